@@ -1,0 +1,24 @@
+# Options and the flags that every target of the project is compiled with.
+include(GNUInstallDirs)
+include(CTest)
+
+option(ULPSCOPE_EMULATION_ONLY "Build and install ulpscope::emulation alone" OFF)
+option(ULPSCOPE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(ULPSCOPE_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+option(ULPSCOPE_WERROR "Treat warnings in our code as errors" ${PROJECT_IS_TOP_LEVEL})
+option(ULPSCOPE_CUDA "Build the CUDA parts" OFF)
+set(ULPSCOPE_SANITIZE "" CACHE STRING "Sanitizers to compile and link with, as -fsanitize takes them")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(ULPSCOPE_CCACHE ccache)
+if(ULPSCOPE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ULPSCOPE_CCACHE})
+endif()

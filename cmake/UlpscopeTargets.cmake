@@ -1,0 +1,44 @@
+# One way to declare a library, a test program and a benchmark of the project.
+
+# Flags of our own code. Contraction is off so that no compiler fuses a multiplication and an addition: the SIMD kernels and
+# their plain twins must round at the same places.
+add_library(ulpscope_flags INTERFACE)
+target_compile_options(ulpscope_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-psabi;-ffp-contract=off;-march=x86-64-v2>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${ULPSCOPE_WERROR}>>:-Werror>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O3>)
+target_compile_definitions(ulpscope_flags INTERFACE HWY_DISABLE_PCLMUL_AES)
+if(ULPSCOPE_SANITIZE)
+  target_compile_options(ulpscope_flags INTERFACE -fsanitize=${ULPSCOPE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(ulpscope_flags INTERFACE -fsanitize=${ULPSCOPE_SANITIZE})
+endif()
+
+# ulpscope_library(NAME SOURCES ... [HEADERS ...] [PUBLIC ...] [PRIVATE ...]): static library ulpscope_NAME, alias ulpscope::NAME.
+# PUBLIC and PRIVATE are what it links; HEADERS are its public headers, which are installed.
+function(ulpscope_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
+  add_library(ulpscope_${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
+  add_library(ulpscope::${name} ALIAS ulpscope_${name})
+  set_target_properties(ulpscope_${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(ulpscope_${name} PUBLIC cxx_std_20)
+  target_include_directories(ulpscope_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(ulpscope_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ulpscope_flags>)
+  set_property(GLOBAL APPEND PROPERTY ULPSCOPE_LIBRARIES ulpscope_${name})
+  foreach(header IN LISTS ARG_HEADERS)
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
+    cmake_path(GET header PARENT_PATH subfolder)
+    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder}/${subfolder} COMPONENT ${name})
+  endforeach()
+endfunction()
+
+# ulpscope_test(NAME SOURCES ... LINK ...): one GoogleTest program for one folder. Tests whose suite or name contains "Slow" carry
+# the label slow, and only `./dev test --all` runs them.
+function(ulpscope_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name}_tests ${ARG_SOURCES})
+  target_link_libraries(${name}_tests PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main ulpscope_flags)
+  target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER -*Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS fast)
+  gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER *Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS slow)
+endfunction()

@@ -1,0 +1,52 @@
+// Philox4x32-10, the counter-based random generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+// Every number is a pure function of (seed, stream, element): changing or recomputing one consumer moves no other's numbers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace ulpscope {
+
+// Ten rounds of Philox4x32 on `counter` under `key`.
+constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  return counter;
+}
+
+// The numbers of one (seed, stream). A stream names what the numbers are for: a parameter, a step of a dataset, an op's id.
+class Philox {
+ public:
+  constexpr Philox(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}
+
+  // 32 uniform bits for `element`.
+  constexpr uint32_t bits(uint64_t element) const {
+    const uint64_t block = element >> 2;
+    const auto words = philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                                   static_cast<uint32_t>(stream_), static_cast<uint32_t>(stream_ >> 32)},
+                                  {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+    return words[element & 3];
+  }
+
+  // Uniform in [0, 1), a multiple of 2^-24, so exact in FP32.
+  constexpr float uniform(uint64_t element) const { return static_cast<float>(bits(element) >> 8) * 0x1p-24f; }
+
+  // Standard normal, by Box and Muller from the numbers 2*element and 2*element + 1.
+  double normal(uint64_t element) const;
+
+  // Uniform integer in [0, bound), bound > 0. The bias is below bound / 2^32.
+  constexpr uint32_t below(uint64_t element, uint32_t bound) const {
+    return static_cast<uint32_t>((uint64_t{bits(element)} * bound) >> 32);
+  }
+
+ private:
+  uint64_t seed_, stream_;
+};
+
+}  // namespace ulpscope

@@ -1,0 +1,52 @@
+#include "ulpscope/base/text.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/core.h>
+
+namespace ulpscope {
+
+namespace {
+
+// Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    std::swap(before_last, last);
+    std::swap(last, row);
+  }
+  return last[b.size()];
+}
+
+}  // namespace
+
+std::string did_you_mean(std::string_view wrong, std::span<const std::string> candidates) {
+  size_t best = std::max<size_t>(2, wrong.size() / 3) + 1;
+  const std::string* nearest = nullptr;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(wrong, candidate);
+    if (distance < best) {
+      best = distance;
+      nearest = &candidate;
+    }
+  }
+  return nearest ? fmt::format("; did you mean '{}'?", *nearest) : std::string();
+}
+
+std::string join_words(std::span<const std::string> words, std::string_view conjunction) {
+  std::string joined;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) joined += i + 1 == words.size() ? fmt::format(" {} ", conjunction) : std::string(", ");
+    joined += words[i];
+  }
+  return joined;
+}
+
+}  // namespace ulpscope

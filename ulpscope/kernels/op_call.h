@@ -1,0 +1,65 @@
+// One computation, described plainly: what a backend is asked to do, and what observers see of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/kernels/statistics.h"
+#include "ulpscope/kernels/view.h"
+
+namespace ulpscope {
+
+// Named numbers that belong to an op call (stride, padding, alpha). Integers up to 2^53 are exact. Names are string literals.
+class Attributes {
+ public:
+  struct Item {
+    std::string_view name;
+    double value;
+  };
+  static constexpr int kCapacity = 16;
+
+  Attributes() = default;
+  Attributes(std::initializer_list<Item> items);
+  void set(std::string_view name, double value);
+  // The value of `name`; an internal error where it is missing.
+  double operator[](std::string_view name) const;
+  double value_or(std::string_view name, double otherwise) const;
+  std::span<const Item> items() const { return {items_.data(), static_cast<size_t>(size_)}; }
+
+ private:
+  std::array<Item, kCapacity> items_{};
+  int size_ = 0;
+};
+
+struct OpCall {
+  std::string_view op;               // the op's name, a string literal
+  std::span<const TensorView> inputs;
+  std::span<const TensorView> outputs;  // allocated by the caller. May alias an input where the op is an in-place one; data is
+                                        // nullptr where only the record of an output is asked for (an update d)
+  const Attributes* attributes = nullptr;
+  // One per output, or empty where nothing was asked for. The backend fills them in before the next synchronisation.
+  std::span<OutputRecord* const> records;
+
+  double attribute(std::string_view name) const { return (*attributes)[name]; }
+};
+
+// How one element of an output came about: what explaining a NaN needs later, without the engine.
+struct ElementCapture {
+  struct Operand {
+    int input;       // which input of the call
+    int64_t element; // its logical (row-major) index there
+    double value;
+  };
+  int64_t element = -1;           // logical index in the output
+  double value = 0;
+  std::vector<Operand> operands;  // in the order in which the op combines them; dot products give pairs, the first 64 terms
+  int64_t terms = 0;              // how many terms a reduction or dot product had in all (0: not a reduction)
+  int64_t broke_at = -1;          // the first term after which the partial sum (FP32, in index order) was not finite
+  double partial_sum = 0;         // the partial sum before that term
+};
+
+}  // namespace ulpscope

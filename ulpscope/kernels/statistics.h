@@ -1,0 +1,87 @@
+// Statistics of tensors, taken in one pass over blocks, and roundings that count what they lose. Needs Highway and nothing else of
+// the engine: parallel loops are passed in. Plain twins in statistics_reference.h give the same bits.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+
+#include "ulpscope/emulation/tensor_statistics.h"
+#include "ulpscope/kernels/view.h"
+
+namespace ulpscope {
+
+// Of an optimizer update w <- round(w + d), per element.
+struct UpdateCounts {
+  uint64_t nonzero = 0;        // d != 0
+  uint64_t lost = 0;           // of those: the stored weight did not change
+  uint64_t lost_to_decay = 0;  // of those: d came from weight decay alone (the gradient's share of it was zero)
+};
+
+// What one op output was asked for and what came back. A backend that cannot know the rounding counts leaves rounding_known false.
+struct OutputRecord {
+  static constexpr int kMaxSamples = 16;
+
+  // The request.
+  StatisticsLevel wanted = StatisticsLevel::none;
+  int samples_wanted = 0;        // at most kMaxSamples values, at evenly spaced logical indices
+  double scale = 1.0;            // the loss scale S that the values contain (for rescued)
+
+  // The answer.
+  StatisticsLevel known = StatisticsLevel::none;
+  bool before_rounding = false;  // the statistics are of the values before rounding, else as stored
+  bool rounding_known = false;
+  bool update_known = false;
+  int samples = 0;
+  TensorStatistics statistics;
+  RoundingCounts rounding;
+  UpdateCounts update;
+  std::array<int64_t, kMaxSamples> sample_elements{};
+  std::array<double, kMaxSamples> sample_values{};
+
+  void clear();
+};
+
+// Runs body(i) for all i in [0, n), in any order, on any threads.
+using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t)>& body)>;
+void serial_for(int64_t n, const std::function<void(int64_t)>& body);
+
+// Elements are taken in blocks of this many, in the order in which they lie in memory; the last block is shorter. Sums are formed in
+// 16 lanes within a block (element i in lane i mod 16), the lanes by a pairwise tree, and the blocks by a pairwise tree.
+inline constexpr int64_t kStatisticsBlock = 8192;
+
+// Collects the statistics of one tensor from its blocks, given in any order and from any threads, each block once.
+class StatisticsCollector {
+ public:
+  // `count` elements; the blocks are those of kStatisticsBlock. `format`, where not nullptr, is the narrower format that the blocks
+  // are rounded to.
+  StatisticsCollector(OutputRecord& record, int64_t count, const FloatFormat* format);
+  ~StatisticsCollector();
+  StatisticsCollector(const StatisticsCollector&) = delete;
+
+  bool active() const;  // false: level none, the calls below only round
+  // Block `block` as wide values.
+  void add(int64_t block, const float* values, int64_t n);
+  // Counts the block and rounds it into `out` (f16 or bf16 encodings).
+  void add_and_round(int64_t block, const float* values, int64_t n, uint16_t* out);
+  // Merges the blocks into the record. Once, after all blocks, from one thread.
+  void finish();
+
+ private:
+  struct State;
+  State* state_;
+};
+
+// Statistics of a dense view as it is stored (any floating-point dtype; integer views give count and zeros only).
+void collect_statistics(const TensorView& view, OutputRecord& record, const ParallelFor& parallel_for = serial_for);
+
+// Fills in the samples that the record wants: element k * size / samples for k = 0, 1, ...
+void collect_samples(const TensorView& view, OutputRecord& record);
+
+// The logical index of the first element that is NaN or Inf, or -1.
+int64_t first_nonfinite(const TensorView& view);
+
+// The element at logical index `index`, any dtype.
+double read_element(const TensorView& view, int64_t index);
+
+}  // namespace ulpscope

@@ -1,0 +1,49 @@
+// A tensor as the kernels see it: an address, a data type, a shape and strides. Owns nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "ulpscope/emulation/format.h"
+
+namespace ulpscope {
+
+inline constexpr int kMaxRank = 6;
+
+// Extents or strides, in elements, outermost dimension first.
+using Extents = std::array<int64_t, kMaxRank>;
+
+enum class Device : uint8_t { cpu, cuda };
+
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Device device = Device::cpu;
+  int rank = 0;
+  Extents shape{};
+  Extents strides{};  // 0 repeats an element along a dimension; negative strides are not used
+
+  int64_t size() const {
+    int64_t count = 1;
+    for (int i = 0; i < rank; ++i) count *= shape[i];
+    return count;
+  }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+// True iff the elements fill one block of memory without gaps or repeats, in any order of dimensions (NCHW and channels-last both are).
+bool is_dense(const TensorView& view);
+// True iff dense with the last dimension fastest.
+bool is_contiguous(const TensorView& view);
+// True iff both have the same shape and put each element at the same offset (strides of extents of 1 do not matter).
+bool same_layout(const TensorView& a, const TensorView& b);
+// Offset, in elements, of the element with the logical (row-major) index `index`.
+int64_t offset_of(const TensorView& view, int64_t index);
+// The inverse for a dense view: the logical (row-major) index of the element that lies at `offset`.
+int64_t index_at(const TensorView& view, int64_t offset);
+
+}  // namespace ulpscope

@@ -1,0 +1,92 @@
+// Turns op calls, described plainly, into the rows of a trace. Knows no engine: any program that can describe its ops records with it.
+//
+//   recorder.begin_step(step);
+//   for each op:  records = recorder.before(description);  compute, filling in the records;  recorder.after();
+//   recorder.end_step(row);
+//
+// Records may be filled in at any time before end_step, so a device needs one synchronisation a step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/kernels/op_call.h"
+#include "ulpscope/trace/sink.h"
+
+namespace ulpscope {
+
+// The output `slot` of the op with the id `op`.
+struct ValueKey {
+  uint64_t op = 0;
+  uint8_t slot = 0;
+};
+
+struct OutputDescription {
+  TensorView view;
+  Role role = Role::activation;
+  std::string_view parameter;  // its parameter's name, or ""
+  double scale = 1.0;          // the loss scale that its values contain
+};
+
+struct OpDescription {
+  std::string_view name;
+  std::string_view module;
+  Phase phase = Phase::forward;
+  uint64_t id = 0;
+  uint64_t forward_id = 0;
+  uint32_t micro_batch = 0;
+  uint8_t pass = 0;
+  const Attributes* attributes = nullptr;
+  std::span<const ValueKey> inputs;
+  std::span<const OutputDescription> outputs;
+};
+
+enum class StopOn : uint8_t { never, nan, overflow, backoff };
+
+struct RecorderOptions {
+  RecordLevel level = RecordLevel::stats;
+  int64_t every = 1;                 // histograms every N steps
+  std::vector<std::string> modules;  // glob patterns; empty: all. Rows of other ops are not recorded
+  std::vector<std::string> ops;
+  std::vector<Phase> phases;
+  uint64_t max_bytes = 0;            // 0: no limit. Near it the level is lowered to health, at it recording stops
+  StopOn stop_on = StopOn::never;
+};
+
+class Recorder {
+ public:
+  // The sink outlives the recorder.
+  Recorder(TraceSink& sink, RecorderOptions options);
+  ~Recorder();
+
+  void begin_step(uint64_t step);
+
+  // One record per output, to be filled in; empty where nothing is wanted of any output. Valid until end_step.
+  std::span<OutputRecord* const> before(const OpDescription& op);
+  // After the op of the last `before` ran. Returns the output slot whose element should be captured: the first nonfinite output of
+  // the step, where its counts are known already.
+  std::optional<int> after();
+  void add_capture(int slot, const ElementCapture& capture);
+
+  void add_warning(std::string_view text);
+  void add_metric(std::string_view name, double value);
+
+  // Fills in row.step, row.graph and row.level, writes the rows of the step, and its events: a scale change is one where scale_after
+  // differs from scale_before, and a skipped step blames the first gradient with nonfinite values.
+  void end_step(StepRow row);
+
+  // True after a step in which what options.stop_on names happened; the reason is in the trace.
+  bool stop_requested() const;
+  SinkStatus status() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ulpscope

@@ -1,0 +1,69 @@
+// Reads a trace, while it is written, after it was closed, or after its writer was killed. Sees committed steps only. Small tables
+// (ops, tensors, events) are held in memory; tensor rows, step rows and samples are read in batches of a bounded number of rows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulpscope/trace/records.h"
+
+namespace ulpscope {
+
+// Which rows to visit: steps first <= step < last.
+struct StepRange {
+  uint64_t first = 0;
+  uint64_t last = UINT64_MAX;
+};
+
+class TraceReader {
+ public:
+  // Throws Error (unreadable): the path is missing, not a trace, of a newer or an older schema, or damaged (says where).
+  explicit TraceReader(const std::string& path);
+  ~TraceReader();
+  TraceReader(TraceReader&&) noexcept;
+
+  const std::string& path() const;
+  uint64_t schema_version() const;
+  WriterState writer_state() const;
+  const RunInfo& run() const;
+  std::string closing_note() const;  // why recording ended early, or ""
+
+  // Looks for newly committed steps. True iff there are some.
+  bool refresh();
+
+  const std::vector<OpInfo>& ops() const;
+  const std::vector<TensorInfo>& tensors() const;
+  const std::vector<EventRow>& events() const;
+  uint64_t step_count() const;
+  uint64_t tensor_row_count() const;
+  uint64_t file_bytes() const;
+
+  // Rows come in the order in which they were written: by step, then by sequence. The span is valid during the call only. `visit`
+  // returns false to stop early.
+  void visit_steps(StepRange range, const std::function<bool(std::span<const StepRow>)>& visit) const;
+  void visit_rows(StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const;
+  // The same without the histograms (left empty): reads a fraction of the bytes.
+  void visit_rows_without_histograms(StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const;
+  void visit_updates(StepRange range, const std::function<bool(std::span<const UpdateRow>)>& visit) const;
+  void visit_samples(StepRange range, const std::function<bool(std::span<const SampleRow>)>& visit) const;
+  void visit_measures(StepRange range, const std::function<bool(std::span<const MeasureRow>)>& visit) const;
+  std::vector<CaptureRow> captures(StepRange range = {}) const;
+  std::vector<GraphEdge> edges(uint32_t graph) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Copies every committed step of the trace at `from` (closed, dead or alive) into a new, closed trace at `to`.
+// Throws Error where `from` cannot be read or `to` cannot be written; `to` is not left behind half-written.
+struct RecoverResult {
+  uint64_t steps = 0, tensor_rows = 0;
+};
+RecoverResult recover_trace(const std::string& from, const std::string& to, bool overwrite = false);
+
+}  // namespace ulpscope

@@ -1,0 +1,62 @@
+// Where a recording is written to. Calls come from one thread and never throw: what goes wrong while writing becomes one warning,
+// and the calls after it do nothing.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ulpscope/trace/records.h"
+
+namespace ulpscope {
+
+// What the writer tells its producer.
+struct SinkStatus {
+  bool failed = false;           // an I/O error stopped the recording; training goes on
+  std::string failure;           // one line
+  uint64_t bytes = 0;            // the file's size so far
+  uint64_t tensor_rows = 0;
+  uint64_t committed_steps = 0;  // flushed to the file: a reader sees them even if the process is killed now
+  double writer_seconds = 0;     // CPU time of the writer thread
+  double queue_fill = 0;         // 0 empty to 1 full: the producer lowers its level before it blocks
+};
+
+class TraceSink {
+ public:
+  virtual ~TraceSink() = default;
+
+  // Each returns the index that rows refer to. Equal infos are not looked for: the caller adds each once.
+  virtual uint32_t add_op(const OpInfo& op) = 0;
+  virtual uint32_t add_tensor(const TensorInfo& tensor) = 0;
+  virtual void add_edge(const GraphEdge& edge) = 0;
+
+  virtual void add_row(const TensorRow& row) = 0;
+  virtual void add_update(const UpdateRow& row) = 0;
+  virtual void add_event(const EventRow& row) = 0;
+  virtual void add_capture(const CaptureRow& row) = 0;
+  virtual void add_sample(const SampleRow& row) = 0;
+  virtual void add_measure(const MeasureRow& row) = 0;
+  // Ends the step: everything added since the last one belongs to it and becomes visible with it, whole.
+  virtual void end_step(const StepRow& row) = 0;
+
+  virtual SinkStatus status() const = 0;
+  // Waits until every ended step is committed. True iff it is.
+  virtual bool flush() = 0;
+  // Flushes, compacts and marks the trace as closed. The destructor does it too. True iff nothing failed since the sink was made.
+  virtual bool close() = 0;
+};
+
+struct TraceOptions {
+  std::chrono::milliseconds flush_interval{1000};
+  size_t queue_bytes = 64u << 20;
+  bool overwrite = false;  // an existing file is an error otherwise
+  // Called from the writer thread after each commit with the number of committed steps. Must not throw.
+  std::function<void(uint64_t)> on_commit;
+};
+
+// A trace in an HDF5 file, written by a thread of its own. Throws Error (usage: the file exists; unreadable: cannot be created).
+std::unique_ptr<TraceSink> create_trace(const std::string& path, const RunInfo& run, const TraceOptions& options = {});
+
+}  // namespace ulpscope
