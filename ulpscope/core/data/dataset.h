@@ -1,0 +1,109 @@
+// Where batches come from: data sets in host memory, and the order in which training sees them. The engine copies batches into
+// tensors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ulpscope {
+
+enum class TargetKind : uint8_t { labels, values };
+
+// Some samples, one after another, row-major. The buffers are reused: a batch of the same size allocates nothing.
+struct Batch {
+  std::vector<int64_t> input_shape;  // [samples, ...]
+  std::vector<float> inputs;
+  std::vector<int64_t> target_shape;  // [samples] for labels, [samples, ...] for values
+  std::vector<int64_t> labels;        // TargetKind::labels, else empty
+  std::vector<float> values;          // TargetKind::values, else empty
+
+  int64_t samples() const { return input_shape.empty() ? 0 : input_shape[0]; }
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;                              // samples, at least 1
+  virtual const std::vector<int64_t>& input_shape() const = 0;   // of one sample: [features] or [channels, height, width]
+  virtual const std::vector<int64_t>& target_shape() const = 0;  // of one sample; [] for labels
+  virtual TargetKind target_kind() const = 0;
+  virtual int64_t classes() const = 0;  // labels lie in [0, classes); 0 for values
+  // Samples in the order of `indices`, each in [0, size()).
+  virtual void fill_batch(std::span<const int64_t> indices, Batch& batch) const = 0;
+};
+
+enum class DataKind : uint8_t { fashion_mnist, idx, quantized_sine, random_classification };
+inline constexpr int kDataKinds = 4;
+const char* name_of(DataKind kind);
+
+// What an experiment says about its data. docs/experiments.md has the meaning of each.
+struct DataSettings {
+  DataKind kind = DataKind::random_classification;
+  // Files: fashion_mnist looks for its four files in `path`; idx takes the four names as they are, the two of the test split may be
+  // "".
+  std::string path;
+  std::string train_images, train_labels, test_images, test_labels;
+  double mean = 0.0, std = 1.0;  // pixels become (pixel / 255 - mean) / std
+  // At most this many samples of each split; 0: all there are (files), 4096 and 1024 (random_classification).
+  int64_t train_size = 0, test_size = 0;
+  int64_t classes = 10;               // idx, random_classification
+  std::vector<int64_t> shape{128};    // random_classification: of one sample
+  int64_t height = 128, width = 128;  // quantized_sine
+  double frequency = 4.0;             // quantized_sine: periods across the image
+  int64_t levels = 4;                 // quantized_sine
+  bool shuffle = true;
+  bool drop_last = true;
+
+  bool operator==(const DataSettings&) const = default;
+};
+
+struct DataSplits {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> test;  // nullptr where there is none
+  std::string description;        // one line: what was opened, and from where
+};
+
+// Opens or generates the data. Throws Error (unreadable) for files that are missing or not what they claim to be.
+DataSplits open_data(const DataSettings& settings, uint64_t seed);
+
+// Where a loader stands: the next batch is `batch` of `epoch`.
+struct LoaderPosition {
+  int64_t epoch = 0;
+  int64_t batch = 0;
+
+  bool operator==(const LoaderPosition&) const = default;
+};
+
+// Yields the batches of epoch after epoch. The order of an epoch is a pure function of (seed, epoch).
+class Loader {
+ public:
+  struct Options {
+    int64_t batch_size = 1;
+    bool shuffle = true;
+    bool drop_last = false;  // leave out the last batch of an epoch where it is smaller than the others
+    uint64_t seed = 0;
+  };
+
+  // The data set outlives the loader. Throws Error (usage) where drop_last leaves no batch at all.
+  Loader(const Dataset& dataset, const Options& options);
+
+  int64_t batches_per_epoch() const;
+  const LoaderPosition& position() const { return position_; }
+  void seek(const LoaderPosition& position);
+  // Fills in the batch at the position and moves on, after the last batch of an epoch to the next epoch.
+  void next(Batch& batch);
+
+ private:
+  void order_epoch(int64_t epoch);
+
+  const Dataset& dataset_;
+  Options options_;
+  LoaderPosition position_;
+  int64_t ordered_epoch_ = -1;
+  std::vector<int64_t> order_;
+};
+
+}  // namespace ulpscope

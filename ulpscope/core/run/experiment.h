@@ -1,0 +1,186 @@
+// An experiment: everything that decides a training run, as plain data. It is read from TOML; one table of keys
+// (experiment_options.h) parses files and --set overrides, writes the effective text back, and generates docs/experiments.md.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/core/data/dataset.h"
+#include "ulpscope/emulation/format.h"
+#include "ulpscope/emulation/loss_scale.h"
+#include "ulpscope/recorder/recorder.h"
+
+namespace ulpscope {
+
+enum class LayerType : uint8_t { linear, conv2d, batch_norm, relu, max_pool2d, flatten };
+inline constexpr int kLayerTypes = 6;
+const char* name_of(LayerType type);
+
+// One layer of a sequential model. Which fields a type has is in docs/experiments.md; the others keep their defaults.
+struct LayerSpec {
+  LayerType type = LayerType::relu;
+  std::string name;  // module path; by default the layer's index, as in PyTorch's Sequential. Never empty after parsing
+  int64_t in = 0;    // features (linear, batch_norm of a vector) or channels that come in; 0: whatever comes
+  int64_t out = 0;   // features (linear) or channels (conv2d)
+  int64_t kernel_y = 1, kernel_x = 1;  // conv2d, max_pool2d
+  int64_t stride_y = 1, stride_x = 1;
+  int64_t padding_y = 0, padding_x = 0;
+  bool bias = true;       // linear, conv2d
+  double eps = 1e-5;      // batch_norm
+  double momentum = 0.1;  // batch_norm
+
+  bool operator==(const LayerSpec&) const = default;
+};
+
+struct ModelSettings {
+  std::string preset;             // "" where the layers are listed
+  std::vector<LayerSpec> layers;  // the preset's, where there is one
+
+  bool operator==(const ModelSettings&) const = default;
+};
+
+enum class LossFunction : uint8_t { cross_entropy, mse };
+const char* name_of(LossFunction function);
+
+struct LossSettings {
+  LossFunction function = LossFunction::cross_entropy;
+  double factor = 1.0;  // the loss is multiplied by it
+
+  bool operator==(const LossSettings&) const = default;
+};
+
+enum class OptimizerType : uint8_t { sgd, adam, adamw };
+const char* name_of(OptimizerType type);
+
+// Names and defaults are PyTorch's.
+struct OptimizerSettings {
+  OptimizerType type = OptimizerType::adam;
+  double learning_rate = 1e-3;
+  std::optional<double> weight_decay;      // 0.01 for adamw, else 0
+  double momentum = 0.0, dampening = 0.0;  // sgd
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw
+
+  double effective_weight_decay() const { return weight_decay.value_or(type == OptimizerType::adamw ? 0.01 : 0.0); }
+  bool operator==(const OptimizerSettings&) const = default;
+};
+
+// 0: no clipping. By value comes first where both are given.
+struct ClippingSettings {
+  double norm = 0.0;
+  double value = 0.0;
+
+  bool operator==(const ClippingSettings&) const = default;
+};
+
+enum class Precision : uint8_t { fp32, fp16, bf16 };
+const char* name_of(Precision precision);
+DType dtype_of(Precision precision);
+
+enum class Switch : uint8_t { automatic, off, on };
+const char* name_of(Switch value);
+
+// A gradient scaler's rule: a preset, and what differs from it.
+struct ScalerSettings {
+  Switch enabled = Switch::automatic;  // automatic: on with fp16
+  std::string preset = "pytorch";
+  std::optional<double> initial, growth_factor, backoff_factor, floor, cap;
+  std::optional<int64_t> growth_interval, hysteresis;
+  std::optional<bool> dynamic;
+
+  LossScaleRule rule() const;
+  bool operator==(const ScalerSettings&) const = default;
+};
+
+// Types that replace autocast's choice: by op name, and by module path (glob patterns; * matches dots too). A module's wins.
+struct AutocastSettings {
+  std::map<std::string, Precision> ops;
+  std::map<std::string, Precision> modules;
+
+  bool operator==(const AutocastSettings&) const = default;
+};
+
+enum class Evaluation : uint8_t { never, epoch, end };
+const char* name_of(Evaluation evaluation);
+
+struct TrainingSettings {
+  int64_t batch_size = 32;
+  int64_t epochs = 1;
+  int64_t steps = 0;  // 0: `epochs` decide; else exactly this many, through as many epochs as it takes
+  Evaluation evaluation = Evaluation::end;
+  int64_t evaluation_batch_size = 0;  // 0: batch_size
+
+  bool operator==(const TrainingSettings&) const = default;
+};
+
+struct RecordingSettings {
+  RecordLevel level = RecordLevel::stats;
+  int64_t every = 1;
+  std::vector<std::string> modules, ops;
+  std::vector<Phase> phases;
+  uint64_t max_size = 0;  // bytes; 0: no limit
+  StopOn stop_on = StopOn::never;
+  double flush_interval = 1.0;  // seconds
+
+  RecorderOptions recorder_options() const;
+  std::string filters() const;  // as RunInfo keeps them: "module=... op=... phase=...", or ""
+  bool operator==(const RecordingSettings&) const = default;
+};
+
+struct Experiment {
+  std::string name;
+  uint64_t seed = 0;
+  Precision precision = Precision::fp32;
+  ModelSettings model;
+  DataSettings data;
+  TrainingSettings training;
+  LossSettings loss;
+  OptimizerSettings optimizer;
+  ClippingSettings clipping;
+  ScalerSettings scaler;
+  AutocastSettings autocast;
+  RecordingSettings recording;
+
+  bool scaler_enabled() const;
+  bool operator==(const Experiment&) const = default;
+};
+
+// Reads a TOML file, applies overrides ("optimizer.learning_rate=0.1") in order, and validates. Errors name the file and line, or
+// the override, and the key.
+Experiment load_experiment(const std::string& path, std::span<const std::string> overrides = {});
+// The same from text; `source` stands for the file in messages.
+Experiment parse_experiment(std::string_view text, const std::string& source, std::span<const std::string> overrides = {});
+// Sets one key. What keys demand of each other is checked by validate.
+void apply_override(Experiment& experiment, std::string_view assignment);
+// Throws Error (usage) where settings contradict each other. `source` begins the message.
+void validate(const Experiment& experiment, const std::string& source);
+// The effective experiment as TOML: parsing it gives an equal one.
+std::string to_toml(const Experiment& experiment);
+// docs/experiments.md.
+std::string experiment_reference();
+
+// Presets: "mlp", "mlp_big", "conv_sine", "fashion_cnn".
+std::vector<std::string> preset_names();
+// The layers of a preset, or nothing.
+std::optional<std::vector<LayerSpec>> find_model_preset(std::string_view name);
+// The whole experiment of a preset, what experiments/NAME.toml says; or nothing.
+std::optional<Experiment> find_preset(std::string_view name);
+
+struct LayerShape {
+  std::vector<int64_t> input, output;  // of one sample
+};
+// The shape before and after each layer, for samples of `input_shape`. Throws Error (usage) that names the first layer that does
+// not fit, what came and what it expects.
+std::vector<LayerShape> check_shapes(const Experiment& experiment, const std::vector<int64_t>& input_shape);
+// check_shapes, and whether the model's output and the loss fit the targets.
+std::vector<LayerShape> check_shapes(const Experiment& experiment, const Dataset& dataset);
+
+// Throws Error (usage) where autocast.ops names an op that is not in `known_ops`.
+void check_op_names(const Experiment& experiment, std::span<const std::string> known_ops);
+
+}  // namespace ulpscope
