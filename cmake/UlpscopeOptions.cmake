@@ -1,10 +1,10 @@
 # Options and the flags that every target of the project is compiled with.
+include(CMakeDependentOption)
 include(GNUInstallDirs)
-include(CTest)
 
 option(ULPSCOPE_EMULATION_ONLY "Build and install ulpscope::emulation alone" OFF)
-option(ULPSCOPE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(ULPSCOPE_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+cmake_dependent_option(ULPSCOPE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL} "NOT ULPSCOPE_EMULATION_ONLY" OFF)
+cmake_dependent_option(ULPSCOPE_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL} "NOT ULPSCOPE_EMULATION_ONLY" OFF)
 option(ULPSCOPE_WERROR "Treat warnings in our code as errors" ${PROJECT_IS_TOP_LEVEL})
 option(ULPSCOPE_CUDA "Build the CUDA parts" OFF)
 set(ULPSCOPE_SANITIZE "" CACHE STRING "Sanitizers to compile and link with, as -fsanitize takes them")
