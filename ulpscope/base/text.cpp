@@ -49,4 +49,25 @@ std::string join_words(std::span<const std::string> words, std::string_view conj
   return joined;
 }
 
+bool glob_match(std::string_view pattern, std::string_view text) {
+  // Greedy with one point of return, the last star: linear but for pathological patterns.
+  size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
 }  // namespace ulpscope

@@ -14,4 +14,7 @@ std::string did_you_mean(std::string_view wrong, std::span<const std::string> ca
 // "a, b and c".
 std::string join_words(std::span<const std::string> words, std::string_view conjunction = "and");
 
+// True iff all of `text` matches `pattern`, in which * stands for any characters (dots too) and ? for one.
+bool glob_match(std::string_view pattern, std::string_view text);
+
 }  // namespace ulpscope
