@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Checks the direction of includes: a folder may include only what docs/architecture.md allows it.
+
+usage: check_includes.py [ROOT]      exit 0: clean, 1: bad includes, each on a line
+"""
+
+import pathlib
+import re
+import sys
+
+# What each unit may include of the project, itself always. A unit is a folder, or some files of one; the longest match counts.
+STATISTICS_FILES = ("view", "statistics", "op_call", "block_statistics", "simd_statistics")
+SINK_FILES = ("sink", "records")
+READER_FILES = ("reader", "records")
+
+PROJECT = {
+    "base": set(),
+    "base/hdf5": {"base"},
+    "emulation": {"base"},
+    "kernels/statistics": {"emulation", "base"},
+    "kernels": {"kernels/statistics", "emulation", "base"},
+    "trace": {"base/hdf5", "emulation", "base"},
+    "recorder": {"trace/sink", "kernels/statistics", "emulation", "base"},
+    "core": {"recorder", "kernels", "kernels/statistics", "trace/sink", "emulation", "base"},
+    "analyzers": {"trace/reader", "emulation", "base"},
+    "gui": {"analyzers", "trace/reader", "base"},
+    "studies": {"core", "analyzers", "trace", "trace/sink", "trace/reader", "emulation", "base"},
+    "cli": {"core", "analyzers", "studies", "gui", "recorder", "kernels", "kernels/statistics", "trace", "trace/sink",
+            "trace/reader", "emulation", "base"},
+}
+# Layers of core: a layer includes itself and those before it, and layers of one row do not know each other.
+CORE_LAYERS = [("tensor",), ("engine",), ("ops",), ("nn", "optim"), ("data", "observe"), ("run",)]
+
+# Which library a header belongs to, by how its name starts.
+LIBRARIES = {
+    "fmt/": "fmt", "hdf5": "hdf5", "H5": "hdf5", "hwy/": "highway", "boost/": "boost", "oneapi/dnnl/": "onednn", "dnnl": "onednn",
+    "omp.h": "openmp", "CLI/": "cli11", "toml++/": "toml++", "toml.hpp": "toml++", "zlib.h": "zlib", "nlohmann/": "nlohmann-json",
+    "spdlog/": "spdlog", "cuda": "cuda", "cublas": "cuda", "gtest/": "gtest", "gmock/": "gtest", "rapidcheck": "rapidcheck",
+    "benchmark/": "benchmark",
+}
+EXTERNAL = {
+    "base": {"fmt"},
+    "base/hdf5": {"fmt", "hdf5"},
+    "emulation": {"fmt", "boost", "highway"},
+    "kernels/statistics": {"fmt", "highway"},
+    "kernels": {"fmt", "highway"},
+    "kernels/cpu": {"fmt", "highway", "onednn", "openmp"},
+    "kernels/cuda": {"fmt", "cuda"},
+    "trace": {"fmt"},
+    "recorder": {"fmt"},
+    "core": {"fmt", "toml++", "zlib"},
+    "analyzers": {"fmt", "nlohmann-json"},
+    "gui": {"fmt"},
+    "studies": {"fmt"},
+    "cli": {"fmt", "cli11", "nlohmann-json", "spdlog"},
+}
+# Headers that take seconds to compile: at most so many files of ulpscope/ include each.
+FEW_FILES = {"cli11": 2, "boost": 2, "nlohmann-json": 2, "toml++": 2}
+
+STANDARD = re.compile(r"[a-z_0-9]+$")
+SYSTEM = re.compile(r"(sys/|linux/)|(unistd|fcntl|signal|pthread|dlfcn|termios|poll|sched|immintrin|spawn|time)\.h$")
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
+
+
+def starts_with_stem(name, stems):
+    return any(name == stem or name.startswith(stem + "_") for stem in stems)
+
+
+def unit_of(path):
+    """The unit of `path`, relative to ulpscope/."""
+    parts = path.split("/")
+    folder, stem = parts[0], parts[-1].split(".")[0]
+    if path.startswith("base/hdf5/"):
+        return "base/hdf5"
+    if folder == "kernels" and len(parts) == 2 and starts_with_stem(stem, STATISTICS_FILES):
+        return "kernels/statistics"
+    if folder == "trace" and path.endswith(".h") and len(parts) == 2:
+        if stem in SINK_FILES:
+            return "trace/sink"
+        if stem in READER_FILES:
+            return "trace/reader"
+    return folder
+
+
+def core_rank(path):
+    parts = path.split("/")
+    return next((rank for rank, layer in enumerate(CORE_LAYERS) if parts[1] in layer), None)
+
+
+def project_problem(source, target):
+    """Why ulpscope/`source` may not include ulpscope/`target`, or None."""
+    unit, other = unit_of(source), unit_of(target)
+    folder = unit if unit in PROJECT else unit.split("/")[0]
+    if folder not in PROJECT:
+        return f"{folder} is a folder that the table of scripts/check_includes.py does not have"
+    if other.startswith("trace/") and other not in PROJECT and folder == "trace":
+        return None
+    # records.h belongs to both sides of a trace.
+    sides = {"trace/sink", "trace/reader"} if target == "trace/records.h" else {other}
+    if other != folder and not sides & PROJECT[folder]:
+        return f"{unit} may not include {other}"
+    if folder == "core" and other == "core":
+        mine, its = core_rank(source), core_rank(target)
+        if mine is None or its is None:
+            return "a folder of core that the table of scripts/check_includes.py does not have"
+        if its > mine or (its == mine and source.split("/")[1] != target.split("/")[1]):
+            return f"core/{source.split('/')[1]} may not include core/{target.split('/')[1]}"
+    if re.match(r"kernels/(cpu|cuda|reference)/", target) and folder != "kernels" and not unit.startswith("kernels"):
+        return f"{target} is kernels' own: use kernels/backend.h"
+    if unit == "cli" and target.startswith("gui/") and "/views/" in target:
+        return "cli may not include the views of gui"
+    return None
+
+
+def library_of(header):
+    return next((library for start, library in LIBRARIES.items() if header.startswith(start)), None)
+
+
+def allowed_libraries(source):
+    unit = unit_of(source)
+    names = ["/".join(source.split("/")[:2]), unit, unit.split("/")[0]]
+    return next((EXTERNAL[name] for name in names if name in EXTERNAL), set())
+
+
+def check(root):
+    problems, users = [], {}
+    for path in sorted((root / "ulpscope").rglob("*")):
+        if path.suffix not in (".h", ".cpp", ".cu", ".inc"):
+            continue
+        source = path.relative_to(root / "ulpscope").as_posix()
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            quoted, angled = match.groups()
+            problem = None
+            if quoted:
+                if not quoted.startswith("ulpscope/"):
+                    problem = f'"{quoted}" is not a path from the root that starts with ulpscope/'
+                else:
+                    problem = project_problem(source, quoted.removeprefix("ulpscope/"))
+            elif library := library_of(angled):
+                users.setdefault(library, {}).setdefault(source, number)
+                if library not in allowed_libraries(source):
+                    problem = f"{unit_of(source)} may not include {library}"
+            elif not STANDARD.match(angled) and not SYSTEM.match(angled):
+                problem = f"<{angled}> belongs to no library that scripts/check_includes.py knows"
+            if problem:
+                problems.append(f"ulpscope/{source}:{number}: {problem}")
+    for library, limit in FEW_FILES.items():
+        files = users.get(library, {})
+        if len(files) > limit:
+            problems.append(f"{library} is included by {len(files)} files, {limit} are allowed: {', '.join(sorted(files))}")
+    return problems
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent
+    problems = check(root)
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

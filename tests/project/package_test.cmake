@@ -1,0 +1,54 @@
+# Installs ulpscope into a scratch folder and builds a consumer of it outside of the tree. COMPONENT emulation: configures, builds
+# and installs emulation alone, on a machine that seems to have none of the other libraries. COMPONENT all: installs what was built.
+# Given: COMPONENT, SOURCE, BUILD, SCRATCH, COMPILER, BUILD_TYPE, FLAGS.
+
+function(run)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "${command}\nexits with ${status}\n${output}")
+  endif()
+endfunction()
+
+set(absent "")
+if(COMPONENT STREQUAL emulation)
+  foreach(package IN ITEMS dnnl OpenMP PkgConfig HDF5 tomlplusplus ZLIB nlohmann_json CLI11 spdlog GTest benchmark rapidcheck Python3)
+    list(APPEND absent -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
+  endforeach()
+endif()
+
+file(REMOVE_RECURSE ${SCRATCH})
+set(prefix ${SCRATCH}/prefix)
+set(common -G Ninja -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=${BUILD_TYPE} ${absent})
+if(COMPONENT STREQUAL emulation)
+  run(${CMAKE_COMMAND} -S ${SOURCE} -B ${SCRATCH}/build ${common} -DULPSCOPE_EMULATION_ONLY=ON)
+  run(${CMAKE_COMMAND} --build ${SCRATCH}/build --parallel 2)
+  run(${CMAKE_COMMAND} --install ${SCRATCH}/build --prefix ${prefix})
+else()
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+endif()
+
+# The consumer must not find headers or libraries in the source and build trees, so the installed package must not name them.
+file(GLOB_RECURSE exported ${prefix}/lib/*/cmake/ulpscope/*.cmake ${prefix}/lib/cmake/ulpscope/*.cmake)
+foreach(file IN LISTS exported)
+  file(READ ${file} text)
+  string(FIND "${text}" "${SOURCE}/ulpscope" place)
+  if(NOT place EQUAL -1)
+    message(FATAL_ERROR "${file} names the source tree")
+  endif()
+endforeach()
+
+file(COPY ${SOURCE}/tests/project/consumer_${COMPONENT}/ DESTINATION ${SCRATCH}/consumer)
+run(${CMAKE_COMMAND} -S ${SCRATCH}/consumer -B ${SCRATCH}/consumer/build ${common} -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_FLAGS=${FLAGS})
+run(${CMAKE_COMMAND} --build ${SCRATCH}/consumer/build)
+run(${SCRATCH}/consumer/build/consumer)
+if(COMPONENT STREQUAL emulation)
+  # What is not installed must be refused by name.
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${SCRATCH}/consumer -B ${SCRATCH}/consumer/refused ${common}
+    -DCMAKE_PREFIX_PATH=${prefix} -DEXTRA_COMPONENT=core RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(status EQUAL 0 OR NOT output MATCHES "no component 'core'")
+    message(FATAL_ERROR "a component that is not installed was not refused by name:\n${output}")
+  endif()
+else()
+  run(${prefix}/bin/ulpscope --help)
+endif()

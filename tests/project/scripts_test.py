@@ -1,0 +1,166 @@
+"""The scripts that check the project can fail, and the dev script answers as it says."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def run(*command, **options):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+
+
+class Tree(unittest.TestCase):
+    """A scratch tree of files for a script to check."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="ulpscope_tree_")
+        self.root = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def write(self, path, text):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+
+class Includes(Tree):
+    def check(self, path, include):
+        shutil.rmtree(self.root / "ulpscope", ignore_errors=True)
+        self.write(f"ulpscope/{path}", f"// A file.\n#include {include}\n")
+        return run(sys.executable, ROOT / "scripts/check_includes.py", self.root)
+
+    def test_what_architecture_allows_passes(self):
+        for path, include in [
+            ("base/text.h", "<vector>"), ("base/text.cpp", "<fmt/core.h>"), ("base/hdf5/file.cpp", "<hdf5.h>"),
+            ("emulation/exact.cpp", "<boost/multiprecision/cpp_bin_float.hpp>"), ("emulation/simd.h", "<hwy/highway.h>"),
+            ("kernels/cpu/matmul.cpp", "<oneapi/dnnl/dnnl.hpp>"), ("kernels/cpu/matmul.cpp", "<omp.h>"),
+            ("kernels/statistics.cpp", '"ulpscope/emulation/format.h"'), ("trace/sink.h", '"ulpscope/trace/records.h"'),
+            ("trace/hdf5_sink.cpp", '"ulpscope/base/hdf5/file.h"'), ("recorder/recorder.cpp", '"ulpscope/trace/sink.h"'),
+            ("recorder/recorder.h", '"ulpscope/kernels/op_call.h"'), ("core/run/trainer.cpp", '"ulpscope/core/ops/ops.h"'),
+            ("core/run/experiment.cpp", "<toml++/toml.h>"), ("analyzers/ranges.cpp", '"ulpscope/trace/reader.h"'),
+            ("cli/train.cpp", '"ulpscope/core/run/trainer.h"'), ("cli/options.cpp", "<CLI/CLI.hpp>"), ("cli/main.cpp", "<unistd.h>"),
+        ]:
+            result = self.check(path, include)
+            self.assertEqual(result.returncode, 0, f"{path} {include}: {result.stdout}")
+
+    def test_everything_else_is_refused(self):
+        for path, include, said in [
+            ("base/text.cpp", '"ulpscope/emulation/format.h"', "base may not include emulation"),
+            ("base/text.cpp", "<hdf5.h>", "base may not include hdf5"),
+            ("emulation/format.cpp", '"ulpscope/kernels/view.h"', "may not include kernels"),
+            ("emulation/format.cpp", "<omp.h>", "may not include openmp"),
+            ("kernels/statistics.cpp", '"ulpscope/kernels/backend.h"', "kernels/statistics may not include kernels"),
+            ("kernels/statistics.cpp", "<omp.h>", "may not include openmp"),
+            ("kernels/cpu/add.cpp", '"ulpscope/core/ops/ops.h"', "kernels may not include core"),
+            ("trace/reader.cpp", "<hdf5.h>", "trace/reader.cpp:2: trace may not include hdf5"),
+            ("trace/reader.cpp", '"ulpscope/recorder/recorder.h"', "trace may not include recorder"),
+            ("recorder/recorder.cpp", '"ulpscope/kernels/backend.h"', "recorder may not include kernels"),
+            ("recorder/recorder.cpp", '"ulpscope/core/engine/dispatch.h"', "recorder may not include core"),
+            ("recorder/recorder.cpp", '"ulpscope/trace/reader.h"', "recorder may not include trace/reader"),
+            ("core/run/trainer.cpp", '"ulpscope/trace/reader.h"', "core may not include trace/reader"),
+            ("core/run/trainer.cpp", '"ulpscope/analyzers/ranges.h"', "core may not include analyzers"),
+            ("core/run/trainer.cpp", '"ulpscope/kernels/cpu/matmul.h"', "kernels' own"),
+            ("core/tensor/tensor.h", '"ulpscope/core/engine/dispatch.h"', "core/tensor may not include core/engine"),
+            ("core/nn/module.h", '"ulpscope/core/optim/adam.h"', "core/nn may not include core/optim"),
+            ("analyzers/ranges.cpp", '"ulpscope/core/run/trainer.h"', "analyzers may not include core"),
+            ("analyzers/ranges.cpp", '"ulpscope/trace/sink.h"', "analyzers may not include trace/sink"),
+            ("cli/main.cpp", "<hdf5.h>", "may not include hdf5"),
+            ("cli/main.cpp", '"tests/support/files.h"', "not a path from the root"),
+            ("cli/main.cpp", "<unheard_of/library.h>", "belongs to no library"),
+            ("new_folder/file.cpp", '"ulpscope/base/text.h"', "new_folder is a folder that the table"),
+        ]:
+            result = self.check(path, include)
+            self.assertEqual(result.returncode, 1, f"{path} {include} was let through")
+            self.assertIn(said, result.stdout)
+
+    def test_slow_headers_stay_in_few_files(self):
+        for name in ("a", "b"):
+            self.write(f"ulpscope/cli/{name}.cpp", "#include <CLI/CLI.hpp>\n")
+        command = [sys.executable, ROOT / "scripts/check_includes.py", self.root]
+        self.assertEqual(run(*command).returncode, 0)
+        self.write("ulpscope/cli/c.cpp", "#include <CLI/CLI.hpp>\n")
+        result = run(*command)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("cli11 is included by 3 files", result.stdout)
+
+
+@unittest.skipUnless(shutil.which("clang-format-14"), "no clang-format-14")
+class Format(Tree):
+    def test_an_unformatted_file_is_named(self):
+        shutil.copy(ROOT / ".clang-format", self.root)
+        file = self.write("ulpscope/base/text.cpp", "int main() { return 0; }\n")
+        command = [sys.executable, ROOT / "scripts/check_format.py", self.root]
+        self.assertEqual(run(*command).returncode, 0)
+        file.write_text("int  main( ){return 0;}\n")
+        result = run(*command)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("text.cpp: not formatted", result.stdout)
+
+
+class Docs(Tree):
+    def check(self, readme, *options):
+        (self.root / "docs").mkdir(exist_ok=True)
+        self.write("README.md", readme)
+        program = self.write("bin/ulpscope", "#!/bin/sh\necho told $*\n[ \"$1\" != fail ] || exit 3\n")
+        program.chmod(0o755)
+        return run(sys.executable, ROOT / "scripts/check_docs.py", program, "--root", self.root, *options)
+
+    def test_commands_run_in_order_in_one_folder(self):
+        self.assertEqual(self.check("```sh\nulpscope info > out\ngrep -q 'told info' out\nulpscope fail # exits with 3\n```\n").returncode, 0)
+        self.assertEqual(self.check("```console\n$ ulpscope info\ntold info\n```\n").returncode, 0)
+
+    def test_a_failing_command_is_named(self):
+        for readme in ("```sh\nulpscope fail\n```\n", "```console\n$ ulpscope fail\n```\n", "```sh\nulpscope info # exits with 1\n```\n"):
+            result = self.check(readme)
+            self.assertEqual(result.returncode, 1, readme)
+            self.assertIn("FAILED README.md:2", result.stdout)
+
+    def test_what_is_not_run_is_printed(self):
+        result = self.check("<!-- not run: takes minutes -->\n```sh\nulpscope fail\n```\n")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("not run, takes minutes: ulpscope fail", result.stdout)
+
+    def test_generated_parts_are_compared_and_updated(self):
+        stale = "<!-- generated by: ulpscope keys -->\nold\n<!-- end of generated part -->\n"
+        self.assertEqual(self.check(stale).returncode, 1)
+        self.assertEqual(self.check(stale, "--update").returncode, 0)
+        written = (self.root / "README.md").read_text()
+        self.assertIn("\ntold keys\n", written)
+        self.assertEqual(self.check(written).returncode, 0)
+
+    def test_a_dead_link_is_named(self):
+        result = self.check("[gone](docs/gone.md)\n")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("links to docs/gone.md", result.stdout)
+
+
+class Dev(unittest.TestCase):
+    def test_usage_errors_exit_with_2_and_say_what_there_is(self):
+        for arguments, said in [(["biuld"], "did you mean 'build'?"), (["build", "relase"], "no preset 'relase': there are release"),
+                                (["test", "--al"], "test has no option '--al'"), (["setup", "gpu"], "not 'gpu'")]:
+            result = run(ROOT / "dev", *arguments)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(said, result.stderr)
+
+    def test_help_names_every_verb(self):
+        result = run(ROOT / "dev", "help")
+        self.assertEqual(result.returncode, 0)
+        for verb in ("setup", "build", "test", "demo", "bench", "format", "lint", "doctor"):
+            self.assertIn(f"\n  {verb} ", result.stdout)
+
+    @unittest.skipUnless(shutil.which("shellcheck"), "no shellcheck")
+    def test_shellcheck_finds_nothing(self):
+        result = run("shellcheck", ROOT / "dev", ROOT / ".ci/run", ROOT / "scripts/doctor.sh")
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
