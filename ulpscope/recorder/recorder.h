@@ -1,10 +1,14 @@
-// Turns op calls, described plainly, into the rows of a trace. Knows no engine: any program that can describe its ops records with it.
+// Turns op calls, described plainly, into the rows of a trace. Knows no engine: any program that can describe its ops records.
 //
 //   recorder.begin_step(step);
 //   for each op:  records = recorder.before(description);  compute, filling in the records;  recorder.after();
 //   recorder.end_step(row);
 //
 // Records may be filled in at any time before end_step, so a device needs one synchronisation a step.
+//
+// Steps in which everything is NaN cost no more than others: a step has at most one nonfinite event and one capture (of at most 160
+// operands), no capture from the 17th step in a row whose first nonfinite output is the same, and a run has at most 1,000 warnings.
+// Where the sink failed the recorder goes quiet; the caller, who sees it in status(), tells the user.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +58,7 @@ struct RecorderOptions {
   std::vector<std::string> modules;  // glob patterns; empty: all. Rows of other ops are not recorded
   std::vector<std::string> ops;
   std::vector<Phase> phases;
-  uint64_t max_bytes = 0;            // 0: no limit. Near it the level is lowered to health, at it recording stops
+  uint64_t max_bytes = 0;  // 0: no limit. Near it the level is lowered to health, at it recording stops
   StopOn stop_on = StopOn::never;
 };
 
@@ -76,8 +80,8 @@ class Recorder {
   void add_warning(std::string_view text);
   void add_metric(std::string_view name, double value);
 
-  // Fills in row.step, row.graph and row.level, writes the rows of the step, and its events: a scale change is one where scale_after
-  // differs from scale_before, and a skipped step blames the first gradient with nonfinite values.
+  // Fills in row.step, row.graph and row.level, writes the rows of the step, and its events: a scale change is one where
+  // scale_after differs from scale_before, and a skipped step blames the first gradient with nonfinite values.
   void end_step(StepRow row);
 
   // True after a step in which what options.stop_on names happened; the reason is in the trace.

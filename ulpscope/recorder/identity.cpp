@@ -1,0 +1,140 @@
+#include "ulpscope/recorder/identity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "ulpscope/base/hash.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+bool matches_any(const std::vector<std::string>& patterns, std::string_view text) {
+  return patterns.empty() ||
+         std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return glob_match(pattern, text); });
+}
+
+std::string attributes_text(const Attributes* attributes) {
+  std::string text;
+  if (attributes == nullptr) return text;
+  for (const Attributes::Item& item : attributes->items()) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", item.name, item.value);
+  }
+  return text;
+}
+
+}  // namespace
+
+void OpTable::begin_step() {
+  std::swap(order_, last_order_);
+  order_.clear();
+  expected_ = 0;
+}
+
+uint32_t OpTable::find_or_add(const OpDescription& op) {
+  uint32_t index;
+  if (expected_ < last_order_.size() && entries_[last_order_[expected_]].id == op.id) {
+    index = last_order_[expected_++];
+  } else if (const auto found = by_id_.find(op.id); found != by_id_.end()) {
+    index = found->second;
+    expected_ = entries_[index].last_position + 1;
+  } else {
+    index = add(op);
+  }
+  OpEntry& entry = entries_[index];
+  entry.last_position = static_cast<uint32_t>(order_.size());
+  order_.push_back(index);
+  if (entry.outputs < op.outputs.size()) add_outputs(entry, op);
+  return index;
+}
+
+const OpEntry* OpTable::find(uint64_t id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : &entries_[found->second];
+}
+
+uint32_t OpTable::add(const OpDescription& op) {
+  OpInfo info;
+  info.id = op.id;
+  info.forward_id = op.forward_id;
+  info.name = op.name;
+  info.module = op.module;
+  info.phase = op.phase;
+  info.attributes = attributes_text(op.attributes);
+
+  OpEntry entry;
+  entry.id = op.id;
+  entry.op = sink_.add_op(info);
+  entry.phase = op.phase;
+  entry.rows_wanted =
+      matches_any(options_.modules, op.module) && matches_any(options_.ops, op.name) &&
+      (options_.phases.empty() || std::find(options_.phases.begin(), options_.phases.end(), op.phase) != options_.phases.end());
+  entry.label = op.module.empty() ? info.name : fmt::format("{} in {}", op.name, op.module);
+  const auto index = static_cast<uint32_t>(entries_.size());
+  entries_.push_back(std::move(entry));
+  by_id_.emplace(op.id, index);
+  return index;
+}
+
+void OpTable::add_outputs(OpEntry& entry, const OpDescription& op) {
+  // More outputs than when the op was first seen: its entries move to the end, so that they lie together.
+  const auto first = static_cast<uint32_t>(tensors_.size());
+  for (uint32_t slot = 0; slot < entry.outputs; ++slot) {
+    const TensorEntry known = tensors_[entry.first_tensor + slot];
+    tensors_.push_back(known);
+  }
+  for (size_t slot = entry.outputs; slot < op.outputs.size(); ++slot) {
+    const OutputDescription& output = op.outputs[slot];
+    TensorInfo info;
+    info.op = entry.op;
+    info.slot = static_cast<uint8_t>(slot);
+    info.role = output.role;
+    info.dtype = output.view.dtype;
+    info.parameter = output.parameter;
+    info.shape.assign(output.view.shape.begin(), output.view.shape.begin() + output.view.rank);
+    const bool floating = is_float(info.dtype);
+    tensors_.push_back({sink_.add_tensor(info), info.role, floating});
+    entry.any_float |= floating;
+  }
+  entry.first_tensor = first;
+  entry.outputs = static_cast<uint32_t>(op.outputs.size());
+}
+
+void GraphTable::begin_step() {
+  hash_ = 0;
+  inputs_.clear();
+}
+
+void GraphTable::add(const OpDescription& op, uint32_t op_index) {
+  hash_ = hash_combine(hash_, op.id);
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const ValueKey& value = op.inputs[i];
+    hash_ = hash_combine(hash_, value.op + value.slot);
+    inputs_.push_back({value, op_index, static_cast<uint8_t>(i)});
+  }
+}
+
+uint32_t GraphTable::end_step(TraceSink& sink, const OpTable& ops) {
+  const auto [position, is_new] = graphs_.try_emplace(hash_, static_cast<uint32_t>(graphs_.size()));
+  const uint32_t graph = position->second;
+  if (!is_new) return graph;
+  std::vector<GraphEdge> edges;
+  for (const Input& input : inputs_) {
+    // A value that no described op made has no edge.
+    if (const OpEntry* producer = ops.find(input.value.op)) {
+      edges.push_back({graph, input.consumer, input.input, producer->op, input.value.slot});
+    }
+  }
+  // Micro-batches repeat edges.
+  const auto key = [](const GraphEdge& edge) { return std::tuple(edge.consumer, edge.input, edge.producer, edge.slot); };
+  std::sort(edges.begin(), edges.end(), [&](const GraphEdge& a, const GraphEdge& b) { return key(a) < key(b); });
+  edges.erase(std::unique(edges.begin(), edges.end(), [&](const GraphEdge& a, const GraphEdge& b) { return key(a) == key(b); }),
+              edges.end());
+  for (const GraphEdge& edge : edges) sink.add_edge(edge);
+  return graph;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,75 @@
+// Which op and tensor of the trace a described op is, and which graph a step has. Everything is written to the trace once, when it
+// is first seen; a step that repeats the one before finds its ops by position, without hashing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ulpscope/recorder/recorder.h"
+
+namespace ulpscope {
+
+struct TensorEntry {
+  uint32_t tensor = 0;  // index in the trace's tensor table
+  Role role = Role::activation;
+  bool is_float = false;  // integers are described, but have no rows
+};
+
+struct OpEntry {
+  uint64_t id = 0;
+  uint32_t op = 0;  // index in the trace's op table
+  uint32_t first_tensor = 0;
+  uint32_t outputs = 0;
+  uint32_t last_position = 0;  // in the step that saw it last
+  Phase phase = Phase::forward;
+  bool rows_wanted = true;  // passes the filters
+  bool any_float = false;
+  std::string label;  // for messages: "conv2d in features.0"
+};
+
+class OpTable {
+ public:
+  OpTable(TraceSink& sink, const RecorderOptions& options) : sink_(sink), options_(options) {}
+
+  void begin_step();
+  // The entry's index. Adds what was not seen before to the trace.
+  uint32_t find_or_add(const OpDescription& op);
+  const OpEntry& operator[](uint32_t entry) const { return entries_[entry]; }
+  const TensorEntry& tensor(const OpEntry& entry, uint32_t slot) const { return tensors_[entry.first_tensor + slot]; }
+  // The entry with this id, or nullptr.
+  const OpEntry* find(uint64_t id) const;
+
+ private:
+  uint32_t add(const OpDescription& op);
+  void add_outputs(OpEntry& entry, const OpDescription& op);
+
+  TraceSink& sink_;
+  const RecorderOptions& options_;
+  std::vector<OpEntry> entries_;
+  std::vector<TensorEntry> tensors_;  // an op's outputs lie together
+  std::unordered_map<uint64_t, uint32_t> by_id_;
+  std::vector<uint32_t> order_, last_order_;  // entries in order of execution: of this step, of the one before
+  uint32_t expected_ = 0;                     // position in last_order_ of the op that is likely to come next
+};
+
+class GraphTable {
+ public:
+  void begin_step();
+  void add(const OpDescription& op, uint32_t op_index);
+  // The number of the step's graph; writes its edges where it is a new one.
+  uint32_t end_step(TraceSink& sink, const OpTable& ops);
+
+ private:
+  struct Input {
+    ValueKey value;
+    uint32_t consumer;
+    uint8_t input;
+  };
+  uint64_t hash_ = 0;
+  std::vector<Input> inputs_;
+  std::unordered_map<uint64_t, uint32_t> graphs_;  // by hash of the sequence of ops and edges
+};
+
+}  // namespace ulpscope

@@ -1,0 +1,42 @@
+// How much a recorder may still write: the level in force, given the size limit and how far the writer is behind.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/recorder/recorder.h"
+
+namespace ulpscope {
+
+class LevelControl {
+ public:
+  explicit LevelControl(const RecorderOptions& options) : options_(options) {}
+
+  // Of the size limit: above the first share the level is health, above the second no tensor rows are written, and above the limit
+  // itself only steps that carry a metric.
+  static constexpr double kHealthShare = 0.80;
+  static constexpr double kRowsShare = 0.95;
+  // Of the writer's queue: the level is lowered above the first and comes back below the second.
+  static constexpr double kSlow = 0.5;
+  static constexpr double kDrained = 0.1;
+  // What a tensor row takes in the file, about: for rows that the writer has not written yet.
+  static constexpr uint64_t kBytesPerRow = 100;
+  // After so many messages about a slow writer there are no more of them.
+  static constexpr int kSlowMessages = 100;
+
+  RecordLevel level() const;
+  bool rows_stopped() const { return rows_stopped_; }
+  bool steps_stopped() const { return steps_stopped_; }
+
+  // Once a step, before its rows are written. Messages about what changed are appended to `events`, with kind and text.
+  void update(const SinkStatus& status, uint64_t rows_added, std::vector<EventRow>& events);
+
+ private:
+  const RecorderOptions& options_;
+  bool near_limit_ = false, rows_stopped_ = false, steps_stopped_ = false, slow_ = false;
+  int slow_messages_ = 0;
+};
+
+}  // namespace ulpscope
