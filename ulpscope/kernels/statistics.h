@@ -24,8 +24,8 @@ struct OutputRecord {
 
   // The request.
   StatisticsLevel wanted = StatisticsLevel::none;
-  int samples_wanted = 0;        // at most kMaxSamples values, at evenly spaced logical indices
-  double scale = 1.0;            // the loss scale S that the values contain (for rescued)
+  int samples_wanted = 0;  // at most kMaxSamples values, at evenly spaced logical indices
+  double scale = 1.0;      // the loss scale S that the values contain (for rescued)
 
   // The answer.
   StatisticsLevel known = StatisticsLevel::none;
@@ -46,8 +46,9 @@ struct OutputRecord {
 using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t)>& body)>;
 void serial_for(int64_t n, const std::function<void(int64_t)>& body);
 
-// Elements are taken in blocks of this many, in the order in which they lie in memory; the last block is shorter. Sums are formed in
-// 16 lanes within a block (element i in lane i mod 16), the lanes by a pairwise tree, and the blocks by a pairwise tree.
+// Elements are taken in blocks of this many, in the order in which they lie in memory (views with gaps or repeats: in logical
+// order); the last block is shorter. Sums are formed in 16 lanes within a block (element i in lane i mod 16), the lanes by a
+// pairwise tree, and the blocks by a pairwise tree.
 inline constexpr int64_t kStatisticsBlock = 8192;
 
 // Collects the statistics of one tensor from its blocks, given in any order and from any threads, each block once.
@@ -59,20 +60,27 @@ class StatisticsCollector {
   ~StatisticsCollector();
   StatisticsCollector(const StatisticsCollector&) = delete;
 
-  bool active() const;  // false: level none, the calls below only round
+  bool active() const { return state_ != nullptr; }  // false: level none, the calls below only round
   // Block `block` as wide values.
   void add(int64_t block, const float* values, int64_t n);
-  // Counts the block and rounds it into `out` (f16 or bf16 encodings).
+  void add(int64_t block, const double* values, int64_t n);
+  // Counts the block and rounds it into `out`: encodings of the format (f16 or bf16), or FP32 values.
   void add_and_round(int64_t block, const float* values, int64_t n, uint16_t* out);
+  void add_and_round(int64_t block, const double* values, int64_t n, uint16_t* out);
+  void add_and_round(int64_t block, const double* values, int64_t n, float* out);
   // Merges the blocks into the record. Once, after all blocks, from one thread.
   void finish();
 
  private:
   struct State;
-  State* state_;
+  OutputRecord& record_;
+  int64_t count_;
+  const FloatFormat* format_;
+  State* state_ = nullptr;
 };
 
-// Statistics of a dense view as it is stored (any floating-point dtype; integer views give count and zeros only).
+// Statistics of a view as it is stored (any floating-point dtype; integer views give count and zeros only). Clears the record's
+// answer.
 void collect_statistics(const TensorView& view, OutputRecord& record, const ParallelFor& parallel_for = serial_for);
 
 // Fills in the samples that the record wants: element k * size / samples for k = 0, 1, ...

@@ -1,0 +1,198 @@
+#include "ulpscope/kernels/statistics.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/emulation/rounding.h"
+#include "ulpscope/emulation/simd_rounding.h"
+#include "ulpscope/kernels/statistics_kernel.h"
+#include "ulpscope/kernels/statistics_reference.h"
+#include "ulpscope/kernels/statistics_sums.h"
+
+namespace ulpscope {
+
+namespace {
+
+// Restores the default mode (round to nearest, subnormals kept, exceptions masked) while it lives: conversions of FP32 subnormals
+// to FP64 must not depend on what the caller set.
+class DefaultFloatingPointMode {
+ public:
+  DefaultFloatingPointMode() : caller_(_mm_getcsr()) {
+    if (caller_ != kDefault) _mm_setcsr(kDefault);
+  }
+  ~DefaultFloatingPointMode() {
+    if (caller_ != kDefault) _mm_setcsr(caller_);
+  }
+  DefaultFloatingPointMode(const DefaultFloatingPointMode&) = delete;
+
+ private:
+  static constexpr unsigned kDefault = 0x1F80;
+  unsigned caller_;
+};
+
+int64_t block_count(int64_t elements) { return (elements + kStatisticsBlock - 1) / kStatisticsBlock; }
+
+// Threads beyond this many share places.
+constexpr unsigned kPlaces = 32;
+
+}  // namespace
+
+void serial_for(int64_t n, const std::function<void(int64_t)>& body) {
+  for (int64_t i = 0; i < n; ++i) body(i);
+}
+
+void OutputRecord::clear() {
+  known = StatisticsLevel::none;
+  before_rounding = rounding_known = update_known = false;
+  samples = 0;
+  statistics = {};
+  rounding = {};
+  update = {};
+}
+
+// Counts are integers, so any thread may add them in any order: each has a place of its own. Sums are kept by block.
+struct StatisticsCollector::State {
+  struct alignas(64) Place {
+    std::atomic<bool> taken = false;
+    bool used = false;
+    BlockCounts counts;
+  };
+
+  StatisticsLevel level;
+  std::optional<RoundingThresholds> thresholds;
+  double scale;
+  std::vector<BlockSums> sums;
+  std::array<Place, kPlaces> places;
+
+  // The place that the calling thread holds while it counts a block.
+  class Hold {
+   public:
+    explicit Hold(State& state) {
+      static std::atomic<unsigned> threads = 0;
+      thread_local const unsigned first = threads.fetch_add(1, std::memory_order_relaxed);
+      for (unsigned i = first;; ++i) {
+        place_ = &state.places[i % kPlaces];
+        if (!place_->taken.exchange(true, std::memory_order_acquire)) break;
+      }
+      if (!place_->used) place_->counts = {};
+      place_->used = true;
+    }
+    ~Hold() { place_->taken.store(false, std::memory_order_release); }
+    Hold(const Hold&) = delete;
+    BlockCounts& counts() { return place_->counts; }
+
+   private:
+    Place* place_;
+  };
+
+  // States are kept for the next tensor, so that a steady step allocates nothing.
+  static std::vector<std::unique_ptr<State>>& spare() {
+    thread_local std::vector<std::unique_ptr<State>> states;
+    return states;
+  }
+  static State* take() {
+    if (spare().empty()) return new State;
+    State* state = spare().back().release();
+    spare().pop_back();
+    return state;
+  }
+  static void give_back(State* state) { spare().emplace_back(state); }
+
+  const RoundingThresholds* rounding() const { return thresholds ? &*thresholds : nullptr; }
+
+  void count(int64_t block, const float* values, int64_t n) {
+    const DefaultFloatingPointMode mode;
+    Hold hold(*this);
+    const BlockSums block_sums = count_block(values, n, level, rounding(), hold.counts());
+    if (level == StatisticsLevel::full) sums[block] = block_sums;
+  }
+
+  // FP64 is for checking, not for training: the plain loops do.
+  void count(int64_t block, const double* values, int64_t n, const FloatFormat* format) {
+    const DefaultFloatingPointMode mode;
+    Hold hold(*this);
+    const TensorStatistics counted = reference_statistics(values, n);
+    hold.counts().statistics.merge(counted);
+    if (format) hold.counts().rounding.merge(reference_rounding(*format, values, n, scale));
+    if (level == StatisticsLevel::full) sums[block] = {counted.sum, counted.sum_of_squares};
+  }
+};
+
+StatisticsCollector::StatisticsCollector(OutputRecord& record, int64_t count, const FloatFormat* format)
+    : record_(record), count_(count), format_(format) {
+  if (record.wanted == StatisticsLevel::none) return;
+  state_ = State::take();
+  state_->level = record.wanted;
+  state_->scale = record.scale;
+  state_->thresholds.reset();
+  if (format) state_->thresholds.emplace(*format, record.scale);
+  if (record.wanted == StatisticsLevel::full) state_->sums.resize(block_count(count));
+  for (State::Place& place : state_->places) place.used = false;
+}
+
+StatisticsCollector::~StatisticsCollector() {
+  if (state_) State::give_back(state_);
+}
+
+void StatisticsCollector::add(int64_t block, const float* values, int64_t n) {
+  if (state_) state_->count(block, values, n);
+}
+
+void StatisticsCollector::add(int64_t block, const double* values, int64_t n) {
+  if (state_) state_->count(block, values, n, format_);
+}
+
+void StatisticsCollector::add_and_round(int64_t block, const float* values, int64_t n, uint16_t* out) {
+  add(block, values, n);
+  if (format_->exponent_bits == binary16.exponent_bits) {
+    round_to_f16(values, out, n);
+  } else {
+    round_to_bf16(values, out, n);
+  }
+}
+
+void StatisticsCollector::add_and_round(int64_t block, const double* values, int64_t n, uint16_t* out) {
+  add(block, values, n);
+  const bool to_f16 = format_->exponent_bits == binary16.exponent_bits;
+  for (int64_t i = 0; i < n; ++i) out[i] = to_f16 ? round_to_f16(values[i]) : round_to_bf16(values[i]);
+}
+
+void StatisticsCollector::add_and_round(int64_t block, const double* values, int64_t n, float* out) {
+  add(block, values, n);
+  for (int64_t i = 0; i < n; ++i) out[i] = round_to_f32(values[i]);
+}
+
+void StatisticsCollector::finish() {
+  if (!state_) return;
+  record_.known = state_->level;
+  record_.before_rounding = record_.rounding_known = format_ != nullptr;
+  record_.statistics = {};
+  record_.rounding = {};
+  for (const State::Place& place : state_->places) {
+    if (!place.used) continue;
+    record_.statistics.merge(place.counts.statistics);
+    record_.rounding.merge(place.counts.rounding);
+  }
+  record_.statistics.count = count_;
+  if (state_->level == StatisticsLevel::full) {
+    const BlockSums sums = pairwise_sum(state_->sums);
+    record_.statistics.sum = sums.sum;
+    record_.statistics.sum_of_squares = sums.sum_of_squares;
+  } else {
+    TensorStatistics health;
+    health.count = count_;
+    health.nan = record_.statistics.nan;
+    health.positive_infinity = record_.statistics.positive_infinity;
+    health.negative_infinity = record_.statistics.negative_infinity;
+    health.zeros = record_.statistics.zeros;
+    record_.statistics = health;
+  }
+}
+
+}  // namespace ulpscope
