@@ -133,6 +133,8 @@ def check(root):
             if not match:
                 continue
             quoted, angled = match.groups()
+            if quoted and library_of(quoted):
+                quoted, angled = None, quoted
             problem = None
             if quoted:
                 if not quoted.startswith("ulpscope/"):

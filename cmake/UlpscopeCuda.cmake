@@ -1,0 +1,34 @@
+# CUDA: the compiler, the shared runtime, and cuBLAS from the toolkit or from the Python wheel nvidia-cublas, which
+# `./dev setup cuda` puts into .venv-cuda where the toolkit has none. Targets: CUDA::cudart, ulpscope::cublas.
+set(CMAKE_CUDA_ARCHITECTURES 80 90 100 120 CACHE STRING "GPU architectures: Ampere, Hopper, Blackwell in data centres and desktops")
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+enable_language(CUDA)
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # which CMake 3.25 does not know of nvcc
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+find_package(CUDAToolkit REQUIRED)
+
+# Device and host must round at the same places, so no multiplication and addition are fused.
+target_compile_options(ulpscope_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-ffp-contract=off,-march=x86-64-v2>)
+if(ULPSCOPE_WERROR)
+  target_compile_options(ulpscope_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+endif()
+
+# The header and the library come from one place: the toolkit's folders, or else the wheel's.
+file(GLOB ULPSCOPE_CUBLAS_WHEEL ${PROJECT_SOURCE_DIR}/.venv-cuda/lib/python3*/site-packages/nvidia/cu13)
+find_path(ULPSCOPE_CUBLAS_INCLUDE cublas_v2.h PATHS ${CUDAToolkit_INCLUDE_DIRS} ${ULPSCOPE_CUBLAS_WHEEL}/include NO_DEFAULT_PATH)
+find_library(ULPSCOPE_CUBLAS_LIBRARY NAMES libcublas.so libcublas.so.13
+  PATHS ${CUDAToolkit_LIBRARY_DIR} ${ULPSCOPE_CUBLAS_WHEEL}/lib NO_DEFAULT_PATH)
+if(NOT ULPSCOPE_CUBLAS_INCLUDE OR NOT ULPSCOPE_CUBLAS_LIBRARY)
+  message(FATAL_ERROR "no cuBLAS in ${CUDAToolkit_LIBRARY_DIR} and none in .venv-cuda: run ./dev setup cuda")
+endif()
+# By its full path, so that the run path of what links it leads there; libcublasLt lies beside it.
+add_library(ulpscope_cublas SHARED IMPORTED GLOBAL)
+add_library(ulpscope::cublas ALIAS ulpscope_cublas)
+set_target_properties(ulpscope_cublas PROPERTIES IMPORTED_LOCATION ${ULPSCOPE_CUBLAS_LIBRARY}
+  INTERFACE_INCLUDE_DIRECTORIES ${ULPSCOPE_CUBLAS_INCLUDE} INTERFACE_LINK_LIBRARIES CUDA::cudart)
+message(STATUS "cuBLAS: ${ULPSCOPE_CUBLAS_LIBRARY}")
