@@ -42,3 +42,11 @@ function(ulpscope_test name)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER -*Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS fast)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER *Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS slow)
 endfunction()
+
+# ulpscope_benchmark(NAME SOURCES ... LINK ...): the program bench/NAME_bench, which `./dev bench NAME` runs.
+function(ulpscope_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name}_bench ${ARG_SOURCES})
+  target_link_libraries(${name}_bench PRIVATE ${ARG_LINK} benchmark::benchmark benchmark::benchmark_main ulpscope_flags)
+  target_include_directories(${name}_bench PRIVATE ${PROJECT_SOURCE_DIR})
+endfunction()
