@@ -1,0 +1,57 @@
+#include "ulpscope/core/engine/autocast.h"
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+Autocast::Autocast(AutocastPolicy policy) : policy_(std::move(policy)) {
+  if (policy_.dtype != DType::f16 && policy_.dtype != DType::bf16)
+    throw usage_error("autocast: expected f16 or bf16, got {}", info(policy_.dtype).name);
+  for (const auto& [name, ignored] : policy_.ops) find_op(name);
+}
+
+std::optional<DType> Autocast::input_type(const Op& op, const std::string* module, std::optional<DType> asked) {
+  if (!policy_.modules.empty()) {
+    const auto [entry, added] = module_overrides_.try_emplace(module);
+    if (added) {
+      for (const auto& [pattern, dtype] : policy_.modules) {
+        if (!glob_match(pattern, *module)) continue;
+        entry->second = dtype;
+        break;
+      }
+    }
+    if (entry->second) return entry->second;
+  }
+  if (!policy_.ops.empty()) {
+    const auto found = policy_.ops.find(op.name);
+    if (found != policy_.ops.end()) return found->second;
+  }
+  switch (op.autocast) {
+    case AutocastClass::lower_precision:
+      return policy_.dtype;
+    case AutocastClass::fp32:
+      return DType::f32;
+    case AutocastClass::fp32_unless_dtype:
+      return asked.value_or(DType::f32);
+    case AutocastClass::input_type:
+    case AutocastClass::exempt:
+      break;
+  }
+  return {};
+}
+
+const Tensor* Autocast::cached_cast(const Tensor& parameter, DType dtype) const {
+  const auto found = cache_.find(parameter.storage().serial());
+  if (found == cache_.end()) return nullptr;
+  const Cast& cast = found->second;
+  // The version tells whether an optimizer changed the parameter since.
+  const bool fits = cast.parameter.same_as(parameter) && cast.version == parameter.storage().version && cast.cast.dtype() == dtype;
+  return fits ? &cast.cast : nullptr;
+}
+
+void Autocast::remember_cast(const Tensor& parameter, const Tensor& cast) {
+  cache_.insert_or_assign(parameter.storage().serial(), Cast{parameter, parameter.storage().version, cast});
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,120 @@
+// What dispatch needs besides its arguments, in one object. Guards change it, and only dispatch and the tape read it. There is one
+// engine thread in a process, so there is one current context.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ulpscope/core/engine/autocast.h"
+#include "ulpscope/core/engine/observer.h"
+#include "ulpscope/kernels/backend.h"
+#include "ulpscope/trace/records.h"
+
+namespace ulpscope {
+
+// Counts the calls of one op in one module within one forward pass: what makes ids stable.
+class CallCounters {
+ public:
+  CallCounters();
+  // How often `key` was asked for since the last reset, before this time.
+  uint32_t next(uint64_t key);
+  void reset() { ++generation_; }
+
+ private:
+  struct Entry {
+    uint64_t key = 0;
+    uint32_t generation = 0;
+    uint32_t count = 0;
+  };
+  void grow();
+  std::vector<Entry> entries_;  // open addressing, a power of two
+  uint32_t generation_ = 1;
+  uint32_t used_ = 0;
+};
+
+struct Context {
+  Backend* backend = nullptr;
+  std::vector<Observer*> observers;
+  Autocast* autocast = nullptr;  // nullptr: off
+  bool grad_enabled = true;
+
+  int rank = 0;
+  uint64_t step = 0;
+  uint32_t micro_batch = 0;
+  uint8_t pass = 0;  // which loss
+  Phase phase = Phase::forward;
+  const std::string* module = intern("");
+  uint64_t module_hash = 0;  // of *module
+  uint64_t forward_id = 0;   // in backward: the id of the forward op that is differentiated
+  CallCounters counters;
+  uint64_t calls = 0;       // dispatched so far
+  uint64_t host_reads = 0;  // of read_scalars so far
+
+  // Starts a step: ids count from here.
+  void begin_step(uint64_t number);
+  // Starts the forward pass of another micro-batch or loss of the same step.
+  void begin_pass(uint32_t micro_batch_number, uint8_t pass_number);
+};
+
+// The current context; an internal error where there is none.
+Context& context();
+
+// Makes `context` the current one for its lifetime.
+class ContextScope {
+ public:
+  explicit ContextScope(Context& context);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+
+ private:
+  Context* previous_;
+};
+
+// Sets a field of the context for its lifetime.
+template <auto Field>
+class ContextGuard {
+ public:
+  using Value = std::remove_reference_t<decltype(std::declval<Context&>().*Field)>;
+  explicit ContextGuard(Value value) : previous_(context().*Field) { context().*Field = value; }
+  ~ContextGuard() { context().*Field = previous_; }
+  ContextGuard(const ContextGuard&) = delete;
+
+ private:
+  Value previous_;
+};
+
+using PhaseGuard = ContextGuard<&Context::phase>;
+
+// No tape within its lifetime.
+class NoGrad : ContextGuard<&Context::grad_enabled> {
+ public:
+  NoGrad() : ContextGuard(false) {}
+};
+
+// Enters the module with the interned path `path`.
+class ModuleScope {
+ public:
+  explicit ModuleScope(const std::string* path);
+  ~ModuleScope();
+  ModuleScope(const ModuleScope&) = delete;
+
+ private:
+  const std::string* previous_;
+  uint64_t previous_hash_;
+};
+
+// Autocast is on within its lifetime; the casts of parameters are forgotten at its end.
+class AutocastScope {
+ public:
+  explicit AutocastScope(Autocast* autocast);  // nullptr: off
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+
+ private:
+  Autocast* previous_;
+};
+
+}  // namespace ulpscope

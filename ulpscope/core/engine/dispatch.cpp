@@ -1,0 +1,303 @@
+#include "ulpscope/core/engine/dispatch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/hash.h"
+#include "ulpscope/core/engine/tape.h"
+
+namespace ulpscope {
+
+namespace {
+
+std::string where(const Context& context) { return context.module->empty() ? "" : fmt::format(" in module '{}'", *context.module); }
+
+int width_of(DType dtype) { return dtype == DType::f64 ? 3 : dtype == DType::f32 ? 2 : 1; }
+
+// The type that mixed floating-point inputs are promoted to. A 0-dim tensor never raises the type of a tensor that has dimensions.
+// FP16 with BF16 gives FP32, which holds both.
+DType widest(std::span<const Tensor> inputs) {
+  std::optional<DType> with_dimensions, scalars;
+  for (const Tensor& input : inputs) {
+    if (!input || !is_float(input.dtype())) continue;
+    std::optional<DType>& slot = input.rank() > 0 ? with_dimensions : scalars;
+    if (!slot) {
+      slot = input.dtype();
+    } else if (*slot != input.dtype()) {
+      const int a = width_of(*slot), b = width_of(input.dtype());
+      slot = a == b ? DType::f32 : a > b ? *slot : input.dtype();
+    }
+  }
+  return with_dimensions ? *with_dimensions : scalars.value_or(DType::f32);
+}
+
+// The type that the floating-point inputs of `op` are cast to, or nothing to leave them.
+std::optional<DType> input_type(Context& context, const Op& op, std::span<const Tensor> inputs, const CallOptions& options) {
+  if (op.autocast == AutocastClass::exempt || op.is_view) return {};
+  const bool forward = context.phase == Phase::forward || context.phase == Phase::loss || context.phase == Phase::recompute ||
+                       context.phase == Phase::evaluation;
+  const DType wide = widest(inputs);
+  if (!context.autocast || !forward || wide == DType::f64) return wide;
+  return context.autocast->input_type(op, context.module, options.dtype).value_or(wide);
+}
+
+const Op& cast_op() {
+  static const Op& op = find_op("cast");
+  return op;
+}
+
+// A cast of the input `index` of the op call with the id `served`: named after what it serves, so that it counts for nothing else.
+Tensor cast_input(Context& context, const Tensor& input, DType dtype, uint64_t served, size_t index) {
+  const bool is_parameter = input.is_leaf() && input.body()->parameter && input.dtype() == DType::f32;
+  if (is_parameter && context.autocast) {
+    if (const Tensor* cached = context.autocast->cached_cast(input, dtype)) return *cached;
+  }
+  const OutputHint hint{is_parameter ? Role::weight_cast : Role::activation, input.body()->parameter};
+  CallOptions options;
+  options.dtype = dtype;
+  options.hints = {&hint, 1};
+  options.id = hash_combine(hash_combine(served, hash_text("cast")), index);
+  const Tensor inputs[] = {input};
+  Tensor result = dispatch(cast_op(), inputs, {}, options)[0];
+  result.body()->uncast_value = input.body()->uncast_value;
+  result.body()->parameter = input.body()->parameter;
+  if (is_parameter && context.autocast) context.autocast->remember_cast(input, result);
+  return result;
+}
+
+Tensor expand_to(const Op& op, const Context& context, const Tensor& input, const OutputSpec& spec) {
+  const TensorView& view = input.view();
+  if (view.rank == spec.rank && std::equal(view.shape.begin(), view.shape.begin() + view.rank, spec.shape.begin())) return input;
+  Extents strides{};
+  const int shift = spec.rank - view.rank;
+  for (int i = 0; i < view.rank; ++i) {
+    if (view.shape[i] == spec.shape[i + shift]) {
+      strides[i + shift] = view.strides[i];
+    } else if (view.shape[i] != 1) {
+      throw usage_error("{}{}: {} does not broadcast to {}", op.name, where(context), input.describe(),
+                        describe_shape({spec.shape.data(), static_cast<size_t>(spec.rank)}));
+    }
+  }
+  const auto rank = static_cast<size_t>(spec.rank);
+  return make_view(input, {spec.shape.data(), rank}, {strides.data(), rank});
+}
+
+Tensor make_output(Context& context, const OutputSpec& spec, std::span<const Tensor> inputs) {
+  const std::span<const int64_t> shape(spec.shape.data(), static_cast<size_t>(spec.rank));
+  if (spec.alias >= 0) return inputs[static_cast<size_t>(spec.alias)].detach();
+  if (spec.record_only) {
+    Tensor tensor(new TensorBody);
+    TensorView& view = tensor.body()->view;
+    view.dtype = spec.dtype;
+    view.rank = spec.rank;
+    view.shape = spec.shape;
+    int64_t stride = 1;
+    for (int i = spec.rank - 1; i >= 0; --i) {
+      view.strides[i] = stride;
+      stride *= spec.shape[i];
+    }
+    return tensor;
+  }
+  Tensor tensor = empty(*context.backend, spec.dtype, shape, spec.layout);
+  if (spec.like >= 0) {
+    const TensorView& like = inputs[static_cast<size_t>(spec.like)].view();
+    if (is_dense(like) && like.rank == spec.rank && std::equal(shape.begin(), shape.end(), like.shape.begin()))
+      tensor.body()->view.strides = like.strides;
+  }
+  return tensor;
+}
+
+Role default_role(Phase phase, const Tensor& output) {
+  switch (phase) {
+    case Phase::data:
+      return Role::input;
+    case Phase::loss:
+      return output.rank() == 0 ? Role::loss : Role::activation;
+    case Phase::backward:
+      return Role::activation_gradient;
+    case Phase::scaling:
+      return Role::loss;
+    case Phase::optimizer:
+      return Role::optimizer_state;
+    default:
+      return Role::activation;
+  }
+}
+
+// The loss scale that the outputs contain: backward and scaling carry on that of their first input.
+double output_scale(const Context& context, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) {
+  if (context.phase != Phase::backward && context.phase != Phase::scaling && context.phase != Phase::optimizer) return 1.0;
+  const double scale = inputs.empty() ? 1.0 : inputs[0].body()->loss_scale;
+  if (context.phase == Phase::optimizer) return 1.0;
+  return scale * attributes.value_or("loss_scale", 1.0) * (op.name == "unscale" ? attributes["inverse_scale"] : 1.0);
+}
+
+void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const Tensor> inputs, Tensors& outputs,
+                    const OutputSpecs& specs, const Attributes& attributes) {
+  Ref<Node> node(new Node);
+  node->op = &op;
+  node->id = id;
+  node->module = context.module;
+  node->module_hash = context.module_hash;
+  node->sequence = context.calls;
+  node->attributes = attributes;
+  node->inputs.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]) continue;
+    Node::Input& kept = node->inputs[i];
+    kept.saved = (op.saves_inputs >> i & 1) != 0;
+    kept.value = inputs[i].detach();
+    if (kept.saved) {
+      kept.version = inputs[i].storage().version;
+    } else {
+      kept.value.body()->storage = Ref<Storage>();
+      kept.value.body()->view.data = nullptr;
+    }
+    TensorBody& body = *inputs[i].body();
+    if (body.node) {
+      kept.node = body.node;
+      kept.slot = body.node_slot;
+    } else if (body.requires_grad) {
+      kept.leaf = inputs[i];
+    }
+  }
+  node->outputs.resize(outputs.size());
+  node->gradients.resize(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    Node::Output& kept = node->outputs[i];
+    kept.saved = (op.saves_outputs >> i & 1) != 0;
+    if (kept.saved) {
+      kept.value = outputs[i].detach();
+      kept.version = outputs[i].storage().version;
+    }
+    if (!is_float(outputs[i].dtype()) || specs[i].alias >= 0) continue;
+    outputs[i].body()->requires_grad = true;
+    outputs[i].body()->node = Ref<GraphNode>(node.get());
+    outputs[i].body()->node_slot = static_cast<int>(i);
+  }
+}
+
+void check_input_count(const Op& op, const Context& context, size_t count) {
+  if (op.inputs == kVariadic) return;
+  const int least = op.inputs - op.optional_inputs;
+  if (static_cast<int>(count) < least || static_cast<int>(count) > op.inputs)
+    throw usage_error("{}{}: expected {} inputs, got {}", op.name, where(context),
+                      least == op.inputs ? fmt::format("{}", least) : fmt::format("{} to {}", least, op.inputs), count);
+}
+
+}  // namespace
+
+Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attributes& attributes, const CallOptions& options) {
+  Context& context = ulpscope::context();
+  check_input_count(op, context, arguments.size());
+
+  static const uint64_t kPhaseSalt = hash_text("phase");
+  const uint64_t place = hash_combine(hash_combine(kPhaseSalt, static_cast<uint64_t>(context.phase)),
+                                      context.forward_id ? context.forward_id : context.module_hash);
+  const uint64_t key = hash_combine(place, op.hash);
+  const uint64_t id = options.id ? *options.id : hash_combine(key, context.counters.next(key));
+
+  Tensors inputs(arguments);
+  if (const auto type = input_type(context, op, arguments, options)) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] && is_float(inputs[i].dtype()) && inputs[i].dtype() != *type && &op != &cast_op())
+        inputs[i] = cast_input(context, inputs[i], *type, id, i);
+    }
+  }
+  ++context.calls;
+
+  OutputSpecs specs;
+  const OpArguments call_arguments{op, inputs, attributes, options.dtype};
+  op.shape_rule(call_arguments, specs);
+
+  if (op.is_view) {
+    const OutputSpec& spec = specs[0];
+    const auto rank = static_cast<size_t>(spec.rank);
+    Tensors outputs{make_view(inputs[0], {spec.shape.data(), rank}, {spec.strides.data(), rank})};
+    if (context.grad_enabled && inputs[0].requires_grad()) record_on_tape(context, op, id, inputs, outputs, specs, attributes);
+    return outputs;
+  }
+
+  Tensors expanded;
+  std::span<const Tensor> operands = inputs;
+  if (op.broadcasts) {
+    for (const Tensor& input : inputs) expanded.push_back(expand_to(op, context, input, specs[0]));
+    operands = expanded;
+  }
+
+  Tensors outputs;
+  const double scale = output_scale(context, op, inputs, attributes);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    Tensor output = make_output(context, specs[i], operands);
+    TensorBody& body = *output.body();
+    body.value = body.uncast_value = {id, static_cast<uint8_t>(i)};
+    body.loss_scale = scale;
+    if (specs[i].alias < 0) body.parameter = nullptr;
+    outputs.push_back(std::move(output));
+  }
+
+  SmallVector<TensorView, 5> input_views, output_views;
+  for (const Tensor& operand : operands) input_views.push_back(operand.view());
+  for (const Tensor& output : outputs) output_views.push_back(output.view());
+  OpCall call;
+  call.op = op.name;
+  call.inputs = input_views;
+  call.outputs = output_views;
+  call.attributes = &attributes;
+
+  if (context.observers.empty()) {
+    context.backend->run(call);
+  } else {
+    SmallVector<OutputHint, 5> hints(options.hints);
+    for (size_t i = hints.size(); i < outputs.size(); ++i)
+      hints.push_back({default_role(context.phase, outputs[i]), outputs[i].body()->parameter});
+    const OpEvent event{op,
+                        id,
+                        context.forward_id,
+                        context.phase,
+                        *context.module,
+                        context.micro_batch,
+                        context.pass,
+                        attributes,
+                        inputs,
+                        outputs,
+                        hints,
+                        call};
+    for (Observer* observer : context.observers) {
+      const auto records = observer->before(event);
+      if (call.records.empty()) call.records = records;
+    }
+    context.backend->run(call);
+    for (Observer* observer : context.observers) observer->after(event);
+  }
+
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].alias < 0) continue;
+    ++outputs[i].storage().version;
+    // The tensor that was changed is now the output of this op.
+    TensorBody& changed = *inputs[static_cast<size_t>(specs[i].alias)].body();
+    changed.value = changed.uncast_value = outputs[i].body()->value;
+    changed.loss_scale = scale;
+  }
+  if (op.backward && context.grad_enabled &&
+      std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input && input.requires_grad(); }))
+    record_on_tape(context, op, id, inputs, outputs, specs, attributes);
+  return outputs;
+}
+
+Tensor call(std::string_view name, std::initializer_list<Tensor> inputs, const Attributes& attributes, const CallOptions& options) {
+  return dispatch(find_op(name), {inputs.begin(), inputs.size()}, attributes, options)[0];
+}
+
+std::vector<double> read_scalars(std::span<const Tensor> scalars) {
+  Context& context = ulpscope::context();
+  ++context.host_reads;
+  context.backend->synchronize();
+  std::vector<double> values;
+  for (const Tensor& scalar : scalars) values.push_back(read_element(scalar.view(), 0));
+  return values;
+}
+
+}  // namespace ulpscope

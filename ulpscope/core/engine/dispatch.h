@@ -1,0 +1,36 @@
+// The one door: every computation on tensors, forward, backward, casts, optimizer and loss scaling included, passes dispatch().
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/core/engine/context.h"
+#include "ulpscope/core/engine/op.h"
+
+namespace ulpscope {
+
+struct CallOptions {
+  std::optional<DType> dtype = {};         // the output type, for ops that take one
+  std::span<const OutputHint> hints = {};  // what the outputs are; missing ones follow from the phase
+  std::optional<uint64_t> id = {};         // an id that does not come from the call counter (casts that autocast adds)
+};
+
+// Computes `op` on `inputs` in the current context:
+//   1. in forward and loss, autocast decides the dtype of each input; casts are dispatched too
+//   2. the backend computes, filling in what observers asked for
+//   3. observers see inputs and outputs
+//   4. the tape remembers how to go back, if an input requires a gradient
+// Throws a usage Error that names op and module where shapes or types do not fit.
+Tensors dispatch(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {}, const CallOptions& options = {});
+
+// The first output of the op called `name`.
+Tensor call(std::string_view name, std::initializer_list<Tensor> inputs, const Attributes& attributes = {},
+            const CallOptions& options = {});
+
+// The values of scalar tensors, read by the host after one synchronisation. The only place where a step waits for the device.
+std::vector<double> read_scalars(std::span<const Tensor> scalars);
+
+}  // namespace ulpscope

@@ -1,0 +1,76 @@
+// The definition of an op: everything that the engine knows of it. Backends know how to compute it, by its name.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "ulpscope/base/hash.h"
+#include "ulpscope/core/tensor/small_vector.h"
+#include "ulpscope/core/tensor/tensor.h"
+#include "ulpscope/kernels/op_call.h"
+
+namespace ulpscope {
+
+struct Op;
+class BackwardCall;
+
+using Tensors = SmallVector<Tensor, 5>;
+
+// What autocast does with an op's floating-point inputs in the forward pass (docs/numerics.md).
+enum class AutocastClass : uint8_t {
+  input_type,         // runs in the type of its inputs; mixed inputs are cast to the widest
+  lower_precision,    // inputs are cast to the autocast type
+  fp32,               // inputs are cast to FP32
+  fp32_unless_dtype,  // the same, unless the call asks for a type
+  exempt,             // inputs are taken as they are, mixed too (optimizer updates, batch_norm's parameters)
+};
+
+struct OutputSpec {
+  DType dtype = DType::f32;
+  int rank = 0;
+  Extents shape{};
+  Extents strides{};  // of a view op's output; else the layout decides
+  Layout layout = Layout::contiguous;
+  int like = -1;             // the strides of this input, where it is dense and of the same shape; before `layout`
+  int alias = -1;            // in place: the output is this input
+  bool record_only = false;  // no memory: the backend only fills in its record
+};
+using OutputSpecs = SmallVector<OutputSpec, 5>;
+
+// A call before it runs: inputs after autocast.
+struct OpArguments {
+  const Op& op;
+  std::span<const Tensor> inputs;
+  const Attributes& attributes;
+  std::optional<DType> dtype;  // asked for by the caller (cast, fill, sum)
+};
+
+struct Op {
+  std::string_view name;
+  int inputs = 1;           // how many; optional ones included
+  int optional_inputs = 0;  // of those, trailing ones that may be missing
+  AutocastClass autocast = AutocastClass::input_type;
+  // Appends the outputs' specs, or throws a usage Error that says which shapes came and which were expected.
+  void (*shape_rule)(const OpArguments&, OutputSpecs&) = nullptr;
+  // Sets the gradients of the inputs that need one, with public ops. nullptr: the op has no gradient.
+  void (*backward)(BackwardCall&) = nullptr;
+  bool broadcasts = false;    // inputs are expanded to the first output's shape
+  bool is_view = false;       // shape_rule gives strides of the same memory; nothing is computed, no row is recorded
+  uint32_t saves_inputs = 0;  // bit i: backward reads the values of input i
+  uint32_t saves_outputs = 0;
+  // Floating-point operations of a call; nullptr: one per element of the first output.
+  double (*flops)(std::span<const Tensor> inputs, std::span<const Tensor> outputs) = nullptr;
+
+  uint64_t hash = hash_text(name);
+};
+
+inline constexpr int kVariadic = -1;  // Op::inputs of an op that takes any number of them
+
+// All ops (ops/list.cpp).
+std::span<const Op* const> all_ops();
+// The op called `name`; a usage Error with the nearest name where there is none.
+const Op& find_op(std::string_view name);
+
+}  // namespace ulpscope

@@ -1,0 +1,33 @@
+#include "ulpscope/core/observe/recording.h"
+
+namespace ulpscope {
+
+std::span<OutputRecord* const> RecordingObserver::before(const OpEvent& event) {
+  SmallVector<OutputDescription, 5> outputs;
+  for (size_t i = 0; i < event.outputs.size(); ++i) {
+    const Tensor& output = event.outputs[i];
+    const OutputHint& hint = event.hints[i];
+    outputs.push_back({output.view(), hint.role, hint.parameter ? std::string_view(*hint.parameter) : std::string_view(),
+                       output.body()->loss_scale});
+  }
+  SmallVector<ValueKey, 8> inputs;
+  for (const Tensor& input : event.inputs) inputs.push_back(input.body()->value);
+  OpDescription description;
+  description.name = event.op.name;
+  description.module = event.module;
+  description.phase = event.phase;
+  description.id = event.id;
+  description.forward_id = event.forward_id;
+  description.micro_batch = event.micro_batch;
+  description.pass = event.pass;
+  description.attributes = &event.attributes;
+  description.inputs = inputs;
+  description.outputs = outputs;
+  return recorder_.before(description);
+}
+
+void RecordingObserver::after(const OpEvent& event) {
+  if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, backend_.capture_nonfinite(event.call, *slot));
+}
+
+}  // namespace ulpscope

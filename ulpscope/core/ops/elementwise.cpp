@@ -1,0 +1,115 @@
+// Elementwise ops. An entry of the array below is the whole definition of one; its formula stands in kernels/formulas.h.
+#include <algorithm>
+
+#include "ulpscope/core/ops/ops.h"
+
+namespace ulpscope {
+
+namespace {
+
+// The shape that all inputs broadcast to, in the common type, laid out like the first input of that shape.
+void broadcast_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  OutputSpec spec;
+  spec.dtype = arguments.inputs[0].dtype();
+  for (const Tensor& input : arguments.inputs) spec.rank = std::max(spec.rank, input.rank());
+  std::fill_n(spec.shape.begin(), spec.rank, 1);
+  for (const Tensor& input : arguments.inputs) {
+    for (int i = 0; i < input.rank(); ++i) {
+      int64_t& extent = spec.shape[spec.rank - input.rank() + i];
+      if (extent == 1) {
+        extent = input.shape(i);
+      } else if (input.shape(i) != 1 && input.shape(i) != extent) {
+        wrong_shape(arguments, "shapes that broadcast");
+      }
+    }
+  }
+  for (size_t i = 0; i < arguments.inputs.size() && spec.like < 0; ++i) {
+    const Tensor& input = arguments.inputs[i];
+    if (input.rank() == spec.rank && std::equal(input.shape().begin(), input.shape().end(), spec.shape.begin()))
+      spec.like = static_cast<int>(i);
+  }
+  specs.push_back(spec);
+}
+
+void backward_add(BackwardCall& b) {
+  for (size_t i = 0; i < 2; ++i)
+    if (b.needs(i)) b.set(i, sum_to(b.gradient(), b.input_like(i), b.into({i})));
+}
+
+void backward_sub(BackwardCall& b) {
+  if (b.needs(0)) b.set(0, sum_to(b.gradient(), b.input_like(0), b.into({0})));
+  if (b.needs(1)) b.set(1, sum_to(call("neg", {b.gradient()}), b.input_like(1), b.into({1})));
+}
+
+void backward_mul(BackwardCall& b) {
+  for (size_t i = 0; i < 2; ++i)
+    if (b.needs(i)) b.set(i, sum_to(mul(b.gradient(), b.input(1 - i)), b.input_like(i), b.into({i})));
+}
+
+void backward_div(BackwardCall& b) {
+  const Tensor& denominator = b.input(1);
+  const Tensor over = call("div", {b.gradient(), denominator});
+  if (b.needs(0)) b.set(0, sum_to(over, b.input_like(0), b.into({0})));
+  if (!b.needs(1)) return;
+  const Tensor quotient = call("div", {b.input(0), denominator});
+  b.set(1, sum_to(call("neg", {mul(over, quotient)}), b.input_like(1), b.into({1})));
+}
+
+void backward_neg(BackwardCall& b) { b.set(0, call("neg", {b.gradient()}, {}, {.hints = b.into({0})})); }
+
+void backward_maximum(BackwardCall& b) {
+  for (size_t i = 0; i < 2; ++i) {
+    if (!b.needs(i)) continue;
+    b.set(i, sum_to(call("maximum_backward", {b.gradient(), b.input(i), b.input(1 - i)}), b.input_like(i), b.into({i})));
+  }
+}
+
+void backward_relu(BackwardCall& b) { b.set(0, call("relu_backward", {b.gradient(), b.output(0)}, {}, {.hints = b.into({0})})); }
+
+void backward_clip(BackwardCall& b) {
+  b.set(0, call("clip_backward", {b.gradient(), b.input(0)}, b.attributes(), {.hints = b.into({0})}));
+}
+
+void backward_scale(BackwardCall& b) { b.set(0, call("scale", {b.gradient()}, b.attributes(), {.hints = b.into({0})})); }
+
+constexpr Op elementwise(std::string_view name, int inputs, void (*backward)(BackwardCall&) = nullptr, uint32_t saves_inputs = 0,
+                         uint32_t saves_outputs = 0) {
+  return {.name = name,
+          .inputs = inputs,
+          .shape_rule = broadcast_shape,
+          .backward = backward,
+          .broadcasts = true,
+          .saves_inputs = saves_inputs,
+          .saves_outputs = saves_outputs};
+}
+
+// name, inputs, backward, which inputs and which outputs backward reads (bit masks).
+const Op kElementwise[] = {
+    elementwise("add", 2, backward_add),       elementwise("sub", 2, backward_sub),
+    elementwise("mul", 2, backward_mul, 0b11), elementwise("div", 2, backward_div, 0b11),
+    elementwise("neg", 1, backward_neg),       elementwise("maximum", 2, backward_maximum, 0b11),
+    elementwise("maximum_backward", 3),        elementwise("relu", 1, backward_relu, 0, 0b1),
+    elementwise("relu_backward", 2),           elementwise("clip", 1, backward_clip, 0b1),
+    elementwise("clip_backward", 2),           elementwise("scale", 1, backward_scale),
+};
+
+}  // namespace
+
+std::span<const Op> elementwise_ops() { return kElementwise; }
+
+Tensor add(const Tensor& a, const Tensor& b) { return call("add", {a, b}); }
+Tensor mul(const Tensor& a, const Tensor& b) { return call("mul", {a, b}); }
+Tensor relu(const Tensor& x) { return call("relu", {x}); }
+Tensor scale(const Tensor& x, double factor) { return call("scale", {x}, {{"factor", factor}}); }
+
+Tensor sum_to(const Tensor& gradient, const Tensor& like, std::span<const OutputHint> hints) {
+  uint32_t reduced = 0;
+  const int shift = gradient.rank() - like.rank();
+  for (int i = 0; i < gradient.rank(); ++i)
+    if (i < shift || (like.shape(i - shift) == 1 && gradient.shape(i) != 1)) reduced |= 1u << i;
+  if (reduced == 0) return gradient;
+  const Tensor total = call("sum", {gradient}, {{"dims", static_cast<double>(reduced)}, {"keep", 0}}, {.hints = hints});
+  return reshape(total, like.shape());
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,95 @@
+// Pooling and batch normalisation.
+#include <fmt/format.h>
+
+#include "ulpscope/core/ops/ops.h"
+
+namespace ulpscope {
+
+namespace {
+
+// Indices within a window are 7 bits (docs/ops.md).
+constexpr int64_t kLargestWindow = 128;
+
+void max_pool2d_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor& x = arguments.inputs[0];
+  const Attributes& a = arguments.attributes;
+  if (x.rank() != 4) wrong_shape(arguments, "x [N, C, H, W]");
+  int64_t shape[] = {x.shape(0), x.shape(1), 0, 0};
+  const std::string_view names[2][3] = {{"kernel_y", "stride_y", "padding_y"}, {"kernel_x", "stride_x", "padding_x"}};
+  for (int i = 0; i < 2; ++i) {
+    const auto kernel = static_cast<int64_t>(a[names[i][0]]), padding = static_cast<int64_t>(a[names[i][2]]);
+    if (kernel < 1 || padding * 2 > kernel || x.shape(2 + i) + 2 * padding < kernel)
+      wrong_shape(arguments,
+                  fmt::format("an image at least as large as the window ({}) and padding of at most half of it", kernel));
+    shape[2 + i] = (x.shape(2 + i) + 2 * padding - kernel) / static_cast<int64_t>(a[names[i][1]]) + 1;
+  }
+  if (a["kernel_y"] * a["kernel_x"] > kLargestWindow) wrong_shape(arguments, "a window of at most 128 elements");
+  const Layout layout = layout_of(x);
+  specs.push_back(make_spec(x.dtype(), shape, layout));
+  specs.push_back(make_spec(DType::u8, shape, layout));
+}
+
+void max_pool2d_backward(BackwardCall& b) {
+  const Tensor& x = b.input_like(0);
+  Attributes attributes = b.attributes();
+  attributes.set("height", static_cast<double>(x.shape(2)));
+  attributes.set("width", static_cast<double>(x.shape(3)));
+  attributes.set("channels_last", layout_of(x) == Layout::channels_last);
+  b.set(0, call("max_pool2d_backward", {b.gradient(), b.output(1)}, attributes, {.hints = b.into({0})}));
+}
+
+void max_pool2d_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor& gradient = arguments.inputs[0];
+  const Attributes& a = arguments.attributes;
+  const int64_t shape[] = {gradient.shape(0), gradient.shape(1), static_cast<int64_t>(a["height"]),
+                           static_cast<int64_t>(a["width"])};
+  specs.push_back(make_spec(gradient.dtype(), shape, a["channels_last"] != 0 ? Layout::channels_last : Layout::contiguous));
+}
+
+// Parameters and statistics stay FP32 under autocast, whatever the type of x.
+void batch_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor& x = arguments.inputs[0];
+  const DType wide = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  bool fits = x.rank() >= 2;
+  for (size_t i = 1; i < arguments.inputs.size(); ++i) {
+    const Tensor& p = arguments.inputs[i];
+    fits = fits && p.rank() == 1 && p.shape(0) == x.shape(1) && p.dtype() == wide;
+  }
+  if (!fits) wrong_shape(arguments, fmt::format("x [N, C, ...] and four {} tensors [C]", info(wide).name));
+  const int64_t channels[] = {x.shape(1)};
+  specs.push_back(spec_like(x, 0));
+  specs.push_back(make_spec(wide, channels));
+  specs.push_back(make_spec(wide, channels));
+  specs.push_back(in_place_spec(arguments.inputs[3], 3));
+  specs.push_back(in_place_spec(arguments.inputs[4], 4));
+}
+
+void batch_norm_backward(BackwardCall& b) {
+  const Tensor inputs[] = {b.gradient(), b.input(0), b.input(1), b.output(1), b.output(2)};
+  const Tensors gradients = dispatch(find_op("batch_norm_backward"), inputs, b.attributes(), {.hints = b.into({0, 1, 2})});
+  for (size_t i = 0; i < 3; ++i) b.set(i, gradients[i]);
+}
+
+void batch_norm_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  specs.push_back(spec_like(arguments.inputs[1], 1));
+  for (int i = 0; i < 2; ++i) specs.push_back(make_spec(arguments.inputs[2].dtype(), arguments.inputs[2].shape()));
+}
+
+const Op kNormalization[] = {
+    {.name = "max_pool2d", .shape_rule = max_pool2d_shape, .backward = max_pool2d_backward, .saves_outputs = 0b10},
+    {.name = "max_pool2d_backward", .inputs = 2, .shape_rule = max_pool2d_backward_shape},
+    {.name = "batch_norm",
+     .inputs = 5,
+     .autocast = AutocastClass::exempt,
+     .shape_rule = batch_norm_shape,
+     .backward = batch_norm_backward,
+     .saves_inputs = 0b11,
+     .saves_outputs = 0b110},
+    {.name = "batch_norm_backward", .inputs = 5, .autocast = AutocastClass::exempt, .shape_rule = batch_norm_backward_shape},
+};
+
+}  // namespace
+
+std::span<const Op> normalization_ops() { return kNormalization; }
+
+}  // namespace ulpscope

@@ -1,0 +1,52 @@
+// The ops that C++ code calls by a function, and what definitions share. docs/ops.md says what each op computes; list.cpp lists
+// them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ulpscope/core/engine/dispatch.h"
+#include "ulpscope/core/engine/op.h"
+#include "ulpscope/core/engine/tape.h"
+
+namespace ulpscope {
+
+// One array per family.
+std::span<const Op> elementwise_ops();
+std::span<const Op> shape_ops();
+std::span<const Op> reduction_ops();
+std::span<const Op> product_ops();
+std::span<const Op> normalization_ops();
+std::span<const Op> loss_ops();
+std::span<const Op> training_ops();
+
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor relu(const Tensor& x);
+Tensor matmul(const Tensor& a, const Tensor& b);
+// Sum over the dimensions whose bit is set in `dims`; `keep` leaves them with extent 1.
+Tensor sum(const Tensor& x, uint32_t dims, bool keep = false);
+Tensor sum(const Tensor& x);  // over all
+Tensor mean(const Tensor& x);
+Tensor scale(const Tensor& x, double factor);
+Tensor cast(const Tensor& x, DType dtype);
+Tensor reshape(const Tensor& x, std::span<const int64_t> shape);  // one extent may be -1; copies where a view cannot do it
+Tensor transpose(const Tensor& x);                                // of the last two dimensions, a view
+Tensor copy(const Tensor& x);                                     // dense, last dimension fastest
+Tensor cross_entropy(const Tensor& logits, const Tensor& target);
+Tensor mse(const Tensor& prediction, const Tensor& target);
+// Enters a batch, an initial weight or a buffer into the recording. The same tensor, now an op's output.
+Tensor source(const Tensor& x, Role role, const std::string* parameter = nullptr);
+
+// For definitions: the spec of an output of this type and shape.
+OutputSpec make_spec(DType dtype, std::span<const int64_t> shape, Layout layout = Layout::contiguous);
+OutputSpec spec_like(const Tensor& tensor, int input);  // of tensor's type, shape and, where it is dense, layout
+OutputSpec in_place_spec(const Tensor& tensor, int input);
+// Throws a usage Error: "OP: expected EXPECTED, got GOT".
+[[noreturn]] void wrong_shape(const OpArguments& arguments, std::string_view expected);
+// Whether the four-dimensional tensor lies channels-last in memory.
+Layout layout_of(const Tensor& tensor);
+// Sums a gradient over the dimensions along which an input of that shape was broadcast.
+Tensor sum_to(const Tensor& gradient, const Tensor& like, std::span<const OutputHint> hints);
+
+}  // namespace ulpscope

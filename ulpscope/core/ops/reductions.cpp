@@ -1,0 +1,82 @@
+// Sums and means over dimensions. They add in FP32 (FP64 for f64) and round once.
+#include <algorithm>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/core/ops/ops.h"
+
+namespace ulpscope {
+
+namespace {
+
+uint32_t all_dimensions(const Tensor& x) { return (1u << x.rank()) - 1; }
+
+void reduction_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor& x = arguments.inputs[0];
+  const auto dims = static_cast<uint32_t>(arguments.attributes["dims"]);
+  const bool keep = arguments.attributes["keep"] != 0;
+  if (dims & ~all_dimensions(x)) wrong_shape(arguments, "dimensions to reduce that the tensor has");
+  OutputSpec spec;
+  spec.dtype = x.dtype();
+  for (int i = 0; i < x.rank(); ++i) {
+    const bool reduced = (dims >> i & 1) != 0;
+    if (!reduced || keep) spec.shape[spec.rank++] = reduced ? 1 : x.shape(i);
+  }
+  specs.push_back(spec);
+}
+
+// The gradient, seen in the input's shape: a view that repeats elements along the reduced dimensions.
+Tensor expand_gradient(BackwardCall& b) {
+  const Tensor& x = b.input_like(0);
+  const auto dims = static_cast<uint32_t>(b.attributes()["dims"]);
+  const Tensor& gradient = b.gradient();
+  const bool kept = b.attributes()["keep"] != 0;
+  Extents strides{};
+  for (int i = 0, next = 0; i < x.rank(); ++i) {
+    const bool reduced = (dims >> i & 1) != 0;
+    strides[i] = reduced ? 0 : gradient.view().strides[next];
+    if (!reduced || kept) ++next;
+  }
+  return make_view(gradient, x.shape(), {strides.data(), static_cast<size_t>(x.rank())});
+}
+
+void sum_backward(BackwardCall& b) { b.set(0, call("copy", {expand_gradient(b)}, {}, {.hints = b.into({0})})); }
+
+void mean_backward(BackwardCall& b) {
+  const double count = static_cast<double>(b.input_like(0).size()) / static_cast<double>(b.gradient().size());
+  b.set(0, call("scale", {expand_gradient(b)}, {{"factor", 1.0 / count}}, {.hints = b.into({0})}));
+}
+
+void norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  if (arguments.inputs.empty()) wrong_shape(arguments, "at least one gradient");
+  const bool wide = arguments.inputs[0].dtype() == DType::f64;
+  specs.push_back(make_spec(wide ? DType::f64 : DType::f32, {}));
+}
+
+void correct_count_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor& logits = arguments.inputs[0];
+  const Tensor& target = arguments.inputs[1];
+  if (logits.rank() != 2 || target.rank() != 1 || target.shape(0) != logits.shape(0) || target.dtype() != DType::i64)
+    wrong_shape(arguments, "logits [N, C] and i64 targets [N]");
+  specs.push_back(make_spec(DType::i64, {}));
+}
+
+const Op kReductions[] = {
+    {.name = "sum", .autocast = AutocastClass::fp32_unless_dtype, .shape_rule = reduction_shape, .backward = sum_backward},
+    {.name = "mean", .shape_rule = reduction_shape, .backward = mean_backward},
+    {.name = "gradient_norm", .inputs = kVariadic, .autocast = AutocastClass::exempt, .shape_rule = norm_shape},
+    {.name = "correct_count", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = correct_count_shape},
+};
+
+Tensor reduce(std::string_view name, const Tensor& x, uint32_t dims, bool keep) {
+  return call(name, {x}, {{"dims", static_cast<double>(dims)}, {"keep", keep ? 1.0 : 0.0}});
+}
+
+}  // namespace
+
+std::span<const Op> reduction_ops() { return kReductions; }
+
+Tensor sum(const Tensor& x, uint32_t dims, bool keep) { return reduce("sum", x, dims, keep); }
+Tensor sum(const Tensor& x) { return sum(x, all_dimensions(x)); }
+Tensor mean(const Tensor& x) { return reduce("mean", x, all_dimensions(x), false); }
+
+}  // namespace ulpscope

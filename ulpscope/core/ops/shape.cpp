@@ -1,0 +1,120 @@
+// Views, copies, casts, and the ops by which values enter: source and fill.
+#include <algorithm>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/core/ops/ops.h"
+
+namespace ulpscope {
+
+namespace {
+
+// reshape: attributes rank, d0, d1, ...; the input is contiguous, or the memory order allows it (checked by reshape() below).
+void reshape_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  static constexpr std::string_view kNames[kMaxRank] = {"d0", "d1", "d2", "d3", "d4", "d5"};
+  OutputSpec spec;
+  spec.dtype = arguments.inputs[0].dtype();
+  spec.rank = static_cast<int>(arguments.attributes["rank"]);
+  int64_t stride = 1;
+  for (int i = spec.rank - 1; i >= 0; --i) {
+    spec.shape[i] = static_cast<int64_t>(arguments.attributes[kNames[i]]);
+    spec.strides[i] = stride;
+    stride *= spec.shape[i];
+  }
+  specs.push_back(spec);
+}
+
+void reshape_backward(BackwardCall& b) { b.set(0, reshape(b.gradient(), b.input_like(0).shape())); }
+
+void transpose_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor& x = arguments.inputs[0];
+  if (x.rank() < 2) wrong_shape(arguments, "at least two dimensions");
+  OutputSpec spec = make_spec(x.dtype(), x.shape());
+  spec.strides = x.view().strides;
+  std::swap(spec.shape[spec.rank - 1], spec.shape[spec.rank - 2]);
+  std::swap(spec.strides[spec.rank - 1], spec.strides[spec.rank - 2]);
+  specs.push_back(spec);
+}
+
+void transpose_backward(BackwardCall& b) { b.set(0, transpose(b.gradient())); }
+
+void copy_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  specs.push_back(make_spec(arguments.inputs[0].dtype(), arguments.inputs[0].shape()));
+}
+
+// The gradient of a copy is laid out like the copied tensor, so that what comes before sees its own layout.
+void copy_backward(BackwardCall& b) {
+  const Tensor& like = b.input_like(0);
+  Attributes attributes;
+  attributes.set("channels_last", layout_of(like) == Layout::channels_last);
+  b.set(0, call("copy", {b.gradient()}, attributes, {.hints = b.into({0})}));
+}
+
+void copy_to_layout_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  copy_shape(arguments, specs);
+  if (arguments.attributes.value_or("channels_last", 0) != 0) specs[0].layout = Layout::channels_last;
+}
+
+void cast_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  OutputSpec spec = spec_like(arguments.inputs[0], 0);
+  spec.dtype = *arguments.dtype;
+  specs.push_back(spec);
+}
+
+void cast_backward(BackwardCall& b) {
+  const Tensor& like = b.input_like(0);
+  OutputHint hint = b.into({0})[0];
+  if (hint.role == Role::weight_gradient) hint.role = Role::accumulated_gradient;
+  b.set(0, call("cast", {b.gradient()}, {}, {.dtype = like.dtype(), .hints = {&hint, 1}}));
+}
+
+// fill: a tensor like the input, all elements the attribute `value`.
+void fill_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  specs.push_back(make_spec(arguments.dtype.value_or(arguments.inputs[0].dtype()), arguments.inputs[0].shape()));
+}
+
+void source_shape(const OpArguments& arguments, OutputSpecs& specs) { specs.push_back(in_place_spec(arguments.inputs[0], 0)); }
+
+const Op kShape[] = {
+    {.name = "reshape", .shape_rule = reshape_shape, .backward = reshape_backward, .is_view = true},
+    {.name = "transpose", .shape_rule = transpose_shape, .backward = transpose_backward, .is_view = true},
+    {.name = "copy", .shape_rule = copy_to_layout_shape, .backward = copy_backward},
+    {.name = "cast", .shape_rule = cast_shape, .backward = cast_backward},
+    {.name = "fill", .autocast = AutocastClass::exempt, .shape_rule = fill_shape},
+    {.name = "source", .autocast = AutocastClass::exempt, .shape_rule = source_shape},
+};
+
+}  // namespace
+
+std::span<const Op> shape_ops() { return kShape; }
+
+Tensor cast(const Tensor& x, DType dtype) { return call("cast", {x}, {}, {.dtype = dtype}); }
+Tensor copy(const Tensor& x) { return call("copy", {x}); }
+Tensor transpose(const Tensor& x) { return call("transpose", {x}); }
+
+Tensor reshape(const Tensor& x, std::span<const int64_t> shape) {
+  if (std::equal(shape.begin(), shape.end(), x.shape().begin(), x.shape().end())) return x;
+  int64_t known = 1;
+  int unknown = -1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == -1 && unknown < 0) {
+      unknown = static_cast<int>(i);
+    } else {
+      known *= shape[i];
+    }
+  }
+  const bool fits = shape.size() <= kMaxRank && (unknown < 0 ? known == x.size() : known > 0 && x.size() % known == 0);
+  if (!fits) throw usage_error("reshape: {} does not have the elements of {}", x.describe(), describe_shape(shape));
+  static constexpr std::string_view kNames[kMaxRank] = {"d0", "d1", "d2", "d3", "d4", "d5"};
+  Attributes attributes{{"rank", static_cast<double>(shape.size())}};
+  for (size_t i = 0; i < shape.size(); ++i)
+    attributes.set(kNames[i], static_cast<double>(static_cast<int>(i) == unknown ? x.size() / known : shape[i]));
+  return call("reshape", {x.is_contiguous() ? x : copy(x)}, attributes);
+}
+
+Tensor source(const Tensor& x, Role role, const std::string* parameter) {
+  const OutputHint hint{role, parameter};
+  call("source", {x}, {}, {.hints = {&hint, 1}});
+  return x;
+}
+
+}  // namespace ulpscope

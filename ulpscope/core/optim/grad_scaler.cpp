@@ -1,0 +1,58 @@
+#include "ulpscope/core/optim/grad_scaler.h"
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope {
+
+GradScaler::GradScaler(const LossScaleRule& rule) : rule_(rule), state_(initial_state(rule)) {}
+
+Tensor GradScaler::scale_loss(const Tensor& loss) const {
+  const PhaseGuard phase(Phase::scaling);
+  return call("scale", {loss}, {{"factor", state_.scale}, {"loss_scale", state_.scale}});
+}
+
+Tensor GradScaler::unscale(Optimizer& optimizer) {
+  const auto [entry, first] = unscaled_.try_emplace(&optimizer, false);
+  if (!first) throw usage_error("unscale: the optimizer's gradients were already unscaled since the last update");
+  const PhaseGuard phase(Phase::scaling);
+  const NoGrad no_grad;
+  // The quotient is formed in FP64 and rounded to FP32, as PyTorch does.
+  const Attributes attributes{{"inverse_scale", static_cast<double>(static_cast<float>(1.0 / state_.scale))}};
+  Tensor found;
+  for (const OptimizedParameter& parameter : optimizer.parameters()) {
+    const Tensor& gradient = parameter.tensor.grad();
+    if (!gradient) continue;
+    if (gradient.dtype() != DType::f32 && gradient.dtype() != DType::f64)
+      throw usage_error("unscale: the gradient of '{}' is {}: expected FP32 master weights", *parameter.name, gradient.describe());
+    if (!found) {
+      const int64_t scalar[] = {1};
+      const OutputHint hint{Role::buffer, nullptr};
+      const Tensor like = empty(*context().backend, DType::f32, {scalar, 0});
+      found = call("fill", {like}, {{"value", 0.0}}, {.dtype = DType::f32, .hints = {&hint, 1}});
+    }
+    const ModuleScope module(parameter.module);
+    const OutputHint hints[] = {{Role::unscaled_gradient, parameter.name}, {Role::buffer, nullptr}};
+    call("unscale", {gradient, found}, attributes, {.hints = hints});
+  }
+  if (!found) throw usage_error("unscale: no parameter has a gradient; call backward first");
+  return found;
+}
+
+bool GradScaler::step(Optimizer& optimizer, bool found_nonfinite) {
+  const auto entry = unscaled_.find(&optimizer);
+  if (entry == unscaled_.end()) throw usage_error("step: the optimizer's gradients were not unscaled");
+  if (entry->second) throw usage_error("step: the optimizer was already stepped since the last update");
+  entry->second = true;
+  found_nonfinite_ = found_nonfinite_ || found_nonfinite;
+  if (!found_nonfinite) optimizer.step();
+  return !found_nonfinite;
+}
+
+LossScaleChange GradScaler::update() {
+  const LossScaleChange change = ulpscope::update(rule_, state_, found_nonfinite_);
+  unscaled_.clear();
+  found_nonfinite_ = false;
+  return change;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,134 @@
+#include "ulpscope/core/optim/optimizer.h"
+
+namespace ulpscope {
+
+namespace {
+
+// Zeros, made when a parameter is first updated. Their memory belongs to the run, not to the step.
+Tensor zeros_like(const Tensor& tensor) {
+  const OutputHint hint{Role::optimizer_state, tensor.body()->parameter};
+  return call("fill", {tensor}, {{"value", 0.0}}, {.hints = {&hint, 1}});
+}
+
+class Sgd : public Optimizer {
+ public:
+  Sgd(std::vector<OptimizedParameter> optimized, double rate, const SgdOptions& options)
+      : Optimizer(std::move(optimized), rate), options_(options), buffers_(parameters().size()) {}
+
+ protected:
+  void update(size_t index, const OptimizedParameter& parameter, int64_t) override {
+    const bool first = !buffers_[index];
+    Attributes attributes{{"lr", learning_rate},
+                          {"momentum", options_.momentum},
+                          {"dampening", options_.dampening},
+                          {"weight_decay", options_.weight_decay},
+                          {"nesterov", options_.nesterov ? 1.0 : 0.0},
+                          {"first", first ? 1.0 : 0.0}};
+    if (options_.momentum == 0) {
+      const OutputHint hints[] = {{Role::master_weight, parameter.name}, {Role::update, parameter.name}};
+      call("sgd_update", {parameter.tensor, parameter.tensor.grad()}, attributes, {.hints = hints});
+      return;
+    }
+    if (first) buffers_[index] = zeros_like(parameter.tensor);
+    const OutputHint hints[] = {
+        {Role::master_weight, parameter.name}, {Role::optimizer_state, parameter.name}, {Role::update, parameter.name}};
+    call("sgd_update", {parameter.tensor, parameter.tensor.grad(), buffers_[index]}, attributes, {.hints = hints});
+  }
+
+ private:
+  SgdOptions options_;
+  std::vector<Tensor> buffers_;
+};
+
+class Adam : public Optimizer {
+ public:
+  Adam(std::vector<OptimizedParameter> optimized, double rate, const AdamOptions& options)
+      : Optimizer(std::move(optimized), rate), options_(options), states_(parameters().size()) {}
+
+ protected:
+  void update(size_t index, const OptimizedParameter& parameter, int64_t step) override {
+    State& state = states_[index];
+    if (!state.mean) {
+      state.mean = zeros_like(parameter.tensor);
+      state.square = zeros_like(parameter.tensor);
+    }
+    const Attributes attributes{{"lr", learning_rate},
+                                {"beta1", options_.beta1},
+                                {"beta2", options_.beta2},
+                                {"eps", options_.eps},
+                                {"weight_decay", options_.weight_decay},
+                                {"decoupled", options_.decoupled ? 1.0 : 0.0},
+                                {"step", static_cast<double>(step)}};
+    const OutputHint hints[] = {{Role::master_weight, parameter.name},
+                                {Role::optimizer_state, parameter.name},
+                                {Role::optimizer_state, parameter.name},
+                                {Role::update, parameter.name}};
+    call("adam_update", {parameter.tensor, parameter.tensor.grad(), state.mean, state.square}, attributes, {.hints = hints});
+  }
+
+ private:
+  struct State {
+    Tensor mean, square;  // running averages of the gradient and of its square
+  };
+  AdamOptions options_;
+  std::vector<State> states_;
+};
+
+}  // namespace
+
+void Optimizer::zero_grad() {
+  for (const OptimizedParameter& parameter : parameters_) parameter.tensor.body()->grad = Tensor();
+}
+
+void Optimizer::step() {
+  const PhaseGuard phase(Phase::optimizer);
+  const NoGrad no_grad;
+  ++steps_;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].tensor.grad()) continue;
+    const ModuleScope module(parameters_[i].module);
+    update(i, parameters_[i], steps_);
+  }
+}
+
+std::unique_ptr<Optimizer> make_sgd(std::vector<OptimizedParameter> parameters, double learning_rate, const SgdOptions& options) {
+  return std::make_unique<Sgd>(std::move(parameters), learning_rate, options);
+}
+std::unique_ptr<Optimizer> make_adam(std::vector<OptimizedParameter> parameters, double learning_rate, const AdamOptions& options) {
+  return std::make_unique<Adam>(std::move(parameters), learning_rate, options);
+}
+
+Tensor gradient_norm(const Optimizer& optimizer) {
+  const PhaseGuard phase(Phase::scaling);
+  const NoGrad no_grad;
+  std::vector<Tensor> gradients;
+  for (const OptimizedParameter& parameter : optimizer.parameters())
+    if (parameter.tensor.grad()) gradients.push_back(parameter.tensor.grad());
+  const OutputHint hint{Role::buffer, nullptr};
+  return dispatch(find_op("gradient_norm"), gradients, {}, {.hints = {&hint, 1}})[0];
+}
+
+void clip_gradient_norm(const Optimizer& optimizer, const Tensor& norm, double max_norm) {
+  const PhaseGuard phase(Phase::scaling);
+  const NoGrad no_grad;
+  for (const OptimizedParameter& parameter : optimizer.parameters()) {
+    if (!parameter.tensor.grad()) continue;
+    const ModuleScope module(parameter.module);
+    const OutputHint hint{Role::unscaled_gradient, parameter.name};
+    call("clip_norm", {parameter.tensor.grad(), norm}, {{"max_norm", max_norm}}, {.hints = {&hint, 1}});
+  }
+}
+
+void clip_gradient_value(const Optimizer& optimizer, double limit) {
+  const PhaseGuard phase(Phase::scaling);
+  const NoGrad no_grad;
+  for (const OptimizedParameter& parameter : optimizer.parameters()) {
+    if (!parameter.tensor.grad()) continue;
+    const ModuleScope module(parameter.module);
+    const OutputHint hint{Role::unscaled_gradient, parameter.name};
+    parameter.tensor.body()->grad =
+        call("clip", {parameter.tensor.grad()}, {{"min", -limit}, {"max", limit}}, {.hints = {&hint, 1}});
+  }
+}
+
+}  // namespace ulpscope

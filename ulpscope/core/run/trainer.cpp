@@ -1,0 +1,331 @@
+#include "ulpscope/core/run/trainer.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <random>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/core/data/dataset.h"
+#include "ulpscope/core/nn/model.h"
+#include "ulpscope/core/observe/recording.h"
+#include "ulpscope/core/optim/grad_scaler.h"
+
+namespace ulpscope {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// A run's name must differ from every other's, so it is the one thing that no seed decides.
+std::string new_run_id() {
+  std::random_device device;
+  std::string id;
+  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", device());
+  return id;
+}
+
+AutocastPolicy make_policy(const Experiment& experiment) {
+  AutocastPolicy policy;
+  policy.dtype = dtype_of(experiment.precision);
+  for (const auto& [op, precision] : experiment.autocast.ops) policy.ops.emplace(op, dtype_of(precision));
+  for (const auto& [module, precision] : experiment.autocast.modules) policy.modules.emplace_back(module, dtype_of(precision));
+  return policy;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const Experiment& experiment, const Model& model) {
+  std::vector<OptimizedParameter> parameters;
+  for (const NamedTensor& parameter : model.parameters())
+    parameters.push_back({parameter.tensor, parameter.name, parameter.module});
+  const OptimizerSettings& s = experiment.optimizer;
+  const double decay = s.effective_weight_decay();
+  if (s.type == OptimizerType::sgd)
+    return make_sgd(std::move(parameters), s.learning_rate, {s.momentum, s.dampening, decay, s.nesterov});
+  return make_adam(std::move(parameters), s.learning_rate, {s.beta1, s.beta2, s.eps, decay, s.type == OptimizerType::adamw});
+}
+
+RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool scaled) {
+  RunInfo run;
+  run.run_id = new_run_id();
+  run.producer = "ulpscope train";
+  run.producer_version = ULPSCOPE_VERSION;
+  run.experiment = to_toml(experiment);
+  run.experiment_name = experiment.name;
+  run.seed = experiment.seed;
+  run.precision = name_of(experiment.precision);
+  run.backend = backend.name();
+  run.machine = backend.description();
+  run.dtypes = experiment.precision == Precision::fp32 ? "f32" : fmt::format("f32,{}", info(dtype_of(experiment.precision)).name);
+  run.level = experiment.recording.level;
+  run.every = experiment.recording.every;
+  run.filters = experiment.recording.filters();
+  run.dynamic_loss_scale = scaled && experiment.scaler.rule().dynamic;
+  run.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  return run;
+}
+
+}  // namespace
+
+Model build_model(const Experiment& experiment, const std::vector<LayerShape>& shapes) {
+  std::vector<std::unique_ptr<Layer>> layers;
+  for (size_t i = 0; i < experiment.model.layers.size(); ++i) {
+    const LayerSpec& spec = experiment.model.layers[i];
+    const int64_t in = shapes[i].input[0];
+    const Conv2dOptions window{spec.kernel_y,  spec.kernel_x,  spec.stride_y, spec.stride_x,
+                               spec.padding_y, spec.padding_x, spec.bias};
+    switch (spec.type) {
+      case LayerType::linear:
+        layers.push_back(make_linear(spec.name, in, spec.out, spec.bias, experiment.seed));
+        break;
+      case LayerType::conv2d:
+        layers.push_back(make_conv2d(spec.name, in, spec.out, window, experiment.seed));
+        break;
+      case LayerType::batch_norm:
+        layers.push_back(make_batch_norm(spec.name, in, spec.eps, spec.momentum));
+        break;
+      case LayerType::relu:
+        layers.push_back(make_unary(spec.name, "relu"));
+        break;
+      case LayerType::max_pool2d:
+        layers.push_back(make_max_pool2d(spec.name, window));
+        break;
+      case LayerType::flatten:
+        layers.push_back(make_flatten(spec.name));
+        break;
+    }
+  }
+  return Model(std::move(layers));
+}
+
+struct Trainer::State {
+  State(const Experiment& experiment, const TrainerOptions& options);
+
+  Tensor load_inputs(const Batch& batch) const;
+  Tensor load_targets(const Batch& batch) const;
+  Tensor compute_loss(const Tensor& output, const Tensor& target) const;
+
+  Experiment experiment;
+  std::unique_ptr<Backend> backend;  // outlives every tensor
+  Context context;
+  ContextScope scope;
+  DataSplits data;
+  std::optional<Loader> loader;
+  std::optional<Model> model;
+  std::unique_ptr<Optimizer> optimizer;
+  std::optional<GradScaler> scaler;
+  std::optional<Autocast> autocast;
+  std::unique_ptr<TraceSink> sink;
+  std::optional<Recorder> recorder;
+  std::optional<RecordingObserver> observer;
+  Batch batch, test_batch;
+  uint64_t total_steps = 0;
+  TrainResult result;
+};
+
+Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
+    : experiment(settings), backend(make_cpu_backend(options.cpu)), scope(context) {
+  context.backend = backend.get();
+  validate(experiment, "experiment");
+  std::vector<std::string> ops;
+  for (const Op* op : all_ops()) ops.emplace_back(op->name);
+  check_op_names(experiment, ops);
+
+  data = open_data(experiment.data, experiment.seed);
+  const std::vector<LayerShape> shapes = check_shapes(experiment, *data.train);
+  loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
+                                              experiment.seed});
+  const auto per_epoch = static_cast<uint64_t>(loader->batches_per_epoch());
+  total_steps = experiment.training.steps > 0 ? static_cast<uint64_t>(experiment.training.steps)
+                                              : per_epoch * static_cast<uint64_t>(experiment.training.epochs);
+
+  model.emplace(build_model(experiment, shapes));
+  optimizer = make_optimizer(experiment, *model);
+  if (experiment.scaler_enabled()) scaler.emplace(experiment.scaler.rule());
+  if (experiment.precision != Precision::fp32) autocast.emplace(make_policy(experiment));
+
+  if (options.trace_path.empty() || experiment.recording.level == RecordLevel::off) return;
+  TraceOptions trace = options.trace;
+  trace.overwrite = options.overwrite;
+  sink = create_trace(options.trace_path, describe_run(experiment, *backend, scaler.has_value()), trace);
+  recorder.emplace(*sink, experiment.recording.recorder_options());
+  observer.emplace(*recorder, *backend);
+  context.observers.push_back(&*observer);
+}
+
+Tensor Trainer::State::load_inputs(const Batch& loaded) const {
+  return from_host(*backend, DType::f32, loaded.input_shape, loaded.inputs, Layout::channels_last);
+}
+
+Tensor Trainer::State::load_targets(const Batch& loaded) const {
+  if (!loaded.labels.empty()) return from_host(*backend, loaded.target_shape, loaded.labels);
+  return from_host(*backend, DType::f32, loaded.target_shape, loaded.values, Layout::channels_last);
+}
+
+Tensor Trainer::State::compute_loss(const Tensor& output, const Tensor& target) const {
+  const PhaseGuard phase(Phase::loss);
+  const Tensor loss = experiment.loss.function == LossFunction::cross_entropy ? cross_entropy(output, target) : mse(output, target);
+  return experiment.loss.factor == 1.0 ? loss : scale(loss, experiment.loss.factor);
+}
+
+Trainer::Trainer(const Experiment& experiment, const TrainerOptions& options)
+    : state_(std::make_unique<State>(experiment, options)) {}
+Trainer::~Trainer() = default;
+
+uint64_t Trainer::total_steps() const { return state_->total_steps; }
+uint64_t Trainer::steps_per_epoch() const { return static_cast<uint64_t>(state_->loader->batches_per_epoch()); }
+const std::string& Trainer::data_description() const { return state_->data.description; }
+bool Trainer::finished() const {
+  return state_->result.steps >= state_->total_steps || (state_->recorder && state_->recorder->stop_requested());
+}
+Model& Trainer::model() { return *state_->model; }
+Context& Trainer::context() { return state_->context; }
+
+StepResult Trainer::step() {
+  State& s = *state_;
+  StepResult result;
+  result.step = s.result.steps;
+  result.epoch = s.loader->position().epoch;
+  const auto start = Clock::now();
+  s.backend->reset_peak();
+  s.context.begin_step(result.step);
+  if (s.recorder) s.recorder->begin_step(result.step);
+  if (result.step == 0) s.model->record_initial_values();
+
+  s.loader->next(s.batch);
+  std::vector<Tensor> scalars;  // read together: loss, then what else the step needs to know
+  {
+    Tensor inputs, targets;
+    {
+      const PhaseGuard phase(Phase::data);
+      inputs = source(s.load_inputs(s.batch), Role::input);
+      targets = source(s.load_targets(s.batch), Role::input);
+    }
+    Tensor loss;
+    {
+      const AutocastScope scope(s.autocast ? &*s.autocast : nullptr);
+      loss = s.compute_loss(s.model->forward(inputs), targets);
+    }
+    scalars.push_back(loss.detach());
+    backward(s.scaler ? s.scaler->scale_loss(loss) : loss);
+  }
+
+  StepRow row;
+  row.learning_rate = result.learning_rate = s.optimizer->learning_rate;
+  row.scale_before = result.scale = s.scaler ? s.scaler->scale() : 1.0;
+  if (s.scaler) scalars.push_back(s.scaler->unscale(*s.optimizer));
+  const ClippingSettings& clipping = s.experiment.clipping;
+  const bool with_norm = s.recorder || clipping.norm > 0 || clipping.value > 0;
+  if (with_norm) scalars.push_back(gradient_norm(*s.optimizer));
+  if (clipping.value > 0) {
+    clip_gradient_value(*s.optimizer, clipping.value);
+    scalars.push_back(gradient_norm(*s.optimizer));
+  }
+  if (clipping.norm > 0) clip_gradient_norm(*s.optimizer, scalars.back(), clipping.norm);
+
+  const std::vector<double> values = read_scalars(scalars);
+  scalars.clear();
+  row.loss = result.loss = values[0];
+  row.loss_known = 1;
+  bool taken = true;
+  if (s.scaler) {
+    taken = s.scaler->step(*s.optimizer, values[1] != 0);
+    s.scaler->update();
+  } else {
+    s.optimizer->step();
+  }
+  s.optimizer->zero_grad();
+  result.skipped = !taken;
+  row.skipped = result.skipped;
+  row.scale_after = s.scaler ? s.scaler->scale() : 1.0;
+  if (with_norm) {
+    row.norm_known = 1;
+    row.gradient_norm = values[s.scaler ? 2 : 1];
+    row.clipped_gradient_norm = values.back();
+    // What clip_norm multiplied by.
+    if (clipping.norm > 0) row.clipped_gradient_norm *= std::min(1.0, clipping.norm / (values.back() + 1e-6));
+  }
+  row.peak_memory = s.backend->peak_bytes();
+  row.seconds = result.seconds = seconds_since(start);
+
+  TrainResult& run = s.result;
+  if (run.steps == 0) run.first_loss = result.loss;
+  run.final_loss = result.loss;
+  run.skipped_steps += result.skipped;
+  run.seconds += result.seconds;
+  run.peak_memory_bytes = std::max<size_t>(run.peak_memory_bytes, row.peak_memory);
+  ++run.steps;
+
+  const bool last = run.steps == s.total_steps;
+  const bool epoch_ended = s.loader->position().batch == 0;
+  const Evaluation when = s.experiment.training.evaluation;
+  if ((when == Evaluation::end && last) || (when == Evaluation::epoch && (last || epoch_ended))) {
+    result.accuracy = run.test_accuracy = evaluate();
+    if (s.recorder && result.accuracy) s.recorder->add_metric("test_accuracy", *result.accuracy);
+  }
+  if (s.recorder) s.recorder->end_step(row);
+  return result;
+}
+
+std::optional<double> Trainer::evaluate() {
+  State& s = *state_;
+  if (!s.data.test || s.data.test->target_kind() != TargetKind::labels) return {};
+  const PhaseGuard phase(Phase::evaluation);
+  const NoGrad no_grad;
+  const AutocastScope scope(s.autocast ? &*s.autocast : nullptr);
+  // Evaluation belongs to no training step, so its ops have no rows.
+  const std::vector<Observer*> observers = std::exchange(s.context.observers, {});
+  s.model->training = false;
+  const int64_t size = s.data.test->size();
+  const int64_t batch_size = s.experiment.training.evaluation_batch_size > 0 ? s.experiment.training.evaluation_batch_size
+                                                                             : s.experiment.training.batch_size;
+  std::vector<int64_t> indices;
+  std::vector<Tensor> counts;
+  for (int64_t first = 0; first < size; first += batch_size) {
+    indices.clear();
+    for (int64_t i = first; i < std::min(size, first + batch_size); ++i) indices.push_back(i);
+    s.data.test->fill_batch(indices, s.test_batch);
+    counts.push_back(call("correct_count", {s.model->forward(s.load_inputs(s.test_batch)), s.load_targets(s.test_batch)}));
+  }
+  double correct = 0;
+  for (const double count : read_scalars(counts)) correct += count;
+  s.model->training = true;
+  s.context.observers = observers;
+  return correct / static_cast<double>(size);
+}
+
+TrainResult Trainer::finish() {
+  State& s = *state_;
+  TrainResult& result = s.result;
+  result.weights_fingerprint = hash_text("");
+  for (const NamedTensor& parameter : s.model->parameters()) {
+    const auto bytes = stored_bytes(parameter.tensor);
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    result.weights_fingerprint = hash_combine(result.weights_fingerprint, hash_text(text));
+  }
+  if (s.sink) {
+    result.stop_reason = s.recorder->stop_reason();
+    s.sink->close();
+    result.trace = s.sink->status();
+  }
+  return result;
+}
+
+TrainResult train(const Experiment& experiment, const TrainerOptions& options,
+                  const std::function<void(const StepResult&)>& on_step, const std::function<bool()>& should_stop) {
+  Trainer trainer(experiment, options);
+  bool interrupted = false;
+  while (!trainer.finished() && !(interrupted = should_stop && should_stop())) {
+    const StepResult result = trainer.step();
+    if (on_step) on_step(result);
+  }
+  TrainResult result = trainer.finish();
+  result.interrupted = interrupted;
+  return result;
+}
+
+}  // namespace ulpscope

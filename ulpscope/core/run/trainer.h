@@ -1,0 +1,86 @@
+// Runs an experiment: data, model, optimizer, autocast, loss scaling, recording, evaluation.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ulpscope/core/run/experiment.h"
+#include "ulpscope/kernels/backend.h"
+#include "ulpscope/trace/sink.h"
+
+namespace ulpscope {
+
+class Model;
+struct Context;
+
+struct TrainerOptions {
+  CpuOptions cpu;
+  std::string trace_path;  // "": nothing is recorded
+  bool overwrite = false;  // of an existing trace
+  TraceOptions trace;      // its overwrite is taken from above
+};
+
+// What a step did.
+struct StepResult {
+  uint64_t step = 0;
+  int64_t epoch = 0;
+  double loss = 0;
+  double learning_rate = 0;
+  double scale = 1;      // the loss scale in force in this step
+  bool skipped = false;  // gradients were not finite
+  double seconds = 0;
+  std::optional<double> accuracy;  // on the test data, where it was measured after this step
+};
+
+struct TrainResult {
+  uint64_t steps = 0;
+  uint64_t skipped_steps = 0;
+  double first_loss = 0, final_loss = 0;
+  std::optional<double> test_accuracy;
+  double seconds = 0;  // of all steps
+  size_t peak_memory_bytes = 0;
+  uint64_t weights_fingerprint = 0;  // a hash of the final parameters' bits: equal for bit-equal weights
+  bool interrupted = false;          // should_stop said so
+  std::string stop_reason;           // what --stop-on found, or ""
+  SinkStatus trace;
+};
+
+class Trainer {
+ public:
+  // Opens the data, builds the model and creates the trace. Throws Error: shapes that do not fit, data or trace that cannot be
+  // opened.
+  Trainer(const Experiment& experiment, const TrainerOptions& options);
+  ~Trainer();
+
+  uint64_t total_steps() const;
+  uint64_t steps_per_epoch() const;
+  const std::string& data_description() const;
+  bool finished() const;  // all steps are done, or the recorder asked to stop
+
+  // One step of training, recorded; evaluates after the last step of an epoch or run where the experiment says so.
+  StepResult step();
+  // Accuracy on the test data; nothing where there is none, or no labels.
+  std::optional<double> evaluate();
+  // Closes the trace.
+  TrainResult finish();
+
+  Model& model();
+  Context& context();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Runs to the end, or until should_stop returns true; on_step sees every step.
+TrainResult train(const Experiment& experiment, const TrainerOptions& options,
+                  const std::function<void(const StepResult&)>& on_step = {}, const std::function<bool()>& should_stop = {});
+
+// The model that an experiment describes, in the current context; `shapes` are check_shapes'.
+Model build_model(const Experiment& experiment, const std::vector<LayerShape>& shapes);
+
+}  // namespace ulpscope
