@@ -112,6 +112,7 @@ struct Recorder::State {
   bool metric_added = false;  // since the last step ended
   bool failed = false;
   bool stop = false;
+  std::string stop_reason;
 };
 
 Recorder::Recorder(TraceSink& sink, RecorderOptions options) : state_(std::make_unique<State>(sink, std::move(options))) {}
@@ -316,6 +317,7 @@ void Recorder::State::decide_stop(const StepRow& step_row, const Findings& findi
   }
   if (reason.empty()) return;
   stop = true;
+  stop_reason = reason;
   if (failed) return;
   EventRow stopped = event(EventKind::stopped, finding);
   stopped.text = fmt::format("training stopped: {}", reason);
@@ -364,6 +366,7 @@ void Recorder::end_step(StepRow row) {
 }
 
 bool Recorder::stop_requested() const { return state_->stop; }
+const std::string& Recorder::stop_reason() const { return state_->stop_reason; }
 SinkStatus Recorder::status() const { return state_->sink.status(); }
 
 }  // namespace ulpscope

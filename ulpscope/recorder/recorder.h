@@ -86,6 +86,7 @@ class Recorder {
 
   // True after a step in which what options.stop_on names happened; the reason is in the trace.
   bool stop_requested() const;
+  const std::string& stop_reason() const;  // one line, or ""
   SinkStatus status() const;
 
  private:
