@@ -1,0 +1,70 @@
+// The CPU backend: finds the kernel of an op call by name. FP64 calls run in plain loops (reference/): they serve checks, not
+// training.
+#include "ulpscope/kernels/backend.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <unordered_map>
+
+#include "hwy/targets.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/kernels/cpu/context.h"
+#include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/store.h"
+
+namespace ulpscope {
+namespace {
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const CpuOptions& options) : context_(options) {}
+
+  std::string name() const override { return "cpu"; }
+  std::string description() const override { return context_.description(); }
+  bool supports(std::string_view op) const override { return kernels_.count(op) != 0 || plain_supports(op); }
+
+  void run(const OpCall& call) override {
+    const auto found = kernels_.find(call.op);
+    if (found == kernels_.end() || has_double(call)) {
+      run_plain(call);
+    } else {
+      found->second(context_, call);
+    }
+    for (size_t slot = 0; slot < call.records.size(); ++slot) {
+      OutputRecord* record = call.records[slot];
+      if (record != nullptr && record->samples_wanted > 0 && call.outputs[slot].data != nullptr) {
+        collect_samples(call.outputs[slot], *record);
+      }
+    }
+  }
+
+  ElementCapture capture_nonfinite(const OpCall& call, int slot) override { return cpu::capture_nonfinite(call, slot); }
+
+  void* allocate(size_t bytes) override { return context_.allocator.allocate(bytes); }
+  void release(void* memory, size_t bytes) override { context_.allocator.release(memory, bytes); }
+  size_t allocated_bytes() const override { return context_.allocator.in_use(); }
+  size_t peak_bytes() const override { return context_.allocator.peak(); }
+  void reset_peak() override { context_.allocator.reset_peak(); }
+  void synchronize() override {}
+
+ private:
+  static bool has_double(const OpCall& call) {
+    for (const TensorView& view : call.inputs) {
+      if (view.dtype == DType::f64) return true;
+    }
+    for (const TensorView& view : call.outputs) {
+      if (view.dtype == DType::f64) return true;
+    }
+    return false;
+  }
+
+  cpu::Context context_;
+  std::unordered_map<std::string_view, cpu::Kernel> kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) { return std::make_unique<CpuBackend>(options); }
+
+}  // namespace ulpscope

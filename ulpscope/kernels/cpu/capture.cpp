@@ -1,0 +1,334 @@
+// The first nonfinite element of an output, with its operands. Values are read as they are after the call: an input that an
+// in-place op overwrote is reported with its new value.
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "ulpscope/kernels/cpu/context.h"
+#include "ulpscope/kernels/reduction_order.h"
+
+namespace ulpscope::cpu {
+namespace {
+
+constexpr int64_t kTermsKept = 64;
+
+using Place = std::array<int64_t, kMaxRank>;
+
+Place place_of(const TensorView& view, int64_t index) {
+  Place place{};
+  for (int i = view.rank - 1; i >= 0; --i) {
+    place[i] = index % view.shape[i];
+    index /= view.shape[i];
+  }
+  return place;
+}
+
+int64_t index_of(const TensorView& view, const Place& place) {
+  int64_t index = 0;
+  for (int i = 0; i < view.rank; ++i) index = index * view.shape[i] + place[i];
+  return index;
+}
+
+class Capture {
+ public:
+  Capture(const OpCall& call, int slot, int64_t element) : call_(call), slot_(slot) {
+    result_.element = element;
+    result_.value = read_element(call.outputs[slot], element);
+    place_ = place_of(call.outputs[slot], element);
+  }
+
+  const OpCall& call() const { return call_; }
+  const TensorView& input(int i) const { return call_.inputs[i]; }
+  const Place& place() const { return place_; }
+  int64_t element() const { return result_.element; }
+  int slot() const { return slot_; }
+  int64_t setting(std::string_view name) const { return static_cast<int64_t>(call_.attribute(name)); }
+
+  double operand(int input, int64_t element) {
+    const double value = read_element(call_.inputs[input], element);
+    if (static_cast<int64_t>(result_.operands.size()) < 2 * kTermsKept) result_.operands.push_back({input, element, value});
+    return value;
+  }
+
+  // One term of a sum, the product of its factors: (input, element) each. Terms come in the order of the sum. Only the first of
+  // them are kept, and none is read once the sum is known to be broken, so that a tensor of NaN costs no more than a healthy one.
+  void term(std::initializer_list<std::pair<int, int64_t>> factors) {
+    if (!settled()) {
+      float product = 1;
+      const bool keep = result_.terms < kTermsKept;
+      for (const auto& [input, element] : factors) {
+        product *= static_cast<float>(keep ? operand(input, element) : read_element(call_.inputs[input], element));
+      }
+      add(product);
+    }
+    ++result_.terms;
+  }
+  void add(float value) {
+    const float next = partial_sum_ + value;
+    if (result_.broke_at < 0 && !std::isfinite(next)) {
+      result_.broke_at = result_.terms;
+      result_.partial_sum = partial_sum_;
+    }
+    partial_sum_ = next;
+  }
+  bool settled() const { return result_.broke_at >= 0 && result_.terms >= kTermsKept; }
+  void count_term() { ++result_.terms; }
+  void count_terms(int64_t terms) { result_.terms = terms; }
+
+  ElementCapture take() { return std::move(result_); }
+
+ private:
+  const OpCall& call_;
+  int slot_;
+  Place place_{};
+  float partial_sum_ = 0;
+  ElementCapture result_;
+};
+
+// The same element of every input; a smaller input (a scalar) gives its last.
+void elementwise(Capture& capture) {
+  for (int i = 0; i < static_cast<int>(capture.call().inputs.size()); ++i) {
+    capture.operand(i, std::min(capture.element(), capture.input(i).size() - 1));
+  }
+}
+
+// Terms over the dimensions of x in `mask`, from `start`, in memory order.
+template <typename Term>
+void sum_over(Capture& capture, const TensorView& x, unsigned mask, const Place& start, Term term) {
+  const DimensionList order = dimensions_in_memory_order(x, mask);
+  int64_t terms = 1;
+  for (int k = 0; k < order.count; ++k) terms *= x.shape[order.dimensions[k]];
+  for (int64_t i = 0; i < terms && !capture.settled(); ++i) {
+    Place place = start;
+    int64_t rest = i;
+    for (int k = order.count - 1; k >= 0; --k) {
+      place[order.dimensions[k]] = rest % x.shape[order.dimensions[k]];
+      rest /= x.shape[order.dimensions[k]];
+    }
+    term(index_of(x, place));
+  }
+  capture.count_terms(terms);
+}
+
+void reduction(Capture& capture) {
+  const TensorView& x = capture.input(0);
+  const auto mask = static_cast<unsigned>(capture.setting("dims"));
+  const bool keep = capture.setting("keep") != 0;
+  Place start{};
+  for (int i = 0, kept = 0; i < x.rank; ++i) {
+    if (((mask >> i) & 1) != 0) continue;
+    start[i] = capture.place()[keep ? i : kept];
+    ++kept;
+  }
+  sum_over(capture, x, mask, start, [&](int64_t e) { capture.term({{0, e}}); });
+}
+
+// Sums over whole tensors (gradient_norm, mse): the first nonfinite element of each input, the same element of the others where it
+// is the first input's.
+void whole_tensors(Capture& capture) {
+  const auto inputs = capture.call().inputs;
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
+    const int64_t e = first_nonfinite(inputs[i]);
+    if (e >= 0) capture.operand(i, e);
+  }
+}
+
+void matmul(Capture& capture) {
+  const TensorView &a = capture.input(0), &b = capture.input(1);
+  for (int64_t k = 0; k < a.shape[a.rank - 1]; ++k) {
+    Place left = capture.place(), right = capture.place();
+    left[a.rank - 1] = k;
+    right[b.rank - 2] = k;
+    capture.term({{0, index_of(a, left)}, {1, index_of(b, right)}});
+  }
+}
+
+void linear(Capture& capture) {
+  const TensorView &x = capture.input(0), &w = capture.input(1);
+  for (int64_t k = 0; k < x.shape[1]; ++k) {
+    capture.term({{0, index_of(x, {capture.place()[0], k})}, {1, index_of(w, {capture.place()[1], k})}});
+  }
+  if (capture.call().inputs.size() > 2) capture.term({{2, capture.place()[1]}});
+}
+
+struct Window {
+  int64_t stride_y, stride_x, padding_y, padding_x;
+  explicit Window(const Capture& capture)
+      : stride_y(capture.setting("stride_y")),
+        stride_x(capture.setting("stride_x")),
+        padding_y(capture.setting("padding_y")),
+        padding_x(capture.setting("padding_x")) {}
+};
+
+void conv2d(Capture& capture) {
+  const TensorView &x = capture.input(0), &w = capture.input(1);
+  const Window window(capture);
+  const Place& out = capture.place();
+  for (int64_t c = 0; c < w.shape[1]; ++c) {
+    for (int64_t ky = 0; ky < w.shape[2]; ++ky) {
+      for (int64_t kx = 0; kx < w.shape[3]; ++kx) {
+        const int64_t iy = out[2] * window.stride_y + ky - window.padding_y;
+        const int64_t ix = out[3] * window.stride_x + kx - window.padding_x;
+        if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) continue;
+        capture.term({{0, index_of(x, {out[0], c, iy, ix})}, {1, index_of(w, {out[1], c, ky, kx})}});
+      }
+    }
+  }
+  if (capture.call().inputs.size() > 2) capture.term({{2, out[1]}});
+}
+
+// body(g) for the index of every window of g [N, C, H', W'] in plane (n, c) that covers the place (y, x), and the place in it.
+template <typename Body>
+void for_each_window(const TensorView& g, const Window& window, int64_t kernel_y, int64_t kernel_x, const Place& place, Body body) {
+  for (int64_t ky = 0; ky < kernel_y; ++ky) {
+    for (int64_t kx = 0; kx < kernel_x; ++kx) {
+      const int64_t y = place[2] + window.padding_y - ky, x = place[3] + window.padding_x - kx;
+      if (y < 0 || x < 0 || y % window.stride_y != 0 || x % window.stride_x != 0) continue;
+      if (y / window.stride_y >= g.shape[2] || x / window.stride_x >= g.shape[3]) continue;
+      body(y / window.stride_y, x / window.stride_x, ky, kx);
+    }
+  }
+}
+
+void conv2d_backward_input(Capture& capture) {
+  const TensorView &g = capture.input(0), &w = capture.input(1);
+  const Place& in = capture.place();
+  for (int64_t o = 0; o < w.shape[0]; ++o) {
+    for_each_window(g, Window(capture), w.shape[2], w.shape[3], in, [&](int64_t oy, int64_t ox, int64_t ky, int64_t kx) {
+      capture.term({{0, index_of(g, {in[0], o, oy, ox})}, {1, index_of(w, {o, in[1], ky, kx})}});
+    });
+  }
+}
+
+void conv2d_backward_weight(Capture& capture) {
+  const TensorView &g = capture.input(0), &x = capture.input(1);
+  const Place& out = capture.place();
+  if (capture.slot() == 1) {  // the bias
+    return sum_over(capture, g, ~2u, {0, out[0]}, [&](int64_t e) { capture.term({{0, e}}); });
+  }
+  const Window window(capture);
+  for (int64_t n = 0; n < g.shape[0]; ++n) {
+    for (int64_t oy = 0; oy < g.shape[2]; ++oy) {
+      for (int64_t ox = 0; ox < g.shape[3]; ++ox) {
+        const int64_t iy = oy * window.stride_y + out[2] - window.padding_y;
+        const int64_t ix = ox * window.stride_x + out[3] - window.padding_x;
+        if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) continue;
+        capture.term({{0, index_of(g, {n, out[0], oy, ox})}, {1, index_of(x, {n, out[1], iy, ix})}});
+      }
+    }
+  }
+}
+
+void max_pool2d(Capture& capture) {
+  const TensorView& x = capture.input(0);
+  const Window window(capture);
+  const Place& out = capture.place();
+  for (int64_t ky = 0; ky < capture.setting("kernel_y"); ++ky) {
+    for (int64_t kx = 0; kx < capture.setting("kernel_x"); ++kx) {
+      const int64_t iy = out[2] * window.stride_y + ky - window.padding_y, ix = out[3] * window.stride_x + kx - window.padding_x;
+      if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) continue;
+      capture.operand(0, index_of(x, {out[0], out[1], iy, ix}));
+    }
+  }
+}
+
+void max_pool2d_backward(Capture& capture) {
+  const TensorView &g = capture.input(0), &indices = capture.input(1);
+  const Place& in = capture.place();
+  const int64_t kernel_x = capture.setting("kernel_x");
+  for_each_window(g, Window(capture), capture.setting("kernel_y"), kernel_x, in,
+                  [&](int64_t oy, int64_t ox, int64_t ky, int64_t kx) {
+                    const int64_t e = index_of(g, {in[0], in[1], oy, ox});
+                    if ((static_cast<int>(read_element(indices, e)) & 127) != ky * kernel_x + kx) return;
+                    capture.operand(0, e);
+                    capture.operand(1, e);
+                  });
+}
+
+void batch_norm(Capture& capture) {
+  const TensorView& x = capture.input(0);
+  if (capture.slot() > 0) {
+    return sum_over(capture, x, ~2u, {0, capture.element()}, [&](int64_t e) { capture.term({{0, e}}); });
+  }
+  capture.operand(0, capture.element());
+  for (int i = 1; i < 5; ++i) capture.operand(i, capture.place()[1]);
+}
+
+void batch_norm_backward(Capture& capture) {
+  const TensorView& g = capture.input(0);
+  if (capture.slot() > 0) {
+    const double mean = capture.slot() == 1 ? read_element(capture.input(3), capture.element()) : 0;
+    return sum_over(capture, g, ~2u, {0, capture.element()}, [&](int64_t e) {
+      if (capture.slot() == 2) return capture.term({{0, e}});
+      const double gradient = capture.operand(0, e), value = capture.operand(1, e);
+      capture.add(static_cast<float>(gradient) * static_cast<float>(value - mean));
+      capture.count_term();
+    });
+  }
+  capture.operand(0, capture.element());
+  capture.operand(1, capture.element());
+  for (int i = 2; i < 5; ++i) capture.operand(i, capture.place()[1]);
+}
+
+// The logits of the row, for the loss those of the first row whose log_sum_exp is not finite.
+void cross_entropy(Capture& capture) {
+  int64_t row = capture.element();
+  if (capture.slot() == 0) row = std::max<int64_t>(0, first_nonfinite(capture.call().outputs[1]));
+  for (int64_t i = 0; i < capture.input(0).shape[1]; ++i) capture.operand(0, row * capture.input(0).shape[1] + i);
+}
+
+void cross_entropy_backward(Capture& capture) {
+  capture.operand(0, 0);
+  capture.operand(1, capture.element());
+  capture.operand(2, capture.place()[0]);
+  capture.operand(3, capture.place()[0]);
+}
+
+void mse_backward(Capture& capture) {
+  capture.operand(0, 0);
+  capture.operand(1, capture.element());
+  capture.operand(2, capture.element());
+}
+
+// Ops that are not listed are elementwise.
+const std::unordered_map<std::string_view, void (*)(Capture&)>& explanations() {
+  static const std::unordered_map<std::string_view, void (*)(Capture&)> table{
+      {"sum", reduction},
+      {"mean", reduction},
+      {"gradient_norm", whole_tensors},
+      {"mse", whole_tensors},
+      {"mse_backward", mse_backward},
+      {"matmul", matmul},
+      {"linear", linear},
+      {"conv2d", conv2d},
+      {"conv2d_backward_input", conv2d_backward_input},
+      {"conv2d_backward_weight", conv2d_backward_weight},
+      {"max_pool2d", max_pool2d},
+      {"max_pool2d_backward", max_pool2d_backward},
+      {"batch_norm", batch_norm},
+      {"batch_norm_backward", batch_norm_backward},
+      {"cross_entropy", cross_entropy},
+      {"cross_entropy_backward", cross_entropy_backward},
+  };
+  return table;
+}
+
+}  // namespace
+
+ElementCapture capture_nonfinite(const OpCall& call, int slot) {
+  const int64_t element = call.outputs[slot].data == nullptr ? -1 : first_nonfinite(call.outputs[slot]);
+  if (element < 0) return {};
+  Capture capture(call, slot, element);
+  const auto found = explanations().find(call.op);
+  if (found == explanations().end()) {
+    elementwise(capture);
+  } else {
+    found->second(capture);
+  }
+  return capture.take();
+}
+
+}  // namespace ulpscope::cpu

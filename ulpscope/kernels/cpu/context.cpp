@@ -1,0 +1,72 @@
+#include "ulpscope/kernels/cpu/context.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <dnnl.hpp>
+#include <fstream>
+
+#include "hwy/base.h"
+#include "hwy/targets.h"
+#include "ulpscope/base/error.h"
+
+namespace ulpscope::cpu {
+namespace {
+
+struct InstructionSet {
+  std::string_view name;
+  int64_t target;  // Highway's
+  int64_t and_narrower;
+  dnnl::cpu_isa onednn;
+};
+constexpr InstructionSet kInstructionSets[] = {
+    {"avx512", HWY_AVX3, HWY_AVX3 | HWY_AVX2 | HWY_SSE4, dnnl::cpu_isa::avx512_core},
+    {"avx2", HWY_AVX2, HWY_AVX2 | HWY_SSE4, dnnl::cpu_isa::avx2},
+    {"sse4", HWY_SSE4, HWY_SSE4, dnnl::cpu_isa::sse41},
+};
+
+void use_instruction_set(std::string_view name) {
+  hwy::SetSupportedTargetsForTest(0);
+  if (name.empty()) return;
+  for (const InstructionSet& set : kInstructionSets) {
+    if (set.name != name) continue;
+    if ((hwy::SupportedTargets() & set.target) == 0) throw usage_error("this CPU does not have the instruction set '{}'", name);
+    hwy::SetSupportedTargetsForTest(set.and_narrower);
+    dnnl::set_max_cpu_isa(set.onednn);
+    return;
+  }
+  throw usage_error("unknown instruction set '{}'; known are sse4, avx2 and avx512", name);
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown CPU";
+}
+
+std::string_view instruction_set_in_use() {
+  for (const InstructionSet& set : kInstructionSets) {
+    if ((hwy::SupportedTargets() & set.target) != 0) return set.name;
+  }
+  return "none";
+}
+
+}  // namespace
+
+Context::Context(const CpuOptions& options) {
+  use_instruction_set(options.isa);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  threads = options.threads > 0 ? options.threads : omp_get_num_procs();
+  omp_set_num_threads(threads);
+}
+
+std::string Context::description() const {
+  const dnnl_version_t* onednn = dnnl_version();
+  return fmt::format("{}, {}, {} thread{}, oneDNN {}.{}.{}", cpu_model(), instruction_set_in_use(), threads,
+                     threads == 1 ? "" : "s", onednn->major, onednn->minor, onednn->patch);
+}
+
+}  // namespace ulpscope::cpu

@@ -1,0 +1,38 @@
+// What the CPU kernels share: memory, threads, and the table that the backend builds from the families of kernels.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/kernels/backend.h"
+#include "ulpscope/kernels/cpu/allocator.h"
+#include "ulpscope/kernels/op_call.h"
+
+namespace ulpscope::cpu {
+
+// The instruction set and the number of threads hold for the whole process, as Highway, oneDNN and OpenMP have them: the last
+// backend that was made decides, but oneDNN keeps the instruction set of the first.
+struct Context {
+  explicit Context(const CpuOptions& options);
+
+  std::string description() const;
+
+  CachingAllocator allocator;
+  int threads = 1;
+};
+
+using Kernel = void (*)(Context&, const OpCall&);
+struct NamedKernel {
+  std::string_view op;
+  Kernel run;
+};
+
+// For calls whose tensors are f32, f16 and bf16 (and integers where the op has them).
+std::vector<NamedKernel> elementwise_kernels();
+
+// Which element is the first nonfinite one of output `slot`, and what it was made of.
+ElementCapture capture_nonfinite(const OpCall& call, int slot);
+
+}  // namespace ulpscope::cpu

@@ -1,0 +1,90 @@
+// The optimizer updates of one element, as templates over a lane type (lanes.h), like the formulas: PyTorch's rules in their
+// single-tensor form, with the update d formed first, so that the weight changes in one rounding, w <- round(w + d).
+#if defined(ULPSCOPE_KERNELS_UPDATES_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ULPSCOPE_KERNELS_UPDATES_H
+#undef ULPSCOPE_KERNELS_UPDATES_H
+#else
+#define ULPSCOPE_KERNELS_UPDATES_H
+#endif
+
+#include <cmath>
+
+#include "ulpscope/kernels/lanes.h"
+#include "ulpscope/kernels/op_call.h"
+
+ULPSCOPE_LANES_BEGIN
+
+// What an update makes of an element. `gradient_share` is zero where d came from weight decay alone.
+template <class V>
+struct Updated {
+  V weight, update, gradient_share, first, second;  // first and second: the optimizer's state
+};
+
+struct SgdUpdate {
+  static constexpr const char* kName = "sgd_update";
+  double rate, momentum, damping, decay;
+  bool nesterov, first_step;
+
+  explicit SgdUpdate(const Attributes& attributes)
+      : rate(attributes["lr"]),
+        momentum(attributes["momentum"]),
+        damping(attributes["dampening"]),
+        decay(attributes["weight_decay"]),
+        nesterov(attributes["nesterov"] != 0),
+        first_step(attributes["first"] != 0) {}
+
+  // The state is the momentum buffer, and not used where the momentum is 0. Its old value counts as the gradient's share.
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION Updated<V> operator()(V w, V g, V buffer, V) const {
+    V direction = g;
+    V share = g;
+    if (decay != 0) direction = g + constant<V>(decay) * w;
+    V state = buffer;
+    if (momentum != 0) {
+      if (first_step) {
+        state = direction;
+      } else {
+        state = constant<V>(momentum) * buffer + constant<V>(1 - damping) * direction;
+        share = select(g == constant<V>(0), buffer, g);
+      }
+      direction = nesterov ? direction + constant<V>(momentum) * state : state;
+    }
+    const V d = constant<V>(-rate) * direction;
+    return {w + d, d, share, state, buffer};
+  }
+};
+
+struct AdamUpdate {
+  static constexpr const char* kName = "adam_update";
+  double beta1, beta2, epsilon, decay, rate, step_size, root_correction2;
+  bool decoupled;
+
+  explicit AdamUpdate(const Attributes& attributes)
+      : beta1(attributes["beta1"]),
+        beta2(attributes["beta2"]),
+        epsilon(attributes["eps"]),
+        decay(attributes["weight_decay"]),
+        rate(attributes["lr"]),
+        step_size(rate / (1 - std::pow(beta1, attributes["step"]))),
+        root_correction2(std::sqrt(1 - std::pow(beta2, attributes["step"]))),
+        decoupled(attributes["decoupled"] != 0) {}
+
+  // With decay inside the gradient, the old first moment counts as the gradient's share.
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION Updated<V> operator()(V w, V g, V m, V v) const {
+    const V direction = decay != 0 && !decoupled ? g + constant<V>(decay) * w : g;
+    const V first = m + (direction - m) * constant<V>(1 - beta1);
+    const V second = v * constant<V>(beta2) + (constant<V>(1 - beta2) * direction) * direction;
+    const V denominator = square_root(second) / constant<V>(root_correction2) + constant<V>(epsilon);
+    const V step = (constant<V>(-step_size) * first) / denominator;
+    if (decay != 0 && decoupled) {
+      const V d = step + constant<V>(-(rate * decay)) * w;
+      return {w + d, d, step, first, second};
+    }
+    return {w + step, step, select(g == constant<V>(0), m, g), first, second};
+  }
+};
+
+ULPSCOPE_LANES_END
+
+#endif
