@@ -44,7 +44,8 @@ void accumulate_in_leaf(const Tensor& leaf, const Tensor& gradient) {
     // In-place unscaling and clipping need elements that are nobody else's.
     CallOptions options;
     options.hints = {&hint, 1};
-    body.grad = gradient.storage().references > 1 ? call("copy", {gradient}, {}, options) : gradient;
+    const bool shared = gradient.body()->references > 1 || gradient.storage().references > 1;
+    body.grad = shared ? call("copy", {gradient}, {}, options) : gradient;
   }
 }
 

@@ -33,7 +33,9 @@ void mse_shape(const OpArguments& arguments, OutputSpecs& specs) {
 }
 
 void mse_backward(BackwardCall& b) {
-  b.set(0, call("mse_backward", {b.gradient(), b.input(0), b.input(1)}, {}, {.hints = b.into({0})}));
+  const Tensor gradient = call("mse_backward", {b.gradient(), b.input(0), b.input(1)}, {}, {.hints = b.into({0})});
+  b.set(0, gradient);
+  if (b.needs(1)) b.set(1, call("neg", {gradient}, {}, {.hints = b.into({1})}));
 }
 
 const Op kLosses[] = {

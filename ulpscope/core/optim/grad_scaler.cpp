@@ -12,8 +12,8 @@ Tensor GradScaler::scale_loss(const Tensor& loss) const {
 }
 
 Tensor GradScaler::unscale(Optimizer& optimizer) {
-  const auto [entry, first] = unscaled_.try_emplace(&optimizer, false);
-  if (!first) throw usage_error("unscale: the optimizer's gradients were already unscaled since the last update");
+  if (unscaled_.contains(&optimizer))
+    throw usage_error("unscale: the optimizer's gradients were already unscaled since the last update");
   const PhaseGuard phase(Phase::scaling);
   const NoGrad no_grad;
   // The quotient is formed in FP64 and rounded to FP32, as PyTorch does.
@@ -35,6 +35,7 @@ Tensor GradScaler::unscale(Optimizer& optimizer) {
     call("unscale", {gradient, found}, attributes, {.hints = hints});
   }
   if (!found) throw usage_error("unscale: no parameter has a gradient; call backward first");
+  unscaled_.emplace(&optimizer, false);
   return found;
 }
 

@@ -1,0 +1,128 @@
+// Autocast against what PyTorch's CUDA autocast does with the same ops.
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "tests/support/engine_fixture.h"
+#include "tests/support/name_printer.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/core/nn/model.h"
+
+namespace ulpscope {
+namespace {
+
+class AutocastTest : public EngineTest {
+ protected:
+  Tensor parameter(std::vector<int64_t> shape, const char* name) {
+    Tensor w = random(DType::f32, std::move(shape), 3);
+    w.body()->parameter = intern(name);
+    w.set_requires_grad(true);
+    return w;
+  }
+  static AutocastPolicy policy(DType dtype) { return {.dtype = dtype, .ops = {}, .modules = {}}; }
+};
+
+TEST_F(AutocastTest, ListsDecideTheTypeOfEachOp) {
+  const Tensor x = random(DType::f32, {4, 4});
+  const Tensor half = random(DType::f16, {4, 4}, 1);
+  const Attributes conv{{"stride_y", 1}, {"stride_x", 1}, {"padding_y", 0}, {"padding_x", 0}};
+  const Tensor image = random(DType::f32, {1, 4, 1, 1});
+  for (const DType lower : {DType::f16, DType::bf16}) {
+    Autocast autocast(policy(lower));
+    const AutocastScope scope(&autocast);
+    EXPECT_EQ(matmul(x, x).dtype(), lower);
+    EXPECT_EQ(call("linear", {x, x}).dtype(), lower);
+    EXPECT_EQ(call("conv2d", {image, reshape(x, std::vector<int64_t>{4, 4, 1, 1})}, conv).dtype(), lower);
+    EXPECT_EQ(mse(half, half).dtype(), DType::f32);
+    EXPECT_EQ(cross_entropy(half, labels({0, 1, 2, 3})).dtype(), DType::f32);
+    EXPECT_EQ(sum(half).dtype(), DType::f32);
+    EXPECT_EQ(relu(half).dtype(), DType::f16);
+    EXPECT_EQ(relu(x).dtype(), DType::f32);
+    EXPECT_EQ(add(half, x).dtype(), DType::f32);
+    EXPECT_EQ(matmul(random(DType::f64, {2, 2}), random(DType::f64, {2, 2})).dtype(), DType::f64);
+  }
+  EXPECT_EQ(matmul(x, x).dtype(), DType::f32);
+}
+
+TEST_F(AutocastTest, IsOffInBackwardWhichUsesTheTypesOfForward) {
+  Tensor w = parameter({4, 4}, "w");
+  Tensor x = random(DType::f32, {4, 4}, 1);
+  x.set_requires_grad(true);
+  Autocast autocast(policy(DType::f16));
+  std::ostringstream names;
+  NamePrinter printer(names);
+  const AutocastScope scope(&autocast);
+  const Tensor loss = sum(matmul(x, w));
+  context_.observers.push_back(&printer);
+  backward(loss);
+  // FP32 sum's gradient, back through its input's cast to FP16, two FP16 products, and both inputs' casts back to FP32.
+  EXPECT_EQ(names.str(), "fill\ncopy\ncast\nmatmul\nmatmul\ncast\ncast\n");
+  EXPECT_EQ(w.grad().dtype(), DType::f32);
+}
+
+TEST_F(AutocastTest, AParameterIsCastOncePerForwardPassAndItsGradientsMeetInSixteenBits) {
+  Tensor w = parameter({4, 4}, "w");
+  const Tensor x = random(DType::f32, {4, 4}, 1);
+  Autocast autocast(policy(DType::f16));
+  std::ostringstream names;
+  NamePrinter printer(names);
+  Tensor loss;
+  {
+    const AutocastScope scope(&autocast);
+    context_.observers.push_back(&printer);
+    loss = sum(add(matmul(x, w), matmul(x, w)));
+  }
+  EXPECT_EQ(names.str(), "cast\ncast\nmatmul\ncast\nmatmul\nadd\ncast\nsum\n");  // x twice, w once, the FP32 sum's input
+  names.str("");
+  backward(loss);
+  EXPECT_THAT(names.str(), ::testing::HasSubstr("add\ncast\n"));
+  {
+    const AutocastScope scope(&autocast);
+    names.str("");
+    matmul(x, w);
+    EXPECT_EQ(names.str(), "cast\ncast\nmatmul\n") << "the cache ends with the scope";
+  }
+}
+
+TEST_F(AutocastTest, AnUpdateOfTheParameterEndsItsCachedCast) {
+  Tensor w = parameter({4, 4}, "w");
+  Autocast autocast(policy(DType::f16));
+  const AutocastScope scope(&autocast);
+  const NoGrad no_grad;
+  const Tensor before = matmul(w, w);
+  call("accumulate", {w, w});
+  EXPECT_NE(to_host(matmul(w, w)), to_host(before));
+}
+
+TEST_F(AutocastTest, OverridesByOpAndByModuleReplaceTheLists) {
+  const Tensor x = random(DType::f32, {4, 4});
+  AutocastPolicy overridden = policy(DType::f16);
+  overridden.ops.emplace("relu", DType::f16);
+  overridden.modules.emplace_back("head*", DType::f32);
+  Autocast autocast(overridden);
+  const AutocastScope scope(&autocast);
+  EXPECT_EQ(relu(x).dtype(), DType::f16);
+  EXPECT_EQ(matmul(x, x).dtype(), DType::f16);
+  {
+    const ModuleScope module(intern("head.0"));
+    EXPECT_EQ(matmul(x, x).dtype(), DType::f32);
+    EXPECT_EQ(relu(x).dtype(), DType::f32);
+  }
+  AutocastPolicy unknown = policy(DType::f16);
+  unknown.ops.emplace("relo", DType::f32);
+  EXPECT_THROW(Autocast{unknown}, Error);
+  EXPECT_THROW(Autocast(policy(DType::f32)), Error);
+}
+
+TEST_F(AutocastTest, BatchNormKeepsItsParametersAndStatisticsInFP32) {
+  const auto layer = make_batch_norm("bn", 3, 1e-5, 0.1);
+  Autocast autocast(policy(DType::f16));
+  const AutocastScope scope(&autocast);
+  const Tensor y = layer->forward(random(DType::f16, {4, 3, 2, 2}), true);
+  EXPECT_EQ(y.dtype(), DType::f16);
+  backward(sum(y));
+  for (const NamedTensor& p : layer->parameters()) EXPECT_EQ(p.tensor.grad().dtype(), DType::f32);
+}
+
+}  // namespace
+}  // namespace ulpscope

@@ -1,0 +1,129 @@
+// The gradient scaler: what it does to gradients, steps and the scale.
+#include "ulpscope/core/optim/grad_scaler.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/engine_fixture.h"
+#include "ulpscope/base/error.h"
+
+namespace ulpscope {
+namespace {
+
+using ::testing::ElementsAre;
+
+class GradScalerTest : public EngineTest {
+ protected:
+  GradScalerTest() {
+    weight_ = tensor(DType::f32, {2}, {1, 2});
+    weight_.body()->parameter = intern("w");
+    weight_.set_requires_grad(true);
+    optimizer_ = make_sgd({{weight_, intern("w"), intern("")}}, 0.5, {});
+  }
+  // A step whose unscaled gradient is `factor`, 1, with the loss scaled by the scaler. True iff it was taken.
+  bool step(GradScaler& scaler, double factor) {
+    const Tensor loss = sum(mul(weight_, tensor(DType::f32, {2}, {factor, 1})));
+    backward(scaler.scale_loss(loss));
+    const Tensor found = scaler.unscale(*optimizer_);
+    const bool taken = scaler.step(*optimizer_, read_scalars({&found, 1})[0] != 0);
+    scaler.update();
+    optimizer_->zero_grad();
+    return taken;
+  }
+  Tensor weight_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+TEST_F(GradScalerTest, UnscalesExactlyAndSteps) {
+  GradScaler scaler(LossScaleRule{});
+  EXPECT_TRUE(step(scaler, 3));
+  EXPECT_THAT(to_host(weight_), ElementsAre(1 - 0.5 * 3, 2 - 0.5));
+}
+
+TEST_F(GradScalerTest, SkipsNonfiniteStepsBacksOffAndGrowsAgain) {
+  LossScaleRule rule;
+  rule.growth_interval = 2;
+  GradScaler scaler(rule);
+  const double huge = 1e38;  // times 65536: Inf
+  EXPECT_FALSE(step(scaler, huge));
+  EXPECT_THAT(to_host(weight_), ElementsAre(1, 2));
+  EXPECT_EQ(scaler.scale(), 32768);
+  EXPECT_FALSE(step(scaler, std::nan("")));
+  EXPECT_EQ(scaler.scale(), 16384);
+  EXPECT_TRUE(step(scaler, 1));
+  EXPECT_EQ(scaler.scale(), 16384);
+  EXPECT_TRUE(step(scaler, 1));
+  EXPECT_EQ(scaler.scale(), 32768);
+}
+
+TEST_F(GradScalerTest, SavesAndRestores) {
+  LossScaleRule rule;
+  rule.growth_interval = 3;
+  GradScaler scaler(rule), restored(rule);
+  step(scaler, 1);
+  step(scaler, 1);
+  restored.restore(scaler.state());
+  step(restored, 1);
+  EXPECT_EQ(restored.scale(), 131072);
+}
+
+TEST_F(GradScalerTest, SkippingIsPerOptimizerAndTheScaleBacksOffOnce) {
+  Tensor other = tensor(DType::f32, {1}, {1});
+  other.body()->parameter = intern("other");
+  other.set_requires_grad(true);
+  auto second = make_sgd({{other, intern("other"), intern("")}}, 0.5, {});
+  GradScaler scaler(LossScaleRule{});
+  const Tensor loss = add(sum(mul(weight_, tensor(DType::f32, {2}, {std::nan(""), 1}))), sum(other));
+  backward(scaler.scale_loss(loss));
+  const Tensor flags[] = {scaler.unscale(*optimizer_), scaler.unscale(*second)};
+  const auto values = read_scalars(flags);
+  EXPECT_FALSE(scaler.step(*optimizer_, values[0] != 0));
+  EXPECT_TRUE(scaler.step(*second, values[1] != 0));
+  EXPECT_EQ(scaler.update(), LossScaleChange::backoff);
+  EXPECT_EQ(scaler.scale(), 32768);
+  EXPECT_THAT(to_host(other), ElementsAre(0.5));
+}
+
+TEST_F(GradScalerTest, MisuseIsAnErrorThatSaysWhat) {
+  GradScaler scaler(LossScaleRule{});
+  EXPECT_THROW(scaler.unscale(*optimizer_), Error) << "no gradients";
+  EXPECT_THROW(scaler.step(*optimizer_, false), Error) << "not unscaled";
+  backward(scaler.scale_loss(sum(weight_)));
+  scaler.unscale(*optimizer_);
+  EXPECT_THROW(scaler.unscale(*optimizer_), Error) << "twice";
+
+  Tensor half = tensor(DType::f16, {1}, {1});
+  half.body()->parameter = intern("half");
+  half.set_requires_grad(true);
+  auto optimizer = make_sgd({{half, intern("half"), intern("")}}, 0.5, {});
+  backward(sum(half));
+  try {
+    scaler.update();
+    scaler.unscale(*optimizer);
+    FAIL() << "FP16 gradients must be refused";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("expected FP32 master weights"));
+  }
+}
+
+TEST_F(GradScalerTest, ClippingLimitsTheNormAndKeepsNaN) {
+  backward(sum(mul(weight_, tensor(DType::f32, {2}, {3, 4}))));
+  const Tensor norm = gradient_norm(*optimizer_);
+  EXPECT_EQ(to_host(norm)[0], 5);
+  clip_gradient_norm(*optimizer_, norm, 1);
+  // g * (1 / (5 + 1e-6)), two FP32 roundings.
+  const auto clipped = to_host(weight_.grad());
+  EXPECT_NEAR(clipped[0], 3 / 5.000001, 3 / 5.0 * 3 * 0x1p-24);
+  EXPECT_NEAR(clipped[1], 4 / 5.000001, 4 / 5.0 * 3 * 0x1p-24);
+  clip_gradient_value(*optimizer_, 0.7);
+  EXPECT_EQ(to_host(weight_.grad())[1], static_cast<double>(0.7f));
+  optimizer_->zero_grad();
+  backward(sum(mul(weight_, tensor(DType::f32, {2}, {std::nan(""), 4}))));
+  clip_gradient_norm(*optimizer_, gradient_norm(*optimizer_), 1);
+  EXPECT_TRUE(std::isnan(to_host(weight_.grad())[1]));
+}
+
+}  // namespace
+}  // namespace ulpscope

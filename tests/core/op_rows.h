@@ -1,0 +1,70 @@
+// One row per differentiable op: how to call it on FP64 inputs that keep away from its kinks. Gradient tests run over all rows, and
+// a test fails where an op with a gradient has none.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/core/ops/ops.h"
+
+namespace ulpscope {
+
+struct OpRow {
+  struct Input {
+    std::vector<int64_t> shape;
+    double low = -2, high = 2;
+    bool differentiable = true;
+  };
+  std::string op;
+  std::string variant;  // "" or what is special about the row
+  std::vector<Input> inputs;
+  Attributes attributes = {};
+  std::vector<int64_t> labels = {};  // appended as an i64 input where not empty
+};
+
+inline std::vector<OpRow> op_rows() {
+  const Attributes conv{{"stride_y", 1}, {"stride_x", 1}, {"padding_y", 1}, {"padding_x", 1}};
+  const Attributes strided{{"stride_y", 2}, {"stride_x", 1}, {"padding_y", 0}, {"padding_x", 2}};
+  const Attributes pool{{"kernel_y", 2}, {"kernel_x", 2}, {"stride_y", 2}, {"stride_x", 2}, {"padding_y", 0}, {"padding_x", 0}};
+  const Attributes overlapping{{"kernel_y", 3}, {"kernel_x", 3},  {"stride_y", 2},
+                               {"stride_x", 1}, {"padding_y", 1}, {"padding_x", 1}};
+  const Attributes norm{{"eps", 1e-5}, {"momentum", 0.1}, {"training", 1}};
+  const Attributes norm_evaluation{{"eps", 1e-5}, {"momentum", 0.1}, {"training", 0}};
+  return {
+      {"add", "", {{{3, 4}}, {{3, 4}}}},
+      {"add", "broadcast", {{{2, 3, 4}}, {{3, 1}}}},
+      {"sub", "broadcast", {{{4}}, {{3, 4}}}},
+      {"mul", "broadcast", {{{3, 4}}, {{1, 4}}}},
+      {"mul", "scalar", {{{3, 4}}, {{}}}},
+      {"div", "broadcast", {{{3, 4}}, {{4}, 0.5, 2}}},
+      {"neg", "", {{{5}}}},
+      {"maximum", "broadcast", {{{3, 4}}, {{4}}}},
+      {"relu", "", {{{37}}}},
+      {"clip", "", {{{37}}}, {{"min", -1}, {"max", 1.25}}},
+      {"scale", "", {{{5}}}, {{"factor", -3}}},
+      {"copy", "", {{{3, 4}}}},
+      {"sum", "all", {{{3, 4}}}, {{"dims", 3}, {"keep", 0}}},
+      {"sum", "middle", {{{2, 3, 4}}}, {{"dims", 2}, {"keep", 0}}},
+      {"sum", "kept", {{{2, 3, 4}}}, {{"dims", 5}, {"keep", 1}}},
+      {"mean", "", {{{2, 3, 4}}}, {{"dims", 6}, {"keep", 0}}},
+      {"matmul", "", {{{3, 5}}, {{5, 4}}}},
+      {"matmul", "batched", {{{2, 3, 5}}, {{2, 5, 4}}}},
+      {"linear", "", {{{3, 5}}, {{4, 5}}, {{4}}}},
+      {"linear", "without bias", {{{3, 5}}, {{4, 5}}}},
+      {"conv2d", "", {{{2, 3, 5, 4}}, {{4, 3, 3, 3}}, {{4}}}, conv},
+      {"conv2d", "strided", {{{2, 3, 5, 4}}, {{4, 3, 2, 3}}, {{4}}}, strided},
+      {"conv2d",
+       "1x1 without bias",
+       {{{2, 3, 5, 4}}, {{4, 3, 1, 1}}},
+       {{"stride_y", 1}, {"stride_x", 1}, {"padding_y", 0}, {"padding_x", 0}}},
+      {"max_pool2d", "", {{{2, 3, 4, 6}}}, pool},
+      {"max_pool2d", "overlapping", {{{2, 3, 5, 6}}}, overlapping},
+      {"batch_norm", "", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm},
+      {"batch_norm", "evaluation", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm_evaluation},
+      {"cross_entropy", "", {{{4, 5}}}, {}, {1, 0, 4, 2}},
+      {"mse", "", {{{3, 4}}, {{3, 4}}}},
+  };
+}
+
+}  // namespace ulpscope
