@@ -1,0 +1,152 @@
+#include "ulpscope/analyzers/analysis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+// A name matches by itself or inside what it names: "features" has "features.0" in it.
+bool module_matches(const std::string& pattern, std::string_view module) {
+  if (glob_match(pattern, module)) return true;
+  for (size_t dot = module.rfind('.'); dot != std::string_view::npos; dot = module.substr(0, dot).rfind('.')) {
+    if (glob_match(pattern, module.substr(0, dot))) return true;
+  }
+  return false;
+}
+
+template <typename T>
+bool passes(const std::vector<T>& wanted, T value) {
+  return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
+}
+
+template <typename Enum>
+std::optional<Enum> find_name(std::string_view name, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (name == name_of(static_cast<Enum>(i))) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Phase> find_phase(std::string_view name) { return find_name<Phase>(name, kPhases); }
+std::optional<Role> find_role(std::string_view name) { return find_name<Role>(name, kRoles); }
+
+bool is_gradient(Role role) {
+  return is_computed_gradient(role) || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
+}
+
+bool is_computed_gradient(Role role) { return role == Role::activation_gradient || role == Role::weight_gradient; }
+
+Selection::Selection(const TraceReader& reader, const AnalysisOptions& options) : reader_(reader) {
+  const std::vector<OpInfo>& ops = reader.ops();
+  selected_.reserve(reader.tensors().size());
+  for (const TensorInfo& tensor : reader.tensors()) {
+    if (tensor.op >= ops.size()) {
+      throw unreadable_error("{}: tensor {} names op {}, but the trace has {} ops", reader.path(), selected_.size(), tensor.op,
+                             ops.size());
+    }
+    const OpInfo& op = ops[tensor.op];
+    const auto any = [](const std::vector<std::string>& patterns, auto&& matches) {
+      return patterns.empty() || std::any_of(patterns.begin(), patterns.end(), matches);
+    };
+    selected_.push_back(any(options.modules, [&](const std::string& pattern) { return module_matches(pattern, op.module); }) &&
+                        any(options.ops, [&](const std::string& pattern) { return glob_match(pattern, op.name); }) &&
+                        passes(options.phases, op.phase) && passes(options.roles, tensor.role));
+  }
+}
+
+bool Selection::contains(uint32_t tensor) const {
+  if (tensor >= selected_.size()) {
+    throw unreadable_error("{}: a row names tensor {}, but the trace has {} tensors", reader_.path(), tensor, selected_.size());
+  }
+  return selected_[tensor];
+}
+
+RowKey Selection::key(uint32_t index) const {
+  const TensorInfo& info = tensor(index);
+  const OpInfo& made_by = op(index);
+  RowKey key;
+  key.run = reader_.run().run_id;
+  key.rank = reader_.run().rank;
+  key.phase = name_of(made_by.phase);
+  key.op = made_by.id;
+  key.op_name = made_by.name;
+  key.module = made_by.module;
+  key.slot = info.slot;
+  key.role = name_of(info.role);
+  key.parameter = info.parameter;
+  return key;
+}
+
+RowKey Selection::key(const TensorRow& row) const {
+  RowKey result = key(row.tensor);
+  result.step = row.step;
+  result.micro_batch = row.micro_batch;
+  result.pass = row.pass;
+  return result;
+}
+
+RowKey Selection::key_of_step(uint64_t step) const {
+  RowKey key;
+  key.run = reader_.run().run_id;
+  key.rank = reader_.run().rank;
+  key.step = step;
+  return key;
+}
+
+std::string Selection::name(uint32_t index) const {
+  const TensorInfo& info = tensor(index);
+  const OpInfo& made_by = op(index);
+  std::string name = made_by.module;
+  if (!name.empty()) name += ' ';
+  name += made_by.name;
+  if (info.slot > 0) name += fmt::format(" output {}", info.slot);
+  // A parameter of the op's own module needs only its last name.
+  if (!info.parameter.empty()) {
+    const std::string prefix = made_by.module + ".";
+    const bool own = !made_by.module.empty() && info.parameter.compare(0, prefix.size(), prefix) == 0;
+    name += fmt::format(" ({})", own ? info.parameter.substr(prefix.size()) : info.parameter);
+  }
+  return name;
+}
+
+bool visit_selected(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options,
+                    std::span<RowConsumer* const> consumers) {
+  const double total = static_cast<double>(std::max<uint64_t>(1, reader.tensor_row_count()));
+  uint64_t seen = 0;
+  bool cancelled = options.cancelled();
+  if (cancelled) return false;
+  reader.visit_rows(options.steps, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      if (!selection.contains(row)) continue;
+      for (RowConsumer* consumer : consumers) consumer->add(row);
+    }
+    seen += rows.size();
+    if (options.progress) options.progress(std::min(1.0, static_cast<double>(seen) / total));
+    cancelled = options.cancelled();
+    return !cancelled;
+  });
+  return !cancelled;
+}
+
+std::vector<uint64_t> skipped_steps(const TraceReader& reader, StepRange range) {
+  std::vector<uint64_t> skipped;
+  reader.visit_steps(range, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      if (row.skipped) skipped.push_back(row.step);
+    }
+    return true;
+  });
+  return skipped;
+}
+
+ReportSource source_of(const TraceReader& reader) { return {reader.path(), reader.run().run_id, reader.run().rank}; }
+
+}  // namespace ulpscope

@@ -1,0 +1,80 @@
+// What every analyzer takes besides its traces, and what they share: which rows were asked for, and where a row stands.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/trace/reader.h"
+
+namespace ulpscope {
+
+struct AnalysisOptions {
+  StepRange steps;
+  // Glob patterns (base/text.h) and names; an empty list lets everything pass. A module's pattern also matches everything inside
+  // it.
+  std::vector<std::string> modules;
+  std::vector<std::string> ops;
+  std::vector<Phase> phases;
+  std::vector<Role> roles;
+  size_t limit = 20;            // rows of a table, series of a plot; 0: all
+  double flushed_limit = 0.01;  // the share of a gradient that may be flushed before that is a finding
+
+  const std::atomic<bool>* cancel = nullptr;  // set from any thread: the analyzer returns what it has, marked incomplete
+  std::function<void(double)> progress;       // share of the rows seen, 0 to 1
+
+  bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }
+};
+
+std::optional<Phase> find_phase(std::string_view name);
+std::optional<Role> find_role(std::string_view name);
+
+// Gradients contain the loss scale from the loss to unscaling.
+bool is_gradient(Role role);
+// Those that an op computed and, below FP32, rounded: where underflow is judged. FP32 gradients made from them inherit it.
+bool is_computed_gradient(Role role);
+
+// The tensors of one trace that the options ask for, and how rows are named.
+class Selection {
+ public:
+  // Throws Error (unreadable) where the tables of the trace do not fit together.
+  Selection(const TraceReader& reader, const AnalysisOptions& options);
+
+  bool contains(const TensorRow& row) const { return contains(row.tensor); }
+  size_t size() const { return selected_.size(); }
+  bool contains(uint32_t tensor) const;  // throws Error (unreadable) for an index that the trace does not have
+  const TensorInfo& tensor(uint32_t index) const { return reader_.tensors()[index]; }
+  const OpInfo& op(uint32_t tensor) const { return reader_.ops()[reader_.tensors()[tensor].op]; }
+  RowKey key(uint32_t tensor) const;
+  RowKey key(const TensorRow& row) const;
+  RowKey key_of_step(uint64_t step) const;
+  // "features.0 conv2d_backward output 1 (features.0.weight)".
+  std::string name(uint32_t tensor) const;
+
+ private:
+  const TraceReader& reader_;
+  std::vector<bool> selected_;
+};
+
+// Takes tensor rows as they stand in the trace; several can share one pass.
+class RowConsumer {
+ public:
+  virtual ~RowConsumer() = default;
+  virtual void add(const TensorRow& row) = 0;
+};
+
+// One pass over the selected rows. False where it was cancelled.
+bool visit_selected(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options,
+                    std::span<RowConsumer* const> consumers);
+
+// The skipped steps of the range, ascending.
+std::vector<uint64_t> skipped_steps(const TraceReader& reader, StepRange range);
+
+ReportSource source_of(const TraceReader& reader);
+
+}  // namespace ulpscope

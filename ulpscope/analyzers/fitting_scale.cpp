@@ -1,0 +1,214 @@
+#include "ulpscope/analyzers/fitting_scale.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ulpscope {
+
+namespace {
+
+constexpr int kNoLower = ExponentBounds::kNoLower;
+constexpr int kNoUpper = ExponentBounds::kNoUpper;
+
+// The largest k with magnitude * 2^k < threshold: with m 2^a and n 2^b, 1 <= m, n < 2, that is b - a if m < n, else b - a - 1.
+int largest_shift_below(double magnitude, double threshold) {
+  const int shift = std::ilogb(threshold) - std::ilogb(magnitude);
+  return std::ldexp(magnitude, shift) < threshold ? shift : shift - 1;
+}
+
+void narrow_from_above(std::optional<ExponentBounds>& into, const ExponentBounds& other) {
+  if (!into) {
+    into = other;
+    return;
+  }
+  into->lower = std::min(into->lower, other.lower);
+  into->upper = std::min(into->upper, other.upper);
+}
+
+void raise(std::optional<ExponentBounds>& into, const ExponentBounds& other) {
+  if (!into) {
+    into = other;
+    return;
+  }
+  into->lower = std::max(into->lower, other.lower);
+  into->upper = std::max(into->upper, other.upper);
+}
+
+bool usable(const TensorRow& row) { return row.known == StatisticsLevel::full && row.scale > 0 && std::isfinite(row.scale); }
+
+}  // namespace
+
+Cell scale_cell(const std::optional<ExponentBounds>& bounds) {
+  if (!bounds || (bounds->lower == kNoLower && bounds->upper == kNoUpper)) return Unknown{};
+  return bounded(bounds->lower == kNoLower ? 0.0 : std::ldexp(1.0, bounds->lower),
+                 bounds->upper == kNoUpper ? INFINITY : std::ldexp(1.0, bounds->upper));
+}
+
+std::optional<ExponentBounds> largest_fitting(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format) {
+  if (!usable(row)) return std::nullopt;
+  ExponentBounds bounds;
+  const double largest = row.statistics.largest;
+  const Threshold overflow = scaled_threshold(format.overflow_threshold(), row.scale);
+  if (largest > 0 && std::isfinite(overflow.upper) && overflow.lower > 0) {
+    double least = largest, most = largest;
+    const FloatFormat& stored = *info(tensor.dtype).format;
+    if (!row.before_rounding && is_narrow(tensor.dtype) && &stored != &format) {
+      // Half an ulp each way. In the stored format itself a power of two moves the rounded value as it moves the one before.
+      const double half =
+          std::ldexp(1.0, std::max(std::ilogb(largest), stored.smallest_normal_exponent()) - stored.fraction_bits - 1);
+      least -= half;
+      most += half;
+    }
+    bounds = {largest_shift_below(most, overflow.lower), largest_shift_below(least, overflow.upper)};
+  } else if (row.statistics.nonfinite() == 0) {
+    return std::nullopt;
+  }
+  if (row.statistics.nonfinite() > 0) {
+    int exponent = 0;
+    const bool power = std::frexp(row.scale, &exponent) == 0.5;
+    bounds.lower = kNoLower;
+    bounds.upper = std::min(bounds.upper, power ? exponent - 2 : exponent - 1);  // the largest power of two below S
+  }
+  return bounds;
+}
+
+void FlushCounts::add_at(std::vector<uint64_t>& counts, int exponent, uint64_t n) {
+  if (n == 0) return;
+  const int used = std::clamp(exponent, kFirst, kLast);
+  counts[used - kFirst] += n;
+  first_used_ = std::min(first_used_, used);
+  last_used_ = std::max(last_used_, used);
+}
+
+void FlushCounts::clear() {
+  for (int used = first_used_; used <= last_used_; ++used) sure_[used - kFirst] = maybe_[used - kFirst] = 0;
+  first_used_ = kLast;
+  last_used_ = kFirst;
+  base_ = lost_ = 0;
+  uncounted_ = false;
+}
+
+bool FlushCounts::add(const TensorRow& row, const TensorInfo& tensor) {
+  const TensorStatistics& statistics = row.statistics;
+  if (!usable(row) || statistics.nonfinite() > 0) return false;
+  if (sure_.empty()) {
+    sure_.assign(kLast - kFirst + 1, 0);
+    maybe_.assign(kLast - kFirst + 1, 0);
+  }
+  base_ += share_base(row);
+  if (!row.before_rounding && is_narrow(tensor.dtype)) {
+    if (row.rounding_known) {
+      lost_ += row.rounding.flushed;
+    } else {
+      uncounted_ = true;
+    }
+  }
+  if (statistics.finite_nonzero() == 0) return true;
+  // x / S in bin e lies in [2^(e - s) / f, 2^(e - s + 1) / f) with S = f 2^s, 1 <= f < 2. So |x| / S <= 2^j holds for none of the
+  // bin where j < e - s, for all where j > e - s, and for j = e - s the extremes decide.
+  const int s = std::ilogb(row.scale);
+  const ExponentHistogram& histogram = statistics.histogram;
+  add_at(sure_, -149 - s, histogram.below_range);
+  add_at(maybe_, kFirst, histogram.below_range);
+  // Bin 0 holds every exponent from -149 to -127.
+  const double smallest = statistics.smallest;
+  add_at(sure_, -126 - s, histogram.bins[0]);
+  add_at(maybe_, (smallest >= 0x1p-149 && smallest < 0x1p-126 ? std::ilogb(smallest) : -149) - s, histogram.bins[0]);
+  const auto [first, last] = occupied_bins(statistics);
+  for (int bin = std::max(1, first); bin <= last; ++bin) {
+    const uint64_t n = histogram.bins[bin];
+    if (n == 0) continue;
+    const int j = ExponentHistogram::exponent(bin) - s;
+    const CountBounds at_threshold = count_in_bin(statistics, bin, std::ldexp(row.scale, j));
+    add_at(sure_, j, at_threshold.lower);
+    add_at(sure_, j + 1, n - at_threshold.lower);
+    add_at(maybe_, j, at_threshold.upper);
+    add_at(maybe_, j + 1, n - at_threshold.upper);
+  }
+  add_at(sure_, kLast, histogram.above_range);
+  add_at(maybe_, 128 - s, histogram.above_range);
+  return true;
+}
+
+// The highest j up to which the count stays within the budget.
+std::optional<int> FlushCounts::highest_threshold(const std::vector<uint64_t>& counts, uint64_t start, double budget) const {
+  uint64_t count = start;
+  if (static_cast<double>(count) > budget) return std::nullopt;
+  for (int j = first_used_; j <= last_used_; ++j) {
+    count += counts[j - kFirst];
+    if (static_cast<double>(count) > budget) return j - 1;
+  }
+  return kLast;
+}
+
+std::optional<ExponentBounds> FlushCounts::smallest_fitting(const FloatFormat& format, double limit) const {
+  if (base_ == 0) return std::nullopt;
+  const double budget = limit * static_cast<double>(base_);
+  // Elements with |x| / S <= 2^j are flushed at the scale 2^k with j = flush exponent - k.
+  const int flush_exponent = format.smallest_subnormal_exponent() - 1;
+  ExponentBounds bounds;
+  if (const auto j = highest_threshold(sure_, 0, budget); j && *j < kLast) bounds.lower = flush_exponent - *j;
+  if (uncounted_) return bounds;
+  if (const auto j = highest_threshold(maybe_, lost_, budget); j && *j >= kFirst) bounds.upper = flush_exponent - *j;
+  return bounds;
+}
+
+FittingScale::FittingScale(const Selection& selection, const FloatFormat* what_if, double flushed_limit)
+    : selection_(selection),
+      what_if_(what_if),
+      limit_(flushed_limit),
+      fits_(selection.size()),
+      flushes_(selection.size()),
+      formats_(selection.size(), nullptr) {}
+
+void FittingScale::add(const TensorRow& row) {
+  const TensorInfo& tensor = selection_.tensor(row.tensor);
+  // Gradients contain the loss scale until they are unscaled, and so does the scaled loss.
+  const bool computed = is_computed_gradient(tensor.role);
+  const bool carries_scale =
+      computed || tensor.role == Role::accumulated_gradient || (tensor.role == Role::loss && row.scale != 1.0);
+  if (!carries_scale || !is_float(tensor.dtype)) return;
+  const FloatFormat& format = computed && what_if_ ? *what_if_ : *info(tensor.dtype).format;
+  if (!step_ || step_->step != row.step) {
+    end_step();
+    step_ = StepFit{row.step, {}, {}};
+  }
+  std::optional<TensorFit>& fit = fits_[row.tensor];
+  if (!fit) fit.emplace();
+  if (const auto largest = largest_fitting(row, tensor, format)) {
+    narrow_from_above(step_->largest, *largest);
+    narrow_from_above(fit->largest, *largest);
+  }
+  // Underflow is judged where a gradient is rounded, or would be.
+  const bool judged = is_narrow(tensor.dtype) ? is_gradient(tensor.role) : computed && what_if_;
+  if (!judged) return;
+  formats_[row.tensor] = &format;
+  if (!flushes_[row.tensor]) flushes_[row.tensor] = std::make_unique<FlushCounts>();
+  if (!flushes_[row.tensor]->add(row, tensor)) return;
+  row_.clear();
+  row_.add(row, tensor);
+  if (const auto smallest = row_.smallest_fitting(format, limit_)) raise(step_->smallest, *smallest);
+}
+
+void FittingScale::end_step() {
+  if (!step_) return;
+  if (step_->largest) narrow_from_above(run_.largest, *step_->largest);
+  if (steps_.empty() || steps_.back().largest != step_->largest || steps_.back().smallest != step_->smallest)
+    steps_.push_back(*step_);
+  step_.reset();
+}
+
+void FittingScale::finish() {
+  end_step();
+  for (uint32_t i = 0; i < fits_.size(); ++i) {
+    if (!fits_[i]) continue;
+    if (flushes_[i]) fits_[i]->smallest = flushes_[i]->smallest_fitting(*formats_[i], limit_);
+    const auto& [largest, smallest] = *fits_[i];
+    if (largest && (!decides_largest_ || largest->upper < fits_[*decides_largest_]->largest->upper)) decides_largest_ = i;
+    if (!smallest) continue;
+    raise(run_.smallest, *smallest);
+    if (!decides_smallest_ || smallest->lower > fits_[*decides_smallest_]->smallest->lower) decides_smallest_ = i;
+  }
+}
+
+}  // namespace ulpscope

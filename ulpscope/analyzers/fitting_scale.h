@@ -1,0 +1,92 @@
+// Which power-of-two loss scales fit a recording. The largest: the largest 2^k at which no recorded rounding of a gradient
+// overflows. The smallest: the least 2^k at which every gradient tensor's flushed share is at most a limit. Both per step and over
+// the run, as k, with bounds: a bin of the histogram that straddles a threshold can be decided only by the recorded extremes.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/what_if.h"
+
+namespace ulpscope {
+
+// Exponents k, lower <= k <= upper. kNoLower, kNoUpper: not bounded on that side.
+struct ExponentBounds {
+  static constexpr int kNoLower = std::numeric_limits<int>::min();
+  static constexpr int kNoUpper = std::numeric_limits<int>::max();
+  int lower = kNoLower;
+  int upper = kNoUpper;
+  bool operator==(const ExponentBounds&) const = default;
+};
+
+// The scale 2^k as a cell; Unknown without bounds on both sides.
+Cell scale_cell(const std::optional<ExponentBounds>& bounds);
+
+// The largest k at which rounding x * 2^k / S to `format` overflows nowhere in the row. nullopt: nothing can overflow, or nothing
+// is known. Where the row holds NaN or Inf the values behind them are not known, only that S itself is too large.
+std::optional<ExponentBounds> largest_fitting(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format);
+
+// How many elements rounding x * 2^k / S flushes, for every k at once; adds over rows.
+class FlushCounts {
+ public:
+  // False: the row tells nothing (no histogram, or NaN and Inf in it).
+  bool add(const TensorRow& row, const TensorInfo& tensor);
+  void clear();
+  // The least k at which the share flushed by `format` is at most `limit`; nullopt where there is no nonzero element.
+  std::optional<ExponentBounds> smallest_fitting(const FloatFormat& format, double limit) const;
+
+ private:
+  static constexpr int kFirst = -320, kLast = 320;  // exponents of |x| / S, clamped
+  void add_at(std::vector<uint64_t>& counts, int exponent, uint64_t n);
+  std::optional<int> highest_threshold(const std::vector<uint64_t>& counts, uint64_t start, double budget) const;
+
+  // Entry j: what the number of elements with |x| / S <= 2^j gains between j - 1 and j, at least (sure) and at most (maybe).
+  std::vector<uint64_t> sure_, maybe_;
+  int first_used_ = kLast, last_used_ = kFirst;  // all other entries are 0
+  uint64_t base_ = 0;
+  uint64_t lost_ = 0;       // flushed before the statistics were taken: where they lie is not known
+  bool uncounted_ = false;  // the same, and not even how many
+};
+
+class FittingScale : public RowConsumer {
+ public:
+  // `what_if`: the format that computed gradients are rounded to; nullptr: those that they were rounded to.
+  FittingScale(const Selection& selection, const FloatFormat* what_if, double flushed_limit);
+  void add(const TensorRow& row) override;
+  void finish();  // once, after the last row
+
+  struct StepFit {
+    uint64_t step;
+    std::optional<ExponentBounds> largest, smallest;
+  };
+  struct TensorFit {
+    std::optional<ExponentBounds> largest, smallest;
+  };
+  const std::vector<StepFit>& steps() const { return steps_; }  // where it differs from the step before
+  const StepFit& run() const { return run_; }                   // over the run; its step is not used
+  const std::vector<std::optional<TensorFit>>& tensors() const { return fits_; }
+  // The tensor that decides, where there is one.
+  std::optional<uint32_t> decides_largest() const { return decides_largest_; }
+  std::optional<uint32_t> decides_smallest() const { return decides_smallest_; }
+
+ private:
+  void end_step();
+
+  const Selection& selection_;
+  const FloatFormat* what_if_;
+  double limit_;
+  FlushCounts row_;  // of one row at a time
+  std::optional<StepFit> step_;
+  std::vector<StepFit> steps_;
+  StepFit run_{};
+  std::vector<std::optional<TensorFit>> fits_;
+  std::vector<std::unique_ptr<FlushCounts>> flushes_;
+  std::vector<const FloatFormat*> formats_;
+  std::optional<uint32_t> decides_largest_, decides_smallest_;
+};
+
+}  // namespace ulpscope

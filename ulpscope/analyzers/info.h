@@ -1,0 +1,12 @@
+// What is in a trace: where it comes from, how far it got, how large it is. Input: the step table and the small tables; no tensor
+// row is read. Facts: schema_version, writer, steps, first_loss, final_loss, test_accuracy where there is one, ops, tensor_rows,
+// bytes_per_row, backend, precision, skipped_steps, peak_memory_bytes and more. Table: the metrics of the run.
+#pragma once
+
+#include "ulpscope/analyzers/analysis.h"
+
+namespace ulpscope {
+
+Report analyze_info(const TraceReader& reader, const AnalysisOptions& options = {});
+
+}  // namespace ulpscope

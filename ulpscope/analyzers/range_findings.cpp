@@ -1,0 +1,262 @@
+// What `ulpscope ranges` concludes. Each finding gathers its tensors as evidence, worst first.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/analyzers/ranges.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr size_t kMostEvidence = 5;
+
+double share(uint64_t count, uint64_t base) { return base == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(base); }
+
+// Evidence with how bad it is, of which the worst few are kept.
+struct Suspects {
+  std::vector<std::pair<double, Evidence>> all;
+
+  bool empty() const { return all.empty(); }
+  size_t size() const { return all.size(); }
+  void add(double how_bad, RowKey key, std::vector<Quantity> values) {
+    all.emplace_back(how_bad, Evidence{std::move(key), std::move(values)});
+  }
+  std::vector<Evidence> worst() const {
+    std::vector<std::pair<double, Evidence>> sorted = all;
+    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (sorted.size() > kMostEvidence) sorted.resize(kMostEvidence);
+    std::vector<Evidence> evidence;
+    for (auto& [unused, entry] : sorted) evidence.push_back(std::move(entry));
+    return evidence;
+  }
+};
+
+std::string tensors(size_t n) { return n == 1 ? "1 tensor" : fmt::format("{} tensors", n); }
+std::string gradient_tensors(size_t n) { return n == 1 ? "1 gradient tensor" : fmt::format("{} gradient tensors", n); }
+
+Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {name, share(count, base), Unit::share}; }
+
+}  // namespace
+
+void RangeAnalysis::find_nonfinite(Report& report) const {
+  Suspects suspects;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i] || !tensors_[i]->first_nonfinite) continue;
+    const TensorFacts& facts = *tensors_[i];
+    RowKey key = selection_.key(i);
+    key.step = facts.first_nonfinite;
+    suspects.add(-static_cast<double>(*facts.first_nonfinite), key,
+                 {{"rows_with_nan_or_infinity", count_cell(facts.nonfinite_steps), Unit::count},
+                  {"nan", count_cell(facts.totals.nan), Unit::count},
+                  {"infinity", count_cell(facts.totals.infinities), Unit::count}});
+  }
+  if (suspects.empty()) return;
+  report.findings.push_back({"range.nonfinite", Severity::error,
+                             fmt::format("{} held NaN or infinity; the earliest come first.", tensors(suspects.size())),
+                             suspects.worst(),
+                             "Look at the first step's first tensor: what made it is the cause, the others follow from it. "
+                             "`ulpscope export --table captures` shows the element's operands."});
+}
+
+bool RangeAnalysis::find_vanished(Report& report) const {
+  Suspects suspects;
+  uint64_t vanished = 0, most = 0;
+  uint32_t worst = 0;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i] || tensors_[i]->vanished_steps == 0) continue;
+    const TensorFacts& facts = *tensors_[i];
+    vanished += facts.vanished_steps;
+    if (facts.vanished_steps > most) {
+      most = facts.vanished_steps;
+      worst = i;
+    }
+    std::vector<Quantity> values{{"backward_passes", count_cell(facts.vanished_steps), Unit::count},
+                                 share_of("flushed", facts.totals.seen.flushed.lower, facts.totals.seen.base)};
+    if (facts.totals.recorded.largest > 0) {
+      values.push_back({"largest", std::log2(facts.totals.recorded.largest), Unit::exponent});
+      const FloatFormat& format = *info(selection_.tensor(i).dtype).format;
+      values.push_back({"flushed_up_to", std::log2(format.flush_threshold()), Unit::exponent});
+    }
+    suspects.add(static_cast<double>(facts.vanished_steps), selection_.key(i), std::move(values));
+  }
+  if (suspects.empty()) return false;
+  const std::string name = selection_.name(worst);
+  report.findings.push_back(
+      {"range.gradients_vanish", 2 * vanished >= backward_passes_ ? Severity::error : Severity::warning,
+       fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, in {}: nothing "
+                   "behind it learns.",
+                   vanished, backward_passes_, name),
+       suspects.worst(),
+       "Scale the loss (a gradient scaler), or run in BF16, whose range is that of FP32. `ulpscope scale` shows which scale "
+       "fits."});
+  return true;
+}
+
+bool RangeAnalysis::find_gradient_trouble(Report& report) const {
+  Suspects flushed, kept, skipped;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i]) continue;
+    const TensorInfo& tensor = selection_.tensor(i);
+    if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) continue;
+    const TensorFacts& facts = *tensors_[i];
+    const RoundingBounds& seen = facts.totals.seen;
+    if (share(seen.flushed.lower, seen.base) > options_.flushed_limit) {
+      flushed.add(share(seen.flushed.lower, seen.base), selection_.key(i),
+                  {share_of("flushed", seen.flushed.lower, seen.base), share_of("subnormal", seen.subnormal.lower, seen.base),
+                   share_of("rescued", facts.totals.rescued, seen.base)});
+    }
+    RowKey key = selection_.key(i);
+    key.step = facts.first_overflow;
+    const std::vector<Quantity> overflow{
+        {"steps", count_cell(facts.overflow_steps_kept + facts.overflow_steps_skipped), Unit::count},
+        {"elements", count_cell(seen.overflowed.lower), Unit::count}};
+    if (facts.overflow_steps_kept > 0) {
+      kept.add(static_cast<double>(facts.overflow_steps_kept), key, overflow);
+    } else if (facts.overflow_steps_skipped > 0) {
+      skipped.add(static_cast<double>(facts.overflow_steps_skipped), key, overflow);
+    }
+  }
+  if (!flushed.empty()) {
+    report.findings.push_back(
+        {"range.gradients_flushed", Severity::warning,
+         fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded.", gradient_tensors(flushed.size()),
+                     100 * options_.flushed_limit),
+         flushed.worst(),
+         "A larger loss scale moves gradients up, if the largest leave room for it: `ulpscope scale` shows the "
+         "scales that fit. Otherwise keep these ops in FP32, or use BF16."});
+  }
+  if (!kept.empty()) {
+    report.findings.push_back(
+        {"range.gradients_overflow", Severity::error,
+         fmt::format("{} overflowed in steps that were not skipped.", gradient_tensors(kept.size())), kept.worst(),
+         "Infinities reached the weights. Use a dynamic loss scale, which skips such steps, or a lower one."});
+  }
+  if (!skipped.empty()) {
+    report.findings.push_back(
+        {"range.gradients_overflow", Severity::info,
+         fmt::format("{} overflowed, only in steps that the scaler skipped.", gradient_tensors(skipped.size())), skipped.worst(),
+         ""});
+  }
+  return !flushed.empty() || !kept.empty();
+}
+
+void RangeAnalysis::find_value_trouble(Report& report) const {
+  Suspects overflowed, flushed;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i] || is_gradient(selection_.tensor(i).role) || !is_narrow(selection_.tensor(i).dtype)) continue;
+    const TensorFacts& facts = *tensors_[i];
+    const RoundingBounds& seen = facts.totals.seen;
+    if (seen.overflowed.lower > 0) {
+      RowKey key = selection_.key(i);
+      key.step = facts.first_overflow;
+      overflowed.add(
+          static_cast<double>(seen.overflowed.lower), key,
+          {{"elements", count_cell(seen.overflowed.lower), Unit::count}, share_of("overflowed", seen.overflowed.lower, seen.base)});
+    }
+    if (share(seen.flushed.lower, seen.base) > options_.flushed_limit) {
+      flushed.add(share(seen.flushed.lower, seen.base), selection_.key(i), {share_of("flushed", seen.flushed.lower, seen.base)});
+    }
+  }
+  if (!overflowed.empty()) {
+    report.findings.push_back({"range.values_overflow", Severity::error,
+                               fmt::format("{} other than gradients overflowed when rounded.", tensors(overflowed.size())),
+                               overflowed.worst(),
+                               "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller."});
+  }
+  if (!flushed.empty()) {
+    report.findings.push_back(
+        {"range.values_flushed", Severity::info,
+         fmt::format("{} other than gradients lost more than {:g}% of the nonzero elements to zero when rounded.",
+                     tensors(flushed.size()), 100 * options_.flushed_limit),
+         flushed.worst(), ""});
+  }
+}
+
+void RangeAnalysis::find_what_if_trouble(Report& report) const {
+  Suspects suspects;
+  size_t judged = 0;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i] || !is_computed_gradient(selection_.tensor(i).role)) continue;
+    if (is_narrow(selection_.tensor(i).dtype)) return;             // the roundings themselves were recorded
+    const WhatIfTotals& what_if = tensors_[i]->totals.as_true[0];  // kWhatIfFormats[0] is FP16
+    if (what_if.rows == 0) continue;
+    ++judged;
+    const CountBounds lost = what_if.bounds.flushed;
+    if (share(lost.lower, what_if.bounds.base) <= options_.flushed_limit) continue;
+    suspects.add(share(lost.lower, what_if.bounds.base), selection_.key(i),
+                 {{"flushed_in_fp16", share_cell(lost, what_if.bounds.base), Unit::share}});
+  }
+  if (suspects.empty()) return;
+  report.findings.push_back(
+      {"range.gradients_would_flush", Severity::info,
+       fmt::format("In FP16 without a loss scale, {} of {} would lose more than {:g}% of the nonzero elements "
+                   "to zero.",
+                   suspects.size(), gradient_tensors(judged), 100 * options_.flushed_limit),
+       suspects.worst(), "FP16 needs a loss scale here (`ulpscope scale` shows which); BF16 does not."});
+}
+
+void RangeAnalysis::find_gradients_fit(Report& report) const {
+  size_t judged = 0;
+  double most_flushed = 0, least_headroom = kUnknown;
+  uint32_t tightest = 0;
+  std::string formats;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i] || !is_gradient(selection_.tensor(i).role) || !is_narrow(selection_.tensor(i).dtype)) continue;
+    const RangeTotals& totals = tensors_[i]->totals;
+    if (totals.rows_seen == 0 || totals.rows_unseen > 0) continue;
+    ++judged;
+    most_flushed = std::max(most_flushed, share(totals.seen.flushed.lower, totals.seen.base));
+    if (!std::isnan(totals.least_headroom) && !(totals.least_headroom >= least_headroom)) {
+      least_headroom = totals.least_headroom;
+      tightest = i;
+    }
+    const std::string format(info(selection_.tensor(i).dtype).format->name);
+    if (formats.find(format) == std::string::npos) formats += (formats.empty() ? "" : " and ") + format;
+  }
+  if (judged == 0 || std::isnan(least_headroom)) return;
+  Finding finding{
+      "range.gradients_fit",
+      Severity::info,
+      fmt::format("The gradients fit {}: of {}, none lost more than {:.2g}% to zero, and the largest values leave {:.1f} "
+                  "bits of headroom.",
+                  formats, gradient_tensors(judged), 100 * most_flushed, least_headroom),
+      {},
+      ""};
+  finding.evidence.push_back(
+      {selection_.key(tightest), {{"headroom", least_headroom, Unit::bits}, {"most_flushed_of_any", most_flushed, Unit::share}}});
+  report.findings.push_back(std::move(finding));
+}
+
+void RangeAnalysis::find_unknown(Report& report) const {
+  uint64_t unseen = 0, narrow = 0;
+  for (const auto& facts : tensors_) {
+    if (!facts) continue;
+    unseen += facts->totals.rows_unseen;
+    narrow += facts->totals.rows_unseen + facts->totals.rows_seen;
+  }
+  if (unseen == 0) return;
+  report.findings.push_back(
+      {"range.rounding_unknown",
+       Severity::info,
+       fmt::format("What {} of {} recorded roundings lost is not known: the backend did not count it.", unseen, narrow),
+       {},
+       ""});
+}
+
+void RangeAnalysis::add_findings(Report& report) const {
+  if (std::none_of(tensors_.begin(), tensors_.end(), [](const auto& facts) { return facts != nullptr; })) {
+    report.findings.push_back({"range.no_rows", Severity::info, "No tensor row was recorded in what was asked for.", {}, ""});
+    return;
+  }
+  find_nonfinite(report);
+  const bool vanished = find_vanished(report);
+  const bool trouble = find_gradient_trouble(report);
+  find_value_trouble(report);
+  find_what_if_trouble(report);
+  if (!vanished && !trouble) find_gradients_fit(report);
+  find_unknown(report);
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,144 @@
+#include "ulpscope/analyzers/range_totals.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ulpscope {
+
+namespace {
+
+void add_bounds(WhatIfTotals& totals, const std::optional<RoundingBounds>& bounds) {
+  if (!bounds) {
+    ++totals.unknown;
+    return;
+  }
+  totals.bounds += *bounds;
+  ++totals.rows;
+}
+
+// The row's rounding was into `format` itself, and was counted: then nothing has to be asked of the histogram.
+std::optional<RoundingBounds> counted(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format) {
+  if (info(tensor.dtype).format != &format) return std::nullopt;
+  return as_seen(row);
+}
+
+std::optional<RoundingBounds> true_what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format) {
+  std::optional<RoundingBounds> bounds = what_if(row, tensor, format, row.scale);
+  // With S >= 1, x / S rounds to zero where x does, and in the rescued elements besides.
+  if (row.scale < 1 || !counted(row, tensor, format)) return bounds;
+  const uint64_t flushed = row.rounding.flushed + row.rounding.rescued;
+  if (bounds) bounds->flushed = {flushed, flushed};
+  return bounds;
+}
+
+void merge_histogram(std::unique_ptr<ExponentHistogram>& into, const TensorStatistics& statistics, int shift) {
+  if (!into) into = std::make_unique<ExponentHistogram>();
+  const ExponentHistogram& from = statistics.histogram;
+  constexpr int kLast = ExponentHistogram::kBins - 1;
+  const auto [first, last] = occupied_bins(statistics);
+  for (int bin = first; bin <= last; ++bin) {
+    const uint64_t n = from.bins[bin];
+    if (n == 0) continue;
+    // Bin 0 holds many exponents: shifted down it leaves the range, shifted up it cannot be told apart.
+    const int to = bin - shift;
+    if (to < 0 || (bin == 0 && shift != 0)) {
+      into->below_range += n;
+    } else if (to > kLast) {
+      into->above_range += n;
+    } else {
+      into->bins[to] += n;
+    }
+  }
+  into->below_range += from.below_range;
+  into->above_range += from.above_range;
+}
+
+void merge_histogram(std::unique_ptr<ExponentHistogram>& into, const std::unique_ptr<ExponentHistogram>& from) {
+  if (!from) return;
+  if (!into) into = std::make_unique<ExponentHistogram>();
+  into->merge(*from);
+}
+
+}  // namespace
+
+void MagnitudeRange::add(double least, double most) {
+  if (!(most > 0)) return;
+  smallest = largest > 0 ? std::min(smallest, least) : least;
+  largest = std::max(largest, most);
+}
+
+void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor) {
+  ++rows;
+  const TensorStatistics& statistics = row.statistics;
+  if (row.known == StatisticsLevel::none) return;
+  elements += statistics.count;
+  nan += statistics.nan;
+  infinities += statistics.infinities();
+  zeros += statistics.zeros;
+  if (const auto rounding = as_seen(row)) {
+    seen += *rounding;
+    inexact_subnormal += row.rounding.inexact_subnormal;
+    rescued += row.rounding.rescued;
+    ++rows_seen;
+  } else if (is_narrow(tensor.dtype)) {
+    ++rows_unseen;
+  }
+  const bool has_scale = row.scale != 1.0;
+  scaled = scaled || has_scale;
+  if (row.known == StatisticsLevel::full) {
+    ++rows_with_values;
+    as_stored += !row.before_rounding && is_narrow(tensor.dtype);
+    recorded.add(statistics.smallest, statistics.largest);
+    unscaled.add(statistics.smallest / row.scale, statistics.largest / row.scale);
+    if (is_float(tensor.dtype))
+      least_headroom = std::fmin(least_headroom, headroom(*info(tensor.dtype).format, statistics.largest));
+    // Until a row contains a loss scale, the true histogram is the recorded one.
+    if (has_scale && !true_histogram) {
+      true_histogram = histogram ? std::make_unique<ExponentHistogram>(*histogram) : std::make_unique<ExponentHistogram>();
+    }
+    merge_histogram(histogram, statistics, 0);
+    int exponent = 0;
+    if (true_histogram && std::frexp(row.scale, &exponent) == 0.5) merge_histogram(true_histogram, statistics, exponent - 1);
+  }
+  if (!is_float(tensor.dtype)) return;
+  for (size_t i = 0; i < kWhatIfs; ++i) {
+    const FloatFormat& format = *kWhatIfFormats[i];
+    const auto exact = counted(row, tensor, format);
+    const auto bounds = exact ? exact : what_if(row, tensor, format, 1.0);
+    add_bounds(as_scaled[i], bounds);
+    add_bounds(as_true[i], has_scale ? true_what_if(row, tensor, format) : bounds);
+  }
+}
+
+void RangeTotals::add(const RangeTotals& other) {
+  rows += other.rows;
+  elements += other.elements;
+  nan += other.nan;
+  infinities += other.infinities;
+  zeros += other.zeros;
+  rows_with_values += other.rows_with_values;
+  seen += other.seen;
+  inexact_subnormal += other.inexact_subnormal;
+  rescued += other.rescued;
+  rows_seen += other.rows_seen;
+  rows_unseen += other.rows_unseen;
+  as_stored += other.as_stored;
+  recorded.add(other.recorded.smallest, other.recorded.largest);
+  unscaled.add(other.unscaled.smallest, other.unscaled.largest);
+  least_headroom = std::fmin(least_headroom, other.least_headroom);
+  scaled = scaled || other.scaled;
+  for (size_t i = 0; i < kWhatIfs; ++i) {
+    for (auto [into, from] : {std::pair{&as_scaled[i], &other.as_scaled[i]}, std::pair{&as_true[i], &other.as_true[i]}}) {
+      into->bounds += from->bounds;
+      into->rows += from->rows;
+      into->unknown += from->unknown;
+    }
+  }
+  if (other.true_histogram && !true_histogram && histogram) true_histogram = std::make_unique<ExponentHistogram>(*histogram);
+  if (other.true_histogram || true_histogram) {
+    merge_histogram(true_histogram, other.true_histogram ? other.true_histogram : other.histogram);
+  }
+  merge_histogram(histogram, other.histogram);
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,316 @@
+#include "ulpscope/analyzers/ranges.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+namespace ulpscope {
+
+const char* name_of(GroupBy by) {
+  static constexpr std::array<const char*, 4> kNames{"tensor", "module", "phase", "role"};
+  return kNames[static_cast<size_t>(by)];
+}
+
+struct RangeAnalysis::Group {
+  std::string name, role, types;
+  RowKey key;
+  RangeTotals merged;                   // of groups of more than one tensor
+  const RangeTotals* totals = nullptr;  // merged, or the one tensor's
+  bool gradient = false;
+
+  const RangeTotals& get() const { return totals ? *totals : merged; }
+};
+
+namespace {
+
+double share(uint64_t count, uint64_t base) { return base == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(base); }
+
+// Larger is worse: lost values first, then lost bits, then how near the limit is.
+using Badness = std::tuple<double, double, double>;
+
+Badness badness(const RoundingBounds& bounds, double nonfinite_share, double headroom_bits) {
+  return {std::max({share(bounds.flushed.upper, bounds.base), share(bounds.overflowed.upper, bounds.base), nonfinite_share}),
+          share(bounds.subnormal.upper, bounds.base), std::isnan(headroom_bits) ? -1e9 : -headroom_bits};
+}
+
+// Sorted copies of pointers, worst first; equals keep their order.
+template <typename Group, typename Key>
+std::vector<const Group*> worst_first(const std::vector<Group>& groups, Key&& key) {
+  std::vector<std::pair<Badness, const Group*>> keyed;
+  for (const Group& group : groups) keyed.emplace_back(key(group), &group);
+  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<const Group*> sorted;
+  for (const auto& [unused, group] : keyed) sorted.push_back(group);
+  return sorted;
+}
+
+Cell headroom_cell(const FloatFormat& format, const MagnitudeRange& range, const RangeTotals& totals) {
+  if (totals.rows_with_values == 0) return Unknown{};
+  if (!(range.largest > 0)) return NotApplicable{};
+  return headroom(format, range.largest);
+}
+
+template <typename Member>
+Cell seen_cell(const RangeTotals& totals, Member member) {
+  if (totals.rows_seen == 0) return totals.rows_unseen > 0 ? Cell(Unknown{}) : Cell(NotApplicable{});
+  return share_cell(totals.seen.*member, totals.seen.base);
+}
+
+template <typename Member>
+Cell what_if_cell(const WhatIfTotals& what_if, Member member) {
+  if (what_if.rows == 0) return Unknown{};
+  return share_cell(what_if.bounds.*member, what_if.bounds.base);
+}
+
+size_t format_index(const FloatFormat& format) {
+  return std::find(kWhatIfFormats.begin(), kWhatIfFormats.end(), &format) - kWhatIfFormats.begin();
+}
+
+// Cuts a table to the limit.
+void cut(Table& table, size_t limit) {
+  if (limit == 0 || table.rows.size() <= limit) return;
+  table.rows_left_out = table.rows.size() - limit;
+  table.rows.resize(limit);
+}
+
+Series histogram_series(std::string name, const RowKey& key, const ExponentHistogram& histogram) {
+  Series series{
+      std::move(name), key, {}, {}, static_cast<double>(histogram.below_range), static_cast<double>(histogram.above_range)};
+  for (int bin = 0; bin < ExponentHistogram::kBins; ++bin) {
+    if (histogram.bins[bin] == 0) continue;
+    series.x.push_back(ExponentHistogram::exponent(bin));
+    series.y.push_back(static_cast<double>(histogram.bins[bin]));
+  }
+  return series;
+}
+
+Plot histogram_plot(std::string name, std::string title, const FloatFormat& format) {
+  Plot plot{
+      std::move(name), std::move(title), PlotKind::histogram, {"exponent", Unit::exponent}, {"elements", Unit::count}, {}, {}};
+  plot.limits = {{"subnormal", format.smallest_subnormal_exponent() - 1},
+                 {"normal", format.smallest_normal_exponent()},
+                 {"overflow", format.largest_exponent() + 1}};
+  return plot;
+}
+
+}  // namespace
+
+RangeAnalysis::RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options,
+                             const std::vector<uint64_t>& skipped)
+    : reader_(reader), selection_(selection), options_(options), skipped_(skipped), tensors_(reader.tensors().size()) {}
+
+bool RangeAnalysis::was_skipped(uint64_t step) const { return std::binary_search(skipped_.begin(), skipped_.end(), step); }
+
+void RangeAnalysis::judge_first_rounding(const TensorRow& row, const TensorInfo& tensor, TensorFacts& facts) {
+  if (selection_.op(row.tensor).phase != Phase::backward || !is_narrow(tensor.dtype) || !row.rounding_known) return;
+  const uint64_t base = share_base(row);
+  if (base == 0) return;
+  const std::pair pass{row.micro_batch, row.pass};
+  if (std::find(passes_seen_.begin(), passes_seen_.end(), pass) != passes_seen_.end()) return;
+  passes_seen_.push_back(pass);
+  ++backward_passes_;
+  facts.vanished_steps += row.rounding.flushed >= base;
+}
+
+void RangeAnalysis::add(const TensorRow& row) {
+  if (step_ != row.step) {
+    step_ = row.step;
+    passes_seen_.clear();
+  }
+  if (!tensors_[row.tensor]) tensors_[row.tensor] = std::make_unique<TensorFacts>();
+  TensorFacts& facts = *tensors_[row.tensor];
+  const TensorInfo& tensor = selection_.tensor(row.tensor);
+  facts.totals.add(row, tensor);
+  if (row.known == StatisticsLevel::none) return;
+  judge_first_rounding(row, tensor, facts);
+  const bool overflowed = row.rounding_known && row.rounding.overflowed > 0;
+  const bool nonfinite = row.statistics.nonfinite() > 0;
+  if (!overflowed && !nonfinite) return;
+  const bool skipped = was_skipped(row.step);
+  if (overflowed) {
+    ++(skipped ? facts.overflow_steps_skipped : facts.overflow_steps_kept);
+    if (!facts.first_overflow) facts.first_overflow = row.step;
+  }
+  // Gradients that overflowed in a skipped step are how a dynamic loss scale finds its level.
+  if (nonfinite && !(skipped && is_gradient(tensor.role))) {
+    ++facts.nonfinite_steps;
+    if (!facts.first_nonfinite) facts.first_nonfinite = row.step;
+  }
+}
+
+std::vector<RangeAnalysis::Group> RangeAnalysis::groups() const {
+  std::vector<Group> groups;
+  std::map<std::string, size_t> index;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i]) continue;
+    const TensorInfo& tensor = selection_.tensor(i);
+    const OpInfo& op = selection_.op(i);
+    if (!is_float(tensor.dtype)) continue;
+    const bool gradient = is_gradient(tensor.role);
+    const std::string type(info(tensor.dtype).name);
+    if (options_.by == GroupBy::tensor) {
+      Group& group = groups.emplace_back();
+      group.name = selection_.name(i);
+      group.role = name_of(tensor.role);
+      group.types = type;
+      group.key = selection_.key(i);
+      group.totals = &tensors_[i]->totals;
+      group.gradient = gradient;
+      continue;
+    }
+    const std::string name = options_.by == GroupBy::module  ? (op.module.empty() ? "(top level)" : op.module)
+                             : options_.by == GroupBy::phase ? name_of(op.phase)
+                                                             : name_of(tensor.role);
+    const auto [found, is_new] = index.try_emplace(name, groups.size());
+    if (is_new) {
+      Group& group = groups.emplace_back();
+      group.name = name;
+      group.key.run = reader_.run().run_id;
+      group.key.rank = reader_.run().rank;
+      if (options_.by == GroupBy::module) group.key.module = op.module;
+      if (options_.by == GroupBy::phase) group.key.phase = name;
+      if (options_.by == GroupBy::role) group.key.role = name;
+    }
+    Group& group = groups[found->second];
+    group.merged.add(tensors_[i]->totals);
+    group.gradient = group.gradient || gradient;
+    if (group.types.find(type) == std::string::npos) group.types += (group.types.empty() ? "" : ", ") + type;
+  }
+  return groups;
+}
+
+void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>& groups) const {
+  Table table{
+      "recorded",
+      "As recorded, worst first",
+      {{name_of(options_.by), ColumnKind::text},
+       {"role", ColumnKind::text},
+       {"type", ColumnKind::text},
+       {"rows", ColumnKind::number, Unit::count},
+       {"nonfinite", ColumnKind::number, Unit::count},
+       {"zero", ColumnKind::number, Unit::share},
+       {"flushed", ColumnKind::number, Unit::share},
+       {"subnormal", ColumnKind::number, Unit::share},
+       {"overflow", ColumnKind::number, Unit::share},
+       {"rescued", ColumnKind::number, Unit::share},
+       {"headroom", ColumnKind::number, Unit::bits}},
+      {},
+      0,
+      "Shares are of the elements that were finite and nonzero before rounding; zeros are of all. Headroom in powers of two. "
+      "- no rounding into a narrower format, ? not known."};
+  const auto key = [](const Group& group) {
+    const RangeTotals& totals = group.get();
+    return badness(totals.seen, share(totals.nonfinite(), totals.elements), totals.least_headroom);
+  };
+  for (const Group* group : worst_first(groups, key)) {
+    const RangeTotals& totals = group->get();
+    const bool health = totals.elements > 0;
+    const Cell rescued = totals.scaled ? seen_cell(totals, &RoundingBounds::flushed) : Cell(NotApplicable{});
+    table.rows.push_back(
+        {group->key,
+         {group->name, group->role, group->types, count_cell(totals.rows), count_cell(totals.nonfinite()),
+          health ? Cell(share(totals.zeros, totals.elements)) : Cell(Unknown{}), seen_cell(totals, &RoundingBounds::flushed),
+          seen_cell(totals, &RoundingBounds::subnormal), seen_cell(totals, &RoundingBounds::overflowed),
+          std::holds_alternative<double>(rescued) ? Cell(share(totals.rescued, totals.seen.base)) : rescued,
+          totals.rows_with_values == 0
+              ? Cell(Unknown{})
+              : (std::isnan(totals.least_headroom) ? Cell(NotApplicable{}) : Cell(totals.least_headroom))}});
+  }
+  cut(table, options_.limit);
+  report.tables.push_back(std::move(table));
+}
+
+void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
+  const size_t index = format_index(format);
+  Table table{fmt::format("what_if_{}", format.name),
+              fmt::format("What if every tensor were {}, worst first", format.name),
+              {{name_of(options_.by), ColumnKind::text},
+               {"type", ColumnKind::text},
+               {"flushed", ColumnKind::number, Unit::share},
+               {"subnormal", ColumnKind::number, Unit::share},
+               {"overflow", ColumnKind::number, Unit::share},
+               {"headroom", ColumnKind::number, Unit::bits},
+               {"true_flushed", ColumnKind::number, Unit::share},
+               {"true_subnormal", ColumnKind::number, Unit::share},
+               {"true_overflow", ColumnKind::number, Unit::share},
+               {"true_headroom", ColumnKind::number, Unit::bits}},
+              {},
+              0,
+              "Each rounding by itself, with the inputs that were recorded: a rerun differs. Columns named true: values divided by "
+              "the loss scale that they contain, as they would be without one."};
+  const auto key = [&](const Group& group) {
+    const RangeTotals& totals = group.get();
+    return badness(totals.as_scaled[index].bounds, 0.0,
+                   totals.recorded.largest > 0 ? headroom(format, totals.recorded.largest) : kUnknown);
+  };
+  for (const Group* group : worst_first(groups, key)) {
+    const RangeTotals& totals = group->get();
+    const WhatIfTotals& scaled = totals.as_scaled[index];
+    const WhatIfTotals& unscaled = totals.as_true[index];
+    const auto true_cell = [&](Cell cell) { return totals.scaled ? std::move(cell) : Cell(NotApplicable{}); };
+    table.rows.push_back(
+        {group->key,
+         {group->name, group->types, what_if_cell(scaled, &RoundingBounds::flushed),
+          what_if_cell(scaled, &RoundingBounds::subnormal), what_if_cell(scaled, &RoundingBounds::overflowed),
+          headroom_cell(format, totals.recorded, totals), true_cell(what_if_cell(unscaled, &RoundingBounds::flushed)),
+          true_cell(what_if_cell(unscaled, &RoundingBounds::subnormal)),
+          true_cell(what_if_cell(unscaled, &RoundingBounds::overflowed)),
+          true_cell(headroom_cell(format, totals.unscaled, totals))}});
+  }
+  cut(table, options_.limit);
+  report.tables.push_back(std::move(table));
+}
+
+void RangeAnalysis::add_plots(Report& report, const std::vector<Group>& groups) const {
+  if (options_.formats.empty()) return;
+  const FloatFormat& format = *options_.formats.front();
+  const size_t index = format_index(format);
+  Plot recorded = histogram_plot("exponents", fmt::format("Exponents against {}'s limits, worst first", format.name), format);
+  Plot unscaled = histogram_plot("true_exponents",
+                                 fmt::format("Exponents divided by the loss scale, against {}'s limits", format.name), format);
+  const auto key = [&](const Group& group) {
+    const RangeTotals& totals = group.get();
+    return badness(totals.as_scaled[index].bounds, 0.0,
+                   totals.recorded.largest > 0 ? headroom(format, totals.recorded.largest) : kUnknown);
+  };
+  const size_t limit = options_.limit == 0 ? groups.size() : options_.limit;
+  for (const Group* group : worst_first(groups, key)) {
+    const RangeTotals& totals = group->get();
+    if (totals.histogram && totals.recorded.largest > 0 && recorded.series.size() < limit) {
+      recorded.series.push_back(histogram_series(group->name, group->key, *totals.histogram));
+    }
+    if (group->gradient && totals.true_histogram && totals.recorded.largest > 0 && unscaled.series.size() < limit) {
+      unscaled.series.push_back(histogram_series(group->name, group->key, *totals.true_histogram));
+    }
+  }
+  if (!recorded.series.empty()) report.plots.push_back(std::move(recorded));
+  if (!unscaled.series.empty()) report.plots.push_back(std::move(unscaled));
+}
+
+void RangeAnalysis::add_tables(Report& report) const {
+  const std::vector<Group> all = groups();
+  add_recorded_table(report, all);
+  for (const FloatFormat* format : options_.formats) add_what_if_table(report, all, *format);
+  add_plots(report, all);
+}
+
+Report analyze_ranges(const TraceReader& reader, const RangeOptions& options) {
+  Report report;
+  report.analysis = "ranges";
+  report.title = fmt::format("Ranges by {}", name_of(options.by));
+  report.sources.push_back(source_of(reader));
+  const Selection selection(reader, options);
+  const std::vector<uint64_t> skipped = skipped_steps(reader, options.steps);
+  RangeAnalysis analysis(reader, selection, options, skipped);
+  RowConsumer* const consumers[] = {&analysis};
+  report.complete = visit_selected(reader, selection, options, consumers);
+  analysis.add_findings(report);
+  sort_by_severity(report.findings);
+  analysis.add_tables(report);
+  return report;
+}
+
+}  // namespace ulpscope

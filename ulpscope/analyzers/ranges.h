@@ -1,0 +1,72 @@
+// Do the numbers fit their format? Per tensor, module, phase or role: the shares flushed to zero, subnormal and overflowed, as the
+// recorded roundings counted them and as a what-if in FP16 and BF16; gradients as scaled and true (divided by the loss scale);
+// headroom; and exponent histograms against the format's limits. Worst first. Definitions: docs/numerics.md.
+// Findings (codes): range.no_rows, range.nonfinite, range.gradients_vanish, range.gradients_flushed, range.gradients_overflow,
+// range.values_overflow, range.values_flushed, range.gradients_would_flush, range.gradients_fit, range.rounding_unknown.
+#pragma once
+
+#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/range_totals.h"
+
+namespace ulpscope {
+
+enum class GroupBy : uint8_t { tensor, module, phase, role };
+const char* name_of(GroupBy by);
+
+struct RangeOptions : AnalysisOptions {
+  GroupBy by = GroupBy::tensor;
+  std::vector<const FloatFormat*> formats{kWhatIfFormats.begin(), kWhatIfFormats.end()};  // some of kWhatIfFormats
+};
+
+// The analysis as a consumer of rows, so that a report reads the trace once for several. Rows come in the trace's order.
+class RangeAnalysis : public RowConsumer {
+ public:
+  // `skipped`: the skipped steps of the range, ascending. All arguments outlive the analysis.
+  RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options,
+                const std::vector<uint64_t>& skipped);
+  void add(const TensorRow& row) override;
+  void add_findings(Report& report) const;
+  void add_tables(Report& report) const;
+
+ private:
+  // What the findings need of a tensor besides its totals.
+  struct TensorFacts {
+    RangeTotals totals;
+    uint64_t overflow_steps_kept = 0;  // rows with overflow in steps that were not skipped
+    uint64_t overflow_steps_skipped = 0;
+    uint64_t nonfinite_steps = 0;  // rows with NaN or Inf; for gradients those of steps that were not skipped
+    std::optional<uint64_t> first_nonfinite;
+    uint64_t vanished_steps = 0;  // rows that were the first rounding of a backward pass, and flushed every nonzero element
+    std::optional<uint64_t> first_overflow;
+  };
+  struct Group;
+
+  bool was_skipped(uint64_t step) const;
+  void judge_first_rounding(const TensorRow& row, const TensorInfo& tensor, TensorFacts& facts);
+  std::vector<Group> groups() const;
+  void add_recorded_table(Report& report, const std::vector<Group>& groups) const;
+  void add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const;
+  void add_plots(Report& report, const std::vector<Group>& groups) const;
+
+  void find_nonfinite(Report& report) const;
+  bool find_vanished(Report& report) const;
+  bool find_gradient_trouble(Report& report) const;
+  void find_value_trouble(Report& report) const;
+  void find_what_if_trouble(Report& report) const;
+  void find_gradients_fit(Report& report) const;
+  void find_unknown(Report& report) const;
+
+  const TraceReader& reader_;
+  const Selection& selection_;
+  const RangeOptions& options_;
+  const std::vector<uint64_t>& skipped_;
+  std::vector<std::unique_ptr<TensorFacts>> tensors_;  // by tensor index; empty where no row came
+  // The first rounding of each backward pass of the current step has been seen for these (micro-batch, pass).
+  std::optional<uint64_t> step_;
+  std::vector<std::pair<uint32_t, uint8_t>> passes_seen_;
+  uint64_t backward_passes_ = 0;
+};
+
+Report analyze_ranges(const TraceReader& reader, const RangeOptions& options = {});
+
+}  // namespace ulpscope

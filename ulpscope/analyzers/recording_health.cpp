@@ -1,0 +1,137 @@
+#include "ulpscope/analyzers/recording_health.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace ulpscope {
+
+namespace {
+
+// The share of a parameter's nonzero updates that may be rounded away before that is a finding.
+constexpr double kLostLimit = 0.5;
+
+RowKey step_key(const TraceReader& reader, uint64_t step) {
+  RowKey key;
+  key.run = reader.run().run_id;
+  key.rank = reader.run().rank;
+  key.step = step;
+  return key;
+}
+
+bool in_range(const StepRange& range, uint64_t step) { return step >= range.first && step < range.last; }
+
+}  // namespace
+
+void add_recording_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report) {
+  if (reader.writer_state() == WriterState::dead) {
+    report.findings.push_back(
+        {"recording.dead",
+         Severity::warning,
+         fmt::format("The program that wrote this trace ended without closing it; the {} steps that it committed "
+                     "are whole.",
+                     reader.step_count()),
+         {},
+         "`ulpscope recover` copies them into a closed trace."});
+  }
+  if (!reader.closing_note().empty()) {
+    report.findings.push_back(
+        {"recording.ended_early", Severity::warning, "Recording ended early: " + reader.closing_note(), {}, ""});
+  }
+  for (const auto& [kind, code, severity] : {std::tuple{EventKind::level_lowered, "recording.level_lowered", Severity::warning},
+                                             std::tuple{EventKind::warning, "recording.warning", Severity::warning},
+                                             std::tuple{EventKind::stopped, "run.stopped", Severity::info}}) {
+    uint64_t times = 0;
+    Finding finding{code, severity, "", {}, ""};
+    for (const EventRow& event : reader.events()) {
+      if (event.kind != kind || !in_range(options.steps, event.step)) continue;
+      if (times++ == 0) finding.title = event.text;
+      if (times <= 5) finding.evidence.push_back({step_key(reader, event.step), {{"text", event.text}}});
+    }
+    if (times == 0) continue;
+    if (times > 1) {
+      finding.title += fmt::format(" (and {} more)", times - 1);
+    } else {
+      finding.evidence.front().values.clear();
+    }
+    report.findings.push_back(std::move(finding));
+  }
+}
+
+void add_loss_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report) {
+  uint64_t nonfinite = 0, steps = 0;
+  std::optional<uint64_t> first;
+  reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      ++steps;
+      if (!row.loss_known || std::isfinite(row.loss)) continue;
+      ++nonfinite;
+      if (!first) first = row.step;
+    }
+    return !options.cancelled();
+  });
+  if (!first) return;
+  report.findings.push_back(
+      {"run.loss_nonfinite",
+       Severity::error,
+       fmt::format("The loss was NaN or infinity in {} of {} steps, first in step {}.", nonfinite, steps, *first),
+       {{step_key(reader, *first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+       "The first nonfinite tensor of that step is where to look: `ulpscope ranges --step` with its number."});
+}
+
+void add_update_findings(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options, Report& report) {
+  struct Updates {
+    uint64_t rows = 0, nonzero = 0, lost = 0, lost_to_decay = 0;
+  };
+  std::vector<Updates> updates(selection.size());
+  uint64_t rows_seen = 0, nonzero = 0;
+  reader.visit_updates(options.steps, [&](std::span<const UpdateRow> rows) {
+    for (const UpdateRow& row : rows) {
+      if (!selection.contains(row.tensor)) continue;
+      Updates& of_tensor = updates[row.tensor];
+      ++of_tensor.rows;
+      of_tensor.nonzero += row.nonzero;
+      of_tensor.lost += row.lost;
+      of_tensor.lost_to_decay += row.lost_to_decay;
+      ++rows_seen;
+      nonzero += row.nonzero - row.lost;
+    }
+    return !options.cancelled();
+  });
+  if (rows_seen > 0 && nonzero == 0) {
+    report.findings.push_back(
+        {"updates.none_applied",
+         Severity::error,
+         fmt::format("No update changed any weight in {} recorded updates: the run learns nothing.", rows_seen),
+         {},
+         "Either every gradient is zero (see the findings on ranges), or every update is smaller than half an "
+         "ulp of its weight: keep FP32 master weights."});
+    return;
+  }
+  std::vector<std::pair<double, uint32_t>> lost;
+  for (uint32_t i = 0; i < updates.size(); ++i) {
+    if (updates[i].nonzero == 0) continue;
+    const double share = static_cast<double>(updates[i].lost) / static_cast<double>(updates[i].nonzero);
+    if (share > kLostLimit) lost.emplace_back(share, i);
+  }
+  if (lost.empty()) return;
+  std::stable_sort(lost.begin(), lost.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  Finding finding{
+      "updates.lost",
+      Severity::warning,
+      fmt::format("{} parameter{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
+                  lost.size(), lost.size() == 1 ? "" : "s", 100 * kLostLimit),
+      {},
+      "Keep FP32 master weights, or raise the learning rate: an update below half an ulp of the weight is rounded away."};
+  for (size_t i = 0; i < std::min<size_t>(5, lost.size()); ++i) {
+    const Updates& of_tensor = updates[lost[i].second];
+    finding.evidence.push_back({selection.key(lost[i].second),
+                                {{"lost", lost[i].first, Unit::share},
+                                 {"nonzero_updates", count_cell(of_tensor.nonzero), Unit::count},
+                                 {"lost_to_decay", count_cell(of_tensor.lost_to_decay), Unit::count}}});
+  }
+  report.findings.push_back(std::move(finding));
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,15 @@
+// How the recording itself went, and what the run as a whole shows without its ranges: how the trace ended, warnings, levels
+// lowered, a loss that became NaN, and updates that changed no weight. Findings (codes): recording.dead, recording.ended_early,
+// recording.level_lowered, recording.warning, run.loss_nonfinite, run.stopped, updates.none_applied, updates.lost.
+#pragma once
+
+#include "ulpscope/analyzers/analysis.h"
+
+namespace ulpscope {
+
+void add_recording_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report);
+void add_loss_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report);
+// Reads the update rows.
+void add_update_findings(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options, Report& report);
+
+}  // namespace ulpscope

@@ -1,0 +1,124 @@
+#include "ulpscope/analyzers/report/json.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace ulpscope {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+struct CellToJson {
+  Json operator()(Unknown) const { return nullptr; }
+  Json operator()(NotApplicable) const { return nullptr; }
+  Json operator()(bool value) const { return value; }
+  Json operator()(int64_t value) const { return value; }
+  Json operator()(double value) const { return number(value); }
+  Json operator()(const Interval& value) const { return {{"lower", number(value.lower)}, {"upper", number(value.upper)}}; }
+  Json operator()(const std::string& value) const { return value; }
+};
+
+Json cell_json(const Cell& cell) { return std::visit(CellToJson(), cell); }
+
+Json key_json(const RowKey& key) {
+  Json json = Json::object();
+  if (!key.run.empty()) json["run"] = key.run;
+  if (key.rank) json["rank"] = *key.rank;
+  if (key.step) json["step"] = *key.step;
+  if (key.micro_batch) json["micro_batch"] = *key.micro_batch;
+  if (key.pass) json["pass"] = *key.pass;
+  if (!key.phase.empty()) json["phase"] = key.phase;
+  if (key.op) json["op"] = fmt::format("{:016x}", *key.op);
+  if (!key.op_name.empty()) json["op_name"] = key.op_name;
+  if (!key.module.empty()) json["module"] = key.module;
+  if (key.slot) json["slot"] = *key.slot;
+  if (!key.role.empty()) json["role"] = key.role;
+  if (!key.parameter.empty()) json["parameter"] = key.parameter;
+  if (key.element) json["element"] = *key.element;
+  return json;
+}
+
+Json finding_json(const Finding& finding) {
+  Json json{{"code", finding.code}, {"severity", name_of(finding.severity)}, {"title", finding.title}};
+  json["evidence"] = Json::array();
+  for (const Evidence& evidence : finding.evidence) {
+    Json values = Json::object();
+    for (const Quantity& quantity : evidence.values) {
+      values[quantity.name] = {{"value", cell_json(quantity.value)}, {"unit", name_of(quantity.unit)}};
+    }
+    json["evidence"].push_back({{"key", key_json(evidence.key)}, {"values", std::move(values)}});
+  }
+  json["suggestion"] = finding.suggestion;
+  return json;
+}
+
+Json table_json(const Table& table) {
+  static constexpr const char* kKinds[] = {"text", "number", "flag"};
+  Json json{{"name", table.name}, {"title", table.title}};
+  json["columns"] = Json::array();
+  for (const Column& column : table.columns) {
+    json["columns"].push_back(
+        {{"name", column.name}, {"kind", kKinds[static_cast<size_t>(column.kind)]}, {"unit", name_of(column.unit)}});
+  }
+  json["rows"] = Json::array();
+  for (const TableRow& row : table.rows) {
+    Json values = Json::object();
+    for (size_t i = 0; i < row.cells.size(); ++i) values[table.columns[i].name] = cell_json(row.cells[i]);
+    json["rows"].push_back({{"key", key_json(row.key)}, {"values", std::move(values)}});
+  }
+  json["rows_left_out"] = table.rows_left_out;
+  json["note"] = table.note;
+  return json;
+}
+
+Json plot_json(const Plot& plot) {
+  Json json{{"name", plot.name}, {"title", plot.title}, {"kind", plot.kind == PlotKind::histogram ? "histogram" : "steps"}};
+  json["x"] = {{"name", plot.x.name}, {"unit", name_of(plot.x.unit)}};
+  json["y"] = {{"name", plot.y.name}, {"unit", name_of(plot.y.unit)}};
+  json["limits"] = Json::array();
+  for (const Limit& limit : plot.limits) json["limits"].push_back({{"name", limit.name}, {"exponent", limit.exponent}});
+  json["series"] = Json::array();
+  for (const Series& series : plot.series) {
+    Json x = Json::array(), y = Json::array();
+    for (const double value : series.x) x.push_back(number(value));
+    for (const double value : series.y) y.push_back(number(value));
+    Json entry{{"name", series.name}, {"key", key_json(series.key)}, {"x", std::move(x)}, {"y", std::move(y)}};
+    if (plot.kind == PlotKind::histogram) {
+      entry["below"] = number(series.below);
+      entry["above"] = number(series.above);
+    }
+    json["series"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string render_json(const Report& report) {
+  Json json{{"report_version", kReportVersion}, {"analysis", report.analysis}, {"title", report.title}};
+  json["sources"] = Json::array();
+  for (const ReportSource& source : report.sources) {
+    json["sources"].push_back({{"path", source.path}, {"run", source.run}, {"rank", source.rank}});
+  }
+  json["complete"] = report.complete;
+  for (const Quantity& fact : report.facts) json[fact.name] = cell_json(fact.value);
+  json["findings"] = Json::array();
+  for (const Finding& finding : report.findings) json["findings"].push_back(finding_json(finding));
+  json["tables"] = Json::array();
+  for (const Table& table : report.tables) json["tables"].push_back(table_json(table));
+  json["plots"] = Json::array();
+  for (const Plot& plot : report.plots) json["plots"].push_back(plot_json(plot));
+  // Names in a trace may hold any bytes: what is not UTF-8 is replaced.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ulpscope

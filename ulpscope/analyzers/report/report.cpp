@@ -1,0 +1,46 @@
+#include "ulpscope/analyzers/report/report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace ulpscope {
+
+const char* name_of(Severity severity) {
+  static constexpr std::array<const char*, 3> kNames{"info", "warning", "error"};
+  return kNames[static_cast<size_t>(severity)];
+}
+
+const char* name_of(Unit unit) {
+  static constexpr std::array<const char*, 9> kNames{"none",  "count",   "share", "bits", "exponent",
+                                                     "bytes", "seconds", "ratio", "scale"};
+  return kNames[static_cast<size_t>(unit)];
+}
+
+Cell bounded(double lower, double upper) {
+  if (lower == upper) return lower;
+  return Interval{lower, upper};
+}
+
+Cell count_cell(uint64_t count) { return static_cast<int64_t>(count); }
+
+Cell known_or_unknown(double value) {
+  if (std::isnan(value)) return Unknown{};
+  return value;
+}
+
+void Report::add_fact(std::string_view name, Cell value, Unit unit) {
+  facts.push_back({std::string(name), std::move(value), unit});
+}
+
+void sort_by_severity(std::vector<Finding>& findings) {
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return static_cast<int>(a.severity) > static_cast<int>(b.severity); });
+}
+
+bool has_finding(const Report& report, Severity at_least) {
+  return std::any_of(report.findings.begin(), report.findings.end(),
+                     [&](const Finding& finding) { return static_cast<int>(finding.severity) >= static_cast<int>(at_least); });
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,174 @@
+// What an analysis found, as data: facts, findings, tables and plots. Analyzers make Reports; renderers (text.h, json.h) and views
+// show them. Nothing here is formatted, so that no renderer has to read text back.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace ulpscope {
+
+// Raised when a member changes its name or meaning.
+inline constexpr int kReportVersion = 1;
+
+enum class Severity : uint8_t { info, warning, error };
+const char* name_of(Severity severity);
+
+// What a number counts or measures.
+enum class Unit : uint8_t {
+  none,
+  count,
+  share,     // 0 to 1
+  bits,      // powers of two, as in headroom
+  exponent,  // e of a magnitude 2^e
+  bytes,
+  seconds,
+  ratio,  // one run's value over another's
+  scale,  // a loss scale; of bounds, a lower one of 0 is none
+};
+const char* name_of(Unit unit);
+
+// A value that is only known to lie between two bounds, both possible. An upper bound of +Inf is no bound.
+struct Interval {
+  double lower = 0;
+  double upper = 0;
+  bool operator==(const Interval&) const = default;
+};
+
+// Where something was seen. Views jump to it. What does not apply is left out.
+struct RowKey {
+  std::string run;
+  std::optional<int> rank;
+  std::optional<uint64_t> step;
+  std::optional<uint64_t> micro_batch;
+  std::optional<int> pass;
+  std::string phase;
+  std::optional<uint64_t> op;  // the op's id
+  std::string op_name;
+  std::string module;
+  std::optional<int> slot;
+  std::string role;
+  std::string parameter;
+  std::optional<int64_t> element;
+};
+
+struct Unknown {  // nobody saw it
+  bool operator==(const Unknown&) const = default;
+};
+struct NotApplicable {  // the question makes no sense here: what an FP32 tensor lost when it was rounded
+  bool operator==(const NotApplicable&) const = default;
+};
+using Cell = std::variant<Unknown, NotApplicable, bool, int64_t, double, Interval, std::string>;
+
+// The cell of a count, a share or any number between two bounds: the number where they meet.
+Cell bounded(double lower, double upper);
+Cell count_cell(uint64_t count);
+// Unknown for a NaN that stands for "not known" (trace/records.h, kUnknown).
+Cell known_or_unknown(double value);
+
+struct Quantity {
+  std::string name;  // whole words with underscores
+  Cell value;
+  Unit unit = Unit::none;
+};
+
+struct Evidence {
+  RowKey key;
+  std::vector<Quantity> values;
+};
+
+struct Finding {
+  std::string code;  // "range.gradients_flushed": stable, for programs
+  Severity severity = Severity::info;
+  std::string title;  // one sentence
+  std::vector<Evidence> evidence;
+  std::string suggestion;  // what to do about it, or ""
+};
+
+enum class ColumnKind : uint8_t { text, number, flag };
+
+struct Column {
+  std::string name;
+  ColumnKind kind = ColumnKind::number;
+  Unit unit = Unit::none;
+};
+
+struct TableRow {
+  RowKey key;
+  std::vector<Cell> cells;
+};
+
+struct Table {
+  std::string name;
+  std::string title;
+  std::vector<Column> columns;
+  std::vector<TableRow> rows;
+  uint64_t rows_left_out = 0;  // beyond the limit that was asked for
+  std::string note;
+};
+
+struct Axis {
+  std::string name;
+  Unit unit = Unit::none;
+};
+
+// A line across a histogram: values in the bins below `exponent` lie under it.
+struct Limit {
+  std::string name;
+  int exponent = 0;
+};
+
+struct Series {
+  std::string name;
+  RowKey key;
+  std::vector<double> x;
+  std::vector<double> y;
+  // Of a histogram: what lies below and above all bins.
+  double below = 0;
+  double above = 0;
+};
+
+enum class PlotKind : uint8_t {
+  histogram,  // x: exponents, ascending; y: counts
+  steps,      // x: steps, ascending; y holds until the next x
+};
+
+struct Plot {
+  std::string name;
+  std::string title;
+  PlotKind kind = PlotKind::histogram;
+  Axis x;
+  Axis y;
+  std::vector<Limit> limits;  // ascending
+  std::vector<Series> series;
+};
+
+// A trace that the report was made from.
+struct ReportSource {
+  std::string path;
+  std::string run;
+  int rank = 0;
+};
+
+struct Report {
+  std::string analysis;  // "ranges"
+  std::string title;
+  std::vector<ReportSource> sources;
+  bool complete = true;  // false: cancelled before all rows were seen
+  std::vector<Quantity> facts;
+  std::vector<Finding> findings;
+  std::vector<Table> tables;
+  std::vector<Plot> plots;
+
+  void add_fact(std::string_view name, Cell value, Unit unit = Unit::none);
+};
+
+// Errors first; equal severities keep their order.
+void sort_by_severity(std::vector<Finding>& findings);
+// True iff some finding is at least this severe.
+bool has_finding(const Report& report, Severity at_least);
+
+}  // namespace ulpscope

@@ -1,0 +1,23 @@
+// A Report as text for a terminal or a file.
+#pragma once
+
+#include <string>
+
+#include "ulpscope/analyzers/report/report.h"
+
+namespace ulpscope {
+
+struct TextOptions {
+  int width = 100;      // columns; tables wider than this shorten their text cells
+  bool color = false;   // ANSI colours
+  bool unicode = true;  // false: ASCII only
+};
+
+std::string render_text(const Report& report, const TextOptions& options);
+
+// One cell as text: "12.5%", "2^-14", "1.5 MiB", "3% to 5%", "?" where nobody knows, "-" where it does not apply.
+std::string cell_text(const Cell& cell, Unit unit);
+// "features.0 conv2d_backward slot 1, step 7".
+std::string key_text(const RowKey& key);
+
+}  // namespace ulpscope

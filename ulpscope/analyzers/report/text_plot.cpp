@@ -1,0 +1,192 @@
+#include "ulpscope/analyzers/report/text_plot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace ulpscope {
+
+namespace {
+
+constexpr std::array<const char*, 9> kBlocks{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::array<const char*, 9> kAsciiBlocks{" ", ".", ":", "-", "=", "+", "*", "%", "#"};
+
+// `share` of the tallest column, 0 to 1. Anything above nothing is visible.
+const char* block(double share, bool unicode) {
+  const int height = share > 0 ? std::clamp(static_cast<int>(std::ceil(share * 8)), 1, 8) : 0;
+  return (unicode ? kBlocks : kAsciiBlocks)[height];
+}
+
+// Neighbouring exponents share a column where there are more of them than columns, but never across a limit.
+struct HistogramAxis {
+  std::vector<int> column_starts;  // the first exponent of each column; ascending
+  std::vector<bool> limit_before;  // a limit lies at the column's first exponent
+  int end = 0;                     // one past the last exponent
+
+  size_t width() const { return column_starts.size() + std::count(limit_before.begin(), limit_before.end(), true); }
+};
+
+HistogramAxis layout(int first, int last, const std::vector<Limit>& limits, int exponents_a_column) {
+  HistogramAxis axis;
+  axis.end = last + 1;
+  int in_column = exponents_a_column;
+  for (int exponent = first; exponent <= last; ++exponent) {
+    const bool at_limit = exponent > first &&
+                          std::any_of(limits.begin(), limits.end(), [&](const Limit& limit) { return limit.exponent == exponent; });
+    if (at_limit || in_column == exponents_a_column) {
+      axis.column_starts.push_back(exponent);
+      axis.limit_before.push_back(at_limit);
+      in_column = 0;
+    }
+    ++in_column;
+  }
+  return axis;
+}
+
+std::string histogram_line(const Series& series, const HistogramAxis& axis, bool unicode) {
+  std::vector<double> columns(axis.column_starts.size(), 0.0);
+  for (size_t i = 0; i < series.x.size(); ++i) {
+    const auto after = std::upper_bound(axis.column_starts.begin(), axis.column_starts.end(), static_cast<int>(series.x[i]));
+    if (after != axis.column_starts.begin()) columns[after - axis.column_starts.begin() - 1] += series.y[i];
+  }
+  // Heights are logarithmic: a bin a thousand times emptier than the fullest is still seen, which is what underflow is about.
+  const double tallest = *std::max_element(columns.begin(), columns.end());
+  std::string line;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (axis.limit_before[i]) line += unicode ? "│" : "|";
+    line += block(columns[i] > 0 ? std::log2(1 + columns[i]) / std::log2(1 + tallest) : 0, unicode);
+  }
+  return line;
+}
+
+// Limits' names above their bars, each starting right of its bar where there is room.
+std::string limit_names(const HistogramAxis& axis, const std::vector<Limit>& limits, bool unicode) {
+  std::string line;
+  size_t column = 0;
+  for (size_t i = 0; i < axis.column_starts.size(); ++i) {
+    if (axis.limit_before[i]) {
+      for (const Limit& limit : limits) {
+        if (limit.exponent != axis.column_starts[i]) continue;
+        const std::string text = fmt::format("{} 2^{}", limit.name, limit.exponent);
+        const size_t written = text_width(line);
+        if (written > column) continue;  // the name before reaches over this bar
+        line += std::string(column - written, ' ') + (unicode ? "│" : "|") + text;
+        break;
+      }
+      ++column;
+    }
+    ++column;
+  }
+  return line;
+}
+
+std::string histogram_text(const Plot& plot, const TextOptions& options) {
+  int first = std::numeric_limits<int>::max(), last = std::numeric_limits<int>::min();
+  for (const Series& series : plot.series) {
+    for (size_t i = 0; i < series.x.size(); ++i) {
+      if (series.y[i] <= 0) continue;
+      first = std::min(first, static_cast<int>(series.x[i]));
+      last = std::max(last, static_cast<int>(series.x[i]));
+    }
+  }
+  if (first > last) return "  no finite nonzero values\n";
+  for (const Limit& limit : plot.limits) {  // one column beyond each limit
+    first = std::min(first, limit.exponent - 1);
+    last = std::max(last, limit.exponent);
+  }
+  size_t name_width = 0;
+  for (const Series& series : plot.series) name_width = std::max(name_width, text_width(series.name));
+  name_width = std::min<size_t>(name_width, std::max(16, options.width * 2 / 5));
+  const size_t room = std::max<int>(16, options.width - static_cast<int>(name_width) - 4);
+  int exponents_a_column = 1;
+  HistogramAxis axis = layout(first, last, plot.limits, exponents_a_column);
+  while (axis.width() > room && exponents_a_column < last - first + 1) {
+    axis = layout(first, last, plot.limits, ++exponents_a_column);
+  }
+  const std::string margin(name_width + 4, ' ');
+  std::string text = margin + limit_names(axis, plot.limits, options.unicode) + "\n";
+  for (const Series& series : plot.series) {
+    text += "  " + fit_text(series.name, name_width, false, options.unicode) + "  " + histogram_line(series, axis, options.unicode);
+    if (series.below > 0) text += fmt::format("  {:.0f} below all bins", series.below);
+    if (series.above > 0) text += fmt::format("  {:.0f} above all bins", series.above);
+    text += "\n";
+  }
+  text += margin + fmt::format("2^{} to 2^{}", first, last + 1);
+  if (exponents_a_column > 1) text += fmt::format(", {} exponents a column", exponents_a_column);
+  return text + ", logarithmic heights\n";
+}
+
+std::string series_line(const Series& series, double first, double last, double lowest, double highest, size_t width,
+                        bool unicode) {
+  std::string line;
+  size_t next = 0;
+  double y = std::numeric_limits<double>::quiet_NaN();
+  for (size_t column = 0; column < width; ++column) {
+    const double until = first + (last - first) * static_cast<double>(column + 1) / static_cast<double>(width);
+    // A column shows the last finite value in it, or the one that still holds.
+    for (; next < series.x.size() && (series.x[next] < until || column + 1 == width); ++next) y = series.y[next];
+    if (!std::isfinite(y)) {
+      line += " ";
+    } else {
+      line += block(highest > lowest ? 0.125 + 0.875 * (y - lowest) / (highest - lowest) : 0.5, unicode);
+    }
+  }
+  return line;
+}
+
+std::string steps_text(const Plot& plot, const TextOptions& options) {
+  double first = INFINITY, last = -INFINITY, lowest = INFINITY, highest = -INFINITY;
+  size_t name_width = 0;
+  for (const Series& series : plot.series) {
+    name_width = std::max(name_width, text_width(series.name));
+    for (size_t i = 0; i < series.x.size(); ++i) {
+      first = std::min(first, series.x[i]);
+      last = std::max(last, series.x[i]);
+      if (!std::isfinite(series.y[i])) continue;
+      lowest = std::min(lowest, series.y[i]);
+      highest = std::max(highest, series.y[i]);
+    }
+  }
+  if (first > last || lowest > highest) return "  no values\n";
+  name_width = std::min<size_t>(name_width, std::max(16, options.width / 3));
+  const size_t width = std::clamp<int>(options.width - static_cast<int>(name_width) - 4, 16, 100);
+  std::string text;
+  for (const Series& series : plot.series) {
+    text += "  " + fit_text(series.name, name_width, false, options.unicode) + "  " +
+            series_line(series, first, last, lowest, highest, width, options.unicode) + "\n";
+  }
+  return text + std::string(name_width + 4, ' ') +
+         fmt::format("{} {:.0f} to {:.0f}; {} {} to {}\n", plot.x.name, first, last, plot.y.name, cell_text(lowest, plot.y.unit),
+                     cell_text(highest, plot.y.unit));
+}
+
+}  // namespace
+
+size_t text_width(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+std::string fit_text(std::string_view text, size_t width, bool align_right, bool unicode) {
+  size_t columns = text_width(text);
+  if (columns <= width) {
+    const std::string blanks(width - columns, ' ');
+    return align_right ? blanks + std::string(text) : std::string(text) + blanks;
+  }
+  const std::string_view ellipsis = unicode ? "…" : "~";
+  while (columns + 1 > width && !text.empty()) {  // whole code points from the front: the end of a path says more
+    text.remove_prefix(1);
+    while (!text.empty() && (static_cast<unsigned char>(text.front()) & 0xC0) == 0x80) text.remove_prefix(1);
+    --columns;
+  }
+  return std::string(ellipsis) + std::string(text);
+}
+
+std::string plot_text(const Plot& plot, const TextOptions& options) {
+  if (plot.series.empty()) return "  no values\n";
+  return plot.kind == PlotKind::histogram ? histogram_text(plot, options) : steps_text(plot, options);
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,177 @@
+// What `ulpscope scale` concludes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/scale.h"
+
+namespace ulpscope {
+
+namespace {
+
+// A run of skipped steps this long is no search for a scale any more: ten backoffs by 2 are a factor of 1024.
+constexpr uint64_t kCollapse = 10;
+// Skipped steps, after the scale was found, that are more than the price of growing: PyTorch's scaler pays 1 in 2000.
+constexpr double kThrashingShare = 0.02;
+constexpr uint64_t kThrashingLeast = 5;
+// PyTorch's growth interval, where the trace shows none.
+constexpr uint64_t kGrowthInterval = 2000;
+
+std::string scale_text(double scale) { return cell_text(scale, Unit::scale); }
+
+}  // namespace
+
+void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
+  struct ZoneText {
+    const char* code;
+    const char* text;
+    const Zone& zone;
+    bool trouble;
+    const char* suggestion;
+  };
+  // Low scales are trouble where steps are still skipped; a high one where gradients are flushed in spite of it, or where it costs
+  // more than a skipped step now and then.
+  const bool high_skips = above_100000_.skipped > kThrashingShare * static_cast<double>(above_100000_.steps) &&
+                          above_100000_.skipped >= kThrashingLeast;
+  const ZoneText zones[] = {
+      {"scale.below_100", "below 100", below_100_, below_100_.skipped > 0 || flushed,
+       "Some values are far larger than the others: look at the tensor that overflows first, and keep its op in FP32."},
+      {"scale.below_1000", "below 1000", below_1000_, below_1000_.skipped > 0 || flushed,
+       "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."},
+      {"scale.above_100000", "above 100000", above_100000_, high_skips || flushed,
+       "The gradients are very small. That is healthy as long as nothing is flushed and few steps are skipped."}};
+  for (const ZoneText& entry : zones) {
+    if (entry.zone.steps == 0) continue;
+    if (&entry.zone == &below_1000_ && below_100_.steps == below_1000_.steps) continue;  // said already
+    Finding finding{entry.code,
+                    entry.trouble ? Severity::warning : Severity::info,
+                    fmt::format("The loss scale was {} in {} of {} steps; {} of these were skipped.", entry.text,
+                                entry.zone.steps, steps_, entry.zone.skipped),
+                    {},
+                    entry.suggestion};
+    finding.evidence.push_back({{},
+                                {{"steps", count_cell(entry.zone.steps), Unit::count},
+                                 {"skipped_steps", count_cell(entry.zone.skipped), Unit::count},
+                                 {"lowest_scale", lowest_, Unit::scale},
+                                 {"highest_scale", highest_, Unit::scale}}});
+    report.findings.push_back(std::move(finding));
+  }
+}
+
+void ScaleAnalysis::find_pathologies(Report& report) const {
+  std::vector<Evidence> blame;
+  if (auto blamed = most_blamed()) blame.push_back(std::move(*blamed));
+  const bool collapsed = trailing_skips_ >= kCollapse || (longest_skip_run_ >= kCollapse && lowest_ < 1);
+  if (collapsed) {
+    report.findings.push_back(
+        {"scale.collapse", Severity::error,
+         fmt::format("The loss scale collapsed: {} steps in a row were skipped, and it fell to {}.", longest_skip_run_,
+                     scale_text(lowest_)),
+         blame,
+         "Gradients that overflow at any scale hold NaN or infinity for another reason: look at the first nonfinite tensor of the "
+         "forward pass (`ulpscope ranges`)."});
+  }
+  const uint64_t settled_steps = steps_ - leading_skips_, settled_skips = skipped_ - leading_skips_;
+  if (!collapsed && settled_skips >= kThrashingLeast &&
+      static_cast<double>(settled_skips) > kThrashingShare * static_cast<double>(settled_steps)) {
+    report.findings.push_back(
+        {"scale.thrashing", Severity::warning,
+         fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.", settled_skips, settled_steps),
+         blame, "Grow less often (a longer growth interval), or cap the scale."});
+  }
+  if (!collapsed && skipped_ > 0) {
+    report.findings.push_back(
+        {"scale.backoffs", Severity::info, fmt::format("{} of {} steps were skipped.", skipped_, steps_), blame, ""});
+  }
+  uint64_t interval = kGrowthInterval;
+  for (const Change& change : changes_) {
+    if (change.after > change.before) {
+      interval = change.clean_steps + 1;
+      break;
+    }
+  }
+  if (reader_.run().dynamic_loss_scale && clean_steps_ > 2 * interval) {
+    report.findings.push_back(
+        {"scale.stalled",
+         Severity::info,
+         fmt::format("The loss scale has stood at {} for {} steps without overflow, more than twice the growth "
+                     "interval of {}.",
+                     scale_text(final_scale_), clean_steps_, interval),
+         {},
+         "It is at its cap, or its growth interval is longer than that."});
+  }
+}
+
+void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
+  const auto& [unused, largest, smallest] = fitting_.run();
+  const auto key_of = [&](std::optional<uint32_t> tensor) { return tensor ? selection_.key(*tensor) : RowKey{}; };
+  const Evidence least{key_of(fitting_.decides_smallest()), {{"smallest_fitting_scale", scale_cell(smallest), Unit::scale}}};
+  const Evidence most{key_of(fitting_.decides_largest()), {{"largest_fitting_scale", scale_cell(largest), Unit::scale}}};
+  const bool none_fits = largest && smallest && largest->upper != ExponentBounds::kNoUpper &&
+                         smallest->lower != ExponentBounds::kNoLower && smallest->lower > largest->upper;
+  if (none_fits) {
+    report.findings.push_back(
+        {"scale.no_scale_fits",
+         Severity::info,
+         fmt::format("No single loss scale fits the whole run: one gradient needs at least {}, another "
+                     "overflows above {}.",
+                     cell_text(scale_cell(smallest), Unit::scale), cell_text(scale_cell(largest), Unit::scale)),
+         {least, most},
+         "A dynamic scale follows the gradients from step to step; BF16 needs none; or keep one of the two ops "
+         "in FP32."});
+  }
+  const double final_exponent = std::log2(final_scale_);
+  if (flushed && scaled_ && smallest && smallest->lower != ExponentBounds::kNoLower && final_exponent < smallest->lower &&
+      !none_fits) {
+    report.findings.push_back({"scale.under_scaled",
+                               Severity::warning,
+                               fmt::format("The loss scale, {}, is too small: gradients are flushed that {} would keep.",
+                                           scale_text(final_scale_), cell_text(scale_cell(smallest), Unit::scale)),
+                               {least, most},
+                               "Start with a larger scale, or let it grow sooner (a shorter growth interval)."});
+  }
+  if (!reader_.run().dynamic_loss_scale && scaled_ && largest && largest->upper != ExponentBounds::kNoUpper &&
+      final_exponent > largest->upper) {
+    report.findings.push_back({"scale.over_scaled",
+                               Severity::warning,
+                               fmt::format("The fixed loss scale, {}, is too large: gradients overflow above {}.",
+                                           scale_text(final_scale_), cell_text(scale_cell(largest), Unit::scale)),
+                               {most},
+                               "Use a smaller scale, or a dynamic one."});
+  }
+}
+
+void ScaleAnalysis::add_findings(Report& report) const {
+  if (steps_ == 0) {
+    report.findings.push_back({"scale.none", Severity::info, "No step was recorded in what was asked for.", {}, ""});
+    return;
+  }
+  const double worst = flushed_share();
+  const bool flushed = worst > options_.flushed_limit;
+  if (!scaled_) {
+    const bool missing = flushed && !what_if_ && !reader_.run().dynamic_loss_scale;
+    const auto& [unused, largest, smallest] = fitting_.run();
+    const std::string fitting =
+        smallest && smallest->lower != ExponentBounds::kNoLower && largest && largest->upper != ExponentBounds::kNoUpper
+            ? fmt::format(" For {}, the smallest fitting scale is {} and the largest {}.",
+                          what_if_ ? what_if_->name : std::string_view("the recorded types"),
+                          cell_text(scale_cell(smallest), Unit::scale), cell_text(scale_cell(largest), Unit::scale))
+            : std::string();
+    Finding finding{
+        missing ? "scale.missing" : "scale.none",
+        missing ? Severity::warning : Severity::info,
+        (missing ? "The loss was not scaled, and gradients were flushed to zero." : "The loss was not scaled.") + fitting,
+        {},
+        missing ? "Switch the gradient scaler on, or use BF16." : ""};
+    if (missing) finding.evidence.push_back({{}, {{"flushed_of_the_worst_gradient", worst, Unit::share}}});
+    report.findings.push_back(std::move(finding));
+    return;
+  }
+  find_pathologies(report);
+  find_thresholds(report, flushed);
+  find_fit(report, flushed);
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,143 @@
+#include "ulpscope/analyzers/what_if.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace ulpscope {
+
+namespace {
+
+constexpr int kBins = ExponentHistogram::kBins;
+
+// The magnitudes of a bin: lower <= |x| < upper.
+struct BinRange {
+  double lower, upper;
+};
+
+BinRange range_of_bin(int bin) {
+  const double upper = std::ldexp(1.0, ExponentHistogram::exponent(bin) + 1);
+  return {bin == 0 ? std::ldexp(1.0, -149) : upper / 2, upper};
+}
+
+bool passes(double magnitude, double threshold, bool strictly) { return strictly ? magnitude < threshold : magnitude <= threshold; }
+
+// Of n elements in [range.lower, range.upper), those up to the threshold.
+CountBounds count_in_range(uint64_t n, BinRange range, const TensorStatistics& statistics, double threshold, bool strictly) {
+  if (n == 0) return {};
+  // The extremes are elements of this bin iff they lie in its range.
+  const bool has_smallest = statistics.smallest >= range.lower && statistics.smallest < range.upper;
+  const bool has_largest = statistics.largest >= range.lower && statistics.largest < range.upper;
+  if (n == 1 && (has_smallest || has_largest)) {
+    const uint64_t counted = passes(has_smallest ? statistics.smallest : statistics.largest, threshold, strictly);
+    return {counted, counted};
+  }
+  const double least = has_smallest ? statistics.smallest : range.lower;
+  if (!passes(least, threshold, strictly)) return {0, 0};
+  // Every element is below range.upper, so a threshold there takes all, strictly or not.
+  if (has_largest ? passes(statistics.largest, threshold, strictly) : threshold >= range.upper) return {n, n};
+  return {has_smallest ? 1u : 0u, has_largest ? n - 1 : n};
+}
+
+CountBounds count_below(const TensorStatistics& statistics, double threshold, bool strictly) {
+  const uint64_t all = statistics.finite_nonzero();
+  if (all == 0 || !passes(statistics.smallest, threshold, strictly)) return {0, 0};
+  if (passes(statistics.largest, threshold, strictly)) return {all, all};
+  const ExponentHistogram& histogram = statistics.histogram;
+  const auto [first, last] = occupied_bins(statistics);
+  CountBounds total = count_in_range(histogram.below_range, {0.0, std::ldexp(1.0, -149)}, statistics, threshold, strictly);
+  for (int bin = first; bin <= last; ++bin) {
+    if (histogram.bins[bin] == 0) continue;
+    const BinRange range = range_of_bin(bin);
+    if (!passes(range.lower, threshold, strictly)) break;
+    total += count_in_range(histogram.bins[bin], range, statistics, threshold, strictly);
+  }
+  total += count_in_range(histogram.above_range, {std::ldexp(1.0, 128), INFINITY}, statistics, threshold, strictly);
+  return total;
+}
+
+}  // namespace
+
+Threshold scaled_threshold(double threshold, double scale) {
+  const double product = threshold * scale;
+  if (std::isinf(threshold)) return {product, product};
+  // The remainder of a product this large is itself exact, so it is 0 iff the product is.
+  if (std::isfinite(product) && product > 0x1p-900 && std::fma(threshold, scale, -product) == 0) return {product, product};
+  return {std::nextafter(product, 0.0), std::nextafter(product, INFINITY)};
+}
+
+BinSpan occupied_bins(const TensorStatistics& statistics) {
+  const auto bin_of = [](double magnitude) {
+    if (!(magnitude > 0)) return 0;
+    return std::isfinite(magnitude) ? std::clamp(std::ilogb(magnitude) + ExponentHistogram::kBias, 0, kBins - 1) : kBins - 1;
+  };
+  return {bin_of(statistics.smallest), bin_of(statistics.largest)};
+}
+
+CountBounds count_in_bin(const TensorStatistics& statistics, int bin, double threshold) {
+  return count_in_range(statistics.histogram.bins[bin], range_of_bin(bin), statistics, threshold, false);
+}
+
+CountBounds count_up_to(const TensorStatistics& statistics, Threshold threshold, bool strictly) {
+  const CountBounds at_lower = count_below(statistics, threshold.lower, strictly);
+  if (threshold.lower == threshold.upper) return at_lower;
+  return {at_lower.lower, count_below(statistics, threshold.upper, strictly).upper};
+}
+
+double normal_threshold(const FloatFormat& format) { return format.smallest_normal() - format.smallest_subnormal() / 2; }
+
+RoundingBounds& RoundingBounds::operator+=(const RoundingBounds& other) {
+  base += other.base;
+  flushed += other.flushed;
+  subnormal += other.subnormal;
+  overflowed += other.overflowed;
+  return *this;
+}
+
+bool is_narrow(DType dtype) { return is_float(dtype) && info(dtype).format->storage_bits() < 32; }
+
+uint64_t share_base(const TensorRow& row) {
+  const uint64_t stored = row.statistics.finite_nonzero();
+  // Statistics taken after a counted rounding miss what it flushed and what it took to Inf.
+  if (!row.before_rounding && row.rounding_known) return stored + row.rounding.flushed + row.rounding.overflowed;
+  return stored;
+}
+
+std::optional<RoundingBounds> as_seen(const TensorRow& row) {
+  if (!row.rounding_known || row.known == StatisticsLevel::none) return std::nullopt;
+  const auto exactly = [](uint64_t count) { return CountBounds{count, count}; };
+  return RoundingBounds{share_base(row), exactly(row.rounding.flushed), exactly(row.rounding.subnormal),
+                        exactly(row.rounding.overflowed)};
+}
+
+std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double scale) {
+  if (row.known != StatisticsLevel::full || !is_float(tensor.dtype) || !(scale > 0) || !std::isfinite(scale)) return std::nullopt;
+  uint64_t lost_small = 0, lost_large = 0;
+  if (!row.before_rounding && is_narrow(tensor.dtype)) {
+    if (!row.rounding_known) return std::nullopt;
+    lost_small = row.rounding.flushed;
+    lost_large = row.rounding.overflowed;
+  }
+  const TensorStatistics& statistics = row.statistics;
+  const uint64_t stored = statistics.finite_nonzero();
+  RoundingBounds bounds;
+  bounds.base = stored + lost_small + lost_large;
+  bounds.flushed = count_up_to(statistics, scaled_threshold(format.flush_threshold(), scale));
+  const CountBounds below_normal = count_up_to(statistics, scaled_threshold(normal_threshold(format), scale), true);
+  bounds.subnormal.lower = below_normal.lower > bounds.flushed.upper ? below_normal.lower - bounds.flushed.upper : 0;
+  bounds.subnormal.upper = below_normal.upper - bounds.flushed.lower;
+  const CountBounds in_range = count_up_to(statistics, scaled_threshold(format.overflow_threshold(), scale), true);
+  bounds.overflowed = {stored - in_range.upper, stored - in_range.lower};
+  bounds.flushed.upper += lost_small;
+  bounds.subnormal.upper += lost_small;
+  bounds.overflowed.upper += lost_large;
+  return bounds;
+}
+
+Cell share_cell(CountBounds count, uint64_t base) {
+  if (base == 0) return NotApplicable{};
+  const double whole = static_cast<double>(base);
+  return bounded(static_cast<double>(count.lower) / whole, static_cast<double>(count.upper) / whole);
+}
+
+}  // namespace ulpscope
