@@ -7,7 +7,7 @@ set(ULPSCOPE_EXTERNAL_fmt::fmt package:fmt)
 set(ULPSCOPE_EXTERNAL_hwy::hwy package:hwy)
 set(ULPSCOPE_EXTERNAL_Boost::headers package:Boost)
 set(ULPSCOPE_EXTERNAL_Boost::boost package:Boost)
-set(ULPSCOPE_EXTERNAL_DNNL::dnnl package:dnnl)
+set(ULPSCOPE_EXTERNAL_OneDNN::dnnl package:OneDNN)
 set(ULPSCOPE_EXTERNAL_OpenMP::OpenMP_CXX package:OpenMP)
 set(ULPSCOPE_EXTERNAL_Threads::Threads package:Threads)
 set(ULPSCOPE_EXTERNAL_PkgConfig::HDF5 pkgconfig:HDF5:hdf5)
@@ -54,7 +54,7 @@ function(ulpscope_install)
     INSTALL_DESTINATION ${destination} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/ulpscopeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/ulpscopeConfig.cmake ${PROJECT_BINARY_DIR}/ulpscopeConfigVersion.cmake
-    DESTINATION ${destination})
+    ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake DESTINATION ${destination})
 endfunction()
 
 # The program lies in bin/ of the build folder, and is installed.
