@@ -10,15 +10,11 @@ namespace ulpscope {
 OutputRecord* wanted_record(const OpCall& call, int slot);
 
 // Stores all values of output `slot`, which is dense, given in the order in which they lie in memory. A slot without memory is only
-// recorded.
+// recorded, as it would be before rounding.
 void store_output(const OpCall& call, int slot, const float* values, const ParallelFor& parallel_for = serial_for);
 void store_output(const OpCall& call, int slot, const double* values, const ParallelFor& parallel_for = serial_for);
 
 // Fills in the record of an output that is stored already and was not rounded on the way, or whose type is an integer.
 void record_stored(const OpCall& call, int slot, const ParallelFor& parallel_for = serial_for);
-
-// FP64 to FP32 by rounding to odd: a later rounding to a format of at most 22 significant bits gives what one rounding from FP64
-// gives (the sticky bit breaks ties), and nonzero values stay nonzero.
-float round_to_odd(double value);
 
 }  // namespace ulpscope
