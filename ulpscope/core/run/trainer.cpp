@@ -111,8 +111,7 @@ struct Trainer::State {
 
   Experiment experiment;
   std::unique_ptr<Backend> backend;  // outlives every tensor
-  Context context;
-  ContextScope scope;
+  Context context;                   // current within the trainer's calls
   DataSplits data;
   std::optional<Loader> loader;
   std::optional<Model> model;
@@ -128,7 +127,8 @@ struct Trainer::State {
 };
 
 Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
-    : experiment(settings), backend(make_cpu_backend(options.cpu)), scope(context) {
+    : experiment(settings), backend(make_cpu_backend(options.cpu)) {
+  const ContextScope current(context);
   context.backend = backend.get();
   validate(experiment, "experiment");
   std::vector<std::string> ops;
@@ -187,6 +187,7 @@ Context& Trainer::context() { return state_->context; }
 
 StepResult Trainer::step() {
   State& s = *state_;
+  const ContextScope current(s.context);
   StepResult result;
   result.step = s.result.steps;
   result.epoch = s.loader->position().epoch;
@@ -273,6 +274,7 @@ StepResult Trainer::step() {
 
 std::optional<double> Trainer::evaluate() {
   State& s = *state_;
+  const ContextScope current(s.context);
   if (!s.data.test || s.data.test->target_kind() != TargetKind::labels) return {};
   const PhaseGuard phase(Phase::evaluation);
   const NoGrad no_grad;
