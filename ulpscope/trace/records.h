@@ -1,4 +1,5 @@
-// The data model of a recording: what the rows of a trace are. docs/trace_format.md describes their HDF5 form; schema.h declares it.
+// The data model of a recording: what the rows of a trace are. docs/trace_format.md describes their HDF5 form; schema.h declares
+// it.
 #pragma once
 
 #include <cstdint>
@@ -41,25 +42,25 @@ const char* name_of(WriterState state);
 
 // The run, written once at the start. JSON and TOML texts are stored as they are.
 struct RunInfo {
-  std::string run_id;        // 32 hexadecimal digits
-  std::string parent_run;    // the run that this one resumed from, or ""
+  std::string run_id;      // 32 hexadecimal digits
+  std::string parent_run;  // the run that this one resumed from, or ""
   int64_t parent_step = -1;
-  std::string producer;      // "ulpscope train"
+  std::string producer;  // "ulpscope train"
   std::string producer_version;
   int32_t rank = 0, world_size = 1;
-  std::string mesh_position; // the rank's coordinates in the device mesh, or ""
-  std::string experiment;    // the TOML text, overrides applied
+  std::string mesh_position;  // the rank's coordinates in the device mesh, or ""
+  std::string experiment;     // the TOML text, overrides applied
   std::string experiment_name;
   uint64_t seed = 0;
-  std::string precision;     // "fp32", "fp16", "bf16"
-  std::string backend;       // "cpu"
-  std::string machine;       // Backend::description
-  std::string dtypes;        // data types in use, comma-separated
+  std::string precision;  // "fp32", "fp16", "bf16"
+  std::string backend;    // "cpu"
+  std::string machine;    // Backend::description
+  std::string dtypes;     // data types in use, comma-separated
   RecordLevel level = RecordLevel::stats;
   int64_t every = 1;
-  std::string filters;       // as given, or ""
+  std::string filters;  // as given, or ""
   bool dynamic_loss_scale = false;
-  std::string started;       // UTC, ISO 8601
+  std::string started;  // UTC, ISO 8601
 };
 
 // An op of the experiment, once per distinct id. Rows refer to it by its index in the table.
@@ -69,16 +70,16 @@ struct OpInfo {
   std::string name;         // "conv2d", "conv2d_backward"
   std::string module;       // "features.0"; "" at top level
   Phase phase = Phase::forward;
-  std::string attributes;   // "stride=1 padding=1"
+  std::string attributes;  // "stride=1 padding=1"
 };
 
 // A tensor of the experiment, once per distinct (op, slot): what does not change from step to step.
 struct TensorInfo {
-  uint32_t op = 0;          // index in the op table
-  uint8_t slot = 0;         // which output
+  uint32_t op = 0;   // index in the op table
+  uint8_t slot = 0;  // which output
   Role role = Role::activation;
   DType dtype = DType::f32;
-  std::string parameter;    // "features.0.weight", or ""
+  std::string parameter;              // "features.0.weight", or ""
   std::vector<int64_t> shape;         // global
   std::vector<int64_t> shard_offset;  // empty: not sharded
   bool replicated = true;
@@ -97,10 +98,10 @@ struct GraphEdge {
 struct TensorRow {
   uint64_t step = 0;
   uint32_t micro_batch = 0;
-  uint8_t pass = 0;          // which loss
-  uint32_t sequence = 0;     // order of execution within the step, taken at dispatch
-  uint32_t tensor = 0;       // index in the tensor table
-  double scale = 1.0;        // the loss scale that the values contain
+  uint8_t pass = 0;       // which loss
+  uint32_t sequence = 0;  // order of execution within the step, taken at dispatch
+  uint32_t tensor = 0;    // index in the tensor table
+  double scale = 1.0;     // the loss scale that the values contain
   StatisticsLevel known = StatisticsLevel::none;
   bool before_rounding = false;
   bool rounding_known = false;
@@ -111,10 +112,10 @@ struct TensorRow {
 // A lost-update count: one parameter in one step.
 struct UpdateRow {
   uint64_t step = 0;
-  uint32_t tensor = 0;          // the master weight's index in the tensor table
-  uint64_t nonzero = 0;         // updates d != 0
-  uint64_t lost = 0;            // those that left the stored weight unchanged
-  uint64_t lost_to_decay = 0;   // those lost whose d came from weight decay alone
+  uint32_t tensor = 0;         // the master weight's index in the tensor table
+  uint64_t nonzero = 0;        // updates d != 0
+  uint64_t lost = 0;           // those that left the stored weight unchanged
+  uint64_t lost_to_decay = 0;  // those lost whose d came from weight decay alone
 };
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
@@ -123,8 +124,8 @@ inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 struct StepRow {
   uint64_t step = 0;
   uint32_t graph = 0;
-  double loss = kUnknown;                // unscaled
-  uint8_t loss_known = 0;                // a NaN loss is known
+  double loss = kUnknown;  // unscaled
+  uint8_t loss_known = 0;  // a NaN loss is known
   double learning_rate = kUnknown;
   double scale_before = 1.0;
   double scale_after = 1.0;
@@ -138,13 +139,13 @@ struct StepRow {
 };
 
 enum class EventKind : uint8_t {
-  scale_growth,      // value: new scale
-  scale_backoff,     // value: new scale; tensor, count: the first gradient with nonfinite values and how many
-  nonfinite,         // first nonfinite output of a step; tensor, count; a capture with the same step follows
-  warning,           // text
-  level_lowered,     // text says why (size limit, slow writer)
-  stopped,           // recording or training stopped early; text says why
-  metric,            // text: name ("test_accuracy"); value
+  scale_growth,   // value: new scale
+  scale_backoff,  // value: new scale; tensor, count: the first gradient with nonfinite values and how many
+  nonfinite,      // first nonfinite output of a step; tensor, count; a capture with the same step follows
+  warning,        // text
+  level_lowered,  // text says why (size limit, slow writer)
+  stopped,        // recording or training stopped early; text says why
+  metric,         // text: name ("test_accuracy"); value
 };
 inline constexpr int kEventKinds = 7;
 const char* name_of(EventKind kind);
@@ -161,11 +162,11 @@ struct EventRow {
 // An operand of the first nonfinite element of a step (kernels/backend.h, ElementCapture), one row each; operand -1 is the element.
 struct CaptureRow {
   uint64_t step = 0;
-  uint32_t tensor = 0;    // the output that was not finite
-  int32_t operand = -1;   // input of the op, or -1: the element itself
-  int64_t element = -1;   // logical index
+  uint32_t tensor = 0;   // the output that was not finite
+  int32_t operand = -1;  // input of the op, or -1: the element itself
+  int64_t element = -1;  // logical index
   double value = 0;
-  int64_t terms = 0;      // these three on the element's row only
+  int64_t terms = 0;  // these three on the element's row only
   int64_t broke_at = -1;
   double partial_sum = 0;
 };

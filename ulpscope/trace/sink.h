@@ -14,9 +14,9 @@ namespace ulpscope {
 
 // What the writer tells its producer.
 struct SinkStatus {
-  bool failed = false;           // an I/O error stopped the recording; training goes on
-  std::string failure;           // one line
-  uint64_t bytes = 0;            // the file's size so far
+  bool failed = false;  // an I/O error stopped the recording; training goes on
+  std::string failure;  // one line
+  uint64_t bytes = 0;   // the file's size so far
   uint64_t tensor_rows = 0;
   uint64_t committed_steps = 0;  // flushed to the file: a reader sees them even if the process is killed now
   double writer_seconds = 0;     // CPU time of the writer thread

@@ -1,0 +1,339 @@
+#include "ulpscope/base/hdf5/hdf5.h"
+
+#include <fcntl.h>
+#include <hdf5.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope::hdf5 {
+
+namespace {
+
+// The error stack belongs to the thread, and so does the switch that keeps HDF5 from printing it.
+void prepare() {
+  static std::once_flag once;
+  // Without this, exit() would close files that a thread may still be writing.
+  std::call_once(once, [] { H5dont_atexit(); });
+  thread_local bool quiet = false;
+  if (!quiet) {
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    quiet = true;
+  }
+}
+
+// HDF5's innermost message; of a failed system call, the system's words only.
+std::string innermost_error() {
+  std::string text;
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned, const H5E_error2_t* error, void* result) -> herr_t {
+        auto& message = *static_cast<std::string*>(result);
+        if (message.empty() && error->desc) message = error->desc;
+        return 0;
+      },
+      &text);
+  H5Eclear2(H5E_DEFAULT);
+  constexpr std::string_view kSystem = "error message = '";
+  if (const size_t at = text.find(kSystem); at != std::string::npos) {
+    const size_t begin = at + kSystem.size();
+    text = text.substr(begin, text.find('\'', begin) - begin);
+  }
+  if (const size_t end = text.find('\n'); end != std::string::npos) text.resize(end);
+  return text.empty() ? "unknown HDF5 error" : text;
+}
+
+[[noreturn]] void fail(const char* action, const std::string& name) {
+  throw failed_error("cannot {} '{}': {}", action, name, innermost_error());
+}
+
+// Both take what an HDF5 call returned.
+Handle checked(hid_t id, const char* action, const std::string& name) {
+  if (id < 0) fail(action, name);
+  return Handle(id);
+}
+
+void check(herr_t status, const char* action, const std::string& name) {
+  if (status < 0) fail(action, name);
+}
+
+hid_t file_type(ElementType type) {
+  switch (type) {
+    case ElementType::u8:
+      return H5T_STD_U8LE;
+    case ElementType::u32:
+      return H5T_STD_U32LE;
+    case ElementType::i32:
+      return H5T_STD_I32LE;
+    case ElementType::u64:
+      return H5T_STD_U64LE;
+    case ElementType::i64:
+      return H5T_STD_I64LE;
+    default:
+      return H5T_IEEE_F64LE;
+  }
+}
+
+hid_t memory_type(ElementType type) {
+  switch (type) {
+    case ElementType::u8:
+      return H5T_NATIVE_UINT8;
+    case ElementType::u32:
+      return H5T_NATIVE_UINT32;
+    case ElementType::i32:
+      return H5T_NATIVE_INT32;
+    case ElementType::u64:
+      return H5T_NATIVE_UINT64;
+    case ElementType::i64:
+      return H5T_NATIVE_INT64;
+    default:
+      return H5T_NATIVE_DOUBLE;
+  }
+}
+
+Handle access_properties(const std::string& path) {
+  Handle access = checked(H5Pcreate(H5P_FILE_ACCESS), "open", path);
+  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), "open", path);
+  check(H5Pset_file_locking(access.get(), false, true), "open", path);
+  check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), "open", path);
+  // A buffer between contiguous datasets and the file would hide from a reader what a writer has changed.
+  check(H5Pset_sieve_buf_size(access.get(), 0), "open", path);
+  // With the default, a reader of a damaged file hangs for half a minute.
+  check(H5Pset_metadata_read_attempts(access.get(), 20), "open", path);
+  return access;
+}
+
+}  // namespace
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  if (this != &other) {
+    reset();
+    id_ = other.id_;
+    other.id_ = -1;
+  }
+  return *this;
+}
+
+void Handle::reset() {
+  if (id_ < 0) return;
+  prepare();
+  if (H5Iis_valid(id_) > 0) H5Idec_ref(id_);
+  id_ = -1;
+}
+
+std::vector<uint64_t> Dataset::shape() const {
+  prepare();
+  const Handle space = checked(H5Dget_space(handle_.get()), "read the shape of", name_);
+  const int rank = H5Sget_simple_extent_ndims(space.get());
+  if (rank < 0 || rank > H5S_MAX_RANK) fail("read the shape of", name_);
+  std::vector<hsize_t> extent(static_cast<size_t>(rank));
+  check(H5Sget_simple_extent_dims(space.get(), extent.data(), nullptr), "read the shape of", name_);
+  return {extent.begin(), extent.end()};
+}
+
+uint64_t Dataset::chunk_rows() const {
+  prepare();
+  const Handle properties = checked(H5Dget_create_plist(handle_.get()), "read the layout of", name_);
+  if (H5Pget_layout(properties.get()) != H5D_CHUNKED) return 0;
+  hsize_t chunk[H5S_MAX_RANK] = {};
+  check(H5Pget_chunk(properties.get(), H5S_MAX_RANK, chunk), "read the layout of", name_);
+  return chunk[0];
+}
+
+void Dataset::set_rows(uint64_t rows) {
+  prepare();
+  const hsize_t extent = rows;
+  check(H5Dset_extent(handle_.get(), &extent), "extend", name_);
+}
+
+void Dataset::write_rows(uint64_t first, uint64_t count, const void* values) {
+  prepare();
+  const hsize_t start = first, size = count;
+  const Handle space = checked(H5Dget_space(handle_.get()), "write", name_);
+  check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &start, nullptr, &size, nullptr), "write", name_);
+  const Handle memory = checked(H5Screate_simple(1, &size, nullptr), "write", name_);
+  check(H5Dwrite(handle_.get(), memory_type(type_), memory.get(), space.get(), H5P_DEFAULT, values), "write", name_);
+}
+
+void Dataset::read_rows(uint64_t first, uint64_t count, void* values) const {
+  if (count == 0) return;
+  prepare();
+  const hsize_t start = first, size = count;
+  const Handle space = checked(H5Dget_space(handle_.get()), "read", name_);
+  check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &start, nullptr, &size, nullptr), "read", name_);
+  const Handle memory = checked(H5Screate_simple(1, &size, nullptr), "read", name_);
+  check(H5Dread(handle_.get(), memory_type(type_), memory.get(), space.get(), H5P_DEFAULT, values), "read", name_);
+}
+
+void Dataset::read_all(void* values) const {
+  prepare();
+  check(H5Dread(handle_.get(), memory_type(type_), H5S_ALL, H5S_ALL, H5P_DEFAULT, values), "read", name_);
+}
+
+void Dataset::refresh() {
+  prepare();
+  check(H5Drefresh(handle_.get()), "refresh", name_);
+}
+
+uint64_t Dataset::file_offset() const {
+  prepare();
+  const haddr_t offset = H5Dget_offset(handle_.get());
+  if (offset == HADDR_UNDEF) fail("locate", name_);
+  return offset;
+}
+
+File File::create(const std::string& path) {
+  prepare();
+  const Handle access = access_properties(path);
+  File file;
+  file.path_ = path;
+  file.handle_ = checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()), "create", path);
+  return file;
+}
+
+File File::open(const std::string& path) {
+  prepare();
+  const Handle access = access_properties(path);
+  File file;
+  file.path_ = path;
+  file.handle_ = checked(H5Fopen(path.c_str(), H5F_ACC_RDONLY | H5F_ACC_SWMR_READ, access.get()), "open", path);
+  return file;
+}
+
+void File::create_group(const std::string& name) {
+  prepare();
+  checked(H5Gcreate2(handle_.get(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "create", name);
+}
+
+Dataset File::create_column(const std::string& name, const ColumnLayout& layout) {
+  prepare();
+  const Handle create = checked(H5Pcreate(H5P_DATASET_CREATE), "create", name);
+  const Handle access = checked(H5Pcreate(H5P_DATASET_ACCESS), "create", name);
+  const hsize_t chunk = layout.chunk_rows, none = 0, unlimited = H5S_UNLIMITED;
+  check(H5Pset_chunk(create.get(), 1, &chunk), "create", name);
+  check(H5Pset_fill_value(create.get(), H5T_NATIVE_DOUBLE, &layout.fill), "create", name);
+  if (layout.compress) {
+    if (size_of(layout.type) > 1) check(H5Pset_shuffle(create.get()), "create", name);
+    check(H5Pset_deflate(create.get(), 1), "create", name);
+  }
+  check(H5Pset_fletcher32(create.get()), "create", name);
+  // Each chunk is written once and whole: no cache in between.
+  check(H5Pset_chunk_cache(access.get(), 1, 0, 1.0), "create", name);
+  const Handle space = checked(H5Screate_simple(1, &none, &unlimited), "create", name);
+  return Dataset(
+      checked(H5Dcreate2(handle_.get(), name.c_str(), file_type(layout.type), space.get(), H5P_DEFAULT, create.get(), access.get()),
+              "create", name),
+      name, layout.type);
+}
+
+Dataset File::create_fixed(const std::string& name, ElementType type, const std::vector<uint64_t>& shape) {
+  prepare();
+  const Handle create = checked(H5Pcreate(H5P_DATASET_CREATE), "create", name);
+  check(H5Pset_layout(create.get(), H5D_CONTIGUOUS), "create", name);
+  check(H5Pset_alloc_time(create.get(), H5D_ALLOC_TIME_EARLY), "create", name);
+  check(H5Pset_fill_time(create.get(), H5D_FILL_TIME_NEVER), "create", name);
+  const std::vector<hsize_t> extent(shape.begin(), shape.end());
+  const Handle space = checked(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), "create", name);
+  return Dataset(
+      checked(H5Dcreate2(handle_.get(), name.c_str(), file_type(type), space.get(), H5P_DEFAULT, create.get(), H5P_DEFAULT),
+              "create", name),
+      name, type);
+}
+
+void File::set_attribute(const std::string& object, const std::string& name, uint64_t value) {
+  prepare();
+  const Handle space = checked(H5Screate(H5S_SCALAR), "write attribute", name);
+  const Handle attribute = checked(H5Acreate_by_name(handle_.get(), object.c_str(), name.c_str(), H5T_STD_U64LE, space.get(),
+                                                     H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                                   "write attribute", name);
+  check(H5Awrite(attribute.get(), H5T_NATIVE_UINT64, &value), "write attribute", name);
+}
+
+void File::set_attribute(const std::string& object, const std::string& name, const std::string& text) {
+  prepare();
+  const Handle type = checked(H5Tcopy(H5T_C_S1), "write attribute", name);
+  check(H5Tset_size(type.get(), text.empty() ? 1 : text.size()), "write attribute", name);
+  check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "write attribute", name);
+  check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "write attribute", name);
+  const Handle space = checked(H5Screate(H5S_SCALAR), "write attribute", name);
+  const Handle attribute = checked(H5Acreate_by_name(handle_.get(), object.c_str(), name.c_str(), type.get(), space.get(),
+                                                     H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                                   "write attribute", name);
+  check(H5Awrite(attribute.get(), type.get(), text.c_str()), "write attribute", name);
+}
+
+bool File::exists(const std::string& name) const {
+  prepare();
+  for (size_t end = name.find('/', 1);; end = name.find('/', end + 1)) {
+    if (H5Lexists(handle_.get(), name.substr(0, end).c_str(), H5P_DEFAULT) <= 0) return false;
+    if (end == std::string::npos) return true;
+  }
+}
+
+Dataset File::open_dataset(const std::string& name, ElementType type) const {
+  prepare();
+  Handle handle = checked(H5Dopen2(handle_.get(), name.c_str(), H5P_DEFAULT), "open", name);
+  const Handle stored = checked(H5Dget_type(handle.get()), "open", name);
+  if (H5Tequal(stored.get(), file_type(type)) <= 0)
+    throw failed_error("'{}' does not hold elements of type {}", name, name_of(type));
+  return Dataset(std::move(handle), name, type);
+}
+
+std::optional<uint64_t> File::number_attribute(const std::string& object, const std::string& name) const {
+  prepare();
+  if (H5Aexists_by_name(handle_.get(), object.c_str(), name.c_str(), H5P_DEFAULT) <= 0) return std::nullopt;
+  const Handle attribute(H5Aopen_by_name(handle_.get(), object.c_str(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT));
+  if (!attribute) return std::nullopt;
+  const Handle type(H5Aget_type(attribute.get())), space(H5Aget_space(attribute.get()));
+  if (!type || !space || H5Tget_class(type.get()) != H5T_INTEGER || H5Sget_simple_extent_npoints(space.get()) != 1)
+    return std::nullopt;
+  uint64_t value = 0;
+  if (H5Aread(attribute.get(), H5T_NATIVE_UINT64, &value) < 0) return std::nullopt;
+  return value;
+}
+
+void File::start_swmr() {
+  prepare();
+  check(H5Fstart_swmr_write(handle_.get()), "start writing", path_);
+}
+
+void File::flush() {
+  prepare();
+  check(H5Fflush(handle_.get(), H5F_SCOPE_GLOBAL), "write", path_);
+}
+
+void File::close() {
+  if (!handle_) return;
+  prepare();
+  const herr_t status = H5Fclose(handle_.get());
+  if (status < 0) fail("close", path_);
+  handle_ = Handle();
+}
+
+void File::abandon() noexcept {
+  if (!handle_) return;
+  prepare();
+  // The descriptor is turned into one of /dev/null, and HDF5 closes that.
+  void* pointer = nullptr;
+  if (H5Fget_vfd_handle(handle_.get(), H5P_DEFAULT, &pointer) >= 0 && pointer) {
+    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0) {
+      ::dup2(null, *static_cast<int*>(pointer));
+      ::close(null);
+    }
+  }
+  H5Fclose(handle_.get());
+  handle_ = Handle();
+}
+
+int File::descriptor() const {
+  prepare();
+  void* pointer = nullptr;
+  check(H5Fget_vfd_handle(handle_.get(), H5P_DEFAULT, &pointer), "access", path_);
+  return *static_cast<int*>(pointer);
+}
+
+}  // namespace ulpscope::hdf5

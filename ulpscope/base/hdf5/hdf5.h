@@ -1,0 +1,105 @@
+// A thin layer over the HDF5 C library: identifiers are closed with their objects, every return code is checked, and a failure is
+// an Error that carries HDF5's innermost message. HDF5 prints nothing on its own. Files that are created use the 1.10 file format,
+// whose metadata is checksummed, and can be read while they are written (SWMR). HDF5's own file locks are not used.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/base/hdf5/element_type.h"
+
+namespace ulpscope::hdf5 {
+
+// An HDF5 identifier (hid_t), or -1.
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(int64_t id) : id_(id) {}
+  ~Handle() { reset(); }
+  Handle(Handle&& other) noexcept : id_(other.id_) { other.id_ = -1; }
+  Handle& operator=(Handle&& other) noexcept;
+  int64_t get() const { return id_; }
+  explicit operator bool() const { return id_ >= 0; }
+  void reset();
+
+ private:
+  int64_t id_ = -1;
+};
+
+// A dataset of one column, or of a few rows of fixed shape.
+class Dataset {
+ public:
+  Dataset() = default;
+  Dataset(Handle handle, std::string name, ElementType type) : handle_(std::move(handle)), name_(std::move(name)), type_(type) {}
+  explicit operator bool() const { return static_cast<bool>(handle_); }
+  const std::string& name() const { return name_; }
+  ElementType type() const { return type_; }
+
+  std::vector<uint64_t> shape() const;
+  uint64_t chunk_rows() const;  // 0: contiguous
+  // Of a column. Never shrink one.
+  void set_rows(uint64_t rows);
+  void write_rows(uint64_t first, uint64_t count, const void* values);
+  void read_rows(uint64_t first, uint64_t count, void* values) const;
+  // All of it.
+  void read_all(void* values) const;
+  // Forgets what was cached of the dataset, so that a reader sees how far a writer in another process has got.
+  void refresh();
+  // Where a contiguous dataset lies in its file.
+  uint64_t file_offset() const;
+
+ private:
+  Handle handle_;
+  std::string name_;
+  ElementType type_ = ElementType::u8;
+};
+
+struct ColumnLayout {
+  ElementType type = ElementType::u8;
+  uint64_t chunk_rows = 1;
+  bool compress = true;  // shuffle and gzip-1; a checksum always
+  double fill = 0;       // what chunks contain that were never written
+};
+
+class File {
+ public:
+  File() = default;
+  // Creates `path`, which must not exist.
+  static File create(const std::string& path);
+  // Opens `path` for reading, whether it is being written, was closed or was left behind by a killed writer.
+  static File open(const std::string& path);
+  explicit operator bool() const { return static_cast<bool>(handle_); }
+
+  void create_group(const std::string& name);
+  Dataset create_column(const std::string& name, const ColumnLayout& layout);
+  // Contiguous, space reserved at once, contents undefined.
+  Dataset create_fixed(const std::string& name, ElementType type, const std::vector<uint64_t>& shape);
+  // `object` is a path, "/" for the file.
+  void set_attribute(const std::string& object, const std::string& name, uint64_t value);
+  void set_attribute(const std::string& object, const std::string& name, const std::string& text);
+
+  bool exists(const std::string& name) const;
+  // Throws where it is missing or has other elements.
+  Dataset open_dataset(const std::string& name, ElementType type) const;
+  // Nothing where there is none, or none of that type.
+  std::optional<uint64_t> number_attribute(const std::string& object, const std::string& name) const;
+
+  // From here on readers may open the file. Everything must have been created before.
+  void start_swmr();
+  // Hands all data over to the operating system, in an order that leaves the file readable if the process is killed.
+  void flush();
+  // Throws where the last writes fail. Close datasets first.
+  void close();
+  // Lets go of the file without another byte written to it: after a failed write, HDF5 must not go on writing metadata.
+  void abandon() noexcept;
+  // Of the open file.
+  int descriptor() const;
+
+ private:
+  Handle handle_;
+  std::string path_;
+};
+
+}  // namespace ulpscope::hdf5

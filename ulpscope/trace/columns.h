@@ -1,0 +1,293 @@
+// The declaration of the trace's schema: for each row struct, its columns and the field that each of them holds. Everything else
+// about columns is derived from this. Internal to trace/.
+#pragma once
+
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "ulpscope/trace/records.h"
+#include "ulpscope/trace/schema.h"
+
+namespace ulpscope::trace_detail {
+
+enum class Packing : uint8_t {
+  gzip,
+  plain,  // bytes that do not compress
+};
+
+// The table whose rows a column's values index; -1 stands for none where the column is signed.
+enum class Refers : uint8_t { nothing, ops, tensors };
+
+// `get` returns a reference to the field of a row, const or not.
+template <typename Get>
+struct Column {
+  const char* name;
+  const char* unit;
+  const char* meaning;
+  Get get;
+  Packing packing = Packing::gzip;
+  Refers refers = Refers::nothing;
+  double fill = 0;
+};
+
+template <typename Row, typename Get>
+using FieldOf = std::remove_cvref_t<std::invoke_result_t<Get, Row&>>;
+
+// The columns of one row struct, and its place in the schema. Rows of the tables strings, string_bytes and histograms have no
+// struct.
+template <typename Row>
+struct Table;
+
+#define FIELD(path) \
+  [](auto& row) -> auto& { return row.path; }
+
+template <>
+struct Table<RunInfo> {
+  static constexpr TableId id = TableId::run;
+  static constexpr auto columns = std::make_tuple(
+      Column{"run_id", "", "32 hexadecimal digits", FIELD(run_id)},
+      Column{"parent_run", "", "the run that this one resumed from, or empty", FIELD(parent_run)},
+      Column{"parent_step", "", "the step that it resumed at, or -1", FIELD(parent_step)},
+      Column{"producer", "", "the program that wrote the trace", FIELD(producer)},
+      Column{"producer_version", "", "its version", FIELD(producer_version)},
+      Column{"rank", "", "this process among those of the run, from 0", FIELD(rank)},
+      Column{"world_size", "", "processes of the run", FIELD(world_size)},
+      Column{"mesh_position", "", "the rank's coordinates in the device mesh, or empty", FIELD(mesh_position)},
+      Column{"experiment", "", "the experiment as TOML, overrides applied", FIELD(experiment)},
+      Column{"experiment_name", "", "its name", FIELD(experiment_name)}, Column{"seed", "", "seed of all randomness", FIELD(seed)},
+      Column{"precision", "", "precision policy: fp32, fp16, bf16", FIELD(precision)},
+      Column{"backend", "", "what computed: cpu", FIELD(backend)},
+      Column{"machine", "", "the machine, its instruction set and libraries", FIELD(machine)},
+      Column{"dtypes", "", "data types in use, comma-separated", FIELD(dtypes)},
+      Column{"level", "", "recording level asked for", FIELD(level)},
+      Column{"every", "steps", "histograms are taken every so many steps", FIELD(every)},
+      Column{"filters", "", "filters as given, or empty", FIELD(filters)},
+      Column{"dynamic_loss_scale", "", "a gradient scaler adapts the loss scale", FIELD(dynamic_loss_scale)},
+      Column{"started", "", "UTC, ISO 8601", FIELD(started)});
+};
+
+template <>
+struct Table<OpInfo> {
+  static constexpr TableId id = TableId::ops;
+  static constexpr auto columns = std::make_tuple(
+      Column{"id", "", "stable id: the same in every step, precision and run of an experiment", FIELD(id)},
+      Column{"forward_id", "", "of a backward op: the id of its forward op; else 0", FIELD(forward_id)},
+      Column{"name", "", "op name", FIELD(name)}, Column{"module", "", "module path; empty at top level", FIELD(module)},
+      Column{"phase", "", "phase of the step", FIELD(phase)},
+      Column{"attributes", "", "as name=value, separated by spaces", FIELD(attributes)});
+};
+
+template <>
+struct Table<TensorInfo> {
+  static constexpr TableId id = TableId::tensors;
+  static constexpr auto columns = std::make_tuple(
+      Column{"op", "", "row in ops: the op that made it", FIELD(op), Packing::gzip, Refers::ops},
+      Column{"slot", "", "which output of the op", FIELD(slot)}, Column{"role", "", "what the tensor is for", FIELD(role)},
+      Column{"dtype", "", "data type as stored", FIELD(dtype)},
+      Column{"parameter", "", "name of its parameter, or empty", FIELD(parameter)},
+      Column{"shape", "", "global shape, sizes separated by commas; empty for a scalar", FIELD(shape)},
+      Column{"shard_offset", "", "where this rank's part begins, in each dimension; empty where it is not sharded",
+             FIELD(shard_offset)},
+      Column{"replicated", "", "every rank holds the same values", FIELD(replicated)});
+};
+
+template <>
+struct Table<GraphEdge> {
+  static constexpr TableId id = TableId::edges;
+  static constexpr auto columns =
+      std::make_tuple(Column{"graph", "", "the graph that the edge belongs to", FIELD(graph)},
+                      Column{"consumer", "", "row in ops: the op that reads", FIELD(consumer), Packing::gzip, Refers::ops},
+                      Column{"input", "", "which input of it", FIELD(input)},
+                      Column{"producer", "", "row in ops: the op that made the value", FIELD(producer), Packing::gzip, Refers::ops},
+                      Column{"slot", "", "which output of it", FIELD(slot)});
+};
+
+template <>
+struct Table<StepRow> {
+  static constexpr TableId id = TableId::steps;
+  static constexpr auto columns = std::make_tuple(
+      Column{"step", "", "number of the step, increasing", FIELD(step)}, Column{"graph", "", "its graph in edges", FIELD(graph)},
+      Column{"loss", "", "unscaled", FIELD(loss), Packing::plain},
+      Column{"loss_known", "", "1: loss was measured, even if it is NaN", FIELD(loss_known)},
+      Column{"learning_rate", "", "", FIELD(learning_rate)},
+      Column{"scale_before", "", "loss scale in force during the step", FIELD(scale_before)},
+      Column{"scale_after", "", "loss scale after the update of the scaler", FIELD(scale_after)},
+      Column{"skipped", "", "1: the optimizer step was skipped", FIELD(skipped)},
+      Column{"gradient_norm", "", "of the unscaled gradients, before clipping", FIELD(gradient_norm), Packing::plain},
+      Column{"clipped_gradient_norm", "", "after clipping; equal where nothing was clipped", FIELD(clipped_gradient_norm)},
+      Column{"norm_known", "", "1: the norms were measured, even if they are NaN", FIELD(norm_known)},
+      Column{"seconds", "s", "wall time", FIELD(seconds), Packing::plain},
+      Column{"peak_memory", "bytes", "largest amount of tensor memory in use", FIELD(peak_memory)},
+      Column{"level", "", "recording level in force: 0 off, 1 health, 2 stats, 3 full", FIELD(level)});
+};
+
+template <>
+struct Table<TensorRow> {
+  static constexpr TableId id = TableId::stats;
+  static constexpr auto columns = std::make_tuple(
+      Column{"step", "", "number of the step", FIELD(step)}, Column{"micro_batch", "", "", FIELD(micro_batch)},
+      Column{"pass", "", "which loss", FIELD(pass)}, Column{"sequence", "", "order of execution within the step", FIELD(sequence)},
+      Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"scale", "", "the loss scale that the values contain", FIELD(scale), Packing::gzip, Refers::nothing, 1.0},
+      Column{"known", "", "which statistics were taken; the others are 0 and mean nothing", FIELD(known)},
+      Column{"before_rounding", "", "1: statistics of the values before they were rounded to the stored type, 0: as stored",
+             FIELD(before_rounding)},
+      Column{"rounding_known", "", "1: the five rounding counts at the end were taken; 0: unknown", FIELD(rounding_known)},
+      Column{"count", "elements", "all", FIELD(statistics.count)}, Column{"nan", "elements", "NaN", FIELD(statistics.nan)},
+      Column{"positive_infinity", "elements", "+Inf", FIELD(statistics.positive_infinity)},
+      Column{"negative_infinity", "elements", "-Inf", FIELD(statistics.negative_infinity)},
+      Column{"zeros", "elements", "+0 or -0", FIELD(statistics.zeros)},
+      Column{"negatives", "elements", "finite, nonzero, sign set", FIELD(statistics.negatives)},
+      Column{"smallest", "", "smallest magnitude of a finite nonzero value; 0 where there is none", FIELD(statistics.smallest)},
+      Column{"largest", "", "largest magnitude of a finite value", FIELD(statistics.largest)},
+      Column{"sum", "", "of the finite values", FIELD(statistics.sum), Packing::plain},
+      Column{"sum_of_squares", "", "of the finite values", FIELD(statistics.sum_of_squares), Packing::plain},
+      Column{"histogram", "", "exponent histogram", FIELD(statistics.histogram)},
+      Column{"below_range", "elements", "FP64 values below FP32's range, in no bin", FIELD(statistics.histogram.below_range)},
+      Column{"above_range", "elements", "FP64 values above FP32's range, in no bin", FIELD(statistics.histogram.above_range)},
+      Column{"flushed", "elements", "nonzero before rounding, zero after", FIELD(rounding.flushed)},
+      Column{"subnormal", "elements", "nonzero after rounding, below the smallest normal", FIELD(rounding.subnormal)},
+      Column{"inexact_subnormal", "elements", "those of them that rounding changed", FIELD(rounding.inexact_subnormal)},
+      Column{"overflowed", "elements", "finite before rounding, Inf after", FIELD(rounding.overflowed)},
+      Column{"rescued", "elements", "nonzero after rounding, while the same value without the loss scale rounds to zero",
+             FIELD(rounding.rescued)});
+};
+
+template <>
+struct Table<UpdateRow> {
+  static constexpr TableId id = TableId::updates;
+  static constexpr auto columns = std::make_tuple(
+      Column{"step", "", "number of the step", FIELD(step)},
+      Column{"tensor", "", "row in tensors: the weight that was updated", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"nonzero", "elements", "updates that are not zero", FIELD(nonzero)},
+      Column{"lost", "elements", "those of them that left the stored weight unchanged", FIELD(lost)},
+      Column{"lost_to_decay", "elements", "those lost whose update came from weight decay alone", FIELD(lost_to_decay)});
+};
+
+template <>
+struct Table<EventRow> {
+  static constexpr TableId id = TableId::events;
+  static constexpr auto columns =
+      std::make_tuple(Column{"step", "", "number of the step", FIELD(step)}, Column{"kind", "", "what happened", FIELD(kind)},
+                      Column{"tensor", "", "row in tensors, or -1", FIELD(tensor), Packing::gzip, Refers::tensors},
+                      Column{"count", "elements", "how many were concerned", FIELD(count)},
+                      Column{"value", "", "the new loss scale, or the value of a metric", FIELD(value)},
+                      Column{"text", "", "name of a metric, or a sentence", FIELD(text)});
+};
+
+template <>
+struct Table<CaptureRow> {
+  static constexpr TableId id = TableId::captures;
+  static constexpr auto columns = std::make_tuple(
+      Column{"step", "", "number of the step", FIELD(step)},
+      Column{"tensor", "", "row in tensors: the output that was not finite", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"operand", "", "input of the op that the row is of; -1: the element itself", FIELD(operand)},
+      Column{"element", "", "logical index, row-major; -1: not known", FIELD(element)},
+      Column{"value", "", "the value there", FIELD(value)},
+      Column{"terms", "", "on the element's row: terms of its dot product", FIELD(terms)},
+      Column{"broke_at", "", "on the element's row: the term at which the sum became nonfinite, or -1", FIELD(broke_at)},
+      Column{"partial_sum", "", "on the element's row: the sum before that term", FIELD(partial_sum)});
+};
+
+template <>
+struct Table<SampleRow> {
+  static constexpr TableId id = TableId::samples;
+  static constexpr auto columns = std::make_tuple(
+      Column{"step", "", "number of the step", FIELD(step)},
+      Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"element", "", "logical index, row-major", FIELD(element)}, Column{"value", "", "the value there", FIELD(value)});
+};
+
+template <>
+struct Table<MeasureRow> {
+  static constexpr TableId id = TableId::measures;
+  static constexpr auto columns =
+      std::make_tuple(Column{"step", "", "number of the step", FIELD(step)},
+                      Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
+                      Column{"name", "", "what was measured", FIELD(name)}, Column{"value", "", "", FIELD(value)});
+};
+
+#undef FIELD
+
+// What a field is stored as.
+template <typename T>
+struct Storage;
+template <>
+struct Storage<bool> {
+  using Type = uint8_t;
+  static constexpr ColumnKind kind = ColumnKind::boolean;
+};
+template <typename T>
+requires std::is_arithmetic_v<T>
+struct Storage<T> {
+  using Type = T;
+  static constexpr ColumnKind kind = ColumnKind::number;
+};
+template <typename T>
+requires std::is_enum_v<T>
+struct Storage<T> {
+  using Type = uint8_t;
+  static constexpr ColumnKind kind = ColumnKind::enumeration;
+};
+template <>
+struct Storage<std::string> {
+  using Type = uint32_t;
+  static constexpr ColumnKind kind = ColumnKind::text;
+};
+template <>
+struct Storage<std::vector<int64_t>> : Storage<std::string> {};
+template <>
+struct Storage<ExponentHistogram> {
+  using Type = uint64_t;
+  static constexpr ColumnKind kind = ColumnKind::histogram;
+};
+
+template <typename T>
+constexpr ElementType element_type() {
+  if constexpr (std::is_same_v<T, uint8_t>)
+    return ElementType::u8;
+  else if constexpr (std::is_same_v<T, uint32_t>)
+    return ElementType::u32;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return ElementType::i32;
+  else if constexpr (std::is_same_v<T, uint64_t>)
+    return ElementType::u64;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return ElementType::i64;
+  else {
+    static_assert(std::is_same_v<T, double>);
+    return ElementType::f64;
+  }
+}
+
+// Enumerators are 0 .. size - 1.
+template <typename Enum>
+constexpr int enumerators() {
+  if constexpr (std::is_same_v<Enum, Phase>)
+    return kPhases;
+  else if constexpr (std::is_same_v<Enum, Role>)
+    return kRoles;
+  else if constexpr (std::is_same_v<Enum, RecordLevel>)
+    return 4;
+  else if constexpr (std::is_same_v<Enum, StatisticsLevel>)
+    return 3;
+  else if constexpr (std::is_same_v<Enum, DType>)
+    return static_cast<int>(kDTypes.size());
+  else {
+    static_assert(std::is_same_v<Enum, EventKind>);
+    return kEventKinds;
+  }
+}
+
+// Calls body(column, index) for each column of `Row`.
+template <typename Row, typename Body>
+constexpr void for_each_column(Body&& body) {
+  [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
+    (body(std::get<kIndex>(Table<Row>::columns), std::integral_constant<size_t, kIndex>()), ...);
+  }
+  (std::make_index_sequence<std::tuple_size_v<decltype(Table<Row>::columns)>>());
+}
+
+}  // namespace ulpscope::trace_detail

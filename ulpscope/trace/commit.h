@@ -1,0 +1,52 @@
+// The commit record: how many rows of each table a reader may see, and where they are. Internal to trace/.
+//
+// It lies in the file twice, and the two are written in turn, so that one of them is always whole. Rows below `main_rows` are in
+// the column's dataset, the others in its tail, from the tail's beginning. A writer overwrites a tail only after it has written a
+// record with a larger main_rows for that table: a reader that finds main_rows unchanged after it has read the tail has read it
+// right.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "ulpscope/trace/schema.h"
+
+namespace ulpscope::trace_detail {
+
+enum class RecordingState : uint64_t {
+  open,     // being written, or the writer was killed
+  closed,   // complete, all rows in the columns' datasets
+  stopped,  // an I/O error ended it; closing_note says which
+};
+inline constexpr uint64_t kRecordingStates = 3;
+
+struct CommitRecord {
+  struct Table {
+    uint64_t rows = 0;
+    uint64_t main_rows = 0;
+    uint32_t tail_checksum = 0;  // CRC-32 of the tail's rows, column after column
+    bool operator==(const Table&) const = default;
+  };
+  uint64_t generation = 0;  // counts the records; the newer of the two is valid
+  RecordingState state = RecordingState::open;
+  std::array<Table, kTables> tables{};
+
+  Table& operator[](TableId id) { return tables[static_cast<size_t>(id)]; }
+  const Table& operator[](TableId id) const { return tables[static_cast<size_t>(id)]; }
+};
+
+// generation, state, (rows, main_rows, tail checksum) for each table, CRC-32 of the words before.
+inline constexpr size_t kCommitWords = 3 + 3 * kTables;
+using CommitWords = std::array<uint64_t, kCommitWords>;
+
+CommitWords encode(const CommitRecord& record);
+// The newer of the two records that is whole; nothing where neither is.
+std::optional<CommitRecord> decode(std::span<const uint64_t> two_records);
+
+// CRC-32 as zlib has it; `crc` is that of the bytes before.
+uint32_t crc32(std::span<const std::byte> bytes, uint32_t crc = 0);
+
+}  // namespace ulpscope::trace_detail

@@ -1,0 +1,246 @@
+#include "ulpscope/trace/file_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope::trace_detail {
+
+namespace {
+
+// An open-file-description lock: it goes away with the process, however that ends. One byte far beyond the file's end, so that
+// locks of other programs on the file itself do not get in the way.
+constexpr off_t kLockByte = off_t{1} << 62;
+
+struct flock lock_of(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kLockByte;
+  lock.l_len = 1;
+  return lock;
+}
+
+std::string fill_pattern(const ColumnSpec& column) {
+  const auto bytes = [&](auto value) { return std::string(reinterpret_cast<const char*>(&value), sizeof(value)); };
+  switch (column.type) {
+    case ElementType::u8:
+      return bytes(static_cast<uint8_t>(column.fill));
+    case ElementType::u32:
+      return bytes(static_cast<uint32_t>(column.fill));
+    case ElementType::i32:
+      return bytes(static_cast<int32_t>(column.fill));
+    case ElementType::u64:
+      return bytes(static_cast<uint64_t>(column.fill));
+    case ElementType::i64:
+      return bytes(static_cast<int64_t>(column.fill));
+    default:
+      return bytes(column.fill);
+  }
+}
+
+// True iff all `count` elements are the column's fill value: such a chunk need not exist.
+bool is_all_fill(const std::byte* values, size_t count, const ColumnSpec& column) {
+  const std::string pattern = fill_pattern(column);
+  const size_t bytes = count * pattern.size();
+  // Equal to the pattern at the start, and to itself shifted by one element.
+  return std::memcmp(values, pattern.data(), pattern.size()) == 0 &&
+         std::memcmp(values, values + pattern.size(), bytes - pattern.size()) == 0;
+}
+
+}  // namespace
+
+bool writer_holds_lock(int descriptor) {
+  struct flock lock = lock_of(F_RDLCK);
+  return ::fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+TraceFileWriter::TraceFileWriter(const std::string& path, Mode mode) : path_(path), file_(hdf5::File::create(path)) {
+  try {
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor_ < 0) throw failed_error("cannot open '{}': {}", path, std::strerror(errno));
+    struct flock lock = lock_of(F_WRLCK);
+    // Where locks are not supported, readers take the writer for dead; all else works.
+    if (mode == Mode::live) ::fcntl(descriptor_, F_OFD_SETLK, &lock);
+    create_layout(mode);
+    write_note("");
+    write_record(record_);
+    write_record(record_);
+  } catch (...) {
+    stop("");
+    throw;
+  }
+}
+
+TraceFileWriter::~TraceFileWriter() {
+  if (file_) stop("");
+}
+
+void TraceFileWriter::create_layout(Mode mode) {
+  file_.set_attribute("/", kFormatAttribute, std::string(kFormatName));
+  file_.set_attribute("/", kSchemaAttribute, kSchemaVersion);
+  commit_offset_ = file_.create_fixed(kCommitDataset, ElementType::u64, {2, kCommitWords}).file_offset();
+  note_offset_ = file_.create_fixed(kNoteDataset, ElementType::u8, {kNoteBytes}).file_offset();
+  if (mode == Mode::live) file_.create_group(kTailGroup);
+  tables_.reserve(kTables);
+  for (const TableSpec& spec : trace_schema()) {
+    TableFile& table = tables_.emplace_back(spec);
+    file_.create_group(spec.name);
+    const bool tail = mode == Mode::live && has_tail(spec);
+    if (tail) file_.create_group(std::string(kTailGroup) + "/" + spec.name);
+    for (const ColumnSpec& column : spec.columns) {
+      const std::string path = column_path(spec, column);
+      table.columns.push_back(file_.create_column(path, {column.type, spec.chunk_rows, column.compress, column.fill}));
+      if (!column.values.empty()) {
+        std::string values;
+        for (const std::string& value : column.values) values += (values.empty() ? "" : ",") + value;
+        file_.set_attribute(path, "values", values);
+      }
+      if (tail) {
+        table.tail_offsets.push_back(file_.create_fixed(tail_path(spec, column), column.type, {spec.chunk_rows}).file_offset());
+      }
+    }
+  }
+  if (mode == Mode::live) file_.start_swmr();
+  file_.flush();
+}
+
+void TraceFileWriter::append(const TraceBuffer& rows) {
+  for (TableFile& table : tables_) append(table.spec->id, rows[table.spec->id]);
+}
+
+void TraceFileWriter::append(TableId id, const TableBuffer& rows) {
+  TableFile& table = tables_[static_cast<size_t>(id)];
+  for (size_t first = 0; first < rows.rows();) {
+    const size_t count = std::min(rows.rows() - first, static_cast<size_t>(table.spec->chunk_rows) - table.pending.rows());
+    table.pending.append(rows, first, count);
+    first += count;
+    if (table.pending.rows() == table.spec->chunk_rows) write_chunk(table);
+  }
+}
+
+void TraceFileWriter::write_chunk(TableFile& table) {
+  const size_t count = table.pending.rows();
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    hdf5::Dataset& column = table.columns[i];
+    column.set_rows(table.main_rows + count);
+    if (!is_all_fill(table.pending.column(i), count, table.spec->columns[i])) {
+      column.write_rows(table.main_rows, count, table.pending.column(i));
+    }
+  }
+  table.main_rows += count;
+  table.pending.clear();
+  table.tail_rows = 0;
+  unflushed_chunks_ = true;
+}
+
+void TraceFileWriter::write_tail(TableFile& table) {
+  const size_t first = table.tail_rows, count = table.pending.rows() - first;
+  if (count == 0) return;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const size_t size = table.pending.element_size(i);
+    write_at(table.tail_offsets[i] + first * size, table.pending.column(i) + first * size, count * size);
+  }
+  table.tail_rows = table.pending.rows();
+}
+
+void TraceFileWriter::commit() {
+  if (unflushed_chunks_) {
+    file_.flush();
+    unflushed_chunks_ = false;
+    // Before a tail is overwritten, readers must know that its rows have moved. The rows that are visible stay the same.
+    CommitRecord moved = record_;
+    for (size_t i = 0; i < kTables; ++i) {
+      if (moved.tables[i].main_rows != tables_[i].main_rows) moved.tables[i] = {moved.tables[i].rows, tables_[i].main_rows, 0};
+    }
+    write_record(moved);
+  }
+  CommitRecord next = record_;
+  for (size_t i = 0; i < kTables; ++i) {
+    TableFile& table = tables_[i];
+    if (!table.tail_offsets.empty()) write_tail(table);
+    uint32_t checksum = 0;
+    for (size_t k = 0; k < table.columns.size(); ++k) {
+      checksum = crc32({table.pending.column(k), table.pending.rows() * table.pending.element_size(k)}, checksum);
+    }
+    next.tables[i] = {table.main_rows + table.pending.rows(), table.main_rows, checksum};
+  }
+  write_record(next);
+}
+
+void TraceFileWriter::close(const std::string& note) {
+  for (TableFile& table : tables_) {
+    if (table.pending.rows() > 0) write_chunk(table);
+  }
+  file_.flush();
+  CommitRecord last = record_;
+  for (size_t i = 0; i < kTables; ++i) last.tables[i] = {tables_[i].main_rows, tables_[i].main_rows, 0};
+  write_record(last);
+  write_note(note);
+  for (TableFile& table : tables_) table.columns.clear();
+  file_.close();
+  // Only now is the file one that any HDF5 reader opens.
+  last.state = RecordingState::closed;
+  write_record(last);
+  closed_bytes_ = file_bytes();
+  ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+void TraceFileWriter::stop(const std::string& note) noexcept {
+  file_.abandon();
+  for (TableFile& table : tables_) table.columns.clear();
+  if (descriptor_ < 0) return;
+  if (!note.empty()) {
+    try {
+      // Both places were reserved when the file was created: a full disk does not matter.
+      write_note(note);
+      CommitRecord last = record_;
+      last.state = RecordingState::stopped;
+      write_record(last);
+    } catch (const Error&) {
+      // The caller is about to report an error already.
+    }
+  }
+  ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+void TraceFileWriter::write_record(CommitRecord record) {
+  record.generation = record_.generation + 1;
+  const CommitWords words = encode(record);
+  write_at(commit_offset_ + (record.generation % 2) * sizeof(words), words.data(), sizeof(words));
+  record_ = record;
+}
+
+void TraceFileWriter::write_note(const std::string& note) {
+  char bytes[kNoteBytes] = {};
+  std::memcpy(bytes, note.data(), std::min(note.size(), size_t{kNoteBytes - 1}));
+  write_at(note_offset_, bytes, sizeof(bytes));
+}
+
+void TraceFileWriter::write_at(uint64_t offset, const void* bytes, size_t size) const {
+  const char* at = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t written = ::pwrite(descriptor_, at, size, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0)
+      throw failed_error("cannot write '{}': {}", path_, written < 0 ? std::strerror(errno) : "nothing was written");
+    at += written;
+    offset += static_cast<uint64_t>(written);
+    size -= static_cast<size_t>(written);
+  }
+}
+
+uint64_t TraceFileWriter::file_bytes() const {
+  struct stat status {};
+  if (descriptor_ < 0) return closed_bytes_;
+  return ::fstat(descriptor_, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+}
+
+}  // namespace ulpscope::trace_detail

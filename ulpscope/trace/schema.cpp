@@ -1,0 +1,135 @@
+#include "ulpscope/trace/schema.h"
+
+#include <fmt/format.h>
+
+#include "ulpscope/trace/columns.h"
+
+namespace ulpscope {
+
+namespace {
+
+using trace_detail::FieldOf;
+using trace_detail::Storage;
+
+const char* name_of_enumerator(StatisticsLevel level) {
+  constexpr const char* kNames[] = {"none", "health", "full"};
+  return kNames[static_cast<size_t>(level)];
+}
+std::string_view name_of_enumerator(DType dtype) { return info(dtype).name; }
+template <typename Enum>
+const char* name_of_enumerator(Enum value) {
+  return name_of(value);
+}
+
+template <typename Row>
+TableSpec table_of(std::string name, uint64_t chunk_rows, std::string meaning) {
+  TableSpec table;
+  table.id = trace_detail::Table<Row>::id;
+  table.name = std::move(name);
+  table.meaning = std::move(meaning);
+  table.chunk_rows = chunk_rows;
+  trace_detail::for_each_column<Row>([&](const auto& column, auto index) {
+    using Field = FieldOf<Row, decltype(column.get)>;
+    ColumnSpec spec;
+    spec.name = column.name;
+    spec.type = trace_detail::element_type<typename Storage<Field>::Type>();
+    spec.kind = Storage<Field>::kind;
+    spec.unit = column.unit;
+    spec.meaning = column.meaning;
+    spec.compress = column.packing == trace_detail::Packing::gzip;
+    spec.fill = column.fill;
+    if constexpr (std::is_enum_v<Field>) {
+      for (int i = 0; i < trace_detail::enumerators<Field>(); ++i)
+        spec.values.emplace_back(name_of_enumerator(static_cast<Field>(i)));
+    }
+    if (spec.name == "step" && spec.type == ElementType::u64) table.step_column = static_cast<int>(index());
+    table.columns.push_back(std::move(spec));
+  });
+  return table;
+}
+
+TableSpec plain_table(TableId id, std::string name, uint64_t chunk_rows, std::string meaning, ColumnSpec column) {
+  TableSpec table;
+  table.id = id;
+  table.name = std::move(name);
+  table.meaning = std::move(meaning);
+  table.chunk_rows = chunk_rows;
+  table.columns = {std::move(column)};
+  return table;
+}
+
+// Chunk sizes: large enough that HDF5's cost a chunk and column (20 us) disappears, small enough that the tails, which stay in the
+// file uncompressed, do too.
+std::array<TableSpec, kTables> declare() {
+  return {
+      plain_table(TableId::strings, "strings", 512,
+                  "Texts: each ends in string_bytes where this says, and begins where the one before ends.",
+                  {"end", ElementType::u64, ColumnKind::number, "bytes", "end of the text in string_bytes", {}, true, 0}),
+      plain_table(TableId::string_bytes, "string_bytes", 8192, "The bytes of all texts, UTF-8, one after the other.",
+                  {"byte", ElementType::u8, ColumnKind::number, "", "one byte", {}, true, 0}),
+      table_of<RunInfo>("run", 1, "The run: one row."),
+      table_of<OpInfo>("ops", 256, "The ops of the experiment, each once; rows elsewhere refer to an op by its row here."),
+      table_of<TensorInfo>("tensors", 256,
+                           "The tensors of the experiment, each once per op and output; what does not change from step to step."),
+      table_of<GraphEdge>("edges", 1024, "Which op reads the output of which, once per distinct graph."),
+      table_of<StepRow>("steps", 1024, "The steps, one row each."),
+      table_of<TensorRow>("stats", 2048, "One row per tensor and step, in the order of execution: what its values were like."),
+      plain_table(TableId::histograms, "histograms", 65536, "The exponent histograms of stats, one after the other.",
+                  {"byte", ElementType::u8, ColumnKind::number, "", "one byte", {}, false, 0}),
+      table_of<UpdateRow>("updates", 1024, "Lost updates: one row per parameter and step."),
+      table_of<EventRow>("events", 256, "What happened, by step."),
+      table_of<CaptureRow>("captures", 1024, "The first nonfinite element of a step and its operands, one row each."),
+      table_of<SampleRow>("samples", 4096, "Values of tensors (level full) at evenly spaced indices."),
+      table_of<MeasureRow>("measures", 1024, "Further measures of tensors by name."),
+  };
+}
+
+}  // namespace
+
+size_t TableSpec::row_bytes() const {
+  size_t bytes = 0;
+  for (const ColumnSpec& column : columns) bytes += size_of(column.type);
+  return bytes;
+}
+
+const std::array<TableSpec, kTables>& trace_schema() {
+  static const std::array<TableSpec, kTables> schema = declare();
+  return schema;
+}
+
+const TableSpec* find_table(std::string_view name) {
+  for (const TableSpec& table : trace_schema()) {
+    if (table.name == name) return &table;
+  }
+  return nullptr;
+}
+
+std::string column_path(const TableSpec& table, const ColumnSpec& column) { return table.name + "/" + column.name; }
+
+std::string tail_path(const TableSpec& table, const ColumnSpec& column) {
+  return fmt::format("{}/{}/{}", kTailGroup, table.name, column.name);
+}
+
+std::string schema_markdown() {
+  std::string text;
+  for (const TableSpec& table : trace_schema()) {
+    text += fmt::format("### {}\n{} {} row{} a chunk.\n\n| column | type | unit | meaning |\n|---|---|---|---|\n", table.name,
+                        table.meaning, table.chunk_rows, table.chunk_rows == 1 ? "" : "s");
+    for (const ColumnSpec& column : table.columns) {
+      std::string meaning = column.meaning;
+      const auto add = [&](const std::string& more) { meaning += (meaning.empty() ? "" : ": ") + more; };
+      if (column.kind == ColumnKind::text) add("row in strings");
+      if (column.kind == ColumnKind::histogram) add("end of its bytes in histograms");
+      if (column.kind == ColumnKind::enumeration) {
+        std::string values;
+        for (size_t i = 0; i < column.values.size(); ++i) values += fmt::format("{}{} {}", i ? ", " : "", i, column.values[i]);
+        add(values);
+      }
+      text += fmt::format("| {} | {} | {} | {} |\n", column.name, name_of(column.type), column.unit, meaning);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,93 @@
+// The tables and columns of a trace. columns.h declares them, once; the writer, the reader, `recover`, `export` and the tables of
+// docs/trace_format.md all follow that declaration.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/base/hdf5/element_type.h"
+
+namespace ulpscope {
+
+// Readers read [kOldestSchemaVersion, kSchemaVersion]. A new table, column or enumerator raises the version.
+inline constexpr uint64_t kSchemaVersion = 1;
+inline constexpr uint64_t kOldestSchemaVersion = 1;
+
+enum class TableId : uint8_t {
+  strings,
+  string_bytes,
+  run,
+  ops,
+  tensors,
+  edges,
+  steps,
+  stats,
+  histograms,
+  updates,
+  events,
+  captures,
+  samples,
+  measures,
+};
+inline constexpr size_t kTables = 14;
+
+// How the elements of a column are to be understood.
+enum class ColumnKind : uint8_t {
+  number,
+  boolean,
+  enumeration,  // index into `values`
+  text,         // row of the table strings
+  histogram,    // end of the row's bytes in the table histograms; they begin where those of the row before end
+};
+
+struct ColumnSpec {
+  std::string name;
+  ElementType type = ElementType::u64;
+  ColumnKind kind = ColumnKind::number;
+  std::string unit;  // "" where the meaning says it all
+  std::string meaning;
+  std::vector<std::string> values;  // of an enumeration
+  bool compress = true;
+  double fill = 0;
+};
+
+struct TableSpec {
+  TableId id = TableId::strings;
+  std::string name;
+  std::string meaning;
+  uint64_t chunk_rows = 1024;
+  std::vector<ColumnSpec> columns;
+  int step_column = -1;  // rows are sorted by it; -1: the table has none
+
+  // Bytes of one row, over all columns.
+  size_t row_bytes() const;
+};
+
+const std::array<TableSpec, kTables>& trace_schema();
+inline const TableSpec& spec(TableId id) { return trace_schema()[static_cast<size_t>(id)]; }
+// Nothing where there is no table of that name.
+const TableSpec* find_table(std::string_view name);
+
+// The tables and columns in Markdown, as docs/trace_format.md contains them.
+std::string schema_markdown();
+
+// Attributes and datasets beside the tables.
+inline constexpr const char* kFormatAttribute = "format";
+inline constexpr const char* kFormatName = "ulpscope trace";
+inline constexpr const char* kSchemaAttribute = "schema_version";
+inline constexpr const char* kCommitDataset = "commit";
+inline constexpr const char* kNoteDataset = "closing_note";
+inline constexpr const char* kTailGroup = "tail";
+inline constexpr uint64_t kNoteBytes = 1024;
+
+// "stats/zeros", "tail/stats/zeros".
+std::string column_path(const TableSpec& table, const ColumnSpec& column);
+std::string tail_path(const TableSpec& table, const ColumnSpec& column);
+// A table of one row a chunk has no unfilled chunks.
+inline bool has_tail(const TableSpec& table) { return table.chunk_rows > 1; }
+
+}  // namespace ulpscope

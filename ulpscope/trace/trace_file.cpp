@@ -1,0 +1,270 @@
+#include "ulpscope/trace/trace_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "ulpscope/trace/file_writer.h"
+
+namespace ulpscope::trace_detail {
+
+namespace {
+
+// No table is longer; a number beyond it is damage.
+constexpr uint64_t kLargestTable = uint64_t{1} << 48;
+
+// Calls body(), with the errors of HDF5 turned into errors about `path`.
+template <typename Body>
+auto reading(const std::string& path, Body&& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::unreadable) throw;
+    throw unreadable_error("'{}': {}", path, error.what());
+  }
+}
+
+// Throws where `path` cannot be a trace, in words that HDF5 does not have.
+void check_signature(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) throw unreadable_error("cannot open '{}': {}", path, std::strerror(errno));
+  struct stat status {};
+  uint8_t bytes[9] = {};
+  const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  const ssize_t count = regular ? ::pread(descriptor, bytes, sizeof(bytes), 0) : 0;
+  ::close(descriptor);
+  if (!regular) throw unreadable_error("'{}' is not a file", path);
+  if (count == 0) throw unreadable_error("'{}' is empty", path);
+  // The superblock of version 3 came with the file format that traces use.
+  if (count < 9 || std::memcmp(bytes, "\x89HDF\r\n\x1a\n", 8) != 0)
+    throw unreadable_error("'{}' is not a trace: not an HDF5 file", path);
+  if (bytes[8] < 3) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", path);
+}
+
+}  // namespace
+
+TraceFile::TraceFile(const std::string& path) : path_(path) {
+  check_signature(path);
+  reading(path_, [&] {
+    file_ = hdf5::File::open(path);
+    const auto version = file_.number_attribute("/", kSchemaAttribute);
+    if (!version) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", path);
+    schema_version_ = *version;
+    if (schema_version_ > kSchemaVersion) {
+      throw unreadable_error("'{}' has schema version {}, newer than {}, the newest that this ulpscope reads", path,
+                             schema_version_, kSchemaVersion);
+    }
+    if (schema_version_ < kOldestSchemaVersion) {
+      throw unreadable_error("'{}' has schema version {}, older than {}, the oldest that this ulpscope reads", path,
+                             schema_version_, kOldestSchemaVersion);
+    }
+    commit_ = file_.open_dataset(kCommitDataset, ElementType::u64);
+    note_data_ = file_.open_dataset(kNoteDataset, ElementType::u8);
+    if (commit_.shape() != std::vector<uint64_t>{2, kCommitWords})
+      throw unreadable_error("'{}': '{}' has a wrong shape", path, kCommitDataset);
+    if (note_data_.shape() != std::vector<uint64_t>{kNoteBytes})
+      throw unreadable_error("'{}': '{}' has a wrong shape", path, kNoteDataset);
+  });
+  tables_.reserve(kTables);
+  for (const TableSpec& table : trace_schema()) tables_.emplace_back(table);
+  refresh();
+}
+
+CommitRecord TraceFile::read_record() const {
+  // A record is read while the other one may be written; only if the reader was asleep for a whole commit are both in motion.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    uint64_t words[2 * kCommitWords];
+    commit_.read_all(words);
+    if (const auto record = decode(words)) return *record;
+  }
+  throw unreadable_error("'{}': '{}' is damaged", path_, kCommitDataset);
+}
+
+void TraceFile::check(const CommitRecord& record) const {
+  for (size_t i = 0; i < kTables; ++i) {
+    const CommitRecord::Table& table = record.tables[i];
+    const TableSpec& spec = trace_schema()[i];
+    const bool tail_fits = table.rows <= table.main_rows || (has_tail(spec) && table.rows - table.main_rows <= spec.chunk_rows);
+    if (table.rows > kLargestTable || table.main_rows > kLargestTable || !tail_fits || table.rows < record_.tables[i].rows) {
+      throw unreadable_error("'{}': '{}' is damaged: table '{}' has {} rows, {} of them in place", path_, kCommitDataset, spec.name,
+                             table.rows, table.main_rows);
+    }
+  }
+}
+
+bool TraceFile::refresh() {
+  return reading(path_, [&] {
+    CommitRecord record = read_record();
+    if (record.generation == record_.generation) return false;
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+      check(record);
+      bool whole = true;
+      for (TableState& table : tables_) whole = whole && read_tail(record, table);
+      const CommitRecord after = read_record();
+      bool moved = false;
+      for (size_t i = 0; i < kTables; ++i) moved = moved || after.tables[i].main_rows != record.tables[i].main_rows;
+      if (!moved) {
+        if (!whole) throw unreadable_error("'{}': the tail of a table is damaged", path_);
+        bool more = false;
+        for (size_t i = 0; i < kTables; ++i) more = more || record.tables[i].rows != record_.tables[i].rows;
+        record_ = record;
+        uint8_t note[kNoteBytes];
+        note_data_.read_all(note);
+        note_.assign(reinterpret_cast<const char*>(note), strnlen(reinterpret_cast<const char*>(note), kNoteBytes));
+        for (char& c : note_) {
+          if (static_cast<unsigned char>(c) < ' ') c = ' ';
+        }
+        return more;
+      }
+      record = after;
+    }
+    throw unreadable_error("'{}' changes faster than it can be read", path_);
+  });
+}
+
+bool TraceFile::read_tail(const CommitRecord& record, TableState& table) {
+  const CommitRecord::Table& committed = record[table.spec->id];
+  table.tail.clear();
+  if (committed.rows <= committed.main_rows) return true;
+  const size_t count = committed.rows - committed.main_rows;
+  table.tail.extend(count);
+  uint32_t checksum = 0;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const ColumnSpec& column = table.spec->columns[i];
+    hdf5::Dataset& tail = table.tail_columns[i];
+    if (!tail) {
+      tail = file_.open_dataset(tail_path(*table.spec, column), column.type);
+      if (tail.shape() != std::vector<uint64_t>{table.spec->chunk_rows})
+        throw unreadable_error("'{}': '{}' has a wrong shape", path_, tail.name());
+    }
+    tail.read_rows(0, count, table.tail.column(i));
+    checksum = crc32({table.tail.column(i), count * size_of(column.type)}, checksum);
+  }
+  return checksum == committed.tail_checksum;
+}
+
+const hdf5::Dataset& TraceFile::column(const TableState& table, size_t index) const {
+  auto& state = const_cast<TableState&>(table);
+  hdf5::Dataset& dataset = state.columns[index];
+  const ColumnSpec& column = table.spec->columns[index];
+  const auto check_shape = [&] {
+    const std::vector<uint64_t> shape = dataset.shape();
+    if (shape.size() != 1) throw unreadable_error("'{}': '{}' is not a column", path_, dataset.name());
+    state.extents[index] = shape[0];
+  };
+  if (!dataset) {
+    dataset = file_.open_dataset(column_path(*table.spec, column), column.type);
+    if (dataset.chunk_rows() != table.spec->chunk_rows) {
+      dataset = {};
+      throw unreadable_error("'{}': '{}' is not stored in chunks of {} rows", path_, column_path(*table.spec, column),
+                             table.spec->chunk_rows);
+    }
+    check_shape();
+  }
+  const uint64_t needed = record_[table.spec->id].main_rows;
+  if (state.extents[index] < needed) {
+    dataset.refresh();
+    check_shape();
+    if (state.extents[index] < needed) {
+      throw unreadable_error("'{}': '{}' has {} rows, {} were expected", path_, dataset.name(), state.extents[index], needed);
+    }
+  }
+  return dataset;
+}
+
+void TraceFile::read_column(TableId id, size_t index, uint64_t first, size_t count, std::byte* values) const {
+  const TableState& table = tables_[static_cast<size_t>(id)];
+  const uint64_t main_rows = record_[id].main_rows;
+  const size_t size = size_of(table.spec->columns[index].type);
+  if (first < main_rows) {
+    const size_t in_place = static_cast<size_t>(std::min<uint64_t>(count, main_rows - first));
+    column(table, index).read_rows(first, in_place, values);
+    first += in_place;
+    count -= in_place;
+    values += in_place * size;
+  }
+  if (count > 0) std::memcpy(values, table.tail.column(index) + (first - main_rows) * size, count * size);
+}
+
+void TraceFile::read(TableId id, uint64_t first, size_t count, bool histograms, Block& block) const {
+  std::lock_guard lock(mutex_);
+  reading(path_, [&] {
+    const TableSpec& table = spec(id);
+    block.table = &table;
+    block.first = first;
+    block.rows = count;
+    block.columns.resize(table.columns.size());
+    block.histograms.clear();
+    for (size_t i = 0; i < table.columns.size(); ++i) {
+      block.columns[i].clear();
+      const bool is_histogram = table.columns[i].kind == ColumnKind::histogram;
+      if (count == 0 || (is_histogram && !histograms)) continue;
+      block.columns[i].resize(count * size_of(table.columns[i].type));
+      read_column(id, i, first, count, block.columns[i].data());
+      if (!is_histogram) continue;
+      uint64_t begin = 0;
+      if (first > 0) read_column(id, i, first - 1, 1, reinterpret_cast<std::byte*>(&begin));
+      uint64_t end = begin;
+      for (size_t row = 0; row < count; ++row) {
+        const auto next = block.value<uint64_t>(i, row);
+        if (next < end || next > rows(TableId::histograms) || next - end > 2 + 10 * ExponentHistogram::kBins) {
+          throw damaged(table, table.columns[i], first + row, "ends outside the histograms");
+        }
+        end = next;
+      }
+      block.histograms_begin = begin;
+      block.histograms.resize(end - begin);
+      if (end > begin)
+        read_column(TableId::histograms, 0, begin, end - begin, reinterpret_cast<std::byte*>(block.histograms.data()));
+    }
+  });
+}
+
+uint64_t TraceFile::step_at(TableId table, uint64_t row) const {
+  uint64_t step = 0;
+  read_column(table, static_cast<size_t>(spec(table).step_column), row, 1, reinterpret_cast<std::byte*>(&step));
+  return step;
+}
+
+std::pair<uint64_t, uint64_t> TraceFile::rows_of(TableId table, StepRange range) const {
+  std::lock_guard lock(mutex_);
+  return reading(path_, [&] {
+    const auto lower_bound = [&](uint64_t step, uint64_t low, uint64_t high) {
+      while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (step_at(table, middle) < step)
+          low = middle + 1;
+        else
+          high = middle;
+      }
+      return low;
+    };
+    const uint64_t all = rows(table);
+    const uint64_t first = range.first == 0 ? 0 : lower_bound(range.first, 0, all);
+    const uint64_t last = range.last == UINT64_MAX ? all : lower_bound(range.last, first, all);
+    return std::pair(first, last);
+  });
+}
+
+WriterState TraceFile::writer_state() const {
+  if (record_.state == RecordingState::closed) return WriterState::closed;
+  return reading(path_, [&] {
+    if (writer_holds_lock(file_.descriptor())) return WriterState::alive;
+    // It may have been closed since.
+    return read_record().state == RecordingState::closed ? WriterState::closed : WriterState::dead;
+  });
+}
+
+uint64_t TraceFile::file_bytes() const {
+  struct stat status {};
+  return ::fstat(file_.descriptor(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+}
+
+Error TraceFile::damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const {
+  return unreadable_error("'{}': '{}' row {} {}", path_, column_path(table, column), row, what);
+}
+
+}  // namespace ulpscope::trace_detail

@@ -1,0 +1,280 @@
+// The sink that writes a trace: rows are encoded where they are added, and handed over step by step to the thread that writes them.
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <ctime>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/trace/encode.h"
+#include "ulpscope/trace/file_writer.h"
+#include "ulpscope/trace/new_file.h"
+#include "ulpscope/trace/sink.h"
+
+namespace ulpscope {
+
+namespace {
+
+using trace_detail::Encoder;
+using trace_detail::TraceBuffer;
+using trace_detail::TraceFileWriter;
+using Clock = std::chrono::steady_clock;
+
+// The writer wakes up before the next flush is due when this much is waiting: about a chunk of tensor rows.
+constexpr size_t kWakeBytes = 512 << 10;
+
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+class TraceWriter final : public TraceSink {
+ public:
+  TraceWriter(std::string path, const RunInfo& run, const TraceOptions& options)
+      : path_(std::move(path)), options_(options), interval_(std::max(options.flush_interval, std::chrono::milliseconds(1))) {
+    encoder_.add(run, current_);
+    std::promise<void> created;
+    std::future<void> result = created.get_future();
+    thread_ = std::thread([this, &created] { write(created); });
+    try {
+      result.get();
+    } catch (...) {
+      thread_.join();
+      throw;
+    }
+    current_.clear();
+  }
+
+  ~TraceWriter() override { close(); }
+
+  uint32_t add_op(const OpInfo& op) override {
+    add(op);
+    return ops_++;
+  }
+  uint32_t add_tensor(const TensorInfo& tensor) override {
+    add(tensor);
+    return tensors_++;
+  }
+  void add_edge(const GraphEdge& edge) override { add(edge); }
+  void add_row(const TensorRow& row) override {
+    add(row);
+    ++rows_;
+  }
+  void add_update(const UpdateRow& row) override { add(row); }
+  void add_event(const EventRow& row) override { add(row); }
+  void add_capture(const CaptureRow& row) override { add(row); }
+  void add_sample(const SampleRow& row) override { add(row); }
+  void add_measure(const MeasureRow& row) override { add(row); }
+
+  void end_step(const StepRow& row) override {
+    add(row);
+    hand_over();
+  }
+
+  SinkStatus status() const override {
+    std::lock_guard lock(mutex_);
+    SinkStatus status = status_;
+    status.tensor_rows = rows_;
+    status.failed = failed_;
+    status.queue_fill =
+        std::min(1.0, static_cast<double>(ended_.bytes()) / static_cast<double>(std::max<size_t>(1, options_.queue_bytes)));
+    return status;
+  }
+
+  bool flush() override {
+    std::unique_lock lock(mutex_);
+    if (closed_) return !failed_;
+    const uint64_t wanted = ++flushes_wanted_;
+    wake_.notify_one();
+    progress_.wait(lock, [&] { return flushes_done_ >= wanted || failed_; });
+    return !failed_;
+  }
+
+  bool close() override {
+    if (thread_.joinable()) {
+      // Of a step that was begun and not ended, only what happened is kept.
+      drop_unended_rows();
+      hand_over();
+      {
+        std::lock_guard lock(mutex_);
+        closing_ = true;
+        wake_.notify_one();
+      }
+      thread_.join();
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    return !failed_;
+  }
+
+ private:
+  template <typename Row>
+  void add(const Row& row) {
+    if (failed_ || closed_) return;
+    try {
+      encoder_.add(row, current_);
+    } catch (const std::bad_alloc&) {
+      fail("out of memory");
+    }
+  }
+
+  void drop_unended_rows() {
+    for (const TableId id :
+         {TableId::stats, TableId::histograms, TableId::updates, TableId::captures, TableId::samples, TableId::measures}) {
+      current_[id].clear();
+    }
+  }
+
+  // Gives `current_` to the writer; waits while too much is waiting there.
+  void hand_over() {
+    if (failed_) return current_.clear();
+    std::unique_lock lock(mutex_);
+    const size_t bytes = current_.bytes();
+    progress_.wait(lock, [&] { return ended_.bytes() == 0 || ended_.bytes() + bytes <= options_.queue_bytes || failed_; });
+    try {
+      if (!failed_) ended_.append(current_);
+    } catch (const std::bad_alloc&) {
+      set_failed("out of memory");
+    }
+    current_.clear();
+    if (failed_ || ended_.bytes() >= wake_bytes()) wake_.notify_one();
+  }
+
+  size_t wake_bytes() const { return std::min(kWakeBytes, options_.queue_bytes / 2); }
+
+  void fail(const std::string& reason) {
+    std::lock_guard lock(mutex_);
+    set_failed(reason);
+    wake_.notify_one();
+  }
+  // Under the lock.
+  void set_failed(const std::string& reason) {
+    if (!failed_) status_.failure = reason;
+    failed_ = true;
+    progress_.notify_all();
+  }
+
+  // The writer's thread.
+  void write(std::promise<void>& created) {
+    // A write beyond RLIMIT_FSIZE is to fail like any other, and not to end the process.
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    std::unique_ptr<TraceFileWriter> file;
+    try {
+      file = create();
+    } catch (...) {
+      created.set_exception(std::current_exception());
+      return;
+    }
+    created.set_value();
+    std::string failure;
+    try {
+      write_until_closed(*file);
+      file->close("");
+      std::lock_guard lock(mutex_);
+      status_.bytes = file->file_bytes();
+      status_.writer_seconds = thread_seconds();
+      return;
+    } catch (const Error& error) {
+      failure = error.what();
+    } catch (const std::exception& error) {
+      failure = fmt::format("cannot write '{}': {}", path_, error.what());
+    }
+    file->stop(failure);
+    fail(failure);
+  }
+
+  std::unique_ptr<TraceFileWriter> create();
+  void write_until_closed(TraceFileWriter& file);
+
+  const std::string path_;
+  const TraceOptions options_;
+  const std::chrono::milliseconds interval_;
+
+  // Of the producer's thread: the step that is being recorded.
+  Encoder encoder_;
+  TraceBuffer current_;
+  uint32_t ops_ = 0, tensors_ = 0;
+  std::atomic<uint64_t> rows_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, progress_;
+  TraceBuffer ended_;  // steps that wait to be written
+  SinkStatus status_;
+  uint64_t flushes_wanted_ = 0, flushes_done_ = 0;
+  bool closing_ = false, closed_ = false;
+  std::atomic<bool> failed_ = false;
+  std::thread thread_;
+};
+
+std::unique_ptr<TraceFileWriter> TraceWriter::create() {
+  trace_detail::NewFile target(path_, options_.overwrite);
+  auto file = std::make_unique<TraceFileWriter>(target.temporary(), TraceFileWriter::Mode::live);
+  file->append(current_);
+  file->commit();
+  target.take_name();
+  return file;
+}
+
+void TraceWriter::write_until_closed(TraceFileWriter& file) {
+  TraceBuffer taken;
+  uint64_t uncommitted_steps = 0, committed_steps = 0;
+  bool uncommitted = false;
+  auto due = Clock::now() + interval_;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait_until(lock, due,
+                     [&] { return failed_ || closing_ || flushes_wanted_ > flushes_done_ || ended_.bytes() >= wake_bytes(); });
+    if (failed_) throw failed_error("{}", status_.failure);
+    const bool closing = closing_;
+    const uint64_t flushes = flushes_wanted_;
+    const bool flush = flushes > flushes_done_ || closing;
+    std::swap(taken, ended_);
+    progress_.notify_all();
+    lock.unlock();
+    if (taken.bytes() > 0) {
+      file.append(taken);
+      uncommitted_steps += taken[TableId::steps].rows();
+      uncommitted = true;
+      taken.clear();
+    }
+    const bool commit = uncommitted && (flush || Clock::now() >= due);
+    if (commit) {
+      file.commit();
+      uncommitted = false;
+      committed_steps += uncommitted_steps;
+      uncommitted_steps = 0;
+    }
+    if (commit || Clock::now() >= due) due = Clock::now() + interval_;
+    const uint64_t bytes = file.file_bytes();
+    const double seconds = thread_seconds();
+    lock.lock();
+    status_.committed_steps = committed_steps;
+    status_.bytes = bytes;
+    status_.writer_seconds = seconds;
+    flushes_done_ = flushes;
+    progress_.notify_all();
+    if (commit && options_.on_commit) {
+      lock.unlock();
+      options_.on_commit(committed_steps);
+      lock.lock();
+    }
+    if (closing && ended_.bytes() == 0) return;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<TraceSink> create_trace(const std::string& path, const RunInfo& run, const TraceOptions& options) {
+  return std::make_unique<TraceWriter>(path, run, options);
+}
+
+}  // namespace ulpscope
