@@ -1,0 +1,159 @@
+// What a recording costs: bytes a tensor row, CPU time of the producer and of the writer, and the time to open and to read a trace.
+//   trace_bench [ROWS]...      (100000 and 1000000)
+#include <fmt/core.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/philox.h"
+#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/sink.h"
+
+namespace {
+
+using namespace ulpscope;
+
+constexpr int kRowsPerStep = 60;
+
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+template <typename Body>
+double seconds_of(Body&& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Rows of a training step: tensors of 10 to a million normally distributed elements, whose exponents span 16 binades and more.
+// Distinct rows are prepared before the clock starts.
+std::vector<TensorRow> make_rows(int steps) {
+  const Philox random(1, 0);
+  std::vector<TensorRow> rows;
+  uint64_t draw = 0;
+  for (int step = 0; step < steps; ++step) {
+    for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
+      TensorRow row;
+      row.tensor = static_cast<uint32_t>(tensor);
+      row.sequence = static_cast<uint32_t>(tensor);
+      row.known = StatisticsLevel::full;
+      const bool half = tensor % 2 == 0;
+      row.before_rounding = row.rounding_known = half;
+      row.scale = half ? 65536.0 : 1.0;
+      TensorStatistics& statistics = row.statistics;
+      statistics.count = static_cast<uint64_t>(std::pow(10.0, 1 + 5.0 * tensor / kRowsPerStep));
+      const double deviation = std::exp2(-12.0 * tensor / kRowsPerStep);
+      const auto count = static_cast<double>(statistics.count);
+      for (int bin = 0; bin < ExponentHistogram::kBins; ++bin) {
+        // P(2^e <= |x| < 2^(e+1)), and Poisson noise on the expected count.
+        const double low = std::exp2(bin - ExponentHistogram::kBias) / deviation;
+        const double expected = count * (std::erf(2 * low / std::sqrt(2.0)) - std::erf(low / std::sqrt(2.0)));
+        if (expected < 0.01) continue;
+        const double noisy = expected + std::sqrt(expected) * random.normal(draw++);
+        statistics.histogram.bins[static_cast<size_t>(bin)] = noisy < 0.5 ? 0 : static_cast<uint64_t>(noisy);
+      }
+      const uint64_t counted = statistics.histogram.total();
+      statistics.zeros = counted < statistics.count ? statistics.count - counted : 0;
+      statistics.negatives = counted / 2 + random.below(draw, static_cast<uint32_t>(std::sqrt(count)) + 1);
+      statistics.smallest = static_cast<float>(deviation / count * random.uniform(draw + 1));
+      statistics.largest = static_cast<float>(deviation * (4 + random.uniform(draw + 2)));
+      statistics.sum = deviation * std::sqrt(count) * random.normal(draw + 3);
+      statistics.sum_of_squares = deviation * deviation * count * (1 + 0.01 * random.normal(draw + 4));
+      draw += 5;
+      if (half) row.rounding.subnormal = row.rounding.inexact_subnormal = random.below(draw++, 1 + static_cast<uint32_t>(count / 1000));
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+void measure(uint64_t rows_wanted, const std::vector<TensorRow>& source) {
+  const std::string path = (std::filesystem::temp_directory_path() / "ulpscope_trace_bench.h5").string();
+  const uint64_t steps = rows_wanted / kRowsPerStep;
+  TraceOptions options;
+  options.overwrite = true;
+  double producer = 0;
+  SinkStatus status;
+  const double wall = seconds_of([&] {
+    const auto sink = create_trace(path, RunInfo(), options);
+    for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
+      OpInfo op;
+      op.id = static_cast<uint64_t>(tensor) + 1;
+      op.name = "op";
+      TensorInfo info;
+      info.op = sink->add_op(op);
+      info.shape = {64, 32, 14, 14};
+      sink->add_tensor(info);
+    }
+    const double start = thread_seconds();
+    for (uint64_t step = 0; step < steps; ++step) {
+      for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
+        TensorRow row = source[(step * kRowsPerStep + static_cast<uint64_t>(tensor)) % source.size()];
+        row.step = step;
+        sink->add_row(row);
+      }
+      StepRow row;
+      row.step = step;
+      row.loss = 1.0 / static_cast<double>(step + 1);
+      row.loss_known = 1;
+      row.seconds = 0.01;
+      sink->end_step(row);
+    }
+    producer = thread_seconds() - start;
+    sink->close();
+    status = sink->status();
+  });
+  const auto rows = static_cast<double>(steps * kRowsPerStep);
+  fmt::print("rows {}  bytes/row {:.1f}  producer us/row {:.2f} (with a copy of the row)  writer us/row {:.2f}  wall s {:.2f}{}\n", rows,
+             static_cast<double>(std::filesystem::file_size(path)) / rows, 1e6 * producer / rows, 1e6 * status.writer_seconds / rows, wall,
+             status.failed ? "  FAILED: " + status.failure : "");
+  uint64_t seen = 0, binned = 0, events = 0;
+  const double open = seconds_of([&] {
+    const TraceReader reader(path);
+    events = reader.events().size() + reader.step_count() + reader.tensor_row_count();
+  });
+  const TraceReader reader(path);
+  const double with = seconds_of([&] {
+    reader.visit_rows({}, [&](std::span<const TensorRow> batch) {
+      for (const TensorRow& row : batch) binned += row.statistics.histogram.bins[120];
+      return true;
+    });
+  });
+  const double without = seconds_of([&] {
+    reader.visit_rows_without_histograms({}, [&](std::span<const TensorRow> batch) {
+      seen += batch.size();
+      return true;
+    });
+  });
+  const double seek = seconds_of([&] {
+    reader.visit_rows({steps / 2, steps / 2 + 1}, [&](std::span<const TensorRow> batch) { return !batch.empty(); });
+  });
+  fmt::print("  open and count {:.1f} ms  visit all {:.2f} s  without histograms {:.2f} s  one step {:.1f} ms  ({} rows, {})\n", 1e3 * open,
+             with, without, 1e3 * seek, seen, binned + events);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::vector<TensorRow> source = make_rows(100);
+    std::vector<uint64_t> sizes;
+    for (int i = 1; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
+    if (sizes.empty()) sizes = {100000, 1000000};
+    for (const uint64_t size : sizes) measure(size, source);
+  } catch (const ulpscope::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 4;
+  }
+}
