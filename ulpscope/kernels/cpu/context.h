@@ -1,6 +1,7 @@
 // What the CPU kernels share: memory, threads, and the table that the backend builds from the families of kernels.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,7 +24,7 @@ struct Context {
   int threads = 1;
 };
 
-using Kernel = void (*)(Context&, const OpCall&);
+using Kernel = std::function<void(Context&, const OpCall&)>;
 struct NamedKernel {
   std::string_view op;
   Kernel run;

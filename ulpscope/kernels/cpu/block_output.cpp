@@ -1,0 +1,83 @@
+#include "ulpscope/kernels/cpu/block_output.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ulpscope/emulation/simd_rounding.h"
+#include "ulpscope/kernels/cpu/parallel.h"
+
+namespace ulpscope::cpu {
+
+BlockOutput::BlockOutput(CachingAllocator& allocator, const OpCall& call, int slot, int64_t piece)
+    : dtype_(call.outputs[slot].dtype), size_(call.outputs[slot].size()), piece_(std::min(piece, std::max<int64_t>(size_, 1))) {
+  const TensorView& view = call.outputs[slot];
+  if (dtype_ == DType::f32) {
+    floats_ = view.as<float>();
+  } else {
+    encodings_ = view.as<uint16_t>();
+  }
+  OutputRecord* record = wanted_record(call, slot);
+  if (record == nullptr) return;
+  collector_.emplace(*record, size_, encodings_ != nullptr ? info(dtype_).format : nullptr);
+  if (piece_ < size_ && piece_ % kStatisticsBlock != 0) {
+    shared_.emplace(allocator, static_cast<size_t>(blocks_of(size_, piece_) * kStatisticsBlock) * sizeof(float));
+  }
+}
+
+void BlockOutput::store(int64_t begin, const float* values, int64_t n) {
+  if (encodings_ == nullptr) {
+    if (floats_ != nullptr && values != floats_ + begin)
+      std::memcpy(floats_ + begin, values, static_cast<size_t>(n) * sizeof(float));
+  } else if (dtype_ == DType::f16) {
+    round_to_f16(values, encodings_ + begin, static_cast<size_t>(n));
+  } else {
+    round_to_bf16(values, encodings_ + begin, static_cast<size_t>(n));
+  }
+}
+
+void BlockOutput::put_block(int64_t block, const float* values, int64_t n) {
+  const int64_t begin = block * kStatisticsBlock;
+  if (encodings_ != nullptr) {
+    collector_->add_and_round(block, values, n, encodings_ + begin);
+  } else {
+    collector_->add(block, values, n);
+    store(begin, values, n);
+  }
+}
+
+void BlockOutput::put(int64_t begin, const float* values, int64_t n) {
+  if (!collector_) return store(begin, values, n);
+  const int64_t end = begin + n;
+  while (begin < end) {
+    const int64_t block = begin / kStatisticsBlock, block_begin = block * kStatisticsBlock;
+    const int64_t block_end = std::min(block_begin + kStatisticsBlock, size_);
+    const int64_t count = std::min(end, block_end) - begin;
+    if (begin == block_begin && begin + count == block_end) {
+      put_block(block, values, count);
+    } else {
+      // The first boundary between pieces within the block names its place among the shared ones.
+      float* kept = shared_->as<float>() + (block_begin / piece_) * kStatisticsBlock;
+      std::memcpy(kept + (begin - block_begin), values, static_cast<size_t>(count) * sizeof(float));
+      store(begin, values, count);
+    }
+    begin += count;
+    values += count;
+  }
+}
+
+void BlockOutput::finish() {
+  if (!collector_) return;
+  if (shared_) {
+    int64_t last = -1;
+    for (int64_t boundary = piece_; boundary < size_; boundary += piece_) {
+      const int64_t block = boundary / kStatisticsBlock, block_begin = block * kStatisticsBlock;
+      if (boundary == block_begin || block == last) continue;
+      last = block;
+      const float* kept = shared_->as<float>() + (block_begin / piece_) * kStatisticsBlock;
+      collector_->add(block, kept, std::min(kStatisticsBlock, size_ - block_begin));
+    }
+  }
+  collector_->finish();
+}
+
+}  // namespace ulpscope::cpu

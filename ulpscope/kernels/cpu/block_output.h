@@ -1,0 +1,42 @@
+// Takes the wide values of one dense output, piece by piece and from any thread, rounds and stores them once, and collects what the
+// call's record asks for while they are in cache.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ulpscope/kernels/cpu/allocator.h"
+#include "ulpscope/kernels/op_call.h"
+#include "ulpscope/kernels/store.h"
+
+namespace ulpscope::cpu {
+
+class BlockOutput {
+ public:
+  // Pieces begin at multiples of `piece` elements (the last is shorter). Where that is no multiple of kStatisticsBlock, values of
+  // the blocks that two pieces share are kept until finish().
+  BlockOutput(CachingAllocator& allocator, const OpCall& call, int slot, int64_t piece = kStatisticsBlock);
+
+  int64_t size() const { return size_; }
+  // FP32 outputs may be computed in place, and put() be told so by passing place(begin). nullptr for other types.
+  float* place(int64_t begin) const { return floats_ == nullptr ? nullptr : floats_ + begin; }
+  bool recorded() const { return collector_.has_value(); }
+
+  // The values of elements begin, ..., begin + n - 1 in memory order: one piece.
+  void put(int64_t begin, const float* values, int64_t n);
+  // Once, after all pieces, from one thread.
+  void finish();
+
+ private:
+  void store(int64_t begin, const float* values, int64_t n);
+  void put_block(int64_t block, const float* values, int64_t n);
+
+  float* floats_ = nullptr;
+  uint16_t* encodings_ = nullptr;
+  DType dtype_;
+  int64_t size_, piece_;
+  std::optional<StatisticsCollector> collector_;
+  std::optional<Scratch> shared_;  // one block for each boundary between pieces
+};
+
+}  // namespace ulpscope::cpu

@@ -1,0 +1,66 @@
+// Elementwise ops: blocks of the output in its memory order; inputs are read as FP32 a chunk at a time, so that everything between
+// reading and rounding stays in L1.
+#include <algorithm>
+#include <array>
+
+#include "ulpscope/kernels/cpu/block_output.h"
+#include "ulpscope/kernels/cpu/parallel.h"
+#include "ulpscope/kernels/cpu/reader.h"
+#include "ulpscope/kernels/cpu/simd_table.h"
+#include "ulpscope/kernels/formulas.h"
+#include "ulpscope/kernels/reference/plain.h"
+
+namespace ulpscope::cpu {
+namespace {
+
+constexpr int kMaxInputs = 3;
+// Three inputs of this many FP32 values are 12 KiB.
+constexpr int64_t kChunk = 1024;
+
+void elementwise(Context& context, const OpCall& call, int index, int inputs) {
+  const TensorView& view = call.outputs[0];
+  if (!is_float(view.dtype)) return run_plain(call);
+  const FormulaKernel kernel = formula_kernel(index);
+  std::array<Reader, kMaxInputs> readers;
+  bool direct = view.dtype == DType::f32;
+  for (int i = 0; i < inputs; ++i) {
+    readers[i] = Reader(call.inputs[i], view);
+    direct = direct && readers[i].direct();
+  }
+  BlockOutput out(context.allocator, call, 0);
+  parallel_for(context, blocks_of(out.size(), kStatisticsBlock), out.size() >= kParallelElements, [&](int64_t block) {
+    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, out.size() - begin);
+    const float* pointers[kMaxInputs] = {};
+    if (direct) {
+      for (int i = 0; i < inputs; ++i) pointers[i] = readers[i].read(begin, n, nullptr);
+      kernel(*call.attributes, pointers, out.place(begin), n);
+      return out.put(begin, out.place(begin), n);
+    }
+    alignas(64) float buffers[kMaxInputs][kChunk];
+    alignas(64) float wide[kStatisticsBlock];
+    float* result = out.place(begin) != nullptr ? out.place(begin) : wide;
+    for (int64_t at = 0; at < n; at += kChunk) {
+      const int64_t count = std::min(kChunk, n - at);
+      for (int i = 0; i < inputs; ++i) pointers[i] = readers[i].read(begin + at, count, buffers[i]);
+      kernel(*call.attributes, pointers, result + at, count);
+    }
+    out.put(begin, result, n);
+  });
+  out.finish();
+}
+
+template <class... F>
+std::vector<NamedKernel> kernels_of(lanes::FormulaList<F...>) {
+  static_assert(((F::kInputs <= kMaxInputs) && ...));
+  int next = 0;
+  const auto kernel = [&](int inputs) {
+    return [index = next++, inputs](Context& context, const OpCall& call) { elementwise(context, call, index, inputs); };
+  };
+  return {NamedKernel{F::kName, kernel(F::kInputs)}...};  // evaluated from left to right
+}
+
+}  // namespace
+
+std::vector<NamedKernel> elementwise_kernels() { return kernels_of(lanes::Formulas{}); }
+
+}  // namespace ulpscope::cpu

@@ -1,0 +1,142 @@
+#include "ulpscope/kernels/cpu/reader.h"
+
+#include <algorithm>
+
+#include "ulpscope/emulation/rounding.h"
+#include "ulpscope/emulation/simd_rounding.h"
+#include "ulpscope/kernels/cpu/parallel.h"
+#include "ulpscope/kernels/reduction_order.h"
+
+namespace ulpscope::cpu {
+namespace {
+
+template <typename T>
+void convert(const void* data, int64_t offset, int64_t stride, int64_t n, float* out) {
+  const T* from = static_cast<const T*>(data) + offset;
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(from[i * stride]);
+}
+
+}  // namespace
+
+Reader::Reader(const TensorView& view, const TensorView& order) : data_(view.data), dtype_(view.dtype) {
+  if (view.rank == 0 || view.size() == 1) {
+    scalar_ = true;
+    linear_ = order.size() == 1;
+    return;
+  }
+  const DimensionList dimensions = dimensions_in_memory_order(order);
+  for (int i = 0; i < dimensions.count; ++i) {
+    const int64_t extent = view.shape[dimensions.dimensions[i]], stride = view.strides[dimensions.dimensions[i]];
+    if (extent == 1) continue;
+    if (rank_ > 0 && strides_[rank_ - 1] == stride * extent) {
+      shape_[rank_ - 1] *= extent;
+      strides_[rank_ - 1] = stride;
+    } else {
+      shape_[rank_] = extent;
+      strides_[rank_++] = stride;
+    }
+  }
+  linear_ = rank_ == 1 && strides_[0] == 1;
+}
+
+const float* Reader::read(int64_t first, int64_t n, float* buffer) const {
+  if (linear_) {
+    if (dtype_ == DType::f32) return static_cast<const float*>(data_) + first;
+    widen(first, n, buffer);
+  } else if (scalar_) {
+    widen(0, 1, buffer);
+    std::fill(buffer + 1, buffer + n, buffer[0]);
+  } else {
+    gather(first, n, buffer);
+  }
+  return buffer;
+}
+
+void Reader::widen(int64_t offset, int64_t n, float* out) const {
+  if (dtype_ == DType::f32) {
+    std::copy_n(static_cast<const float*>(data_) + offset, n, out);
+  } else if (dtype_ == DType::f16) {
+    f16_to_float(static_cast<const uint16_t*>(data_) + offset, out, static_cast<size_t>(n));
+  } else if (dtype_ == DType::bf16) {
+    bf16_to_float(static_cast<const uint16_t*>(data_) + offset, out, static_cast<size_t>(n));
+  } else {
+    widen_strided(offset, 1, n, out);
+  }
+}
+
+void Reader::widen_strided(int64_t offset, int64_t stride, int64_t n, float* out) const {
+  switch (dtype_) {
+    case DType::f32:
+      return convert<float>(data_, offset, stride, n, out);
+    case DType::f64:
+      return convert<double>(data_, offset, stride, n, out);
+    case DType::i64:
+      return convert<int64_t>(data_, offset, stride, n, out);
+    case DType::i32:
+      return convert<int32_t>(data_, offset, stride, n, out);
+    case DType::u8:
+    case DType::boolean:
+      return convert<uint8_t>(data_, offset, stride, n, out);
+    case DType::f16:
+    case DType::bf16: {
+      // Gathered first, then widened together.
+      constexpr int64_t kChunk = 512;
+      uint16_t encodings[kChunk];
+      const auto* from = static_cast<const uint16_t*>(data_) + offset;
+      for (int64_t begin = 0; begin < n; begin += kChunk) {
+        const int64_t count = std::min(kChunk, n - begin);
+        for (int64_t i = 0; i < count; ++i) encodings[i] = from[(begin + i) * stride];
+        if (dtype_ == DType::f16) {
+          f16_to_float(encodings, out + begin, static_cast<size_t>(count));
+        } else {
+          bf16_to_float(encodings, out + begin, static_cast<size_t>(count));
+        }
+      }
+    }
+  }
+}
+
+void Reader::gather(int64_t first, int64_t n, float* out) const {
+  std::array<int64_t, kMaxRank> place{};
+  int64_t rest = first, offset = 0;
+  for (int i = rank_ - 1; i >= 0; --i) {
+    place[i] = rest % shape_[i];
+    rest /= shape_[i];
+    offset += place[i] * strides_[i];
+  }
+  const int last = rank_ - 1;
+  while (n > 0) {
+    const int64_t count = std::min(n, shape_[last] - place[last]);
+    if (strides_[last] == 0) {
+      widen(offset, 1, out);
+      std::fill(out + 1, out + count, out[0]);
+    } else if (strides_[last] == 1) {
+      widen(offset, count, out);
+    } else {
+      widen_strided(offset, strides_[last], count, out);
+    }
+    out += count;
+    n -= count;
+    offset -= place[last] * strides_[last];
+    place[last] = 0;
+    for (int i = last - 1; i >= 0; --i) {
+      offset += strides_[i];
+      if (++place[i] < shape_[i]) break;
+      offset -= shape_[i] * strides_[i];
+      place[i] = 0;
+    }
+  }
+}
+
+void read_all(const Context& context, const TensorView& view, const TensorView& order, float* out) {
+  const Reader reader(view, order);
+  const int64_t size = order.size();
+  constexpr int64_t kChunk = 4096;
+  parallel_for(context, blocks_of(size, kChunk), size >= kParallelElements, [&](int64_t block) {
+    const int64_t begin = block * kChunk, n = std::min(kChunk, size - begin);
+    const float* values = reader.read(begin, n, out + begin);
+    if (values != out + begin) std::copy_n(values, n, out + begin);
+  });
+}
+
+}  // namespace ulpscope::cpu

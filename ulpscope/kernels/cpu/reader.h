@@ -1,0 +1,40 @@
+// Reads the elements of a view as FP32, in the memory order of a dense tensor of the same shape: a pointer where they lie so
+// already, else widened or gathered into a buffer, a block at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "ulpscope/kernels/view.h"
+
+namespace ulpscope::cpu {
+
+class Reader {
+ public:
+  Reader() = default;
+  // `order` is dense. A scalar stands for every element; other views have the shape of `order`. Integers are converted.
+  Reader(const TensorView& view, const TensorView& order);
+
+  // Reader::read gives pointers into the view and needs no buffer.
+  bool direct() const { return linear_ && dtype_ == DType::f32; }
+  // The elements first, ..., first + n - 1 in the memory order of `order`. `buffer` has room for n.
+  const float* read(int64_t first, int64_t n, float* buffer) const;
+
+ private:
+  void widen(int64_t offset, int64_t n, float* out) const;
+  void widen_strided(int64_t offset, int64_t stride, int64_t n, float* out) const;
+  void gather(int64_t first, int64_t n, float* out) const;
+
+  const void* data_ = nullptr;
+  DType dtype_ = DType::f32;
+  bool linear_ = false;  // element i lies at offset i
+  bool scalar_ = false;
+  int rank_ = 0;  // of the merged dimensions, outermost first in memory order
+  std::array<int64_t, kMaxRank> shape_{}, strides_{};
+};
+
+// Widens all elements of `view`, in the memory order of `order`, into `out`.
+struct Context;
+void read_all(const Context& context, const TensorView& view, const TensorView& order, float* out);
+
+}  // namespace ulpscope::cpu
