@@ -47,8 +47,8 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
     if (&entry.zone == &below_1000_ && below_100_.steps == below_1000_.steps) continue;  // said already
     Finding finding{entry.code,
                     entry.trouble ? Severity::warning : Severity::info,
-                    fmt::format("The loss scale was {} in {} of {} steps; {} of these were skipped.", entry.text,
-                                entry.zone.steps, steps_, entry.zone.skipped),
+                    fmt::format("The loss scale was {} in {} of {} steps; {} of these were skipped.", entry.text, entry.zone.steps,
+                                steps_, entry.zone.skipped),
                     {},
                     entry.suggestion};
     finding.evidence.push_back({{},

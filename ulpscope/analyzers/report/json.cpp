@@ -74,6 +74,7 @@ Json table_json(const Table& table) {
     Json values = Json::object();
     for (size_t i = 0; i < row.cells.size(); ++i) values[table.columns[i].name] = cell_json(row.cells[i]);
     json["rows"].push_back({{"key", key_json(row.key)}, {"values", std::move(values)}});
+    if (row.unit != Unit::none) json["rows"].back()["unit"] = name_of(row.unit);
   }
   json["rows_left_out"] = table.rows_left_out;
   json["note"] = table.note;

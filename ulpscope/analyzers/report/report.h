@@ -99,6 +99,7 @@ struct Column {
 struct TableRow {
   RowKey key;
   std::vector<Cell> cells;
+  Unit unit = Unit::none;  // of the cells in columns without a unit, where each row is another quantity
 };
 
 struct Table {

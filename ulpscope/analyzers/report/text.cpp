@@ -189,7 +189,8 @@ std::string table_text(const Table& table, const TextOptions& options, const Sty
   for (const TableRow& row : table.rows) {
     std::vector<std::string>& line = lines.emplace_back();
     for (size_t i = 0; i < row.cells.size(); ++i) {
-      line.push_back(cell_text(row.cells[i], table.columns[i].unit));
+      const Unit unit = table.columns[i].unit;
+      line.push_back(cell_text(row.cells[i], unit == Unit::none && table.columns[i].kind == ColumnKind::number ? row.unit : unit));
       widths[i] = std::max(widths[i], text_width(line.back()));
     }
   }

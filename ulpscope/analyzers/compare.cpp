@@ -1,0 +1,336 @@
+#include "ulpscope/analyzers/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+
+#include "ulpscope/analyzers/range_totals.h"
+
+namespace ulpscope {
+
+namespace {
+
+// The loss of a run is its mean over this many steps at the end: one batch says little.
+constexpr size_t kLastSteps = 50;
+
+struct RunTotals {
+  uint64_t steps = 0, losses = 0, skipped = 0, nonfinite = 0, peak_memory = 0;
+  double seconds = 0;
+  double first_loss = kUnknown, final_loss = kUnknown, lowest_scale = kUnknown, final_scale = kUnknown;
+  bool first_known = false, final_known = false;
+  std::vector<double> last_losses;  // a ring of kLastSteps
+
+  void add(const StepRow& row) {
+    if (steps == 0) {
+      first_loss = row.loss;
+      first_known = row.loss_known;
+    }
+    final_loss = row.loss;
+    final_known = row.loss_known;
+    if (row.loss_known) {
+      if (last_losses.size() < kLastSteps) {
+        last_losses.push_back(row.loss);
+      } else {
+        last_losses[losses % kLastSteps] = row.loss;
+      }
+      ++losses;
+      nonfinite += !std::isfinite(row.loss);
+    }
+    ++steps;
+    skipped += row.skipped != 0;
+    peak_memory = std::max(peak_memory, row.peak_memory);
+    seconds += row.seconds;
+    lowest_scale = std::fmin(lowest_scale, row.scale_after);
+    final_scale = row.scale_after;
+  }
+  double mean_loss() const {
+    double sum = 0;
+    for (const double loss : last_losses) sum += loss;
+    return last_losses.empty() ? kUnknown : sum / static_cast<double>(last_losses.size());
+  }
+};
+
+// The last value of each metric event.
+std::map<std::string, double> metrics_of(const TraceReader& reader) {
+  std::map<std::string, double> metrics;
+  for (const EventRow& event : reader.events()) {
+    if (event.kind == EventKind::metric) metrics[event.text] = event.value;
+  }
+  return metrics;
+}
+
+struct StepPair {
+  uint64_t step;
+  double a, b;
+};
+
+// Finds the first step whose losses differ in any bit. Reads `a` once and `b` in batches of what `a` gave.
+struct LossComparison {
+  uint64_t common = 0, equal = 0;
+  std::optional<StepPair> first_difference;
+};
+
+LossComparison compare_losses(const TraceReader& a, const TraceReader& b, const AnalysisOptions& options) {
+  LossComparison result;
+  a.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
+    if (rows.empty()) return true;
+    size_t next = 0;
+    b.visit_steps({rows.front().step, rows.back().step + 1}, [&](std::span<const StepRow> others) {
+      for (const StepRow& other : others) {
+        while (next < rows.size() && rows[next].step < other.step) ++next;
+        if (next == rows.size()) return false;
+        if (rows[next].step != other.step || !rows[next].loss_known || !other.loss_known) continue;
+        ++result.common;
+        const double left = rows[next].loss, right = other.loss;
+        // NaN equals NaN here: both runs broke in the same step.
+        const bool same =
+            std::bit_cast<uint64_t>(left) == std::bit_cast<uint64_t>(right) || (std::isnan(left) && std::isnan(right));
+        result.equal += same;
+        if (!same && !result.first_difference) result.first_difference = StepPair{other.step, left, right};
+      }
+      return true;
+    });
+    return !options.cancelled();
+  });
+  return result;
+}
+
+class TensorTotals : public RowConsumer {
+ public:
+  explicit TensorTotals(const Selection& selection) : selection_(selection), totals_(selection.size()) {}
+  void add(const TensorRow& row) override {
+    if (!totals_[row.tensor]) totals_[row.tensor] = std::make_unique<RangeTotals>();
+    totals_[row.tensor]->add(row, selection_.tensor(row.tensor));
+  }
+  const std::vector<std::unique_ptr<RangeTotals>>& totals() const { return totals_; }
+
+ private:
+  const Selection& selection_;
+  std::vector<std::unique_ptr<RangeTotals>> totals_;
+};
+
+struct Side {
+  Side(const TraceReader& trace, const AnalysisOptions& options) : reader(trace), selection(trace, options), tensors(selection) {
+    reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
+      for (const StepRow& row : rows) run.add(row);
+      return !options.cancelled();
+    });
+    RowConsumer* const consumers[] = {&tensors};
+    complete = visit_selected(reader, selection, options, consumers);
+  }
+
+  const TraceReader& reader;
+  Selection selection;
+  TensorTotals tensors;
+  RunTotals run;
+  bool complete = true;
+};
+
+Cell ratio(const Cell& a, const Cell& b) {
+  const auto number = [](const Cell& cell) -> std::optional<double> {
+    if (const double* real = std::get_if<double>(&cell)) return *real;
+    if (const int64_t* count = std::get_if<int64_t>(&cell)) return static_cast<double>(*count);
+    return std::nullopt;
+  };
+  const auto left = number(a), right = number(b);
+  if (!left || !right || *left == 0) return NotApplicable{};
+  return *right / *left;
+}
+
+struct Metric {
+  std::string name;
+  Cell a, b;
+  Unit unit = Unit::none;
+};
+
+Table summary_table(const Side& a, const Side& b) {
+  std::vector<Metric> metrics;
+  const auto add = [&](const char* name, Unit unit, auto&& cell_of) { metrics.push_back({name, cell_of(a), cell_of(b), unit}); };
+  add("precision", Unit::none, [](const Side& side) { return Cell(side.reader.run().precision); });
+  add("steps", Unit::count, [](const Side& side) { return count_cell(side.run.steps); });
+  add("first_loss", Unit::none,
+      [](const Side& side) { return side.run.first_known ? Cell(side.run.first_loss) : Cell(Unknown{}); });
+  add("final_loss", Unit::none,
+      [](const Side& side) { return side.run.final_known ? Cell(side.run.final_loss) : Cell(Unknown{}); });
+  add("mean_loss_of_last_50_steps", Unit::none,
+      [](const Side& side) { return side.run.last_losses.empty() ? Cell(Unknown{}) : Cell(side.run.mean_loss()); });
+  add("nonfinite_losses", Unit::count, [](const Side& side) { return count_cell(side.run.nonfinite); });
+  const auto metrics_a = metrics_of(a.reader), metrics_b = metrics_of(b.reader);
+  for (const auto& [name, value] : metrics_a) {
+    const auto other = metrics_b.find(name);
+    const Unit unit = name == "test_accuracy" ? Unit::share : Unit::none;
+    metrics.push_back({name, value, other == metrics_b.end() ? Cell(Unknown{}) : Cell(other->second), unit});
+  }
+  for (const auto& [name, value] : metrics_b) {
+    const Unit unit = name == "test_accuracy" ? Unit::share : Unit::none;
+    if (!metrics_a.count(name)) metrics.push_back({name, Unknown{}, value, unit});
+  }
+  add("seconds", Unit::seconds, [](const Side& side) { return Cell(side.run.seconds); });
+  add("seconds_per_step", Unit::seconds, [](const Side& side) {
+    return side.run.steps > 0 ? Cell(side.run.seconds / static_cast<double>(side.run.steps)) : Cell(Unknown{});
+  });
+  add("peak_memory_bytes", Unit::bytes, [](const Side& side) { return count_cell(side.run.peak_memory); });
+  add("skipped_steps", Unit::count, [](const Side& side) { return count_cell(side.run.skipped); });
+  add("lowest_loss_scale", Unit::scale, [](const Side& side) { return known_or_unknown(side.run.lowest_scale); });
+  add("final_loss_scale", Unit::scale, [](const Side& side) { return known_or_unknown(side.run.final_scale); });
+
+  Table table{
+      "summary", "Side by side", {{"metric", ColumnKind::text}, {"a"}, {"b"}, {"b_over_a", ColumnKind::number, Unit::ratio}}, {}, 0,
+      ""};
+  for (Metric& metric : metrics) {
+    const Cell over = ratio(metric.a, metric.b);
+    table.rows.push_back({{}, {metric.name, std::move(metric.a), std::move(metric.b), over}, metric.unit});
+  }
+  return table;
+}
+
+// Tensors of both traces under one key: the op's id and the output's slot.
+struct Match {
+  std::optional<uint32_t> a, b;
+};
+
+std::map<std::pair<uint64_t, int>, Match> match_tensors(const Side& a, const Side& b) {
+  std::map<std::pair<uint64_t, int>, Match> matches;
+  for (auto [side, member] : {std::pair{&a, &Match::a}, std::pair{&b, &Match::b}}) {
+    const auto& totals = side->tensors.totals();
+    for (uint32_t i = 0; i < totals.size(); ++i) {
+      if (!totals[i] || !is_float(side->selection.tensor(i).dtype)) continue;
+      matches[{side->selection.op(i).id, side->selection.tensor(i).slot}].*member = i;
+    }
+  }
+  return matches;
+}
+
+Cell flushed_cell(const RangeTotals& totals) {
+  if (totals.rows_seen == 0) return totals.rows_unseen > 0 ? Cell(Unknown{}) : Cell(NotApplicable{});
+  return share_cell(totals.seen.flushed, totals.seen.base);
+}
+
+Cell overflow_cell(const RangeTotals& totals) {
+  if (totals.rows_seen == 0) return totals.rows_unseen > 0 ? Cell(Unknown{}) : Cell(NotApplicable{});
+  return share_cell(totals.seen.overflowed, totals.seen.base);
+}
+
+Cell largest_cell(const RangeTotals& totals) {
+  if (totals.rows_with_values == 0) return Unknown{};
+  return totals.unscaled.largest > 0 ? Cell(std::log2(totals.unscaled.largest)) : Cell(NotApplicable{});
+}
+
+Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64_t, int>, Match>& matches, size_t limit) {
+  Table table{"tensors",
+              "Ranges of the tensors that both have, largest differences first",
+              {{"tensor", ColumnKind::text},
+               {"type_a", ColumnKind::text},
+               {"type_b", ColumnKind::text},
+               {"flushed_a", ColumnKind::number, Unit::share},
+               {"flushed_b", ColumnKind::number, Unit::share},
+               {"overflow_a", ColumnKind::number, Unit::share},
+               {"overflow_b", ColumnKind::number, Unit::share},
+               {"nonfinite_a", ColumnKind::number, Unit::count},
+               {"nonfinite_b", ColumnKind::number, Unit::count},
+               {"largest_a", ColumnKind::number, Unit::exponent},
+               {"largest_b", ColumnKind::number, Unit::exponent}},
+              {},
+              0,
+              "Largest: log2 of the largest finite magnitude, divided by the loss scale."};
+  std::vector<std::pair<double, TableRow>> rows;
+  for (const auto& [unused, match] : matches) {
+    if (!match.a || !match.b) continue;
+    const RangeTotals& left = *a.tensors.totals()[*match.a];
+    const RangeTotals& right = *b.tensors.totals()[*match.b];
+    const auto loss_of = [](const RangeTotals& totals) {
+      const double lost = static_cast<double>(totals.seen.flushed.lower + totals.seen.overflowed.lower);
+      return (totals.seen.base > 0 ? lost / static_cast<double>(totals.seen.base) : 0.0) + (totals.nonfinite() > 0 ? 1.0 : 0.0);
+    };
+    double difference = std::fabs(loss_of(left) - loss_of(right));
+    if (left.unscaled.largest > 0 && right.unscaled.largest > 0) {
+      difference += 1e-6 * std::fabs(std::log2(left.unscaled.largest / right.unscaled.largest));  // breaks ties
+    }
+    const auto type = [](const Side& side, uint32_t i) { return std::string(info(side.selection.tensor(i).dtype).name); };
+    rows.emplace_back(difference,
+                      TableRow{b.selection.key(*match.b),
+                               {b.selection.name(*match.b), type(a, *match.a), type(b, *match.b), flushed_cell(left),
+                                flushed_cell(right), overflow_cell(left), overflow_cell(right), count_cell(left.nonfinite()),
+                                count_cell(right.nonfinite()), largest_cell(left), largest_cell(right)}});
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& x, const auto& y) { return x.first > y.first; });
+  for (auto& [unused, row] : rows) {
+    if (limit > 0 && table.rows.size() >= limit) {
+      ++table.rows_left_out;
+    } else {
+      table.rows.push_back(std::move(row));
+    }
+  }
+  return table;
+}
+
+void add_findings(const Side& a, const Side& b, const std::map<std::pair<uint64_t, int>, Match>& matches,
+                  const LossComparison& losses, Report& report) {
+  const RunInfo &run_a = a.reader.run(), &run_b = b.reader.run();
+  const auto find = [&](const char* code, Severity severity, std::string title, std::vector<Evidence> evidence = {}) {
+    report.findings.push_back({code, severity, std::move(title), std::move(evidence), ""});
+  };
+  if (run_a.experiment_name != run_b.experiment_name) {
+    find("compare.different_experiments", Severity::warning,
+         fmt::format("The traces are of different experiments: '{}' and '{}'.", run_a.experiment_name, run_b.experiment_name));
+  }
+  if (run_a.seed != run_b.seed) {
+    find("compare.different_seeds", Severity::info, fmt::format("The seeds differ: {} and {}.", run_a.seed, run_b.seed));
+  }
+  if (a.run.steps != b.run.steps) {
+    find("compare.steps_differ", Severity::info,
+         fmt::format("The runs have {} and {} steps; times and losses are of all of each.", a.run.steps, b.run.steps));
+  }
+  if (losses.first_difference) {
+    RowKey key;
+    key.step = losses.first_difference->step;
+    find("compare.first_difference", Severity::info,
+         fmt::format("The losses differ from step {} on: {} of {} common steps are bit-equal.", losses.first_difference->step,
+                     losses.equal, losses.common),
+         {{key, {{"loss_a", losses.first_difference->a}, {"loss_b", losses.first_difference->b}}}});
+  } else if (losses.common > 0) {
+    find("compare.losses_equal", Severity::info, fmt::format("The losses of all {} common steps are bit-equal.", losses.common));
+  }
+  if (a.run.nonfinite > 0 || b.run.nonfinite > 0) {
+    const bool only_b = a.run.nonfinite == 0;
+    find("compare.loss_nonfinite", only_b ? Severity::error : Severity::warning,
+         fmt::format("The loss was NaN or infinity in {} steps of the first run and {} of the second.", a.run.nonfinite,
+                     b.run.nonfinite));
+  }
+  // Casts come and go with the precision.
+  uint64_t only_a = 0, only_b = 0;
+  const auto is_cast = [](const Side& side, uint32_t tensor) {
+    const std::string& name = side.selection.op(tensor).name;
+    return name == "cast" || name == "cast_backward";
+  };
+  for (const auto& [unused, match] : matches) {
+    if (match.a && !match.b) only_a += !is_cast(a, *match.a);
+    if (match.b && !match.a) only_b += !is_cast(b, *match.b);
+  }
+  if (only_a + only_b > 0) {
+    find("compare.ops_unmatched", Severity::info,
+         fmt::format("{} recorded tensors, casts apart, are in the first trace only, and {} in the second only.", only_a, only_b));
+  }
+}
+
+}  // namespace
+
+Report analyze_compare(const TraceReader& a, const TraceReader& b, const AnalysisOptions& options) {
+  Report report;
+  report.analysis = "compare";
+  report.title = "Two runs side by side";
+  report.sources = {source_of(a), source_of(b)};
+  const Side left(a, options), right(b, options);
+  report.complete = left.complete && right.complete;
+  const auto matches = match_tensors(left, right);
+  add_findings(left, right, matches, compare_losses(a, b, options), report);
+  sort_by_severity(report.findings);
+  report.tables.push_back(summary_table(left, right));
+  report.tables.push_back(tensor_table(left, right, matches, options.limit));
+  return report;
+}
+
+}  // namespace ulpscope
