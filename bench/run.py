@@ -2,8 +2,8 @@
 """What `./dev bench` runs: the Google Benchmark programs and the comparison with PyTorch; then the table of targets.
 
 usage: run.py [NAME]... [--compare OLD.json] [-o FILE] [--threads N] [--rounds N] [--seconds S] [--build FOLDER]
-NAME is a benchmark program without its _bench ("dispatch"), "steps" (training steps beside PyTorch's), or a workload of those
-("mlp"). Without a name: all. Results go to FILE (build/bench.json), and --compare prints them beside those of an earlier file.
+NAME is a benchmark program without its _bench ("dispatch", "trace"), "steps" (training steps beside PyTorch's), or a workload of
+those ("mlp"). Without a name: all. Results go to FILE (build/bench.json), and --compare prints them beside those of an earlier file.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import compare_torch
 import targets
@@ -51,6 +52,20 @@ def run_program(program, rounds):
             yield f"{prefix}/{row['run_name']}", row["real_time"] * scale[row["time_unit"]], row["repetition_index"]
 
 
+def run_trace(build):
+    """Figures of a trace of 10^6 tensor rows: what trace_bench prints of writing it, and the time that info and report take."""
+    with tempfile.TemporaryDirectory(prefix="ulpscope_bench_") as folder:
+        trace = pathlib.Path(folder) / "rows.h5"
+        printed = subprocess.run([build / "bench/trace_bench", "1000000", "--json", "--keep", trace],
+                                 check=True, capture_output=True, text=True).stdout
+        figures = {f"trace/{name}": value for name, value in json.loads(printed).items()}
+        for verb in ("info", "report"):
+            start = time.perf_counter()
+            subprocess.run([build / "bin/ulpscope", verb, trace], check=True, stdout=subprocess.DEVNULL)
+            figures[f"trace/{verb}_seconds"] = time.perf_counter() - start
+    return figures
+
+
 class Results:
     """Measurements by name, a value for each round, and what else was said of them."""
 
@@ -80,15 +95,15 @@ class Results:
         return value, limit, value >= limit if target.at_least else value <= limit
 
 
-def unit_of(name):
-    return "ms" if name.startswith(("ours/", "torch/")) else "ns"
+def is_step(name):
+    return name.startswith(("ours/", "torch/"))
 
 
 def print_results(results):
     medians = results.medians()
-    programs = [name for name in medians if unit_of(name) == "ns"]
-    if programs:
-        table([(name, f"{medians[name]:.4g} ns") for name in programs], ("benchmark", "time"))
+    others = [name for name in medians if not is_step(name)]
+    if others:
+        table([(name, f"{medians[name]:.4g}" + ("" if name.startswith("trace/") else " ns")) for name in others], ("benchmark", "measured"))
     steps = []
     for name in medians:
         if not name.startswith("ours/"):
@@ -137,8 +152,8 @@ def main():
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
 
     programs = {path.name.removesuffix("_bench"): path for path in sorted((options.build / "bench").glob("*_bench"))}
-    step_bench = programs.pop("step", None)
-    known = [*programs, "steps", *targets.WORKLOADS]
+    step_bench, trace_bench = programs.pop("step", None), programs.pop("trace", None)
+    known = [*programs, "trace", "steps", *targets.WORKLOADS]
     for name in options.names:
         if name not in known:
             print(f"no benchmark '{name}': there are {', '.join(known)}", file=sys.stderr)
@@ -153,6 +168,11 @@ def main():
             print(f"running {name}", file=sys.stderr, flush=True)
             for benchmark, nanoseconds, turn in run_program(program, options.rounds):
                 results.add(benchmark, turn, nanoseconds)
+    if trace_bench and ("trace" in options.names or not options.names):
+        print("running trace", file=sys.stderr, flush=True)
+        for turn in range(options.rounds):
+            for name, value in run_trace(options.build).items():
+                results.add(name, turn, value)
     workloads = [name for name in targets.WORKLOADS if name in options.names]
     if not options.names or "steps" in options.names:
         workloads = targets.WORKLOADS

@@ -1,6 +1,6 @@
 """The one list of performance targets. Each compares measurements of one round, so that ratios are of the same minute and machine.
 
-A measurement's name is "ours/WORKLOAD/PRECISION/LEVEL" or "torch/WORKLOAD/PRECISION" (milliseconds a step), or
+A measurement's name is "ours/WORKLOAD/PRECISION/LEVEL" or "torch/WORKLOAD/PRECISION" (milliseconds a step), "trace/FIGURE", or
 "PROGRAM/BENCHMARK" (nanoseconds a call) for the Google Benchmark programs.
 """
 
@@ -56,4 +56,15 @@ def step_targets(workload):
 
 
 WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn")
-TARGETS = [target for workload in WORKLOADS for target in step_targets(workload)]
+LARGE = 1 << 24  # elements of the statistics benchmarks
+TARGETS = [
+    at_most("dispatch: add of two 1-element tensors with gradient, ns", lambda m: m["dispatch/add_of_two_scalars_with_gradient"], 1000),
+    at_most("dispatch: 1x8x8 matmul, ns", lambda m: m["dispatch/matmul_1x8x8"], 1500),
+    at_least("statistics / a read-only scan, ordinary data",
+             lambda m: m["statistics/scan/normal"] / m[f"statistics/collect/normal/{LARGE}"], 0.6),
+    at_least("statistics / a read-only scan, all binades", lambda m: m["statistics/scan/normal"] / m[f"statistics/collect/wide/{LARGE}"], 0.3),
+    at_most("trace: bytes a tensor row", lambda m: m["trace/bytes_per_row"], 100),
+    at_most("trace of 10^6 rows: info, s", lambda m: m["trace/info_seconds"], 1),
+    at_most("trace of 10^6 rows: report, s", lambda m: m["trace/report_seconds"], 3),
+    *[target for workload in WORKLOADS for target in step_targets(workload)],
+]

@@ -1,5 +1,6 @@
 // What a recording costs: bytes a tensor row, CPU time of the producer and of the writer, and the time to open and to read a trace.
-//   trace_bench [ROWS]...      (100000 and 1000000)
+//   trace_bench [ROWS]... [--keep FILE] [--json]      100000 and 1000000 rows; --keep leaves the last trace, --json prints an
+//   object a trace
 #include <fmt/core.h>
 
 #include <array>
@@ -70,15 +71,15 @@ std::vector<TensorRow> make_rows(int steps) {
       statistics.sum = deviation * std::sqrt(count) * random.normal(draw + 3);
       statistics.sum_of_squares = deviation * deviation * count * (1 + 0.01 * random.normal(draw + 4));
       draw += 5;
-      if (half) row.rounding.subnormal = row.rounding.inexact_subnormal = random.below(draw++, 1 + static_cast<uint32_t>(count / 1000));
+      if (half)
+        row.rounding.subnormal = row.rounding.inexact_subnormal = random.below(draw++, 1 + static_cast<uint32_t>(count / 1000));
       rows.push_back(row);
     }
   }
   return rows;
 }
 
-void measure(uint64_t rows_wanted, const std::vector<TensorRow>& source) {
-  const std::string path = (std::filesystem::temp_directory_path() / "ulpscope_trace_bench.h5").string();
+void measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, const std::string& path, bool json) {
   const uint64_t steps = rows_wanted / kRowsPerStep;
   TraceOptions options;
   options.overwrite = true;
@@ -114,9 +115,7 @@ void measure(uint64_t rows_wanted, const std::vector<TensorRow>& source) {
     status = sink->status();
   });
   const auto rows = static_cast<double>(steps * kRowsPerStep);
-  fmt::print("rows {}  bytes/row {:.1f}  producer us/row {:.2f} (with a copy of the row)  writer us/row {:.2f}  wall s {:.2f}{}\n", rows,
-             static_cast<double>(std::filesystem::file_size(path)) / rows, 1e6 * producer / rows, 1e6 * status.writer_seconds / rows, wall,
-             status.failed ? "  FAILED: " + status.failure : "");
+  if (status.failed) throw ulpscope::failed_error("{}: {}", path, status.failure);
   uint64_t seen = 0, binned = 0, events = 0;
   const double open = seconds_of([&] {
     const TraceReader reader(path);
@@ -138,9 +137,21 @@ void measure(uint64_t rows_wanted, const std::vector<TensorRow>& source) {
   const double seek = seconds_of([&] {
     reader.visit_rows({steps / 2, steps / 2 + 1}, [&](std::span<const TensorRow> batch) { return !batch.empty(); });
   });
-  fmt::print("  open and count {:.1f} ms  visit all {:.2f} s  without histograms {:.2f} s  one step {:.1f} ms  ({} rows, {})\n", 1e3 * open,
-             with, without, 1e3 * seek, seen, binned + events);
-  std::filesystem::remove(path);
+  const double bytes = static_cast<double>(std::filesystem::file_size(path)) / rows;
+  const double producer_us = 1e6 * producer / rows, writer_us = 1e6 * status.writer_seconds / rows;
+  if (seen != steps * kRowsPerStep || binned == 0 || events == 0) throw ulpscope::failed_error("{}: rows are missing", path);
+  if (json) {
+    fmt::print(
+        R"({{"rows":{},"bytes_per_row":{:.2f},"producer_us_per_row":{:.3f},"writer_us_per_row":{:.3f},"write_seconds":{:.3f},)"
+        R"("open_seconds":{:.4f},"visit_seconds":{:.3f},"visit_without_histograms_seconds":{:.3f},"one_step_seconds":{:.4f}}})"
+        "\n",
+        rows, bytes, producer_us, writer_us, wall, open, with, without, seek);
+    return;
+  }
+  fmt::print("rows {}  bytes/row {:.1f}  producer us/row {:.2f} (with a copy of the row)  writer us/row {:.2f}  wall s {:.2f}\n",
+             rows, bytes, producer_us, writer_us, wall);
+  fmt::print("  open and count {:.1f} ms  visit all {:.2f} s  without histograms {:.2f} s  one step {:.1f} ms\n", 1e3 * open, with,
+             without, 1e3 * seek);
 }
 
 }  // namespace
@@ -149,9 +160,22 @@ int main(int argc, char** argv) {
   try {
     const std::vector<TensorRow> source = make_rows(100);
     std::vector<uint64_t> sizes;
-    for (int i = 1; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
+    std::string keep;
+    bool json = false;
+    for (int i = 1; i < argc; ++i) {
+      const std::string argument = argv[i];
+      if (argument == "--json") {
+        json = true;
+      } else if (argument == "--keep" && i + 1 < argc) {
+        keep = argv[++i];
+      } else {
+        sizes.push_back(std::strtoull(argv[i], nullptr, 10));
+      }
+    }
     if (sizes.empty()) sizes = {100000, 1000000};
-    for (const uint64_t size : sizes) measure(size, source);
+    const std::string path = keep.empty() ? (std::filesystem::temp_directory_path() / "ulpscope_trace_bench.h5").string() : keep;
+    for (const uint64_t size : sizes) measure(size, source, path, json);
+    if (keep.empty()) std::filesystem::remove(path);
   } catch (const ulpscope::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 4;
