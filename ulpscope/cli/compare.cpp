@@ -1,0 +1,21 @@
+#include "ulpscope/analyzers/compare.h"
+
+#include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/verbs.h"
+
+namespace ulpscope::cli {
+
+Verb compare_verb() {
+  return {"compare",
+          "two runs side by side: loss, time, memory, skipped steps, ranges",
+          "",
+          {{"A", "a trace file"}, {"B", "another one"}},
+          join({selection_options(), output_options()}),
+          {{"ulpscope compare fp32.h5 fp16.h5", "what mixed precision gained and cost"}},
+          [](const Arguments& arguments) {
+            const TraceReader a(arguments.positional(0)), b(arguments.positional(1));
+            return finish(analyze_compare(a, b, analysis_options(arguments)), arguments);
+          }};
+}
+
+}  // namespace ulpscope::cli

@@ -1,0 +1,54 @@
+#include "ulpscope/analyzers/export.h"
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/cli/output.h"
+#include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/verbs.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+int run(const Arguments& arguments) {
+  const std::string table = arguments.text("--table");
+  if (table.empty()) throw usage_error("export needs --table: {}", join_words(export_tables(), "or"));
+  const ExportFormat format =
+      arguments.has("--json") || arguments.text("--format") == "json" ? ExportFormat::json : ExportFormat::csv;
+  const AnalysisOptions options = analysis_options(arguments);
+  const TraceReader reader(arguments.positional(0));
+  if (!arguments.has("--output")) {
+    export_table(reader, table, format, options, [](std::string_view text) { return write_stdout(text); });
+    return kClean;
+  }
+  const std::string path = arguments.text("--output");
+  check_replaceable(path, arguments.has("--force"));
+  std::string contents;
+  export_table(reader, table, format, options, [&](std::string_view text) {
+    contents += text;
+    return true;
+  });
+  atomic_write_file(path, contents);
+  return kClean;
+}
+
+}  // namespace
+
+Verb export_verb() {
+  return {"export",
+          "a table of a trace as CSV or JSON",
+          "Unknown values are empty fields (null in JSON); NaN, Infinity and -Infinity are written as these words.",
+          {{"TRACE", "a trace file"}},
+          join({{{"--table", "", "NAME", "which table", "", export_tables()},
+                 {"--format", "", "NAME", "how to print", "csv", {"csv", "json"}},
+                 {"--json", "", "", "the same as --format json"},
+                 {"--output", "-o", "FILE", "write there instead of to stdout"},
+                 {"--force", "", "", "replace FILE where it exists"}},
+                selection_options()}),
+          {{"ulpscope export run.h5 --table steps", "loss, scale and time of each step"},
+           {"ulpscope export run.h5 --table rows --phase backward --json -o rows.json", "every recorded gradient"}},
+          run};
+}
+
+}  // namespace ulpscope::cli

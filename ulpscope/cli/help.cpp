@@ -1,0 +1,106 @@
+#include "ulpscope/cli/help.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+constexpr size_t kWidth = 100;
+
+std::string usage_line(const Verb& verb) {
+  std::string line = "ulpscope " + verb.name;
+  for (const PositionalSpec& positional : verb.positionals) line += " " + positional.name;
+  if (!verb.options.empty()) line += " [OPTIONS]";
+  return line;
+}
+
+// "  left       right right", the right part wrapped.
+std::string two_columns(std::string_view left, std::string_view right, size_t left_width) {
+  std::string text = fmt::format("  {:<{}}  ", left, left_width);
+  const size_t indent = left_width + 4;
+  if (left.size() > left_width) text += '\n' + std::string(indent, ' ');
+  size_t column = indent;
+  while (!right.empty()) {
+    const size_t end = std::min(right.find(' '), right.size());
+    if (column > indent && column + 1 + end > kWidth) {
+      text += '\n';
+      text.append(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      text += ' ';
+      ++column;
+    }
+    text += right.substr(0, end);
+    column += end;
+    right.remove_prefix(std::min(end + 1, right.size()));
+  }
+  return text + "\n";
+}
+
+std::string option_left(const OptionSpec& option) {
+  std::string left = option.short_name.empty() ? "    " : option.short_name + ", ";
+  left += option.name;
+  if (!option.argument.empty()) left += " " + option.argument;
+  return left;
+}
+
+std::string option_right(const OptionSpec& option) {
+  std::string right = option.meaning;
+  if (!option.choices.empty()) right += fmt::format(": {}", join_words(option.choices, option.list ? "and" : "or"));
+  if (option.list) right += "; several with commas";
+  if (!option.default_text.empty()) right += fmt::format(" (default: {})", option.default_text);
+  return right;
+}
+
+}  // namespace
+
+std::string overview(std::span<const Verb> verbs) {
+  std::string text =
+      "ulpscope: a numerical debugger for mixed-precision training\n\n"
+      "Usage: ulpscope COMMAND [ARGUMENTS]\n\nCommands:\n";
+  size_t width = 0;
+  for (const Verb& verb : verbs) width = std::max(width, verb.name.size());
+  for (const Verb& verb : verbs) text += two_columns(verb.name, verb.summary, width);
+  text +=
+      "\nExamples:\n"
+      "  ulpscope train fashion_cnn --precision fp16 -o run.h5\n"
+      "  ulpscope report run.h5\n"
+      "\n`ulpscope COMMAND --help` explains a command. Exit codes: 0 clean, 1 findings at or above --fail-on, 2 usage,\n"
+      "3 unreadable input, 4 anything else that failed.\n";
+  return text;
+}
+
+std::string verb_help(const Verb& verb) {
+  std::string text = fmt::format("ulpscope {}: {}\n\nUsage: {}\n", verb.name, verb.summary, usage_line(verb));
+  if (!verb.description.empty()) text += "\n" + verb.description + "\n";
+  size_t width = 0;
+  for (const PositionalSpec& positional : verb.positionals) width = std::max(width, positional.name.size());
+  for (const OptionSpec& option : verb.options) width = std::max(width, option_left(option).size());
+  width = std::min<size_t>(width, 28);
+  if (!verb.positionals.empty()) text += "\nArguments:\n";
+  for (const PositionalSpec& positional : verb.positionals) text += two_columns(positional.name, positional.meaning, width);
+  text += "\nOptions:\n";
+  for (const OptionSpec& option : verb.options) text += two_columns(option_left(option), option_right(option), width);
+  text += two_columns("-h, --help", "this text", width);
+  if (!verb.examples.empty()) text += "\nExamples:\n";
+  for (const Example& example : verb.examples) text += fmt::format("  {}\n      {}\n", example.command, example.meaning);
+  return text;
+}
+
+std::string version_text() { return fmt::format("ulpscope {} (report version {})\n", ULPSCOPE_VERSION, kReportVersion); }
+
+std::optional<int64_t> parse_integer(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+}  // namespace ulpscope::cli

@@ -1,0 +1,22 @@
+#include "ulpscope/analyzers/info.h"
+
+#include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/verbs.h"
+
+namespace ulpscope::cli {
+
+Verb info_verb() {
+  return {"info",
+          "what is in a trace, and whether its writer is alive, closed or dead",
+          "",
+          {{"TRACE", "a trace file"}},
+          output_options(),
+          {{"ulpscope info run.h5", "the run, its losses and what was recorded"},
+           {"ulpscope info run.h5 --json", "the same for programs"}},
+          [](const Arguments& arguments) {
+            const TraceReader reader(arguments.positional(0));
+            return finish(analyze_info(reader, analysis_options(arguments)), arguments);
+          }};
+}
+
+}  // namespace ulpscope::cli

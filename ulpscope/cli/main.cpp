@@ -1,0 +1,43 @@
+#include <fmt/core.h>
+
+#include <csignal>
+#include <exception>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/cli/output.h"
+#include "ulpscope/cli/parser.h"
+
+namespace {
+
+int exit_code(ulpscope::ErrorKind kind) {
+  switch (kind) {
+    case ulpscope::ErrorKind::usage:
+      return ulpscope::cli::kUsage;
+    case ulpscope::ErrorKind::unreadable:
+      return ulpscope::cli::kUnreadable;
+    case ulpscope::ErrorKind::failed:
+      break;
+  }
+  return ulpscope::cli::kFailed;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that has seen enough, like head, is no failure
+  try {
+    const ulpscope::cli::Command command =
+        ulpscope::cli::parse(ulpscope::cli::verbs(), std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+    if (!command.verb) {
+      ulpscope::cli::write_stdout(command.show);
+      return ulpscope::cli::kClean;
+    }
+    return command.verb->run(command.arguments);
+  } catch (const ulpscope::Error& error) {
+    fmt::print(stderr, "ulpscope: {}\n", error.what());
+    return exit_code(error.kind());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ulpscope: {}\n", error.what());
+    return ulpscope::cli::kFailed;
+  }
+}

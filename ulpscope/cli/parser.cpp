@@ -1,0 +1,152 @@
+#include "ulpscope/cli/parser.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/cli/help.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+const Verb& find_verb(std::span<const Verb> verbs, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs) {
+    if (verb.name == name) return verb;
+    names.push_back(verb.name);
+  }
+  throw usage_error("there is no command '{}'{}", name, did_you_mean(name, names));
+}
+
+void check_choice(const OptionSpec& option, const std::string& value) {
+  if (option.choices.empty() || std::find(option.choices.begin(), option.choices.end(), value) != option.choices.end()) return;
+  throw usage_error("{} takes {}, not '{}'{}", option.name, join_words(option.choices, "or"), value,
+                    did_you_mean(value, option.choices));
+}
+
+// Values of an option, lists taken apart at commas.
+void add_values(const OptionSpec& option, const std::string& value, Arguments& arguments) {
+  size_t begin = 0;
+  do {
+    const size_t end = option.list ? value.find(',', begin) : std::string::npos;
+    std::string part = value.substr(begin, end == std::string::npos ? end : end - begin);
+    if (part.empty()) throw usage_error("{} needs a value ({})", option.name, option.argument);
+    check_choice(option, part);
+    arguments.add(option, std::move(part));
+    begin = end == std::string::npos ? end : end + 1;
+  } while (begin != std::string::npos);
+}
+
+[[noreturn]] void refuse(const Verb& verb, const std::string& word) {
+  if (word.size() < 2 || word[0] != '-') throw usage_error("{} has no place for '{}'", verb.name, word);
+  const std::string name = word.substr(0, word.find('='));
+  std::vector<std::string> names{"--help"};
+  for (const OptionSpec& option : verb.options) names.push_back(option.name);
+  throw usage_error("{} has no option {}{}", verb.name, name, did_you_mean(name, names));
+}
+
+Command parse_verb(const Verb& verb, std::vector<std::string> words) {
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  bool help = false;
+  app.add_flag("-h,--help", help);
+  // Storage must not move while CLI11 holds references to it.
+  std::vector<std::vector<std::string>> values(verb.options.size());
+  std::vector<std::string> positionals;
+  for (size_t i = 0; i < verb.options.size(); ++i) {
+    const OptionSpec& option = verb.options[i];
+    const std::string names = option.short_name.empty() ? option.name : option.short_name + "," + option.name;
+    if (option.argument.empty()) {
+      app.add_flag(names, values[i]);
+    } else {
+      app.add_option(names, values[i])->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
+    }
+  }
+  if (!verb.positionals.empty()) {
+    app.add_option("positionals", positionals)->expected(0, static_cast<int>(verb.positionals.size()));
+  }
+  std::reverse(words.begin(), words.end());  // as CLI11 takes a vector
+  try {
+    app.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    std::string message = error.what();
+    std::replace(message.begin(), message.end(), '\n', ' ');
+    throw usage_error("{}: {}", verb.name, message);
+  }
+  Command command;
+  if (help) {
+    command.show = verb_help(verb);
+    return command;
+  }
+  for (const std::string& word : app.remaining()) refuse(verb, word);
+  for (size_t i = 0; i < verb.options.size(); ++i) {
+    const OptionSpec& option = verb.options[i];
+    for (const std::string& value : values[i]) {
+      if (option.argument.empty()) {
+        command.arguments.add(option, value);
+      } else {
+        add_values(option, value, command.arguments);
+      }
+    }
+  }
+  for (std::string& value : positionals) {
+    // CLI11 gives what follows a positional to it, dashes and all, when it looks like a number.
+    command.arguments.add_positional(std::move(value));
+  }
+  if (positionals.size() < verb.positionals.size()) {
+    const PositionalSpec& missing = verb.positionals[positionals.size()];
+    throw usage_error("{} needs {} ({}); `ulpscope {} --help` shows how", verb.name, missing.name, missing.meaning, verb.name);
+  }
+  command.verb = &verb;
+  return command;
+}
+
+}  // namespace
+
+bool Arguments::has(std::string_view option) const { return values_.find(option) != values_.end(); }
+
+std::string Arguments::text(std::string_view option, std::string_view otherwise) const {
+  const auto found = values_.find(option);
+  return found == values_.end() ? std::string(otherwise) : found->second.back();
+}
+
+std::vector<std::string> Arguments::list(std::string_view option) const {
+  const auto found = values_.find(option);
+  return found == values_.end() ? std::vector<std::string>() : found->second;
+}
+
+std::optional<int64_t> Arguments::integer(std::string_view option, int64_t least) const {
+  if (!has(option)) return std::nullopt;
+  const std::string value = text(option);
+  const std::optional<int64_t> number = parse_integer(value);
+  if (!number || *number < least) throw usage_error("{} takes an integer of at least {}, not '{}'", option, least, value);
+  return number;
+}
+
+void Arguments::add(const OptionSpec& option, std::string value) { values_[option.name].push_back(std::move(value)); }
+
+Command parse(std::span<const Verb> verbs, std::vector<std::string> words) {
+  Command command;
+  if (words.empty()) throw usage_error("a command is missing; `ulpscope --help` lists them");
+  const std::string first = words.front();
+  if (first == "--help" || first == "-h" || first == "help") {
+    command.show = words.size() > 1 && first == "help" ? verb_help(find_verb(verbs, words[1])) : overview(verbs);
+    return command;
+  }
+  if (first == "--version" || first == "version") {
+    command.show = version_text();
+    return command;
+  }
+  if (first.size() > 1 && first[0] == '-') {
+    const std::vector<std::string> names{"--help", "--version"};
+    throw usage_error("a command comes first, not {}{}", first, did_you_mean(first, names));
+  }
+  const Verb& verb = find_verb(verbs, first);
+  words.erase(words.begin());
+  return parse_verb(verb, std::move(words));
+}
+
+}  // namespace ulpscope::cli

@@ -1,0 +1,99 @@
+#include "ulpscope/cli/report_options.h"
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
+#include "ulpscope/cli/help.h"
+#include "ulpscope/cli/output.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+template <typename Enum>
+std::vector<std::string> names(int count) {
+  std::vector<std::string> all;
+  for (int i = 0; i < count; ++i) all.push_back(name_of(static_cast<Enum>(i)));
+  return all;
+}
+
+// "7", "3..7", "3..", "..7": first and last step, both included.
+StepRange parse_steps(const std::string& text) {
+  const size_t dots = text.find("..");
+  const std::string first = text.substr(0, dots), last = dots == std::string::npos ? first : text.substr(dots + 2);
+  const auto number = [&](const std::string& part, int64_t otherwise) {
+    const auto value = part.empty() && dots != std::string::npos ? std::optional(otherwise) : parse_integer(part);
+    if (!value || *value < 0) throw usage_error("--step takes a step or a range like 3..7, 3.. or ..7, not '{}'", text);
+    return *value;
+  };
+  const StepRange range{static_cast<uint64_t>(number(first, 0)), static_cast<uint64_t>(number(last, INT64_MAX)) + 1};
+  if (range.last <= range.first) throw usage_error("--step {} ends before it begins", text);
+  return range;
+}
+
+bool wants_json(const Arguments& arguments) {
+  const std::vector<std::string> formats = arguments.list("--format");
+  return arguments.has("--json") || std::find(formats.begin(), formats.end(), "json") != formats.end();
+}
+
+}  // namespace
+
+std::vector<OptionSpec> selection_options() {
+  return {{"--step", "", "A..B", "steps to look at: 7, 3..7, 3.. or ..7", "all"},
+          {"--module", "", "GLOB", "modules, with everything inside them: features or 'features.*'", "all", {}, true},
+          {"--op", "", "GLOB", "ops by name: 'conv2d*'", "all", {}, true},
+          {"--phase", "", "NAME", "phases", "all", names<Phase>(kPhases), true},
+          {"--role", "", "NAME", "roles of tensors", "all", names<Role>(kRoles), true}};
+}
+
+std::vector<OptionSpec> output_options(const std::vector<std::string>& more_formats) {
+  std::vector<std::string> formats{"text", "json"};
+  formats.insert(formats.end(), more_formats.begin(), more_formats.end());
+  return {{"--limit", "", "N", "rows of a table at most; 0: all", "20"},
+          {"--format", "", "NAME", more_formats.empty() ? "how to print" : "how to print, and which formats to answer for", "text",
+           formats, !more_formats.empty()},
+          {"--json", "", "", "the same as --format json"},
+          {"--output", "-o", "FILE", "write there instead of to stdout"},
+          {"--force", "", "", "replace FILE where it exists"},
+          {"--fail-on", "", "SEVERITY", "exit with 1 where a finding is at least this severe", "never", {"warn", "error"}},
+          {"--ascii", "", "", "no characters beyond ASCII"}};
+}
+
+std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> lists) {
+  std::vector<OptionSpec> all;
+  for (const std::vector<OptionSpec>& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+AnalysisOptions analysis_options(const Arguments& arguments) {
+  AnalysisOptions options;
+  if (arguments.has("--step")) options.steps = parse_steps(arguments.text("--step"));
+  options.modules = arguments.list("--module");
+  options.ops = arguments.list("--op");
+  for (const std::string& name : arguments.list("--phase")) options.phases.push_back(*find_phase(name));
+  for (const std::string& name : arguments.list("--role")) options.roles.push_back(*find_role(name));
+  options.limit = static_cast<size_t>(arguments.integer("--limit", 0).value_or(20));
+  return options;
+}
+
+int finish(const Report& report, const Arguments& arguments) {
+  const bool to_file = arguments.has("--output");
+  TextOptions text = to_file ? TextOptions{} : text_options_of_stdout();
+  text.unicode = !arguments.has("--ascii");
+  const std::string rendered = wants_json(arguments) ? render_json(report) : render_text(report, text);
+  if (to_file) {
+    const std::string path = arguments.text("--output");
+    check_replaceable(path, arguments.has("--force"));
+    atomic_write_file(path, rendered);
+  } else {
+    write_stdout(rendered);
+  }
+  if (!arguments.has("--fail-on")) return kClean;
+  const Severity limit = arguments.text("--fail-on") == "error" ? Severity::error : Severity::warning;
+  return has_finding(report, limit) ? kFindings : kClean;
+}
+
+}  // namespace ulpscope::cli

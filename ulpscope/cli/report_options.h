@@ -1,0 +1,20 @@
+// The options that all verbs share which answer with a report, and what is done with the report.
+#pragma once
+
+#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/cli/verb.h"
+
+namespace ulpscope::cli {
+
+// --step, --module, --op, --phase, --role.
+std::vector<OptionSpec> selection_options();
+// --limit, --format (text, json and `more_formats`), --json, --output, --force, --fail-on, --ascii.
+std::vector<OptionSpec> output_options(const std::vector<std::string>& more_formats = {});
+std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> lists);
+
+AnalysisOptions analysis_options(const Arguments& arguments);
+
+// Writes the report as asked for. The exit code: kFindings where --fail-on is met.
+int finish(const Report& report, const Arguments& arguments);
+
+}  // namespace ulpscope::cli

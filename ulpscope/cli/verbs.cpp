@@ -1,0 +1,11 @@
+#include "ulpscope/cli/verbs.h"
+
+namespace ulpscope::cli {
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> all{info_verb(),    report_verb(), ranges_verb(), scale_verb(),
+                                     compare_verb(), export_verb(), recover_verb()};
+  return all;
+}
+
+}  // namespace ulpscope::cli

@@ -1,0 +1,16 @@
+// The verbs, one file each.
+#pragma once
+
+#include "ulpscope/cli/verb.h"
+
+namespace ulpscope::cli {
+
+Verb info_verb();
+Verb report_verb();
+Verb ranges_verb();
+Verb scale_verb();
+Verb compare_verb();
+Verb export_verb();
+Verb recover_verb();
+
+}  // namespace ulpscope::cli
