@@ -162,5 +162,56 @@ class Dev(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout)
 
 
+class Setup(Tree):
+    """./dev setup with a dpkg-query that knows the packages it is told, and an apt-get that writes down how it was called."""
+
+    def setup_with(self, installed, apt_get="exit 0"):
+        for tool in ("bash", "env", "dirname", "realpath", "nproc", "grep", "sed", "cat"):
+            (self.root / tool).unlink(missing_ok=True)
+            (self.root / tool).symlink_to(shutil.which(tool))
+        self.write("dpkg-query", f"""#!/bin/sh\nfor last; do :; done\ncase " {installed} " in
+            *" $last "* | *" all "*) echo 'install ok installed' ;; *) exit 1 ;; esac\n""")
+        self.write("sudo", '#!/bin/sh\nexec "$@"\n')
+        if apt_get:
+            self.write("apt-get", f'#!/bin/sh\necho "$@" >> {self.root}/calls\n{apt_get}\n')
+        for name in ("dpkg-query", "sudo", "apt-get"):
+            if (self.root / name).exists():
+                (self.root / name).chmod(0o755)
+        result = run(ROOT / "dev", "setup", env={"PATH": str(self.root)})
+        calls = self.root / "calls"
+        return result, calls.read_text().splitlines() if calls.exists() else []
+
+    def test_nothing_is_asked_of_apt_where_all_is_installed(self):
+        result, calls = self.setup_with("all")
+        self.assertEqual((result.returncode, calls), (0, []), result.stderr)
+
+    def test_what_is_missing_is_installed_and_lists_are_fetched_only_after_a_failure(self):
+        result, calls = self.setup_with("cmake")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(calls), 2, calls)  # the packages, then the data
+        self.assertIn(" libdnnl-dev ", calls[0])
+        self.assertNotIn(" cmake ", calls[0])
+        self.assertTrue(calls[1].endswith(" dataset-fashion-mnist"))
+
+        (self.root / "calls").unlink()
+        result, calls = self.setup_with("cmake", f"case \"$*\" in *update*) : > {self.root}/lists ;; *) [ -e {self.root}/lists ] ;; esac")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(calls[1].endswith(" update"), calls)
+
+    def test_missing_data_stop_nothing_and_missing_packages_do(self):
+        result, _ = self.setup_with("cmake", "case \"$*\" in *dataset*) exit 100 ;; esac")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("going on without dataset-fashion-mnist", result.stderr)
+        result, _ = self.setup_with("cmake", "exit 100")
+        self.assertEqual(result.returncode, 4)
+        self.assertIn("could not install: g++", result.stderr)
+
+    def test_elsewhere_the_packages_are_named(self):
+        result, _ = self.setup_with("", apt_get="")
+        self.assertIn("no apt-get", result.stderr)
+        self.assertIn("libdnnl-dev", result.stderr)
+        self.assertEqual(result.returncode, 1)  # doctor's: things are missing
+
+
 if __name__ == "__main__":
     unittest.main()
