@@ -55,6 +55,11 @@ struct Findings {
 
 }  // namespace
 
+const char* name_of(StopOn stop) {
+  static constexpr const char* kNames[] = {"never", "nan", "overflow", "backoff"};
+  return kNames[static_cast<size_t>(stop)];
+}
+
 struct Recorder::State {
   struct Call {
     uint32_t entry;

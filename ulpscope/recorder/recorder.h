@@ -51,6 +51,7 @@ struct OpDescription {
 };
 
 enum class StopOn : uint8_t { never, nan, overflow, backoff };
+const char* name_of(StopOn stop);
 
 struct RecorderOptions {
   RecordLevel level = RecordLevel::stats;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/core/data/dataset.h"
@@ -97,10 +98,11 @@ struct ScalerSettings {
   bool operator==(const ScalerSettings&) const = default;
 };
 
-// Types that replace autocast's choice: by op name, and by module path (glob patterns; * matches dots too). A module's wins.
+// Types that replace autocast's choice: by op name, and by module path (glob patterns; * matches dots too), of which the first that
+// fits decides. A module's wins over an op's.
 struct AutocastSettings {
   std::map<std::string, Precision> ops;
-  std::map<std::string, Precision> modules;
+  std::vector<std::pair<std::string, Precision>> modules;
 
   bool operator==(const AutocastSettings&) const = default;
 };

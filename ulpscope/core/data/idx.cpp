@@ -1,0 +1,113 @@
+#include "ulpscope/core/data/idx.h"
+
+#include <fmt/ranges.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr uint8_t kUnsignedByte = 8;
+constexpr int kMaximumRank = 4;
+constexpr int64_t kMaximumElements = int64_t{1} << 34;
+constexpr size_t kChunk = size_t{1} << 20;
+
+class GzipFile {
+ public:
+  explicit GzipFile(const std::string& path) : path_(path) {
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) throw unreadable_error("{}: no such file, expected IDX data", path);
+    if (std::filesystem::is_directory(path, error)) throw unreadable_error("{}: a folder, expected a file of IDX data", path);
+    file_.reset(gzopen(path.c_str(), "rb"));
+    if (!file_) throw unreadable_error("{}: cannot be opened, expected IDX data", path);
+  }
+
+  // Reads up to `size` bytes; fewer at the end of the file.
+  size_t read(uint8_t* out, size_t size) {
+    size_t done = 0;
+    while (done < size) {
+      const int got = gzread(file_.get(), out + done, static_cast<unsigned>(std::min(size - done, kChunk)));
+      int code = Z_OK;
+      const char* message = gzerror(file_.get(), &code);
+      // Z_BUF_ERROR: a compressed stream that ends early.
+      if (got < 0 || code == Z_BUF_ERROR) throw unreadable_error("{}: damaged gzip data ({})", path_, describe(code, message));
+      if (got == 0) break;
+      done += static_cast<size_t>(got);
+    }
+    return done;
+  }
+
+ private:
+  static std::string describe(int code, const char* message) {
+    if (code == Z_BUF_ERROR) return "the file is truncated";
+    std::string text = message;  // "PATH: what": zlib puts the path first
+    if (const size_t colon = text.rfind(": "); colon != std::string::npos) text.erase(0, colon + 2);
+    return text;
+  }
+
+  struct Close {
+    void operator()(gzFile file) const { gzclose(file); }
+  };
+  std::string path_;
+  std::unique_ptr<gzFile_s, Close> file_;
+};
+
+}  // namespace
+
+IdxArray read_idx(const std::string& path) {
+  GzipFile file(path);
+  uint8_t magic[4];
+  if (file.read(magic, 4) != 4) throw unreadable_error("{}: shorter than the 4 bytes that an IDX file begins with", path);
+  if (magic[0] != 0 || magic[1] != 0) {
+    throw unreadable_error("{}: not an IDX file: expected it to begin with 00 00, found {:02x} {:02x}", path, magic[0], magic[1]);
+  }
+  if (magic[2] != kUnsignedByte) {
+    throw unreadable_error("{}: expected IDX elements of type 08 (unsigned bytes), found type {:02x}", path, magic[2]);
+  }
+  const int rank = magic[3];
+  if (rank < 1 || rank > kMaximumRank) {
+    throw unreadable_error("{}: expected 1 to {} dimensions, found {} in the header", path, kMaximumRank, rank);
+  }
+
+  IdxArray array;
+  int64_t count = 1;
+  for (int i = 0; i < rank; ++i) {
+    uint8_t bytes[4];
+    if (file.read(bytes, 4) != 4)
+      throw unreadable_error("{}: truncated in the header: expected {} extents, found {}", path, rank, i);
+    const int64_t extent = int64_t{bytes[0]} << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
+    if (extent == 0) throw unreadable_error("{}: extent {} in the header is 0, expected at least 1", path, i);
+    array.shape.push_back(extent);
+    if (extent > kMaximumElements / count) {
+      throw unreadable_error("{}: the header claims more than {} elements (extents {})", path, kMaximumElements,
+                             fmt::join(array.shape, " x "));
+    }
+    count *= extent;
+  }
+
+  const auto expected = static_cast<size_t>(count);
+  while (array.values.size() < expected) {
+    const size_t before = array.values.size();
+    const size_t wanted = std::min(expected - before, kChunk);
+    array.values.resize(before + wanted);
+    const size_t got = file.read(array.values.data() + before, wanted);
+    if (got < wanted) {
+      throw unreadable_error("{}: truncated: the header ({}) promises {} bytes of data, found {}", path,
+                             fmt::join(array.shape, " x "), expected, before + got);
+    }
+  }
+  uint8_t extra;
+  if (file.read(&extra, 1) != 0) {
+    throw unreadable_error("{}: longer than its header says: expected {} bytes of data ({}), found more", path, expected,
+                           fmt::join(array.shape, " x "));
+  }
+  return array;
+}
+
+}  // namespace ulpscope

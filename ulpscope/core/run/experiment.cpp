@@ -1,0 +1,134 @@
+// What an experiment is besides its keys: names, rules that follow from several settings, and what settings demand of each other.
+#include "ulpscope/core/run/experiment.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/core/run/experiment_options.h"
+
+namespace ulpscope {
+
+const char* name_of(LayerType type) {
+  static constexpr const char* kNames[kLayerTypes] = {"linear", "conv2d", "batch_norm", "relu", "max_pool2d", "flatten"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+const char* name_of(LossFunction function) { return function == LossFunction::mse ? "mse" : "cross_entropy"; }
+
+const char* name_of(OptimizerType type) {
+  static constexpr const char* kNames[] = {"sgd", "adam", "adamw"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+const char* name_of(Precision precision) {
+  static constexpr const char* kNames[] = {"fp32", "fp16", "bf16"};
+  return kNames[static_cast<size_t>(precision)];
+}
+
+DType dtype_of(Precision precision) {
+  static constexpr DType kDTypeOf[] = {DType::f32, DType::f16, DType::bf16};
+  return kDTypeOf[static_cast<size_t>(precision)];
+}
+
+const char* name_of(Switch value) {
+  static constexpr const char* kNames[] = {"auto", "off", "on"};
+  return kNames[static_cast<size_t>(value)];
+}
+
+const char* name_of(Evaluation evaluation) {
+  static constexpr const char* kNames[] = {"never", "epoch", "end"};
+  return kNames[static_cast<size_t>(evaluation)];
+}
+
+LossScaleRule ScalerSettings::rule() const {
+  LossScaleRule rule = find_loss_scale_rule(preset).value_or(LossScaleRule{});
+  rule.initial = initial.value_or(rule.initial);
+  rule.growth_factor = growth_factor.value_or(rule.growth_factor);
+  rule.backoff_factor = backoff_factor.value_or(rule.backoff_factor);
+  rule.growth_interval = growth_interval.value_or(rule.growth_interval);
+  rule.hysteresis = hysteresis.value_or(rule.hysteresis);
+  rule.floor = floor.value_or(rule.floor);
+  rule.cap = cap.value_or(rule.cap);
+  rule.dynamic = dynamic.value_or(rule.dynamic);
+  return rule;
+}
+
+RecorderOptions RecordingSettings::recorder_options() const { return {level, every, modules, ops, phases, max_size, stop_on}; }
+
+std::string RecordingSettings::filters() const {
+  std::string text;
+  const auto add = [&](std::string_view what, const auto& items) {
+    if (!items.empty()) text += fmt::format("{}{}={}", text.empty() ? "" : " ", what, fmt::join(items, ","));
+  };
+  add("module", modules);
+  add("op", ops);
+  std::vector<std::string_view> phase_names;
+  for (const Phase phase : phases) phase_names.push_back(name_of(phase));
+  add("phase", phase_names);
+  return text;
+}
+
+bool Experiment::scaler_enabled() const {
+  return scaler.enabled == Switch::on || (scaler.enabled == Switch::automatic && precision == Precision::fp16);
+}
+
+void validate(const Experiment& experiment, const std::string& source) {
+  const auto fail = [&](std::string_view message) { throw usage_error("{}: {}", source, message); };
+  if (experiment.model.layers.empty()) fail("no model: expected model.preset or model.layers");
+  std::set<std::string_view> names;
+  for (const LayerSpec& layer : experiment.model.layers) {
+    if (!names.insert(layer.name).second) fail(fmt::format("model.layers: the name \"{}\" stands twice", layer.name));
+  }
+
+  const DataSettings& data = experiment.data;
+  if (data.kind == DataKind::idx && (data.train_images.empty() || data.train_labels.empty())) {
+    fail("data.kind = \"idx\" needs data.train_images and data.train_labels");
+  }
+  if (data.kind == DataKind::idx && data.test_images.empty() != data.test_labels.empty()) {
+    fail("expected data.test_images and data.test_labels together, or neither");
+  }
+  if (data.kind == DataKind::random_classification) {
+    if (data.shape.size() != 1 && data.shape.size() != 3) {
+      fail(fmt::format("data.shape: expected [features] or [channels, height, width], found {} extents", data.shape.size()));
+    }
+    double elements = static_cast<double>(std::max(std::max(data.train_size, data.test_size), data.classes));
+    for (const int64_t extent : data.shape) elements *= static_cast<double>(extent);
+    if (elements > 0x1p31) fail("data: expected at most 2^31 generated elements (samples times features), found more");
+  }
+
+  const OptimizerSettings& optimizer = experiment.optimizer;
+  const bool is_sgd = optimizer.type == OptimizerType::sgd;
+  if (!is_sgd && (optimizer.momentum != 0 || optimizer.dampening != 0 || optimizer.nesterov)) {
+    fail(fmt::format("optimizer.momentum, dampening and nesterov belong to sgd; optimizer.type is {}", name_of(optimizer.type)));
+  }
+  const OptimizerSettings defaults;
+  if (is_sgd && (optimizer.beta1 != defaults.beta1 || optimizer.beta2 != defaults.beta2 || optimizer.eps != defaults.eps)) {
+    fail("optimizer.beta1, beta2 and eps belong to adam and adamw; optimizer.type is sgd");
+  }
+  if (optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0)) {
+    fail("optimizer.nesterov needs optimizer.momentum > 0 and optimizer.dampening = 0");
+  }
+
+  const LossScaleRule rule = experiment.scaler.rule();
+  if (rule.cap > 0 && rule.initial > rule.cap) {
+    fail(fmt::format("scaler.initial: expected at most scaler.cap, {}, found {}", rule.cap, rule.initial));
+  }
+  if (rule.initial < rule.floor) {
+    fail(fmt::format("scaler.initial: expected at least scaler.floor, {}, found {}", rule.floor, rule.initial));
+  }
+}
+
+void check_op_names(const Experiment& experiment, std::span<const std::string> known_ops) {
+  for (const auto& [op, precision] : experiment.autocast.ops) {
+    if (std::find(known_ops.begin(), known_ops.end(), op) == known_ops.end()) {
+      throw usage_error("autocast.ops: unknown op '{}'{}", op, did_you_mean(op, known_ops));
+    }
+  }
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,345 @@
+#include "ulpscope/core/run/experiment_options.h"
+
+#include <type_traits>
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr Range kPositive{.low = 0, .low_open = true};
+constexpr Range kNotNegative{.low = 0};
+constexpr Range kAtLeastOne{.low = 1};
+constexpr Range kBelowOne{.low = 0, .high = 1, .high_open = true};
+
+template <typename T>
+struct is_optional : std::false_type {};
+template <typename T>
+struct is_optional<std::optional<T>> : std::true_type {};
+
+// An option that stores its value, of the type V of OptionValue, in the field that `access` gives. An unset optional field is not
+// written.
+template <typename V, typename Settings, typename Access>
+Option<Settings> field(std::string key, OptionType type, std::string meaning, Access access, std::string default_text = "") {
+  Option<Settings> option{std::move(key), std::move(type), std::move(meaning), std::move(default_text), {}, {}};
+  using Field = std::remove_cvref_t<decltype(access(std::declval<Settings&>()))>;
+  option.set = [access](Settings& settings, const OptionValue& value) {
+    if constexpr (is_optional<Field>::value) {
+      access(settings) = std::get<V>(value);
+    } else {
+      access(settings) = static_cast<Field>(std::get<V>(value));
+    }
+  };
+  option.get = [access](const Settings& settings) -> std::optional<OptionValue> {
+    const auto& held = access(settings);
+    if constexpr (is_optional<Field>::value) {
+      if (!held) return std::nullopt;
+      return OptionValue(static_cast<V>(*held));
+    } else {
+      return OptionValue(static_cast<V>(held));
+    }
+  };
+  return option;
+}
+
+// The names of an enum's values, which begin at 0 and lie together.
+template <typename Enum>
+std::vector<std::string> names_up_to(Enum last) {
+  std::vector<std::string> names;
+  for (int i = 0; i <= static_cast<int>(last); ++i) names.emplace_back(name_of(static_cast<Enum>(i)));
+  return names;
+}
+
+template <typename Enum>
+Enum find_name(Enum last, const std::string& name) {
+  for (int i = 0; i <= static_cast<int>(last); ++i) {
+    if (name == name_of(static_cast<Enum>(i))) return static_cast<Enum>(i);
+  }
+  throw failed_error("internal: no choice is called '{}'", name);  // check_value let it pass
+}
+
+template <typename Enum, typename Access>
+Option<Experiment> choice(std::string key, Enum last, std::string meaning, Access access) {
+  Option<Experiment> option{std::move(key), {ValueKind::choice, {}, names_up_to(last)}, std::move(meaning), "", {}, {}};
+  option.set = [access, last](Experiment& experiment, const OptionValue& value) {
+    access(experiment) = find_name(last, std::get<std::string>(value));
+  };
+  option.get = [access](const Experiment& experiment) -> std::optional<OptionValue> {
+    return std::string(name_of(access(experiment)));
+  };
+  return option;
+}
+
+#define ULPSCOPE_FIELD(path) \
+  [](auto& experiment) -> auto& { return experiment.path; }
+
+template <typename Access>
+Option<Experiment> number(std::string key, Range range, std::string meaning, Access access, std::string default_text = "") {
+  return field<double, Experiment>(std::move(key), {ValueKind::number, range, {}}, std::move(meaning), access,
+                                   std::move(default_text));
+}
+template <typename Access>
+Option<Experiment> integer(std::string key, Range range, std::string meaning, Access access, std::string default_text = "") {
+  return field<int64_t, Experiment>(std::move(key), {ValueKind::integer, range, {}}, std::move(meaning), access,
+                                    std::move(default_text));
+}
+template <typename Access>
+Option<Experiment> boolean(std::string key, std::string meaning, Access access, std::string default_text = "") {
+  return field<bool, Experiment>(std::move(key), {ValueKind::boolean, {}, {}}, std::move(meaning), access, std::move(default_text));
+}
+template <typename Access>
+Option<Experiment> text(std::string key, std::string meaning, Access access, std::string default_text = "") {
+  return field<std::string, Experiment>(std::move(key), {ValueKind::text, {}, {}}, std::move(meaning), access,
+                                        std::move(default_text));
+}
+template <typename Access>
+Option<Experiment> text_list(std::string key, std::string meaning, Access access) {
+  return field<std::vector<std::string>, Experiment>(std::move(key), {ValueKind::text_list, {}, {}}, std::move(meaning), access);
+}
+
+Option<Experiment> model_preset() {
+  Option<Experiment> option{
+      "model.preset", {ValueKind::choice, {}, preset_names()}, "a model by name, instead of model.layers", "none", {}, {}};
+  option.set = [](Experiment& experiment, const OptionValue& value) {
+    experiment.model.preset = std::get<std::string>(value);
+    experiment.model.layers = *find_model_preset(experiment.model.preset);
+  };
+  option.get = [](const Experiment& experiment) -> std::optional<OptionValue> {
+    if (experiment.model.preset.empty()) return std::nullopt;
+    return experiment.model.preset;
+  };
+  return option;
+}
+
+Option<Experiment> recorded_phases() {
+  Option<Experiment> option{"recording.phases",
+                            {ValueKind::choice_list, {}, names_up_to(Phase::evaluation)},
+                            "record rows of these phases only; []: all",
+                            "",
+                            {},
+                            {}};
+  option.set = [](Experiment& experiment, const OptionValue& value) {
+    experiment.recording.phases.clear();
+    for (const std::string& name : std::get<std::vector<std::string>>(value)) {
+      experiment.recording.phases.push_back(find_name(Phase::evaluation, name));
+    }
+  };
+  option.get = [](const Experiment& experiment) -> std::optional<OptionValue> {
+    std::vector<std::string> names;
+    for (const Phase phase : experiment.recording.phases) names.emplace_back(name_of(phase));
+    return names;
+  };
+  return option;
+}
+
+Option<Experiment> scaler_preset() {
+  OptionType type{ValueKind::choice, {}, {"pytorch", "keras", "deepspeed", "megatron", "apex"}};
+  return field<std::string, Experiment>("scaler.preset", std::move(type), "the library whose rule and defaults to follow",
+                                        ULPSCOPE_FIELD(scaler.preset));
+}
+
+std::vector<Option<Experiment>> make_experiment_options() {
+  const Range seed_range{.low = 0, .high = 0x1p53};
+  return {
+      text("name", "a name for the run", ULPSCOPE_FIELD(name), "the file's name"),
+      integer("seed", seed_range, "decides initial weights, generated data and the order of samples", ULPSCOPE_FIELD(seed)),
+      choice("precision", Precision::bf16,
+             "`fp16`: FP16 autocast with FP32 master weights and a gradient scaler; `bf16`: BF16 autocast; `fp32`: neither",
+             ULPSCOPE_FIELD(precision)),
+
+      model_preset(),
+
+      choice(
+          "data.kind", DataKind::random_classification,
+          "`fashion_mnist`; `idx`: labelled images in IDX files; `quantized_sine`: one image whose channels are x and y in [0, 1], "
+          "its "
+          "target a 2-D sine quantised to a few levels in [0, 1]; `random_classification`: Gaussian features, labelled by a random "
+          "linear teacher",
+          ULPSCOPE_FIELD(data.kind)),
+      text("data.path", "fashion_mnist: the folder of its files", ULPSCOPE_FIELD(data.path),
+           "`$ULPSCOPE_DATA`, else where the Debian package has them"),
+      text("data.train_images", "idx: a file of unsigned bytes, plain or .gz; 3 dimensions, or 4 with channels second",
+           ULPSCOPE_FIELD(data.train_images)),
+      text("data.train_labels", "idx: a file of 1 dimension", ULPSCOPE_FIELD(data.train_labels)),
+      text("data.test_images", "idx: the same for the test split; may be left out", ULPSCOPE_FIELD(data.test_images)),
+      text("data.test_labels", "idx", ULPSCOPE_FIELD(data.test_labels)),
+      number("data.mean", {}, "files: pixels become (pixel / 255 - mean) / std", ULPSCOPE_FIELD(data.mean)),
+      number("data.std", kPositive, "files", ULPSCOPE_FIELD(data.std)),
+      integer("data.train_size", kNotNegative,
+              "at most this many training samples; 0: all there are (files), 4096 (random_classification)",
+              ULPSCOPE_FIELD(data.train_size)),
+      integer("data.test_size", kNotNegative, "the same for the test split; 0: all there are (files), 1024 (random_classification)",
+              ULPSCOPE_FIELD(data.test_size)),
+      integer("data.classes", {.low = 2, .high = 65536}, "idx, random_classification: the number of classes",
+              ULPSCOPE_FIELD(data.classes)),
+      field<std::vector<int64_t>, Experiment>("data.shape", {ValueKind::integer_list, kAtLeastOne, {}},
+                                              "random_classification: of one sample, [features] or [channels, height, width]",
+                                              ULPSCOPE_FIELD(data.shape)),
+      integer("data.height", {.low = 1, .high = 16384}, "quantized_sine: rows", ULPSCOPE_FIELD(data.height)),
+      integer("data.width", {.low = 1, .high = 16384}, "quantized_sine: columns", ULPSCOPE_FIELD(data.width)),
+      number("data.frequency", kPositive, "quantized_sine: periods across the image", ULPSCOPE_FIELD(data.frequency)),
+      integer("data.levels", {.low = 2, .high = 65536}, "quantized_sine: distinct target values", ULPSCOPE_FIELD(data.levels)),
+      boolean("data.shuffle", "a new order of the training samples in each epoch", ULPSCOPE_FIELD(data.shuffle)),
+      boolean("data.drop_last", "leave out an epoch's last batch where it is smaller than the others",
+              ULPSCOPE_FIELD(data.drop_last)),
+
+      integer("training.batch_size", {.low = 1, .high = 1 << 24}, "samples a step", ULPSCOPE_FIELD(training.batch_size)),
+      integer("training.epochs", kAtLeastOne, "passes through the training samples", ULPSCOPE_FIELD(training.epochs)),
+      integer("training.steps", kNotNegative,
+              "exactly this many steps, through as many epochs as it takes; 0: training.epochs decides",
+              ULPSCOPE_FIELD(training.steps)),
+      choice("training.evaluation", Evaluation::end, "when the test split is evaluated", ULPSCOPE_FIELD(training.evaluation)),
+      integer("training.evaluation_batch_size", {.low = 0, .high = 1 << 24}, "samples a batch of it; 0: training.batch_size",
+              ULPSCOPE_FIELD(training.evaluation_batch_size)),
+
+      choice("loss.function", LossFunction::mse, "mean cross entropy of logits, or mean squared error",
+             ULPSCOPE_FIELD(loss.function)),
+      number("loss.factor", kPositive, "the loss is multiplied by it before the backward pass", ULPSCOPE_FIELD(loss.factor)),
+
+      choice("optimizer.type", OptimizerType::adamw, "as in PyTorch", ULPSCOPE_FIELD(optimizer.type)),
+      number("optimizer.learning_rate", kNotNegative, "", ULPSCOPE_FIELD(optimizer.learning_rate)),
+      number("optimizer.weight_decay", kNotNegative, "decoupled from the gradient with adamw",
+             ULPSCOPE_FIELD(optimizer.weight_decay), "0.01 with adamw, else 0"),
+      number("optimizer.momentum", kNotNegative, "sgd", ULPSCOPE_FIELD(optimizer.momentum)),
+      number("optimizer.dampening", {}, "sgd", ULPSCOPE_FIELD(optimizer.dampening)),
+      boolean("optimizer.nesterov", "sgd; needs momentum, and no dampening", ULPSCOPE_FIELD(optimizer.nesterov)),
+      number("optimizer.beta1", kBelowOne, "adam, adamw", ULPSCOPE_FIELD(optimizer.beta1)),
+      number("optimizer.beta2", kBelowOne, "adam, adamw", ULPSCOPE_FIELD(optimizer.beta2)),
+      number("optimizer.eps", kNotNegative, "adam, adamw", ULPSCOPE_FIELD(optimizer.eps)),
+
+      number("clipping.value", kNotNegative, "each element of the unscaled gradients is kept within +-value; 0: not",
+             ULPSCOPE_FIELD(clipping.value)),
+      number("clipping.norm", kNotNegative,
+             "the unscaled gradients together are scaled down to at most this Euclidean norm, after clipping.value; 0: not",
+             ULPSCOPE_FIELD(clipping.norm)),
+
+      choice("scaler.enabled", Switch::on, "the gradient scaler; `auto`: on with fp16", ULPSCOPE_FIELD(scaler.enabled)),
+      scaler_preset(),
+      number("scaler.initial", kPositive, "the loss scale at the start", ULPSCOPE_FIELD(scaler.initial), "the preset's"),
+      number("scaler.growth_factor", {.low = 1, .low_open = true}, "the scale grows by it", ULPSCOPE_FIELD(scaler.growth_factor),
+             "the preset's"),
+      number("scaler.backoff_factor", {.low = 0, .high = 1, .low_open = true, .high_open = true},
+             "and is multiplied by it after an overflow", ULPSCOPE_FIELD(scaler.backoff_factor), "the preset's"),
+      integer("scaler.growth_interval", kAtLeastOne, "steps without overflow before it grows",
+              ULPSCOPE_FIELD(scaler.growth_interval), "the preset's"),
+      integer("scaler.hysteresis", kAtLeastOne, "overflowing steps before it backs off", ULPSCOPE_FIELD(scaler.hysteresis),
+              "the preset's"),
+      number("scaler.floor", kNotNegative, "it never backs off below; 0: no floor", ULPSCOPE_FIELD(scaler.floor), "the preset's"),
+      number("scaler.cap", kNotNegative, "it never grows above; 0: no cap", ULPSCOPE_FIELD(scaler.cap), "the preset's"),
+      boolean("scaler.dynamic", "false: the scale stays, and overflowing steps are still skipped", ULPSCOPE_FIELD(scaler.dynamic),
+              "the preset's"),
+
+      choice("recording.level", RecordLevel::full,
+             "`health`: counts of NaN, Inf, zeros and of what rounding lost; `stats`: all statistics with the exponent histogram; "
+             "`full`: "
+             "16 values of each tensor as well",
+             ULPSCOPE_FIELD(recording.level)),
+      integer("recording.every", kAtLeastOne, "the level holds in every so manieth step, and `health` in those between",
+              ULPSCOPE_FIELD(recording.every)),
+      text_list("recording.modules", "record rows of modules that match one of these patterns only; []: all",
+                ULPSCOPE_FIELD(recording.modules)),
+      text_list("recording.ops", "record rows of ops that match one of these patterns only; []: all",
+                ULPSCOPE_FIELD(recording.ops)),
+      recorded_phases(),
+      field<int64_t, Experiment>("recording.max_size", {ValueKind::size, {}, {}},
+                                 "near it the level is lowered, at it recording stops; 0: no limit",
+                                 ULPSCOPE_FIELD(recording.max_size)),
+      choice("recording.stop_on", StopOn::backoff, "end training after a step with a NaN, an Inf, or a loss scale that backed off",
+             ULPSCOPE_FIELD(recording.stop_on)),
+      number("recording.flush_interval", {.low = 0, .high = 3600}, "seconds between flushes of the trace",
+             ULPSCOPE_FIELD(recording.flush_interval)),
+  };
+}
+
+Option<LayerSpec> layer_integer(std::string key, int64_t LayerSpec::*member, int64_t low, std::string meaning,
+                                bool required = false) {
+  Option<LayerSpec> option = field<int64_t, LayerSpec>(
+      std::move(key), {ValueKind::integer, {.low = static_cast<double>(low), .high = 0x1p31}, {}},
+      std::move(meaning), [member](auto& layer) -> auto& { return layer.*member; }, required ? "required" : "");
+  option.required = required;
+  return option;
+}
+
+Option<LayerSpec> layer_pair(std::string key, int64_t LayerSpec::*y, int64_t LayerSpec::*x, int64_t low, std::string meaning,
+                             std::string default_text, bool required = false) {
+  Option<LayerSpec> option{std::move(key),
+                           {ValueKind::extent_pair, {.low = static_cast<double>(low), .high = 0x1p20}, {}},
+                           std::move(meaning),
+                           std::move(default_text),
+                           {},
+                           {},
+                           required};
+  option.set = [y, x](LayerSpec& layer, const OptionValue& value) {
+    layer.*y = std::get<std::vector<int64_t>>(value)[0];
+    layer.*x = std::get<std::vector<int64_t>>(value)[1];
+  };
+  option.get = [y, x](const LayerSpec& layer) -> std::optional<OptionValue> { return std::vector<int64_t>{layer.*y, layer.*x}; };
+  return option;
+}
+
+std::vector<Option<LayerSpec>> make_layer_options(LayerType type) {
+  const auto bias = [] { return field<bool, LayerSpec>("bias", {ValueKind::boolean, {}, {}}, "", ULPSCOPE_FIELD(bias)); };
+  const std::string whatever = "0: whatever comes";
+  switch (type) {
+    case LayerType::linear:
+      return {layer_integer("in_features", &LayerSpec::in, 0, whatever),
+              layer_integer("out_features", &LayerSpec::out, 1, "", true), bias()};
+    case LayerType::conv2d:
+      return {layer_integer("in_channels", &LayerSpec::in, 0, whatever),
+              layer_integer("out_channels", &LayerSpec::out, 1, "", true),
+              layer_pair("kernel", &LayerSpec::kernel_y, &LayerSpec::kernel_x, 1, "", "required", true),
+              layer_pair("stride", &LayerSpec::stride_y, &LayerSpec::stride_x, 1, "", ""),
+              layer_pair("padding", &LayerSpec::padding_y, &LayerSpec::padding_x, 0, "zeros on each side", ""),
+              bias()};
+    case LayerType::batch_norm:
+      return {layer_integer("features", &LayerSpec::in, 0, whatever),
+              field<double, LayerSpec>("eps", {ValueKind::number, kNotNegative, {}}, "", ULPSCOPE_FIELD(eps)),
+              field<double, LayerSpec>("momentum", {ValueKind::number, {.low = 0, .high = 1}, {}}, "of the running statistics",
+                                       ULPSCOPE_FIELD(momentum))};
+    case LayerType::max_pool2d:
+      return {layer_pair("kernel", &LayerSpec::kernel_y, &LayerSpec::kernel_x, 1, "at most 128 elements", "required", true),
+              layer_pair("stride", &LayerSpec::stride_y, &LayerSpec::stride_x, 1, "", "the kernel"),
+              layer_pair("padding", &LayerSpec::padding_y, &LayerSpec::padding_x, 0, "at most half the kernel", "")};
+    case LayerType::relu:
+    case LayerType::flatten:
+      break;
+  }
+  return {};
+}
+
+#undef ULPSCOPE_FIELD
+
+}  // namespace
+
+const std::vector<Option<Experiment>>& experiment_options() {
+  static const std::vector<Option<Experiment>> options = make_experiment_options();
+  return options;
+}
+
+const std::vector<Option<LayerSpec>>& layer_options(LayerType type) {
+  static const std::vector<std::vector<Option<LayerSpec>>> options = [] {
+    std::vector<std::vector<Option<LayerSpec>>> all;
+    for (int i = 0; i < kLayerTypes; ++i) all.push_back(make_layer_options(static_cast<LayerType>(i)));
+    return all;
+  }();
+  return options[static_cast<size_t>(type)];
+}
+
+std::optional<LayerType> find_layer_type(std::string_view name) {
+  for (int i = 0; i < kLayerTypes; ++i) {
+    if (name == name_of(static_cast<LayerType>(i))) return static_cast<LayerType>(i);
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> layer_type_names() { return names_up_to(LayerType::flatten); }
+
+const OptionType& precision_type() {
+  static const OptionType type{ValueKind::choice, {}, names_up_to(Precision::bf16)};
+  return type;
+}
+
+Precision find_precision(std::string_view name) { return find_name(Precision::bf16, std::string(name)); }
+
+}  // namespace ulpscope

@@ -1,0 +1,117 @@
+// docs/experiments.md, from the tables that parse experiments.
+#include <fmt/format.h>
+
+#include "ulpscope/core/run/experiment_options.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr std::string_view kIntroduction = R"(# Experiments
+
+An experiment is a TOML file that says everything about a training run. `ulpscope train FILE` runs it; `--set key=value` sets a key by
+its full name, after the file and in the order given, for instance `--set optimizer.learning_rate=0.01`. The trace keeps the effective
+text. Unknown keys, wrong types and values out of range are errors that name the file, the line and what was expected.
+
+A number may also be written as a power of two in quotes: `"2^-20"`. In `--set`, strings need no quotes, and lists may be written with
+commas: `--set recording.ops=conv2d*,linear`. Patterns know `*` (any characters, dots too) and `?` (one character).
+
+The files in `experiments/` run the presets `mlp`, `mlp_big`, `conv_sine` and `fashion_cnn`; `underflow.toml` shows FP16 gradients
+that are lost without a scaler.
+
+<!-- Generated from the tables in ulpscope/core/run/experiment_options.cpp; a test fails when the two differ, and
+     ULPSCOPE_UPDATE_DOCS=1 with that test writes it anew. -->
+)";
+
+constexpr std::string_view kLayersText = R"(
+`model.layers` is a list of tables, one for each layer in order. Each has a `type` and may have a `name`, its module path; without one
+it is the layer's index, as in PyTorch's `Sequential`.
+
+```toml
+[model]
+layers = [
+  { type = "conv2d", out_channels = 32, kernel = 3, padding = 1 },
+  { type = "relu" },
+  { type = "max_pool2d", kernel = 2 },
+  { type = "flatten" },
+  { type = "linear", name = "classifier", out_features = 10 },
+]
+```
+
+| layer | key | type | default | meaning |
+|---|---|---|---|---|
+)";
+
+constexpr std::string_view kAutocastText = R"(
+## autocast
+
+With fp16 and bf16, which type an op's floating-point inputs are cast to in the forward pass: by default what PyTorch's CUDA autocast
+lists say for it. `autocast.ops` replaces that for an op everywhere, `autocast.modules` for the modules whose path matches a pattern,
+the first that fits; a module's wins over an op's. Values are `fp32`, `fp16` or `bf16`.
+
+```toml
+[autocast.ops]
+linear = "fp32"
+
+[autocast.modules]
+"classifier" = "fp32"
+"features.*" = "bf16"
+```
+)";
+
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+template <typename Settings>
+std::string default_of(const Option<Settings>& option, const Settings& defaults) {
+  if (!option.default_text.empty()) return option.default_text;
+  const auto value = option.get(defaults);
+  return value ? fmt::format("`{}`", value_text(option.type, *value)) : std::string();
+}
+
+std::string type_of(const OptionType& type) {
+  if (type.kind != ValueKind::choice && type.kind != ValueKind::choice_list) return type.description();
+  std::string text = type.kind == ValueKind::choice ? "" : "a list of ";
+  for (size_t i = 0; i < type.choices.size(); ++i) text += fmt::format("{}`{}`", i > 0 ? ", " : "", type.choices[i]);
+  return text;
+}
+
+std::string layer_rows() {
+  std::string text;
+  for (int i = 0; i < kLayerTypes; ++i) {
+    const auto type = static_cast<LayerType>(i);
+    if (layer_options(type).empty()) text += fmt::format("| {} | | | | |\n", name_of(type));
+    for (const auto& option : layer_options(type)) {
+      text += fmt::format("| {} | `{}` | {} | {} | {} |\n", name_of(type), option.key, cell(type_of(option.type)),
+                          default_of(option, LayerSpec{}), cell(option.meaning));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string experiment_reference() {
+  std::string text(kIntroduction), table = "none yet";
+  for (const auto& option : experiment_options()) {
+    const size_t dot = option.key.find('.');
+    const std::string of = dot == std::string::npos ? "" : option.key.substr(0, dot);
+    if (of != table) {
+      if (table == "model") text += fmt::format("{}{}", kLayersText, layer_rows());
+      if (of == "recording") text += kAutocastText;
+      text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n", of.empty() ? "The run" : of);
+      table = of;
+    }
+    text += fmt::format("| `{}` | {} | {} | {} |\n", option.key, cell(type_of(option.type)), default_of(option, Experiment{}),
+                        cell(option.meaning));
+  }
+  return text;
+}
+
+}  // namespace ulpscope

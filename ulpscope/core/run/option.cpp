@@ -1,0 +1,210 @@
+#include "ulpscope/core/run/option.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+Error wrong_value(const OptionType& type, const RawValue& raw, std::string_view hint = "") {
+  return usage_error("expected {}, found {}{}", type.description(), raw.text, hint);
+}
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> number_of(const RawValue& raw) {
+  if (const auto* whole = std::get_if<int64_t>(&raw.value)) return static_cast<double>(*whole);
+  if (const auto* real = std::get_if<double>(&raw.value)) return *real;
+  if (const auto* text = std::get_if<std::string>(&raw.value); text != nullptr && text->starts_with("2^")) {
+    const auto exponent = whole_number(std::string_view(*text).substr(2));
+    if (exponent && std::abs(*exponent) <= 1000) return std::ldexp(1.0, static_cast<int>(*exponent));
+  }
+  return std::nullopt;
+}
+
+// 1536, "1536", "512K", "2G", "1T"; units are powers of 1024.
+std::optional<int64_t> size_of(const RawValue& raw) {
+  if (const auto* whole = std::get_if<int64_t>(&raw.value)) return *whole;
+  const auto* text = std::get_if<std::string>(&raw.value);
+  if (text == nullptr || text->empty()) return std::nullopt;
+  std::string_view digits = *text;
+  int shift = 0;
+  constexpr std::string_view kUnits = "KMGT";
+  if (const size_t unit = kUnits.find(digits.back()); unit != std::string_view::npos) {
+    shift = 10 * static_cast<int>(unit + 1);
+    digits.remove_suffix(1);
+  }
+  const auto value = whole_number(digits);
+  if (!value || *value < 0 || *value > (std::numeric_limits<int64_t>::max() >> shift)) return std::nullopt;
+  return *value << shift;
+}
+
+std::string choice_of(const OptionType& type, const RawValue& raw) {
+  const auto* text = std::get_if<std::string>(&raw.value);
+  if (text == nullptr) throw wrong_value(type, raw);
+  if (std::find(type.choices.begin(), type.choices.end(), *text) == type.choices.end()) {
+    throw wrong_value(type, raw, did_you_mean(*text, type.choices));
+  }
+  return *text;
+}
+
+std::vector<int64_t> integers_of(const OptionType& type, const RawValue& raw) {
+  const auto* list = std::get_if<std::vector<RawValue>>(&raw.value);
+  std::vector<int64_t> values;
+  for (const RawValue& item : list ? *list : std::vector<RawValue>{raw}) {
+    const auto* whole = std::get_if<int64_t>(&item.value);
+    if (whole == nullptr || !type.range.contains(static_cast<double>(*whole))) throw wrong_value(type, raw);
+    values.push_back(*whole);
+  }
+  return values;
+}
+
+std::string join_list(const auto& items, const auto& text_of) {
+  std::string text = "[";
+  for (const auto& item : items) text += fmt::format("{}{}", text.size() > 1 ? ", " : "", text_of(item));
+  return text + "]";
+}
+
+}  // namespace
+
+bool Range::contains(double value) const {
+  return std::isfinite(value) && (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
+}
+
+std::string Range::text() const {
+  std::string text;
+  if (std::isfinite(low)) text = fmt::format("{} {}", low_open ? ">" : ">=", low);
+  if (std::isfinite(high)) text += fmt::format("{}{} {}", text.empty() ? "" : " and ", high_open ? "<" : "<=", high);
+  return text;
+}
+
+std::string OptionType::description() const {
+  const auto with_range = [&](std::string_view noun) {
+    const std::string limits = range.text();
+    return limits.empty() ? std::string(noun) : fmt::format("{} {}", noun, limits);
+  };
+  switch (kind) {
+    case ValueKind::boolean:
+      return "true or false";
+    case ValueKind::integer:
+      return with_range("an integer");
+    case ValueKind::number:
+      return with_range("a number");
+    case ValueKind::text:
+      return "a string";
+    case ValueKind::choice:
+      return join_words(choices, "or");
+    case ValueKind::size:
+      return "a number of bytes, or a string like \"512M\"";
+    case ValueKind::integer_list:
+      return with_range("a list of integers");
+    case ValueKind::text_list:
+      return "a list of strings";
+    case ValueKind::choice_list:
+      return fmt::format("a list of {}", join_words(choices, "or"));
+    case ValueKind::extent_pair:
+      return with_range("an integer or [y, x]");
+  }
+  return "";
+}
+
+OptionValue check_value(const OptionType& type, const RawValue& raw) {
+  switch (type.kind) {
+    case ValueKind::boolean:
+      if (const auto* value = std::get_if<bool>(&raw.value)) return *value;
+      break;
+    case ValueKind::integer:
+      if (const auto* value = std::get_if<int64_t>(&raw.value); value && type.range.contains(static_cast<double>(*value)))
+        return *value;
+      break;
+    case ValueKind::number:
+      if (const auto value = number_of(raw); value && type.range.contains(*value)) return *value;
+      break;
+    case ValueKind::text:
+      if (const auto* value = std::get_if<std::string>(&raw.value)) return *value;
+      break;
+    case ValueKind::choice:
+      return choice_of(type, raw);
+    case ValueKind::size:
+      if (const auto value = size_of(raw); value && *value >= 0) return *value;
+      break;
+    case ValueKind::integer_list:
+      return integers_of(type, raw);
+    case ValueKind::extent_pair: {
+      std::vector<int64_t> pair = integers_of(type, raw);
+      if (pair.size() == 1 && std::holds_alternative<int64_t>(raw.value)) pair.push_back(pair[0]);
+      if (pair.size() != 2) break;
+      return pair;
+    }
+    case ValueKind::text_list:
+    case ValueKind::choice_list: {
+      std::vector<std::string> values;
+      const auto* list = std::get_if<std::vector<RawValue>>(&raw.value);
+      for (const RawValue& item : list ? *list : std::vector<RawValue>{raw}) {
+        const auto* text = std::get_if<std::string>(&item.value);
+        if (text == nullptr) throw wrong_value(type, raw);
+        if (type.kind == ValueKind::choice_list &&
+            std::find(type.choices.begin(), type.choices.end(), *text) == type.choices.end()) {
+          throw wrong_value(type, item, did_you_mean(*text, type.choices));
+        }
+        values.push_back(*text);
+      }
+      return values;
+    }
+  }
+  throw wrong_value(type, raw);
+}
+
+std::string toml_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string value_text(const OptionType& type, const OptionValue& value) {
+  switch (type.kind) {
+    case ValueKind::boolean:
+      return std::get<bool>(value) ? "true" : "false";
+    case ValueKind::integer:
+    case ValueKind::size:
+      return fmt::format("{}", std::get<int64_t>(value));
+    case ValueKind::number:
+      return fmt::format("{}", std::get<double>(value));  // the shortest text that reads back as the same value
+    case ValueKind::text:
+    case ValueKind::choice:
+      return toml_string(std::get<std::string>(value));
+    case ValueKind::integer_list:
+      return join_list(std::get<std::vector<int64_t>>(value), [](int64_t item) { return item; });
+    case ValueKind::extent_pair: {
+      const auto& pair = std::get<std::vector<int64_t>>(value);
+      return pair[0] == pair[1] ? fmt::format("{}", pair[0]) : fmt::format("[{}, {}]", pair[0], pair[1]);
+    }
+    case ValueKind::text_list:
+    case ValueKind::choice_list:
+      return join_list(std::get<std::vector<std::string>>(value), [](const std::string& item) { return toml_string(item); });
+  }
+  return "";
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,76 @@
+// One key of an experiment file: its type, range and meaning, and how it is read from and written into a settings struct.
+// Everything that knows keys goes through tables of these: parsing, --set, writing back, and the reference in docs/experiments.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ulpscope {
+
+// A value as it stands in a file, whatever it is written in.
+struct RawValue {
+  // Nothing: something that no key takes (a table, a date); `text` says what.
+  std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<RawValue>> value;
+  std::string text;  // as it is shown in messages
+};
+
+enum class ValueKind : uint8_t {
+  boolean,
+  integer,
+  number,  // or "2^k" in quotes
+  text,
+  choice,
+  size,  // bytes, or "512M"
+  integer_list,
+  text_list,
+  choice_list,
+  extent_pair,  // an integer, or [y, x]
+};
+
+// What a key holds, by its kind: bool, int64_t, double, std::string (text, choice), and lists of those; a size is an int64_t, a
+// pair a list of two.
+using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>>;
+
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false, high_open = false;
+
+  bool contains(double value) const;  // false for NaN and infinities
+  std::string text() const;           // "> 0", ">= 0 and < 1", or ""
+};
+
+// What a key takes, apart from where it is stored.
+struct OptionType {
+  ValueKind kind = ValueKind::text;
+  Range range;
+  std::vector<std::string> choices;
+
+  std::string description() const;  // "a number > 0"
+};
+
+// Checks `raw` against `type`. Throws Error (usage): "expected a number > 0, found -1".
+OptionValue check_value(const OptionType& type, const RawValue& raw);
+// As TOML.
+std::string value_text(const OptionType& type, const OptionValue& value);
+std::string toml_string(std::string_view text);  // as a TOML string
+
+template <typename Settings>
+struct Option {
+  std::string key;
+  OptionType type;
+  std::string meaning;
+  std::string default_text;  // for the reference; "": what get gives for default settings
+  std::function<void(Settings&, const OptionValue&)> set;
+  std::function<std::optional<OptionValue>(const Settings&)> get;  // nothing: not set, and not written back
+  bool required = false;
+};
+
+}  // namespace ulpscope
