@@ -1,0 +1,209 @@
+// Fitting scales against a search that rounds every value at every scale.
+#include "ulpscope/analyzers/fitting_scale.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "synthetic_trace.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+constexpr double kLimit = 0.01;
+
+struct Recorded {
+  std::vector<double> values;
+  double scale;
+};
+
+// The largest k at which no value overflows.
+std::optional<int> search_largest(const std::vector<Recorded>& rows, const FloatFormat& format) {
+  for (int k = 80; k >= -80; --k) {
+    bool fits = true, any = false;
+    for (const Recorded& row : rows) {
+      for (const double value : row.values) {
+        any = any || value != 0;
+        fits = fits && !std::isinf(round_to_format(format, std::ldexp(value, k) / row.scale));
+      }
+    }
+    if (!any) return std::nullopt;
+    if (fits) return k;
+  }
+  return std::nullopt;
+}
+
+// The least k at which the share flushed of all rows together is within the limit.
+std::optional<int> search_smallest(const std::vector<Recorded>& rows, const FloatFormat& format) {
+  for (int k = -80; k <= 80; ++k) {
+    uint64_t flushed = 0, base = 0;
+    for (const Recorded& row : rows) {
+      for (const double value : row.values) {
+        if (value == 0) continue;
+        ++base;
+        flushed += round_to_format(format, std::ldexp(value, k) / row.scale) == 0;
+      }
+    }
+    if (base == 0) return std::nullopt;
+    if (static_cast<double>(flushed) <= kLimit * static_cast<double>(base)) return k;
+  }
+  return std::nullopt;
+}
+
+TensorInfo tensor_of(DType dtype) {
+  TensorInfo tensor;
+  tensor.dtype = dtype;
+  return tensor;
+}
+
+std::vector<double> random_values(std::mt19937& random, double center, double spread, int count) {
+  std::normal_distribution<double> exponent(center, spread);
+  std::vector<double> values;
+  for (int i = 0; i < count; ++i) {
+    // Every few a power of two, where a threshold lies.
+    const double e = exponent(random);
+    values.push_back(i % 3 == 0 ? std::exp2(std::floor(e)) : -std::exp2(e));
+  }
+  return as_floats(values);
+}
+
+TEST(FittingScale, LargestIsWhatASearchFinds) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    const double scale = round % 2 ? 65536.0 : static_cast<float>(1.0 + round);
+    const Recorded recorded{random_values(random, round % 20 - 10, 3, 40), scale};
+    const auto largest = largest_fitting(make_row(recorded.values, DType::f16, scale), tensor_of(DType::f16), binary16);
+    ASSERT_TRUE(largest);
+    EXPECT_EQ(largest->lower, largest->upper);
+    EXPECT_EQ(largest->upper, search_largest({recorded}, binary16)) << round;
+  }
+}
+
+TEST(FittingScale, LargestOfStoredValuesIsThatOfTheValuesBehindThem) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 100; ++round) {
+    const Recorded recorded{random_values(random, -3, 3, 40), 16.0};
+    const auto same = largest_fitting(make_stored_row(recorded.values, DType::f16, 16.0), tensor_of(DType::f16), binary16);
+    EXPECT_EQ(same->upper, search_largest({recorded}, binary16));
+    EXPECT_EQ(same->lower, same->upper);
+    const auto other = largest_fitting(make_stored_row(recorded.values, DType::bf16, 16.0), tensor_of(DType::bf16), binary16);
+    EXPECT_LE(other->lower, *search_largest({recorded}, binary16));
+    EXPECT_GE(other->upper, *search_largest({recorded}, binary16));
+  }
+}
+
+TEST(FittingScale, AnInfinityOnlySaysThatTheScaleIsTooLarge) {
+  const auto bounds = largest_fitting(make_row({1.0, INFINITY}, DType::f16, 1024.0), tensor_of(DType::f16), binary16);
+  EXPECT_EQ(bounds->lower, ExponentBounds::kNoLower);
+  EXPECT_EQ(bounds->upper, 9);
+  const auto odd = largest_fitting(make_row({INFINITY}, DType::f16, 1000.0), tensor_of(DType::f16), binary16);
+  EXPECT_EQ(odd->upper, 9);
+  EXPECT_FALSE(largest_fitting(make_row({0.0}, DType::f16, 1024.0), tensor_of(DType::f16), binary16));
+  EXPECT_FALSE(largest_fitting(make_health_row({1.0}, DType::f16, 1024.0), tensor_of(DType::f16), binary16));
+}
+
+TEST(FittingScale, SmallestBracketsWhatASearchFinds) {
+  std::mt19937 random(5);
+  int exact = 0;
+  for (int round = 0; round < 200; ++round) {
+    const FloatFormat& format = round % 4 == 3 ? bfloat16 : binary16;
+    std::vector<Recorded> rows;
+    FlushCounts counts;
+    for (int step = 0; step <= round % 3; ++step) {
+      const double scale = step % 2 ? 1024.0 : static_cast<double>(1 << (round % 16));
+      rows.push_back({random_values(random, (&format == &binary16 ? -20 : -110) + round % 9, 4, 30 + 50 * (round % 5)), scale});
+      ASSERT_TRUE(counts.add(make_row(rows.back().values, DType::f16, scale), tensor_of(DType::f16)));
+    }
+    const auto bounds = counts.smallest_fitting(format, kLimit);
+    const auto truth = search_smallest(rows, format);
+    ASSERT_TRUE(bounds && truth);
+    EXPECT_LE(bounds->lower, *truth) << round;
+    EXPECT_GE(bounds->upper, *truth) << round;
+    EXPECT_LE(bounds->upper - bounds->lower, 1) << round;  // only the bin at the threshold is open
+    exact += bounds->lower == bounds->upper;
+  }
+  EXPECT_GT(exact, 20);
+}
+
+TEST(FittingScale, SmallestBracketsForScalesThatAreNoPowersOfTwo) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 100; ++round) {
+    const double scale = static_cast<float>(std::exp2(std::uniform_real_distribution<double>(0, 16)(random)));
+    const Recorded recorded{random_values(random, -20, 4, 150), scale};
+    FlushCounts counts;
+    counts.add(make_row(recorded.values, DType::f16, scale), tensor_of(DType::f16));
+    const auto bounds = counts.smallest_fitting(binary16, kLimit);
+    const auto truth = search_smallest({recorded}, binary16);
+    EXPECT_LE(bounds->lower, *truth);
+    EXPECT_GE(bounds->upper, *truth);
+  }
+}
+
+TEST(FittingScale, SmallestIsOpenAboveWhereLossesWereNotCounted) {
+  FlushCounts counts;
+  counts.add(make_stored_row({1e-9, 1e-3, 1e-4}, DType::f16, 1.0), tensor_of(DType::f16));
+  const auto bounds = counts.smallest_fitting(binary16, kLimit);
+  EXPECT_EQ(bounds->upper, ExponentBounds::kNoUpper);
+  EXPECT_NE(bounds->lower, ExponentBounds::kNoLower);
+  FlushCounts nothing;
+  EXPECT_FALSE(nothing.smallest_fitting(binary16, kLimit));
+  EXPECT_FALSE(nothing.add(make_row({NAN, 1.0}, DType::f16, 1.0), tensor_of(DType::f16)));
+  nothing.add(make_row({0.0}, DType::f16, 1.0), tensor_of(DType::f16));
+  EXPECT_FALSE(nothing.smallest_fitting(binary16, kLimit));
+}
+
+TEST(FittingScale, ClearingForgetsEverything) {
+  FlushCounts reused, fresh;
+  reused.add(make_stored_row({1e-9, 1e-3}, DType::f16, 4.0), tensor_of(DType::f16));
+  reused.clear();
+  for (FlushCounts* counts : {&reused, &fresh}) counts->add(make_row({1e-6, 1e-3}, DType::f16, 1024.0), tensor_of(DType::f16));
+  EXPECT_EQ(reused.smallest_fitting(binary16, kLimit), fresh.smallest_fitting(binary16, kLimit));
+}
+
+// Over a trace: per step, per tensor and over the run.
+TEST(FittingScale, OfARunIsThatOfItsTightestTensors) {
+  std::mt19937 random(7);
+  SyntheticTrace trace;
+  const uint32_t small = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  const uint32_t large = trace.add_tensor("b", "linear_backward", Phase::backward, Role::activation_gradient, DType::f16);
+  const uint32_t unscaled = trace.add_tensor("b", "unscale", Phase::scaling, Role::unscaled_gradient, DType::f32);
+  std::vector<Recorded> small_rows, large_rows;
+  for (int step = 0; step < 5; ++step) {
+    const double scale = 1024.0 * (1 + step % 2);
+    small_rows.push_back({random_values(random, -14, 3, 200), scale});
+    large_rows.push_back({random_values(random, 4 + step, 2, 200), scale});
+    trace.add(small, make_row(small_rows.back().values, DType::f16, scale));
+    trace.add(large, make_row(large_rows.back().values, DType::f16, scale));
+    trace.add(unscaled, make_row({1e30}, DType::f32, 1.0));  // must not count: it contains no scale
+    trace.end_step(SyntheticTrace::default_step(1.0, scale));
+  }
+  const TraceReader reader = trace.read();
+  const AnalysisOptions options;
+  const Selection selection(reader, options);
+  FittingScale fitting(selection, nullptr, kLimit);
+  RowConsumer* const consumers[] = {&fitting};
+  ASSERT_TRUE(visit_selected(reader, selection, options, consumers));
+  fitting.finish();
+  std::vector<Recorded> all = small_rows;
+  all.insert(all.end(), large_rows.begin(), large_rows.end());
+  EXPECT_EQ(fitting.run().largest->upper, search_largest(all, binary16));
+  EXPECT_EQ(fitting.decides_largest(), large);
+  EXPECT_EQ(fitting.decides_smallest(), small);
+  EXPECT_LE(fitting.run().smallest->lower, search_smallest(small_rows, binary16));
+  EXPECT_GE(fitting.run().smallest->upper, search_smallest(small_rows, binary16));
+  for (const FittingScale::StepFit& step : fitting.steps()) {
+    const auto truth =
+        std::min(search_largest({small_rows[step.step]}, binary16), search_largest({large_rows[step.step]}, binary16));
+    EXPECT_EQ(step.largest->upper, truth);
+    const auto need =
+        std::max(search_smallest({small_rows[step.step]}, binary16), search_smallest({large_rows[step.step]}, binary16));
+    EXPECT_LE(step.smallest->lower, need);
+    EXPECT_GE(step.smallest->upper, need);
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test

@@ -1,0 +1,178 @@
+#include "synthetic_trace.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/statistics.h"
+
+namespace ulpscope::analyzers_test {
+
+namespace {
+
+RunInfo default_run() {
+  RunInfo run;
+  run.run_id = "0123456789abcdef0123456789abcdef";
+  run.producer = "test";
+  run.experiment_name = "synthetic";
+  run.precision = "fp16";
+  run.backend = "cpu";
+  run.dynamic_loss_scale = true;
+  return run;
+}
+
+TensorStatistics statistics_of(const std::vector<double>& values, DType dtype) {
+  std::vector<float> floats(values.begin(), values.end());
+  std::vector<uint16_t> narrow(values.size());
+  TensorView view;
+  view.rank = 1;
+  view.shape[0] = static_cast<int64_t>(values.size());
+  view.strides[0] = 1;
+  view.dtype = dtype;
+  view.data = floats.data();
+  if (dtype == DType::f16 || dtype == DType::bf16) {
+    for (size_t i = 0; i < values.size(); ++i) narrow[i] = dtype == DType::f16 ? round_to_f16(floats[i]) : round_to_bf16(floats[i]);
+    view.data = narrow.data();
+  }
+  OutputRecord record;
+  record.clear();
+  record.wanted = StatisticsLevel::full;
+  collect_statistics(view, record);
+  return record.statistics;
+}
+
+bool is_narrow_type(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+}  // namespace
+
+std::vector<double> as_floats(std::vector<double> values) {
+  for (double& value : values) value = static_cast<float>(value);
+  return values;
+}
+
+RoundingTruth round_all(const std::vector<double>& values, const FloatFormat& format, double scale) {
+  RoundingTruth truth;
+  for (const double value : values) {
+    if (!std::isfinite(value) || value == 0) continue;
+    // FP64 has the range and, for the values that tests take, the bits to hold the quotient so that it rounds the same way.
+    const double x = value / scale, rounded = round_to_format(format, x);
+    ++truth.base;
+    truth.flushed += rounded == 0;
+    truth.overflowed += std::isinf(rounded);
+    const bool subnormal = rounded != 0 && std::fabs(rounded) < format.smallest_normal();
+    truth.subnormal += subnormal;
+    truth.inexact_subnormal += subnormal && rounded != x;
+  }
+  return truth;
+}
+
+TensorRow make_row(const std::vector<double>& values, DType dtype, double scale) {
+  const std::vector<double> floats = as_floats(values);
+  TensorRow row;
+  row.known = StatisticsLevel::full;
+  row.scale = scale;
+  row.statistics = statistics_of(floats, DType::f32);
+  if (!is_narrow_type(dtype)) return row;
+  const FloatFormat& format = *info(dtype).format;
+  const RoundingTruth truth = round_all(floats, format, 1.0);
+  row.before_rounding = row.rounding_known = true;
+  row.rounding = {truth.flushed, truth.subnormal, truth.inexact_subnormal, truth.overflowed, 0};
+  for (const double value : floats) {
+    if (!std::isfinite(value) || value == 0) continue;
+    row.rounding.rescued += round_to_format(format, value) != 0 && round_to_format(format, value / scale) == 0;
+  }
+  return row;
+}
+
+TensorRow make_stored_row(const std::vector<double>& values, DType dtype, double scale) {
+  TensorRow row;
+  row.known = StatisticsLevel::full;
+  row.scale = scale;
+  row.statistics = statistics_of(as_floats(values), dtype);
+  return row;
+}
+
+TensorRow make_health_row(const std::vector<double>& values, DType dtype, double scale) {
+  TensorRow row = make_row(values, dtype, scale);
+  row.known = StatisticsLevel::health;
+  TensorStatistics counts;
+  counts.count = row.statistics.count;
+  counts.nan = row.statistics.nan;
+  counts.positive_infinity = row.statistics.positive_infinity;
+  counts.negative_infinity = row.statistics.negative_infinity;
+  counts.zeros = row.statistics.zeros;
+  row.statistics = counts;
+  return row;
+}
+
+SyntheticTrace::SyntheticTrace() : SyntheticTrace(default_run()) {}
+
+SyntheticTrace::SyntheticTrace(const RunInfo& run) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "ulpscope_analyzers_XXXXXX").string();
+  folder_ = mkdtemp(pattern.data());
+  path_ = folder_ + "/trace.h5";
+  sink_ = create_trace(path_, run);
+}
+
+SyntheticTrace::~SyntheticTrace() {
+  sink_.reset();
+  std::filesystem::remove_all(folder_);
+}
+
+uint32_t SyntheticTrace::add_tensor(const std::string& module, const std::string& op, Phase phase, Role role, DType dtype,
+                                    const std::string& parameter) {
+  OpInfo made_by;
+  made_by.id = next_id_++;
+  made_by.name = op;
+  made_by.module = module;
+  made_by.phase = phase;
+  TensorInfo tensor;
+  tensor.op = sink_->add_op(made_by);
+  tensor.role = role;
+  tensor.dtype = dtype;
+  tensor.parameter = parameter;
+  tensor.shape = {1};
+  return sink_->add_tensor(tensor);
+}
+
+void SyntheticTrace::add(uint32_t tensor, TensorRow row) {
+  row.step = step_;
+  row.tensor = tensor;
+  row.sequence = sequence_++;
+  sink_->add_row(row);
+}
+
+void SyntheticTrace::add_event(EventKind kind, int64_t tensor, uint64_t count, double value, const std::string& text) {
+  sink_->add_event({step_, kind, tensor, count, value, text});
+}
+
+void SyntheticTrace::add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost, uint64_t lost_to_decay) {
+  sink_->add_update({step_, tensor, nonzero, lost, lost_to_decay});
+}
+
+StepRow SyntheticTrace::default_step(double loss, double scale) {
+  StepRow row;
+  row.loss = loss;
+  row.loss_known = 1;
+  row.scale_before = row.scale_after = scale;
+  row.seconds = 0.25;
+  row.peak_memory = 1000;
+  return row;
+}
+
+void SyntheticTrace::end_step(StepRow row) {
+  row.step = step_++;
+  sequence_ = 0;
+  sink_->end_step(row);
+}
+
+TraceReader SyntheticTrace::read() {
+  EXPECT_TRUE(sink_->close());
+  sink_.reset();
+  return TraceReader(path_);
+}
+
+}  // namespace ulpscope::analyzers_test

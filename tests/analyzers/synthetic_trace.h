@@ -1,0 +1,59 @@
+// Traces made of known values, and the plain computation of what an analyzer must say of them: one rounding at a time, in FP64.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/sink.h"
+
+namespace ulpscope::analyzers_test {
+
+// The truth about rounding `values` / `scale` to a format.
+struct RoundingTruth {
+  uint64_t base = 0, flushed = 0, subnormal = 0, inexact_subnormal = 0, overflowed = 0, rescued = 0;
+};
+RoundingTruth round_all(const std::vector<double>& values, const FloatFormat& format, double scale);
+
+// A row whose statistics are those of `values` (made FP32 first), as a backend would record it: before the rounding into `dtype`
+// where that is narrower than FP32.
+TensorRow make_row(const std::vector<double>& values, DType dtype, double scale = 1.0);
+// The same for a backend that does not see the rounding: statistics of the rounded values, no counts.
+TensorRow make_stored_row(const std::vector<double>& values, DType dtype, double scale = 1.0);
+// Without values: counts only.
+TensorRow make_health_row(const std::vector<double>& values, DType dtype, double scale = 1.0);
+
+std::vector<double> as_floats(std::vector<double> values);
+
+class SyntheticTrace {
+ public:
+  SyntheticTrace();
+  explicit SyntheticTrace(const RunInfo& run);
+  ~SyntheticTrace();
+
+  // Index of a new tensor, made by an op of its own.
+  uint32_t add_tensor(const std::string& module, const std::string& op, Phase phase, Role role, DType dtype,
+                      const std::string& parameter = "");
+  void add(uint32_t tensor, TensorRow row);  // to the current step
+  void add_event(EventKind kind, int64_t tensor = -1, uint64_t count = 0, double value = 0, const std::string& text = "");
+  void add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost, uint64_t lost_to_decay);
+  TraceSink& sink() { return *sink_; }
+  uint64_t step() const { return step_; }
+  // Ends the step; unless the row says otherwise, the loss is known and the scale stays.
+  void end_step() { end_step(default_step()); }
+  void end_step(StepRow row);
+  static StepRow default_step(double loss = 1.0, double scale = 1.0);
+
+  // Closes the trace; once.
+  TraceReader read();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string folder_, path_;
+  std::unique_ptr<TraceSink> sink_;
+  uint64_t step_ = 0, next_id_ = 1;
+  uint32_t sequence_ = 0;
+};
+
+}  // namespace ulpscope::analyzers_test
