@@ -30,8 +30,10 @@ class IdentityCollector : public Observer {
 Experiment small_experiment(Precision precision) {
   Experiment experiment = *find_preset("conv_sine");
   experiment.data.height = experiment.data.width = 8;
-  for (LayerSpec& layer : experiment.model.layers)
+  for (LayerSpec& layer : experiment.model.layers) {
     if (layer.type == LayerType::conv2d && layer.out > 1) layer.out = 4;
+    layer.in = 0;
+  }
   experiment.model.preset.clear();
   experiment.training.steps = 3;
   experiment.precision = precision;

@@ -1,0 +1,332 @@
+// Experiments from TOML: what is read, what is refused and how, and that what is written back is the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/core/run/experiment.h"
+#include "ulpscope/core/run/experiment_options.h"
+
+namespace ulpscope {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::string kSource = ULPSCOPE_SOURCE_DIR;
+
+Experiment parse(const std::string& text, std::vector<std::string> overrides = {}) {
+  return parse_experiment(text, "run.toml", overrides);
+}
+
+template <typename Body>
+std::string message_of(Body body, ErrorKind kind = ErrorKind::usage) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+std::string parse_error(const std::string& text) {
+  return message_of([&] { parse(text); });
+}
+std::string override_error(const std::string& assignment) {
+  return message_of([&] {
+    Experiment experiment = *find_preset("mlp");
+    apply_override(experiment, assignment);
+  });
+}
+
+TEST(ExperimentToml, ReadsEveryKindOfValue) {
+  const Experiment experiment = parse(R"(
+name = "all kinds"
+seed = 7
+precision = "fp16"
+[model]
+layers = [
+  { type = "conv2d", out_channels = 8, kernel = [3, 5], padding = [1, 2], bias = false, name = "first" },
+  { type = "batch_norm", momentum = 0.2 },
+  { type = "max_pool2d", kernel = 2 },
+  { type = "flatten" },
+  { type = "linear", in_features = 72, out_features = 3 },
+]
+[data]
+shape = [1, 6, 6]
+classes = 3
+shuffle = false
+[loss]
+factor = "2^-20"
+[optimizer]
+type = "adamw"
+learning_rate = 1
+weight_decay = 0.25
+[scaler]
+preset = "megatron"
+growth_interval = 10
+[autocast.ops]
+linear = "fp32"
+[autocast.modules]
+"z.*" = "bf16"
+"first" = "fp32"
+[recording]
+level = "full"
+ops = ["conv2d*"]
+phases = ["forward", "backward"]
+max_size = "512M"
+stop_on = "nan"
+)");
+  EXPECT_EQ(experiment.name, "all kinds");
+  EXPECT_EQ(experiment.seed, 7u);
+  EXPECT_EQ(experiment.precision, Precision::fp16);
+  ASSERT_EQ(experiment.model.layers.size(), 5u);
+  const LayerSpec& conv = experiment.model.layers[0];
+  EXPECT_EQ(conv.type, LayerType::conv2d);
+  EXPECT_EQ(conv.name, "first");
+  EXPECT_EQ(conv.out, 8);
+  EXPECT_EQ(conv.kernel_y, 3);
+  EXPECT_EQ(conv.kernel_x, 5);
+  EXPECT_EQ(conv.padding_y, 1);
+  EXPECT_EQ(conv.padding_x, 2);
+  EXPECT_EQ(conv.stride_y, 1);
+  EXPECT_FALSE(conv.bias);
+  EXPECT_EQ(experiment.model.layers[1].name, "1");
+  EXPECT_EQ(experiment.model.layers[1].momentum, 0.2);
+  EXPECT_EQ(experiment.model.layers[2].stride_x, 2);  // the kernel
+  EXPECT_EQ(experiment.model.layers[4].in, 72);
+  EXPECT_EQ(experiment.data.shape, (std::vector<int64_t>{1, 6, 6}));
+  EXPECT_FALSE(experiment.data.shuffle);
+  EXPECT_EQ(experiment.loss.factor, 0x1p-20);
+  EXPECT_EQ(experiment.optimizer.learning_rate, 1.0);
+  EXPECT_EQ(experiment.optimizer.effective_weight_decay(), 0.25);
+  const LossScaleRule rule = experiment.scaler.rule();
+  EXPECT_EQ(rule.initial, 0x1p32);  // Megatron's
+  EXPECT_EQ(rule.growth_interval, 10);
+  EXPECT_TRUE(experiment.scaler_enabled());
+  EXPECT_EQ(experiment.autocast.ops.at("linear"), Precision::fp32);
+  ASSERT_EQ(experiment.autocast.modules.size(), 2u);
+  EXPECT_EQ(experiment.autocast.modules[0].first, "z.*");  // in the order of the file
+  EXPECT_EQ(experiment.recording.max_size, 512u << 20);
+  EXPECT_EQ(experiment.recording.filters(), "op=conv2d* phase=forward,backward");
+  EXPECT_EQ(experiment.recording.recorder_options().stop_on, StopOn::nan);
+  EXPECT_EQ(parse(to_toml(experiment)), experiment);
+}
+
+TEST(ExperimentToml, DefaultsArePyTorchs) {
+  const Experiment sgd = parse("model.preset = \"mlp\"\noptimizer.type = \"sgd\"");
+  EXPECT_EQ(sgd.optimizer.learning_rate, 1e-3);
+  EXPECT_EQ(sgd.optimizer.effective_weight_decay(), 0);
+  EXPECT_EQ(sgd.name, "run");  // the file's
+  EXPECT_FALSE(sgd.scaler_enabled());
+  const Experiment adamw = parse("model.preset = \"mlp\"\noptimizer.type = \"adamw\"");
+  EXPECT_EQ(adamw.optimizer.effective_weight_decay(), 0.01);
+  EXPECT_EQ(adamw.optimizer.beta2, 0.999);
+  EXPECT_EQ(adamw.optimizer.eps, 1e-8);
+  EXPECT_EQ(adamw.scaler.rule().initial, 65536);
+}
+
+TEST(ExperimentToml, UnknownKeysNameTheLineAndTheLikelyKey) {
+  EXPECT_EQ(parse_error("[model]\npreset = \"mlp\"\n[optimizer]\nlearning_rat = 1"),
+            "run.toml:4: unknown key 'optimizer.learning_rat'; did you mean 'optimizer.learning_rate'?");
+  EXPECT_EQ(parse_error("learning_rate = 1"), "run.toml:1: unknown key 'learning_rate'; did you mean 'optimizer.learning_rate'?");
+  EXPECT_EQ(parse_error("[optimiser]\ntype = \"sgd\""), "run.toml:1: unknown key 'optimiser'; did you mean 'optimizer'?");
+  EXPECT_THAT(parse_error("[model]\nlayer = []"), HasSubstr("unknown key 'model.layer'; did you mean 'model.layers'?"));
+  EXPECT_EQ(parse_error("zzzzzzzzzzzz = 1"), "run.toml:1: unknown key 'zzzzzzzzzzzz'");
+  EXPECT_EQ(parse_error("\"zzzzzzzzzzzz\\n\" = 1"), "run.toml:1: unknown key 'zzzzzzzzzzzz\\u000A'");
+}
+
+TEST(ExperimentToml, WrongValuesSayWhatWasExpectedAndWhatCame) {
+  EXPECT_EQ(parse_error("[training]\nbatch_size = \"many\""),
+            "run.toml:2: training.batch_size: expected an integer >= 1 and <= 16777216, found \"many\"");
+  EXPECT_EQ(parse_error("[training]\nbatch_size = 0"),
+            "run.toml:2: training.batch_size: expected an integer >= 1 and <= 16777216, found 0");
+  EXPECT_EQ(parse_error("[training]\nbatch_size = 1.5"),
+            "run.toml:2: training.batch_size: expected an integer >= 1 and <= 16777216, found 1.5");
+  EXPECT_EQ(parse_error("optimizer.learning_rate = nan"), "run.toml:1: optimizer.learning_rate: expected a number >= 0, found nan");
+  EXPECT_EQ(parse_error("optimizer.learning_rate = inf"), "run.toml:1: optimizer.learning_rate: expected a number >= 0, found inf");
+  EXPECT_EQ(parse_error("optimizer.beta1 = 1"), "run.toml:1: optimizer.beta1: expected a number >= 0 and < 1, found 1");
+  EXPECT_EQ(parse_error("optimizer.nesterov = 1"), "run.toml:1: optimizer.nesterov: expected true or false, found 1");
+  EXPECT_EQ(parse_error("precision = \"fp61\""),
+            "run.toml:1: precision: expected fp32, fp16 or bf16, found \"fp61\"; did you mean 'fp16'?");
+  EXPECT_EQ(parse_error("precision = [\"fp16\"]"), "run.toml:1: precision: expected fp32, fp16 or bf16, found [\"fp16\"]");
+  EXPECT_THAT(parse_error("[precision]\nof = 1"), HasSubstr("expected fp32, fp16 or bf16, found a table"));
+  EXPECT_EQ(parse_error("optimizer = \"adam\""), "run.toml:1: optimizer: expected a table, found \"adam\"");
+  EXPECT_THAT(parse_error("model.preset = \"fashion_cn\""), HasSubstr("did you mean 'fashion_cnn'?"));
+  EXPECT_THAT(parse_error("data.shape = [1, \"a\"]"), HasSubstr("expected a list of integers >= 1, found [1, \"a\"]"));
+  EXPECT_THAT(parse_error("recording.phases = [\"forwards\"]"), HasSubstr("did you mean 'forward'?"));
+  EXPECT_THAT(parse_error("recording.max_size = \"12Q\""), HasSubstr("expected a number of bytes, or a string like \"512M\""));
+  EXPECT_THAT(parse_error("recording.max_size = -1"), HasSubstr("found -1"));
+  EXPECT_THAT(parse_error("recording.max_size = \"99999999999T\""), HasSubstr("found \"99999999999T\""));
+  EXPECT_THAT(parse_error("loss.factor = \"2^-99999\""), HasSubstr("expected a number > 0, found \"2^-99999\""));
+  EXPECT_THAT(parse_error("[autocast.ops]\nlinear = \"fp8\""), HasSubstr("autocast.ops.linear: expected fp32, fp16 or bf16"));
+}
+
+TEST(ExperimentToml, WrongLayersSayWhichOne) {
+  const auto layers = [](const std::string& text) { return "[model]\nlayers = [\n  { type = \"relu\" },\n  " + text + "\n]"; };
+  EXPECT_EQ(parse_error(layers("{ type = \"conv\" }")),
+            "run.toml:4: model.layers[1].type: expected linear, conv2d, batch_norm, relu, max_pool2d or flatten, found \"conv\"; "
+            "did you mean 'conv2d'?");
+  EXPECT_THAT(parse_error(layers("{ name = \"a\" }")), HasSubstr("run.toml:4: model.layers[1]: no type: expected linear"));
+  EXPECT_EQ(parse_error(layers("{ type = \"linear\" }")),
+            "run.toml:4: model.layers[1]: linear needs out_features: expected an integer >= 1 and <= 2147483648");
+  EXPECT_EQ(parse_error(layers("{ type = \"linear\", out_feature = 3 }")),
+            "run.toml:4: model.layers[1]: linear has no key 'out_feature'; did you mean 'out_features'?");
+  EXPECT_THAT(parse_error(layers("{ type = \"max_pool2d\", kernel = [2, 2, 2] }")), HasSubstr("expected an integer or [y, x]"));
+  EXPECT_THAT(parse_error(layers("{ type = \"max_pool2d\", kernel = 0 }")), HasSubstr("model.layers[1].kernel"));
+  EXPECT_THAT(parse_error(layers("3")), HasSubstr("model.layers[1]: expected a table, found 3"));
+  EXPECT_THAT(parse_error("model.layers = 3"), HasSubstr("model.layers: expected a list of tables, found 3"));
+  EXPECT_THAT(parse_error(layers("{ type = \"relu\", name = \"0\" }")), HasSubstr("the name \"0\" stands twice"));
+  EXPECT_THAT(parse_error("[model]\npreset = \"mlp\"\nlayers = []"),
+              HasSubstr("expected model.preset or model.layers, found both"));
+  EXPECT_EQ(parse_error(""), "run.toml: no model: expected model.preset or model.layers");
+}
+
+TEST(ExperimentToml, SettingsThatContradictEachOther) {
+  const std::string mlp = "model.preset = \"mlp\"\n";
+  EXPECT_THAT(parse_error(mlp + "optimizer.momentum = 0.9"), HasSubstr("belong to sgd; optimizer.type is adam"));
+  EXPECT_THAT(parse_error(mlp + "optimizer = { type = \"sgd\", beta1 = 0.5 }"), HasSubstr("belong to adam and adamw"));
+  EXPECT_THAT(parse_error(mlp + "optimizer = { type = \"sgd\", nesterov = true }"),
+              HasSubstr("nesterov needs optimizer.momentum > 0"));
+  EXPECT_THAT(parse_error(mlp + "scaler = { initial = 8, cap = 4 }"), HasSubstr("scaler.initial: expected at most scaler.cap, 4"));
+  EXPECT_THAT(parse_error(mlp + "scaler = { initial = 8, floor = 16 }"), HasSubstr("at least scaler.floor, 16, found 8"));
+  EXPECT_THAT(parse_error(mlp + "data.kind = \"idx\""), HasSubstr("needs data.train_images"));
+  EXPECT_THAT(parse_error(mlp + "data.shape = [2, 3]"), HasSubstr("found 2 extents"));
+  EXPECT_THAT(parse_error(mlp + "data.shape = [1000000, 1000, 1000]"), HasSubstr("at most 2^31 generated elements"));
+}
+
+TEST(ExperimentToml, UnreadableFiles) {
+  EXPECT_THAT(message_of([] { parse("a = = 1"); }, ErrorKind::unreadable), StartsWith("run.toml:1:5: not TOML:"));
+  EXPECT_THAT(message_of([] { load_experiment("/nowhere/run.toml"); }, ErrorKind::unreadable),
+              StartsWith("/nowhere/run.toml: cannot"));
+  EXPECT_THAT(message_of([] { load_experiment(kSource); }, ErrorKind::unreadable), HasSubstr("a folder"));
+}
+
+TEST(ExperimentOverrides, SetKeysLikeTheFileDoes) {
+  const Experiment experiment =
+      parse("model.preset = \"mlp\"\noptimizer.learning_rate = 1",
+            {"optimizer.learning_rate=0.1", "optimizer.type=sgd", "optimizer.nesterov = true", "optimizer.momentum=0.5",
+             "loss.factor=2^-3", "name=123", "recording.ops=conv2d*,linear", "recording.modules=[\"a,b\"]", "data.shape=1,28,28",
+             "recording.max_size=2G", "autocast.ops.linear=fp32", "autocast.modules.features.0=bf16", "model.preset=fashion_cnn"});
+  EXPECT_EQ(experiment.optimizer.learning_rate, 0.1);
+  EXPECT_EQ(experiment.optimizer.type, OptimizerType::sgd);
+  EXPECT_TRUE(experiment.optimizer.nesterov);
+  EXPECT_EQ(experiment.loss.factor, 0.125);
+  EXPECT_EQ(experiment.name, "123");
+  EXPECT_EQ(experiment.recording.ops, (std::vector<std::string>{"conv2d*", "linear"}));
+  EXPECT_EQ(experiment.recording.modules, (std::vector<std::string>{"a,b"}));
+  EXPECT_EQ(experiment.data.shape, (std::vector<int64_t>{1, 28, 28}));
+  EXPECT_EQ(experiment.recording.max_size, uint64_t{2} << 30);
+  EXPECT_EQ(experiment.autocast.ops.at("linear"), Precision::fp32);
+  EXPECT_EQ(experiment.autocast.modules.at(0), std::pair(std::string("features.0"), Precision::bf16));
+  EXPECT_EQ(experiment.model.layers.size(), 10u);
+}
+
+TEST(ExperimentOverrides, RefuseWhatTheFileWouldRefuse) {
+  EXPECT_EQ(override_error("optimizer.lerning_rate=1"),
+            "--set optimizer.lerning_rate=1: unknown key 'optimizer.lerning_rate'; did you mean 'optimizer.learning_rate'?");
+  EXPECT_EQ(override_error("optimizer.learning_rate=fast"),
+            "--set optimizer.learning_rate=fast: optimizer.learning_rate: expected a number >= 0, found \"fast\"");
+  EXPECT_EQ(override_error("optimizer.learning_rate"), "--set optimizer.learning_rate: expected key=value");
+  EXPECT_THAT(override_error("optimizer=adam"), HasSubstr("optimizer is a table: expected one of its keys"));
+  EXPECT_THAT(override_error("model.layers=[]"), HasSubstr("layers are set in a file only"));
+  EXPECT_THAT(override_error("autocast.ops=fp32"), HasSubstr("autocast.ops is a table"));
+  EXPECT_THAT(override_error("seed=1\nname=2"), HasSubstr("seed: expected an integer"));
+}
+
+// Another valid value than the default, for any key.
+std::string other_value(const Option<Experiment>& option) {
+  const std::optional<OptionValue> held = option.get(Experiment{});
+  switch (option.type.kind) {
+    case ValueKind::boolean:
+      return held && std::get<bool>(*held) ? "false" : "true";
+    case ValueKind::integer:
+    case ValueKind::size:
+      return "17";
+    case ValueKind::number:
+      return option.type.range.contains(17.1) ? "17.1" : "0.1";
+    case ValueKind::text:
+      return "a \"quoted\" \\ text\twith signs";
+    case ValueKind::choice:
+      return held && std::get<std::string>(*held) == option.type.choices.back() ? option.type.choices.front()
+                                                                                : option.type.choices.back();
+    case ValueKind::integer_list:
+      return "[5, 6, 7]";
+    case ValueKind::text_list:
+      return "[\"a*\", \"b,c\"]";
+    case ValueKind::choice_list:
+      return "[\"" + option.type.choices.back() + "\"]";
+    case ValueKind::extent_pair:
+      break;
+  }
+  return "[3, 4]";
+}
+
+TEST(ExperimentToml, EveryKeyIsKeptWhenWrittenBack) {
+  Experiment base = *find_preset("mlp");
+  base.optimizer.type = OptimizerType::sgd;
+  for (const auto& option : experiment_options()) {
+    Experiment changed = base;
+    const std::string value = other_value(option);
+    SCOPED_TRACE(option.key + "=" + value);
+    apply_override(changed, option.key + "=" + value);
+    EXPECT_NE(changed, base);
+    // Parsing validates, which a single changed key need not pass; the text is read all the same, through overrides of nothing.
+    try {
+      EXPECT_EQ(parse(to_toml(changed)), changed);
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), StartsWith("run.toml: ")) << "not refused by validate";
+    }
+  }
+}
+
+TEST(ExperimentToml, EveryPresetIsKeptWhenWrittenBack) {
+  for (const std::string& name : preset_names()) {
+    Experiment experiment = *find_preset(name);
+    EXPECT_EQ(parse(to_toml(experiment)), experiment);
+    experiment.model.preset.clear();  // then its layers are written
+    EXPECT_EQ(parse(to_toml(experiment)), experiment);
+  }
+}
+
+TEST(ExperimentFiles, RunThePresetsThatTheyAreNamedAfter) {
+  for (const std::string& name : preset_names()) {
+    EXPECT_EQ(load_experiment(kSource + "/experiments/" + name + ".toml"), find_preset(name)) << name;
+  }
+  EXPECT_EQ(find_preset("fashion"), std::nullopt);
+}
+
+TEST(ExperimentFiles, UnderflowScalesBackToThePlainRun) {
+  const Experiment experiment = load_experiment(kSource + "/experiments/underflow.toml");
+  EXPECT_EQ(experiment.model, find_preset("fashion_cnn")->model);
+  EXPECT_EQ(experiment.loss.factor, 0x1p-20);
+  EXPECT_EQ(experiment.loss.factor * experiment.optimizer.learning_rate, 0.1);
+  EXPECT_EQ(experiment.optimizer.type, OptimizerType::sgd);
+  EXPECT_EQ(experiment.optimizer.momentum, 0);
+  EXPECT_EQ(experiment.optimizer.effective_weight_decay(), 0);
+  // So that gradients of the loss, at most factor / batch_size, are flushed in FP16, which flushes up to 2^-25.
+  EXPECT_LE(experiment.loss.factor / static_cast<double>(experiment.training.batch_size), binary16.flush_threshold());
+}
+
+TEST(ExperimentReference, DocumentIsGeneratedFromTheTable) {
+  const std::string path = kSource + "/docs/experiments.md";
+  if (std::getenv("ULPSCOPE_UPDATE_DOCS") != nullptr) std::ofstream(path, std::ios::binary) << experiment_reference();
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(text, experiment_reference()) << "run this test with ULPSCOPE_UPDATE_DOCS=1";
+}
+
+TEST(ExperimentReference, NamesEveryKey) {
+  const std::string text = experiment_reference();
+  for (const auto& option : experiment_options()) {
+    EXPECT_THAT(text, HasSubstr("| `" + option.key + "` |"));
+    EXPECT_FALSE(option.type.description().empty());
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope

@@ -1,0 +1,93 @@
+// Optimizers against the published recurrences in plain FP64, and FP32 updates against one rounding of them.
+#include "ulpscope/core/optim/optimizer.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "tests/support/engine_fixture.h"
+
+namespace ulpscope {
+namespace {
+
+class OptimizerTest : public EngineTest {
+ protected:
+  static constexpr int kSteps = 5;
+  static constexpr size_t kSize = 37;
+
+  double gradient(int step, size_t i) const { return std::sin(static_cast<double>(step * 100) + static_cast<double>(i)); }
+
+  // The weights after kSteps steps with those gradients.
+  std::vector<double> run(const std::function<std::unique_ptr<Optimizer>(std::vector<OptimizedParameter>)>& make) {
+    Tensor w = tensor(DType::f64, {kSize}, initial());
+    w.body()->parameter = intern("w");
+    w.set_requires_grad(true);
+    const auto optimizer = make({{w, intern("w"), intern("")}});
+    for (int step = 1; step <= kSteps; ++step) {
+      std::vector<double> g(kSize);
+      for (size_t i = 0; i < kSize; ++i) g[i] = gradient(step, i);
+      w.set_grad(tensor(DType::f64, {kSize}, g));
+      optimizer->step();
+    }
+    return to_host(w);
+  }
+  static std::vector<double> initial() {
+    std::vector<double> w(kSize);
+    for (size_t i = 0; i < kSize; ++i) w[i] = 0.1 * static_cast<double>(i) - 1;
+    return w;
+  }
+  // Some tens of FP64 roundings of values below 4.
+  void expect_near(const std::vector<double>& got, const std::vector<double>& expected) {
+    for (size_t i = 0; i < kSize; ++i)
+      EXPECT_TRUE(std::abs(got[i] - expected[i]) <= 100 * 4 * 0x1p-53) << i << ": " << got[i] << " " << expected[i];
+  }
+};
+
+TEST_F(OptimizerTest, SgdWithMomentumDampeningNesterovAndDecay) {
+  for (const SgdOptions& options : {SgdOptions{}, SgdOptions{.momentum = 0.9}, SgdOptions{.weight_decay = 0.1},
+                                    SgdOptions{.momentum = 0.9, .dampening = 0.5, .weight_decay = 0.1},
+                                    SgdOptions{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}}) {
+    std::vector<double> w = initial(), buffer(kSize);
+    for (int step = 1; step <= kSteps; ++step) {
+      for (size_t i = 0; i < kSize; ++i) {
+        double g = gradient(step, i) + options.weight_decay * w[i];
+        if (options.momentum != 0) {
+          buffer[i] = step == 1 ? g : options.momentum * buffer[i] + (1 - options.dampening) * g;
+          g = options.nesterov ? g + options.momentum * buffer[i] : buffer[i];
+        }
+        w[i] -= 0.05 * g;
+      }
+    }
+    expect_near(run([&](auto parameters) { return make_sgd(std::move(parameters), 0.05, options); }), w);
+  }
+}
+
+TEST_F(OptimizerTest, AdamAndAdamW) {
+  for (const AdamOptions& options : {AdamOptions{}, AdamOptions{.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1},
+                                     AdamOptions{.weight_decay = 0.1, .decoupled = true}}) {
+    std::vector<double> w = initial(), mean(kSize), square(kSize);
+    const double rate = 0.01;
+    for (int step = 1; step <= kSteps; ++step) {
+      for (size_t i = 0; i < kSize; ++i) {
+        const double g = gradient(step, i) + (options.decoupled ? 0 : options.weight_decay * w[i]);
+        mean[i] = options.beta1 * mean[i] + (1 - options.beta1) * g;
+        square[i] = options.beta2 * square[i] + (1 - options.beta2) * g * g;
+        const double m = mean[i] / (1 - std::pow(options.beta1, step)), v = square[i] / (1 - std::pow(options.beta2, step));
+        if (options.decoupled) w[i] -= rate * options.weight_decay * w[i];
+        w[i] -= rate * m / (std::sqrt(v) + options.eps);
+      }
+    }
+    expect_near(run([&](auto parameters) { return make_adam(std::move(parameters), rate, options); }), w);
+  }
+}
+
+TEST_F(OptimizerTest, ParametersWithoutAGradientAreLeftAlone) {
+  Tensor w = tensor(DType::f32, {2}, {1, 2});
+  w.body()->parameter = intern("w");
+  const auto optimizer = make_adam({{w, intern("w"), intern("")}}, 0.1, {});
+  optimizer->step();
+  EXPECT_THAT(to_host(w), ::testing::ElementsAre(1, 2));
+}
+
+}  // namespace
+}  // namespace ulpscope
