@@ -82,7 +82,7 @@ void validate(const Experiment& experiment, const std::string& source) {
   if (experiment.model.layers.empty()) fail("no model: expected model.preset or model.layers");
   std::set<std::string_view> names;
   for (const LayerSpec& layer : experiment.model.layers) {
-    if (!names.insert(layer.name).second) fail(fmt::format("model.layers: the name \"{}\" stands twice", layer.name));
+    if (!names.insert(layer.name).second) fail(fmt::format("model.layers: the name {} stands twice", toml_string(layer.name)));
   }
 
   const DataSettings& data = experiment.data;
@@ -126,7 +126,7 @@ void validate(const Experiment& experiment, const std::string& source) {
 void check_op_names(const Experiment& experiment, std::span<const std::string> known_ops) {
   for (const auto& [op, precision] : experiment.autocast.ops) {
     if (std::find(known_ops.begin(), known_ops.end(), op) == known_ops.end()) {
-      throw usage_error("autocast.ops: unknown op '{}'{}", op, did_you_mean(op, known_ops));
+      throw usage_error("autocast.ops: unknown op '{}'{}", one_line(op), did_you_mean(op, known_ops));
     }
   }
 }

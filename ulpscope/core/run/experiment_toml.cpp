@@ -78,7 +78,7 @@ Error unknown_key(std::string_view place, const std::string& key) {
   // The right name in the wrong table is likelier than a misspelling.
   for (const std::string& candidate : candidates) {
     if (last_part(candidate) == last_part(key)) {
-      return usage_error("{}: unknown key '{}'; did you mean '{}'?", place, key, candidate);
+      return usage_error("{}: unknown key '{}'; did you mean '{}'?", place, one_line(key), candidate);
     }
   }
   for (const auto& option : experiment_options()) {
@@ -86,7 +86,7 @@ Error unknown_key(std::string_view place, const std::string& key) {
     if (table != option.key && std::find(candidates.begin(), candidates.end(), table) == candidates.end())
       candidates.push_back(table);
   }
-  return usage_error("{}: unknown key '{}'{}", place, key, did_you_mean(key, candidates));
+  return usage_error("{}: unknown key '{}'{}", place, one_line(key), did_you_mean(key, candidates));
 }
 
 // Runs `body` and puts where it happened before the message of an Error.
@@ -106,7 +106,7 @@ void assign(const Option<Experiment>& option, Experiment& experiment, std::strin
 // Overrides of autocast: a name that is free, and a precision.
 void assign_precision(Experiment& experiment, std::string_view place, bool is_module, const std::string& name,
                       const RawValue& raw) {
-  const std::string key = fmt::format("{}.{}", is_module ? kAutocastModules : kAutocastOps, name);
+  const std::string key = fmt::format("{}.{}", is_module ? kAutocastModules : kAutocastOps, one_line(name));
   const Precision precision =
       located(place, key, [&] { return find_precision(std::get<std::string>(check_value(precision_type(), raw))); });
   if (!is_module) {
@@ -295,7 +295,7 @@ Experiment load_experiment(const std::string& path, std::span<const std::string>
 }
 
 void apply_override(Experiment& experiment, std::string_view assignment) {
-  const std::string place = fmt::format("--set {}", assignment);
+  const std::string place = fmt::format("--set {}", one_line(assignment));
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) throw usage_error("{}: expected key=value", place);
   const std::string key = trimmed(assignment.substr(0, equals));

@@ -7,6 +7,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/run/experiment.h"
+#include "ulpscope/core/run/option.h"
 
 namespace ulpscope {
 
@@ -63,7 +64,7 @@ class LayerCheck {
 
  private:
   std::string label() const {
-    const std::string named = layer_.name == std::to_string(index_) ? "" : fmt::format(" \"{}\"", layer_.name);
+    const std::string named = layer_.name == std::to_string(index_) ? "" : fmt::format(" {}", toml_string(layer_.name));
     return fmt::format("model.layers[{}]{} ({})", index_, named, name_of(layer_.type));
   }
   Error mismatch(std::string_view expected) const {
