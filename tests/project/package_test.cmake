@@ -51,4 +51,10 @@ if(COMPONENT STREQUAL emulation)
   endif()
 else()
   run(${prefix}/bin/ulpscope --help)
+  # Traces, their analysis and recording need nothing of the engine's libraries.
+  foreach(component trace recorder analyzers)
+    run(${CMAKE_COMMAND} -S ${SOURCE}/tests/project/consumer_emulation -B ${SCRATCH}/${component} ${common}
+      -DCMAKE_PREFIX_PATH=${prefix} -DEXTRA_COMPONENT=${component} -DCMAKE_DISABLE_FIND_PACKAGE_OneDNN=ON
+      -DCMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -DCMAKE_DISABLE_FIND_PACKAGE_tomlplusplus=ON)
+  endforeach()
 endif()

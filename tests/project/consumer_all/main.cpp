@@ -1,5 +1,6 @@
 // Trains nothing, but runs two ops with the engine: uses the whole of ulpscope.
 #include <ulpscope/analyzers/report/report.h>
+#include <ulpscope/base/error.h>
 #include <ulpscope/core/ops/ops.h>
 #include <ulpscope/trace/reader.h>
 
