@@ -10,7 +10,7 @@ RecordLevel LevelControl::level() const {
   return near_limit_ || slow_ ? std::min(options_.level, RecordLevel::health) : options_.level;
 }
 
-void LevelControl::update(const SinkStatus& status, uint64_t rows_added, std::vector<EventRow>& events) {
+void LevelControl::update(const SinkStatus& status, uint64_t pending_rows, std::vector<EventRow>& events) {
   const auto say = [&](EventKind kind, std::string text) {
     EventRow event;
     event.kind = kind;
@@ -19,8 +19,7 @@ void LevelControl::update(const SinkStatus& status, uint64_t rows_added, std::ve
   };
 
   if (options_.max_bytes > 0) {
-    const uint64_t pending = rows_added - std::min(rows_added, status.tensor_rows);
-    const double share = static_cast<double>(status.bytes + pending * kBytesPerRow) / static_cast<double>(options_.max_bytes);
+    const double share = static_cast<double>(status.bytes + pending_rows * kBytesPerRow) / static_cast<double>(options_.max_bytes);
     const bool can_lower = options_.level > RecordLevel::health;
     if (share >= kHealthShare && !near_limit_) {
       near_limit_ = true;

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "ulpscope/recorder/recorder.h"
@@ -21,7 +19,7 @@ class LevelControl {
   // Of the writer's queue: the level is lowered above the first and comes back below the second.
   static constexpr double kSlow = 0.5;
   static constexpr double kDrained = 0.1;
-  // What a tensor row takes in the file, about: for rows that the writer has not written yet.
+  // What a tensor row takes in the file, about.
   static constexpr uint64_t kBytesPerRow = 100;
   // After so many messages about a slow writer there are no more of them.
   static constexpr int kSlowMessages = 100;
@@ -30,8 +28,9 @@ class LevelControl {
   bool rows_stopped() const { return rows_stopped_; }
   bool steps_stopped() const { return steps_stopped_; }
 
-  // Once a step, before its rows are written. Messages about what changed are appended to `events`, with kind and text.
-  void update(const SinkStatus& status, uint64_t rows_added, std::vector<EventRow>& events);
+  // Once a step, before its rows are written. `pending_rows` are added and not in the file yet, about. Messages about what changed
+  // are appended to `events`, with kind and text.
+  void update(const SinkStatus& status, uint64_t pending_rows, std::vector<EventRow>& events);
 
  private:
   const RecorderOptions& options_;

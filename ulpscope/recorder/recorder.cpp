@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ulpscope/recorder/identity.h"
 #include "ulpscope/recorder/level_control.h"
 #include "ulpscope/recorder/record_arena.h"
@@ -77,6 +79,11 @@ struct Recorder::State {
   bool watching() const { return writing() || (options.level != RecordLevel::off && options.stop_on != StopOn::never); }
   bool repeats(uint32_t tensor) const { return streak >= kRepeats && streak_tensor == tensor; }
 
+  uint64_t pending_rows(const SinkStatus& status) const {
+    const uint64_t steps = steps_ended - std::min(steps_ended, status.committed_steps);
+    return steps * rows_added / std::max<uint64_t>(steps_ended, 1);
+  }
+
   EventRow event(EventKind kind) const {
     EventRow row;
     row.step = step;
@@ -109,7 +116,7 @@ struct Recorder::State {
   uint32_t capture_tensor = 0;
   TensorRow tensor_row;  // kept: its histogram is large, and zero between calls of write_row
   uint32_t graph = 0;    // of the last step that had one
-  uint64_t rows_added = 0;
+  uint64_t rows_added = 0, steps_ended = 0;
 
   uint32_t streak_tensor = 0;  // the first nonfinite output of the last step
   int64_t streak = 0;          // steps in a row with that one
@@ -339,7 +346,7 @@ void Recorder::end_step(StepRow row) {
     const SinkStatus status = state.sink.status();
     state.failed = status.failed;
     std::vector<EventRow> events;
-    if (!state.failed) state.control.update(status, state.rows_added, events);
+    if (!state.failed) state.control.update(status, state.pending_rows(status), events);
     for (EventRow& event : events) {
       event.step = state.step;
       state.sink.add_event(event);
@@ -366,6 +373,7 @@ void Recorder::end_step(StepRow row) {
     row.graph = state.graph;
     row.level = static_cast<uint8_t>(level);
     state.sink.end_step(row);
+    ++state.steps_ended;
     state.metric_added = false;
   }
 }

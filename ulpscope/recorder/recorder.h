@@ -55,10 +55,10 @@ const char* name_of(StopOn stop);
 
 struct RecorderOptions {
   RecordLevel level = RecordLevel::stats;
-  int64_t every = 1;                 // histograms every N steps
-  std::vector<std::string> modules;  // glob patterns; empty: all. Rows of other ops are not recorded
-  std::vector<std::string> ops;
-  std::vector<Phase> phases;
+  int64_t every = 1;                      // histograms every N steps
+  std::vector<std::string> modules = {};  // glob patterns; empty: all. Rows of other ops are not recorded
+  std::vector<std::string> ops = {};
+  std::vector<Phase> phases = {};
   uint64_t max_bytes = 0;  // 0: no limit. Near it the level is lowered to health, at it recording stops
   StopOn stop_on = StopOn::never;
 };

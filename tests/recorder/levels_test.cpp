@@ -1,0 +1,255 @@
+// How much is asked for and written: levels, intervals, filters, the size limit, a slow writer and one that failed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "memory_sink.h"
+
+namespace ulpscope {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What the recorder asks of one op's output at `step`.
+OutputRecord request(Recorder& recorder, uint64_t step, const FakeOp& op = {.id = 1}) {
+  OutputRecord seen;
+  recorder.begin_step(step);
+  FakeOp looking = op;
+  looking.fill = [&](OutputRecord& record) { seen = record; };
+  record(recorder, looking);
+  recorder.end_step({});
+  return seen;
+}
+
+TEST(RecorderLevels, OffDoesNothing) {
+  MemorySink sink;
+  Recorder recorder(sink, {.level = RecordLevel::off, .stop_on = StopOn::nan});
+  recorder.begin_step(0);
+  const OutputDescription output = float_output(Role::activation);
+  OpDescription op;
+  op.id = 1;
+  op.outputs = {&output, 1};
+  EXPECT_TRUE(recorder.before(op).empty());
+  EXPECT_EQ(recorder.after(), std::nullopt);
+  recorder.add_warning("w");
+  recorder.add_metric("m", 1);
+  recorder.end_step({});
+  EXPECT_TRUE(sink.ops.empty() && sink.rows.empty() && sink.events.empty() && sink.steps.empty());
+}
+
+TEST(RecorderLevels, AskForWhatTheyRecord) {
+  const struct {
+    RecordLevel level;
+    StatisticsLevel wanted;
+    int samples;
+  } cases[] = {{RecordLevel::health, StatisticsLevel::health, 0},
+               {RecordLevel::stats, StatisticsLevel::full, 0},
+               {RecordLevel::full, StatisticsLevel::full, 16}};
+  for (const auto& expected : cases) {
+    MemorySink sink;
+    Recorder recorder(sink, {.level = expected.level});
+    const OutputRecord seen = request(recorder, 0, {.id = 1, .scale = 256});
+    EXPECT_EQ(seen.wanted, expected.wanted);
+    EXPECT_EQ(seen.samples_wanted, expected.samples);
+    EXPECT_EQ(seen.scale, 256);
+    ASSERT_EQ(sink.rows.size(), 1u);
+    EXPECT_EQ(sink.rows[0].known, expected.wanted);
+    EXPECT_EQ(sink.rows[0].statistics.count, 8u);
+    EXPECT_EQ(sink.rows[0].statistics.histogram.total(), expected.wanted == StatisticsLevel::full ? 8u : 0u);
+    EXPECT_EQ(sink.samples.size(), static_cast<size_t>(expected.samples));
+    EXPECT_EQ(sink.steps.at(0).level, static_cast<uint8_t>(expected.level));
+  }
+}
+
+// A record is reused: nothing of a full one may show through a later one.
+TEST(RecorderLevels, IntervalsThinHistogramsOnly) {
+  MemorySink sink;
+  Recorder recorder(sink, {.level = RecordLevel::full, .every = 3});
+  for (uint64_t step = 0; step < 7; ++step) {
+    const FakeOp op{.id = 1, .fill = [&](OutputRecord& record) {
+                      record.rounding_known = true;
+                      record.rounding.flushed = step;
+                    }};
+    record_step(recorder, step, {op});
+  }
+  ASSERT_EQ(sink.rows.size(), 7u);
+  for (const TensorRow& row : sink.rows) {
+    const bool whole = row.step % 3 == 0;
+    EXPECT_EQ(row.known, whole ? StatisticsLevel::full : StatisticsLevel::health);
+    EXPECT_EQ(row.statistics.histogram.total(), whole ? 8u : 0u);
+    EXPECT_EQ(row.statistics.sum, whole ? 4 : 0);
+    EXPECT_EQ(row.statistics.count, 8u);
+    EXPECT_TRUE(row.rounding_known);
+    EXPECT_EQ(row.rounding.flushed, row.step);
+  }
+  EXPECT_EQ(sink.samples.size(), 3u * 16);
+}
+
+TEST(RecorderLevels, WhatABackendDoesNotKnowStaysUnknown) {
+  MemorySink sink;
+  Recorder recorder(sink, {});
+  const FakeOp known{.id = 1};
+  const FakeOp unknown{.id = 2, .fill = [](OutputRecord& record) {
+                         record.known = StatisticsLevel::none;
+                         record.rounding.flushed = 3;  // without rounding_known it means nothing
+                       }};
+  record_step(recorder, 0, {known, unknown});
+  ASSERT_EQ(sink.rows.size(), 2u);
+  EXPECT_EQ(sink.rows[1].known, StatisticsLevel::none);
+  EXPECT_FALSE(sink.rows[1].rounding_known);
+  EXPECT_EQ(sink.rows[1].rounding, RoundingCounts{});
+  EXPECT_EQ(sink.rows[1].statistics, TensorStatistics{});
+}
+
+std::vector<uint64_t> recorded_ids(const RecorderOptions& options, const std::vector<FakeOp>& ops) {
+  MemorySink sink;
+  Recorder recorder(sink, options);
+  record_step(recorder, 0, ops);
+  EXPECT_EQ(sink.ops.size(), ops.size());  // described, whether they have rows or not
+  std::vector<uint64_t> ids;
+  for (const TensorRow& row : sink.rows) ids.push_back(sink.ops[sink.tensors[row.tensor].op].id);
+  return ids;
+}
+
+TEST(RecorderFilters, ThinRowsByModuleOpAndPhase) {
+  const std::vector<FakeOp> ops{{.id = 1, .name = "conv2d", .module = "features.0"},
+                                {.id = 2, .name = "relu", .module = "features.1"},
+                                {.id = 3, .name = "linear", .module = "classifier"},
+                                {.id = 4, .name = "conv2d_backward_input", .module = "features.0", .phase = Phase::backward}};
+  using Ids = std::vector<uint64_t>;
+  EXPECT_EQ(recorded_ids({}, ops), (Ids{1, 2, 3, 4}));
+  EXPECT_EQ(recorded_ids({.modules = {"features.*"}}, ops), (Ids{1, 2, 4}));
+  EXPECT_EQ(recorded_ids({.modules = {"classifier", "features.1"}}, ops), (Ids{2, 3}));
+  EXPECT_EQ(recorded_ids({.ops = {"conv2d*"}}, ops), (Ids{1, 4}));
+  EXPECT_EQ(recorded_ids({.ops = {"conv2d"}}, ops), (Ids{1}));
+  EXPECT_EQ(recorded_ids({.phases = {Phase::backward, Phase::loss}}, ops), (Ids{4}));
+  EXPECT_EQ(recorded_ids({.modules = {"features.*"}, .phases = {Phase::forward}}, ops), (Ids{1, 2}));
+}
+
+TEST(RecorderFilters, WhatTheyLeaveOutIsStillWatched) {
+  MemorySink sink;
+  Recorder recorder(sink, {.ops = {"linear"}});
+  EXPECT_EQ(request(recorder, 0, {.id = 2, .name = "relu"}).wanted, StatisticsLevel::health);
+  EXPECT_TRUE(sink.rows.empty());
+  record_step(recorder, 1, {{.id = 2, .name = "relu", .nan = 3}, {.id = 1, .name = "linear"}});
+  ASSERT_EQ(sink.rows.size(), 2u);
+  EXPECT_EQ(sink.rows[0].statistics.nan, 3u);
+  EXPECT_EQ(sink.rows[0].known, StatisticsLevel::health);
+  ASSERT_EQ(sink.events_of(EventKind::nonfinite).size(), 1u);
+}
+
+TEST(RecorderLimits, SizeLimitLowersThenStops) {
+  MemorySink sink;
+  Recorder recorder(sink, {.level = RecordLevel::full, .max_bytes = 1000000});
+  const auto step = [&](uint64_t number, uint64_t bytes) {
+    sink.state.bytes = bytes;
+    sink.state.committed_steps = number;
+    const size_t rows = sink.rows.size();
+    record_step(recorder, number, {{.id = 1}});
+    return sink.rows.size() - rows;
+  };
+  EXPECT_EQ(step(0, 500000), 1u);
+  EXPECT_TRUE(sink.events.empty());
+  EXPECT_EQ(step(1, 800000), 1u);  // seen at the end of the step, so the level of the next
+  ASSERT_EQ(sink.events.size(), 1u);
+  EXPECT_EQ(sink.events[0].kind, EventKind::level_lowered);
+  EXPECT_EQ(sink.events[0].step, 1u);
+  EXPECT_THAT(sink.events[0].text, HasSubstr("80% of the size limit of 1000000 bytes reached: level full lowered to health"));
+  EXPECT_EQ(step(2, 810000), 1u);
+  EXPECT_EQ(sink.rows.back().known, StatisticsLevel::health);
+  EXPECT_EQ(sink.steps.back().level, static_cast<uint8_t>(RecordLevel::health));
+  EXPECT_EQ(step(3, 950000), 0u);
+  ASSERT_EQ(sink.events.size(), 2u);
+  EXPECT_EQ(sink.events[1].kind, EventKind::stopped);
+  EXPECT_EQ(step(4, 960000), 0u);
+  EXPECT_EQ(sink.steps.size(), 5u);  // step rows go on up to the limit
+  EXPECT_EQ(step(5, 1000000), 0u);
+  EXPECT_EQ(sink.steps.size(), 6u);  // with the message
+  EXPECT_THAT(sink.events.back().text, HasSubstr("size limit of 1000000 bytes reached: recording stopped"));
+  for (uint64_t number = 6; number < 100; ++number) EXPECT_EQ(step(number, 1000000), 0u);
+  EXPECT_EQ(sink.steps.size(), 6u);
+  EXPECT_EQ(sink.events.size(), 3u);
+  recorder.begin_step(100);
+  recorder.add_warning("not written any more");
+  recorder.add_metric("test_accuracy", 0.5);
+  recorder.end_step({});
+  EXPECT_EQ(sink.events.size(), 4u);
+  EXPECT_EQ(sink.steps.back().step, 100u);  // a metric is worth a step
+  record_step(recorder, 101, {{.id = 1}});
+  EXPECT_EQ(sink.steps.back().step, 100u);
+}
+
+// The writer is behind: what it has not written yet counts.
+TEST(RecorderLimits, RowsInTheQueueCountTowardsTheLimit) {
+  MemorySink sink;
+  Recorder recorder(sink, {.max_bytes = 100000});
+  sink.state.bytes = 10000;
+  sink.state.committed_steps = 0;
+  for (uint64_t step = 0; step < 2000; ++step) record_step(recorder, step, {{.id = 1}});
+  EXPECT_EQ(sink.events_of(EventKind::stopped).size(), 1u);
+  EXPECT_NEAR(static_cast<double>(sink.rows.size()), 850, 2);  // (95,000 - 10,000) / 100
+}
+
+TEST(RecorderLimits, SlowWriterLowersTheLevelUntilItHasCaughtUp) {
+  MemorySink sink;
+  Recorder recorder(sink, {.level = RecordLevel::full});
+  const auto wanted_after = [&](uint64_t step, double fill) {
+    sink.state.queue_fill = fill;
+    record_step(recorder, step, {{.id = 1}});
+    return request(recorder, step, {.id = 1}).wanted;
+  };
+  EXPECT_EQ(wanted_after(0, 0.5), StatisticsLevel::full);
+  EXPECT_TRUE(sink.events.empty());
+  EXPECT_EQ(wanted_after(1, 0.6), StatisticsLevel::health);
+  ASSERT_EQ(sink.events.size(), 1u);
+  EXPECT_EQ(sink.events[0].kind, EventKind::level_lowered);
+  EXPECT_THAT(sink.events[0].text, HasSubstr("the writer is slow (60% of its queue is full)"));
+  EXPECT_EQ(wanted_after(2, 0.3), StatisticsLevel::health);
+  EXPECT_EQ(sink.events.size(), 1u);
+  EXPECT_EQ(wanted_after(3, 0.05), StatisticsLevel::full);
+  ASSERT_EQ(sink.events.size(), 2u);
+  EXPECT_THAT(sink.events[1].text, HasSubstr("the writer caught up: level full again"));
+  for (uint64_t step = 4; step < 3000; ++step) wanted_after(step, step % 2 ? 0.9 : 0.0);
+  EXPECT_LE(sink.events.size(), 101u);
+}
+
+TEST(RecorderLimits, FailedSinkIsLeftAlone) {
+  MemorySink sink;
+  Recorder recorder(sink, {});
+  record_step(recorder, 0, {{.id = 1}});
+  sink.state.failed = true;
+  sink.state.failure = "disk full";
+  record_step(recorder, 1, {{.id = 1}});  // sees it
+  const MemorySink before = sink;
+  record_step(recorder, 2, {{.id = 1, .nan = 1}, {.id = 2}});
+  recorder.add_warning("w");
+  recorder.add_metric("m", 1);
+  EXPECT_EQ(request(recorder, 3).wanted, StatisticsLevel::none);
+  EXPECT_EQ(sink.rows.size(), before.rows.size());
+  EXPECT_EQ(sink.events.size(), 0u);
+  EXPECT_EQ(sink.steps.size(), 1u);
+  EXPECT_EQ(sink.ops.size(), 1u);
+  EXPECT_EQ(recorder.status().failure, "disk full");
+}
+
+TEST(RecorderLimits, StopsTrainingEvenAfterTheSinkFailed) {
+  MemorySink sink;
+  sink.state.failed = true;
+  Recorder recorder(sink, {.stop_on = StopOn::nan});
+  record_step(recorder, 0, {{.id = 1}});
+  record_step(recorder, 1, {{.id = 1}});
+  EXPECT_FALSE(recorder.stop_requested());
+  record_step(recorder, 2, {{.id = 1, .nan = 1}});
+  EXPECT_TRUE(recorder.stop_requested());
+  EXPECT_TRUE(sink.events.empty());
+}
+
+TEST(RecorderLimits, WarningsAreBounded) {
+  MemorySink sink;
+  Recorder recorder(sink, {});
+  for (int i = 0; i < 5000; ++i) recorder.add_warning("again");
+  EXPECT_EQ(sink.events.size(), 1001u);
+  EXPECT_THAT(sink.events.back().text, HasSubstr("no more are recorded"));
+}
+
+}  // namespace
+}  // namespace ulpscope

@@ -1,0 +1,131 @@
+// A sink that keeps everything in memory, and tests' helpers to feed a recorder.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/recorder/recorder.h"
+
+namespace ulpscope {
+
+class MemorySink : public TraceSink {
+ public:
+  uint32_t add_op(const OpInfo& op) override {
+    ops.push_back(op);
+    return static_cast<uint32_t>(ops.size() - 1);
+  }
+  uint32_t add_tensor(const TensorInfo& tensor) override {
+    tensors.push_back(tensor);
+    return static_cast<uint32_t>(tensors.size() - 1);
+  }
+  void add_edge(const GraphEdge& edge) override { edges.push_back(edge); }
+  void add_row(const TensorRow& row) override {
+    ++row_count;
+    if (keep_rows) rows.push_back(row);
+  }
+  void add_update(const UpdateRow& row) override { updates.push_back(row); }
+  void add_event(const EventRow& row) override { events.push_back(row); }
+  void add_capture(const CaptureRow& row) override { captures.push_back(row); }
+  void add_sample(const SampleRow& row) override { samples.push_back(row); }
+  void add_measure(const MeasureRow&) override {}
+  void end_step(const StepRow& row) override { steps.push_back(row); }
+  SinkStatus status() const override { return state; }
+  bool flush() override { return true; }
+  bool close() override { return true; }
+
+  std::vector<EventRow> events_of(EventKind kind) const {
+    std::vector<EventRow> found;
+    for (const EventRow& event : events) {
+      if (event.kind == kind) found.push_back(event);
+    }
+    return found;
+  }
+  std::vector<TensorRow> rows_of(uint64_t step) const {
+    std::vector<TensorRow> found;
+    for (const TensorRow& row : rows) {
+      if (row.step == step) found.push_back(row);
+    }
+    return found;
+  }
+
+  std::vector<OpInfo> ops;
+  std::vector<TensorInfo> tensors;
+  std::vector<GraphEdge> edges;
+  std::vector<TensorRow> rows;
+  std::vector<UpdateRow> updates;
+  std::vector<EventRow> events;
+  std::vector<CaptureRow> captures;
+  std::vector<SampleRow> samples;
+  std::vector<StepRow> steps;
+  SinkStatus state;
+  bool keep_rows = true;  // a row is large
+  size_t row_count = 0;
+};
+
+// An op of one output, unless more are given.
+struct FakeOp {
+  uint64_t id = 0;
+  std::string name = "add";
+  std::string module = "";
+  Phase phase = Phase::forward;
+  Role role = Role::activation;
+  std::vector<ValueKey> inputs = {};
+  uint64_t nan = 0, infinities = 0;  // that its output holds
+  double scale = 1.0;
+  uint32_t micro_batch = 0;
+  std::vector<OutputDescription> outputs = {};   // instead of the one
+  std::function<void(OutputRecord&)> fill = {};  // instead of the counts above
+};
+
+inline OutputDescription float_output(Role role, std::string_view parameter = "", DType dtype = DType::f32) {
+  OutputDescription output;
+  output.view.dtype = dtype;
+  output.view.rank = 1;
+  output.view.shape[0] = 8;
+  output.view.strides[0] = 1;
+  output.role = role;
+  output.parameter = parameter;
+  return output;
+}
+
+// Records `op` as a backend would that knows everything at once. Returns what `after` did.
+inline std::optional<int> record(Recorder& recorder, const FakeOp& op) {
+  std::vector<OutputDescription> outputs = op.outputs;
+  if (outputs.empty()) outputs.push_back(float_output(op.role));
+  for (OutputDescription& output : outputs) output.scale = op.scale;
+  OpDescription description;
+  description.name = op.name;
+  description.module = op.module;
+  description.phase = op.phase;
+  description.id = op.id;
+  description.micro_batch = op.micro_batch;
+  description.inputs = op.inputs;
+  description.outputs = outputs;
+  for (OutputRecord* const out : recorder.before(description)) {
+    if (out->wanted == StatisticsLevel::none) continue;
+    out->known = out->wanted;
+    out->statistics.count = 8;
+    out->statistics.nan = op.nan;
+    out->statistics.positive_infinity = op.infinities;
+    if (out->wanted == StatisticsLevel::full) {
+      out->statistics.sum = 4;
+      out->statistics.histogram.bins[127] = 8 - op.nan - op.infinities;
+    }
+    for (out->samples = 0; out->samples < out->samples_wanted; ++out->samples) {
+      out->sample_elements[static_cast<size_t>(out->samples)] = out->samples;
+      out->sample_values[static_cast<size_t>(out->samples)] = 0.5;
+    }
+    if (op.fill) op.fill(*out);
+  }
+  return recorder.after();
+}
+
+inline void record_step(Recorder& recorder, uint64_t step, const std::vector<FakeOp>& ops, StepRow row = {}) {
+  recorder.begin_step(step);
+  for (const FakeOp& op : ops) record(recorder, op);
+  recorder.end_step(row);
+}
+
+}  // namespace ulpscope
