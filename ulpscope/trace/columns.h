@@ -30,6 +30,7 @@ struct Column {
   Packing packing = Packing::gzip;
   Refers refers = Refers::nothing;
   double fill = 0;
+  uint64_t limit = 0;  // where not 0: values are below it
 };
 
 template <typename Row, typename Get>
@@ -111,7 +112,7 @@ struct Table<StepRow> {
       Column{"step", "", "number of the step, increasing", FIELD(step)}, Column{"graph", "", "its graph in edges", FIELD(graph)},
       Column{"loss", "", "unscaled", FIELD(loss), Packing::plain},
       Column{"loss_known", "", "1: loss was measured, even if it is NaN", FIELD(loss_known)},
-      Column{"learning_rate", "", "", FIELD(learning_rate)},
+      Column{"learning_rate", "", "in force during the step", FIELD(learning_rate)},
       Column{"scale_before", "", "loss scale in force during the step", FIELD(scale_before)},
       Column{"scale_after", "", "loss scale after the update of the scaler", FIELD(scale_after)},
       Column{"skipped", "", "1: the optimizer step was skipped", FIELD(skipped)},
@@ -120,15 +121,17 @@ struct Table<StepRow> {
       Column{"norm_known", "", "1: the norms were measured, even if they are NaN", FIELD(norm_known)},
       Column{"seconds", "s", "wall time", FIELD(seconds), Packing::plain},
       Column{"peak_memory", "bytes", "largest amount of tensor memory in use", FIELD(peak_memory)},
-      Column{"level", "", "recording level in force: 0 off, 1 health, 2 stats, 3 full", FIELD(level)});
+      Column{"level", "", "recording level in force: 0 off, 1 health, 2 stats, 3 full", FIELD(level), Packing::gzip,
+             Refers::nothing, 0, 4});
 };
 
 template <>
 struct Table<TensorRow> {
   static constexpr TableId id = TableId::stats;
   static constexpr auto columns = std::make_tuple(
-      Column{"step", "", "number of the step", FIELD(step)}, Column{"micro_batch", "", "", FIELD(micro_batch)},
-      Column{"pass", "", "which loss", FIELD(pass)}, Column{"sequence", "", "order of execution within the step", FIELD(sequence)},
+      Column{"step", "", "number of the step", FIELD(step)},
+      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)}, Column{"pass", "", "which loss", FIELD(pass)},
+      Column{"sequence", "", "order of execution within the step", FIELD(sequence)},
       Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
       Column{"scale", "", "the loss scale that the values contain", FIELD(scale), Packing::gzip, Refers::nothing, 1.0},
       Column{"known", "", "which statistics were taken; the others are 0 and mean nothing", FIELD(known)},
@@ -206,7 +209,7 @@ struct Table<MeasureRow> {
   static constexpr auto columns =
       std::make_tuple(Column{"step", "", "number of the step", FIELD(step)},
                       Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
-                      Column{"name", "", "what was measured", FIELD(name)}, Column{"value", "", "", FIELD(value)});
+                      Column{"name", "", "what was measured", FIELD(name)}, Column{"value", "", "its value", FIELD(value)});
 };
 
 #undef FIELD

@@ -85,6 +85,9 @@ void TraceFileWriter::create_layout(Mode mode) {
   file_.set_attribute("/", kFormatAttribute, std::string(kFormatName));
   file_.set_attribute("/", kSchemaAttribute, kSchemaVersion);
   commit_offset_ = file_.create_fixed(kCommitDataset, ElementType::u64, {2, kCommitWords}).file_offset();
+  std::string names;
+  for (const TableSpec& spec : trace_schema()) names += (names.empty() ? "" : ",") + spec.name;
+  file_.set_attribute(kCommitDataset, "tables", names);
   note_offset_ = file_.create_fixed(kNoteDataset, ElementType::u8, {kNoteBytes}).file_offset();
   if (mode == Mode::live) file_.create_group(kTailGroup);
   tables_.reserve(kTables);
@@ -101,6 +104,7 @@ void TraceFileWriter::create_layout(Mode mode) {
         for (const std::string& value : column.values) values += (values.empty() ? "" : ",") + value;
         file_.set_attribute(path, "values", values);
       }
+      if (!column.refers_to.empty()) file_.set_attribute(path, "refers_to", column.refers_to);
       if (tail) {
         table.tail_offsets.push_back(file_.create_fixed(tail_path(spec, column), column.type, {spec.chunk_rows}).file_offset());
       }
@@ -193,8 +197,13 @@ void TraceFileWriter::close(const std::string& note) {
 }
 
 void TraceFileWriter::stop(const std::string& note) noexcept {
-  file_.abandon();
+  file_.disconnect();
   for (TableFile& table : tables_) table.columns.clear();
+  try {
+    file_.close();
+  } catch (const Error&) {
+    // Nothing was written.
+  }
   if (descriptor_ < 0) return;
   if (!note.empty()) {
     try {

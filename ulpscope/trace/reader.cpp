@@ -88,6 +88,7 @@ void TraceReader::State::decode(const Block& block, size_t row, Row& out) const 
       }
     }
     if constexpr (std::is_integral_v<Field> && !std::is_same_v<Field, bool>) {
+      if (column.limit > 0 && static_cast<uint64_t>(field) >= column.limit) fail(fmt::format("has the unknown value {}", field));
       if (column.refers != Refers::nothing) {
         const uint64_t limit = file.rows(column.refers == Refers::ops ? TableId::ops : TableId::tensors);
         const bool none = std::is_signed_v<Field> && field == static_cast<Field>(-1);

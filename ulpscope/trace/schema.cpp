@@ -36,6 +36,10 @@ TableSpec table_of(std::string name, uint64_t chunk_rows, std::string meaning) {
     spec.kind = Storage<Field>::kind;
     spec.unit = column.unit;
     spec.meaning = column.meaning;
+    if (spec.kind == ColumnKind::text) spec.refers_to = "strings";
+    if (spec.kind == ColumnKind::histogram) spec.refers_to = "histograms";
+    if (column.refers == trace_detail::Refers::ops) spec.refers_to = "ops";
+    if (column.refers == trace_detail::Refers::tensors) spec.refers_to = "tensors";
     spec.compress = column.packing == trace_detail::Packing::gzip;
     spec.fill = column.fill;
     if constexpr (std::is_enum_v<Field>) {
@@ -64,9 +68,9 @@ std::array<TableSpec, kTables> declare() {
   return {
       plain_table(TableId::strings, "strings", 512,
                   "Texts: each ends in string_bytes where this says, and begins where the one before ends.",
-                  {"end", ElementType::u64, ColumnKind::number, "bytes", "end of the text in string_bytes", {}, true, 0}),
+                  {"end", ElementType::u64, ColumnKind::number, "bytes", "end of the text in string_bytes", {}, {}, true, 0}),
       plain_table(TableId::string_bytes, "string_bytes", 8192, "The bytes of all texts, UTF-8, one after the other.",
-                  {"byte", ElementType::u8, ColumnKind::number, "", "one byte", {}, true, 0}),
+                  {"byte", ElementType::u8, ColumnKind::number, "", "one byte", {}, {}, true, 0}),
       table_of<RunInfo>("run", 1, "The run: one row."),
       table_of<OpInfo>("ops", 256, "The ops of the experiment, each once; rows elsewhere refer to an op by its row here."),
       table_of<TensorInfo>("tensors", 256,
@@ -75,7 +79,7 @@ std::array<TableSpec, kTables> declare() {
       table_of<StepRow>("steps", 1024, "The steps, one row each."),
       table_of<TensorRow>("stats", 2048, "One row per tensor and step, in the order of execution: what its values were like."),
       plain_table(TableId::histograms, "histograms", 65536, "The exponent histograms of stats, one after the other.",
-                  {"byte", ElementType::u8, ColumnKind::number, "", "one byte", {}, false, 0}),
+                  {"byte", ElementType::u8, ColumnKind::number, "", "one byte", {}, {}, false, 0}),
       table_of<UpdateRow>("updates", 1024, "Lost updates: one row per parameter and step."),
       table_of<EventRow>("events", 256, "What happened, by step."),
       table_of<CaptureRow>("captures", 1024, "The first nonfinite element of a step and its operands, one row each."),

@@ -50,7 +50,8 @@ struct ColumnSpec {
   ColumnKind kind = ColumnKind::number;
   std::string unit;  // "" where the meaning says it all
   std::string meaning;
-  std::vector<std::string> values;  // of an enumeration
+  std::vector<std::string> values = {};  // of an enumeration
+  std::string refers_to = {};            // the table whose rows the values are, or ""
   bool compress = true;
   double fill = 0;
 };

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
 
 #include "ulpscope/trace/file_writer.h"
 
@@ -46,11 +47,54 @@ void check_signature(const std::string& path) {
 
 }  // namespace
 
+// A file is known by its device and inode.
+std::shared_ptr<OpenTrace> OpenTrace::open(const std::string& path) {
+  using Key = std::pair<dev_t, ino_t>;
+  struct Entry {
+    std::unique_ptr<OpenTrace> trace;
+    int users = 0;
+  };
+  struct Registry {
+    std::mutex mutex;
+    std::map<Key, Entry> entries;
+  };
+  static Registry& registry = *new Registry;  // outlives every reader
+  const auto key_of = [](int descriptor) {
+    struct stat status {};
+    if (::fstat(descriptor, &status) != 0) throw failed_error("{}", std::strerror(errno));
+    return Key(status.st_dev, status.st_ino);
+  };
+
+  std::lock_guard lock(registry.mutex);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw failed_error("{}", std::strerror(errno));
+  Key key = key_of(descriptor);
+  ::close(descriptor);
+  if (!registry.entries.contains(key)) {
+    auto trace = std::make_unique<OpenTrace>();
+    trace->file = hdf5::File::open(path);
+    for (const TableSpec& table : trace_schema()) trace->columns[static_cast<size_t>(table.id)].resize(table.columns.size());
+    // Another file may have taken the name since.
+    key = key_of(trace->file.descriptor());
+    if (!registry.entries.contains(key)) registry.entries[key].trace = std::move(trace);
+  }
+  Entry& entry = registry.entries[key];
+  ++entry.users;
+  return std::shared_ptr<OpenTrace>(entry.trace.get(), [key](OpenTrace*) {
+    // Closed under the lock, so that it is never open twice.
+    std::lock_guard closing(registry.mutex);
+    const auto found = registry.entries.find(key);
+    if (--found->second.users == 0) registry.entries.erase(found);
+  });
+}
+
 TraceFile::TraceFile(const std::string& path) : path_(path) {
   check_signature(path);
   reading(path_, [&] {
-    file_ = hdf5::File::open(path);
-    const auto version = file_.number_attribute("/", kSchemaAttribute);
+    open_ = OpenTrace::open(path);
+    std::lock_guard lock(open_->mutex);
+    const hdf5::File& file = open_->file;
+    const auto version = file.number_attribute("/", kSchemaAttribute);
     if (!version) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", path);
     schema_version_ = *version;
     if (schema_version_ > kSchemaVersion) {
@@ -61,15 +105,16 @@ TraceFile::TraceFile(const std::string& path) : path_(path) {
       throw unreadable_error("'{}' has schema version {}, older than {}, the oldest that this ulpscope reads", path,
                              schema_version_, kOldestSchemaVersion);
     }
-    commit_ = file_.open_dataset(kCommitDataset, ElementType::u64);
-    note_data_ = file_.open_dataset(kNoteDataset, ElementType::u8);
-    if (commit_.shape() != std::vector<uint64_t>{2, kCommitWords})
+    if (open_->commit) return;
+    hdf5::Dataset commit = file.open_dataset(kCommitDataset, ElementType::u64),
+                  note = file.open_dataset(kNoteDataset, ElementType::u8);
+    if (commit.shape() != std::vector<uint64_t>{2, kCommitWords})
       throw unreadable_error("'{}': '{}' has a wrong shape", path, kCommitDataset);
-    if (note_data_.shape() != std::vector<uint64_t>{kNoteBytes})
+    if (note.shape() != std::vector<uint64_t>{kNoteBytes})
       throw unreadable_error("'{}': '{}' has a wrong shape", path, kNoteDataset);
+    open_->commit = std::move(commit);
+    open_->note = std::move(note);
   });
-  tables_.reserve(kTables);
-  for (const TableSpec& table : trace_schema()) tables_.emplace_back(table);
   refresh();
 }
 
@@ -77,7 +122,7 @@ CommitRecord TraceFile::read_record() const {
   // A record is read while the other one may be written; only if the reader was asleep for a whole commit are both in motion.
   for (int attempt = 0; attempt < 100; ++attempt) {
     uint64_t words[2 * kCommitWords];
-    commit_.read_all(words);
+    open_->commit.read_all(words);
     if (const auto record = decode(words)) return *record;
   }
   throw unreadable_error("'{}': '{}' is damaged", path_, kCommitDataset);
@@ -97,12 +142,14 @@ void TraceFile::check(const CommitRecord& record) const {
 
 bool TraceFile::refresh() {
   return reading(path_, [&] {
+    std::lock_guard lock(open_->mutex);
     CommitRecord record = read_record();
     if (record.generation == record_.generation) return false;
     for (int attempt = 0; attempt < 1000; ++attempt) {
       check(record);
       bool whole = true;
-      for (TableState& table : tables_) whole = whole && read_tail(record, table);
+      TraceBuffer tails;
+      for (const TableSpec& table : trace_schema()) whole = whole && read_tail(record, table, tails[table.id]);
       const CommitRecord after = read_record();
       bool moved = false;
       for (size_t i = 0; i < kTables; ++i) moved = moved || after.tables[i].main_rows != record.tables[i].main_rows;
@@ -111,8 +158,9 @@ bool TraceFile::refresh() {
         bool more = false;
         for (size_t i = 0; i < kTables; ++i) more = more || record.tables[i].rows != record_.tables[i].rows;
         record_ = record;
+        tails_ = std::move(tails);
         uint8_t note[kNoteBytes];
-        note_data_.read_all(note);
+        open_->note.read_all(note);
         note_.assign(reinterpret_cast<const char*>(note), strnlen(reinterpret_cast<const char*>(note), kNoteBytes));
         for (char& c : note_) {
           if (static_cast<unsigned char>(c) < ' ') c = ' ';
@@ -125,60 +173,56 @@ bool TraceFile::refresh() {
   });
 }
 
-bool TraceFile::read_tail(const CommitRecord& record, TableState& table) {
-  const CommitRecord::Table& committed = record[table.spec->id];
-  table.tail.clear();
+bool TraceFile::read_tail(const CommitRecord& record, const TableSpec& table, TableBuffer& tail) const {
+  const CommitRecord::Table& committed = record[table.id];
   if (committed.rows <= committed.main_rows) return true;
   const size_t count = committed.rows - committed.main_rows;
-  table.tail.extend(count);
+  tail.extend(count);
   uint32_t checksum = 0;
   for (size_t i = 0; i < table.columns.size(); ++i) {
-    const ColumnSpec& column = table.spec->columns[i];
-    hdf5::Dataset& tail = table.tail_columns[i];
-    if (!tail) {
-      tail = file_.open_dataset(tail_path(*table.spec, column), column.type);
-      if (tail.shape() != std::vector<uint64_t>{table.spec->chunk_rows})
-        throw unreadable_error("'{}': '{}' has a wrong shape", path_, tail.name());
+    const ColumnSpec& column = table.columns[i];
+    hdf5::Dataset& dataset = open_->columns[static_cast<size_t>(table.id)][i].tail;
+    if (!dataset) {
+      hdf5::Dataset opened = open_->file.open_dataset(tail_path(table, column), column.type);
+      if (opened.shape() != std::vector<uint64_t>{table.chunk_rows})
+        throw unreadable_error("'{}': '{}' has a wrong shape", path_, opened.name());
+      dataset = std::move(opened);
     }
-    tail.read_rows(0, count, table.tail.column(i));
-    checksum = crc32({table.tail.column(i), count * size_of(column.type)}, checksum);
+    dataset.read_rows(0, count, tail.column(i));
+    checksum = crc32({tail.column(i), count * size_of(column.type)}, checksum);
   }
   return checksum == committed.tail_checksum;
 }
 
-const hdf5::Dataset& TraceFile::column(const TableState& table, size_t index) const {
-  auto& state = const_cast<TableState&>(table);
-  hdf5::Dataset& dataset = state.columns[index];
-  const ColumnSpec& column = table.spec->columns[index];
-  const auto check_shape = [&] {
+const hdf5::Dataset& TraceFile::column(const TableSpec& table, size_t index) const {
+  OpenTrace::Column& column = open_->columns[static_cast<size_t>(table.id)][index];
+  const std::string path = column_path(table, table.columns[index]);
+  const auto rows_of_dataset = [&](const hdf5::Dataset& dataset) {
     const std::vector<uint64_t> shape = dataset.shape();
-    if (shape.size() != 1) throw unreadable_error("'{}': '{}' is not a column", path_, dataset.name());
-    state.extents[index] = shape[0];
+    if (shape.size() != 1) throw unreadable_error("'{}': '{}' is not a column", path_, path);
+    return shape[0];
   };
-  if (!dataset) {
-    dataset = file_.open_dataset(column_path(*table.spec, column), column.type);
-    if (dataset.chunk_rows() != table.spec->chunk_rows) {
-      dataset = {};
-      throw unreadable_error("'{}': '{}' is not stored in chunks of {} rows", path_, column_path(*table.spec, column),
-                             table.spec->chunk_rows);
-    }
-    check_shape();
+  if (!column.dataset) {
+    hdf5::Dataset opened = open_->file.open_dataset(path, table.columns[index].type);
+    if (opened.chunk_rows() != table.chunk_rows)
+      throw unreadable_error("'{}': '{}' is not stored in chunks of {} rows", path_, path, table.chunk_rows);
+    column.extent = rows_of_dataset(opened);
+    column.dataset = std::move(opened);
   }
-  const uint64_t needed = record_[table.spec->id].main_rows;
-  if (state.extents[index] < needed) {
-    dataset.refresh();
-    check_shape();
-    if (state.extents[index] < needed) {
-      throw unreadable_error("'{}': '{}' has {} rows, {} were expected", path_, dataset.name(), state.extents[index], needed);
-    }
+  const uint64_t needed = record_[table.id].main_rows;
+  if (column.extent < needed) {
+    column.dataset.refresh();
+    column.extent = rows_of_dataset(column.dataset);
+    if (column.extent < needed)
+      throw unreadable_error("'{}': '{}' has {} rows, {} were expected", path_, path, column.extent, needed);
   }
-  return dataset;
+  return column.dataset;
 }
 
 void TraceFile::read_column(TableId id, size_t index, uint64_t first, size_t count, std::byte* values) const {
-  const TableState& table = tables_[static_cast<size_t>(id)];
+  const TableSpec& table = spec(id);
   const uint64_t main_rows = record_[id].main_rows;
-  const size_t size = size_of(table.spec->columns[index].type);
+  const size_t size = size_of(table.columns[index].type);
   if (first < main_rows) {
     const size_t in_place = static_cast<size_t>(std::min<uint64_t>(count, main_rows - first));
     column(table, index).read_rows(first, in_place, values);
@@ -186,11 +230,11 @@ void TraceFile::read_column(TableId id, size_t index, uint64_t first, size_t cou
     count -= in_place;
     values += in_place * size;
   }
-  if (count > 0) std::memcpy(values, table.tail.column(index) + (first - main_rows) * size, count * size);
+  if (count > 0) std::memcpy(values, tails_[id].column(index) + (first - main_rows) * size, count * size);
 }
 
 void TraceFile::read(TableId id, uint64_t first, size_t count, bool histograms, Block& block) const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(open_->mutex);
   reading(path_, [&] {
     const TableSpec& table = spec(id);
     block.table = &table;
@@ -230,7 +274,7 @@ uint64_t TraceFile::step_at(TableId table, uint64_t row) const {
 }
 
 std::pair<uint64_t, uint64_t> TraceFile::rows_of(TableId table, StepRange range) const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(open_->mutex);
   return reading(path_, [&] {
     const auto lower_bound = [&](uint64_t step, uint64_t low, uint64_t high) {
       while (low < high) {
@@ -252,7 +296,8 @@ std::pair<uint64_t, uint64_t> TraceFile::rows_of(TableId table, StepRange range)
 WriterState TraceFile::writer_state() const {
   if (record_.state == RecordingState::closed) return WriterState::closed;
   return reading(path_, [&] {
-    if (writer_holds_lock(file_.descriptor())) return WriterState::alive;
+    std::lock_guard lock(open_->mutex);
+    if (writer_holds_lock(open_->file.descriptor())) return WriterState::alive;
     // It may have been closed since.
     return read_record().state == RecordingState::closed ? WriterState::closed : WriterState::dead;
   });
@@ -260,7 +305,7 @@ WriterState TraceFile::writer_state() const {
 
 uint64_t TraceFile::file_bytes() const {
   struct stat status {};
-  return ::fstat(file_.descriptor(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+  return ::fstat(open_->file.descriptor(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
 }
 
 Error TraceFile::damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const {

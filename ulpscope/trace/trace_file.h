@@ -2,8 +2,11 @@
 // (unreadable). Internal to trace/.
 #pragma once
 
+#include <array>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/base/error.h"
@@ -31,6 +34,22 @@ struct Block {
   }
 };
 
+// An HDF5 file that is open for reading, and its datasets, shared by all readers of it in this process: HDF5 would share its caches
+// between them anyway, and refreshing a dataset that is open twice reads stale indices (measured with 1.10.8).
+struct OpenTrace {
+  struct Column {
+    hdf5::Dataset dataset, tail;  // opened when first read
+    uint64_t extent = 0;
+  };
+
+  hdf5::File file;
+  hdf5::Dataset commit, note;
+  std::array<std::vector<Column>, kTables> columns;
+  std::mutex mutex;  // of all the rest
+
+  static std::shared_ptr<OpenTrace> open(const std::string& path);
+};
+
 class TraceFile {
  public:
   explicit TraceFile(const std::string& path);
@@ -54,35 +73,20 @@ class TraceFile {
   Error damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const;
 
  private:
-  struct TableState {
-    const TableSpec* spec = nullptr;
-    std::vector<hdf5::Dataset> columns, tail_columns;  // opened when first read
-    std::vector<uint64_t> extents;                     // of `columns`
-    TableBuffer tail;                                  // the committed rows beyond main_rows
-    explicit TableState(const TableSpec& table)
-        : spec(&table),
-          columns(table.columns.size()),
-          tail_columns(table.columns.size()),
-          extents(table.columns.size()),
-          tail(table) {}
-  };
-
   CommitRecord read_record() const;
   void check(const CommitRecord& record) const;
-  // False where the tail did not stay as it was.
-  bool read_tail(const CommitRecord& record, TableState& table);
-  const hdf5::Dataset& column(const TableState& table, size_t index) const;
+  // The committed rows that are not in place; false where they did not stay as they were.
+  bool read_tail(const CommitRecord& record, const TableSpec& table, TableBuffer& tail) const;
+  const hdf5::Dataset& column(const TableSpec& table, size_t index) const;
   void read_column(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const;
   uint64_t step_at(TableId table, uint64_t row) const;
 
   std::string path_;
-  hdf5::File file_;
   uint64_t schema_version_ = 0;
-  hdf5::Dataset commit_, note_data_;
+  std::shared_ptr<OpenTrace> open_;
   CommitRecord record_;
+  TraceBuffer tails_;  // the committed rows that are not in place
   std::string note_;
-  mutable std::vector<TableState> tables_;
-  mutable std::mutex mutex_;  // of `tables_` where it changes in const functions
 };
 
 }  // namespace ulpscope::trace_detail

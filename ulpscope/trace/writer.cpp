@@ -28,6 +28,15 @@ using Clock = std::chrono::steady_clock;
 // The writer wakes up before the next flush is due when this much is waiting: about a chunk of tensor rows.
 constexpr size_t kWakeBytes = 512 << 10;
 
+// Signal handlers of the program run on its own threads. Above all, a write beyond RLIMIT_FSIZE (SIGXFSZ) is to fail like any
+// other, and not to end the process.
+void block_signals() {
+  sigset_t signals;
+  sigfillset(&signals);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) sigdelset(&signals, fault);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 double thread_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -83,7 +92,7 @@ class TraceWriter final : public TraceSink {
     status.tensor_rows = rows_;
     status.failed = failed_;
     status.queue_fill =
-        std::min(1.0, static_cast<double>(ended_.bytes()) / static_cast<double>(std::max<size_t>(1, options_.queue_bytes)));
+        std::min(1.0, static_cast<double>(queued()) / static_cast<double>(std::max<size_t>(1, options_.queue_bytes)));
     return status;
   }
 
@@ -136,7 +145,12 @@ class TraceWriter final : public TraceSink {
     if (failed_) return current_.clear();
     std::unique_lock lock(mutex_);
     const size_t bytes = current_.bytes();
-    progress_.wait(lock, [&] { return ended_.bytes() == 0 || ended_.bytes() + bytes <= options_.queue_bytes || failed_; });
+    const auto fits = [&] { return queued() == 0 || queued() + bytes <= options_.queue_bytes || failed_; };
+    if (!fits()) {
+      room_wanted_ = true;
+      wake_.notify_one();
+      progress_.wait(lock, fits);
+    }
     try {
       if (!failed_) ended_.append(current_);
     } catch (const std::bad_alloc&) {
@@ -146,6 +160,8 @@ class TraceWriter final : public TraceSink {
     if (failed_ || ended_.bytes() >= wake_bytes()) wake_.notify_one();
   }
 
+  // Under the lock.
+  size_t queued() const { return ended_.bytes() + writing_bytes_; }
   size_t wake_bytes() const { return std::min(kWakeBytes, options_.queue_bytes / 2); }
 
   void fail(const std::string& reason) {
@@ -155,18 +171,14 @@ class TraceWriter final : public TraceSink {
   }
   // Under the lock.
   void set_failed(const std::string& reason) {
-    if (!failed_) status_.failure = reason;
+    status_.failure = reason;
     failed_ = true;
     progress_.notify_all();
   }
 
   // The writer's thread.
   void write(std::promise<void>& created) {
-    // A write beyond RLIMIT_FSIZE is to fail like any other, and not to end the process.
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    block_signals();
     std::unique_ptr<TraceFileWriter> file;
     try {
       file = create();
@@ -175,7 +187,7 @@ class TraceWriter final : public TraceSink {
       return;
     }
     created.set_value();
-    std::string failure;
+    std::string reason;
     try {
       write_until_closed(*file);
       file->close("");
@@ -184,12 +196,13 @@ class TraceWriter final : public TraceSink {
       status_.writer_seconds = thread_seconds();
       return;
     } catch (const Error& error) {
-      failure = error.what();
+      reason = error.what();
     } catch (const std::exception& error) {
-      failure = fmt::format("cannot write '{}': {}", path_, error.what());
+      reason = fmt::format("cannot write '{}': {}", path_, error.what());
     }
-    file->stop(failure);
-    fail(failure);
+    reason = fmt::format("recording stopped after {} steps: {}", file->rows(TableId::steps), reason);
+    file->stop(reason);
+    fail(reason);
   }
 
   std::unique_ptr<TraceFileWriter> create();
@@ -210,7 +223,8 @@ class TraceWriter final : public TraceSink {
   TraceBuffer ended_;  // steps that wait to be written
   SinkStatus status_;
   uint64_t flushes_wanted_ = 0, flushes_done_ = 0;
-  bool closing_ = false, closed_ = false;
+  size_t writing_bytes_ = 0;  // taken from `ended_`, not yet written
+  bool room_wanted_ = false, closing_ = false, closed_ = false;
   std::atomic<bool> failed_ = false;
   std::thread thread_;
 };
@@ -231,14 +245,16 @@ void TraceWriter::write_until_closed(TraceFileWriter& file) {
   auto due = Clock::now() + interval_;
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait_until(lock, due,
-                     [&] { return failed_ || closing_ || flushes_wanted_ > flushes_done_ || ended_.bytes() >= wake_bytes(); });
+    wake_.wait_until(lock, due, [&] {
+      return failed_ || closing_ || room_wanted_ || flushes_wanted_ > flushes_done_ || ended_.bytes() >= wake_bytes();
+    });
     if (failed_) throw failed_error("{}", status_.failure);
     const bool closing = closing_;
     const uint64_t flushes = flushes_wanted_;
     const bool flush = flushes > flushes_done_ || closing;
     std::swap(taken, ended_);
-    progress_.notify_all();
+    writing_bytes_ = taken.bytes();
+    room_wanted_ = false;
     lock.unlock();
     if (taken.bytes() > 0) {
       file.append(taken);
@@ -261,6 +277,7 @@ void TraceWriter::write_until_closed(TraceFileWriter& file) {
     status_.bytes = bytes;
     status_.writer_seconds = seconds;
     flushes_done_ = flushes;
+    writing_bytes_ = 0;
     progress_.notify_all();
     if (commit && options_.on_commit) {
       lock.unlock();

@@ -308,25 +308,19 @@ void File::flush() {
 void File::close() {
   if (!handle_) return;
   prepare();
-  const herr_t status = H5Fclose(handle_.get());
-  if (status < 0) fail("close", path_);
-  handle_ = Handle();
+  // Even where it fails, the identifier is gone.
+  check(H5Fclose(handle_.release()), "close", path_);
 }
 
-void File::abandon() noexcept {
+void File::disconnect() noexcept {
   if (!handle_) return;
   prepare();
-  // The descriptor is turned into one of /dev/null, and HDF5 closes that.
   void* pointer = nullptr;
-  if (H5Fget_vfd_handle(handle_.get(), H5P_DEFAULT, &pointer) >= 0 && pointer) {
-    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null >= 0) {
-      ::dup2(null, *static_cast<int*>(pointer));
-      ::close(null);
-    }
-  }
-  H5Fclose(handle_.get());
-  handle_ = Handle();
+  if (H5Fget_vfd_handle(handle_.get(), H5P_DEFAULT, &pointer) < 0 || !pointer) return;
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null < 0) return;
+  ::dup2(null, *static_cast<int*>(pointer));
+  ::close(null);
 }
 
 int File::descriptor() const {

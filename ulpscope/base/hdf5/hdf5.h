@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/base/hdf5/element_type.h"
@@ -23,6 +24,8 @@ class Handle {
   int64_t get() const { return id_; }
   explicit operator bool() const { return id_ >= 0; }
   void reset();
+  // Gives up the identifier without closing it.
+  int64_t release() { return std::exchange(id_, -1); }
 
  private:
   int64_t id_ = -1;
@@ -92,8 +95,9 @@ class File {
   void flush();
   // Throws where the last writes fail. Close datasets first.
   void close();
-  // Lets go of the file without another byte written to it: after a failed write, HDF5 must not go on writing metadata.
-  void abandon() noexcept;
+  // After a failed write: all that HDF5 still writes, until the file is closed and then, goes to /dev/null. HDF5 knows no other way
+  // to let go of a file without writing its metadata.
+  void disconnect() noexcept;
   // Of the open file.
   int descriptor() const;
 

@@ -1,0 +1,143 @@
+// Traces are read without our code: with h5py, by the functions that docs/trace_format.md gives, and with h5dump.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "sample_trace.h"
+#include "temporary_folder.h"
+#include "ulpscope/base/error.h"
+#include "writer_control.h"
+
+namespace ulpscope::trace_test {
+namespace {
+
+constexpr uint64_t kSeed = 23;
+
+// A Python that has h5py, or "".
+const std::string& python() {
+  static const std::string found = [] {
+    for (const char* name : {"/usr/bin/python3", "python3"}) {
+      if (run(fmt::format("{} -c 'import h5py' 2>/dev/null", name)).status == 0) return std::string(name);
+    }
+    return std::string();
+  }();
+  return found;
+}
+
+Lines split_lines(const std::string& text) {
+  Lines lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+class H5py : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (python().empty()) GTEST_SKIP() << "no python3 with h5py";
+  }
+  Output dump(const std::string& path, const std::string& mode) {
+    return run(fmt::format("{} {} {} {} {} 2>&1", python(), TRACE_TEST_SCRIPT, path, TRACE_FORMAT_DOCS, mode));
+  }
+  // Compares with the sample's first `steps` steps.
+  void expect_steps(const std::string& path, const std::string& mode, uint64_t steps, const Lines& more = {}) {
+    const Output output = dump(path, mode);
+    ASSERT_EQ(output.status, 0) << output.text;
+    Lines expected = flat(expected_lines(kSeed, steps));
+    expected.insert(expected.end(), more.begin(), more.end());
+    EXPECT_EQ(split_lines(output.text), expected);
+  }
+
+  TemporaryFolder folder_;
+  const std::string path_ = folder_.file("run.h5");
+};
+
+TEST_F(H5py, ReadsATraceThatIsBeingWritten) {
+  WriterProcess writer(path_, kSeed);
+  writer.wait_for("ready");
+  writer.call("steps 20");
+  expect_steps(path_, "swmr", 20);
+  // Beyond a chunk, so that part of the rows is in place and part in the tail.
+  writer.call("steps 60");
+  expect_steps(path_, "swmr", 80);
+}
+
+TEST_F(H5py, ReadsATraceWhoseWriterWasKilledAndItsRecoveredCopy) {
+  {
+    WriterProcess writer(path_, kSeed);
+    writer.wait_for("ready");
+    writer.call("steps 110");
+    writer.kill();
+  }
+  expect_steps(path_, "swmr", 110);
+  EXPECT_NE(dump(path_, "plain").status, 0);
+  const std::string copy = folder_.file("copy.h5");
+  recover_trace(path_, copy);
+  expect_steps(copy, "plain", 110, {"note the writer ended without closing the trace"});
+}
+
+TEST_F(H5py, ReadsAClosedTrace) {
+  WriterProcess writer(path_, kSeed);
+  writer.wait_for("ready");
+  writer.call("steps 120");
+  writer.call("close");
+  EXPECT_EQ(writer.finish(), 0);
+  expect_steps(path_, "plain", 120);
+  expect_steps(path_, "swmr", 120);
+}
+
+TEST_F(H5py, RunsTheExampleOfTheDocs) {
+  const auto sink = create_trace(path_, sample_run(1));
+  OpInfo op;
+  op.module = "features.3";
+  sink->add_op(op);
+  sink->add_tensor({});
+  TensorRow row;
+  row.statistics.count = 100;
+  row.rounding.flushed = 25;
+  sink->add_row(row);
+  sink->end_step({});
+  sink->flush();
+  const Output output = dump(path_, "swmr example");
+  EXPECT_EQ(output.text, "features.3 25 of 100\n");
+}
+
+TEST(H5dump, ReadsClosedAndRecoveredTracesPlainly) {
+  if (run("h5dump --version 2>/dev/null").status != 0) GTEST_SKIP() << "no h5dump";
+  TemporaryFolder folder;
+  const std::string path = folder.file("run.h5"), copy = folder.file("copy.h5");
+  {
+    WriterProcess writer(path, kSeed);
+    writer.wait_for("ready");
+    writer.call("steps 60");
+    EXPECT_NE(run(fmt::format("h5dump -H {} 2>&1", path)).status, 0);
+    writer.kill();
+  }
+  EXPECT_NE(run(fmt::format("h5dump -H {} 2>&1", path)).status, 0);
+  recover_trace(path, copy);
+  const std::string closed = folder.file("closed.h5");
+  WriterProcess writer(closed, kSeed);
+  writer.wait_for("ready");
+  writer.call("steps 60");
+  writer.call("close");
+  writer.finish();
+  std::string expected;
+  for (uint64_t step = 0; step < 60; ++step) {
+    for (const TensorRow& row : sample_step(kSeed, step).rows) expected += fmt::format("{} ", row.statistics.count);
+  }
+  for (const std::string& file : {copy, closed}) {
+    EXPECT_EQ(run(fmt::format("h5dump {} >/dev/null 2>&1", file)).status, 0);
+    const Output output = run(fmt::format("h5dump -y -d /stats/count {} 2>&1", file));
+    ASSERT_EQ(output.status, 0) << output.text;
+    const size_t begin = output.text.find("DATA {");
+    ASSERT_NE(begin, std::string::npos) << output.text;
+    std::string values;
+    std::istringstream stream(output.text.substr(begin + 6, output.text.find('}', begin) - begin - 6));
+    for (std::string word; stream >> word;) values += word.substr(0, word.find(',')) + " ";
+    EXPECT_EQ(values, expected);
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope::trace_test

@@ -1,0 +1,76 @@
+// A writer that is killed leaves every step whole that it had acknowledged.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "sample_trace.h"
+#include "temporary_folder.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/philox.h"
+#include "writer_control.h"
+
+namespace ulpscope::trace_test {
+namespace {
+
+// Kills writers after the acknowledgement of step k, k from the seed, while they go on writing as fast as they can.
+void kill_writers(uint64_t trials, uint64_t seed) {
+  const Philox random(seed, 0);
+  for (uint64_t trial = 0; trial < trials; ++trial) {
+    TemporaryFolder folder;
+    const std::string path = folder.file("run.h5");
+    const uint64_t k = 1 + random.below(trial, 400);
+    SCOPED_TRACE(testing::Message() << "trial " << trial << ", killed after step " << k);
+    // A small queue and an interval of a millisecond: a commit is nearly always on its way.
+    WriterProcess writer(path, trial, 1, 200000);
+    writer.wait_for("ready");
+    writer.send("run");
+    writer.wait_for_steps(k);
+    const uint64_t acknowledged = writer.kill();
+    ASSERT_GE(acknowledged, k);
+
+    const TraceReader reader(path);
+    EXPECT_EQ(reader.writer_state(), WriterState::dead);
+    ASSERT_GE(reader.step_count(), acknowledged);
+    ASSERT_EQ(read_lines(reader), expected_lines(trial, reader.step_count()));
+  }
+}
+
+TEST(KilledWriter, LeavesEveryAcknowledgedStepWhole) { kill_writers(5, 1); }
+TEST(KilledWriter, SlowLeavesEveryAcknowledgedStepWholeFiftyTimes) { kill_writers(50, 2); }
+
+TEST(KilledWriter, LeavesTheOlderTraceWhereItHadNotStarted) {
+  // The new trace takes the name of the old one only once it is good: nothing of the old one is touched before.
+  TemporaryFolder folder;
+  const std::string path = folder.file("run.h5");
+  WriterProcess first(path, 5);
+  first.wait_for("ready");
+  first.call("steps 3");
+  first.kill();
+  WriterProcess second(path, 6);
+  EXPECT_THROW(second.wait_for("ready"), std::runtime_error);  // exists
+  EXPECT_EQ(read_lines(TraceReader(path)), expected_lines(5, 3));
+}
+
+TEST(KilledWriter, RecoveryNeverChangesTheSource) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("run.h5");
+  WriterProcess writer(path, 7);
+  writer.wait_for("ready");
+  writer.call("steps 70");
+  writer.kill();
+  const std::string before = read_file(path);
+  recover_trace(path, folder.file("copy.h5"));
+  EXPECT_EQ(read_file(path), before);
+  // A target that cannot be written leaves nothing behind, and the source as it was.
+  EXPECT_THROW(recover_trace(path, path), Error);
+  EXPECT_THROW(recover_trace(path, folder.file("missing/copy.h5")), Error);
+  EXPECT_EQ(read_file(path), before);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
+  // In place, once asked for.
+  recover_trace(path, path, true);
+  EXPECT_EQ(TraceReader(path).writer_state(), WriterState::closed);
+  EXPECT_EQ(read_lines(TraceReader(path)), expected_lines(7, 70));
+}
+
+}  // namespace
+}  // namespace ulpscope::trace_test

@@ -1,0 +1,217 @@
+// What is read is what was written: every field, every table, in the same process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sample_trace.h"
+#include "temporary_folder.h"
+#include "ulpscope/base/error.h"
+
+namespace ulpscope::trace_test {
+namespace {
+
+constexpr uint64_t kSeed = 11;
+
+class RoundTrip : public testing::Test {
+ protected:
+  std::unique_ptr<TraceSink> write(uint64_t steps, const TraceOptions& options = {}) {
+    auto sink = create_trace(path_, sample_run(kSeed), options);
+    add_start(*sink, kSeed);
+    for (uint64_t step = 0; step < steps; ++step) add_step(*sink, kSeed, step);
+    return sink;
+  }
+
+  TemporaryFolder folder_;
+  const std::string path_ = folder_.file("run.h5");
+};
+
+TEST_F(RoundTrip, EveryFieldOfAClosedTrace) {
+  // 300 steps of 41 rows: six chunks of tensor rows and a rest, several of histograms and samples.
+  constexpr uint64_t kSteps = 300;
+  const auto sink = write(kSteps);
+  EXPECT_TRUE(sink->close());
+  const SinkStatus status = sink->status();
+  EXPECT_FALSE(status.failed);
+  EXPECT_EQ(status.committed_steps, kSteps);
+  EXPECT_EQ(status.tensor_rows, kSteps * 41);
+  EXPECT_GT(status.writer_seconds, 0);
+
+  const TraceReader reader(path_);
+  EXPECT_EQ(status.bytes, reader.file_bytes());
+  EXPECT_EQ(reader.path(), path_);
+  EXPECT_EQ(reader.schema_version(), 1u);
+  EXPECT_EQ(reader.writer_state(), WriterState::closed);
+  EXPECT_EQ(reader.step_count(), kSteps);
+  EXPECT_EQ(reader.tensor_row_count(), kSteps * 41);
+  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, kSteps));
+}
+
+TEST_F(RoundTrip, FromTailsWhileTheWriterIsAlive) {
+  const auto sink = write(100);
+  EXPECT_TRUE(sink->flush());
+  EXPECT_EQ(sink->status().committed_steps, 100u);
+  TraceReader reader(path_);
+  EXPECT_EQ(reader.writer_state(), WriterState::alive);
+  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 100));
+  for (uint64_t step = 100; step < 170; ++step) add_step(*sink, kSeed, step);
+  sink->flush();
+  EXPECT_TRUE(reader.refresh());
+  EXPECT_FALSE(reader.refresh());
+  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 170));
+  EXPECT_TRUE(sink->close());
+  EXPECT_EQ(reader.writer_state(), WriterState::closed);
+  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 170));
+}
+
+TEST_F(RoundTrip, ATraceWithoutSteps) {
+  write(0)->close();
+  const TraceReader reader(path_);
+  EXPECT_EQ(reader.run().experiment, sample_run(kSeed).experiment);
+  EXPECT_EQ(reader.step_count(), 0u);
+  EXPECT_EQ(reader.ops().size(), sample_ops(kSeed).size());
+  reader.visit_rows({}, [](std::span<const TensorRow>) {
+    ADD_FAILURE() << "a row";
+    return true;
+  });
+}
+
+TEST_F(RoundTrip, HistogramsAreLeftOutWhereNotWanted) {
+  write(60)->close();
+  const TraceReader reader(path_);
+  Lines lines, expected;
+  reader.visit_rows_without_histograms({}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) lines.push_back(line(row));
+    return true;
+  });
+  for (uint64_t step = 0; step < 60; ++step) {
+    for (TensorRow row : sample_step(kSeed, step).rows) {
+      row.statistics.histogram.bins.fill(0);
+      expected.push_back(line(row));
+    }
+  }
+  EXPECT_EQ(lines, expected);
+}
+
+TEST_F(RoundTrip, StepRangesFindTheirRows) {
+  write(260)->close();
+  const TraceReader reader(path_);
+  const std::vector<StepRange> ranges = {{0, 1},     {0, 260},   {5, 6},          {49, 51},         {259, 260}, {259, UINT64_MAX},
+                                         {260, 300}, {100, 100}, {UINT64_MAX, 0}, {99, UINT64_MAX}, {7, 3}};
+  for (const StepRange range : ranges) {
+    Lines rows, expected, steps, expected_steps;
+    reader.visit_rows(range, [&](std::span<const TensorRow> batch) {
+      for (const TensorRow& row : batch) rows.push_back(line(row));
+      return true;
+    });
+    reader.visit_steps(range, [&](std::span<const StepRow> batch) {
+      for (const StepRow& row : batch) steps.push_back(line(row));
+      return true;
+    });
+    for (uint64_t step = range.first; step < std::min<uint64_t>(range.last, 260); ++step) {
+      const Step sample = sample_step(kSeed, step);
+      for (const TensorRow& row : sample.rows) expected.push_back(line(row));
+      expected_steps.push_back(line(sample.row));
+    }
+    EXPECT_EQ(rows, expected) << range.first << " " << range.last;
+    EXPECT_EQ(steps, expected_steps) << range.first << " " << range.last;
+  }
+  EXPECT_EQ(reader.captures({2, 3}).size(), sample_step(kSeed, 2).captures.size());
+  EXPECT_TRUE(reader.captures({3, 9}).empty());
+}
+
+TEST_F(RoundTrip, VisitorsCanStopAndSeeBoundedSpans) {
+  write(300)->close();
+  const TraceReader reader(path_);
+  size_t calls = 0, largest = 0;
+  reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
+    largest = std::max(largest, rows.size());
+    return ++calls < 3;
+  });
+  EXPECT_EQ(calls, 3u);
+  EXPECT_LE(largest, 1024u);
+}
+
+TEST_F(RoundTrip, AnUnendedStepIsNotSeenButItsEventsAre) {
+  const auto sink = write(3);
+  const Step step = sample_step(kSeed, 3);
+  for (const TensorRow& row : step.rows) sink->add_row(row);
+  for (const SampleRow& row : step.samples) sink->add_sample(row);
+  sink->add_event({3, EventKind::metric, -1, 0, 0.5, "test_accuracy"});
+  sink->flush();
+  EXPECT_EQ(read_lines(TraceReader(path_)), expected_lines(kSeed, 3));
+  sink->close();
+  TraceLines expected = expected_lines(kSeed, 3);
+  const TraceReader reader(path_);
+  TraceLines lines = read_lines(reader);
+  ASSERT_EQ(lines.events.size(), expected.events.size() + 1);
+  EXPECT_EQ(reader.events().back().text, "test_accuracy");
+  lines.events.pop_back();
+  EXPECT_EQ(lines, expected);
+}
+
+TEST_F(RoundTrip, AFullQueueWaitsAndLosesNothing) {
+  TraceOptions options;
+  options.queue_bytes = 5000;  // less than one step
+  const auto sink = write(120, options);
+  EXPECT_LE(sink->status().queue_fill, 1.0);
+  EXPECT_TRUE(sink->close());
+  EXPECT_EQ(read_lines(TraceReader(path_)), expected_lines(kSeed, 120));
+}
+
+TEST_F(RoundTrip, CommitsAreAnnouncedInOrder) {
+  TraceOptions options;
+  options.flush_interval = std::chrono::milliseconds(1);
+  std::vector<uint64_t> announced;
+  options.on_commit = [&](uint64_t steps) { announced.push_back(steps); };
+  const auto sink = write(0, options);
+  for (uint64_t step = 0; step < 20; ++step) {
+    add_step(*sink, kSeed, step);
+    if (step % 5 == 4) sink->flush();
+  }
+  sink->close();
+  ASSERT_FALSE(announced.empty());
+  EXPECT_EQ(announced.back(), 20u);
+  EXPECT_TRUE(std::is_sorted(announced.begin(), announced.end()));
+}
+
+TEST_F(RoundTrip, CallsAfterCloseDoNothing) {
+  const auto sink = write(2);
+  EXPECT_TRUE(sink->close());
+  add_step(*sink, kSeed, 2);
+  EXPECT_TRUE(sink->flush());
+  EXPECT_TRUE(sink->close());
+  EXPECT_EQ(TraceReader(path_).step_count(), 2u);
+}
+
+TEST_F(RoundTrip, AStoppedEventIsTheClosingNote) {
+  const auto sink = write(0);
+  sink->add_event({1, EventKind::stopped, -1, 0, 0, "the size limit of 1 MB was reached"});
+  sink->end_step({});
+  sink->close();
+  EXPECT_EQ(TraceReader(path_).closing_note(), "the size limit of 1 MB was reached");
+}
+
+TEST_F(RoundTrip, RecoveredTracesAreEqual) {
+  const std::string copy = folder_.file("copy.h5"), second = folder_.file("second.h5");
+  const auto sink = write(150);
+  sink->flush();
+  RecoverResult result = recover_trace(path_, copy);
+  EXPECT_EQ(result.steps, 150u);
+  EXPECT_EQ(result.tensor_rows, 150u * 41);
+  const TraceReader reader(copy);
+  EXPECT_EQ(reader.writer_state(), WriterState::closed);
+  EXPECT_EQ(reader.closing_note(), "copied while the trace was being written");
+  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 150));
+  sink->close();
+  recover_trace(path_, second);
+  EXPECT_EQ(TraceReader(second).closing_note(), "");
+  EXPECT_EQ(read_lines(TraceReader(second)), expected_lines(kSeed, 150));
+  // Onto itself.
+  recover_trace(copy, copy, true);
+  EXPECT_EQ(read_lines(TraceReader(copy)), expected_lines(kSeed, 150));
+}
+
+}  // namespace
+}  // namespace ulpscope::trace_test

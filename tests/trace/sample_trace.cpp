@@ -1,0 +1,390 @@
+#include "sample_trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "ulpscope/base/philox.h"
+
+namespace ulpscope::trace_test {
+
+namespace {
+
+constexpr int kOps = 5, kTensors = 7, kRowsPerStep = 41;
+// All but stopped: its text would be the closing note.
+constexpr EventKind kKinds[] = {EventKind::scale_growth, EventKind::nonfinite, EventKind::warning, EventKind::metric};
+
+// Draws one after the other from the numbers of one stream.
+class Draws {
+ public:
+  Draws(uint64_t seed, uint64_t stream) : random_(seed, stream) {}
+  uint32_t below(uint32_t bound) { return random_.below(next_++, bound); }
+  uint64_t bits() {
+    const uint64_t high = random_.bits(next_++);
+    return high << 32 | random_.bits(next_++);
+  }
+  // Of any size up to 64 bits, often zero.
+  uint64_t count() { return below(3) == 0 ? 0 : bits() >> below(64); }
+  double value() {
+    switch (below(8)) {
+      case 0:
+        return std::numeric_limits<double>::quiet_NaN();
+      case 1:
+        return -std::numeric_limits<double>::infinity();
+      case 2:
+        return -0.0;
+      case 3:
+        return std::numeric_limits<double>::denorm_min();
+      default:
+        return std::ldexp(static_cast<double>(bits()), static_cast<int>(below(200)) - 100);
+    }
+  }
+
+ private:
+  Philox random_;
+  uint64_t next_ = 0;
+};
+
+using Fields = std::vector<std::pair<std::string_view, std::string>>;
+
+std::string text_of(const std::string& text) {
+  std::string encoded;
+  for (const char c : text) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-' || c == '~';
+    encoded += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<uint8_t>(c));
+  }
+  return encoded;
+}
+std::string text_of(const std::vector<int64_t>& shape) { return text_of(fmt::format("{}", fmt::join(shape, ","))); }
+std::string text_of(double value) { return fmt::format("{:016x}", std::bit_cast<uint64_t>(value)); }
+std::string text_of(bool value) { return value ? "1" : "0"; }
+template <typename T>
+requires std::is_integral_v<T> std::string text_of(T value) { return std::to_string(value); }
+template <typename T>
+requires std::is_enum_v<T> std::string text_of(T value) { return std::to_string(static_cast<int>(value)); }
+std::string text_of(const ExponentHistogram& histogram) {
+  std::string text;
+  for (size_t bin = 0; bin < histogram.bins.size(); ++bin) {
+    if (histogram.bins[bin] > 0) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", bin, histogram.bins[bin]);
+  }
+  return text;
+}
+
+std::string joined(Fields fields) {
+  std::sort(fields.begin(), fields.end());
+  std::string line;
+  for (const auto& [name, value] : fields) {
+    if (!line.empty()) line += ' ';
+    line += name;
+    line += '=';
+    line += value;
+  }
+  return line;
+}
+
+}  // namespace
+
+// One entry of a Fields: the column, and the member of `r` that it holds.
+#define NAMED(name, member) \
+  { name, text_of(r.member) }
+#define SAME(name) NAMED(#name, name)
+
+static std::string line(const RunInfo& r) {
+  return joined({SAME(run_id),
+                 SAME(parent_run),
+                 SAME(parent_step),
+                 SAME(producer),
+                 SAME(producer_version),
+                 SAME(rank),
+                 SAME(world_size),
+                 SAME(mesh_position),
+                 SAME(experiment),
+                 SAME(experiment_name),
+                 SAME(seed),
+                 SAME(precision),
+                 SAME(backend),
+                 SAME(machine),
+                 SAME(dtypes),
+                 SAME(level),
+                 SAME(every),
+                 SAME(filters),
+                 SAME(dynamic_loss_scale),
+                 SAME(started)});
+}
+static std::string line(const OpInfo& r) {
+  return joined({SAME(id), SAME(forward_id), SAME(name), SAME(module), SAME(phase), SAME(attributes)});
+}
+static std::string line(const TensorInfo& r) {
+  return joined(
+      {SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(parameter), SAME(shape), SAME(shard_offset), SAME(replicated)});
+}
+static std::string line(const GraphEdge& r) {
+  return joined({SAME(graph), SAME(consumer), SAME(input), SAME(producer), SAME(slot)});
+}
+static std::string line(const UpdateRow& r) {
+  return joined({SAME(step), SAME(tensor), SAME(nonzero), SAME(lost), SAME(lost_to_decay)});
+}
+static std::string line(const EventRow& r) {
+  return joined({SAME(step), SAME(kind), SAME(tensor), SAME(count), SAME(value), SAME(text)});
+}
+static std::string line(const CaptureRow& r) {
+  return joined(
+      {SAME(step), SAME(tensor), SAME(operand), SAME(element), SAME(value), SAME(terms), SAME(broke_at), SAME(partial_sum)});
+}
+static std::string line(const SampleRow& r) { return joined({SAME(step), SAME(tensor), SAME(element), SAME(value)}); }
+static std::string line(const MeasureRow& r) { return joined({SAME(step), SAME(tensor), SAME(name), SAME(value)}); }
+
+std::string line(const TensorRow& r) {
+  return joined({SAME(step),
+                 SAME(micro_batch),
+                 SAME(pass),
+                 SAME(sequence),
+                 SAME(tensor),
+                 SAME(scale),
+                 SAME(known),
+                 SAME(before_rounding),
+                 SAME(rounding_known),
+                 NAMED("count", statistics.count),
+                 NAMED("nan", statistics.nan),
+                 NAMED("positive_infinity", statistics.positive_infinity),
+                 NAMED("negative_infinity", statistics.negative_infinity),
+                 NAMED("zeros", statistics.zeros),
+                 NAMED("negatives", statistics.negatives),
+                 NAMED("smallest", statistics.smallest),
+                 NAMED("largest", statistics.largest),
+                 NAMED("sum", statistics.sum),
+                 NAMED("sum_of_squares", statistics.sum_of_squares),
+                 NAMED("histogram", statistics.histogram),
+                 NAMED("below_range", statistics.histogram.below_range),
+                 NAMED("above_range", statistics.histogram.above_range),
+                 NAMED("flushed", rounding.flushed),
+                 NAMED("subnormal", rounding.subnormal),
+                 NAMED("inexact_subnormal", rounding.inexact_subnormal),
+                 NAMED("overflowed", rounding.overflowed),
+                 NAMED("rescued", rounding.rescued)});
+}
+
+std::string line(const StepRow& r) {
+  return joined({SAME(step), SAME(graph), SAME(loss), SAME(loss_known), SAME(learning_rate), SAME(scale_before), SAME(scale_after),
+                 SAME(skipped), SAME(gradient_norm), SAME(clipped_gradient_norm), SAME(norm_known), SAME(seconds),
+                 SAME(peak_memory), SAME(level)});
+}
+
+#undef SAME
+#undef NAMED
+
+namespace {
+
+template <typename Rows>
+void add_lines(Lines& lines, const Rows& rows) {
+  for (const auto& row : rows) lines.push_back(line(row));
+}
+
+}  // namespace
+
+RunInfo sample_run(uint64_t seed) {
+  RunInfo run;
+  run.run_id = fmt::format("{:032x}", seed);
+  run.parent_run = "00112233445566778899aabbccddeeff";
+  run.parent_step = 17;
+  run.producer = "trace tests";
+  run.producer_version = "1.2.3";
+  run.rank = 3;
+  run.world_size = 4;
+  run.mesh_position = "1,1";
+  run.experiment = "# a comment\n[model]\npreset = \"mlp\"\n\t\u00e9\u20ac = 1\n";
+  run.experiment_name = "sample";
+  run.seed = seed;
+  run.precision = "fp16";
+  run.backend = "cpu";
+  run.machine = "a machine";
+  run.dtypes = "f32,f16";
+  run.level = RecordLevel::full;
+  run.every = 5;
+  run.filters = "module=features.*";
+  run.dynamic_loss_scale = true;
+  run.started = "2026-01-02T03:04:05Z";
+  return run;
+}
+
+std::vector<OpInfo> sample_ops(uint64_t seed) {
+  std::vector<OpInfo> ops;
+  for (int i = 0; i < kOps; ++i) {
+    OpInfo op;
+    op.id = Draws(seed, 1000 + static_cast<uint64_t>(i)).bits();
+    if (i > 0) op.forward_id = ops[0].id;
+    op.name = i % 2 ? "linear" : "relu_backward";
+    op.module = i == 0 ? "" : fmt::format("features.{}", i);
+    op.phase = static_cast<Phase>(i);
+    op.attributes = i == 3 ? "stride=1 padding=1" : "";
+    ops.push_back(op);
+  }
+  return ops;
+}
+
+std::vector<TensorInfo> sample_tensors(uint64_t) {
+  std::vector<TensorInfo> tensors;
+  for (int i = 0; i < kTensors; ++i) {
+    TensorInfo tensor;
+    tensor.op = static_cast<uint32_t>(i % kOps);
+    tensor.slot = static_cast<uint8_t>(i / kOps);
+    tensor.role = static_cast<Role>(i);
+    tensor.dtype = static_cast<DType>(i);
+    if (i == 2) tensor.parameter = "features.2.weight";
+    for (int k = 0; k < i; ++k) tensor.shape.push_back((int64_t{1} << (8 * k)) * k);
+    if (i == 4) tensor.shard_offset = {0, 1, 2, 3};
+    tensor.replicated = i != 4;
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+std::vector<GraphEdge> sample_edges(uint64_t) { return {{0, 1, 0, 0, 0}, {0, 2, 0, 1, 0}, {0, 2, 1, 0, 1}, {1, 4, 255, 3, 7}}; }
+
+Step sample_step(uint64_t seed, uint64_t number) {
+  Draws draws(seed, number);
+  Step step;
+  for (uint32_t i = 0; i < kRowsPerStep; ++i) {
+    TensorRow row;
+    row.step = number;
+    row.micro_batch = draws.below(2);
+    row.pass = static_cast<uint8_t>(draws.below(3));
+    row.sequence = i;
+    row.tensor = draws.below(kTensors);
+    row.scale = draws.below(2) ? 65536.0 : 1.0;
+    row.known = static_cast<StatisticsLevel>(draws.below(3));
+    row.before_rounding = draws.below(2);
+    row.rounding_known = draws.below(2);
+    TensorStatistics& statistics = row.statistics;
+    for (uint64_t* count :
+         {&statistics.count, &statistics.nan, &statistics.positive_infinity, &statistics.negative_infinity, &statistics.zeros,
+          &statistics.negatives, &statistics.histogram.below_range, &statistics.histogram.above_range}) {
+      *count = draws.count();
+    }
+    for (double* value : {&statistics.smallest, &statistics.largest, &statistics.sum, &statistics.sum_of_squares})
+      *value = draws.value();
+    const uint32_t shape = draws.below(20);
+    const int first = shape == 0 ? 0 : static_cast<int>(draws.below(240)),
+              last = shape == 0 ? ExponentHistogram::kBins : first + 15;
+    for (int bin = first; shape != 1 && bin < last; ++bin) statistics.histogram.bins[static_cast<size_t>(bin)] = draws.count();
+    RoundingCounts& rounding = row.rounding;
+    for (uint64_t* count :
+         {&rounding.flushed, &rounding.subnormal, &rounding.inexact_subnormal, &rounding.overflowed, &rounding.rescued}) {
+      *count = draws.count();
+    }
+    step.rows.push_back(row);
+  }
+  for (uint32_t i = 0; i < 2; ++i)
+    step.updates.push_back({number, draws.below(kTensors), draws.count(), draws.count(), draws.count()});
+  if (number % 3 == 0) {
+    step.events.push_back({number, kKinds[draws.below(4)], static_cast<int64_t>(draws.below(kTensors)) - 1, draws.count(),
+                           draws.value(), fmt::format("event {}", number % 50)});
+  }
+  if (number % 7 == 2) {
+    for (int operand = -1; operand < 2; ++operand) {
+      step.captures.push_back({number, draws.below(kTensors), operand, static_cast<int64_t>(draws.bits() >> 1), draws.value(),
+                               static_cast<int64_t>(draws.below(64)), operand, draws.value()});
+    }
+  }
+  for (int64_t i = 0; i < 16; ++i) step.samples.push_back({number, draws.below(kTensors), i * 1000, draws.value()});
+  step.measures.push_back({number, draws.below(kTensors), number % 2 ? "inherited" : "injected", draws.value()});
+  StepRow& row = step.row;
+  row.step = number;
+  row.graph = static_cast<uint32_t>(number % 2);
+  row.loss_known = static_cast<uint8_t>(draws.below(2));
+  row.skipped = static_cast<uint8_t>(draws.below(2));
+  row.norm_known = static_cast<uint8_t>(draws.below(2));
+  row.level = static_cast<uint8_t>(draws.below(4));
+  row.peak_memory = draws.count();
+  for (double* value : {&row.loss, &row.learning_rate, &row.scale_before, &row.scale_after, &row.gradient_norm,
+                        &row.clipped_gradient_norm, &row.seconds}) {
+    *value = draws.value();
+  }
+  return step;
+}
+
+void add_start(TraceSink& sink, uint64_t seed) {
+  for (const OpInfo& op : sample_ops(seed)) sink.add_op(op);
+  for (const TensorInfo& tensor : sample_tensors(seed)) sink.add_tensor(tensor);
+  for (const GraphEdge& edge : sample_edges(seed)) sink.add_edge(edge);
+}
+
+void add_step(TraceSink& sink, uint64_t seed, uint64_t number) {
+  const Step step = sample_step(seed, number);
+  for (const TensorRow& row : step.rows) sink.add_row(row);
+  for (const UpdateRow& row : step.updates) sink.add_update(row);
+  for (const EventRow& row : step.events) sink.add_event(row);
+  for (const CaptureRow& row : step.captures) sink.add_capture(row);
+  for (const SampleRow& row : step.samples) sink.add_sample(row);
+  for (const MeasureRow& row : step.measures) sink.add_measure(row);
+  sink.end_step(step.row);
+}
+
+TraceLines expected_lines(uint64_t seed, uint64_t steps) {
+  TraceLines lines;
+  lines.run.push_back(line(sample_run(seed)));
+  if (steps == 0) return lines;
+  add_lines(lines.ops, sample_ops(seed));
+  add_lines(lines.tensors, sample_tensors(seed));
+  add_lines(lines.edges, sample_edges(seed));
+  for (uint64_t number = 0; number < steps; ++number) {
+    const Step step = sample_step(seed, number);
+    lines.steps.push_back(line(step.row));
+    add_lines(lines.stats, step.rows);
+    add_lines(lines.updates, step.updates);
+    add_lines(lines.events, step.events);
+    add_lines(lines.captures, step.captures);
+    add_lines(lines.samples, step.samples);
+    add_lines(lines.measures, step.measures);
+  }
+  return lines;
+}
+
+TraceLines read_lines(const TraceReader& reader) {
+  TraceLines lines;
+  lines.run.push_back(line(reader.run()));
+  add_lines(lines.ops, reader.ops());
+  add_lines(lines.tensors, reader.tensors());
+  for (uint32_t graph = 0; graph < 2; ++graph) add_lines(lines.edges, reader.edges(graph));
+  const auto into = [](Lines& target) {
+    return [&target](const auto& rows) {
+      add_lines(target, rows);
+      return true;
+    };
+  };
+  reader.visit_steps({}, into(lines.steps));
+  reader.visit_rows({}, into(lines.stats));
+  reader.visit_updates({}, into(lines.updates));
+  add_lines(lines.events, reader.events());
+  add_lines(lines.captures, reader.captures());
+  reader.visit_samples({}, into(lines.samples));
+  reader.visit_measures({}, into(lines.measures));
+  return lines;
+}
+
+Lines flat(const TraceLines& lines) {
+  Lines all;
+  const auto add = [&](const char* table, const Lines& rows) {
+    for (const std::string& row : rows) all.push_back(fmt::format("{} {}", table, row));
+  };
+  add("run", lines.run);
+  add("ops", lines.ops);
+  add("tensors", lines.tensors);
+  add("edges", lines.edges);
+  add("steps", lines.steps);
+  add("stats", lines.stats);
+  add("updates", lines.updates);
+  add("events", lines.events);
+  add("captures", lines.captures);
+  add("samples", lines.samples);
+  add("measures", lines.measures);
+  return all;
+}
+
+}  // namespace ulpscope::trace_test
