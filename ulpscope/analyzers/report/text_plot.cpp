@@ -62,21 +62,20 @@ std::string histogram_line(const Series& series, const HistogramAxis& axis, bool
   return line;
 }
 
-// Limits' names above their bars, each starting right of its bar where there is room.
-std::string limit_names(const HistogramAxis& axis, const std::vector<Limit>& limits, bool unicode) {
+// Limits' names above their bars: right of the bar, or left of it at the end of the line, where there is room.
+std::string limit_names(const HistogramAxis& axis, const std::vector<Limit>& limits, size_t room, bool unicode) {
+  const char* bar = unicode ? "│" : "|";
   std::string line;
   size_t column = 0;
-  for (size_t i = 0; i < axis.column_starts.size(); ++i) {
-    if (axis.limit_before[i]) {
-      for (const Limit& limit : limits) {
-        if (limit.exponent != axis.column_starts[i]) continue;
-        const std::string text = fmt::format("{} 2^{}", limit.name, limit.exponent);
-        const size_t written = text_width(line);
-        if (written > column) continue;  // the name before reaches over this bar
-        line += std::string(column - written, ' ') + (unicode ? "│" : "|") + text;
-        break;
-      }
-      ++column;
+  for (size_t i = 0; i < axis.column_starts.size(); ++i, ++column) {
+    if (!axis.limit_before[i]) continue;
+    const auto limit =
+        std::find_if(limits.begin(), limits.end(), [&](const Limit& l) { return l.exponent == axis.column_starts[i]; });
+    const size_t written = text_width(line), length = text_width(limit->name);
+    if (written <= column && column + 1 + length <= room) {
+      line += std::string(column - written, ' ') + bar + limit->name;
+    } else if (written + 1 + length <= column) {
+      line += std::string(column - written - length, ' ') + limit->name + bar;
     }
     ++column;
   }
@@ -107,16 +106,18 @@ std::string histogram_text(const Plot& plot, const TextOptions& options) {
     axis = layout(first, last, plot.limits, ++exponents_a_column);
   }
   const std::string margin(name_width + 4, ' ');
-  std::string text = margin + limit_names(axis, plot.limits, options.unicode) + "\n";
+  std::string text = margin + limit_names(axis, plot.limits, room, options.unicode) + "\n";
   for (const Series& series : plot.series) {
     text += "  " + fit_text(series.name, name_width, false, options.unicode) + "  " + histogram_line(series, axis, options.unicode);
     if (series.below > 0) text += fmt::format("  {:.0f} below all bins", series.below);
     if (series.above > 0) text += fmt::format("  {:.0f} above all bins", series.above);
     text += "\n";
   }
-  text += margin + fmt::format("2^{} to 2^{}", first, last + 1);
-  if (exponents_a_column > 1) text += fmt::format(", {} exponents a column", exponents_a_column);
-  return text + ", logarithmic heights\n";
+  text += fmt::format("  2^{} to 2^{}", first, last + 1);
+  for (size_t i = 0; i < plot.limits.size(); ++i)
+    text += fmt::format("{} 2^{}", i == 0 ? "; limits at" : ",", plot.limits[i].exponent);
+  const std::string columns = exponents_a_column > 1 ? fmt::format("{} exponents a column, ", exponents_a_column) : "";
+  return text + fmt::format("\n  {}logarithmic heights\n", columns);
 }
 
 std::string series_line(const Series& series, double first, double last, double lowest, double highest, size_t width,

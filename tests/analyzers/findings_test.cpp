@@ -1,0 +1,204 @@
+// info, compare, report, and what is found besides ranges and scale.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "report_access.h"
+#include "synthetic_trace.h"
+#include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/compare.h"
+#include "ulpscope/analyzers/info.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+TEST(Info, SaysWhatTheTraceSays) {
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  for (int step = 0; step < 10; ++step) {
+    trace.add(tensor, make_row({1.0}, DType::f16));
+    StepRow row = SyntheticTrace::default_step(10.0 - step, 8.0);
+    row.skipped = step == 3;
+    row.peak_memory = 1000 + (step == 5);
+    if (step == 9) trace.add_event(EventKind::metric, -1, 0, 0.875, "test_accuracy");
+    trace.end_step(row);
+  }
+  const TraceReader reader = trace.read();
+  const Report report = analyze_info(reader);
+  EXPECT_EQ(fact(report, "schema_version"), count_cell(reader.schema_version()));
+  EXPECT_EQ(fact(report, "writer"), Cell(std::string("closed")));
+  EXPECT_EQ(fact(report, "steps"), Cell(int64_t{10}));
+  EXPECT_EQ(fact(report, "first_loss"), Cell(10.0));
+  EXPECT_EQ(fact(report, "final_loss"), Cell(1.0));
+  EXPECT_EQ(fact(report, "test_accuracy"), Cell(0.875));
+  EXPECT_EQ(fact(report, "ops"), Cell(int64_t{1}));
+  EXPECT_EQ(fact(report, "tensor_rows"), Cell(int64_t{10}));
+  EXPECT_DOUBLE_EQ(lower(fact(report, "bytes_per_row")), static_cast<double>(reader.file_bytes()) / 10);
+  EXPECT_EQ(fact(report, "backend"), Cell(std::string("cpu")));
+  EXPECT_EQ(fact(report, "precision"), Cell(std::string("fp16")));
+  EXPECT_EQ(fact(report, "skipped_steps"), Cell(int64_t{1}));
+  EXPECT_EQ(fact(report, "peak_memory_bytes"), Cell(int64_t{1001}));
+  EXPECT_EQ(fact(report, "seconds"), Cell(2.5));
+  AnalysisOptions options;
+  options.steps = {2, 4};
+  EXPECT_EQ(fact(analyze_info(reader, options), "first_loss"), Cell(8.0));
+}
+
+TEST(Info, UnknownIsNotNanAndNanIsNotUnknown) {
+  SyntheticTrace trace;
+  StepRow unknown = SyntheticTrace::default_step(NAN);
+  unknown.loss_known = 0;
+  trace.end_step(unknown);
+  trace.end_step(SyntheticTrace::default_step(NAN));
+  const Report report = analyze_info(trace.read());
+  EXPECT_TRUE(is_unknown(fact(report, "first_loss")));
+  EXPECT_TRUE(std::isnan(std::get<double>(fact(report, "final_loss"))));
+  SyntheticTrace empty;
+  const Report nothing = analyze_info(empty.read());
+  EXPECT_TRUE(is_unknown(fact(nothing, "final_loss")));
+  EXPECT_TRUE(is_unknown(fact(nothing, "bytes_per_row")));
+  EXPECT_TRUE(is_unknown(fact(nothing, "peak_memory_bytes")));
+}
+
+TEST(Report, GathersAllPartsBySeverityAndLeavesOutWhatWasNotAskedFor) {
+  RunInfo run;
+  run.precision = "fp16";
+  SyntheticTrace trace(run);
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  const uint32_t weight = trace.add_tensor("fc", "sgd_update", Phase::optimizer, Role::master_weight, DType::f32, "fc.weight");
+  for (int step = 0; step < 3; ++step) {
+    trace.add(gradient, make_row({1e-9, 1e-10}, DType::f16));
+    trace.add_update(weight, 0, 0, 0);
+    if (step == 1) trace.add_event(EventKind::level_lowered, -1, 0, 0, "the file reached its limit");
+    trace.end_step(SyntheticTrace::default_step(step == 2 ? NAN : 1.0));
+  }
+  const TraceReader reader = trace.read();
+  const Report report = analyze_all(reader);
+  for (const char* code :
+       {"range.gradients_vanish", "updates.none_applied", "run.loss_nonfinite", "recording.level_lowered", "scale.missing"}) {
+    EXPECT_NE(find_finding(report, code), nullptr) << code;
+  }
+  for (size_t i = 1; i < report.findings.size(); ++i) EXPECT_GE(report.findings[i - 1].severity, report.findings[i].severity);
+  EXPECT_EQ(find_finding(report, "run.loss_nonfinite")->evidence[0].key.step, 2u);
+  EXPECT_EQ(find_finding(report, "recording.level_lowered")->title, "the file reached its limit");
+  EXPECT_EQ(fact(report, "errors"), Cell(int64_t{3}));
+  EXPECT_TRUE(has_finding(report, Severity::error));
+  ReportOptions options;
+  options.only = {"recording"};
+  const Report one = analyze_all(reader, options);
+  ASSERT_EQ(one.findings.size(), 1u);
+  EXPECT_FALSE(has_finding(one, Severity::error));
+  EXPECT_TRUE(has_finding(one, Severity::warning));
+  options.only = {"updates"};
+  EXPECT_EQ(analyze_all(reader, options).findings.size(), 1u);
+}
+
+TEST(Report, AHealthyRunHasNoWarnings) {
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  const uint32_t weight = trace.add_tensor("fc", "sgd_update", Phase::optimizer, Role::master_weight, DType::f32, "fc.weight");
+  trace.add(gradient, make_row({1.0, 2.0}, DType::f16, 1024.0));
+  trace.add_update(weight, 100, 10, 0);
+  trace.end_step(SyntheticTrace::default_step(1.0, 1024.0));
+  const Report report = analyze_all(trace.read());
+  EXPECT_FALSE(has_finding(report, Severity::warning)) << report.findings.front().code;
+  EXPECT_NE(find_finding(report, "range.gradients_fit"), nullptr);
+}
+
+TEST(Report, LostUpdatesAreCountedPerParameter) {
+  SyntheticTrace trace;
+  const uint32_t bad = trace.add_tensor("a", "adam_update", Phase::optimizer, Role::master_weight, DType::f16, "a.weight");
+  const uint32_t good = trace.add_tensor("b", "adam_update", Phase::optimizer, Role::master_weight, DType::f16, "b.weight");
+  for (int step = 0; step < 2; ++step) {
+    trace.add_update(bad, 100, 75, 5);
+    trace.add_update(good, 100, 50, 0);
+    trace.end_step();
+  }
+  const Report report = analyze_all(trace.read());
+  const Finding* finding = find_finding(report, "updates.lost");
+  ASSERT_NE(finding, nullptr);
+  ASSERT_EQ(finding->evidence.size(), 1u);
+  EXPECT_EQ(finding->evidence[0].key.parameter, "a.weight");
+  EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.75));
+  EXPECT_EQ(finding->evidence[0].values[2].value, Cell(int64_t{10}));
+}
+
+TEST(Report, CopesWithATraceOfNoSteps) {
+  SyntheticTrace trace;
+  const Report report = analyze_all(trace.read());
+  EXPECT_FALSE(has_finding(report, Severity::warning));
+  EXPECT_TRUE(report.complete);
+}
+
+// Two runs of one experiment: same op ids, since each trace numbers them in the same order.
+void add_steps(SyntheticTrace& trace, int steps, double value, double drift) {
+  const uint32_t a = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t b = trace.add_tensor("fc", "relu", Phase::forward, Role::activation, DType::f16);
+  for (int step = 0; step < steps; ++step) {
+    trace.add(a, make_row({value, 1e-9}, DType::f16));
+    trace.add(b, make_row({value}, DType::f16));
+    trace.end_step(SyntheticTrace::default_step(2.0 + (step >= 3 ? drift : 0.0)));
+  }
+}
+
+TEST(Compare, MatchesOpsByIdAndFindsTheFirstDifference) {
+  SyntheticTrace first, second;
+  add_steps(first, 6, 1.0, 0.0);
+  add_steps(second, 6, 70000.0, 0.5);
+  const TraceReader a = first.read(), b = second.read();
+  const Report report = analyze_compare(a, b);
+  const Finding* difference = find_finding(report, "compare.first_difference");
+  ASSERT_NE(difference, nullptr);
+  EXPECT_EQ(difference->evidence[0].key.step, 3u);
+  EXPECT_EQ(find_finding(report, "compare.ops_unmatched"), nullptr);
+  const Table& tensors = table(report, "tensors");
+  ASSERT_EQ(tensors.rows.size(), 2u);
+  const size_t linear = row_of(tensors, "fc linear");
+  EXPECT_EQ(cell(tensors, linear, "flushed_a"), Cell(0.5));
+  EXPECT_EQ(cell(tensors, linear, "overflow_a"), Cell(0.0));
+  EXPECT_EQ(cell(tensors, linear, "overflow_b"), Cell(0.5));
+  EXPECT_EQ(cell(tensors, row_of(tensors, "fc relu"), "overflow_b"), Cell(1.0));
+  const Table& summary = table(report, "summary");
+  const size_t loss = row_of(summary, "mean_loss_of_last_50_steps");
+  EXPECT_EQ(cell(summary, loss, "a"), Cell(2.0));
+  EXPECT_EQ(cell(summary, loss, "b"), Cell(2.25));
+  EXPECT_EQ(cell(summary, loss, "b_over_a"), Cell(1.125));
+}
+
+TEST(Compare, EqualRunsAreSaidToBeEqualNansIncluded) {
+  SyntheticTrace first, second, third;
+  for (SyntheticTrace* trace : {&first, &second, &third}) {
+    trace->end_step(SyntheticTrace::default_step(1.0));
+    trace->end_step(SyntheticTrace::default_step(NAN));
+    if (trace == &third) trace->end_step(SyntheticTrace::default_step(2.0));
+  }
+  const TraceReader a = first.read(), b = second.read(), c = third.read();
+  const Report equal = analyze_compare(a, b);
+  EXPECT_NE(find_finding(equal, "compare.losses_equal"), nullptr);
+  EXPECT_EQ(find_finding(equal, "compare.first_difference"), nullptr);
+  EXPECT_EQ(find_finding(equal, "compare.steps_differ"), nullptr);
+  EXPECT_NE(find_finding(analyze_compare(a, c), "compare.steps_differ"), nullptr);
+}
+
+TEST(Compare, MeanLossIsThatOfTheLastFiftySteps) {
+  SyntheticTrace first, second;
+  for (int step = 0; step < 120; ++step) first.end_step(SyntheticTrace::default_step(step));
+  second.end_step();
+  const TraceReader a = first.read(), b = second.read();
+  const Report report = analyze_compare(a, b);
+  const Table& summary = table(report, "summary");
+  EXPECT_EQ(cell(summary, row_of(summary, "mean_loss_of_last_50_steps"), "a"), Cell((70 + 119) / 2.0));
+}
+
+TEST(Compare, OnlyTheSecondRunBreakingIsAnError) {
+  SyntheticTrace healthy, broken;
+  healthy.end_step();
+  broken.end_step(SyntheticTrace::default_step(INFINITY));
+  const TraceReader a = healthy.read(), b = broken.read();
+  EXPECT_EQ(find_finding(analyze_compare(a, b), "compare.loss_nonfinite")->severity, Severity::error);
+  EXPECT_EQ(find_finding(analyze_compare(b, a), "compare.loss_nonfinite")->severity, Severity::warning);
+  EXPECT_EQ(find_finding(analyze_compare(a, a), "compare.loss_nonfinite"), nullptr);
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test

@@ -1,0 +1,251 @@
+// The loss scale's history, driven by the rule that a scaler follows, with every finding provoked and absent.
+#include "ulpscope/analyzers/scale.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "report_access.h"
+#include "synthetic_trace.h"
+#include "ulpscope/emulation/loss_scale.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+RunInfo run_info(bool dynamic, const std::string& precision = "fp16") {
+  RunInfo run;
+  run.run_id = "0123456789abcdef0123456789abcdef";
+  run.precision = precision;
+  run.dynamic_loss_scale = dynamic;
+  return run;
+}
+
+// A run of `steps` steps under the rule, whose true gradient magnitude in each step is `gradient(step)`.
+struct ScaledRun {
+  SyntheticTrace trace;
+  uint32_t gradient;
+  LossScaleState state;
+  uint64_t skipped = 0;
+
+  ScaledRun(const LossScaleRule& rule, int steps, const std::function<double(int)>& magnitude, bool scaler = true)
+      : trace(run_info(scaler && rule.dynamic)), state(initial_state(rule)) {
+    gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16, "fc.weight");
+    for (int step = 0; step < steps; ++step) {
+      StepRow row = SyntheticTrace::default_step(1.0, scaler ? state.scale : 1.0);
+      const double scaled = magnitude(step) * row.scale_before;
+      std::vector<double> values(100, scaled / 2);
+      values[7] = scaled;
+      trace.add(gradient, make_row(values, DType::f16, row.scale_before));
+      const bool overflow = !(std::fabs(scaled) < 65520);
+      if (scaler) {
+        update(rule, state, overflow);
+        row.scale_after = state.scale;
+        row.skipped = overflow;
+        skipped += overflow;
+        if (overflow) trace.add_event(EventKind::scale_backoff, gradient, 1, state.scale);
+      }
+      trace.end_step(row);
+    }
+  }
+};
+
+LossScaleRule rule(double initial, int64_t interval) {
+  LossScaleRule result;
+  result.initial = initial;
+  result.growth_interval = interval;
+  return result;
+}
+
+TEST(Scale, HistoryNamesEveryChangeAndItsCause) {
+  // 2.0 * 2^15 overflows: the scale settles at 2^14, grows after 10 clean steps, backs off at once.
+  ScaledRun run(rule(65536, 10), 30, [](int) { return 2.0; });
+  const uint64_t skipped = run.skipped;
+  const double final_scale = run.state.scale;
+  const Report report = analyze_scale(run.trace.read());
+  EXPECT_EQ(fact(report, "first_scale"), Cell(65536.0));
+  EXPECT_EQ(fact(report, "final_scale"), Cell(final_scale));
+  EXPECT_EQ(fact(report, "skipped_steps"), count_cell(skipped));
+  const Table& changes = table(report, "changes");
+  ASSERT_EQ(changes.rows.size(), 6u);  // two backoffs, then growth and backoff twice
+  for (size_t i = 0; i < changes.rows.size(); ++i) {
+    const bool growth = i == 2 || i == 4;
+    EXPECT_EQ(cell(changes, i, "kind"), Cell(std::string(growth ? "growth" : "backoff")));
+    EXPECT_EQ(lower(cell(changes, i, "after")), lower(cell(changes, i, "before")) * (growth ? 2 : 0.5));
+    if (growth) {
+      EXPECT_TRUE(not_applicable(cell(changes, i, "nonfinite_tensor")));
+      EXPECT_EQ(cell(changes, i, "clean_steps_before"), Cell(int64_t{9}));
+    } else {
+      EXPECT_EQ(cell(changes, i, "nonfinite_tensor"), Cell(std::string("fc linear_backward (weight)")));
+      EXPECT_EQ(cell(changes, i, "nonfinite"), Cell(int64_t{1}));
+      EXPECT_EQ(changes.rows[i].key.op_name, "linear_backward");
+      EXPECT_EQ(count_cell(*changes.rows[i].key.step), cell(changes, i, "step"));
+    }
+  }
+  EXPECT_EQ(fact(report, "largest_fitting_scale"), Cell(16384.0));  // 2 * 2^14 fits, 2 * 2^15 = 65536 does not
+  const Finding* backoffs = find_finding(report, "scale.backoffs");
+  ASSERT_NE(backoffs, nullptr);
+  EXPECT_EQ(backoffs->severity, Severity::info);
+  EXPECT_EQ(backoffs->evidence[0].key.op_name, "linear_backward");
+  EXPECT_EQ(find_finding(report, "scale.collapse"), nullptr);
+  EXPECT_EQ(find_finding(report, "scale.below_1000"), nullptr);
+}
+
+TEST(Scale, ASkippedStepWithoutAnEventIsBlamedOnTheFirstNonfiniteOutput) {
+  SyntheticTrace trace(run_info(true));
+  const uint32_t forward = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  for (const bool with_event : {true, false}) {
+    StepRow row = SyntheticTrace::default_step(1.0, 1024.0);
+    row.skipped = 1;  // hysteresis: the scale stays
+    if (with_event) trace.add_event(EventKind::nonfinite, forward, 3);
+    trace.end_step(row);
+  }
+  const Report report = analyze_scale(trace.read());
+  const Table& changes = table(report, "changes");
+  ASSERT_EQ(changes.rows.size(), 2u);
+  EXPECT_EQ(cell(changes, 0, "kind"), Cell(std::string("skip")));
+  EXPECT_EQ(cell(changes, 0, "nonfinite_tensor"), Cell(std::string("fc linear")));
+  EXPECT_TRUE(is_unknown(cell(changes, 1, "nonfinite_tensor")));
+}
+
+TEST(Scale, ThresholdsAreNotesUnlessStepsAreSkippedOrGradientsFlushed) {
+  const auto severity = [](const Report& report, const char* code) -> std::optional<Severity> {
+    const Finding* finding = find_finding(report, code);
+    return finding ? std::optional(finding->severity) : std::nullopt;
+  };
+  LossScaleRule fixed = rule(64, 2000);
+  ScaledRun low(fixed, 20, [](int) { return 1.0; });
+  const Report low_report = analyze_scale(low.trace.read());
+  EXPECT_EQ(severity(low_report, "scale.below_100"), Severity::info);
+  EXPECT_FALSE(severity(low_report, "scale.below_1000"));  // said already
+  ScaledRun skipping(fixed, 20, [](int step) { return step == 10 ? 1e4 : 1.0; });
+  EXPECT_EQ(severity(analyze_scale(skipping.trace.read()), "scale.below_100"), Severity::warning);
+  ScaledRun medium(rule(512, 2000), 20, [](int) { return 1.0; });
+  EXPECT_EQ(severity(analyze_scale(medium.trace.read()), "scale.below_1000"), Severity::info);
+  ScaledRun normal(rule(65536, 2000), 20, [](int) { return 0.1; });
+  const Report normal_report = analyze_scale(normal.trace.read());
+  EXPECT_TRUE(normal_report.findings.empty()) << normal_report.findings[0].code;
+  // A healthy run passes 100000, and pays a skipped step for it now and then.
+  ScaledRun high(rule(65536, 200), 1500, [](int) { return 0.1; });
+  const Report high_report = analyze_scale(high.trace.read());
+  EXPECT_EQ(severity(high_report, "scale.above_100000"), Severity::info);
+  EXPECT_FALSE(severity(high_report, "scale.thrashing"));
+  ScaledRun flushed(rule(131072, 2000), 20, [](int) { return 1e-14; });
+  EXPECT_EQ(severity(analyze_scale(flushed.trace.read()), "scale.above_100000"), Severity::warning);
+}
+
+TEST(Scale, CollapseIsAnErrorThatNamesTheTensor) {
+  ScaledRun run(rule(65536, 2000), 40, [](int step) { return step < 5 ? 0.1 : INFINITY; });
+  const Report report = analyze_scale(run.trace.read());
+  const Finding* finding = find_finding(report, "scale.collapse");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::error);
+  ASSERT_EQ(finding->evidence.size(), 1u);
+  EXPECT_EQ(finding->evidence[0].key.op_name, "linear_backward");
+  EXPECT_EQ(find_finding(report, "scale.thrashing"), nullptr);
+  // A scale that starts far too high is no collapse: Megatron's takes many steps to come down from 2^32.
+  ScaledRun search(rule(0x1p32, 2000), 60, [](int) { return 1.0; });
+  EXPECT_EQ(find_finding(analyze_scale(search.trace.read()), "scale.collapse"), nullptr);
+}
+
+TEST(Scale, ThrashingIsSkippingMoreThanGrowingCosts) {
+  ScaledRun thrashing(rule(65536, 5), 200, [](int) { return 1.0; });
+  const Finding* finding = find_finding(analyze_scale(thrashing.trace.read()), "scale.thrashing");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::warning);
+  ScaledRun calm(rule(65536, 100), 1000, [](int) { return 1.0; });
+  EXPECT_EQ(find_finding(analyze_scale(calm.trace.read()), "scale.thrashing"), nullptr);
+}
+
+TEST(Scale, UnderAndOverScaling) {
+  LossScaleRule fixed = rule(2.0, 2000);
+  fixed.dynamic = false;
+  ScaledRun under(fixed, 20, [](int) { return 1e-8; });
+  const Report under_report = analyze_scale(under.trace.read());
+  const Finding* finding = find_finding(under_report, "scale.under_scaled");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::warning);
+  // 5e-9 (the other 99%) must stay above 2^-25: 2^3 * 5e-9 = 4e-8 does, 2^2 * 5e-9 = 2e-8 does not.
+  EXPECT_EQ(fact(under_report, "smallest_fitting_scale"), Cell(8.0));
+  ScaledRun fitting(fixed, 20, [](int) { return 1e-3; });
+  EXPECT_EQ(find_finding(analyze_scale(fitting.trace.read()), "scale.under_scaled"), nullptr);
+  fixed.initial = 65536;
+  ScaledRun over(fixed, 20, [](int) { return 4.0; });
+  const Report over_report = analyze_scale(over.trace.read());
+  ASSERT_NE(find_finding(over_report, "scale.over_scaled"), nullptr);
+  EXPECT_EQ(fact(over_report, "largest_fitting_scale"), Cell(8192.0));
+}
+
+TEST(Scale, SaysWhenNoScaleFits) {
+  SyntheticTrace trace(run_info(true));
+  const uint32_t small = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  const uint32_t large = trace.add_tensor("b", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(small, make_row(std::vector<double>(50, 1e-9 * 1024), DType::f16, 1024.0));
+  trace.add(large, make_row({30.0 * 1024, 40.0 * 1024, 1e-3}, DType::f16, 1024.0));
+  trace.end_step(SyntheticTrace::default_step(1.0, 1024.0));
+  EXPECT_EQ(find_finding(analyze_scale(trace.read()), "scale.no_scale_fits"), nullptr);
+
+  SyntheticTrace wider(run_info(true));
+  const uint32_t tiny = wider.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  const uint32_t huge = wider.add_tensor("b", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  wider.add(tiny, make_row(std::vector<double>(50, 1e-13 * 1024), DType::f16, 1024.0));
+  wider.add(huge, make_row({30.0 * 1024, 40.0 * 1024}, DType::f16, 1024.0));
+  wider.end_step(SyntheticTrace::default_step(1.0, 1024.0));
+  const Report report = analyze_scale(wider.read());
+  const Finding* finding = find_finding(report, "scale.no_scale_fits");
+  ASSERT_NE(finding, nullptr);
+  ASSERT_EQ(finding->evidence.size(), 2u);
+  EXPECT_EQ(finding->evidence[0].key.module, "a");
+  EXPECT_EQ(finding->evidence[1].key.module, "b");
+}
+
+TEST(Scale, StallsAreNoted) {
+  LossScaleRule capped = rule(1024, 20);
+  capped.cap = 2048;
+  ScaledRun run(capped, 100, [](int) { return 0.01; });
+  EXPECT_NE(find_finding(analyze_scale(run.trace.read()), "scale.stalled"), nullptr);
+  ScaledRun growing(rule(1024, 20), 70, [](int) { return 0.001; });
+  EXPECT_EQ(find_finding(analyze_scale(growing.trace.read()), "scale.stalled"), nullptr);
+}
+
+TEST(Scale, WithoutAScalerItAsksForOneOnlyWhereGradientsAreFlushed) {
+  ScaledRun flushed(
+      rule(1, 1), 10, [](int) { return 1e-9; }, false);
+  const Report report = analyze_scale(flushed.trace.read());
+  const Finding* finding = find_finding(report, "scale.missing");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::warning);
+  ScaledRun fine(
+      rule(1, 1), 10, [](int) { return 1e-3; }, false);
+  const Report fine_report = analyze_scale(fine.trace.read());
+  EXPECT_EQ(find_finding(fine_report, "scale.missing"), nullptr);
+  EXPECT_NE(find_finding(fine_report, "scale.none"), nullptr);
+}
+
+TEST(Scale, AnFp32RunIsToldWhichScaleFp16WouldNeed) {
+  SyntheticTrace trace(run_info(false, "fp32"));
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f32);
+  trace.add(gradient, make_row(std::vector<double>(100, 1e-8), DType::f32));
+  trace.end_step();
+  const TraceReader reader = trace.read();
+  const Report report = analyze_scale(reader);
+  EXPECT_EQ(fact(report, "fitting_scales_for"), Cell(std::string("fp16")));
+  // 1e-8 * 2^2 = 4e-8 > 2^-25; 1e-8 * 2^42 = 43980 < 65520 <= 1e-8 * 2^43.
+  EXPECT_EQ(fact(report, "smallest_fitting_scale"), Cell(4.0));
+  EXPECT_EQ(fact(report, "largest_fitting_scale"), Cell(0x1p42));
+  ScaleOptions options;
+  options.format = &bfloat16;
+  EXPECT_EQ(fact(analyze_scale(reader, options), "fitting_scales_for"), Cell(std::string("bf16")));
+}
+
+TEST(Scale, CopesWithNothing) {
+  SyntheticTrace trace;
+  const Report report = analyze_scale(trace.read());
+  EXPECT_NE(find_finding(report, "scale.none"), nullptr);
+  EXPECT_TRUE(is_unknown(fact(report, "final_scale")));
+  EXPECT_TRUE(is_unknown(fact(report, "largest_fitting_scale")));
+  EXPECT_TRUE(report.plots.empty());
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test
