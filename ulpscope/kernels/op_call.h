@@ -36,7 +36,7 @@ class Attributes {
 };
 
 struct OpCall {
-  std::string_view op;               // the op's name, a string literal
+  std::string_view op;  // the op's name, a string literal
   std::span<const TensorView> inputs;
   std::span<const TensorView> outputs;  // allocated by the caller. May alias an input where the op is an in-place one; data is
                                         // nullptr where only the record of an output is asked for (an update d)
@@ -50,11 +50,11 @@ struct OpCall {
 // How one element of an output came about: what explaining a NaN needs later, without the engine.
 struct ElementCapture {
   struct Operand {
-    int input;       // which input of the call
-    int64_t element; // its logical (row-major) index there
+    int input;        // which input of the call
+    int64_t element;  // its logical (row-major) index there
     double value;
   };
-  int64_t element = -1;           // logical index in the output
+  int64_t element = -1;  // logical index in the output
   double value = 0;
   std::vector<Operand> operands;  // in the order in which the op combines them; dot products give pairs, the first 64 terms
   int64_t terms = 0;              // how many terms a reduction or dot product had in all (0: not a reduction)

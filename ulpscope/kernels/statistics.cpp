@@ -38,6 +38,8 @@ class DefaultFloatingPointMode {
 
 int64_t block_count(int64_t elements) { return (elements + kStatisticsBlock - 1) / kStatisticsBlock; }
 
+bool is_f16(const FloatFormat& format) { return format.exponent_bits == binary16.exponent_bits; }
+
 // Threads beyond this many share places.
 constexpr unsigned kPlaces = 32;
 
@@ -106,11 +108,25 @@ struct StatisticsCollector::State {
 
   const RoundingThresholds* rounding() const { return thresholds ? &*thresholds : nullptr; }
 
-  void count(int64_t block, const float* values, int64_t n) {
+  void count(int64_t block, const float* values, int64_t n, bool streamed) {
     const DefaultFloatingPointMode mode;
     Hold hold(*this);
-    const BlockSums block_sums = count_block(values, n, level, rounding(), hold.counts());
+    const BlockSums block_sums = count_block(values, n, level, rounding(), streamed, hold.counts());
     if (level == StatisticsLevel::full) sums[block] = block_sums;
+  }
+
+  void count(int64_t block, const FloatFormat& stored, const uint16_t* encodings, int64_t n) {
+    if (level == StatisticsLevel::full) {
+      alignas(64) thread_local float wide[kStatisticsBlock];
+      if (is_f16(stored)) {
+        f16_to_float(encodings, wide, n);
+      } else {
+        bf16_to_float(encodings, wide, n);
+      }
+      return count(block, wide, n, false);
+    }
+    Hold hold(*this);
+    count_health(stored, encodings, n, hold.counts().statistics);
   }
 
   // FP64 is for checking, not for training: the plain loops do.
@@ -127,6 +143,7 @@ struct StatisticsCollector::State {
 StatisticsCollector::StatisticsCollector(OutputRecord& record, int64_t count, const FloatFormat* format)
     : record_(record), count_(count), format_(format) {
   if (record.wanted == StatisticsLevel::none) return;
+  const DefaultFloatingPointMode mode;
   state_ = State::take();
   state_->level = record.wanted;
   state_->scale = record.scale;
@@ -141,16 +158,20 @@ StatisticsCollector::~StatisticsCollector() {
 }
 
 void StatisticsCollector::add(int64_t block, const float* values, int64_t n) {
-  if (state_) state_->count(block, values, n);
+  if (state_) state_->count(block, values, n, block * kStatisticsBlock + n < count_);
 }
 
 void StatisticsCollector::add(int64_t block, const double* values, int64_t n) {
   if (state_) state_->count(block, values, n, format_);
 }
 
+void StatisticsCollector::add(int64_t block, const FloatFormat& stored, const uint16_t* encodings, int64_t n) {
+  if (state_) state_->count(block, stored, encodings, n);
+}
+
 void StatisticsCollector::add_and_round(int64_t block, const float* values, int64_t n, uint16_t* out) {
   add(block, values, n);
-  if (format_->exponent_bits == binary16.exponent_bits) {
+  if (is_f16(*format_)) {
     round_to_f16(values, out, n);
   } else {
     round_to_bf16(values, out, n);
@@ -159,7 +180,7 @@ void StatisticsCollector::add_and_round(int64_t block, const float* values, int6
 
 void StatisticsCollector::add_and_round(int64_t block, const double* values, int64_t n, uint16_t* out) {
   add(block, values, n);
-  const bool to_f16 = format_->exponent_bits == binary16.exponent_bits;
+  const bool to_f16 = is_f16(*format_);
   for (int64_t i = 0; i < n; ++i) out[i] = to_f16 ? round_to_f16(values[i]) : round_to_bf16(values[i]);
 }
 
@@ -170,6 +191,7 @@ void StatisticsCollector::add_and_round(int64_t block, const double* values, int
 
 void StatisticsCollector::finish() {
   if (!state_) return;
+  const DefaultFloatingPointMode mode;
   record_.known = state_->level;
   record_.before_rounding = record_.rounding_known = format_ != nullptr;
   record_.statistics = {};

@@ -64,6 +64,8 @@ class StatisticsCollector {
   // Block `block` as wide values.
   void add(int64_t block, const float* values, int64_t n);
   void add(int64_t block, const double* values, int64_t n);
+  // Block `block` as it is stored, in encodings of `stored` (f16 or bf16).
+  void add(int64_t block, const FloatFormat& stored, const uint16_t* encodings, int64_t n);
   // Counts the block and rounds it into `out`: encodings of the format (f16 or bf16), or FP32 values.
   void add_and_round(int64_t block, const float* values, int64_t n, uint16_t* out);
   void add_and_round(int64_t block, const double* values, int64_t n, uint16_t* out);

@@ -1,17 +1,556 @@
+// Two passes over a block that the first one brings into the cache. The first takes sums, smallest and largest magnitude and signs,
+// and leaves the exponent of each value as a byte. The second counts the exponents between the smallest and the largest: eight of
+// them at a time become the bits of a byte (one set where the exponent matches), and bits are added by carry-save adders, which
+// count a whole vector of bytes with three logical instructions. Where a block spans very many binades, tables of counters do.
 #include "ulpscope/kernels/statistics_kernel.h"
 
-#include "ulpscope/kernels/statistics_reference.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "ulpscope/kernels/statistics.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ulpscope/kernels/statistics_kernel.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ulpscope {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr uint32_t kInfinityBits = 0x7F800000;
+constexpr int kGroup = 64;  // floats that are taken together: whole vectors of exponent bytes on every target
+
+using F32 = hn::ScalableTag<float>;
+using U32 = hn::RebindToUnsigned<F32>;
+using I32 = hn::RebindToSigned<F32>;
+using F64 = hn::Repartition<double, F32>;
+using U8 = hn::Repartition<uint8_t, F32>;
+using VF32 = hn::Vec<F32>;
+using VU32 = hn::Vec<U32>;
+using VF64 = hn::Vec<F64>;
+using VU8 = hn::Vec<U8>;
+constexpr int kFloats = hn::MaxLanes(F32());
+constexpr int kDoubles = hn::MaxLanes(F64());
+constexpr int kBytes = hn::MaxLanes(U8());
+
+// Signed comparison, which is one instruction on every target: of magnitudes, whose sign bits are clear.
+HWY_INLINE auto Greater(VU32 magnitude, VU32 limit) { return hn::Gt(hn::BitCast(I32(), magnitude), hn::BitCast(I32(), limit)); }
+
+HWY_INLINE VU32 Magnitude(VU32 bits) { return hn::And(bits, hn::Set(U32(), 0x7FFFFFFF)); }
+
+// What the first pass finds.
+struct Scan {
+  BlockSums sums;
+  uint32_t smallest =
+      ~0u;  // magnitude of a nonzero value, or where zeros were not expected 0 if there is one; all ones: there is none
+  uint32_t largest = 0;  // magnitude; kInfinityBits or more where some value is not finite and none was left out
+  uint64_t negatives = 0;
+  uint64_t nan = 0, positive_infinity = 0, negative_infinity = 0;
+};
+
+// What a block is expected to hold. Each expectation costs time where it is wrong and nothing else: `Scan` tells, and the block is
+// taken again.
+enum class Expect { nonzero, finite, any };
+
+// Expect::nonzero: neither zeros nor NaN nor Inf. Expect::finite: no NaN or Inf. Expect::any leaves NaN and Inf out and counts
+// them.
+template <Expect kExpect>
+class FirstPass {
+ public:
+  HWY_INLINE FirstPass() {
+    for (VF64& lane : sum_) lane = hn::Zero(F64());
+    for (VF64& lane : squares_) lane = hn::Zero(F64());
+    smallest_ = smallest_less_one_ = hn::Set(U32(), ~0u);
+    largest_ = hn::Zero(U32());
+  }
+
+  // kGroup values, whose exponents go to kGroup bytes, in an order of their own. kZeros: some may be zero.
+  template <bool kZeros>
+  HWY_INLINE void Take(const float* HWY_RESTRICT values, uint8_t* HWY_RESTRICT exponents) {
+    for (int i = 0; i < kGroup; i += 4 * kFloats) {
+      const VU32 a = TakeVector<kZeros>(values, i), b = TakeVector<kZeros>(values, i + kFloats);
+      const VU32 c = TakeVector<kZeros>(values, i + 2 * kFloats), d = TakeVector<kZeros>(values, i + 3 * kFloats);
+      hn::Store(PackExponents(a, b, c, d), U8(), exponents + i);
+    }
+  }
+
+  HWY_INLINE Scan Finish() {
+    alignas(64) double sum[kStatisticsLanes], squares[kStatisticsLanes];
+    for (int i = 0; i < kStatisticsLanes / kDoubles; ++i) {
+      hn::Store(sum_[i], F64(), sum + i * kDoubles);
+      hn::Store(squares_[i], F64(), squares + i * kDoubles);
+    }
+    for (int half = kStatisticsLanes / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) {
+        sum[i] += sum[i + half];
+        squares[i] += squares[i + half];
+      }
+    }
+    scan_.sums = {sum[0], squares[0]};
+    const uint32_t smallest = hn::GetLane(hn::MinOfLanes(U32(), smallest_));
+    const uint32_t less_one = hn::GetLane(hn::MinOfLanes(U32(), smallest_less_one_));
+    if (smallest != ~0u) scan_.smallest = smallest / 2;
+    if (less_one != ~0u) scan_.smallest = std::min(scan_.smallest, (less_one + 1) / 2);
+    scan_.largest = hn::GetLane(hn::MaxOfLanes(U32(), largest_)) / 2;
+    scan_.nan -= scan_.positive_infinity + scan_.negative_infinity;
+    return scan_;
+  }
+
+ private:
+  // Takes the vector at values[i] and gives its magnitudes, doubled: their sign bits are shifted out.
+  template <bool kZeros>
+  HWY_INLINE VU32 TakeVector(const float* HWY_RESTRICT values, int i) {
+    const hn::Half<F32> half;
+    VU32 bits = hn::BitCast(U32(), hn::LoadU(F32(), values + i));
+    VF64 lower, upper;
+    if constexpr (kExpect == Expect::any) {
+      const auto nonfinite = hn::RebindMask(U32(), Greater(Magnitude(bits), hn::Set(U32(), kInfinityBits - 1)));
+      scan_.nan += hn::CountTrue(U32(), nonfinite);  // with the infinities, until Finish
+      scan_.positive_infinity += hn::CountTrue(U32(), hn::Eq(bits, hn::Set(U32(), kInfinityBits)));
+      scan_.negative_infinity += hn::CountTrue(U32(), hn::Eq(bits, hn::Set(U32(), kInfinityBits | 0x80000000)));
+      bits = hn::IfThenZeroElse(nonfinite, bits);
+      const VF32 value = hn::BitCast(F32(), bits);
+      lower = hn::PromoteTo(F64(), hn::LowerHalf(half, value));
+      upper = hn::PromoteTo(F64(), hn::UpperHalf(half, value));
+    } else {
+      lower = hn::PromoteTo(F64(), hn::LoadU(half, values + i));
+      upper = hn::PromoteTo(F64(), hn::LoadU(half, values + i + kFloats / 2));
+    }
+    const int lane = i % kStatisticsLanes / kDoubles;
+    sum_[lane] = hn::Add(sum_[lane], lower);
+    sum_[lane + 1] = hn::Add(sum_[lane + 1], upper);
+    // The square of an FP32 value is exact in FP64, so fusing changes nothing.
+    squares_[lane] = hn::MulAdd(lower, lower, squares_[lane]);
+    squares_[lane + 1] = hn::MulAdd(upper, upper, squares_[lane + 1]);
+
+    const VU32 doubled = hn::Add(bits, bits);
+    largest_ = hn::Max(largest_, doubled);
+    if constexpr (kZeros) {
+      // Zero minus one is the largest integer, so zeros are never the smallest.
+      smallest_less_one_ = hn::Min(smallest_less_one_, hn::Sub(doubled, hn::Set(U32(), 1)));
+    } else {
+      smallest_ = hn::Min(smallest_, doubled);
+    }
+    scan_.negatives += Negatives(bits, doubled);
+    return doubled;
+  }
+
+  HWY_INLINE size_t Negatives(VU32 bits, VU32 doubled) {
+#if HWY_TARGET <= HWY_AVX3
+    (void)doubled;
+    return hn::CountTrue(U32(), hn::Gt(bits, hn::Set(U32(), 0x80000000)));
+#else
+    const VU32 zero = hn::VecFromMask(U32(), hn::Eq(doubled, hn::Zero(U32())));
+    return hn::CountTrue(F32(), hn::MaskFromVec(hn::BitCast(F32(), hn::AndNot(zero, bits))));
+#endif
+  }
+
+  // The top bytes of four vectors.
+  HWY_INLINE VU8 PackExponents(VU32 a, VU32 b, VU32 c, VU32 d) {
+#if HWY_TARGET <= HWY_AVX3
+    VU32 packed = hn::IfVecThenElse(hn::Set(U32(), 0xFF0000), hn::ShiftRight<8>(c), d);
+    packed = hn::IfVecThenElse(hn::Set(U32(), 0xFF00), hn::ShiftRight<16>(b), packed);
+    packed = hn::IfVecThenElse(hn::Set(U32(), 0xFF), hn::ShiftRight<24>(a), packed);
+#else
+    VU32 packed = hn::Or(hn::And(d, hn::Set(U32(), 0xFF000000)), hn::ShiftRight<24>(a));
+    packed = hn::Or(packed, hn::And(hn::ShiftRight<8>(c), hn::Set(U32(), 0xFF0000)));
+    packed = hn::Or(packed, hn::And(hn::ShiftRight<16>(b), hn::Set(U32(), 0xFF00)));
+#endif
+    return hn::BitCast(U8(), packed);
+  }
+
+  VF64 sum_[kStatisticsLanes / kDoubles], squares_[kStatisticsLanes / kDoubles];
+  VU32 smallest_, smallest_less_one_, largest_;
+  Scan scan_;
+};
+
+// How far ahead of the first pass its values are fetched from memory into the second-level cache: a whole block, so that the second
+// pass, which reads no memory, does not starve the first.
+constexpr int64_t kFetchAhead = kStatisticsBlock;
+
+HWY_INLINE void Fetch(const float* group) {
+  for (int line = 0; line < kGroup; line += 16) __builtin_prefetch(group + kFetchAhead + line, 0, 2);
+}
+
+template <Expect kExpect>
+HWY_NOINLINE Scan ScanBlock(const float* HWY_RESTRICT values, int64_t n, bool streamed, uint8_t* HWY_RESTRICT exponents) {
+  FirstPass<kExpect> pass;
+  int64_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) {
+    if (streamed) Fetch(values + i);
+    pass.template Take<kExpect != Expect::nonzero>(values + i, exponents + i);
+  }
+  if (i < n) {
+    // Zeros, which fill the last group, change no sum and no magnitude.
+    alignas(64) float rest[kGroup] = {};
+    std::copy(values + i, values + n, rest);
+    pass.template Take<true>(rest, exponents + i);
+  }
+  return pass.Finish();
+}
+
+// Bytes whose bit k counts values of exponent base + k, as binary numbers spread over vectors: counter[l] holds bit l of each.
+constexpr int kUnrolled = 4;  // a step of the second pass takes 2^kUnrolled vectors
+constexpr int kCounterBits = std::bit_width(static_cast<unsigned>(kStatisticsBlock / kBytes));
+
+// sum <- the low bits of a + b + sum; gives the carries.
+HWY_INLINE VU8 FullAdd(VU8& sum, VU8 a, VU8 b) {
+#if HWY_TARGET <= HWY_AVX3
+  const VU8 carry{_mm512_ternarylogic_epi32(a.raw, b.raw, sum.raw, 0xE8)};  // the majority
+  sum = hn::Xor3(a, b, sum);
+#else
+  const VU8 different = hn::Xor(a, b);
+  const VU8 carry = hn::Or(hn::And(a, b), hn::And(different, sum));
+  sum = hn::Xor(different, sum);
+#endif
+  return carry;
+}
+
+// One-hot bytes of the exponents from `base` on, 8 of them in group 0 and 8 in group 1.
+struct OneHot {
+  VU8 base, table[2];
+
+  HWY_INLINE explicit OneHot(int first) {
+    alignas(64) uint8_t entries[2][kBytes];
+    for (int i = 0; i < kBytes; ++i) {
+      entries[0][i] = i % 16 < 8 ? 1 << (i % 8) : 0;
+      entries[1][i] = i % 16 < 8 ? 0 : 1 << (i % 8);
+    }
+    table[0] = hn::Load(U8(), entries[0]);
+    table[1] = hn::Load(U8(), entries[1]);
+    base = hn::Set(U8(), static_cast<uint8_t>(first));
+  }
+  // Below 16, or at least 0x80, where a table gives 0.
+  HWY_INLINE VU8 Index(VU8 exponents) const { return hn::SaturatedAdd(hn::Sub(exponents, base), hn::Set(U8(), 0x70)); }
+};
+
+// Adds 2^kLevel vectors of bytes to the counters below kLevel, for each group, and gives the carries of weight 2^kLevel.
+template <int kGroups>
+struct Carries {
+  VU8 of[kGroups];
+};
+template <int kGroups, int kLevel>
+HWY_INLINE Carries<kGroups> AddVectors(const OneHot& one_hot, const uint8_t* HWY_RESTRICT exponents,
+                                       VU8 (&counter)[kGroups][kUnrolled]) {
+  Carries<kGroups> result;
+  if constexpr (kLevel == 0) {
+    const VU8 index = one_hot.Index(hn::Load(U8(), exponents));
+    for (int g = 0; g < kGroups; ++g) result.of[g] = hn::TableLookupBytesOr0(one_hot.table[g], index);
+  } else {
+    const auto a = AddVectors<kGroups, kLevel - 1>(one_hot, exponents, counter);
+    const auto b = AddVectors<kGroups, kLevel - 1>(one_hot, exponents + (kBytes << (kLevel - 1)), counter);
+    for (int g = 0; g < kGroups; ++g) result.of[g] = FullAdd(counter[g][kLevel - 1], a.of[g], b.of[g]);
+  }
+  return result;
+}
+
+template <int kGroups>
+HWY_NOINLINE void CountGroups(const uint8_t* HWY_RESTRICT exponents, int64_t bytes, int first, int last,
+                              uint64_t* HWY_RESTRICT bins) {
+  const OneHot one_hot(first);
+  VU8 low[kGroups][kUnrolled], high[kGroups][kCounterBits - kUnrolled];
+  for (auto& group : low) {
+    for (VU8& counter : group) counter = hn::Zero(U8());
+  }
+  for (auto& group : high) {
+    for (VU8& counter : group) counter = hn::Zero(U8());
+  }
+  constexpr int64_t kStep = kBytes << kUnrolled;
+  for (int64_t i = 0; i < bytes; i += kStep) {
+    const auto carries = AddVectors<kGroups, kUnrolled>(one_hot, exponents + i, low);
+    for (int g = 0; g < kGroups; ++g) {
+      VU8 carry = carries.of[g];
+      for (VU8& counter : high[g]) {
+        const VU8 next = hn::And(counter, carry);
+        counter = hn::Xor(counter, carry);
+        carry = next;
+      }
+    }
+  }
+  for (int g = 0; g < kGroups; ++g) {
+    for (int bit = 0; bit < 8 && first + 8 * g + bit <= last; ++bit) {
+      const VU8 wanted = hn::Set(U8(), static_cast<uint8_t>(1 << bit));
+      uint64_t count = 0;
+      for (int l = 0; l < kUnrolled; ++l) count += hn::CountTrue(U8(), hn::TestBit(low[g][l], wanted)) << l;
+      for (int l = kUnrolled; l < kCounterBits; ++l) count += hn::CountTrue(U8(), hn::TestBit(high[g][l - kUnrolled], wanted)) << l;
+      bins[first + 8 * g + bit] += count;
+    }
+  }
+}
+
+// Eight tables, so that equal exponents in a row do not wait for each other.
+HWY_NOINLINE void CountByTables(const uint8_t* HWY_RESTRICT exponents, int64_t bytes, uint64_t* HWY_RESTRICT bins) {
+  alignas(64) uint16_t tables[8][256] = {};
+  for (int64_t i = 0; i < bytes; i += 8) {
+    for (int k = 0; k < 8; ++k) ++tables[k][exponents[i + k]];
+  }
+  for (int k = 1; k < 8; ++k) {
+    for (int bin = 0; bin < 256; ++bin) tables[0][bin] += tables[k][bin];
+  }
+  for (int bin = 1; bin < ExponentHistogram::kBins; ++bin) bins[bin] += tables[0][bin];
+}
+
+// Counts one by one the exponents in (0, end), if they are few; else false, and nothing is counted.
+HWY_NOINLINE bool CountFew(const uint8_t* HWY_RESTRICT exponents, int64_t bytes, int end, uint64_t* HWY_RESTRICT bins) {
+  constexpr int kFew = 64;
+  uint8_t found[kFew + kBytes];
+  int count = 0;
+  const VU8 one = hn::Set(U8(), 1), limit = hn::Set(U8(), static_cast<uint8_t>(end - 2));
+  for (int64_t i = 0; i < bytes; i += kBytes) {
+    const VU8 less_one = hn::Sub(hn::Load(U8(), exponents + i), one);
+    const auto wanted = hn::Eq(hn::Min(less_one, limit), less_one);
+    if (HWY_LIKELY(hn::AllFalse(U8(), wanted))) continue;
+    for (int k = 0; k < kBytes; ++k) {
+      if (exponents[i + k] > 0 && exponents[i + k] < end) found[count++] = exponents[i + k];
+    }
+    if (count > kFew) return false;
+  }
+  for (int i = 0; i < count; ++i) ++bins[found[i]];
+  return true;
+}
+
+// Adds the counts of the exponents from `first` to `last`, first > 0. `bytes` exponents, a multiple of kGroup.
+HWY_INLINE void CountExponents(uint8_t* HWY_RESTRICT exponents, int64_t bytes, int first, int last, uint64_t* HWY_RESTRICT bins) {
+  constexpr int kTablesPayFrom = 128;
+  if (last - first >= kTablesPayFrom) return CountByTables(exponents, bytes, bins);
+  constexpr int64_t kStep = kBytes << kUnrolled;
+  const int64_t whole = (bytes + kStep - 1) / kStep * kStep;
+  std::fill(exponents + bytes, exponents + whole, uint8_t{0});
+  // From the top: in most data a binade holds half of what the one above holds, and the lowest ones hold next to nothing.
+  while (last - first >= 8) {
+    const int base = std::max(last - 15, 1);
+    CountGroups<2>(exponents, whole, base, last, bins);
+    last = base - 1;
+    if (first > last || CountFew(exponents, bytes, base, bins)) return;
+  }
+  const int base = std::max(last - 7, 1);
+  CountGroups<1>(exponents, whole, base, last, bins);
+}
+
+uint64_t CountSubnormals(const float* HWY_RESTRICT values, int64_t n) {
+  uint64_t count = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF;
+    count += magnitude > 0 && magnitude < 0x800000;
+  }
+  return count;
+}
+
+HWY_NOINLINE void CountRounding(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds,
+                                uint32_t smallest, uint32_t largest, uint64_t zeros, RoundingCounts& rounding) {
+  if (largest >= thresholds.overflow_first) {
+    for (int64_t i = 0; i < n; ++i) {
+      const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF;
+      rounding.overflowed += magnitude >= thresholds.overflow_first && magnitude < kInfinityBits;
+    }
+  }
+  if (smallest >= thresholds.normal_first && smallest > thresholds.rescue_last) return;
+  uint64_t flushed = 0, below_normal = 0, inexact = 0, rescuable = 0;
+  const VU32 flush_last = hn::Set(U32(), thresholds.flush_last), normal_first = hn::Set(U32(), thresholds.normal_first);
+  const VU32 rescue_last = hn::Set(U32(), thresholds.rescue_last);
+  const VF32 step = hn::Set(F32(), thresholds.subnormal_step);
+  const auto take = [&](const float* p) HWY_ATTR {
+    const VU32 magnitude = Magnitude(hn::BitCast(U32(), hn::LoadU(F32(), p)));
+    const VF32 value = hn::BitCast(F32(), magnitude);
+    const auto below = Greater(normal_first, magnitude);
+    const auto changed = hn::Ne(hn::Sub(hn::Add(value, step), step), value);
+    flushed += kFloats - hn::CountTrue(I32(), Greater(magnitude, flush_last));
+    below_normal += hn::CountTrue(I32(), below);
+    inexact += hn::CountTrue(F32(), hn::And(hn::RebindMask(F32(), below), changed));
+    rescuable += kFloats - hn::CountTrue(I32(), Greater(magnitude, rescue_last));
+  };
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) take(values + i);
+  if (i < n) {
+    alignas(64) float rest[kFloats] = {};
+    std::copy(values + i, values + n, rest);
+    take(rest);
+    zeros += i + kFloats - n;  // counted below all thresholds, as the block's own zeros are
+  }
+  flushed -= zeros;
+  below_normal -= zeros;
+  rescuable -= zeros;
+  rounding.flushed += flushed;
+  rounding.subnormal += below_normal - flushed;
+  rounding.inexact_subnormal += inexact - flushed;  // what is flushed is changed
+  if (rescuable > flushed) rounding.rescued += rescuable - flushed;
+}
+
+double ToDouble(uint32_t magnitude) { return std::bit_cast<float>(magnitude); }
+
+BlockSums CountFull(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds* thresholds, bool streamed,
+                    BlockCounts& counts) {
+  // Room for the zeros that fill the last step of the second pass.
+  alignas(64) uint8_t exponents[kStatisticsBlock + (kBytes << kUnrolled)];
+  // The first values tell what to expect: activations hold zeros, and a tensor with some NaN often has nothing else.
+  Expect expect = Expect::nonzero;
+  for (int64_t i = 0; i < std::min<int64_t>(n, 16); ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF;
+    if (magnitude >= kInfinityBits) expect = Expect::any;
+    if (magnitude == 0 && expect == Expect::nonzero) expect = Expect::finite;
+  }
+  Scan scan;
+  if (expect == Expect::nonzero) {
+    scan = ScanBlock<Expect::nonzero>(values, n, streamed, exponents);
+    if (scan.smallest == 0) expect = Expect::finite;
+  }
+  if (expect == Expect::finite) scan = ScanBlock<Expect::finite>(values, n, streamed, exponents);
+  if (expect == Expect::any || scan.largest >= kInfinityBits) scan = ScanBlock<Expect::any>(values, n, streamed, exponents);
+
+  TensorStatistics& statistics = counts.statistics;
+  const uint64_t infinities = scan.positive_infinity + scan.negative_infinity;
+  uint64_t nonzero = 0;
+  if (scan.largest > 0) {
+    uint64_t bins[ExponentHistogram::kBins + 16] = {};
+    const int first = std::max<int>(scan.smallest >> 23, 1), last = scan.largest >> 23;
+    const int64_t bytes = (n + kGroup - 1) / kGroup * kGroup;
+    if (first <= last) CountExponents(exponents, bytes, first, last, bins);
+    if (scan.smallest < 0x800000) bins[0] = CountSubnormals(values, n);
+    for (int bin = std::min<int>(scan.smallest >> 23, first); bin <= last; ++bin) {
+      nonzero += bins[bin];
+      statistics.histogram.bins[bin] += bins[bin];
+    }
+    const double smallest = ToDouble(scan.smallest);
+    statistics.smallest = statistics.smallest == 0 ? smallest : std::min(statistics.smallest, smallest);
+    statistics.largest = std::max(statistics.largest, ToDouble(scan.largest));
+  }
+  const uint64_t zeros = n - scan.nan - infinities - nonzero;
+  statistics.count += n;
+  statistics.nan += scan.nan;
+  statistics.positive_infinity += scan.positive_infinity;
+  statistics.negative_infinity += scan.negative_infinity;
+  statistics.zeros += zeros;
+  statistics.negatives += scan.negatives;
+  if (thresholds && nonzero > 0) CountRounding(values, n, *thresholds, scan.smallest, scan.largest, zeros, counts.rounding);
+  return scan.sums;
+}
+
+HWY_NOINLINE void CountNonfinite(const float* HWY_RESTRICT values, int64_t n, TensorStatistics& statistics) {
+  for (int64_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<uint32_t>(values[i]);
+    statistics.nan += (bits & 0x7FFFFFFF) > kInfinityBits;
+    statistics.positive_infinity += bits == kInfinityBits;
+    statistics.negative_infinity += bits == (kInfinityBits | 0x80000000);
+  }
+}
+
+void CountHealth(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds* thresholds, bool streamed,
+                 BlockCounts& counts) {
+  VU32 smallest_less_one = hn::Set(U32(), ~0u), largest = hn::Zero(U32());
+  uint64_t zeros = 0;
+  const auto take = [&](const float* p) HWY_ATTR {
+    const VU32 bits = hn::BitCast(U32(), hn::LoadU(F32(), p));
+    const VU32 doubled = hn::Add(bits, bits);
+    largest = hn::Max(largest, doubled);
+    smallest_less_one = hn::Min(smallest_less_one, hn::Sub(doubled, hn::Set(U32(), 1)));
+    zeros += hn::CountTrue(U32(), hn::Eq(doubled, hn::Zero(U32())));
+  };
+  int64_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) {
+    if (streamed) Fetch(values + i);
+    for (int k = 0; k < kGroup; k += kFloats) take(values + i + k);
+  }
+  if (i < n) {
+    alignas(64) float rest[kGroup] = {};
+    std::copy(values + i, values + n, rest);
+    for (int k = 0; k < kGroup; k += kFloats) take(rest + k);
+    zeros -= i + kGroup - n;
+  }
+  counts.statistics.count += n;
+  counts.statistics.zeros += zeros;
+  const uint32_t largest_magnitude = hn::GetLane(hn::MaxOfLanes(U32(), largest)) / 2;
+  const uint32_t less_one = hn::GetLane(hn::MinOfLanes(U32(), smallest_less_one));
+  if (largest_magnitude >= kInfinityBits) CountNonfinite(values, n, counts.statistics);
+  if (thresholds && less_one != ~0u) {
+    CountRounding(values, n, *thresholds, (less_one + 1) / 2, largest_magnitude, zeros, counts.rounding);
+  }
+}
+
+// `infinity` is the encoding of +Inf.
+void CountHealthNarrow(const uint16_t* HWY_RESTRICT encodings, int64_t n, uint16_t infinity, TensorStatistics& statistics) {
+  const hn::ScalableTag<uint16_t> d;
+  constexpr int kLanes = hn::MaxLanes(d);
+  auto largest = hn::Zero(d);
+  uint64_t zeros = 0;
+  const auto take = [&](const uint16_t* p) HWY_ATTR {
+    const auto bits = hn::LoadU(d, p);
+    const auto doubled = hn::Add(bits, bits);
+    largest = hn::Max(largest, doubled);
+    zeros += hn::CountTrue(d, hn::Eq(doubled, hn::Zero(d)));
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) take(encodings + i);
+  if (i < n) {
+    alignas(64) uint16_t rest[kLanes] = {};
+    std::copy(encodings + i, encodings + n, rest);
+    take(rest);
+    zeros -= i + kLanes - n;
+  }
+  statistics.count += n;
+  statistics.zeros += zeros;
+  if (hn::GetLane(hn::MaxOfLanes(d, largest)) / 2 < infinity) return;
+  for (i = 0; i < n; ++i) {
+    statistics.nan += (encodings[i] & 0x7FFF) > infinity;
+    statistics.positive_infinity += encodings[i] == infinity;
+    statistics.negative_infinity += encodings[i] == (infinity | 0x8000);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ulpscope
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 
 namespace ulpscope {
 
-RoundingThresholds::RoundingThresholds(const FloatFormat& format, double scale) : format_(&format), scale_(scale) {}
+HWY_EXPORT(CountFull);
+HWY_EXPORT(CountHealth);
+HWY_EXPORT(CountHealthNarrow);
 
-BlockSums count_block(const float* values, int64_t n, StatisticsLevel, const RoundingThresholds* thresholds, BlockCounts& counts) {
-  TensorStatistics block = reference_statistics(values, n);
-  const BlockSums sums{block.sum, block.sum_of_squares};
-  counts.statistics.merge(block);
-  if (thresholds) counts.rounding.merge(reference_rounding(*thresholds->format_, values, n, thresholds->scale_));
-  return sums;
+namespace {
+
+// The bit pattern of the largest FP32 magnitude that is not above `limit`, a real number >= 0, and finite.
+uint32_t last_magnitude(double limit) {
+  uint32_t low = 0, high = 0x7F7FFFFF;
+  while (low < high) {
+    const uint32_t middle = high - (high - low) / 2;
+    if (static_cast<double>(std::bit_cast<float>(middle)) <= limit) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace
+
+RoundingThresholds::RoundingThresholds(const FloatFormat& format, double scale)
+    : flush_last(last_magnitude(format.flush_threshold())),
+      // The tie below the smallest normal value goes to it, whose last bit is 0.
+      normal_first(last_magnitude(format.smallest_normal() - format.flush_threshold())),
+      overflow_first(last_magnitude(format.overflow_threshold())),
+      rescue_last(scale > 0 ? last_magnitude(scale * format.flush_threshold()) : 0),
+      // An ulp of it is the smallest subnormal.
+      subnormal_step(static_cast<float>(std::ldexp(1.0, format.smallest_subnormal_exponent() + binary32.fraction_bits))) {}
+
+BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, const RoundingThresholds* thresholds, bool streamed,
+                      BlockCounts& counts) {
+  if (level == StatisticsLevel::full) return HWY_DYNAMIC_DISPATCH(CountFull)(values, n, thresholds, streamed, counts);
+  HWY_DYNAMIC_DISPATCH(CountHealth)(values, n, thresholds, streamed, counts);
+  return {};
+}
+
+void count_health(const FloatFormat& format, const uint16_t* encodings, int64_t n, TensorStatistics& statistics) {
+  const uint16_t infinity = 0x8000 - (1 << format.fraction_bits);  // all exponent bits
+  HWY_DYNAMIC_DISPATCH(CountHealthNarrow)(encodings, n, infinity, statistics);
 }
 
 }  // namespace ulpscope
+
+#endif

@@ -11,21 +11,28 @@ namespace ulpscope {
 // Where a rounding of FP32 values into a narrower format loses something, as bit patterns of magnitudes, which order as the values
 // do.
 struct RoundingThresholds {
-  const FloatFormat* format_;
-  double scale_;
+  uint32_t flush_last;      // the largest that rounds to zero
+  uint32_t normal_first;    // the smallest that rounds to a normal value
+  uint32_t overflow_first;  // the smallest that rounds to Inf
+  uint32_t rescue_last;     // the largest that rounds to zero once divided by the loss scale
+  float subnormal_step;  // adding and subtracting it rounds a magnitude below normal_first to a multiple of the smallest subnormal
 
   RoundingThresholds(const FloatFormat& format, double scale);
 };
 
-// What is counted: everything at level full, and what StatisticsLevel::health names at level health.
+// What is counted: all of it at level full (but no sums); count, NaN, Inf, zeros and the rounding at level health.
 struct BlockCounts {
   TensorStatistics statistics;
   RoundingCounts rounding;
 };
 
-// Adds what is counted of the block to `counts` (but no sums) and gives its sums. `thresholds` is nullptr where nothing is rounded.
-// The CPU's floating-point mode must be the default one.
-BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, const RoundingThresholds* thresholds,
+// Adds what is counted of a block to `counts` and gives its sums (of level full). `thresholds` is nullptr where nothing is rounded.
+// `streamed`: the values come from memory, not from a cache, and more of them follow. The CPU's floating-point mode must be the
+// default one.
+BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, const RoundingThresholds* thresholds, bool streamed,
                       BlockCounts& counts);
+
+// Level health of a block of f16 or bf16 encodings, as they are stored.
+void count_health(const FloatFormat& format, const uint16_t* encodings, int64_t n, TensorStatistics& statistics);
 
 }  // namespace ulpscope

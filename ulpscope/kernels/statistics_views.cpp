@@ -4,7 +4,6 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/rounding.h"
-#include "ulpscope/emulation/simd_rounding.h"
 #include "ulpscope/kernels/statistics.h"
 
 namespace ulpscope {
@@ -53,64 +52,38 @@ void for_offsets(const TensorView& view, int64_t begin, int64_t n, const Body& b
   }
 }
 
-// n elements from `begin` on, in the order of memory where the view is dense, else in logical order.
-template <typename T>
-void gather(const TensorView& view, bool dense, int64_t begin, int64_t n, T* out) {
+template <typename T, typename Add>
+void add_values(const TensorView& view, bool dense, int64_t begin, int64_t n, const Add& add) {
+  if (dense) return add(view.as<const T>() + begin);
+  alignas(64) thread_local T gathered[kStatisticsBlock];
   const T* data = view.as<const T>();
-  if (dense) {
-    std::copy_n(data + begin, n, out);
-  } else {
-    for_offsets(view, begin, n, [&](int64_t place, int64_t offset) { out[place] = data[offset]; });
-  }
-}
-
-struct alignas(64) Scratch {
-  float wide[kStatisticsBlock];
-  union {
-    uint16_t narrow[kStatisticsBlock];
-    double doubles[kStatisticsBlock];
-  };
-};
-
-Scratch& scratch() {
-  thread_local Scratch memory;
-  return memory;
+  for_offsets(view, begin, n, [&](int64_t place, int64_t offset) { gathered[place] = data[offset]; });
+  add(gathered);
 }
 
 void add_block(const TensorView& view, bool dense, int64_t block, int64_t n, StatisticsCollector& collector) {
   const int64_t begin = block * kStatisticsBlock;
-  Scratch& memory = scratch();
+  const auto add = [&](const auto* values) { collector.add(block, values, n); };
   if (view.dtype == DType::f32) {
-    if (dense) return collector.add(block, view.as<const float>() + begin, n);
-    gather(view, dense, begin, n, memory.wide);
-    collector.add(block, memory.wide, n);
+    add_values<float>(view, dense, begin, n, add);
   } else if (view.dtype == DType::f64) {
-    if (dense) return collector.add(block, view.as<const double>() + begin, n);
-    gather(view, dense, begin, n, memory.doubles);
-    collector.add(block, memory.doubles, n);
+    add_values<double>(view, dense, begin, n, add);
   } else {
-    const uint16_t* encodings = view.as<const uint16_t>() + begin;
-    if (!dense) {
-      gather(view, dense, begin, n, memory.narrow);
-      encodings = memory.narrow;
-    }
-    if (view.dtype == DType::f16) {
-      f16_to_float(encodings, memory.wide, n);
-    } else {
-      bf16_to_float(encodings, memory.wide, n);
-    }
-    collector.add(block, memory.wide, n);
+    const FloatFormat& stored = *info(view.dtype).format;
+    add_values<uint16_t>(view, dense, begin, n, [&](const uint16_t* encodings) { collector.add(block, stored, encodings, n); });
   }
 }
 
 }  // namespace
 
 void collect_statistics(const TensorView& view, OutputRecord& record, const ParallelFor& parallel_for) {
-  record.clear();
   if (record.wanted == StatisticsLevel::none) return;
   const int64_t count = view.size();
   if (!is_float(view.dtype)) {
     record.known = record.wanted;
+    record.before_rounding = record.rounding_known = false;
+    record.statistics = {};
+    record.rounding = {};
     record.statistics.count = count;
     for_offsets(view, 0, count, [&](int64_t, int64_t offset) { record.statistics.zeros += element_at(view, offset) == 0; });
     return;

@@ -1,6 +1,6 @@
 #include "ulpscope/kernels/view.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace ulpscope {
 
@@ -15,7 +15,11 @@ struct OrderedDimensions {
     for (int i = 0; i < view.rank; ++i) {
       if (view.shape[i] != 1) dimension[count++] = i;
     }
-    std::stable_sort(dimension.begin(), dimension.begin() + count, [&](int a, int b) { return view.strides[a] > view.strides[b]; });
+    // By insertion: std::stable_sort allocates.
+    for (int i = 1; i < count; ++i) {
+      for (int k = i; k > 0 && view.strides[dimension[k]] > view.strides[dimension[k - 1]]; --k)
+        std::swap(dimension[k], dimension[k - 1]);
+    }
   }
 };
 

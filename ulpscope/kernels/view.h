@@ -35,7 +35,8 @@ struct TensorView {
   }
 };
 
-// True iff the elements fill one block of memory without gaps or repeats, in any order of dimensions (NCHW and channels-last both are).
+// True iff the elements fill one block of memory without gaps or repeats, in any order of dimensions (NCHW and channels-last both
+// are).
 bool is_dense(const TensorView& view);
 // True iff dense with the last dimension fastest.
 bool is_contiguous(const TensorView& view);
