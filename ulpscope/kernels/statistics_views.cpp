@@ -74,6 +74,40 @@ void add_block(const TensorView& view, bool dense, int64_t block, int64_t n, Sta
   }
 }
 
+template <typename T>
+uint64_t count_zeros(const TensorView& view) {
+  const T* data = view.as<const T>();
+  if (is_dense(view)) return std::count(data, data + view.size(), T{0});
+  uint64_t zeros = 0;
+  for_offsets(view, 0, view.size(), [&](int64_t, int64_t offset) { zeros += data[offset] == 0; });
+  return zeros;
+}
+
+// The logical index of the first element all of whose exponent bits are set, or -1. `infinity`: those bits.
+template <typename Bits>
+int64_t first_with_exponent(const TensorView& view, Bits infinity) {
+  const int64_t size = view.size();
+  const Bits* data = view.as<const Bits>();
+  const auto found = [infinity](Bits bits) { return (bits & infinity) == infinity; };
+  if (is_contiguous(view)) {
+    // Whole blocks first, in loops without a way out, which compilers vectorise.
+    for (int64_t begin = 0; begin < size; begin += kStatisticsBlock) {
+      const Bits *first = data + begin, *end = data + std::min(begin + kStatisticsBlock, size);
+      Bits any = 0;
+      for (const Bits* bits = first; bits != end; ++bits) any |= found(*bits);
+      if (any) return std::find_if(first, end, found) - data;
+    }
+    return -1;
+  }
+  int64_t result = -1;
+  for (int64_t begin = 0; begin < size && result < 0; begin += kStatisticsBlock) {
+    for_offsets(view, begin, std::min(kStatisticsBlock, size - begin), [&](int64_t place, int64_t offset) {
+      if (result < 0 && found(data[offset])) result = begin + place;
+    });
+  }
+  return result;
+}
+
 }  // namespace
 
 void collect_statistics(const TensorView& view, OutputRecord& record, const ParallelFor& parallel_for) {
@@ -85,7 +119,16 @@ void collect_statistics(const TensorView& view, OutputRecord& record, const Para
     record.statistics = {};
     record.rounding = {};
     record.statistics.count = count;
-    for_offsets(view, 0, count, [&](int64_t, int64_t offset) { record.statistics.zeros += element_at(view, offset) == 0; });
+    switch (info(view.dtype).size) {
+      case 8:
+        record.statistics.zeros = count_zeros<int64_t>(view);
+        break;
+      case 4:
+        record.statistics.zeros = count_zeros<int32_t>(view);
+        break;
+      default:
+        record.statistics.zeros = count_zeros<uint8_t>(view);
+    }
     return;
   }
   StatisticsCollector collector(record, count, nullptr);
@@ -112,15 +155,18 @@ void collect_samples(const TensorView& view, OutputRecord& record) {
 }
 
 int64_t first_nonfinite(const TensorView& view) {
-  if (!is_float(view.dtype)) return -1;
-  int64_t found = -1;
-  const int64_t size = view.size();
-  for (int64_t begin = 0; begin < size && found < 0; begin += kStatisticsBlock) {
-    for_offsets(view, begin, std::min(kStatisticsBlock, size - begin), [&](int64_t place, int64_t offset) {
-      if (found < 0 && !std::isfinite(element_at(view, offset))) found = begin + place;
-    });
+  switch (view.dtype) {
+    case DType::f64:
+      return first_with_exponent<uint64_t>(view, uint64_t{0x7FF} << 52);
+    case DType::f32:
+      return first_with_exponent<uint32_t>(view, 0x7F800000);
+    case DType::f16:
+      return first_with_exponent<uint16_t>(view, 0x7C00);
+    case DType::bf16:
+      return first_with_exponent<uint16_t>(view, 0x7F80);
+    default:
+      return -1;
   }
-  return found;
 }
 
 double read_element(const TensorView& view, int64_t index) { return element_at(view, offset_of(view, index)); }
