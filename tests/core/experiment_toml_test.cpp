@@ -201,6 +201,7 @@ TEST(ExperimentToml, SettingsThatContradictEachOther) {
 
 TEST(ExperimentToml, UnreadableFiles) {
   EXPECT_THAT(message_of([] { parse("a = = 1"); }, ErrorKind::unreadable), StartsWith("run.toml:1:5: not TOML:"));
+  message_of([] { parse("a = tr\n"); }, ErrorKind::unreadable);  // one line, though toml++ quotes the line break
   EXPECT_THAT(message_of([] { load_experiment("/nowhere/run.toml"); }, ErrorKind::unreadable),
               StartsWith("/nowhere/run.toml: cannot"));
   EXPECT_THAT(message_of([] { load_experiment(kSource); }, ErrorKind::unreadable), HasSubstr("a folder"));

@@ -222,7 +222,7 @@ toml::table parse_text(std::string_view text, const std::string& source) {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
     throw unreadable_error("{}:{}:{}: not TOML: {}", source, error.source().begin.line, error.source().begin.column,
-                           error.description());
+                           one_line(error.description()));
   }
 }
 
