@@ -118,7 +118,7 @@ TEST(TextRenderer, SaysUnknownAndNotApplicableDifferently) {
   EXPECT_EQ(cell_text(1e-9, Unit::share), "<0.01%");  // something is never 0
   EXPECT_EQ(cell_text(1.0 - 1e-9, Unit::share), ">99.9%");
   EXPECT_EQ(cell_text(1.0, Unit::share), "100%");
-  EXPECT_EQ(cell_text(Interval{0.01, 0.02}, Unit::share), "1% to 2%");
+  EXPECT_EQ(cell_text(Interval{0.01, 0.02}, Unit::share), "1..2%");
   EXPECT_EQ(cell_text(NAN, Unit::none), "NaN");
   EXPECT_EQ(cell_text(65536.0, Unit::scale), "2^16");
   EXPECT_EQ(cell_text(64.0, Unit::scale), "64");

@@ -22,7 +22,7 @@ struct AnalysisOptions {
   std::vector<std::string> ops;
   std::vector<Phase> phases;
   std::vector<Role> roles;
-  size_t limit = 20;            // rows of a table, series of a plot; 0: all
+  size_t limit = 10;            // rows of a table, series of a plot; 0: all
   double flushed_limit = 0.01;  // the share of a gradient that may be flushed before that is a finding
 
   const std::atomic<bool>* cancel = nullptr;  // set from any thread: the analyzer returns what it has, marked incomplete

@@ -68,9 +68,10 @@ std::string unit_text(double value, Unit unit) {
     case Unit::bytes:
       return bytes_text(value);
     case Unit::seconds:
-      return value < 1e-3 ? fmt::format("{} us", number_text(value * 1e6, 3))
-             : value < 1  ? fmt::format("{} ms", number_text(value * 1e3, 3))
-                          : fmt::format("{} s", number_text(value, 4));
+      return value == 0     ? "0 s"
+             : value < 1e-3 ? fmt::format("{} us", number_text(value * 1e6, 3))
+             : value < 1    ? fmt::format("{} ms", number_text(value * 1e3, 3))
+                            : fmt::format("{} s", number_text(value, 4));
     case Unit::ratio:
       return fmt::format("{}x", number_text(value, 3));
     case Unit::scale: {
@@ -99,10 +100,12 @@ struct CellText {
     if (value.upper == INFINITY) return fmt::format("at least {}", unit_text(value.lower, unit));
     if (value.lower == -INFINITY || (unit == Unit::scale && value.lower == 0))
       return fmt::format("at most {}", unit_text(value.upper, unit));
-    const std::string lower = unit_text(value.lower, unit), upper = unit_text(value.upper, unit);
+    std::string lower = unit_text(value.lower, unit);
+    const std::string upper = unit_text(value.upper, unit);
+    if (unit == Unit::share && lower != upper) return lower.substr(0, lower.size() - 1) + ".." + upper;
     return lower == upper ? lower : fmt::format("{} to {}", lower, upper);
   }
-  std::string operator()(const std::string& value) const { return one_line(value); }
+  std::string operator()(const std::string& value) const { return value.empty() ? "-" : one_line(value); }
 };
 
 // Words of `text` in lines of at most `width` columns, all but the first indented by `indent`.
@@ -163,28 +166,42 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
   return text;
 }
 
-// Text columns give way, the widest first, until the table fits or none is wider than 12.
+// The first of two lines of a column's name, or "": names of several words stand in two lines, so that columns stay narrow.
+std::pair<std::string, std::string> header_lines(std::string_view name) {
+  const std::string text = words(name);
+  const size_t blank = text.find(' ');
+  if (blank == std::string::npos) return {"", text};
+  return {text.substr(0, blank), text.substr(blank + 1)};
+}
+
+// Text columns give way, the widest first, until the table fits or none is wider than 12. The first column, which names the row,
+// gives way last.
 void shrink(std::vector<size_t>& widths, const std::vector<Column>& columns, size_t width) {
   size_t total = 2 * widths.size();
   for (const size_t column : widths) total += column;
-  while (total > width) {
-    size_t widest = columns.size();
-    for (size_t i = 0; i < columns.size(); ++i) {
-      if (columns[i].kind == ColumnKind::text && widths[i] > 12 && (widest == columns.size() || widths[i] > widths[widest]))
-        widest = i;
+  for (const size_t first : {size_t{1}, size_t{0}}) {
+    while (total > width) {
+      size_t widest = columns.size();
+      for (size_t i = first; i < columns.size(); ++i) {
+        if (columns[i].kind == ColumnKind::text && widths[i] > 12 && (widest == columns.size() || widths[i] > widths[widest])) {
+          widest = i;
+        }
+      }
+      if (widest == columns.size()) break;
+      --widths[widest];
+      --total;
     }
-    if (widest == columns.size()) return;
-    --widths[widest];
-    --total;
   }
 }
 
 std::string table_text(const Table& table, const TextOptions& options, const Style& style) {
-  std::vector<std::vector<std::string>> lines(1);
+  std::vector<std::vector<std::string>> lines(2);
   std::vector<size_t> widths;
   for (const Column& column : table.columns) {
-    lines[0].push_back(words(column.name));
-    widths.push_back(text_width(lines[0].back()));
+    const auto [above, below] = header_lines(column.name);
+    lines[0].push_back(above);
+    lines[1].push_back(below);
+    widths.push_back(std::max(text_width(above), text_width(below)));
   }
   for (const TableRow& row : table.rows) {
     std::vector<std::string>& line = lines.emplace_back();
@@ -202,7 +219,8 @@ std::string table_text(const Table& table, const TextOptions& options, const Sty
       line += "  " + fit_text(lines[i][j], widths[j], table.columns[j].kind == ColumnKind::number, options.unicode);
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    text += (i == 0 ? style("2", line) : line) + "\n";
+    if (i == 0 && line.empty()) continue;  // no name of two words
+    text += (i < 2 ? style("2", line) : line) + "\n";
   }
   if (table.rows.empty()) text += "  (none)\n";
   if (table.rows_left_out > 0) text += fmt::format("  and {} more (--limit 0 shows all)\n", table.rows_left_out);

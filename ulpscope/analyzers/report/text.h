@@ -15,7 +15,7 @@ struct TextOptions {
 
 std::string render_text(const Report& report, const TextOptions& options);
 
-// One cell as text: "12.5%", "2^-14", "1.5 MiB", "3% to 5%", "?" where nobody knows, "-" where it does not apply.
+// One cell as text: "12.5%", "2^-14", "1.5 MiB", "3..5%", "?" where nobody knows, "-" where it does not apply.
 std::string cell_text(const Cell& cell, Unit unit);
 // "features.0 conv2d_backward slot 1, step 7".
 std::string key_text(const RowKey& key);

@@ -52,12 +52,12 @@ std::string histogram_line(const Series& series, const HistogramAxis& axis, bool
     const auto after = std::upper_bound(axis.column_starts.begin(), axis.column_starts.end(), static_cast<int>(series.x[i]));
     if (after != axis.column_starts.begin()) columns[after - axis.column_starts.begin() - 1] += series.y[i];
   }
-  // Heights are logarithmic: a bin a thousand times emptier than the fullest is still seen, which is what underflow is about.
+  // Heights are square roots, and never nothing for something: what is rare is seen too, and underflow is about the rare.
   const double tallest = *std::max_element(columns.begin(), columns.end());
   std::string line;
   for (size_t i = 0; i < columns.size(); ++i) {
     if (axis.limit_before[i]) line += unicode ? "│" : "|";
-    line += block(columns[i] > 0 ? std::log2(1 + columns[i]) / std::log2(1 + tallest) : 0, unicode);
+    line += block(tallest > 0 ? std::sqrt(columns[i] / tallest) : 0, unicode);
   }
   return line;
 }
@@ -116,8 +116,8 @@ std::string histogram_text(const Plot& plot, const TextOptions& options) {
   text += fmt::format("  2^{} to 2^{}", first, last + 1);
   for (size_t i = 0; i < plot.limits.size(); ++i)
     text += fmt::format("{} 2^{}", i == 0 ? "; limits at" : ",", plot.limits[i].exponent);
-  const std::string columns = exponents_a_column > 1 ? fmt::format("{} exponents a column, ", exponents_a_column) : "";
-  return text + fmt::format("\n  {}logarithmic heights\n", columns);
+  if (exponents_a_column > 1) text += fmt::format("; {} exponents a column", exponents_a_column);
+  return text + "\n";
 }
 
 std::string series_line(const Series& series, double first, double last, double lowest, double highest, size_t width,
