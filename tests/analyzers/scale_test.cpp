@@ -150,7 +150,8 @@ TEST(Scale, CollapseIsAnErrorThatNamesTheTensor) {
 
 TEST(Scale, ThrashingIsSkippingMoreThanGrowingCosts) {
   ScaledRun thrashing(rule(65536, 5), 200, [](int) { return 1.0; });
-  const Finding* finding = find_finding(analyze_scale(thrashing.trace.read()), "scale.thrashing");
+  const Report report = analyze_scale(thrashing.trace.read());
+  const Finding* finding = find_finding(report, "scale.thrashing");
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(finding->severity, Severity::warning);
   ScaledRun calm(rule(65536, 100), 1000, [](int) { return 1.0; });
