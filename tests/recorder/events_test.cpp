@@ -240,7 +240,9 @@ TEST(RecorderBounds, ANewFirstNonfiniteOutputIsCapturedAgain) {
   for (; step < 16; ++step) EXPECT_TRUE(captured(step, 0));
   for (; step < 30; ++step) EXPECT_FALSE(captured(step, 0));
   EXPECT_TRUE(captured(step++, 1));
-  EXPECT_TRUE(captured(step++, 0));
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(captured(step++, 0));
+  EXPECT_FALSE(captured(step++, 0));
+  record_step(recorder, step++, {{.id = 1}, {.id = 2}});  // a healthy step ends the row
   EXPECT_TRUE(captured(step++, 0));
 }
 

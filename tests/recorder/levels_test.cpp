@@ -84,6 +84,38 @@ TEST(RecorderLevels, IntervalsThinHistogramsOnly) {
   EXPECT_EQ(sink.samples.size(), 3u * 16);
 }
 
+// Backends add to what they find.
+TEST(RecorderLevels, RecordsComeCleared) {
+  MemorySink sink;
+  Recorder recorder(sink, {.level = RecordLevel::full, .every = 2});
+  const FakeOp dirty{.id = 1, .fill = [](OutputRecord& record) {
+                       if (record.known == StatisticsLevel::full) {
+                         record.statistics.sum_of_squares = record.statistics.smallest = record.statistics.largest = 5;
+                         record.statistics.histogram.bins[3] = record.statistics.histogram.below_range = 5;
+                       }
+                       record.statistics.zeros = record.statistics.negatives = 5;
+                       record.rounding = {1, 2, 3, 4, 5};
+                       record.update = {1, 2, 3};
+                       record.before_rounding = record.rounding_known = record.update_known = true;
+                     }};
+  const OutputDescription output = float_output(Role::activation);
+  for (uint64_t step = 0; step < 4; ++step) {
+    record_step(recorder, 2 * step + step % 2, {dirty});  // 0, 3, 4, 7: after whole ones and after thinned ones
+    recorder.begin_step(1000);
+    OpDescription op;
+    op.id = 1;
+    op.outputs = {&output, 1};
+    const OutputRecord& record = *recorder.before(op)[0];
+    EXPECT_EQ(record.known, StatisticsLevel::none);
+    EXPECT_EQ(record.statistics, TensorStatistics{});
+    EXPECT_EQ(record.rounding, RoundingCounts{});
+    EXPECT_EQ(record.update.nonzero + record.update.lost + record.update.lost_to_decay, 0u);
+    EXPECT_FALSE(record.before_rounding || record.rounding_known || record.update_known);
+    EXPECT_EQ(record.samples, 0);
+    recorder.end_step({});
+  }
+}
+
 TEST(RecorderLevels, WhatABackendDoesNotKnowStaysUnknown) {
   MemorySink sink;
   Recorder recorder(sink, {});
@@ -135,6 +167,9 @@ TEST(RecorderFilters, WhatTheyLeaveOutIsStillWatched) {
   EXPECT_EQ(sink.rows[0].statistics.nan, 3u);
   EXPECT_EQ(sink.rows[0].known, StatisticsLevel::health);
   ASSERT_EQ(sink.events_of(EventKind::nonfinite).size(), 1u);
+  // The whole way that a NaN takes through the step.
+  record_step(recorder, 2, {{.id = 2, .name = "relu", .nan = 3}, {.id = 3, .name = "add", .nan = 1}, {.id = 4, .name = "mul"}});
+  EXPECT_EQ(sink.rows_of(2).size(), 2u);
 }
 
 TEST(RecorderLimits, SizeLimitLowersThenStops) {
