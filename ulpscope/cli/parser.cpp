@@ -65,9 +65,7 @@ Command parse_verb(const Verb& verb, std::vector<std::string> words) {
       app.add_option(names, values[i])->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->allow_extra_args(false);
     }
   }
-  if (!verb.positionals.empty()) {
-    app.add_option("positionals", positionals)->expected(0, static_cast<int>(verb.positionals.size()));
-  }
+  app.add_option("positionals", positionals)->expected(-1);
   std::reverse(words.begin(), words.end());  // as CLI11 takes a vector
   try {
     app.parse(std::move(words));
@@ -92,14 +90,12 @@ Command parse_verb(const Verb& verb, std::vector<std::string> words) {
       }
     }
   }
-  for (std::string& value : positionals) {
-    // CLI11 gives what follows a positional to it, dashes and all, when it looks like a number.
-    command.arguments.add_positional(std::move(value));
-  }
+  if (positionals.size() > verb.positionals.size()) refuse(verb, positionals[verb.positionals.size()]);
   if (positionals.size() < verb.positionals.size()) {
     const PositionalSpec& missing = verb.positionals[positionals.size()];
     throw usage_error("{} needs {} ({}); `ulpscope {} --help` shows how", verb.name, missing.name, missing.meaning, verb.name);
   }
+  for (std::string& value : positionals) command.arguments.add_positional(std::move(value));
   command.verb = &verb;
   return command;
 }

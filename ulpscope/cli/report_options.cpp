@@ -52,7 +52,7 @@ std::vector<OptionSpec> selection_options() {
 std::vector<OptionSpec> output_options(const std::vector<std::string>& more_formats) {
   std::vector<std::string> formats{"text", "json"};
   formats.insert(formats.end(), more_formats.begin(), more_formats.end());
-  return {{"--limit", "", "N", "rows of a table at most; 0: all", "20"},
+  return {{"--limit", "", "N", "rows of a table at most; 0: all", "10"},
           {"--format", "", "NAME", more_formats.empty() ? "how to print" : "how to print, and which formats to answer for", "text",
            formats, !more_formats.empty()},
           {"--json", "", "", "the same as --format json"},
@@ -75,7 +75,7 @@ AnalysisOptions analysis_options(const Arguments& arguments) {
   options.ops = arguments.list("--op");
   for (const std::string& name : arguments.list("--phase")) options.phases.push_back(*find_phase(name));
   for (const std::string& name : arguments.list("--role")) options.roles.push_back(*find_role(name));
-  options.limit = static_cast<size_t>(arguments.integer("--limit", 0).value_or(20));
+  options.limit = static_cast<size_t>(arguments.integer("--limit", 0).value_or(10));
   return options;
 }
 

@@ -1,0 +1,25 @@
+// Runs the program as its users do: as a process of its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ulpscope::cli_test {
+
+struct Result {
+  int exit_code = -1;  // -1: ended by a signal
+  std::string out, err;
+};
+
+struct RunOptions {
+  std::vector<std::string> environment;  // "NAME=VALUE", besides the test's own without NO_COLOR and COLUMNS
+  std::string stdout_path;               // stdout goes there
+  bool stdout_closed = false;            // stdout is a pipe that nobody reads
+  bool terminal = false;                 // stdout and stderr are a terminal; both come back in `out`
+  std::string working_directory;
+  std::string interrupt_after;  // SIGINT once stderr holds this text
+};
+
+Result run_program(const std::vector<std::string>& arguments, const RunOptions& options = {});
+
+}  // namespace ulpscope::cli_test

@@ -1,0 +1,217 @@
+// The program as its users run it: exit codes, messages, pipes, files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "child_process.h"
+#include "tests/analyzers/synthetic_trace.h"
+
+namespace ulpscope::cli_test {
+namespace {
+
+using analyzers_test::make_row;
+using analyzers_test::SyntheticTrace;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class CommandLine : public ::testing::Test {
+ protected:
+  CommandLine() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "ulpscope_cli_XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~CommandLine() override { std::filesystem::remove_all(folder_); }
+  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  void write(const std::string& name, const std::string& text) { std::ofstream(file(name), std::ios::binary) << text; }
+
+  // A trace with one error among its findings.
+  std::string trace_with_error() {
+    if (!trace_) {
+      trace_.emplace();
+      const uint32_t tensor = trace_->add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+      for (int step = 0; step < 4; ++step) {
+        trace_->add(tensor, make_row({70000.0, 1.0}, DType::f16));
+        trace_->end_step();
+      }
+      trace_->read();
+    }
+    return trace_->path();
+  }
+
+  // One line on stderr, nothing on stdout, this exit code.
+  void expect_error(const std::vector<std::string>& arguments, int code, const std::string& message) {
+    const Result result = run_program(arguments);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, StartsWith("ulpscope: "));
+    EXPECT_THAT(result.err, HasSubstr(message));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_THAT(result.out, IsEmpty());
+  }
+
+  std::string folder_;
+  std::optional<SyntheticTrace> trace_;
+};
+
+TEST_F(CommandLine, HelpAndVersionGoToStdout) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--help"}, {"help"}, {"help", "ranges"}, {"ranges", "--help"}, {"info", "-h"}, {"--version"}}) {
+    const Result result = run_program(words);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.out, HasSubstr("ulpscope"));
+    EXPECT_THAT(result.err, IsEmpty());
+  }
+  EXPECT_THAT(run_program({"ranges", "--help"}).out, HasSubstr("ulpscope ranges run.h5"));
+}
+
+TEST_F(CommandLine, MisspeltWordsGetASuggestion) {
+  expect_error({}, 2, "--help");
+  expect_error({"rnages"}, 2, "did you mean 'ranges'?");
+  expect_error({"--hepl"}, 2, "did you mean '--help'?");
+  expect_error({"ranges", "x.h5", "--phse", "backward"}, 2, "did you mean '--phase'?");
+  expect_error({"ranges", "x.h5", "--phase", "backwrad"}, 2, "did you mean 'backward'?");
+  expect_error({"ranges", "x.h5", "--by=tenosr"}, 2, "did you mean 'tensor'?");
+  expect_error({"report", "x.h5", "--only", "ranges,sclae"}, 2, "did you mean 'scale'?");
+  expect_error({"export", "x.h5", "--table", "stpes"}, 2, "did you mean 'steps'?");
+}
+
+TEST_F(CommandLine, WrongArgumentsAreUsageErrors) {
+  expect_error({"info"}, 2, "TRACE");
+  expect_error({"compare", "a.h5"}, 2, "B");
+  expect_error({"info", "a.h5", "b.h5"}, 2, "b.h5");
+  expect_error({"ranges", "a.h5", "--limit", "many"}, 2, "--limit");
+  expect_error({"ranges", "a.h5", "--limit", "-1"}, 2, "--limit");
+  expect_error({"ranges", "a.h5", "--step", "5..2"}, 2, "--step");
+  expect_error({"ranges", "a.h5", "--step", "x"}, 2, "--step");
+  expect_error({"ranges", "a.h5", "--phase", ""}, 2, "--phase");
+  expect_error({"ranges", "a.h5", "--phase"}, 2, "--phase");
+  expect_error({"export", "a.h5"}, 2, "--table");
+}
+
+TEST_F(CommandLine, WhatIsNoTraceIsUnreadable) {
+  write("text", "not HDF5");
+  write("empty", "");
+  const std::string whole = contents(trace_with_error());
+  write("truncated", whole.substr(0, whole.size() / 2));
+  for (const char* verb : {"info", "report", "ranges", "scale"}) {
+    expect_error({verb, file("missing")}, 3, file("missing"));
+    for (const char* name : {"text", "empty", "truncated"}) expect_error({verb, file(name)}, 3, file(name));
+  }
+  expect_error({"compare", trace_with_error(), file("text")}, 3, file("text"));
+  expect_error({"export", file("text"), "--table", "steps"}, 3, file("text"));
+  expect_error({"recover", file("text"), file("new")}, 3, file("text"));
+  EXPECT_FALSE(std::filesystem::exists(file("new")));
+  expect_error({"info", folder_}, 3, folder_);
+}
+
+TEST_F(CommandLine, FindingsDecideTheExitCodeOnlyWhenAskedTo) {
+  EXPECT_EQ(run_program({"report", trace_with_error()}).exit_code, 0);
+  EXPECT_EQ(run_program({"report", trace_with_error(), "--fail-on", "error"}).exit_code, 1);
+  EXPECT_EQ(run_program({"report", trace_with_error(), "--fail-on", "warn"}).exit_code, 1);
+  EXPECT_EQ(run_program({"report", trace_with_error(), "--fail-on", "warn", "--only", "recording"}).exit_code, 0);
+  EXPECT_EQ(run_program({"ranges", trace_with_error(), "--fail-on", "error"}).exit_code, 1);
+  EXPECT_EQ(run_program({"info", trace_with_error(), "--fail-on", "warn"}).exit_code, 0);
+}
+
+TEST_F(CommandLine, EveryReportIsJsonToo) {
+  const std::string trace = trace_with_error();
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"info", trace},
+                                                {"report", trace},
+                                                {"ranges", trace},
+                                                {"scale", trace},
+                                                {"compare", trace, trace}}) {
+    std::vector<std::string> short_form = words, long_form = words;
+    short_form.push_back("--json");
+    long_form.insert(long_form.end(), {"--format", "json"});
+    const Result result = run_program(short_form);
+    EXPECT_EQ(result.exit_code, 0) << words[0] << result.err;
+    EXPECT_EQ(Json::parse(result.out)["report_version"], 1);
+    EXPECT_EQ(result.out, run_program(long_form).out);
+  }
+  const Json info = Json::parse(run_program({"info", trace, "--json"}).out);
+  for (const char* name : {"schema_version", "writer", "steps", "first_loss", "final_loss", "ops", "tensor_rows", "bytes_per_row",
+                           "backend", "precision", "skipped_steps", "peak_memory_bytes"}) {
+    EXPECT_TRUE(info.contains(name)) << name;
+  }
+  EXPECT_FALSE(info.contains("test_accuracy"));
+  EXPECT_EQ(info["steps"], 4);
+  const Json ranges = Json::parse(run_program({"ranges", trace, "--format", "bf16,json", "--step", "1..2"}).out);
+  EXPECT_EQ(ranges["tables"].size(), 2u);
+  EXPECT_EQ(ranges["tables"][0]["rows"][0]["values"]["rows"], 2);
+}
+
+TEST_F(CommandLine, AClosedPipeIsNoError) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"info", trace_with_error()}, {"export", trace_with_error(), "--table", "rows"}, {"--help"}}) {
+    RunOptions options;
+    options.stdout_closed = true;
+    const Result result = run_program(words, options);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.err, IsEmpty());
+  }
+  RunOptions full;
+  full.stdout_path = "/dev/full";
+  const Result result = run_program({"info", trace_with_error()}, full);
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("stdout"));
+}
+
+TEST_F(CommandLine, FilesAreWrittenWholeAndKept) {
+  const std::string trace = trace_with_error();
+  const Result first = run_program({"report", trace, "--json", "-o", file("report.json")});
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.out, IsEmpty());
+  EXPECT_EQ(Json::parse(contents(file("report.json")))["analysis"], "report");
+  write("mine", "precious");
+  expect_error({"report", trace, "-o", file("mine")}, 2, "--force");
+  expect_error({"export", trace, "--table", "steps", "-o", file("mine")}, 2, "--force");
+  expect_error({"recover", trace, file("mine")}, 2, "--force");
+  EXPECT_EQ(contents(file("mine")), "precious");
+  EXPECT_EQ(run_program({"report", trace, "-o", file("mine"), "--force"}).exit_code, 0);
+  EXPECT_THAT(contents(file("mine")), HasSubstr("values_overflow"));
+  expect_error({"report", trace, "-o", file("no/such/folder/report")}, 4, "no/such/folder");
+  EXPECT_EQ(run_program({"report", trace, "--fail-on", "error", "-o", file("other")}).exit_code, 1);
+}
+
+TEST_F(CommandLine, ColoursAreForTerminals) {
+  const std::string trace = trace_with_error();
+  EXPECT_THAT(run_program({"report", trace}).out, Not(HasSubstr("\033")));
+  RunOptions terminal;
+  terminal.terminal = true;
+  terminal.environment = {"TERM=xterm"};
+  EXPECT_THAT(run_program({"report", trace}, terminal).out, HasSubstr("\033["));
+  terminal.environment = {"TERM=xterm", "NO_COLOR=1"};
+  EXPECT_THAT(run_program({"report", trace}, terminal).out, Not(HasSubstr("\033")));
+  terminal.environment = {"TERM=dumb"};
+  EXPECT_THAT(run_program({"report", trace}, terminal).out, Not(HasSubstr("\033")));
+  for (const char c : run_program({"ranges", trace, "--ascii"}).out) ASSERT_LT(static_cast<unsigned char>(c), 0x80);
+}
+
+TEST_F(CommandLine, ExportAndRecoverAgreeWithTheTrace) {
+  const std::string trace = trace_with_error();
+  const Json steps = Json::parse(run_program({"export", trace, "--table", "steps", "--json"}).out);
+  EXPECT_EQ(steps.size(), 4u);
+  const Result recovered = run_program({"recover", trace, file("new.h5")});
+  EXPECT_EQ(recovered.exit_code, 0) << recovered.err;
+  EXPECT_THAT(recovered.err, HasSubstr("4 steps"));
+  for (const char* table : {"rows", "steps", "ops", "tensors", "events"}) {
+    const std::vector<std::string> tail{"--table", table};
+    EXPECT_EQ(run_program({"export", trace, "--table", table}).out, run_program({"export", file("new.h5"), "--table", table}).out);
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope::cli_test

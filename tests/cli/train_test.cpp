@@ -1,0 +1,169 @@
+// `ulpscope train` as its users run it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "child_process.h"
+#include "ulpscope/cli/progress.h"
+
+namespace ulpscope::cli_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class Train : public ::testing::Test {
+ protected:
+  Train() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "ulpscope_train_XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~Train() override { std::filesystem::remove_all(folder_); }
+  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  Result train(std::vector<std::string> arguments, RunOptions options = {}) {
+    arguments.insert(arguments.begin(), "train");
+    options.working_directory = folder_;
+    return run_program(arguments, options);
+  }
+  Json info(const std::string& trace) { return Json::parse(run_program({"info", trace, "--json"}).out); }
+
+  std::string folder_;
+};
+
+TEST_F(Train, RecordsARunThatInfoReads) {
+  const Result result = train({"mlp", "--steps", "5", "--precision", "fp16", "--seed", "3", "-o", file("a.h5"), "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json summary = Json::parse(result.out);
+  EXPECT_EQ(summary["steps"], 5);
+  const Json trace = info(file("a.h5"));
+  EXPECT_EQ(trace["steps"], 5);
+  EXPECT_EQ(trace["precision"], "fp16");
+  EXPECT_EQ(trace["seed"], 3);
+  EXPECT_EQ(trace["writer"], "closed");
+  EXPECT_EQ(trace["final_loss"], summary["final_loss"]);
+  EXPECT_THAT(result.err, HasSubstr("step 5/5"));
+}
+
+TEST_F(Train, OptionsChangeTheExperimentAndSetComesBefore) {
+  const Result result = train({"mlp", "--set", "training.steps=9", "--steps", "2", "--set", "optimizer.learning_rate=0.5",
+                               "--record", "health", "--filter-phase", "forward,backward", "--filter-module", "0"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json trace = info(file("run.h5"));  // the default name
+  EXPECT_EQ(trace["steps"], 2);
+  EXPECT_EQ(trace["level"], "health");
+  EXPECT_THAT(trace["filters"].get<std::string>(), HasSubstr("forward"));
+  const Json ops = Json::parse(run_program({"export", file("run.h5"), "--table", "steps", "--json"}).out);
+  EXPECT_EQ(ops[0]["learning_rate"], 0.5);
+}
+
+TEST_F(Train, KeepsAnExistingTrace) {
+  std::ofstream(file("run.h5")) << "precious";
+  const Result kept = train({"mlp", "--steps", "1"});
+  EXPECT_EQ(kept.exit_code, 2);
+  EXPECT_EQ(contents(file("run.h5")), "precious");
+  EXPECT_EQ(train({"mlp", "--steps", "1", "--force"}).exit_code, 0);
+  EXPECT_EQ(info(file("run.h5"))["steps"], 1);
+}
+
+TEST_F(Train, RecordingOffWritesNoTrace) {
+  EXPECT_EQ(train({"mlp", "--steps", "1", "--record", "off"}).exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(file("run.h5")));
+}
+
+TEST_F(Train, RefusesWhatItDoesNotKnow) {
+  const auto expect = [&](std::vector<std::string> arguments, int code, const std::string& text) {
+    const Result result = train(arguments);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(text));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_THAT(result.out, IsEmpty());
+    EXPECT_FALSE(std::filesystem::exists(file("run.h5")));
+  };
+  expect({"mpl"}, 2, "did you mean 'mlp'?");
+  expect({"missing.toml"}, 3, "missing.toml");
+  expect({"mlp", "--set", "optimizer.learning_rte=1"}, 2, "learning_rate");
+  expect({"mlp", "--set", "nonsense"}, 2, "nonsense");
+  expect({"mlp", "--precision", "fp17"}, 2, "fp16");
+  expect({"mlp", "--steps", "-1"}, 2, "steps");
+  expect({"mlp", "--steps", "1", "--epochs", "1"}, 2, "--epochs");
+  expect({"mlp", "--isa", "avx1024"}, 2, "avx512");
+  expect({"mlp", "--max-size", "lots"}, 2, "max_size");
+  std::ofstream(file("bad.toml")) << "name = \n";
+  expect({file("bad.toml")}, 3, "bad.toml");
+  expect({"mlp", "--steps", "1", "-o", file("no/such/folder/run.h5")}, 4, "no/such/folder");
+}
+
+TEST_F(Train, InterruptFinishesTheStepAndClosesTheTrace) {
+  RunOptions options;
+  options.interrupt_after = "step 1/";
+  const Result result = train({"mlp", "--steps", "100000000"}, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("stopped after"));
+  const Json trace = info(file("run.h5"));
+  EXPECT_EQ(trace["writer"], "closed");
+  EXPECT_GE(trace["steps"].get<int>(), 1);
+}
+
+TEST_F(Train, SavesWeightsThatOthersCanRead) {
+  const std::string path = file("weights.safetensors");
+  ASSERT_EQ(train({"mlp", "--steps", "1", "--record", "off", "--save-weights", path}).exit_code, 0);
+  const std::string bytes = contents(path);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  const Json header = Json::parse(bytes.substr(8, length));
+  ASSERT_FALSE(header.empty());
+  uint64_t end = 0;
+  for (const auto& [name, tensor] : header.items()) {
+    uint64_t elements = 1;
+    for (const uint64_t extent : tensor["shape"]) elements *= extent;
+    EXPECT_EQ(tensor["dtype"], "F32") << name;
+    EXPECT_EQ(tensor["data_offsets"][1].get<uint64_t>() - tensor["data_offsets"][0].get<uint64_t>(), 4 * elements) << name;
+    end = std::max(end, tensor["data_offsets"][1].get<uint64_t>());
+  }
+  EXPECT_EQ(bytes.size(), 8 + length + end);
+  EXPECT_EQ(train({"mlp", "--steps", "1", "--record", "off", "--save-weights", path}).exit_code, 2);  // kept
+}
+
+TEST_F(Train, ShowsABarOnATerminalOnly) {
+  RunOptions terminal;
+  terminal.terminal = true;
+  terminal.environment = {"TERM=xterm"};
+  const Result on_terminal = train({"mlp", "--steps", "3"}, terminal);
+  EXPECT_THAT(on_terminal.out, HasSubstr("█"));
+  EXPECT_THAT(on_terminal.out, HasSubstr("3/3"));
+  EXPECT_THAT(train({"mlp", "--steps", "3", "--force"}).err, ::testing::Not(HasSubstr("█")));
+}
+
+TEST(Progress, LinesHoldTheNumbersAndFit) {
+  StepResult step;
+  step.step = 49;
+  step.loss = 0.123456;
+  step.scale = 65536;
+  const std::string bar = cli::Progress::bar_line(step, 100, 2, true, 10.0, 100);
+  for (const char* part : {"50/100", "loss 0.1235", "scale 2^16", "skipped 2", "10.0 steps/s", "0:05 left", "█", "░"}) {
+    EXPECT_THAT(bar, HasSubstr(part));
+  }
+  EXPECT_THAT(cli::Progress::bar_line(step, 100, 0, false, 10.0, 100), ::testing::Not(HasSubstr("scale")));
+  for (int width = 20; width < 200; width += 9) {
+    const std::string line = cli::Progress::bar_line(step, 100, 2, true, 0.0, width);
+    EXPECT_LT(std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }),
+              width);
+  }
+  EXPECT_THAT(cli::Progress::plain_line(step, 100, 0, false, 3.0), HasSubstr("step 50/100  loss 0.1235  3.0 steps/s"));
+}
+
+}  // namespace
+}  // namespace ulpscope::cli_test

@@ -1,0 +1,92 @@
+#include "ulpscope/cli/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "ulpscope/analyzers/report/text.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+// Lines that a run prints where there is no terminal.
+constexpr uint64_t kPlainLines = 20;
+constexpr std::chrono::milliseconds kRedraw{100};
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+std::string numbers(const StepResult& step, uint64_t skipped, bool scaled) {
+  std::string text = fmt::format("loss {:.4g}", step.loss);
+  if (scaled) text += fmt::format("  scale {}", cell_text(step.scale, Unit::scale));
+  if (scaled || skipped > 0) text += fmt::format("  skipped {}", skipped);
+  return text;
+}
+
+int terminal_width() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+Progress::Progress(uint64_t total_steps, bool scaled)
+    : total_(total_steps), scaled_(scaled), terminal_(isatty(STDERR_FILENO)), start_(Clock::now()), last_drawn_(start_ - kRedraw) {}
+
+double Progress::steps_per_second(uint64_t steps) const {
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  return seconds > 0 ? static_cast<double>(steps) / seconds : 0.0;
+}
+
+std::string Progress::bar_line(const StepResult& step, uint64_t total, uint64_t skipped, bool scaled, double steps_per_second,
+                               int width) {
+  const uint64_t done = step.step + 1;
+  const double left = steps_per_second > 0 ? static_cast<double>(total - std::min(done, total)) / steps_per_second : 0;
+  const std::string tail = fmt::format("  {}/{}  {}  {:.1f} steps/s  {} left", done, total, numbers(step, skipped, scaled),
+                                       steps_per_second, duration_text(left));
+  const int room = width - static_cast<int>(tail.size()) - 1;  // the last column would wrap
+  if (room < 5) return tail.substr(2, static_cast<size_t>(std::max(1, width - 1)));
+  const int bar = std::min(room, 40);
+  const int filled =
+      total > 0 ? static_cast<int>(static_cast<double>(bar) * static_cast<double>(done) / static_cast<double>(total)) : 0;
+  std::string line;
+  for (int i = 0; i < bar; ++i) line += i < filled ? "█" : "░";
+  return line + tail;
+}
+
+std::string Progress::plain_line(const StepResult& step, uint64_t total, uint64_t skipped, bool scaled, double steps_per_second) {
+  return fmt::format("step {}/{}  {}  {:.1f} steps/s", step.step + 1, total, numbers(step, skipped, scaled), steps_per_second);
+}
+
+void Progress::update(const StepResult& step) {
+  skipped_ += step.skipped;
+  const uint64_t done = step.step + 1;
+  if (!terminal_) {
+    const uint64_t interval = std::max<uint64_t>(1, total_ / kPlainLines);
+    if (done == 1 || done % interval == 0 || done == total_) {
+      fmt::print(stderr, "{}\n", plain_line(step, total_, skipped_, scaled_, steps_per_second(done)));
+    }
+    if (step.accuracy) fmt::print(stderr, "test accuracy {:.4f} after step {}\n", *step.accuracy, done);
+    return;
+  }
+  const auto now = Clock::now();
+  if (now - last_drawn_ < kRedraw && done != total_) return;
+  last_drawn_ = now;
+  drawn_ = true;
+  fmt::print(stderr, "\r\033[K{}", bar_line(step, total_, skipped_, scaled_, steps_per_second(done), terminal_width()));
+  std::fflush(stderr);
+}
+
+void Progress::finish() {
+  if (drawn_) fmt::print(stderr, "\n");
+  drawn_ = false;
+}
+
+}  // namespace ulpscope::cli

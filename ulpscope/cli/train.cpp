@@ -1,0 +1,194 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+
+#include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/cli/output.h"
+#include "ulpscope/cli/progress.h"
+#include "ulpscope/cli/save_weights.h"
+#include "ulpscope/cli/verbs.h"
+#include "ulpscope/core/run/experiment.h"
+#include "ulpscope/core/run/trainer.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+volatile std::sig_atomic_t stop_signals = 0;
+
+// The first signal ends training after the step that runs, the second ends the program as if nobody had caught it.
+void on_stop_signal(int number) {
+  if (stop_signals != 0) {
+    std::signal(number, SIG_DFL);
+    std::raise(number);
+  }
+  stop_signals = 1;
+}
+
+// Catches SIGINT and SIGTERM while it lives.
+class StopSignals {
+ public:
+  StopSignals() {
+    stop_signals = 0;
+    struct sigaction action {};
+    action.sa_handler = on_stop_signal;
+    action.sa_flags = SA_RESTART;  // writes of the trace are not cut short
+    sigaction(SIGINT, &action, &before_interrupt_);
+    sigaction(SIGTERM, &action, &before_terminate_);
+  }
+  ~StopSignals() {
+    sigaction(SIGINT, &before_interrupt_, nullptr);
+    sigaction(SIGTERM, &before_terminate_, nullptr);
+  }
+  StopSignals(const StopSignals&) = delete;
+
+ private:
+  struct sigaction before_interrupt_ {
+  }, before_terminate_{};
+};
+
+// Options that stand for a key of the experiment, which checks their values.
+struct KeyOption {
+  OptionSpec option;
+  const char* key;
+};
+
+const std::vector<KeyOption>& key_options() {
+  static const std::vector<KeyOption> options{
+      {{"--precision",
+        "",
+        "NAME",
+        "fp16 and bf16: autocast, and for fp16 a gradient scaler",
+        "the experiment's",
+        {"fp32", "fp16", "bf16"}},
+       "precision"},
+      {{"--steps", "", "N", "exactly so many steps", "the experiment's"}, "training.steps"},
+      {{"--epochs", "", "N", "passes over the data", "the experiment's"}, "training.epochs"},
+      {{"--seed", "", "N", "of weights, data and order", "the experiment's"}, "seed"},
+      {{"--record", "", "LEVEL", "what is recorded of each tensor", "the experiment's", {"off", "health", "stats", "full"}},
+       "recording.level"},
+      {{"--every", "", "N", "histograms in every Nth step only", "the experiment's"}, "recording.every"},
+      {{"--filter-module", "", "GLOB", "record these modules only", "all", {}, true}, "recording.modules"},
+      {{"--filter-op", "", "GLOB", "record these ops only", "all", {}, true}, "recording.ops"},
+      {{"--filter-phase", "", "NAME", "record these phases only", "all", {}, true}, "recording.phases"},
+      {{"--max-size", "", "SIZE", "of the trace, as in 500MB: near it less is recorded, at it nothing", "no limit"},
+       "recording.max_size"},
+      {{"--stop-on", "", "EVENT", "end training after a step with this", "never", {"nan", "overflow", "backoff"}},
+       "recording.stop_on"}};
+  return options;
+}
+
+// The experiment of a file, or of a preset's name; then --set and the options above, in this order.
+Experiment load(const Arguments& arguments) {
+  std::vector<std::string> overrides = arguments.list("--set");
+  if (arguments.has("--steps") && arguments.has("--epochs")) throw usage_error("--steps and --epochs exclude each other");
+  if (arguments.has("--epochs")) overrides.push_back("training.steps=0");
+  for (const auto& [option, key] : key_options()) {
+    const std::vector<std::string> values = arguments.list(option.name);
+    if (values.empty()) continue;
+    if (!option.list) {
+      overrides.push_back(fmt::format("{}={}", key, values.back()));
+    } else {
+      overrides.push_back(fmt::format("{}={}", key, fmt::join(values, ",")));
+    }
+  }
+  const std::string& name = arguments.positional(0);
+  std::error_code error;
+  const std::optional<Experiment> preset = find_preset(name);
+  if (!preset || std::filesystem::is_regular_file(name, error)) {
+    const bool is_path = name.find('/') != std::string::npos || name.ends_with(".toml") || std::filesystem::exists(name, error);
+    if (is_path) return load_experiment(name, overrides);
+    const std::vector<std::string> presets = preset_names();
+    throw usage_error("'{}' is neither a file nor one of the presets {}{}", name, join_words(presets), did_you_mean(name, presets));
+  }
+  Experiment experiment = *preset;
+  for (const std::string& assignment : overrides) apply_override(experiment, assignment);
+  validate(experiment, name);
+  return experiment;
+}
+
+Report describe(const Experiment& experiment, const TrainResult& result, const std::string& trace_path) {
+  Report report;
+  report.analysis = "train";
+  report.title = fmt::format("Trained {} in {}", experiment.name, name_of(experiment.precision));
+  report.complete = !result.interrupted;
+  const bool any = result.steps > 0;
+  report.add_fact("steps", count_cell(result.steps), Unit::count);
+  report.add_fact("skipped_steps", count_cell(result.skipped_steps), Unit::count);
+  report.add_fact("first_loss", any ? Cell(result.first_loss) : Cell(Unknown{}));
+  report.add_fact("final_loss", any ? Cell(result.final_loss) : Cell(Unknown{}));
+  if (result.test_accuracy) report.add_fact("test_accuracy", *result.test_accuracy, Unit::share);
+  report.add_fact("seconds", result.seconds, Unit::seconds);
+  report.add_fact("peak_memory_bytes", count_cell(result.peak_memory_bytes), Unit::bytes);
+  report.add_fact("weights_fingerprint", fmt::format("{:016x}", result.weights_fingerprint));
+  if (!result.stop_reason.empty()) report.add_fact("stop_reason", result.stop_reason);
+  if (trace_path.empty()) return report;
+  report.add_fact("trace", trace_path);
+  report.add_fact("trace_bytes", count_cell(result.trace.bytes), Unit::bytes);
+  report.add_fact("tensor_rows", count_cell(result.trace.tensor_rows), Unit::count);
+  report.add_fact("writer_seconds", result.trace.writer_seconds, Unit::seconds);
+  return report;
+}
+
+int run(const Arguments& arguments) {
+  const Experiment experiment = load(arguments);
+  TrainerOptions options;
+  options.cpu.threads = static_cast<int>(arguments.integer("--threads", 0).value_or(0));
+  options.cpu.isa = arguments.text("--isa");
+  options.overwrite = arguments.has("--force");
+  options.trace.flush_interval =
+      std::chrono::milliseconds(static_cast<int64_t>(std::llround(1000 * experiment.recording.flush_interval)));
+  if (experiment.recording.level != RecordLevel::off) options.trace_path = arguments.text("--output", "run.h5");
+  const std::string weights = arguments.text("--save-weights");
+  if (!weights.empty()) check_replaceable(weights, options.overwrite);
+
+  const StopSignals signals;
+  Trainer trainer(experiment, options);
+  fmt::print(stderr, "{}: {}; {} steps in {}\n", experiment.name, trainer.data_description(), trainer.total_steps(),
+             name_of(experiment.precision));
+  Progress progress(trainer.total_steps(), experiment.scaler_enabled());
+  bool interrupted = false;
+  while (!trainer.finished() && !(interrupted = stop_signals != 0)) progress.update(trainer.step());
+  progress.finish();
+  TrainResult result = trainer.finish();
+  result.interrupted = interrupted;
+  if (interrupted) fmt::print(stderr, "ulpscope: stopped after {} of {} steps\n", result.steps, trainer.total_steps());
+  if (!result.stop_reason.empty()) fmt::print(stderr, "ulpscope: stopped early: {}\n", result.stop_reason);
+  if (result.trace.failed) fmt::print(stderr, "ulpscope: warning: recording stopped: {}\n", result.trace.failure);
+  if (!weights.empty()) save_weights(trainer.model(), weights);
+  const Report report = describe(experiment, result, options.trace_path);
+  write_stdout(arguments.has("--json") ? render_json(report) : render_text(report, text_options_of_stdout()));
+  return kClean;
+}
+
+}  // namespace
+
+Verb train_verb() {
+  std::vector<OptionSpec> options{
+      {"--output", "-o", "FILE", "the trace to write", "run.h5"},
+      {"--set", "", "KEY=VALUE", "change a key of the experiment: optimizer.learning_rate=0.1; may be repeated", ""},
+  };
+  for (const KeyOption& entry : key_options()) options.push_back(entry.option);
+  const std::vector<OptionSpec> rest{
+      {"--threads", "", "N", "computing threads; 0: one a core", "0"},
+      {"--isa", "", "NAME", "instruction set to compute with", "the best there is", {"sse4", "avx2", "avx512"}},
+      {"--save-weights", "", "FILE", "write the final parameters there, in the safetensors layout"},
+      {"--json", "", "", "print the result as JSON"},
+      {"--force", "", "", "replace FILE where it exists"}};
+  options.insert(options.end(), rest.begin(), rest.end());
+  return {"train",
+          "train a model and record what happens to its numbers",
+          "Ctrl+C ends after the step that runs and closes the trace; a second one ends at once.",
+          {{"EXPERIMENT", "a TOML file, or a preset: mlp, mlp_big, conv_sine, fashion_cnn"}},
+          std::move(options),
+          {{"ulpscope train fashion_cnn --precision fp16 -o run.h5", "one epoch of Fashion-MNIST in FP16, every op recorded"},
+           {"ulpscope train mlp --steps 100 --record full --set optimizer.learning_rate=0.1", "another learning rate, values too"},
+           {"ulpscope train experiments/underflow.toml --precision fp16 --stop-on nan", "end at the first NaN"}},
+          run};
+}
+
+}  // namespace ulpscope::cli
