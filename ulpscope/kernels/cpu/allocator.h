@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace ulpscope {
@@ -56,5 +57,20 @@ class Scratch {
   size_t bytes_;
   void* memory_;
 };
+
+// Memory for each thread, so aligned that two threads share no cache line.
+class ThreadScratch {
+ public:
+  ThreadScratch(CachingAllocator& allocator, int threads, size_t bytes)
+      : stride_((bytes + 63) / 64 * 64), scratch_(allocator, stride_ * static_cast<size_t>(threads)) {}
+  float* of(int thread) const { return reinterpret_cast<float*>(scratch_.as<char>() + stride_ * static_cast<size_t>(thread)); }
+
+ private:
+  size_t stride_;
+  Scratch scratch_;
+};
+
+// The size of `values` FP32 values.
+inline size_t bytes_of(int64_t values) { return static_cast<size_t>(values) * sizeof(float); }
 
 }  // namespace ulpscope

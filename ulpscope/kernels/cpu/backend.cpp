@@ -18,7 +18,13 @@ namespace {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(const CpuOptions& options) : context_(options) {}
+  explicit CpuBackend(const CpuOptions& options) : context_(options) {
+    for (const auto& family :
+         {cpu::elementwise_kernels(), cpu::product_kernels(), cpu::convolution_kernels(), cpu::pooling_op_kernels(),
+          cpu::normalization_kernels(), cpu::reduction_op_kernels(), cpu::loss_kernels(), cpu::training_kernels()}) {
+      for (const cpu::NamedKernel& kernel : family) kernels_.emplace(kernel.op, kernel.run);
+    }
+  }
 
   std::string name() const override { return "cpu"; }
   std::string description() const override { return context_.description(); }

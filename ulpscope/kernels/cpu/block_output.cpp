@@ -8,8 +8,11 @@
 
 namespace ulpscope::cpu {
 
-BlockOutput::BlockOutput(CachingAllocator& allocator, const OpCall& call, int slot, int64_t piece)
-    : dtype_(call.outputs[slot].dtype), size_(call.outputs[slot].size()), piece_(std::min(piece, std::max<int64_t>(size_, 1))) {
+BlockOutput::BlockOutput(Context& context, const OpCall& call, int slot, int64_t piece)
+    : context_(context),
+      dtype_(call.outputs[slot].dtype),
+      size_(call.outputs[slot].size()),
+      piece_(std::min(piece, std::max<int64_t>(size_, 1))) {
   const TensorView& view = call.outputs[slot];
   if (dtype_ == DType::f32) {
     floats_ = view.as<float>();
@@ -20,7 +23,7 @@ BlockOutput::BlockOutput(CachingAllocator& allocator, const OpCall& call, int sl
   if (record == nullptr) return;
   collector_.emplace(*record, size_, encodings_ != nullptr ? info(dtype_).format : nullptr);
   if (piece_ < size_ && piece_ % kStatisticsBlock != 0) {
-    shared_.emplace(allocator, static_cast<size_t>(blocks_of(size_, piece_) * kStatisticsBlock) * sizeof(float));
+    shared_.emplace(context.allocator, static_cast<size_t>(blocks_of(size_, piece_) * kStatisticsBlock) * sizeof(float));
   }
 }
 
@@ -68,14 +71,13 @@ void BlockOutput::put(int64_t begin, const float* values, int64_t n) {
 void BlockOutput::finish() {
   if (!collector_) return;
   if (shared_) {
-    int64_t last = -1;
-    for (int64_t boundary = piece_; boundary < size_; boundary += piece_) {
-      const int64_t block = boundary / kStatisticsBlock, block_begin = block * kStatisticsBlock;
-      if (boundary == block_begin || block == last) continue;
-      last = block;
+    parallel_for(context_, blocks_of(size_, piece_) - 1, true, [&](int64_t i) {
+      const int64_t boundary = (i + 1) * piece_, block = boundary / kStatisticsBlock, block_begin = block * kStatisticsBlock;
+      const bool first_of_block = boundary - piece_ <= block_begin;
+      if (boundary == block_begin || !first_of_block) return;
       const float* kept = shared_->as<float>() + (block_begin / piece_) * kStatisticsBlock;
       collector_->add(block, kept, std::min(kStatisticsBlock, size_ - block_begin));
-    }
+    });
   }
   collector_->finish();
 }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "ulpscope/kernels/cpu/allocator.h"
+#include "ulpscope/kernels/cpu/context.h"
 #include "ulpscope/kernels/op_call.h"
 #include "ulpscope/kernels/store.h"
 
@@ -15,7 +15,7 @@ class BlockOutput {
  public:
   // Pieces begin at multiples of `piece` elements (the last is shorter). Where that is no multiple of kStatisticsBlock, values of
   // the blocks that two pieces share are kept until finish().
-  BlockOutput(CachingAllocator& allocator, const OpCall& call, int slot, int64_t piece = kStatisticsBlock);
+  BlockOutput(Context& context, const OpCall& call, int slot, int64_t piece = kStatisticsBlock);
 
   int64_t size() const { return size_; }
   // FP32 outputs may be computed in place, and put() be told so by passing place(begin). nullptr for other types.
@@ -31,6 +31,7 @@ class BlockOutput {
   void store(int64_t begin, const float* values, int64_t n);
   void put_block(int64_t block, const float* values, int64_t n);
 
+  Context& context_;
   float* floats_ = nullptr;
   uint16_t* encodings_ = nullptr;
   DType dtype_;

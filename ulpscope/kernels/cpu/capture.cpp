@@ -248,6 +248,19 @@ void max_pool2d_backward(Capture& capture) {
                   });
 }
 
+// The first nonfinite element of the element's channel: what made the channel's statistics, and so all of it, nonfinite.
+void channel_culprit(Capture& capture, int input) {
+  TensorView channel = capture.input(input);
+  const int64_t c = capture.place()[1], size = static_cast<int64_t>(info(channel.dtype).size);
+  channel.data = channel.as<char>() + c * channel.strides[1] * size;
+  channel.shape[1] = 1;
+  const int64_t e = first_nonfinite(channel);
+  if (e < 0) return;
+  Place place = place_of(channel, e);
+  place[1] = c;
+  capture.operand(input, index_of(capture.input(input), place));
+}
+
 void batch_norm(Capture& capture) {
   const TensorView& x = capture.input(0);
   if (capture.slot() > 0) {
@@ -255,6 +268,7 @@ void batch_norm(Capture& capture) {
   }
   capture.operand(0, capture.element());
   for (int i = 1; i < 5; ++i) capture.operand(i, capture.place()[1]);
+  if (capture.setting("training") != 0) channel_culprit(capture, 0);
 }
 
 void batch_norm_backward(Capture& capture) {
@@ -271,6 +285,9 @@ void batch_norm_backward(Capture& capture) {
   capture.operand(0, capture.element());
   capture.operand(1, capture.element());
   for (int i = 2; i < 5; ++i) capture.operand(i, capture.place()[1]);
+  if (capture.setting("training") == 0) return;
+  channel_culprit(capture, 0);
+  channel_culprit(capture, 1);
 }
 
 // The logits of the row, for the loss those of the first row whose log_sum_exp is not finite.

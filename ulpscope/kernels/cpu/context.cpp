@@ -9,6 +9,8 @@
 #include "hwy/base.h"
 #include "hwy/targets.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/kernels/cpu/convolution.h"
+#include "ulpscope/kernels/cpu/product.h"
 
 namespace ulpscope::cpu {
 namespace {
@@ -61,7 +63,11 @@ Context::Context(const CpuOptions& options) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   threads = options.threads > 0 ? options.threads : omp_get_num_procs();
   omp_set_num_threads(threads);
+  gemms = std::make_unique<GemmCache>();
+  convolutions = std::make_unique<ConvolutionCache>();
 }
+
+Context::~Context() = default;
 
 std::string Context::description() const {
   const dnnl_version_t* onednn = dnnl_version();

@@ -13,15 +13,21 @@
 
 namespace ulpscope::cpu {
 
+class GemmCache;
+class ConvolutionCache;
+
 // The instruction set and the number of threads hold for the whole process, as Highway, oneDNN and OpenMP have them: the last
 // backend that was made decides, but oneDNN keeps the instruction set of the first.
 struct Context {
   explicit Context(const CpuOptions& options);
+  ~Context();
 
   std::string description() const;
 
   CachingAllocator allocator;
   int threads = 1;
+  std::unique_ptr<GemmCache> gemms;
+  std::unique_ptr<ConvolutionCache> convolutions;
 };
 
 using Kernel = std::function<void(Context&, const OpCall&)>;
@@ -32,6 +38,13 @@ struct NamedKernel {
 
 // For calls whose tensors are f32, f16 and bf16 (and integers where the op has them).
 std::vector<NamedKernel> elementwise_kernels();
+std::vector<NamedKernel> product_kernels();
+std::vector<NamedKernel> convolution_kernels();
+std::vector<NamedKernel> pooling_op_kernels();
+std::vector<NamedKernel> normalization_kernels();
+std::vector<NamedKernel> reduction_op_kernels();
+std::vector<NamedKernel> loss_kernels();
+std::vector<NamedKernel> training_kernels();
 
 // Which element is the first nonfinite one of output `slot`, and what it was made of.
 ElementCapture capture_nonfinite(const OpCall& call, int slot);

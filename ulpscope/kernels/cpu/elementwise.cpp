@@ -27,7 +27,7 @@ void elementwise(Context& context, const OpCall& call, int index, int inputs) {
     readers[i] = Reader(call.inputs[i], view);
     direct = direct && readers[i].direct();
   }
-  BlockOutput out(context.allocator, call, 0);
+  BlockOutput out(context, call, 0);
   parallel_for(context, blocks_of(out.size(), kStatisticsBlock), out.size() >= kParallelElements, [&](int64_t block) {
     const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, out.size() - begin);
     const float* pointers[kMaxInputs] = {};

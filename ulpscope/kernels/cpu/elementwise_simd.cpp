@@ -14,6 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ulpscope {
 namespace HWY_NAMESPACE {
+namespace {
 
 using FloatTag = hn::ScalableTag<float>;
 
@@ -54,6 +55,7 @@ const cpu::FormulaKernel* KernelsOf(FormulaList<F...>) {
 
 const cpu::FormulaKernel* FormulaKernels() { return KernelsOf(Formulas()); }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace ulpscope
 HWY_AFTER_NAMESPACE();

@@ -16,7 +16,49 @@ void convert(const void* data, int64_t offset, int64_t stride, int64_t n, float*
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(from[i * stride]);
 }
 
+void widen_strided(const void* data, DType dtype, int64_t offset, int64_t stride, int64_t n, float* out) {
+  switch (dtype) {
+    case DType::f32:
+      return convert<float>(data, offset, stride, n, out);
+    case DType::f64:
+      return convert<double>(data, offset, stride, n, out);
+    case DType::i64:
+      return convert<int64_t>(data, offset, stride, n, out);
+    case DType::i32:
+      return convert<int32_t>(data, offset, stride, n, out);
+    case DType::u8:
+    case DType::boolean:
+      return convert<uint8_t>(data, offset, stride, n, out);
+    case DType::f16:
+    case DType::bf16: {
+      // Gathered first, then widened together.
+      constexpr int64_t kChunk = 512;
+      uint16_t encodings[kChunk];
+      const auto* from = static_cast<const uint16_t*>(data) + offset;
+      for (int64_t begin = 0; begin < n; begin += kChunk) {
+        const int64_t count = std::min(kChunk, n - begin);
+        for (int64_t i = 0; i < count; ++i) encodings[i] = from[(begin + i) * stride];
+        widen_run(encodings, dtype, 0, 1, count, out + begin);
+      }
+    }
+  }
+}
+
 }  // namespace
+
+void widen_run(const void* data, DType dtype, int64_t offset, int64_t stride, int64_t n, float* out) {
+  if (stride != 1) {
+    widen_strided(data, dtype, offset, stride, n, out);
+  } else if (dtype == DType::f32) {
+    std::copy_n(static_cast<const float*>(data) + offset, n, out);
+  } else if (dtype == DType::f16) {
+    f16_to_float(static_cast<const uint16_t*>(data) + offset, out, static_cast<size_t>(n));
+  } else if (dtype == DType::bf16) {
+    bf16_to_float(static_cast<const uint16_t*>(data) + offset, out, static_cast<size_t>(n));
+  } else {
+    widen_strided(data, dtype, offset, 1, n, out);
+  }
+}
 
 Reader::Reader(const TensorView& view, const TensorView& order) : data_(view.data), dtype_(view.dtype) {
   if (view.rank == 0 || view.size() == 1) {
@@ -42,58 +84,14 @@ Reader::Reader(const TensorView& view, const TensorView& order) : data_(view.dat
 const float* Reader::read(int64_t first, int64_t n, float* buffer) const {
   if (linear_) {
     if (dtype_ == DType::f32) return static_cast<const float*>(data_) + first;
-    widen(first, n, buffer);
+    widen_run(data_, dtype_, first, 1, n, buffer);
   } else if (scalar_) {
-    widen(0, 1, buffer);
+    widen_run(data_, dtype_, 0, 1, 1, buffer);
     std::fill(buffer + 1, buffer + n, buffer[0]);
   } else {
     gather(first, n, buffer);
   }
   return buffer;
-}
-
-void Reader::widen(int64_t offset, int64_t n, float* out) const {
-  if (dtype_ == DType::f32) {
-    std::copy_n(static_cast<const float*>(data_) + offset, n, out);
-  } else if (dtype_ == DType::f16) {
-    f16_to_float(static_cast<const uint16_t*>(data_) + offset, out, static_cast<size_t>(n));
-  } else if (dtype_ == DType::bf16) {
-    bf16_to_float(static_cast<const uint16_t*>(data_) + offset, out, static_cast<size_t>(n));
-  } else {
-    widen_strided(offset, 1, n, out);
-  }
-}
-
-void Reader::widen_strided(int64_t offset, int64_t stride, int64_t n, float* out) const {
-  switch (dtype_) {
-    case DType::f32:
-      return convert<float>(data_, offset, stride, n, out);
-    case DType::f64:
-      return convert<double>(data_, offset, stride, n, out);
-    case DType::i64:
-      return convert<int64_t>(data_, offset, stride, n, out);
-    case DType::i32:
-      return convert<int32_t>(data_, offset, stride, n, out);
-    case DType::u8:
-    case DType::boolean:
-      return convert<uint8_t>(data_, offset, stride, n, out);
-    case DType::f16:
-    case DType::bf16: {
-      // Gathered first, then widened together.
-      constexpr int64_t kChunk = 512;
-      uint16_t encodings[kChunk];
-      const auto* from = static_cast<const uint16_t*>(data_) + offset;
-      for (int64_t begin = 0; begin < n; begin += kChunk) {
-        const int64_t count = std::min(kChunk, n - begin);
-        for (int64_t i = 0; i < count; ++i) encodings[i] = from[(begin + i) * stride];
-        if (dtype_ == DType::f16) {
-          f16_to_float(encodings, out + begin, static_cast<size_t>(count));
-        } else {
-          bf16_to_float(encodings, out + begin, static_cast<size_t>(count));
-        }
-      }
-    }
-  }
 }
 
 void Reader::gather(int64_t first, int64_t n, float* out) const {
@@ -108,12 +106,10 @@ void Reader::gather(int64_t first, int64_t n, float* out) const {
   while (n > 0) {
     const int64_t count = std::min(n, shape_[last] - place[last]);
     if (strides_[last] == 0) {
-      widen(offset, 1, out);
+      widen_run(data_, dtype_, offset, 1, 1, out);
       std::fill(out + 1, out + count, out[0]);
-    } else if (strides_[last] == 1) {
-      widen(offset, count, out);
     } else {
-      widen_strided(offset, strides_[last], count, out);
+      widen_run(data_, dtype_, offset, strides_[last], count, out);
     }
     out += count;
     n -= count;

@@ -9,6 +9,11 @@
 
 namespace ulpscope::cpu {
 
+struct Context;
+
+// Elements at offset, offset + stride, ... of an array of this type, widened.
+void widen_run(const void* data, DType dtype, int64_t offset, int64_t stride, int64_t n, float* out);
+
 class Reader {
  public:
   Reader() = default;
@@ -21,8 +26,6 @@ class Reader {
   const float* read(int64_t first, int64_t n, float* buffer) const;
 
  private:
-  void widen(int64_t offset, int64_t n, float* out) const;
-  void widen_strided(int64_t offset, int64_t stride, int64_t n, float* out) const;
   void gather(int64_t first, int64_t n, float* out) const;
 
   const void* data_ = nullptr;
@@ -34,7 +37,6 @@ class Reader {
 };
 
 // Widens all elements of `view`, in the memory order of `order`, into `out`.
-struct Context;
 void read_all(const Context& context, const TensorView& view, const TensorView& order, float* out);
 
 }  // namespace ulpscope::cpu

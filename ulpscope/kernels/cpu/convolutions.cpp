@@ -1,0 +1,218 @@
+// conv2d and its backward ops. A 1x1 convolution is a matrix product over all pixels; others go through oneDNN in small groups of
+// images, so that widening, convolving, rounding and counting find the numbers in cache.
+#include <algorithm>
+#include <optional>
+
+#include "ulpscope/kernels/cpu/block_output.h"
+#include "ulpscope/kernels/cpu/convolution.h"
+#include "ulpscope/kernels/cpu/images.h"
+#include "ulpscope/kernels/cpu/parallel.h"
+#include "ulpscope/kernels/cpu/product.h"
+#include "ulpscope/kernels/cpu/reductions.h"
+#include "ulpscope/kernels/reference/plain.h"
+
+namespace ulpscope::cpu {
+namespace {
+
+// FP32 values of one group's images, in and out: what a core's L2 holds beside the weights.
+constexpr int64_t kGroupValues = 160 * 1024;
+
+ConvolutionShape shape_of(const OpCall& call, Pass pass, const TensorView& x, const TensorView& y, const TensorView& w) {
+  const auto setting = [&](std::string_view name) { return static_cast<int64_t>(call.attribute(name)); };
+  return {.pass = pass,
+          .images = x.shape[0],
+          .channels = x.shape[1],
+          .height = x.shape[2],
+          .width = x.shape[3],
+          .filters = y.shape[1],
+          .out_height = y.shape[2],
+          .out_width = y.shape[3],
+          .kernel_y = w.shape[2],
+          .kernel_x = w.shape[3],
+          .stride_y = setting("stride_y"),
+          .stride_x = setting("stride_x"),
+          .padding_y = setting("padding_y"),
+          .padding_x = setting("padding_x")};
+}
+
+bool is_product(const ConvolutionShape& s) {
+  return s.kernel_y == 1 && s.kernel_x == 1 && s.stride_y == 1 && s.stride_x == 1 && s.padding_y == 0 && s.padding_x == 0;
+}
+
+// How the images are shared out: groups of equal size, but for the last; each is run by one thread. With fewer images than threads,
+// oneDNN shares out the one group itself.
+struct Groups {
+  int64_t images = 0, count = 0;
+  bool parallel = false;
+
+  Groups(const ConvolutionShape& s, int threads) {
+    parallel = s.images >= threads && threads > 1;
+    if (!parallel) {
+      images = s.images;
+      count = 1;
+      return;
+    }
+    const int64_t fitting = std::max<int64_t>(1, kGroupValues / (s.input_image() + s.output_image()));
+    const int64_t at_least = blocks_of(blocks_of(s.images, fitting), threads) * threads;
+    images = blocks_of(s.images, at_least);
+    count = blocks_of(s.images, images);
+  }
+};
+
+// The planned convolutions of whole groups and of a last smaller one.
+struct GroupPlans {
+  const Convolution* whole;
+  const Convolution* last;
+  size_t scratch_bytes;
+  int slots;
+
+  GroupPlans(Context& context, ConvolutionShape shape, const Groups& groups) : slots(groups.parallel ? context.threads : 1) {
+    shape.threads = groups.parallel ? 1 : context.threads;
+    const int64_t all = shape.images;
+    shape.images = groups.images;
+    whole = &context.convolutions->find(shape, slots);
+    shape.images = all - (groups.count - 1) * groups.images;
+    last = &context.convolutions->find(shape, slots);
+    scratch_bytes = std::max(whole->scratch_bytes(), last->scratch_bytes());
+  }
+  const Convolution& of(int64_t group, int64_t count) const { return group + 1 < count ? *whole : *last; }
+};
+
+// Weights [O, C, KH, KW] of any type and strides, widened, then as oneDNN wants them. Groups of different sizes could want
+// different layouts, so each plan has its own.
+class Weights {
+ public:
+  Weights(Context& context, const TensorView& w, const Convolution& plan)
+      : wide_(context.allocator, bytes_of(w.size())),
+        ordered_(context.allocator, plan.weight_bytes()),
+        scratch_(context.allocator, plan.scratch_bytes()) {
+    TensorView plain = w;
+    for (int64_t i = w.rank - 1, stride = 1; i >= 0; --i) {
+      plain.strides[i] = stride;
+      stride *= w.shape[i];
+    }
+    const float* values = Reader(w, plain).read(0, w.size(), wide_.as<float>());
+    plan.reorder_weights(0, values, ordered_.as<void>(), scratch_.as<void>());
+  }
+  const void* get() const { return ordered_.as<void>(); }
+
+ private:
+  Scratch wide_, ordered_, scratch_;
+};
+
+// Forward and backward_input: images in, images out.
+void convolve(Context& context, const OpCall& call, const ConvolutionShape& shape, const float* bias) {
+  const bool forward = shape.pass == Pass::forward;
+  const int64_t in_image = forward ? shape.input_image() : shape.output_image();
+  const int64_t out_image = forward ? shape.output_image() : shape.input_image();
+  const Groups groups(shape, context.threads);
+  const GroupPlans plans(context, shape, groups);
+  const Images in(context, call.inputs[0]);
+  const Weights weights(context, call.inputs[1], *plans.whole);
+  std::optional<Weights> last_weights;
+  if (plans.last != plans.whole) last_weights.emplace(context, call.inputs[1], *plans.last);
+  BlockOutput out(context, call, 0, groups.images * out_image);
+  const ThreadScratch inner(context.allocator, plans.slots, plans.scratch_bytes);
+  const ThreadScratch wide_in(context.allocator, plans.slots, in.direct() ? 0 : bytes_of(groups.images * in_image));
+  const ThreadScratch wide_out(context.allocator, plans.slots, out.place(0) != nullptr ? 0 : bytes_of(groups.images * out_image));
+  parallel_for(context, groups.count, groups.parallel, [&](int64_t group) {
+    const int slot = groups.parallel ? omp_get_thread_num() : 0;
+    const int64_t first = group * groups.images, n = std::min(groups.images, shape.images - first);
+    const Convolution& plan = plans.of(group, groups.count);
+    float* to = out.place(first * out_image) != nullptr ? out.place(first * out_image) : wide_out.of(slot);
+    const float* from = in.read(first * in_image, n * in_image, wide_in.of(slot));
+    plan.run(slot, from, (&plan == plans.whole ? weights : *last_weights).get(), to, bias, inner.of(slot));
+    out.put(first * out_image, to, n * out_image);
+  });
+  out.finish();
+}
+
+void conv2d(Context& context, const OpCall& call) {
+  const TensorView &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
+  if (!is_channels_last(y) || y.size() == 0) return run_plain(call);
+  ConvolutionShape shape = shape_of(call, Pass::forward, x, y, w);
+  shape.bias = call.inputs.size() > 2;
+  const Scratch bias(context.allocator, bytes_of(shape.bias ? shape.filters : 0));
+  if (shape.bias) {
+    widen_run(call.inputs[2].data, call.inputs[2].dtype, 0, call.inputs[2].strides[0], shape.filters, bias.as<float>());
+  }
+  const float* bias_values = shape.bias ? bias.as<float>() : nullptr;
+  if (!is_product(shape)) return convolve(context, call, shape, bias_values);
+  const int64_t rows = shape.images * shape.height * shape.width;
+  const Images in(context, x);
+  multiply(context, call, 0, in.pixels(rows, shape.channels),
+           Matrix(w.data, w.dtype, shape.channels, shape.filters, w.strides[1], w.strides[0]), rows, shape.filters, shape.channels,
+           bias_values);
+}
+
+void conv2d_backward_input(Context& context, const OpCall& call) {
+  const TensorView &g = call.inputs[0], &w = call.inputs[1], &dx = call.outputs[0];
+  if (!is_channels_last(dx) || dx.size() == 0 || g.size() == 0) return run_plain(call);
+  const ConvolutionShape shape = shape_of(call, Pass::backward_input, dx, g, w);
+  if (!is_product(shape)) return convolve(context, call, shape, nullptr);
+  const int64_t rows = shape.images * shape.height * shape.width;
+  const Images in(context, g);
+  multiply(context, call, 0, in.pixels(rows, shape.filters),
+           Matrix(w.data, w.dtype, shape.filters, shape.channels, w.strides[0], w.strides[1]), rows, shape.channels, shape.filters,
+           nullptr);
+}
+
+// Each thread adds up the gradients of its groups, the threads' sums are added in their order.
+void weight_gradient(Context& context, const OpCall& call, const ConvolutionShape& shape, const Images& x, const Images& g) {
+  const Groups groups(shape, context.threads);
+  const GroupPlans plans(context, shape, groups);
+  const int64_t x_image = shape.input_image(), g_image = shape.output_image(), size = shape.weights();
+  const ThreadScratch inner(context.allocator, plans.slots, plans.scratch_bytes);
+  const ThreadScratch wide_x(context.allocator, plans.slots, x.direct() ? 0 : bytes_of(groups.images * x_image));
+  const ThreadScratch wide_g(context.allocator, plans.slots, g.direct() ? 0 : bytes_of(groups.images * g_image));
+  const size_t weight_bytes = std::max(plans.whole->weight_bytes(), plans.last->weight_bytes());
+  const ThreadScratch part(context.allocator, plans.slots, weight_bytes);
+  const ThreadScratch sums(context.allocator, plans.slots, bytes_of(size));
+  const ThreadScratch plain_part(context.allocator, plans.slots, bytes_of(size));
+  const auto shares = std::min<int64_t>(plans.slots, groups.count);
+  parallel_for(context, shares, groups.parallel, [&](int64_t share) {
+    const int slot = static_cast<int>(share);
+    const int64_t begin = groups.count * share / shares, end = groups.count * (share + 1) / shares;
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t first = group * groups.images, n = std::min(groups.images, shape.images - first);
+      const Convolution& plan = plans.of(group, groups.count);
+      plan.run(slot, x.read(first * x_image, n * x_image, wide_x.of(slot)), g.read(first * g_image, n * g_image, wide_g.of(slot)),
+               part.of(slot), nullptr, inner.of(slot));
+      float* plain = group == begin ? sums.of(slot) : plain_part.of(slot);
+      plan.reorder_weights(slot, part.of(slot), plain, inner.of(slot));
+      if (group == begin) continue;
+      for (int64_t i = 0; i < size; ++i) sums.of(slot)[i] += plain[i];
+    }
+  });
+  float* total = sums.of(0);
+  for (int64_t share = 1; share < shares; ++share) {
+    for (int64_t i = 0; i < size; ++i) total[i] += sums.of(static_cast<int>(share))[i];
+  }
+  store_output(call, 0, total);
+}
+
+void conv2d_backward_weight(Context& context, const OpCall& call) {
+  const TensorView &g = call.inputs[0], &x = call.inputs[1], &dw = call.outputs[0];
+  if (!is_contiguous(dw) || g.size() == 0 || dw.size() == 0) return run_plain(call);
+  const ConvolutionShape shape = shape_of(call, Pass::backward_weight, x, g, dw);
+  const int64_t rows = shape.images * shape.out_height * shape.out_width;
+  const Images gradients(context, g), in(context, x);
+  if (is_product(shape)) {
+    multiply(context, call, 0, gradients.transposed_pixels(rows, shape.filters), in.pixels(rows, shape.channels), shape.filters,
+             shape.channels, rows, nullptr);
+  } else {
+    weight_gradient(context, call, shape, in, gradients);
+  }
+  if (call.outputs.size() < 2) return;
+  const Scratch sums(context.allocator, bytes_of(shape.filters));
+  sum_rows(context, g, ~2u, sums.as<float>());
+  store_output(call, 1, sums.as<float>());
+}
+
+}  // namespace
+
+std::vector<NamedKernel> convolution_kernels() {
+  return {{"conv2d", conv2d}, {"conv2d_backward_input", conv2d_backward_input}, {"conv2d_backward_weight", conv2d_backward_weight}};
+}
+
+}  // namespace ulpscope::cpu

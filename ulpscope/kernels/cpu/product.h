@@ -1,0 +1,36 @@
+// A product of two matrices into one dense output: cut into tiles that stay in L2, so that widening, multiplying, rounding and
+// counting find the numbers in cache. Each thread multiplies tiles of its own. What is cut, and where, depends on shapes, types and
+// the number of threads only, never on what is recorded: so results do not depend on recording.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "ulpscope/kernels/cpu/context.h"
+#include "ulpscope/kernels/cpu/gemm.h"
+#include "ulpscope/kernels/cpu/matrix.h"
+
+namespace ulpscope::cpu {
+
+// Products by shape, each made once.
+class GemmCache {
+ public:
+  const Gemm& find(const GemmShape& shape, int slots);
+
+ private:
+  struct Hash {
+    size_t operator()(const GemmShape& shape) const;
+  };
+  std::unordered_map<GemmShape, std::unique_ptr<Gemm>, Hash> gemms_;
+};
+
+// Output `slot` (row-major, m x n) = a b + bias. `bias`: n values or nullptr.
+void multiply(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k,
+              const float* bias);
+// The same for `batch` products, which lie one after the other in the output: a(i) and b(i) are the factors of the i-th.
+using MatrixAt = std::function<Matrix(int64_t)>;
+void multiply_batch(Context& context, const OpCall& call, int slot, int64_t batch, const MatrixAt& a, const MatrixAt& b, int64_t m,
+                    int64_t n, int64_t k);
+
+}  // namespace ulpscope::cpu

@@ -1,0 +1,80 @@
+// What a training step does to gradients and weights, in place, in one pass by blocks.
+#include <algorithm>
+#include <atomic>
+#include <optional>
+
+#include "ulpscope/kernels/cpu/block_output.h"
+#include "ulpscope/kernels/cpu/parallel.h"
+#include "ulpscope/kernels/cpu/reader.h"
+#include "ulpscope/kernels/cpu/updates_simd.h"
+#include "ulpscope/kernels/reference/plain.h"
+
+namespace ulpscope::cpu {
+namespace {
+
+void unscale(Context& context, const OpCall& call) {
+  const TensorView& g = call.inputs[0];
+  if (!same_layout(g, call.outputs[0])) return run_plain(call);
+  const auto factor = static_cast<float>(call.attribute("inverse_scale"));
+  const auto kernel = update_kernels().unscale;
+  const Reader reader(g, call.outputs[0]);
+  BlockOutput out(context, call, 0);
+  std::atomic<bool> nonfinite = false;
+  parallel_for(context, blocks_of(out.size(), kStatisticsBlock), out.size() >= kParallelElements, [&](int64_t block) {
+    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, out.size() - begin);
+    alignas(64) float wide[kStatisticsBlock];
+    float* to = out.place(begin) != nullptr ? out.place(begin) : wide;
+    if (kernel(reader.read(begin, n, wide), factor, to, n)) nonfinite.store(true, std::memory_order_relaxed);
+    out.put(begin, to, n);
+  });
+  out.finish();
+  if (nonfinite) *call.outputs[1].as<float>() = 1;
+  record_stored(call, 1);
+}
+
+// Inputs w, g and the states; outputs w, the states, d. All FP32, dense and laid out alike.
+template <UpdateKernel UpdateKernels::*kernel_of>
+void update(Context& context, const OpCall& call) {
+  const auto states = static_cast<int>(call.inputs.size()) - 2;
+  const TensorView& weight = call.outputs[0];
+  for (const TensorView& view : call.inputs) {
+    if (view.dtype != DType::f32 || !is_dense(view) || !same_layout(view, weight)) return run_plain(call);
+  }
+  const TensorView& d_view = call.outputs[static_cast<size_t>(states) + 1];
+  if (d_view.data != nullptr && (d_view.dtype != DType::f32 || !same_layout(d_view, weight))) return run_plain(call);
+  OutputRecord* record = wanted_record(call, states + 1);
+  const bool with_update = record != nullptr || d_view.data != nullptr;
+  const UpdateKernel kernel = update_kernels().*kernel_of;
+  std::optional<BlockOutput> outputs[4];
+  for (int slot = 0; slot <= states; ++slot) outputs[slot].emplace(context, call, slot);
+  if (with_update) outputs[states + 1].emplace(context, call, states + 1);
+  const int64_t size = weight.size();
+  std::atomic<uint64_t> nonzero = 0, lost = 0, lost_to_decay = 0;
+  parallel_for(context, blocks_of(size, kStatisticsBlock), size >= kParallelElements / 2, [&](int64_t block) {
+    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, size - begin);
+    alignas(64) float d[kStatisticsBlock];
+    const auto place = [&](int slot) { return slot <= states ? outputs[slot]->place(begin) : nullptr; };
+    const UpdateCounts counts = kernel(
+        *call.attributes, {place(0), call.inputs[1].as<const float>() + begin, place(1), place(2), with_update ? d : nullptr, n});
+    for (int slot = 0; slot <= states; ++slot) outputs[slot]->put(begin, place(slot), n);
+    if (!with_update) return;
+    outputs[states + 1]->put(begin, d, n);
+    nonzero.fetch_add(counts.nonzero, std::memory_order_relaxed);
+    lost.fetch_add(counts.lost, std::memory_order_relaxed);
+    lost_to_decay.fetch_add(counts.lost_to_decay, std::memory_order_relaxed);
+  });
+  for (auto& out : outputs) {
+    if (out) out->finish();
+  }
+  if (record == nullptr) return;
+  record->update = {nonzero, lost, lost_to_decay};
+  record->update_known = true;
+}
+
+}  // namespace
+
+std::vector<NamedKernel> training_kernels() {
+  return {{"unscale", unscale}, {"sgd_update", update<&UpdateKernels::sgd>}, {"adam_update", update<&UpdateKernels::adam>}};
+}
+
+}  // namespace ulpscope::cpu
