@@ -56,7 +56,8 @@ struct TraceOptions {
   std::function<void(uint64_t)> on_commit;
 };
 
-// A trace in an HDF5 file, written by a thread of its own. Throws Error (usage: the file exists; unreadable: cannot be created).
+// A trace in an HDF5 file, written by a thread of its own. Throws Error (usage: the file exists, or is being
+// written by another process; failed: it cannot be created).
 std::unique_ptr<TraceSink> create_trace(const std::string& path, const RunInfo& run, const TraceOptions& options = {});
 
 }  // namespace ulpscope
