@@ -220,6 +220,7 @@ TEST(Ranges, NamesTheFirstRoundingThatFlushesEverything) {
     EXPECT_EQ(finding->evidence[0].key.op_name, "cast_backward");
     EXPECT_NE(finding->title.find("4 of 4"), std::string::npos) << finding->title;
     EXPECT_NE(finding->title.find("fc cast_backward"), std::string::npos) << finding->title;
+    EXPECT_EQ(finding->evidence[0].values.back().value, Cell(std::string("fc linear")));  // what was made before it
   }
 }
 
@@ -267,6 +268,8 @@ TEST(Ranges, OverflowIsAnErrorUnlessTheStepWasSkipped) {
   for (const bool skipped : {false, true}) {
     SyntheticTrace trace;
     const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    trace.add(gradient, make_row({1.0, 32.0}, DType::f16, 1024.0));
+    trace.end_step();
     trace.add(gradient, make_row({70000.0, 1.0}, DType::f16, 65536.0));
     StepRow step = SyntheticTrace::default_step(1.0, 65536.0);
     step.skipped = skipped;
@@ -275,7 +278,13 @@ TEST(Ranges, OverflowIsAnErrorUnlessTheStepWasSkipped) {
     const Finding* finding = find_finding(report, "range.gradients_overflow");
     ASSERT_NE(finding, nullptr);
     EXPECT_EQ(finding->severity, skipped ? Severity::info : Severity::error);
-    EXPECT_EQ(finding->evidence[0].key.step, 0u);
+    EXPECT_EQ(finding->evidence[0].key.step, 1u);
+    const Finding* fit = find_finding(report, "range.gradients_fit");
+    ASSERT_EQ(fit != nullptr, skipped);
+    // Of the step that was kept.
+    if (fit) {
+      EXPECT_DOUBLE_EQ(lower(fit->evidence[0].values[0].value), std::log2(65504.0 / 32.0));
+    }
   }
 }
 
@@ -286,6 +295,8 @@ TEST(Ranges, NonfiniteValuesAreFoundWhereTheyCount) {
   trace.add(gradient, make_row({INFINITY, 1.0}, DType::f16, 64.0));
   StepRow skipped = SyntheticTrace::default_step(1.0, 64.0);
   skipped.skipped = 1;
+  const uint32_t norm = trace.add_tensor("", "gradient_norm", Phase::scaling, Role::buffer, DType::f32);
+  trace.add(norm, make_row({INFINITY}, DType::f32));
   trace.end_step(skipped);  // how the scaler works: nothing to report
   trace.add(forward, make_row({1.0}, DType::f16));
   trace.end_step();

@@ -57,6 +57,22 @@ TEST_F(Train, RecordsARunThatInfoReads) {
   EXPECT_THAT(result.err, HasSubstr("step 5/5"));
 }
 
+// Gradients contain the loss scale once, from the loss to unscaling, and nothing else does.
+TEST_F(Train, RowsCarryTheScaleThatTheirValuesContain) {
+  ASSERT_EQ(train({"mlp", "--steps", "2", "--precision", "fp16"}).exit_code, 0);
+  const Json rows = Json::parse(run_program({"export", file("run.h5"), "--table", "rows", "--json"}).out);
+  int gradients = 0;
+  for (const Json& row : rows) {
+    const std::string role = row["role"], phase = row["phase"];
+    const bool scaled = role == "activation_gradient" || role == "weight_gradient" || role == "accumulated_gradient";
+    gradients += scaled;
+    if (scaled || role == "unscaled_gradient" || phase == "forward" || phase == "optimizer") {
+      EXPECT_EQ(row["scale"], scaled ? 65536.0 : 1.0) << row["op_name"] << " " << role;
+    }
+  }
+  EXPECT_GT(gradients, 10);
+}
+
 TEST_F(Train, OptionsChangeTheExperimentAndSetComesBefore) {
   const Result result = train({"mlp", "--set", "training.steps=9", "--steps", "2", "--set", "optimizer.learning_rate=0.5",
                                "--record", "health", "--filter-phase", "forward,backward", "--filter-module", "0"});

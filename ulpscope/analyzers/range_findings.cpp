@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/report/text.h"
 
 namespace ulpscope {
 
@@ -79,6 +80,7 @@ bool RangeAnalysis::find_vanished(Report& report) const {
       const FloatFormat& format = *info(selection_.tensor(i).dtype).format;
       values.push_back({"flushed_up_to", std::log2(format.flush_threshold()), Unit::exponent});
     }
+    if (facts.vanished_after) values.push_back({"made_after", selection_.name(*facts.vanished_after)});
     suspects.add(static_cast<double>(facts.vanished_steps), selection_.key(i), std::move(values));
   }
   if (suspects.empty()) return false;
@@ -201,15 +203,18 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
   size_t judged = 0;
   double most_flushed = 0, least_headroom = kUnknown;
   uint32_t tightest = 0;
+  bool skipped = false;
   std::string formats;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_gradient(selection_.tensor(i).role) || !is_narrow(selection_.tensor(i).dtype)) continue;
     const RangeTotals& totals = tensors_[i]->totals;
     if (totals.rows_seen == 0 || totals.rows_unseen > 0) continue;
     ++judged;
+    skipped = skipped || tensors_[i]->overflow_steps_skipped > 0;
     most_flushed = std::max(most_flushed, share(totals.seen.flushed.lower, totals.seen.base));
-    if (!std::isnan(totals.least_headroom) && !(totals.least_headroom >= least_headroom)) {
-      least_headroom = totals.least_headroom;
+    const double kept = tensors_[i]->kept_headroom;
+    if (!std::isnan(kept) && !(kept >= least_headroom)) {
+      least_headroom = kept;
       tightest = i;
     }
     const std::string format(info(selection_.tensor(i).dtype).format->name);
@@ -219,9 +224,10 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
   Finding finding{
       "range.gradients_fit",
       Severity::info,
-      fmt::format("The gradients fit {}: of {}, none lost more than {:.2g}% to zero, and the largest values leave {:.1f} "
-                  "bits of headroom.",
-                  formats, gradient_tensors(judged), 100 * most_flushed, least_headroom),
+      fmt::format("The gradients fit {}: of {}, none lost more than {} to zero, and the largest values leave {:.1f} bits "
+                  "of headroom{}.",
+                  formats, gradient_tensors(judged), cell_text(most_flushed, Unit::share), least_headroom,
+                  skipped ? ", skipped steps apart" : ""),
       {},
       ""};
   finding.evidence.push_back(

@@ -69,6 +69,10 @@ size_t format_index(const FloatFormat& format) {
   return std::find(kWhatIfFormats.begin(), kWhatIfFormats.end(), &format) - kWhatIfFormats.begin();
 }
 
+bool comes_after_loss(Phase phase) {
+  return phase == Phase::backward || phase == Phase::scaling || phase == Phase::communication || phase == Phase::optimizer;
+}
+
 // Cuts a table to the limit.
 void cut(Table& table, size_t limit) {
   if (limit == 0 || table.rows.size() <= limit) return;
@@ -112,13 +116,16 @@ void RangeAnalysis::judge_first_rounding(const TensorRow& row, const TensorInfo&
   if (std::find(passes_seen_.begin(), passes_seen_.end(), pass) != passes_seen_.end()) return;
   passes_seen_.push_back(pass);
   ++backward_passes_;
-  facts.vanished_steps += row.rounding.flushed >= base;
+  if (row.rounding.flushed < base) return;
+  if (facts.vanished_steps++ == 0) facts.vanished_after = previous_;
 }
 
 void RangeAnalysis::add(const TensorRow& row) {
   if (step_ != row.step) {
     step_ = row.step;
+    step_skipped_ = was_skipped(row.step);
     passes_seen_.clear();
+    previous_.reset();
   }
   if (!tensors_[row.tensor]) tensors_[row.tensor] = std::make_unique<TensorFacts>();
   TensorFacts& facts = *tensors_[row.tensor];
@@ -126,16 +133,16 @@ void RangeAnalysis::add(const TensorRow& row) {
   facts.totals.add(row, tensor);
   if (row.known == StatisticsLevel::none) return;
   judge_first_rounding(row, tensor, facts);
-  const bool overflowed = row.rounding_known && row.rounding.overflowed > 0;
-  const bool nonfinite = row.statistics.nonfinite() > 0;
-  if (!overflowed && !nonfinite) return;
-  const bool skipped = was_skipped(row.step);
-  if (overflowed) {
-    ++(skipped ? facts.overflow_steps_skipped : facts.overflow_steps_kept);
+  previous_ = row.tensor;
+  if (row.known == StatisticsLevel::full && is_float(tensor.dtype) && !step_skipped_) {
+    facts.kept_headroom = std::fmin(facts.kept_headroom, headroom(*info(tensor.dtype).format, row.statistics.largest));
+  }
+  if (row.rounding_known && row.rounding.overflowed > 0) {
+    ++(step_skipped_ ? facts.overflow_steps_skipped : facts.overflow_steps_kept);
     if (!facts.first_overflow) facts.first_overflow = row.step;
   }
-  // Gradients that overflowed in a skipped step are how a dynamic loss scale finds its level.
-  if (nonfinite && !(skipped && is_gradient(tensor.role))) {
+  // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
+  if (row.statistics.nonfinite() > 0 && !(step_skipped_ && comes_after_loss(selection_.op(row.tensor).phase))) {
     ++facts.nonfinite_steps;
     if (!facts.first_nonfinite) facts.first_nonfinite = row.step;
   }

@@ -38,6 +38,8 @@ class RangeAnalysis : public RowConsumer {
     std::optional<uint64_t> first_nonfinite;
     uint64_t vanished_steps = 0;  // rows that were the first rounding of a backward pass, and flushed every nonzero element
     std::optional<uint64_t> first_overflow;
+    double kept_headroom = kUnknown;         // the least, of steps that were not skipped
+    std::optional<uint32_t> vanished_after;  // the tensor recorded before the one that vanished
   };
   struct Group;
 
@@ -63,7 +65,9 @@ class RangeAnalysis : public RowConsumer {
   std::vector<std::unique_ptr<TensorFacts>> tensors_;  // by tensor index; empty where no row came
   // The first rounding of each backward pass of the current step has been seen for these (micro-batch, pass).
   std::optional<uint64_t> step_;
+  bool step_skipped_ = false;
   std::vector<std::pair<uint32_t, uint8_t>> passes_seen_;
+  std::optional<uint32_t> previous_;  // the tensor of the row before, in the same step
   uint64_t backward_passes_ = 0;
 };
 
