@@ -70,7 +70,10 @@ void backward_clip(BackwardCall& b) {
   b.set(0, call("clip_backward", {b.gradient(), b.input(0)}, b.attributes(), {.hints = b.into({0})}));
 }
 
-void backward_scale(BackwardCall& b) { b.set(0, call("scale", {b.gradient()}, b.attributes(), {.hints = b.into({0})})); }
+// Without the attribute loss_scale: the gradient of the scaled loss contains the loss scale already.
+void backward_scale(BackwardCall& b) {
+  b.set(0, call("scale", {b.gradient()}, {{"factor", b.attributes()["factor"]}}, {.hints = b.into({0})}));
+}
 
 constexpr Op elementwise(std::string_view name, int inputs, void (*backward)(BackwardCall&) = nullptr, uint32_t saves_inputs = 0,
                          uint32_t saves_outputs = 0) {
