@@ -39,15 +39,21 @@ bool is_product(const ConvolutionShape& s) {
   return s.kernel_y == 1 && s.kernel_x == 1 && s.stride_y == 1 && s.stride_x == 1 && s.padding_y == 0 && s.padding_x == 0;
 }
 
+// Multiplications below which a second thread costs more than it brings.
+constexpr int64_t kSerialWork = 1 << 18;
+
 // How the images are shared out: groups of equal size, but for the last; each is run by one thread. With fewer images than threads,
 // oneDNN shares out the one group itself.
 struct Groups {
   int64_t images = 0, count = 0;
   bool parallel = false;
+  int planned_threads = 1;  // of each group
 
   Groups(const ConvolutionShape& s, int threads) {
-    parallel = s.images >= threads && threads > 1;
+    const bool large = s.images * s.output_image() * s.channels * s.kernel_y * s.kernel_x >= kSerialWork;
+    parallel = large && s.images >= threads && threads > 1;
     if (!parallel) {
+      if (large) planned_threads = threads;
       images = s.images;
       count = 1;
       return;
@@ -67,7 +73,7 @@ struct GroupPlans {
   int slots;
 
   GroupPlans(Context& context, ConvolutionShape shape, const Groups& groups) : slots(groups.parallel ? context.threads : 1) {
-    shape.threads = groups.parallel ? 1 : context.threads;
+    shape.threads = groups.planned_threads;
     const int64_t all = shape.images;
     shape.images = groups.images;
     whole = &context.convolutions->find(shape, slots);

@@ -1,0 +1,239 @@
+// What the CPU backend promises beside values: counts of roundings, memory, instruction sets, captures, errors.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cpu_support.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/kernels/reference/plain.h"
+
+namespace ulpscope::testing_support {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Products of 2^-14 and 2^-14, 3 terms: 3 * 2^-28 lies below half the smallest FP16 number, 2^-25.
+TEST(CpuBackend, MatmulReportsResultsThatRoundingFlushed) {
+  const auto backend = make_cpu_backend({.threads = 2});
+  for (const int64_t m : {4, 300}) {
+    const int64_t n = m == 4 ? 5 : 200, k = 3;
+    const Case what{"matmul", {{{m, k}}, {{k, n}}}, {{{m, n}}}};
+    Instance instance(what, DType::f16);
+    for (HostTensor& input : instance.inputs()) {
+      for (int64_t i = 0; i < input.view().size(); ++i) input.set(i, 0x1p-14);
+    }
+    const Result result = instance.run(*backend, StatisticsLevel::health);
+    const OutputRecord& record = result.records[0];
+    EXPECT_TRUE(record.rounding_known);
+    EXPECT_EQ(record.statistics.count, static_cast<uint64_t>(m * n));
+    EXPECT_EQ(record.rounding.flushed, static_cast<uint64_t>(m * n));
+    EXPECT_EQ(record.statistics.zeros, 0u) << "zeros are counted before rounding";
+    EXPECT_EQ(result.outputs[0].get(0), 0);
+  }
+}
+
+TEST(CpuBackend, StatisticsAreThoseOfTheWideValues) {
+  const auto backend = make_cpu_backend({.threads = 2});
+  for (const Case& what : other_cases()) {
+    if (what.terms == 0) continue;
+    const Instance instance(what, DType::f16);
+    const Result result = instance.run(*backend, StatisticsLevel::full);
+    const Result exact = instance.run_exact(), magnitude = instance.run_magnitudes();
+    double sum = 0, bound = 0;
+    for (int64_t i = 0; i < exact.outputs[0].view().size(); ++i) {
+      sum += exact.outputs[0].get(i);
+      bound += magnitude.outputs[0].get(i);
+    }
+    const double u = 0x1p-24, gamma = static_cast<double>(what.terms) * u / (1 - static_cast<double>(what.terms) * u);
+    EXPECT_TRUE(within(std::fabs(result.records[0].statistics.sum - sum), gamma * bound + 1e-12 * bound)) << what.name();
+    EXPECT_TRUE(result.records[0].before_rounding) << what.name();
+  }
+}
+
+TEST(CpuBackend, EveryOpOfTheTableIsSupported) {
+  const auto backend = make_cpu_backend();
+  for (const Case& what : other_cases()) EXPECT_TRUE(backend->supports(what.op)) << what.op;
+  for (const Case& what : elementwise_cases({1})) EXPECT_TRUE(backend->supports(what.op)) << what.op;
+  EXPECT_TRUE(backend->supports("source"));
+  EXPECT_FALSE(backend->supports("no_such_op"));
+}
+
+TEST(CpuBackend, MemoryIsCountedAndReused) {
+  const auto backend = make_cpu_backend();
+  EXPECT_EQ(backend->allocated_bytes(), 0u);
+  void* first = backend->allocate(1000);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0u);
+  EXPECT_GE(backend->allocated_bytes(), 1000u);
+  EXPECT_LE(backend->allocated_bytes(), 1125u) << "at most an eighth is lost";
+  void* second = backend->allocate(size_t{1} << 20);
+  backend->release(first, 1000);
+  backend->release(second, size_t{1} << 20);
+  EXPECT_EQ(backend->allocated_bytes(), 0u);
+  EXPECT_GE(backend->peak_bytes(), (size_t{1} << 20) + 1000);
+  EXPECT_EQ(backend->allocate(990), first) << "the same size class";
+  backend->release(first, 990);
+  backend->reset_peak();
+  EXPECT_EQ(backend->peak_bytes(), 0u);
+}
+
+TEST(CpuBackend, SizeClassesHoldWhatIsAskedFor) {
+  const auto backend = make_cpu_backend();
+  for (size_t bytes = 0; bytes < 70000; bytes = bytes * 9 / 8 + 1) {
+    auto* memory = static_cast<char*>(backend->allocate(bytes));
+    for (size_t i = 0; i < bytes; ++i) memory[i] = static_cast<char>(i);
+    EXPECT_GE(backend->allocated_bytes(), bytes);
+    backend->release(memory, bytes);
+  }
+}
+
+TEST(CpuBackend, ScratchCountsInThePeak) {
+  const auto backend = make_cpu_backend({.threads = 2});
+  const Case what{"matmul", {{{256, 512}}, {{512, 256}}}, {{{256, 256}}}};
+  const Instance instance(what, DType::f16);
+  instance.run(*backend);
+  EXPECT_EQ(backend->allocated_bytes(), 0u);
+  EXPECT_GE(backend->peak_bytes(), 512u * 256 * sizeof(float)) << "one factor at least is widened";
+}
+
+TEST(CpuBackend, TooLargeAnAllocationIsAnErrorThatNamesTheSize) {
+  const auto backend = make_cpu_backend();
+  try {
+    backend->allocate(size_t{1} << 55);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("36028797018963968"), std::string::npos) << error.what();
+  }
+}
+
+TEST(CpuBackend, UnknownInstructionSetsAreRefused) {
+  EXPECT_THROW(make_cpu_backend({.threads = 1, .isa = "avx9"}), Error);
+  for (const std::string& isa : instruction_sets()) {
+    EXPECT_NE(make_cpu_backend({.threads = 1, .isa = isa})->description().find(isa), std::string::npos);
+  }
+}
+
+TEST(CpuBackend, TargetsOutsideTheClassesAreRefused) {
+  const auto backend = make_cpu_backend();
+  for (const Case& what : other_cases()) {
+    if (what.op != "cross_entropy") continue;
+    Instance instance(what, DType::f32);
+    instance.inputs()[1].set(0, static_cast<double>(what.inputs[0].shape[1]));
+    EXPECT_THROW(instance.run(*backend), Error);
+    instance.inputs()[1].set(0, -1);
+    EXPECT_THROW(instance.run(*backend), Error);
+  }
+}
+
+TEST(CpuBackend, SamplesAreTakenFromTheOutput) {
+  const auto backend = make_cpu_backend();
+  HostTensor x({100}, DType::f32, Lay::contiguous), y({100}, DType::f32, Lay::contiguous);
+  for (int64_t i = 0; i < 100; ++i) x.set(i, static_cast<double>(i));
+  OutputRecord record;
+  record.wanted = StatisticsLevel::full;
+  record.samples_wanted = 4;
+  OutputRecord* records[] = {&record};
+  const TensorView inputs[] = {x.view()}, outputs[] = {y.view()};
+  const Attributes attributes;
+  backend->run({"neg", inputs, outputs, &attributes, records});
+  ASSERT_EQ(record.samples, 4);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(record.sample_elements[static_cast<size_t>(i)], 25 * i);
+    EXPECT_EQ(record.sample_values[static_cast<size_t>(i)], -25.0 * i);
+  }
+}
+
+// Runs a call and captures; inputs stay as they were.
+ElementCapture capture(Backend& backend, const Case& what, const std::vector<HostTensor>& inputs, DType dtype, int slot = 0) {
+  std::vector<TensorView> in, out;
+  std::vector<HostTensor> outputs;
+  for (const HostTensor& tensor : inputs) in.push_back(tensor.view());
+  for (const OutputSpec& spec : what.outputs) outputs.emplace_back(spec.shape, spec.dtype.value_or(dtype), spec.lay);
+  for (const HostTensor& tensor : outputs) out.push_back(tensor.view());
+  Attributes attributes;
+  for (const auto& item : what.attributes) attributes.set(item.name, item.value);
+  const OpCall call{what.op, in, out, &attributes, {}};
+  backend.run(call);
+  return backend.capture_nonfinite(call, slot);
+}
+
+TEST(CpuCapture, ElementwiseOperandsOfTheFirstNonfiniteElement) {
+  const auto backend = make_cpu_backend();
+  const Case what{"div", {{{2, 3}}, {{2, 3}}}, {{{2, 3}}}};
+  Instance instance(what, DType::f32);
+  instance.inputs()[1].set(4, 0);
+  const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
+  EXPECT_EQ(found.element, 4);
+  EXPECT_TRUE(std::isinf(found.value));
+  ASSERT_EQ(found.operands.size(), 2u);
+  EXPECT_EQ(found.operands[0].value, instance.inputs()[0].get(4));
+  EXPECT_EQ(found.operands[1].element, 4);
+  EXPECT_EQ(found.operands[1].value, 0);
+}
+
+TEST(CpuCapture, NothingWhereAllIsFinite) {
+  const auto backend = make_cpu_backend();
+  const Case what{"neg", {{{5}}}, {{{5}}}};
+  Instance instance(what, DType::f32);
+  EXPECT_EQ(capture(*backend, what, instance.inputs(), DType::f32).element, -1);
+}
+
+// Row 1 of a holds 1e38 throughout: the FP32 sum of the products with ones breaks at the fourth term.
+TEST(CpuCapture, TheTermAtWhichASumBreaks) {
+  const auto backend = make_cpu_backend();
+  const int64_t k = 100;
+  const Case what{"matmul", {{{2, k}}, {{k, 3}}}, {{{2, 3}}}};
+  Instance instance(what, DType::f32);
+  for (int64_t i = 0; i < k; ++i) instance.inputs()[0].set(k + i, 1e38);
+  for (int64_t i = 0; i < 3 * k; ++i) instance.inputs()[1].set(i, 1);
+  const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
+  EXPECT_EQ(found.element, 3);
+  EXPECT_EQ(found.terms, k);
+  EXPECT_EQ(found.broke_at, 3);
+  EXPECT_EQ(found.partial_sum, static_cast<double>(1e38f + 1e38f + 1e38f));
+  ASSERT_EQ(found.operands.size(), 128u);
+  EXPECT_EQ(found.operands[6].input, 0);
+  EXPECT_EQ(found.operands[6].element, k + 3);
+  EXPECT_EQ(found.operands[7].input, 1);
+  EXPECT_EQ(found.operands[7].element, 3 * 3);
+}
+
+TEST(CpuCapture, ARoundingThatOverflowsBreaksNoSum) {
+  const auto backend = make_cpu_backend();
+  const Case what{"sum", {{{4}}}, {{{}}}, {{"dims", 1}, {"keep", 0}}};
+  Instance instance(what, DType::f16);
+  for (int64_t i = 0; i < 4; ++i) instance.inputs()[0].set(i, 60000);
+  const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f16);
+  EXPECT_EQ(found.value, kInfinity);
+  EXPECT_EQ(found.broke_at, -1);
+  EXPECT_EQ(found.terms, 4);
+  EXPECT_EQ(found.operands.size(), 4u);
+}
+
+// Every op explains itself: an output that is NaN names at least one operand that is not finite.
+TEST(CpuCapture, EveryOpNamesTheNonfiniteOperand) {
+  const auto backend = make_cpu_backend();
+  std::vector<Case> cases = elementwise_cases({37});
+  for (const Case& what : other_cases()) cases.push_back(what);
+  for (Case what : cases) {
+    if (what.inputs.empty() || !is_float(what.inputs[0].dtype.value_or(DType::f32)) || what.outputs[0].record_only) continue;
+    if (what.op == "correct_count") continue;
+    Instance instance(what, DType::f32);
+    for (OutputSpec& output : what.outputs) output.in_place_of = -1;
+    if (what.op == "sgd_update" || what.op == "adam_update" || what.op == "unscale") continue;  // in place only
+    if (what.op == "accumulate" || what.op == "clip_norm") continue;
+    const int input = what.op == "mse_backward" || what.op == "cross_entropy_backward" ? 1 : 0;
+    HostTensor& tensor = instance.inputs()[static_cast<size_t>(input)];
+    const int64_t place = std::min<int64_t>(1, tensor.view().size() - 1);
+    tensor.set(place, kNan);
+    const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
+    if (found.element < 0) continue;  // strides can pass an element by
+    bool named = false;
+    for (const auto& operand : found.operands) named = named || (operand.input == input && !std::isfinite(operand.value));
+    EXPECT_TRUE(named) << what.name();
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope::testing_support

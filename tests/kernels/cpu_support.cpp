@@ -1,0 +1,464 @@
+#include "cpu_support.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/philox.h"
+#include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/reference/plain.h"
+
+namespace ulpscope::testing_support {
+namespace {
+
+double read(const TensorView& view, int64_t index) { return read_element(view, index); }
+
+void write(const TensorView& view, int64_t index, double value) {
+  const int64_t at = offset_of(view, index);
+  switch (view.dtype) {
+    case DType::f64:
+      view.as<double>()[at] = value;
+      break;
+    case DType::f32:
+      view.as<float>()[at] = static_cast<float>(value);
+      break;
+    case DType::f16:
+      view.as<uint16_t>()[at] = round_to_f16(value);
+      break;
+    case DType::bf16:
+      view.as<uint16_t>()[at] = round_to_bf16(value);
+      break;
+    case DType::i64:
+      view.as<int64_t>()[at] = static_cast<int64_t>(value);
+      break;
+    case DType::i32:
+      view.as<int32_t>()[at] = static_cast<int32_t>(value);
+      break;
+    case DType::u8:
+    case DType::boolean:
+      view.as<uint8_t>()[at] = static_cast<uint8_t>(value);
+      break;
+  }
+}
+
+// Strides for dimensions listed from the slowest to the fastest.
+void lay_out(TensorView& view, const std::vector<int>& order, int64_t stride) {
+  for (auto i = order.rbegin(); i != order.rend(); ++i) {
+    view.strides[*i] = stride;
+    stride *= view.shape[*i];
+  }
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("{}", fmt::join(shape, "x")); }
+
+}  // namespace
+
+std::string Case::name() const {
+  std::string text = op;
+  for (const TensorSpec& input : inputs) text += fmt::format(" {}/{}", shape_text(input.shape), static_cast<int>(input.lay));
+  return text;
+}
+
+HostTensor::HostTensor(const std::vector<int64_t>& shape, DType dtype, Lay lay) {
+  view_.dtype = dtype;
+  view_.rank = static_cast<int>(shape.size());
+  std::copy(shape.begin(), shape.end(), view_.shape.begin());
+  std::vector<int> order(shape.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (lay == Lay::channels_last && shape.size() == 4) order = {0, 2, 3, 1};
+  if (lay == Lay::transposed) std::reverse(order.begin(), order.end());
+  lay_out(view_, order, lay == Lay::strided ? 2 : 1);
+  if (lay == Lay::broadcast && !shape.empty()) view_.strides[0] = 0;
+  bytes_.resize(static_cast<size_t>(std::max<int64_t>(1, view_.size())) * 2 * info(dtype).size);
+  view_.data = bytes_.data();
+}
+
+double HostTensor::get(int64_t index) const { return read(view_, index); }
+void HostTensor::set(int64_t index, double value) { write(view_, index, value); }
+
+HostTensor HostTensor::copy() const {
+  HostTensor other = *this;
+  other.view_.data = other.bytes_.data();
+  return other;
+}
+
+HostTensor HostTensor::as(DType dtype) const {
+  HostTensor other;
+  other.view_ = view_;
+  other.view_.dtype = dtype;
+  other.bytes_.resize(bytes_.size() / info(view_.dtype).size * info(dtype).size);
+  other.view_.data = other.bytes_.data();
+  for (int64_t i = 0; i < view_.size(); ++i) other.set(i, get(i));
+  return other;
+}
+
+Instance::Instance(const Case& what, DType dtype, uint64_t seed) : case_(what), dtype_(dtype) {
+  uint64_t stream = 0;
+  for (const TensorSpec& spec : what.inputs) {
+    HostTensor tensor(spec.shape, spec.dtype.value_or(dtype), spec.lay);
+    const Philox random(seed, ++stream);
+    for (int64_t i = 0; i < tensor.view().size(); ++i) {
+      const double value = spec.integers > 0 ? random.below(static_cast<uint64_t>(i), static_cast<uint32_t>(spec.integers))
+                                             : spec.low + (spec.high - spec.low) * random.uniform(static_cast<uint64_t>(i));
+      tensor.set(i, value);
+    }
+    inputs_.push_back(tensor.copy());
+  }
+}
+
+template <typename Run>
+Result Instance::run_with(const std::vector<HostTensor>& inputs, DType dtype, StatisticsLevel level, Run run) const {
+  std::vector<HostTensor> owned;
+  for (const HostTensor& input : inputs) owned.push_back(input.copy());
+  std::vector<TensorView> views, output_views;
+  for (HostTensor& input : owned) views.push_back(input.view());
+  Result result;
+  std::vector<int> in_place;
+  for (const OutputSpec& spec : case_.outputs) {
+    const DType wanted = spec.dtype.value_or(dtype);
+    result.outputs.emplace_back(spec.shape, wanted == DType::f32 && dtype == DType::f64 ? DType::f64 : wanted, spec.lay);
+  }
+  for (size_t i = 0; i < case_.outputs.size(); ++i) {
+    const OutputSpec& spec = case_.outputs[i];
+    output_views.push_back(spec.in_place_of >= 0 ? views[static_cast<size_t>(spec.in_place_of)] : result.outputs[i].view());
+    if (spec.record_only) output_views.back().data = nullptr;
+  }
+  Attributes attributes;
+  for (const auto& item : case_.attributes) attributes.set(item.name, item.value);
+  result.records.resize(case_.outputs.size());
+  std::vector<OutputRecord*> records;
+  for (OutputRecord& record : result.records) {
+    record.wanted = level;
+    record.scale = 1024;
+    records.push_back(&record);
+  }
+  OpCall call{case_.op, views, output_views, &attributes, {}};
+  if (level != StatisticsLevel::none) call.records = records;
+  run(call);
+  for (size_t i = 0; i < case_.outputs.size(); ++i) {
+    if (case_.outputs[i].in_place_of >= 0) result.outputs[i] = owned[static_cast<size_t>(case_.outputs[i].in_place_of)].copy();
+  }
+  for (HostTensor& output : result.outputs) output = output.copy();
+  return result;
+}
+
+Result Instance::run(Backend& backend, StatisticsLevel level) const {
+  return run_with(inputs_, dtype_, level, [&](const OpCall& call) { backend.run(call); });
+}
+
+Result Instance::run_plain(StatisticsLevel level) const {
+  return run_with(inputs_, dtype_, level, [](const OpCall& call) { ulpscope::run_plain(call); });
+}
+
+Result Instance::in_double(double (*change)(double)) const {
+  std::vector<HostTensor> inputs;
+  for (const HostTensor& input : inputs_) {
+    inputs.push_back(is_float(input.view().dtype) ? input.as(DType::f64) : input.copy());
+    if (!is_float(input.view().dtype)) continue;
+    for (int64_t i = 0; i < input.view().size(); ++i) inputs.back().set(i, change(input.get(i)));
+  }
+  return run_with(inputs, DType::f64, StatisticsLevel::none, [](const OpCall& call) { ulpscope::run_plain(call); });
+}
+
+Result Instance::run_exact() const {
+  return in_double([](double x) { return x; });
+}
+Result Instance::run_magnitudes() const {
+  return in_double([](double x) { return std::fabs(x); });
+}
+
+void expect_same(const HostTensor& actual, const HostTensor& expected, const std::string& what) {
+  int failures = 0;
+  for (int64_t i = 0; i < expected.view().size() && failures < 3; ++i) {
+    const double a = actual.get(i), e = expected.get(i);
+    if (std::isnan(e) && std::isnan(a)) continue;
+    if (std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(e)) continue;
+    ADD_FAILURE() << fmt::format("{}: element {} is {:a} ({}), expected {:a} ({})", what, i, a, a, e, e);
+    ++failures;
+  }
+}
+
+void expect_same_record(const OutputRecord& actual, const OutputRecord& expected, const std::string& what) {
+  EXPECT_EQ(actual.known, expected.known) << what;
+  EXPECT_EQ(actual.before_rounding, expected.before_rounding) << what;
+  EXPECT_EQ(actual.rounding_known, expected.rounding_known) << what;
+  EXPECT_EQ(actual.statistics, expected.statistics) << what << ": statistics";
+  EXPECT_EQ(actual.rounding, expected.rounding) << what << ": rounding counts";
+  EXPECT_EQ(actual.update_known, expected.update_known) << what;
+  EXPECT_EQ(actual.update.nonzero, expected.update.nonzero) << what;
+  EXPECT_EQ(actual.update.lost, expected.update.lost) << what;
+  EXPECT_EQ(actual.update.lost_to_decay, expected.update.lost_to_decay) << what;
+}
+
+bool within(double error, double bound) { return error <= bound; }
+
+void expect_within_bound(const HostTensor& actual, const HostTensor& exact, const HostTensor& magnitude, int64_t terms,
+                         const std::string& what) {
+  const double u = 0x1p-24, k = static_cast<double>(terms), gamma = k * u / (1 - k * u);
+  const FloatFormat& format = *info(actual.view().dtype).format;
+  for (int64_t i = 0; i < exact.view().size(); ++i) {
+    const double e = exact.get(i), wide = gamma * magnitude.get(i);
+    // Half an ulp where the rounded value can lie: at the exact value plus the error of the sum.
+    const double reach = std::fabs(e) + wide;
+    const int exponent = std::max(reach > 0 ? std::ilogb(reach) : -2000, format.smallest_normal_exponent());
+    const double half_ulp = std::ldexp(0.5, exponent - format.fraction_bits);
+    const double error = std::fabs(actual.get(i) - e);
+    if (!within(error, wide + half_ulp)) {
+      ADD_FAILURE() << fmt::format("{}: element {} is {}, exactly {}: error {} above {}", what, i, actual.get(i), e, error,
+                                   wide + half_ulp);
+      return;
+    }
+  }
+}
+
+void expect_same_pattern(const HostTensor& actual, const HostTensor& expected, const std::string& what) {
+  const auto kind = [](double x) { return std::isnan(x) ? 1 : std::isinf(x) ? (x > 0 ? 2 : 3) : 0; };
+  for (int64_t i = 0; i < expected.view().size(); ++i) {
+    if (kind(actual.get(i)) == kind(expected.get(i))) continue;
+    ADD_FAILURE() << fmt::format("{}: element {} is {}, expected {}", what, i, actual.get(i), expected.get(i));
+    return;
+  }
+}
+
+std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape) {
+  std::vector<Case> cases;
+  const auto add = [&](const char* op, int inputs, std::vector<Attributes::Item> attributes = {}) {
+    cases.push_back({op, std::vector<TensorSpec>(static_cast<size_t>(inputs), TensorSpec{shape}), {{shape}}, attributes});
+  };
+  for (const char* op : {"add", "sub", "mul", "div", "maximum", "relu_backward"}) add(op, 2);
+  for (const char* op : {"neg", "relu", "copy"}) add(op, 1);
+  add("maximum_backward", 3);
+  add("clip", 1, {{"min", -0.25}, {"max", 0.5}});
+  add("clip_backward", 2, {{"min", -0.25}, {"max", 0.5}});
+  add("scale", 1, {{"factor", 0.3}});
+  add("fill", 0, {{"value", 0.1}});
+  cases.push_back({"accumulate", {{shape}, {shape}}, {{shape, Lay::contiguous, {}, 0}}});
+  cases.push_back({"cast", {{shape, Lay::contiguous, DType::f32, 0, -70000, 70000}}, {{shape}}});
+  cases.push_back({"cast", {{shape}}, {{shape, Lay::contiguous, DType::f32}}});
+  cases.push_back({"clip_norm",
+                   {{shape}, {{}, Lay::contiguous, DType::f32, 0, 0.5, 4}},
+                   {{shape, Lay::contiguous, {}, 0}},
+                   {{"max_norm", 0.7}}});
+  cases.push_back({"unscale",
+                   {{shape}, {{}, Lay::contiguous, DType::f32, 0, 0, 0}},
+                   {{shape, Lay::contiguous, {}, 0}, {{}, Lay::contiguous, DType::f32, 1}},
+                   {{"inverse_scale", 0.125}}});
+  return cases;
+}
+
+namespace {
+
+void add_reductions(std::vector<Case>& cases) {
+  for (const char* op : {"sum", "mean"}) {
+    cases.push_back({op, {{{1500}}}, {{{}}}, {{"dims", 1}, {"keep", 0}}});
+    cases.push_back({op, {{{37, 10}}}, {{{10}}}, {{"dims", 1}, {"keep", 0}}});
+    cases.push_back({op, {{{1100, 33}}}, {{{33}}}, {{"dims", 1}, {"keep", 0}}});
+    cases.push_back({op, {{{70, 300}}}, {{{300}}}, {{"dims", 1}, {"keep", 0}}});
+    cases.push_back({op, {{{7, 530}}}, {{{7, 1}}}, {{"dims", 2}, {"keep", 1}}});
+    cases.push_back({op, {{{600, 5}, Lay::transposed}}, {{{5}}}, {{"dims", 1}, {"keep", 0}}});
+    cases.push_back({op, {{{3, 17, 5, 7}, Lay::channels_last}}, {{{17}}}, {{"dims", 13}, {"keep", 0}}});
+    cases.push_back({op, {{{3, 4, 5, 7}, Lay::channels_last}}, {{{}}}, {{"dims", 15}, {"keep", 0}}});
+    cases.push_back({op, {{{3, 4, 5, 7}, Lay::strided}}, {{{3, 5}}}, {{"dims", 10}, {"keep", 0}}});
+    cases.push_back({op, {{{9, 6}, Lay::broadcast}}, {{{6}}}, {{"dims", 1}, {"keep", 0}}});
+  }
+  cases.push_back({"gradient_norm", {{{1500}}, {{3, 5}}, {{2, 3, 5, 7}, Lay::channels_last}}, {{{}, Lay::contiguous, DType::f32}}});
+  cases.push_back({"correct_count", {{{33, 10}}, {{33}, Lay::contiguous, DType::i64, 10}}, {{{}, Lay::contiguous, DType::i64}}});
+}
+
+void add_products(std::vector<Case>& cases) {
+  const auto matmul = [&](int64_t m, int64_t n, int64_t k, Lay a = Lay::contiguous, Lay b = Lay::contiguous) {
+    cases.push_back({"matmul", {{{m, k}, a}, {{k, n}, b}}, {{{m, n}}}, {}, k});
+  };
+  matmul(1, 8, 8);
+  matmul(3, 5, 7);
+  matmul(17, 33, 65, Lay::transposed, Lay::contiguous);
+  matmul(31, 10, 129, Lay::contiguous, Lay::transposed);
+  matmul(19, 23, 40, Lay::strided, Lay::strided);
+  matmul(12, 14, 16, Lay::contiguous, Lay::broadcast);
+  matmul(1, 1, 40);
+  matmul(5, 1, 3, Lay::transposed, Lay::transposed);
+  // Large enough to be cut, along each of the three extents, with a rest.
+  matmul(701, 64, 70, Lay::contiguous, Lay::transposed);
+  matmul(40, 900, 70);
+  matmul(24, 40, 3001, Lay::transposed, Lay::contiguous);
+  cases.push_back({"matmul", {{{2, 3, 9, 20}}, {{2, 3, 20, 11}}}, {{{2, 3, 9, 11}}}, {}, 20});
+  cases.push_back({"matmul", {{{70, 33, 40}}, {{70, 40, 35}, Lay::broadcast}}, {{{70, 33, 35}}}, {}, 40});
+  for (const bool bias : {false, true}) {
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{32, 10, 100}, {1, 8, 8}, {301, 50, 60}, {20, 700, 60}, {16, 24, 2500}}) {
+      Case linear{"linear", {{{m, k}}, {{n, k}}}, {{{m, n}}}, {}, k + 1};
+      if (bias) linear.inputs.push_back({{n}});
+      cases.push_back(linear);
+    }
+  }
+}
+
+struct ConvolutionSizes {
+  int64_t images, channels, height, width, filters, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
+};
+
+void add_convolutions(std::vector<Case>& cases) {
+  const ConvolutionSizes sizes[] = {
+      {2, 3, 9, 7, 5, 3, 3, 1, 1, 1, 1},   {3, 1, 12, 10, 32, 3, 3, 1, 1, 1, 1}, {5, 32, 8, 8, 17, 3, 2, 2, 1, 0, 1},
+      {1, 4, 11, 5, 8, 5, 5, 2, 3, 2, 2},  {2, 2, 17, 19, 40, 1, 1, 1, 1, 0, 0}, {1, 33, 30, 31, 1, 1, 1, 1, 1, 0, 0},
+      {3, 16, 6, 6, 16, 1, 1, 2, 2, 0, 0}, {17, 8, 5, 5, 24, 3, 3, 1, 1, 0, 0},
+  };
+  for (const ConvolutionSizes& s : sizes) {
+    const int64_t out_height = (s.height + 2 * s.padding_y - s.kernel_y) / s.stride_y + 1;
+    const int64_t out_width = (s.width + 2 * s.padding_x - s.kernel_x) / s.stride_x + 1;
+    const std::vector<int64_t> x{s.images, s.channels, s.height, s.width}, y{s.images, s.filters, out_height, out_width};
+    const std::vector<int64_t> w{s.filters, s.channels, s.kernel_y, s.kernel_x};
+    const std::vector<Attributes::Item> attributes{{"stride_y", static_cast<double>(s.stride_y)},
+                                                   {"stride_x", static_cast<double>(s.stride_x)},
+                                                   {"padding_y", static_cast<double>(s.padding_y)},
+                                                   {"padding_x", static_cast<double>(s.padding_x)}};
+    const int64_t window = s.kernel_y * s.kernel_x, places = s.images * out_height * out_width;
+    for (const Lay lay : {Lay::channels_last, Lay::contiguous}) {
+      cases.push_back({"conv2d", {{x, lay}, {w}, {{s.filters}}}, {{y, Lay::channels_last}}, attributes, s.channels * window + 1});
+      cases.push_back({"conv2d_backward_input", {{y, lay}, {w}}, {{x, Lay::channels_last}}, attributes, s.filters * window});
+      cases.push_back({"conv2d_backward_weight", {{y, lay}, {x, lay}}, {{w}, {{s.filters}}}, attributes, places});
+    }
+    cases.push_back(
+        {"conv2d", {{x, Lay::channels_last}, {w, Lay::channels_last}}, {{y, Lay::channels_last}}, attributes, s.channels * window});
+  }
+}
+
+void add_pooling(std::vector<Case>& cases) {
+  struct Sizes {
+    int64_t images, channels, height, width, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
+  };
+  for (const Sizes& s : {Sizes{3, 32, 8, 8, 2, 2, 2, 2, 0, 0}, Sizes{2, 7, 9, 11, 3, 3, 2, 2, 1, 1},
+                         Sizes{1, 19, 6, 7, 3, 2, 1, 1, 1, 0}, Sizes{2, 1, 20, 20, 5, 4, 3, 3, 2, 2}}) {
+    const int64_t out_height = (s.height + 2 * s.padding_y - s.kernel_y) / s.stride_y + 1;
+    const int64_t out_width = (s.width + 2 * s.padding_x - s.kernel_x) / s.stride_x + 1;
+    const std::vector<int64_t> x{s.images, s.channels, s.height, s.width}, y{s.images, s.channels, out_height, out_width};
+    const std::vector<Attributes::Item> attributes{
+        {"kernel_y", static_cast<double>(s.kernel_y)},   {"kernel_x", static_cast<double>(s.kernel_x)},
+        {"stride_y", static_cast<double>(s.stride_y)},   {"stride_x", static_cast<double>(s.stride_x)},
+        {"padding_y", static_cast<double>(s.padding_y)}, {"padding_x", static_cast<double>(s.padding_x)}};
+    for (const Lay lay : {Lay::channels_last, Lay::contiguous}) {
+      cases.push_back({"max_pool2d", {{x, lay}}, {{y, Lay::channels_last}, {y, Lay::channels_last, DType::u8}}, attributes});
+      cases.push_back({"max_pool2d_backward",
+                       {{y, lay}, {y, Lay::channels_last, DType::u8, s.kernel_y * s.kernel_x}},
+                       {{x, Lay::channels_last}},
+                       attributes});
+    }
+    cases.push_back({"max_pool2d", {{x}}, {{y}, {y, Lay::contiguous, DType::u8}}, attributes});
+  }
+}
+
+void add_normalization(std::vector<Case>& cases) {
+  const std::vector<std::pair<std::vector<int64_t>, Lay>> shapes{
+      {{4, 17, 5, 7}, Lay::channels_last},  {{3, 130, 13, 14}, Lay::channels_last},
+      {{2, 1, 30, 30}, Lay::channels_last}, {{700, 40}, Lay::contiguous},
+      {{600, 3}, Lay::contiguous},          {{3, 6, 4, 5}, Lay::contiguous}};
+  for (const auto& [x, lay] : shapes) {
+    const std::vector<int64_t> c{x[1]};
+    const auto parameter = [&](double low, double high) { return TensorSpec{c, Lay::contiguous, DType::f32, 0, low, high}; };
+    const OutputSpec wide{c, Lay::contiguous, DType::f32};
+    for (const double training : {0.0, 1.0}) {
+      OutputSpec mean = wide, variance = wide;
+      mean.in_place_of = 3;
+      variance.in_place_of = 4;
+      cases.push_back({"batch_norm",
+                       {{x, lay, {}, 0, 1, 3}, parameter(0.5, 2), parameter(-1, 1), parameter(-1, 1), parameter(0.5, 2)},
+                       {{x, lay}, wide, wide, mean, variance},
+                       {{"eps", 1e-5}, {"momentum", 0.1}, {"training", training}}});
+      cases.push_back({"batch_norm_backward",
+                       {{x, lay}, {x, lay, {}, 0, 1, 3}, parameter(0.5, 2), parameter(1.9, 2.1), parameter(0.5, 2)},
+                       {{x, lay}, wide, wide},
+                       {{"training", training}}});
+    }
+    cases.push_back({"batch_norm_backward",
+                     {{x, Lay::strided}, {x, lay, {}, 0, 1, 3}, parameter(0.5, 2), parameter(1.9, 2.1), parameter(0.5, 2)},
+                     {{x, lay}, wide, wide},
+                     {{"training", 1}}});
+  }
+}
+
+void add_losses(std::vector<Case>& cases) {
+  const TensorSpec g{{}, Lay::contiguous, DType::f32, 0, 1, 2};
+  for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{33, 10}, {1, 1}, {600, 3}, {5, 700}}) {
+    const std::vector<int64_t> shape{rows, classes}, row{rows};
+    const TensorSpec target{row, Lay::contiguous, DType::i64, classes};
+    const OutputSpec scalar{{}, Lay::contiguous, DType::f32}, sums{row, Lay::contiguous, DType::f32};
+    for (const Lay lay : {Lay::contiguous, Lay::strided}) {
+      cases.push_back({"cross_entropy", {{shape, lay, {}, 0, -5, 5}, target}, {scalar, sums}});
+      cases.push_back({"cross_entropy_backward",
+                       {g, {shape, lay, {}, 0, -5, 5}, target, {row, Lay::contiguous, DType::f32, 0, 1, 3}},
+                       {{shape}}});
+    }
+  }
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1500}, {2, 3, 20, 21}}) {
+    const Lay lay = shape.size() == 4 ? Lay::channels_last : Lay::contiguous;
+    for (const Lay other : {lay, Lay::strided}) {
+      cases.push_back({"mse", {{shape, lay}, {shape, other}}, {{{}, Lay::contiguous, DType::f32}}});
+      cases.push_back({"mse_backward", {g, {shape, lay}, {shape, other}}, {{shape, lay}}});
+    }
+  }
+}
+
+void add_updates(std::vector<Case>& cases) {
+  for (const int64_t n : {1, 37, 20000}) {
+    const std::vector<int64_t> shape{n};
+    const OutputSpec d{shape, Lay::contiguous, {}, -1, true};
+    const auto in_place = [&](int input) { return OutputSpec{shape, Lay::contiguous, {}, input}; };
+    const TensorSpec state{shape, Lay::contiguous, {}, 0, 0, 0.1};
+    for (const double decay : {0.0, 0.01}) {
+      for (const double decoupled : {0.0, 1.0}) {
+        cases.push_back({"adam_update",
+                         {{shape}, {shape}, {shape}, state},
+                         {in_place(0), in_place(2), in_place(3), d},
+                         {{"lr", 1e-3},
+                          {"beta1", 0.9},
+                          {"beta2", 0.999},
+                          {"eps", 1e-8},
+                          {"weight_decay", decay},
+                          {"decoupled", decoupled},
+                          {"step", 3}}});
+      }
+      cases.push_back({"sgd_update",
+                       {{shape}, {shape}},
+                       {in_place(0), d},
+                       {{"lr", 0.1}, {"momentum", 0}, {"dampening", 0}, {"weight_decay", decay}, {"nesterov", 0}, {"first", 0}}});
+      for (const double first : {0.0, 1.0}) {
+        cases.push_back(
+            {"sgd_update",
+             {{shape}, {shape}, {shape}},
+             {in_place(0), in_place(2), d},
+             {{"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.1}, {"weight_decay", decay}, {"nesterov", first}, {"first", first}}});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Case> other_cases() {
+  std::vector<Case> cases;
+  add_reductions(cases);
+  add_products(cases);
+  add_convolutions(cases);
+  add_pooling(cases);
+  add_normalization(cases);
+  add_losses(cases);
+  add_updates(cases);
+  return cases;
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const char* name : {"sse4", "avx2", "avx512"}) {
+    try {
+      make_cpu_backend({.threads = 1, .isa = name});
+      names.emplace_back(name);
+    } catch (const Error&) {
+    }
+  }
+  return names;
+}
+
+}  // namespace ulpscope::testing_support

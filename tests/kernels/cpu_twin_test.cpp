@@ -1,0 +1,208 @@
+// Every op of the CPU backend against its plain twin: equal bits for our own kernels, a bound around FP64 for oneDNN's products,
+// and equal patterns of NaN and Inf wherever one enters.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cpu_support.h"
+
+namespace ulpscope::testing_support {
+namespace {
+
+constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
+
+// Runs a case and compares outputs and records.
+void check(const Case& what, DType dtype, Backend& backend, const std::string& where) {
+  const Instance instance(what, dtype);
+  const std::string name = fmt::format("{} {} {}", what.name(), info(dtype).name, where);
+  const Result actual = instance.run(backend, StatisticsLevel::full);
+  const Result expected = instance.run_plain(StatisticsLevel::full);
+  const Result unrecorded = instance.run(backend);
+  const Result exact = what.terms > 0 ? instance.run_exact() : Result{};
+  const Result magnitude = what.terms > 0 ? instance.run_magnitudes() : Result{};
+  for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
+    const std::string output = fmt::format("{} output {}", name, slot);
+    if (!what.outputs[slot].record_only) expect_same(unrecorded.outputs[slot], actual.outputs[slot], output + " without recording");
+    if (what.terms > 0) {
+      expect_within_bound(actual.outputs[slot], exact.outputs[slot], magnitude.outputs[slot], what.terms, output);
+      EXPECT_EQ(actual.records[slot].statistics.count, expected.records[slot].statistics.count) << output;
+      EXPECT_EQ(actual.records[slot].rounding_known, dtype != DType::f32) << output;
+      continue;
+    }
+    if (!what.outputs[slot].record_only) expect_same(actual.outputs[slot], expected.outputs[slot], output);
+    expect_same_record(actual.records[slot], expected.records[slot], output);
+  }
+}
+
+TEST(CpuTwin, ElementwiseOpsGiveTheSameBits) {
+  for (const std::string& isa : instruction_sets()) {
+    const auto backend = make_cpu_backend({.threads = 2, .isa = isa});
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {7}, {16}, {33}, {1025}, {5, 13, 129}, {40003}}) {
+      for (const Case& what : elementwise_cases(shape)) {
+        for (const DType dtype : kFloats) check(what, dtype, *backend, isa);
+      }
+    }
+  }
+}
+
+TEST(CpuTwin, ElementwiseOpsReadAnyLayout) {
+  const auto backend = make_cpu_backend({.threads = 2});
+  const std::vector<int64_t> shape{3, 5, 9, 11};
+  for (const Lay out : {Lay::contiguous, Lay::channels_last, Lay::transposed}) {
+    for (const Lay lay : {Lay::contiguous, Lay::channels_last, Lay::strided, Lay::transposed, Lay::broadcast}) {
+      for (Case what : elementwise_cases(shape)) {
+        if (what.outputs[0].in_place_of >= 0) continue;
+        what.outputs[0].lay = out;
+        for (size_t i = 0; i < what.inputs.size(); ++i) what.inputs[i].lay = i % 2 == 0 ? lay : out;
+        for (const DType dtype : kFloats) check(what, dtype, *backend, fmt::format("to layout {}", static_cast<int>(out)));
+      }
+    }
+  }
+}
+
+// Cases of ops that are ours, or of those that oneDNN computes: its instruction set is the process's first.
+std::vector<Case> ours() {
+  std::vector<Case> cases = other_cases();
+  std::erase_if(cases, [](const Case& what) { return what.terms > 0; });
+  return cases;
+}
+std::vector<Case> products() {
+  std::vector<Case> cases = other_cases();
+  std::erase_if(cases, [](const Case& what) { return what.terms == 0; });
+  return cases;
+}
+
+TEST(CpuTwin, OtherOpsGiveTheSameBits) {
+  for (const std::string& isa : instruction_sets()) {
+    const auto backend = make_cpu_backend({.threads = 2, .isa = isa});
+    for (const Case& what : ours()) {
+      for (const DType dtype : kFloats) check(what, dtype, *backend, isa);
+    }
+  }
+}
+
+TEST(CpuTwin, ProductsStayWithinTheBound) {
+  const auto backend = make_cpu_backend({.threads = 2});
+  for (const Case& what : products()) {
+    for (const DType dtype : kFloats) check(what, dtype, *backend, "");
+  }
+}
+
+TEST(CpuTwin, SlowProductsStayWithinTheBoundOnNarrowInstructionSets) {
+  const auto backend = make_cpu_backend({.threads = 1, .isa = "sse4"});
+  for (const Case& what : products()) {
+    for (const DType dtype : kFloats) check(what, dtype, *backend, "sse4");
+  }
+}
+
+TEST(CpuTwin, ReductionsDoNotDependOnThreads) {
+  for (const Case& what : ours()) {
+    const Instance instance(what, DType::f32);
+    const Result one = instance.run(*make_cpu_backend({.threads = 1}), StatisticsLevel::full);
+    const Result three = instance.run(*make_cpu_backend({.threads = 3}), StatisticsLevel::full);
+    for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
+      if (!what.outputs[slot].record_only) expect_same(three.outputs[slot], one.outputs[slot], what.name());
+      expect_same_record(three.records[slot], one.records[slot], what.name());
+    }
+  }
+}
+
+TEST(CpuTwin, Fp64RunsInFp64) {
+  const auto backend = make_cpu_backend({.threads = 1});
+  const Case what{"mul", {{{5}}, {{5}}}, {{{5}}}};
+  const Instance instance(what, DType::f64);
+  const Result result = instance.run(*backend);
+  Instance copy = instance;
+  for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(result.outputs[0].get(i), copy.inputs()[0].get(i) * copy.inputs()[1].get(i));
+}
+
+// Shapes that fill a block of 16 lanes and leave a rest, and no input of which has more than `largest` elements.
+std::vector<Case> small(const std::vector<Case>& all, int64_t largest) {
+  std::vector<Case> cases;
+  for (const Case& what : all) {
+    int64_t elements = 0;
+    for (const TensorSpec& input : what.inputs) {
+      int64_t size = 1;
+      for (const int64_t extent : input.shape) size *= extent;
+      elements = std::max(elements, size);
+    }
+    if (elements <= largest) cases.push_back(what);
+  }
+  return cases;
+}
+
+// NaN, +Inf and -Inf in one element at a time of each floating-point input: in the first `first`, and in every `step`-th after
+// them.
+void check_specials(const std::vector<Case>& cases, DType dtype, const std::string& isa, int64_t first, int64_t step) {
+  const auto backend = make_cpu_backend({.threads = 1, .isa = isa});
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const Case& what : cases) {
+    Instance instance(what, dtype);
+    for (size_t input = 0; input < what.inputs.size(); ++input) {
+      HostTensor& tensor = instance.inputs()[input];
+      if (!is_float(tensor.view().dtype)) continue;
+      for (int64_t i = 0; i < tensor.view().size(); i += i < first ? 1 : step) {
+        const double before = tensor.get(i);
+        for (const double special : {std::numeric_limits<double>::quiet_NaN(), infinity, -infinity}) {
+          tensor.set(i, special);
+          const Result actual = instance.run(*backend), expected = instance.run_plain();
+          for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
+            if (what.outputs[slot].record_only) continue;
+            expect_same_pattern(actual.outputs[slot], expected.outputs[slot],
+                                fmt::format("{} {} {} with {} at element {} of input {}, output {}", what.name(), info(dtype).name,
+                                            isa, special, i, input, slot));
+          }
+          if (testing::Test::HasFailure()) return;
+        }
+        tensor.set(i, before);
+      }
+    }
+  }
+}
+
+TEST(CpuTwin, NanAndInfComeThroughElementwiseOpsFromEveryElement) {
+  for (const std::string& isa : instruction_sets()) {
+    for (const DType dtype : kFloats) check_specials(elementwise_cases({37}), dtype, isa, 37, 1);
+  }
+}
+
+TEST(CpuTwin, NanAndInfComeThroughOurOps) {
+  for (const std::string& isa : instruction_sets()) check_specials(small(ours(), 450), DType::f32, isa, 17, 67);
+  for (const DType dtype : {DType::f16, DType::bf16}) check_specials(small(ours(), 450), dtype, "", 1, 67);
+}
+
+TEST(CpuTwin, NanAndInfComeThroughProducts) {
+  for (const DType dtype : kFloats) check_specials(small(products(), 450), dtype, "", dtype == DType::f32 ? 17 : 1, 67);
+}
+
+TEST(CpuTwin, SlowNanAndInfComeThroughEveryOpFromEveryElement) {
+  for (const DType dtype : kFloats) {
+    check_specials(small(products(), 1600), dtype, "", 1600, 1);
+    for (const std::string& isa : instruction_sets()) check_specials(small(ours(), 1600), dtype, isa, 1600, 1);
+  }
+}
+
+TEST(CpuTwin, NanIsNotDroppedByReluMaxPoolMaximumAndClip) {
+  const auto backend = make_cpu_backend();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  std::vector<Case> cases = elementwise_cases({37});
+  for (const Case& what : ours()) cases.push_back(what);
+  for (const Case& what : cases) {
+    if (what.op != "relu" && what.op != "maximum" && what.op != "clip" && what.op != "max_pool2d") continue;
+    Instance instance(what, DType::f16);
+    instance.inputs()[0].set(0, nan);
+    EXPECT_TRUE(std::isnan(instance.run(*backend).outputs[0].get(0))) << what.name();
+  }
+}
+
+// A comparison that let a NaN pass would prove nothing.
+TEST(CpuTwin, ComparatorsFailOnNan) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(within(nan, 1));
+  EXPECT_FALSE(within(0, nan));
+  EXPECT_TRUE(within(1, 1));
+}
+
+}  // namespace
+}  // namespace ulpscope::testing_support
