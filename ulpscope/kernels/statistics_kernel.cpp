@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "ulpscope/kernels/statistics.h"
 
@@ -49,7 +50,7 @@ struct Scan {
       ~0u;  // magnitude of a nonzero value, or where zeros were not expected 0 if there is one; all ones: there is none
   uint32_t largest = 0;  // magnitude; kInfinityBits or more where some value is not finite and none was left out
   uint64_t negatives = 0;
-  uint64_t nan = 0, positive_infinity = 0, negative_infinity = 0;
+  uint64_t nonfinite = 0, infinities = 0;
 };
 
 // What a block is expected to hold. Each expectation costs time where it is wrong and nothing else: `Scan` tells, and the block is
@@ -96,7 +97,6 @@ class FirstPass {
     if (smallest != ~0u) scan_.smallest = smallest / 2;
     if (less_one != ~0u) scan_.smallest = std::min(scan_.smallest, (less_one + 1) / 2);
     scan_.largest = hn::GetLane(hn::MaxOfLanes(U32(), largest_)) / 2;
-    scan_.nan -= scan_.positive_infinity + scan_.negative_infinity;
     return scan_;
   }
 
@@ -109,9 +109,9 @@ class FirstPass {
     VF64 lower, upper;
     if constexpr (kExpect == Expect::any) {
       const auto nonfinite = hn::RebindMask(U32(), Greater(Magnitude(bits), hn::Set(U32(), kInfinityBits - 1)));
-      scan_.nan += hn::CountTrue(U32(), nonfinite);  // with the infinities, until Finish
-      scan_.positive_infinity += hn::CountTrue(U32(), hn::Eq(bits, hn::Set(U32(), kInfinityBits)));
-      scan_.negative_infinity += hn::CountTrue(U32(), hn::Eq(bits, hn::Set(U32(), kInfinityBits | 0x80000000)));
+      scan_.nonfinite += hn::CountTrue(U32(), nonfinite);
+      scan_.infinities += hn::CountTrue(U32(), hn::Eq(hn::Add(bits, bits), hn::Set(U32(), 2 * kInfinityBits)));
+      if (hn::AllTrue(U32(), nonfinite)) return hn::Zero(U32());  // tensors of nothing but NaN should cost least
       bits = hn::IfThenZeroElse(nonfinite, bits);
       const VF32 value = hn::BitCast(F32(), bits);
       lower = hn::PromoteTo(F64(), hn::LowerHalf(half, value));
@@ -168,6 +168,28 @@ class FirstPass {
   Scan scan_;
 };
 
+// Counters for exponents as bytes. Eight tables, so that equal exponents in a row do not wait for each other.
+class Tables {
+ public:
+  // kGroup exponents, of at most a block.
+  HWY_INLINE void Take(const uint8_t* HWY_RESTRICT exponents) {
+    for (int i = 0; i < kGroup; i += 8) {
+      for (int k = 0; k < 8; ++k) ++tables_[k][exponents[i + k]];
+    }
+  }
+
+  // Adds all counts but those of exponent 0.
+  HWY_NOINLINE void AddTo(uint64_t* HWY_RESTRICT bins) {
+    for (int k = 1; k < 8; ++k) {
+      for (int bin = 0; bin < 256; ++bin) tables_[0][bin] += tables_[k][bin];
+    }
+    for (int bin = 1; bin < ExponentHistogram::kBins; ++bin) bins[bin] += tables_[0][bin];
+  }
+
+ private:
+  alignas(64) uint16_t tables_[8][256] = {};
+};
+
 // How far ahead of the first pass its values are fetched from memory into the second-level cache: a whole block, so that the second
 // pass, which reads no memory, does not starve the first.
 constexpr int64_t kFetchAhead = kStatisticsBlock;
@@ -176,19 +198,26 @@ HWY_INLINE void Fetch(const float* group) {
   for (int line = 0; line < kGroup; line += 16) __builtin_prefetch(group + kFetchAhead + line, 0, 2);
 }
 
-template <Expect kExpect>
-HWY_NOINLINE Scan ScanBlock(const float* HWY_RESTRICT values, int64_t n, bool streamed, uint8_t* HWY_RESTRICT exponents) {
+// With `tables`, which must be there where kTables is set, it counts the exponents as well: what fills the vector units and what
+// fills the store unit then overlap.
+template <Expect kExpect, bool kTables>
+HWY_NOINLINE Scan ScanBlock(const float* HWY_RESTRICT values, int64_t n, bool streamed, uint8_t* HWY_RESTRICT exponents,
+                            Tables* HWY_RESTRICT tables) {
   FirstPass<kExpect> pass;
   int64_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     if (streamed) Fetch(values + i);
     pass.template Take<kExpect != Expect::nonzero>(values + i, exponents + i);
+    // One group late: those of this one are still on their way to the cache.
+    if (kTables && i > 0) tables->Take(exponents + i - kGroup);
   }
+  if (kTables && i > 0) tables->Take(exponents + i - kGroup);
   if (i < n) {
     // Zeros, which fill the last group, change no sum and no magnitude.
     alignas(64) float rest[kGroup] = {};
     std::copy(values + i, values + n, rest);
     pass.template Take<true>(rest, exponents + i);
+    if (kTables) tables->Take(exponents + i);
   }
   return pass.Finish();
 }
@@ -282,41 +311,38 @@ HWY_NOINLINE void CountGroups(const uint8_t* HWY_RESTRICT exponents, int64_t byt
   }
 }
 
-// Eight tables, so that equal exponents in a row do not wait for each other.
-HWY_NOINLINE void CountByTables(const uint8_t* HWY_RESTRICT exponents, int64_t bytes, uint64_t* HWY_RESTRICT bins) {
-  alignas(64) uint16_t tables[8][256] = {};
-  for (int64_t i = 0; i < bytes; i += 8) {
-    for (int k = 0; k < 8; ++k) ++tables[k][exponents[i + k]];
-  }
-  for (int k = 1; k < 8; ++k) {
-    for (int bin = 0; bin < 256; ++bin) tables[0][bin] += tables[k][bin];
-  }
-  for (int bin = 1; bin < ExponentHistogram::kBins; ++bin) bins[bin] += tables[0][bin];
-}
-
 // Counts one by one the exponents in (0, end), if they are few; else false, and nothing is counted.
 HWY_NOINLINE bool CountFew(const uint8_t* HWY_RESTRICT exponents, int64_t bytes, int end, uint64_t* HWY_RESTRICT bins) {
   constexpr int kFew = 64;
   uint8_t found[kFew + kBytes];
   int count = 0;
   const VU8 one = hn::Set(U8(), 1), limit = hn::Set(U8(), static_cast<uint8_t>(end - 2));
-  for (int64_t i = 0; i < bytes; i += kBytes) {
-    const VU8 less_one = hn::Sub(hn::Load(U8(), exponents + i), one);
-    const auto wanted = hn::Eq(hn::Min(less_one, limit), less_one);
-    if (HWY_LIKELY(hn::AllFalse(U8(), wanted))) continue;
-    for (int k = 0; k < kBytes; ++k) {
-      if (exponents[i + k] > 0 && exponents[i + k] < end) found[count++] = exponents[i + k];
+  const auto wanted = [&](VU8 less_one) HWY_ATTR { return hn::Eq(hn::Min(less_one, limit), less_one); };
+  for (int64_t group = 0; group < bytes; group += 4 * kBytes) {
+    VU8 least = hn::Set(U8(), 0xFF);
+    for (int k = 0; k < 4; ++k) least = hn::Min(least, hn::Sub(hn::Load(U8(), exponents + group + k * kBytes), one));
+    if (HWY_LIKELY(hn::AllFalse(U8(), wanted(least)))) continue;
+    for (int64_t i = group; i < group + 4 * kBytes; i += kBytes) {
+      uint64_t bits = 0;
+      hn::StoreMaskBits(U8(), wanted(hn::Sub(hn::Load(U8(), exponents + i), one)), reinterpret_cast<uint8_t*>(&bits));
+      for (uint64_t left = bits; left != 0; left &= left - 1) found[count++] = exponents[i + std::countr_zero(left)];
+      if (count > kFew) return false;
     }
-    if (count > kFew) return false;
   }
   for (int i = 0; i < count; ++i) ++bins[found[i]];
   return true;
 }
 
+// A block whose exponents span more binades than this is counted by tables.
+constexpr int kTablesPayFrom = 64;
+
 // Adds the counts of the exponents from `first` to `last`, first > 0. `bytes` exponents, a multiple of kGroup.
 HWY_INLINE void CountExponents(uint8_t* HWY_RESTRICT exponents, int64_t bytes, int first, int last, uint64_t* HWY_RESTRICT bins) {
-  constexpr int kTablesPayFrom = 128;
-  if (last - first >= kTablesPayFrom) return CountByTables(exponents, bytes, bins);
+  if (last - first > kTablesPayFrom) {
+    Tables tables;
+    for (int64_t i = 0; i < bytes; i += kGroup) tables.Take(exponents + i);
+    return tables.AddTo(bins);
+  }
   constexpr int64_t kStep = kBytes << kUnrolled;
   const int64_t whole = (bytes + kStep - 1) / kStep * kStep;
   std::fill(exponents + bytes, exponents + whole, uint8_t{0});
@@ -327,12 +353,17 @@ HWY_INLINE void CountExponents(uint8_t* HWY_RESTRICT exponents, int64_t bytes, i
     last = base - 1;
     if (first > last || CountFew(exponents, bytes, base, bins)) return;
   }
-  const int base = std::max(last - 7, 1);
-  CountGroups<1>(exponents, whole, base, last, bins);
+  CountGroups<1>(exponents, whole, std::max(last - 7, 1), last, bins);
+}
+
+uint64_t CountBits(const float* HWY_RESTRICT values, int64_t n, uint32_t bits) {
+  uint32_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += std::bit_cast<uint32_t>(values[i]) == bits;
+  return count;
 }
 
 uint64_t CountSubnormals(const float* HWY_RESTRICT values, int64_t n) {
-  uint64_t count = 0;
+  uint32_t count = 0;
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF;
     count += magnitude > 0 && magnitude < 0x800000;
@@ -384,31 +415,47 @@ double ToDouble(uint32_t magnitude) { return std::bit_cast<float>(magnitude); }
 
 BlockSums CountFull(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds* thresholds, bool streamed,
                     BlockCounts& counts) {
+  constexpr int kSeen = 16;
   // Room for the zeros that fill the last step of the second pass.
   alignas(64) uint8_t exponents[kStatisticsBlock + (kBytes << kUnrolled)];
   // The first values tell what to expect: activations hold zeros, and a tensor with some NaN often has nothing else.
-  Expect expect = Expect::nonzero;
-  for (int64_t i = 0; i < std::min<int64_t>(n, 16); ++i) {
-    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF;
-    if (magnitude >= kInfinityBits) expect = Expect::any;
-    if (magnitude == 0 && expect == Expect::nonzero) expect = Expect::finite;
+  uint32_t less_one = ~0u, greatest = 0, zeros_seen = 0;
+  if (n >= kSeen) {
+    for (int i = 0; i < kSeen; ++i) {
+      const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF;
+      less_one = std::min(less_one, magnitude - 1);
+      greatest = std::max(greatest, magnitude);
+      zeros_seen += magnitude == 0;
+    }
   }
+  const Expect expect = greatest >= kInfinityBits ? Expect::any : zeros_seen > 0 ? Expect::finite : Expect::nonzero;
+  const bool wide = greatest > 0 && static_cast<int>(greatest >> 23) - static_cast<int>((less_one + 1) >> 23) > kTablesPayFrom;
   Scan scan;
-  if (expect == Expect::nonzero) {
-    scan = ScanBlock<Expect::nonzero>(values, n, streamed, exponents);
-    if (scan.smallest == 0) expect = Expect::finite;
+  std::optional<Tables> tables;
+  if (wide && expect != Expect::any) {
+    scan = ScanBlock<Expect::finite, true>(values, n, streamed, exponents, &tables.emplace());
+  } else if (expect == Expect::nonzero) {
+    scan = ScanBlock<Expect::nonzero, false>(values, n, streamed, exponents, nullptr);
+    if (scan.smallest == 0) scan = ScanBlock<Expect::finite, false>(values, n, streamed, exponents, nullptr);
+  } else if (expect == Expect::finite) {
+    scan = ScanBlock<Expect::finite, false>(values, n, streamed, exponents, nullptr);
   }
-  if (expect == Expect::finite) scan = ScanBlock<Expect::finite>(values, n, streamed, exponents);
-  if (expect == Expect::any || scan.largest >= kInfinityBits) scan = ScanBlock<Expect::any>(values, n, streamed, exponents);
+  if (expect == Expect::any || scan.largest >= kInfinityBits) {
+    scan = ScanBlock<Expect::any, false>(values, n, streamed, exponents, nullptr);
+    tables.reset();
+  }
 
   TensorStatistics& statistics = counts.statistics;
-  const uint64_t infinities = scan.positive_infinity + scan.negative_infinity;
   uint64_t nonzero = 0;
   if (scan.largest > 0) {
     uint64_t bins[ExponentHistogram::kBins + 16] = {};
     const int first = std::max<int>(scan.smallest >> 23, 1), last = scan.largest >> 23;
     const int64_t bytes = (n + kGroup - 1) / kGroup * kGroup;
-    if (first <= last) CountExponents(exponents, bytes, first, last, bins);
+    if (tables) {
+      tables->AddTo(bins);
+    } else if (first <= last) {
+      CountExponents(exponents, bytes, first, last, bins);
+    }
     if (scan.smallest < 0x800000) bins[0] = CountSubnormals(values, n);
     for (int bin = std::min<int>(scan.smallest >> 23, first); bin <= last; ++bin) {
       nonzero += bins[bin];
@@ -418,11 +465,14 @@ BlockSums CountFull(const float* HWY_RESTRICT values, int64_t n, const RoundingT
     statistics.smallest = statistics.smallest == 0 ? smallest : std::min(statistics.smallest, smallest);
     statistics.largest = std::max(statistics.largest, ToDouble(scan.largest));
   }
-  const uint64_t zeros = n - scan.nan - infinities - nonzero;
+  const uint64_t zeros = n - scan.nonfinite - nonzero;
   statistics.count += n;
-  statistics.nan += scan.nan;
-  statistics.positive_infinity += scan.positive_infinity;
-  statistics.negative_infinity += scan.negative_infinity;
+  statistics.nan += scan.nonfinite - scan.infinities;
+  if (scan.infinities > 0) {
+    const uint64_t negative = CountBits(values, n, kInfinityBits | 0x80000000);
+    statistics.negative_infinity += negative;
+    statistics.positive_infinity += scan.infinities - negative;
+  }
   statistics.zeros += zeros;
   statistics.negatives += scan.negatives;
   if (thresholds && nonzero > 0) CountRounding(values, n, *thresholds, scan.smallest, scan.largest, zeros, counts.rounding);
