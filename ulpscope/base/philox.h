@@ -28,8 +28,8 @@ class Philox {
   // 32 uniform bits for `element`.
   constexpr uint32_t bits(uint64_t element) const {
     const uint64_t block = element >> 2;
-    const auto words = philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                                   static_cast<uint32_t>(stream_), static_cast<uint32_t>(stream_ >> 32)},
+    const auto words = philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream_),
+                                   static_cast<uint32_t>(stream_ >> 32)},
                                   {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
     return words[element & 3];
   }

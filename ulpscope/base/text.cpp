@@ -1,9 +1,9 @@
 #include "ulpscope/base/text.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
-
-#include <fmt/core.h>
 
 namespace ulpscope {
 

@@ -39,9 +39,9 @@ inline constexpr FloatFormat binary64{"fp64", 11, 52, 1023};
 enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
 
 struct DTypeInfo {
-  std::string_view name;       // "f16"
-  size_t size;                 // bytes
-  const FloatFormat* format;   // nullptr for integers and bool
+  std::string_view name;      // "f16"
+  size_t size;                // bytes
+  const FloatFormat* format;  // nullptr for integers and bool
 };
 
 inline constexpr std::array<DTypeInfo, 8> kDTypes{{{"f64", 8, &binary64},
