@@ -115,6 +115,12 @@ struct StatisticsCollector::State {
     if (level == StatisticsLevel::full) sums[block] = block_sums;
   }
 
+  void count_health_and_round(const float* values, int64_t n, bool to_f16, uint16_t* out) {
+    const DefaultFloatingPointMode mode;
+    Hold hold(*this);
+    ulpscope::count_health_and_round(values, n, *thresholds, to_f16, out, hold.counts());
+  }
+
   void count(int64_t block, const FloatFormat& stored, const uint16_t* encodings, int64_t n) {
     if (level == StatisticsLevel::full) {
       alignas(64) thread_local float wide[kStatisticsBlock];
@@ -170,8 +176,10 @@ void StatisticsCollector::add(int64_t block, const FloatFormat& stored, const ui
 }
 
 void StatisticsCollector::add_and_round(int64_t block, const float* values, int64_t n, uint16_t* out) {
-  add(block, values, n);
-  if (is_f16(*format_)) {
+  const bool to_f16 = is_f16(*format_);
+  if (state_ && state_->level == StatisticsLevel::health) return state_->count_health_and_round(values, n, to_f16, out);
+  if (state_) state_->count(block, values, n, false);
+  if (to_f16) {
     round_to_f16(values, out, n);
   } else {
     round_to_bf16(values, out, n);

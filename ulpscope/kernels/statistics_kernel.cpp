@@ -15,6 +15,7 @@
 #define HWY_TARGET_INCLUDE "ulpscope/kernels/statistics_kernel.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "ulpscope/emulation/simd_rounding-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ulpscope {
@@ -488,27 +489,51 @@ HWY_NOINLINE void CountNonfinite(const float* HWY_RESTRICT values, int64_t n, Te
   }
 }
 
-void CountHealth(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds* thresholds, bool streamed,
-                 BlockCounts& counts) {
+// How a vector is stored while it is counted.
+struct StoreNothing {
+  static constexpr bool kStores = false;
+  HWY_INLINE void operator()(VF32, uint16_t*) const {}
+};
+struct StoreF16 {
+  static constexpr bool kStores = true;
+  HWY_INLINE void operator()(VF32 value, uint16_t* out) const {
+    hn::StoreU(RoundToF16(F32(), value), hn::Rebind<uint16_t, F32>(), out);
+  }
+};
+struct StoreBf16 {
+  static constexpr bool kStores = true;
+  HWY_INLINE void operator()(VF32 value, uint16_t* out) const {
+    hn::StoreU(RoundToBf16(F32(), value), hn::Rebind<uint16_t, F32>(), out);
+  }
+};
+
+// Level health; `out` gets the encodings where kStores is set.
+template <class Store>
+HWY_INLINE void CountHealthAndStore(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds* thresholds,
+                                    bool streamed, uint16_t* HWY_RESTRICT out, const Store& store, BlockCounts& counts) {
   VU32 smallest_less_one = hn::Set(U32(), ~0u), largest = hn::Zero(U32());
   uint64_t zeros = 0;
-  const auto take = [&](const float* p) HWY_ATTR {
-    const VU32 bits = hn::BitCast(U32(), hn::LoadU(F32(), p));
+  const auto take = [&](const float* p, uint16_t* rounded) HWY_ATTR {
+    const VF32 value = hn::LoadU(F32(), p);
+    const VU32 bits = hn::BitCast(U32(), value);
     const VU32 doubled = hn::Add(bits, bits);
     largest = hn::Max(largest, doubled);
     smallest_less_one = hn::Min(smallest_less_one, hn::Sub(doubled, hn::Set(U32(), 1)));
     zeros += hn::CountTrue(U32(), hn::Eq(doubled, hn::Zero(U32())));
+    store(value, rounded);
   };
   int64_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     if (streamed) Fetch(values + i);
-    for (int k = 0; k < kGroup; k += kFloats) take(values + i + k);
+    for (int k = 0; k < kGroup; k += kFloats) take(values + i + k, Store::kStores ? out + i + k : nullptr);
   }
   if (i < n) {
     alignas(64) float rest[kGroup] = {};
+    alignas(64) uint16_t rounded[kGroup];
     std::copy(values + i, values + n, rest);
-    for (int k = 0; k < kGroup; k += kFloats) take(rest + k);
+    for (int k = 0; k < kGroup; k += kFloats) take(rest + k, rounded + k);
     zeros -= i + kGroup - n;
+    if (Store::kStores) std::copy_n(rounded, n - i, out + i);
   }
   counts.statistics.count += n;
   counts.statistics.zeros += zeros;
@@ -517,6 +542,20 @@ void CountHealth(const float* HWY_RESTRICT values, int64_t n, const RoundingThre
   if (largest_magnitude >= kInfinityBits) CountNonfinite(values, n, counts.statistics);
   if (thresholds && less_one != ~0u) {
     CountRounding(values, n, *thresholds, (less_one + 1) / 2, largest_magnitude, zeros, counts.rounding);
+  }
+}
+
+void CountHealth(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds* thresholds, bool streamed,
+                 BlockCounts& counts) {
+  CountHealthAndStore(values, n, thresholds, streamed, nullptr, StoreNothing(), counts);
+}
+
+void CountHealthAndRound(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds, bool to_f16,
+                         uint16_t* HWY_RESTRICT out, BlockCounts& counts) {
+  if (to_f16) {
+    CountHealthAndStore(values, n, &thresholds, false, out, StoreF16(), counts);
+  } else {
+    CountHealthAndStore(values, n, &thresholds, false, out, StoreBf16(), counts);
   }
 }
 
@@ -560,6 +599,7 @@ namespace ulpscope {
 
 HWY_EXPORT(CountFull);
 HWY_EXPORT(CountHealth);
+HWY_EXPORT(CountHealthAndRound);
 HWY_EXPORT(CountHealthNarrow);
 
 namespace {
@@ -594,6 +634,11 @@ BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, con
   if (level == StatisticsLevel::full) return HWY_DYNAMIC_DISPATCH(CountFull)(values, n, thresholds, streamed, counts);
   HWY_DYNAMIC_DISPATCH(CountHealth)(values, n, thresholds, streamed, counts);
   return {};
+}
+
+void count_health_and_round(const float* values, int64_t n, const RoundingThresholds& thresholds, bool to_f16, uint16_t* out,
+                            BlockCounts& counts) {
+  HWY_DYNAMIC_DISPATCH(CountHealthAndRound)(values, n, thresholds, to_f16, out, counts);
 }
 
 void count_health(const FloatFormat& format, const uint16_t* encodings, int64_t n, TensorStatistics& statistics) {
