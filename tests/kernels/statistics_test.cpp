@@ -74,6 +74,30 @@ TEST(Statistics, SumsAreThoseOfFp64) {
   EXPECT_LE(std::abs(collected(many.data(), 100001).sum - static_cast<double>(exact)), gamma * static_cast<double>(magnitudes));
 }
 
+// 2^60 swallows a 1 that is added to it, so the order of additions shows.
+TEST(Statistics, SumsAreFormedInTheDocumentedOrder) {
+  const auto sum_of = [](int64_t n, std::initializer_list<std::pair<int64_t, float>> elements) {
+    std::vector<float> values(n);
+    for (const auto& [place, value] : elements) values[place] = value;
+    return collected(values.data(), n).sum;
+  };
+  on_every_target([&] {
+    // Elements 0 and 16 share lane 0, which is added up before lane 8 joins it.
+    EXPECT_EQ(sum_of(40, {{0, 0x1p60f}, {8, -0x1p60f}, {16, 1.0f}}), 0);
+    // Lane 8 joins lane 0 before lanes 4, 2 and 1 do.
+    EXPECT_EQ(sum_of(40, {{0, 0x1p60f}, {8, -0x1p60f}, {1, 1.0f}}), 1);
+    EXPECT_EQ(sum_of(40, {{0, 0x1p60f}, {4, -0x1p60f}, {8, 1.0f}}), 0);
+    EXPECT_EQ(sum_of(40, {{0, 0x1p60f}, {4, -0x1p60f}, {2, 1.0f}}), 1);
+    EXPECT_EQ(sum_of(40, {{0, 0x1p60f}, {2, -0x1p60f}, {4, 1.0f}}), 0);
+    // Blocks: neighbours first, an odd one later.
+    const int64_t block = kStatisticsBlock;
+    EXPECT_EQ(sum_of(3 * block, {{0, 0x1p60f}, {block, 1.0f}, {2 * block, -0x1p60f}}), 0);
+    EXPECT_EQ(sum_of(3 * block, {{0, 0x1p60f}, {block, -0x1p60f}, {2 * block, 1.0f}}), 1);
+    EXPECT_EQ(sum_of(4 * block, {{0, 0x1p60f}, {block, -0x1p60f}, {2 * block, 1.0f}, {3 * block, 1.0f}}), 2);
+    EXPECT_EQ(sum_of(5 * block, {{0, 0x1p60f}, {2 * block, 1.0f}, {4 * block, -0x1p60f}}), 0);
+  });
+}
+
 TEST(Statistics, EqualTheirTwinAtEveryShortLength) {
   on_every_target([] {
     for (const Data kind : kAllData) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -62,7 +63,6 @@ void OutputRecord::clear() {
 struct StatisticsCollector::State {
   struct alignas(64) Place {
     std::atomic<bool> taken = false;
-    bool used = false;
     BlockCounts counts;
   };
 
@@ -71,6 +71,7 @@ struct StatisticsCollector::State {
   double scale;
   std::vector<BlockSums> sums;
   std::array<Place, kPlaces> places;
+  std::atomic<uint32_t> used;  // a bit for each place: a small tensor touches one
 
   // The place that the calling thread holds while it counts a block.
   class Hold {
@@ -78,12 +79,13 @@ struct StatisticsCollector::State {
     explicit Hold(State& state) {
       static std::atomic<unsigned> threads = 0;
       thread_local const unsigned first = threads.fetch_add(1, std::memory_order_relaxed);
-      for (unsigned i = first;; ++i) {
-        place_ = &state.places[i % kPlaces];
-        if (!place_->taken.exchange(true, std::memory_order_acquire)) break;
-      }
-      if (!place_->used) place_->counts = {};
-      place_->used = true;
+      unsigned i = first % kPlaces;
+      while (state.places[i].taken.exchange(true, std::memory_order_acquire)) i = (i + 1) % kPlaces;
+      place_ = &state.places[i];
+      const uint32_t bit = uint32_t{1} << i;
+      if (state.used.load(std::memory_order_relaxed) & bit) return;
+      place_->counts = {};
+      state.used.fetch_or(bit, std::memory_order_relaxed);
     }
     ~Hold() { place_->taken.store(false, std::memory_order_release); }
     Hold(const Hold&) = delete;
@@ -156,7 +158,7 @@ StatisticsCollector::StatisticsCollector(OutputRecord& record, int64_t count, co
   state_->thresholds.reset();
   if (format) state_->thresholds.emplace(*format, record.scale);
   if (record.wanted == StatisticsLevel::full) state_->sums.resize(block_count(count));
-  for (State::Place& place : state_->places) place.used = false;
+  state_->used.store(0, std::memory_order_relaxed);
 }
 
 StatisticsCollector::~StatisticsCollector() {
@@ -204,10 +206,10 @@ void StatisticsCollector::finish() {
   record_.before_rounding = record_.rounding_known = format_ != nullptr;
   record_.statistics = {};
   record_.rounding = {};
-  for (const State::Place& place : state_->places) {
-    if (!place.used) continue;
-    record_.statistics.merge(place.counts.statistics);
-    record_.rounding.merge(place.counts.rounding);
+  for (uint32_t used = state_->used.load(std::memory_order_relaxed); used != 0; used &= used - 1) {
+    const BlockCounts& counts = state_->places[std::countr_zero(used)].counts;
+    record_.statistics.merge(counts.statistics);
+    record_.rounding.merge(counts.rounding);
   }
   record_.statistics.count = count_;
   if (state_->level == StatisticsLevel::full) {
