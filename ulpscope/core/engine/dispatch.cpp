@@ -126,12 +126,11 @@ Role default_role(Phase phase, const Tensor& output) {
   }
 }
 
-// The loss scale that the outputs contain: backward and scaling carry on that of their first input.
-double output_scale(const Context& context, const Op& op, std::span<const Tensor> inputs, const Attributes& attributes) {
-  if (context.phase != Phase::backward && context.phase != Phase::scaling && context.phase != Phase::optimizer) return 1.0;
-  const double scale = inputs.empty() ? 1.0 : inputs[0].body()->loss_scale;
-  if (context.phase == Phase::optimizer) return 1.0;
-  return scale * attributes.value_or("loss_scale", 1.0) * (op.name == "unscale" ? attributes["inverse_scale"] : 1.0);
+// The loss scale that the outputs contain: backward and scaling carry on that of their first input, the gradient scaler's own calls
+// say by which factor they raise or lower it.
+double output_scale(const Context& context, std::span<const Tensor> inputs, const Attributes& attributes) {
+  if (inputs.empty() || (context.phase != Phase::backward && context.phase != Phase::scaling)) return 1.0;
+  return inputs[0].body()->loss_scale * attributes.value_or("loss_scale", 1.0) / attributes.value_or("removed_loss_scale", 1.0);
 }
 
 void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const Tensor> inputs, Tensors& outputs,
@@ -228,7 +227,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   }
 
   Tensors outputs;
-  const double scale = output_scale(context, op, inputs, attributes);
+  const double scale = output_scale(context, inputs, attributes);
   for (size_t i = 0; i < specs.size(); ++i) {
     Tensor output = make_output(context, specs[i], operands);
     TensorBody& body = *output.body();

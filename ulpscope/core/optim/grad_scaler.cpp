@@ -4,6 +4,17 @@
 
 namespace ulpscope {
 
+namespace {
+
+// A scalar zero that unscaling raises to one.
+Tensor make_flag() {
+  const ModuleScope no_module(intern(""));
+  const OutputHint hint{Role::buffer, nullptr};
+  return call("fill", {empty(*context().backend, DType::f32, {})}, {{"value", 0.0}}, {.dtype = DType::f32, .hints = {&hint, 1}});
+}
+
+}  // namespace
+
 GradScaler::GradScaler(const LossScaleRule& rule) : rule_(rule), state_(initial_state(rule)) {}
 
 Tensor GradScaler::scale_loss(const Tensor& loss) const {
@@ -14,26 +25,18 @@ Tensor GradScaler::scale_loss(const Tensor& loss) const {
 Tensor GradScaler::unscale(Optimizer& optimizer) {
   if (unscaled_.contains(&optimizer))
     throw usage_error("unscale: the optimizer's gradients were already unscaled since the last update");
-  const PhaseGuard phase(Phase::scaling);
-  const NoGrad no_grad;
   // The quotient is formed in FP64 and rounded to FP32, as PyTorch does.
-  const Attributes attributes{{"inverse_scale", static_cast<double>(static_cast<float>(1.0 / state_.scale))}};
+  const Attributes attributes{{"inverse_scale", static_cast<double>(static_cast<float>(1.0 / state_.scale))},
+                              {"removed_loss_scale", state_.scale}};
   Tensor found;
-  for (const OptimizedParameter& parameter : optimizer.parameters()) {
+  for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) {
     const Tensor& gradient = parameter.tensor.grad();
-    if (!gradient) continue;
     if (gradient.dtype() != DType::f32 && gradient.dtype() != DType::f64)
       throw usage_error("unscale: the gradient of '{}' is {}: expected FP32 master weights", *parameter.name, gradient.describe());
-    if (!found) {
-      const int64_t scalar[] = {1};
-      const OutputHint hint{Role::buffer, nullptr};
-      const Tensor like = empty(*context().backend, DType::f32, {scalar, 0});
-      found = call("fill", {like}, {{"value", 0.0}}, {.dtype = DType::f32, .hints = {&hint, 1}});
-    }
-    const ModuleScope module(parameter.module);
+    if (!found) found = make_flag();
     const OutputHint hints[] = {{Role::unscaled_gradient, parameter.name}, {Role::buffer, nullptr}};
     call("unscale", {gradient, found}, attributes, {.hints = hints});
-  }
+  });
   if (!found) throw usage_error("unscale: no parameter has a gradient; call backward first");
   unscaled_.emplace(&optimizer, false);
   return found;

@@ -98,37 +98,38 @@ std::unique_ptr<Optimizer> make_adam(std::vector<OptimizedParameter> parameters,
   return std::make_unique<Adam>(std::move(parameters), learning_rate, options);
 }
 
+void for_each_gradient(const Optimizer& optimizer, const std::function<void(const OptimizedParameter&)>& visit) {
+  const PhaseGuard phase(Phase::scaling);
+  const NoGrad no_grad;
+  for (const OptimizedParameter& parameter : optimizer.parameters()) {
+    if (!parameter.tensor.grad()) continue;
+    const ModuleScope module(parameter.module);
+    visit(parameter);
+  }
+}
+
 Tensor gradient_norm(const Optimizer& optimizer) {
   const PhaseGuard phase(Phase::scaling);
   const NoGrad no_grad;
   std::vector<Tensor> gradients;
-  for (const OptimizedParameter& parameter : optimizer.parameters())
-    if (parameter.tensor.grad()) gradients.push_back(parameter.tensor.grad());
+  for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) { gradients.push_back(parameter.tensor.grad()); });
   const OutputHint hint{Role::buffer, nullptr};
   return dispatch(find_op("gradient_norm"), gradients, {}, {.hints = {&hint, 1}})[0];
 }
 
 void clip_gradient_norm(const Optimizer& optimizer, const Tensor& norm, double max_norm) {
-  const PhaseGuard phase(Phase::scaling);
-  const NoGrad no_grad;
-  for (const OptimizedParameter& parameter : optimizer.parameters()) {
-    if (!parameter.tensor.grad()) continue;
-    const ModuleScope module(parameter.module);
+  for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) {
     const OutputHint hint{Role::unscaled_gradient, parameter.name};
     call("clip_norm", {parameter.tensor.grad(), norm}, {{"max_norm", max_norm}}, {.hints = {&hint, 1}});
-  }
+  });
 }
 
 void clip_gradient_value(const Optimizer& optimizer, double limit) {
-  const PhaseGuard phase(Phase::scaling);
-  const NoGrad no_grad;
-  for (const OptimizedParameter& parameter : optimizer.parameters()) {
-    if (!parameter.tensor.grad()) continue;
-    const ModuleScope module(parameter.module);
+  for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) {
     const OutputHint hint{Role::unscaled_gradient, parameter.name};
     parameter.tensor.body()->grad =
         call("clip", {parameter.tensor.grad()}, {{"min", -limit}, {"max", limit}}, {.hints = {&hint, 1}});
-  }
+  });
 }
 
 }  // namespace ulpscope

@@ -1,6 +1,7 @@
 // Optimizers: they update parameters from their gradients through one op per parameter.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -49,6 +50,8 @@ class Optimizer {
 std::unique_ptr<Optimizer> make_sgd(std::vector<OptimizedParameter> parameters, double learning_rate, const SgdOptions& options);
 std::unique_ptr<Optimizer> make_adam(std::vector<OptimizedParameter> parameters, double learning_rate, const AdamOptions& options);
 
+// Visits the parameters that have a gradient, each within its module, in phase scaling and off the tape.
+void for_each_gradient(const Optimizer& optimizer, const std::function<void(const OptimizedParameter&)>& visit);
 // The Euclidean norm of all gradients together, a scalar; in phase scaling.
 Tensor gradient_norm(const Optimizer& optimizer);
 // Scales all gradients so that their norm, given, is at most `max_norm`; a NaN norm makes them NaN.
