@@ -15,7 +15,7 @@ const char* name_of(GroupBy by) {
 }
 
 struct RangeAnalysis::Group {
-  std::string name, role, types;
+  std::string name, types;
   RowKey key;
   RangeTotals merged;                   // of groups of more than one tensor
   const RangeTotals* totals = nullptr;  // merged, or the one tensor's
@@ -161,7 +161,6 @@ std::vector<RangeAnalysis::Group> RangeAnalysis::groups() const {
     if (options_.by == GroupBy::tensor) {
       Group& group = groups.emplace_back();
       group.name = selection_.name(i);
-      group.role = name_of(tensor.role);
       group.types = type;
       group.key = selection_.key(i);
       group.totals = &tensors_[i]->totals;
@@ -194,7 +193,6 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
       "recorded",
       "As recorded, worst first",
       {{name_of(options_.by), ColumnKind::text},
-       {"role", ColumnKind::text},
        {"type", ColumnKind::text},
        {"rows", ColumnKind::number, Unit::count},
        {"nonfinite", ColumnKind::number, Unit::count},
@@ -218,7 +216,7 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
     const Cell rescued = totals.scaled ? seen_cell(totals, &RoundingBounds::flushed) : Cell(NotApplicable{});
     table.rows.push_back(
         {group->key,
-         {group->name, group->role, group->types, count_cell(totals.rows), count_cell(totals.nonfinite()),
+         {group->name, group->types, count_cell(totals.rows), count_cell(totals.nonfinite()),
           health ? Cell(share(totals.zeros, totals.elements)) : Cell(Unknown{}), seen_cell(totals, &RoundingBounds::flushed),
           seen_cell(totals, &RoundingBounds::subnormal), seen_cell(totals, &RoundingBounds::overflowed),
           std::holds_alternative<double>(rescued) ? Cell(share(totals.rescued, totals.seen.base)) : rescued,
@@ -231,23 +229,26 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
 }
 
 void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
+  constexpr size_t kColumnsWithoutScale = 6;
+  constexpr const char* kLocalNote = "Each rounding by itself, with the inputs that were recorded: a rerun differs.";
   const size_t index = format_index(format);
-  Table table{fmt::format("what_if_{}", format.name),
-              fmt::format("What if every tensor were {}, worst first", format.name),
-              {{name_of(options_.by), ColumnKind::text},
-               {"type", ColumnKind::text},
-               {"flushed", ColumnKind::number, Unit::share},
-               {"subnormal", ColumnKind::number, Unit::share},
-               {"overflow", ColumnKind::number, Unit::share},
-               {"headroom", ColumnKind::number, Unit::bits},
-               {"true_flushed", ColumnKind::number, Unit::share},
-               {"true_subnormal", ColumnKind::number, Unit::share},
-               {"true_overflow", ColumnKind::number, Unit::share},
-               {"true_headroom", ColumnKind::number, Unit::bits}},
-              {},
-              0,
-              "Each rounding by itself, with the inputs that were recorded: a rerun differs. Columns named true: values divided by "
-              "the loss scale that they contain, as they would be without one."};
+  Table table{
+      fmt::format("what_if_{}", format.name),
+      fmt::format("What if every tensor were {}, worst first", format.name),
+      {{name_of(options_.by), ColumnKind::text},
+       {"type", ColumnKind::text},
+       {"flushed", ColumnKind::number, Unit::share},
+       {"subnormal", ColumnKind::number, Unit::share},
+       {"overflow", ColumnKind::number, Unit::share},
+       {"headroom", ColumnKind::number, Unit::bits},
+       {"true_flushed", ColumnKind::number, Unit::share},
+       {"true_subnormal", ColumnKind::number, Unit::share},
+       {"true_overflow", ColumnKind::number, Unit::share},
+       {"true_headroom", ColumnKind::number, Unit::bits}},
+      {},
+      0,
+      fmt::format("{} Columns named true: values divided by the loss scale that they contain, as they would be without one.",
+                  kLocalNote)};
   const auto key = [&](const Group& group) {
     const RangeTotals& totals = group.get();
     return badness(totals.as_scaled[index].bounds, 0.0,
@@ -266,6 +267,12 @@ void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& 
           true_cell(what_if_cell(unscaled, &RoundingBounds::subnormal)),
           true_cell(what_if_cell(unscaled, &RoundingBounds::overflowed)),
           true_cell(headroom_cell(format, totals.unscaled, totals))}});
+  }
+  // Where no value contained a loss scale there is nothing true to tell from the recorded.
+  if (std::none_of(groups.begin(), groups.end(), [](const Group& group) { return group.get().scaled; })) {
+    table.columns.resize(kColumnsWithoutScale);
+    for (TableRow& row : table.rows) row.cells.resize(kColumnsWithoutScale);
+    table.note = kLocalNote;
   }
   cut(table, options_.limit);
   report.tables.push_back(std::move(table));

@@ -8,7 +8,7 @@
 namespace ulpscope {
 
 struct TextOptions {
-  int width = 100;      // columns; tables wider than this shorten their text cells
+  int width = 120;      // columns; tables wider than this shorten their text cells
   bool color = false;   // ANSI colours
   bool unicode = true;  // false: ASCII only
 };
