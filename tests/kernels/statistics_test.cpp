@@ -229,6 +229,8 @@ TEST(Statistics, OfHealthAreThoseOfFull) {
         const OutputRecord record = collect(vector_view(values.data(), DType::f32, n), StatisticsLevel::health);
         EXPECT_EQ(record.known, StatisticsLevel::health);
         expect_same(record.statistics, expected);
+        const std::vector<double> wide(values.begin(), values.end());
+        expect_same(collect(vector_view(wide.data(), DType::f64, n), StatisticsLevel::health).statistics, expected);
       }
     }
   });

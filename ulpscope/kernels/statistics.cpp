@@ -142,7 +142,15 @@ struct StatisticsCollector::State {
     const DefaultFloatingPointMode mode;
     Hold hold(*this);
     const TensorStatistics counted = reference_statistics(values, n);
-    hold.counts().statistics.merge(counted);
+    TensorStatistics& statistics = hold.counts().statistics;
+    if (level == StatisticsLevel::full) {
+      statistics.merge(counted);
+    } else {
+      statistics.nan += counted.nan;
+      statistics.positive_infinity += counted.positive_infinity;
+      statistics.negative_infinity += counted.negative_infinity;
+      statistics.zeros += counted.zeros;
+    }
     if (format) hold.counts().rounding.merge(reference_rounding(*format, values, n, scale));
     if (level == StatisticsLevel::full) sums[block] = {counted.sum, counted.sum_of_squares};
   }
@@ -204,26 +212,23 @@ void StatisticsCollector::finish() {
   const DefaultFloatingPointMode mode;
   record_.known = state_->level;
   record_.before_rounding = record_.rounding_known = format_ != nullptr;
-  record_.statistics = {};
-  record_.rounding = {};
+  BlockCounts* total = nullptr;
   for (uint32_t used = state_->used.load(std::memory_order_relaxed); used != 0; used &= used - 1) {
-    const BlockCounts& counts = state_->places[std::countr_zero(used)].counts;
-    record_.statistics.merge(counts.statistics);
-    record_.rounding.merge(counts.rounding);
+    BlockCounts& counts = state_->places[std::countr_zero(used)].counts;
+    if (total) {
+      total->statistics.merge(counts.statistics);
+      total->rounding.merge(counts.rounding);
+    } else {
+      total = &counts;
+    }
   }
+  record_.statistics = total ? total->statistics : TensorStatistics();
+  record_.rounding = total ? total->rounding : RoundingCounts();
   record_.statistics.count = count_;
   if (state_->level == StatisticsLevel::full) {
     const BlockSums sums = pairwise_sum(state_->sums);
     record_.statistics.sum = sums.sum;
     record_.statistics.sum_of_squares = sums.sum_of_squares;
-  } else {
-    TensorStatistics health;
-    health.count = count_;
-    health.nan = record_.statistics.nan;
-    health.positive_infinity = record_.statistics.positive_infinity;
-    health.negative_infinity = record_.statistics.negative_infinity;
-    health.zeros = record_.statistics.zeros;
-    record_.statistics = health;
   }
 }
 
