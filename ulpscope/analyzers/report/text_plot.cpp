@@ -59,6 +59,7 @@ std::string histogram_line(const Series& series, const HistogramAxis& axis, bool
     if (axis.limit_before[i]) line += unicode ? "│" : "|";
     line += block(tallest > 0 ? std::sqrt(columns[i] / tallest) : 0, unicode);
   }
+  line.erase(line.find_last_not_of(' ') + 1);
   return line;
 }
 
