@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <vector>
 
 #include "sample_trace.h"
 #include "temporary_folder.h"
@@ -37,6 +38,37 @@ void kill_writers(uint64_t trials, uint64_t seed) {
 
 TEST(KilledWriter, LeavesEveryAcknowledgedStepWhole) { kill_writers(5, 1); }
 TEST(KilledWriter, SlowLeavesEveryAcknowledgedStepWholeFiftyTimes) { kill_writers(50, 2); }
+
+// The same at every place where it can happen: before the n-th write to the file.
+void die_at_writes(const std::vector<uint64_t>& writes) {
+  for (const uint64_t write : writes) {
+    SCOPED_TRACE(testing::Message() << "killed before write " << write);
+    TemporaryFolder folder;
+    const std::string path = folder.file("run.h5");
+    WriterProcess writer(path, 3);
+    writer.wait_for("ready");
+    writer.call("die_at " + std::to_string(write));
+    writer.send("batches 30");
+    while (!writer.wait_for("committed ").empty()) {
+    }
+    const uint64_t acknowledged = writer.kill();
+    const TraceReader reader(path);
+    ASSERT_GE(reader.step_count(), acknowledged);
+    ASSERT_EQ(read_lines(reader), expected_lines(3, reader.step_count()));
+  }
+}
+
+// A commit takes some 150 writes and moves some tails into place.
+TEST(KilledWriter, LeavesWholeStepsWhereverItDies) {
+  std::vector<uint64_t> writes;
+  for (uint64_t i = 0; i < 25; ++i) writes.push_back(1 + Philox(4, 0).below(i, 700));
+  die_at_writes(writes);
+}
+TEST(KilledWriter, SlowLeavesWholeStepsWhereverItDies) {
+  std::vector<uint64_t> writes;
+  for (uint64_t write = 1; write < 1500; write += 7) writes.push_back(write);
+  die_at_writes(writes);
+}
 
 TEST(KilledWriter, LeavesTheOlderTraceWhereItHadNotStarted) {
   // The new trace takes the name of the old one only once it is good: nothing of the old one is touched before.

@@ -1,14 +1,20 @@
 // trace_test_writer PATH SEED QUEUE_BYTES FLUSH_MS: writes the sample trace, as commands on stdin say, one a line:
 //   run          steps without end
 //   steps N      N more steps, flushed
+//   die_at N     the N-th write to a file from now on kills the process instead
+//   batches N    without end, N more steps, flushed
 //   limit BYTES  no file may become larger
 //   until_failed steps until the sink reports a failure, and ten more
 //   unended      rows of a step that is not ended
 //   close        closes the trace and exits
 // On stdout: "ready", "committed N" at each commit, "done" after a command, "failed REASON", "error KIND MESSAGE".
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -25,7 +31,22 @@ void say(const std::string& text) {
   if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) std::_Exit(5);
 }
 
+std::atomic<int64_t> writes_left = INT64_MAX;
+
+ssize_t write_or_die(int file, const void* bytes, size_t size, off_t offset) {
+  if (--writes_left == 0) ::kill(::getpid(), SIGKILL);
+  return ::syscall(SYS_pwrite64, file, bytes, size, offset);
+}
+
 }  // namespace
+
+// In the place of the C library's, for HDF5 too.
+extern "C" ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset) {
+  return write_or_die(file, bytes, size, offset);
+}
+extern "C" ssize_t pwrite64(int file, const void* bytes, size_t size, off_t offset) {
+  return write_or_die(file, bytes, size, offset);
+}
 
 int main(int argc, char** argv) {
   using namespace ulpscope;
@@ -48,6 +69,13 @@ int main(int argc, char** argv) {
       } else if (command == "steps" && std::cin >> number) {
         for (const uint64_t end = step + number; step < end; ++step) trace_test::add_step(*sink, seed, step);
         sink->flush();
+      } else if (command == "die_at" && std::cin >> number) {
+        writes_left = static_cast<int64_t>(number);
+      } else if (command == "batches" && std::cin >> number) {
+        for (;;) {
+          for (const uint64_t end = step + number; step < end; ++step) trace_test::add_step(*sink, seed, step);
+          sink->flush();
+        }
       } else if (command == "limit" && std::cin >> number) {
         const rlimit limit{number, number};
         setrlimit(RLIMIT_FSIZE, &limit);
