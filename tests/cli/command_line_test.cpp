@@ -200,6 +200,27 @@ TEST_F(CommandLine, ColoursAreForTerminals) {
   for (const char c : run_program({"ranges", trace, "--ascii"}).out) ASSERT_LT(static_cast<unsigned char>(c), 0x80);
 }
 
+TEST_F(CommandLine, CompletionKnowsVerbsOptionsAndChoices) {
+  expect_error({"completion", "bsh"}, 2, "did you mean 'bash'?");
+  write("completion", run_program({"completion", "bash"}).out);
+  const auto complete = [&](const std::string& words, int index) {
+    const std::string script = ". " + file("completion") + "; COMP_WORDS=(ulpscope " + words +
+                               "); COMP_CWORD=" + std::to_string(index) + "; _ulpscope; echo \"${COMPREPLY[@]}\" > " +
+                               file("reply");
+    EXPECT_EQ(std::system(("bash -c '" + script + "'").c_str()), 0);
+    return contents(file("reply"));
+  };
+  EXPECT_EQ(complete("ran", 1), "ranges\n");
+  EXPECT_EQ(complete("ranges t.h5 --ph", 3), "--phase\n");
+  EXPECT_EQ(complete("ranges t.h5 --phase back", 4), "backward\n");
+  EXPECT_EQ(complete("train mlp --precision f", 4), "fp32 fp16\n");
+  EXPECT_EQ(complete("info " + file("comp"), 2), file("completion") + "\n");
+  for (const char* shell : {"zsh", "fish"}) {
+    const std::string script = run_program({"completion", shell}).out;
+    for (const char* word : {"ranges", "phase", "backward"}) EXPECT_THAT(script, HasSubstr(word)) << shell;
+  }
+}
+
 TEST_F(CommandLine, ExportAndRecoverAgreeWithTheTrace) {
   const std::string trace = trace_with_error();
   const Json steps = Json::parse(run_program({"export", trace, "--table", "steps", "--json"}).out);

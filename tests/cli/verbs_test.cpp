@@ -44,7 +44,7 @@ TEST(Verbs, ExamplesParse) {
     for (const Example& example : verb.examples) {
       std::vector<std::string> words;
       std::istringstream line(example.command);
-      for (std::string word; line >> word;) words.push_back(word);
+      for (std::string word; line >> word && word != ">";) words.push_back(word);
       ASSERT_GE(words.size(), 2u);
       EXPECT_EQ(words[0], "ulpscope");
       words.erase(words.begin());

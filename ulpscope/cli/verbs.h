@@ -13,5 +13,6 @@ Verb scale_verb();
 Verb compare_verb();
 Verb export_verb();
 Verb recover_verb();
+Verb completion_verb();
 
 }  // namespace ulpscope::cli
