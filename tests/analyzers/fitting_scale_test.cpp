@@ -82,6 +82,16 @@ TEST(FittingScale, LargestIsWhatASearchFinds) {
   }
 }
 
+// 65520 is the least magnitude that rounds to Inf, so a scale that takes a value there is too large.
+TEST(FittingScale, LargestStopsBeforeTheOverflowThresholdItself) {
+  for (const double value : {65520.0, 65519.0, 65504.0, 32760.0}) {
+    const Recorded recorded{{value, 1.0}, 1.0};
+    const auto largest = largest_fitting(make_row(recorded.values, DType::f32), tensor_of(DType::f32), binary16);
+    EXPECT_EQ(largest->upper, search_largest({recorded}, binary16)) << value;
+    EXPECT_EQ(largest->lower, largest->upper) << value;
+  }
+}
+
 TEST(FittingScale, LargestOfStoredValuesIsThatOfTheValuesBehindThem) {
   std::mt19937 random(4);
   for (int round = 0; round < 100; ++round) {

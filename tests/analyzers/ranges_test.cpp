@@ -224,6 +224,16 @@ TEST(Ranges, NamesTheFirstRoundingThatFlushesEverything) {
   }
 }
 
+TEST(Ranges, OneSurvivingElementIsNoVanishing) {
+  SyntheticTrace trace;
+  const uint32_t first = trace.add_tensor("fc", "cast_backward", Phase::backward, Role::activation_gradient, DType::f16);
+  trace.add(first, make_row({1e-9, 2e-9, 1e-3}, DType::f16));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  EXPECT_EQ(find_finding(report, "range.gradients_vanish"), nullptr);
+  EXPECT_NE(find_finding(report, "range.gradients_flushed"), nullptr);
+}
+
 TEST(Ranges, GradientsThatFitAreSaidToFitWithTheirHeadroom) {
   SyntheticTrace trace;
   const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
