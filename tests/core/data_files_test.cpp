@@ -1,6 +1,7 @@
 // IDX files as they should be, and as they should not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <array>
@@ -22,7 +23,7 @@ class DataFiles : public ::testing::Test {
  protected:
   DataFiles() {
     folder_ = std::filesystem::path(::testing::TempDir()) /
-              ("ulpscope_idx_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+              ("ulpscope_idx_" + std::to_string(getpid()) + '_' + ::testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }

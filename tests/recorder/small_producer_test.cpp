@@ -1,5 +1,6 @@
 // A program without the engine records through the recorder; its trace is read back.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -12,7 +13,8 @@ namespace ulpscope {
 namespace {
 
 TEST(SmallProducer, RecordsWithoutAnEngine) {
-  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "ulpscope_small_producer.h5";
+  const std::filesystem::path path =
+      std::filesystem::path(::testing::TempDir()) / ("ulpscope_small_producer_" + std::to_string(getpid()) + ".h5");
   std::filesystem::remove(path);
   ASSERT_EQ(std::system(("\"" SMALL_PRODUCER "\" \"" + path.string() + "\"").c_str()), 0);
 
