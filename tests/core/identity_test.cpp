@@ -1,5 +1,6 @@
 // Ids: the same in every precision, at every level, filter and interval, for all ops but casts.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <set>
 
@@ -55,7 +56,7 @@ IdentityCollector collect(const Experiment& experiment, const std::string& trace
 }
 
 TEST(IdentityTest, IsTheSameInEveryPrecisionLevelFilterAndInterval) {
-  const std::string trace = ::testing::TempDir() + "ulpscope_identity.h5";
+  const std::string trace = ::testing::TempDir() + "ulpscope_identity_" + std::to_string(getpid()) + ".h5";
   const IdentityCollector reference = collect(small_experiment(Precision::fp32), trace);
   ASSERT_EQ(reference.steps.size(), 3u);
   EXPECT_GT(reference.steps[1].size(), 40u);

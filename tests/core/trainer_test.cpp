@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -23,8 +24,8 @@ struct Training {
 class TrainerTest : public ::testing::Test {
  protected:
   TrainerTest()
-      : trace_(::testing::TempDir() + "ulpscope_trainer_" + ::testing::UnitTest::GetInstance()->current_test_info()->name() +
-               ".h5") {}
+      : trace_(::testing::TempDir() + "ulpscope_trainer_" + ::testing::UnitTest::GetInstance()->current_test_info()->name() + "_" +
+               std::to_string(getpid()) + ".h5") {}
   ~TrainerTest() override { std::filesystem::remove(trace_); }
 
   Training run(const Experiment& experiment, bool recorded = true) {
