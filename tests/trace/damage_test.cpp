@@ -16,8 +16,9 @@ constexpr uint64_t kSeed = 51, kSteps = 60;
 bool readable(const std::string& path, const TraceLines& expected) {
   try {
     const TraceReader reader(path);
-    EXPECT_EQ(reader.step_count(), kSteps);
-    EXPECT_TRUE(read_lines(reader) == expected);
+    // Where the newer commit record is damaged, the older one counts: fewer steps, and they are whole.
+    const uint64_t steps = reader.step_count();
+    EXPECT_TRUE(read_lines(reader) == (steps == kSteps ? expected : expected_lines(kSeed, steps)));
     reader.closing_note();
     reader.writer_state();
     return true;
