@@ -3,13 +3,14 @@
 //   object a trace
 #include <fmt/core.h>
 
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/base/error.h"
@@ -79,7 +80,10 @@ std::vector<TensorRow> make_rows(int steps) {
   return rows;
 }
 
-void measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, const std::string& path, bool json) {
+// By name, in the order in which they are printed.
+using Figures = std::vector<std::pair<std::string, double>>;
+
+Figures measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, const std::string& path) {
   const uint64_t steps = rows_wanted / kRowsPerStep;
   TraceOptions options;
   options.overwrite = true;
@@ -91,8 +95,11 @@ void measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, const s
       OpInfo op;
       op.id = static_cast<uint64_t>(tensor) + 1;
       op.name = "op";
+      op.phase = tensor < kRowsPerStep / 2 ? Phase::forward : Phase::backward;
       TensorInfo info;
       info.op = sink->add_op(op);
+      info.role = tensor < kRowsPerStep / 2 ? Role::activation : Role::activation_gradient;
+      info.dtype = tensor % 2 == 0 ? DType::f16 : DType::f32;
       info.shape = {64, 32, 14, 14};
       sink->add_tensor(info);
     }
@@ -114,51 +121,38 @@ void measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, const s
     sink->close();
     status = sink->status();
   });
+  if (status.failed) throw Error(ErrorKind::failed, status.failure);
   const auto rows = static_cast<double>(steps * kRowsPerStep);
-  if (status.failed) throw ulpscope::failed_error("{}: {}", path, status.failure);
-  uint64_t seen = 0, binned = 0, events = 0;
+  uint64_t seen = 0;
+  double largest = 0;
   const double open = seconds_of([&] {
     const TraceReader reader(path);
-    events = reader.events().size() + reader.step_count() + reader.tensor_row_count();
+    seen = reader.tensor_row_count();
   });
   const TraceReader reader(path);
-  const double with = seconds_of([&] {
-    reader.visit_rows({}, [&](std::span<const TensorRow> batch) {
-      for (const TensorRow& row : batch) binned += row.statistics.histogram.bins[120];
-      return true;
-    });
-  });
-  const double without = seconds_of([&] {
-    reader.visit_rows_without_histograms({}, [&](std::span<const TensorRow> batch) {
-      seen += batch.size();
-      return true;
-    });
-  });
-  const double seek = seconds_of([&] {
-    reader.visit_rows({steps / 2, steps / 2 + 1}, [&](std::span<const TensorRow> batch) { return !batch.empty(); });
-  });
-  const double bytes = static_cast<double>(std::filesystem::file_size(path)) / rows;
-  const double producer_us = 1e6 * producer / rows, writer_us = 1e6 * status.writer_seconds / rows;
-  if (seen != steps * kRowsPerStep || binned == 0 || events == 0) throw ulpscope::failed_error("{}: rows are missing", path);
-  if (json) {
-    fmt::print(
-        R"({{"rows":{},"bytes_per_row":{:.2f},"producer_us_per_row":{:.3f},"writer_us_per_row":{:.3f},"write_seconds":{:.3f},)"
-        R"("open_seconds":{:.4f},"visit_seconds":{:.3f},"visit_without_histograms_seconds":{:.3f},"one_step_seconds":{:.4f}}})"
-        "\n",
-        rows, bytes, producer_us, writer_us, wall, open, with, without, seek);
-    return;
-  }
-  fmt::print("rows {}  bytes/row {:.1f}  producer us/row {:.2f} (with a copy of the row)  writer us/row {:.2f}  wall s {:.2f}\n",
-             rows, bytes, producer_us, writer_us, wall);
-  fmt::print("  open and count {:.1f} ms  visit all {:.2f} s  without histograms {:.2f} s  one step {:.1f} ms\n", 1e3 * open, with,
-             without, 1e3 * seek);
+  const auto visit = [&](std::span<const TensorRow> batch) {
+    for (const TensorRow& row : batch) largest = std::max(largest, row.statistics.largest);
+    return true;
+  };
+  const double with = seconds_of([&] { reader.visit_rows({}, visit); });
+  const double without = seconds_of([&] { reader.visit_rows_without_histograms({}, visit); });
+  const double one_step = seconds_of([&] { reader.visit_rows({steps / 2, steps / 2 + 1}, visit); });
+  if (largest == 0) throw Error(ErrorKind::failed, "no rows were read");
+  return {{"rows", static_cast<double>(seen)},
+          {"bytes_per_row", static_cast<double>(reader.file_bytes()) / rows},
+          {"producer_us_per_row", 1e6 * producer / rows},  // with a copy of the row
+          {"writer_us_per_row", 1e6 * status.writer_seconds / rows},
+          {"write_seconds", wall},
+          {"open_seconds", open},
+          {"visit_seconds", with},
+          {"visit_without_histograms_seconds", without},
+          {"visit_one_step_seconds", one_step}};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    const std::vector<TensorRow> source = make_rows(100);
     std::vector<uint64_t> sizes;
     std::string keep;
     bool json = false;
@@ -168,16 +162,28 @@ int main(int argc, char** argv) {
         json = true;
       } else if (argument == "--keep" && i + 1 < argc) {
         keep = argv[++i];
-      } else {
+      } else if (std::strtoull(argv[i], nullptr, 10) >= kRowsPerStep) {
         sizes.push_back(std::strtoull(argv[i], nullptr, 10));
+      } else {
+        throw ulpscope::usage_error("trace_bench [ROWS]... [--json] [--keep TRACE], ROWS of {} and more; '{}' came", kRowsPerStep,
+                                    argument);
       }
     }
     if (sizes.empty()) sizes = {100000, 1000000};
-    const std::string path = keep.empty() ? (std::filesystem::temp_directory_path() / "ulpscope_trace_bench.h5").string() : keep;
-    for (const uint64_t size : sizes) measure(size, source, path, json);
-    if (keep.empty()) std::filesystem::remove(path);
+    const std::vector<TensorRow> source = make_rows(100);
+    const std::string temporary = (std::filesystem::temp_directory_path() / "ulpscope_trace_bench.h5").string();
+    for (const uint64_t size : sizes) {
+      const Figures figures = measure(size, source, keep.empty() ? temporary : keep);
+      std::string text;
+      for (const auto& [name, value] : figures) {
+        text +=
+            json ? fmt::format("{}\"{}\": {}", text.empty() ? "" : ", ", name, value) : fmt::format("{:<34}{:.4g}\n", name, value);
+      }
+      fmt::print("{}\n", json ? "{" + text + "}" : text);
+    }
+    if (keep.empty()) std::filesystem::remove(temporary);
   } catch (const ulpscope::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
-    return 4;
+    return error.kind() == ulpscope::ErrorKind::usage ? 2 : 4;
   }
 }
