@@ -5,7 +5,9 @@
 
 #include "ulpscope/base/hash.h"
 #include "ulpscope/kernels/cpu/block_output.h"
+#include "ulpscope/kernels/cpu/narrow_product.h"
 #include "ulpscope/kernels/cpu/parallel.h"
+#include "ulpscope/kernels/reduction_order.h"
 
 namespace ulpscope::cpu {
 namespace {
@@ -70,10 +72,8 @@ void plain_product(const float* a, const MatrixLayout& a_layout, const float* b,
 // A factor that every tile needs: in place, or widened once by all threads.
 class WholeFactor {
  public:
-  WholeFactor(Context& context, const Matrix& matrix, int64_t rows, int64_t columns, bool needed)
-      : layout_(matrix.tile_layout(rows, columns)),
-        scratch_(context.allocator, bytes_of(needed && !matrix.direct() ? rows * columns : 0)) {
-    if (!needed) return;
+  WholeFactor(Context& context, const Matrix& matrix, int64_t rows, int64_t columns)
+      : layout_(matrix.tile_layout(rows, columns)), scratch_(context.allocator, bytes_of(matrix.tile_values(rows, columns))) {
     values_ = matrix.direct() ? matrix.tile(0, 0, rows, columns, nullptr) : scratch_.as<float>();
     if (matrix.direct()) return;
     const int64_t outer = matrix.outer_extent(), share = std::max<int64_t>(1, blocks_of(outer, 4 * context.threads));
@@ -93,7 +93,7 @@ class WholeFactor {
 void multiply_whole(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
                     int64_t k, const float* bias) {
   BlockOutput out(context, call, slot);
-  const WholeFactor wide_a(context, a, m, k, true), wide_b(context, b, k, n, true);
+  const WholeFactor wide_a(context, a, m, k), wide_b(context, b, k, n);
   const Scratch wide(context.allocator, bytes_of(out.place(0) == nullptr ? m * n : 0));
   float* c = out.place(0) != nullptr ? out.place(0) : wide.as<float>();
   if (m * n * k <= kPlainWork) {
@@ -134,11 +134,11 @@ TileGemms tile_gemms(Context& context, const Tiling& tiling, GemmShape shape, co
 void multiply_rows(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
                    int64_t k, const float* bias, const Tiling& tiling) {
   BlockOutput out(context, call, slot, tiling.tile * n);
-  const WholeFactor wide_b(context, b, k, n, true);
+  const WholeFactor wide_b(context, b, k, n);
   const TileGemms gemms =
       tile_gemms(context, tiling, {m, n, k, {}, {}, n, 1, bias != nullptr, false}, a, b, nullptr, &wide_b.layout());
   const ThreadScratch inner(context.allocator, context.threads, gemms.scratch_bytes);
-  const ThreadScratch wide_a(context.allocator, context.threads, a.direct() ? 0 : bytes_of(tiling.tile * k));
+  const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(a.tile_values(tiling.tile, k)));
   const ThreadScratch wide_c(context.allocator, context.threads, out.place(0) != nullptr ? 0 : bytes_of(tiling.tile * n));
   parallel_for(context, tiling.tiles, true, [&](int64_t i) {
     const int thread = omp_get_thread_num();
@@ -163,11 +163,11 @@ void put_all(Context& context, BlockOutput& out, const float* values) {
 void multiply_columns(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
                       int64_t k, const float* bias, const Tiling& tiling) {
   BlockOutput out(context, call, slot);
-  const WholeFactor wide_a(context, a, m, k, true);
+  const WholeFactor wide_a(context, a, m, k);
   const TileGemms gemms =
       tile_gemms(context, tiling, {m, n, k, {}, {}, n, 1, bias != nullptr, false}, a, b, &wide_a.layout(), nullptr);
   const ThreadScratch inner(context.allocator, context.threads, gemms.scratch_bytes);
-  const ThreadScratch wide_b(context.allocator, context.threads, b.direct() ? 0 : bytes_of(tiling.tile * k));
+  const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(b.tile_values(k, tiling.tile)));
   const Scratch wide_c(context.allocator, bytes_of(out.place(0) != nullptr ? 0 : m * n));
   float* c = out.place(0) != nullptr ? out.place(0) : wide_c.as<float>();
   parallel_for(context, tiling.tiles, true, [&](int64_t i) {
@@ -187,8 +187,8 @@ void multiply_depth(Context& context, const OpCall& call, int slot, const Matrix
   const TileGemms first_gemms = tile_gemms(context, tiling, {m, n, k, {}, {}, n, 1, false, false}, a, b, nullptr, nullptr);
   const TileGemms next_gemms = tile_gemms(context, tiling, {m, n, k, {}, {}, n, 1, false, true}, a, b, nullptr, nullptr);
   const ThreadScratch inner(context.allocator, context.threads, std::max(first_gemms.scratch_bytes, next_gemms.scratch_bytes));
-  const ThreadScratch wide_a(context.allocator, context.threads, a.direct() ? 0 : bytes_of(m * tiling.tile));
-  const ThreadScratch wide_b(context.allocator, context.threads, b.direct() ? 0 : bytes_of(n * tiling.tile));
+  const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(a.tile_values(m, tiling.tile)));
+  const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(b.tile_values(tiling.tile, n)));
   const ThreadScratch sums(context.allocator, context.threads, bytes_of(m * n));
   const auto shares = std::min<int64_t>(context.threads, tiling.tiles);
   parallel_for(context, shares, true, [&](int64_t share) {
@@ -213,6 +213,60 @@ void multiply_depth(Context& context, const OpCall& call, int slot, const Matrix
   put_all(context, out, total);
 }
 
+// Rows of a times the few columns of b.
+void multiply_narrow(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
+                     int64_t k, const float* bias) {
+  const bool parallel = m * k >= kParallelElements;
+  const int64_t rows = parallel ? std::min(blocks_of(m, context.threads), std::max<int64_t>(16, kTileValues / k)) : m;
+  BlockOutput out(context, call, slot, rows * n);
+  const Matrix columns = b.transposed();
+  const Scratch wide_b(context.allocator, bytes_of(n * k));
+  if (columns.row_major()) {
+    for (int64_t j = 0; j < n; ++j) {
+      float* to = wide_b.as<float>() + j * k;
+      const float* from = columns.tile(j, 0, 1, k, to);
+      if (from != to) std::copy_n(from, k, to);
+    }
+  } else {
+    for (int64_t l = 0; l < k; ++l) {
+      float row[kNarrowColumns];
+      const float* values = b.tile(l, 0, 1, n, row);
+      for (int64_t j = 0; j < n; ++j) wide_b.as<float>()[j * k + l] = values[j * b.tile_layout(1, n).column];
+    }
+  }
+  const int slots = parallel ? context.threads : 1;
+  const ThreadScratch wide_a(context.allocator, slots, bytes_of(a.tile_values(rows, k)));
+  const ThreadScratch wide_c(context.allocator, slots, out.place(0) != nullptr ? 0 : bytes_of(rows * n));
+  parallel_for(context, blocks_of(m, rows), parallel, [&](int64_t i) {
+    const int thread = parallel ? omp_get_thread_num() : 0;
+    const int64_t first = i * rows, count = std::min(rows, m - first);
+    float* c = out.place(first * n) != nullptr ? out.place(first * n) : wide_c.of(thread);
+    narrow_product(
+        {a.tile(first, 0, count, k, wide_a.of(thread)), a.tile_layout(count, k).row, wide_b.as<float>(), bias, count, n, k, c});
+    out.put(first * n, c, count * n);
+  });
+  out.finish();
+}
+
+// The transposed product, for a result that is long and thin the wrong way round.
+void multiply_transposed(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
+                         int64_t k, const float* bias) {
+  const Scratch transposed(context.allocator, bytes_of(m * n)), result(context.allocator, bytes_of(m * n));
+  TensorView view;
+  view.data = transposed.as<void>();
+  view.rank = 2;
+  view.shape = {n, m};
+  view.strides = {m, 1};
+  const OpCall inner{call.op, call.inputs, {&view, 1}, call.attributes, {}};
+  multiply(context, inner, 0, b.transposed(), a.transposed(), n, m, k, nullptr);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      result.as<float>()[i * n + j] = transposed.as<float>()[j * m + i] + (bias != nullptr ? bias[j] : 0.0f);
+    }
+  }
+  store_output(call, slot, result.as<float>());
+}
+
 }  // namespace
 
 size_t GemmCache::Hash::operator()(const GemmShape& s) const {
@@ -231,6 +285,12 @@ const Gemm& GemmCache::find(const GemmShape& shape, int slots) {
 
 void multiply(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k,
               const float* bias) {
+  if (n <= kNarrowColumns && m >= 8 && k >= kReductionLanes && a.row_major()) {
+    return multiply_narrow(context, call, slot, a, b, m, n, k, bias);
+  }
+  if (n <= 16 && m > 2 * n && k >= kReductionLanes && !a.row_major() && m * n <= kTileValues) {
+    return multiply_transposed(context, call, slot, a, b, m, n, k, bias);
+  }
   const Tiling tiling = choose_tiling(m, n, k, context.threads);
   switch (tiling.cut) {
     case Cut::none:
@@ -251,8 +311,8 @@ void multiply_batch(Context& context, const OpCall& call, int slot, int64_t batc
   const GemmShape shape{m, n, k, first_a.tile_layout(m, k), first_b.tile_layout(k, n), n, 1, false, false};
   const Gemm& gemm = context.gemms->find(shape, context.threads);
   const ThreadScratch inner(context.allocator, context.threads, gemm.scratch_bytes());
-  const ThreadScratch wide_a(context.allocator, context.threads, first_a.direct() ? 0 : bytes_of(m * k));
-  const ThreadScratch wide_b(context.allocator, context.threads, first_b.direct() ? 0 : bytes_of(k * n));
+  const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(first_a.tile_values(m, k)));
+  const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(first_b.tile_values(k, n)));
   const ThreadScratch wide_c(context.allocator, context.threads, out.place(0) != nullptr ? 0 : bytes_of(m * n));
   parallel_for(context, batch, batch * m * n * k >= kSerialWork, [&](int64_t i) {
     const int thread = omp_get_thread_num();

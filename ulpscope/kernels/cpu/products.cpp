@@ -35,8 +35,10 @@ void linear(Context& context, const OpCall& call) {
   const bool with_bias = call.inputs.size() > 2;
   const Scratch bias(context.allocator, bytes_of(with_bias ? n : 0));
   if (with_bias) widen_run(call.inputs[2].data, call.inputs[2].dtype, 0, call.inputs[2].strides[0], n, bias.as<float>());
-  multiply(context, call, 0, Matrix(x.data, x.dtype, m, k, x.strides[0], x.strides[1]),
-           Matrix(w.data, w.dtype, k, n, w.strides[1], w.strides[0]), m, n, k, with_bias ? bias.as<float>() : nullptr);
+  Matrix weight(w.data, w.dtype, k, n, w.strides[1], w.strides[0]);
+  weight.avoid_aliasing();
+  multiply(context, call, 0, Matrix(x.data, x.dtype, m, k, x.strides[0], x.strides[1]), weight, m, n, k,
+           with_bias ? bias.as<float>() : nullptr);
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ const ReductionKernels& reduction_kernels();
 // reduction. It is cut into blocks of kReductionBlock rows and strips of kStrip channels; a thread handles one such piece at a
 // time.
 struct RowsOfChannels {
-  static constexpr int64_t kStrip = 128;
-  static constexpr int64_t kPiece = kReductionBlock * kStrip;  // values of a piece: 256 KiB
+  static constexpr int64_t kStrip = 256;
+  static constexpr int64_t kPiece = kReductionBlock * kStrip;  // values of a piece: 512 KiB
   const TensorView* view = nullptr;
   int64_t rows = 0, channels = 0;
 
