@@ -7,7 +7,6 @@
 namespace ulpscope {
 namespace {
 
-
 template <typename C>
 void store(const OpCall& call, int slot, const C* values, const ParallelFor& parallel_for) {
   const TensorView& view = call.outputs[slot];
