@@ -84,6 +84,39 @@ TEST_F(AutocastTest, AParameterIsCastOncePerForwardPassAndItsGradientsMeetInSixt
   }
 }
 
+TEST_F(AutocastTest, ACastMadeWithoutGradientsIsNotTakenForOneThatNeedsThem) {
+  Tensor w = parameter({4, 4}, "w");
+  const Tensor x = random(DType::f32, {4, 4}, 1);
+  Autocast autocast(policy(DType::f16));
+  const AutocastScope scope(&autocast);
+  {
+    const NoGrad no_grad;
+    matmul(x, w);
+  }
+  backward(sum(matmul(x, w)));
+  EXPECT_TRUE(w.grad());
+}
+
+TEST_F(AutocastTest, AWeightUsedTwiceMeetsItsGradientsInTheSameOpInEveryPrecision) {
+  std::string ops[2];
+  for (int lower = 0; lower < 2; ++lower) {
+    Tensor w = parameter({4, 4}, "w");
+    const Tensor x = random(DType::f32, {4, 4}, 1);
+    Autocast autocast(policy(DType::f16));
+    const AutocastScope scope(lower ? &autocast : nullptr);
+    const Tensor loss = sum(add(matmul(x, w), matmul(x, w)));
+    std::ostringstream names;
+    NamePrinter printer(names);
+    context_.observers = {&printer};
+    backward(loss);
+    context_.observers.clear();
+    std::istringstream all(names.str());
+    for (std::string name; std::getline(all, name);)
+      if (name != "cast") ops[lower] += name + " ";
+  }
+  EXPECT_EQ(ops[0], ops[1]);
+}
+
 TEST_F(AutocastTest, AnUpdateOfTheParameterEndsItsCachedCast) {
   Tensor w = parameter({4, 4}, "w");
   Autocast autocast(policy(DType::f16));
@@ -111,6 +144,9 @@ TEST_F(AutocastTest, OverridesByOpAndByModuleReplaceTheLists) {
   AutocastPolicy unknown = policy(DType::f16);
   unknown.ops.emplace("relo", DType::f32);
   EXPECT_THROW(Autocast{unknown}, Error);
+  AutocastPolicy untouchable = policy(DType::f16);
+  untouchable.ops.emplace("batch_norm", DType::f32);
+  EXPECT_THROW(Autocast{untouchable}, Error) << "an override without effect must not be taken";
   EXPECT_THROW(Autocast(policy(DType::f32)), Error);
 }
 

@@ -221,9 +221,17 @@ TEST_F(TrainerTest, ShapesThatDoNotFitAreErrorsBeforeTheFirstStep) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("3"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("model.layers[0] (conv2d): expected in_channels = 1, got [3, 28, 28]"));
   }
   EXPECT_FALSE(std::filesystem::exists(trace_)) << "nothing is left behind";
+  experiment = small_images(1, Precision::fp32);
+  experiment.model.layers[7].out = 2147483647;
+  try {
+    run(experiment);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("model.layers[7] (linear)"));
+  }
 }
 
 // Mean of three seeds, one epoch, as docs/performance.md states it.

@@ -2,13 +2,17 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/core/engine/context.h"
 
 namespace ulpscope {
 
 Autocast::Autocast(AutocastPolicy policy) : policy_(std::move(policy)) {
   if (policy_.dtype != DType::f16 && policy_.dtype != DType::bf16)
     throw usage_error("autocast: expected f16 or bf16, got {}", info(policy_.dtype).name);
-  for (const auto& [name, ignored] : policy_.ops) find_op(name);
+  for (const auto& [name, ignored] : policy_.ops) {
+    if (find_op(name).autocast == AutocastClass::exempt)
+      throw usage_error("autocast: '{}' takes its inputs as they are, so its type cannot be overridden", name);
+  }
 }
 
 std::optional<DType> Autocast::input_type(const Op& op, const std::string* module, std::optional<DType> asked) {
@@ -46,7 +50,10 @@ const Tensor* Autocast::cached_cast(const Tensor& parameter, DType dtype) const 
   if (found == cache_.end()) return nullptr;
   const Cast& cast = found->second;
   // The version tells whether an optimizer changed the parameter since.
-  const bool fits = cast.parameter.same_as(parameter) && cast.version == parameter.storage().version && cast.cast.dtype() == dtype;
+  // A cast made while gradients were off has no way back to the parameter.
+  const bool usable = !context().grad_enabled || cast.cast.requires_grad() || !parameter.requires_grad();
+  const bool fits =
+      usable && cast.parameter.same_as(parameter) && cast.version == parameter.storage().version && cast.cast.dtype() == dtype;
   return fits ? &cast.cast : nullptr;
 }
 

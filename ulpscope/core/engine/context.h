@@ -78,8 +78,8 @@ template <auto Field>
 class ContextGuard {
  public:
   using Value = std::remove_reference_t<decltype(std::declval<Context&>().*Field)>;
-  explicit ContextGuard(Value value) : previous_(context().*Field) { context().*Field = value; }
-  ~ContextGuard() { context().*Field = previous_; }
+  explicit ContextGuard(Value value) : previous_(std::exchange(context().*Field, std::move(value))) {}
+  ~ContextGuard() { context().*Field = std::move(previous_); }
   ContextGuard(const ContextGuard&) = delete;
 
  private:

@@ -21,7 +21,7 @@ int width_of(DType dtype) { return dtype == DType::f64 ? 3 : dtype == DType::f32
 DType widest(std::span<const Tensor> inputs) {
   std::optional<DType> with_dimensions, scalars;
   for (const Tensor& input : inputs) {
-    if (!input || !is_float(input.dtype())) continue;
+    if (!is_float(input.dtype())) continue;
     std::optional<DType>& slot = input.rank() > 0 ? with_dimensions : scalars;
     if (!slot) {
       slot = input.dtype();
@@ -144,7 +144,6 @@ void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const
   node->attributes = attributes;
   node->inputs.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i]) continue;
     Node::Input& kept = node->inputs[i];
     kept.saved = (op.saves_inputs >> i & 1) != 0;
     kept.value = inputs[i].detach();
@@ -178,7 +177,10 @@ void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const
   }
 }
 
-void check_input_count(const Op& op, const Context& context, size_t count) {
+void check_inputs(const Op& op, const Context& context, std::span<const Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i]) throw usage_error("{}{}: input {} is an undefined tensor", op.name, where(context), i);
+  const size_t count = inputs.size();
   if (op.inputs == kVariadic) return;
   const int least = op.inputs - op.optional_inputs;
   if (static_cast<int>(count) < least || static_cast<int>(count) > op.inputs)
@@ -190,7 +192,7 @@ void check_input_count(const Op& op, const Context& context, size_t count) {
 
 Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attributes& attributes, const CallOptions& options) {
   Context& context = ulpscope::context();
-  check_input_count(op, context, arguments.size());
+  check_inputs(op, context, arguments);
 
   static const uint64_t kPhaseSalt = hash_text("phase");
   const uint64_t place = hash_combine(hash_combine(kPhaseSalt, static_cast<uint64_t>(context.phase)),
@@ -201,8 +203,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   Tensors inputs(arguments);
   if (const auto type = input_type(context, op, arguments, options)) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i] && is_float(inputs[i].dtype()) && inputs[i].dtype() != *type && &op != &cast_op())
-        inputs[i] = cast_input(context, inputs[i], *type, id, i);
+      if (is_float(inputs[i].dtype()) && inputs[i].dtype() != *type) inputs[i] = cast_input(context, inputs[i], *type, id, i);
     }
   }
   ++context.calls;
@@ -281,7 +282,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     changed.loss_scale = scale;
   }
   if (op.backward && context.grad_enabled &&
-      std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input && input.requires_grad(); }))
+      std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); }))
     record_on_tape(context, op, id, inputs, outputs, specs, attributes);
   return outputs;
 }

@@ -1,5 +1,6 @@
 #include "ulpscope/core/engine/tape.h"
 
+#include <algorithm>
 #include <queue>
 #include <vector>
 
@@ -26,17 +27,28 @@ void check_version(const Node& node, const Tensor& value, uint32_t version, std:
 // so that its id does not depend on the precision.
 Tensor add_gradients(std::string_view op, const Tensor& a, const Tensor& b, ValueKey value, const OutputHint& hint) {
   Context& ctx = context();
-  const uint64_t key = hash_combine(hash_combine(hash_text("gradient sum"), value.op), value.slot);
+  const uint64_t key = hash_combine(hash_combine(hash_text(op), value.op), value.slot);
   CallOptions options;
   options.hints = {&hint, 1};
   options.id = hash_combine(key, ctx.counters.next(key));
   return call(op, {a, b}, {}, options);
 }
 
-void accumulate_in_leaf(const Tensor& leaf, const Tensor& gradient) {
+// The leaves that a backward reached so far. Gradients that meet within one backward are added as at any other value, so that their
+// op is the same whether or not a cast stands between; only an earlier backward's are accumulated in place.
+using Leaves = std::vector<const TensorBody*>;
+
+void add_to_leaf(const Tensor& leaf, const Tensor& gradient, Leaves& reached) {
   TensorBody& body = *leaf.body();
   if (gradient.dtype() != leaf.dtype())
     throw failed_error("backward: the gradient of a {} leaf came as {}", leaf.describe(), gradient.describe());
+  const bool again = std::find(reached.begin(), reached.end(), &body) != reached.end();
+  if (!again) reached.push_back(&body);
+  if (body.grad && again) {
+    const OutputHint hint{body.parameter ? Role::weight_gradient : Role::activation_gradient, body.parameter};
+    body.grad = add_gradients("add", body.grad, gradient, body.uncast_value, hint);
+    return;
+  }
   const OutputHint hint{Role::accumulated_gradient, body.parameter};
   if (body.grad) {
     add_gradients("accumulate", body.grad, gradient, body.uncast_value, hint);
@@ -87,11 +99,15 @@ void backward(const Tensor& root) {
 
   CallOptions options;
   options.dtype = root.dtype();
+  const OutputHint seed{Role::loss, nullptr};
+  options.hints = {&seed, 1};
   const Tensor one = call("fill", {root.detach()}, {{"value", 1.0}}, options);
   if (root.is_leaf()) {
-    accumulate_in_leaf(root, one);
+    Leaves reached;
+    add_to_leaf(root, one, reached);
     return;
   }
+  Leaves reached;
   Queue queue;
   Ref<Node> first(static_cast<Node*>(root.body()->node.get()));
   first->gradients[static_cast<size_t>(root.body()->node_slot)] = one;
@@ -110,7 +126,7 @@ void backward(const Tensor& root) {
       Tensor gradient = std::move(step.gradients_[i]);
       if (!gradient || !input.needs_gradient()) continue;
       if (input.leaf) {
-        accumulate_in_leaf(input.leaf, gradient);
+        add_to_leaf(input.leaf, gradient, reached);
         continue;
       }
       Ref<Node> producer(static_cast<Node*>(input.node.get()));

@@ -31,6 +31,17 @@ void broadcast_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(spec);
 }
 
+// The gradient of input i: `op` of these inputs, summed to the shape of input i where that was broadcast. The last op of the two is
+// the one that gives the gradient, and is recorded as such.
+Tensor gradient_by(BackwardCall& b, size_t i, std::string_view op, std::initializer_list<Tensor> inputs) {
+  const Tensor& like = b.input_like(i);
+  const bool summed =
+      !std::equal(like.shape().begin(), like.shape().end(), b.gradient().shape().begin(), b.gradient().shape().end());
+  CallOptions options;
+  if (!summed) options.hints = b.into({i});
+  return sum_to(call(op, inputs, {}, options), like, b.into({i}));
+}
+
 void backward_add(BackwardCall& b) {
   for (size_t i = 0; i < 2; ++i)
     if (b.needs(i)) b.set(i, sum_to(b.gradient(), b.input_like(i), b.into({i})));
@@ -38,30 +49,26 @@ void backward_add(BackwardCall& b) {
 
 void backward_sub(BackwardCall& b) {
   if (b.needs(0)) b.set(0, sum_to(b.gradient(), b.input_like(0), b.into({0})));
-  if (b.needs(1)) b.set(1, sum_to(call("neg", {b.gradient()}), b.input_like(1), b.into({1})));
+  if (b.needs(1)) b.set(1, gradient_by(b, 1, "neg", {b.gradient()}));
 }
 
 void backward_mul(BackwardCall& b) {
   for (size_t i = 0; i < 2; ++i)
-    if (b.needs(i)) b.set(i, sum_to(mul(b.gradient(), b.input(1 - i)), b.input_like(i), b.into({i})));
+    if (b.needs(i)) b.set(i, gradient_by(b, i, "mul", {b.gradient(), b.input(1 - i)}));
 }
 
+// With y = a / b: da = g / b and db = -(g y) / b.
 void backward_div(BackwardCall& b) {
   const Tensor& denominator = b.input(1);
-  const Tensor over = call("div", {b.gradient(), denominator});
-  if (b.needs(0)) b.set(0, sum_to(over, b.input_like(0), b.into({0})));
-  if (!b.needs(1)) return;
-  const Tensor quotient = call("div", {b.input(0), denominator});
-  b.set(1, sum_to(call("neg", {mul(over, quotient)}), b.input_like(1), b.into({1})));
+  if (b.needs(0)) b.set(0, gradient_by(b, 0, "div", {b.gradient(), denominator}));
+  if (b.needs(1)) b.set(1, gradient_by(b, 1, "div", {call("neg", {mul(b.gradient(), b.output(0))}), denominator}));
 }
 
 void backward_neg(BackwardCall& b) { b.set(0, call("neg", {b.gradient()}, {}, {.hints = b.into({0})})); }
 
 void backward_maximum(BackwardCall& b) {
-  for (size_t i = 0; i < 2; ++i) {
-    if (!b.needs(i)) continue;
-    b.set(i, sum_to(call("maximum_backward", {b.gradient(), b.input(i), b.input(1 - i)}), b.input_like(i), b.into({i})));
-  }
+  for (size_t i = 0; i < 2; ++i)
+    if (b.needs(i)) b.set(i, gradient_by(b, i, "maximum_backward", {b.gradient(), b.input(i), b.input(1 - i)}));
 }
 
 void backward_relu(BackwardCall& b) { b.set(0, call("relu_backward", {b.gradient(), b.output(0)}, {}, {.hints = b.into({0})})); }
@@ -89,7 +96,7 @@ constexpr Op elementwise(std::string_view name, int inputs, void (*backward)(Bac
 // name, inputs, backward, which inputs and which outputs backward reads (bit masks).
 const Op kElementwise[] = {
     elementwise("add", 2, backward_add),       elementwise("sub", 2, backward_sub),
-    elementwise("mul", 2, backward_mul, 0b11), elementwise("div", 2, backward_div, 0b11),
+    elementwise("mul", 2, backward_mul, 0b11), elementwise("div", 2, backward_div, 0b10, 0b1),
     elementwise("neg", 1, backward_neg),       elementwise("maximum", 2, backward_maximum, 0b11),
     elementwise("maximum_backward", 3),        elementwise("relu", 1, backward_relu, 0, 0b1),
     elementwise("relu_backward", 2),           elementwise("clip", 1, backward_clip, 0b1),

@@ -78,7 +78,7 @@ const Op kShape[] = {
     {.name = "reshape", .shape_rule = reshape_shape, .backward = reshape_backward, .is_view = true},
     {.name = "transpose", .shape_rule = transpose_shape, .backward = transpose_backward, .is_view = true},
     {.name = "copy", .shape_rule = copy_to_layout_shape, .backward = copy_backward},
-    {.name = "cast", .shape_rule = cast_shape, .backward = cast_backward},
+    {.name = "cast", .autocast = AutocastClass::exempt, .shape_rule = cast_shape, .backward = cast_backward},
     {.name = "fill", .autocast = AutocastClass::exempt, .shape_rule = fill_shape},
     {.name = "source", .autocast = AutocastClass::exempt, .shape_rule = source_shape},
 };

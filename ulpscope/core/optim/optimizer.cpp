@@ -16,7 +16,7 @@ class Sgd : public Optimizer {
       : Optimizer(std::move(optimized), rate), options_(options), buffers_(parameters().size()) {}
 
  protected:
-  void update(size_t index, const OptimizedParameter& parameter, int64_t) override {
+  void update(size_t index, const OptimizedParameter& parameter) override {
     const bool first = !buffers_[index];
     Attributes attributes{{"lr", learning_rate},
                           {"momentum", options_.momentum},
@@ -46,7 +46,7 @@ class Adam : public Optimizer {
       : Optimizer(std::move(optimized), rate), options_(options), states_(parameters().size()) {}
 
  protected:
-  void update(size_t index, const OptimizedParameter& parameter, int64_t step) override {
+  void update(size_t index, const OptimizedParameter& parameter) override {
     State& state = states_[index];
     if (!state.mean) {
       state.mean = zeros_like(parameter.tensor);
@@ -58,7 +58,7 @@ class Adam : public Optimizer {
                                 {"eps", options_.eps},
                                 {"weight_decay", options_.weight_decay},
                                 {"decoupled", options_.decoupled ? 1.0 : 0.0},
-                                {"step", static_cast<double>(step)}};
+                                {"step", static_cast<double>(++state.steps)}};
     const OutputHint hints[] = {{Role::master_weight, parameter.name},
                                 {Role::optimizer_state, parameter.name},
                                 {Role::optimizer_state, parameter.name},
@@ -69,6 +69,7 @@ class Adam : public Optimizer {
  private:
   struct State {
     Tensor mean, square;  // running averages of the gradient and of its square
+    int64_t steps = 0;    // that this parameter took
   };
   AdamOptions options_;
   std::vector<State> states_;
@@ -83,11 +84,10 @@ void Optimizer::zero_grad() {
 void Optimizer::step() {
   const PhaseGuard phase(Phase::optimizer);
   const NoGrad no_grad;
-  ++steps_;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].tensor.grad()) continue;
     const ModuleScope module(parameters_[i].module);
-    update(i, parameters_[i], steps_);
+    update(i, parameters_[i]);
   }
 }
 

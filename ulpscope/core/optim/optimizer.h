@@ -35,16 +35,14 @@ class Optimizer {
   void zero_grad();
   // Updates every parameter that has a gradient, in phase optimizer.
   void step();
-  int64_t steps_taken() const { return steps_; }
 
   double learning_rate;
 
  protected:
-  virtual void update(size_t index, const OptimizedParameter& parameter, int64_t step) = 0;
+  virtual void update(size_t index, const OptimizedParameter& parameter) = 0;
 
  private:
   std::vector<OptimizedParameter> parameters_;
-  int64_t steps_ = 0;
 };
 
 std::unique_ptr<Optimizer> make_sgd(std::vector<OptimizedParameter> parameters, double learning_rate, const SgdOptions& options);

@@ -62,6 +62,15 @@ class LayerCheck {
     return input_;
   }
 
+  // Of the layer's weight; a double, since hostile sizes overflow integers.
+  double weight_elements() const {
+    const double outputs = static_cast<double>(layer_.out) * static_cast<double>(input_[0]);
+    if (layer_.type == LayerType::linear) return outputs;
+    if (layer_.type == LayerType::conv2d)
+      return outputs * static_cast<double>(layer_.kernel_y) * static_cast<double>(layer_.kernel_x);
+    return 0;
+  }
+
  private:
   std::string label() const {
     const std::string named = layer_.name == std::to_string(index_) ? "" : fmt::format(" {}", toml_string(layer_.name));
@@ -97,7 +106,12 @@ std::vector<LayerShape> check_shapes(const Experiment& experiment, const std::ve
   std::vector<int64_t> current = input_shape;
   const std::vector<LayerSpec>& layers = experiment.model.layers;
   for (size_t i = 0; i < layers.size(); ++i) {
-    std::vector<int64_t> output = LayerCheck(layers[i], i, current).output();
+    const LayerCheck check(layers[i], i, current);
+    std::vector<int64_t> output = check.output();
+    if (check.weight_elements() > static_cast<double>(kMaximumElements)) {
+      throw usage_error("model.layers[{}] ({}): its weight has {:.3g} elements, more than the {} that a parameter may have", i,
+                        name_of(layers[i].type), check.weight_elements(), kMaximumElements);
+    }
     double elements = 1;
     for (const int64_t extent : output) elements *= static_cast<double>(extent);
     if (elements > static_cast<double>(kMaximumElements)) {

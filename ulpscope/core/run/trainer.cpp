@@ -280,7 +280,7 @@ std::optional<double> Trainer::evaluate() {
   const NoGrad no_grad;
   const AutocastScope scope(s.autocast ? &*s.autocast : nullptr);
   // Evaluation belongs to no training step, so its ops have no rows.
-  const std::vector<Observer*> observers = std::exchange(s.context.observers, {});
+  const ContextGuard<&Context::observers> unobserved({});
   s.model->training = false;
   const int64_t size = s.data.test->size();
   const int64_t batch_size = s.experiment.training.evaluation_batch_size > 0 ? s.experiment.training.evaluation_batch_size
@@ -296,7 +296,6 @@ std::optional<double> Trainer::evaluate() {
   double correct = 0;
   for (const double count : read_scalars(counts)) correct += count;
   s.model->training = true;
-  s.context.observers = observers;
   return correct / static_cast<double>(size);
 }
 
