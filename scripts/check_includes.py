@@ -9,7 +9,7 @@ import re
 import sys
 
 # What each unit may include of the project, itself always. A unit is a folder, or some files of one; the longest match counts.
-STATISTICS_FILES = ("view", "statistics", "op_call", "block_statistics", "simd_statistics")
+STATISTICS_FILES = ("view", "statistics", "op_call")
 SINK_FILES = ("sink", "records")
 READER_FILES = ("reader", "records")
 
