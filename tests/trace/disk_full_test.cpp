@@ -37,6 +37,8 @@ TEST(DiskFull, TheTraceStaysReadableAndSaysWhereItStopped) {
     ASSERT_EQ(read_lines(reader), expected_lines(kSeed, reader.step_count()));
     writer.call("steps 5");
     writer.send("close");
+    // Rows that came after the failure, or were never committed, do not count.
+    EXPECT_EQ(writer.wait_for("rows "), std::to_string(reader.tensor_row_count()));
     writer.wait_for("done");
     EXPECT_EQ(writer.finish(), 1);
 

@@ -6,7 +6,7 @@
 //   limit BYTES  no file may become larger
 //   until_failed steps until the sink reports a failure, and ten more
 //   unended      rows of a step that is not ended
-//   close        closes the trace and exits
+//   close        closes the trace, says "rows N", its tensor rows, and exits
 // On stdout: "ready", "committed N" at each commit, "done" after a command, "failed REASON", "error KIND MESSAGE".
 #include <signal.h>
 #include <sys/resource.h>
@@ -88,6 +88,7 @@ int main(int argc, char** argv) {
         sink->add_event({step, EventKind::metric, -1, 0, 0.5, "test_accuracy"});
       } else if (command == "close") {
         const bool good = sink->close();
+        say("rows " + std::to_string(sink->status().tensor_rows));
         say("done");
         return good ? 0 : 1;
       } else {

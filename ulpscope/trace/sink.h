@@ -17,10 +17,11 @@ struct SinkStatus {
   bool failed = false;  // an I/O error stopped the recording; training goes on
   std::string failure;  // one line
   uint64_t bytes = 0;   // the file's size so far
-  uint64_t tensor_rows = 0;
-  uint64_t committed_steps = 0;  // flushed to the file: a reader sees them even if the process is killed now
-  double writer_seconds = 0;     // CPU time of the writer thread
-  double queue_fill = 0;         // 0 empty to 1 full: the producer lowers its level before it blocks
+  // Flushed to the file: a reader sees them even if the process is killed now.
+  uint64_t committed_steps = 0;
+  uint64_t tensor_rows = 0;   // of those steps
+  double writer_seconds = 0;  // CPU time of the writer thread
+  double queue_fill = 0;      // 0 empty to 1 full: the producer lowers its level before it blocks
 };
 
 class TraceSink {

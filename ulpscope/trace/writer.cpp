@@ -71,10 +71,7 @@ class TraceWriter final : public TraceSink {
     return tensors_++;
   }
   void add_edge(const GraphEdge& edge) override { add(edge); }
-  void add_row(const TensorRow& row) override {
-    add(row);
-    ++rows_;
-  }
+  void add_row(const TensorRow& row) override { add(row); }
   void add_update(const UpdateRow& row) override { add(row); }
   void add_event(const EventRow& row) override { add(row); }
   void add_capture(const CaptureRow& row) override { add(row); }
@@ -89,7 +86,6 @@ class TraceWriter final : public TraceSink {
   SinkStatus status() const override {
     std::lock_guard lock(mutex_);
     SinkStatus status = status_;
-    status.tensor_rows = rows_;
     status.failed = failed_;
     status.queue_fill =
         std::min(1.0, static_cast<double>(queued()) / static_cast<double>(std::max<size_t>(1, options_.queue_bytes)));
@@ -193,6 +189,7 @@ class TraceWriter final : public TraceSink {
       file->close("");
       std::lock_guard lock(mutex_);
       status_.bytes = file->file_bytes();
+      status_.tensor_rows = file->rows(TableId::stats);
       status_.writer_seconds = thread_seconds();
       return;
     } catch (const Error& error) {
@@ -202,6 +199,10 @@ class TraceWriter final : public TraceSink {
     }
     reason = fmt::format("recording stopped after {} steps: {}", file->rows(TableId::steps), reason);
     file->stop(reason);
+    {
+      std::lock_guard lock(mutex_);
+      status_.tensor_rows = file->rows(TableId::stats);
+    }
     fail(reason);
   }
 
@@ -216,7 +217,6 @@ class TraceWriter final : public TraceSink {
   Encoder encoder_;
   TraceBuffer current_;
   uint32_t ops_ = 0, tensors_ = 0;
-  std::atomic<uint64_t> rows_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, progress_;
@@ -270,11 +270,12 @@ void TraceWriter::write_until_closed(TraceFileWriter& file) {
       uncommitted_steps = 0;
     }
     if (commit || Clock::now() >= due) due = Clock::now() + interval_;
-    const uint64_t bytes = file.file_bytes();
+    const uint64_t bytes = file.file_bytes(), rows = file.rows(TableId::stats);
     const double seconds = thread_seconds();
     lock.lock();
     status_.committed_steps = committed_steps;
     status_.bytes = bytes;
+    status_.tensor_rows = rows;
     status_.writer_seconds = seconds;
     flushes_done_ = flushes;
     writing_bytes_ = 0;
