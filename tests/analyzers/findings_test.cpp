@@ -105,6 +105,16 @@ TEST(Report, AHealthyRunHasNoWarnings) {
   EXPECT_NE(find_finding(report, "range.gradients_fit"), nullptr);
 }
 
+TEST(Report, NotesAreNoWarnings) {
+  SyntheticTrace trace;
+  trace.add_event(EventKind::note, -1, 0, 0, "the writer caught up");
+  trace.end_step();
+  const Report report = analyze_all(trace.read());
+  EXPECT_FALSE(has_finding(report, Severity::warning));
+  ASSERT_NE(find_finding(report, "recording.note"), nullptr);
+  EXPECT_EQ(find_finding(report, "recording.note")->title, "the writer caught up");
+}
+
 TEST(Report, LostUpdatesAreCountedPerParameter) {
   SyntheticTrace trace;
   const uint32_t bad = trace.add_tensor("a", "adam_update", Phase::optimizer, Role::master_weight, DType::f16, "a.weight");

@@ -105,6 +105,28 @@ TEST(FittingScale, LargestOfStoredValuesIsThatOfTheValuesBehindThem) {
   }
 }
 
+// Among FP16's subnormals a power of two does not move the rounded value as it moves the one before: 1.49 * 2^-24 is stored as
+// 2^-24.
+TEST(FittingScale, BoundsOfStoredSubnormalsAndOddScalesHoldTheTruth) {
+  for (const double scale : {1.0, 3.0}) {
+    for (const double value : {1.49 * 0x1p-24, 0.51 * 0x1p-24, 2.4 * 0x1p-24, 1.0, 65519.0, 32759.5}) {
+      const Recorded recorded{as_floats({value}), scale};
+      const TensorRow row = make_stored_row(recorded.values, DType::f16, scale);
+      const auto bounds = largest_fitting(row, tensor_of(DType::f16), binary16);
+      ASSERT_TRUE(bounds);
+      EXPECT_LE(bounds->lower, *search_largest({recorded}, binary16)) << value;
+      EXPECT_GE(bounds->upper, *search_largest({recorded}, binary16)) << value;
+      FlushCounts counts;
+      TensorRow counted = row;
+      counted.rounding_known = true;
+      counts.add(counted, tensor_of(DType::f16));
+      const auto smallest = counts.smallest_fitting(binary16, kLimit);
+      EXPECT_LE(smallest->lower, *search_smallest({recorded}, binary16)) << value;
+      EXPECT_GE(smallest->upper, *search_smallest({recorded}, binary16)) << value;
+    }
+  }
+}
+
 TEST(FittingScale, AnInfinityOnlySaysThatTheScaleIsTooLarge) {
   const auto bounds = largest_fitting(make_row({1.0, INFINITY}, DType::f16, 1024.0), tensor_of(DType::f16), binary16);
   EXPECT_EQ(bounds->lower, ExponentBounds::kNoLower);

@@ -213,12 +213,12 @@ TEST(Export, EveryTableInBothFormats) {
   const std::string csv = exported(reader, "steps", ExportFormat::csv);
   EXPECT_THAT(csv, HasSubstr("\n0,0,NaN,,1,1,false,,,"));
   EXPECT_THAT(csv, HasSubstr("\n1,0,,,1,1,false,,,"));
-  const Json rows = Json::parse(exported(reader, "rows", ExportFormat::json));
+  const Json rows = Json::parse(exported(reader, "stats", ExportFormat::json));
   EXPECT_EQ(rows[0]["nan"], 1);
   EXPECT_EQ(rows[0]["histogram"]["first_exponent"], 0);
   EXPECT_EQ(rows[0]["histogram"]["counts"], Json::parse("[1,1]"));
   EXPECT_THAT(exported(reader, "rows", ExportFormat::csv), HasSubstr("\"a,\"\"b\"\"\""));
-  EXPECT_THAT(exported(reader, "rows", ExportFormat::csv), HasSubstr("\"0:1,1\""));
+  EXPECT_THAT(exported(reader, "rows", ExportFormat::csv), HasSubstr("\"0:1,1\""));  // the other name
   const Json events = Json::parse(exported(reader, "events", ExportFormat::json));
   EXPECT_EQ(events[0]["value"], "Infinity");
   EXPECT_EQ(events[0]["text"], "two\nlines");

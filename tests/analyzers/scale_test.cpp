@@ -146,6 +146,17 @@ TEST(Scale, CollapseIsAnErrorThatNamesTheTensor) {
   // A scale that starts far too high is no collapse: Megatron's takes many steps to come down from 2^32.
   ScaledRun search(rule(0x1p32, 2000), 60, [](int) { return 1.0; });
   EXPECT_EQ(find_finding(analyze_scale(search.trace.read()), "scale.collapse"), nullptr);
+  // Nor is one that is still coming down when the trace ends, unless it has reached its floor; a fixed scale cannot collapse.
+  ScaledRun unfinished(rule(0x1p32, 2000), 12, [](int) { return 1.0; });
+  EXPECT_EQ(find_finding(analyze_scale(unfinished.trace.read()), "scale.collapse"), nullptr);
+  LossScaleRule floored = rule(0x1p20, 2000);
+  floored.floor = 0x1p15;
+  ScaledRun at_floor(floored, 30, [](int) { return 1e6; });
+  EXPECT_NE(find_finding(analyze_scale(at_floor.trace.read()), "scale.collapse"), nullptr);
+  LossScaleRule fixed = rule(65536, 2000);
+  fixed.dynamic = false;
+  ScaledRun constant(fixed, 30, [](int) { return 1e6; });
+  EXPECT_EQ(find_finding(analyze_scale(constant.trace.read()), "scale.collapse"), nullptr);
 }
 
 TEST(Scale, ThrashingIsSkippingMoreThanGrowingCosts) {
@@ -237,6 +248,20 @@ TEST(Scale, AnFp32RunIsToldWhichScaleFp16WouldNeed) {
   ScaleOptions options;
   options.format = &bfloat16;
   EXPECT_EQ(fact(analyze_scale(reader, options), "fitting_scales_for"), Cell(std::string("bf16")));
+}
+
+// The loss, the seed of the backward pass and the scaled seed are FP32 scalars in mixed precision too.
+TEST(Scale, ScalarsThatStayWideDoNotBoundTheScaleOfAnFp32Run) {
+  SyntheticTrace trace(run_info(false, "fp32"));
+  const uint32_t loss = trace.add_tensor("", "scale", Phase::loss, Role::loss, DType::f32);
+  const uint32_t seed = trace.add_tensor("", "fill", Phase::backward, Role::activation_gradient, DType::f32);
+  const uint32_t scaled_seed = trace.add_tensor("", "scale", Phase::backward, Role::activation_gradient, DType::f32);
+  const uint32_t named_loss = trace.add_tensor("", "fill", Phase::backward, Role::loss, DType::f32);
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f32);
+  for (const uint32_t scalar : {loss, seed, scaled_seed, named_loss}) trace.add(scalar, make_row({1.0}, DType::f32, 0x1p-100));
+  trace.add(gradient, make_row(std::vector<double>(100, 1e-8), DType::f32));
+  trace.end_step();
+  EXPECT_EQ(fact(analyze_scale(trace.read()), "largest_fitting_scale"), Cell(0x1p42));
 }
 
 TEST(Scale, CopesWithNothing) {

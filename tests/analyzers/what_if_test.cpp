@@ -144,6 +144,32 @@ TEST(WhatIf, CountsWhatAnEarlierRoundingHidInTheUpperBounds) {
   EXPECT_EQ(share_base(row), 4u);
 }
 
+// Values before a rounding to BF16, of which the trace has only what was stored: what FP16 would have done to those before.
+TEST(WhatIf, BracketsTheTruthBehindStoredValues) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 300; ++round) {
+    const DType dtype = round % 2 ? DType::bf16 : DType::f16;
+    const FloatFormat& format = round % 2 ? binary16 : bfloat16;
+    const int centers[] = {-25, -14, 16};
+    const double scale = round % 5 == 0 ? 4.0 : 1.0;
+    std::vector<double> values = hard_values(random, centers[(round / 2) % 3], 2, 1 + round % 40);
+    for (const double near : {65519.0, 65520.0, 0x1.01p-25, 0x1.004p-25, 0x1.ffp-26, 0x1.feap-15}) values.push_back(near * scale);
+    values = as_floats(values);
+    TensorRow row = make_stored_row(values, dtype, scale);
+    row.rounding_known = true;
+    const RoundingTruth at_store = round_all(values, *info(dtype).format, 1.0);
+    row.rounding = {at_store.flushed, at_store.subnormal, at_store.inexact_subnormal, at_store.overflowed, 0};
+    const auto bounds = what_if(row, tensor_of(dtype), format, scale);
+    ASSERT_TRUE(bounds);
+    const RoundingTruth truth = round_all(values, format, scale);
+    const std::string what = std::string(format.name) + " round " + std::to_string(round);
+    EXPECT_EQ(bounds->base, truth.base) << what;
+    expect_brackets(bounds->flushed, truth.flushed, what + " flushed");
+    expect_brackets(bounds->subnormal, truth.subnormal, what + " subnormal");
+    expect_brackets(bounds->overflowed, truth.overflowed, what + " overflowed");
+  }
+}
+
 TEST(WhatIf, SharesOfNothingDoNotApply) {
   EXPECT_TRUE(std::holds_alternative<NotApplicable>(share_cell({0, 0}, 0)));
   EXPECT_EQ(std::get<double>(share_cell({1, 1}, 4)), 0.25);

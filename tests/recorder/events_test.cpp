@@ -138,7 +138,7 @@ TEST(RecorderEvents, ScaleGrowthAndStepsSkippedWithoutAChange) {
   EXPECT_EQ(sink.events[0].value, 2048);
   record_step(recorder, 1, {gradient(1, 2)}, scale_change(2048, 2048, true));
   ASSERT_EQ(sink.events.size(), 3u);
-  EXPECT_EQ(sink.events[1].kind, EventKind::warning);
+  EXPECT_EQ(sink.events[1].kind, EventKind::note);
   EXPECT_EQ(sink.events[1].count, 2u);
   EXPECT_THAT(sink.events[1].text, HasSubstr("step skipped, scale kept"));
   EXPECT_TRUE(sink.events_of(EventKind::scale_backoff).empty());

@@ -242,6 +242,7 @@ TEST(RecorderLimits, SlowWriterLowersTheLevelUntilItHasCaughtUp) {
   EXPECT_EQ(sink.events.size(), 1u);
   EXPECT_EQ(wanted_after(3, 0.05), StatisticsLevel::full);
   ASSERT_EQ(sink.events.size(), 2u);
+  EXPECT_EQ(sink.events[1].kind, EventKind::note);
   EXPECT_THAT(sink.events[1].text, HasSubstr("the writer caught up: level full again"));
   for (uint64_t step = 4; step < 3000; ++step) wanted_after(step, step % 2 ? 0.9 : 0.0);
   EXPECT_LE(sink.events.size(), 101u);

@@ -303,8 +303,7 @@ void add_findings(const Side& a, const Side& b, const std::map<std::pair<uint64_
   // Casts come and go with the precision.
   uint64_t only_a = 0, only_b = 0;
   const auto is_cast = [](const Side& side, uint32_t tensor) {
-    const std::string& name = side.selection.op(tensor).name;
-    return name == "cast" || name == "cast_backward";
+    return side.selection.op(tensor).name == "cast";  // backward ones too
   };
   for (const auto& [unused, match] : matches) {
     if (match.a && !match.b) only_a += !is_cast(a, *match.a);

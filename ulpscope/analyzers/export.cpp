@@ -390,7 +390,7 @@ void export_measures(const TraceReader& reader, const Selection& selection, cons
 }  // namespace
 
 const std::vector<std::string>& export_tables() {
-  static const std::vector<std::string> tables{"rows",    "steps",    "ops",     "tensors", "events",
+  static const std::vector<std::string> tables{"stats",   "steps",    "ops",     "tensors", "events",
                                                "updates", "captures", "samples", "measures"};
   return tables;
 }
@@ -399,7 +399,7 @@ void export_table(const TraceReader& reader, std::string_view table, ExportForma
                   const std::function<bool(std::string_view)>& write) {
   const Selection selection(reader, options);
   RowWriter out(format, write);
-  if (table == "rows") {
+  if (table == "stats" || table == "rows") {
     export_rows(reader, selection, options, out);
   } else if (table == "steps") {
     export_steps(reader, options, out);

@@ -13,7 +13,7 @@ namespace ulpscope {
 
 enum class ExportFormat : uint8_t { csv, json };
 
-// "rows", "steps", "ops", "tensors", "events", "updates", "captures", "samples", "measures".
+// "stats" (also "rows"), "steps", "ops", "tensors", "events", "updates", "captures", "samples", "measures".
 const std::vector<std::string>& export_tables();
 
 // Gives pieces of text to `write`, in order; `write` returns false to stop. Rows of tensors follow the options' filters.

@@ -34,6 +34,13 @@ void raise(std::optional<ExponentBounds>& into, const ExponentBounds& other) {
   into->upper = std::max(into->upper, other.upper);
 }
 
+bool is_power_of_two(double scale) {
+  int exponent = 0;
+  return std::frexp(scale, &exponent) == 0.5;
+}
+
+bool is_stored(const TensorRow& row, const TensorInfo& tensor) { return !row.before_rounding && is_narrow(tensor.dtype); }
+
 bool usable(const TensorRow& row) { return row.known == StatisticsLevel::full && row.scale > 0 && std::isfinite(row.scale); }
 
 }  // namespace
@@ -52,11 +59,11 @@ std::optional<ExponentBounds> largest_fitting(const TensorRow& row, const Tensor
   if (largest > 0 && std::isfinite(overflow.upper) && overflow.lower > 0) {
     double least = largest, most = largest;
     const FloatFormat& stored = *info(tensor.dtype).format;
-    if (!row.before_rounding && is_narrow(tensor.dtype) && &stored != &format) {
-      // Half an ulp each way. In the stored format itself a power of two moves the rounded value as it moves the one before.
+    if (is_stored(row, tensor) && (&stored != &format || largest < stored.smallest_normal() || !is_power_of_two(row.scale))) {
+      // Half an ulp each way. In the stored format itself a power of two moves a normal rounded value as it moves the one before.
       const double half =
           std::ldexp(1.0, std::max(std::ilogb(largest), stored.smallest_normal_exponent()) - stored.fraction_bits - 1);
-      least -= half;
+      least = std::max(least - half, least / 2);
       most += half;
     }
     bounds = {largest_shift_below(most, overflow.lower), largest_shift_below(least, overflow.upper)};
@@ -64,10 +71,9 @@ std::optional<ExponentBounds> largest_fitting(const TensorRow& row, const Tensor
     return std::nullopt;
   }
   if (row.statistics.nonfinite() > 0) {
-    int exponent = 0;
-    const bool power = std::frexp(row.scale, &exponent) == 0.5;
+    const int exponent = std::ilogb(row.scale);
     bounds.lower = kNoLower;
-    bounds.upper = std::min(bounds.upper, power ? exponent - 2 : exponent - 1);  // the largest power of two below S
+    bounds.upper = std::min(bounds.upper, is_power_of_two(row.scale) ? exponent - 1 : exponent);  // the largest below S
   }
   return bounds;
 }
@@ -96,7 +102,8 @@ bool FlushCounts::add(const TensorRow& row, const TensorInfo& tensor) {
     maybe_.assign(kLast - kFirst + 1, 0);
   }
   base_ += share_base(row);
-  if (!row.before_rounding && is_narrow(tensor.dtype)) {
+  const bool stored = is_stored(row, tensor), power = is_power_of_two(row.scale);
+  if (stored) {
     if (row.rounding_known) {
       lost_ += row.rounding.flushed;
     } else {
@@ -119,7 +126,17 @@ bool FlushCounts::add(const TensorRow& row, const TensorInfo& tensor) {
     const uint64_t n = histogram.bins[bin];
     if (n == 0) continue;
     const int j = ExponentHistogram::exponent(bin) - s;
-    const CountBounds at_threshold = count_in_bin(statistics, bin, std::ldexp(row.scale, j));
+    CountBounds at_threshold = count_in_bin(statistics, bin, std::ldexp(row.scale, j));
+    if (stored) {
+      // A value before its rounding may have been half an ulp above the threshold that it stands on now. It has not crossed a power
+      // of two, but any other threshold.
+      at_threshold.lower = 0;
+      if (!power) {
+        add_at(sure_, j + 1, n);
+        add_at(maybe_, j - 1, n);
+        continue;
+      }
+    }
     add_at(sure_, j, at_threshold.lower);
     add_at(sure_, j + 1, n - at_threshold.lower);
     add_at(maybe_, j, at_threshold.upper);
@@ -161,13 +178,21 @@ FittingScale::FittingScale(const Selection& selection, const FloatFormat* what_i
       flushes_(selection.size()),
       formats_(selection.size(), nullptr) {}
 
+// The loss, the seed of its backward pass and that seed scaled are FP32 scalars in mixed precision too: 16 bits never bound them.
+bool FittingScale::stays_wide(const TensorRow& row, const TensorInfo& tensor) const {
+  if (is_narrow(tensor.dtype)) return false;
+  if (tensor.role == Role::loss) return true;
+  const std::string& op = selection_.op(row.tensor).name;
+  return row.statistics.count == 1 && (op == "fill" || op == "scale");
+}
+
 void FittingScale::add(const TensorRow& row) {
   const TensorInfo& tensor = selection_.tensor(row.tensor);
   // Gradients contain the loss scale until they are unscaled, and so does the scaled loss.
   const bool computed = is_computed_gradient(tensor.role);
   const bool carries_scale =
       computed || tensor.role == Role::accumulated_gradient || (tensor.role == Role::loss && row.scale != 1.0);
-  if (!carries_scale || !is_float(tensor.dtype)) return;
+  if (!carries_scale || !is_float(tensor.dtype) || stays_wide(row, tensor)) return;
   const FloatFormat& format = computed && what_if_ ? *what_if_ : *info(tensor.dtype).format;
   if (!step_ || step_->step != row.step) {
     end_step();

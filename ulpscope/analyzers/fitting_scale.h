@@ -74,6 +74,7 @@ class FittingScale : public RowConsumer {
   std::optional<uint32_t> decides_smallest() const { return decides_smallest_; }
 
  private:
+  bool stays_wide(const TensorRow& row, const TensorInfo& tensor) const;
   void end_step();
 
   const Selection& selection_;

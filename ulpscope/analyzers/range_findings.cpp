@@ -42,13 +42,18 @@ Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {nam
 }  // namespace
 
 void RangeAnalysis::find_nonfinite(Report& report) const {
-  Suspects suspects;
+  std::vector<uint32_t> in_order;  // of execution
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_[i] || !tensors_[i]->first_nonfinite) continue;
+    if (tensors_[i] && tensors_[i]->first_nonfinite) in_order.push_back(i);
+  }
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [&](uint32_t a, uint32_t b) { return *tensors_[a]->first_nonfinite < *tensors_[b]->first_nonfinite; });
+  Suspects suspects;
+  for (const uint32_t i : in_order) {
     const TensorFacts& facts = *tensors_[i];
     RowKey key = selection_.key(i);
-    key.step = facts.first_nonfinite;
-    suspects.add(-static_cast<double>(*facts.first_nonfinite), key,
+    key.step = std::get<0>(*facts.first_nonfinite);
+    suspects.add(0, key,
                  {{"rows_with_nan_or_infinity", count_cell(facts.nonfinite_steps), Unit::count},
                   {"nan", count_cell(facts.totals.nan), Unit::count},
                   {"infinity", count_cell(facts.totals.infinities), Unit::count}});
@@ -181,8 +186,8 @@ void RangeAnalysis::find_what_if_trouble(Report& report) const {
   size_t judged = 0;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_computed_gradient(selection_.tensor(i).role)) continue;
-    if (is_narrow(selection_.tensor(i).dtype)) return;             // the roundings themselves were recorded
-    const WhatIfTotals& what_if = tensors_[i]->totals.as_true[0];  // kWhatIfFormats[0] is FP16
+    if (is_narrow(selection_.tensor(i).dtype)) return;  // the roundings themselves were recorded
+    const WhatIfTotals& what_if = tensors_[i]->totals.as_true[what_if_index(binary16)];
     if (what_if.rows == 0) continue;
     ++judged;
     const CountBounds lost = what_if.bounds.flushed;
@@ -200,15 +205,20 @@ void RangeAnalysis::find_what_if_trouble(Report& report) const {
 }
 
 void RangeAnalysis::find_gradients_fit(Report& report) const {
-  size_t judged = 0;
+  size_t judged = 0, unjudged = 0;
   double most_flushed = 0, least_headroom = kUnknown;
   uint32_t tightest = 0;
   bool skipped = false;
   std::string formats;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_[i] || !is_gradient(selection_.tensor(i).role) || !is_narrow(selection_.tensor(i).dtype)) continue;
+    if (!tensors_[i] || !is_gradient(selection_.tensor(i).role)) continue;
+    if (tensors_[i]->nonfinite_steps > 0) return;  // in a step that was not skipped
+    if (!is_narrow(selection_.tensor(i).dtype)) continue;
     const RangeTotals& totals = tensors_[i]->totals;
-    if (totals.rows_seen == 0 || totals.rows_unseen > 0) continue;
+    if (totals.rows_seen == 0 || totals.rows_unseen > 0) {
+      unjudged += totals.rows_unseen > 0;
+      continue;
+    }
     ++judged;
     skipped = skipped || tensors_[i]->overflow_steps_skipped > 0;
     most_flushed = std::max(most_flushed, share(totals.seen.flushed.lower, totals.seen.base));
@@ -225,9 +235,10 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
       "range.gradients_fit",
       Severity::info,
       fmt::format("The gradients fit {}: of {}, none lost more than {} to zero, and the largest values leave {:.1f} bits "
-                  "of headroom{}.",
+                  "of headroom{}.{}",
                   formats, gradient_tensors(judged), cell_text(most_flushed, Unit::share), least_headroom,
-                  skipped ? ", skipped steps apart" : ""),
+                  skipped ? ", skipped steps apart" : "",
+                  unjudged > 0 ? fmt::format(" {} could not be judged.", gradient_tensors(unjudged)) : std::string()),
       {},
       ""};
   finding.evidence.push_back(

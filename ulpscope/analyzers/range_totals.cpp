@@ -61,6 +61,10 @@ void merge_histogram(std::unique_ptr<ExponentHistogram>& into, const std::unique
 
 }  // namespace
 
+size_t what_if_index(const FloatFormat& format) {
+  return std::find(kWhatIfFormats.begin(), kWhatIfFormats.end(), &format) - kWhatIfFormats.begin();
+}
+
 void MagnitudeRange::add(double least, double most) {
   if (!(most > 0)) return;
   smallest = largest > 0 ? std::min(smallest, least) : least;
@@ -73,11 +77,10 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor) {
   if (row.known == StatisticsLevel::none) return;
   elements += statistics.count;
   nan += statistics.nan;
-  infinities += statistics.infinities();
+  infinities += stored_infinities(row);
   zeros += statistics.zeros;
   if (const auto rounding = as_seen(row)) {
     seen += *rounding;
-    inexact_subnormal += row.rounding.inexact_subnormal;
     rescued += row.rounding.rescued;
     ++rows_seen;
   } else if (is_narrow(tensor.dtype)) {
@@ -118,7 +121,6 @@ void RangeTotals::add(const RangeTotals& other) {
   zeros += other.zeros;
   rows_with_values += other.rows_with_values;
   seen += other.seen;
-  inexact_subnormal += other.inexact_subnormal;
   rescued += other.rescued;
   rows_seen += other.rows_seen;
   rows_unseen += other.rows_unseen;

@@ -13,6 +13,8 @@ namespace ulpscope {
 // The two formats that a what-if is answered for at once; ranges takes one or both.
 inline constexpr std::array<const FloatFormat*, 2> kWhatIfFormats{&binary16, &bfloat16};
 inline constexpr size_t kWhatIfs = kWhatIfFormats.size();
+// The format's place among them.
+size_t what_if_index(const FloatFormat& format);
 
 // A what-if over some rows, as scaled or divided by the loss scale.
 struct WhatIfTotals {
@@ -30,11 +32,11 @@ struct MagnitudeRange {
 };
 
 struct RangeTotals {
-  uint64_t rows = 0, elements = 0, nan = 0, infinities = 0, zeros = 0;
-  uint64_t rows_with_values = 0;  // those with StatisticsLevel::full
+  uint64_t rows = 0, elements = 0, nan = 0, infinities = 0, zeros = 0;  // infinities: as stored
+  uint64_t rows_with_values = 0;                                        // those with StatisticsLevel::full
   // Roundings into a narrower format.
   RoundingBounds seen;
-  uint64_t inexact_subnormal = 0, rescued = 0;
+  uint64_t rescued = 0;
   uint64_t rows_seen = 0, rows_unseen = 0;  // counted by the backend, and not
   uint64_t as_stored = 0;                   // rows whose values were taken after their rounding
   MagnitudeRange recorded, unscaled;        // unscaled: divided by the loss scale

@@ -65,10 +65,6 @@ Cell what_if_cell(const WhatIfTotals& what_if, Member member) {
   return share_cell(what_if.bounds.*member, what_if.bounds.base);
 }
 
-size_t format_index(const FloatFormat& format) {
-  return std::find(kWhatIfFormats.begin(), kWhatIfFormats.end(), &format) - kWhatIfFormats.begin();
-}
-
 bool comes_after_loss(Phase phase) {
   return phase == Phase::backward || phase == Phase::scaling || phase == Phase::communication || phase == Phase::optimizer;
 }
@@ -142,9 +138,9 @@ void RangeAnalysis::add(const TensorRow& row) {
     if (!facts.first_overflow) facts.first_overflow = row.step;
   }
   // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
-  if (row.statistics.nonfinite() > 0 && !(step_skipped_ && comes_after_loss(selection_.op(row.tensor).phase))) {
+  if (stored_nonfinite(row) > 0 && !(step_skipped_ && comes_after_loss(selection_.op(row.tensor).phase))) {
     ++facts.nonfinite_steps;
-    if (!facts.first_nonfinite) facts.first_nonfinite = row.step;
+    if (!facts.first_nonfinite) facts.first_nonfinite = std::tuple{row.step, row.micro_batch, row.sequence};
   }
 }
 
@@ -231,7 +227,7 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
 void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
   constexpr size_t kColumnsWithoutScale = 6;
   constexpr const char* kLocalNote = "Each rounding by itself, with the inputs that were recorded: a rerun differs.";
-  const size_t index = format_index(format);
+  const size_t index = what_if_index(format);
   Table table{
       fmt::format("what_if_{}", format.name),
       fmt::format("What if every tensor were {}, worst first", format.name),
@@ -281,7 +277,7 @@ void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& 
 void RangeAnalysis::add_plots(Report& report, const std::vector<Group>& groups) const {
   if (options_.formats.empty()) return;
   const FloatFormat& format = *options_.formats.front();
-  const size_t index = format_index(format);
+  const size_t index = what_if_index(format);
   Plot recorded = histogram_plot("exponents", fmt::format("Exponents against {}'s limits, worst first", format.name), format);
   Plot unscaled = histogram_plot("true_exponents",
                                  fmt::format("Exponents divided by the loss scale, against {}'s limits", format.name), format);

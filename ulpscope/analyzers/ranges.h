@@ -35,7 +35,7 @@ class RangeAnalysis : public RowConsumer {
     uint64_t overflow_steps_kept = 0;  // rows with overflow in steps that were not skipped
     uint64_t overflow_steps_skipped = 0;
     uint64_t nonfinite_steps = 0;  // rows with NaN or Inf; for gradients those of steps that were not skipped
-    std::optional<uint64_t> first_nonfinite;
+    std::optional<std::tuple<uint64_t, uint32_t, uint32_t>> first_nonfinite;  // step, micro-batch, sequence
     uint64_t vanished_steps = 0;  // rows that were the first rounding of a backward pass, and flushed every nonzero element
     std::optional<uint64_t> first_overflow;
     double kept_headroom = kUnknown;         // the least, of steps that were not skipped

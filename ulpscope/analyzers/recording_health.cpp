@@ -41,6 +41,7 @@ void add_recording_findings(const TraceReader& reader, const AnalysisOptions& op
   }
   for (const auto& [kind, code, severity] : {std::tuple{EventKind::level_lowered, "recording.level_lowered", Severity::warning},
                                              std::tuple{EventKind::warning, "recording.warning", Severity::warning},
+                                             std::tuple{EventKind::note, "recording.note", Severity::info},
                                              std::tuple{EventKind::stopped, "run.stopped", Severity::info}}) {
     uint64_t times = 0;
     Finding finding{code, severity, "", {}, ""};

@@ -63,7 +63,12 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
 void ScaleAnalysis::find_pathologies(Report& report) const {
   std::vector<Evidence> blame;
   if (auto blamed = most_blamed()) blame.push_back(std::move(*blamed));
-  const bool collapsed = trailing_skips_ >= kCollapse || (longest_skip_run_ >= kCollapse && lowest_ < 1);
+  // A search that started far too high skips every step until it has come down; at its floor the scale is kept.
+  const auto is_kept = [](const Change& change) { return change.before == change.after; };
+  const bool at_floor = changes_.size() >= kCollapse && std::all_of(changes_.end() - kCollapse, changes_.end(), is_kept);
+  const bool searching = leading_skips_ == steps_ && lowest_ >= 1 && !at_floor;
+  const bool collapsed = reader_.run().dynamic_loss_scale &&
+                         ((trailing_skips_ >= kCollapse && !searching) || (longest_skip_run_ >= kCollapse && lowest_ < 1));
   if (collapsed) {
     report.findings.push_back(
         {"scale.collapse", Severity::error,

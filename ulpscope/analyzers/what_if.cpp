@@ -110,23 +110,42 @@ std::optional<RoundingBounds> as_seen(const TensorRow& row) {
                         exactly(row.rounding.overflowed)};
 }
 
+namespace {
+
+// Of values recorded as stored in a narrow type, those before that rounding lie up to half an ulp away. A value x <= t - h(t) was
+// at most t, and one that was at most t is stored as at most t + h(2 t): x < 2 t, and h grows with x.
+Threshold widened(Threshold threshold, const FloatFormat& stored) {
+  const auto half_ulp = [&](double magnitude) {
+    if (!(magnitude > 0) || !std::isfinite(magnitude)) return 0.0;
+    return std::ldexp(1.0, std::max(std::ilogb(magnitude), stored.smallest_normal_exponent()) - stored.fraction_bits - 1);
+  };
+  return {std::max(0.0, threshold.lower - half_ulp(threshold.lower)), threshold.upper + half_ulp(2 * threshold.upper)};
+}
+
+}  // namespace
+
 std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double scale) {
   if (row.known != StatisticsLevel::full || !is_float(tensor.dtype) || !(scale > 0) || !std::isfinite(scale)) return std::nullopt;
   uint64_t lost_small = 0, lost_large = 0;
-  if (!row.before_rounding && is_narrow(tensor.dtype)) {
+  const bool as_stored = !row.before_rounding && is_narrow(tensor.dtype);
+  if (as_stored) {
     if (!row.rounding_known) return std::nullopt;
     lost_small = row.rounding.flushed;
     lost_large = row.rounding.overflowed;
   }
   const TensorStatistics& statistics = row.statistics;
   const uint64_t stored = statistics.finite_nonzero();
+  const auto limit = [&](double magnitude) {
+    const Threshold threshold = scaled_threshold(magnitude, scale);
+    return as_stored ? widened(threshold, *info(tensor.dtype).format) : threshold;
+  };
   RoundingBounds bounds;
   bounds.base = stored + lost_small + lost_large;
-  bounds.flushed = count_up_to(statistics, scaled_threshold(format.flush_threshold(), scale));
-  const CountBounds below_normal = count_up_to(statistics, scaled_threshold(normal_threshold(format), scale), true);
+  bounds.flushed = count_up_to(statistics, limit(format.flush_threshold()));
+  const CountBounds below_normal = count_up_to(statistics, limit(normal_threshold(format)), true);
   bounds.subnormal.lower = below_normal.lower > bounds.flushed.upper ? below_normal.lower - bounds.flushed.upper : 0;
   bounds.subnormal.upper = below_normal.upper - bounds.flushed.lower;
-  const CountBounds in_range = count_up_to(statistics, scaled_threshold(format.overflow_threshold(), scale), true);
+  const CountBounds in_range = count_up_to(statistics, limit(format.overflow_threshold()), true);
   bounds.overflowed = {stored - in_range.upper, stored - in_range.lower};
   bounds.flushed.upper += lost_small;
   bounds.subnormal.upper += lost_small;

@@ -59,8 +59,8 @@ struct RoundingBounds {
 };
 
 // What rounding x / S to `format` does, x being the recorded values; S = 1: as scaled. For values recorded as stored in a narrower
-// format, what they lost before can only be bounded: elements that were flushed or overflowed count in the upper bounds, and
-// nothing is known (nullopt) where their number is not. Nothing is known either without a histogram.
+// format, what they lost before can only be bounded: each was up to half an ulp away, and elements that were flushed or overflowed
+// count in the upper bounds, and nothing is known (nullopt) where their number is not. Nothing is known either without a histogram.
 std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double scale);
 
 // What the recorded rounding did, as the backend counted it; nullopt where it did not.

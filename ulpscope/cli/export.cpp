@@ -47,7 +47,7 @@ Verb export_verb() {
                  {"--force", "", "", "replace FILE where it exists"}},
                 selection_options()}),
           {{"ulpscope export run.h5 --table steps", "loss, scale and time of each step"},
-           {"ulpscope export run.h5 --table rows --phase backward --json -o rows.json", "every recorded gradient"}},
+           {"ulpscope export run.h5 --table stats --phase backward --json -o rows.json", "every recorded gradient"}},
           run};
 }
 

@@ -51,7 +51,7 @@ void LevelControl::update(const SinkStatus& status, uint64_t pending_rows, std::
         fmt::format("the writer is slow ({:.0f}% of its queue is full): level {} lowered to health until it has caught up",
                     100 * status.queue_fill, name_of(options_.level)));
   } else {
-    say(EventKind::warning, fmt::format("the writer caught up: level {} again", name_of(options_.level)));
+    say(EventKind::note, fmt::format("the writer caught up: level {} again", name_of(options_.level)));
   }
 }
 

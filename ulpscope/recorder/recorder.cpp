@@ -20,15 +20,6 @@ constexpr int64_t kRepeats = 16;
 constexpr size_t kMaximumOperands = 160;
 constexpr int kMaximumWarnings = 1000;
 
-// Values that are not finite as stored. Where the statistics are of the values before rounding, those that overflowed came on top.
-uint64_t stored_infinities(const OutputRecord& record) {
-  return record.statistics.infinities() + (record.before_rounding && record.rounding_known ? record.rounding.overflowed : 0);
-}
-
-uint64_t stored_nonfinite(const OutputRecord& record) {
-  return record.known == StatisticsLevel::none ? 0 : record.statistics.nan + stored_infinities(record);
-}
-
 bool is_gradient(Phase phase, Role role) {
   return (phase == Phase::backward || phase == Phase::scaling) &&
          (role == Role::activation_gradient || role == Role::weight_gradient || role == Role::accumulated_gradient ||
@@ -120,7 +111,7 @@ struct Recorder::State {
 
   uint32_t streak_tensor = 0;  // the first nonfinite output of the last step
   int64_t streak = 0;          // steps in a row with that one
-  int warnings = 0;
+  int warnings = 0, notes = 0;
   bool metric_added = false;  // since the last step ended
   bool failed = false;
   bool stop = false;
@@ -303,10 +294,12 @@ void Recorder::State::write_events(const StepRow& step_row, const Findings& find
     EventRow growth = event(EventKind::scale_growth);
     growth.value = step_row.scale_after;
     sink.add_event(growth);
-  } else if (step_row.skipped != 0 && (findings.gradient.op == nullptr || streak < kRepeats)) {
+  } else if (step_row.skipped != 0 && notes <= kMaximumWarnings && (findings.gradient.op == nullptr || streak < kRepeats)) {
     // A static scale, one at its floor, or one whose hysteresis is not used up.
-    EventRow skipped = event(EventKind::warning, findings.gradient);
-    skipped.text = fmt::format("step skipped, scale kept: {}", findings.gradient.text());
+    EventRow skipped = event(EventKind::note, findings.gradient);
+    skipped.text = notes++ < kMaximumWarnings
+                       ? fmt::format("step skipped, scale kept: {}", findings.gradient.text())
+                       : fmt::format("more than {} steps skipped with the scale kept: no more are noted", kMaximumWarnings);
     sink.add_event(skipped);
   }
   if (findings.nonfinite.op != nullptr) sink.add_event(event(EventKind::nonfinite, findings.nonfinite));

@@ -109,6 +109,19 @@ struct TensorRow {
   RoundingCounts rounding;
 };
 
+// Infinities and nonfinite values as stored, of a TensorRow or an OutputRecord. Where the statistics are of the values before
+// rounding, those that overflowed came on top.
+template <typename Recorded>
+uint64_t stored_infinities(const Recorded& recorded) {
+  if (recorded.known == StatisticsLevel::none) return 0;
+  return recorded.statistics.infinities() +
+         (recorded.before_rounding && recorded.rounding_known ? recorded.rounding.overflowed : 0);
+}
+template <typename Recorded>
+uint64_t stored_nonfinite(const Recorded& recorded) {
+  return recorded.known == StatisticsLevel::none ? 0 : recorded.statistics.nan + stored_infinities(recorded);
+}
+
 // A lost-update count: one parameter in one step.
 struct UpdateRow {
   uint64_t step = 0;
@@ -146,8 +159,9 @@ enum class EventKind : uint8_t {
   level_lowered,  // text says why (size limit, slow writer)
   stopped,        // recording or training stopped early; text says why
   metric,         // text: name ("test_accuracy"); value
+  note,           // text; nothing to worry about: a skipped step that kept the scale, a writer that caught up
 };
-inline constexpr int kEventKinds = 7;
+inline constexpr int kEventKinds = 8;
 const char* name_of(EventKind kind);
 
 struct EventRow {
