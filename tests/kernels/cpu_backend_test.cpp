@@ -1,6 +1,7 @@
 // What the CPU backend promises beside values: counts of roundings, memory, instruction sets, captures, errors.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -144,13 +145,17 @@ TEST(CpuBackend, SamplesAreTakenFromTheOutput) {
   }
 }
 
-// Runs a call and captures; inputs stay as they were.
+// Runs a call and captures. Outputs that are in place of an input overwrite it.
 ElementCapture capture(Backend& backend, const Case& what, const std::vector<HostTensor>& inputs, DType dtype, int slot = 0) {
   std::vector<TensorView> in, out;
   std::vector<HostTensor> outputs;
   for (const HostTensor& tensor : inputs) in.push_back(tensor.view());
   for (const OutputSpec& spec : what.outputs) outputs.emplace_back(spec.shape, spec.dtype.value_or(dtype), spec.lay);
-  for (const HostTensor& tensor : outputs) out.push_back(tensor.view());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const int input = what.outputs[i].in_place_of;
+    out.push_back(input >= 0 ? in[static_cast<size_t>(input)] : outputs[i].view());
+    if (what.outputs[i].record_only) out.back().data = nullptr;
+  }
   Attributes attributes;
   for (const auto& item : what.attributes) attributes.set(item.name, item.value);
   const OpCall call{what.op, in, out, &attributes, {}};
@@ -209,6 +214,75 @@ TEST(CpuCapture, ARoundingThatOverflowsBreaksNoSum) {
   EXPECT_EQ(found.broke_at, -1);
   EXPECT_EQ(found.terms, 4);
   EXPECT_EQ(found.operands.size(), 4u);
+}
+
+// The target's logit of row 2 is -Inf: the row's log_sum_exp is finite, its term is not.
+TEST(CpuCapture, CrossEntropyNamesTheRowWhoseTermIsNotFinite) {
+  const auto backend = make_cpu_backend();
+  const Case what{"cross_entropy", {{{4, 3}}, {{4}, Lay::contiguous, DType::i64, 3}}, {{{}}, {{4}}}};
+  Instance instance(what, DType::f32);
+  for (int64_t row = 0; row < 4; ++row) instance.inputs()[1].set(row, 1);
+  instance.inputs()[0].set(2 * 3 + 1, -kInfinity);
+  const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
+  EXPECT_EQ(found.value, kInfinity);
+  ASSERT_EQ(found.operands.size(), 3u);
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(found.operands[static_cast<size_t>(i)].element, 2 * 3 + i);
+    EXPECT_EQ(found.operands[static_cast<size_t>(i)].value, instance.inputs()[0].get(2 * 3 + i));
+  }
+}
+
+// Every term is finite; the sum of rows 0 and 1 is not.
+TEST(CpuCapture, CrossEntropyNamesTheRowAtWhichTheSumOverflows) {
+  const auto backend = make_cpu_backend();
+  const Case what{"cross_entropy", {{{3, 2}}, {{3}, Lay::contiguous, DType::i64, 2}}, {{{}}, {{3}}}};
+  Instance instance(what, DType::f32);
+  for (int64_t row = 0; row < 3; ++row) {
+    instance.inputs()[0].set(2 * row, row < 2 ? 3e38 : 0);
+    instance.inputs()[0].set(2 * row + 1, 0);
+    instance.inputs()[1].set(row, 1);
+  }
+  const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
+  EXPECT_EQ(found.value, kInfinity);
+  ASSERT_EQ(found.operands.size(), 2u);
+  EXPECT_EQ(found.operands[0].element, 2);
+}
+
+// A value that an in-place op has overwritten must not be reported as what went in.
+TEST(CpuCapture, OverwrittenInputsAreLeftOut) {
+  const auto backend = make_cpu_backend();
+  std::vector<Case> cases = elementwise_cases({37});
+  for (const Case& what : other_cases()) cases.push_back(what);
+  int overwriting = 0;
+  for (const Case& what : cases) {
+    const bool evaluation =
+        what.op == "batch_norm" && std::any_of(what.attributes.begin(), what.attributes.end(),
+                                               [](const auto& item) { return item.name == "training" && item.value == 0; });
+    const auto is_overwritten = [&](int input) {
+      return std::any_of(what.outputs.begin(), what.outputs.end(),
+                         [&](const OutputSpec& output) { return !evaluation && output.in_place_of == input; });
+    };
+    if (std::none_of(what.outputs.begin(), what.outputs.end(), [](const OutputSpec& out) { return out.in_place_of >= 0; }))
+      continue;
+    for (size_t bad = 0; bad < what.inputs.size(); ++bad) {
+      Instance instance(what, DType::f32);
+      instance.inputs()[bad].set(0, kNan);
+      std::vector<HostTensor> before;
+      for (const HostTensor& input : instance.inputs()) before.push_back(input.copy());
+      const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
+      bool named = false;
+      for (const auto& operand : found.operands) {
+        const double old = before[static_cast<size_t>(operand.input)].get(operand.element);
+        EXPECT_TRUE(operand.value == old || (std::isnan(operand.value) && std::isnan(old))) << what.name();
+        EXPECT_FALSE(is_overwritten(operand.input)) << what.name();
+        named = named || operand.input == static_cast<int>(bad);
+      }
+      if (found.element < 0) continue;
+      EXPECT_EQ(named, !is_overwritten(static_cast<int>(bad))) << what.name() << " input " << bad;
+      ++overwriting;
+    }
+  }
+  EXPECT_GT(overwriting, 30);
 }
 
 // Every op explains itself: an output that is NaN names at least one operand that is not finite.

@@ -1,5 +1,5 @@
-// The first nonfinite element of an output, with its operands. Values are read as they are after the call: an input that an
-// in-place op overwrote is reported with its new value.
+// The first nonfinite element of an output, with its operands. Values are read as they are after the call, so an input that an
+// in-place op overwrote is left out.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -49,8 +49,17 @@ class Capture {
 
   double operand(int input, int64_t element) {
     const double value = read_element(call_.inputs[input], element);
-    if (static_cast<int64_t>(result_.operands.size()) < 2 * kTermsKept) result_.operands.push_back({input, element, value});
+    if (static_cast<int64_t>(result_.operands.size()) < 2 * kTermsKept && !overwritten(input)) {
+      result_.operands.push_back({input, element, value});
+    }
     return value;
+  }
+
+  bool overwritten(int input) const {
+    // In evaluation, batch_norm gives its running statistics back as they were.
+    if (call_.op == "batch_norm" && setting("training") == 0) return false;
+    return std::any_of(call_.outputs.begin(), call_.outputs.end(),
+                       [&](const TensorView& output) { return output.data != nullptr && output.data == call_.inputs[input].data; });
   }
 
   // One term of a sum, the product of its factors: (input, element) each. Terms come in the order of the sum. Only the first of
@@ -290,10 +299,29 @@ void batch_norm_backward(Capture& capture) {
   channel_culprit(capture, 1);
 }
 
-// The logits of the row, for the loss those of the first row whose log_sum_exp is not finite.
+// The row whose term of the loss, log_sum_exp - logit of the target, is the first after which the sum of terms is not finite. Where
+// the sum breaks in the op's order only, the row of the largest term.
+int64_t row_of_loss(const Capture& capture) {
+  const TensorView &logits = capture.input(0), &targets = capture.input(1);
+  float sum = 0, largest = 0;
+  int64_t row_of_largest = 0;
+  for (int64_t row = 0; row < logits.shape[0]; ++row) {
+    const auto target = static_cast<int64_t>(read_element(targets, row));
+    const float term = static_cast<float>(read_element(capture.call().outputs[1], row)) -
+                       static_cast<float>(read_element(logits, row * logits.shape[1] + target));
+    sum += term;
+    if (!std::isfinite(sum)) return row;
+    if (term > largest) {
+      largest = term;
+      row_of_largest = row;
+    }
+  }
+  return row_of_largest;
+}
+
+// The logits of the row, for the loss those of the row that made it nonfinite.
 void cross_entropy(Capture& capture) {
-  int64_t row = capture.element();
-  if (capture.slot() == 0) row = std::max<int64_t>(0, first_nonfinite(capture.call().outputs[1]));
+  const int64_t row = capture.slot() == 0 ? row_of_loss(capture) : capture.element();
   for (int64_t i = 0; i < capture.input(0).shape[1]; ++i) capture.operand(0, row * capture.input(0).shape[1] + i);
 }
 
