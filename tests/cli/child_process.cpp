@@ -54,6 +54,14 @@ int open_terminal(std::string& name) {
   _exit(127);
 }
 
+void fill_pipe(int file) {
+  const int flags = fcntl(file, F_GETFL);
+  fcntl(file, F_SETFL, flags | O_NONBLOCK);
+  while (write(file, " ", 1) == 1) {
+  }
+  fcntl(file, F_SETFL, flags);
+}
+
 // Appends what can be read; false at the end.
 bool read_some(int file, std::string& text) {
   char buffer[4096];
@@ -75,6 +83,7 @@ Result run_program(const std::vector<std::string>& arguments, const RunOptions& 
   }
   if (!options.stdout_path.empty()) child_out = opened = open(options.stdout_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   if (options.stdout_closed) out.close_end(0);
+  if (!options.interrupt_again_after.empty()) fill_pipe(out.ends[1]);
   const pid_t child = fork();
   if (child == 0) become_program(arguments, options, child_out, child_err);
   if (opened >= 0) close(opened);
@@ -90,10 +99,10 @@ Result run_program(const std::vector<std::string>& arguments, const RunOptions& 
   if (terminal >= 0) {
     sources.push_back({terminal, &result.out});
   } else {
-    if (out.ends[0] >= 0) sources.push_back({out.ends[0], &result.out});
+    if (out.ends[0] >= 0 && options.interrupt_again_after.empty()) sources.push_back({out.ends[0], &result.out});
     sources.push_back({err.ends[0], &result.err});
   }
-  bool interrupted = options.interrupt_after.empty();
+  bool interrupted = options.interrupt_after.empty(), interrupted_again = options.interrupt_again_after.empty();
   while (!sources.empty()) {
     std::vector<pollfd> polled;
     for (const Source& source : sources) polled.push_back({source.file, POLLIN, 0});
@@ -103,14 +112,20 @@ Result run_program(const std::vector<std::string>& arguments, const RunOptions& 
         sources.erase(sources.begin() + static_cast<long>(i));
     }
     if (!interrupted && result.err.find(options.interrupt_after) != std::string::npos) {
-      kill(child, SIGINT);
+      kill(child, options.signal);
       interrupted = true;
+    }
+    if (!interrupted_again && result.err.find(options.interrupt_again_after) != std::string::npos) {
+      kill(child, options.signal);
+      interrupted_again = true;
+      sources.push_back({out.ends[0], &result.out});
     }
   }
   if (terminal >= 0) close(terminal);
   int status = 0;
   waitpid(child, &status, 0);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   return result;
 }
 

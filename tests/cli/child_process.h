@@ -1,6 +1,7 @@
 // Runs the program as its users do: as a process of its own.
 #pragma once
 
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@ namespace ulpscope::cli_test {
 
 struct Result {
   int exit_code = -1;  // -1: ended by a signal
+  int signal = 0;      // which
   std::string out, err;
 };
 
@@ -17,7 +19,9 @@ struct RunOptions {
   bool stdout_closed = false;            // stdout is a pipe that nobody reads
   bool terminal = false;                 // stdout and stderr are a terminal; both come back in `out`
   std::string working_directory;
-  std::string interrupt_after;  // SIGINT once stderr holds this text
+  std::string interrupt_after;  // `signal` once stderr holds this text
+  int signal = SIGINT;
+  std::string interrupt_again_after;  // and a second one; until then stdout is a full pipe, so that the program cannot end
 };
 
 Result run_program(const std::vector<std::string>& arguments, const RunOptions& options = {});

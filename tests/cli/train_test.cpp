@@ -133,6 +133,27 @@ TEST_F(Train, InterruptFinishesTheStepAndClosesTheTrace) {
   EXPECT_GE(trace["steps"].get<int>(), 1);
 }
 
+TEST_F(Train, TerminationFinishesTheStepAndClosesTheTrace) {
+  RunOptions options;
+  options.interrupt_after = "step 1/";
+  options.signal = SIGTERM;
+  const Result result = train({"mlp", "--steps", "100000000"}, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("stopped after"));
+  const Json trace = info(file("run.h5"));
+  EXPECT_EQ(trace["writer"], "closed");
+  EXPECT_GE(trace["steps"].get<int>(), 1);
+}
+
+// The first one has been handled when the program says so; that it cannot write its result yet keeps it alive for the second.
+TEST_F(Train, ASecondInterruptEndsAtOnce) {
+  RunOptions options;
+  options.interrupt_after = "step 1/";
+  options.interrupt_again_after = "stopped after";
+  const Result result = train({"mlp", "--steps", "100000000", "--threads", "1"}, options);
+  EXPECT_EQ(result.signal, SIGINT) << result.exit_code;
+}
+
 TEST_F(Train, SavesWeightsThatOthersCanRead) {
   const std::string path = file("weights.safetensors");
   ASSERT_EQ(train({"mlp", "--steps", "1", "--record", "off", "--save-weights", path}).exit_code, 0);
