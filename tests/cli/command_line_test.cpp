@@ -155,7 +155,7 @@ TEST_F(CommandLine, EveryReportIsJsonToo) {
 
 TEST_F(CommandLine, AClosedPipeIsNoError) {
   for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"info", trace_with_error()}, {"export", trace_with_error(), "--table", "rows"}, {"--help"}}) {
+       {std::vector<std::string>{"info", trace_with_error()}, {"export", trace_with_error(), "--table", "stats"}, {"--help"}}) {
     RunOptions options;
     options.stdout_closed = true;
     const Result result = run_program(words, options);

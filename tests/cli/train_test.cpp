@@ -60,7 +60,7 @@ TEST_F(Train, RecordsARunThatInfoReads) {
 // Gradients contain the loss scale once, from the loss to unscaling, and nothing else does.
 TEST_F(Train, RowsCarryTheScaleThatTheirValuesContain) {
   ASSERT_EQ(train({"mlp", "--steps", "2", "--precision", "fp16"}).exit_code, 0);
-  const Json rows = Json::parse(run_program({"export", file("run.h5"), "--table", "rows", "--json"}).out);
+  const Json rows = Json::parse(run_program({"export", file("run.h5"), "--table", "stats", "--json"}).out);
   int gradients = 0;
   for (const Json& row : rows) {
     const std::string role = row["role"], phase = row["phase"];
