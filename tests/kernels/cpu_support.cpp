@@ -10,6 +10,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/reference/plain.h"
 
 namespace ulpscope::testing_support {
@@ -224,28 +225,27 @@ void expect_same_pattern(const HostTensor& actual, const HostTensor& expected, c
   }
 }
 
+namespace {
+
+// Every formula, with attributes for any of them.
+template <typename... F>
+std::vector<Case> formula_cases(const std::vector<int64_t>& shape, lanes::FormulaList<F...>) {
+  const std::vector<Attributes::Item> attributes{{"min", -0.25}, {"max", 0.5}, {"factor", 0.3}, {"value", 0.1}, {"max_norm", 0.7}};
+  return {Case{F::kName, std::vector<TensorSpec>(F::kInputs, TensorSpec{shape}), {{shape}}, attributes}...};
+}
+
+}  // namespace
+
 std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape) {
-  std::vector<Case> cases;
-  const auto add = [&](const char* op, int inputs, std::vector<Attributes::Item> attributes = {}) {
-    cases.push_back({op, std::vector<TensorSpec>(static_cast<size_t>(inputs), TensorSpec{shape}), {{shape}}, attributes});
-  };
-  for (const char* op : {"add", "sub", "mul", "div", "maximum", "relu_backward"}) add(op, 2);
-  for (const char* op : {"neg", "relu", "copy"}) add(op, 1);
-  add("maximum_backward", 3);
-  add("clip", 1, {{"min", -0.25}, {"max", 0.5}});
-  add("clip_backward", 2, {{"min", -0.25}, {"max", 0.5}});
-  add("scale", 1, {{"factor", 0.3}});
-  add("fill", 0, {{"value", 0.1}});
-  cases.push_back({"accumulate", {{shape}, {shape}}, {{shape, Lay::contiguous, {}, 0}}});
+  std::vector<Case> cases = formula_cases(shape, lanes::Formulas());
+  const OutputSpec in_place{shape, Lay::contiguous, {}, 0};
+  cases.push_back({"accumulate", {{shape}, {shape}}, {in_place}});
   cases.push_back({"cast", {{shape, Lay::contiguous, DType::f32, 0, -70000, 70000}}, {{shape}}});
   cases.push_back({"cast", {{shape}}, {{shape, Lay::contiguous, DType::f32}}});
-  cases.push_back({"clip_norm",
-                   {{shape}, {{}, Lay::contiguous, DType::f32, 0, 0.5, 4}},
-                   {{shape, Lay::contiguous, {}, 0}},
-                   {{"max_norm", 0.7}}});
+  cases.push_back({"clip_norm", {{shape}, {{}, Lay::contiguous, DType::f32, 0, 0.5, 4}}, {in_place}, {{"max_norm", 0.7}}});
   cases.push_back({"unscale",
                    {{shape}, {{}, Lay::contiguous, DType::f32, 0, 0, 0}},
-                   {{shape, Lay::contiguous, {}, 0}, {{}, Lay::contiguous, DType::f32, 1}},
+                   {in_place, {{}, Lay::contiguous, DType::f32, 1}},
                    {{"inverse_scale", 0.125}}});
   return cases;
 }

@@ -89,13 +89,6 @@ TEST(CpuTwin, ProductsStayWithinTheBound) {
   }
 }
 
-TEST(CpuTwin, SlowProductsStayWithinTheBoundOnNarrowInstructionSets) {
-  const auto backend = make_cpu_backend({.threads = 1, .isa = "sse4"});
-  for (const Case& what : products()) {
-    for (const DType dtype : kFloats) check(what, dtype, *backend, "sse4");
-  }
-}
-
 TEST(CpuTwin, ReductionsDoNotDependOnThreads) {
   for (const Case& what : ours()) {
     const Instance instance(what, DType::f32);
@@ -104,6 +97,81 @@ TEST(CpuTwin, ReductionsDoNotDependOnThreads) {
     for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
       if (!what.outputs[slot].record_only) expect_same(three.outputs[slot], one.outputs[slot], what.name());
       expect_same_record(three.records[slot], one.records[slot], what.name());
+    }
+  }
+}
+
+// Twins share their formulas: here is what the formulas mean, said once more by other means.
+TEST(CpuFormulas, MeanWhatTheTableSays) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+  struct Meaning {
+    const char* op;
+    std::vector<double> inputs;
+    double value;
+  };
+  const Meaning meanings[] = {
+      {"add", {1.5, 0.25}, 1.75},
+      {"add", {infinity, -infinity}, nan},
+      {"sub", {1.5, 0.25}, 1.25},
+      {"mul", {1.5, -0.5}, -0.75},
+      {"mul", {0, infinity}, nan},
+      {"div", {1.5, -0.5}, -3},
+      {"div", {1, 0}, infinity},
+      {"div", {0, 0}, nan},
+      {"neg", {2}, -2},
+      {"maximum", {1, 2}, 2},
+      {"maximum", {2, 1}, 2},
+      {"maximum", {nan, 1}, nan},
+      {"maximum", {1, nan}, nan},
+      {"maximum_backward", {4, 2, 1}, 4},
+      {"maximum_backward", {4, 1, 1}, 2},
+      {"maximum_backward", {4, 1, 2}, 0},
+      {"maximum_backward", {4, nan, 2}, nan},
+      {"maximum_backward", {4, 1, nan}, nan},
+      {"maximum_backward", {nan, 1, 2}, 0},
+      {"relu", {3}, 3},
+      {"relu", {-3}, 0},
+      {"relu", {nan}, nan},
+      {"relu", {infinity}, infinity},
+      {"relu", {-infinity}, 0},
+      {"relu_backward", {5, 2}, 5},
+      {"relu_backward", {5, 0}, 0},
+      {"relu_backward", {5, nan}, nan},
+      {"relu_backward", {nan, 0}, 0},
+      {"relu_backward", {nan, 1}, nan},
+      {"clip", {0.125}, 0.125},
+      {"clip", {7}, 0.5},
+      {"clip", {-7}, -0.25},
+      {"clip", {nan}, nan},
+      {"clip", {infinity}, 0.5},
+      {"clip_backward", {5, 0.125}, 5},
+      {"clip_backward", {5, 0.5}, 5},
+      {"clip_backward", {5, 7}, 0},
+      {"clip_backward", {5, -7}, 0},
+      {"clip_backward", {5, nan}, nan},
+      {"scale", {3}, 6},
+      {"copy", {3}, 3},
+      {"cast", {3}, 3},
+      {"fill", {}, 0.75},
+      {"accumulate", {1, 2}, 3},
+      {"clip_norm", {8, 0.5}, 8},
+      {"clip_norm", {8, nan}, nan},
+  };
+  const std::vector<Attributes::Item> attributes{{"min", -0.25}, {"max", 0.5}, {"factor", 2}, {"value", 0.75}, {"max_norm", 1}};
+  for (const std::string& isa : instruction_sets()) {
+    const auto backend = make_cpu_backend({.threads = 1, .isa = isa});
+    for (const Meaning& meaning : meanings) {
+      Instance instance({meaning.op, std::vector<TensorSpec>(meaning.inputs.size(), TensorSpec{{19}}), {{{19}}}, attributes},
+                        DType::f16);
+      for (size_t input = 0; input < meaning.inputs.size(); ++input) {
+        for (int64_t i = 0; i < 19; ++i) instance.inputs()[input].set(i, meaning.inputs[input]);
+      }
+      const Result result = instance.run(*backend);
+      for (int64_t i = 0; i < 19; ++i) {
+        const double value = result.outputs[0].get(i);
+        EXPECT_TRUE(std::isnan(meaning.value) ? std::isnan(value) : value == meaning.value)
+            << fmt::format("{} of {}: {}, expected {}", meaning.op, fmt::join(meaning.inputs, ", "), value, meaning.value);
+      }
     }
   }
 }
@@ -176,10 +244,13 @@ TEST(CpuTwin, NanAndInfComeThroughProducts) {
   for (const DType dtype : kFloats) check_specials(small(products(), 450), dtype, "", dtype == DType::f32 ? 17 : 1, 67);
 }
 
-TEST(CpuTwin, SlowNanAndInfComeThroughEveryOpFromEveryElement) {
-  for (const DType dtype : kFloats) {
-    check_specials(small(products(), 1600), dtype, "", 1600, 1);
-    for (const std::string& isa : instruction_sets()) check_specials(small(ours(), 1600), dtype, isa, 1600, 1);
+TEST(CpuTwin, SlowNanAndInfComeThroughProductsFromEveryElement) {
+  for (const DType dtype : kFloats) check_specials(small(products(), 700), dtype, "", dtype == DType::f32 ? 700 : 1, 5);
+}
+
+TEST(CpuTwin, SlowNanAndInfComeThroughOurOpsFromEveryElement) {
+  for (const std::string& isa : instruction_sets()) {
+    for (const DType dtype : kFloats) check_specials(small(ours(), 1600), dtype, isa, dtype == DType::f32 ? 1600 : 1, 5);
   }
 }
 
@@ -193,6 +264,15 @@ TEST(CpuTwin, NanIsNotDroppedByReluMaxPoolMaximumAndClip) {
     Instance instance(what, DType::f16);
     instance.inputs()[0].set(0, nan);
     EXPECT_TRUE(std::isnan(instance.run(*backend).outputs[0].get(0))) << what.name();
+  }
+}
+
+// Last: oneDNN keeps the instruction set that a process gives it first. Without AVX2 its convolutions multiply weights by padded
+// zeros, so that NaN and Inf in them reach more outputs than the plain kernels say.
+TEST(CpuTwin, SlowProductsStayWithinTheBoundOnNarrowInstructionSets) {
+  const auto backend = make_cpu_backend({.threads = 1, .isa = "sse4"});
+  for (const Case& what : products()) {
+    for (const DType dtype : kFloats) check(what, dtype, *backend, "sse4");
   }
 }
 
