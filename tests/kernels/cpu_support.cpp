@@ -254,6 +254,7 @@ namespace {
 
 void add_reductions(std::vector<Case>& cases) {
   for (const char* op : {"sum", "mean"}) {
+    cases.push_back({op, {{{37}}}, {{{}}}, {{"dims", 1}, {"keep", 0}}});
     cases.push_back({op, {{{1500}}}, {{{}}}, {{"dims", 1}, {"keep", 0}}});
     cases.push_back({op, {{{37, 10}}}, {{{10}}}, {{"dims", 1}, {"keep", 0}}});
     cases.push_back({op, {{{1100, 33}}}, {{{33}}}, {{"dims", 1}, {"keep", 0}}});
@@ -265,6 +266,7 @@ void add_reductions(std::vector<Case>& cases) {
     cases.push_back({op, {{{3, 4, 5, 7}, Lay::strided}}, {{{3, 5}}}, {{"dims", 10}, {"keep", 0}}});
     cases.push_back({op, {{{9, 6}, Lay::broadcast}}, {{{6}}}, {{"dims", 1}, {"keep", 0}}});
   }
+  cases.push_back({"gradient_norm", {{{37}}, {{3, 5}}}, {{{}, Lay::contiguous, DType::f32}}});
   cases.push_back({"gradient_norm", {{{1500}}, {{3, 5}}, {{2, 3, 5, 7}, Lay::channels_last}}, {{{}, Lay::contiguous, DType::f32}}});
   cases.push_back({"correct_count", {{{33, 10}}, {{33}, Lay::contiguous, DType::i64, 10}}, {{{}, Lay::contiguous, DType::i64}}});
 }
@@ -330,8 +332,9 @@ void add_pooling(std::vector<Case>& cases) {
   struct Sizes {
     int64_t images, channels, height, width, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
   };
-  for (const Sizes& s : {Sizes{3, 32, 8, 8, 2, 2, 2, 2, 0, 0}, Sizes{2, 7, 9, 11, 3, 3, 2, 2, 1, 1},
-                         Sizes{1, 19, 6, 7, 3, 2, 1, 1, 1, 0}, Sizes{2, 1, 20, 20, 5, 4, 3, 3, 2, 2}}) {
+  for (const Sizes& s :
+       {Sizes{3, 32, 8, 8, 2, 2, 2, 2, 0, 0}, Sizes{1, 19, 4, 5, 2, 3, 2, 1, 1, 1}, Sizes{2, 7, 9, 11, 3, 3, 2, 2, 1, 1},
+        Sizes{1, 19, 6, 7, 3, 2, 1, 1, 1, 0}, Sizes{2, 1, 20, 20, 5, 4, 3, 3, 2, 2}}) {
     const int64_t out_height = (s.height + 2 * s.padding_y - s.kernel_y) / s.stride_y + 1;
     const int64_t out_width = (s.width + 2 * s.padding_x - s.kernel_x) / s.stride_x + 1;
     const std::vector<int64_t> x{s.images, s.channels, s.height, s.width}, y{s.images, s.channels, out_height, out_width};
@@ -352,9 +355,9 @@ void add_pooling(std::vector<Case>& cases) {
 
 void add_normalization(std::vector<Case>& cases) {
   const std::vector<std::pair<std::vector<int64_t>, Lay>> shapes{
-      {{4, 17, 5, 7}, Lay::channels_last},  {{3, 130, 13, 14}, Lay::channels_last},
-      {{2, 1, 30, 30}, Lay::channels_last}, {{700, 40}, Lay::contiguous},
-      {{600, 3}, Lay::contiguous},          {{3, 6, 4, 5}, Lay::contiguous}};
+      {{4, 17, 5, 7}, Lay::channels_last}, {{3, 130, 13, 14}, Lay::channels_last}, {{2, 1, 30, 30}, Lay::channels_last},
+      {{2, 19, 3, 3}, Lay::channels_last}, {{700, 40}, Lay::contiguous},           {{600, 3}, Lay::contiguous},
+      {{3, 6, 4, 5}, Lay::contiguous}};
   for (const auto& [x, lay] : shapes) {
     const std::vector<int64_t> c{x[1]};
     const auto parameter = [&](double low, double high) { return TensorSpec{c, Lay::contiguous, DType::f32, 0, low, high}; };
@@ -392,7 +395,7 @@ void add_losses(std::vector<Case>& cases) {
                        {{shape}}});
     }
   }
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1500}, {2, 3, 20, 21}}) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1500}, {37}, {2, 3, 20, 21}}) {
     const Lay lay = shape.size() == 4 ? Lay::channels_last : Lay::contiguous;
     for (const Lay other : {lay, Lay::strided}) {
       cases.push_back({"mse", {{shape, lay}, {shape, other}}, {{{}, Lay::contiguous, DType::f32}}});
