@@ -19,9 +19,8 @@ namespace {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuOptions& options) : context_(options) {
-    for (const auto& family :
-         {cpu::elementwise_kernels(), cpu::product_kernels(), cpu::convolution_kernels(), cpu::pooling_op_kernels(),
-          cpu::normalization_kernels(), cpu::reduction_op_kernels(), cpu::loss_kernels(), cpu::training_kernels()}) {
+    for (const auto& family : {cpu::elementwise_ops(), cpu::product_ops(), cpu::convolution_ops(), cpu::pooling_ops(),
+                               cpu::normalization_ops(), cpu::reduction_ops(), cpu::loss_ops(), cpu::training_ops()}) {
       for (const cpu::NamedKernel& kernel : family) kernels_.emplace(kernel.op, kernel.run);
     }
   }

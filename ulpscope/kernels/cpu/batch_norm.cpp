@@ -283,8 +283,6 @@ void batch_norm_backward(Context& context, const OpCall& call) {
 
 }  // namespace
 
-std::vector<NamedKernel> normalization_kernels() {
-  return {{"batch_norm", batch_norm}, {"batch_norm_backward", batch_norm_backward}};
-}
+std::vector<NamedKernel> normalization_ops() { return {{"batch_norm", batch_norm}, {"batch_norm_backward", batch_norm_backward}}; }
 
 }  // namespace ulpscope::cpu

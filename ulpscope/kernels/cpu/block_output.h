@@ -20,7 +20,6 @@ class BlockOutput {
   int64_t size() const { return size_; }
   // FP32 outputs may be computed in place, and put() be told so by passing place(begin). nullptr for other types.
   float* place(int64_t begin) const { return floats_ == nullptr ? nullptr : floats_ + begin; }
-  bool recorded() const { return collector_.has_value(); }
 
   // The values of elements begin, ..., begin + n - 1 in memory order: one piece.
   void put(int64_t begin, const float* values, int64_t n);

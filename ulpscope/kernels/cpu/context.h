@@ -37,14 +37,14 @@ struct NamedKernel {
 };
 
 // For calls whose tensors are f32, f16 and bf16 (and integers where the op has them).
-std::vector<NamedKernel> elementwise_kernels();
-std::vector<NamedKernel> product_kernels();
-std::vector<NamedKernel> convolution_kernels();
-std::vector<NamedKernel> pooling_op_kernels();
-std::vector<NamedKernel> normalization_kernels();
-std::vector<NamedKernel> reduction_op_kernels();
-std::vector<NamedKernel> loss_kernels();
-std::vector<NamedKernel> training_kernels();
+std::vector<NamedKernel> elementwise_ops();
+std::vector<NamedKernel> product_ops();
+std::vector<NamedKernel> convolution_ops();
+std::vector<NamedKernel> pooling_ops();
+std::vector<NamedKernel> normalization_ops();
+std::vector<NamedKernel> reduction_ops();
+std::vector<NamedKernel> loss_ops();
+std::vector<NamedKernel> training_ops();
 
 // Which element is the first nonfinite one of output `slot`, and what it was made of.
 ElementCapture capture_nonfinite(const OpCall& call, int slot);

@@ -4,9 +4,9 @@
 #include <array>
 
 #include "ulpscope/kernels/cpu/block_output.h"
+#include "ulpscope/kernels/cpu/formula_kernels.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
-#include "ulpscope/kernels/cpu/simd_table.h"
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/reference/plain.h"
 
@@ -61,6 +61,6 @@ std::vector<NamedKernel> kernels_of(lanes::FormulaList<F...>) {
 
 }  // namespace
 
-std::vector<NamedKernel> elementwise_kernels() { return kernels_of(lanes::Formulas{}); }
+std::vector<NamedKernel> elementwise_ops() { return kernels_of(lanes::Formulas{}); }
 
 }  // namespace ulpscope::cpu

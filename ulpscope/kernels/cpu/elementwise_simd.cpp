@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "hwy/highway.h"
-#include "ulpscope/kernels/cpu/simd_table.h"
+#include "ulpscope/kernels/cpu/formula_kernels.h"
 #include "ulpscope/kernels/formulas.h"
 
 HWY_BEFORE_NAMESPACE();

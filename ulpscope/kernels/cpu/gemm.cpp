@@ -12,7 +12,7 @@ struct Gemm::State {
 
 Gemm::Gemm(const GemmShape& shape, int slots) : state_(std::make_unique<State>()) {
   planned("matrix product", [&] {
-    const ThreadsForPlanning threads(shape.threads);
+    const ThreadsForPlanning one(1);
     using dnnl::memory;
     const auto f32 = memory::data_type::f32;
     const memory::desc a({shape.m, shape.k}, f32, memory::dims{shape.a.row, shape.a.column});

@@ -1,4 +1,5 @@
-// FP32 matrix products by oneDNN. Primitives and their memory objects are kept by shape; no primitive is made in a steady step.
+// FP32 matrix products by oneDNN, each on the calling thread. Primitives and their memory objects are kept by shape; no primitive
+// is made in a steady step.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,6 @@ struct GemmShape {
   int64_t m = 0, n = 0, k = 0;
   MatrixLayout a, b;        // m x k, k x n
   int64_t c_row = 0;        // c is row-major
-  int threads = 1;          // 1: to be run inside a parallel region
   bool bias = false;        // c(i, j) += bias(j)
   bool accumulate = false;  // c += a b
   bool operator==(const GemmShape&) const = default;

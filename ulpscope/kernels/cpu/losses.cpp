@@ -140,7 +140,7 @@ void mse_backward(Context& context, const OpCall& call) {
 
 }  // namespace
 
-std::vector<NamedKernel> loss_kernels() {
+std::vector<NamedKernel> loss_ops() {
   return {{"cross_entropy", cross_entropy},
           {"cross_entropy_backward", cross_entropy_backward},
           {"mse", mse},

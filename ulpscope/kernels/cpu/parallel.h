@@ -24,13 +24,6 @@ void parallel_for(const Context& context, int64_t n, bool worthwhile, Body body)
   for (int64_t i = 0; i < n; ++i) body(i);
 }
 
-// body(thread) once on each thread.
-template <typename Body>
-void on_each_thread(const Context& context, Body body) {
-#pragma omp parallel num_threads(context.threads)
-  body(omp_get_thread_num());
-}
-
 inline int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
 }  // namespace ulpscope::cpu

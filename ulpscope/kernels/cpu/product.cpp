@@ -99,8 +99,7 @@ void multiply_whole(Context& context, const OpCall& call, int slot, const Matrix
   if (m * n * k <= kPlainWork) {
     plain_product(wide_a.at(0, 0), wide_a.layout(), wide_b.at(0, 0), wide_b.layout(), bias, m, n, k, c);
   } else {
-    const Gemm& gemm =
-        context.gemms->find({m, n, k, wide_a.layout(), wide_b.layout(), n, 1, bias != nullptr, false}, context.threads);
+    const Gemm& gemm = context.gemms->find({m, n, k, wide_a.layout(), wide_b.layout(), n, bias != nullptr, false}, context.threads);
     const Scratch scratch(context.allocator, gemm.scratch_bytes());
     gemm.run(0, wide_a.at(0, 0), wide_b.at(0, 0), bias, c, scratch.as<void>());
   }
@@ -136,7 +135,7 @@ void multiply_rows(Context& context, const OpCall& call, int slot, const Matrix&
   BlockOutput out(context, call, slot, tiling.tile * n);
   const WholeFactor wide_b(context, b, k, n);
   const TileGemms gemms =
-      tile_gemms(context, tiling, {m, n, k, {}, {}, n, 1, bias != nullptr, false}, a, b, nullptr, &wide_b.layout());
+      tile_gemms(context, tiling, {m, n, k, {}, {}, n, bias != nullptr, false}, a, b, nullptr, &wide_b.layout());
   const ThreadScratch inner(context.allocator, context.threads, gemms.scratch_bytes);
   const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(a.tile_values(tiling.tile, k)));
   const ThreadScratch wide_c(context.allocator, context.threads, out.place(0) != nullptr ? 0 : bytes_of(tiling.tile * n));
@@ -165,7 +164,7 @@ void multiply_columns(Context& context, const OpCall& call, int slot, const Matr
   BlockOutput out(context, call, slot);
   const WholeFactor wide_a(context, a, m, k);
   const TileGemms gemms =
-      tile_gemms(context, tiling, {m, n, k, {}, {}, n, 1, bias != nullptr, false}, a, b, &wide_a.layout(), nullptr);
+      tile_gemms(context, tiling, {m, n, k, {}, {}, n, bias != nullptr, false}, a, b, &wide_a.layout(), nullptr);
   const ThreadScratch inner(context.allocator, context.threads, gemms.scratch_bytes);
   const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(b.tile_values(k, tiling.tile)));
   const Scratch wide_c(context.allocator, bytes_of(out.place(0) != nullptr ? 0 : m * n));
@@ -184,8 +183,8 @@ void multiply_columns(Context& context, const OpCall& call, int slot, const Matr
 void multiply_depth(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
                     int64_t k, const float* bias, const Tiling& tiling) {
   BlockOutput out(context, call, slot);
-  const TileGemms first_gemms = tile_gemms(context, tiling, {m, n, k, {}, {}, n, 1, false, false}, a, b, nullptr, nullptr);
-  const TileGemms next_gemms = tile_gemms(context, tiling, {m, n, k, {}, {}, n, 1, false, true}, a, b, nullptr, nullptr);
+  const TileGemms first_gemms = tile_gemms(context, tiling, {m, n, k, {}, {}, n, false, false}, a, b, nullptr, nullptr);
+  const TileGemms next_gemms = tile_gemms(context, tiling, {m, n, k, {}, {}, n, false, true}, a, b, nullptr, nullptr);
   const ThreadScratch inner(context.allocator, context.threads, std::max(first_gemms.scratch_bytes, next_gemms.scratch_bytes));
   const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(a.tile_values(m, tiling.tile)));
   const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(b.tile_values(tiling.tile, n)));
@@ -274,7 +273,7 @@ size_t GemmCache::Hash::operator()(const GemmShape& s) const {
   hash = hash_combine(hash, static_cast<uint64_t>(s.k) ^ (static_cast<uint64_t>(s.c_row) << 32));
   hash = hash_combine(hash, static_cast<uint64_t>(s.a.row) ^ (static_cast<uint64_t>(s.a.column) << 32));
   hash = hash_combine(hash, static_cast<uint64_t>(s.b.row) ^ (static_cast<uint64_t>(s.b.column) << 32));
-  return hash_combine(hash, static_cast<uint64_t>(s.threads) * 4 + (s.bias ? 2 : 0) + (s.accumulate ? 1 : 0));
+  return hash_combine(hash, (s.bias ? 2 : 0) + (s.accumulate ? 1 : 0));
 }
 
 const Gemm& GemmCache::find(const GemmShape& shape, int slots) {
@@ -308,7 +307,7 @@ void multiply_batch(Context& context, const OpCall& call, int slot, int64_t batc
                     int64_t n, int64_t k) {
   BlockOutput out(context, call, slot, m * n);
   const Matrix first_a = a(0), first_b = b(0);
-  const GemmShape shape{m, n, k, first_a.tile_layout(m, k), first_b.tile_layout(k, n), n, 1, false, false};
+  const GemmShape shape{m, n, k, first_a.tile_layout(m, k), first_b.tile_layout(k, n), n, false, false};
   const Gemm& gemm = context.gemms->find(shape, context.threads);
   const ThreadScratch inner(context.allocator, context.threads, gemm.scratch_bytes());
   const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(first_a.tile_values(m, k)));

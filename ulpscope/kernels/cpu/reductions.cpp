@@ -201,8 +201,6 @@ void sum_rows(Context& context, const TensorView& view, unsigned mask, float* su
   }
 }
 
-std::vector<NamedKernel> reduction_op_kernels() {
-  return {{"sum", sum<false>}, {"mean", sum<true>}, {"gradient_norm", gradient_norm}};
-}
+std::vector<NamedKernel> reduction_ops() { return {{"sum", sum<false>}, {"mean", sum<true>}, {"gradient_norm", gradient_norm}}; }
 
 }  // namespace ulpscope::cpu

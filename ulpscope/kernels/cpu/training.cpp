@@ -6,7 +6,7 @@
 #include "ulpscope/kernels/cpu/block_output.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
-#include "ulpscope/kernels/cpu/updates_simd.h"
+#include "ulpscope/kernels/cpu/update_kernels.h"
 #include "ulpscope/kernels/reference/plain.h"
 
 namespace ulpscope::cpu {
@@ -73,7 +73,7 @@ void update(Context& context, const OpCall& call) {
 
 }  // namespace
 
-std::vector<NamedKernel> training_kernels() {
+std::vector<NamedKernel> training_ops() {
   return {{"unscale", unscale}, {"sgd_update", update<&UpdateKernels::sgd>}, {"adam_update", update<&UpdateKernels::adam>}};
 }
 

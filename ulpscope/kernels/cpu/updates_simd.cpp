@@ -5,7 +5,7 @@
 // After foreach_target.h, which says which target is being compiled.
 #define ULPSCOPE_SIMD_LANES
 #include "hwy/highway.h"
-#include "ulpscope/kernels/cpu/updates_simd.h"
+#include "ulpscope/kernels/cpu/update_kernels.h"
 #include "ulpscope/kernels/updates.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -217,7 +217,7 @@ void conv2d_backward_weight(Context& context, const OpCall& call) {
 
 }  // namespace
 
-std::vector<NamedKernel> convolution_kernels() {
+std::vector<NamedKernel> convolution_ops() {
   return {{"conv2d", conv2d}, {"conv2d_backward_input", conv2d_backward_input}, {"conv2d_backward_weight", conv2d_backward_weight}};
 }
 

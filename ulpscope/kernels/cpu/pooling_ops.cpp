@@ -118,6 +118,6 @@ void max_pool2d_backward(Context& context, const OpCall& call) {
 
 }  // namespace
 
-std::vector<NamedKernel> pooling_op_kernels() { return {{"max_pool2d", max_pool2d}, {"max_pool2d_backward", max_pool2d_backward}}; }
+std::vector<NamedKernel> pooling_ops() { return {{"max_pool2d", max_pool2d}, {"max_pool2d_backward", max_pool2d_backward}}; }
 
 }  // namespace ulpscope::cpu

@@ -43,6 +43,6 @@ void linear(Context& context, const OpCall& call) {
 
 }  // namespace
 
-std::vector<NamedKernel> product_kernels() { return {{"matmul", matmul}, {"linear", linear}}; }
+std::vector<NamedKernel> product_ops() { return {{"matmul", matmul}, {"linear", linear}}; }
 
 }  // namespace ulpscope::cpu

@@ -1,4 +1,4 @@
-// What the SIMD sources offer to the drivers: functions chosen at run time by the CPU's instruction set.
+// The formulas of formulas.h over arrays, chosen at run time by the CPU's instruction set.
 #pragma once
 
 #include <cstdint>
