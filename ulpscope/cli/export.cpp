@@ -23,7 +23,7 @@ int run(const Arguments& arguments) {
     return kClean;
   }
   const std::string path = arguments.text("--output");
-  check_replaceable(path, arguments.has("--force"));
+  check_replaceable(path, arguments.has("--force"), arguments.positionals());
   std::string contents;
   export_table(reader, table, format, options, [&](std::string_view text) {
     contents += text;

@@ -43,10 +43,15 @@ TextOptions text_options_of_stdout() {
   return options;
 }
 
-void check_replaceable(const std::string& path, bool force) {
+void check_replaceable(const std::string& path, bool force, const std::vector<std::string>& inputs) {
   std::error_code error;
-  if (force || !std::filesystem::exists(path, error)) return;
-  throw usage_error("{} exists; --force replaces it", path);
+  const auto status = std::filesystem::symlink_status(path, error);
+  if (!std::filesystem::exists(status)) return;
+  for (const std::string& input : inputs)
+    if (std::filesystem::equivalent(path, input, error))
+      throw usage_error("{} is an input of this command, and is not replaced", path);
+  if (!std::filesystem::is_regular_file(status)) throw usage_error("{} is not a regular file, and is not replaced", path);
+  if (!force) throw usage_error("{} exists; --force replaces it", path);
 }
 
 }  // namespace ulpscope::cli

@@ -11,7 +11,7 @@ namespace {
 int run(const Arguments& arguments) {
   const std::string to = arguments.positional(1);
   const bool force = arguments.has("--force");
-  check_replaceable(to, force);
+  check_replaceable(to, force, {arguments.positional(0)});
   const RecoverResult result = recover_trace(arguments.positional(0), to, force);
   fmt::print(stderr, "{}: {} steps, {} tensor rows\n", to, result.steps, result.tensor_rows);
   return kClean;

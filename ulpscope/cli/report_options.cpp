@@ -86,7 +86,7 @@ int finish(const Report& report, const Arguments& arguments) {
   const std::string rendered = wants_json(arguments) ? render_json(report) : render_text(report, text);
   if (to_file) {
     const std::string path = arguments.text("--output");
-    check_replaceable(path, arguments.has("--force"));
+    check_replaceable(path, arguments.has("--force"), arguments.positionals());
     atomic_write_file(path, rendered);
   } else {
     write_stdout(rendered);

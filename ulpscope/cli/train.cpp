@@ -37,6 +37,9 @@ class StopSignals {
     struct sigaction action {};
     action.sa_handler = on_stop_signal;
     action.sa_flags = SA_RESTART;  // writes of the trace are not cut short
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGINT);  // the two take turns, so that none is lost
+    sigaddset(&action.sa_mask, SIGTERM);
     sigaction(SIGINT, &action, &before_interrupt_);
     sigaction(SIGTERM, &action, &before_terminate_);
   }
@@ -134,17 +137,23 @@ Report describe(const Experiment& experiment, const TrainResult& result, const s
   return report;
 }
 
+// More than any machine has cores, and few enough for their stacks.
+constexpr int64_t kMaximumThreads = 1024;
+
 int run(const Arguments& arguments) {
   const Experiment experiment = load(arguments);
   TrainerOptions options;
-  options.cpu.threads = static_cast<int>(arguments.integer("--threads", 0).value_or(0));
+  const int64_t threads = arguments.integer("--threads", 0).value_or(0);
+  if (threads > kMaximumThreads) throw usage_error("--threads: expected at most {}, got {}", kMaximumThreads, threads);
+  options.cpu.threads = static_cast<int>(threads);
   options.cpu.isa = arguments.text("--isa");
   options.overwrite = arguments.has("--force");
   options.trace.flush_interval =
       std::chrono::milliseconds(static_cast<int64_t>(std::llround(1000 * experiment.recording.flush_interval)));
   if (experiment.recording.level != RecordLevel::off) options.trace_path = arguments.text("--output", "run.h5");
   const std::string weights = arguments.text("--save-weights");
-  if (!weights.empty()) check_replaceable(weights, options.overwrite);
+  if (!options.trace_path.empty()) check_replaceable(options.trace_path, true, arguments.positionals());
+  if (!weights.empty()) check_replaceable(weights, options.overwrite, arguments.positionals());
 
   const StopSignals signals;
   Trainer trainer(experiment, options);

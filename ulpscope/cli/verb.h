@@ -44,6 +44,7 @@ class Arguments {
   // Throws Error (usage) where the value is no integer of at least `least`.
   std::optional<int64_t> integer(std::string_view option, int64_t least) const;
   const std::string& positional(size_t index) const { return positionals_.at(index); }
+  const std::vector<std::string>& positionals() const { return positionals_; }
 
   void add(const OptionSpec& option, std::string value);
   void add_positional(std::string value) { positionals_.push_back(std::move(value)); }

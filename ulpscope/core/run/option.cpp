@@ -34,7 +34,7 @@ std::optional<double> number_of(const RawValue& raw) {
   return std::nullopt;
 }
 
-// 1536, "1536", "512K", "2G", "1T"; units are powers of 1024.
+// 1536, "1536", "512K", "500MB", "2GiB"; units are powers of 1024, with or without their B.
 std::optional<int64_t> size_of(const RawValue& raw) {
   if (const auto* whole = std::get_if<int64_t>(&raw.value)) return *whole;
   const auto* text = std::get_if<std::string>(&raw.value);
@@ -42,6 +42,12 @@ std::optional<int64_t> size_of(const RawValue& raw) {
   std::string_view digits = *text;
   int shift = 0;
   constexpr std::string_view kUnits = "KMGT";
+  if (digits.ends_with("iB")) {
+    digits.remove_suffix(2);
+  } else if (digits.ends_with('B')) {
+    digits.remove_suffix(1);
+  }
+  if (digits.empty()) return std::nullopt;
   if (const size_t unit = kUnits.find(digits.back()); unit != std::string_view::npos) {
     shift = 10 * static_cast<int>(unit + 1);
     digits.remove_suffix(1);
