@@ -372,44 +372,81 @@ uint64_t CountSubnormals(const float* HWY_RESTRICT values, int64_t n) {
   return count;
 }
 
-HWY_NOINLINE void CountRounding(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds,
-                                uint32_t smallest, uint32_t largest, uint64_t zeros, RoundingCounts& rounding) {
+// What rounding does to the nonzero values of a block: how many are at most rescue_last, and what becomes of those below
+// normal_first, of which most blocks hold few or none.
+class RoundingPass {
+ public:
+  explicit HWY_INLINE RoundingPass(const RoundingThresholds& thresholds)
+      : subnormal_last_(hn::Set(U32(), thresholds.normal_first - 1)),
+        flush_last_(hn::Set(U32(), thresholds.flush_last)),
+        rescue_last_(hn::Set(U32(), thresholds.rescue_last)),
+        step_(hn::Set(F32(), thresholds.subnormal_step)) {}
+
+  template <bool kRescuable>
+  HWY_INLINE void Take(const float* HWY_RESTRICT values) {
+    constexpr int kVectors = 4;
+    static_assert(kGroup % (kVectors * kFloats) == 0);
+    for (int i = 0; i < kGroup; i += kVectors * kFloats) {
+      // Zero minus one is the largest integer, so zeros are never among the smallest.
+      VU32 less_one[kVectors], least = hn::Set(U32(), ~0u);
+      for (int k = 0; k < kVectors; ++k) {
+        less_one[k] = hn::Sub(Load(values + i + k * kFloats), hn::Set(U32(), 1));
+        least = hn::Min(least, less_one[k]);
+        if (kRescuable) rescuable += hn::CountTrue(U32(), Below(less_one[k], rescue_last_));
+      }
+      if (HWY_LIKELY(hn::AllFalse(U32(), Below(least, subnormal_last_)))) continue;
+      for (int k = 0; k < kVectors; ++k) {
+        const auto below = Below(less_one[k], subnormal_last_);
+        const VF32 value = hn::BitCast(F32(), Load(values + i + k * kFloats));
+        const auto changed = hn::Ne(hn::Sub(hn::Add(value, step_), step_), value);
+        below_normal += hn::CountTrue(U32(), below);
+        flushed += hn::CountTrue(U32(), Below(less_one[k], flush_last_));
+        inexact += hn::CountTrue(F32(), hn::And(hn::RebindMask(F32(), below), changed));
+      }
+    }
+  }
+
+  uint64_t rescuable = 0, flushed = 0, below_normal = 0, inexact = 0;
+
+ private:
+  static HWY_INLINE VU32 Load(const float* values) { return Magnitude(hn::BitCast(U32(), hn::LoadU(F32(), values))); }
+  // True iff 0 < magnitude <= limit.
+  static HWY_INLINE auto Below(VU32 less_one, VU32 limit) { return hn::Lt(less_one, limit); }
+
+  const VU32 subnormal_last_, flush_last_, rescue_last_;
+  const VF32 step_;
+};
+
+template <bool kRescuable>
+HWY_NOINLINE RoundingPass TakeRounding(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds) {
+  RoundingPass pass(thresholds);
+  int64_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) pass.Take<kRescuable>(values + i);
+  if (i < n) {
+    alignas(64) float rest[kGroup] = {};
+    std::copy(values + i, values + n, rest);
+    pass.Take<kRescuable>(rest);
+  }
+  return pass;
+}
+
+// `smallest` and `largest` magnitude of the nonzero values.
+void CountRounding(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds, uint32_t smallest,
+                   uint32_t largest, RoundingCounts& rounding) {
   if (largest >= thresholds.overflow_first) {
     for (int64_t i = 0; i < n; ++i) {
       const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF;
       rounding.overflowed += magnitude >= thresholds.overflow_first && magnitude < kInfinityBits;
     }
   }
-  if (smallest >= thresholds.normal_first && smallest > thresholds.rescue_last) return;
-  uint64_t flushed = 0, below_normal = 0, inexact = 0, rescuable = 0;
-  const VU32 flush_last = hn::Set(U32(), thresholds.flush_last), normal_first = hn::Set(U32(), thresholds.normal_first);
-  const VU32 rescue_last = hn::Set(U32(), thresholds.rescue_last);
-  const VF32 step = hn::Set(F32(), thresholds.subnormal_step);
-  const auto take = [&](const float* p) HWY_ATTR {
-    const VU32 magnitude = Magnitude(hn::BitCast(U32(), hn::LoadU(F32(), p)));
-    const VF32 value = hn::BitCast(F32(), magnitude);
-    const auto below = Greater(normal_first, magnitude);
-    const auto changed = hn::Ne(hn::Sub(hn::Add(value, step), step), value);
-    flushed += kFloats - hn::CountTrue(I32(), Greater(magnitude, flush_last));
-    below_normal += hn::CountTrue(I32(), below);
-    inexact += hn::CountTrue(F32(), hn::And(hn::RebindMask(F32(), below), changed));
-    rescuable += kFloats - hn::CountTrue(I32(), Greater(magnitude, rescue_last));
-  };
-  int64_t i = 0;
-  for (; i + kFloats <= n; i += kFloats) take(values + i);
-  if (i < n) {
-    alignas(64) float rest[kFloats] = {};
-    std::copy(values + i, values + n, rest);
-    take(rest);
-    zeros += i + kFloats - n;  // counted below all thresholds, as the block's own zeros are
-  }
-  flushed -= zeros;
-  below_normal -= zeros;
-  rescuable -= zeros;
-  rounding.flushed += flushed;
-  rounding.subnormal += below_normal - flushed;
-  rounding.inexact_subnormal += inexact - flushed;  // what is flushed is changed
-  if (rescuable > flushed) rounding.rescued += rescuable - flushed;
+  const bool rescuable = smallest <= thresholds.rescue_last;
+  if (smallest >= thresholds.normal_first && !rescuable) return;
+  const RoundingPass pass =
+      rescuable ? TakeRounding<true>(values, n, thresholds) : TakeRounding<false>(values, n, thresholds);
+  rounding.flushed += pass.flushed;
+  rounding.subnormal += pass.below_normal - pass.flushed;
+  rounding.inexact_subnormal += pass.inexact - pass.flushed;  // what is flushed is changed
+  if (pass.rescuable > pass.flushed) rounding.rescued += pass.rescuable - pass.flushed;
 }
 
 double ToDouble(uint32_t magnitude) { return std::bit_cast<float>(magnitude); }
@@ -476,7 +513,7 @@ BlockSums CountFull(const float* HWY_RESTRICT values, int64_t n, const RoundingT
   }
   statistics.zeros += zeros;
   statistics.negatives += scan.negatives;
-  if (thresholds && nonzero > 0) CountRounding(values, n, *thresholds, scan.smallest, scan.largest, zeros, counts.rounding);
+  if (thresholds && nonzero > 0) CountRounding(values, n, *thresholds, scan.smallest, scan.largest, counts.rounding);
   return scan.sums;
 }
 
@@ -541,7 +578,7 @@ HWY_INLINE void CountHealthAndStore(const float* HWY_RESTRICT values, int64_t n,
   const uint32_t less_one = hn::GetLane(hn::MinOfLanes(U32(), smallest_less_one));
   if (largest_magnitude >= kInfinityBits) CountNonfinite(values, n, counts.statistics);
   if (thresholds && less_one != ~0u) {
-    CountRounding(values, n, *thresholds, (less_one + 1) / 2, largest_magnitude, zeros, counts.rounding);
+    CountRounding(values, n, *thresholds, (less_one + 1) / 2, largest_magnitude, counts.rounding);
   }
 }
 

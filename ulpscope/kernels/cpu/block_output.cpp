@@ -22,7 +22,7 @@ BlockOutput::BlockOutput(Context& context, const OpCall& call, int slot, int64_t
   OutputRecord* record = wanted_record(call, slot);
   if (record == nullptr) return;
   collector_.emplace(*record, size_, encodings_ != nullptr ? info(dtype_).format : nullptr);
-  if (piece_ < size_ && piece_ % kStatisticsBlock != 0) {
+  if (encodings_ != nullptr && shares_blocks()) {
     shared_.emplace(context.allocator, static_cast<size_t>(blocks_of(size_, piece_) * kStatisticsBlock) * sizeof(float));
   }
 }
@@ -36,6 +36,12 @@ void BlockOutput::store(int64_t begin, const float* values, int64_t n) {
   } else {
     round_to_bf16(values, encodings_ + begin, static_cast<size_t>(n));
   }
+}
+
+// The first boundary between pieces within the block names its place among the shared ones.
+float* BlockOutput::kept(int64_t block_begin) const {
+  if (floats_ != nullptr) return floats_ + block_begin;
+  return shared_->as<float>() + (block_begin / piece_) * kStatisticsBlock;
 }
 
 void BlockOutput::put_block(int64_t block, const float* values, int64_t n) {
@@ -58,9 +64,9 @@ void BlockOutput::put(int64_t begin, const float* values, int64_t n) {
     if (begin == block_begin && begin + count == block_end) {
       put_block(block, values, count);
     } else {
-      // The first boundary between pieces within the block names its place among the shared ones.
-      float* kept = shared_->as<float>() + (block_begin / piece_) * kStatisticsBlock;
-      std::memcpy(kept + (begin - block_begin), values, static_cast<size_t>(count) * sizeof(float));
+      if (shared_) {
+        std::memcpy(kept(block_begin) + (begin - block_begin), values, static_cast<size_t>(count) * sizeof(float));
+      }
       store(begin, values, count);
     }
     begin += count;
@@ -70,13 +76,12 @@ void BlockOutput::put(int64_t begin, const float* values, int64_t n) {
 
 void BlockOutput::finish() {
   if (!collector_) return;
-  if (shared_) {
+  if (shares_blocks()) {
     parallel_for(context_, blocks_of(size_, piece_) - 1, true, [&](int64_t i) {
       const int64_t boundary = (i + 1) * piece_, block = boundary / kStatisticsBlock, block_begin = block * kStatisticsBlock;
       const bool first_of_block = boundary - piece_ <= block_begin;
       if (boundary == block_begin || !first_of_block) return;
-      const float* kept = shared_->as<float>() + (block_begin / piece_) * kStatisticsBlock;
-      collector_->add(block, kept, std::min(kStatisticsBlock, size_ - block_begin));
+      collector_->add(block, kept(block_begin), std::min(kStatisticsBlock, size_ - block_begin));
     });
   }
   collector_->finish();

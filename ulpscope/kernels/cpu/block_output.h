@@ -13,8 +13,8 @@ namespace ulpscope::cpu {
 
 class BlockOutput {
  public:
-  // Pieces begin at multiples of `piece` elements (the last is shorter). Where that is no multiple of kStatisticsBlock, values of
-  // the blocks that two pieces share are kept until finish().
+  // Pieces begin at multiples of `piece` elements (the last is shorter). Where that is no multiple of kStatisticsBlock, blocks that
+  // two pieces share are counted by finish(): from the output, or, where it is narrower, from values kept till then.
   BlockOutput(Context& context, const OpCall& call, int slot, int64_t piece = kStatisticsBlock);
 
   int64_t size() const { return size_; }
@@ -29,6 +29,9 @@ class BlockOutput {
  private:
   void store(int64_t begin, const float* values, int64_t n);
   void put_block(int64_t block, const float* values, int64_t n);
+  bool shares_blocks() const { return piece_ < size_ && piece_ % kStatisticsBlock != 0; }
+  // Where all wide values of a block that pieces share are to be found.
+  float* kept(int64_t block_begin) const;
 
   Context& context_;
   float* floats_ = nullptr;
@@ -36,7 +39,7 @@ class BlockOutput {
   DType dtype_;
   int64_t size_, piece_;
   std::optional<StatisticsCollector> collector_;
-  std::optional<Scratch> shared_;  // one block for each boundary between pieces
+  std::optional<Scratch> shared_;  // narrow outputs: one block for each boundary between pieces
 };
 
 }  // namespace ulpscope::cpu
