@@ -4,7 +4,7 @@
 usage: compare_torch.py [WORKLOAD]... [--threads N] [--rounds N] [--seconds S] [--program FILE]
 Prints a JSON line for each measurement: {"round", "name", "ms", ...}. Without PyTorch it says so and times ours alone.
 
-step_bench WORKLOAD --threads N --seconds S prints a line for each precision and recording level, whose steps it interleaves:
+step_bench WORKLOAD --threads N --seconds S prints a line for each precision and recording level, whose steps it interleaves, S seconds each:
 {"workload": "mlp", "precision": "fp32", "record": "off", "ms": 0.42, ...}, ms being the median.
 """
 
@@ -97,7 +97,7 @@ def measure(names, threads, rounds, seconds, program=STEP_BENCH):
                 row = json.loads(line)
                 yield {"round": turn, "name": f"ours/{row['workload']}/{row['precision']}/{row['record']}", **row}
             for precision, step in steps.items():
-                yield {"round": turn, "name": f"torch/{name}/{precision}", "ms": median_ms(step, seconds / 3)}
+                yield {"round": turn, "name": f"torch/{name}/{precision}", "ms": median_ms(step, seconds)}
 
 
 def main():

@@ -20,7 +20,7 @@ struct SinkStatus {
   // Flushed to the file: a reader sees them even if the process is killed now.
   uint64_t committed_steps = 0;
   uint64_t tensor_rows = 0;   // of those steps
-  double writer_seconds = 0;  // CPU time of the writer thread
+  double writer_seconds = 0;  // CPU time of the writer thread since the file was created
   double queue_fill = 0;      // 0 empty to 1 full: the producer lowers its level before it blocks
 };
 

@@ -182,6 +182,7 @@ class TraceWriter final : public TraceSink {
       created.set_exception(std::current_exception());
       return;
     }
+    seconds_before_rows_ = thread_seconds();
     created.set_value();
     std::string reason;
     try {
@@ -190,7 +191,7 @@ class TraceWriter final : public TraceSink {
       std::lock_guard lock(mutex_);
       status_.bytes = file->file_bytes();
       status_.tensor_rows = file->rows(TableId::stats);
-      status_.writer_seconds = thread_seconds();
+      status_.writer_seconds = thread_seconds() - seconds_before_rows_;
       return;
     } catch (const Error& error) {
       reason = error.what();
@@ -212,6 +213,7 @@ class TraceWriter final : public TraceSink {
   const std::string path_;
   const TraceOptions options_;
   const std::chrono::milliseconds interval_;
+  double seconds_before_rows_ = 0;  // of the writer's thread, when the file had been created
 
   // Of the producer's thread: the step that is being recorded.
   Encoder encoder_;
@@ -271,7 +273,7 @@ void TraceWriter::write_until_closed(TraceFileWriter& file) {
     }
     if (commit || Clock::now() >= due) due = Clock::now() + interval_;
     const uint64_t bytes = file.file_bytes(), rows = file.rows(TableId::stats);
-    const double seconds = thread_seconds();
+    const double seconds = thread_seconds() - seconds_before_rows_;
     lock.lock();
     status_.committed_steps = committed_steps;
     status_.bytes = bytes;
