@@ -441,8 +441,7 @@ void CountRounding(const float* HWY_RESTRICT values, int64_t n, const RoundingTh
   }
   const bool rescuable = smallest <= thresholds.rescue_last;
   if (smallest >= thresholds.normal_first && !rescuable) return;
-  const RoundingPass pass =
-      rescuable ? TakeRounding<true>(values, n, thresholds) : TakeRounding<false>(values, n, thresholds);
+  const RoundingPass pass = rescuable ? TakeRounding<true>(values, n, thresholds) : TakeRounding<false>(values, n, thresholds);
   rounding.flushed += pass.flushed;
   rounding.subnormal += pass.below_normal - pass.flushed;
   rounding.inexact_subnormal += pass.inexact - pass.flushed;  // what is flushed is changed
