@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "ulpscope/kernels/statistics.h"
@@ -373,79 +374,95 @@ uint64_t CountSubnormals(const float* HWY_RESTRICT values, int64_t n) {
 }
 
 // What rounding does to the nonzero values of a block: how many are at most rescue_last, and what becomes of those below
-// normal_first, of which most blocks hold few or none.
+// normal_first, of which most blocks hold few or none. Magnitudes come doubled, as they do in the first pass.
 class RoundingPass {
  public:
+  static constexpr int kVectors = 4;
+  static_assert(kGroup % (kVectors * kFloats) == 0);
+
   explicit HWY_INLINE RoundingPass(const RoundingThresholds& thresholds)
-      : subnormal_last_(hn::Set(U32(), thresholds.normal_first - 1)),
-        flush_last_(hn::Set(U32(), thresholds.flush_last)),
-        rescue_last_(hn::Set(U32(), thresholds.rescue_last)),
+      : subnormal_last_(Doubled(thresholds.normal_first - 1)),
+        flush_last_(Doubled(thresholds.flush_last)),
+        rescue_last_(Doubled(thresholds.rescue_last)),
         step_(hn::Set(F32(), thresholds.subnormal_step)) {}
 
   template <bool kRescuable>
-  HWY_INLINE void Take(const float* HWY_RESTRICT values) {
-    constexpr int kVectors = 4;
-    static_assert(kGroup % (kVectors * kFloats) == 0);
-    for (int i = 0; i < kGroup; i += kVectors * kFloats) {
-      // Zero minus one is the largest integer, so zeros are never among the smallest.
-      VU32 less_one[kVectors], least = hn::Set(U32(), ~0u);
-      for (int k = 0; k < kVectors; ++k) {
-        less_one[k] = hn::Sub(Load(values + i + k * kFloats), hn::Set(U32(), 1));
-        least = hn::Min(least, less_one[k]);
-        if (kRescuable) rescuable += hn::CountTrue(U32(), Below(less_one[k], rescue_last_));
-      }
-      if (HWY_LIKELY(hn::AllFalse(U32(), Below(least, subnormal_last_)))) continue;
-      for (int k = 0; k < kVectors; ++k) {
-        const auto below = Below(less_one[k], subnormal_last_);
-        const VF32 value = hn::BitCast(F32(), Load(values + i + k * kFloats));
-        const auto changed = hn::Ne(hn::Sub(hn::Add(value, step_), step_), value);
-        below_normal += hn::CountTrue(U32(), below);
-        flushed += hn::CountTrue(U32(), Below(less_one[k], flush_last_));
-        inexact += hn::CountTrue(F32(), hn::And(hn::RebindMask(F32(), below), changed));
-      }
+  HWY_INLINE void Take(const VU32 (&doubled)[kVectors]) {
+    // Zero minus one is the largest integer, so zeros are never among the smallest.
+    VU32 less_one[kVectors], least = hn::Set(U32(), ~0u);
+    for (int k = 0; k < kVectors; ++k) {
+      less_one[k] = hn::Sub(doubled[k], hn::Set(U32(), 1));
+      least = hn::Min(least, less_one[k]);
+      if (kRescuable) rescuable_ += hn::CountTrue(U32(), hn::Lt(less_one[k], rescue_last_));
+    }
+    if (HWY_LIKELY(hn::AllFalse(U32(), hn::Lt(least, subnormal_last_)))) return;
+    for (int k = 0; k < kVectors; ++k) {
+      const auto below = hn::Lt(less_one[k], subnormal_last_);
+      const VF32 value = hn::BitCast(F32(), hn::ShiftRight<1>(doubled[k]));
+      const auto changed = hn::Ne(hn::Sub(hn::Add(value, step_), step_), value);
+      below_normal_ += hn::CountTrue(U32(), below);
+      flushed_ += hn::CountTrue(U32(), hn::Lt(less_one[k], flush_last_));
+      inexact_ += hn::CountTrue(F32(), hn::And(hn::RebindMask(F32(), below), changed));
     }
   }
 
-  uint64_t rescuable = 0, flushed = 0, below_normal = 0, inexact = 0;
+  void AddTo(RoundingCounts& rounding) const {
+    rounding.flushed += flushed_;
+    rounding.subnormal += below_normal_ - flushed_;
+    rounding.inexact_subnormal += inexact_ - flushed_;  // what is flushed is changed
+    if (rescuable_ > flushed_) rounding.rescued += rescuable_ - flushed_;
+  }
 
  private:
-  static HWY_INLINE VU32 Load(const float* values) { return Magnitude(hn::BitCast(U32(), hn::LoadU(F32(), values))); }
-  // True iff 0 < magnitude <= limit.
-  static HWY_INLINE auto Below(VU32 less_one, VU32 limit) { return hn::Lt(less_one, limit); }
+  static HWY_INLINE VU32 Doubled(uint32_t magnitude) { return hn::Set(U32(), 2 * magnitude); }
 
   const VU32 subnormal_last_, flush_last_, rescue_last_;
   const VF32 step_;
+  uint64_t rescuable_ = 0, flushed_ = 0, below_normal_ = 0, inexact_ = 0;
 };
 
 template <bool kRescuable>
-HWY_NOINLINE RoundingPass TakeRounding(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds) {
+HWY_NOINLINE void TakeRounding(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds,
+                               RoundingCounts& rounding) {
   RoundingPass pass(thresholds);
+  const auto take = [&](const float* group) HWY_ATTR {
+    for (int i = 0; i < kGroup; i += RoundingPass::kVectors * kFloats) {
+      VU32 doubled[RoundingPass::kVectors];
+      for (int k = 0; k < RoundingPass::kVectors; ++k) {
+        const VU32 bits = hn::BitCast(U32(), hn::LoadU(F32(), group + i + k * kFloats));
+        doubled[k] = hn::Add(bits, bits);
+      }
+      pass.Take<kRescuable>(doubled);
+    }
+  };
   int64_t i = 0;
-  for (; i + kGroup <= n; i += kGroup) pass.Take<kRescuable>(values + i);
+  for (; i + kGroup <= n; i += kGroup) take(values + i);
   if (i < n) {
     alignas(64) float rest[kGroup] = {};
     std::copy(values + i, values + n, rest);
-    pass.Take<kRescuable>(rest);
+    take(rest);
   }
-  return pass;
+  pass.AddTo(rounding);
+}
+
+uint64_t CountOverflows(const float* HWY_RESTRICT values, int64_t n, uint32_t overflow_first) {
+  uint32_t count = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF;
+    count += magnitude >= overflow_first && magnitude < kInfinityBits;
+  }
+  return count;
 }
 
 // `smallest` and `largest` magnitude of the nonzero values.
 void CountRounding(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds, uint32_t smallest,
                    uint32_t largest, RoundingCounts& rounding) {
-  if (largest >= thresholds.overflow_first) {
-    for (int64_t i = 0; i < n; ++i) {
-      const uint32_t magnitude = std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF;
-      rounding.overflowed += magnitude >= thresholds.overflow_first && magnitude < kInfinityBits;
-    }
+  if (largest >= thresholds.overflow_first) rounding.overflowed += CountOverflows(values, n, thresholds.overflow_first);
+  if (smallest <= thresholds.rescue_last && thresholds.rescue_last > thresholds.flush_last) {
+    TakeRounding<true>(values, n, thresholds, rounding);
+  } else if (smallest < thresholds.normal_first) {
+    TakeRounding<false>(values, n, thresholds, rounding);
   }
-  const bool rescuable = smallest <= thresholds.rescue_last;
-  if (smallest >= thresholds.normal_first && !rescuable) return;
-  const RoundingPass pass = rescuable ? TakeRounding<true>(values, n, thresholds) : TakeRounding<false>(values, n, thresholds);
-  rounding.flushed += pass.flushed;
-  rounding.subnormal += pass.below_normal - pass.flushed;
-  rounding.inexact_subnormal += pass.inexact - pass.flushed;  // what is flushed is changed
-  if (pass.rescuable > pass.flushed) rounding.rescued += pass.rescuable - pass.flushed;
 }
 
 double ToDouble(uint32_t magnitude) { return std::bit_cast<float>(magnitude); }
@@ -543,55 +560,76 @@ struct StoreBf16 {
   }
 };
 
-// Level health; `out` gets the encodings where kStores is set.
-template <class Store>
-HWY_INLINE void CountHealthAndStore(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds* thresholds,
-                                    bool streamed, uint16_t* HWY_RESTRICT out, const Store& store, BlockCounts& counts) {
-  VU32 smallest_less_one = hn::Set(U32(), ~0u), largest = hn::Zero(U32());
+struct NoRounding {
+  template <bool kRescuable>
+  HWY_INLINE void Take(const VU32 (&)[RoundingPass::kVectors]) const {}
+  void AddTo(RoundingCounts&) const {}
+};
+
+// Level health; `out` gets the encodings where Store stores them.
+template <bool kRescuable, class Rounding, class Store>
+HWY_NOINLINE void CountHealthOf(const float* HWY_RESTRICT values, int64_t n, bool streamed, uint16_t* HWY_RESTRICT out,
+                                uint32_t overflow_first, Rounding rounding, const Store& store, BlockCounts& counts) {
+  VU32 largest = hn::Zero(U32());
   uint64_t zeros = 0;
-  const auto take = [&](const float* p, uint16_t* rounded) HWY_ATTR {
-    const VF32 value = hn::LoadU(F32(), p);
-    const VU32 bits = hn::BitCast(U32(), value);
-    const VU32 doubled = hn::Add(bits, bits);
-    largest = hn::Max(largest, doubled);
-    smallest_less_one = hn::Min(smallest_less_one, hn::Sub(doubled, hn::Set(U32(), 1)));
-    zeros += hn::CountTrue(U32(), hn::Eq(doubled, hn::Zero(U32())));
-    store(value, rounded);
+  const auto take = [&](const float* group, uint16_t* rounded) HWY_ATTR {
+    for (int i = 0; i < kGroup; i += RoundingPass::kVectors * kFloats) {
+      VU32 doubled[RoundingPass::kVectors];
+      for (int k = 0; k < RoundingPass::kVectors; ++k) {
+        const VF32 value = hn::LoadU(F32(), group + i + k * kFloats);
+        const VU32 bits = hn::BitCast(U32(), value);
+        doubled[k] = hn::Add(bits, bits);
+        largest = hn::Max(largest, doubled[k]);
+        zeros += hn::CountTrue(U32(), hn::Eq(doubled[k], hn::Zero(U32())));
+        store(value, rounded + i + k * kFloats);
+      }
+      rounding.template Take<kRescuable>(doubled);
+    }
   };
   int64_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     if (streamed) Fetch(values + i);
-    for (int k = 0; k < kGroup; k += kFloats) take(values + i + k, Store::kStores ? out + i + k : nullptr);
+    take(values + i, out + i);
   }
   if (i < n) {
     alignas(64) float rest[kGroup] = {};
     alignas(64) uint16_t rounded[kGroup];
     std::copy(values + i, values + n, rest);
-    for (int k = 0; k < kGroup; k += kFloats) take(rest + k, rounded + k);
+    take(rest, rounded);
     zeros -= i + kGroup - n;
     if (Store::kStores) std::copy_n(rounded, n - i, out + i);
   }
   counts.statistics.count += n;
   counts.statistics.zeros += zeros;
   const uint32_t largest_magnitude = hn::GetLane(hn::MaxOfLanes(U32(), largest)) / 2;
-  const uint32_t less_one = hn::GetLane(hn::MinOfLanes(U32(), smallest_less_one));
   if (largest_magnitude >= kInfinityBits) CountNonfinite(values, n, counts.statistics);
-  if (thresholds && less_one != ~0u) {
-    CountRounding(values, n, *thresholds, (less_one + 1) / 2, largest_magnitude, counts.rounding);
+  if (largest_magnitude >= overflow_first) counts.rounding.overflowed += CountOverflows(values, n, overflow_first);
+  rounding.AddTo(counts.rounding);
+}
+
+template <class Store>
+void CountHealthAndStore(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds, bool streamed,
+                         uint16_t* HWY_RESTRICT out, const Store& store, BlockCounts& counts) {
+  const RoundingPass rounding(thresholds);
+  if (thresholds.rescue_last > thresholds.flush_last) {
+    CountHealthOf<true>(values, n, streamed, out, thresholds.overflow_first, rounding, store, counts);
+  } else {
+    CountHealthOf<false>(values, n, streamed, out, thresholds.overflow_first, rounding, store, counts);
   }
 }
 
 void CountHealth(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds* thresholds, bool streamed,
                  BlockCounts& counts) {
-  CountHealthAndStore(values, n, thresholds, streamed, nullptr, StoreNothing(), counts);
+  if (thresholds) return CountHealthAndStore(values, n, *thresholds, streamed, nullptr, StoreNothing(), counts);
+  CountHealthOf<false>(values, n, streamed, nullptr, ~0u, NoRounding(), StoreNothing(), counts);
 }
 
 void CountHealthAndRound(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds, bool to_f16,
                          uint16_t* HWY_RESTRICT out, BlockCounts& counts) {
   if (to_f16) {
-    CountHealthAndStore(values, n, &thresholds, false, out, StoreF16(), counts);
+    CountHealthAndStore(values, n, thresholds, false, out, StoreF16(), counts);
   } else {
-    CountHealthAndStore(values, n, &thresholds, false, out, StoreBf16(), counts);
+    CountHealthAndStore(values, n, thresholds, false, out, StoreBf16(), counts);
   }
 }
 
@@ -642,16 +680,10 @@ namespace {
 
 // The bit pattern of the largest FP32 magnitude that is not above `limit`, a real number >= 0, and finite.
 uint32_t last_magnitude(double limit) {
-  uint32_t low = 0, high = 0x7F7FFFFF;
-  while (low < high) {
-    const uint32_t middle = high - (high - low) / 2;
-    if (static_cast<double>(std::bit_cast<float>(middle)) <= limit) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  if (limit >= kLargest) return std::bit_cast<uint32_t>(kLargest);
+  const auto nearest = static_cast<float>(limit);
+  return std::bit_cast<uint32_t>(nearest) - (nearest > limit);
 }
 
 }  // namespace

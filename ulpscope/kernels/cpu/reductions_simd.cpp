@@ -85,16 +85,21 @@ void AddSquaredDifferences(const cpu::RowSums& rows, const float* t, float* sums
   ForEachVector(rows, AddSquaredDifferencesStep{rows.x, t, sums});
 }
 
+// The square of an FP32 value is exact in FP64, so fusing changes nothing.
 void AddSquares(const float* x, int64_t n, double* sums) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> narrow;
-  const auto width = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kWidth = hn::MaxLanes(d), kVectors = kReductionLanes / kWidth;
+  hn::Vec<decltype(d)> lanes[kVectors];
+  for (int64_t k = 0; k < kVectors; ++k) lanes[k] = hn::LoadU(d, sums + k * kWidth);
   int64_t i = 0;
-  for (; i + width <= n; i += width) {
-    const auto value = hn::PromoteTo(d, hn::LoadU(narrow, x + i));
-    double* sum = sums + i % kReductionLanes;
-    hn::StoreU(hn::Add(hn::LoadU(d, sum), hn::Mul(value, value)), d, sum);
+  for (; i + kReductionLanes <= n; i += kReductionLanes) {
+    for (int64_t k = 0; k < kVectors; ++k) {
+      const auto value = hn::PromoteTo(d, hn::LoadU(narrow, x + i + k * kWidth));
+      lanes[k] = hn::MulAdd(value, value, lanes[k]);
+    }
   }
+  for (int64_t k = 0; k < kVectors; ++k) hn::StoreU(lanes[k], d, sums + k * kWidth);
   for (; i < n; ++i) {
     const double value = x[i];
     sums[i % kReductionLanes] += value * value;
