@@ -55,7 +55,7 @@ struct DataSettings {
   double frequency = 4.0;             // quantized_sine: periods across the image
   int64_t levels = 4;                 // quantized_sine
   bool shuffle = true;
-  bool drop_last = true;
+  bool drop_last = false;
 
   bool operator==(const DataSettings&) const = default;
 };
