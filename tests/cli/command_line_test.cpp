@@ -3,12 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "child_process.h"
 #include "tests/analyzers/synthetic_trace.h"
+#include "tests/support/temporary_folder.h"
 
 namespace ulpscope::cli_test {
 namespace {
@@ -21,22 +20,10 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 class CommandLine : public ::testing::Test {
  protected:
-  CommandLine() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ulpscope_cli_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~CommandLine() override { std::filesystem::remove_all(folder_); }
-  std::string file(const std::string& name) const { return folder_ + "/" + name; }
-  void write(const std::string& name, const std::string& text) { std::ofstream(file(name), std::ios::binary) << text; }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  void write(const std::string& name, const std::string& text) { write_file(file(name), text); }
 
   // A trace with one error among its findings.
   std::string trace_with_error() {
@@ -62,7 +49,7 @@ class CommandLine : public ::testing::Test {
     EXPECT_THAT(result.out, IsEmpty());
   }
 
-  std::string folder_;
+  TemporaryFolder folder_;
   std::optional<SyntheticTrace> trace_;
 };
 
@@ -104,7 +91,7 @@ TEST_F(CommandLine, WrongArgumentsAreUsageErrors) {
 TEST_F(CommandLine, WhatIsNoTraceIsUnreadable) {
   write("text", "not HDF5");
   write("empty", "");
-  const std::string whole = contents(trace_with_error());
+  const std::string whole = read_file(trace_with_error());
   write("truncated", whole.substr(0, whole.size() / 2));
   for (const char* verb : {"info", "report", "ranges", "scale"}) {
     expect_error({verb, file("missing")}, 3, file("missing"));
@@ -114,7 +101,7 @@ TEST_F(CommandLine, WhatIsNoTraceIsUnreadable) {
   expect_error({"export", file("text"), "--table", "steps"}, 3, file("text"));
   expect_error({"recover", file("text"), file("new")}, 3, file("text"));
   EXPECT_FALSE(std::filesystem::exists(file("new")));
-  expect_error({"info", folder_}, 3, folder_);
+  expect_error({"info", folder_.path()}, 3, folder_.path());
 }
 
 TEST_F(CommandLine, FindingsDecideTheExitCodeOnlyWhenAskedTo) {
@@ -174,14 +161,14 @@ TEST_F(CommandLine, FilesAreWrittenWholeAndKept) {
   const Result first = run_program({"report", trace, "--json", "-o", file("report.json")});
   EXPECT_EQ(first.exit_code, 0) << first.err;
   EXPECT_THAT(first.out, IsEmpty());
-  EXPECT_EQ(Json::parse(contents(file("report.json")))["analysis"], "report");
+  EXPECT_EQ(Json::parse(read_file(file("report.json")))["analysis"], "report");
   write("mine", "precious");
   expect_error({"report", trace, "-o", file("mine")}, 2, "--force");
   expect_error({"export", trace, "--table", "steps", "-o", file("mine")}, 2, "--force");
   expect_error({"recover", trace, file("mine")}, 2, "--force");
-  EXPECT_EQ(contents(file("mine")), "precious");
+  EXPECT_EQ(read_file(file("mine")), "precious");
   EXPECT_EQ(run_program({"report", trace, "-o", file("mine"), "--force"}).exit_code, 0);
-  EXPECT_THAT(contents(file("mine")), HasSubstr("values_overflow"));
+  EXPECT_THAT(read_file(file("mine")), HasSubstr("values_overflow"));
   expect_error({"report", trace, "-o", file("no/such/folder/report")}, 4, "no/such/folder");
   EXPECT_EQ(run_program({"report", trace, "--fail-on", "error", "-o", file("other")}).exit_code, 1);
 }
@@ -208,7 +195,7 @@ TEST_F(CommandLine, CompletionKnowsVerbsOptionsAndChoices) {
                                "); COMP_CWORD=" + std::to_string(index) + "; _ulpscope; echo \"${COMPREPLY[@]}\" > " +
                                file("reply");
     EXPECT_EQ(std::system(("bash -c '" + script + "'").c_str()), 0);
-    return contents(file("reply"));
+    return read_file(file("reply"));
   };
   EXPECT_EQ(complete("ran", 1), "ranges\n");
   EXPECT_EQ(complete("ranges t.h5 --ph", 3), "--phase\n");

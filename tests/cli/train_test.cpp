@@ -4,11 +4,10 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "child_process.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/cli/progress.h"
 
 namespace ulpscope::cli_test {
@@ -18,29 +17,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Json = nlohmann::json;
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 class Train : public ::testing::Test {
  protected:
-  Train() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ulpscope_train_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~Train() override { std::filesystem::remove_all(folder_); }
-  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  std::string file(const std::string& name) const { return folder_.file(name); }
   Result train(std::vector<std::string> arguments, RunOptions options = {}) {
     arguments.insert(arguments.begin(), "train");
-    options.working_directory = folder_;
+    options.working_directory = folder_.path();
     return run_program(arguments, options);
   }
   Json info(const std::string& trace) { return Json::parse(run_program({"info", trace, "--json"}).out); }
 
-  std::string folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(Train, RecordsARunThatInfoReads) {
@@ -86,10 +73,10 @@ TEST_F(Train, OptionsChangeTheExperimentAndSetComesBefore) {
 }
 
 TEST_F(Train, KeepsAnExistingTrace) {
-  std::ofstream(file("run.h5")) << "precious";
+  write_file(file("run.h5"), "precious");
   const Result kept = train({"mlp", "--steps", "1"});
   EXPECT_EQ(kept.exit_code, 2);
-  EXPECT_EQ(contents(file("run.h5")), "precious");
+  EXPECT_EQ(read_file(file("run.h5")), "precious");
   EXPECT_EQ(train({"mlp", "--steps", "1", "--force"}).exit_code, 0);
   EXPECT_EQ(info(file("run.h5"))["steps"], 1);
 }
@@ -117,7 +104,7 @@ TEST_F(Train, RefusesWhatItDoesNotKnow) {
   expect({"mlp", "--steps", "1", "--epochs", "1"}, 2, "--epochs");
   expect({"mlp", "--isa", "avx1024"}, 2, "avx512");
   expect({"mlp", "--max-size", "lots"}, 2, "max_size");
-  std::ofstream(file("bad.toml")) << "name = \n";
+  write_file(file("bad.toml"), "name = \n");
   expect({file("bad.toml")}, 3, "bad.toml");
   expect({"mlp", "--steps", "1", "-o", file("no/such/folder/run.h5")}, 4, "no/such/folder");
 }
@@ -157,7 +144,7 @@ TEST_F(Train, ASecondInterruptEndsAtOnce) {
 TEST_F(Train, SavesWeightsThatOthersCanRead) {
   const std::string path = file("weights.safetensors");
   ASSERT_EQ(train({"mlp", "--steps", "1", "--record", "off", "--save-weights", path}).exit_code, 0);
-  const std::string bytes = contents(path);
+  const std::string bytes = read_file(path);
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
   const Json header = Json::parse(bytes.substr(8, length));

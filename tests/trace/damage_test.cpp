@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sample_trace.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
 #include "writer_control.h"

@@ -1,14 +1,14 @@
 // docs/trace_format.md has the tables and columns that the code declares.
 #include <gtest/gtest.h>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/trace/schema.h"
 
 namespace ulpscope {
 namespace {
 
 TEST(TraceFormatDocs, HaveTheDeclaredTables) {
-  const std::string docs = trace_test::read_file(TRACE_FORMAT_DOCS), tables = schema_markdown();
+  const std::string docs = read_file(TRACE_FORMAT_DOCS), tables = schema_markdown();
   const size_t begin = docs.find("## Tables\n");
   ASSERT_NE(begin, std::string::npos) << TRACE_FORMAT_DOCS << " has no section Tables";
   EXPECT_EQ(docs.substr(begin + 10), tables) << "put this under '## Tables' in " << TRACE_FORMAT_DOCS;

@@ -1,11 +1,14 @@
 // Traces are read without our code: with h5py, by the functions that docs/trace_format.md gives, and with h5dump.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
 
+#include <cstdio>
 #include <sstream>
 
 #include "sample_trace.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "writer_control.h"
 
@@ -13,6 +16,23 @@ namespace ulpscope::trace_test {
 namespace {
 
 constexpr uint64_t kSeed = 23;
+
+// What `command` prints, and its exit status.
+struct Output {
+  int status = -1;
+  std::string text;
+};
+
+Output run(const std::string& command) {
+  Output output;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) return output;
+  char buffer[65536];
+  for (size_t count; (count = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) output.text.append(buffer, count);
+  const int status = pclose(pipe);
+  output.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return output;
+}
 
 // A Python that has h5py, or "".
 const std::string& python() {

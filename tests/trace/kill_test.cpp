@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sample_trace.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
 #include "writer_control.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "sample_trace.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "writer_control.h"
 

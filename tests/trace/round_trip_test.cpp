@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "sample_trace.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope::trace_test {

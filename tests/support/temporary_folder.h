@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace ulpscope::trace_test {
+namespace ulpscope {
 
 class TemporaryFolder {
  public:
@@ -20,11 +20,4 @@ class TemporaryFolder {
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& bytes);
 
-// What `command` prints, and its exit status.
-struct Output {
-  int status = -1;
-  std::string text;
-};
-Output run(const std::string& command);
-
-}  // namespace ulpscope::trace_test
+}  // namespace ulpscope
