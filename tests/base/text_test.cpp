@@ -22,6 +22,23 @@ TEST(DidYouMean, SaysNothingWhereNothingIsNear) {
   EXPECT_EQ(did_you_mean("abcdef", Words{"badcef"}), "; did you mean 'badcef'?");
 }
 
+// Where names differ in their digits, what stands there is another name and no misspelling.
+TEST(DidYouMean, TakesDigitsAtTheirWord) {
+  const Words precisions{"fp32", "fp16", "bf16"};
+  for (const char* other : {"fp8", "e4m3", "fp17", "fp64"}) EXPECT_EQ(did_you_mean(other, precisions), "") << other;
+  EXPECT_EQ(did_you_mean("fp61", precisions), "; did you mean 'fp16'?");
+  EXPECT_EQ(did_you_mean("bf1", Words{"bf16"}), "; did you mean 'bf16'?");
+  EXPECT_EQ(did_you_mean("conv", Words{"conv2d"}), "; did you mean 'conv2d'?");
+}
+
+TEST(DidYouMean, ListsWhatThereIsWhereNothingIsNear) {
+  EXPECT_EQ(did_you_mean_or_expected("tain", Words{"train", "report"}), "; did you mean 'train'?");
+  EXPECT_EQ(did_you_mean_or_expected("x7", Words{"a", "b", "c"}), "; expected a, b or c");
+  EXPECT_EQ(did_you_mean_or_expected("x7", Words{}), "");
+  EXPECT_EQ(did_you_mean_or_expected("x7", Words(19, "a")),
+            "; expected a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a or one of 3 more");
+}
+
 TEST(JoinWords, ReadsAsAList) {
   EXPECT_EQ(join_words(Words{}), "");
   EXPECT_EQ(join_words(Words{"a"}), "a");

@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace ulpscope {
@@ -39,6 +40,16 @@ Error unreadable_error(fmt::format_string<Args...> format, Args&&... args) {
 template <typename... Args>
 Error failed_error(fmt::format_string<Args...> format, Args&&... args) {
   return Error(ErrorKind::failed, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Runs `body`; the message of an Error that it throws gets "PLACE: " in front.
+template <typename Body>
+decltype(auto) at_place(std::string_view place, Body body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{}: {}", place, error.what()));
+  }
 }
 
 }  // namespace ulpscope

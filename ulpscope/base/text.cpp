@@ -25,12 +25,20 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
+bool has_digits_of(std::string_view text, std::string_view wrong) {
+  for (char digit = '0'; digit <= '9'; ++digit) {
+    if (std::count(text.begin(), text.end(), digit) < std::count(wrong.begin(), wrong.end(), digit)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string did_you_mean(std::string_view wrong, std::span<const std::string> candidates) {
   size_t best = std::max<size_t>(2, wrong.size() / 3) + 1;
   const std::string* nearest = nullptr;
   for (const std::string& candidate : candidates) {
+    if (!has_digits_of(candidate, wrong)) continue;
     const size_t distance = edit_distance(wrong, candidate);
     if (distance < best) {
       best = distance;
@@ -38,6 +46,15 @@ std::string did_you_mean(std::string_view wrong, std::span<const std::string> ca
     }
   }
   return nearest ? fmt::format("; did you mean '{}'?", *nearest) : std::string();
+}
+
+std::string did_you_mean_or_expected(std::string_view wrong, std::span<const std::string> candidates) {
+  constexpr size_t kShown = 16;
+  if (const std::string nearest = did_you_mean(wrong, candidates); !nearest.empty() || candidates.empty()) return nearest;
+  if (candidates.size() <= kShown) return fmt::format("; expected {}", join_words(candidates, "or"));
+  std::vector<std::string> words(candidates.begin(), candidates.begin() + kShown);
+  words.push_back(fmt::format("one of {} more", candidates.size() - kShown));
+  return fmt::format("; expected {}", join_words(words, "or"));
 }
 
 std::string join_words(std::span<const std::string> words, std::string_view conjunction) {

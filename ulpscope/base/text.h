@@ -8,8 +8,11 @@
 
 namespace ulpscope {
 
-// "; did you mean 'NAME'?" for the candidate nearest to `wrong` by edit distance, or "" where none is near.
+// "; did you mean 'NAME'?" for the candidate nearest to `wrong` by edit distance, or "" where none is near. Digits tell names apart
+// (fp8 is no misspelling of fp32), so a candidate has those of `wrong`, in any order.
 std::string did_you_mean(std::string_view wrong, std::span<const std::string> candidates);
+// The same, but where none is near "; expected a, b or c"; of many candidates the first few.
+std::string did_you_mean_or_expected(std::string_view wrong, std::span<const std::string> candidates);
 
 // "a, b and c".
 std::string join_words(std::span<const std::string> words, std::string_view conjunction = "and");
