@@ -127,6 +127,37 @@ TEST(CpuBackend, TargetsOutsideTheClassesAreRefused) {
   }
 }
 
+// An index has seven bits for the place in its window, and a window that lies in the padding alone has no largest element.
+TEST(CpuBackend, WindowsThatPoolingCannotTakeAreRefused) {
+  const auto backend = make_cpu_backend();
+  const auto message = [&](double kernel_y, double kernel_x, double padding, const std::string& by, Lay lay) -> std::string {
+    const std::vector<int64_t> x{1, 1, 20, 20}, y{1, 1, 2, 2};
+    const Case what{"max_pool2d",
+                    {{x, lay}},
+                    {{y, lay}, {y, lay, DType::u8}},
+                    {{"kernel_y", kernel_y},
+                     {"kernel_x", kernel_x},
+                     {"stride_y", 1},
+                     {"stride_x", 1},
+                     {"padding_y", padding},
+                     {"padding_x", 0}}};
+    const Instance instance(what, DType::f32);
+    try {
+      by == "cpu" ? instance.run(*backend) : instance.run_plain();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "taken";
+  };
+  for (const std::string by : {"cpu", "plain"}) {
+    for (const Lay lay : {Lay::channels_last, Lay::contiguous}) {
+      EXPECT_EQ(message(16, 8, 8, by, lay), "taken");
+      EXPECT_EQ(message(43, 3, 0, by, lay), "max_pool2d: kernel: expected at most 128 elements, found 43 x 3");
+      EXPECT_EQ(message(4, 4, 3, by, lay), "max_pool2d: padding: expected at most half the kernel of 4 x 4, found 3 x 0");
+    }
+  }
+}
+
 TEST(CpuBackend, SamplesAreTakenFromTheOutput) {
   const auto backend = make_cpu_backend();
   HostTensor x({100}, DType::f32, Lay::contiguous), y({100}, DType::f32, Lay::contiguous);

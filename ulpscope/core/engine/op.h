@@ -56,9 +56,10 @@ struct Op {
   void (*shape_rule)(const OpArguments&, OutputSpecs&) = nullptr;
   // Sets the gradients of the inputs that need one, with public ops. nullptr: the op has no gradient.
   void (*backward)(BackwardCall&) = nullptr;
-  bool broadcasts = false;    // inputs are expanded to the first output's shape
-  bool is_view = false;       // shape_rule gives strides of the same memory; nothing is computed, no row is recorded
-  uint32_t saves_inputs = 0;  // bit i: backward reads the values of input i
+  bool broadcasts = false;        // inputs are expanded to the first output's shape
+  bool is_view = false;           // shape_rule gives strides of the same memory; nothing is computed, no row is recorded
+  bool needs_attributes = false;  // a call without them means nothing
+  uint32_t saves_inputs = 0;      // bit i: backward reads the values of input i
   uint32_t saves_outputs = 0;
   // Floating-point operations of a call; nullptr: one per element of the first output.
   double (*flops)(std::span<const Tensor> inputs, std::span<const Tensor> outputs) = nullptr;

@@ -93,14 +93,25 @@ constexpr Op elementwise(std::string_view name, int inputs, void (*backward)(Bac
           .saves_outputs = saves_outputs};
 }
 
+constexpr Op with_attributes(Op op) {
+  op.needs_attributes = true;
+  return op;
+}
+
 // name, inputs, backward, which inputs and which outputs backward reads (bit masks).
 const Op kElementwise[] = {
-    elementwise("add", 2, backward_add),       elementwise("sub", 2, backward_sub),
-    elementwise("mul", 2, backward_mul, 0b11), elementwise("div", 2, backward_div, 0b10, 0b1),
-    elementwise("neg", 1, backward_neg),       elementwise("maximum", 2, backward_maximum, 0b11),
-    elementwise("maximum_backward", 3),        elementwise("relu", 1, backward_relu, 0, 0b1),
-    elementwise("relu_backward", 2),           elementwise("clip", 1, backward_clip, 0b1),
-    elementwise("clip_backward", 2),           elementwise("scale", 1, backward_scale),
+    elementwise("add", 2, backward_add),
+    elementwise("sub", 2, backward_sub),
+    elementwise("mul", 2, backward_mul, 0b11),
+    elementwise("div", 2, backward_div, 0b10, 0b1),
+    elementwise("neg", 1, backward_neg),
+    elementwise("maximum", 2, backward_maximum, 0b11),
+    elementwise("maximum_backward", 3),
+    elementwise("relu", 1, backward_relu, 0, 0b1),
+    elementwise("relu_backward", 2),
+    with_attributes(elementwise("clip", 1, backward_clip, 0b1)),
+    with_attributes(elementwise("clip_backward", 2)),
+    with_attributes(elementwise("scale", 1, backward_scale)),
 };
 
 }  // namespace

@@ -1,29 +1,26 @@
 // Pooling and batch normalisation.
 #include <fmt/format.h>
 
+#include "ulpscope/base/error.h"
 #include "ulpscope/core/ops/ops.h"
+#include "ulpscope/kernels/pool_window.h"
 
 namespace ulpscope {
 
 namespace {
 
-// Indices within a window are 7 bits (docs/ops.md).
-constexpr int64_t kLargestWindow = 128;
-
 void max_pool2d_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];
-  const Attributes& a = arguments.attributes;
   if (x.rank() != 4) wrong_shape(arguments, "x [N, C, H, W]");
-  int64_t shape[] = {x.shape(0), x.shape(1), 0, 0};
-  const std::string_view names[2][3] = {{"kernel_y", "stride_y", "padding_y"}, {"kernel_x", "stride_x", "padding_x"}};
-  for (int i = 0; i < 2; ++i) {
-    const auto kernel = static_cast<int64_t>(a[names[i][0]]), padding = static_cast<int64_t>(a[names[i][2]]);
-    if (kernel < 1 || padding * 2 > kernel || x.shape(2 + i) + 2 * padding < kernel)
-      wrong_shape(arguments,
-                  fmt::format("an image at least as large as the window ({}) and padding of at most half of it", kernel));
-    shape[2 + i] = (x.shape(2 + i) + 2 * padding - kernel) / static_cast<int64_t>(a[names[i][1]]) + 1;
+  const PoolWindow window = PoolWindow::of(arguments.attributes);
+  if (!window.problem().empty()) throw usage_error("{}: {}", arguments.op.name, window.problem());
+  const int64_t rows = Window{window.kernel_y, window.stride_y, window.padding_y}.outputs(x.shape(2));
+  const int64_t columns = Window{window.kernel_x, window.stride_x, window.padding_x}.outputs(x.shape(3));
+  if (rows < 1 || columns < 1) {
+    wrong_shape(arguments, fmt::format("an image at least as large as the window, {} x {}, with its padding", window.kernel_y,
+                                       window.kernel_x));
   }
-  if (a["kernel_y"] * a["kernel_x"] > kLargestWindow) wrong_shape(arguments, "a window of at most 128 elements");
+  const int64_t shape[] = {x.shape(0), x.shape(1), rows, columns};
   const Layout layout = layout_of(x);
   specs.push_back(make_spec(x.dtype(), shape, layout));
   specs.push_back(make_spec(DType::u8, shape, layout));
@@ -76,16 +73,25 @@ void batch_norm_backward_shape(const OpArguments& arguments, OutputSpecs& specs)
 }
 
 const Op kNormalization[] = {
-    {.name = "max_pool2d", .shape_rule = max_pool2d_shape, .backward = max_pool2d_backward, .saves_outputs = 0b10},
-    {.name = "max_pool2d_backward", .inputs = 2, .shape_rule = max_pool2d_backward_shape},
+    {.name = "max_pool2d",
+     .shape_rule = max_pool2d_shape,
+     .backward = max_pool2d_backward,
+     .needs_attributes = true,
+     .saves_outputs = 0b10},
+    {.name = "max_pool2d_backward", .inputs = 2, .shape_rule = max_pool2d_backward_shape, .needs_attributes = true},
     {.name = "batch_norm",
      .inputs = 5,
      .autocast = AutocastClass::exempt,
      .shape_rule = batch_norm_shape,
      .backward = batch_norm_backward,
+     .needs_attributes = true,
      .saves_inputs = 0b11,
      .saves_outputs = 0b110},
-    {.name = "batch_norm_backward", .inputs = 5, .autocast = AutocastClass::exempt, .shape_rule = batch_norm_backward_shape},
+    {.name = "batch_norm_backward",
+     .inputs = 5,
+     .autocast = AutocastClass::exempt,
+     .shape_rule = batch_norm_backward_shape,
+     .needs_attributes = true},
 };
 
 }  // namespace

@@ -38,6 +38,16 @@ Tensor mse(const Tensor& prediction, const Tensor& target);
 // Enters a batch, an initial weight or a buffer into the recording. The same tensor, now an op's output.
 Tensor source(const Tensor& x, Role role, const std::string* parameter = nullptr);
 
+// A window that slides along an extent, padded on both sides.
+struct Window {
+  int64_t kernel, stride, padding;
+  // The places that it takes; 0 where it is larger than the padded extent.
+  int64_t outputs(int64_t extent) const {
+    const int64_t room = extent + 2 * padding - kernel;
+    return room < 0 ? 0 : room / stride + 1;
+  }
+};
+
 // For definitions: the spec of an output of this type and shape.
 OutputSpec make_spec(DType dtype, std::span<const int64_t> shape, Layout layout = Layout::contiguous);
 OutputSpec spec_like(const Tensor& tensor, int input);  // of tensor's type, shape and, where it is dense, layout

@@ -52,11 +52,6 @@ void linear_backward(BackwardCall& b) {
   if (b.needs(2)) b.set(2, call("sum", {gradient}, {{"dims", 1}, {"keep", 0}}, {.hints = b.into({2})}));
 }
 
-struct Window {
-  int64_t kernel, stride, padding;
-  int64_t outputs(int64_t extent) const { return (extent + 2 * padding - kernel) / stride + 1; }
-};
-
 void conv2d_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];
   const Tensor& weight = arguments.inputs[1];
@@ -67,9 +62,8 @@ void conv2d_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Attributes& a = arguments.attributes;
   const Window y{weight.shape(2), static_cast<int64_t>(a["stride_y"]), static_cast<int64_t>(a["padding_y"])};
   const Window across{weight.shape(3), static_cast<int64_t>(a["stride_x"]), static_cast<int64_t>(a["padding_x"])};
-  if (x.shape(2) + 2 * y.padding < y.kernel || x.shape(3) + 2 * across.padding < across.kernel)
-    wrong_shape(arguments, "a padded image at least as large as the kernel");
   const int64_t shape[] = {x.shape(0), weight.shape(0), y.outputs(x.shape(2)), across.outputs(x.shape(3))};
+  if (shape[2] < 1 || shape[3] < 1) wrong_shape(arguments, "a padded image at least as large as the kernel");
   specs.push_back(make_spec(x.dtype(), shape, Layout::channels_last));
 }
 
@@ -143,12 +137,18 @@ const Op kProducts[] = {
      .autocast = AutocastClass::lower_precision,
      .shape_rule = conv2d_shape,
      .backward = conv2d_backward,
+     .needs_attributes = true,
      .saves_inputs = 0b11,
      .flops = conv2d_flops},
-    {.name = "conv2d_backward_input", .inputs = 2, .shape_rule = conv2d_backward_input_shape, .flops = conv2d_backward_input_flops},
+    {.name = "conv2d_backward_input",
+     .inputs = 2,
+     .shape_rule = conv2d_backward_input_shape,
+     .needs_attributes = true,
+     .flops = conv2d_backward_input_flops},
     {.name = "conv2d_backward_weight",
      .inputs = 2,
      .shape_rule = conv2d_backward_weight_shape,
+     .needs_attributes = true,
      .flops = conv2d_backward_weight_flops},
 };
 

@@ -61,8 +61,12 @@ void correct_count_shape(const OpArguments& arguments, OutputSpecs& specs) {
 }
 
 const Op kReductions[] = {
-    {.name = "sum", .autocast = AutocastClass::fp32_unless_dtype, .shape_rule = reduction_shape, .backward = sum_backward},
-    {.name = "mean", .shape_rule = reduction_shape, .backward = mean_backward},
+    {.name = "sum",
+     .autocast = AutocastClass::fp32_unless_dtype,
+     .shape_rule = reduction_shape,
+     .backward = sum_backward,
+     .needs_attributes = true},
+    {.name = "mean", .shape_rule = reduction_shape, .backward = mean_backward, .needs_attributes = true},
     {.name = "gradient_norm", .inputs = kVariadic, .autocast = AutocastClass::exempt, .shape_rule = norm_shape},
     {.name = "correct_count", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = correct_count_shape},
 };

@@ -75,11 +75,11 @@ void fill_shape(const OpArguments& arguments, OutputSpecs& specs) {
 void source_shape(const OpArguments& arguments, OutputSpecs& specs) { specs.push_back(in_place_spec(arguments.inputs[0], 0)); }
 
 const Op kShape[] = {
-    {.name = "reshape", .shape_rule = reshape_shape, .backward = reshape_backward, .is_view = true},
+    {.name = "reshape", .shape_rule = reshape_shape, .backward = reshape_backward, .is_view = true, .needs_attributes = true},
     {.name = "transpose", .shape_rule = transpose_shape, .backward = transpose_backward, .is_view = true},
     {.name = "copy", .shape_rule = copy_to_layout_shape, .backward = copy_backward},
     {.name = "cast", .autocast = AutocastClass::exempt, .shape_rule = cast_shape, .backward = cast_backward},
-    {.name = "fill", .autocast = AutocastClass::exempt, .shape_rule = fill_shape},
+    {.name = "fill", .autocast = AutocastClass::exempt, .shape_rule = fill_shape, .needs_attributes = true},
     {.name = "source", .autocast = AutocastClass::exempt, .shape_rule = source_shape},
 };
 

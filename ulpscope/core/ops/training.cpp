@@ -37,10 +37,15 @@ void update_shape(const OpArguments& arguments, OutputSpecs& specs) {
 
 const Op kTraining[] = {
     {.name = "accumulate", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = accumulate_shape},
-    {.name = "unscale", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = unscale_shape},
-    {.name = "clip_norm", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = first_in_place},
-    {.name = "sgd_update", .inputs = 3, .optional_inputs = 1, .autocast = AutocastClass::exempt, .shape_rule = update_shape},
-    {.name = "adam_update", .inputs = 4, .autocast = AutocastClass::exempt, .shape_rule = update_shape},
+    {.name = "unscale", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = unscale_shape, .needs_attributes = true},
+    {.name = "clip_norm", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = first_in_place, .needs_attributes = true},
+    {.name = "sgd_update",
+     .inputs = 3,
+     .optional_inputs = 1,
+     .autocast = AutocastClass::exempt,
+     .shape_rule = update_shape,
+     .needs_attributes = true},
+    {.name = "adam_update", .inputs = 4, .autocast = AutocastClass::exempt, .shape_rule = update_shape, .needs_attributes = true},
 };
 
 }  // namespace

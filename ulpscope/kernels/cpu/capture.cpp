@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ulpscope/kernels/cpu/context.h"
+#include "ulpscope/kernels/pool_window.h"
 #include "ulpscope/kernels/reduction_order.h"
 
 namespace ulpscope::cpu {
@@ -251,7 +252,7 @@ void max_pool2d_backward(Capture& capture) {
   for_each_window(g, Window(capture), capture.setting("kernel_y"), kernel_x, in,
                   [&](int64_t oy, int64_t ox, int64_t ky, int64_t kx) {
                     const int64_t e = index_of(g, {in[0], in[1], oy, ox});
-                    if ((static_cast<int>(read_element(indices, e)) & 127) != ky * kernel_x + kx) return;
+                    if ((static_cast<int>(read_element(indices, e)) & kPoolPlaceMask) != ky * kernel_x + kx) return;
                     capture.operand(0, e);
                     capture.operand(1, e);
                   });

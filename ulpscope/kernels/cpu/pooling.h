@@ -7,12 +7,11 @@ namespace ulpscope::cpu {
 
 // One row of windows. rows[ky] is the input row of window row ky, or nullptr where it is padding.
 struct PoolRow {
-  static constexpr int64_t kLargestKernel = 128;  // an index has seven bits
-  int64_t channels, width, out_width;             // of the images
+  int64_t channels, width, out_width;  // of the images
   int64_t kernel_y, kernel_x, stride_x, padding_x;
 };
 struct PoolingKernels {
-  // The largest element of each window, and its place (plus 128 where it is NaN).
+  // The largest element of each window, and its place (pool_window.h).
   void (*forward)(const PoolRow& shape, const float* const* rows, float* out, uint8_t* indices);
   // Adds the gradient of each window to the element that it came from.
   void (*backward)(const PoolRow& shape, const float* gradients, const uint8_t* indices, float* const* rows);

@@ -9,6 +9,7 @@
 #include "ulpscope/kernels/cpu/images.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/pooling.h"
+#include "ulpscope/kernels/pool_window.h"
 #include "ulpscope/kernels/reference/plain.h"
 
 namespace ulpscope::cpu {
@@ -30,9 +31,8 @@ struct Pooling : PoolRow {
         out_height(y.shape[2]),
         stride_y(setting(call, "stride_y")),
         padding_y(setting(call, "padding_y")) {
-    if (kernel_y * kernel_x > kLargestKernel) {
-      throw usage_error("{}: a window of {}x{} has more than {} places", call.op, kernel_y, kernel_x, kLargestKernel);
-    }
+    const std::string problem = PoolWindow::of(*call.attributes).problem();
+    if (!problem.empty()) throw usage_error("{}: {}", call.op, problem);
   }
   static int64_t setting(const OpCall& call, std::string_view name) { return static_cast<int64_t>(call.attribute(name)); }
 
@@ -69,7 +69,7 @@ void max_pool2d(Context& context, const OpCall& call) {
     float* to = out.place(first * shape.out_row()) != nullptr ? out.place(first * shape.out_row()) : wide_out.of(slot);
     for (int64_t row = first; row < first + n; ++row) {
       const int64_t image = row / shape.out_height, oy = row % shape.out_height;
-      std::array<const float*, PoolRow::kLargestKernel> window{};
+      std::array<const float*, kPoolPlaces> window{};
       for (int64_t ky = 0; ky < shape.kernel_y; ++ky) {
         const int64_t iy = shape.input_row(oy, ky);
         if (iy < 0) continue;
@@ -103,7 +103,7 @@ void max_pool2d_backward(Context& context, const OpCall& call) {
     float* to = out.place(i * image) != nullptr ? out.place(i * image) : wide_dx.of(slot);
     std::memset(to, 0, bytes_of(image));
     for (int64_t oy = 0; oy < shape.out_height; ++oy) {
-      std::array<float*, PoolRow::kLargestKernel> window{};
+      std::array<float*, kPoolPlaces> window{};
       for (int64_t ky = 0; ky < shape.kernel_y; ++ky) {
         const int64_t iy = shape.input_row(oy, ky);
         if (iy >= 0) window[static_cast<size_t>(ky)] = to + iy * shape.row();

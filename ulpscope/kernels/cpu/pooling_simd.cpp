@@ -8,6 +8,7 @@
 
 #include "hwy/highway.h"
 #include "ulpscope/kernels/cpu/pooling.h"
+#include "ulpscope/kernels/pool_window.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ulpscope {
@@ -50,7 +51,7 @@ HWY_INLINE void Largest(D d, const cpu::PoolRow& s, const float* const* rows, co
       place = hn::IfThenElse(hn::RebindMask(di, wins), here, place);
     }
   }
-  const auto mark = hn::IfThenElseZero(hn::RebindMask(di, hn::IsNaN(best)), hn::Set(di, 128));
+  const auto mark = hn::IfThenElseZero(hn::RebindMask(di, hn::IsNaN(best)), hn::Set(di, kPoolNaN));
   hn::StoreU(best, d, out + channel);
   hn::StoreU(hn::DemoteTo(d8, hn::Add(place, mark)), d8, indices + channel);
 }
@@ -61,10 +62,10 @@ HWY_INLINE void AddGradient(D d, const cpu::PoolRow& s, const float* gradients, 
   const hn::RebindToSigned<D> di;
   const hn::Rebind<uint8_t, D> d8;
   const auto index = hn::PromoteTo(di, hn::LoadU(d8, indices + channel));
-  const auto is_nan = hn::RebindMask(d, hn::Gt(index, hn::Set(di, 127)));
+  const auto is_nan = hn::RebindMask(d, hn::Gt(index, hn::Set(di, kPoolNaN - 1)));
   const auto gradient =
       hn::IfThenElse(is_nan, hn::Set(d, std::numeric_limits<float>::quiet_NaN()), hn::LoadU(d, gradients + channel));
-  const auto place = hn::And(index, hn::Set(di, 127));
+  const auto place = hn::And(index, hn::Set(di, kPoolPlaceMask));
   for (int64_t ky = 0; ky < s.kernel_y; ++ky) {
     if (rows[ky] == nullptr) continue;
     for (int64_t kx = window.first; kx < window.last; ++kx) {

@@ -1,4 +1,5 @@
 // Products and pooling. Sums run over the terms in their index order.
+#include "ulpscope/kernels/pool_window.h"
 #include "ulpscope/kernels/reference/plain_access.h"
 
 namespace ulpscope::plain {
@@ -119,24 +120,17 @@ void conv2d_backward_weight(const OpCall& call) {
   bias.store();
 }
 
-struct Pooling {
-  int64_t planes, height, width, out_height, out_width, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
+struct Pooling : PoolWindow {
+  int64_t planes, height, width, out_height, out_width;
 
   Pooling(const OpCall& call, const TensorView& x, const TensorView& y)
-      : planes(x.shape[0] * x.shape[1]),
+      : PoolWindow(PoolWindow::of(*call.attributes)),
+        planes(x.shape[0] * x.shape[1]),
         height(x.shape[2]),
         width(x.shape[3]),
         out_height(y.shape[2]),
-        out_width(y.shape[3]),
-        kernel_y(static_cast<int64_t>(call.attribute("kernel_y"))),
-        kernel_x(static_cast<int64_t>(call.attribute("kernel_x"))),
-        stride_y(static_cast<int64_t>(call.attribute("stride_y"))),
-        stride_x(static_cast<int64_t>(call.attribute("stride_x"))),
-        padding_y(static_cast<int64_t>(call.attribute("padding_y"))),
-        padding_x(static_cast<int64_t>(call.attribute("padding_x"))) {
-    if (kernel_y * kernel_x > 128) {
-      throw usage_error("{}: a window of {}x{} has more than 128 places", call.op, kernel_y, kernel_x);
-    }
+        out_width(y.shape[3]) {
+    if (!problem().empty()) throw usage_error("{}: {}", call.op, problem());
   }
 };
 
@@ -161,7 +155,7 @@ void max_pool2d(const OpCall& call) {
       }
     }
     out[i] = best;
-    call.outputs[1].as<uint8_t>()[offset_of(call.outputs[1], i)] = static_cast<uint8_t>(best_place + (best != best ? 128 : 0));
+    call.outputs[1].as<uint8_t>()[offset_of(call.outputs[1], i)] = static_cast<uint8_t>(best_place + (best != best ? kPoolNaN : 0));
   }
   out.store();
   record_stored(call, 1);
@@ -175,11 +169,11 @@ void max_pool2d_backward(const OpCall& call) {
     const int64_t ox = i % shape.out_width, oy = i / shape.out_width % shape.out_height;
     const int64_t plane = i / (shape.out_width * shape.out_height);
     const auto index = at<int>(call.inputs[1], i);
-    const int64_t iy = oy * shape.stride_y + (index & 127) / shape.kernel_x - shape.padding_y;
-    const int64_t ix = ox * shape.stride_x + (index & 127) % shape.kernel_x - shape.padding_x;
+    const int64_t iy = oy * shape.stride_y + (index & kPoolPlaceMask) / shape.kernel_x - shape.padding_y;
+    const int64_t ix = ox * shape.stride_x + (index & kPoolPlaceMask) % shape.kernel_x - shape.padding_x;
     if (iy < 0 || iy >= shape.height || ix < 0 || ix >= shape.width) continue;  // indices that no forward op gave
     out[(plane * shape.height + iy) * shape.width + ix] +=
-        index >= 128 ? std::numeric_limits<C>::quiet_NaN() : at<C>(call.inputs[0], i);
+        index >= kPoolNaN ? std::numeric_limits<C>::quiet_NaN() : at<C>(call.inputs[0], i);
   }
   out.store();
 }
