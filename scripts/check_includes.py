@@ -29,7 +29,7 @@ PROJECT = {
             "trace/reader", "emulation", "base"},
 }
 # Layers of core: a layer includes itself and those before it, and layers of one row do not know each other.
-CORE_LAYERS = [("tensor",), ("engine",), ("ops",), ("nn", "optim"), ("data", "observe"), ("run",)]
+CORE_LAYERS = [("tensor", "settings"), ("engine",), ("ops",), ("nn", "optim"), ("data", "observe"), ("run",)]
 
 # Which library a header belongs to, by how its name starts.
 LIBRARIES = {

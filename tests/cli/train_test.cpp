@@ -100,7 +100,14 @@ TEST_F(Train, RefusesWhatItDoesNotKnow) {
   expect({"mlp", "--set", "optimizer.learning_rte=1"}, 2, "learning_rate");
   expect({"mlp", "--set", "nonsense"}, 2, "nonsense");
   expect({"mlp", "--precision", "fp17"}, 2, "fp16");
-  expect({"mlp", "--steps", "-1"}, 2, "steps");
+  expect({"mlp", "--precision", "fp8"}, 2, "--precision takes fp32, fp16 or bf16, not 'fp8'\n");
+  expect({"mlp", "--set", "precision=e4m3"}, 2, "precision: expected fp32, fp16 or bf16, found \"e4m3\"\n");
+  expect({"mlp", "--steps", "-1"}, 2, "--steps takes an integer of at least 1");
+  expect({"mlp", "--steps", "0"}, 2, "--steps takes an integer of at least 1, not '0'");
+  expect({"mlp", "--epochs", "0"}, 2, "--epochs 0: training.epochs: expected an integer >= 1, found 0");
+  expect({"mlp", "--filter-module", "fc"}, 2, "no module of the model matches 'fc'");
+  expect({"mlp", "--filter-op", "lineer"}, 2, "did you mean 'linear'?");
+  expect({"/dev/full"}, 3, "/dev/full: expected an experiment file of at most");
   expect({"mlp", "--steps", "1", "--epochs", "1"}, 2, "--epochs");
   expect({"mlp", "--isa", "avx1024"}, 2, "avx512");
   expect({"mlp", "--max-size", "lots"}, 2, "max_size");

@@ -151,13 +151,15 @@ TEST_F(AutocastTest, OverridesByOpAndByModuleReplaceTheLists) {
 }
 
 TEST_F(AutocastTest, BatchNormKeepsItsParametersAndStatisticsInFP32) {
-  const auto layer = make_batch_norm("bn", 3, 1e-5, 0.1);
+  const LayerSpec batch_norm(*find_layer_type("batch_norm"), "bn");
+  Model model({&batch_norm, 1}, {3, 2, 2});
+  model.create_tensors(0);
   Autocast autocast(policy(DType::f16));
   const AutocastScope scope(&autocast);
-  const Tensor y = layer->forward(random(DType::f16, {4, 3, 2, 2}), true);
+  const Tensor y = model(random(DType::f16, {4, 3, 2, 2}), true);
   EXPECT_EQ(y.dtype(), DType::f16);
   backward(sum(y));
-  for (const NamedTensor& p : layer->parameters()) EXPECT_EQ(p.tensor.grad().dtype(), DType::f32);
+  for (const NamedTensor& p : model.parameters()) EXPECT_EQ(p.tensor.grad().dtype(), DType::f32);
 }
 
 }  // namespace

@@ -163,7 +163,8 @@ TEST_F(DataFiles, ImagesAndLabelsThatDoNotFit) {
   settings.train_labels = write("three", header({3}) + std::string{1, 0, 1});
   EXPECT_THAT(error_of([&] { open_data(settings, 0); }), HasSubstr("2, found 3"));
   settings.train_labels = write("beyond", header({2}) + std::string{0, 7});
-  EXPECT_THAT(error_of([&] { open_data(settings, 0); }), HasSubstr("label 1 is 7, expected less than the number of classes, 2"));
+  EXPECT_THAT(error_of([&] { open_data(settings, 0); }),
+              HasSubstr("beyond: the label of sample 1 is 7, expected 0 to 1 for 2 classes"));
   settings = small_set();
   settings.train_labels = settings.train_images;
   EXPECT_THAT(error_of([&] { open_data(settings, 0); }), HasSubstr("expected labels of 1 dimension, found 3"));

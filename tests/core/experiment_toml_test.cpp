@@ -1,11 +1,14 @@
 // Experiments from TOML: what is read, what is refused and how, and that what is written back is the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/core/run/experiment_options.h"
@@ -18,7 +21,7 @@ using ::testing::StartsWith;
 
 const std::string kSource = ULPSCOPE_SOURCE_DIR;
 
-Experiment parse(const std::string& text, std::vector<std::string> overrides = {}) {
+Experiment parse(const std::string& text, const std::vector<Override>& overrides = {}) {
   return parse_experiment(text, "run.toml", overrides);
 }
 
@@ -86,19 +89,20 @@ stop_on = "nan"
   EXPECT_EQ(experiment.precision, Precision::fp16);
   ASSERT_EQ(experiment.model.layers.size(), 5u);
   const LayerSpec& conv = experiment.model.layers[0];
-  EXPECT_EQ(conv.type, LayerType::conv2d);
+  EXPECT_EQ(conv.type, find_layer_type("conv2d"));
   EXPECT_EQ(conv.name, "first");
-  EXPECT_EQ(conv.out, 8);
-  EXPECT_EQ(conv.kernel_y, 3);
-  EXPECT_EQ(conv.kernel_x, 5);
-  EXPECT_EQ(conv.padding_y, 1);
-  EXPECT_EQ(conv.padding_x, 2);
-  EXPECT_EQ(conv.stride_y, 1);
-  EXPECT_FALSE(conv.bias);
+  EXPECT_EQ(conv.integer("out_channels"), 8);
+  EXPECT_EQ(conv.integer("in_channels"), 0);
+  EXPECT_EQ(conv.extents("kernel").y, 3);
+  EXPECT_EQ(conv.extents("kernel").x, 5);
+  EXPECT_EQ(conv.extents("padding").y, 1);
+  EXPECT_EQ(conv.extents("padding").x, 2);
+  EXPECT_EQ(conv.extents("stride").y, 1);
+  EXPECT_FALSE(conv.flag("bias"));
   EXPECT_EQ(experiment.model.layers[1].name, "1");
-  EXPECT_EQ(experiment.model.layers[1].momentum, 0.2);
-  EXPECT_EQ(experiment.model.layers[2].stride_x, 2);  // the kernel
-  EXPECT_EQ(experiment.model.layers[4].in, 72);
+  EXPECT_EQ(experiment.model.layers[1].number("momentum"), 0.2);
+  EXPECT_FALSE(experiment.model.layers[2].has("stride"));  // it is the kernel
+  EXPECT_EQ(experiment.model.layers[4].integer("in_features"), 72);
   EXPECT_EQ(experiment.data.shape, (std::vector<int64_t>{1, 6, 6}));
   EXPECT_FALSE(experiment.data.shuffle);
   EXPECT_EQ(experiment.loss.factor, 0x1p-20);
@@ -169,18 +173,22 @@ TEST(ExperimentToml, WrongValuesSayWhatWasExpectedAndWhatCame) {
 TEST(ExperimentToml, WrongLayersSayWhichOne) {
   const auto layers = [](const std::string& text) { return "[model]\nlayers = [\n  { type = \"relu\" },\n  " + text + "\n]"; };
   EXPECT_EQ(parse_error(layers("{ type = \"conv\" }")),
-            "run.toml:4: model.layers[1].type: expected linear, conv2d, batch_norm, relu, max_pool2d or flatten, found \"conv\"; "
-            "did you mean 'conv2d'?");
+            "run.toml:4: model.layers[1].type: expected linear, conv2d, max_pool2d, batch_norm, flatten, neg or relu, found "
+            "\"conv\"; did you mean 'conv2d'?");
+  EXPECT_THAT(parse_error(layers("{ type = \"rleu\" }")), HasSubstr("did you mean 'relu'?"));  // an op that is a layer as it is
   EXPECT_THAT(parse_error(layers("{ name = \"a\" }")), HasSubstr("run.toml:4: model.layers[1]: no type: expected linear"));
   EXPECT_EQ(parse_error(layers("{ type = \"linear\" }")),
             "run.toml:4: model.layers[1]: linear needs out_features: expected an integer >= 1 and <= 2147483648");
   EXPECT_EQ(parse_error(layers("{ type = \"linear\", out_feature = 3 }")),
             "run.toml:4: model.layers[1]: linear has no key 'out_feature'; did you mean 'out_features'?");
+  EXPECT_EQ(parse_error(layers("{ type = \"linear\", out_features = 3, qqqqqq = 3 }")),
+            "run.toml:4: model.layers[1]: linear has no key 'qqqqqq'; expected name, in_features, out_features or bias");
   EXPECT_THAT(parse_error(layers("{ type = \"max_pool2d\", kernel = [2, 2, 2] }")), HasSubstr("expected an integer or [y, x]"));
   EXPECT_THAT(parse_error(layers("{ type = \"max_pool2d\", kernel = 0 }")), HasSubstr("model.layers[1].kernel"));
   EXPECT_THAT(parse_error(layers("3")), HasSubstr("model.layers[1]: expected a table, found 3"));
   EXPECT_THAT(parse_error("model.layers = 3"), HasSubstr("model.layers: expected a list of tables, found 3"));
   EXPECT_THAT(parse_error(layers("{ type = \"relu\", name = \"0\" }")), HasSubstr("the name \"0\" stands twice"));
+  EXPECT_EQ(parse_error("[model]\nlayers = []"), "run.toml:2: model.layers: expected at least one layer, found []");
   EXPECT_THAT(parse_error("[model]\npreset = \"mlp\"\nlayers = []"),
               HasSubstr("expected model.preset or model.layers, found both"));
   EXPECT_EQ(parse_error(""), "run.toml: no model: expected model.preset or model.layers");
@@ -205,6 +213,19 @@ TEST(ExperimentToml, UnreadableFiles) {
   EXPECT_THAT(message_of([] { load_experiment("/nowhere/run.toml"); }, ErrorKind::unreadable),
               StartsWith("/nowhere/run.toml: cannot"));
   EXPECT_THAT(message_of([] { load_experiment(kSource); }, ErrorKind::unreadable), HasSubstr("a folder"));
+  EXPECT_EQ(message_of([] { load_experiment("/dev/zero"); }, ErrorKind::unreadable),
+            "/dev/zero: expected an experiment file of at most 4194304 bytes, found more");
+}
+
+TEST(ExperimentToml, APipeIsReadToItsEnd) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("pipe.toml");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::thread writer([&] { write_file(path, "seed = 3\nmodel.preset = \"mlp\"\n"); });
+  const Experiment experiment = load_experiment(path);
+  writer.join();
+  EXPECT_EQ(experiment.seed, 3u);
+  EXPECT_EQ(experiment.model.layers.size(), 5u);
 }
 
 TEST(ExperimentOverrides, SetKeysLikeTheFileDoes) {
@@ -287,17 +308,19 @@ TEST(ExperimentToml, EveryKeyIsKeptWhenWrittenBack) {
 
 TEST(ExperimentToml, EveryPresetIsKeptWhenWrittenBack) {
   for (const std::string& name : preset_names()) {
-    Experiment experiment = *find_preset(name);
-    EXPECT_EQ(parse(to_toml(experiment)), experiment);
-    experiment.model.preset.clear();  // then its layers are written
+    const Experiment experiment = *find_preset(name);
     EXPECT_EQ(parse(to_toml(experiment)), experiment);
   }
 }
 
-TEST(ExperimentFiles, RunThePresetsThatTheyAreNamedAfter) {
-  for (const std::string& name : preset_names()) {
-    EXPECT_EQ(load_experiment(kSource + "/experiments/" + name + ".toml"), find_preset(name)) << name;
+TEST(ExperimentFiles, AreThePresets) {
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kSource + "/experiments")) {
+    ++files;
+    EXPECT_EQ(find_preset(entry.path().stem().string()), load_experiment(entry.path().string())) << entry.path();
   }
+  EXPECT_GT(files, 0u);
+  EXPECT_EQ(preset_names().size(), files);
   EXPECT_EQ(find_preset("fashion"), std::nullopt);
 }
 

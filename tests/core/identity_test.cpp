@@ -32,10 +32,11 @@ Experiment small_experiment(Precision precision) {
   Experiment experiment = *find_preset("conv_sine");
   experiment.data.height = experiment.data.width = 8;
   for (LayerSpec& layer : experiment.model.layers) {
-    if (layer.type == LayerType::conv2d && layer.out > 1) layer.out = 4;
-    layer.in = 0;
+    const bool is_conv2d = layer.type->name == "conv2d";
+    if (is_conv2d && layer.integer("out_channels") > 1) layer.set("out_channels", int64_t{4});
+    if (is_conv2d) layer.set("in_channels", int64_t{0});
+    if (layer.type->name == "batch_norm") layer.set("features", int64_t{0});
   }
-  experiment.model.preset.clear();
   experiment.training.steps = 3;
   experiment.precision = precision;
   experiment.scaler.enabled = Switch::on;  // so that scaling ops are the same

@@ -10,7 +10,6 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/engine/context.h"
-#include "ulpscope/core/nn/model.h"
 #include "ulpscope/trace/reader.h"
 
 namespace ulpscope {
@@ -215,7 +214,7 @@ TEST_F(TrainerTest, TheLossFactorIsExactInFP32AndWithoutAScalerFP16ChangesNoWeig
 TEST_F(TrainerTest, ShapesThatDoNotFitAreErrorsBeforeTheFirstStep) {
   Experiment experiment = small_images(1, Precision::fp32);
   experiment.data.shape = {3, 28, 28};
-  experiment.model.layers[0].in = 1;
+  experiment.model.layers[0].set("in_channels", int64_t{1});
   try {
     run(experiment);
     FAIL();
@@ -225,7 +224,7 @@ TEST_F(TrainerTest, ShapesThatDoNotFitAreErrorsBeforeTheFirstStep) {
   }
   EXPECT_FALSE(std::filesystem::exists(trace_)) << "nothing is left behind";
   experiment = small_images(1, Precision::fp32);
-  experiment.model.layers[7].out = 2147483647;
+  experiment.model.layers[7].set("out_features", int64_t{2147483647});
   try {
     run(experiment);
     FAIL();

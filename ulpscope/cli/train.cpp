@@ -87,17 +87,16 @@ const std::vector<KeyOption>& key_options() {
 
 // The experiment of a file, or of a preset's name; then --set and the options above, in this order.
 Experiment load(const Arguments& arguments) {
-  std::vector<std::string> overrides = arguments.list("--set");
+  std::vector<Override> overrides;
+  for (const std::string& assignment : arguments.list("--set")) overrides.emplace_back(assignment);
   if (arguments.has("--steps") && arguments.has("--epochs")) throw usage_error("--steps and --epochs exclude each other");
-  if (arguments.has("--epochs")) overrides.push_back("training.steps=0");
+  arguments.integer("--steps", 1);  // in a file, 0 steps are those of training.epochs
+  if (arguments.has("--epochs")) overrides.emplace_back("training.steps=0");
   for (const auto& [option, key] : key_options()) {
     const std::vector<std::string> values = arguments.list(option.name);
     if (values.empty()) continue;
-    if (!option.list) {
-      overrides.push_back(fmt::format("{}={}", key, values.back()));
-    } else {
-      overrides.push_back(fmt::format("{}={}", key, fmt::join(values, ",")));
-    }
+    const std::string value = option.list ? fmt::format("{}", fmt::join(values, ",")) : values.back();
+    overrides.emplace_back(fmt::format("{}={}", key, value), fmt::format("{} {}", option.name, value));
   }
   const std::string& name = arguments.positional(0);
   std::error_code error;
@@ -109,8 +108,8 @@ Experiment load(const Arguments& arguments) {
     throw usage_error("'{}' is neither a file nor one of the presets {}{}", name, join_words(presets), did_you_mean(name, presets));
   }
   Experiment experiment = *preset;
-  for (const std::string& assignment : overrides) apply_override(experiment, assignment);
-  validate(experiment, name);
+  for (const Override& setting : overrides) apply_override(experiment, setting);
+  validate(experiment);
   return experiment;
 }
 
@@ -192,7 +191,7 @@ Verb train_verb() {
   return {"train",
           "train a model and record what happens to its numbers",
           "Ctrl+C ends after the step that runs and closes the trace; a second one ends at once.",
-          {{"EXPERIMENT", "a TOML file, or a preset: mlp, mlp_big, conv_sine, fashion_cnn"}},
+          {{"EXPERIMENT", fmt::format("a TOML file, or a preset: {}", join_words(preset_names(), "or"))}},
           std::move(options),
           {{"ulpscope train fashion_cnn --precision fp16 -o run.h5", "one epoch of Fashion-MNIST in FP16, every op recorded"},
            {"ulpscope train mlp --steps 100 --record full --set optimizer.learning_rate=0.1", "another learning rate, values too"},

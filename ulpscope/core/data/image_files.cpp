@@ -72,8 +72,8 @@ std::unique_ptr<Dataset> open_images(const std::string& images_path, const std::
   }
   const auto wrong = std::find_if(labels.values.begin(), labels.values.end(), [&](uint8_t label) { return label >= classes; });
   if (wrong != labels.values.end()) {
-    throw unreadable_error("{}: label {} is {}, expected less than the number of classes, {}", labels_path,
-                           wrong - labels.values.begin(), *wrong, classes);
+    throw unreadable_error("{}: the label of sample {} is {}, expected 0 to {} for {} classes", labels_path,
+                           wrong - labels.values.begin(), *wrong, classes - 1, classes);
   }
 
   std::vector<int64_t> shape(images.shape.begin() + 1, images.shape.end());

@@ -8,15 +8,8 @@
 #include <set>
 
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/text.h"
-#include "ulpscope/core/run/experiment_options.h"
 
 namespace ulpscope {
-
-const char* name_of(LayerType type) {
-  static constexpr const char* kNames[kLayerTypes] = {"linear", "conv2d", "batch_norm", "relu", "max_pool2d", "flatten"};
-  return kNames[static_cast<size_t>(type)];
-}
 
 const char* name_of(LossFunction function) { return function == LossFunction::mse ? "mse" : "cross_entropy"; }
 
@@ -77,8 +70,8 @@ bool Experiment::scaler_enabled() const {
   return scaler.enabled == Switch::on || (scaler.enabled == Switch::automatic && precision == Precision::fp16);
 }
 
-void validate(const Experiment& experiment, const std::string& source) {
-  const auto fail = [&](std::string_view message) { throw usage_error("{}: {}", source, message); };
+void validate(const Experiment& experiment) {
+  const auto fail = [&](std::string_view message) { throw usage_error("{}: {}", experiment.place.text, message); };
   if (experiment.model.layers.empty()) fail("no model: expected model.preset or model.layers");
   std::set<std::string_view> names;
   for (const LayerSpec& layer : experiment.model.layers) {
@@ -120,14 +113,6 @@ void validate(const Experiment& experiment, const std::string& source) {
   }
   if (rule.initial < rule.floor) {
     fail(fmt::format("scaler.initial: expected at least scaler.floor, {}, found {}", rule.floor, rule.initial));
-  }
-}
-
-void check_op_names(const Experiment& experiment, std::span<const std::string> known_ops) {
-  for (const auto& [op, precision] : experiment.autocast.ops) {
-    if (std::find(known_ops.begin(), known_ops.end(), op) == known_ops.end()) {
-      throw usage_error("autocast.ops: unknown op '{}'{}", one_line(op), did_you_mean(op, known_ops));
-    }
   }
 }
 

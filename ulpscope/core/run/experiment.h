@@ -12,35 +12,15 @@
 #include <vector>
 
 #include "ulpscope/core/data/dataset.h"
+#include "ulpscope/core/nn/layer_spec.h"
 #include "ulpscope/emulation/format.h"
 #include "ulpscope/emulation/loss_scale.h"
 #include "ulpscope/recorder/recorder.h"
 
 namespace ulpscope {
 
-enum class LayerType : uint8_t { linear, conv2d, batch_norm, relu, max_pool2d, flatten };
-inline constexpr int kLayerTypes = 6;
-const char* name_of(LayerType type);
-
-// One layer of a sequential model. Which fields a type has is in docs/experiments.md; the others keep their defaults.
-struct LayerSpec {
-  LayerType type = LayerType::relu;
-  std::string name;  // module path; by default the layer's index, as in PyTorch's Sequential. Never empty after parsing
-  int64_t in = 0;    // features (linear, batch_norm of a vector) or channels that come in; 0: whatever comes
-  int64_t out = 0;   // features (linear) or channels (conv2d)
-  int64_t kernel_y = 1, kernel_x = 1;  // conv2d, max_pool2d
-  int64_t stride_y = 1, stride_x = 1;
-  int64_t padding_y = 0, padding_x = 0;
-  bool bias = true;       // linear, conv2d
-  double eps = 1e-5;      // batch_norm
-  double momentum = 0.1;  // batch_norm
-
-  bool operator==(const LayerSpec&) const = default;
-};
-
 struct ModelSettings {
-  std::string preset;             // "" where the layers are listed
-  std::vector<LayerSpec> layers;  // the preset's, where there is one
+  std::vector<LayerSpec> layers;  // one after another
 
   bool operator==(const ModelSettings&) const = default;
 };
@@ -147,42 +127,40 @@ struct Experiment {
   ScalerSettings scaler;
   AutocastSettings autocast;
   RecordingSettings recording;
+  Place place{"experiment"};  // the file that it is read from
 
   bool scaler_enabled() const;
   bool operator==(const Experiment&) const = default;
 };
 
-// Reads a TOML file, applies overrides ("optimizer.learning_rate=0.1") in order, and validates. Errors name the file and line, or
-// the override, and the key.
-Experiment load_experiment(const std::string& path, std::span<const std::string> overrides = {});
+// A key that is set after the file, and what messages call that: "--set KEY=VALUE".
+struct Override {
+  Override(std::string key_and_value) : Override(key_and_value, "--set " + key_and_value) {}
+  Override(const char* key_and_value) : Override(std::string(key_and_value)) {}
+  Override(std::string key_and_value, std::string_view given_as)
+      : assignment(std::move(key_and_value)), place(one_line(given_as)) {}
+
+  std::string assignment;  // "optimizer.learning_rate=0.1"
+  std::string place;
+};
+
+// Reads a TOML file, applies overrides in order, and validates. Errors name the file and line, or the override, and the key. Files
+// of more than 4 MiB are no experiments.
+Experiment load_experiment(const std::string& path, std::span<const Override> overrides = {});
 // The same from text; `source` stands for the file in messages.
-Experiment parse_experiment(std::string_view text, const std::string& source, std::span<const std::string> overrides = {});
+Experiment parse_experiment(std::string_view text, const std::string& source, std::span<const Override> overrides = {});
 // Sets one key. What keys demand of each other is checked by validate.
-void apply_override(Experiment& experiment, std::string_view assignment);
-// Throws Error (usage) where settings contradict each other. `source` begins the message.
-void validate(const Experiment& experiment, const std::string& source);
+void apply_override(Experiment& experiment, const Override& setting);
+// Throws Error (usage) where settings contradict each other.
+void validate(const Experiment& experiment);
 // The effective experiment as TOML: parsing it gives an equal one.
 std::string to_toml(const Experiment& experiment);
 // docs/experiments.md.
 std::string experiment_reference();
 
-// Presets: "mlp", "mlp_big", "conv_sine", "fashion_cnn".
+// Presets: the files of experiments/ by their names, compiled in.
 std::vector<std::string> preset_names();
-// The layers of a preset, or nothing.
-std::optional<std::vector<LayerSpec>> find_model_preset(std::string_view name);
-// The whole experiment of a preset, what experiments/NAME.toml says; or nothing.
+// The experiment of a preset, what experiments/NAME.toml says; or nothing.
 std::optional<Experiment> find_preset(std::string_view name);
-
-struct LayerShape {
-  std::vector<int64_t> input, output;  // of one sample
-};
-// The shape before and after each layer, for samples of `input_shape`. Throws Error (usage) that names the first layer that does
-// not fit, what came and what it expects.
-std::vector<LayerShape> check_shapes(const Experiment& experiment, const std::vector<int64_t>& input_shape);
-// check_shapes, and whether the model's output and the loss fit the targets.
-std::vector<LayerShape> check_shapes(const Experiment& experiment, const Dataset& dataset);
-
-// Throws Error (usage) where autocast.ops names an op that is not in `known_ops`.
-void check_op_names(const Experiment& experiment, std::span<const std::string> known_ops);
 
 }  // namespace ulpscope

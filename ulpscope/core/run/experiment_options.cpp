@@ -22,7 +22,7 @@ struct is_optional<std::optional<T>> : std::true_type {};
 // written.
 template <typename V, typename Settings, typename Access>
 Option<Settings> field(std::string key, OptionType type, std::string meaning, Access access, std::string default_text = "") {
-  Option<Settings> option{std::move(key), std::move(type), std::move(meaning), std::move(default_text), {}, {}};
+  Option<Settings> option{{std::move(key), std::move(type), std::move(meaning), std::move(default_text)}, {}, {}};
   using Field = std::remove_cvref_t<decltype(access(std::declval<Settings&>()))>;
   option.set = [access](Settings& settings, const OptionValue& value) {
     if constexpr (is_optional<Field>::value) {
@@ -61,7 +61,7 @@ Enum find_name(Enum last, const std::string& name) {
 
 template <typename Enum, typename Access>
 Option<Experiment> choice(std::string key, Enum last, std::string meaning, Access access) {
-  Option<Experiment> option{std::move(key), {ValueKind::choice, {}, names_up_to(last)}, std::move(meaning), "", {}, {}};
+  Option<Experiment> option{{std::move(key), {ValueKind::choice, {}, names_up_to(last)}, std::move(meaning), ""}, {}, {}};
   option.set = [access, last](Experiment& experiment, const OptionValue& value) {
     access(experiment) = find_name(last, std::get<std::string>(value));
   };
@@ -98,27 +98,20 @@ Option<Experiment> text_list(std::string key, std::string meaning, Access access
   return field<std::vector<std::string>, Experiment>(std::move(key), {ValueKind::text_list, {}, {}}, std::move(meaning), access);
 }
 
+// Sets model.layers, which are what is written back.
 Option<Experiment> model_preset() {
-  Option<Experiment> option{
-      "model.preset", {ValueKind::choice, {}, preset_names()}, "a model by name, instead of model.layers", "none", {}, {}};
+  OptionType type{ValueKind::choice, {}, preset_names()};
+  Option<Experiment> option{{"model.preset", std::move(type), "the layers of a preset, instead of model.layers", "none"}, {}, {}};
   option.set = [](Experiment& experiment, const OptionValue& value) {
-    experiment.model.preset = std::get<std::string>(value);
-    experiment.model.layers = *find_model_preset(experiment.model.preset);
+    experiment.model = find_preset(std::get<std::string>(value))->model;
   };
-  option.get = [](const Experiment& experiment) -> std::optional<OptionValue> {
-    if (experiment.model.preset.empty()) return std::nullopt;
-    return experiment.model.preset;
-  };
+  option.get = [](const Experiment&) -> std::optional<OptionValue> { return std::nullopt; };
   return option;
 }
 
 Option<Experiment> recorded_phases() {
-  Option<Experiment> option{"recording.phases",
-                            {ValueKind::choice_list, {}, names_up_to(Phase::evaluation)},
-                            "record rows of these phases only; []: all",
-                            "",
-                            {},
-                            {}};
+  OptionType type{ValueKind::choice_list, {}, names_up_to(Phase::evaluation)};
+  Option<Experiment> option{{"recording.phases", std::move(type), "record rows of these phases only; []: all", ""}, {}, {}};
   option.set = [](Experiment& experiment, const OptionValue& value) {
     experiment.recording.phases.clear();
     for (const std::string& name : std::get<std::vector<std::string>>(value)) {
@@ -252,62 +245,6 @@ std::vector<Option<Experiment>> make_experiment_options() {
   };
 }
 
-Option<LayerSpec> layer_integer(std::string key, int64_t LayerSpec::*member, int64_t low, std::string meaning,
-                                bool required = false) {
-  Option<LayerSpec> option = field<int64_t, LayerSpec>(
-      std::move(key), {ValueKind::integer, {.low = static_cast<double>(low), .high = 0x1p31}, {}},
-      std::move(meaning), [member](auto& layer) -> auto& { return layer.*member; }, required ? "required" : "");
-  option.required = required;
-  return option;
-}
-
-Option<LayerSpec> layer_pair(std::string key, int64_t LayerSpec::*y, int64_t LayerSpec::*x, int64_t low, std::string meaning,
-                             std::string default_text, bool required = false) {
-  Option<LayerSpec> option{std::move(key),
-                           {ValueKind::extent_pair, {.low = static_cast<double>(low), .high = 0x1p20}, {}},
-                           std::move(meaning),
-                           std::move(default_text),
-                           {},
-                           {},
-                           required};
-  option.set = [y, x](LayerSpec& layer, const OptionValue& value) {
-    layer.*y = std::get<std::vector<int64_t>>(value)[0];
-    layer.*x = std::get<std::vector<int64_t>>(value)[1];
-  };
-  option.get = [y, x](const LayerSpec& layer) -> std::optional<OptionValue> { return std::vector<int64_t>{layer.*y, layer.*x}; };
-  return option;
-}
-
-std::vector<Option<LayerSpec>> make_layer_options(LayerType type) {
-  const auto bias = [] { return field<bool, LayerSpec>("bias", {ValueKind::boolean, {}, {}}, "", ULPSCOPE_FIELD(bias)); };
-  const std::string whatever = "0: whatever comes";
-  switch (type) {
-    case LayerType::linear:
-      return {layer_integer("in_features", &LayerSpec::in, 0, whatever),
-              layer_integer("out_features", &LayerSpec::out, 1, "", true), bias()};
-    case LayerType::conv2d:
-      return {layer_integer("in_channels", &LayerSpec::in, 0, whatever),
-              layer_integer("out_channels", &LayerSpec::out, 1, "", true),
-              layer_pair("kernel", &LayerSpec::kernel_y, &LayerSpec::kernel_x, 1, "", "required", true),
-              layer_pair("stride", &LayerSpec::stride_y, &LayerSpec::stride_x, 1, "", ""),
-              layer_pair("padding", &LayerSpec::padding_y, &LayerSpec::padding_x, 0, "zeros on each side", ""),
-              bias()};
-    case LayerType::batch_norm:
-      return {layer_integer("features", &LayerSpec::in, 0, whatever),
-              field<double, LayerSpec>("eps", {ValueKind::number, kNotNegative, {}}, "", ULPSCOPE_FIELD(eps)),
-              field<double, LayerSpec>("momentum", {ValueKind::number, {.low = 0, .high = 1}, {}}, "of the running statistics",
-                                       ULPSCOPE_FIELD(momentum))};
-    case LayerType::max_pool2d:
-      return {layer_pair("kernel", &LayerSpec::kernel_y, &LayerSpec::kernel_x, 1, "at most 128 elements", "required", true),
-              layer_pair("stride", &LayerSpec::stride_y, &LayerSpec::stride_x, 1, "", "the kernel"),
-              layer_pair("padding", &LayerSpec::padding_y, &LayerSpec::padding_x, 0, "at most half the kernel", "")};
-    case LayerType::relu:
-    case LayerType::flatten:
-      break;
-  }
-  return {};
-}
-
 #undef ULPSCOPE_FIELD
 
 }  // namespace
@@ -316,24 +253,6 @@ const std::vector<Option<Experiment>>& experiment_options() {
   static const std::vector<Option<Experiment>> options = make_experiment_options();
   return options;
 }
-
-const std::vector<Option<LayerSpec>>& layer_options(LayerType type) {
-  static const std::vector<std::vector<Option<LayerSpec>>> options = [] {
-    std::vector<std::vector<Option<LayerSpec>>> all;
-    for (int i = 0; i < kLayerTypes; ++i) all.push_back(make_layer_options(static_cast<LayerType>(i)));
-    return all;
-  }();
-  return options[static_cast<size_t>(type)];
-}
-
-std::optional<LayerType> find_layer_type(std::string_view name) {
-  for (int i = 0; i < kLayerTypes; ++i) {
-    if (name == name_of(static_cast<LayerType>(i))) return static_cast<LayerType>(i);
-  }
-  return std::nullopt;
-}
-
-std::vector<std::string> layer_type_names() { return names_up_to(LayerType::flatten); }
 
 const OptionType& precision_type() {
   static const OptionType type{ValueKind::choice, {}, names_up_to(Precision::bf16)};

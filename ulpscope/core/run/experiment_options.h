@@ -4,19 +4,13 @@
 #include <vector>
 
 #include "ulpscope/core/run/experiment.h"
-#include "ulpscope/core/run/option.h"
+#include "ulpscope/core/settings/option.h"
 
 namespace ulpscope {
 
 // All keys but model.layers and the free names under autocast.ops and autocast.modules, in the order in which they are documented
 // and written; keys without a dot come first.
 const std::vector<Option<Experiment>>& experiment_options();
-
-// The keys of a layer besides type and name.
-const std::vector<Option<LayerSpec>>& layer_options(LayerType type);
-// `name` as a LayerType, or nothing.
-std::optional<LayerType> find_layer_type(std::string_view name);
-std::vector<std::string> layer_type_names();
 
 // Values of autocast.ops.NAME and autocast.modules.NAME.
 const OptionType& precision_type();

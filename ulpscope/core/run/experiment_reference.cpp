@@ -1,6 +1,7 @@
 // docs/experiments.md, from the tables that parse experiments.
 #include <fmt/format.h>
 
+#include "ulpscope/base/text.h"
 #include "ulpscope/core/run/experiment_options.h"
 
 namespace ulpscope {
@@ -16,16 +17,18 @@ text. Unknown keys, wrong types and values out of range are errors that name the
 A number may also be written as a power of two in quotes: `"2^-20"`. In `--set`, strings need no quotes, and lists may be written with
 commas: `--set recording.ops=conv2d*,linear`. Patterns know `*` (any characters, dots too) and `?` (one character).
 
-The files in `experiments/` run the presets `mlp`, `mlp_big`, `conv_sine` and `fashion_cnn`; `underflow.toml` shows FP16 gradients
-that are lost without a scaler.
+The files in `experiments/` are presets as well, and `ulpscope train NAME` runs one without its file:
+{}.
+`underflow` shows FP16 gradients that are lost without a scaler.
 
-<!-- Generated from the tables in ulpscope/core/run/experiment_options.cpp; a test fails when the two differ, and
+<!-- Generated from the tables in ulpscope/core/run/experiment_options.cpp and ulpscope/core/nn/; a test fails when the two differ, and
      ULPSCOPE_UPDATE_DOCS=1 with that test writes it anew. -->
 )";
 
 constexpr std::string_view kLayersText = R"(
 `model.layers` is a list of tables, one for each layer in order. Each has a `type` and may have a `name`, its module path; without one
-it is the layer's index, as in PyTorch's `Sequential`.
+it is the layer's index, as in PyTorch's `Sequential`. Besides the layers with weights or settings of their own, every elementwise op of
+one input that needs no attributes is a layer by its name ([ops.md](ops.md) says what it computes).
 
 ```toml
 [model]
@@ -68,10 +71,8 @@ std::string cell(const std::string& text) {
   return escaped;
 }
 
-template <typename Settings>
-std::string default_of(const Option<Settings>& option, const Settings& defaults) {
+std::string default_of(const OptionInfo& option, const std::optional<OptionValue>& value) {
   if (!option.default_text.empty()) return option.default_text;
-  const auto value = option.get(defaults);
   return value ? fmt::format("`{}`", value_text(option.type, *value)) : std::string();
 }
 
@@ -84,12 +85,11 @@ std::string type_of(const OptionType& type) {
 
 std::string layer_rows() {
   std::string text;
-  for (int i = 0; i < kLayerTypes; ++i) {
-    const auto type = static_cast<LayerType>(i);
-    if (layer_options(type).empty()) text += fmt::format("| {} | | | | |\n", name_of(type));
-    for (const auto& option : layer_options(type)) {
-      text += fmt::format("| {} | `{}` | {} | {} | {} |\n", name_of(type), option.key, cell(type_of(option.type)),
-                          default_of(option, LayerSpec{}), cell(option.meaning));
+  for (const LayerType& type : layer_types()) {
+    if (type.options.empty()) text += fmt::format("| {} | | | | |\n", type.name);
+    for (const LayerOption& option : type.options) {
+      text += fmt::format("| {} | `{}` | {} | {} | {} |\n", type.name, option.key, cell(type_of(option.type)),
+                          default_of(option, option.value), cell(option.meaning));
     }
   }
   return text;
@@ -98,7 +98,9 @@ std::string layer_rows() {
 }  // namespace
 
 std::string experiment_reference() {
-  std::string text(kIntroduction), table = "none yet";
+  std::vector<std::string> presets;
+  for (const std::string& name : preset_names()) presets.push_back('`' + name + '`');
+  std::string text = fmt::format(kIntroduction, join_words(presets)), table = "none yet";
   for (const auto& option : experiment_options()) {
     const size_t dot = option.key.find('.');
     const std::string of = dot == std::string::npos ? "" : option.key.substr(0, dot);
@@ -108,8 +110,8 @@ std::string experiment_reference() {
       text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n", of.empty() ? "The run" : of);
       table = of;
     }
-    text += fmt::format("| `{}` | {} | {} | {} |\n", option.key, cell(type_of(option.type)), default_of(option, Experiment{}),
-                        cell(option.meaning));
+    text += fmt::format("| `{}` | {} | {} | {} |\n", option.key, cell(type_of(option.type)),
+                        default_of(option, option.get(Experiment{})), cell(option.meaning));
   }
   return text;
 }

@@ -89,26 +89,16 @@ Error unknown_key(std::string_view place, const std::string& key) {
   return usage_error("{}: unknown key '{}'{}", place, one_line(key), did_you_mean(key, candidates));
 }
 
-// Runs `body` and puts where it happened before the message of an Error.
-template <typename Body>
-auto located(std::string_view place, std::string_view key, Body body) {
-  try {
-    return body();
-  } catch (const Error& error) {
-    throw Error(error.kind(), fmt::format("{}: {}: {}", place, key, error.what()));
-  }
-}
-
 void assign(const Option<Experiment>& option, Experiment& experiment, std::string_view place, const RawValue& raw) {
-  located(place, option.key, [&] { option.set(experiment, check_value(option.type, raw)); });
+  at_place(fmt::format("{}: {}", place, option.key), [&] { option.set(experiment, check_value(option.type, raw)); });
 }
 
 // Overrides of autocast: a name that is free, and a precision.
 void assign_precision(Experiment& experiment, std::string_view place, bool is_module, const std::string& name,
                       const RawValue& raw) {
-  const std::string key = fmt::format("{}.{}", is_module ? kAutocastModules : kAutocastOps, one_line(name));
+  const std::string key = fmt::format("{}: {}.{}", place, is_module ? kAutocastModules : kAutocastOps, one_line(name));
   const Precision precision =
-      located(place, key, [&] { return find_precision(std::get<std::string>(check_value(precision_type(), raw))); });
+      at_place(key, [&] { return find_precision(std::get<std::string>(check_value(precision_type(), raw))); });
   if (!is_module) {
     experiment.autocast.ops[name] = precision;
     return;
@@ -130,13 +120,14 @@ class FileParser {
     for (const Member& member : members_of(table)) {
       const std::string key = prefix.empty() ? member.key : prefix + '.' + member.key;
       const std::string place = place_of(member.line);
+      preset_given_ = preset_given_ || key == "model.preset";
+      layers_given_ = layers_given_ || key == kLayers;
+      if (preset_given_ && layers_given_) throw usage_error("{}: expected model.preset or model.layers, found both", place);
       if (prefix == kAutocastOps || prefix == kAutocastModules) {
         assign_precision(experiment_, place, prefix == kAutocastModules, member.key, raw_value(*member.node));
       } else if (const Option<Experiment>* option = find_option(key)) {
         assign(*option, experiment_, place, raw_value(*member.node));
-        if (key == "model.preset") preset_given_ = true;
       } else if (key == kLayers) {
-        layers_given_ = true;
         parse_layers(*member.node, place);
       } else if (is_table_name(key)) {
         if (!member.node->is_table())
@@ -145,7 +136,6 @@ class FileParser {
       } else {
         throw unknown_key(place, key);
       }
-      if (preset_given_ && layers_given_) throw usage_error("{}: expected model.preset or model.layers, found both", place);
     }
   }
 
@@ -155,61 +145,65 @@ class FileParser {
   void parse_layers(const toml::node& node, const std::string& place) {
     const toml::array* list = node.as_array();
     if (list == nullptr) throw usage_error("{}: {}: expected a list of tables, found {}", place, kLayers, raw_value(node).text);
+    if (list->empty()) throw usage_error("{}: {}: expected at least one layer, found []", place, kLayers);
     std::vector<LayerSpec> layers;
     for (const toml::node& item : *list) {
-      const std::string key = fmt::format("{}[{}]", kLayers, layers.size());
-      const std::string item_place = place_of(item.source().begin.line);
+      const std::string where = fmt::format("{}: {}[{}]", place_of(item.source().begin.line), kLayers, layers.size());
       const toml::table* table = item.as_table();
-      if (table == nullptr) throw usage_error("{}: {}: expected a table, found {}", item_place, key, raw_value(item).text);
-      layers.push_back(parse_layer(*table, key, item_place, layers.size()));
+      if (table == nullptr) throw usage_error("{}: expected a table, found {}", where, raw_value(item).text);
+      layers.push_back(parse_layer(*table, where, layers.size()));
     }
     experiment_.model.layers = std::move(layers);
   }
 
-  LayerSpec parse_layer(const toml::table& table, const std::string& where, const std::string& place, size_t index) {
-    LayerSpec layer;
-    layer.name = std::to_string(index);
-    const OptionType type_type{ValueKind::choice, {}, layer_type_names()};
-    const toml::node* type = table.get("type");
-    if (type == nullptr) throw usage_error("{}: {}: no type: expected {}", place, where, type_type.description());
-    layer.type = located(place, where + ".type",
-                         [&] { return *find_layer_type(std::get<std::string>(check_value(type_type, raw_value(*type)))); });
-    const auto& options = layer_options(layer.type);
-    std::vector<std::string> known{"type", "name"};
-    for (const auto& option : options) known.push_back(option.key);
+  LayerSpec parse_layer(const toml::table& table, const std::string& where, size_t index) {
+    LayerSpec layer(parse_layer_type(table, where), std::to_string(index));
+    layer.place.text = where;
+    std::vector<std::string> keys{"name"};
+    for (const LayerOption& option : layer.type->options) keys.push_back(option.key);
 
     for (const Member& member : members_of(table)) {
-      if (member.key == "type") continue;
-      const std::string key = where + '.' + member.key;
-      const std::string at = place_of(member.line);
+      const std::string at = fmt::format("{}: {}[{}]", place_of(member.line), kLayers, index);
+      const std::string key = at + '.' + member.key;
       const RawValue raw = raw_value(*member.node);
       if (member.key == "name") {
-        layer.name = located(at, key, [&] {
-          auto name = std::get<std::string>(check_value({ValueKind::text, {}, {}}, raw));
-          if (name.empty()) throw usage_error("expected a module path, found \"\"");
-          return name;
-        });
-        continue;
-      }
-      const auto option =
-          std::find_if(options.begin(), options.end(), [&](const auto& candidate) { return candidate.key == member.key; });
-      if (option == options.end()) {
-        throw usage_error("{}: {}: {} has no key '{}'{}", at, where, name_of(layer.type), member.key,
-                          did_you_mean(member.key, known));
-      }
-      located(at, key, [&] { option->set(layer, check_value(option->type, raw)); });
-    }
-    for (const auto& option : options) {
-      if (option.required && table.get(option.key) == nullptr) {
-        throw usage_error("{}: {}: {} needs {}: expected {}", place, where, name_of(layer.type), option.key,
-                          option.type.description());
+        layer.name = at_place(key, [&] { return parse_layer_name(raw); });
+        layer.place.text += ' ' + toml_string(layer.name);
+      } else if (const LayerOption* option = find_layer_option(*layer.type, member.key)) {
+        at_place(key, [&] { layer.set(option->key, check_value(option->type, raw)); });
+      } else if (member.key != "type") {
+        throw usage_error("{}: {} has no key '{}'{}", at, layer.type->name, one_line(member.key),
+                          did_you_mean_or_expected(member.key, keys));
       }
     }
-    if (layer.type == LayerType::max_pool2d && table.get("stride") == nullptr) {
-      layer.stride_y = layer.kernel_y;
-      layer.stride_x = layer.kernel_x;
+    for (const LayerOption& option : layer.type->options) {
+      if (option.required && !layer.has(option.key)) {
+        throw usage_error("{}: {} needs {}: expected {}", where, layer.type->name, option.key, option.type.description());
+      }
     }
     return layer;
+  }
+
+  static const LayerType& parse_layer_type(const toml::table& table, const std::string& where) {
+    OptionType types{ValueKind::choice, {}, {}};
+    for (const LayerType& type : layer_types()) types.choices.emplace_back(type.name);
+    const toml::node* type = table.get("type");
+    if (type == nullptr) throw usage_error("{}: no type: expected {}", where, types.description());
+    return at_place(where + ".type", [&]() -> const LayerType& {
+      return *find_layer_type(std::get<std::string>(check_value(types, raw_value(*type))));
+    });
+  }
+
+  static std::string parse_layer_name(const RawValue& raw) {
+    auto name = std::get<std::string>(check_value({ValueKind::text, {}, {}}, raw));
+    if (name.empty()) throw usage_error("expected a module path, found \"\"");
+    return name;
+  }
+
+  static const LayerOption* find_layer_option(const LayerType& type, std::string_view key) {
+    const auto found =
+        std::find_if(type.options.begin(), type.options.end(), [&](const auto& option) { return option.key == key; });
+    return found == type.options.end() ? nullptr : &*found;
   }
 
   std::string source_;
@@ -266,38 +260,47 @@ std::string without_quotes(const std::string& name) {
 }
 
 std::string layer_text(const LayerSpec& layer) {
-  std::string text = fmt::format("  {{ type = {}, name = {}", toml_string(name_of(layer.type)), toml_string(layer.name));
-  for (const auto& option : layer_options(layer.type)) {
-    if (const auto value = option.get(layer)) text += fmt::format(", {} = {}", option.key, value_text(option.type, *value));
+  std::string text = fmt::format("  {{ type = {}, name = {}", toml_string(layer.type->name), toml_string(layer.name));
+  for (size_t i = 0; i < layer.values.size(); ++i) {
+    const LayerOption& option = layer.type->options[i];
+    if (layer.values[i]) text += fmt::format(", {} = {}", option.key, value_text(option.type, *layer.values[i]));
   }
   return text + " },\n";
 }
 
+constexpr std::streamsize kMaximumBytes = std::streamsize{4} << 20;  // of an experiment
+
 }  // namespace
 
-Experiment parse_experiment(std::string_view text, const std::string& source, std::span<const std::string> overrides) {
+Experiment parse_experiment(std::string_view text, const std::string& source, std::span<const Override> overrides) {
   Experiment experiment;
+  experiment.place.text = source;
   FileParser(source, experiment).parse_table(parse_text(text, source), "");
-  for (const std::string& assignment : overrides) apply_override(experiment, assignment);
+  for (const Override& setting : overrides) apply_override(experiment, setting);
   if (experiment.name.empty()) experiment.name = std::filesystem::path(source).stem().string();
-  validate(experiment, source);
+  validate(experiment);
   return experiment;
 }
 
-Experiment load_experiment(const std::string& path, std::span<const std::string> overrides) {
+Experiment load_experiment(const std::string& path, std::span<const Override> overrides) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) throw unreadable_error("{}: a folder, expected an experiment file", path);
   std::ifstream file(path, std::ios::binary);
   if (!file) throw unreadable_error("{}: cannot be opened, expected an experiment file", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_experiment(text.str(), path, overrides);
+  // Not more than that is read, since a device may never end.
+  std::string text(kMaximumBytes + 1, '\0');
+  file.read(text.data(), kMaximumBytes + 1);
+  if (file.gcount() > kMaximumBytes) {
+    throw unreadable_error("{}: expected an experiment file of at most {} bytes, found more", path, kMaximumBytes);
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return parse_experiment(text, path, overrides);
 }
 
-void apply_override(Experiment& experiment, std::string_view assignment) {
-  const std::string place = fmt::format("--set {}", one_line(assignment));
+void apply_override(Experiment& experiment, const Override& setting) {
+  const std::string &place = setting.place, &assignment = setting.assignment;
   const size_t equals = assignment.find('=');
-  if (equals == std::string_view::npos) throw usage_error("{}: expected key=value", place);
+  if (equals == std::string::npos) throw usage_error("{}: expected key=value", place);
   const std::string key = trimmed(assignment.substr(0, equals));
   const std::string value = trimmed(assignment.substr(equals + 1));
   if (const Option<Experiment>* option = find_option(key)) {
@@ -328,7 +331,7 @@ std::string to_toml(const Experiment& experiment) {
     if (const auto value = option.get(experiment)) {
       text += fmt::format("{} = {}\n", last_part(option.key), value_text(option.type, *value));
     }
-    if (option.key == "model.preset" && experiment.model.preset.empty()) {
+    if (option.key == "model.preset") {
       text += "layers = [\n";
       for (const LayerSpec& layer : experiment.model.layers) text += layer_text(layer);
       text += "]\n";

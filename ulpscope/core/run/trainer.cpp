@@ -10,9 +10,9 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/data/dataset.h"
-#include "ulpscope/core/nn/model.h"
 #include "ulpscope/core/observe/recording.h"
 #include "ulpscope/core/optim/grad_scaler.h"
+#include "ulpscope/core/run/build_model.h"
 
 namespace ulpscope {
 
@@ -71,37 +71,6 @@ RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool 
 
 }  // namespace
 
-Model build_model(const Experiment& experiment, const std::vector<LayerShape>& shapes) {
-  std::vector<std::unique_ptr<Layer>> layers;
-  for (size_t i = 0; i < experiment.model.layers.size(); ++i) {
-    const LayerSpec& spec = experiment.model.layers[i];
-    const int64_t in = shapes[i].input[0];
-    const Conv2dOptions window{spec.kernel_y,  spec.kernel_x,  spec.stride_y, spec.stride_x,
-                               spec.padding_y, spec.padding_x, spec.bias};
-    switch (spec.type) {
-      case LayerType::linear:
-        layers.push_back(make_linear(spec.name, in, spec.out, spec.bias, experiment.seed));
-        break;
-      case LayerType::conv2d:
-        layers.push_back(make_conv2d(spec.name, in, spec.out, window, experiment.seed));
-        break;
-      case LayerType::batch_norm:
-        layers.push_back(make_batch_norm(spec.name, in, spec.eps, spec.momentum));
-        break;
-      case LayerType::relu:
-        layers.push_back(make_unary(spec.name, "relu"));
-        break;
-      case LayerType::max_pool2d:
-        layers.push_back(make_max_pool2d(spec.name, window));
-        break;
-      case LayerType::flatten:
-        layers.push_back(make_flatten(spec.name));
-        break;
-    }
-  }
-  return Model(std::move(layers));
-}
-
 struct Trainer::State {
   State(const Experiment& experiment, const TrainerOptions& options);
 
@@ -114,7 +83,7 @@ struct Trainer::State {
   Context context;                   // current within the trainer's calls
   DataSplits data;
   std::optional<Loader> loader;
-  std::optional<Model> model;
+  std::unique_ptr<Model> model;
   std::unique_ptr<Optimizer> optimizer;
   std::optional<GradScaler> scaler;
   std::optional<Autocast> autocast;
@@ -130,23 +99,22 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     : experiment(settings), backend(make_cpu_backend(options.cpu)) {
   const ContextScope current(context);
   context.backend = backend.get();
-  validate(experiment, "experiment");
-  std::vector<std::string> ops;
-  for (const Op* op : all_ops()) ops.emplace_back(op->name);
-  check_op_names(experiment, ops);
+  validate(experiment);
 
   data = open_data(experiment.data, experiment.seed);
-  const std::vector<LayerShape> shapes = check_shapes(experiment, *data.train);
-  loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
-                                              experiment.seed});
+  model = build_model(experiment, *data.train);
+  at_place(experiment.place.text, [&] {
+    loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
+                                                experiment.seed});
+    if (experiment.precision != Precision::fp32) autocast.emplace(make_policy(experiment));
+  });
   const auto per_epoch = static_cast<uint64_t>(loader->batches_per_epoch());
   total_steps = experiment.training.steps > 0 ? static_cast<uint64_t>(experiment.training.steps)
                                               : per_epoch * static_cast<uint64_t>(experiment.training.epochs);
 
-  model.emplace(build_model(experiment, shapes));
+  model->create_tensors(experiment.seed);
   optimizer = make_optimizer(experiment, *model);
   if (experiment.scaler_enabled()) scaler.emplace(experiment.scaler.rule());
-  if (experiment.precision != Precision::fp32) autocast.emplace(make_policy(experiment));
 
   if (options.trace_path.empty() || experiment.recording.level == RecordLevel::off) return;
   TraceOptions trace = options.trace;
@@ -209,7 +177,7 @@ StepResult Trainer::step() {
     Tensor loss;
     {
       const AutocastScope scope(s.autocast ? &*s.autocast : nullptr);
-      loss = s.compute_loss(s.model->forward(inputs), targets);
+      loss = s.compute_loss((*s.model)(inputs, true), targets);
     }
     scalars.push_back(loss.detach());
     backward(s.scaler ? s.scaler->scale_loss(loss) : loss);
@@ -281,7 +249,6 @@ std::optional<double> Trainer::evaluate() {
   const AutocastScope scope(s.autocast ? &*s.autocast : nullptr);
   // Evaluation belongs to no training step, so its ops have no rows.
   const ContextGuard<&Context::observers> unobserved({});
-  s.model->training = false;
   const int64_t size = s.data.test->size();
   const int64_t batch_size = s.experiment.training.evaluation_batch_size > 0 ? s.experiment.training.evaluation_batch_size
                                                                              : s.experiment.training.batch_size;
@@ -291,11 +258,10 @@ std::optional<double> Trainer::evaluate() {
     indices.clear();
     for (int64_t i = first; i < std::min(size, first + batch_size); ++i) indices.push_back(i);
     s.data.test->fill_batch(indices, s.test_batch);
-    counts.push_back(call("correct_count", {s.model->forward(s.load_inputs(s.test_batch)), s.load_targets(s.test_batch)}));
+    counts.push_back(call("correct_count", {(*s.model)(s.load_inputs(s.test_batch), false), s.load_targets(s.test_batch)}));
   }
   double correct = 0;
   for (const double count : read_scalars(counts)) correct += count;
-  s.model->training = true;
   return correct / static_cast<double>(size);
 }
 

@@ -80,7 +80,4 @@ class Trainer {
 TrainResult train(const Experiment& experiment, const TrainerOptions& options,
                   const std::function<void(const StepResult&)>& on_step = {}, const std::function<bool()>& should_stop = {});
 
-// The model that an experiment describes, in the current context; `shapes` are check_shapes'.
-Model build_model(const Experiment& experiment, const std::vector<LayerShape>& shapes);
-
 }  // namespace ulpscope

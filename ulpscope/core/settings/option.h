@@ -1,5 +1,5 @@
-// One key of an experiment file: its type, range and meaning, and how it is read from and written into a settings struct.
-// Everything that knows keys goes through tables of these: parsing, --set, writing back, and the reference in docs/experiments.md.
+// One key of an experiment file: its type, range and meaning, and where its value is kept. Everything that knows keys goes through
+// tables of these: parsing, --set, writing back, and the reference in docs/experiments.md.
 #pragma once
 
 #include <cstdint>
@@ -63,15 +63,25 @@ std::string value_text(const OptionType& type, const OptionValue& value);
 std::string toml_string(std::string_view text);  // as a TOML string, quotes included
 std::string one_line(std::string_view text);     // control characters as \uXXXX, for messages
 
-template <typename Settings>
-struct Option {
+struct OptionInfo {
   std::string key;
   OptionType type;
   std::string meaning;
-  std::string default_text;  // for the reference; "": what get gives for default settings
+  std::string default_text;  // for the reference; "": the default value
+};
+
+// A key whose value is kept in a field of a struct.
+template <typename Settings>
+struct Option : OptionInfo {
   std::function<void(Settings&, const OptionValue&)> set;
   std::function<std::optional<OptionValue>(const Settings&)> get;  // nothing: not set, and not written back
-  bool required = false;
+};
+
+// Where settings come from, as messages begin: "run.toml:4". It has no part in whether settings are equal.
+struct Place {
+  std::string text;
+
+  bool operator==(const Place&) const { return true; }
 };
 
 }  // namespace ulpscope

@@ -1,4 +1,4 @@
-#include "ulpscope/core/run/option.h"
+#include "ulpscope/core/settings/option.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,179 @@
+// Every type of layer against what it promises, ops as layers, and layers within layers.
+#include "ulpscope/core/nn/layer.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <set>
+
+#include "tests/support/engine_fixture.h"
+#include "ulpscope/core/nn/model.h"
+#include "ulpscope/core/run/experiment.h"
+
+namespace ulpscope {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A layer as a file has it, and the shape of a sample that it takes.
+struct LayerRow {
+  std::string type, keys;
+  SampleShape input;
+
+  LayerSpec spec() const {
+    const std::string text = fmt::format("model.layers = [{{ type = \"{}\", name = \"layer\"{} }}]", type, keys);
+    return parse_experiment(text, "test").model.layers.at(0);
+  }
+};
+
+std::vector<LayerRow> layer_rows() {
+  std::vector<LayerRow> rows{
+      {"linear", ", out_features = 3", {5}},
+      {"linear", ", out_features = 3, bias = false", {5}},
+      {"conv2d", ", out_channels = 5, kernel = 3, padding = 1", {2, 7, 8}},
+      {"conv2d", ", out_channels = 5, kernel = [3, 2], stride = [2, 3], padding = [0, 1], bias = false", {2, 7, 8}},
+      {"max_pool2d", ", kernel = 2", {3, 7, 8}},
+      {"max_pool2d", ", kernel = [3, 2], stride = [1, 2], padding = [1, 0]", {3, 7, 8}},
+      {"batch_norm", "", {5}},
+      {"batch_norm", ", eps = 0.5, momentum = 0.3", {3, 4, 2}},
+      {"flatten", "", {3, 4, 2}},
+      {"flatten", "", {5}},
+  };
+  for (const Op* op : all_ops()) {
+    if (op->broadcasts && find_layer_type(op->name)) rows.push_back({std::string(op->name), "", {3, 4}});
+  }
+  return rows;
+}
+
+class LayerTest : public EngineTest {
+ protected:
+  Tensor batch_of(const SampleShape& sample, int64_t count = 4) {
+    std::vector<int64_t> shape{count};
+    shape.insert(shape.end(), sample.begin(), sample.end());
+    return random(DType::f32, shape);
+  }
+};
+
+TEST_F(LayerTest, EveryTypeHasARow) {
+  std::set<std::string_view> rows;
+  const auto all = layer_rows();
+  for (const LayerRow& row : all) rows.insert(row.type);
+  for (const LayerType& type : layer_types()) EXPECT_TRUE(rows.contains(type.name)) << type.name << " has no row in layer_test.cpp";
+}
+
+TEST_F(LayerTest, ComputesTheShapeThatItPromisesAndTrainsItsParameters) {
+  for (const LayerRow& row : layer_rows()) {
+    SCOPED_TRACE(row.type + row.keys);
+    const LayerSpec spec = row.spec();
+    Model model({&spec, 1}, row.input);
+    model.create_tensors(0);
+    Tensor x = batch_of(row.input);
+    x.set_requires_grad(true);
+    for (const bool training : {false, true}) {
+      const Tensor y = model(x, training);
+      EXPECT_EQ(y.shape(0), 4);
+      EXPECT_EQ(SampleShape(y.shape().begin() + 1, y.shape().end()), model.output_shape());
+      if (training) backward(sum(y));
+    }
+    EXPECT_TRUE(x.grad());
+    for (const NamedTensor& parameter : model.parameters()) {
+      EXPECT_TRUE(parameter.name->starts_with("layer.")) << *parameter.name;
+      ASSERT_TRUE(parameter.tensor.grad()) << *parameter.name;
+      EXPECT_EQ(parameter.tensor.grad().size(), parameter.tensor.size());
+    }
+  }
+}
+
+TEST_F(LayerTest, AnElementwiseOpOfOneInputIsALayerOfItsName) {
+  const Tensor x = random(DType::f32, {5, 3}, 1);
+  for (const char* op : {"relu", "neg"}) {
+    const LayerSpec spec = LayerRow{op, "", {3}}.spec();
+    Model model({&spec, 1}, {3});
+    EXPECT_EQ(to_host(model(x, true)), to_host(call(op, {x}))) << op;
+    EXPECT_NE(to_host(model(x, true)), to_host(x)) << op;
+  }
+  // These need attributes or another input, or are no computation on elements.
+  for (const char* op : {"clip", "scale", "add", "sum", "copy", "cast", "transpose", "source", "relu_backward"}) {
+    EXPECT_EQ(find_layer_type(op), nullptr) << op;
+  }
+}
+
+TEST_F(LayerTest, WeightsBeginWithinTheBoundOfPyTorchWhateverStandsBefore) {
+  const LayerSpec linear(*find_layer_type("linear"), "fc", {{"out_features", 64}}), relu(*find_layer_type("relu"), "0");
+  const LayerSpec before[] = {relu, linear};
+  Model alone({&linear, 1}, {16}), second(before, {16}), other({&linear, 1}, {16});
+  alone.create_tensors(3);
+  second.create_tensors(3);
+  other.create_tensors(4);
+  const std::vector<double> weight = to_host(alone.parameters().at(0).tensor);
+  EXPECT_EQ(to_host(second.parameters().at(0).tensor), weight);
+  EXPECT_NE(to_host(other.parameters().at(0).tensor), weight);
+  const auto [least, most] = std::minmax_element(weight.begin(), weight.end());
+  const double bound = 1 / std::sqrt(16.0);
+  EXPECT_GE(*least, -bound);
+  EXPECT_LT(*most, bound);
+  EXPECT_LT(*least, -0.9 * bound);  // of 1024 values none below it: a chance of 0.95^1024, 10^-23
+  EXPECT_GT(*most, 0.9 * bound);
+}
+
+// x + second(relu(first(x))), as a composite layer is written.
+class Residual : public Layer {
+ public:
+  explicit Residual(const LayerArguments& a) : Layer(a) {
+    SampleShape shape = add_linear("first", a.spec.integer("width"), a.input);
+    shape = add_layer({*find_layer_type("relu"), "relu"}, shape).output_shape();
+    add_linear("second", a.input.at(0), shape);
+    set_output_shape(a.input);
+  }
+
+ private:
+  const SampleShape& add_linear(const std::string& name, int64_t width, const SampleShape& input) {
+    return add_layer({*find_layer_type("linear"), name, {{"out_features", width}}}, input).output_shape();
+  }
+  Tensor forward(const Tensor& x, bool training) override {
+    Tensor inner = x;
+    for (const auto& layer : layers()) inner = (*layer)(inner, training);
+    return add(x, inner);
+  }
+};
+
+class ModuleList : public Observer {
+ public:
+  void after(const OpEvent& event) override { calls.push_back(fmt::format("{} {}", event.module, event.op.name)); }
+  std::vector<std::string> calls;
+};
+
+TEST_F(LayerTest, HoldsLayers) {
+  const LayerType residual{"residual",
+                           {LayerOption{{"width", {ValueKind::integer, {.low = 1}, {}}, "", "required"}, std::nullopt, true}},
+                           [](const LayerArguments& a) -> std::unique_ptr<Layer> { return std::make_unique<Residual>(a); }};
+  const LayerSpec block(residual, "block", {{"width", 7}});
+  Model model({&block, 1}, {5});
+  EXPECT_THAT(model.module_paths(), ElementsAre("", "block", "block.first", "block.relu", "block.second"));
+  model.create_tensors(0);
+  std::vector<std::string> names;
+  for (const NamedTensor& parameter : model.parameters()) names.push_back(*parameter.name + " in " + *parameter.module);
+  EXPECT_THAT(names, ElementsAre("block.first.weight in block.first", "block.first.bias in block.first",
+                                 "block.second.weight in block.second", "block.second.bias in block.second"));
+
+  const Tensor x = batch_of({5});
+  const auto p = model.parameters();
+  const Tensor hidden = relu(call("linear", {x, p[0].tensor, p[1].tensor}));
+  const std::vector<double> expected = to_host(add(x, call("linear", {hidden, p[2].tensor, p[3].tensor})));
+  ModuleList modules;
+  context_.observers.push_back(&modules);
+  EXPECT_EQ(to_host(model(x, true)), expected);
+  EXPECT_THAT(modules.calls, ElementsAre("block.first linear", "block.relu relu", "block.second linear", "block add"));
+
+  try {
+    Model({&block, 1}, {5, 2, 2});
+    FAIL() << "a linear layer takes no images";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "block (residual): first (linear): expected samples of [features] (put a flatten before it), got [5, 2, 2]");
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope

@@ -1,0 +1,29 @@
+// Ops that are layers as they are.
+#include "ulpscope/core/nn/layers.h"
+
+namespace ulpscope {
+
+namespace {
+
+class Elementwise : public Layer {
+ public:
+  explicit Elementwise(const LayerArguments& a) : Layer(a), op_(find_op(a.spec.type->name)) { set_output_shape(a.input); }
+
+ private:
+  Tensor forward(const Tensor& x, bool) override { return dispatch(op_, {&x, 1})[0]; }
+
+  const Op& op_;
+};
+
+}  // namespace
+
+std::vector<LayerType> elementwise_layers() {
+  std::vector<LayerType> types;
+  for (const Op* op : all_ops()) {
+    if (op->broadcasts && op->inputs == 1 && !op->needs_attributes && op->backward)
+      types.push_back({op->name, {}, make_layer<Elementwise>});
+  }
+  return types;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,127 @@
+#include "ulpscope/core/nn/layer.h"
+
+#include <fmt/format.h>
+
+#include "ulpscope/base/philox.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr int64_t kMaximumElements = int64_t{1} << 31;  // of a parameter, and of one sample after any layer
+
+// A double, since hostile extents overflow integers.
+double elements_of(const std::vector<int64_t>& shape) {
+  double elements = 1;
+  for (const int64_t extent : shape) elements *= static_cast<double>(extent);
+  return elements;
+}
+
+std::string join_path(std::string_view path, std::string_view name) {
+  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+}
+
+}  // namespace
+
+Error LayerArguments::mismatch(std::string_view expected) const {
+  return usage_error("expected {}, got {}", expected, describe_shape(input));
+}
+
+void LayerArguments::expect(std::string_view key, int64_t came) const {
+  const int64_t expected = spec.integer(key);
+  if (expected != 0 && expected != came) throw mismatch(fmt::format("{} = {}", key, expected));
+}
+
+std::vector<double> InitialValues::values(size_t count, uint64_t seed, std::string_view name) const {
+  std::vector<double> elements(count, value_);
+  if (!is_random_) return elements;
+  const Philox random(seed, hash_text(name));
+  for (size_t i = 0; i < count; ++i) elements[i] = static_cast<float>((2.0 * random.uniform(i) - 1.0) * value_);
+  return elements;
+}
+
+Tensor Layer::operator()(const Tensor& x, bool training) {
+  const ModuleScope module(path_);
+  return forward(x, training);
+}
+
+void Layer::set_output_shape(SampleShape shape) {
+  if (elements_of(shape) > static_cast<double>(kMaximumElements)) {
+    throw usage_error("its output of {} is larger than the {} elements a sample may have", describe_shape(shape), kMaximumElements);
+  }
+  output_shape_ = std::move(shape);
+}
+
+Layer::Declared Layer::declare(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial) const {
+  if (elements_of(shape) > static_cast<double>(kMaximumElements)) {
+    throw usage_error("its {} has {:.3g} elements, more than the {} that a parameter may have", name, elements_of(shape),
+                      kMaximumElements);
+  }
+  return {{intern(join_path(*path_, name)), path_, {}}, &tensor, std::move(shape), initial};
+}
+
+void Layer::add_parameter(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial) {
+  parameters_.push_back(declare(tensor, name, std::move(shape), initial));
+}
+
+void Layer::add_buffer(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial) {
+  buffers_.push_back(declare(tensor, name, std::move(shape), initial));
+}
+
+Layer& Layer::add_layer(const LayerSpec& spec, SampleShape input) {
+  const std::string place = fmt::format("{} ({})", spec.place.text.empty() ? spec.name : spec.place.text, spec.type->name);
+  layers_.push_back(at_place(place, [&] { return spec.type->make({spec, join_path(*path_, spec.name), std::move(input)}); }));
+  return *layers_.back();
+}
+
+void Layer::create_tensors(uint64_t seed) {
+  const auto create = [&](Declared& declared) {
+    const auto count = static_cast<size_t>(elements_of(declared.shape));
+    const std::vector<double> values = declared.initial.values(count, seed, *declared.named.name);
+    Tensor tensor = from_host(*context().backend, DType::f32, declared.shape, values);
+    tensor.body()->parameter = declared.named.name;
+    declared.named.tensor = *declared.member = tensor;
+  };
+  for (Declared& parameter : parameters_) {
+    create(parameter);
+    parameter.named.tensor.set_requires_grad(true);
+  }
+  for (Declared& buffer : buffers_) create(buffer);
+  for (const auto& layer : layers_) layer->create_tensors(seed);
+}
+
+std::vector<NamedTensor> Layer::parameters() const {
+  std::vector<NamedTensor> all;
+  for (const Declared& parameter : parameters_) all.push_back(parameter.named);
+  for (const auto& layer : layers_) {
+    for (NamedTensor& parameter : layer->parameters()) all.push_back(std::move(parameter));
+  }
+  return all;
+}
+
+std::vector<NamedTensor> Layer::buffers() const {
+  std::vector<NamedTensor> all;
+  for (const Declared& buffer : buffers_) all.push_back(buffer.named);
+  for (const auto& layer : layers_) {
+    for (NamedTensor& buffer : layer->buffers()) all.push_back(std::move(buffer));
+  }
+  return all;
+}
+
+std::vector<std::string> Layer::module_paths() const {
+  std::vector<std::string> all{*path_};
+  for (const auto& layer : layers_) {
+    for (std::string& path : layer->module_paths()) all.push_back(std::move(path));
+  }
+  return all;
+}
+
+void Layer::record_initial_values() const {
+  const PhaseGuard phase(Phase::data);
+  const ModuleScope module(path_);
+  for (const Declared& parameter : parameters_) source(parameter.named.tensor, Role::master_weight, parameter.named.name);
+  for (const Declared& buffer : buffers_) source(buffer.named.tensor, Role::buffer, buffer.named.name);
+  for (const auto& layer : layers_) layer->record_initial_values();
+}
+
+}  // namespace ulpscope

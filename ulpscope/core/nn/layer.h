@@ -1,0 +1,100 @@
+// A layer of a model. Its constructor checks the shape that comes in, says which comes out, and declares tensors and the layers
+// within it; so a model is checked before any memory is taken, and create_tensors makes what was declared. forward computes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/core/nn/layer_spec.h"
+#include "ulpscope/core/ops/ops.h"
+
+namespace ulpscope {
+
+// A named tensor of a model: a parameter, or a buffer that ops change (running statistics).
+struct NamedTensor {
+  const std::string* name;    // "features.0.weight", interned
+  const std::string* module;  // "features.0"
+  Tensor tensor;              // undefined before create_tensors
+};
+
+using SampleShape = std::vector<int64_t>;  // of one sample, without the batch
+
+// What a layer is built from.
+struct LayerArguments {
+  const LayerSpec& spec;
+  std::string path;   // its module path
+  SampleShape input;  // what comes in
+
+  // "expected EXPECTED, got [1, 28, 28]"
+  Error mismatch(std::string_view expected) const;
+  // Throws where the integer `key` is neither 0, for whatever comes, nor `came`.
+  void expect(std::string_view key, int64_t came) const;
+};
+
+// How the elements of a tensor begin.
+class InitialValues {
+ public:
+  static InitialValues constant(double value) { return {false, value}; }
+  // In [-bound, bound), from the seed and the tensor's name: adding a layer moves no other layer's numbers.
+  static InitialValues uniform(double bound) { return {true, bound}; }
+
+  std::vector<double> values(size_t count, uint64_t seed, std::string_view name) const;
+
+ private:
+  InitialValues(bool is_random, double value) : is_random_(is_random), value_(value) {}
+  bool is_random_;
+  double value_;
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  Layer(const Layer&) = delete;
+
+  // The layer's output for a batch, computed within its module path.
+  Tensor operator()(const Tensor& x, bool training);
+
+  const SampleShape& output_shape() const { return output_shape_; }
+  // Makes the tensors of this layer and of those within it in the current context, FP32.
+  void create_tensors(uint64_t seed);
+  // Of this layer, then of those within it, in the order in which they were declared.
+  std::vector<NamedTensor> parameters() const;
+  std::vector<NamedTensor> buffers() const;
+  std::vector<std::string> module_paths() const;
+  // Enters parameters and buffers into the recording, as outputs of the op source.
+  void record_initial_values() const;
+
+ protected:
+  explicit Layer(std::string_view path) : path_(intern(path)) {}
+  explicit Layer(const LayerArguments& arguments) : Layer(arguments.path) {}
+
+  virtual Tensor forward(const Tensor& x, bool training) = 0;
+
+  // For constructors. Each throws Error (usage) where more elements are asked for than a tensor, or a sample, may have.
+  void set_output_shape(SampleShape shape);
+  // Declares a tensor PATH.NAME; create_tensors sets `tensor`, a member of the layer.
+  void add_parameter(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial);
+  void add_buffer(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial);
+  // Builds a layer within this one, at PATH.(its name). Errors begin with where it stands, or its name, and its type.
+  Layer& add_layer(const LayerSpec& spec, SampleShape input);
+  const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
+
+ private:
+  struct Declared {
+    NamedTensor named;
+    Tensor* member;
+    std::vector<int64_t> shape;
+    InitialValues initial;
+  };
+  Declared declare(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial) const;
+
+  const std::string* path_;
+  SampleShape output_shape_;
+  std::vector<Declared> parameters_, buffers_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+};
+
+}  // namespace ulpscope

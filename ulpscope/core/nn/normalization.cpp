@@ -1,0 +1,43 @@
+// Layers that normalise.
+#include "ulpscope/core/nn/layers.h"
+
+namespace ulpscope {
+
+namespace {
+
+class BatchNorm : public Layer {
+ public:
+  explicit BatchNorm(const LayerArguments& a)
+      : Layer(a), attributes_{{"eps", a.spec.number("eps")}, {"momentum", a.spec.number("momentum")}} {
+    if (a.input.size() != 1 && a.input.size() != 3) throw a.mismatch("samples of [features] or [channels, height, width]");
+    const int64_t features = a.input[0];
+    a.expect("features", features);
+    add_parameter(weight_, "weight", {features}, InitialValues::constant(1));
+    add_parameter(bias_, "bias", {features}, InitialValues::constant(0));
+    add_buffer(running_mean_, "running_mean", {features}, InitialValues::constant(0));
+    add_buffer(running_var_, "running_var", {features}, InitialValues::constant(1));
+    set_output_shape(a.input);
+  }
+
+ private:
+  Tensor forward(const Tensor& x, bool training) override {
+    Attributes attributes = attributes_;
+    attributes.set("training", training);
+    static constexpr OutputHint kHints[] = {{Role::activation}, {Role::buffer}, {Role::buffer}, {Role::buffer}, {Role::buffer}};
+    return call("batch_norm", {x, weight_, bias_, running_mean_, running_var_}, attributes, {.hints = kHints});
+  }
+
+  Attributes attributes_;
+  Tensor weight_, bias_, running_mean_, running_var_;
+};
+
+}  // namespace
+
+std::vector<LayerType> normalization_layers() {
+  return {{"batch_norm",
+           {input_extent("features"), number("eps", {.low = 0}, 1e-5),
+            number("momentum", {.low = 0, .high = 1}, 0.1, "of the running statistics")},
+           make_layer<BatchNorm>}};
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,63 @@
+#include "ulpscope/core/run/build_model.h"
+
+#include <algorithm>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+void check_targets(const Experiment& experiment, const SampleShape& output, const Dataset& dataset) {
+  const bool labels = dataset.target_kind() == TargetKind::labels;
+  if (experiment.loss.function == LossFunction::cross_entropy) {
+    if (!labels) throw usage_error("loss.function: cross_entropy needs labels, the data has values; expected mse");
+    if (output.size() != 1 || output[0] < dataset.classes()) {
+      throw usage_error("model: expected an output of [{}], one logit for each class of the data, got {}", dataset.classes(),
+                        describe_shape(output));
+    }
+  } else {
+    if (labels) throw usage_error("loss.function: mse needs values, the data has labels; expected cross_entropy");
+    if (output != dataset.target_shape()) {
+      throw usage_error("model: expected an output of {}, the shape of the targets, got {}", describe_shape(dataset.target_shape()),
+                        describe_shape(output));
+    }
+  }
+}
+
+// Each of `patterns` has to match one of `names`, of which "" stands for what lies outside of modules.
+void check_patterns(std::string_view what, const std::vector<std::string>& patterns, std::vector<std::string> names) {
+  for (const std::string& pattern : patterns) {
+    if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_match(pattern, name); })) continue;
+    std::erase(names, "");
+    throw usage_error("no {} matches '{}'{}", what, one_line(pattern), did_you_mean_or_expected(pattern, names));
+  }
+}
+
+// A filter or an override without effect is a mistake.
+void check_names(const Experiment& experiment, const Model& model) {
+  const std::vector<std::string> modules = model.module_paths();
+  std::vector<std::string> ops, cast_modules;
+  for (const Op* op : all_ops()) ops.emplace_back(op->name);
+  for (const auto& [pattern, precision] : experiment.autocast.modules) cast_modules.push_back(pattern);
+  at_place("autocast.ops", [&] {
+    for (const auto& [op, precision] : experiment.autocast.ops) find_op(op);
+  });
+  at_place("autocast.modules", [&] { check_patterns("module of the model", cast_modules, modules); });
+  at_place("recording.modules", [&] { check_patterns("module of the model", experiment.recording.modules, modules); });
+  at_place("recording.ops", [&] { check_patterns("op", experiment.recording.ops, ops); });
+}
+
+}  // namespace
+
+std::unique_ptr<Model> build_model(const Experiment& experiment, const Dataset& dataset) {
+  auto model = std::make_unique<Model>(experiment.model.layers, dataset.input_shape());
+  at_place(experiment.place.text, [&] {
+    check_targets(experiment, model->output_shape(), dataset);
+    check_names(experiment, *model);
+  });
+  return model;
+}
+
+}  // namespace ulpscope
