@@ -15,6 +15,8 @@ struct PoolingKernels {
   void (*forward)(const PoolRow& shape, const float* const* rows, float* out, uint8_t* indices);
   // Adds the gradient of each window to the element that it came from.
   void (*backward)(const PoolRow& shape, const float* gradients, const uint8_t* indices, float* const* rows);
+  // The same where windows neither overlap nor leave a column out: every element of the rows is set.
+  void (*backward_tiles)(const PoolRow& shape, const float* gradients, const uint8_t* indices, float* const* rows);
 };
 const PoolingKernels& pooling_kernels();
 

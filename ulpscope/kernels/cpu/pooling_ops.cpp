@@ -36,6 +36,17 @@ struct Pooling : PoolRow {
   }
   static int64_t setting(const OpCall& call, std::string_view name) { return static_cast<int64_t>(call.attribute(name)); }
 
+  // True iff every element of the input lies in exactly one window.
+  bool tiles() const {
+    return kernel_y == stride_y && kernel_x == stride_x && padding_y == 0 && padding_x == 0 && out_height * stride_y == height &&
+           out_width * stride_x == width;
+  }
+  // Where they do, each row of windows may be taken as an image of its own.
+  void make_images_of_rows() {
+    images *= out_height;
+    height = kernel_y;
+    out_height = 1;
+  }
   int64_t row() const { return width * channels; }
   int64_t out_row() const { return out_width * channels; }
   // The input row of window row ky of output row oy, or -1.
@@ -88,30 +99,34 @@ void max_pool2d(Context& context, const OpCall& call) {
 void max_pool2d_backward(Context& context, const OpCall& call) {
   const TensorView &g = call.inputs[0], &index_view = call.inputs[1], &dx = call.outputs[0];
   if (g.size() == 0 || dx.size() == 0 || !is_channels_last(dx) || !is_channels_last(index_view)) return run_plain(call);
-  const Pooling shape(call, dx, g);
+  Pooling shape(call, dx, g);
   const Images gradients(context, g);
+  const bool tiles = shape.tiles();
+  if (tiles) shape.make_images_of_rows();
   const int64_t image = shape.height * shape.row(), out_image = shape.out_height * shape.out_row();
-  BlockOutput out(context, call, 0, image);
+  const int64_t images = tiles ? rows_of_piece(image) : 1;  // of a piece
+  BlockOutput out(context, call, 0, images * image);
   const bool parallel = dx.size() >= kParallelElements;
   const int slots = parallel ? context.threads : 1;
-  const ThreadScratch wide_g(context.allocator, slots, gradients.direct() ? 0 : bytes_of(out_image));
-  const ThreadScratch wide_dx(context.allocator, slots, out.place(0) != nullptr ? 0 : bytes_of(image));
-  const auto& kernels = pooling_kernels();
-  parallel_for(context, shape.images, parallel, [&](int64_t i) {
+  const ThreadScratch wide_g(context.allocator, slots, gradients.direct() ? 0 : bytes_of(images * out_image));
+  const ThreadScratch wide_dx(context.allocator, slots, out.place(0) != nullptr ? 0 : bytes_of(images * image));
+  const auto backward = tiles ? pooling_kernels().backward_tiles : pooling_kernels().backward;
+  parallel_for(context, blocks_of(shape.images, images), parallel, [&](int64_t piece) {
     const int slot = parallel ? omp_get_thread_num() : 0;
-    const float* from = gradients.read(i * out_image, out_image, wide_g.of(slot));
-    float* to = out.place(i * image) != nullptr ? out.place(i * image) : wide_dx.of(slot);
-    std::memset(to, 0, bytes_of(image));
-    for (int64_t oy = 0; oy < shape.out_height; ++oy) {
+    const int64_t first = piece * images, n = std::min(images, shape.images - first);
+    const float* from = gradients.read(first * out_image, n * out_image, wide_g.of(slot));
+    const uint8_t* indices = index_view.as<const uint8_t>() + first * out_image;
+    float* to = out.place(first * image) != nullptr ? out.place(first * image) : wide_dx.of(slot);
+    if (!tiles) std::memset(to, 0, bytes_of(n * image));
+    for (int64_t row = 0; row < n * shape.out_height; ++row) {
       std::array<float*, kPoolPlaces> window{};
       for (int64_t ky = 0; ky < shape.kernel_y; ++ky) {
-        const int64_t iy = shape.input_row(oy, ky);
-        if (iy >= 0) window[static_cast<size_t>(ky)] = to + iy * shape.row();
+        const int64_t iy = shape.input_row(row % shape.out_height, ky);
+        if (iy >= 0) window[static_cast<size_t>(ky)] = to + (row / shape.out_height * shape.height + iy) * shape.row();
       }
-      kernels.backward(shape, from + oy * shape.out_row(), index_view.as<const uint8_t>() + i * out_image + oy * shape.out_row(),
-                       window.data());
+      backward(shape, from + row * shape.out_row(), indices + row * shape.out_row(), window.data());
     }
-    out.put(i * image, to, image);
+    out.put(first * image, to, n * image);
   });
   out.finish();
 }

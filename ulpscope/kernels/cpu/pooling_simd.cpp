@@ -56,7 +56,8 @@ HWY_INLINE void Largest(D d, const cpu::PoolRow& s, const float* const* rows, co
   hn::StoreU(hn::DemoteTo(d8, hn::Add(place, mark)), d8, indices + channel);
 }
 
-template <class D>
+// kTiles: nothing has been added to the elements before.
+template <bool kTiles, class D>
 HWY_INLINE void AddGradient(D d, const cpu::PoolRow& s, const float* gradients, const uint8_t* indices, const WindowColumns& window,
                             int64_t channel, float* const* rows) {
   const hn::RebindToSigned<D> di;
@@ -71,7 +72,8 @@ HWY_INLINE void AddGradient(D d, const cpu::PoolRow& s, const float* gradients, 
     for (int64_t kx = window.first; kx < window.last; ++kx) {
       float* to = rows[ky] + (window.x + kx) * s.channels + channel;
       const auto here = hn::RebindMask(d, hn::Eq(place, hn::Set(di, static_cast<int32_t>(ky * s.kernel_x + kx))));
-      hn::StoreU(hn::Add(hn::LoadU(d, to), hn::IfThenElseZero(here, gradient)), d, to);
+      const auto before = kTiles ? hn::Zero(d) : hn::LoadU(d, to);
+      hn::StoreU(hn::Add(before, hn::IfThenElseZero(here, gradient)), d, to);
     }
   }
 }
@@ -87,19 +89,20 @@ void Forward(const cpu::PoolRow& s, const float* const* rows, float* out, uint8_
   }
 }
 
+template <bool kTiles>
 void Backward(const cpu::PoolRow& s, const float* gradients, const uint8_t* indices, float* const* rows) {
   const hn::ScalableTag<float> d;
   const auto width = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t ox = 0; ox < s.out_width; ++ox, gradients += s.channels, indices += s.channels) {
     const WindowColumns window(s, ox);
     int64_t c = 0;
-    for (; c + width <= s.channels; c += width) AddGradient(d, s, gradients, indices, window, c, rows);
-    for (; c < s.channels; ++c) AddGradient(hn::CappedTag<float, 1>(), s, gradients, indices, window, c, rows);
+    for (; c + width <= s.channels; c += width) AddGradient<kTiles>(d, s, gradients, indices, window, c, rows);
+    for (; c < s.channels; ++c) AddGradient<kTiles>(hn::CappedTag<float, 1>(), s, gradients, indices, window, c, rows);
   }
 }
 
 const cpu::PoolingKernels* Kernels() {
-  static constexpr cpu::PoolingKernels kKernels{Forward, Backward};
+  static constexpr cpu::PoolingKernels kKernels{Forward, Backward<false>, Backward<true>};
   return &kKernels;
 }
 
