@@ -333,8 +333,9 @@ void add_pooling(std::vector<Case>& cases) {
     int64_t images, channels, height, width, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
   };
   for (const Sizes& s :
-       {Sizes{3, 32, 8, 8, 2, 2, 2, 2, 0, 0}, Sizes{1, 19, 4, 5, 2, 3, 2, 1, 1, 1}, Sizes{2, 7, 9, 11, 3, 3, 2, 2, 1, 1},
-        Sizes{1, 19, 6, 7, 3, 2, 1, 1, 1, 0}, Sizes{2, 1, 20, 20, 5, 4, 3, 3, 2, 2}}) {
+       {Sizes{3, 32, 8, 8, 2, 2, 2, 2, 0, 0}, Sizes{5, 7, 27, 28, 3, 2, 3, 2, 0, 0}, Sizes{2, 5, 7, 9, 2, 2, 2, 2, 0, 0},
+        Sizes{1, 19, 4, 5, 2, 3, 2, 1, 1, 1}, Sizes{2, 7, 9, 11, 3, 3, 2, 2, 1, 1}, Sizes{1, 19, 6, 7, 3, 2, 1, 1, 1, 0},
+        Sizes{2, 1, 20, 20, 5, 4, 3, 3, 2, 2}}) {
     const int64_t out_height = (s.height + 2 * s.padding_y - s.kernel_y) / s.stride_y + 1;
     const int64_t out_width = (s.width + 2 * s.padding_x - s.kernel_x) / s.stride_x + 1;
     const std::vector<int64_t> x{s.images, s.channels, s.height, s.width}, y{s.images, s.channels, out_height, out_width};
