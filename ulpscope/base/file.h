@@ -1,13 +1,31 @@
-// Writing small files so that no reader ever sees half of one.
+// Writing files so that no reader ever sees half of one.
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace ulpscope {
 
-// Replaces the file at `path` by one with these contents, whole or not at all: also after a crash or a loss of power, `path` holds
-// either what it held before or all of `contents`. Throws where that is not possible, and leaves nothing behind.
+// A file that is written under another name and then takes the place of `target`, whole or not at all: also after a crash or a loss
+// of power, `target` is either what it was or all of the new file.
+class Replacement {
+ public:
+  explicit Replacement(std::filesystem::path target);
+  Replacement(const Replacement&) = delete;
+  ~Replacement();  // leaves nothing behind that did not take its place
+
+  // Where to write: beside `target`. No such file exists yet.
+  const std::string& path() const { return path_; }
+  // The file has been written and closed. Throws Error (failed).
+  void commit();
+
+ private:
+  std::filesystem::path target_;
+  std::string path_;
+};
+
+// Replaces the file at `path` by one with these contents. Throws Error (failed).
 void atomic_write_file(const std::filesystem::path& path, std::string_view contents);
 
 }  // namespace ulpscope

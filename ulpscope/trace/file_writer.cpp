@@ -39,6 +39,8 @@ std::string fill_pattern(const ColumnSpec& column) {
       return bytes(static_cast<uint64_t>(column.fill));
     case ElementType::i64:
       return bytes(static_cast<int64_t>(column.fill));
+    case ElementType::f32:
+      return bytes(static_cast<float>(column.fill));
     default:
       return bytes(column.fill);
   }

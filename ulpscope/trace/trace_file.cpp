@@ -28,23 +28,6 @@ auto reading(const std::string& path, Body&& body) {
   }
 }
 
-// Throws where `path` cannot be a trace, in words that HDF5 does not have.
-void check_signature(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) throw unreadable_error("cannot open '{}': {}", path, std::strerror(errno));
-  struct stat status {};
-  uint8_t bytes[9] = {};
-  const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-  const ssize_t count = regular ? ::pread(descriptor, bytes, sizeof(bytes), 0) : 0;
-  ::close(descriptor);
-  if (!regular) throw unreadable_error("'{}' is not a file", path);
-  if (count == 0) throw unreadable_error("'{}' is empty", path);
-  // The superblock of version 3 came with the file format that traces use.
-  if (count < 9 || std::memcmp(bytes, "\x89HDF\r\n\x1a\n", 8) != 0)
-    throw unreadable_error("'{}' is not a trace: not an HDF5 file", path);
-  if (bytes[8] < 3) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", path);
-}
-
 }  // namespace
 
 // A file is known by its device and inode.
@@ -89,7 +72,7 @@ std::shared_ptr<OpenTrace> OpenTrace::open(const std::string& path) {
 }
 
 TraceFile::TraceFile(const std::string& path) : path_(path) {
-  check_signature(path);
+  hdf5::check_signature(path, "trace");
   reading(path_, [&] {
     open_ = OpenTrace::open(path);
     std::lock_guard lock(open_->mutex);

@@ -1,4 +1,4 @@
-// The element types of columns in files.
+// The element types of columns and arrays in files.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace ulpscope {
 
-enum class ElementType : uint8_t { u8, u32, i32, u64, i64, f64 };
+enum class ElementType : uint8_t { u8, u32, i32, u64, i64, f32, f64 };
 
 constexpr size_t size_of(ElementType type) {
   switch (type) {
@@ -14,6 +14,7 @@ constexpr size_t size_of(ElementType type) {
       return 1;
     case ElementType::u32:
     case ElementType::i32:
+    case ElementType::f32:
       return 4;
     default:
       return 8;
@@ -21,7 +22,7 @@ constexpr size_t size_of(ElementType type) {
 }
 
 constexpr const char* name_of(ElementType type) {
-  constexpr const char* kNames[] = {"uint8", "uint32", "int32", "uint64", "int64", "float64"};
+  constexpr const char* kNames[] = {"uint8", "uint32", "int32", "uint64", "int64", "float32", "float64"};
   return kNames[static_cast<size_t>(type)];
 }
 

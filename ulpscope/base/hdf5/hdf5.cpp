@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <hdf5.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 
@@ -78,6 +81,8 @@ hid_t file_type(ElementType type) {
       return H5T_STD_U64LE;
     case ElementType::i64:
       return H5T_STD_I64LE;
+    case ElementType::f32:
+      return H5T_IEEE_F32LE;
     default:
       return H5T_IEEE_F64LE;
   }
@@ -95,6 +100,8 @@ hid_t memory_type(ElementType type) {
       return H5T_NATIVE_UINT64;
     case ElementType::i64:
       return H5T_NATIVE_INT64;
+    case ElementType::f32:
+      return H5T_NATIVE_FLOAT;
     default:
       return H5T_NATIVE_DOUBLE;
   }
@@ -111,6 +118,23 @@ Handle access_properties(const std::string& path) {
   check(H5Pset_metadata_read_attempts(access.get(), 20), "open", path);
   return access;
 }
+
+// An attribute with one element of the class `expected`, or nothing.
+struct ScalarAttribute {
+  ScalarAttribute(const Handle& file, const std::string& object, const std::string& name, H5T_class_t expected) {
+    prepare();
+    if (H5Aexists_by_name(file.get(), object.c_str(), name.c_str(), H5P_DEFAULT) <= 0) return;
+    Handle opened(H5Aopen_by_name(file.get(), object.c_str(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT));
+    if (!opened) return;
+    type = Handle(H5Aget_type(opened.get()));
+    const Handle space(H5Aget_space(opened.get()));
+    if (type && space && H5Tget_class(type.get()) == expected && H5Sget_simple_extent_npoints(space.get()) == 1)
+      attribute = std::move(opened);
+  }
+  explicit operator bool() const { return static_cast<bool>(attribute); }
+
+  Handle type, attribute;
+};
 
 }  // namespace
 
@@ -172,6 +196,11 @@ void Dataset::read_rows(uint64_t first, uint64_t count, void* values) const {
   check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &start, nullptr, &size, nullptr), "read", name_);
   const Handle memory = checked(H5Screate_simple(1, &size, nullptr), "read", name_);
   check(H5Dread(handle_.get(), memory_type(type_), memory.get(), space.get(), H5P_DEFAULT, values), "read", name_);
+}
+
+void Dataset::write_all(const void* values) {
+  prepare();
+  check(H5Dwrite(handle_.get(), memory_type(type_), H5S_ALL, H5S_ALL, H5P_DEFAULT, values), "write", name_);
 }
 
 void Dataset::read_all(void* values) const {
@@ -249,13 +278,45 @@ Dataset File::create_fixed(const std::string& name, ElementType type, const std:
       name, type);
 }
 
+Dataset File::create_array(const std::string& name, ElementType type, const std::vector<uint64_t>& shape) {
+  prepare();
+  const Handle create = checked(H5Pcreate(H5P_DATASET_CREATE), "create", name);
+  const Handle access = checked(H5Pcreate(H5P_DATASET_ACCESS), "create", name);
+  const std::vector<hsize_t> extent(shape.begin(), shape.end());
+  // Checksums belong to chunks: some rows of about a megabyte together.
+  std::vector<hsize_t> chunk = extent;
+  size_t row_bytes = size_of(type);
+  for (size_t i = 1; i < extent.size(); ++i) row_bytes *= extent[i];
+  chunk[0] = std::clamp<hsize_t>((1 << 20) / row_bytes, 1, extent[0]);
+  const int rank = static_cast<int>(extent.size());
+  check(H5Pset_chunk(create.get(), rank, chunk.data()), "create", name);
+  check(H5Pset_fill_time(create.get(), H5D_FILL_TIME_NEVER), "create", name);
+  check(H5Pset_fletcher32(create.get()), "create", name);
+  // Each chunk is written once and whole: with a cache in between, a write could fail unnoticed when the dataset is closed.
+  check(H5Pset_chunk_cache(access.get(), 1, 0, 1.0), "create", name);
+  const Handle space = checked(H5Screate_simple(rank, extent.data(), nullptr), "create", name);
+  return Dataset(
+      checked(H5Dcreate2(handle_.get(), name.c_str(), file_type(type), space.get(), H5P_DEFAULT, create.get(), access.get()),
+              "create", name),
+      name, type);
+}
+
+void File::write_attribute(const std::string& object, const std::string& name, int64_t stored, int64_t given, const void* value) {
+  const Handle space = checked(H5Screate(H5S_SCALAR), "write attribute", name);
+  const Handle attribute = checked(
+      H5Acreate_by_name(handle_.get(), object.c_str(), name.c_str(), stored, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+      "write attribute", name);
+  check(H5Awrite(attribute.get(), given, value), "write attribute", name);
+}
+
 void File::set_attribute(const std::string& object, const std::string& name, uint64_t value) {
   prepare();
-  const Handle space = checked(H5Screate(H5S_SCALAR), "write attribute", name);
-  const Handle attribute = checked(H5Acreate_by_name(handle_.get(), object.c_str(), name.c_str(), H5T_STD_U64LE, space.get(),
-                                                     H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-                                   "write attribute", name);
-  check(H5Awrite(attribute.get(), H5T_NATIVE_UINT64, &value), "write attribute", name);
+  write_attribute(object, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, &value);
+}
+
+void File::set_attribute(const std::string& object, const std::string& name, double value) {
+  prepare();
+  write_attribute(object, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
 }
 
 void File::set_attribute(const std::string& object, const std::string& name, const std::string& text) {
@@ -264,11 +325,7 @@ void File::set_attribute(const std::string& object, const std::string& name, con
   check(H5Tset_size(type.get(), text.empty() ? 1 : text.size()), "write attribute", name);
   check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "write attribute", name);
   check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "write attribute", name);
-  const Handle space = checked(H5Screate(H5S_SCALAR), "write attribute", name);
-  const Handle attribute = checked(H5Acreate_by_name(handle_.get(), object.c_str(), name.c_str(), type.get(), space.get(),
-                                                     H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-                                   "write attribute", name);
-  check(H5Awrite(attribute.get(), type.get(), text.c_str()), "write attribute", name);
+  write_attribute(object, name, type.get(), type.get(), text.c_str());
 }
 
 bool File::exists(const std::string& name) const {
@@ -288,17 +345,39 @@ Dataset File::open_dataset(const std::string& name, ElementType type) const {
   return Dataset(std::move(handle), name, type);
 }
 
-std::optional<uint64_t> File::number_attribute(const std::string& object, const std::string& name) const {
+std::vector<std::string> File::members(const std::string& group) const {
   prepare();
-  if (H5Aexists_by_name(handle_.get(), object.c_str(), name.c_str(), H5P_DEFAULT) <= 0) return std::nullopt;
-  const Handle attribute(H5Aopen_by_name(handle_.get(), object.c_str(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT));
-  if (!attribute) return std::nullopt;
-  const Handle type(H5Aget_type(attribute.get())), space(H5Aget_space(attribute.get()));
-  if (!type || !space || H5Tget_class(type.get()) != H5T_INTEGER || H5Sget_simple_extent_npoints(space.get()) != 1)
-    return std::nullopt;
+  const Handle handle = checked(H5Gopen2(handle_.get(), group.c_str(), H5P_DEFAULT), "open", group);
+  std::vector<std::string> names;
+  const auto add = [](hid_t, const char* name, const H5L_info_t*, void* result) -> herr_t {
+    static_cast<std::vector<std::string>*>(result)->emplace_back(name);
+    return 0;
+  };
+  check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &names), "list", group);
+  return names;
+}
+
+std::optional<uint64_t> File::number_attribute(const std::string& object, const std::string& name) const {
+  const ScalarAttribute found(handle_, object, name, H5T_INTEGER);
   uint64_t value = 0;
-  if (H5Aread(attribute.get(), H5T_NATIVE_UINT64, &value) < 0) return std::nullopt;
+  if (!found || H5Aread(found.attribute.get(), H5T_NATIVE_UINT64, &value) < 0) return std::nullopt;
   return value;
+}
+
+std::optional<double> File::real_attribute(const std::string& object, const std::string& name) const {
+  const ScalarAttribute found(handle_, object, name, H5T_FLOAT);
+  double value = 0;
+  if (!found || H5Aread(found.attribute.get(), H5T_NATIVE_DOUBLE, &value) < 0) return std::nullopt;
+  return value;
+}
+
+std::optional<std::string> File::text_attribute(const std::string& object, const std::string& name) const {
+  const ScalarAttribute found(handle_, object, name, H5T_STRING);
+  if (!found || H5Tis_variable_str(found.type.get()) != 0) return std::nullopt;
+  std::string text(H5Tget_size(found.type.get()), '\0');
+  if (H5Aread(found.attribute.get(), found.type.get(), text.data()) < 0) return std::nullopt;
+  text.resize(text.find_last_not_of('\0') + 1);
+  return text;
 }
 
 void File::start_swmr() {
@@ -334,6 +413,22 @@ int File::descriptor() const {
   void* pointer = nullptr;
   check(H5Fget_vfd_handle(handle_.get(), H5P_DEFAULT, &pointer), "access", path_);
   return *static_cast<int*>(pointer);
+}
+
+void check_signature(const std::string& path, std::string_view what) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) throw unreadable_error("cannot open '{}': {}", path, std::strerror(errno));
+  struct stat status {};
+  uint8_t bytes[9] = {};
+  const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  const ssize_t count = regular ? ::pread(descriptor, bytes, sizeof(bytes), 0) : 0;
+  ::close(descriptor);
+  if (!regular) throw unreadable_error("'{}' is not a file", path);
+  if (count == 0) throw unreadable_error("'{}' is empty", path);
+  // The superblock of version 3 came with the file format that our files use.
+  if (count < 9 || std::memcmp(bytes, "\x89HDF\r\n\x1a\n", 8) != 0)
+    throw unreadable_error("'{}' is not a {}: not an HDF5 file", path, what);
+  if (bytes[8] < 3) throw unreadable_error("'{}' is not a {}: an HDF5 file of other contents", path, what);
 }
 
 }  // namespace ulpscope::hdf5

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,7 @@ class Handle {
   int64_t id_ = -1;
 };
 
-// A dataset of one column, or of a few rows of fixed shape.
+// A dataset of one column, or an array of fixed shape.
 class Dataset {
  public:
   Dataset() = default;
@@ -46,7 +47,8 @@ class Dataset {
   void set_rows(uint64_t rows);
   void write_rows(uint64_t first, uint64_t count, const void* values);
   void read_rows(uint64_t first, uint64_t count, void* values) const;
-  // All of it.
+  // All of it, row-major.
+  void write_all(const void* values);
   void read_all(void* values) const;
   // Forgets what was cached of the dataset, so that a reader sees how far a writer in another process has got.
   void refresh();
@@ -79,15 +81,22 @@ class File {
   Dataset create_column(const std::string& name, const ColumnLayout& layout);
   // Contiguous, space reserved at once, contents undefined.
   Dataset create_fixed(const std::string& name, ElementType type, const std::vector<uint64_t>& shape);
+  // With checksums; `shape` has one extent at least, and none is 0.
+  Dataset create_array(const std::string& name, ElementType type, const std::vector<uint64_t>& shape);
   // `object` is a path, "/" for the file.
   void set_attribute(const std::string& object, const std::string& name, uint64_t value);
+  void set_attribute(const std::string& object, const std::string& name, double value);
   void set_attribute(const std::string& object, const std::string& name, const std::string& text);
 
   bool exists(const std::string& name) const;
+  // The names of what a group holds, sorted.
+  std::vector<std::string> members(const std::string& group) const;
   // Throws where it is missing or has other elements.
   Dataset open_dataset(const std::string& name, ElementType type) const;
   // Nothing where there is none, or none of that type.
   std::optional<uint64_t> number_attribute(const std::string& object, const std::string& name) const;
+  std::optional<double> real_attribute(const std::string& object, const std::string& name) const;
+  std::optional<std::string> text_attribute(const std::string& object, const std::string& name) const;
 
   // From here on readers may open the file. Everything must have been created before.
   void start_swmr();
@@ -102,8 +111,15 @@ class File {
   int descriptor() const;
 
  private:
+  // `stored`, `given`: HDF5's types of the attribute and of what `value` points to.
+  void write_attribute(const std::string& object, const std::string& name, int64_t stored, int64_t given, const void* value);
+
   Handle handle_;
   std::string path_;
 };
+
+// Throws Error (unreadable) where `path` cannot be opened, or cannot be an HDF5 file of ours, in words that HDF5 does not have.
+// `what` it was expected to be: "trace".
+void check_signature(const std::string& path, std::string_view what);
 
 }  // namespace ulpscope::hdf5
