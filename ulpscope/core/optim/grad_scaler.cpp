@@ -52,6 +52,10 @@ bool GradScaler::step(Optimizer& optimizer, bool found_nonfinite) {
   return !found_nonfinite;
 }
 
+void GradScaler::restore(const LossScaleState& state) {
+  if (rule_.dynamic) state_ = state;
+}
+
 LossScaleChange GradScaler::update() {
   const LossScaleChange change = ulpscope::update(rule_, state_, found_nonfinite_);
   unscaled_.clear();

@@ -26,7 +26,8 @@ class GradScaler {
   LossScaleChange update();
 
   const LossScaleState& state() const { return state_; }
-  void restore(const LossScaleState& state) { state_ = state; }
+  // Goes on from that state. A scale that the rule keeps constant stays the rule's.
+  void restore(const LossScaleState& state);
 
  private:
   LossScaleRule rule_;

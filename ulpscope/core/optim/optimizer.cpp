@@ -1,5 +1,7 @@
 #include "ulpscope/core/optim/optimizer.h"
 
+#include "ulpscope/core/ops/ops.h"
+
 namespace ulpscope {
 
 namespace {
@@ -13,66 +15,57 @@ Tensor zeros_like(const Tensor& tensor) {
 class Sgd : public Optimizer {
  public:
   Sgd(std::vector<OptimizedParameter> optimized, double rate, const SgdOptions& options)
-      : Optimizer(std::move(optimized), rate), options_(options), buffers_(parameters().size()) {}
+      : Optimizer(std::move(optimized), rate,
+                  options.momentum == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum"}),
+        options_(options) {}
 
  protected:
-  void update(size_t index, const OptimizedParameter& parameter) override {
-    const bool first = !buffers_[index];
-    Attributes attributes{{"lr", learning_rate},
-                          {"momentum", options_.momentum},
-                          {"dampening", options_.dampening},
-                          {"weight_decay", options_.weight_decay},
-                          {"nesterov", options_.nesterov ? 1.0 : 0.0},
-                          {"first", first ? 1.0 : 0.0}};
+  void update(const OptimizedParameter& parameter, OptimizerState& state) override {
+    const Attributes attributes{{"lr", learning_rate},
+                                {"momentum", options_.momentum},
+                                {"dampening", options_.dampening},
+                                {"weight_decay", options_.weight_decay},
+                                {"nesterov", options_.nesterov ? 1.0 : 0.0},
+                                {"first", state.updates == 1 ? 1.0 : 0.0}};
     if (options_.momentum == 0) {
       const OutputHint hints[] = {{Role::master_weight, parameter.name}, {Role::update, parameter.name}};
       call("sgd_update", {parameter.tensor, parameter.tensor.grad()}, attributes, {.hints = hints});
       return;
     }
-    if (first) buffers_[index] = zeros_like(parameter.tensor);
     const OutputHint hints[] = {
         {Role::master_weight, parameter.name}, {Role::optimizer_state, parameter.name}, {Role::update, parameter.name}};
-    call("sgd_update", {parameter.tensor, parameter.tensor.grad(), buffers_[index]}, attributes, {.hints = hints});
+    call("sgd_update", {parameter.tensor, parameter.tensor.grad(), state.tensors[0]}, attributes, {.hints = hints});
   }
 
  private:
   SgdOptions options_;
-  std::vector<Tensor> buffers_;
 };
 
 class Adam : public Optimizer {
  public:
   Adam(std::vector<OptimizedParameter> optimized, double rate, const AdamOptions& options)
-      : Optimizer(std::move(optimized), rate), options_(options), states_(parameters().size()) {}
+      : Optimizer(std::move(optimized), rate, {"mean", "square"}), options_(options) {}
 
  protected:
-  void update(size_t index, const OptimizedParameter& parameter) override {
-    State& state = states_[index];
-    if (!state.mean) {
-      state.mean = zeros_like(parameter.tensor);
-      state.square = zeros_like(parameter.tensor);
-    }
+  // The state: running averages of the gradient and of its square.
+  void update(const OptimizedParameter& parameter, OptimizerState& state) override {
     const Attributes attributes{{"lr", learning_rate},
                                 {"beta1", options_.beta1},
                                 {"beta2", options_.beta2},
                                 {"eps", options_.eps},
                                 {"weight_decay", options_.weight_decay},
                                 {"decoupled", options_.decoupled ? 1.0 : 0.0},
-                                {"step", static_cast<double>(++state.steps)}};
+                                {"step", static_cast<double>(state.updates)}};
     const OutputHint hints[] = {{Role::master_weight, parameter.name},
                                 {Role::optimizer_state, parameter.name},
                                 {Role::optimizer_state, parameter.name},
                                 {Role::update, parameter.name}};
-    call("adam_update", {parameter.tensor, parameter.tensor.grad(), state.mean, state.square}, attributes, {.hints = hints});
+    call("adam_update", {parameter.tensor, parameter.tensor.grad(), state.tensors[0], state.tensors[1]}, attributes,
+         {.hints = hints});
   }
 
  private:
-  struct State {
-    Tensor mean, square;  // running averages of the gradient and of its square
-    int64_t steps = 0;    // that this parameter took
-  };
   AdamOptions options_;
-  std::vector<State> states_;
 };
 
 }  // namespace
@@ -87,7 +80,18 @@ void Optimizer::step() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].tensor.grad()) continue;
     const ModuleScope module(parameters_[i].module);
-    update(i, parameters_[i]);
+    OptimizerState& state = states_[i];
+    while (state.tensors.size() < state_names_.size()) state.tensors.push_back(zeros_like(parameters_[i].tensor));
+    ++state.updates;
+    update(parameters_[i], state);
+  }
+}
+
+void Optimizer::record_initial_values() const {
+  const PhaseGuard phase(Phase::data);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const ModuleScope module(parameters_[i].module);
+    for (const Tensor& tensor : states_[i].tensors) source(tensor, Role::optimizer_state, parameters_[i].name);
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "ulpscope/core/engine/dispatch.h"
@@ -26,9 +28,19 @@ struct AdamOptions {
   bool decoupled = false;  // weight decay apart from the gradient: AdamW
 };
 
+// What an optimizer keeps of a parameter besides it.
+struct OptimizerState {
+  SmallVector<Tensor, 2> tensors;  // of the parameter's shape and type, named by state_names(); none before the first update
+  int64_t updates = 0;             // that the parameter took
+};
+
 class Optimizer {
  public:
-  Optimizer(std::vector<OptimizedParameter> parameters, double rate) : learning_rate(rate), parameters_(std::move(parameters)) {}
+  Optimizer(std::vector<OptimizedParameter> parameters, double rate, std::vector<std::string> state_names)
+      : learning_rate(rate),
+        parameters_(std::move(parameters)),
+        state_names_(std::move(state_names)),
+        states_(parameters_.size()) {}
   virtual ~Optimizer() = default;
 
   const std::vector<OptimizedParameter>& parameters() const { return parameters_; }
@@ -36,13 +48,22 @@ class Optimizer {
   // Updates every parameter that has a gradient, in phase optimizer.
   void step();
 
+  const std::vector<std::string>& state_names() const { return state_names_; }  // "momentum"; "mean", "square"
+  // One per parameter, in their order.
+  std::span<OptimizerState> states() { return states_; }
+  // Enters the state into the recording, as outputs of the op source.
+  void record_initial_values() const;
+
   double learning_rate;
 
  protected:
-  virtual void update(size_t index, const OptimizedParameter& parameter) = 0;
+  // `state` has its tensors, and counts this update already.
+  virtual void update(const OptimizedParameter& parameter, OptimizerState& state) = 0;
 
  private:
   std::vector<OptimizedParameter> parameters_;
+  std::vector<std::string> state_names_;
+  std::vector<OptimizerState> states_;
 };
 
 std::unique_ptr<Optimizer> make_sgd(std::vector<OptimizedParameter> parameters, double learning_rate, const SgdOptions& options);

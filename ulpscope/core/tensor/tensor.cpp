@@ -153,9 +153,11 @@ std::vector<double> to_host(const Tensor& tensor) {
   return values;
 }
 
-std::span<const std::byte> stored_bytes(const Tensor& tensor) {
-  if (!is_dense(tensor.view())) throw usage_error("stored_bytes: expected a dense tensor, got {}", tensor.describe());
-  return {static_cast<const std::byte*>(tensor.view().data), static_cast<size_t>(tensor.size()) * info(tensor.dtype()).size};
+std::span<const std::byte> stored_bytes(const Tensor& tensor) { return writable_bytes(tensor); }
+
+std::span<std::byte> writable_bytes(const Tensor& tensor) {
+  if (!is_dense(tensor.view())) throw usage_error("stored bytes: expected a dense tensor, got {}", tensor.describe());
+  return {tensor.view().as<std::byte>(), static_cast<size_t>(tensor.size()) * info(tensor.dtype()).size};
 }
 
 Tensor make_view(const Tensor& tensor, std::span<const int64_t> shape, std::span<const int64_t> strides) {

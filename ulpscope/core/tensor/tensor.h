@@ -141,6 +141,8 @@ Tensor from_host(Backend& backend, std::span<const int64_t> shape, std::span<con
 std::vector<double> to_host(const Tensor& tensor);
 // The stored bytes in memory order of a dense tensor.
 std::span<const std::byte> stored_bytes(const Tensor& tensor);
+// The same, to be overwritten by a checkpoint.
+std::span<std::byte> writable_bytes(const Tensor& tensor);
 
 // The same elements seen in another shape. `strides` in elements; no checks beyond debug ones.
 Tensor make_view(const Tensor& tensor, std::span<const int64_t> shape, std::span<const int64_t> strides);
