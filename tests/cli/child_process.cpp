@@ -40,6 +40,7 @@ int open_terminal(std::string& name) {
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   for (int file = 3; file < 64; ++file) close(file);
+  for (const int file : options.closed) close(file);
   if (!options.working_directory.empty() && chdir(options.working_directory.c_str()) != 0) _exit(126);
   signal(SIGPIPE, SIG_DFL);
   unsetenv("NO_COLOR");

@@ -1,6 +1,7 @@
 // The program as its users run it: exit codes, messages, pipes, files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "child_process.h"
 #include "tests/analyzers/synthetic_trace.h"
 #include "tests/support/temporary_folder.h"
+#include "ulpscope/cli/verb.h"
 
 namespace ulpscope::cli_test {
 namespace {
@@ -156,6 +158,50 @@ TEST_F(CommandLine, AClosedPipeIsNoError) {
   EXPECT_THAT(result.err, HasSubstr("stdout"));
 }
 
+// Neither crashes, nor takes another file for stdout.
+TEST_F(CommandLine, AClosedStdoutIsAnError) {
+  RunOptions options;
+  options.closed = {STDOUT_FILENO};
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"info", trace_with_error()}, {"--help"}, {"man", "train"}, {"completion", "bash"}}) {
+    const Result result = run_program(words, options);
+    EXPECT_EQ(result.exit_code, 4);
+    EXPECT_THAT(result.err, StartsWith("ulpscope: stdout cannot be written"));
+  }
+  options.closed = {STDERR_FILENO};
+  EXPECT_EQ(run_program({"info", file("missing")}, options).exit_code, 3);
+}
+
+TEST_F(CommandLine, ManPagesSayWhatHelpSays) {
+  ASSERT_EQ(run_program({"man", "--output", folder_.path()}).exit_code, 0);
+  const std::string overview = read_file(file("ulpscope.1"));
+  EXPECT_EQ(run_program({"man"}).out, overview);
+  for (const cli::Verb& verb : cli::verbs()) {
+    const std::string page = read_file(file("ulpscope-" + verb.name + ".1"));
+    EXPECT_THAT(page, StartsWith(".TH \"ULPSCOPE\\-"));
+    EXPECT_EQ(run_program({"man", verb.name}).out, page);
+    EXPECT_THAT(overview, HasSubstr(verb.summary.substr(0, verb.summary.find('-'))));
+    for (const char* section : {"NAME", "SYNOPSIS", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO"}) {
+      EXPECT_THAT(page, HasSubstr(std::string("\n.SH ") + section + "\n")) << verb.name;
+    }
+    for (const cli::OptionSpec& option : verb.options) {
+      std::string name;
+      for (const char c : option.name) name += c == '-' ? std::string("\\-") : std::string(1, c);
+      EXPECT_THAT(page, HasSubstr("\\fB" + name + "\\fR")) << verb.name;
+    }
+    // A line that starts with a dot is a request, and there are three of them.
+    std::istringstream lines(page);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.empty() && (line[0] == '.' || line[0] == '\'')) {
+        EXPECT_TRUE(line.starts_with(".TH ") || line.starts_with(".SH ") || line == ".TP") << line;
+      }
+    }
+  }
+  expect_error({"man", "trian"}, 2, "did you mean 'train'?");
+  expect_error({"man", "--output", folder_.path()}, 2, "--force");
+  expect_error({"man", "train", "--output", folder_.path()}, 2, "COMMAND");
+}
+
 TEST_F(CommandLine, FilesAreWrittenWholeAndKept) {
   const std::string trace = trace_with_error();
   const Result first = run_program({"report", trace, "--json", "-o", file("report.json")});
@@ -202,9 +248,13 @@ TEST_F(CommandLine, CompletionKnowsVerbsOptionsAndChoices) {
   EXPECT_EQ(complete("ranges t.h5 --phase back", 4), "backward\n");
   EXPECT_EQ(complete("train mlp --precision f", 4), "fp32 fp16\n");
   EXPECT_EQ(complete("info " + file("comp"), 2), file("completion") + "\n");
-  for (const char* shell : {"zsh", "fish"}) {
-    const std::string script = run_program({"completion", shell}).out;
-    for (const char* word : {"ranges", "phase", "backward"}) EXPECT_THAT(script, HasSubstr(word)) << shell;
+  EXPECT_EQ(complete("completion z", 2), "zsh\n");
+  EXPECT_EQ(complete("man ra", 2), "ranges\n");
+  for (const std::string shell : {"zsh", "fish"}) {
+    write(shell, run_program({"completion", shell}).out);
+    for (const char* word : {"ranges", "phase", "backward"}) EXPECT_THAT(read_file(file(shell)), HasSubstr(word)) << shell;
+    if (std::system(("command -v " + shell + " >/dev/null").c_str()) != 0) continue;
+    EXPECT_EQ(std::system((shell + " -n " + file(shell)).c_str()), 0) << "a script that " << shell << " does not read";
   }
 }
 

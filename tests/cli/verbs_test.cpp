@@ -44,7 +44,7 @@ TEST(Verbs, ExamplesParse) {
     for (const Example& example : verb.examples) {
       std::vector<std::string> words;
       std::istringstream line(example.command);
-      for (std::string word; line >> word && word != ">";) words.push_back(word);
+      for (std::string word; line >> word && word != ">" && word != "|";) words.push_back(word);
       ASSERT_GE(words.size(), 2u);
       EXPECT_EQ(words[0], "ulpscope");
       words.erase(words.begin());
@@ -98,7 +98,8 @@ TEST(Parser, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(message({"verb", "t.h5", "--list", "d"}), HasSubstr("a, b or c"));
   EXPECT_THAT(message({"verb", "t.h5", "--falg"}), HasSubstr("did you mean '--flag'?"));
   EXPECT_THAT(message({"verb", "t.h5", "u.h5"}), HasSubstr("u.h5"));
-  EXPECT_THAT(message({"verb", "t.h5", "--number"}), HasSubstr("--number"));
+  EXPECT_THAT(message({"verb", "t.h5", "--number"}), HasSubstr("--number needs a value (N)"));
+  EXPECT_THAT(message({"verb", "t.h5", "--flag=no"}), HasSubstr("--flag takes no value"));
   EXPECT_THAT(message({"verbs", "t.h5"}), HasSubstr("did you mean 'verb'?"));
 }
 

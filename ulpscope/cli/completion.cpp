@@ -1,8 +1,6 @@
 // Shell completion from the table of verbs.
 #include <fmt/format.h>
 
-#include "ulpscope/base/error.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/verbs.h"
 
@@ -23,22 +21,33 @@ std::string verb_words() {
 }
 
 // Cases of a shell's `case "$verb $previous"` that set `candidates` to an option's choices. Others complete files.
-std::string choice_cases(std::string_view indent) {
+std::string choice_cases() {
   std::string cases;
   for (const Verb& verb : verbs()) {
     for (const OptionSpec& option : verb.options) {
       if (option.argument.empty()) continue;
       const std::string short_form = option.short_name.empty() ? "" : fmt::format(" | \"{} {}\"", verb.name, option.short_name);
-      cases += fmt::format("{}\"{} {}\"{}) candidates=\"{}\"; value=1 ;;\n", indent, verb.name, option.name, short_form,
+      cases += fmt::format("    \"{} {}\"{}) candidates=\"{}\"; value=1 ;;\n", verb.name, option.name, short_form,
                            fmt::join(option.choices, " "));
     }
   }
   return cases;
 }
 
-std::string option_cases(std::string_view indent) {
+// Cases of `case "$verb"` for a word that begins an option.
+std::string option_cases() {
   std::string cases;
-  for (const Verb& verb : verbs()) cases += fmt::format("{}{}) candidates=\"{}\" ;;\n", indent, verb.name, option_words(verb));
+  for (const Verb& verb : verbs()) cases += fmt::format("      {}) candidates=\"{}\" ;;\n", verb.name, option_words(verb));
+  return cases;
+}
+
+// The same for a word that does not. A command takes no more choices than one.
+std::string positional_cases() {
+  std::string cases = fmt::format("      help) candidates=\"{}\" ;;\n", verb_words());
+  for (const Verb& verb : verbs()) {
+    if (verb.positionals.empty() || verb.positionals[0].choices.empty()) continue;
+    cases += fmt::format("      {}) candidates=\"{}\" ;;\n", verb.name, fmt::join(verb.positionals[0].choices, " "));
+  }
   return cases;
 }
 
@@ -54,6 +63,9 @@ std::string bash() {
   if [ -z "$value" ] && [ "${{current#-}}" != "$current" ]; then
     case "$verb" in
 {}    esac
+  elif [ -z "$value" ]; then
+    case "$verb" in
+{}    esac
   fi
   if [ -n "$candidates" ]; then
     COMPREPLY=($(compgen -W "$candidates" -- "$current"))
@@ -63,21 +75,24 @@ std::string bash() {
 }}
 complete -o filenames -F _ulpscope ulpscope
 )",
-                     verb_words(), choice_cases("    "), option_cases("      "));
+                     verb_words(), choice_cases(), option_cases(), positional_cases());
 }
 
+// Works when it is sourced, and as the file _ulpscope in a folder of $fpath, where its text is the function's first call.
 std::string zsh() {
   return fmt::format(R"(#compdef ulpscope
 _ulpscope() {{
-  local previous="${{words[CURRENT-1]}}" verb="${{words[2]}}" current="${{words[CURRENT]}}" value=""
+  local previous="${{words[CURRENT-1]}}" verb="${{words[2]}}" current="${{words[CURRENT]}}" value="" candidates=""
   if (( CURRENT == 2 )); then
     compadd -- {} --help --version
     return
   fi
-  local candidates=""
   case "$verb $previous" in
 {}  esac
   if [[ -z "$value" && "$current" == -* ]]; then
+    case "$verb" in
+{}    esac
+  elif [[ -z "$value" ]]; then
     case "$verb" in
 {}    esac
   fi
@@ -87,9 +102,13 @@ _ulpscope() {{
     _files
   fi
 }}
-compdef _ulpscope ulpscope
+if [[ "$funcstack[1]" == _ulpscope ]]; then
+  _ulpscope "$@"
+else
+  compdef _ulpscope ulpscope
+fi
 )",
-                     verb_words(), choice_cases("    "), option_cases("      "));
+                     verb_words(), choice_cases(), option_cases(), positional_cases());
 }
 
 // For fish, in single quotes.
@@ -103,11 +122,19 @@ std::string quoted(std::string_view text) {
 }
 
 std::string fish() {
-  std::string text;
+  std::string text =
+      "complete -c ulpscope -n __fish_use_subcommand -f -l help -s h -d 'list the commands'\n"
+      "complete -c ulpscope -n __fish_use_subcommand -f -l version -d 'print the version'\n"
+      "complete -c ulpscope -n __fish_use_subcommand -f -a help -d 'explain a command'\n";
+  text += fmt::format("complete -c ulpscope -n '__fish_seen_subcommand_from help' -f -a '{}'\n", verb_words());
   for (const Verb& verb : verbs()) {
     text += fmt::format("complete -c ulpscope -n __fish_use_subcommand -f -a {} -d {}\n", verb.name, quoted(verb.summary));
+    const std::string within = fmt::format("complete -c ulpscope -n '__fish_seen_subcommand_from {}'", verb.name);
+    text += within + " -l help -s h -d 'explain this command'\n";
+    if (!verb.positionals.empty() && !verb.positionals[0].choices.empty())
+      text += fmt::format("{} -f -a '{}'\n", within, fmt::join(verb.positionals[0].choices, " "));
     for (const OptionSpec& option : verb.options) {
-      text += fmt::format("complete -c ulpscope -n '__fish_seen_subcommand_from {}' -l {}", verb.name, option.name.substr(2));
+      text += fmt::format("{} -l {}", within, option.name.substr(2));
       if (!option.short_name.empty()) text += " -s " + option.short_name.substr(1);
       if (!option.choices.empty()) {
         text += fmt::format(" -x -a '{}'", fmt::join(option.choices, " "));
@@ -122,16 +149,7 @@ std::string fish() {
 
 int run(const Arguments& arguments) {
   const std::string& shell = arguments.positional(0);
-  const std::vector<std::string> shells{"bash", "zsh", "fish"};
-  if (shell == "bash") {
-    write_stdout(bash());
-  } else if (shell == "zsh") {
-    write_stdout(zsh());
-  } else if (shell == "fish") {
-    write_stdout(fish());
-  } else {
-    throw usage_error("completion is for {}, not '{}'{}", join_words(shells, "or"), shell, did_you_mean(shell, shells));
-  }
+  write_stdout(shell == "bash" ? bash() : shell == "zsh" ? zsh() : fish());
   return kClean;
 }
 
@@ -141,7 +159,7 @@ Verb completion_verb() {
   return {"completion",
           "a script that completes commands and options in a shell",
           "",
-          {{"SHELL", "bash, zsh or fish"}},
+          {{"SHELL", "bash, zsh or fish", false, {"bash", "zsh", "fish"}}},
           {},
           {{"ulpscope completion bash > ~/.local/share/bash-completion/completions/ulpscope", "complete in bash from now on"},
            {"ulpscope completion fish > ~/.config/fish/completions/ulpscope.fish", "the same in fish"}},

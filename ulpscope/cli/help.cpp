@@ -16,7 +16,8 @@ constexpr size_t kWidth = 100;
 
 std::string usage_line(const Verb& verb) {
   std::string line = "ulpscope " + verb.name;
-  for (const PositionalSpec& positional : verb.positionals) line += " " + positional.name;
+  for (const PositionalSpec& positional : verb.positionals)
+    line += positional.optional ? fmt::format(" [{}]", positional.name) : fmt::format(" {}", positional.name);
   if (!verb.options.empty()) line += " [OPTIONS]";
   return line;
 }
@@ -51,29 +52,30 @@ std::string option_left(const OptionSpec& option) {
   return left;
 }
 
-std::string option_right(const OptionSpec& option) {
-  std::string right = option.meaning;
-  if (!option.choices.empty()) right += fmt::format(": {}", join_words(option.choices, option.list ? "and" : "or"));
-  if (option.list) right += "; several with commas";
-  if (!option.default_text.empty()) right += fmt::format(" (default: {})", option.default_text);
-  return right;
+std::string examples_text(std::span<const Example> examples) {
+  std::string text;
+  for (const Example& example : examples) text += fmt::format("  {}\n      {}\n", example.command, example.meaning);
+  return text;
 }
 
 }  // namespace
 
+std::string describe(const OptionSpec& option) {
+  std::string text = option.meaning;
+  if (!option.choices.empty()) text += fmt::format(": {}", join_words(option.choices, option.list ? "and" : "or"));
+  if (option.list) text += "; several with commas";
+  if (!option.default_text.empty()) text += fmt::format(" (default: {})", option.default_text);
+  return text;
+}
+
 std::string overview(std::span<const Verb> verbs) {
-  std::string text =
-      "ulpscope: a numerical debugger for mixed-precision training\n\n"
-      "Usage: ulpscope COMMAND [ARGUMENTS]\n\nCommands:\n";
+  std::string text = fmt::format("ulpscope: {}\n\nUsage: ulpscope COMMAND [ARGUMENTS]\n\nCommands:\n", kSummary);
   size_t width = 0;
   for (const Verb& verb : verbs) width = std::max(width, verb.name.size());
   for (const Verb& verb : verbs) text += two_columns(verb.name, verb.summary, width);
-  text +=
-      "\nExamples:\n"
-      "  ulpscope train fashion_cnn --precision fp16 -o run.h5\n"
-      "  ulpscope report run.h5\n"
-      "\n`ulpscope COMMAND --help` explains a command. Exit codes: 0 clean, 1 findings at or above --fail-on, 2 usage,\n"
-      "3 unreadable input, 4 anything else that failed.\n";
+  text += "\nExamples:\n" + examples_text(kExamples);
+  text += "\n`ulpscope COMMAND --help` explains a command.\n\nExit codes:\n";
+  for (size_t code = 0; code < std::size(kExitCodes); ++code) text += two_columns(std::to_string(code), kExitCodes[code], 1);
   return text;
 }
 
@@ -87,14 +89,15 @@ std::string verb_help(const Verb& verb) {
   if (!verb.positionals.empty()) text += "\nArguments:\n";
   for (const PositionalSpec& positional : verb.positionals) text += two_columns(positional.name, positional.meaning, width);
   text += "\nOptions:\n";
-  for (const OptionSpec& option : verb.options) text += two_columns(option_left(option), option_right(option), width);
+  for (const OptionSpec& option : verb.options) text += two_columns(option_left(option), describe(option), width);
   text += two_columns("-h, --help", "this text", width);
-  if (!verb.examples.empty()) text += "\nExamples:\n";
-  for (const Example& example : verb.examples) text += fmt::format("  {}\n      {}\n", example.command, example.meaning);
+  if (!verb.examples.empty()) text += "\nExamples:\n" + examples_text(verb.examples);
   return text;
 }
 
-std::string version_text() { return fmt::format("ulpscope {} (report version {})\n", ULPSCOPE_VERSION, kReportVersion); }
+std::string version_number() { return ULPSCOPE_VERSION; }
+
+std::string version_text() { return fmt::format("ulpscope {} (report version {})\n", version_number(), kReportVersion); }
 
 std::optional<int64_t> parse_integer(std::string_view text) {
   int64_t value = 0;

@@ -1,5 +1,3 @@
-#include <fmt/core.h>
-
 #include <csignal>
 #include <exception>
 
@@ -24,6 +22,7 @@ int exit_code(ulpscope::ErrorKind kind) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ulpscope::cli::reserve_standard_files();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has seen enough, like head, is no failure
   try {
     const ulpscope::cli::Command command =
@@ -34,10 +33,10 @@ int main(int argc, char** argv) {
     }
     return command.verb->run(command.arguments);
   } catch (const ulpscope::Error& error) {
-    fmt::print(stderr, "ulpscope: {}\n", error.what());
+    ulpscope::cli::say("ulpscope: {}", error.what());
     return exit_code(error.kind());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "ulpscope: {}\n", error.what());
+    ulpscope::cli::say("ulpscope: {}", error.what());
     return ulpscope::cli::kFailed;
   }
 }

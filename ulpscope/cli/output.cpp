@@ -1,5 +1,6 @@
 #include "ulpscope/cli/output.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -13,6 +14,12 @@
 #include "ulpscope/cli/help.h"
 
 namespace ulpscope::cli {
+
+void reserve_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(file, F_GETFD) < 0) open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
 
 bool write_stdout(std::string_view text) {
   static bool closed = false;
@@ -29,6 +36,20 @@ bool write_stdout(std::string_view text) {
   return !closed;
 }
 
+void write_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+bool is_capable_terminal(int file) {
+  const char* terminal = std::getenv("TERM");
+  return isatty(file) && !(terminal && std::strcmp(terminal, "dumb") == 0);
+}
+
 TextOptions text_options_of_stdout() {
   TextOptions options;
   if (const char* columns = std::getenv("COLUMNS")) {
@@ -38,20 +59,30 @@ TextOptions text_options_of_stdout() {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) options.width = std::clamp<int>(size.ws_col, 40, 400);
   const char* no_color = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
-  options.color = !(no_color && *no_color) && !(terminal && std::strcmp(terminal, "dumb") == 0);
+  options.color = !(no_color && *no_color) && is_capable_terminal(STDOUT_FILENO);
   return options;
 }
 
-void check_replaceable(const std::string& path, bool force, const std::vector<std::string>& inputs) {
+bool is_same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const auto place = [&](const std::string& path) { return fs::weakly_canonical(fs::absolute(path, error), error); };
+  return fs::equivalent(a, b, error) || place(a) == place(b);
+}
+
+void check_replaceable(const std::string& path, bool force, const std::vector<std::string>& others) {
+  for (const std::string& other : others)
+    if (is_same_file(path, other)) throw usage_error("'{}' is another file of this command, and is not replaced", path);
   std::error_code error;
   const auto status = std::filesystem::symlink_status(path, error);
-  if (!std::filesystem::exists(status)) return;
-  for (const std::string& input : inputs)
-    if (std::filesystem::equivalent(path, input, error))
-      throw usage_error("{} is an input of this command, and is not replaced", path);
-  if (!std::filesystem::is_regular_file(status)) throw usage_error("{} is not a regular file, and is not replaced", path);
-  if (!force) throw usage_error("{} exists; --force replaces it", path);
+  if (!std::filesystem::exists(status)) {
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder, error))
+      throw failed_error("cannot write '{}': there is no folder '{}'", path, folder.string());
+    return;
+  }
+  if (!std::filesystem::is_regular_file(status)) throw usage_error("'{}' is not a regular file, and is not replaced", path);
+  if (!force) throw usage_error("'{}' exists; --force replaces it", path);
 }
 
 }  // namespace ulpscope::cli

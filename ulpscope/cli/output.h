@@ -1,7 +1,10 @@
 // How a verb writes: data to stdout, messages to stderr, reports to a file when asked to.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/analyzers/report/text.h"
@@ -9,14 +12,31 @@
 
 namespace ulpscope::cli {
 
+// Standard files that are closed are opened on nothing, so that no other file takes their place. Writing to them fails as before.
+void reserve_standard_files();
+
 // False where nobody reads stdout any more (a closed pipe), which is no error. Throws Error (failed) where it cannot be written.
 bool write_stdout(std::string_view text);
 
-// Width and colour of stdout as it stands: colours on a terminal only, and not with NO_COLOR or TERM=dumb.
+// What cannot be written to stderr is dropped: the terminal may be gone, and what the command does matters more.
+void write_stderr(std::string_view text);
+// A line of its own on stderr.
+template <typename... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  write_stderr(fmt::format(format, std::forward<Args>(args)...) + "\n");
+}
+
+// True iff the standard file is a terminal that can move its cursor and show colours.
+bool is_capable_terminal(int file);
+
+// Width and colour of stdout as it stands: colours on a capable terminal only, and not with NO_COLOR.
 TextOptions text_options_of_stdout();
 
-// Throws Error (usage) where the file exists and may not be replaced: without `force`, where it is no regular file, or where it is
-// one of the command's inputs.
-void check_replaceable(const std::string& path, bool force, const std::vector<std::string>& inputs = {});
+// True iff both exist, or could, as one file.
+bool is_same_file(const std::string& a, const std::string& b);
+
+// Before anything else is done: throws Error (usage) where the file exists and may not be replaced, without `force`, where it is no
+// regular file, or where it is one of the command's other files, and Error (failed) where its folder does not exist.
+void check_replaceable(const std::string& path, bool force, const std::vector<std::string>& others = {});
 
 }  // namespace ulpscope::cli

@@ -11,19 +11,13 @@ namespace ulpscope::cli {
 
 namespace {
 
-const Verb& find_verb(std::span<const Verb> verbs, const std::string& name) {
-  std::vector<std::string> names;
-  for (const Verb& verb : verbs) {
-    if (verb.name == name) return verb;
-    names.push_back(verb.name);
-  }
-  throw usage_error("there is no command '{}'{}", name, did_you_mean(name, names));
+void check_choice(const std::string& name, const std::vector<std::string>& choices, const std::string& value) {
+  if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  throw usage_error("{} takes {}, not '{}'{}", name, join_words(choices, "or"), value, did_you_mean(value, choices));
 }
 
-void check_choice(const OptionSpec& option, const std::string& value) {
-  if (option.choices.empty() || std::find(option.choices.begin(), option.choices.end(), value) != option.choices.end()) return;
-  throw usage_error("{} takes {}, not '{}'{}", option.name, join_words(option.choices, "or"), value,
-                    did_you_mean(value, option.choices));
+[[noreturn]] void refuse_without_value(const OptionSpec& option) {
+  throw usage_error("{} needs a value ({})", option.name, option.argument);
 }
 
 // Values of an option, lists taken apart at commas.
@@ -32,8 +26,8 @@ void add_values(const OptionSpec& option, const std::string& value, Arguments& a
   do {
     const size_t end = option.list ? value.find(',', begin) : std::string::npos;
     std::string part = value.substr(begin, end == std::string::npos ? end : end - begin);
-    if (part.empty()) throw usage_error("{} needs a value ({})", option.name, option.argument);
-    check_choice(option, part);
+    if (part.empty()) refuse_without_value(option);
+    check_choice(option.name, option.choices, part);
     arguments.add(option, std::move(part));
     begin = end == std::string::npos ? end : end + 1;
   } while (begin != std::string::npos);
@@ -69,6 +63,11 @@ Command parse_verb(const Verb& verb, std::vector<std::string> words) {
   std::reverse(words.begin(), words.end());  // as CLI11 takes a vector
   try {
     app.parse(std::move(words));
+  } catch (const CLI::ArgumentMismatch& error) {
+    for (const OptionSpec& option : verb.options) {
+      if (std::string_view(error.what()).starts_with(option.name + ":")) refuse_without_value(option);
+    }
+    throw usage_error("{}: {}", verb.name, error.what());
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();
     std::replace(message.begin(), message.end(), '\n', ' ');
@@ -84,6 +83,7 @@ Command parse_verb(const Verb& verb, std::vector<std::string> words) {
     const OptionSpec& option = verb.options[i];
     for (const std::string& value : values[i]) {
       if (option.argument.empty()) {
+        if (value != "true") throw usage_error("{} takes no value, and '{}' came", option.name, value);
         command.arguments.add(option, value);
       } else {
         add_values(option, value, command.arguments);
@@ -91,11 +91,14 @@ Command parse_verb(const Verb& verb, std::vector<std::string> words) {
     }
   }
   if (positionals.size() > verb.positionals.size()) refuse(verb, positionals[verb.positionals.size()]);
-  if (positionals.size() < verb.positionals.size()) {
+  if (positionals.size() < verb.positionals.size() && !verb.positionals[positionals.size()].optional) {
     const PositionalSpec& missing = verb.positionals[positionals.size()];
     throw usage_error("{} needs {} ({}); `ulpscope {} --help` shows how", verb.name, missing.name, missing.meaning, verb.name);
   }
-  for (std::string& value : positionals) command.arguments.add_positional(std::move(value));
+  for (size_t i = 0; i < positionals.size(); ++i) {
+    check_choice(verb.positionals[i].name, verb.positionals[i].choices, positionals[i]);
+    command.arguments.add_positional(std::move(positionals[i]));
+  }
   command.verb = &verb;
   return command;
 }
@@ -123,6 +126,15 @@ std::optional<int64_t> Arguments::integer(std::string_view option, int64_t least
 }
 
 void Arguments::add(const OptionSpec& option, std::string value) { values_[option.name].push_back(std::move(value)); }
+
+const Verb& find_verb(std::span<const Verb> verbs, std::string_view name) {
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs) {
+    if (verb.name == name) return verb;
+    names.push_back(verb.name);
+  }
+  throw usage_error("there is no command '{}'{}", name, did_you_mean(name, names));
+}
 
 Command parse(std::span<const Verb> verbs, std::vector<std::string> words) {
   Command command;

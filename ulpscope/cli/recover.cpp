@@ -1,5 +1,3 @@
-#include <fmt/core.h>
-
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/trace/reader.h"
@@ -13,7 +11,7 @@ int run(const Arguments& arguments) {
   const bool force = arguments.has("--force");
   check_replaceable(to, force, {arguments.positional(0)});
   const RecoverResult result = recover_trace(arguments.positional(0), to, force);
-  fmt::print(stderr, "{}: {} steps, {} tensor rows\n", to, result.steps, result.tensor_rows);
+  say("{}: {} steps, {} tensor rows", to, result.steps, result.tensor_rows);
   return kClean;
 }
 

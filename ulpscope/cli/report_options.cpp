@@ -41,11 +41,13 @@ bool wants_json(const Arguments& arguments) {
 
 }  // namespace
 
+std::vector<std::string> phase_names() { return names<Phase>(kPhases); }
+
 std::vector<OptionSpec> selection_options() {
   return {{"--step", "", "A..B", "steps to look at: 7, 3..7, 3.. or ..7", "all"},
           {"--module", "", "GLOB", "modules, with everything inside them: features or 'features.*'", "all", {}, true},
           {"--op", "", "GLOB", "ops by name: 'conv2d*'", "all", {}, true},
-          {"--phase", "", "NAME", "phases", "all", names<Phase>(kPhases), true},
+          {"--phase", "", "NAME", "phases", "all", phase_names(), true},
           {"--role", "", "NAME", "roles of tensors", "all", names<Role>(kRoles), true}};
 }
 

@@ -6,6 +6,7 @@
 
 namespace ulpscope::cli {
 
+std::vector<std::string> phase_names();
 // --step, --module, --op, --phase, --role.
 std::vector<OptionSpec> selection_options();
 // --limit, --format (text, json and `more_formats`), --json, --output, --force, --fail-on, --ascii.

@@ -26,6 +26,8 @@ struct OptionSpec {
 struct PositionalSpec {
   std::string name;  // "TRACE"
   std::string meaning;
+  bool optional = false;                  // may be missing; none that may not comes after it
+  std::vector<std::string> choices = {};  // what it can be; empty: anything
 };
 
 struct Example {
@@ -66,5 +68,7 @@ struct Verb {
 
 // All verbs, in the order in which help lists them.
 const std::vector<Verb>& verbs();
+// Throws Error (usage) where there is none of that name.
+const Verb& find_verb(std::span<const Verb> verbs, std::string_view name);
 
 }  // namespace ulpscope::cli

@@ -14,5 +14,6 @@ Verb compare_verb();
 Verb export_verb();
 Verb recover_verb();
 Verb completion_verb();
+Verb man_verb(std::vector<std::string> commands);
 
 }  // namespace ulpscope::cli
