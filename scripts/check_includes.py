@@ -21,7 +21,7 @@ PROJECT = {
     "kernels": {"kernels/statistics", "emulation", "base"},
     "trace": {"base/hdf5", "emulation", "base"},
     "recorder": {"trace/sink", "kernels/statistics", "emulation", "base"},
-    "core": {"recorder", "kernels", "kernels/statistics", "trace/sink", "emulation", "base"},
+    "core": {"recorder", "kernels", "kernels/statistics", "trace/sink", "emulation", "base", "base/hdf5"},
     "analyzers": {"trace/reader", "emulation", "base"},
     "gui": {"analyzers", "trace/reader", "base"},
     "studies": {"core", "analyzers", "trace", "trace/sink", "trace/reader", "emulation", "base"},

@@ -1,7 +1,9 @@
 // `ulpscope train` as its users run it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include "child_process.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/cli/progress.h"
+#include "ulpscope/core/run/checkpoint.h"
 
 namespace ulpscope::cli_test {
 namespace {
@@ -111,32 +114,33 @@ TEST_F(Train, RefusesWhatItDoesNotKnow) {
   expect({"mlp", "--steps", "1", "--epochs", "1"}, 2, "--epochs");
   expect({"mlp", "--isa", "avx1024"}, 2, "avx512");
   expect({"mlp", "--max-size", "lots"}, 2, "max_size");
+  expect({}, 2, "--resume");
+  expect({"--resume", "missing"}, 3, "missing");
+  expect({"mlp", "--resume", "missing"}, 3, "missing");
+  expect({"mlp", "--checkpoint-every", "5"}, 2, "--checkpoint");
+  expect({"mlp", "--checkpoint", "last", "--checkpoint-every", "0"}, 2, "--checkpoint-every");
+  expect({"mlp", "--steps", "1", "--checkpoint", "no/such/folder/last"}, 4, "no/such/folder");
+  expect({"mlp", "--steps", "1", "--save-weights", "no/such/folder/weights"}, 4, "no/such/folder");
+  write_file(file("text"), "no checkpoint");
+  expect({"--resume", "text"}, 3, "text");
   write_file(file("bad.toml"), "name = \n");
   expect({file("bad.toml")}, 3, "bad.toml");
   expect({"mlp", "--steps", "1", "-o", file("no/such/folder/run.h5")}, 4, "no/such/folder");
 }
 
-TEST_F(Train, InterruptFinishesTheStepAndClosesTheTrace) {
-  RunOptions options;
-  options.interrupt_after = "step 1/";
-  const Result result = train({"mlp", "--steps", "100000000"}, options);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("stopped after"));
-  const Json trace = info(file("run.h5"));
-  EXPECT_EQ(trace["writer"], "closed");
-  EXPECT_GE(trace["steps"].get<int>(), 1);
-}
-
-TEST_F(Train, TerminationFinishesTheStepAndClosesTheTrace) {
-  RunOptions options;
-  options.interrupt_after = "step 1/";
-  options.signal = SIGTERM;
-  const Result result = train({"mlp", "--steps", "100000000"}, options);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("stopped after"));
-  const Json trace = info(file("run.h5"));
-  EXPECT_EQ(trace["writer"], "closed");
-  EXPECT_GE(trace["steps"].get<int>(), 1);
+TEST_F(Train, SignalsFinishTheStepAndCloseTheTrace) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    RunOptions options;
+    options.interrupt_after = "step 1/";
+    options.signal = signal;
+    const Result result = train({"mlp", "--steps", "100000000", "--force", "--checkpoint", "last"}, options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("stopped after"));
+    const Json trace = info(file("run.h5"));
+    EXPECT_EQ(trace["writer"], "closed");
+    EXPECT_GE(trace["steps"].get<int>(), 1);
+    EXPECT_EQ(read_checkpoint_info(file("last")).step, trace["steps"].get<uint64_t>());
+  }
 }
 
 // The first one has been handled when the program says so; that it cannot write its result yet keeps it alive for the second.
@@ -146,6 +150,85 @@ TEST_F(Train, ASecondInterruptEndsAtOnce) {
   options.interrupt_again_after = "stopped after";
   const Result result = train({"mlp", "--steps", "100000000", "--threads", "1"}, options);
   EXPECT_EQ(result.signal, SIGINT) << result.exit_code;
+}
+
+TEST_F(Train, GoesOnFromACheckpoint) {
+  const auto fingerprint = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--threads", "1", "--json"});
+    const Result result = train(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out)["weights_fingerprint"].get<std::string>();
+  };
+  const std::string whole = fingerprint({"mlp", "--precision", "fp16", "--steps", "6"});
+  EXPECT_NE(fingerprint({"mlp", "--precision", "fp16", "--steps", "3", "--checkpoint", "half", "-o", "a.h5"}), whole);
+  EXPECT_EQ(fingerprint({"--resume", "half", "--steps", "6", "-o", "b.h5"}), whole);
+  EXPECT_EQ(fingerprint({"mlp", "--resume", "half", "--precision", "fp16", "--steps", "6", "-o", "c.h5"}), whole);
+  const Json trace = info(file("b.h5"));
+  EXPECT_EQ(trace["parent_run"], info(file("a.h5"))["run_id"]);
+  EXPECT_EQ(trace["parent_step"], 3);
+  EXPECT_EQ(trace["first_step"], 3);
+  EXPECT_EQ(trace["steps"], 3);
+  EXPECT_EQ(trace["precision"], "fp16");
+  // A run may replace the checkpoint that it goes on from, and no other file of its own.
+  EXPECT_EQ(train({"--resume", "half", "--steps", "5", "--checkpoint", "half", "-o", "d.h5"}).exit_code, 0);
+  EXPECT_EQ(fingerprint({"--resume", "half", "--steps", "6", "-o", "e.h5"}), whole);
+  EXPECT_EQ(train({"--resume", "half", "--steps", "6", "-o", "half", "--force"}).exit_code, 2);
+  EXPECT_EQ(train({"--resume", "half", "--steps", "6", "--save-weights", "half", "--force"}).exit_code, 2);
+  EXPECT_EQ(train({"mlp", "--steps", "1", "-o", "x", "--checkpoint", "./x"}).exit_code, 2);
+}
+
+TEST_F(Train, TheExampleOfTheDocsReadsACheckpoint) {
+  if (std::system("python3 -c 'import h5py' 2>/dev/null") != 0) GTEST_SKIP() << "no python3 with h5py";
+  ASSERT_EQ(train({"mlp", "--steps", "2", "--checkpoint", "mlp.ckpt"}).exit_code, 0);
+  write_file(file("example.py"), "import re\nexec(re.search(r'^```python\\n(.*?)^```', open('" ULPSCOPE_SOURCE_DIR
+                                 "/docs/checkpoint_format.md').read(), re.M | re.S)[1])\n");
+  ASSERT_EQ(std::system(("cd " + folder_.path() + " && python3 example.py > printed").c_str()), 0);
+  const std::string printed = read_file(file("printed"));
+  EXPECT_THAT(printed, ::testing::StartsWith("2 steps\n"));
+  EXPECT_THAT(printed, HasSubstr("2.weight (256, 256) float32 2\n"));
+}
+
+TEST_F(Train, ACheckpointIsThereWhenTheProgramIsKilled) {
+  RunOptions options;
+  options.interrupt_after = "step 5/";
+  options.signal = SIGKILL;
+  const Result result = train({"mlp", "--steps", "100", "--checkpoint", "last", "--checkpoint-every", "2"}, options);
+  EXPECT_EQ(result.signal, SIGKILL);
+  const uint64_t step = read_checkpoint_info(file("last")).step;
+  EXPECT_GE(step, 4u);
+  EXPECT_EQ(step % 2, 0u);
+}
+
+TEST_F(Train, ProfilesTheOpsOfTheRun) {
+  const Result result = train({"mlp", "--steps", "3", "--profile", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(result.out);
+  ASSERT_EQ(report["tables"].size(), 1u);
+  EXPECT_EQ(report["tables"][0]["name"], "profile");
+  int updates = 0;
+  double share = 0;
+  for (const Json& row : report["tables"][0]["rows"]) {
+    if (row["values"]["op"] == "adam_update") updates += row["values"]["calls"].get<int>();
+    share += row["values"]["share"].get<double>();
+  }
+  EXPECT_EQ(updates, 3 * 6);  // weight and bias of three layers
+  EXPECT_NEAR(share, 1, 1e-12);
+  for (const char* fact : {"profiled_seconds", "computing_seconds", "recording_seconds", "other_seconds", "writer_seconds"}) {
+    EXPECT_TRUE(report.contains(fact)) << fact;
+  }
+  EXPECT_TRUE(Json::parse(train({"mlp", "--steps", "1", "--force", "--json"}).out)["tables"].empty());
+}
+
+TEST_F(Train, GoesOnWithoutStandardFiles) {
+  RunOptions options;
+  options.closed = {STDERR_FILENO};
+  EXPECT_EQ(train({"mlp", "--steps", "2"}, options).exit_code, 0);
+  options.closed = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
+  EXPECT_EQ(train({"mlp", "--steps", "2", "-o", "b.h5"}, options).exit_code, 4);  // the result is lost, the trace is not
+  for (const char* trace : {"run.h5", "b.h5"}) {
+    EXPECT_EQ(info(file(trace))["writer"], "closed");
+    EXPECT_EQ(info(file(trace))["steps"], 2);
+  }
 }
 
 TEST_F(Train, SavesWeightsThatOthersCanRead) {

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/cli/output.h"
 
 namespace ulpscope::cli {
 
@@ -16,6 +16,7 @@ namespace {
 // Lines that a run prints where there is no terminal.
 constexpr uint64_t kPlainLines = 20;
 constexpr std::chrono::milliseconds kRedraw{100};
+constexpr const char* kEraseLine = "\r\033[K";
 
 std::string duration_text(double seconds) {
   const auto whole = static_cast<int64_t>(seconds + 0.5);
@@ -37,12 +38,17 @@ int terminal_width() {
 
 }  // namespace
 
-Progress::Progress(uint64_t total_steps, bool scaled)
-    : total_(total_steps), scaled_(scaled), terminal_(isatty(STDERR_FILENO)), start_(Clock::now()), last_drawn_(start_ - kRedraw) {}
+Progress::Progress(uint64_t first_step, uint64_t total_steps, bool scaled)
+    : first_(first_step),
+      total_(total_steps),
+      scaled_(scaled),
+      terminal_(is_capable_terminal(STDERR_FILENO)),
+      start_(Clock::now()),
+      last_drawn_(start_ - kRedraw) {}
 
-double Progress::steps_per_second(uint64_t steps) const {
+double Progress::steps_per_second(uint64_t done) const {
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  return seconds > 0 ? static_cast<double>(steps) / seconds : 0.0;
+  return seconds > 0 ? static_cast<double>(done - first_) / seconds : 0.0;
 }
 
 std::string Progress::bar_line(const StepResult& step, uint64_t total, uint64_t skipped, bool scaled, double steps_per_second,
@@ -69,23 +75,25 @@ void Progress::update(const StepResult& step) {
   skipped_ += step.skipped;
   const uint64_t done = step.step + 1;
   if (!terminal_) {
-    const uint64_t interval = std::max<uint64_t>(1, total_ / kPlainLines);
-    if (done == 1 || done % interval == 0 || done == total_) {
-      fmt::print(stderr, "{}\n", plain_line(step, total_, skipped_, scaled_, steps_per_second(done)));
+    const uint64_t interval = std::max<uint64_t>(1, (total_ - first_) / kPlainLines);
+    if (done == first_ + 1 || done % interval == 0 || done == total_) {
+      say("{}", plain_line(step, total_, skipped_, scaled_, steps_per_second(done)));
     }
-    if (step.accuracy) fmt::print(stderr, "test accuracy {:.4f} after step {}\n", *step.accuracy, done);
-    return;
   }
+  if (step.accuracy) {
+    if (drawn_) write_stderr(kEraseLine);
+    say("test accuracy {:.4f} after step {}", *step.accuracy, done);
+  }
+  if (!terminal_) return;
   const auto now = Clock::now();
   if (now - last_drawn_ < kRedraw && done != total_) return;
   last_drawn_ = now;
   drawn_ = true;
-  fmt::print(stderr, "\r\033[K{}", bar_line(step, total_, skipped_, scaled_, steps_per_second(done), terminal_width()));
-  std::fflush(stderr);
+  write_stderr(kEraseLine + bar_line(step, total_, skipped_, scaled_, steps_per_second(done), terminal_width()));
 }
 
 void Progress::finish() {
-  if (drawn_) fmt::print(stderr, "\n");
+  if (drawn_) write_stderr("\n");
   drawn_ = false;
 }
 

@@ -10,7 +10,8 @@ namespace ulpscope::cli {
 
 class Progress {
  public:
-  Progress(uint64_t total_steps, bool scaled);
+  // Steps are counted to `total_steps`, and begin at `first_step`.
+  Progress(uint64_t first_step, uint64_t total_steps, bool scaled);
   void update(const StepResult& step);
   void finish();  // leaves the bar's line
 
@@ -21,9 +22,9 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
-  double steps_per_second(uint64_t steps) const;
+  double steps_per_second(uint64_t done) const;
 
-  uint64_t total_, skipped_ = 0;
+  uint64_t first_, total_, skipped_ = 0;
   bool scaled_, terminal_;
   bool drawn_ = false;
   Clock::time_point start_, last_drawn_;

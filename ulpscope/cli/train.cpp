@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
@@ -9,8 +10,10 @@
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/progress.h"
+#include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/save_weights.h"
 #include "ulpscope/cli/verbs.h"
+#include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/core/run/trainer.h"
 
@@ -29,7 +32,7 @@ void on_stop_signal(int number) {
   stop_signals = 1;
 }
 
-// Catches SIGINT and SIGTERM while it lives.
+// Catches the signals that ask for an end while it lives, but those that the caller has ignored (nohup).
 class StopSignals {
  public:
   StopSignals() {
@@ -38,20 +41,20 @@ class StopSignals {
     action.sa_handler = on_stop_signal;
     action.sa_flags = SA_RESTART;  // writes of the trace are not cut short
     sigemptyset(&action.sa_mask);
-    sigaddset(&action.sa_mask, SIGINT);  // the two take turns, so that none is lost
-    sigaddset(&action.sa_mask, SIGTERM);
-    sigaction(SIGINT, &action, &before_interrupt_);
-    sigaction(SIGTERM, &action, &before_terminate_);
+    for (const int number : kNumbers) sigaddset(&action.sa_mask, number);  // they take turns, so that none is lost
+    for (size_t i = 0; i < kNumbers.size(); ++i) {
+      sigaction(kNumbers[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler != SIG_IGN) sigaction(kNumbers[i], &action, nullptr);
+    }
   }
   ~StopSignals() {
-    sigaction(SIGINT, &before_interrupt_, nullptr);
-    sigaction(SIGTERM, &before_terminate_, nullptr);
+    for (size_t i = 0; i < kNumbers.size(); ++i) sigaction(kNumbers[i], &before_[i], nullptr);
   }
   StopSignals(const StopSignals&) = delete;
 
  private:
-  struct sigaction before_interrupt_ {
-  }, before_terminate_{};
+  static constexpr std::array<int, 3> kNumbers{SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, kNumbers.size()> before_{};
 };
 
 // Options that stand for a key of the experiment, which checks their values.
@@ -65,7 +68,7 @@ const std::vector<KeyOption>& key_options() {
       {{"--precision",
         "",
         "NAME",
-        "fp16 and bf16: autocast, and for fp16 a gradient scaler",
+        "autocast to this type, with a gradient scaler for fp16",
         "the experiment's",
         {"fp32", "fp16", "bf16"}},
        "precision"},
@@ -77,7 +80,7 @@ const std::vector<KeyOption>& key_options() {
       {{"--every", "", "N", "histograms in every Nth step only", "the experiment's"}, "recording.every"},
       {{"--filter-module", "", "GLOB", "record these modules only", "all", {}, true}, "recording.modules"},
       {{"--filter-op", "", "GLOB", "record these ops only", "all", {}, true}, "recording.ops"},
-      {{"--filter-phase", "", "NAME", "record these phases only", "all", {}, true}, "recording.phases"},
+      {{"--filter-phase", "", "NAME", "record these phases only", "all", phase_names(), true}, "recording.phases"},
       {{"--max-size", "", "SIZE", "of the trace, as in 500MB: near it less is recorded, at it nothing", "no limit"},
        "recording.max_size"},
       {{"--stop-on", "", "EVENT", "end training after a step with this", "never", {"nan", "overflow", "backoff"}},
@@ -85,7 +88,8 @@ const std::vector<KeyOption>& key_options() {
   return options;
 }
 
-// The experiment of a file, or of a preset's name; then --set and the options above, in this order.
+// The experiment of a file, of a preset's name, or without EXPERIMENT of the checkpoint; then --set and the options above, in this
+// order.
 Experiment load(const Arguments& arguments) {
   std::vector<Override> overrides;
   for (const std::string& assignment : arguments.list("--set")) overrides.emplace_back(assignment);
@@ -97,6 +101,11 @@ Experiment load(const Arguments& arguments) {
     if (values.empty()) continue;
     const std::string value = option.list ? fmt::format("{}", fmt::join(values, ",")) : values.back();
     overrides.emplace_back(fmt::format("{}={}", key, value), fmt::format("{} {}", option.name, value));
+  }
+  if (arguments.positionals().empty()) {
+    const std::string checkpoint = arguments.text("--resume");
+    if (checkpoint.empty()) throw usage_error("train needs EXPERIMENT or --resume; `ulpscope train --help` shows how");
+    return parse_experiment(read_checkpoint_info(checkpoint).experiment, checkpoint, overrides);
   }
   const std::string& name = arguments.positional(0);
   std::error_code error;
@@ -113,12 +122,39 @@ Experiment load(const Arguments& arguments) {
   return experiment;
 }
 
+// Where the time of the steps went: the facts sum up to the total, the table to the first of them.
+void add_profile(Report& report, const Profile& profile) {
+  double computing = 0;
+  for (const ProfileEntry& entry : profile.entries) computing += entry.seconds;
+  report.add_fact("profiled_seconds", profile.total_seconds, Unit::seconds);
+  report.add_fact("computing_seconds", computing, Unit::seconds);
+  report.add_fact("recording_seconds", profile.recording_seconds, Unit::seconds);
+  report.add_fact("other_seconds", profile.total_seconds - computing - profile.recording_seconds, Unit::seconds);
+  Table table{"profile",
+              "Time in ops",
+              {{"op", ColumnKind::text},
+               {"phase", ColumnKind::text},
+               {"calls", ColumnKind::number, Unit::count},
+               {"time", ColumnKind::number, Unit::seconds},
+               {"share", ColumnKind::number, Unit::share},
+               {"time_per_call", ColumnKind::number, Unit::seconds}},
+              {},
+              0,
+              "Shares are of the time in ops. Other time: data, dispatch, autograd."};
+  for (const ProfileEntry& entry : profile.entries) {
+    table.rows.push_back({{},
+                          {std::string(entry.op), std::string(name_of(entry.phase)), count_cell(entry.calls), entry.seconds,
+                           computing > 0 ? entry.seconds / computing : 0.0, entry.seconds / static_cast<double>(entry.calls)}});
+  }
+  report.tables.push_back(std::move(table));
+}
+
 Report describe(const Experiment& experiment, const TrainResult& result, const std::string& trace_path) {
   Report report;
   report.analysis = "train";
   report.title = fmt::format("Trained {} in {}", experiment.name, name_of(experiment.precision));
-  report.complete = !result.interrupted;
   const bool any = result.steps > 0;
+  if (result.first_step > 0) report.add_fact("resumed_at_step", count_cell(result.first_step));
   report.add_fact("steps", count_cell(result.steps), Unit::count);
   report.add_fact("skipped_steps", count_cell(result.skipped_steps), Unit::count);
   report.add_fact("first_loss", any ? Cell(result.first_loss) : Cell(Unknown{}));
@@ -128,19 +164,20 @@ Report describe(const Experiment& experiment, const TrainResult& result, const s
   report.add_fact("peak_memory_bytes", count_cell(result.peak_memory_bytes), Unit::bytes);
   report.add_fact("weights_fingerprint", fmt::format("{:016x}", result.weights_fingerprint));
   if (!result.stop_reason.empty()) report.add_fact("stop_reason", result.stop_reason);
-  if (trace_path.empty()) return report;
-  report.add_fact("trace", trace_path);
-  report.add_fact("trace_bytes", count_cell(result.trace.bytes), Unit::bytes);
-  report.add_fact("tensor_rows", count_cell(result.trace.tensor_rows), Unit::count);
-  report.add_fact("writer_seconds", result.trace.writer_seconds, Unit::seconds);
+  if (!trace_path.empty()) {
+    report.add_fact("trace", trace_path);
+    report.add_fact("trace_bytes", count_cell(result.trace.bytes), Unit::bytes);
+    report.add_fact("tensor_rows", count_cell(result.trace.tensor_rows), Unit::count);
+    report.add_fact("writer_seconds", result.trace.writer_seconds, Unit::seconds);
+  }
+  if (result.profile) add_profile(report, *result.profile);
   return report;
 }
 
 // More than any machine has cores, and few enough for their stacks.
 constexpr int64_t kMaximumThreads = 1024;
 
-int run(const Arguments& arguments) {
-  const Experiment experiment = load(arguments);
+TrainerOptions trainer_options(const Arguments& arguments, const Experiment& experiment) {
   TrainerOptions options;
   const int64_t threads = arguments.integer("--threads", 0).value_or(0);
   if (threads > kMaximumThreads) throw usage_error("--threads: expected at most {}, got {}", kMaximumThreads, threads);
@@ -150,23 +187,60 @@ int run(const Arguments& arguments) {
   options.trace.flush_interval =
       std::chrono::milliseconds(static_cast<int64_t>(std::llround(1000 * experiment.recording.flush_interval)));
   if (experiment.recording.level != RecordLevel::off) options.trace_path = arguments.text("--output", "run.h5");
-  const std::string weights = arguments.text("--save-weights");
-  if (!options.trace_path.empty()) check_replaceable(options.trace_path, true, arguments.positionals());
-  if (!weights.empty()) check_replaceable(weights, options.overwrite, arguments.positionals());
+  options.resume_from = arguments.text("--resume");
+  options.profile = arguments.has("--profile");
+  return options;
+}
+
+// The files that the command writes are apart from each other and from what it reads, and can be written.
+void check_outputs(const Arguments& arguments, const TrainerOptions& options, const std::string& checkpoint,
+                   const std::string& weights) {
+  std::vector<std::string> others = arguments.positionals();
+  // A checkpoint may take the place of the one that the run goes on from.
+  const bool continued = !checkpoint.empty() && is_same_file(checkpoint, options.resume_from);
+  if (!checkpoint.empty()) check_replaceable(checkpoint, options.overwrite || continued, others);
+  if (!options.resume_from.empty()) others.push_back(options.resume_from);
+  if (!checkpoint.empty()) others.push_back(checkpoint);
+  // The trace itself says where it exists.
+  if (!options.trace_path.empty()) check_replaceable(options.trace_path, true, others);
+  if (!options.trace_path.empty()) others.push_back(options.trace_path);
+  if (!weights.empty()) check_replaceable(weights, options.overwrite, others);
+}
+
+int run(const Arguments& arguments) {
+  const Experiment experiment = load(arguments);
+  const TrainerOptions options = trainer_options(arguments, experiment);
+  const std::string checkpoint = arguments.text("--checkpoint"), weights = arguments.text("--save-weights");
+  const auto interval = static_cast<uint64_t>(arguments.integer("--checkpoint-every", 1).value_or(0));
+  if (interval > 0 && checkpoint.empty()) throw usage_error("--checkpoint-every needs --checkpoint, the file to write");
+  check_outputs(arguments, options, checkpoint, weights);
 
   const StopSignals signals;
   Trainer trainer(experiment, options);
-  fmt::print(stderr, "{}: {}; {} steps in {}\n", experiment.name, trainer.data_description(), trainer.total_steps(),
-             name_of(experiment.precision));
-  Progress progress(trainer.total_steps(), experiment.scaler_enabled());
+  say("{}: {}; {} steps in {}", experiment.name, trainer.data_description(), trainer.total_steps(), name_of(experiment.precision));
+  if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
+  Progress progress(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
   bool interrupted = false;
-  while (!trainer.finished() && !(interrupted = stop_signals != 0)) progress.update(trainer.step());
+  while (!trainer.finished() && !(interrupted = stop_signals != 0)) {
+    const StepResult step = trainer.step();
+    progress.update(step);
+    if (interval == 0 || (step.step + 1) % interval != 0) continue;
+    try {
+      trainer.save_checkpoint(checkpoint);
+    } catch (const Error& error) {
+      progress.finish();
+      say("ulpscope: warning: no checkpoint after step {}: {}", step.step + 1, error.what());
+    }
+  }
   progress.finish();
   TrainResult result = trainer.finish();
-  result.interrupted = interrupted;
-  if (interrupted) fmt::print(stderr, "ulpscope: stopped after {} of {} steps\n", result.steps, trainer.total_steps());
-  if (!result.stop_reason.empty()) fmt::print(stderr, "ulpscope: stopped early: {}\n", result.stop_reason);
-  if (result.trace.failed) fmt::print(stderr, "ulpscope: warning: recording stopped: {}\n", result.trace.failure);
+  if (!result.stop_reason.empty()) say("ulpscope: stopped early: {}", result.stop_reason);
+  if (interrupted) {
+    say("ulpscope: stopped after {} of {} steps", result.first_step + result.steps, trainer.total_steps());
+    result.stop_reason = "interrupted";
+  }
+  if (result.trace.failed) say("ulpscope: warning: recording stopped: {}", result.trace.failure);
+  if (!checkpoint.empty()) trainer.save_checkpoint(checkpoint);
   if (!weights.empty()) save_weights(trainer.model(), weights);
   const Report report = describe(experiment, result, options.trace_path);
   write_stdout(arguments.has("--json") ? render_json(report) : render_text(report, text_options_of_stdout()));
@@ -184,18 +258,25 @@ Verb train_verb() {
   const std::vector<OptionSpec> rest{
       {"--threads", "", "N", "computing threads; 0: one a core", "0"},
       {"--isa", "", "NAME", "instruction set to compute with", "the best there is", {"sse4", "avx2", "avx512"}},
+      {"--checkpoint", "", "FILE", "write there at the end what training needs to go on"},
+      {"--checkpoint-every", "", "N", "and after every Nth step"},
+      {"--resume", "", "CHECKPOINT", "go on from there; --steps and --epochs count what came before"},
       {"--save-weights", "", "FILE", "write the final parameters there, in the safetensors layout"},
+      {"--profile", "", "", "measure where the time goes, op by op"},
       {"--json", "", "", "print the result as JSON"},
       {"--force", "", "", "replace FILE where it exists"}};
   options.insert(options.end(), rest.begin(), rest.end());
   return {"train",
           "train a model and record what happens to its numbers",
           "Ctrl+C ends after the step that runs and closes the trace; a second one ends at once.",
-          {{"EXPERIMENT", fmt::format("a TOML file, or a preset: {}", join_words(preset_names(), "or"))}},
+          {{"EXPERIMENT",
+            fmt::format("a TOML file, or a preset: {}; without it, that of --resume", join_words(preset_names(), "or")), true}},
           std::move(options),
           {{"ulpscope train fashion_cnn --precision fp16 -o run.h5", "one epoch of Fashion-MNIST in FP16, every op recorded"},
            {"ulpscope train mlp --steps 100 --record full --set optimizer.learning_rate=0.1", "another learning rate, values too"},
-           {"ulpscope train experiments/underflow.toml --precision fp16 --stop-on nan", "end at the first NaN"}},
+           {"ulpscope train experiments/underflow.toml --precision fp16 --stop-on nan", "end at the first NaN"},
+           {"ulpscope train mlp --steps 100 --checkpoint mlp.ckpt", "and keep all that training needs to go on"},
+           {"ulpscope train --resume mlp.ckpt --steps 200 -o more.h5", "the next 100 steps, as if it had never stopped"}},
           run};
 }
 

@@ -13,6 +13,7 @@
 #include "ulpscope/core/observe/recording.h"
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/build_model.h"
+#include "ulpscope/core/run/checkpoint.h"
 
 namespace ulpscope {
 
@@ -49,9 +50,14 @@ std::unique_ptr<Optimizer> make_optimizer(const Experiment& experiment, const Mo
   return make_adam(std::move(parameters), s.learning_rate, {s.beta1, s.beta2, s.eps, decay, s.type == OptimizerType::adamw});
 }
 
-RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool scaled) {
+// `parent`: what the run goes on from.
+RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool scaled,
+                     const std::optional<CheckpointInfo>& parent) {
   RunInfo run;
-  run.run_id = new_run_id();
+  if (parent) {
+    run.parent_run = parent->run_id;
+    run.parent_step = static_cast<int64_t>(parent->step);
+  }
   run.producer = "ulpscope train";
   run.producer_version = ULPSCOPE_VERSION;
   run.experiment = to_toml(experiment);
@@ -77,6 +83,8 @@ struct Trainer::State {
   Tensor load_inputs(const Batch& batch) const;
   Tensor load_targets(const Batch& batch) const;
   Tensor compute_loss(const Tensor& output, const Tensor& target) const;
+  TrainingState training() { return {*model, *optimizer, scaler ? &*scaler : nullptr, *loader}; }
+  uint64_t next_step() const { return result.first_step + result.steps; }
 
   Experiment experiment;
   std::unique_ptr<Backend> backend;  // outlives every tensor
@@ -91,6 +99,8 @@ struct Trainer::State {
   std::optional<Recorder> recorder;
   std::optional<RecordingObserver> observer;
   Batch batch, test_batch;
+  std::optional<Profiler> profiler;
+  std::string run_id = new_run_id();
   uint64_t total_steps = 0;
   TrainResult result;
 };
@@ -116,13 +126,28 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   optimizer = make_optimizer(experiment, *model);
   if (experiment.scaler_enabled()) scaler.emplace(experiment.scaler.rule());
 
-  if (options.trace_path.empty() || experiment.recording.level == RecordLevel::off) return;
-  TraceOptions trace = options.trace;
-  trace.overwrite = options.overwrite;
-  sink = create_trace(options.trace_path, describe_run(experiment, *backend, scaler.has_value()), trace);
-  recorder.emplace(*sink, experiment.recording.recorder_options());
-  observer.emplace(*recorder, *backend);
-  context.observers.push_back(&*observer);
+  std::optional<CheckpointInfo> parent;
+  if (!options.resume_from.empty()) {
+    parent = load_checkpoint(options.resume_from, training());
+    result.first_step = parent->step;
+    if (parent->step >= total_steps) {
+      throw usage_error("'{}' stands at step {}, and the experiment ends at {}: expected more steps in all (training.steps)",
+                        options.resume_from, parent->step, total_steps);
+    }
+  }
+
+  if (!options.trace_path.empty() && experiment.recording.level != RecordLevel::off) {
+    RunInfo run = describe_run(experiment, *backend, scaler.has_value(), parent);
+    run.run_id = run_id;
+    TraceOptions trace = options.trace;
+    trace.overwrite = options.overwrite;
+    sink = create_trace(options.trace_path, run, trace);
+    recorder.emplace(*sink, experiment.recording.recorder_options());
+    observer.emplace(*recorder, *backend);
+    context.observers.push_back(&*observer);
+  }
+  if (options.profile) profiler.emplace(*backend);
+  if (profiler) context.observers = profiler->around(context.observers);
 }
 
 Tensor Trainer::State::load_inputs(const Batch& loaded) const {
@@ -144,11 +169,12 @@ Trainer::Trainer(const Experiment& experiment, const TrainerOptions& options)
     : state_(std::make_unique<State>(experiment, options)) {}
 Trainer::~Trainer() = default;
 
+uint64_t Trainer::first_step() const { return state_->result.first_step; }
 uint64_t Trainer::total_steps() const { return state_->total_steps; }
 uint64_t Trainer::steps_per_epoch() const { return static_cast<uint64_t>(state_->loader->batches_per_epoch()); }
 const std::string& Trainer::data_description() const { return state_->data.description; }
 bool Trainer::finished() const {
-  return state_->result.steps >= state_->total_steps || (state_->recorder && state_->recorder->stop_requested());
+  return state_->next_step() >= state_->total_steps || (state_->recorder && state_->recorder->stop_requested());
 }
 Model& Trainer::model() { return *state_->model; }
 Context& Trainer::context() { return state_->context; }
@@ -157,13 +183,16 @@ StepResult Trainer::step() {
   State& s = *state_;
   const ContextScope current(s.context);
   StepResult result;
-  result.step = s.result.steps;
+  result.step = s.next_step();
   result.epoch = s.loader->position().epoch;
   const auto start = Clock::now();
   s.backend->reset_peak();
   s.context.begin_step(result.step);
   if (s.recorder) s.recorder->begin_step(result.step);
-  if (result.step == 0) s.model->record_initial_values();
+  if (s.result.steps == 0) {
+    s.model->record_initial_values();
+    s.optimizer->record_initial_values();
+  }
 
   s.loader->next(s.batch);
   std::vector<Tensor> scalars;  // read together: loss, then what else the step needs to know
@@ -229,14 +258,19 @@ StepResult Trainer::step() {
   run.peak_memory_bytes = std::max<size_t>(run.peak_memory_bytes, row.peak_memory);
   ++run.steps;
 
-  const bool last = run.steps == s.total_steps;
+  const bool last = s.next_step() == s.total_steps;
   const bool epoch_ended = s.loader->position().batch == 0;
   const Evaluation when = s.experiment.training.evaluation;
   if ((when == Evaluation::end && last) || (when == Evaluation::epoch && (last || epoch_ended))) {
     result.accuracy = run.test_accuracy = evaluate();
     if (s.recorder && result.accuracy) s.recorder->add_metric("test_accuracy", *result.accuracy);
   }
+  const auto recording = Clock::now();
   if (s.recorder) s.recorder->end_step(row);
+  if (s.profiler) {
+    s.profiler->add_recording(seconds_since(recording));
+    s.profiler->add_total(seconds_since(start));
+  }
   return result;
 }
 
@@ -248,7 +282,7 @@ std::optional<double> Trainer::evaluate() {
   const NoGrad no_grad;
   const AutocastScope scope(s.autocast ? &*s.autocast : nullptr);
   // Evaluation belongs to no training step, so its ops have no rows.
-  const ContextGuard<&Context::observers> unobserved({});
+  const ContextGuard<&Context::observers> unrecorded(s.profiler ? s.profiler->around({}) : std::vector<Observer*>{});
   const int64_t size = s.data.test->size();
   const int64_t batch_size = s.experiment.training.evaluation_batch_size > 0 ? s.experiment.training.evaluation_batch_size
                                                                              : s.experiment.training.batch_size;
@@ -265,6 +299,12 @@ std::optional<double> Trainer::evaluate() {
   return correct / static_cast<double>(size);
 }
 
+void Trainer::save_checkpoint(const std::string& path) {
+  State& s = *state_;
+  const ContextScope current(s.context);
+  ulpscope::save_checkpoint(path, {s.run_id, to_toml(s.experiment), s.experiment.seed, s.next_step()}, s.training());
+}
+
 TrainResult Trainer::finish() {
   State& s = *state_;
   TrainResult& result = s.result;
@@ -279,20 +319,18 @@ TrainResult Trainer::finish() {
     s.sink->close();
     result.trace = s.sink->status();
   }
+  if (s.profiler) result.profile = s.profiler->profile();
   return result;
 }
 
 TrainResult train(const Experiment& experiment, const TrainerOptions& options,
-                  const std::function<void(const StepResult&)>& on_step, const std::function<bool()>& should_stop) {
+                  const std::function<void(const StepResult&)>& on_step) {
   Trainer trainer(experiment, options);
-  bool interrupted = false;
-  while (!trainer.finished() && !(interrupted = should_stop && should_stop())) {
+  while (!trainer.finished()) {
     const StepResult result = trainer.step();
     if (on_step) on_step(result);
   }
-  TrainResult result = trainer.finish();
-  result.interrupted = interrupted;
-  return result;
+  return trainer.finish();
 }
 
 }  // namespace ulpscope

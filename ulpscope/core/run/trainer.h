@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "ulpscope/core/observe/profile.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/kernels/backend.h"
 #include "ulpscope/trace/sink.h"
@@ -19,9 +20,11 @@ struct Context;
 
 struct TrainerOptions {
   CpuOptions cpu;
-  std::string trace_path;  // "": nothing is recorded
-  bool overwrite = false;  // of an existing trace
-  TraceOptions trace;      // its overwrite is taken from above
+  std::string trace_path;   // "": nothing is recorded
+  bool overwrite = false;   // of an existing trace
+  TraceOptions trace;       // its overwrite is taken from above
+  std::string resume_from;  // "", or a checkpoint to go on from
+  bool profile = false;     // measure where the time goes
 };
 
 // What a step did.
@@ -37,26 +40,28 @@ struct StepResult {
 };
 
 struct TrainResult {
-  uint64_t steps = 0;
+  uint64_t first_step = 0;  // where the run began: the checkpoint's step, or 0
+  uint64_t steps = 0;       // of this run
   uint64_t skipped_steps = 0;
   double first_loss = 0, final_loss = 0;
   std::optional<double> test_accuracy;
   double seconds = 0;  // of all steps
   size_t peak_memory_bytes = 0;
   uint64_t weights_fingerprint = 0;  // a hash of the final parameters' bits: equal for bit-equal weights
-  bool interrupted = false;          // should_stop said so
   std::string stop_reason;           // what --stop-on found, or ""
   SinkStatus trace;
+  std::optional<Profile> profile;
 };
 
 class Trainer {
  public:
-  // Opens the data, builds the model and creates the trace. Throws Error: shapes that do not fit, data or trace that cannot be
-  // opened.
+  // Opens the data, builds the model, goes on from the checkpoint where there is one, and creates the trace. Throws Error: shapes
+  // that do not fit, data, checkpoint or trace that cannot be opened, a checkpoint that does not fit or leaves no step to take.
   Trainer(const Experiment& experiment, const TrainerOptions& options);
   ~Trainer();
 
-  uint64_t total_steps() const;
+  uint64_t first_step() const;   // as in TrainResult
+  uint64_t total_steps() const;  // at the end, those before first_step() included
   uint64_t steps_per_epoch() const;
   const std::string& data_description() const;
   bool finished() const;  // all steps are done, or the recorder asked to stop
@@ -65,6 +70,8 @@ class Trainer {
   StepResult step();
   // Accuracy on the test data; nothing where there is none, or no labels.
   std::optional<double> evaluate();
+  // Everything that training needs to go on after the last step taken. Throws Error (failed).
+  void save_checkpoint(const std::string& path);
   // Closes the trace.
   TrainResult finish();
 
@@ -76,8 +83,8 @@ class Trainer {
   std::unique_ptr<State> state_;
 };
 
-// Runs to the end, or until should_stop returns true; on_step sees every step.
+// Runs to the end; on_step sees every step.
 TrainResult train(const Experiment& experiment, const TrainerOptions& options,
-                  const std::function<void(const StepResult&)>& on_step = {}, const std::function<bool()>& should_stop = {});
+                  const std::function<void(const StepResult&)>& on_step = {});
 
 }  // namespace ulpscope

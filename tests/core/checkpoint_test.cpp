@@ -1,0 +1,322 @@
+// A run that goes on from a checkpoint is the run that never stopped, bit by bit; and what is no checkpoint of it is refused.
+#include "ulpscope/core/run/checkpoint.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <iterator>
+
+#include "tests/support/temporary_folder.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/core/run/trainer.h"
+#include "ulpscope/trace/reader.h"
+
+namespace ulpscope {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Seven batches an epoch, so that a checkpoint after ten steps stands within the second one; running statistics; and names that
+// need care in a file.
+constexpr const char* kExperiment = R"(
+name = "small"
+seed = 5
+[data]
+kind = "random_classification"
+shape = [1, 8, 8]
+train_size = 56
+test_size = 8
+[model]
+layers = [
+  { type = "conv2d", name = "features/0", out_channels = 4, kernel = 3, padding = 1 },
+  { type = "batch_norm", name = "50%" },
+  { type = "relu" },
+  { type = "flatten" },
+  { type = "linear", name = "fc", out_features = 10 },
+]
+[training]
+batch_size = 8
+steps = 20
+evaluation = "never"
+[scaler]
+initial = "2^24"
+growth_interval = 3
+)";
+
+constexpr uint64_t kHalf = 10;
+
+Experiment experiment(const std::vector<std::string>& assignments = {}) {
+  const std::vector<Override> overrides(assignments.begin(), assignments.end());
+  return parse_experiment(kExperiment, "small", overrides);
+}
+
+struct Training {
+  std::vector<double> losses;
+  std::vector<bool> skipped;
+  TrainResult result;
+};
+
+class Checkpoints : public ::testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+  // Trains until `last`, and writes the checkpoint where there is a name for it.
+  Training run(const Experiment& settings, const std::string& trace, const std::string& resume_from = "",
+               const std::string& checkpoint = "", uint64_t last = UINT64_MAX) {
+    TrainerOptions options;
+    options.cpu.threads = 2;
+    options.trace_path = trace;
+    options.resume_from = resume_from;
+    Trainer trainer(settings, options);
+    Training training;
+    uint64_t next = trainer.first_step();
+    while (!trainer.finished() && next < last) {
+      const StepResult step = trainer.step();
+      EXPECT_EQ(step.step, next++);
+      training.losses.push_back(step.loss);
+      training.skipped.push_back(step.skipped);
+    }
+    if (!checkpoint.empty()) trainer.save_checkpoint(checkpoint);
+    training.result = trainer.finish();
+    return training;
+  }
+
+  // A checkpoint in the middle of the experiment.
+  std::string half(const Experiment& settings = experiment()) {
+    run(settings, "", "", file("half"), kHalf);
+    return file("half");
+  }
+
+  // The message of the error that resuming gives.
+  std::string refusal(const Experiment& settings, const std::string& checkpoint, ErrorKind kind) {
+    try {
+      run(settings, "", checkpoint);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind) << error.what();
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  // The message of the error that writing another step's checkpoint gives.
+  std::string refusal_to_write(const std::string& checkpoint) {
+    try {
+      run(experiment(), "", checkpoint, checkpoint, kHalf + 1);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::failed);
+      return error.what();
+    }
+    return "written";
+  }
+
+  TemporaryFolder folder_;
+};
+
+std::vector<std::string> step_lines(const TraceReader& reader) {
+  std::vector<std::string> lines;
+  reader.visit_steps({kHalf, UINT64_MAX}, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      lines.push_back(fmt::format("{} loss {:a} rate {:a} scale {:a} {:a} skipped {} norm {:a} {:a} level {}", row.step, row.loss,
+                                  row.learning_rate, row.scale_before, row.scale_after, row.skipped, row.gradient_norm,
+                                  row.clipped_gradient_norm, row.level));
+    }
+    return true;
+  });
+  return lines;
+}
+
+struct Recorded {
+  uint64_t step, op;
+  int slot;
+  double scale;
+  TensorStatistics statistics;
+  RoundingCounts rounding;
+  bool operator==(const Recorded&) const = default;
+};
+
+// What the second half recorded; the values with which a run begins are no part of it.
+std::vector<Recorded> tensor_rows(const TraceReader& reader) {
+  std::vector<Recorded> all;
+  reader.visit_rows({kHalf, UINT64_MAX}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      const TensorInfo& tensor = reader.tensors()[row.tensor];
+      const OpInfo& op = reader.ops()[tensor.op];
+      if (op.name == "source" && tensor.role != Role::input) continue;
+      all.push_back({row.step, op.id, tensor.slot, row.scale, row.statistics, row.rounding});
+    }
+    return true;
+  });
+  return all;
+}
+
+TEST_F(Checkpoints, AResumedRunIsTheRunThatNeverStopped) {
+  const std::vector<std::vector<std::string>> optimizers{
+      {"optimizer.type=sgd"},
+      {"optimizer.type=sgd", "optimizer.momentum=0.9", "optimizer.dampening=0.5"},
+      {"optimizer.type=adamw"},
+  };
+  // The first scaler stands between two growths after ten steps, the second one has used up some of its patience.
+  const std::vector<std::vector<std::string>> precisions{
+      {"precision=fp32"},
+      {"precision=bf16"},
+      {"precision=fp16", "scaler.hysteresis=2"},
+      {"precision=fp16", "scaler.initial=2^22", "scaler.growth_interval=2", "scaler.hysteresis=3"},
+  };
+  for (const std::vector<std::string>& precision : precisions) {
+    for (std::vector<std::string> overrides : optimizers) {
+      overrides.insert(overrides.end(), precision.begin(), precision.end());
+      const std::string name = fmt::format("{}", fmt::join(overrides, " "));
+      const Experiment settings = experiment(overrides);
+      for (const char* trace : {"whole.h5", "first.h5", "second.h5"}) std::filesystem::remove(file(trace));
+      const Training whole = run(settings, file("whole.h5"));
+      const Training first = run(settings, file("first.h5"), "", file("half"), kHalf);
+      const Training second = run(settings, file("second.h5"), file("half"));
+      EXPECT_EQ(second.result.first_step, kHalf);
+
+      std::vector<double> losses = first.losses;
+      losses.insert(losses.end(), second.losses.begin(), second.losses.end());
+      EXPECT_EQ(losses, whole.losses) << name;
+      EXPECT_EQ(second.result.weights_fingerprint, whole.result.weights_fingerprint) << name;
+      EXPECT_NE(first.result.weights_fingerprint, whole.result.weights_fingerprint) << name;
+      if (settings.scaler_enabled()) {
+        for (const Training* half : {&first, &second}) {
+          EXPECT_THAT(half->skipped, AllOf(::testing::Contains(true), ::testing::Contains(false))) << name;
+        }
+      }
+      const TraceReader straight(file("whole.h5")), resumed(file("second.h5")), parent(file("first.h5"));
+      EXPECT_EQ(step_lines(resumed).size(), 20 - kHalf);
+      EXPECT_EQ(step_lines(resumed), step_lines(straight)) << name;
+      EXPECT_GT(tensor_rows(resumed).size(), 100u);
+      EXPECT_TRUE(tensor_rows(resumed) == tensor_rows(straight)) << name;
+      EXPECT_EQ(resumed.run().parent_run, parent.run().run_id);
+      EXPECT_EQ(resumed.run().parent_step, static_cast<int64_t>(kHalf));
+      EXPECT_EQ(straight.run().parent_run, "");
+    }
+  }
+}
+
+// The state that an optimizer goes on with is recorded once, like the weights that a run begins with.
+TEST_F(Checkpoints, TheStateThatARunBeginsWithIsRecorded) {
+  const std::string checkpoint = half();
+  run(experiment(), file("second.h5"), checkpoint);
+  const TraceReader reader(file("second.h5"));
+  std::map<Role, int> sources;
+  reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      const TensorInfo& tensor = reader.tensors()[row.tensor];
+      if (reader.ops()[tensor.op].name != "source" || tensor.role == Role::input) continue;
+      EXPECT_EQ(row.step, kHalf);
+      ++sources[tensor.role];
+    }
+    return true;
+  });
+  const std::map<Role, int> expected{{Role::master_weight, 6}, {Role::buffer, 2}, {Role::optimizer_state, 2 * 6}};
+  EXPECT_EQ(sources, expected);
+}
+
+TEST_F(Checkpoints, SayWhatTheyAreOf) {
+  const Training first = run(experiment({"precision=fp16"}), file("first.h5"), "", file("half"), kHalf);
+  const CheckpointInfo info = read_checkpoint_info(file("half"));
+  EXPECT_EQ(info.run_id, TraceReader(file("first.h5")).run().run_id);
+  EXPECT_EQ(info.step, kHalf);
+  EXPECT_EQ(info.seed, 5u);
+  EXPECT_EQ(parse_experiment(info.experiment, "checkpoint"), experiment({"precision=fp16"}));
+}
+
+TEST_F(Checkpoints, AnotherPrecisionMayGoOn) {
+  const std::string checkpoint = half(experiment({"precision=fp16"}));
+  EXPECT_EQ(run(experiment({"precision=fp32"}), "", checkpoint).losses.size(), 20 - kHalf);
+  const std::string plain = half(experiment({"precision=fp32"}));
+  EXPECT_EQ(run(experiment({"precision=fp16", "training.steps=30"}), "", plain).losses.size(), 30 - kHalf);
+}
+
+TEST_F(Checkpoints, WhatDoesNotFitIsNamed) {
+  const std::string checkpoint = half();
+  const auto refused = [&](const std::string& override) { return refusal(experiment({override}), checkpoint, ErrorKind::usage); };
+  std::string other = kExperiment;
+  other.replace(other.find("out_channels = 4"), 16, "out_channels = 6");
+  EXPECT_THAT(refusal(parse_experiment(other, "other"), checkpoint, ErrorKind::usage),
+              AllOf(HasSubstr(checkpoint), HasSubstr("'parameters/features%2F0.weight' is [4, 1, 3, 3], expected [6, 1, 3, 3]")));
+  other = kExperiment;
+  other.replace(other.find("\"fc\""), 4, "\"head\"");
+  EXPECT_THAT(refusal(parse_experiment(other, "other"), checkpoint, ErrorKind::usage),
+              HasSubstr("it has 'parameters/fc.bias', which this one lacks"));
+  other = kExperiment;
+  other.replace(other.find("{ type = \"flatten\" }"), 20,
+                "{ type = \"flatten\" },{ type = \"linear\", name = \"more\", out_features = 9 }");
+  EXPECT_THAT(refusal(parse_experiment(other, "other"), checkpoint, ErrorKind::usage),
+              HasSubstr("it has no 'parameters/more.bias'"));
+  EXPECT_THAT(refused("optimizer.type=sgd"), HasSubstr("it keeps mean and square for each parameter, this one nothing"));
+  EXPECT_THAT(refused("training.batch_size=32"), HasSubstr("training.batch_size"));
+  EXPECT_THAT(refused("training.steps=10"), AllOf(HasSubstr("step 10"), HasSubstr("training.steps")));
+}
+
+TEST_F(Checkpoints, WhatIsNoCheckpointIsUnreadable) {
+  const auto refused = [&](const std::string& path) { return refusal(experiment(), path, ErrorKind::unreadable); };
+  EXPECT_THAT(refused(file("missing")), HasSubstr(file("missing")));
+  EXPECT_THAT(refused(folder_.path()), HasSubstr("is not a file"));
+  write_file(file("text"), "not HDF5, but long enough");
+  EXPECT_THAT(refused(file("text")), HasSubstr("is not a checkpoint: not an HDF5 file"));
+  write_file(file("empty"), "");
+  EXPECT_THAT(refused(file("empty")), HasSubstr("is empty"));
+  run(experiment({"training.steps=1"}), file("trace.h5"));
+  EXPECT_THAT(refused(file("trace.h5")), HasSubstr("is not a checkpoint: an HDF5 file of other contents"));
+  hdf5::File newer = hdf5::File::create(file("newer"));
+  newer.set_attribute("/", "checkpoint_version", kCheckpointVersion + 1);
+  newer.close();
+  EXPECT_THAT(refused(file("newer")), AllOf(HasSubstr("version 2"), HasSubstr("version 1")));
+}
+
+TEST_F(Checkpoints, DamageIsNoticedOrChangesNothing) {
+  const std::string whole = read_file(half());
+  const uint64_t expected = run(experiment(), "", file("half")).result.weights_fingerprint;
+  int noticed = 0;
+  const auto examine = [&](const std::string& bytes, const std::string& what) {
+    write_file(file("damaged"), bytes);
+    try {
+      EXPECT_EQ(run(experiment(), "", file("damaged")).result.weights_fingerprint, expected) << what;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unreadable) << what << ": " << error.what();
+      EXPECT_THAT(error.what(), StartsWith("'" + file("damaged") + "'")) << what;
+      ++noticed;
+    }
+  };
+  for (size_t i = 1; i < 40; ++i) examine(whole.substr(0, whole.size() * i / 40), fmt::format("the first {}/40", i));
+  EXPECT_EQ(noticed, 39);
+  noticed = 0;
+  const size_t stride = whole.size() / 150;
+  for (size_t at = 0; at < whole.size(); at += stride) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    examine(damaged, fmt::format("byte {}", at));
+  }
+  EXPECT_GT(noticed, 20);
+}
+
+TEST_F(Checkpoints, AFullDiskKeepsTheOneThatWasThere) {
+  const std::string before = read_file(half());
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  for (uint64_t share = 0; share < 8; ++share) {
+    const rlimit small{before.size() * share / 8, limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    EXPECT_THAT(refusal_to_write(file("half")), HasSubstr("'" + file("half") + "'"));
+    setrlimit(RLIMIT_FSIZE, &limit);
+    EXPECT_EQ(read_file(file("half")), before);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), std::filesystem::directory_iterator()), 1);
+  }
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(refusal_to_write(file("half")), "written");
+  EXPECT_EQ(read_checkpoint_info(file("half")).step, kHalf + 1);
+}
+
+}  // namespace
+}  // namespace ulpscope

@@ -1,0 +1,46 @@
+#include "ulpscope/core/observe/profile.h"
+
+#include <algorithm>
+
+namespace ulpscope {
+
+double Profiler::lap() {
+  const auto now = Clock::now();
+  return std::chrono::duration<double>(now - std::exchange(moment_, now)).count();
+}
+
+std::span<OutputRecord* const> Profiler::First::before(const OpEvent&) {
+  owner.lap();
+  return {};
+}
+
+std::span<OutputRecord* const> Profiler::Last::before(const OpEvent&) {
+  owner.recording_seconds_ += owner.lap();
+  return {};
+}
+
+void Profiler::First::after(const OpEvent& event) {
+  backend.synchronize();
+  ProfileEntry& entry = owner.entries_[{&event.op, event.phase}];
+  ++entry.calls;
+  entry.seconds += owner.lap();
+}
+
+void Profiler::Last::after(const OpEvent&) { owner.recording_seconds_ += owner.lap(); }
+
+std::vector<Observer*> Profiler::around(const std::vector<Observer*>& observers) {
+  std::vector<Observer*> all{&first_};
+  all.insert(all.end(), observers.begin(), observers.end());
+  all.push_back(&last_);
+  return all;
+}
+
+Profile Profiler::profile() const {
+  Profile profile{{}, recording_seconds_, total_seconds_};
+  for (const auto& [key, entry] : entries_) profile.entries.push_back({key.first->name, key.second, entry.calls, entry.seconds});
+  std::stable_sort(profile.entries.begin(), profile.entries.end(),
+                   [](const ProfileEntry& a, const ProfileEntry& b) { return a.seconds > b.seconds; });
+  return profile;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,221 @@
+#include "ulpscope/core/run/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <set>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
+#include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/core/engine/context.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr const char* kVersionAttribute = "checkpoint_version";
+constexpr const char* kParameters = "parameters";
+constexpr const char* kBuffers = "buffers";
+constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kScaler = "scaler";
+constexpr const char* kUpdates = "updates";  // an attribute of each parameter
+
+// A name as HDF5 takes it within a group: the bytes that it cannot hold, and the percent sign, as %XX.
+std::string link_name(std::string_view name) {
+  std::string link;
+  for (const char c : name) {
+    if (c == '/' || c == '%' || static_cast<unsigned char>(c) < 0x20) {
+      link += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    } else {
+      link += c;
+    }
+  }
+  return link;
+}
+
+std::string member_path(std::string_view group, std::string_view name) { return fmt::format("{}/{}", group, link_name(name)); }
+
+ElementType element_type(const Tensor& tensor) { return tensor.dtype() == DType::f64 ? ElementType::f64 : ElementType::f32; }
+
+std::vector<uint64_t> extents(const Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
+
+// One group for each tensor that the optimizer keeps of a parameter: "optimizer/mean".
+std::vector<std::string> state_groups(const TrainingState& training) {
+  std::vector<std::string> groups;
+  for (const std::string& name : training.optimizer.state_names()) groups.push_back(fmt::format("{}/{}", kOptimizer, name));
+  return groups;
+}
+
+// Calls visit(parameter, state) for every parameter of the optimizer.
+template <typename Visit>
+void for_each_parameter(const TrainingState& training, Visit&& visit) {
+  const std::vector<OptimizedParameter>& parameters = training.optimizer.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) visit(parameters[i], training.optimizer.states()[i]);
+}
+
+// Calls visit(path in the file, tensor) for every tensor of the state.
+template <typename Visit>
+void for_each_tensor(const TrainingState& training, Visit&& visit) {
+  for (const NamedTensor& parameter : training.model.parameters())
+    visit(member_path(kParameters, *parameter.name), parameter.tensor);
+  for (const NamedTensor& buffer : training.model.buffers()) visit(member_path(kBuffers, *buffer.name), buffer.tensor);
+  const std::vector<std::string> groups = state_groups(training);
+  for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState& state) {
+    for (size_t k = 0; k < state.tensors.size(); ++k) visit(member_path(groups[k], *parameter.name), state.tensors[k]);
+  });
+}
+
+void write(hdf5::File& file, const CheckpointInfo& info, const TrainingState& training) {
+  file.set_attribute("/", kVersionAttribute, kCheckpointVersion);
+  file.set_attribute("/", "run_id", info.run_id);
+  file.set_attribute("/", "experiment", info.experiment);
+  file.set_attribute("/", "seed", info.seed);
+  file.set_attribute("/", "step", info.step);
+  file.set_attribute("/", "epoch", static_cast<uint64_t>(training.loader.position().epoch));
+  file.set_attribute("/", "batch", static_cast<uint64_t>(training.loader.position().batch));
+  if (training.scaler) {
+    const LossScaleState& state = training.scaler->state();
+    file.create_group(kScaler);
+    file.set_attribute(kScaler, "scale", state.scale);
+    file.set_attribute(kScaler, "growth_tracker", static_cast<uint64_t>(state.growth_tracker));
+    file.set_attribute(kScaler, "hysteresis_left", static_cast<uint64_t>(state.hysteresis_left));
+  }
+  for (const char* group : {kParameters, kBuffers, kOptimizer}) file.create_group(group);
+  for (const std::string& group : state_groups(training)) file.create_group(group);
+  for_each_tensor(training, [&](const std::string& member, const Tensor& tensor) {
+    assert(tensor.is_contiguous());
+    file.create_array(member, element_type(tensor), extents(tensor)).write_all(stored_bytes(tensor).data());
+  });
+  for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState& state) {
+    file.set_attribute(member_path(kParameters, *parameter.name), kUpdates, static_cast<uint64_t>(state.updates));
+  });
+}
+
+// A checkpoint that is open for reading.
+class CheckpointFile {
+ public:
+  explicit CheckpointFile(const std::string& path) : path_(path) {
+    hdf5::check_signature(path, "checkpoint");
+    file_ = hdf5::File::open(path);
+    const auto version = file_.number_attribute("/", kVersionAttribute);
+    if (!version) throw unreadable_error("'{}' is not a checkpoint: an HDF5 file of other contents", path);
+    if (*version != kCheckpointVersion)
+      throw unreadable_error("'{}' has checkpoint version {}; this ulpscope reads version {}", path, *version, kCheckpointVersion);
+  }
+
+  CheckpointInfo info() const { return {text("run_id"), text("experiment"), number("/", "seed"), number("/", "step")}; }
+
+  // A group has the tensors that this model has, no more and no fewer.
+  void check_names(const std::string& group, const std::vector<NamedTensor>& tensors) const {
+    std::set<std::string> expected;
+    for (const NamedTensor& named : tensors) expected.insert(member_path(group, *named.name));
+    for (const std::string& link : file_.members(group)) {
+      const std::string member = fmt::format("{}/{}", group, link);
+      if (expected.erase(member) == 0)
+        throw usage_error("'{}' is of another model: it has '{}', which this one lacks", path_, member);
+    }
+    if (!expected.empty()) throw usage_error("'{}' is of another model: it has no '{}'", path_, *expected.begin());
+  }
+
+  void check_optimizer(std::vector<std::string> expected) const {
+    const auto kept = [](const std::vector<std::string>& names) { return names.empty() ? "nothing" : join_words(names); };
+    std::sort(expected.begin(), expected.end());
+    const std::vector<std::string> found = file_.members(kOptimizer);
+    if (found != expected) {
+      throw usage_error("'{}' is of another optimizer: it keeps {} for each parameter, this one {}", path_, kept(found),
+                        kept(expected));
+    }
+  }
+
+  void read(const std::string& member, const Tensor& tensor) const {
+    const hdf5::Dataset array = file_.open_dataset(member, element_type(tensor));
+    const std::vector<uint64_t> shape = array.shape();
+    if (shape != extents(tensor)) {
+      throw usage_error("'{}' is of another model: its '{}' is {}, expected {}", path_, member,
+                        describe_shape(std::vector<int64_t>(shape.begin(), shape.end())), describe_shape(tensor.shape()));
+    }
+    assert(tensor.is_contiguous());
+    array.read_all(writable_bytes(tensor).data());
+  }
+
+  uint64_t number(const std::string& object, const char* name) const { return needed(file_.number_attribute(object, name), name); }
+  double real(const std::string& object, const char* name) const { return needed(file_.real_attribute(object, name), name); }
+  bool exists(const std::string& object) const { return file_.exists(object); }
+
+ private:
+  std::string text(const char* name) const { return needed(file_.text_attribute("/", name), name); }
+  template <typename T>
+  T needed(const std::optional<T>& value, const char* attribute) const {
+    if (!value) throw unreadable_error("'{}' is damaged: it has no attribute '{}'", path_, attribute);
+    return *value;
+  }
+
+  std::string path_;
+  hdf5::File file_;
+};
+
+// What body returns for the checkpoint at `path`, with the errors of HDF5 turned into errors about it.
+template <typename Body>
+auto reading(const std::string& path, Body&& body) {
+  try {
+    return body(CheckpointFile(path));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::failed) throw;
+    throw unreadable_error("'{}': {}", path, error.what());
+  }
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, const CheckpointInfo& info, const TrainingState& training) {
+  context().backend->synchronize();
+  Replacement replacement(path);
+  hdf5::File file;
+  try {
+    file = hdf5::File::create(replacement.path());
+    write(file, info, training);
+    file.flush();
+    file.close();
+  } catch (const Error& error) {
+    file.disconnect();
+    throw failed_error("cannot write checkpoint '{}': {}", path, error.what());
+  }
+  replacement.commit();
+}
+
+CheckpointInfo read_checkpoint_info(const std::string& path) {
+  return reading(path, [](const CheckpointFile& file) { return file.info(); });
+}
+
+CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& training) {
+  return reading(path, [&](const CheckpointFile& file) {
+    file.check_names(kParameters, training.model.parameters());
+    file.check_names(kBuffers, training.model.buffers());
+    file.check_optimizer(training.optimizer.state_names());
+    for_each_parameter(training, [&](const OptimizedParameter& parameter, OptimizerState& state) {
+      state.updates = static_cast<int64_t>(file.number(member_path(kParameters, *parameter.name), kUpdates));
+      const Tensor& like = parameter.tensor;
+      state.tensors.resize(state.updates > 0 ? training.optimizer.state_names().size() : 0);
+      for (Tensor& tensor : state.tensors) tensor = empty(*context().backend, like.dtype(), like.shape());
+    });
+    for_each_tensor(training, [&](const std::string& member, const Tensor& tensor) { file.read(member, tensor); });
+    if (training.scaler && file.exists(kScaler)) {
+      training.scaler->restore({file.real(kScaler, "scale"), static_cast<int64_t>(file.number(kScaler, "growth_tracker")),
+                                static_cast<int64_t>(file.number(kScaler, "hysteresis_left"))});
+    }
+    const LoaderPosition position{static_cast<int64_t>(file.number("/", "epoch")), static_cast<int64_t>(file.number("/", "batch"))};
+    const int64_t batches = training.loader.batches_per_epoch();
+    if (position.batch >= batches) {
+      throw usage_error(
+          "'{}' is of other data or another training.batch_size: it goes on at batch {} of an epoch, expected less than {}", path,
+          position.batch, batches);
+    }
+    training.loader.seek(position);
+    return file.info();
+  });
+}
+
+}  // namespace ulpscope
