@@ -3,10 +3,9 @@
 // added by a tree that halves them, the blocks by a tree that adds neighbours.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <vector>
+#include <utility>
 
 #include "ulpscope/kernels/view.h"
 
@@ -59,8 +58,11 @@ inline DimensionList dimensions_in_memory_order(const TensorView& view, unsigned
   for (int i = 0; i < view.rank; ++i) {
     if ((mask >> i) & 1) list.dimensions[list.count++] = i;
   }
-  std::stable_sort(list.dimensions.begin(), list.dimensions.begin() + list.count,
-                   [&](int a, int b) { return view.strides[a] > view.strides[b]; });
+  // By insertion: std::stable_sort allocates.
+  for (int i = 1; i < list.count; ++i) {
+    for (int k = i; k > 0 && view.strides[list.dimensions[k - 1]] < view.strides[list.dimensions[k]]; --k)
+      std::swap(list.dimensions[k - 1], list.dimensions[k]);
+  }
   return list;
 }
 
