@@ -35,8 +35,7 @@ CORE_LAYERS = [("tensor", "settings"), ("engine",), ("ops",), ("nn", "optim"), (
 LIBRARIES = {
     "fmt/": "fmt", "hdf5": "hdf5", "H5": "hdf5", "hwy/": "highway", "boost/": "boost", "oneapi/dnnl/": "onednn", "dnnl": "onednn",
     "omp.h": "openmp", "CLI/": "cli11", "toml++/": "toml++", "toml.hpp": "toml++", "zlib.h": "zlib", "nlohmann/": "nlohmann-json",
-    "spdlog/": "spdlog", "cuda": "cuda", "cublas": "cuda", "gtest/": "gtest", "gmock/": "gtest", "rapidcheck": "rapidcheck",
-    "benchmark/": "benchmark",
+    "cuda": "cuda", "cublas": "cuda", "gtest/": "gtest", "gmock/": "gtest", "benchmark/": "benchmark",
 }
 EXTERNAL = {
     "base": {"fmt"},
@@ -52,7 +51,7 @@ EXTERNAL = {
     "analyzers": {"fmt", "nlohmann-json"},
     "gui": {"fmt"},
     "studies": {"fmt"},
-    "cli": {"fmt", "cli11", "nlohmann-json", "spdlog"},
+    "cli": {"fmt", "cli11", "nlohmann-json"},
 }
 # Headers that take seconds to compile: at most so many files of ulpscope/ include each.
 FEW_FILES = {"cli11": 2, "boost": 2, "nlohmann-json": 2, "toml++": 2}
