@@ -187,8 +187,16 @@ TEST(Export, EveryTableInBothFormats) {
   trace.add(tensor, make_row({1.0, -2.0, NAN}, DType::f16));
   trace.add_update(tensor, 5, 1, 0);
   trace.add_event(EventKind::warning, -1, 0, INFINITY, "two\nlines");
-  trace.sink().add_capture({0, tensor, -1, 2, NAN, 3, 1, 7.0});
-  trace.sink().add_capture({0, tensor, 0, 4, 1.5, 0, -1, 0.0});
+  CaptureRow element, operand;
+  element.tensor = operand.tensor = tensor;
+  element.shape = {3, 1};
+  element.partial_sum = 7.0;
+  element.broke_at = 1;
+  element.attributes = "step=2";
+  operand.operand = 0;
+  operand.overwritten = true;
+  trace.sink().add_capture(element);
+  trace.sink().add_capture(operand);
   trace.sink().add_sample({0, tensor, 1, -2.0});
   trace.sink().add_measure({0, tensor, "error", 0.125});
   trace.end_step(SyntheticTrace::default_step(NAN));
@@ -226,8 +234,13 @@ TEST(Export, EveryTableInBothFormats) {
   const Json captures = Json::parse(exported(reader, "captures", ExportFormat::json));
   EXPECT_TRUE(captures[0]["operand"].is_null());
   EXPECT_EQ(captures[0]["partial_sum"], 7.0);
+  EXPECT_EQ(captures[0]["shape"], Json::parse("[3,1]"));
+  EXPECT_EQ(captures[0]["attributes"], "step=2");
+  EXPECT_TRUE(captures[0]["overwritten"].is_null());
   EXPECT_EQ(captures[1]["operand"], 0);
+  EXPECT_EQ(captures[1]["overwritten"], true);
   EXPECT_TRUE(captures[1]["terms"].is_null());
+  EXPECT_TRUE(captures[1]["attributes"].is_null());
 }
 
 TEST(Export, UnknownStatisticsAreEmpty) {

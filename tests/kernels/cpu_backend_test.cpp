@@ -47,8 +47,12 @@ TEST(CpuBackend, StatisticsAreThoseOfTheWideValues) {
       sum += exact.outputs[0].get(i);
       bound += magnitude.outputs[0].get(i);
     }
-    const double u = 0x1p-24, gamma = static_cast<double>(what.terms) * u / (1 - static_cast<double>(what.terms) * u);
-    EXPECT_TRUE(within(std::fabs(result.records[0].statistics.sum - sum), gamma * bound + 1e-12 * bound)) << what.name();
+    // The values err by FP32 roundings. On top come FP64 roundings: of the recorded sum and of the one here, over all elements, and
+    // of the exact values and their magnitudes, over their terms.
+    const auto gamma = [](double roundings, double u) { return roundings * u / (1 - roundings * u); };
+    const auto terms = static_cast<double>(what.terms), elements = static_cast<double>(exact.outputs[0].view().size());
+    const double narrow = gamma(terms, 0x1p-24), wide = gamma(2 * elements + 2 * terms, 0x1p-53);
+    EXPECT_TRUE(within(std::fabs(result.records[0].statistics.sum - sum), (narrow + wide * (1 + narrow)) * bound)) << what.name();
     EXPECT_TRUE(result.records[0].before_rounding) << what.name();
   }
 }
@@ -279,19 +283,20 @@ TEST(CpuCapture, CrossEntropyNamesTheRowAtWhichTheSumOverflows) {
   EXPECT_EQ(found.operands[0].element, 2);
 }
 
-// A value that an in-place op has overwritten must not be reported as what went in.
-TEST(CpuCapture, OverwrittenInputsAreLeftOut) {
-  const auto backend = make_cpu_backend();
+std::vector<Case> all_cases() {
   std::vector<Case> cases = elementwise_cases({37});
   for (const Case& what : other_cases()) cases.push_back(what);
+  return cases;
+}
+
+// A value that an in-place op has overwritten must not be reported as what went in.
+TEST(CpuCapture, OverwrittenOperandsAreMarked) {
+  const auto backend = make_cpu_backend();
   int overwriting = 0;
-  for (const Case& what : cases) {
-    const bool evaluation =
-        what.op == "batch_norm" && std::any_of(what.attributes.begin(), what.attributes.end(),
-                                               [](const auto& item) { return item.name == "training" && item.value == 0; });
+  for (const Case& what : all_cases()) {
     const auto is_overwritten = [&](int input) {
       return std::any_of(what.outputs.begin(), what.outputs.end(),
-                         [&](const OutputSpec& output) { return !evaluation && output.in_place_of == input; });
+                         [&](const OutputSpec& output) { return output.in_place_of == input; });
     };
     if (std::none_of(what.outputs.begin(), what.outputs.end(), [](const OutputSpec& out) { return out.in_place_of >= 0; }))
       continue;
@@ -303,31 +308,60 @@ TEST(CpuCapture, OverwrittenInputsAreLeftOut) {
       const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
       bool named = false;
       for (const auto& operand : found.operands) {
-        const double old = before[static_cast<size_t>(operand.input)].get(operand.element);
-        EXPECT_TRUE(operand.value == old || (std::isnan(operand.value) && std::isnan(old))) << what.name();
-        EXPECT_FALSE(is_overwritten(operand.input)) << what.name();
+        EXPECT_EQ(operand.overwritten, is_overwritten(operand.input)) << what.name();
+        const auto& tensors = operand.overwritten ? instance.inputs() : before;
+        const double expected = tensors[static_cast<size_t>(operand.input)].get(operand.element);
+        EXPECT_TRUE(operand.value == expected || (std::isnan(operand.value) && std::isnan(expected))) << what.name();
         named = named || operand.input == static_cast<int>(bad);
       }
       if (found.element < 0) continue;
-      EXPECT_EQ(named, !is_overwritten(static_cast<int>(bad))) << what.name() << " input " << bad;
+      EXPECT_TRUE(named) << what.name() << " input " << bad;
       ++overwriting;
     }
   }
   EXPECT_GT(overwriting, 30);
 }
 
+// Of the gradients of weights [4, 1, 2, 1] over 7 x 2 pixels with a pixel of padding on the left and the right, oneDNN multiplies
+// the padding by g as well: so the NaN in g's first column is in gradients of which no term holds it.
+TEST(CpuCapture, AFactorThatOnlyPaddingMeetsIsNamed) {
+  const auto backend = make_cpu_backend({.threads = 1});
+  const Case what{"conv2d_backward_weight",
+                  {{{1, 4, 6, 4}, Lay::channels_last}, {{1, 1, 7, 2}, Lay::channels_last}},
+                  {{{4, 1, 2, 1}}},
+                  {{"stride_y", 1}, {"stride_x", 1}, {"padding_y", 0}, {"padding_x", 1}}};
+  Instance instance(what, DType::f32);
+  instance.inputs()[0].set(0, kNan);
+  const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
+  if (found.element < 0) GTEST_SKIP() << "this oneDNN does not multiply padding";
+  EXPECT_EQ(found.broke_at, -1);
+  ASSERT_FALSE(found.operands.empty());
+  EXPECT_EQ(found.operands.back().input, 0);
+  EXPECT_EQ(found.operands.back().element, 0);
+  EXPECT_TRUE(std::isnan(found.operands.back().value));
+}
+
+// Initial weights are what they are: a source gives its input back.
+TEST(CpuCapture, ASourceOverwritesNothing) {
+  const auto backend = make_cpu_backend();
+  OutputSpec itself{{5}};
+  itself.in_place_of = 0;
+  const Case what{"source", {{{5}}}, {itself}};
+  Instance instance(what, DType::f32);
+  instance.inputs()[0].set(3, kInfinity);
+  const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
+  ASSERT_EQ(found.operands.size(), 1u);
+  EXPECT_EQ(found.operands[0].element, 3);
+  EXPECT_EQ(found.operands[0].value, kInfinity);
+  EXPECT_FALSE(found.operands[0].overwritten);
+}
+
 // Every op explains itself: an output that is NaN names at least one operand that is not finite.
 TEST(CpuCapture, EveryOpNamesTheNonfiniteOperand) {
   const auto backend = make_cpu_backend();
-  std::vector<Case> cases = elementwise_cases({37});
-  for (const Case& what : other_cases()) cases.push_back(what);
-  for (Case what : cases) {
-    if (what.inputs.empty() || !is_float(what.inputs[0].dtype.value_or(DType::f32)) || what.outputs[0].record_only) continue;
-    if (what.op == "correct_count") continue;
+  for (const Case& what : all_cases()) {
+    if (what.inputs.empty() || !is_float(what.inputs[0].dtype.value_or(DType::f32)) || what.op == "correct_count") continue;
     Instance instance(what, DType::f32);
-    for (OutputSpec& output : what.outputs) output.in_place_of = -1;
-    if (what.op == "sgd_update" || what.op == "adam_update" || what.op == "unscale") continue;  // in place only
-    if (what.op == "accumulate" || what.op == "clip_norm") continue;
     const int input = what.op == "mse_backward" || what.op == "cross_entropy_backward" ? 1 : 0;
     HostTensor& tensor = instance.inputs()[static_cast<size_t>(input)];
     const int64_t place = std::min<int64_t>(1, tensor.view().size() - 1);

@@ -369,7 +369,8 @@ void add_normalization(std::vector<Case>& cases) {
       variance.in_place_of = 4;
       cases.push_back({"batch_norm",
                        {{x, lay, {}, 0, 1, 3}, parameter(0.5, 2), parameter(-1, 1), parameter(-1, 1), parameter(0.5, 2)},
-                       {{x, lay}, wide, wide, mean, variance},
+                       training != 0 ? std::vector<OutputSpec>{{x, lay}, wide, wide, mean, variance}
+                                     : std::vector<OutputSpec>{{x, lay}, wide, wide},
                        {{"eps", 1e-5}, {"momentum", 0.1}, {"training", training}}});
       cases.push_back({"batch_norm_backward",
                        {{x, lay}, {x, lay, {}, 0, 1, 3}, parameter(0.5, 2), parameter(1.9, 2.1), parameter(0.5, 2)},

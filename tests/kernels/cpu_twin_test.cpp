@@ -272,8 +272,8 @@ TEST(CpuTwin, NanIsNotDroppedByReluMaxPoolMaximumAndClip) {
   }
 }
 
-// Last: oneDNN keeps the instruction set that a process gives it first. Without AVX2 its convolutions multiply weights by padded
-// zeros, so that NaN and Inf in them reach more outputs than the plain kernels say.
+// Last: oneDNN keeps the instruction set that a process gives it first. NaN and Inf are not tried: without AVX2 most convolutions
+// multiply factors by padded zeros (docs/ops.md).
 TEST(CpuTwin, SlowProductsStayWithinTheBoundOnNarrowInstructionSets) {
   const auto backend = make_cpu_backend({.threads = 1, .isa = "sse4"});
   for (const Case& what : products()) {

@@ -80,8 +80,13 @@ TEST(RecorderEvents, OneCaptureAStepWithItsOperands) {
   capture.terms = 9;
   capture.broke_at = 4;
   capture.partial_sum = 60000;
-  capture.operands = {{0, 7, INFINITY}, {1, 8, 0.0}};
-  recorder.add_capture(1, capture);
+  capture.operands = {{0, 7, INFINITY, true}, {1, 8, 0.0}};
+  Attributes attributes({{"eps", 0.5}}, {{"step", 3}});
+  TensorView matrix, scalar;
+  matrix.rank = 2;
+  matrix.shape = {4, 5};
+  const TensorView inputs[] = {matrix, scalar}, views[] = {scalar, matrix};
+  recorder.add_capture(1, capture, {"two", inputs, views, &attributes, {}});
   EXPECT_EQ(record(recorder, {.id = 3, .nan = 1}), std::nullopt);
   recorder.end_step({});
   ASSERT_EQ(sink.captures.size(), 3u);
@@ -95,11 +100,18 @@ TEST(RecorderEvents, OneCaptureAStepWithItsOperands) {
   EXPECT_EQ(sink.captures[0].terms, 9);
   EXPECT_EQ(sink.captures[0].broke_at, 4);
   EXPECT_EQ(sink.captures[0].partial_sum, 60000);
+  EXPECT_EQ(sink.captures[0].shape, (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(sink.captures[0].attributes, "eps=0.5 step=3");
   EXPECT_EQ(sink.captures[1].operand, 0);
   EXPECT_EQ(sink.captures[1].element, 7);
   EXPECT_EQ(sink.captures[1].value, INFINITY);
   EXPECT_EQ(sink.captures[1].terms, 0);
+  EXPECT_EQ(sink.captures[1].shape, (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(sink.captures[1].attributes, "");
+  EXPECT_TRUE(sink.captures[1].overwritten);
   EXPECT_EQ(sink.captures[2].operand, 1);
+  EXPECT_EQ(sink.captures[2].shape, std::vector<int64_t>());
+  EXPECT_FALSE(sink.captures[2].overwritten);
 }
 
 TEST(RecorderEvents, BackoffBlamesTheFirstGradient) {
@@ -201,10 +213,12 @@ MemorySink long_run(uint64_t nan, const RecorderOptions& options) {
   }
   ElementCapture capture;
   capture.operands.resize(1000);
+  const TensorView scalar;
+  const OpCall call{"", {&scalar, 1}, {&scalar, 1}, nullptr, {}};
   for (uint64_t step = 0; step < 10000; ++step) {
     recorder.begin_step(step);
     for (const FakeOp& op : ops) {
-      if (const auto slot = record(recorder, op)) recorder.add_capture(*slot, capture);
+      if (const auto slot = record(recorder, op)) recorder.add_capture(*slot, capture, call);
     }
     recorder.end_step(nan > 0 ? scale_change(1, 1, true) : StepRow{});
   }

@@ -9,14 +9,13 @@ namespace {
 TEST(RecorderIdentity, OpsAndTensorsAreDescribedOnce) {
   MemorySink sink;
   Recorder recorder(sink, {});
-  Attributes attributes;
-  attributes.set("stride_y", 2);
-  attributes.set("eps", 0.25);
+  Attributes attributes({{"stride_y", 2}, {"eps", 0.25}}, {{"rate", 0.5}, {"step", 1}});
   std::vector<OutputDescription> outputs{float_output(Role::activation, "", DType::f16), float_output(Role::buffer, "0.mean")};
   outputs[0].view.rank = 2;
   outputs[0].view.shape[1] = 3;
   for (uint64_t step = 0; step < 3; ++step) {
     recorder.begin_step(step);
+    attributes.set("step", static_cast<double>(step));
     OpDescription op;
     op.name = "conv2d";
     op.module = "features.0";
@@ -35,7 +34,7 @@ TEST(RecorderIdentity, OpsAndTensorsAreDescribedOnce) {
   EXPECT_EQ(sink.ops[0].name, "conv2d");
   EXPECT_EQ(sink.ops[0].module, "features.0");
   EXPECT_EQ(sink.ops[0].phase, Phase::backward);
-  EXPECT_EQ(sink.ops[0].attributes, "stride_y=2 eps=0.25");
+  EXPECT_EQ(sink.ops[0].attributes, "stride_y=2 eps=0.25 rate=varies step=varies");
   ASSERT_EQ(sink.tensors.size(), 2u);
   EXPECT_EQ(sink.tensors[0].op, 0u);
   EXPECT_EQ(sink.tensors[0].dtype, DType::f16);

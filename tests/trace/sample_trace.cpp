@@ -134,8 +134,8 @@ static std::string line(const EventRow& r) {
   return joined({SAME(step), SAME(kind), SAME(tensor), SAME(count), SAME(value), SAME(text)});
 }
 static std::string line(const CaptureRow& r) {
-  return joined(
-      {SAME(step), SAME(tensor), SAME(operand), SAME(element), SAME(value), SAME(terms), SAME(broke_at), SAME(partial_sum)});
+  return joined({SAME(step), SAME(tensor), SAME(operand), SAME(element), SAME(shape), SAME(value), SAME(overwritten), SAME(terms),
+                 SAME(broke_at), SAME(partial_sum), SAME(attributes)});
 }
 static std::string line(const SampleRow& r) { return joined({SAME(step), SAME(tensor), SAME(element), SAME(value)}); }
 static std::string line(const MeasureRow& r) { return joined({SAME(step), SAME(tensor), SAME(name), SAME(value)}); }
@@ -288,8 +288,19 @@ Step sample_step(uint64_t seed, uint64_t number) {
   }
   if (number % 7 == 2) {
     for (int operand = -1; operand < 2; ++operand) {
-      step.captures.push_back({number, draws.below(kTensors), operand, static_cast<int64_t>(draws.bits() >> 1), draws.value(),
-                               static_cast<int64_t>(draws.below(64)), operand, draws.value()});
+      CaptureRow capture;
+      capture.step = number;
+      capture.tensor = draws.below(kTensors);
+      capture.operand = operand;
+      capture.element = static_cast<int64_t>(draws.bits() >> 1);
+      capture.shape.assign(draws.below(4), static_cast<int64_t>(draws.below(1000)));
+      capture.value = draws.value();
+      capture.overwritten = draws.below(2);
+      capture.terms = static_cast<int64_t>(draws.below(64));
+      capture.broke_at = operand;
+      capture.partial_sum = draws.value();
+      capture.attributes = operand < 0 ? fmt::format("step={}", number) : "";
+      step.captures.push_back(capture);
     }
   }
   for (int64_t i = 0; i < 16; ++i) step.samples.push_back({number, draws.below(kTensors), i * 1000, draws.value()});

@@ -336,7 +336,8 @@ void export_updates(const TraceReader& reader, const Selection& selection, const
 }
 
 void export_captures(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options, RowWriter& out) {
-  out.header({"step", "tensor", "op_name", "module", "operand", "element", "value", "terms", "broke_at", "partial_sum"});
+  out.header({"step", "tensor", "op_name", "module", "operand", "element", "shape", "value", "overwritten", "terms", "broke_at",
+              "partial_sum", "attributes"});
   for (const CaptureRow& row : reader.captures(options.steps)) {
     if (!selection.contains(row.tensor)) continue;
     const bool element = row.operand < 0;  // the element itself, whose row says how it was summed
@@ -347,10 +348,13 @@ void export_captures(const TraceReader& reader, const Selection& selection, cons
     out.add("module", selection.op(row.tensor).module);
     out.add_known("operand", !element, int64_t{row.operand});
     out.add("element", row.element);
+    out.add_list("shape", row.shape);
     out.add("value", row.value);
+    out.add_known("overwritten", !element, row.overwritten);
     out.add_known("terms", element, row.terms);
     out.add_known("broke_at", element && row.broke_at >= 0, row.broke_at);
     out.add_known("partial_sum", element && row.broke_at >= 0, row.partial_sum);
+    out.add_known("attributes", element, row.attributes);
     if (!out.end_row()) return;
   }
 }

@@ -6,8 +6,14 @@
 
 namespace ulpscope {
 
-Attributes::Attributes(std::initializer_list<Item> items) {
-  for (const Item& item : items) set(item.name, item.value);
+Attributes::Attributes(std::initializer_list<Item> constant) {
+  for (const Item& item : constant) set(item.name, item.value);
+}
+
+Attributes::Attributes(std::initializer_list<Item> constant, std::initializer_list<Item> varying) : Attributes(constant) {
+  const int first = size_;
+  for (const Item& item : varying) set(item.name, item.value);
+  for (int i = first; i < size_; ++i) varying_ = static_cast<uint16_t>(varying_ | 1u << i);
 }
 
 void Attributes::set(std::string_view name, double value) {

@@ -13,7 +13,8 @@
 
 namespace ulpscope {
 
-// Named numbers that belong to an op call (stride, padding, alpha). Integers up to 2^53 are exact. Names are string literals.
+// Named numbers that belong to an op call (stride, padding, alpha). Integers up to 2^53 are exact. Names are string literals. Some
+// differ from call to call of one op (the step of an optimizer): those do not belong to what the op is, but to the call.
 class Attributes {
  public:
   struct Item {
@@ -23,16 +24,20 @@ class Attributes {
   static constexpr int kCapacity = 16;
 
   Attributes() = default;
-  Attributes(std::initializer_list<Item> items);
+  Attributes(std::initializer_list<Item> constant);
+  Attributes(std::initializer_list<Item> constant, std::initializer_list<Item> varying);
+  // A constant one, where the name is new.
   void set(std::string_view name, double value);
   // The value of `name`; an internal error where it is missing.
   double operator[](std::string_view name) const;
   double value_or(std::string_view name, double otherwise) const;
   std::span<const Item> items() const { return {items_.data(), static_cast<size_t>(size_)}; }
+  bool varies(size_t item) const { return (varying_ >> item & 1) != 0; }
 
  private:
   std::array<Item, kCapacity> items_{};
   int size_ = 0;
+  uint16_t varying_ = 0;  // bit i: item i
 };
 
 struct OpCall {
@@ -53,16 +58,17 @@ struct ElementCapture {
     int input;        // which input of the call
     int64_t element;  // its logical (row-major) index there
     double value;
+    // An output overwrote the input (weights and states of an update, gradients that are accumulated, unscaled or clipped, running
+    // statistics), and `value` is the one after the call. To keep the one before would mean to copy every such input in every step.
+    // An update d is formed from the states after the call, so these explain it.
+    bool overwritten = false;
   };
   int64_t element = -1;  // logical index in the output
   double value = 0;
-  // In the order in which the op combines them; dot products give pairs, the first 64 terms. An input that an output overwrote
-  // (weights and states of an update, gradients that are accumulated, unscaled or clipped, running statistics of a training
-  // batch_norm) has no operands: its old values are gone.
-  std::vector<Operand> operands;
-  int64_t terms = 0;       // how many terms a reduction or dot product had in all (0: not a reduction)
-  int64_t broke_at = -1;   // the first term after which the partial sum (FP32, in index order) was not finite
-  double partial_sum = 0;  // the partial sum before that term
+  std::vector<Operand> operands;  // in the order in which the op combines them; dot products give pairs, the first 64 terms
+  int64_t terms = 0;              // how many terms a reduction or dot product had in all (0: not a reduction)
+  int64_t broke_at = -1;          // the first term after which the partial sum (FP32, in index order) was not finite
+  double partial_sum = 0;         // the partial sum before that term
 };
 
 }  // namespace ulpscope

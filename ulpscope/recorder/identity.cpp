@@ -17,16 +17,18 @@ bool matches_any(const std::vector<std::string>& patterns, std::string_view text
          std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return glob_match(pattern, text); });
 }
 
-std::string attributes_text(const Attributes* attributes) {
+}  // namespace
+
+std::string attributes_text(const Attributes* attributes, AttributesOf what) {
   std::string text;
   if (attributes == nullptr) return text;
-  for (const Attributes::Item& item : attributes->items()) {
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", item.name, item.value);
+  for (size_t i = 0; i < attributes->items().size(); ++i) {
+    const Attributes::Item& item = attributes->items()[i];
+    const bool unknown = what == AttributesOf::op && attributes->varies(i);
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", item.name, unknown ? "varies" : fmt::format("{}", item.value));
   }
   return text;
 }
-
-}  // namespace
 
 void OpTable::begin_step() {
   std::swap(order_, last_order_);
@@ -63,7 +65,7 @@ uint32_t OpTable::add(const OpDescription& op) {
   info.name = op.name;
   info.module = op.module;
   info.phase = op.phase;
-  info.attributes = attributes_text(op.attributes);
+  info.attributes = attributes_text(op.attributes, AttributesOf::op);
 
   OpEntry entry;
   entry.id = op.id;

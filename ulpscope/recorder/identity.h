@@ -11,6 +11,10 @@
 
 namespace ulpscope {
 
+// As the trace has them: "stride=1 padding=1". Of an op, those that differ from call to call are "name=varies".
+enum class AttributesOf { op, call };
+std::string attributes_text(const Attributes* attributes, AttributesOf what);
+
 struct TensorEntry {
   uint32_t tensor = 0;  // index in the trace's tensor table
   Role role = Role::activation;

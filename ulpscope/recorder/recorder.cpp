@@ -170,26 +170,31 @@ std::optional<int> Recorder::after() {
   return std::nullopt;
 }
 
-void Recorder::add_capture(int slot, const ElementCapture& capture) {
+void Recorder::add_capture(int slot, const ElementCapture& capture, const OpCall& call) {
   State& state = *state_;
   if (!state.writing() || state.calls.empty() || slot < 0 || static_cast<uint32_t>(slot) >= state.calls.back().outputs) return;
+  const auto shape_of = [](const TensorView& view) {
+    return std::vector<int64_t>(view.shape.begin(), view.shape.begin() + view.rank);
+  };
   CaptureRow row;
   row.step = state.step;
   row.tensor = state.ops.tensor(state.ops[state.calls.back().entry], static_cast<uint32_t>(slot)).tensor;
-  row.element = capture.element;
-  row.value = capture.value;
-  row.terms = capture.terms;
-  row.broke_at = capture.broke_at;
-  row.partial_sum = capture.partial_sum;
-  state.sink.add_capture(row);
-  row.terms = 0;
-  row.broke_at = -1;
-  row.partial_sum = 0;
+  CaptureRow element = row;
+  element.element = capture.element;
+  element.shape = shape_of(call.outputs[static_cast<size_t>(slot)]);
+  element.value = capture.value;
+  element.terms = capture.terms;
+  element.broke_at = capture.broke_at;
+  element.partial_sum = capture.partial_sum;
+  element.attributes = attributes_text(call.attributes, AttributesOf::call);
+  state.sink.add_capture(element);
   for (size_t i = 0; i < std::min(capture.operands.size(), kMaximumOperands); ++i) {
     const ElementCapture::Operand& operand = capture.operands[i];
     row.operand = operand.input;
     row.element = operand.element;
+    row.shape = shape_of(call.inputs[static_cast<size_t>(operand.input)]);
     row.value = operand.value;
+    row.overwritten = operand.overwritten;
     state.sink.add_capture(row);
   }
 }

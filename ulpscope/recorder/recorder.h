@@ -76,7 +76,8 @@ class Recorder {
   // After the op of the last `before` ran. Returns the output slot whose element should be captured: the first nonfinite output of
   // the step, where its counts are known already.
   std::optional<int> after();
-  void add_capture(int slot, const ElementCapture& capture);
+  // `call` is the op's: its attributes and shapes are kept with the capture.
+  void add_capture(int slot, const ElementCapture& capture, const OpCall& call);
 
   void add_warning(std::string_view text);
   void add_metric(std::string_view name, double value);

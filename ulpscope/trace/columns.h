@@ -77,7 +77,7 @@ struct Table<OpInfo> {
       Column{"forward_id", "", "of a backward op: the id of its forward op; else 0", FIELD(forward_id)},
       Column{"name", "", "op name", FIELD(name)}, Column{"module", "", "module path; empty at top level", FIELD(module)},
       Column{"phase", "", "phase of the step", FIELD(phase)},
-      Column{"attributes", "", "as name=value, separated by spaces", FIELD(attributes)});
+      Column{"attributes", "", "as name=value, separated by spaces; name=varies where calls differ", FIELD(attributes)});
 };
 
 template <>
@@ -88,7 +88,9 @@ struct Table<TensorInfo> {
       Column{"slot", "", "which output of the op", FIELD(slot)}, Column{"role", "", "what the tensor is for", FIELD(role)},
       Column{"dtype", "", "data type as stored", FIELD(dtype)},
       Column{"parameter", "", "name of its parameter, or empty", FIELD(parameter)},
-      Column{"shape", "", "global shape, sizes separated by commas; empty for a scalar", FIELD(shape)},
+      Column{"shape", "",
+             "global shape as first seen, with commas, empty for a scalar; a smaller batch shows in the count of stats",
+             FIELD(shape)},
       Column{"shard_offset", "", "where this rank's part begins, in each dimension; empty where it is not sharded",
              FIELD(shard_offset)},
       Column{"replicated", "", "every rank holds the same values", FIELD(replicated)});
@@ -189,10 +191,15 @@ struct Table<CaptureRow> {
       Column{"tensor", "", "row in tensors: the output that was not finite", FIELD(tensor), Packing::gzip, Refers::tensors},
       Column{"operand", "", "input of the op that the row is of; -1: the element itself", FIELD(operand)},
       Column{"element", "", "logical index, row-major; -1: not known", FIELD(element)},
+      Column{"shape", "", "of the output, or of the input, in this call; sizes separated by commas, empty for a scalar",
+             FIELD(shape)},
       Column{"value", "", "the value there", FIELD(value)},
+      Column{"overwritten", "", "1: the op wrote its output over this operand, and value is the one after the call",
+             FIELD(overwritten)},
       Column{"terms", "", "on the element's row: terms of its dot product", FIELD(terms)},
       Column{"broke_at", "", "on the element's row: the term at which the sum became nonfinite, or -1", FIELD(broke_at)},
-      Column{"partial_sum", "", "on the element's row: the sum before that term", FIELD(partial_sum)});
+      Column{"partial_sum", "", "on the element's row: the sum before that term", FIELD(partial_sum)},
+      Column{"attributes", "", "on the element's row: of this call, as name=value, separated by spaces", FIELD(attributes)});
 };
 
 template <>

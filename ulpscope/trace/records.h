@@ -70,7 +70,7 @@ struct OpInfo {
   std::string name;         // "conv2d", "conv2d_backward"
   std::string module;       // "features.0"; "" at top level
   Phase phase = Phase::forward;
-  std::string attributes;  // "stride=1 padding=1"
+  std::string attributes;  // "stride=1 padding=1"; "step=varies" where calls differ
 };
 
 // A tensor of the experiment, once per distinct (op, slot): what does not change from step to step.
@@ -80,7 +80,7 @@ struct TensorInfo {
   Role role = Role::activation;
   DType dtype = DType::f32;
   std::string parameter;              // "features.0.weight", or ""
-  std::vector<int64_t> shape;         // global
+  std::vector<int64_t> shape;         // global, when it was first seen: a smaller last batch shows in a TensorRow's count
   std::vector<int64_t> shard_offset;  // empty: not sharded
   bool replicated = true;
 };
@@ -173,16 +173,19 @@ struct EventRow {
   std::string text;
 };
 
-// An operand of the first nonfinite element of a step (kernels/backend.h, ElementCapture), one row each; operand -1 is the element.
+// An operand of the first nonfinite element of a step (kernels/op_call.h, ElementCapture), one row each; operand -1 is the element.
 struct CaptureRow {
   uint64_t step = 0;
-  uint32_t tensor = 0;   // the output that was not finite
-  int32_t operand = -1;  // input of the op, or -1: the element itself
-  int64_t element = -1;  // logical index
+  uint32_t tensor = 0;         // the output that was not finite
+  int32_t operand = -1;        // input of the op, or -1: the element itself
+  int64_t element = -1;        // logical index
+  std::vector<int64_t> shape;  // in this call: of the output, or of the input
   double value = 0;
-  int64_t terms = 0;  // these three on the element's row only
+  bool overwritten = false;  // the op wrote over the operand: `value` is the one after the call
+  int64_t terms = 0;         // these on the element's row only
   int64_t broke_at = -1;
   double partial_sum = 0;
+  std::string attributes;  // of this call, as OpInfo has them
 };
 
 // Some values of a tensor (level full): elements at evenly spaced logical indices.

@@ -27,7 +27,7 @@ std::span<OutputRecord* const> RecordingObserver::before(const OpEvent& event) {
 }
 
 void RecordingObserver::after(const OpEvent& event) {
-  if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, backend_.capture_nonfinite(event.call, *slot));
+  if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, backend_.capture_nonfinite(event.call, *slot), event.call);
 }
 
 }  // namespace ulpscope

@@ -180,6 +180,7 @@ void batch_norm(Context& context, const OpCall& call) {
   out.finish();
   store_output(call, 1, mean);
   store_output(call, 2, inverse);
+  if (!training) return;
   store_output(call, 3, running_mean);
   store_output(call, 4, running_variance);
 }

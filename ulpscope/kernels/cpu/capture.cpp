@@ -1,5 +1,5 @@
-// The first nonfinite element of an output, with its operands. Values are read as they are after the call, so an input that an
-// in-place op overwrote is left out.
+// The first nonfinite element of an output, with its operands. Values are read as they are after the call, and those that an
+// in-place op overwrote are marked.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -50,15 +50,14 @@ class Capture {
 
   double operand(int input, int64_t element) {
     const double value = read_element(call_.inputs[input], element);
-    if (static_cast<int64_t>(result_.operands.size()) < 2 * kTermsKept && !overwritten(input)) {
-      result_.operands.push_back({input, element, value});
+    if (static_cast<int64_t>(result_.operands.size()) < 2 * kTermsKept) {
+      result_.operands.push_back({input, element, value, overwritten(input)});
     }
     return value;
   }
 
   bool overwritten(int input) const {
-    // In evaluation, batch_norm gives its running statistics back as they were.
-    if (call_.op == "batch_norm" && setting("training") == 0) return false;
+    if (call_.op == "source") return false;  // gives its input back as it was
     return std::any_of(call_.outputs.begin(), call_.outputs.end(),
                        [&](const TensorView& output) { return output.data != nullptr && output.data == call_.inputs[input].data; });
   }
@@ -84,17 +83,32 @@ class Capture {
     }
     partial_sum_ = next;
   }
+  // A factor that meets padding. It is no term, but some of oneDNN's implementations multiply it by a zero: where no term explains
+  // the element, the first that is not finite does (docs/ops.md).
+  void beside_padding(int input, int64_t element) {
+    if (padding_input_ < 0 && !settled() && !std::isfinite(read_element(call_.inputs[input], element))) {
+      padding_input_ = input;
+      padding_element_ = element;
+    }
+  }
   bool settled() const { return result_.broke_at >= 0 && result_.terms >= kTermsKept; }
   void count_term() { ++result_.terms; }
   void count_terms(int64_t terms) { result_.terms = terms; }
 
-  ElementCapture take() { return std::move(result_); }
+  ElementCapture take() {
+    if (padding_input_ >= 0 && result_.broke_at < 0) {
+      result_.operands.push_back({padding_input_, padding_element_, read_element(call_.inputs[padding_input_], padding_element_)});
+    }
+    return std::move(result_);
+  }
 
  private:
   const OpCall& call_;
   int slot_;
   Place place_{};
   float partial_sum_ = 0;
+  int padding_input_ = -1;
+  int64_t padding_element_ = -1;
   ElementCapture result_;
 };
 
@@ -182,8 +196,12 @@ void conv2d(Capture& capture) {
       for (int64_t kx = 0; kx < w.shape[3]; ++kx) {
         const int64_t iy = out[2] * window.stride_y + ky - window.padding_y;
         const int64_t ix = out[3] * window.stride_x + kx - window.padding_x;
-        if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) continue;
-        capture.term({{0, index_of(x, {out[0], c, iy, ix})}, {1, index_of(w, {out[1], c, ky, kx})}});
+        const int64_t factor = index_of(w, {out[1], c, ky, kx});
+        if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) {
+          capture.beside_padding(1, factor);
+        } else {
+          capture.term({{0, index_of(x, {out[0], c, iy, ix})}, {1, factor}});
+        }
       }
     }
   }
@@ -225,8 +243,12 @@ void conv2d_backward_weight(Capture& capture) {
       for (int64_t ox = 0; ox < g.shape[3]; ++ox) {
         const int64_t iy = oy * window.stride_y + out[2] - window.padding_y;
         const int64_t ix = ox * window.stride_x + out[3] - window.padding_x;
-        if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) continue;
-        capture.term({{0, index_of(g, {n, out[0], oy, ox})}, {1, index_of(x, {n, out[1], iy, ix})}});
+        const int64_t factor = index_of(g, {n, out[0], oy, ox});
+        if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) {
+          capture.beside_padding(0, factor);
+        } else {
+          capture.term({{0, factor}, {1, index_of(x, {n, out[1], iy, ix})}});
+        }
       }
     }
   }

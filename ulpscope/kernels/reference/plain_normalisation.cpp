@@ -1,4 +1,5 @@
 #include <cmath>
+#include <optional>
 
 #include "ulpscope/kernels/reference/plain_access.h"
 
@@ -31,19 +32,22 @@ void batch_norm(const OpCall& call) {
   const auto offsets = offsets_of(x, dimensions_in_memory_order(x, ~2u));
   const int64_t channels = x.shape[1];
   const auto count = static_cast<double>(offsets.size());
-  Output<C> y(call, 0), means(call, 1), inverses(call, 2), running_means(call, 3), running_variances(call, 4);
+  Output<C> y(call, 0), means(call, 1), inverses(call, 2);
+  std::optional<Output<C>> running_means, running_variances;
+  if (training) {
+    running_means.emplace(call, 3);
+    running_variances.emplace(call, 4);
+  }
   for (int64_t c = 0; c < channels; ++c) {
     const C weight = at<C>(call.inputs[1], c), bias = at<C>(call.inputs[2], c);
     const C running_mean = at<C>(call.inputs[3], c), running_variance = at<C>(call.inputs[4], c);
     double mean = running_mean, variance = running_variance;
-    running_means[c] = running_mean;
-    running_variances[c] = running_variance;
     if (training) {
       const Moments moments = channel_moments<C>(x, c * x.strides[1], offsets);
       mean = moments.mean;
       variance = moments.squares / count;
-      running_means[c] = static_cast<C>((1 - momentum) * running_mean + momentum * mean);
-      running_variances[c] = static_cast<C>((1 - momentum) * running_variance + momentum * (moments.squares / (count - 1)));
+      (*running_means)[c] = static_cast<C>((1 - momentum) * running_mean + momentum * mean);
+      (*running_variances)[c] = static_cast<C>((1 - momentum) * running_variance + momentum * (moments.squares / (count - 1)));
     }
     means[c] = static_cast<C>(mean);
     inverses[c] = static_cast<C>(1 / std::sqrt(variance + eps));
@@ -59,8 +63,9 @@ void batch_norm(const OpCall& call) {
   y.store();
   means.store();
   inverses.store();
-  running_means.store();
-  running_variances.store();
+  if (!training) return;
+  running_means->store();
+  running_variances->store();
 }
 
 template <typename C>
