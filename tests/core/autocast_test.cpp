@@ -19,6 +19,13 @@ class AutocastTest : public EngineTest {
     w.set_requires_grad(true);
     return w;
   }
+  // One batch_norm of 3 channels, in module "bn".
+  static std::unique_ptr<Model> batch_norm() {
+    const LayerSpec layer(*find_layer_type("batch_norm"), "bn");
+    auto model = std::make_unique<Model>(std::span(&layer, 1), SampleShape{3, 2, 2});
+    model->create_tensors(0);
+    return model;
+  }
   static AutocastPolicy policy(DType dtype) { return {.dtype = dtype, .ops = {}, .modules = {}}; }
 };
 
@@ -145,21 +152,45 @@ TEST_F(AutocastTest, OverridesByOpAndByModuleReplaceTheLists) {
   unknown.ops.emplace("relo", DType::f32);
   EXPECT_THROW(Autocast{unknown}, Error);
   AutocastPolicy untouchable = policy(DType::f16);
-  untouchable.ops.emplace("batch_norm", DType::f32);
+  untouchable.ops.emplace("adam_update", DType::f32);
   EXPECT_THROW(Autocast{untouchable}, Error) << "an override without effect must not be taken";
   EXPECT_THROW(Autocast(policy(DType::f32)), Error);
 }
 
 TEST_F(AutocastTest, BatchNormKeepsItsParametersAndStatisticsInFP32) {
-  const LayerSpec batch_norm(*find_layer_type("batch_norm"), "bn");
-  Model model({&batch_norm, 1}, {3, 2, 2});
-  model.create_tensors(0);
+  const auto model = batch_norm();
   Autocast autocast(policy(DType::f16));
   const AutocastScope scope(&autocast);
-  const Tensor y = model(random(DType::f16, {4, 3, 2, 2}), true);
+  const Tensor y = (*model)(random(DType::f16, {4, 3, 2, 2}), true);
   EXPECT_EQ(y.dtype(), DType::f16);
   backward(sum(y));
-  for (const NamedTensor& p : model.parameters()) EXPECT_EQ(p.tensor.grad().dtype(), DType::f32);
+  for (const NamedTensor& p : model->parameters()) EXPECT_EQ(p.tensor.grad().dtype(), DType::f32);
+}
+
+// As inside custom_fwd(cast_inputs=...): the input is cast, on the way back its gradient; parameters and statistics stay FP32.
+TEST_F(AutocastTest, AnOverrideOfBatchNormCastsItsInputAlone) {
+  for (const auto& [given, chosen] : {std::pair{DType::f16, DType::f32}, {DType::f32, DType::f16}, {DType::f32, DType::bf16}}) {
+    for (const bool by_module : {false, true}) {
+      const auto model = batch_norm();
+      AutocastPolicy overridden = policy(DType::f16);
+      if (by_module) {
+        overridden.modules.emplace_back("bn", chosen);
+      } else {
+        overridden.ops.emplace("batch_norm", chosen);
+      }
+      Autocast autocast(overridden);
+      const AutocastScope scope(&autocast);
+      Tensor x = random(given, {4, 3, 2, 2});
+      x.set_requires_grad(true);
+      const Tensor y = (*model)(x, true);
+      EXPECT_EQ(y.dtype(), chosen);
+      EXPECT_EQ(to_host(y), to_host((*batch_norm())(cast(x, chosen), true)));
+      backward(sum(y));
+      EXPECT_EQ(x.grad().dtype(), given);
+      for (const NamedTensor& p : model->parameters()) EXPECT_EQ(p.tensor.grad().dtype(), DType::f32);
+      for (const NamedTensor& buffer : model->buffers()) EXPECT_EQ(buffer.tensor.dtype(), DType::f32);
+    }
+  }
 }
 
 }  // namespace

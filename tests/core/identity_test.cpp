@@ -1,7 +1,8 @@
-// Ids: the same in every precision, at every level, filter and interval, for all ops but casts.
+// Ids: the same in every step, in every precision, at every level, filter and interval, for all ops but casts.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <map>
 #include <set>
 
 #include "tests/support/engine_fixture.h"
@@ -16,16 +17,31 @@ using IdentitySet = std::set<std::tuple<uint64_t, std::string, std::string>>;  /
 class IdentityCollector : public Observer {
  public:
   void after(const OpEvent& event) override {
-    steps.resize(std::max<size_t>(steps.size(), context().step + 1));
-    if (event.op.name == "cast") {
+    const std::string name(event.op.name);
+    const auto [constant, is_new] = constants_.try_emplace(event.id, constants_of(event.attributes));
+    EXPECT_EQ(constant->second, constants_of(event.attributes)) << name << " in " << event.module << ": an attribute varies";
+    if (name == "cast") {
       casts.insert(event.id);
-    } else {
-      const bool added = steps[context().step].emplace(event.id, event.op.name, event.module).second;
-      EXPECT_TRUE(added) << "id of " << event.op.name << " in " << event.module << " came twice in a step";
+      return;
     }
+    steps.resize(std::max<size_t>(steps.size(), context().step + 1));
+    const bool added = seen_.emplace(context().step, event.phase, event.micro_batch, event.id).second;
+    EXPECT_TRUE(added) << "id of " << name << " in " << event.module << " came twice in a pass";
+    steps[context().step].emplace(event.id, name, event.module);
   }
   std::vector<IdentitySet> steps;
   std::set<uint64_t> casts;
+
+ private:
+  static std::map<std::string, double> constants_of(const Attributes& attributes) {
+    std::map<std::string, double> constants;
+    for (size_t i = 0; i < attributes.items().size(); ++i) {
+      if (!attributes.varies(i)) constants.emplace(attributes.items()[i].name, attributes.items()[i].value);
+    }
+    return constants;
+  }
+  std::set<std::tuple<uint64_t, Phase, uint32_t, uint64_t>> seen_;
+  std::map<uint64_t, std::map<std::string, double>> constants_;  // of each id
 };
 
 Experiment small_experiment(Precision precision) {
@@ -78,6 +94,97 @@ TEST(IdentityTest, IsTheSameInEveryPrecisionLevelFilterAndInterval) {
     EXPECT_EQ(collect(experiment, trace).steps, reference.steps) << name_of(precision) << " filtered";
   }
   std::remove(trace.c_str());
+}
+
+// Programs of random ops on two parameters, each used several times: at once, through views and casts, in several modules.
+class SharedParameters : public EngineTest {
+ protected:
+  // The ids, phases, ops, modules and forward ids of all ops but casts, of a forward and a backward pass.
+  using Seen = std::set<std::tuple<uint64_t, Phase, std::string, std::string, uint64_t>>;
+  Seen run(uint64_t program, Autocast* autocast) {
+    class Collector : public Observer {
+     public:
+      void after(const OpEvent& event) override {
+        if (event.op.name == "cast") return;
+        EXPECT_TRUE(seen.emplace(event.id, event.phase, event.op.name, event.module, event.forward_id).second) << event.op.name;
+      }
+      Seen seen;
+    } collector;
+    std::vector<Tensor> values;
+    for (const char* name : {"first.w", "second.w"}) {
+      Tensor w = random(DType::f32, {4, 4}, values.size(), -0.25, 0.25);
+      w.body()->parameter = intern(name);
+      w.body()->module = intern(std::string(name).substr(0, std::string(name).find('.')));
+      w.set_requires_grad(true);
+      values.push_back(w);
+    }
+    const Philox random_bits(program, 1);
+    uint64_t drawn = 0;
+    const auto below = [&](uint64_t limit) { return random_bits.bits(drawn++) % limit; };
+    context_.observers = {&collector};
+    context_.begin_step(program);
+    Tensor loss;
+    {
+      const AutocastScope scope(autocast);
+      for (int i = 0; i < 12; ++i) {
+        static constexpr const char* kModules[] = {"first", "second", "third"};
+        const ModuleScope module(intern(kModules[below(3)]));
+        // Parameters come twice as often as what was made of them.
+        const auto value = [&] { return values[below(2) ? below(2) : below(values.size())]; };
+        const Tensor a = value(), b = value();
+        static constexpr const char* kOps[] = {"matmul", "matmul", "linear", "add", "sub", "mul", "relu", "transpose"};
+        const Op& op = find_op(kOps[below(8)]);
+        const Tensor inputs[] = {a, b};
+        values.push_back(dispatch(op, {inputs, op.inputs == 1 ? 1u : 2u})[0]);
+      }
+      loss = sum(values[0]);
+      for (size_t i = 1; i < values.size(); ++i) loss = add(loss, mean(values[i]));
+    }
+    backward(loss);
+    context_.observers.clear();
+    return collector.seen;
+  }
+};
+
+TEST_F(SharedParameters, HaveTheSameIdsInEveryPrecision) {
+  int sums = 0;
+  for (uint64_t program = 0; program < 300; ++program) {
+    const auto reference = run(program, nullptr);
+    for (const DType lower : {DType::f16, DType::bf16}) {
+      AutocastPolicy policy{.dtype = lower, .ops = {}, .modules = {}};
+      if (program % 3 > 0) policy.ops = {{"add", lower}, {"relu", DType::f32}};
+      if (program % 3 > 1) policy.modules = {{"second", lower}};
+      Autocast autocast(policy);
+      ASSERT_EQ(run(program, &autocast), reference) << "program " << program << " in " << info(lower).name;
+    }
+    for (const auto& [id, phase, op, module, forward_id] : reference)
+      sums += phase == Phase::backward && op == "add" && forward_id == 0;  // of a parameter's gradients
+  }
+  EXPECT_GT(sums, 300);
+}
+
+// A sum of a parameter's gradients is named after the parameter, not after the op that changed it last.
+TEST_F(SharedParameters, HaveTheSameIdsAfterAnUpdate) {
+  class Collector : public Observer {
+   public:
+    void after(const OpEvent& event) override { ids.push_back(event.id); }
+    std::vector<uint64_t> ids;
+  };
+  Tensor w = random(DType::f32, {4, 4});
+  w.body()->parameter = intern("w");
+  w.set_requires_grad(true);
+  std::vector<uint64_t> ids[2];
+  for (auto& each : ids) {
+    Collector collector;
+    context_.begin_step(0);
+    context_.observers = {&collector};
+    backward(sum(matmul(w, w)));
+    context_.observers.clear();
+    each = collector.ids;
+    w.set_grad(Tensor());
+    call("accumulate", {w, random(DType::f32, {4, 4}, 1)});
+  }
+  EXPECT_EQ(ids[0], ids[1]);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "memory_sink.h"
 
 namespace ulpscope {
@@ -132,6 +134,104 @@ TEST(RecorderLevels, WhatABackendDoesNotKnowStaysUnknown) {
   EXPECT_EQ(sink.rows[1].statistics, TensorStatistics{});
 }
 
+// Another observer may ask for more or for less: neither changes what is recorded.
+TEST(RecorderLevels, SharedRecordsAreRecordedAsFarAsAskedFor) {
+  for (const RecordLevel level : {RecordLevel::health, RecordLevel::stats, RecordLevel::full}) {
+    MemorySink alone, beside;
+    Recorder first(alone, {.level = level}), second(beside, {.level = level});
+    record_step(first, 0, {{.id = 1}});
+
+    OutputRecord records[2];
+    OutputRecord* const shared[] = {&records[0], &records[1]};
+    for (OutputRecord& record : records) {
+      record.wanted = StatisticsLevel::full;
+      record.samples_wanted = 16;
+    }
+    const OutputDescription outputs[] = {float_output(Role::activation), float_output(Role::activation, "", DType::u8)};
+    OpDescription op;
+    op.name = "add";
+    op.id = 1;
+    op.outputs = outputs;
+    second.begin_step(0);
+    second.before(op, shared);
+    EXPECT_EQ(records[0].wanted, StatisticsLevel::full);
+    EXPECT_EQ(records[0].samples_wanted, 16);
+    for (OutputRecord& record : records) fill(record, {});
+    second.after();
+    second.end_step({});
+
+    ASSERT_EQ(beside.rows.size(), 1u) << "integers have no rows, whoever asks";
+    EXPECT_EQ(beside.rows[0].known, alone.rows.at(0).known);
+    EXPECT_EQ(beside.rows[0].statistics, alone.rows[0].statistics);
+    EXPECT_EQ(beside.samples.size(), alone.samples.size());
+  }
+}
+
+// The batches of an evaluation: the records of one are enough for all.
+TEST(RecorderPasses, EachIsWrittenWhenItEndsAndBelongsToItsStep) {
+  MemorySink sink, whole_sink;
+  Recorder recorder(sink, {.stop_on = StopOn::nan}), whole(whole_sink, {.stop_on = StopOn::nan});
+  std::vector<FakeOp> all;
+  recorder.begin_step(4);
+  for (uint32_t pass = 0; pass < 3; ++pass) {
+    for (uint64_t id = 1; id <= 40; ++id) {
+      all.push_back({.id = 100 * pass + id, .nan = pass == 1 && id > 20 ? id : 0, .micro_batch = pass});
+      record(recorder, all.back());
+    }
+    EXPECT_EQ(sink.rows.size(), 40 * pass);
+    recorder.end_pass();
+    EXPECT_EQ(sink.rows.size(), 40 * (pass + 1));
+  }
+  recorder.end_step({});
+  record_step(whole, 4, all);
+  ASSERT_EQ(sink.rows.size(), whole_sink.rows.size());
+  for (size_t i = 0; i < sink.rows.size(); ++i) {
+    EXPECT_EQ(sink.rows[i].step, 4u);
+    EXPECT_EQ(sink.rows[i].sequence, i);
+    EXPECT_EQ(sink.rows[i].tensor, whole_sink.rows[i].tensor);
+    EXPECT_EQ(sink.rows[i].micro_batch, whole_sink.rows[i].micro_batch);
+    EXPECT_EQ(sink.rows[i].statistics, whole_sink.rows[i].statistics);
+  }
+  ASSERT_EQ(sink.steps.size(), 1u);
+  ASSERT_EQ(sink.events.size(), whole_sink.events.size());
+  for (size_t i = 0; i < sink.events.size(); ++i) {
+    EXPECT_EQ(sink.events[i].tensor, whole_sink.events[i].tensor);
+    EXPECT_EQ(sink.events[i].text, whole_sink.events[i].text);
+  }
+  EXPECT_EQ(recorder.stop_reason(), whole.stop_reason());
+}
+
+TEST(RecorderPasses, OneTakesTheRecordsOfTheOneBefore) {
+  MemorySink sink;
+  Recorder recorder(sink, {});
+  std::set<const OutputRecord*> records;
+  recorder.begin_step(0);
+  for (int pass = 0; pass < 100; ++pass) {
+    for (uint64_t id = 1; id <= 8; ++id)
+      record(recorder, {.id = id, .fill = [&](OutputRecord& record) { records.insert(&record); }});
+    recorder.end_pass();
+  }
+  recorder.end_step({});
+  EXPECT_EQ(records.size(), 8u);
+  EXPECT_EQ(sink.rows.size(), 800u);
+}
+
+TEST(RecorderPasses, TheSizeLimitHoldsWithinAStep) {
+  MemorySink sink;
+  Recorder recorder(sink, {.max_bytes = 100000});
+  sink.state.bytes = 10000;
+  recorder.begin_step(0);
+  for (int pass = 0; pass < 2000; ++pass) {
+    record(recorder, {.id = 1});
+    recorder.end_pass();
+  }
+  recorder.end_step({});
+  EXPECT_EQ(sink.rows.size(), 850u);  // 10,000 + 850 * 100 bytes are 95% of the limit
+  EXPECT_EQ(sink.steps.size(), 1u) << "what the step says itself is still written";
+  record_step(recorder, 1, {{.id = 1}});
+  EXPECT_EQ(sink.rows.size(), 850u);
+}
+
 std::vector<uint64_t> recorded_ids(const RecorderOptions& options, const std::vector<FakeOp>& ops) {
   MemorySink sink;
   Recorder recorder(sink, options);
@@ -189,6 +289,7 @@ TEST(RecorderLimits, SizeLimitLowersThenStops) {
   EXPECT_EQ(sink.events[0].kind, EventKind::level_lowered);
   EXPECT_EQ(sink.events[0].step, 1u);
   EXPECT_THAT(sink.events[0].text, HasSubstr("80% of the size limit of 1000000 bytes reached: level full lowered to health"));
+  EXPECT_EQ(recorder.limits_met(), "level health from step 2 on: the size limit is 1000000 bytes");
   EXPECT_EQ(step(2, 810000), 1u);
   EXPECT_EQ(sink.rows.back().known, StatisticsLevel::health);
   EXPECT_EQ(sink.steps.back().level, static_cast<uint8_t>(RecordLevel::health));
@@ -203,6 +304,9 @@ TEST(RecorderLimits, SizeLimitLowersThenStops) {
   for (uint64_t number = 6; number < 100; ++number) EXPECT_EQ(step(number, 1000000), 0u);
   EXPECT_EQ(sink.steps.size(), 6u);
   EXPECT_EQ(sink.events.size(), 3u);
+  EXPECT_EQ(recorder.limits_met(),
+            "level health from step 2 on, no tensor rows from step 3 on, nothing but metrics from step 6 on: the size limit is "
+            "1000000 bytes");
   recorder.begin_step(100);
   recorder.add_warning("not written any more");
   recorder.add_metric("test_accuracy", 0.5);
@@ -221,7 +325,8 @@ TEST(RecorderLimits, RowsInTheQueueCountTowardsTheLimit) {
   sink.state.committed_steps = 0;
   for (uint64_t step = 0; step < 2000; ++step) record_step(recorder, step, {{.id = 1}});
   EXPECT_EQ(sink.events_of(EventKind::stopped).size(), 1u);
-  EXPECT_NEAR(static_cast<double>(sink.rows.size()), 850, 2);  // (95,000 - 10,000) / 100
+  // Step n finds n rows in the queue, 100 bytes each: 95% of the limit are reached when 10,000 + 100 n = 95,000.
+  EXPECT_EQ(sink.rows.size(), 850u);
 }
 
 TEST(RecorderLimits, SlowWriterLowersTheLevelUntilItHasCaughtUp) {
@@ -234,6 +339,7 @@ TEST(RecorderLimits, SlowWriterLowersTheLevelUntilItHasCaughtUp) {
   };
   EXPECT_EQ(wanted_after(0, 0.5), StatisticsLevel::full);
   EXPECT_TRUE(sink.events.empty());
+  EXPECT_EQ(recorder.limits_met(), "");
   EXPECT_EQ(wanted_after(1, 0.6), StatisticsLevel::health);
   ASSERT_EQ(sink.events.size(), 1u);
   EXPECT_EQ(sink.events[0].kind, EventKind::level_lowered);
@@ -244,6 +350,7 @@ TEST(RecorderLimits, SlowWriterLowersTheLevelUntilItHasCaughtUp) {
   ASSERT_EQ(sink.events.size(), 2u);
   EXPECT_EQ(sink.events[1].kind, EventKind::note);
   EXPECT_THAT(sink.events[1].text, HasSubstr("the writer caught up: level full again"));
+  EXPECT_EQ(recorder.limits_met(), "level health in some steps from step 2 on: the writer was slow");
   for (uint64_t step = 4; step < 3000; ++step) wanted_after(step, step % 2 ? 0.9 : 0.0);
   EXPECT_LE(sink.events.size(), 101u);
 }

@@ -90,7 +90,25 @@ inline OutputDescription float_output(Role role, std::string_view parameter = ""
   return output;
 }
 
-// Records `op` as a backend would that knows everything at once. Returns what `after` did.
+// Fills in a record as a backend would that knows everything at once.
+inline void fill(OutputRecord& out, const FakeOp& op) {
+  if (out.wanted == StatisticsLevel::none) return;
+  out.known = out.wanted;
+  out.statistics.count = 8;
+  out.statistics.nan = op.nan;
+  out.statistics.positive_infinity = op.infinities;
+  if (out.wanted == StatisticsLevel::full) {
+    out.statistics.sum = 4;
+    out.statistics.histogram.bins[127] = 8 - op.nan - op.infinities;
+  }
+  for (out.samples = 0; out.samples < out.samples_wanted; ++out.samples) {
+    out.sample_elements[static_cast<size_t>(out.samples)] = out.samples;
+    out.sample_values[static_cast<size_t>(out.samples)] = 0.5;
+  }
+  if (op.fill) op.fill(out);
+}
+
+// Records `op`. Returns what `after` did.
 inline std::optional<int> record(Recorder& recorder, const FakeOp& op) {
   std::vector<OutputDescription> outputs = op.outputs;
   if (outputs.empty()) outputs.push_back(float_output(op.role));
@@ -103,22 +121,7 @@ inline std::optional<int> record(Recorder& recorder, const FakeOp& op) {
   description.micro_batch = op.micro_batch;
   description.inputs = op.inputs;
   description.outputs = outputs;
-  for (OutputRecord* const out : recorder.before(description)) {
-    if (out->wanted == StatisticsLevel::none) continue;
-    out->known = out->wanted;
-    out->statistics.count = 8;
-    out->statistics.nan = op.nan;
-    out->statistics.positive_infinity = op.infinities;
-    if (out->wanted == StatisticsLevel::full) {
-      out->statistics.sum = 4;
-      out->statistics.histogram.bins[127] = 8 - op.nan - op.infinities;
-    }
-    for (out->samples = 0; out->samples < out->samples_wanted; ++out->samples) {
-      out->sample_elements[static_cast<size_t>(out->samples)] = out->samples;
-      out->sample_values[static_cast<size_t>(out->samples)] = 0.5;
-    }
-    if (op.fill) op.fill(*out);
-  }
+  for (OutputRecord* const out : recorder.before(description)) fill(*out, op);
   return recorder.after();
 }
 

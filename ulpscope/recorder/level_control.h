@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "ulpscope/recorder/recorder.h"
@@ -28,14 +30,17 @@ class LevelControl {
   bool rows_stopped() const { return rows_stopped_; }
   bool steps_stopped() const { return steps_stopped_; }
 
-  // Once a step, before its rows are written. `pending_rows` are added and not in the file yet, about. Messages about what changed
-  // are appended to `events`, with kind and text.
-  void update(const SinkStatus& status, uint64_t pending_rows, std::vector<EventRow>& events);
+  // Once a pass of step `step`, before its rows are written. `pending_rows` are added and not in the file yet, about. Messages
+  // about what changed are appended to `events`.
+  void update(const SinkStatus& status, uint64_t pending_rows, uint64_t step, std::vector<EventRow>& events);
+  // From which steps on less was recorded, and why. One line, or "".
+  std::string limits_met() const;
 
  private:
   const RecorderOptions& options_;
   bool near_limit_ = false, rows_stopped_ = false, steps_stopped_ = false, slow_ = false;
   int slow_messages_ = 0;
+  std::optional<uint64_t> health_from_, no_rows_from_, stopped_from_, slow_from_;  // the first steps concerned
 };
 
 }  // namespace ulpscope

@@ -1,9 +1,10 @@
-// The records of one step. They keep their addresses until the step ends, and their memory from step to step: a step that asks for
-// as many records as an earlier one allocates nothing.
+// The records of one pass. They keep their addresses until it ends, and their memory from pass to pass: one that asks for as many
+// records as an earlier one allocates nothing.
 #pragma once
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ulpscope/kernels/statistics.h"
@@ -12,13 +13,14 @@ namespace ulpscope {
 
 class RecordArena {
  public:
-  void begin_step() {
+  // All records may be taken again.
+  void reset() {
     block_ = 0;
     used_ = 0;
   }
 
-  // `count` cleared records; their pointers lie together.
-  OutputRecord* const* take(size_t count) {
+  // Cleared records; their pointers lie together.
+  std::span<OutputRecord* const> take(size_t count) {
     while (block_ < blocks_.size() && used_ + count > blocks_[block_].pointers.size()) {
       ++block_;
       used_ = 0;
@@ -26,8 +28,8 @@ class RecordArena {
     if (block_ == blocks_.size()) add_block(std::max<size_t>(count, kBlock));
     OutputRecord* const* taken = blocks_[block_].pointers.data() + used_;
     used_ += count;
-    for (size_t i = 0; i < count; ++i) reset(*taken[i]);
-    return taken;
+    for (size_t i = 0; i < count; ++i) clear(*taken[i]);
+    return {taken, count};
   }
 
  private:
@@ -44,15 +46,15 @@ class RecordArena {
     blocks_.push_back(std::move(block));
   }
 
-  // Clears what the last step filled in. Most of a record is its histogram, which only level full touches.
-  static void reset(OutputRecord& record) {
+  // Clears what the last pass asked and filled in. Most of a record is its histogram, which only level full touches.
+  static void clear(OutputRecord& record) {
+    record.wanted = StatisticsLevel::none;
+    record.samples_wanted = 0;
+    record.scale = 1.0;
     if (record.known == StatisticsLevel::full) {
       record.clear();
       return;
     }
-    record.wanted = StatisticsLevel::none;
-    record.samples_wanted = 0;
-    record.scale = 1.0;
     record.known = StatisticsLevel::none;
     record.before_rounding = record.rounding_known = record.update_known = false;
     record.samples = 0;

@@ -28,17 +28,18 @@ bool is_gradient(Phase phase, Role role) {
 
 // An output, in order of execution the first, of which something holds.
 struct Finding {
-  const OpEntry* op = nullptr;
+  std::optional<uint32_t> entry;  // of its op
   uint32_t slot = 0;
   int64_t tensor = -1;
   uint64_t count = 0;
 
-  void set_once(const OpEntry& entry, uint32_t output, uint32_t index, uint64_t values) {
-    if (op == nullptr) *this = {&entry, output, index, values};
+  explicit operator bool() const { return entry.has_value(); }
+  void set_once(uint32_t op, uint32_t output, uint32_t index, uint64_t values) {
+    if (!entry) *this = {op, output, index, values};
   }
-  std::string text() const {
-    return op == nullptr ? std::string("unknown op")
-                         : fmt::format("output {} of {} ({}), {} values", slot, op->label, name_of(op->phase), count);
+  std::string text(const OpTable& ops) const {
+    if (!entry) return "unknown op";
+    return fmt::format("output {} of {} ({}), {} values", slot, ops[*entry].label, name_of(ops[*entry].phase), count);
   }
 };
 
@@ -60,6 +61,7 @@ struct Recorder::State {
     OutputRecord* const* records;
     uint32_t outputs;
     uint8_t pass;
+    bool full, samples;  // what was asked for; records that are shared may know more
   };
 
   State(TraceSink& trace, RecorderOptions chosen)
@@ -70,9 +72,10 @@ struct Recorder::State {
   bool watching() const { return writing() || (options.level != RecordLevel::off && options.stop_on != StopOn::never); }
   bool repeats(uint32_t tensor) const { return streak >= kRepeats && streak_tensor == tensor; }
 
+  // Added and not in the file yet, about: those of this step, and of steps that are not committed.
   uint64_t pending_rows(const SinkStatus& status) const {
     const uint64_t steps = steps_ended - std::min(steps_ended, status.committed_steps);
-    return steps * rows_added / std::max<uint64_t>(steps_ended, 1);
+    return rows_added - rows_ended + steps * rows_ended / std::max<uint64_t>(steps_ended, 1);
   }
 
   EventRow event(EventKind kind) const {
@@ -88,10 +91,13 @@ struct Recorder::State {
     return row;
   }
 
-  Findings write_rows(bool rows);
+  void begin_pass();
+  void end_pass();
+  void update_limits();
+  void write_rows(bool rows);
   void write_row(const Call& call, uint32_t sequence, uint32_t tensor, const OutputRecord& record);
-  void write_events(const StepRow& row, const Findings& findings);
-  void decide_stop(const StepRow& row, const Findings& findings);
+  void write_events(const StepRow& row);
+  void decide_stop(const StepRow& row);
 
   TraceSink& sink;
   const RecorderOptions options;
@@ -100,14 +106,20 @@ struct Recorder::State {
   RecordArena arena;
   LevelControl control;
 
+  // Of this step, as it began.
   uint64_t step = 0;
-  bool want_full = false, want_samples = false;  // in this step
-  std::vector<Call> calls;
+  RecordLevel level = RecordLevel::off;
+  bool written = false, watched = false;
+  bool want_full = false, want_samples = false;
+
+  std::vector<Call> calls;       // of this pass
+  uint32_t first_sequence = 0;   // of them
+  Findings findings;             // of the passes that ended, in this step
   bool found_nonfinite = false;  // by `after`, in this step
   uint32_t capture_tensor = 0;
-  TensorRow tensor_row;  // kept: its histogram is large, and zero between calls of write_row
-  uint32_t graph = 0;    // of the last step that had one
-  uint64_t rows_added = 0, steps_ended = 0;
+  TensorRow tensor_row;                                      // kept: its histogram is large, and zero between calls of write_row
+  uint32_t graph = 0;                                        // of the last step that had one
+  uint64_t rows_added = 0, rows_ended = 0, steps_ended = 0;  // rows_ended: in steps that ended
 
   uint32_t streak_tensor = 0;  // the first nonfinite output of the last step
   int64_t streak = 0;          // steps in a row with that one
@@ -121,44 +133,63 @@ struct Recorder::State {
 Recorder::Recorder(TraceSink& sink, RecorderOptions options) : state_(std::make_unique<State>(sink, std::move(options))) {}
 Recorder::~Recorder() = default;
 
+void Recorder::State::begin_pass() {
+  calls.clear();
+  arena.reset();
+}
+
 void Recorder::begin_step(uint64_t step) {
   State& state = *state_;
   state.step = step;
-  state.calls.clear();
+  state.level = state.control.level();
+  state.written = state.writing();
+  state.watched = state.watching();
+  state.first_sequence = 0;
+  state.findings = {};
   state.found_nonfinite = false;
   state.ops.begin_step();
   state.graphs.begin_step();
-  state.arena.begin_step();
-  const RecordLevel level = state.control.level();
+  state.begin_pass();
   const auto every = static_cast<uint64_t>(std::max<int64_t>(state.options.every, 1));
-  state.want_full = level >= RecordLevel::stats && step % every == 0 && !state.control.rows_stopped();
-  state.want_samples = level >= RecordLevel::full && state.want_full;
+  state.want_full = state.level >= RecordLevel::stats && step % every == 0 && !state.control.rows_stopped();
+  state.want_samples = state.level >= RecordLevel::full && state.want_full;
 }
 
 std::span<OutputRecord* const> Recorder::before(const OpDescription& op) {
   State& state = *state_;
-  if (!state.watching()) return {};
+  const bool any_float = std::any_of(op.outputs.begin(), op.outputs.end(),
+                                     [](const OutputDescription& output) { return is_float(output.view.dtype); });
+  if (!state.watched || !any_float) {
+    before(op, {});
+    return {};
+  }
+  const std::span<OutputRecord* const> records = state.arena.take(op.outputs.size());
+  for (size_t slot = 0; slot < records.size(); ++slot) records[slot]->scale = op.outputs[slot].scale;
+  before(op, records);
+  return records;
+}
+
+void Recorder::before(const OpDescription& op, std::span<OutputRecord* const> records) {
+  State& state = *state_;
+  if (!state.watched) return;
   const uint32_t index = state.ops.find_or_add(op);
   const OpEntry& entry = state.ops[index];
   state.graphs.add(op, entry.op);
 
-  const size_t outputs = entry.any_float ? op.outputs.size() : 0;
-  OutputRecord* const* records = outputs > 0 ? state.arena.take(outputs) : nullptr;
-  state.calls.push_back({index, op.micro_batch, records, static_cast<uint32_t>(outputs), op.pass});
-  const bool full = state.want_full && entry.rows_wanted;
+  const bool full = state.want_full && entry.rows_wanted, samples = full && state.want_samples;
+  const auto outputs = static_cast<uint32_t>(entry.any_float ? records.size() : 0);
+  state.calls.push_back({index, op.micro_batch, records.data(), outputs, op.pass, full, samples});
   for (size_t slot = 0; slot < outputs; ++slot) {
     if (!is_float(op.outputs[slot].view.dtype)) continue;
     OutputRecord& record = *records[slot];
-    record.wanted = full ? StatisticsLevel::full : StatisticsLevel::health;
-    record.samples_wanted = full && state.want_samples ? kSamples : 0;
-    record.scale = op.outputs[slot].scale;
+    record.wanted = std::max(record.wanted, full ? StatisticsLevel::full : StatisticsLevel::health);
+    record.samples_wanted = std::max(record.samples_wanted, samples ? kSamples : 0);
   }
-  return {records, outputs};
 }
 
 std::optional<int> Recorder::after() {
   State& state = *state_;
-  if (state.found_nonfinite || state.calls.empty() || !state.writing()) return std::nullopt;
+  if (state.found_nonfinite || state.calls.empty() || !state.written) return std::nullopt;
   const State::Call& call = state.calls.back();
   for (uint32_t slot = 0; slot < call.outputs; ++slot) {
     if (stored_nonfinite(*call.records[slot]) == 0) continue;
@@ -172,7 +203,7 @@ std::optional<int> Recorder::after() {
 
 void Recorder::add_capture(int slot, const ElementCapture& capture, const OpCall& call) {
   State& state = *state_;
-  if (!state.writing() || state.calls.empty() || slot < 0 || static_cast<uint32_t>(slot) >= state.calls.back().outputs) return;
+  if (!state.written || state.calls.empty() || slot < 0 || static_cast<uint32_t>(slot) >= state.calls.back().outputs) return;
   const auto shape_of = [](const TensorView& view) {
     return std::vector<int64_t>(view.shape.begin(), view.shape.begin() + view.rank);
   };
@@ -225,16 +256,17 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
   tensor_row.sequence = sequence;
   tensor_row.tensor = tensor;
   tensor_row.scale = record.scale;
-  tensor_row.known = record.known;
+  const StatisticsLevel known = call.full ? record.known : std::min(record.known, StatisticsLevel::health);
+  tensor_row.known = known;
   tensor_row.before_rounding = record.before_rounding;
   tensor_row.rounding_known = record.rounding_known;
   tensor_row.rounding = record.rounding_known ? record.rounding : RoundingCounts{};
-  if (record.known == StatisticsLevel::full) {
+  if (known == StatisticsLevel::full) {
     tensor_row.statistics = record.statistics;
     sink.add_row(tensor_row);
     tensor_row.statistics = TensorStatistics{};
   } else {
-    if (record.known == StatisticsLevel::health) {
+    if (known == StatisticsLevel::health) {
       tensor_row.statistics.count = record.statistics.count;
       tensor_row.statistics.nan = record.statistics.nan;
       tensor_row.statistics.positive_infinity = record.statistics.positive_infinity;
@@ -248,34 +280,33 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
     sink.add_row(tensor_row);
   }
   ++rows_added;
-  for (int i = 0; i < record.samples; ++i) {
+  for (int i = 0; i < (call.samples ? record.samples : 0); ++i) {
     const auto k = static_cast<size_t>(i);
     sink.add_sample({step, tensor, record.sample_elements[k], record.sample_values[k]});
   }
 }
 
-// Looks through the step's records in order of execution and, where `rows`, writes their rows.
-Findings Recorder::State::write_rows(bool rows) {
-  Findings findings;
-  for (uint32_t sequence = 0; sequence < calls.size(); ++sequence) {
-    const Call& call = calls[sequence];
+// Looks through the pass's records in order of execution and, where `rows`, writes their rows.
+void Recorder::State::write_rows(bool rows) {
+  for (uint32_t i = 0; i < calls.size(); ++i) {
+    const Call& call = calls[i];
     const OpEntry& entry = ops[call.entry];
     for (uint32_t slot = 0; slot < call.outputs; ++slot) {
-      const OutputRecord& record = *call.records[slot];
-      if (record.wanted == StatisticsLevel::none) continue;
       const TensorEntry& tensor = ops.tensor(entry, slot);
+      if (!tensor.is_float) continue;
+      const OutputRecord& record = *call.records[slot];
       const uint64_t nonfinite = stored_nonfinite(record);
       bool row_wanted = entry.rows_wanted;
       if (nonfinite > 0) {
         const uint64_t nan = record.statistics.nan;
-        row_wanted |= findings.nonfinite.op == nullptr || !repeats(static_cast<uint32_t>(findings.nonfinite.tensor));
-        findings.nonfinite.set_once(entry, slot, tensor.tensor, nonfinite);
-        if (nan > 0) findings.nan.set_once(entry, slot, tensor.tensor, nan);
-        if (nonfinite > nan) findings.infinite.set_once(entry, slot, tensor.tensor, nonfinite - nan);
-        if (is_gradient(entry.phase, tensor.role)) findings.gradient.set_once(entry, slot, tensor.tensor, nonfinite);
+        row_wanted |= !findings.nonfinite || !repeats(static_cast<uint32_t>(findings.nonfinite.tensor));
+        findings.nonfinite.set_once(call.entry, slot, tensor.tensor, nonfinite);
+        if (nan > 0) findings.nan.set_once(call.entry, slot, tensor.tensor, nan);
+        if (nonfinite > nan) findings.infinite.set_once(call.entry, slot, tensor.tensor, nonfinite - nan);
+        if (is_gradient(entry.phase, tensor.role)) findings.gradient.set_once(call.entry, slot, tensor.tensor, nonfinite);
       }
       if (!rows) continue;
-      if (row_wanted) write_row(call, sequence, tensor.tensor, record);
+      if (row_wanted) write_row(call, first_sequence + i, tensor.tensor, record);
       if (record.update_known) {
         uint32_t weight = tensor.tensor;
         for (uint32_t other = 0; other < call.outputs; ++other) {
@@ -286,44 +317,63 @@ Findings Recorder::State::write_rows(bool rows) {
       }
     }
   }
-  return findings;
 }
 
-void Recorder::State::write_events(const StepRow& step_row, const Findings& findings) {
+// Asks the sink how it stands. The step in which the limit was reached carries the message.
+void Recorder::State::update_limits() {
+  if (!written || failed) return;
+  const SinkStatus status = sink.status();
+  failed = status.failed;
+  if (failed) return;
+  std::vector<EventRow> events;
+  control.update(status, pending_rows(status), step, events);
+  for (const EventRow& event : events) sink.add_event(event);
+}
+
+void Recorder::State::end_pass() {
+  update_limits();
+  if (watched) write_rows(written && !failed && !control.rows_stopped());
+  first_sequence += static_cast<uint32_t>(calls.size());
+  begin_pass();
+}
+
+void Recorder::end_pass() { state_->end_pass(); }
+
+void Recorder::State::write_events(const StepRow& step_row) {
   if (step_row.scale_after < step_row.scale_before) {
     EventRow backoff = event(EventKind::scale_backoff, findings.gradient);
     backoff.value = step_row.scale_after;
-    backoff.text = findings.gradient.op == nullptr ? "no gradient with nonfinite values was seen" : findings.gradient.text();
+    backoff.text = findings.gradient ? findings.gradient.text(ops) : "no gradient with nonfinite values was seen";
     sink.add_event(backoff);
   } else if (step_row.scale_after > step_row.scale_before) {
     EventRow growth = event(EventKind::scale_growth);
     growth.value = step_row.scale_after;
     sink.add_event(growth);
-  } else if (step_row.skipped != 0 && notes <= kMaximumWarnings && (findings.gradient.op == nullptr || streak < kRepeats)) {
+  } else if (step_row.skipped != 0 && notes <= kMaximumWarnings && (!findings.gradient || streak < kRepeats)) {
     // A static scale, one at its floor, or one whose hysteresis is not used up.
     EventRow skipped = event(EventKind::note, findings.gradient);
     skipped.text = notes++ < kMaximumWarnings
-                       ? fmt::format("step skipped, scale kept: {}", findings.gradient.text())
+                       ? fmt::format("step skipped, scale kept: {}", findings.gradient.text(ops))
                        : fmt::format("more than {} steps skipped with the scale kept: no more are noted", kMaximumWarnings);
     sink.add_event(skipped);
   }
-  if (findings.nonfinite.op != nullptr) sink.add_event(event(EventKind::nonfinite, findings.nonfinite));
+  if (findings.nonfinite) sink.add_event(event(EventKind::nonfinite, findings.nonfinite));
 }
 
-void Recorder::State::decide_stop(const StepRow& step_row, const Findings& findings) {
+void Recorder::State::decide_stop(const StepRow& step_row) {
   if (stop) return;
   std::string reason;
   Finding finding;
-  if (options.stop_on == StopOn::nan && findings.nan.op != nullptr) {
+  if (options.stop_on == StopOn::nan && findings.nan) {
     finding = findings.nan;
-    reason = fmt::format("NaN in {}", finding.text());
-  } else if (options.stop_on == StopOn::overflow && findings.infinite.op != nullptr) {
+    reason = fmt::format("NaN in {}", finding.text(ops));
+  } else if (options.stop_on == StopOn::overflow && findings.infinite) {
     finding = findings.infinite;
-    reason = fmt::format("Inf in {}", finding.text());
+    reason = fmt::format("Inf in {}", finding.text(ops));
   } else if (options.stop_on == StopOn::backoff && step_row.scale_after < step_row.scale_before) {
     finding = findings.gradient;
     reason = fmt::format("loss scale {} backed off to {}", step_row.scale_before, step_row.scale_after);
-    if (finding.op != nullptr) reason += fmt::format(": {}", finding.text());
+    if (finding) reason += fmt::format(": {}", finding.text(ops));
   }
   if (reason.empty()) return;
   stop = true;
@@ -337,47 +387,36 @@ void Recorder::State::decide_stop(const StepRow& step_row, const Findings& findi
 void Recorder::end_step(StepRow row) {
   State& state = *state_;
   if (state.options.level == RecordLevel::off) return;
-  const bool watched = state.watching();
-  const RecordLevel level = state.control.level();
-  const bool was_writing = state.writing();
-  if (was_writing) {
-    const SinkStatus status = state.sink.status();
-    state.failed = status.failed;
-    std::vector<EventRow> events;
-    if (!state.failed) state.control.update(status, state.pending_rows(status), events);
-    for (EventRow& event : events) {
-      event.step = state.step;
-      state.sink.add_event(event);
-    }
-  }
+  state.end_pass();
   const bool had_stopped = state.stop;
-  if (watched) {
-    const bool rows = was_writing && !state.failed && !state.control.rows_stopped();
-    const Findings findings = state.write_rows(rows);
-    if (was_writing && !state.failed) state.write_events(row, findings);
-    state.decide_stop(row, findings);
-    const auto tensor = static_cast<uint32_t>(findings.nonfinite.tensor);
-    if (findings.nonfinite.op == nullptr) {
+  if (state.watched) {
+    if (state.written && !state.failed) state.write_events(row);
+    state.decide_stop(row);
+    const Finding& nonfinite = state.findings.nonfinite;
+    const auto tensor = static_cast<uint32_t>(nonfinite.tensor);
+    if (!nonfinite) {
       state.streak = 0;
     } else {
       state.streak = state.streak > 0 && state.streak_tensor == tensor ? state.streak + 1 : 1;
       state.streak_tensor = tensor;
     }
   }
-  // The step in which the limit was reached is written still, and carries the message.
-  if (!state.failed && (was_writing || state.metric_added || state.stop != had_stopped)) {
-    if (watched) state.graph = state.graphs.end_step(state.sink, state.ops);
+  // The step in which the limit was reached is written still.
+  if (!state.failed && (state.written || state.metric_added || state.stop != had_stopped)) {
+    if (state.watched) state.graph = state.graphs.end_step(state.sink, state.ops);
     row.step = state.step;
     row.graph = state.graph;
-    row.level = static_cast<uint8_t>(level);
+    row.level = static_cast<uint8_t>(state.level);
     state.sink.end_step(row);
     ++state.steps_ended;
+    state.rows_ended = state.rows_added;
     state.metric_added = false;
   }
 }
 
 bool Recorder::stop_requested() const { return state_->stop; }
 const std::string& Recorder::stop_reason() const { return state_->stop_reason; }
+std::string Recorder::limits_met() const { return state_->control.limits_met(); }
 SinkStatus Recorder::status() const { return state_->sink.status(); }
 
 }  // namespace ulpscope

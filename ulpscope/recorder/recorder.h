@@ -4,7 +4,8 @@
 //   for each op:  records = recorder.before(description);  compute, filling in the records;  recorder.after();
 //   recorder.end_step(row);
 //
-// Records may be filled in at any time before end_step, so a device needs one synchronisation a step.
+// Records may be filled in at any time before end_step, so a device needs one synchronisation a step. A step of many passes (the
+// batches of an evaluation) ends each with end_pass, and so needs memory for the records of one.
 //
 // Steps in which everything is NaN cost no more than others: a step has at most one nonfinite event and one capture (of at most 160
 // operands), no capture from the 17th step in a row whose first nonfinite output is the same, and a run has at most 1,000 warnings.
@@ -71,8 +72,11 @@ class Recorder {
 
   void begin_step(uint64_t step);
 
-  // One record per output, to be filled in; empty where nothing is wanted of any output. Valid until end_step.
+  // One record per output, to be filled in; empty where nothing is wanted of any output. Valid until the pass or step ends.
   std::span<OutputRecord* const> before(const OpDescription& op);
+  // The same with records of the caller's, one per output, that others may ask for something too: what they ask for is raised to
+  // what the recorder wants, and it records no more than that. They must stay valid until the pass or step ends.
+  void before(const OpDescription& op, std::span<OutputRecord* const> records);
   // After the op of the last `before` ran. Returns the output slot whose element should be captured: the first nonfinite output of
   // the step, where its counts are known already.
   std::optional<int> after();
@@ -82,6 +86,8 @@ class Recorder {
   void add_warning(std::string_view text);
   void add_metric(std::string_view name, double value);
 
+  // Writes the rows of the ops since the last pass, all of whose records are filled in.
+  void end_pass();
   // Fills in row.step, row.graph and row.level, writes the rows of the step, and its events: a scale change is one where
   // scale_after differs from scale_before, and a skipped step blames the first gradient with nonfinite values.
   void end_step(StepRow row);
@@ -89,6 +95,8 @@ class Recorder {
   // True after a step in which what options.stop_on names happened; the reason is in the trace.
   bool stop_requested() const;
   const std::string& stop_reason() const;  // one line, or ""
+  // Where less was recorded than options.level says: from which step on, and why. One line, or "".
+  std::string limits_met() const;
   SinkStatus status() const;
 
  private:

@@ -49,6 +49,7 @@ void Context::begin_pass(uint32_t micro_batch_number, uint8_t pass_number) {
   micro_batch = micro_batch_number;
   pass = pass_number;
   counters.reset();
+  records.reset();
 }
 
 Context& context() {

@@ -11,6 +11,7 @@
 #include "ulpscope/core/engine/autocast.h"
 #include "ulpscope/core/engine/observer.h"
 #include "ulpscope/kernels/backend.h"
+#include "ulpscope/recorder/record_arena.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
@@ -50,6 +51,7 @@ struct Context {
   uint64_t module_hash = 0;  // of *module
   uint64_t forward_id = 0;   // in backward: the id of the forward op that is differentiated
   CallCounters counters;
+  RecordArena records;      // of the calls of this pass, for observers
   uint64_t calls = 0;       // dispatched so far
   uint64_t host_reads = 0;  // of read_scalars so far
 

@@ -16,12 +16,18 @@ std::string where(const Context& context) { return context.module->empty() ? "" 
 
 int width_of(DType dtype) { return dtype == DType::f64 ? 3 : dtype == DType::f32 ? 2 : 1; }
 
+// Whether input `i` is one that autocast and promotion change the type of.
+bool is_cast(const Op& op, std::span<const Tensor> inputs, size_t i) {
+  return (op.cast_inputs >> i & 1) != 0 && is_float(inputs[i].dtype());
+}
+
 // The type that mixed floating-point inputs are promoted to. A 0-dim tensor never raises the type of a tensor that has dimensions.
 // FP16 with BF16 gives FP32, which holds both.
-DType widest(std::span<const Tensor> inputs) {
+DType widest(const Op& op, std::span<const Tensor> inputs) {
   std::optional<DType> with_dimensions, scalars;
-  for (const Tensor& input : inputs) {
-    if (!is_float(input.dtype())) continue;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_cast(op, inputs, i)) continue;
+    const Tensor& input = inputs[i];
     std::optional<DType>& slot = input.rank() > 0 ? with_dimensions : scalars;
     if (!slot) {
       slot = input.dtype();
@@ -33,12 +39,12 @@ DType widest(std::span<const Tensor> inputs) {
   return with_dimensions ? *with_dimensions : scalars.value_or(DType::f32);
 }
 
-// The type that the floating-point inputs of `op` are cast to, or nothing to leave them.
+// The type that the inputs of `op` are cast to, or nothing to leave them.
 std::optional<DType> input_type(Context& context, const Op& op, std::span<const Tensor> inputs, const CallOptions& options) {
   if (op.autocast == AutocastClass::exempt || op.is_view) return {};
   const bool forward = context.phase == Phase::forward || context.phase == Phase::loss || context.phase == Phase::recompute ||
                        context.phase == Phase::evaluation;
-  const DType wide = widest(inputs);
+  const DType wide = widest(op, inputs);
   if (!context.autocast || !forward || wide == DType::f64) return wide;
   return context.autocast->input_type(op, context.module, options.dtype).value_or(wide);
 }
@@ -61,8 +67,8 @@ Tensor cast_input(Context& context, const Tensor& input, DType dtype, uint64_t s
   options.id = hash_combine(hash_combine(served, hash_text("cast")), index);
   const Tensor inputs[] = {input};
   Tensor result = dispatch(cast_op(), inputs, {}, options)[0];
-  result.body()->uncast_value = input.body()->uncast_value;
   result.body()->parameter = input.body()->parameter;
+  result.body()->module = input.body()->module;
   if (is_parameter && context.autocast) context.autocast->remember_cast(input, result);
   return result;
 }
@@ -109,28 +115,17 @@ Tensor make_output(Context& context, const OutputSpec& spec, std::span<const Ten
   return tensor;
 }
 
-Role default_role(Phase phase, const Tensor& output) {
-  switch (phase) {
-    case Phase::data:
-      return Role::input;
-    case Phase::loss:
-      return output.rank() == 0 ? Role::loss : Role::activation;
-    case Phase::backward:
-      return Role::activation_gradient;
-    case Phase::scaling:
-      return Role::loss;
-    case Phase::optimizer:
-      return Role::optimizer_state;
-    default:
-      return Role::activation;
-  }
-}
-
-// The loss scale that the outputs contain: backward and scaling carry on that of their first input, the gradient scaler's own calls
-// say by which factor they raise or lower it.
-double output_scale(const Context& context, std::span<const Tensor> inputs, const Attributes& attributes) {
-  if (inputs.empty() || (context.phase != Phase::backward && context.phase != Phase::scaling)) return 1.0;
-  return inputs[0].body()->loss_scale * attributes.value_or("loss_scale", 1.0) / attributes.value_or("removed_loss_scale", 1.0);
+// Runs the call, and shows it to the observers before and after.
+void run_observed(Context& context, OpCall& call, const OpEvent& event) {
+  const std::span<OutputRecord* const> records = context.records.take(event.outputs.size());
+  for (size_t i = 0; i < records.size(); ++i) records[i]->scale = event.outputs[i].body()->loss_scale;
+  for (Observer* observer : context.observers) observer->before(event, records);
+  const auto asked = [](const OutputRecord* record) {
+    return record->wanted != StatisticsLevel::none || record->samples_wanted > 0;
+  };
+  if (std::any_of(records.begin(), records.end(), asked)) call.records = records;
+  context.backend->run(call);
+  for (Observer* observer : context.observers) observer->after(event);
 }
 
 void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const Tensor> inputs, Tensors& outputs,
@@ -203,7 +198,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   Tensors inputs(arguments);
   if (const auto type = input_type(context, op, arguments, options)) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (is_float(inputs[i].dtype()) && inputs[i].dtype() != *type) inputs[i] = cast_input(context, inputs[i], *type, id, i);
+      if (is_cast(op, inputs, i) && inputs[i].dtype() != *type) inputs[i] = cast_input(context, inputs[i], *type, id, i);
     }
   }
   ++context.calls;
@@ -228,13 +223,12 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   }
 
   Tensors outputs;
-  const double scale = output_scale(context, inputs, attributes);
+  const double scale = op.loss_scale ? op.loss_scale(inputs, attributes) : inputs.empty() ? 1.0 : inputs[0].body()->loss_scale;
   for (size_t i = 0; i < specs.size(); ++i) {
     Tensor output = make_output(context, specs[i], operands);
     TensorBody& body = *output.body();
-    body.value = body.uncast_value = {id, static_cast<uint8_t>(i)};
+    body.value = {id, static_cast<uint8_t>(i)};
     body.loss_scale = scale;
-    if (specs[i].alias < 0) body.parameter = nullptr;
     outputs.push_back(std::move(output));
   }
 
@@ -250,27 +244,15 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   if (context.observers.empty()) {
     context.backend->run(call);
   } else {
-    SmallVector<OutputHint, 5> hints(options.hints);
-    for (size_t i = hints.size(); i < outputs.size(); ++i)
-      hints.push_back({default_role(context.phase, outputs[i]), outputs[i].body()->parameter});
-    const OpEvent event{op,
-                        id,
-                        context.forward_id,
-                        context.phase,
-                        *context.module,
-                        context.micro_batch,
-                        context.pass,
-                        attributes,
-                        inputs,
-                        outputs,
-                        hints,
-                        call};
-    for (Observer* observer : context.observers) {
-      const auto records = observer->before(event);
-      if (call.records.empty()) call.records = records;
+    const Role otherwise = context.phase == Phase::backward ? Role::activation_gradient : Role::activation;
+    SmallVector<OutputLabel, 5> labels;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const OutputHint hint = i < options.hints.size() ? options.hints[i] : OutputHint{{}, outputs[i].body()->parameter};
+      labels.push_back({hint.role.value_or(specs[i].role.value_or(otherwise)), hint.parameter});
     }
-    context.backend->run(call);
-    for (Observer* observer : context.observers) observer->after(event);
+    run_observed(context, call,
+                 {op, id, context.forward_id, context.phase, *context.module, context.micro_batch, context.pass, attributes, inputs,
+                  outputs, labels, call});
   }
 
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -278,7 +260,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     ++outputs[i].storage().version;
     // The tensor that was changed is now the output of this op.
     TensorBody& changed = *inputs[static_cast<size_t>(specs[i].alias)].body();
-    changed.value = changed.uncast_value = outputs[i].body()->value;
+    changed.value = outputs[i].body()->value;
     changed.loss_scale = scale;
   }
   if (op.backward && context.grad_enabled &&

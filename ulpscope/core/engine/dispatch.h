@@ -14,7 +14,7 @@ namespace ulpscope {
 
 struct CallOptions {
   std::optional<DType> dtype = {};         // the output type, for ops that take one
-  std::span<const OutputHint> hints = {};  // what the outputs are; missing ones follow from the phase
+  std::span<const OutputHint> hints = {};  // what the outputs are, in their order; missing ones follow from the op's definition
   std::optional<uint64_t> id = {};         // an id that does not come from the call counter (casts that autocast adds)
 };
 

@@ -1,6 +1,7 @@
 // Sees every op call, before and after it runs. Recording, shadow execution and NaN watching are observers.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -9,10 +10,16 @@
 
 namespace ulpscope {
 
-// What an output is, where dispatch cannot tell by itself.
+// What a caller knows of an output.
 struct OutputHint {
-  Role role = Role::activation;
+  std::optional<Role> role = {};           // nothing: what the op's definition says
   const std::string* parameter = nullptr;  // its parameter's name
+};
+
+// What an output is.
+struct OutputLabel {
+  Role role = Role::activation;
+  const std::string* parameter = nullptr;
 };
 
 struct OpEvent {
@@ -26,16 +33,17 @@ struct OpEvent {
   const Attributes& attributes;
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
-  std::span<const OutputHint> hints;  // one per output
+  std::span<const OutputLabel> labels;  // one per output
   const OpCall& call;
 };
 
 class Observer {
  public:
   virtual ~Observer() = default;
-  // Inputs have their values, outputs have memory. What it wants to know of the outputs it asks for: one record per output, or
-  // none. The first observer that asks provides the records. Valid until the end of the step.
-  virtual std::span<OutputRecord* const> before(const OpEvent&) { return {}; }
+  // Inputs have their values, outputs have memory. What it wants to know of the outputs it asks for by raising the requests in
+  // `records`, one per output, which all observers share: another may have asked for more, and never gets less. They are filled in
+  // by the next synchronisation, and valid until the next pass begins.
+  virtual void before(const OpEvent&, std::span<OutputRecord* const> /*records*/) {}
   virtual void after(const OpEvent&) {}
 };
 

@@ -10,6 +10,7 @@
 #include "ulpscope/core/tensor/small_vector.h"
 #include "ulpscope/core/tensor/tensor.h"
 #include "ulpscope/kernels/op_call.h"
+#include "ulpscope/trace/records.h"
 
 namespace ulpscope {
 
@@ -24,7 +25,7 @@ enum class AutocastClass : uint8_t {
   lower_precision,    // inputs are cast to the autocast type
   fp32,               // inputs are cast to FP32
   fp32_unless_dtype,  // the same, unless the call asks for a type
-  exempt,             // inputs are taken as they are, mixed too (optimizer updates, batch_norm's parameters)
+  exempt,             // inputs are taken as they are, mixed too (optimizer updates)
 };
 
 struct OutputSpec {
@@ -36,6 +37,8 @@ struct OutputSpec {
   int like = -1;             // the strides of this input, where it is dense and of the same shape; before `layout`
   int alias = -1;            // in place: the output is this input
   bool record_only = false;  // no memory: the backend only fills in its record
+  // What the output is, where the caller does not say (OutputHint); nothing: a gradient in backward, else an activation.
+  std::optional<Role> role = {};
 };
 using OutputSpecs = SmallVector<OutputSpec, 5>;
 
@@ -52,10 +55,13 @@ struct Op {
   int inputs = 1;           // how many; optional ones included
   int optional_inputs = 0;  // of those, trailing ones that may be missing
   AutocastClass autocast = AutocastClass::input_type;
+  uint32_t cast_inputs = ~0u;  // bit i: input i is one that is cast; the others are taken as they are (batch_norm's parameters)
   // Appends the outputs' specs, or throws a usage Error that says which shapes came and which were expected.
   void (*shape_rule)(const OpArguments&, OutputSpecs&) = nullptr;
   // Sets the gradients of the inputs that need one, with public ops. nullptr: the op has no gradient.
   void (*backward)(BackwardCall&) = nullptr;
+  // The loss scale that the outputs contain. nullptr: that of the first input.
+  double (*loss_scale)(std::span<const Tensor> inputs, const Attributes&) = nullptr;
   bool broadcasts = false;        // inputs are expanded to the first output's shape
   bool is_view = false;           // shape_rule gives strides of the same memory; nothing is computed, no row is recorded
   bool needs_attributes = false;  // a call without them means nothing

@@ -23,14 +23,48 @@ void check_version(const Node& node, const Tensor& value, uint32_t version, std:
                        *node.module, what, index);
 }
 
-// `op` (add or accumulate) of two gradients of the value `value`, in their own type. Named after the value, not after a cast of it,
-// so that its id does not depend on the precision.
-Tensor add_gradients(std::string_view op, const Tensor& a, const Tensor& b, ValueKey value, const OutputHint& hint) {
-  Context& ctx = context();
-  const uint64_t key = hash_combine(hash_combine(hash_text(op), value.op), value.slot);
+// The input itself, or what autocast cast it from.
+const Node::Input& uncast(const Node::Input& input) {
+  static const Op& cast = find_op("cast");
+  const Node::Input* value = &input;
+  while (value->node) {
+    const auto& producer = static_cast<const Node&>(*value->node);
+    if (producer.op != &cast || producer.inputs.empty()) break;
+    value = &producer.inputs[0];
+  }
+  return *value;
+}
+
+Role gradient_role(const TensorBody& value) { return value.parameter ? Role::weight_gradient : Role::activation_gradient; }
+
+// A value of which several gradients come in. The op that adds them is named after what made the value, and not after a cast of it
+// or what it was last updated by, so that its id depends neither on the precision nor on the step.
+struct MeetingPoint {
+  uint64_t key;
+  uint64_t forward_id;
+  const std::string* module;
+
+  explicit MeetingPoint(const TensorBody& leaf)
+      : key(leaf.parameter ? hash_text(*leaf.parameter) : hash_combine(leaf.value.op, leaf.value.slot)),
+        forward_id(0),
+        module(leaf.module ? leaf.module : context().module) {}
+  explicit MeetingPoint(const Node& producer, int slot)
+      : key(hash_combine(producer.id, static_cast<uint64_t>(slot))), forward_id(producer.id), module(producer.module) {}
+
+  static MeetingPoint of(const Node::Input& input) {
+    const Node::Input& value = uncast(input);
+    return value.leaf ? MeetingPoint(*value.leaf.body()) : MeetingPoint(static_cast<const Node&>(*value.node), value.slot);
+  }
+};
+
+// `op` (add or accumulate) of two gradients, in their own type.
+Tensor add_gradients(std::string_view op, const Tensor& a, const Tensor& b, const MeetingPoint& at, const OutputHint& hint) {
+  const ModuleScope module(at.module);
+  const ContextGuard<&Context::forward_id> forward(at.forward_id);
+  const uint64_t key = hash_combine(hash_text(op), at.key);
   CallOptions options;
   options.hints = {&hint, 1};
-  options.id = hash_combine(key, ctx.counters.next(key));
+  options.id = hash_combine(key, context().counters.next(key));
   return call(op, {a, b}, {}, options);
 }
 
@@ -38,28 +72,22 @@ Tensor add_gradients(std::string_view op, const Tensor& a, const Tensor& b, Valu
 // op is the same whether or not a cast stands between; only an earlier backward's are accumulated in place.
 using Leaves = std::vector<const TensorBody*>;
 
-void add_to_leaf(const Tensor& leaf, const Tensor& gradient, Leaves& reached) {
+void add_to_leaf(const Tensor& leaf, Tensor gradient, Leaves& reached) {
   TensorBody& body = *leaf.body();
   if (gradient.dtype() != leaf.dtype())
     throw failed_error("backward: the gradient of a {} leaf came as {}", leaf.describe(), gradient.describe());
   const bool again = std::find(reached.begin(), reached.end(), &body) != reached.end();
   if (!again) reached.push_back(&body);
-  if (body.grad && again) {
-    const OutputHint hint{body.parameter ? Role::weight_gradient : Role::activation_gradient, body.parameter};
-    body.grad = add_gradients("add", body.grad, gradient, body.uncast_value, hint);
-    return;
-  }
-  const OutputHint hint{Role::accumulated_gradient, body.parameter};
-  if (body.grad) {
-    add_gradients("accumulate", body.grad, gradient, body.uncast_value, hint);
+  if (!body.grad) {
+    body.grad = std::move(gradient);
+  } else if (again) {
+    body.grad = add_gradients("add", body.grad, gradient, MeetingPoint(body), {gradient_role(body), body.parameter});
   } else {
-    // In-place unscaling and clipping need elements that are nobody else's.
-    CallOptions options;
-    options.hints = {&hint, 1};
-    const bool shared = gradient.body()->references > 1 || gradient.storage().references > 1;
-    body.grad = shared ? call("copy", {gradient}, {}, options) : gradient;
+    add_gradients("accumulate", body.grad, gradient, MeetingPoint(body), {{}, body.parameter});
   }
 }
+
+bool is_shared(const Tensor& tensor) { return tensor.body()->references > 1 || tensor.storage().references > 1; }
 
 }  // namespace
 
@@ -84,8 +112,11 @@ const Tensor& BackwardCall::output(size_t i) const {
 std::span<const OutputHint> BackwardCall::into(std::initializer_list<size_t> inputs) {
   size_t count = 0;
   for (const size_t input : inputs) {
-    const std::string* parameter = input < node_.inputs.size() ? node_.inputs[input].value.body()->parameter : nullptr;
-    hints_[count++] = {parameter ? Role::weight_gradient : Role::activation_gradient, parameter};
+    OutputHint& hint = hints_[count++];
+    hint = {};
+    if (input >= node_.inputs.size()) continue;
+    const TensorBody& value = *node_.inputs[input].value.body();
+    hint = {gradient_role(value), value.parameter};
   }
   return {hints_.data(), count};
 }
@@ -101,16 +132,15 @@ void backward(const Tensor& root) {
   options.dtype = root.dtype();
   const OutputHint seed{Role::loss, nullptr};
   options.hints = {&seed, 1};
-  const Tensor one = call("fill", {root.detach()}, {{"value", 1.0}}, options);
+  Tensor one = call("fill", {root.detach()}, {{"value", 1.0}}, options);
+  Leaves reached;
   if (root.is_leaf()) {
-    Leaves reached;
-    add_to_leaf(root, one, reached);
+    add_to_leaf(root, std::move(one), reached);
     return;
   }
-  Leaves reached;
   Queue queue;
   Ref<Node> first(static_cast<Node*>(root.body()->node.get()));
-  first->gradients[static_cast<size_t>(root.body()->node_slot)] = one;
+  first->gradients[static_cast<size_t>(root.body()->node_slot)] = std::move(one);
   queue.push(first);
 
   while (!queue.empty()) {
@@ -125,8 +155,11 @@ void backward(const Tensor& root) {
       const Node::Input& input = node->inputs[i];
       Tensor gradient = std::move(step.gradients_[i]);
       if (!gradient || !input.needs_gradient()) continue;
+      // In-place unscaling and clipping need elements that are nobody else's. The copy belongs to the op that shares them out, so
+      // that there is one, with the same id, whether or not a cast stands between.
+      if (uncast(input).leaf && is_shared(gradient)) gradient = call("copy", {gradient}, {}, {.hints = step.into({i})});
       if (input.leaf) {
-        add_to_leaf(input.leaf, gradient, reached);
+        add_to_leaf(input.leaf, std::move(gradient), reached);
         continue;
       }
       Ref<Node> producer(static_cast<Node*>(input.node.get()));
@@ -135,8 +168,7 @@ void backward(const Tensor& root) {
       for (const Tensor& other : producer->gradients) queued = queued || other.defined();
       if (arrived) {
         const TensorBody& value = *input.value.body();
-        const OutputHint hint{value.parameter ? Role::weight_gradient : Role::activation_gradient, value.parameter};
-        arrived = add_gradients("add", arrived, gradient, value.uncast_value, hint);
+        arrived = add_gradients("add", arrived, gradient, MeetingPoint::of(input), {gradient_role(value), value.parameter});
       } else {
         arrived = std::move(gradient);
       }

@@ -80,6 +80,7 @@ void Layer::create_tensors(uint64_t seed) {
     const std::vector<double> values = declared.initial.values(count, seed, *declared.named.name);
     Tensor tensor = from_host(*context().backend, DType::f32, declared.shape, values);
     tensor.body()->parameter = declared.named.name;
+    tensor.body()->module = declared.named.module;
     declared.named.tensor = *declared.member = tensor;
   };
   for (Declared& parameter : parameters_) {

@@ -23,8 +23,7 @@ class BatchNorm : public Layer {
   Tensor forward(const Tensor& x, bool training) override {
     Attributes attributes = attributes_;
     attributes.set("training", training);
-    static constexpr OutputHint kHints[] = {{Role::activation}, {Role::buffer}, {Role::buffer}, {Role::buffer}, {Role::buffer}};
-    return call("batch_norm", {x, weight_, bias_, running_mean_, running_var_}, attributes, {.hints = kHints});
+    return call("batch_norm", {x, weight_, bias_, running_mean_, running_var_}, attributes);
   }
 
   Attributes attributes_;

@@ -2,12 +2,12 @@
 
 namespace ulpscope {
 
-std::span<OutputRecord* const> RecordingObserver::before(const OpEvent& event) {
+void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* const> records) {
   SmallVector<OutputDescription, 5> outputs;
   for (size_t i = 0; i < event.outputs.size(); ++i) {
     const Tensor& output = event.outputs[i];
-    const OutputHint& hint = event.hints[i];
-    outputs.push_back({output.view(), hint.role, hint.parameter ? std::string_view(*hint.parameter) : std::string_view(),
+    const OutputLabel& label = event.labels[i];
+    outputs.push_back({output.view(), label.role, label.parameter ? std::string_view(*label.parameter) : std::string_view(),
                        output.body()->loss_scale});
   }
   SmallVector<ValueKey, 8> inputs;
@@ -23,7 +23,7 @@ std::span<OutputRecord* const> RecordingObserver::before(const OpEvent& event) {
   description.attributes = &event.attributes;
   description.inputs = inputs;
   description.outputs = outputs;
-  return recorder_.before(description);
+  recorder_.before(description, records);
 }
 
 void RecordingObserver::after(const OpEvent& event) {

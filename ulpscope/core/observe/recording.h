@@ -10,7 +10,7 @@ class RecordingObserver : public Observer {
  public:
   // Recorder and backend outlive the observer.
   RecordingObserver(Recorder& recorder, Backend& backend) : recorder_(recorder), backend_(backend) {}
-  std::span<OutputRecord* const> before(const OpEvent& event) override;
+  void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
   void after(const OpEvent& event) override;
 
  private:

@@ -77,41 +77,57 @@ void backward_clip(BackwardCall& b) {
   b.set(0, call("clip_backward", {b.gradient(), b.input(0)}, b.attributes(), {.hints = b.into({0})}));
 }
 
-// Without the attribute loss_scale: the gradient of the scaled loss contains the loss scale already.
+// Without the attribute loss_scale: the gradient of the scaled loss contains the loss scale already. The factor may be that scale.
 void backward_scale(BackwardCall& b) {
-  b.set(0, call("scale", {b.gradient()}, {{"factor", b.attributes()["factor"]}}, {.hints = b.into({0})}));
+  const Attributes attributes({}, {{"factor", b.attributes()["factor"]}});
+  b.set(0, call("scale", {b.gradient()}, attributes, {.hints = b.into({0})}));
 }
 
-constexpr Op elementwise(std::string_view name, int inputs, void (*backward)(BackwardCall&) = nullptr, uint32_t saves_inputs = 0,
-                         uint32_t saves_outputs = 0) {
+double divided_loss_scales(std::span<const Tensor> inputs, const Attributes&) {
+  return inputs[0].body()->loss_scale / inputs[1].body()->loss_scale;
+}
+
+// The gradient scaler says by its attribute that the factor is a loss scale; any other factor is part of the values.
+double scaled_loss_scale(std::span<const Tensor> inputs, const Attributes& attributes) {
+  return inputs[0].body()->loss_scale * attributes.value_or("loss_scale", 1.0);
+}
+
+// What an elementwise op may say of itself, in the words of Op. The default has no gradient.
+struct Elementwise {
+  AutocastClass autocast = AutocastClass::input_type;
+  void (*backward)(BackwardCall&) = nullptr;
+  double (*loss_scale)(std::span<const Tensor> inputs, const Attributes&) = nullptr;
+  bool needs_attributes = false;
+  uint32_t saves_inputs = 0, saves_outputs = 0;
+};
+
+constexpr Op elementwise(std::string_view name, int inputs, const Elementwise& with = {}) {
   return {.name = name,
           .inputs = inputs,
+          .autocast = with.autocast,
           .shape_rule = broadcast_shape,
-          .backward = backward,
+          .backward = with.backward,
+          .loss_scale = with.loss_scale,
           .broadcasts = true,
-          .saves_inputs = saves_inputs,
-          .saves_outputs = saves_outputs};
+          .needs_attributes = with.needs_attributes,
+          .saves_inputs = with.saves_inputs,
+          .saves_outputs = with.saves_outputs};
 }
 
-constexpr Op with_attributes(Op op) {
-  op.needs_attributes = true;
-  return op;
-}
-
-// name, inputs, backward, which inputs and which outputs backward reads (bit masks).
 const Op kElementwise[] = {
-    elementwise("add", 2, backward_add),
-    elementwise("sub", 2, backward_sub),
-    elementwise("mul", 2, backward_mul, 0b11),
-    elementwise("div", 2, backward_div, 0b10, 0b1),
-    elementwise("neg", 1, backward_neg),
-    elementwise("maximum", 2, backward_maximum, 0b11),
+    elementwise("add", 2, {.backward = backward_add}),
+    elementwise("sub", 2, {.backward = backward_sub}),
+    elementwise("mul", 2, {.backward = backward_mul, .loss_scale = multiplied_loss_scales, .saves_inputs = 0b11}),
+    elementwise("div", 2,
+                {.backward = backward_div, .loss_scale = divided_loss_scales, .saves_inputs = 0b10, .saves_outputs = 0b1}),
+    elementwise("neg", 1, {.backward = backward_neg}),
+    elementwise("maximum", 2, {.backward = backward_maximum, .saves_inputs = 0b11}),
     elementwise("maximum_backward", 3),
-    elementwise("relu", 1, backward_relu, 0, 0b1),
+    elementwise("relu", 1, {.backward = backward_relu, .saves_outputs = 0b1}),
     elementwise("relu_backward", 2),
-    with_attributes(elementwise("clip", 1, backward_clip, 0b1)),
-    with_attributes(elementwise("clip_backward", 2)),
-    with_attributes(elementwise("scale", 1, backward_scale)),
+    elementwise("clip", 1, {.backward = backward_clip, .needs_attributes = true, .saves_inputs = 0b1}),
+    elementwise("clip_backward", 2, {.needs_attributes = true}),
+    elementwise("scale", 1, {.backward = backward_scale, .loss_scale = scaled_loss_scale, .needs_attributes = true}),
 };
 
 }  // namespace

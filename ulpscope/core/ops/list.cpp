@@ -55,6 +55,15 @@ OutputSpec in_place_spec(const Tensor& tensor, int input) {
   return spec;
 }
 
+OutputSpec with_role(OutputSpec spec, Role role) {
+  spec.role = role;
+  return spec;
+}
+
+double multiplied_loss_scales(std::span<const Tensor> inputs, const Attributes&) {
+  return inputs[0].body()->loss_scale * inputs[1].body()->loss_scale;
+}
+
 void wrong_shape(const OpArguments& arguments, std::string_view expected) {
   std::vector<std::string> came;
   for (const Tensor& input : arguments.inputs) came.push_back(input.describe());

@@ -14,7 +14,7 @@ void cross_entropy_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& target = arguments.inputs[1];
   if (logits.rank() != 2 || target.rank() != 1 || target.shape(0) != logits.shape(0) || target.dtype() != DType::i64)
     wrong_shape(arguments, "logits [N, C] and i64 targets [N]");
-  specs.push_back(make_spec(wide_type(logits), {}));
+  specs.push_back(with_role(make_spec(wide_type(logits), {}), Role::loss));
   specs.push_back(make_spec(wide_type(logits), target.shape()));
 }
 
@@ -29,7 +29,7 @@ void mse_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& target = arguments.inputs[1];
   if (!std::equal(prediction.shape().begin(), prediction.shape().end(), target.shape().begin(), target.shape().end()))
     wrong_shape(arguments, "prediction and target of one shape");
-  specs.push_back(make_spec(wide_type(prediction), {}));
+  specs.push_back(with_role(make_spec(wide_type(prediction), {}), Role::loss));
 }
 
 void mse_backward(BackwardCall& b) {

@@ -43,7 +43,8 @@ void max_pool2d_backward_shape(const OpArguments& arguments, OutputSpecs& specs)
   specs.push_back(make_spec(gradient.dtype(), shape, a["channels_last"] != 0 ? Layout::channels_last : Layout::contiguous));
 }
 
-// Parameters and statistics stay FP32 under autocast, whatever the type of x.
+// Parameters and statistics are FP32 with any x, and are not cast: an override by autocast changes the type of x alone. The running
+// statistics are outputs in training only, where they change.
 void batch_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];
   const DType wide = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
@@ -55,10 +56,9 @@ void batch_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   if (!fits) wrong_shape(arguments, fmt::format("x [N, C, ...] and four {} tensors [C]", info(wide).name));
   const int64_t channels[] = {x.shape(1)};
   specs.push_back(spec_like(x, 0));
-  specs.push_back(make_spec(wide, channels));
-  specs.push_back(make_spec(wide, channels));
-  specs.push_back(in_place_spec(arguments.inputs[3], 3));
-  specs.push_back(in_place_spec(arguments.inputs[4], 4));
+  for (int i = 0; i < 2; ++i) specs.push_back(with_role(make_spec(wide, channels), Role::buffer));
+  if (arguments.attributes["training"] == 0) return;
+  for (int i = 3; i < 5; ++i) specs.push_back(with_role(in_place_spec(arguments.inputs[static_cast<size_t>(i)], i), Role::buffer));
 }
 
 void batch_norm_backward(BackwardCall& b) {
@@ -81,7 +81,7 @@ const Op kNormalization[] = {
     {.name = "max_pool2d_backward", .inputs = 2, .shape_rule = max_pool2d_backward_shape, .needs_attributes = true},
     {.name = "batch_norm",
      .inputs = 5,
-     .autocast = AutocastClass::exempt,
+     .cast_inputs = 0b1,
      .shape_rule = batch_norm_shape,
      .backward = batch_norm_backward,
      .needs_attributes = true,

@@ -52,6 +52,9 @@ struct Window {
 OutputSpec make_spec(DType dtype, std::span<const int64_t> shape, Layout layout = Layout::contiguous);
 OutputSpec spec_like(const Tensor& tensor, int input);  // of tensor's type, shape and, where it is dense, layout
 OutputSpec in_place_spec(const Tensor& tensor, int input);
+OutputSpec with_role(OutputSpec spec, Role role);
+// For Op::loss_scale: of a product, the product of the loss scales that the first two inputs contain.
+double multiplied_loss_scales(std::span<const Tensor> inputs, const Attributes& attributes);
 // Throws a usage Error: "OP: expected EXPECTED, got GOT".
 [[noreturn]] void wrong_shape(const OpArguments& arguments, std::string_view expected);
 // Whether the four-dimensional tensor lies channels-last in memory.

@@ -121,6 +121,7 @@ const Op kProducts[] = {
      .autocast = AutocastClass::lower_precision,
      .shape_rule = matmul_shape,
      .backward = matmul_backward,
+     .loss_scale = multiplied_loss_scales,
      .saves_inputs = 0b11,
      .flops = matmul_flops},
     {.name = "linear",

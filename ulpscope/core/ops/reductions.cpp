@@ -43,13 +43,15 @@ void sum_backward(BackwardCall& b) { b.set(0, call("copy", {expand_gradient(b)},
 
 void mean_backward(BackwardCall& b) {
   const double count = static_cast<double>(b.input_like(0).size()) / static_cast<double>(b.gradient().size());
-  b.set(0, call("scale", {expand_gradient(b)}, {{"factor", 1.0 / count}}, {.hints = b.into({0})}));
+  // A smaller batch has another factor.
+  const Attributes attributes({}, {{"factor", 1.0 / count}});
+  b.set(0, call("scale", {expand_gradient(b)}, attributes, {.hints = b.into({0})}));
 }
 
 void norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   if (arguments.inputs.empty()) wrong_shape(arguments, "at least one gradient");
   const bool wide = arguments.inputs[0].dtype() == DType::f64;
-  specs.push_back(make_spec(wide ? DType::f64 : DType::f32, {}));
+  specs.push_back(with_role(make_spec(wide ? DType::f64 : DType::f32, {}), Role::buffer));
 }
 
 void correct_count_shape(const OpArguments& arguments, OutputSpecs& specs) {

@@ -12,14 +12,21 @@ bool same_shape(const Tensor& a, const Tensor& b) {
 }
 
 void unscale_shape(const OpArguments& arguments, OutputSpecs& specs) {
-  for (int i = 0; i < 2; ++i) specs.push_back(in_place_spec(arguments.inputs[static_cast<size_t>(i)], i));
+  specs.push_back(with_role(in_place_spec(arguments.inputs[0], 0), Role::unscaled_gradient));
+  specs.push_back(with_role(in_place_spec(arguments.inputs[1], 1), Role::buffer));
 }
 
-void first_in_place(const OpArguments& arguments, OutputSpecs& specs) { specs.push_back(in_place_spec(arguments.inputs[0], 0)); }
+double unscaled_loss_scale(std::span<const Tensor> inputs, const Attributes& attributes) {
+  return inputs[0].body()->loss_scale / attributes["loss_scale"];
+}
+
+void clip_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  specs.push_back(with_role(in_place_spec(arguments.inputs[0], 0), Role::unscaled_gradient));
+}
 
 void accumulate_shape(const OpArguments& arguments, OutputSpecs& specs) {
   if (!same_shape(arguments.inputs[0], arguments.inputs[1])) wrong_shape(arguments, "two tensors of one shape");
-  first_in_place(arguments, specs);
+  specs.push_back(with_role(in_place_spec(arguments.inputs[0], 0), Role::accumulated_gradient));
 }
 
 // The weight and its state in place, and the update d, of which only the record is kept.
@@ -28,17 +35,23 @@ void update_shape(const OpArguments& arguments, OutputSpecs& specs) {
   for (const Tensor& input : arguments.inputs)
     if (!same_shape(weight, input) || input.dtype() != weight.dtype())
       wrong_shape(arguments, "weight, gradient and state of one shape and type");
-  specs.push_back(in_place_spec(weight, 0));
-  for (size_t i = 2; i < arguments.inputs.size(); ++i) specs.push_back(in_place_spec(arguments.inputs[i], static_cast<int>(i)));
-  OutputSpec update = make_spec(weight.dtype(), weight.shape());
+  specs.push_back(with_role(in_place_spec(weight, 0), Role::master_weight));
+  for (size_t i = 2; i < arguments.inputs.size(); ++i)
+    specs.push_back(with_role(in_place_spec(arguments.inputs[i], static_cast<int>(i)), Role::optimizer_state));
+  OutputSpec update = with_role(make_spec(weight.dtype(), weight.shape()), Role::update);
   update.record_only = true;
   specs.push_back(update);
 }
 
 const Op kTraining[] = {
     {.name = "accumulate", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = accumulate_shape},
-    {.name = "unscale", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = unscale_shape, .needs_attributes = true},
-    {.name = "clip_norm", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = first_in_place, .needs_attributes = true},
+    {.name = "unscale",
+     .inputs = 2,
+     .autocast = AutocastClass::exempt,
+     .shape_rule = unscale_shape,
+     .loss_scale = unscaled_loss_scale,
+     .needs_attributes = true},
+    {.name = "clip_norm", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = clip_norm_shape, .needs_attributes = true},
     {.name = "sgd_update",
      .inputs = 3,
      .optional_inputs = 1,

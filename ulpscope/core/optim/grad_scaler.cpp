@@ -19,23 +19,24 @@ GradScaler::GradScaler(const LossScaleRule& rule) : rule_(rule), state_(initial_
 
 Tensor GradScaler::scale_loss(const Tensor& loss) const {
   const PhaseGuard phase(Phase::scaling);
-  return call("scale", {loss}, {{"factor", state_.scale}, {"loss_scale", state_.scale}});
+  const OutputHint hint{Role::loss, nullptr};
+  return call("scale", {loss}, Attributes({}, {{"factor", state_.scale}, {"loss_scale", state_.scale}}), {.hints = {&hint, 1}});
 }
 
 Tensor GradScaler::unscale(Optimizer& optimizer) {
   if (unscaled_.contains(&optimizer))
     throw usage_error("unscale: the optimizer's gradients were already unscaled since the last update");
   // The quotient is formed in FP64 and rounded to FP32, as PyTorch does.
-  const Attributes attributes{{"inverse_scale", static_cast<double>(static_cast<float>(1.0 / state_.scale))},
-                              {"removed_loss_scale", state_.scale}};
+  const Attributes attributes(
+      {}, {{"inverse_scale", static_cast<double>(static_cast<float>(1.0 / state_.scale))}, {"loss_scale", state_.scale}});
   Tensor found;
   for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) {
     const Tensor& gradient = parameter.tensor.grad();
     if (gradient.dtype() != DType::f32 && gradient.dtype() != DType::f64)
       throw usage_error("unscale: the gradient of '{}' is {}: expected FP32 master weights", *parameter.name, gradient.describe());
     if (!found) found = make_flag();
-    const OutputHint hints[] = {{Role::unscaled_gradient, parameter.name}, {Role::buffer, nullptr}};
-    call("unscale", {gradient, found}, attributes, {.hints = hints});
+    const OutputHint of_parameter{{}, parameter.name};
+    call("unscale", {gradient, found}, attributes, {.hints = {&of_parameter, 1}});
   });
   if (!found) throw usage_error("unscale: no parameter has a gradient; call backward first");
   unscaled_.emplace(&optimizer, false);

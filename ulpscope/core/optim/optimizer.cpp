@@ -1,5 +1,7 @@
 #include "ulpscope/core/optim/optimizer.h"
 
+#include <array>
+
 #include "ulpscope/core/ops/ops.h"
 
 namespace ulpscope {
@@ -12,6 +14,12 @@ Tensor zeros_like(const Tensor& tensor) {
   return call("fill", {tensor}, {{"value", 0.0}}, {.hints = {&hint, 1}});
 }
 
+// For all outputs of an op in place.
+std::array<OutputHint, 4> of_parameter(const OptimizedParameter& parameter) {
+  const OutputHint hint{{}, parameter.name};
+  return {hint, hint, hint, hint};
+}
+
 class Sgd : public Optimizer {
  public:
   Sgd(std::vector<OptimizedParameter> optimized, double rate, const SgdOptions& options)
@@ -21,19 +29,16 @@ class Sgd : public Optimizer {
 
  protected:
   void update(const OptimizedParameter& parameter, OptimizerState& state) override {
-    const Attributes attributes{{"lr", learning_rate},
-                                {"momentum", options_.momentum},
-                                {"dampening", options_.dampening},
-                                {"weight_decay", options_.weight_decay},
-                                {"nesterov", options_.nesterov ? 1.0 : 0.0},
-                                {"first", state.updates == 1 ? 1.0 : 0.0}};
+    const Attributes attributes({{"momentum", options_.momentum},
+                                 {"dampening", options_.dampening},
+                                 {"weight_decay", options_.weight_decay},
+                                 {"nesterov", options_.nesterov ? 1.0 : 0.0}},
+                                {{"lr", learning_rate}, {"first", state.updates == 1 ? 1.0 : 0.0}});
+    const auto hints = of_parameter(parameter);
     if (options_.momentum == 0) {
-      const OutputHint hints[] = {{Role::master_weight, parameter.name}, {Role::update, parameter.name}};
       call("sgd_update", {parameter.tensor, parameter.tensor.grad()}, attributes, {.hints = hints});
       return;
     }
-    const OutputHint hints[] = {
-        {Role::master_weight, parameter.name}, {Role::optimizer_state, parameter.name}, {Role::update, parameter.name}};
     call("sgd_update", {parameter.tensor, parameter.tensor.grad(), state.tensors[0]}, attributes, {.hints = hints});
   }
 
@@ -49,19 +54,14 @@ class Adam : public Optimizer {
  protected:
   // The state: running averages of the gradient and of its square.
   void update(const OptimizedParameter& parameter, OptimizerState& state) override {
-    const Attributes attributes{{"lr", learning_rate},
-                                {"beta1", options_.beta1},
-                                {"beta2", options_.beta2},
-                                {"eps", options_.eps},
-                                {"weight_decay", options_.weight_decay},
-                                {"decoupled", options_.decoupled ? 1.0 : 0.0},
-                                {"step", static_cast<double>(state.updates)}};
-    const OutputHint hints[] = {{Role::master_weight, parameter.name},
-                                {Role::optimizer_state, parameter.name},
-                                {Role::optimizer_state, parameter.name},
-                                {Role::update, parameter.name}};
+    const Attributes attributes({{"beta1", options_.beta1},
+                                 {"beta2", options_.beta2},
+                                 {"eps", options_.eps},
+                                 {"weight_decay", options_.weight_decay},
+                                 {"decoupled", options_.decoupled ? 1.0 : 0.0}},
+                                {{"lr", learning_rate}, {"step", static_cast<double>(state.updates)}});
     call("adam_update", {parameter.tensor, parameter.tensor.grad(), state.tensors[0], state.tensors[1]}, attributes,
-         {.hints = hints});
+         {.hints = of_parameter(parameter)});
   }
 
  private:
@@ -117,14 +117,12 @@ Tensor gradient_norm(const Optimizer& optimizer) {
   const NoGrad no_grad;
   std::vector<Tensor> gradients;
   for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) { gradients.push_back(parameter.tensor.grad()); });
-  const OutputHint hint{Role::buffer, nullptr};
-  return dispatch(find_op("gradient_norm"), gradients, {}, {.hints = {&hint, 1}})[0];
+  return dispatch(find_op("gradient_norm"), gradients)[0];
 }
 
 void clip_gradient_norm(const Optimizer& optimizer, const Tensor& norm, double max_norm) {
   for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) {
-    const OutputHint hint{Role::unscaled_gradient, parameter.name};
-    call("clip_norm", {parameter.tensor.grad(), norm}, {{"max_norm", max_norm}}, {.hints = {&hint, 1}});
+    call("clip_norm", {parameter.tensor.grad(), norm}, {{"max_norm", max_norm}}, {.hints = of_parameter(parameter)});
   });
 }
 

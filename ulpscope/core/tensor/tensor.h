@@ -116,10 +116,11 @@ struct TensorBody {
   Ref<GraphNode> node;  // the tape's node that made it, and which of its outputs it is
   int node_slot = 0;
 
-  ValueKey value;                          // the op output that it is, a view of it included
-  ValueKey uncast_value;                   // that of what autocast made it from; else the same
-  double loss_scale = 1.0;                 // the loss scale that the values contain
-  const std::string* parameter = nullptr;  // the name of the parameter that it is, or is cast from; interned, or nullptr
+  ValueKey value;           // the op output that it is, a view of it included
+  double loss_scale = 1.0;  // the loss scale that the values contain
+  // The name of the parameter that it is, or is cast from, and the module that this belongs to; interned, or nullptr.
+  const std::string* parameter = nullptr;
+  const std::string* module = nullptr;
 };
 
 // Memory layouts of a new tensor.
