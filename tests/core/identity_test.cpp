@@ -59,6 +59,27 @@ Experiment small_experiment(Precision precision) {
   return experiment;
 }
 
+// With everything that a run can do: batches of two sizes, clipping, momentum, an evaluation after every epoch of three steps.
+Experiment evaluated_experiment(Precision precision) {
+  Experiment experiment = *find_preset("mlp");
+  experiment.data.train_size = 40;
+  experiment.data.test_size = 24;
+  experiment.data.drop_last = false;
+  experiment.training.batch_size = 16;
+  experiment.training.evaluation = Evaluation::epoch;
+  experiment.training.evaluation_batch_size = 0;
+  experiment.training.steps = 7;
+  experiment.optimizer.type = OptimizerType::sgd;
+  experiment.optimizer.momentum = 0.9;
+  experiment.clipping = {.norm = 1, .value = 0.5};
+  experiment.loss.factor = 0.5;
+  experiment.precision = precision;
+  experiment.scaler.enabled = Switch::on;
+  experiment.scaler.initial = 1024;  // no step is skipped
+  experiment.scaler.growth_interval = 2;
+  return experiment;
+}
+
 IdentityCollector collect(const Experiment& experiment, const std::string& trace) {
   TrainerOptions options;
   options.cpu.threads = 1;
@@ -93,6 +114,19 @@ TEST(IdentityTest, IsTheSameInEveryPrecisionLevelFilterAndInterval) {
     experiment.recording.ops = {"conv2d*"};
     EXPECT_EQ(collect(experiment, trace).steps, reference.steps) << name_of(precision) << " filtered";
   }
+  std::remove(trace.c_str());
+}
+
+// The attributes of the op table hold in every call as well: the collector looks.
+TEST(IdentityTest, IsTheSameInEvaluationsAndSmallerBatches) {
+  const std::string trace = ::testing::TempDir() + "ulpscope_identity_evaluation_" + std::to_string(getpid()) + ".h5";
+  const IdentityCollector reference = collect(evaluated_experiment(Precision::fp32), trace);
+  ASSERT_EQ(reference.steps.size(), 7u);
+  EXPECT_EQ(reference.steps[2], reference.steps[5]) << "ids of two evaluations differ";
+  EXPECT_EQ(reference.steps[3], reference.steps[4]);
+  EXPECT_GT(reference.steps[2].size(), reference.steps[1].size());
+  for (const Precision precision : {Precision::fp16, Precision::bf16})
+    EXPECT_EQ(collect(evaluated_experiment(precision), trace).steps, reference.steps) << name_of(precision);
   std::remove(trace.c_str());
 }
 

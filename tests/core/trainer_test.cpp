@@ -1,13 +1,19 @@
 // Whole runs: what recording must not change, what underflow does, and what accuracy training reaches.
 #include "ulpscope/core/run/trainer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <regex>
+#include <set>
 
+#include "ulpscope/analyzers/export.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/engine/context.h"
 #include "ulpscope/trace/reader.h"
@@ -82,12 +88,46 @@ TEST_F(TrainerTest, RecordingChangesNoBit) {
     Experiment experiment = small_images(6, precision);
     const Training bare = run(experiment, false);
     ASSERT_EQ(bare.losses.size(), 6u);
+    const auto expect_unchanged = [&](const std::string& what) {
+      const Training recorded = run(experiment);
+      EXPECT_EQ(recorded.losses, bare.losses) << name_of(precision) << " " << what;
+      EXPECT_EQ(recorded.result.weights_fingerprint, bare.result.weights_fingerprint) << name_of(precision) << " " << what;
+      EXPECT_FALSE(recorded.result.trace.failed) << what;
+    };
     for (const RecordLevel level : {RecordLevel::off, RecordLevel::health, RecordLevel::stats, RecordLevel::full}) {
       experiment.recording.level = level;
+      expect_unchanged(name_of(level));
+    }
+    if (precision != Precision::fp16) continue;
+    experiment.recording.every = 4;
+    expect_unchanged("every 4 steps");
+    experiment.recording.modules = {"0", "7"};
+    experiment.recording.phases = {Phase::backward};
+    expect_unchanged("filtered");
+    experiment.recording = {};
+    experiment.recording.max_size = 2 << 20;
+    expect_unchanged("near its size limit");
+    experiment.training.evaluation = Evaluation::end;
+    expect_unchanged("with an evaluation");
+  }
+}
+
+// The same where captures are made, and events written, and after so many steps no more: everything is NaN from the second step on.
+TEST_F(TrainerTest, RecordingChangesNoBitOfADivergingRun) {
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    Experiment experiment = preset("mlp", 30, precision);
+    experiment.optimizer.type = OptimizerType::sgd;
+    experiment.optimizer.learning_rate = 1e30;
+    const Training bare = run(experiment, false);
+    ASSERT_FALSE(std::isfinite(bare.losses.back()));
+    for (const RecordLevel level : {RecordLevel::health, RecordLevel::full}) {
+      experiment.recording.level = level;
       const Training recorded = run(experiment);
-      EXPECT_EQ(recorded.losses, bare.losses) << name_of(precision) << " " << name_of(level);
-      EXPECT_EQ(recorded.result.weights_fingerprint, bare.result.weights_fingerprint)
-          << name_of(precision) << " " << name_of(level);
+      ASSERT_EQ(recorded.losses.size(), bare.losses.size());
+      for (size_t i = 0; i < bare.losses.size(); ++i)
+        EXPECT_EQ(std::bit_cast<uint64_t>(recorded.losses[i]), std::bit_cast<uint64_t>(bare.losses[i])) << "step " << i;
+      EXPECT_EQ(recorded.result.weights_fingerprint, bare.result.weights_fingerprint) << name_of(level);
+      EXPECT_FALSE(TraceReader(trace_).captures().empty());
     }
   }
 }
@@ -111,26 +151,121 @@ TEST_F(TrainerTest, AFullDiskChangesNoBitAndLeavesAReadableTrace) {
   EXPECT_EQ(reader.step_count(), recorded.result.trace.committed_steps);
 }
 
-TEST_F(TrainerTest, TheSameSeedGivesTheSameRecordingTwice) {
-  const Experiment experiment = small_images(5, Precision::fp16);
-  std::vector<TensorRow> rows[2];
-  for (auto& each : rows) {
-    run(experiment);
-    TraceReader(trace_).visit_rows({}, [&](std::span<const TensorRow> batch) {
-      each.insert(each.end(), batch.begin(), batch.end());
+// All that a trace says, as text, but what differs from run to run: its name, its start, and times.
+std::vector<std::string> contents(const std::string& path) {
+  const TraceReader reader(path);
+  std::vector<std::string> tables;
+  for (const std::string& table : export_tables()) {
+    std::string text;
+    export_table(reader, table, ExportFormat::json, {}, [&](std::string_view piece) {
+      text += piece;
       return true;
     });
+    if (table == "steps") text = std::regex_replace(text, std::regex("\"seconds\":[^,]*,"), "");
+    tables.push_back(text);
   }
-  ASSERT_GT(rows[0].size(), 5u * 40);
-  ASSERT_EQ(rows[0].size(), rows[1].size());
-  for (size_t i = 0; i < rows[0].size(); ++i) {
-    EXPECT_EQ(rows[0][i].tensor, rows[1][i].tensor);
-    EXPECT_EQ(rows[0][i].statistics, rows[1][i].statistics) << "row " << i;
-    EXPECT_EQ(rows[0][i].rounding, rows[1][i].rounding) << "row " << i;
+  std::string edges;
+  for (uint32_t graph = 0; graph < 4; ++graph) {
+    for (const GraphEdge& edge : reader.edges(graph))
+      edges += fmt::format("{}: {} {} {} {}\n", graph, edge.consumer, edge.input, edge.producer, edge.slot);
+  }
+  tables.push_back(edges);
+  return tables;
+}
+
+TEST_F(TrainerTest, TheSameSeedGivesTheSameRecordingTwice) {
+  Experiment experiment = small_images(6, Precision::fp16);
+  experiment.data.train_size = 64;  // four batches an epoch
+  experiment.training.evaluation = Evaluation::epoch;
+  experiment.recording.level = RecordLevel::full;
+  experiment.scaler.initial = 0x1p30;  // overflows, so that there are captures and changes of the scale
+  experiment.scaler.backoff_factor = 0x1p-10;
+  std::vector<std::string> first, second;
+  for (auto* each : {&first, &second}) {
+    run(experiment);
+    *each = contents(trace_);
+  }
+  ASSERT_EQ(first.size(), export_tables().size() + 1);
+  for (size_t i = 0; i < first.size(); ++i) {
+    const std::string name = i < export_tables().size() ? export_tables()[i] : "edges";
+    EXPECT_TRUE(first[i] == second[i]) << name;
+    EXPECT_GT(first[i].size(), name == "measures" ? 0u : 200u) << name << " has no rows: nothing was compared";
   }
   Experiment other = experiment;
   other.seed = experiment.seed + 1;
   EXPECT_NE(run(other, false).losses, run(experiment, false).losses);
+}
+
+struct RowsOfPhase {
+  std::set<uint64_t> steps;
+  std::map<std::pair<uint64_t, uint32_t>, uint64_t> inputs;  // elements of the batch, by step and micro-batch
+};
+
+TEST_F(TrainerTest, AnEvaluationIsRecordedAsPartOfItsStep) {
+  Experiment experiment = small_images(7, Precision::fp16);
+  experiment.data.train_size = 40;  // batches of 16, 16 and 8
+  experiment.data.test_size = 20;   // of 16 and 4
+  experiment.data.drop_last = false;
+  experiment.training.evaluation_batch_size = 0;
+  const Training without = run(experiment);
+  experiment.training.evaluation = Evaluation::epoch;
+  for (const bool only_evaluation : {false, true}) {
+    if (only_evaluation) experiment.recording.phases = {Phase::evaluation};
+    const Training with = run(experiment);
+    EXPECT_EQ(with.losses, without.losses);
+    EXPECT_EQ(with.result.weights_fingerprint, without.result.weights_fingerprint);
+    const TraceReader reader(trace_);
+    std::map<Phase, RowsOfPhase> phases;
+    reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows) {
+        const TensorInfo& tensor = reader.tensors()[row.tensor];
+        RowsOfPhase& of_phase = phases[reader.ops()[tensor.op].phase];
+        of_phase.steps.insert(row.step);
+        // A row says how many elements there were; the table of tensors only what shape came first.
+        if (tensor.role == Role::input) {
+          EXPECT_EQ(tensor.shape, (std::vector<int64_t>{16, 1, 28, 28}));
+          of_phase.inputs[{row.step, row.micro_batch}] = row.statistics.count;
+        }
+      }
+      return true;
+    });
+    const uint64_t image = 28 * 28;
+    EXPECT_EQ(phases[Phase::evaluation].steps, (std::set<uint64_t>{2, 5, 6}));
+    std::map<std::pair<uint64_t, uint32_t>, uint64_t> evaluated, trained;
+    for (const uint64_t step : {2, 5, 6}) {
+      evaluated[{step, 0}] = 16 * image;
+      evaluated[{step, 1}] = 4 * image;
+    }
+    for (const uint64_t step : {0, 1, 2, 3, 4, 5, 6}) trained[{step, 0}] = (step % 3 == 2 ? 8 : 16) * image;
+    EXPECT_EQ(phases[Phase::evaluation].inputs, evaluated);
+    EXPECT_EQ(phases[Phase::data].inputs, only_evaluation ? decltype(trained)() : trained);
+    EXPECT_EQ(phases[Phase::forward].steps.empty(), only_evaluation);
+  }
+}
+
+// Steps that an optimizer made too large: its rate is infinite in FP32.
+TEST_F(TrainerTest, ACaptureSaysHowItsCallWent) {
+  Experiment experiment = small_images(1, Precision::fp32);
+  experiment.optimizer.learning_rate = 1e39;
+  run(experiment);
+  const TraceReader reader(trace_);
+  const std::vector<CaptureRow> captures = reader.captures();
+  ASSERT_EQ(captures.size(), 5u) << "the weight, and weight, gradient and two states of the update";
+  const TensorInfo& weight = reader.tensors()[captures[0].tensor];
+  EXPECT_EQ(reader.ops()[weight.op].name, "adam_update");
+  EXPECT_EQ(reader.ops()[weight.op].attributes, "beta1=0.9 beta2=0.999 eps=1e-08 weight_decay=0 decoupled=0 lr=varies step=varies");
+  EXPECT_EQ(captures[0].attributes, "beta1=0.9 beta2=0.999 eps=1e-08 weight_decay=0 decoupled=0 lr=1e+39 step=1");
+  EXPECT_EQ(captures[0].shape, weight.shape);
+  for (int input = 0; input < 4; ++input) {
+    const CaptureRow& operand = captures[static_cast<size_t>(input) + 1];
+    EXPECT_EQ(operand.operand, input);
+    EXPECT_EQ(operand.element, captures[0].element);
+    EXPECT_EQ(operand.shape, weight.shape);
+    EXPECT_EQ(operand.overwritten, input != 1) << "the gradient is only read";
+  }
+  // After the first step the mean is (1 - beta1) g: 0.1 and the product are rounded.
+  const double g = captures[2].value, mean = captures[3].value;
+  EXPECT_TRUE(std::abs(mean - 0.1 * g) <= 3 * 0x1p-24 * std::abs(mean)) << mean << " of " << g;
 }
 
 TEST_F(TrainerTest, AStepReadsTheDeviceOnce) {
@@ -146,14 +281,21 @@ TEST_F(TrainerTest, AStepReadsTheDeviceOnce) {
   trainer.finish();
 }
 
-TEST_F(TrainerTest, HalfPrecisionActivationsTakeLessMemory) {
-  Experiment experiment = preset("conv_sine", 2);
-  experiment.data.height = experiment.data.width = 64;
-  const Training full = run(experiment, false);
-  experiment.precision = Precision::fp16;
-  const Training half = run(experiment, false);
-  // Activations dominate: half of them, and FP32 copies of weights and single tiles.
-  EXPECT_LT(static_cast<double>(half.result.peak_memory_bytes), 0.65 * static_cast<double>(full.result.peak_memory_bytes));
+// What grows with the image are tensors of 256 channels, of 2 bytes an element instead of 4, and beside them what the model begins
+// and ends with, in FP32 still: per pixel 8 bytes of positions, 4 each of prediction, target and the loss's gradient, and their
+// casts of 4, 2 and 2 bytes.
+TEST_F(TrainerTest, HalfPrecisionHalvesTheMemoryOfActivations) {
+  const auto peak = [&](Precision precision, int64_t size) {
+    Experiment experiment = preset("conv_sine", 2, precision);
+    experiment.data.height = experiment.data.width = size;
+    return static_cast<int64_t>(run(experiment, false).result.peak_memory_bytes);
+  };
+  const int64_t pixels = 96 * 96 - 64 * 64;
+  const int64_t full = peak(Precision::fp32, 96) - peak(Precision::fp32, 64);
+  for (const Precision precision : {Precision::fp16, Precision::bf16}) {
+    const int64_t half = peak(precision, 96) - peak(precision, 64);
+    EXPECT_LE(half, full / 2 + pixels * (8 + 3 * 4 + 4 + 2 + 2)) << name_of(precision) << ", FP32: " << full;
+  }
 }
 
 TEST_F(TrainerTest, ADivergingRunEndsWithoutACrashAndIsStoppedWhereAsked) {

@@ -114,6 +114,8 @@ std::string Selection::name(uint32_t index) const {
     const bool own = !made_by.module.empty() && info.parameter.compare(0, prefix.size(), prefix) == 0;
     name += fmt::format(" ({})", own ? info.parameter.substr(prefix.size()) : info.parameter);
   }
+  // The same ops ran in the forward pass.
+  if (made_by.phase == Phase::evaluation) name += " in evaluation";
   return name;
 }
 

@@ -85,6 +85,9 @@ struct Trainer::State {
   Tensor compute_loss(const Tensor& output, const Tensor& target) const;
   TrainingState training() { return {*model, *optimizer, scaler ? &*scaler : nullptr, *loader}; }
   uint64_t next_step() const { return result.first_step + result.steps; }
+  std::optional<double> evaluate(bool recorded);
+  // Ends a pass of a recorded step: its rows are written, and the next one's ids count from 0.
+  void begin_pass(uint32_t micro_batch);
 
   Experiment experiment;
   std::unique_ptr<Backend> backend;  // outlives every tensor
@@ -162,7 +165,17 @@ Tensor Trainer::State::load_targets(const Batch& loaded) const {
 Tensor Trainer::State::compute_loss(const Tensor& output, const Tensor& target) const {
   const PhaseGuard phase(Phase::loss);
   const Tensor loss = experiment.loss.function == LossFunction::cross_entropy ? cross_entropy(output, target) : mse(output, target);
-  return experiment.loss.factor == 1.0 ? loss : scale(loss, experiment.loss.factor);
+  if (experiment.loss.factor == 1.0) return loss;
+  const OutputHint hint{Role::loss, nullptr};
+  return call("scale", {loss}, {{"factor", experiment.loss.factor}}, {.hints = {&hint, 1}});
+}
+
+void Trainer::State::begin_pass(uint32_t micro_batch) {
+  if (recorder) {
+    backend->synchronize();
+    recorder->end_pass();
+  }
+  context.begin_pass(micro_batch, 0);
 }
 
 Trainer::Trainer(const Experiment& experiment, const TrainerOptions& options)
@@ -262,7 +275,7 @@ StepResult Trainer::step() {
   const bool epoch_ended = s.loader->position().batch == 0;
   const Evaluation when = s.experiment.training.evaluation;
   if ((when == Evaluation::end && last) || (when == Evaluation::epoch && (last || epoch_ended))) {
-    result.accuracy = run.test_accuracy = evaluate();
+    result.accuracy = run.test_accuracy = s.evaluate(true);
     if (s.recorder && result.accuracy) s.recorder->add_metric("test_accuracy", *result.accuracy);
   }
   const auto recording = Clock::now();
@@ -277,22 +290,27 @@ StepResult Trainer::step() {
 std::optional<double> Trainer::evaluate() {
   State& s = *state_;
   const ContextScope current(s.context);
-  if (!s.data.test || s.data.test->target_kind() != TargetKind::labels) return {};
+  const ContextGuard<&Context::observers> unrecorded(s.profiler ? s.profiler->around({}) : std::vector<Observer*>{});
+  return s.evaluate(false);
+}
+
+std::optional<double> Trainer::State::evaluate(bool recorded) {
+  if (!data.test || data.test->target_kind() != TargetKind::labels) return {};
   const PhaseGuard phase(Phase::evaluation);
   const NoGrad no_grad;
-  const AutocastScope scope(s.autocast ? &*s.autocast : nullptr);
-  // Evaluation belongs to no training step, so its ops have no rows.
-  const ContextGuard<&Context::observers> unrecorded(s.profiler ? s.profiler->around({}) : std::vector<Observer*>{});
-  const int64_t size = s.data.test->size();
-  const int64_t batch_size = s.experiment.training.evaluation_batch_size > 0 ? s.experiment.training.evaluation_batch_size
-                                                                             : s.experiment.training.batch_size;
+  const AutocastScope scope(autocast ? &*autocast : nullptr);
+  const int64_t size = data.test->size();
+  const int64_t batch_size =
+      experiment.training.evaluation_batch_size > 0 ? experiment.training.evaluation_batch_size : experiment.training.batch_size;
   std::vector<int64_t> indices;
   std::vector<Tensor> counts;
   for (int64_t first = 0; first < size; first += batch_size) {
+    if (recorded) begin_pass(static_cast<uint32_t>(counts.size()));
     indices.clear();
     for (int64_t i = first; i < std::min(size, first + batch_size); ++i) indices.push_back(i);
-    s.data.test->fill_batch(indices, s.test_batch);
-    counts.push_back(call("correct_count", {(*s.model)(s.load_inputs(s.test_batch), false), s.load_targets(s.test_batch)}));
+    data.test->fill_batch(indices, test_batch);
+    const Tensor inputs = source(load_inputs(test_batch), Role::input), targets = source(load_targets(test_batch), Role::input);
+    counts.push_back(call("correct_count", {(*model)(inputs, false), targets}));
   }
   double correct = 0;
   for (const double count : read_scalars(counts)) correct += count;
@@ -316,6 +334,7 @@ TrainResult Trainer::finish() {
   }
   if (s.sink) {
     result.stop_reason = s.recorder->stop_reason();
+    result.limits_met = s.recorder->limits_met();
     s.sink->close();
     result.trace = s.sink->status();
   }

@@ -49,6 +49,7 @@ struct TrainResult {
   size_t peak_memory_bytes = 0;
   uint64_t weights_fingerprint = 0;  // a hash of the final parameters' bits: equal for bit-equal weights
   std::string stop_reason;           // what --stop-on found, or ""
+  std::string limits_met;            // from which steps on less was recorded than asked for, and why; or ""
   SinkStatus trace;
   std::optional<Profile> profile;
 };
@@ -66,9 +67,10 @@ class Trainer {
   const std::string& data_description() const;
   bool finished() const;  // all steps are done, or the recorder asked to stop
 
-  // One step of training, recorded; evaluates after the last step of an epoch or run where the experiment says so.
+  // One step of training, recorded; evaluates after the last step of an epoch or run where the experiment says so, which is
+  // recorded as part of the step, in phase evaluation, its batches as micro-batches.
   StepResult step();
-  // Accuracy on the test data; nothing where there is none, or no labels.
+  // Accuracy on the test data; nothing where there is none, or no labels. Not recorded: it belongs to no step.
   std::optional<double> evaluate();
   // Everything that training needs to go on after the last step taken. Throws Error (failed).
   void save_checkpoint(const std::string& path);
