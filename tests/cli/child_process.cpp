@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,10 @@ int open_terminal(std::string& name) {
   for (const int file : options.closed) close(file);
   if (!options.working_directory.empty() && chdir(options.working_directory.c_str()) != 0) _exit(126);
   signal(SIGPIPE, SIG_DFL);
+  if (options.memory_limit > 0) {
+    const rlimit limit{options.memory_limit, options.memory_limit};
+    setrlimit(RLIMIT_AS, &limit);
+  }
   unsetenv("NO_COLOR");
   unsetenv("COLUMNS");
   for (const std::string& setting : options.environment) {

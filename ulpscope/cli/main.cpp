@@ -1,5 +1,6 @@
 #include <csignal>
 #include <exception>
+#include <new>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/cli/output.h"
@@ -35,8 +36,11 @@ int main(int argc, char** argv) {
   } catch (const ulpscope::Error& error) {
     ulpscope::cli::say("ulpscope: {}", error.what());
     return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    ulpscope::cli::say("ulpscope: out of memory: smaller batches or models need less");
+    return ulpscope::cli::kFailed;
   } catch (const std::exception& error) {
-    ulpscope::cli::say("ulpscope: {}", error.what());
+    ulpscope::cli::say("ulpscope: internal error: {}", error.what());
     return ulpscope::cli::kFailed;
   }
 }
