@@ -123,9 +123,36 @@ TEST_F(Train, RefusesWhatItDoesNotKnow) {
   expect({"mlp", "--steps", "1", "--save-weights", "no/such/folder/weights"}, 4, "no/such/folder");
   write_file(file("text"), "no checkpoint");
   expect({"--resume", "text"}, 3, "text");
+  expect({"mlp", "--max-size", "100KB"}, 2, "recording.max_size: expected 0 or at least");
   write_file(file("bad.toml"), "name = \n");
   expect({file("bad.toml")}, 3, "bad.toml");
   expect({"mlp", "--steps", "1", "-o", file("no/such/folder/run.h5")}, 4, "no/such/folder");
+}
+
+TEST_F(Train, OutOfMemoryIsOneLine) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer reserves more than any limit";
+#endif
+  RunOptions options;
+  options.memory_limit = uint64_t{2} << 30;
+  const Result result = train({"mlp", "--set", "data.train_size=1000000", "--set", "data.shape=1024"}, options);  // 4 GB
+  EXPECT_EQ(result.exit_code, 4) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("out of memory"));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST_F(Train, SaysWhereTheSizeLimitMadeItRecordLess) {
+  const Result result = train({"mlp", "--steps", "60", "--max-size", "1MB", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string said = Json::parse(result.out)["recorded_less"];
+  EXPECT_THAT(said, HasSubstr("no tensor rows from step "));
+  EXPECT_THAT(said, HasSubstr("the size limit is 1048576 bytes"));
+  EXPECT_THAT(result.err, HasSubstr("warning: less was recorded: " + said + "\n"));
+  // From that step on there are none.
+  const uint64_t from = std::stoull(said.substr(said.find("rows from step ") + 15));
+  const Json rows = Json::parse(run_program({"export", file("run.h5"), "--table", "stats", "--json"}).out);
+  EXPECT_EQ(rows.back()["step"], from - 1);
+  EXPECT_FALSE(Json::parse(train({"mlp", "--steps", "5", "--force", "--json"}).out).contains("recorded_less"));
 }
 
 TEST_F(Train, SignalsFinishTheStepAndCloseTheTrace) {

@@ -77,6 +77,14 @@ TEST_F(RoundTrip, ATraceWithoutSteps) {
   });
 }
 
+// The estimate is an upper bound and off by a tenth at most, so that the size limits that it rules out could not be kept.
+TEST_F(RoundTrip, ATraceWithoutStepsIsAsLargeAsSaid) {
+  create_trace(path_, RunInfo{})->close();
+  const uint64_t bytes = TraceReader(path_).file_bytes();
+  EXPECT_LE(bytes, smallest_trace_bytes());
+  EXPECT_LE(smallest_trace_bytes(), bytes + bytes / 10);
+}
+
 TEST_F(RoundTrip, HistogramsAreLeftOutWhereNotWanted) {
   write(60)->close();
   const TraceReader reader(path_);

@@ -164,6 +164,7 @@ Report describe(const Experiment& experiment, const TrainResult& result, const s
   report.add_fact("peak_memory_bytes", count_cell(result.peak_memory_bytes), Unit::bytes);
   report.add_fact("weights_fingerprint", fmt::format("{:016x}", result.weights_fingerprint));
   if (!result.stop_reason.empty()) report.add_fact("stop_reason", result.stop_reason);
+  if (!result.limits_met.empty()) report.add_fact("recorded_less", result.limits_met);
   if (!trace_path.empty()) {
     report.add_fact("trace", trace_path);
     report.add_fact("trace_bytes", count_cell(result.trace.bytes), Unit::bytes);
@@ -239,6 +240,7 @@ int run(const Arguments& arguments) {
     say("ulpscope: stopped after {} of {} steps", result.first_step + result.steps, trainer.total_steps());
     result.stop_reason = "interrupted";
   }
+  if (!result.limits_met.empty()) say("ulpscope: warning: less was recorded: {}", result.limits_met);
   if (result.trace.failed) say("ulpscope: warning: recording stopped: {}", result.trace.failure);
   if (!checkpoint.empty()) trainer.save_checkpoint(checkpoint);
   if (!weights.empty()) save_weights(trainer.model(), weights);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ulpscope/trace/columns.h"
+#include "ulpscope/trace/sink.h"
 
 namespace ulpscope {
 
@@ -112,6 +113,16 @@ std::string column_path(const TableSpec& table, const ColumnSpec& column) { retu
 
 std::string tail_path(const TableSpec& table, const ColumnSpec& column) {
   return fmt::format("{}/{}/{}", kTailGroup, table.name, column.name);
+}
+
+uint64_t smallest_trace_bytes() {
+  constexpr uint64_t kBytesPerDataset = 640;  // of HDF5's own, as measured
+  uint64_t bytes = 0;
+  for (const TableSpec& table : trace_schema()) {
+    bytes += kBytesPerDataset * table.columns.size();
+    if (has_tail(table)) bytes += kBytesPerDataset * table.columns.size() + table.chunk_rows * table.row_bytes();
+  }
+  return bytes;
 }
 
 std::string schema_markdown() {

@@ -57,6 +57,9 @@ struct TraceOptions {
   std::function<void(uint64_t)> on_commit;
 };
 
+// What a trace without rows takes in the file, about: a size limit below it could not be kept.
+uint64_t smallest_trace_bytes();
+
 // A trace in an HDF5 file, written by a thread of its own. Throws Error (usage: the file exists, or is being
 // written by another process; failed: it cannot be created).
 std::unique_ptr<TraceSink> create_trace(const std::string& path, const RunInfo& run, const TraceOptions& options = {});

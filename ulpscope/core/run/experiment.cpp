@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/trace/sink.h"
 
 namespace ulpscope {
 
@@ -105,6 +106,12 @@ void validate(const Experiment& experiment) {
   }
   if (optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0)) {
     fail("optimizer.nesterov needs optimizer.momentum > 0 and optimizer.dampening = 0");
+  }
+
+  const uint64_t max_size = experiment.recording.max_size;
+  if (max_size > 0 && max_size < smallest_trace_bytes()) {
+    fail(fmt::format("recording.max_size: expected 0 or at least {} bytes, what an empty trace takes, found {}",
+                     smallest_trace_bytes(), max_size));
   }
 
   const LossScaleRule rule = experiment.scaler.rule();

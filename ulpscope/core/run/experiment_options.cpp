@@ -109,8 +109,13 @@ Option<Experiment> model_preset() {
   return option;
 }
 
+// The phases that a training run has.
 Option<Experiment> recorded_phases() {
-  OptionType type{ValueKind::choice_list, {}, names_up_to(Phase::evaluation)};
+  std::vector<std::string> phases;
+  for (const Phase phase :
+       {Phase::data, Phase::forward, Phase::loss, Phase::backward, Phase::scaling, Phase::optimizer, Phase::evaluation})
+    phases.emplace_back(name_of(phase));
+  OptionType type{ValueKind::choice_list, {}, std::move(phases)};
   Option<Experiment> option{{"recording.phases", std::move(type), "record rows of these phases only; []: all", ""}, {}, {}};
   option.set = [](Experiment& experiment, const OptionValue& value) {
     experiment.recording.phases.clear();
@@ -235,9 +240,11 @@ std::vector<Option<Experiment>> make_experiment_options() {
       text_list("recording.ops", "record rows of ops that match one of these patterns only; []: all",
                 ULPSCOPE_FIELD(recording.ops)),
       recorded_phases(),
-      field<int64_t, Experiment>("recording.max_size", {ValueKind::size, {}, {}},
-                                 "near it the level is lowered, at it recording stops; 0: no limit",
-                                 ULPSCOPE_FIELD(recording.max_size)),
+      field<int64_t, Experiment>(
+          "recording.max_size", {ValueKind::size, {}, {}},
+          "near it the level is lowered, at it recording stops; 0: no limit, else at least what an empty trace takes, "
+          "about 1 MB",
+          ULPSCOPE_FIELD(recording.max_size)),
       choice("recording.stop_on", StopOn::backoff, "end training after a step with a NaN, an Inf, or a loss scale that backed off",
              ULPSCOPE_FIELD(recording.stop_on)),
       number("recording.flush_interval", {.low = 0, .high = 3600}, "seconds between flushes of the trace",
