@@ -113,7 +113,7 @@ Figures measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, cons
       StepRow row;
       row.step = step;
       row.loss = 1.0 / static_cast<double>(step + 1);
-      row.loss_known = 1;
+      row.loss_known = true;
       row.seconds = 0.01;
       sink->end_step(row);
     }

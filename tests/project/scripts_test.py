@@ -45,7 +45,9 @@ class Includes(Tree):
             ("kernels/statistics.cpp", '"ulpscope/emulation/format.h"'), ("trace/sink.h", '"ulpscope/trace/records.h"'),
             ("trace/hdf5_sink.cpp", '"ulpscope/base/hdf5/file.h"'), ("recorder/recorder.cpp", '"ulpscope/trace/sink.h"'),
             ("recorder/recorder.h", '"ulpscope/kernels/op_call.h"'), ("core/run/trainer.cpp", '"ulpscope/core/ops/ops.h"'),
-            ("core/nn/layer_spec.h", '"ulpscope/core/settings/option.h"'), ("core/run/experiment.cpp", "<toml++/toml.h>"), ("analyzers/ranges.cpp", '"ulpscope/trace/reader.h"'),
+            ("core/nn/layer_spec.h", '"ulpscope/core/settings/option.h"'), ("core/run/experiment.cpp", "<toml++/toml.h>"),
+            ("analyzers/ranges.cpp", '"ulpscope/trace/reader.h"'), ("analyzers/export.cpp", '"ulpscope/trace/columns.h"'),
+            ("trace/encode.h", '"ulpscope/trace/columns.h"'),
             ("cli/train.cpp", '"ulpscope/core/run/trainer.h"'), ("cli/options.cpp", "<CLI/CLI.hpp>"), ("cli/main.cpp", "<unistd.h>"),
         ]:
             result = self.check(path, include)
@@ -73,6 +75,7 @@ class Includes(Tree):
             ("core/nn/module.h", '"ulpscope/core/optim/adam.h"', "core/nn may not include core/optim"),
             ("analyzers/ranges.cpp", '"ulpscope/core/run/trainer.h"', "analyzers may not include core"),
             ("analyzers/ranges.cpp", '"ulpscope/trace/sink.h"', "analyzers may not include trace/sink"),
+            ("analyzers/ranges.cpp", '"ulpscope/trace/trace_file.h"', "analyzers may not include trace"),
             ("cli/main.cpp", "<hdf5.h>", "may not include hdf5"),
             ("cli/main.cpp", '"tests/support/files.h"', "not a path from the root"),
             ("cli/main.cpp", "<unheard_of/library.h>", "belongs to no library"),

@@ -58,7 +58,7 @@ TEST(RecorderLevels, AskForWhatTheyRecord) {
     EXPECT_EQ(sink.rows[0].statistics.count, 8u);
     EXPECT_EQ(sink.rows[0].statistics.histogram.total(), expected.wanted == StatisticsLevel::full ? 8u : 0u);
     EXPECT_EQ(sink.samples.size(), static_cast<size_t>(expected.samples));
-    EXPECT_EQ(sink.steps.at(0).level, static_cast<uint8_t>(expected.level));
+    EXPECT_EQ(sink.steps.at(0).level, expected.level);
   }
 }
 
@@ -292,7 +292,7 @@ TEST(RecorderLimits, SizeLimitLowersThenStops) {
   EXPECT_EQ(recorder.limits_met(), "level health from step 2 on: the size limit is 1000000 bytes");
   EXPECT_EQ(step(2, 810000), 1u);
   EXPECT_EQ(sink.rows.back().known, StatisticsLevel::health);
-  EXPECT_EQ(sink.steps.back().level, static_cast<uint8_t>(RecordLevel::health));
+  EXPECT_EQ(sink.steps.back().level, RecordLevel::health);
   EXPECT_EQ(step(3, 950000), 0u);
   ASSERT_EQ(sink.events.size(), 2u);
   EXPECT_EQ(sink.events[1].kind, EventKind::stopped);

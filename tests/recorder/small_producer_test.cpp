@@ -27,7 +27,7 @@ TEST(SmallProducer, RecordsWithoutAnEngine) {
   EXPECT_EQ(trace.ops()[0].module, "loop");
   ASSERT_EQ(trace.tensors().size(), 1u);
   EXPECT_EQ(trace.tensors()[0].shape, (std::vector<int64_t>{4}));
-  const std::vector<GraphEdge> edges = trace.edges(0);
+  const std::vector<GraphEdge> edges = trace.edges();
   ASSERT_EQ(edges.size(), 1u);
   EXPECT_EQ(edges[0].producer, 0u);
 

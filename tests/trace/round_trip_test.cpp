@@ -193,12 +193,32 @@ TEST_F(RoundTrip, CallsAfterCloseDoNothing) {
   EXPECT_EQ(TraceReader(path_).step_count(), 2u);
 }
 
-TEST_F(RoundTrip, AStoppedEventIsTheClosingNote) {
+// Such chunks are not stored, in uncompressed columns either.
+TEST_F(RoundTrip, ChunksOfZerosAreRead) {
   const auto sink = write(0);
-  sink->add_event({1, EventKind::stopped, -1, 0, 0, "the size limit of 1 MB was reached"});
-  sink->end_step({});
-  sink->close();
-  EXPECT_EQ(TraceReader(path_).closing_note(), "the size limit of 1 MB was reached");
+  TensorRow row;
+  for (uint64_t step = 0; step < 5000; ++step) {
+    row.step = step;
+    // Of three chunks the second holds something in its uncompressed columns.
+    row.statistics.smallest = row.statistics.largest = step == 3000 ? 1.0 : 0.0;
+    sink->add_row(row);
+    sink->end_step(StepRow{.step = step});
+  }
+  EXPECT_TRUE(sink->close());
+  const TraceReader reader(path_);
+  for (const uint64_t first : {0, 100, 2500, 4999}) {
+    std::vector<uint64_t> found;
+    uint64_t next = first;
+    reader.visit_rows({first, UINT64_MAX}, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& each : rows) {
+        EXPECT_EQ(each.step, next++);
+        if (each.statistics.smallest != 0) found.push_back(each.step);
+      }
+      return true;
+    });
+    EXPECT_EQ(next, 5000u);
+    EXPECT_EQ(found, first <= 3000 ? std::vector<uint64_t>{3000} : std::vector<uint64_t>());
+  }
 }
 
 TEST_F(RoundTrip, RecoveredTracesAreEqual) {
@@ -208,6 +228,8 @@ TEST_F(RoundTrip, RecoveredTracesAreEqual) {
   RecoverResult result = recover_trace(path_, copy);
   EXPECT_EQ(result.steps, 150u);
   EXPECT_EQ(result.tensor_rows, 150u * 41);
+  EXPECT_EQ(result.lost_steps, 0u);
+  EXPECT_TRUE(result.losses.empty());
   const TraceReader reader(copy);
   EXPECT_EQ(reader.writer_state(), WriterState::closed);
   EXPECT_EQ(reader.closing_note(), "copied while the trace was being written");

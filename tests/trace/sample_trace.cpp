@@ -308,10 +308,10 @@ Step sample_step(uint64_t seed, uint64_t number) {
   StepRow& row = step.row;
   row.step = number;
   row.graph = static_cast<uint32_t>(number % 2);
-  row.loss_known = static_cast<uint8_t>(draws.below(2));
-  row.skipped = static_cast<uint8_t>(draws.below(2));
-  row.norm_known = static_cast<uint8_t>(draws.below(2));
-  row.level = static_cast<uint8_t>(draws.below(4));
+  row.loss_known = draws.below(2) == 1;
+  row.skipped = draws.below(2) == 1;
+  row.norm_known = draws.below(2) == 1;
+  row.level = static_cast<RecordLevel>(draws.below(4));
   row.peak_memory = draws.count();
   for (double* value : {&row.loss, &row.learning_rate, &row.scale_before, &row.scale_after, &row.gradient_norm,
                         &row.clipped_gradient_norm, &row.seconds}) {
@@ -362,7 +362,7 @@ TraceLines read_lines(const TraceReader& reader) {
   lines.run.push_back(line(reader.run()));
   add_lines(lines.ops, reader.ops());
   add_lines(lines.tensors, reader.tensors());
-  for (uint32_t graph = 0; graph < 2; ++graph) add_lines(lines.edges, reader.edges(graph));
+  add_lines(lines.edges, reader.edges());
   const auto into = [](Lines& target) {
     return [&target](const auto& rows) {
       add_lines(target, rows);

@@ -87,7 +87,7 @@ TEST_F(Target, PlacesThatCannotBeWritten) {
   EXPECT_THAT(create_error(ErrorKind::failed, folder_.file("missing/run.h5")),
               AllOf(HasSubstr("missing/run.h5"), HasSubstr("no folder")));
   EXPECT_THAT(create_error(ErrorKind::failed, "/proc/run.h5"), HasSubstr("/proc/run.h5"));
-  EXPECT_THAT(create_error(ErrorKind::usage, folder_.path(), true), HasSubstr("folder"));
+  EXPECT_THAT(create_error(ErrorKind::usage, folder_.path(), true), HasSubstr("not a regular file"));
   EXPECT_THAT(create_error(ErrorKind::usage, "/dev/full", true), HasSubstr("not a regular file"));
   write_file(path_, "a file");
   EXPECT_THAT(create_error(ErrorKind::failed, path_ + "/run.h5"), HasSubstr("run.h5"));
@@ -115,14 +115,14 @@ TEST_F(Target, WhatIsNoTrace) {
   write_file(path_, std::string("\x89HDF\r\n\x1a\n\x03", 9) + std::string(1000, 'x'));
   EXPECT_THAT(open_error(path_), HasSubstr(path_));
   const std::string other = folder_.file("other.h5");
-  hdf5::File::create(other).close();
+  hdf5::File::create(other, other).close();
   EXPECT_THAT(open_error(other), HasSubstr("not a trace"));
 }
 
 TEST_F(Target, NewerAndOlderSchemasAreToldApart) {
   const auto with_version = [&](uint64_t version) {
     const std::string path = folder_.file(std::to_string(version) + ".h5");
-    hdf5::File file = hdf5::File::create(path);
+    hdf5::File file = hdf5::File::create(path, path);
     file.set_attribute("/", kSchemaAttribute, version);
     file.close();
     return open_error(path);
@@ -132,7 +132,7 @@ TEST_F(Target, NewerAndOlderSchemasAreToldApart) {
 }
 
 TEST_F(Target, ADatasetThatIsMissingIsNamed) {
-  hdf5::File file = hdf5::File::create(path_);
+  hdf5::File file = hdf5::File::create(path_, path_);
   file.set_attribute("/", kSchemaAttribute, kSchemaVersion);
   file.close();
   EXPECT_THAT(open_error(path_), AllOf(HasSubstr(path_), HasSubstr("commit")));

@@ -10,8 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "ulpscope/base/error.h"
-
 namespace ulpscope {
 
 namespace {
@@ -74,5 +72,9 @@ void atomic_write_file(const std::filesystem::path& path, std::string_view conte
   if (file.close() != 0) fail("write", path);
   replacement.commit();
 }
+
+Error file_exists_error(const std::string& path) { return usage_error("'{}' exists; --force replaces it", path); }
+
+Error not_a_file_error(const std::string& path) { return usage_error("'{}' is not a regular file, and is not replaced", path); }
 
 }  // namespace ulpscope

@@ -1,9 +1,11 @@
-// Writing files so that no reader ever sees half of one.
+// Writing files so that no reader ever sees half of one, and none is replaced by mistake.
 #pragma once
 
 #include <filesystem>
 #include <string>
 #include <string_view>
+
+#include "ulpscope/base/error.h"
 
 namespace ulpscope {
 
@@ -27,5 +29,9 @@ class Replacement {
 
 // Replaces the file at `path` by one with these contents. Throws Error (failed).
 void atomic_write_file(const std::filesystem::path& path, std::string_view contents);
+
+// The Errors (usage) for something at `path` that may not, and that cannot, be replaced by a new file.
+Error file_exists_error(const std::string& path);
+Error not_a_file_error(const std::string& path);
 
 }  // namespace ulpscope

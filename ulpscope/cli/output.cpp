@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
 #include "ulpscope/cli/help.h"
 
 namespace ulpscope::cli {
@@ -53,9 +53,13 @@ bool is_capable_terminal(int file) {
 TextOptions text_options_of_stdout() {
   TextOptions options;
   if (const char* columns = std::getenv("COLUMNS")) {
-    if (const auto width = parse_integer(columns)) options.width = static_cast<int>(std::clamp<int64_t>(*width, 40, 400));
+    if (const auto width = parse_integer(columns)) {
+      options.width = static_cast<int>(std::clamp<int64_t>(*width, 40, 400));
+      options.fit_width = true;
+    }
   }
   if (!isatty(STDOUT_FILENO)) return options;
+  options.fit_width = true;
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) options.width = std::clamp<int>(size.ws_col, 40, 400);
   const char* no_color = std::getenv("NO_COLOR");
@@ -81,8 +85,8 @@ void check_replaceable(const std::string& path, bool force, const std::vector<st
       throw failed_error("cannot write '{}': there is no folder '{}'", path, folder.string());
     return;
   }
-  if (!std::filesystem::is_regular_file(status)) throw usage_error("'{}' is not a regular file, and is not replaced", path);
-  if (!force) throw usage_error("'{}' exists; --force replaces it", path);
+  if (!std::filesystem::is_regular_file(status)) throw not_a_file_error(path);
+  if (!force) throw file_exists_error(path);
 }
 
 }  // namespace ulpscope::cli

@@ -1,4 +1,5 @@
 #include "ulpscope/cli/output.h"
+#include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/trace/reader.h"
 
@@ -7,11 +8,13 @@ namespace ulpscope::cli {
 namespace {
 
 int run(const Arguments& arguments) {
-  const std::string to = arguments.positional(1);
+  const std::string from = trace_path(arguments.positional(0)), to = arguments.positional(1);
   const bool force = arguments.has("--force");
-  check_replaceable(to, force, {arguments.positional(0)});
-  const RecoverResult result = recover_trace(arguments.positional(0), to, force);
-  say("{}: {} steps, {} tensor rows", to, result.steps, result.tensor_rows);
+  check_replaceable(to, force, {from});
+  const RecoverResult result = recover_trace(from, to, force);
+  for (const std::string& loss : result.losses) say("ulpscope: warning: {}: {}", from, loss);
+  const std::string of = result.lost_steps > 0 ? fmt::format(" of {}", result.steps + result.lost_steps) : std::string();
+  say("{}: {}{} steps, {} tensor rows", to, result.steps, of, result.tensor_rows);
   return kClean;
 }
 
@@ -19,9 +22,9 @@ int run(const Arguments& arguments) {
 
 Verb recover_verb() {
   return {"recover",
-          "copy all whole steps of a trace whose writer was killed into a new, closed trace",
-          "The trace itself is left as it is.",
-          {{"TRACE", "a trace file"}, {"NEW", "the file to write"}},
+          "copy what can be read of a trace whose writer was killed, or that is damaged, into a new, closed trace",
+          "All whole steps are copied, and what was lost is said. The trace itself is left as it is.",
+          {{"TRACE", "a trace file, or a folder with one"}, {"NEW", "the file to write"}},
           {{"--force", "", "", "replace NEW where it exists"}},
           {{"ulpscope recover run.h5 recovered.h5", "after a crash: a trace that every HDF5 tool reads"}},
           run};

@@ -241,7 +241,7 @@ int run(const Arguments& arguments) {
     result.stop_reason = "interrupted";
   }
   if (!result.limits_met.empty()) say("ulpscope: warning: less was recorded: {}", result.limits_met);
-  if (result.trace.failed) say("ulpscope: warning: recording stopped: {}", result.trace.failure);
+  if (result.trace.failed) say("ulpscope: warning: {}", result.trace.failure);
   if (!checkpoint.empty()) trainer.save_checkpoint(checkpoint);
   if (!weights.empty()) save_weights(trainer.model(), weights);
   const Report report = describe(experiment, result, options.trace_path);

@@ -349,7 +349,7 @@ void Recorder::State::write_events(const StepRow& step_row) {
     EventRow growth = event(EventKind::scale_growth);
     growth.value = step_row.scale_after;
     sink.add_event(growth);
-  } else if (step_row.skipped != 0 && notes <= kMaximumWarnings && (!findings.gradient || streak < kRepeats)) {
+  } else if (step_row.skipped && notes <= kMaximumWarnings && (!findings.gradient || streak < kRepeats)) {
     // A static scale, one at its floor, or one whose hysteresis is not used up.
     EventRow skipped = event(EventKind::note, findings.gradient);
     skipped.text = notes++ < kMaximumWarnings
@@ -406,7 +406,7 @@ void Recorder::end_step(StepRow row) {
     if (state.watched) state.graph = state.graphs.end_step(state.sink, state.ops);
     row.step = state.step;
     row.graph = state.graph;
-    row.level = static_cast<uint8_t>(state.level);
+    row.level = state.level;
     state.sink.end_step(row);
     ++state.steps_ended;
     state.rows_ended = state.rows_added;

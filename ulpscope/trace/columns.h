@@ -1,7 +1,8 @@
 // The declaration of the trace's schema: for each row struct, its columns and the field that each of them holds. Everything else
-// about columns is derived from this. Internal to trace/.
+// about columns is derived from this. For trace/, and for what shows whole tables.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -17,11 +18,18 @@ enum class Packing : uint8_t {
   plain,  // bytes that do not compress
 };
 
-// The table whose rows a column's values index; -1 stands for none where the column is signed.
-enum class Refers : uint8_t { nothing, ops, tensors };
+// What a column's values stand for: rows of a table, where -1 is none if the column is signed, or ids of ops, where 0 is none.
+enum class Refers : uint8_t { nothing, ops, tensors, op_ids };
+
+struct Always {
+  template <typename Row>
+  constexpr bool operator()(const Row&) const {
+    return true;
+  }
+};
 
 // `get` returns a reference to the field of a row, const or not.
-template <typename Get>
+template <typename Get, typename Known = Always>
 struct Column {
   const char* name;
   const char* unit;
@@ -30,7 +38,16 @@ struct Column {
   Packing packing = Packing::gzip;
   Refers refers = Refers::nothing;
   double fill = 0;
-  uint64_t limit = 0;  // where not 0: values are below it
+
+  // The same column, whose values mean something only in rows of which `condition` holds.
+  template <typename Condition>
+  constexpr Column<Get, Condition> known_if(Condition) const {
+    return {name, unit, meaning, get, packing, refers, fill};
+  }
+  template <typename Row>
+  static bool known(const Row& row) {
+    return Known()(row);
+  }
 };
 
 template <typename Row, typename Get>
@@ -43,6 +60,7 @@ struct Table;
 
 #define FIELD(path) \
   [](auto& row) -> auto& { return row.path; }
+#define WHERE(condition) [](const auto& row) { return condition; }
 
 template <>
 struct Table<RunInfo> {
@@ -50,7 +68,7 @@ struct Table<RunInfo> {
   static constexpr auto columns = std::make_tuple(
       Column{"run_id", "", "32 hexadecimal digits", FIELD(run_id)},
       Column{"parent_run", "", "the run that this one resumed from, or empty", FIELD(parent_run)},
-      Column{"parent_step", "", "the step that it resumed at, or -1", FIELD(parent_step)},
+      Column{"parent_step", "", "the step that it resumed at, or -1", FIELD(parent_step)}.known_if(WHERE(row.parent_step >= 0)),
       Column{"producer", "", "the program that wrote the trace", FIELD(producer)},
       Column{"producer_version", "", "its version", FIELD(producer_version)},
       Column{"rank", "", "this process among those of the run, from 0", FIELD(rank)},
@@ -73,8 +91,10 @@ template <>
 struct Table<OpInfo> {
   static constexpr TableId id = TableId::ops;
   static constexpr auto columns = std::make_tuple(
-      Column{"id", "", "stable id: the same in every step, precision and run of an experiment", FIELD(id)},
-      Column{"forward_id", "", "of a backward op: the id of its forward op; else 0", FIELD(forward_id)},
+      Column{"id", "", "stable id: the same in every step, precision and run of an experiment", FIELD(id), Packing::gzip,
+             Refers::op_ids},
+      Column{"forward_id", "", "of a backward op: the id of its forward op; else 0", FIELD(forward_id), Packing::gzip,
+             Refers::op_ids},
       Column{"name", "", "op name", FIELD(name)}, Column{"module", "", "module path; empty at top level", FIELD(module)},
       Column{"phase", "", "phase of the step", FIELD(phase)},
       Column{"attributes", "", "as name=value, separated by spaces; name=varies where calls differ", FIELD(attributes)});
@@ -112,24 +132,28 @@ struct Table<StepRow> {
   static constexpr TableId id = TableId::steps;
   static constexpr auto columns = std::make_tuple(
       Column{"step", "", "number of the step, increasing", FIELD(step)}, Column{"graph", "", "its graph in edges", FIELD(graph)},
-      Column{"loss", "", "unscaled", FIELD(loss), Packing::plain},
+      Column{"loss", "", "unscaled", FIELD(loss), Packing::plain}.known_if(WHERE(row.loss_known)),
       Column{"loss_known", "", "1: loss was measured, even if it is NaN", FIELD(loss_known)},
-      Column{"learning_rate", "", "in force during the step", FIELD(learning_rate)},
+      Column{"learning_rate", "", "in force during the step", FIELD(learning_rate)}.known_if(WHERE(!std::isnan(row.learning_rate))),
       Column{"scale_before", "", "loss scale in force during the step", FIELD(scale_before)},
       Column{"scale_after", "", "loss scale after the update of the scaler", FIELD(scale_after)},
       Column{"skipped", "", "1: the optimizer step was skipped", FIELD(skipped)},
-      Column{"gradient_norm", "", "of the unscaled gradients, before clipping", FIELD(gradient_norm), Packing::plain},
-      Column{"clipped_gradient_norm", "", "after clipping; equal where nothing was clipped", FIELD(clipped_gradient_norm)},
+      Column{"gradient_norm", "", "of the unscaled gradients, before clipping", FIELD(gradient_norm), Packing::plain}.known_if(
+          WHERE(row.norm_known)),
+      Column{"clipped_gradient_norm", "", "after clipping; equal where nothing was clipped", FIELD(clipped_gradient_norm)}.known_if(
+          WHERE(row.norm_known)),
       Column{"norm_known", "", "1: the norms were measured, even if they are NaN", FIELD(norm_known)},
       Column{"seconds", "s", "wall time", FIELD(seconds), Packing::plain},
       Column{"peak_memory", "bytes", "largest amount of tensor memory in use", FIELD(peak_memory)},
-      Column{"level", "", "recording level in force: 0 off, 1 health, 2 stats, 3 full", FIELD(level), Packing::gzip,
-             Refers::nothing, 0, 4});
+      Column{"level", "", "recording level in force", FIELD(level)});
 };
 
 template <>
 struct Table<TensorRow> {
   static constexpr TableId id = TableId::stats;
+  static constexpr auto counted = WHERE(row.known != StatisticsLevel::none);
+  static constexpr auto measured = WHERE(row.known == StatisticsLevel::full);
+  static constexpr auto seen = WHERE(row.rounding_known);
   static constexpr auto columns = std::make_tuple(
       Column{"step", "", "number of the step", FIELD(step)},
       Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)}, Column{"pass", "", "which loss", FIELD(pass)},
@@ -138,27 +162,35 @@ struct Table<TensorRow> {
       Column{"scale", "", "the loss scale that the values contain", FIELD(scale), Packing::gzip, Refers::nothing, 1.0},
       Column{"known", "", "which statistics were taken; the others are 0 and mean nothing", FIELD(known)},
       Column{"before_rounding", "", "1: statistics of the values before they were rounded to the stored type, 0: as stored",
-             FIELD(before_rounding)},
+             FIELD(before_rounding)}
+          .known_if(counted),
       Column{"rounding_known", "", "1: the five rounding counts at the end were taken; 0: unknown", FIELD(rounding_known)},
-      Column{"count", "elements", "all", FIELD(statistics.count)}, Column{"nan", "elements", "NaN", FIELD(statistics.nan)},
-      Column{"positive_infinity", "elements", "+Inf", FIELD(statistics.positive_infinity)},
-      Column{"negative_infinity", "elements", "-Inf", FIELD(statistics.negative_infinity)},
-      Column{"zeros", "elements", "+0 or -0", FIELD(statistics.zeros)},
-      Column{"negatives", "elements", "finite, nonzero, sign set", FIELD(statistics.negatives)},
+      Column{"count", "elements", "all", FIELD(statistics.count)}.known_if(counted),
+      Column{"nan", "elements", "NaN", FIELD(statistics.nan)}.known_if(counted),
+      Column{"positive_infinity", "elements", "+Inf", FIELD(statistics.positive_infinity)}.known_if(counted),
+      Column{"negative_infinity", "elements", "-Inf", FIELD(statistics.negative_infinity)}.known_if(counted),
+      Column{"zeros", "elements", "+0 or -0", FIELD(statistics.zeros)}.known_if(counted),
+      Column{"negatives", "elements", "finite, nonzero, sign set", FIELD(statistics.negatives)}.known_if(measured),
       Column{"smallest", "", "smallest magnitude of a finite nonzero value; 0 where there is none", FIELD(statistics.smallest),
-             Packing::plain},
-      Column{"largest", "", "largest magnitude of a finite value", FIELD(statistics.largest), Packing::plain},
-      Column{"sum", "", "of the finite values", FIELD(statistics.sum), Packing::plain},
-      Column{"sum_of_squares", "", "of the finite values", FIELD(statistics.sum_of_squares), Packing::plain},
-      Column{"histogram", "", "exponent histogram", FIELD(statistics.histogram)},
-      Column{"below_range", "elements", "FP64 values below FP32's range, in no bin", FIELD(statistics.histogram.below_range)},
-      Column{"above_range", "elements", "FP64 values above FP32's range, in no bin", FIELD(statistics.histogram.above_range)},
-      Column{"flushed", "elements", "nonzero before rounding, zero after", FIELD(rounding.flushed)},
-      Column{"subnormal", "elements", "nonzero after rounding, below the smallest normal", FIELD(rounding.subnormal)},
-      Column{"inexact_subnormal", "elements", "those of them that rounding changed", FIELD(rounding.inexact_subnormal)},
-      Column{"overflowed", "elements", "finite before rounding, Inf after", FIELD(rounding.overflowed)},
+             Packing::plain}
+          .known_if(measured),
+      Column{"largest", "", "largest magnitude of a finite value", FIELD(statistics.largest), Packing::plain}.known_if(measured),
+      Column{"sum", "", "of the finite values", FIELD(statistics.sum), Packing::plain}.known_if(measured),
+      Column{"sum_of_squares", "", "of the finite values", FIELD(statistics.sum_of_squares), Packing::plain}.known_if(measured),
+      Column{"histogram", "", "exponent histogram", FIELD(statistics.histogram)}.known_if(measured),
+      Column{"below_range", "elements", "FP64 values below FP32's range, in no bin", FIELD(statistics.histogram.below_range)}
+          .known_if(measured),
+      Column{"above_range", "elements", "FP64 values above FP32's range, in no bin", FIELD(statistics.histogram.above_range)}
+          .known_if(measured),
+      Column{"flushed", "elements", "nonzero before rounding, zero after", FIELD(rounding.flushed)}.known_if(seen),
+      Column{"subnormal", "elements", "nonzero after rounding, below the smallest normal", FIELD(rounding.subnormal)}.known_if(
+          seen),
+      Column{"inexact_subnormal", "elements", "those of them that rounding changed", FIELD(rounding.inexact_subnormal)}.known_if(
+          seen),
+      Column{"overflowed", "elements", "finite before rounding, Inf after", FIELD(rounding.overflowed)}.known_if(seen),
       Column{"rescued", "elements", "nonzero after rounding, while the same value without the loss scale rounds to zero",
-             FIELD(rounding.rescued)});
+             FIELD(rounding.rescued)}
+          .known_if(seen));
 };
 
 template <>
@@ -189,17 +221,21 @@ struct Table<CaptureRow> {
   static constexpr auto columns = std::make_tuple(
       Column{"step", "", "number of the step", FIELD(step)},
       Column{"tensor", "", "row in tensors: the output that was not finite", FIELD(tensor), Packing::gzip, Refers::tensors},
-      Column{"operand", "", "input of the op that the row is of; -1: the element itself", FIELD(operand)},
-      Column{"element", "", "logical index, row-major; -1: not known", FIELD(element)},
+      Column{"operand", "", "input of the op that the row is of; -1: the element itself", FIELD(operand)}.known_if(
+          WHERE(row.operand >= 0)),
+      Column{"element", "", "logical index, row-major; -1: not known", FIELD(element)}.known_if(WHERE(row.element >= 0)),
       Column{"shape", "", "of the output, or of the input, in this call; sizes separated by commas, empty for a scalar",
              FIELD(shape)},
       Column{"value", "", "the value there", FIELD(value)},
       Column{"overwritten", "", "1: the op wrote its output over this operand, and value is the one after the call",
-             FIELD(overwritten)},
-      Column{"terms", "", "on the element's row: terms of its dot product", FIELD(terms)},
-      Column{"broke_at", "", "on the element's row: the term at which the sum became nonfinite, or -1", FIELD(broke_at)},
-      Column{"partial_sum", "", "on the element's row: the sum before that term", FIELD(partial_sum)},
-      Column{"attributes", "", "on the element's row: of this call, as name=value, separated by spaces", FIELD(attributes)});
+             FIELD(overwritten)}.known_if(WHERE(row.operand >= 0)),
+      Column{"terms", "", "on the element's row: terms of its dot product", FIELD(terms)}.known_if(WHERE(row.operand < 0)),
+      Column{"broke_at", "", "on the element's row: the term at which the sum became nonfinite, or -1", FIELD(broke_at)}.known_if(
+          WHERE(row.operand < 0 && row.broke_at >= 0)),
+      Column{"partial_sum", "", "on the element's row: the sum before that term", FIELD(partial_sum)}.known_if(
+          WHERE(row.operand < 0 && row.broke_at >= 0)),
+      Column{"attributes", "", "on the element's row: of this call, as name=value, separated by spaces", FIELD(attributes)}.known_if(
+          WHERE(row.operand < 0)));
 };
 
 template <>
@@ -221,6 +257,11 @@ struct Table<MeasureRow> {
 };
 
 #undef FIELD
+#undef WHERE
+
+// The row structs of all tables that have one, in the order of the tables.
+using RowStructs =
+    std::tuple<RunInfo, OpInfo, TensorInfo, GraphEdge, StepRow, TensorRow, UpdateRow, EventRow, CaptureRow, SampleRow, MeasureRow>;
 
 // What a field is stored as.
 template <typename T>
@@ -228,31 +269,31 @@ struct Storage;
 template <>
 struct Storage<bool> {
   using Type = uint8_t;
-  static constexpr ColumnKind kind = ColumnKind::boolean;
+  static constexpr ValueKind kind = ValueKind::boolean;
 };
 template <typename T>
 requires std::is_arithmetic_v<T>
 struct Storage<T> {
   using Type = T;
-  static constexpr ColumnKind kind = ColumnKind::number;
+  static constexpr ValueKind kind = ValueKind::number;
 };
 template <typename T>
 requires std::is_enum_v<T>
 struct Storage<T> {
   using Type = uint8_t;
-  static constexpr ColumnKind kind = ColumnKind::enumeration;
+  static constexpr ValueKind kind = ValueKind::enumeration;
 };
 template <>
 struct Storage<std::string> {
   using Type = uint32_t;
-  static constexpr ColumnKind kind = ColumnKind::text;
+  static constexpr ValueKind kind = ValueKind::text;
 };
 template <>
 struct Storage<std::vector<int64_t>> : Storage<std::string> {};
 template <>
 struct Storage<ExponentHistogram> {
   using Type = uint64_t;
-  static constexpr ColumnKind kind = ColumnKind::histogram;
+  static constexpr ValueKind kind = ValueKind::histogram;
 };
 
 template <typename T>

@@ -27,7 +27,7 @@ struct CommitRecord {
   struct Table {
     uint64_t rows = 0;
     uint64_t main_rows = 0;
-    uint32_t tail_checksum = 0;  // CRC-32 of the tail's rows, column after column
+    uint32_t tail_checksum = 0;  // CRC-32 of the tail's rows, column after column; of a closed trace, 0: the tail holds none
     bool operator==(const Table&) const = default;
   };
   uint64_t generation = 0;  // counts the records; the newer of the two is valid

@@ -55,6 +55,13 @@ bool is_all_fill(const std::byte* values, size_t count, const ColumnSpec& column
          std::memcmp(values, values + pattern.size(), bytes - pattern.size()) == 0;
 }
 
+// As a commit record has it.
+uint32_t checksum(const TableBuffer& rows) {
+  uint32_t crc = 0;
+  for (size_t i = 0; i < rows.column_count(); ++i) crc = crc32({rows.column(i), rows.rows() * rows.element_size(i)}, crc);
+  return crc;
+}
+
 }  // namespace
 
 bool writer_holds_lock(int descriptor) {
@@ -62,10 +69,11 @@ bool writer_holds_lock(int descriptor) {
   return ::fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-TraceFileWriter::TraceFileWriter(const std::string& path, Mode mode) : path_(path), file_(hdf5::File::create(path)) {
+TraceFileWriter::TraceFileWriter(const std::string& path, const std::string& name, Mode mode)
+    : name_(name), file_(hdf5::File::create(path, name)) {
   try {
     descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (descriptor_ < 0) throw failed_error("cannot open '{}': {}", path, std::strerror(errno));
+    if (descriptor_ < 0) throw failed_error("cannot write '{}': {}", name, std::strerror(errno));
     struct flock lock = lock_of(F_WRLCK);
     // Where locks are not supported, readers take the writer for dead; all else works.
     if (mode == Mode::live) ::fcntl(descriptor_, F_OFD_SETLK, &lock);
@@ -170,22 +178,22 @@ void TraceFileWriter::commit() {
   for (size_t i = 0; i < kTables; ++i) {
     TableFile& table = tables_[i];
     if (!table.tail_offsets.empty()) write_tail(table);
-    uint32_t checksum = 0;
-    for (size_t k = 0; k < table.columns.size(); ++k) {
-      checksum = crc32({table.pending.column(k), table.pending.rows() * table.pending.element_size(k)}, checksum);
-    }
-    next.tables[i] = {table.main_rows + table.pending.rows(), table.main_rows, checksum};
+    next.tables[i] = {table.main_rows + table.pending.rows(), table.main_rows, checksum(table.pending)};
   }
   write_record(next);
 }
 
 void TraceFileWriter::close(const std::string& note) {
-  for (TableFile& table : tables_) {
+  CommitRecord last = record_;
+  for (size_t i = 0; i < kTables; ++i) {
+    TableFile& table = tables_[i];
+    // A tail stays as it is: a second copy of these rows, at the other end of the file.
+    const bool in_tail = !table.tail_offsets.empty() && table.tail_rows == table.pending.rows();
+    last.tables[i].tail_checksum = in_tail ? checksum(table.pending) : 0;
     if (table.pending.rows() > 0) write_chunk(table);
+    last.tables[i].rows = last.tables[i].main_rows = table.main_rows;
   }
   file_.flush();
-  CommitRecord last = record_;
-  for (size_t i = 0; i < kTables; ++i) last.tables[i] = {tables_[i].main_rows, tables_[i].main_rows, 0};
   write_record(last);
   write_note(note);
   for (TableFile& table : tables_) table.columns.clear();
@@ -241,7 +249,7 @@ void TraceFileWriter::write_at(uint64_t offset, const void* bytes, size_t size) 
     const ssize_t written = ::pwrite(descriptor_, at, size, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0)
-      throw failed_error("cannot write '{}': {}", path_, written < 0 ? std::strerror(errno) : "nothing was written");
+      throw failed_error("cannot write '{}': {}", name_, written < 0 ? std::strerror(errno) : "nothing was written");
     at += written;
     offset += static_cast<uint64_t>(written);
     size -= static_cast<size_t>(written);

@@ -20,8 +20,9 @@ class TraceFileWriter {
     copy,  // readable once closed
   };
 
-  // Creates `path`, which must not exist. A live file is locked: that is what tells readers that its writer is alive.
-  TraceFileWriter(const std::string& path, Mode mode);
+  // Creates `path`, which must not exist and which messages call `name`. A live file is locked: that is what tells readers that its
+  // writer is alive.
+  TraceFileWriter(const std::string& path, const std::string& name, Mode mode);
   ~TraceFileWriter();
   TraceFileWriter(const TraceFileWriter&) = delete;
 
@@ -58,7 +59,7 @@ class TraceFileWriter {
   void write_note(const std::string& note);
   void write_at(uint64_t offset, const void* bytes, size_t size) const;
 
-  std::string path_;
+  std::string name_;
   int descriptor_ = -1;  // our own: carries the lock, and writes where HDF5 is not needed
   hdf5::File file_;
   std::vector<TableFile> tables_;

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
 #include "ulpscope/trace/file_writer.h"
 
 namespace ulpscope::trace_detail {
@@ -16,8 +16,6 @@ namespace ulpscope::trace_detail {
 namespace fs = std::filesystem;
 
 namespace {
-
-Error exists_error(const std::string& path) { return usage_error("'{}' exists; --force overwrites it", path); }
 
 bool is_being_written(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -33,9 +31,8 @@ NewFile::NewFile(const std::string& path, bool overwrite) : path_(path), target_
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::exists(status)) {
-    if (fs::is_directory(status)) throw usage_error("'{}' is a folder; a file name was expected", path);
-    if (!fs::is_regular_file(status)) throw usage_error("'{}' is not a regular file", path);
-    if (!overwrite) throw exists_error(path);
+    if (!fs::is_regular_file(status)) throw not_a_file_error(path);
+    if (!overwrite) throw file_exists_error(path);
     if (is_being_written(path)) throw usage_error("'{}' is being written by another process", path);
     // A link stays one.
     target_ = fs::canonical(path, error).string();
@@ -61,10 +58,10 @@ void NewFile::take_name() {
                           : ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE);
   if (status != 0 && !overwrite_ && (errno == EINVAL || errno == ENOSYS)) {
     std::error_code error;
-    if (fs::exists(target_, error)) throw exists_error(path_);
+    if (fs::exists(target_, error)) throw file_exists_error(path_);
     status = ::rename(temporary_.c_str(), target_.c_str());
   }
-  if (status != 0 && errno == EEXIST) throw exists_error(path_);
+  if (status != 0 && errno == EEXIST) throw file_exists_error(path_);
   if (status != 0) throw failed_error("cannot write '{}': {}", path_, std::strerror(errno));
   named_ = true;
 }

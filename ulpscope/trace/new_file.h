@@ -13,6 +13,7 @@ class NewFile {
   ~NewFile();
   NewFile(const NewFile&) = delete;
 
+  const std::string& path() const { return path_; }
   // Where to write; in the same folder.
   const std::string& temporary() const { return temporary_; }
   // Gives the file its name. It may be open.

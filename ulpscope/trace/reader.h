@@ -30,7 +30,7 @@ class TraceReader {
   uint64_t schema_version() const;
   WriterState writer_state() const;
   const RunInfo& run() const;
-  std::string closing_note() const;  // why recording ended early, or ""
+  const std::string& closing_note() const;  // why the trace ends where it does, or ""
 
   // Looks for newly committed steps. True iff there are some.
   bool refresh();
@@ -52,17 +52,21 @@ class TraceReader {
   void visit_samples(StepRange range, const std::function<bool(std::span<const SampleRow>)>& visit) const;
   void visit_measures(StepRange range, const std::function<bool(std::span<const MeasureRow>)>& visit) const;
   std::vector<CaptureRow> captures(StepRange range = {}) const;
-  std::vector<GraphEdge> edges(uint32_t graph) const;
+  std::vector<GraphEdge> edges() const;  // of all graphs
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Copies every committed step of the trace at `from` (closed, dead or alive) into a new, closed trace at `to`.
-// Throws Error where `from` cannot be read or `to` cannot be written; `to` is not left behind half-written.
+// Copies the committed steps of the trace at `from` (closed, dead or alive) into a new, closed trace at `to`. Of a damaged or
+// truncated trace these are the steps whose row in `steps` and whose rows in `stats` can be read; rows of other tables that cannot
+// be are left out, and warnings in the new trace say what was lost. Throws Error where nothing can be read of `from` or where `to`
+// cannot be written; `to` is not left behind half-written.
 struct RecoverResult {
   uint64_t steps = 0, tensor_rows = 0;
+  uint64_t lost_steps = 0;          // committed, and not copied
+  std::vector<std::string> losses;  // a line each: "'stats/zeros' rows 0 to 2047 cannot be read: steps 0 to 27 are lost"
 };
 RecoverResult recover_trace(const std::string& from, const std::string& to, bool overwrite = false);
 

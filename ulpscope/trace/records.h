@@ -137,18 +137,18 @@ inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 struct StepRow {
   uint64_t step = 0;
   uint32_t graph = 0;
-  double loss = kUnknown;  // unscaled
-  uint8_t loss_known = 0;  // a NaN loss is known
+  double loss = kUnknown;   // unscaled
+  bool loss_known = false;  // a NaN loss is known
   double learning_rate = kUnknown;
   double scale_before = 1.0;
   double scale_after = 1.0;
-  uint8_t skipped = 0;
+  bool skipped = false;
   double gradient_norm = kUnknown;          // of the unscaled gradients, before clipping
   double clipped_gradient_norm = kUnknown;  // after; equal where nothing was clipped
-  uint8_t norm_known = 0;
+  bool norm_known = false;
   double seconds = 0;
-  uint64_t peak_memory = 0;  // bytes
-  uint8_t level = 0;         // RecordLevel in force
+  uint64_t peak_memory = 0;              // bytes
+  RecordLevel level = RecordLevel::off;  // in force
 };
 
 enum class EventKind : uint8_t {

@@ -1,9 +1,12 @@
-// Copies the committed rows of a trace, column by column and as they are stored.
+// Copies what can be read of a trace, chunk by chunk and row by row, into a new one.
+#include <algorithm>
+#include <filesystem>
+
 #include "ulpscope/base/error.h"
+#include "ulpscope/trace/decode.h"
 #include "ulpscope/trace/file_writer.h"
 #include "ulpscope/trace/new_file.h"
 #include "ulpscope/trace/reader.h"
-#include "ulpscope/trace/trace_file.h"
 
 namespace ulpscope {
 
@@ -11,10 +14,252 @@ using namespace trace_detail;
 
 namespace {
 
-constexpr uint64_t kCopyRows = 65536;
+// Rows are handed to the file when they are this large.
+constexpr size_t kBatchBytes = 4u << 20;
 
-std::string note_for(const TraceReader& trace) {
-  if (!trace.closing_note().empty()) return trace.closing_note();
+// Steps first <= step <= last.
+struct Steps {
+  uint64_t first = 0, last = UINT64_MAX;
+
+  bool contain(uint64_t step) const { return step >= first && step <= last; }
+  std::string text() const {
+    if (first == 0 && last == UINT64_MAX) return "all steps";
+    if (first == last) return fmt::format("step {}", first);
+    return last == UINT64_MAX ? fmt::format("steps from {} on", first) : fmt::format("steps {} to {}", first, last);
+  }
+};
+
+// Neighbouring rows of a table that cannot be read.
+struct Loss {
+  TableId table;
+  std::string column;  // "stats/zeros", the first that is damaged
+  uint64_t first, last;
+  Steps steps;  // that they belong to
+};
+
+class Salvage {
+ public:
+  Salvage(const TraceFile& source, TraceFileWriter& copy) : source_(source), copy_(copy), decoder_(source) {}
+
+  RecoverResult run();
+
+ private:
+  template <typename Row>
+  void write(const Row& row) {
+    encoder_.add(row, batch_);
+    if (batch_.bytes() < kBatchBytes) return;
+    copy_.append(batch_);
+    batch_.clear();
+  }
+
+  bool read_chunk(const TableSpec& table, uint64_t first, size_t count, Block& block);
+  void lose(const TableSpec& table, const std::string& column, uint64_t first, size_t count, const Steps& steps);
+  Steps steps_of_chunk(TableId table, uint64_t first, size_t count) const;
+  // Calls visit(row) for the rows of a table that can be read.
+  template <typename Row, typename Visit>
+  void visit_readable(Visit&& visit);
+  // Rows that others refer to by number: up to the first that cannot be read. Returns how many.
+  template <typename Row>
+  uint64_t copy_referable();
+  void copy_stats(const std::vector<StepRow>& steps);
+  // Rows of steps that are copied.
+  template <typename Row>
+  void copy_rows();
+
+  bool is_copied(uint64_t step) const { return std::binary_search(copied_.begin(), copied_.end(), step); }
+  std::string loss_text(const Loss& loss) const;
+
+  const TraceFile& source_;
+  TraceFileWriter& copy_;
+  Decoder decoder_;
+  Encoder encoder_;
+  TraceBuffer batch_;
+  std::vector<Loss> losses_;
+  std::vector<uint64_t> copied_;  // the steps, ascending
+  RecoverResult result_;
+};
+
+void Salvage::lose(const TableSpec& table, const std::string& column, uint64_t first, size_t count, const Steps& steps) {
+  if (!losses_.empty() && losses_.back().table == table.id && losses_.back().last + 1 == first) {
+    losses_.back().last = first + count - 1;
+    losses_.back().steps.last = steps.last;
+  } else {
+    losses_.push_back({table.id, column, first, first + count - 1, steps});
+  }
+}
+
+// The steps that rows of a chunk can belong to: by their own numbers, or else by those around them.
+Steps Salvage::steps_of_chunk(TableId table, uint64_t first, size_t count) const {
+  const int column = spec(table).step_column;
+  if (column < 0) return {};
+  const auto step_at = [&](uint64_t row) -> std::optional<uint64_t> {
+    uint64_t step = 0;
+    try {
+      source_.read_column(table, static_cast<size_t>(column), row, 1, reinterpret_cast<std::byte*>(&step));
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+    return step;
+  };
+  auto from = step_at(first), to = step_at(first + count - 1);
+  if (!from && first > 0) from = step_at(first - 1);
+  if (!to && first + count < source_.rows(table)) to = step_at(first + count);
+  return {from.value_or(0), to.value_or(UINT64_MAX)};
+}
+
+bool Salvage::read_chunk(const TableSpec& table, uint64_t first, size_t count, Block& block) {
+  try {
+    source_.read(table.id, first, count, true, block);
+    return true;
+  } catch (const Error&) {
+    // Looked into below.
+  }
+  std::vector<std::byte> values;
+  std::string damaged = spec(TableId::histograms).name;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    values.resize(count * size_of(table.columns[i].type));
+    try {
+      source_.read_column(table.id, i, first, count, values.data());
+    } catch (const Error&) {
+      damaged = column_path(table, table.columns[i]);
+      break;
+    }
+  }
+  lose(table, damaged, first, count, steps_of_chunk(table.id, first, count));
+  return false;
+}
+
+template <typename Row, typename Visit>
+void Salvage::visit_readable(Visit&& visit) {
+  const TableSpec& table = spec(Table<Row>::id);
+  Block block;
+  Row row;
+  for (uint64_t first = 0; first < source_.rows(table.id);) {
+    const size_t count = source_.rows_in_chunk(table.id, first);
+    if (read_chunk(table, first, count, block)) {
+      for (size_t i = 0; i < count; ++i) {
+        try {
+          decoder_.decode(block, i, row);
+        } catch (const Error&) {
+          Steps steps;
+          if (table.step_column >= 0) steps.first = steps.last = block.value<uint64_t>(static_cast<size_t>(table.step_column), i);
+          lose(table, table.name, first + i, 1, steps);
+          continue;
+        }
+        visit(row);
+      }
+    }
+    first += count;
+  }
+}
+
+template <typename Row>
+uint64_t Salvage::copy_referable() {
+  const size_t losses = losses_.size();
+  uint64_t copied = 0;
+  visit_readable<Row>([&](const Row& row) {
+    if (losses_.size() > losses) return;
+    write(row);
+    ++copied;
+  });
+  return copied;
+}
+
+// A step's rows are held back until it is known that none of them is lost.
+void Salvage::copy_stats(const std::vector<StepRow>& steps) {
+  const size_t losses = losses_.size();
+  std::vector<TensorRow> rows;
+  auto step = steps.begin();
+  const auto end_step = [&] {
+    const bool lost = std::any_of(losses_.begin() + static_cast<ptrdiff_t>(losses), losses_.end(),
+                                  [&](const Loss& loss) { return loss.steps.contain(step->step); });
+    if (!lost) {
+      for (const TensorRow& row : rows) write(row);
+      result_.tensor_rows += rows.size();
+      copied_.push_back(step->step);
+      write(*step);
+    }
+    rows.clear();
+    ++step;
+  };
+  visit_readable<TensorRow>([&](const TensorRow& row) {
+    while (step != steps.end() && step->step < row.step) end_step();
+    if (step != steps.end() && step->step == row.step) rows.push_back(row);
+  });
+  while (step != steps.end()) end_step();
+}
+
+template <typename Row>
+void Salvage::copy_rows() {
+  visit_readable<Row>([&](const Row& row) {
+    if (is_copied(row.step)) write(row);
+  });
+}
+
+std::string Salvage::loss_text(const Loss& loss) const {
+  const std::string rows = loss.first == loss.last ? fmt::format("row {} of '{}'", loss.first, loss.column)
+                                                   : fmt::format("rows {} to {} of '{}'", loss.first, loss.last, loss.column);
+  switch (loss.table) {
+    case TableId::stats:
+      return fmt::format("{} cannot be read: {} {} lost", rows, loss.steps.text(),
+                         loss.steps.first == loss.steps.last ? "is" : "are");
+    case TableId::steps:
+      return fmt::format("{} cannot be read: their steps are lost", rows);
+    case TableId::ops:
+    case TableId::tensors:
+      return fmt::format("{} cannot be read: steps that have them, or later ones, are lost", rows);
+    default:
+      return fmt::format("{} cannot be read: they are left out", rows);
+  }
+}
+
+RecoverResult Salvage::run() {
+  try {
+    decoder_.load_texts();
+  } catch (const Error&) {
+    // Rows whose text is missing are found when they are decoded.
+  }
+  // Without these there is no trace.
+  Block block;
+  RunInfo run;
+  source_.read(TableId::run, 0, 1, false, block);
+  decoder_.decode(block, 0, run);
+  write(run);
+
+  const uint64_t ops = copy_referable<OpInfo>();
+  decoder_.set_referable(ops, 0);
+  const uint64_t tensors = copy_referable<TensorInfo>();
+  decoder_.set_referable(ops, tensors);
+  visit_readable<GraphEdge>([&](const GraphEdge& edge) { write(edge); });
+  std::vector<StepRow> steps;
+  visit_readable<StepRow>([&](const StepRow& row) { steps.push_back(row); });
+  copy_stats(steps);
+  copy_rows<UpdateRow>();
+  copy_rows<CaptureRow>();
+  copy_rows<SampleRow>();
+  copy_rows<MeasureRow>();
+  std::vector<EventRow> events;
+  visit_readable<EventRow>([&](const EventRow& row) { events.push_back(row); });
+  result_.steps = copied_.size();
+  result_.lost_steps = source_.rows(TableId::steps) - result_.steps;
+  for (const Loss& loss : losses_) {
+    result_.losses.push_back(loss_text(loss));
+    EventRow warning;
+    warning.step = loss.steps.first;
+    warning.text = "recovered from a damaged trace: " + result_.losses.back();
+    events.push_back(warning);
+  }
+  if (result_.steps == 0 && result_.lost_steps > 0) {
+    throw unreadable_error("'{}': none of {} steps can be read: {}", source_.path(), result_.lost_steps, result_.losses.front());
+  }
+  std::stable_sort(events.begin(), events.end(), [](const EventRow& a, const EventRow& b) { return a.step < b.step; });
+  for (const EventRow& event : events) write(event);
+  copy_.append(batch_);
+  return result_;
+}
+
+std::string note_for(const TraceFile& trace) {
+  if (!trace.note().empty()) return trace.note();
   switch (trace.writer_state()) {
     case WriterState::alive:
       return "copied while the trace was being written";
@@ -26,30 +271,46 @@ std::string note_for(const TraceReader& trace) {
   return "";
 }
 
+// A copy of a truncated file that has the size that it should have, since HDF5 opens no other. Zeros stand for what is missing.
+class PaddedCopy {
+ public:
+  PaddedCopy(const std::string& from, uint64_t bytes, const NewFile& beside) : path_(beside.temporary() + ".source") {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    fs::copy_file(from, path_, fs::copy_options::overwrite_existing, error);
+    if (!error) fs::resize_file(path_, bytes, error);
+    if (!error) return;
+    fs::remove(path_);
+    throw failed_error("cannot write a copy of '{}' beside '{}': {}", from, beside.path(), error.message());
+  }
+  ~PaddedCopy() {
+    std::error_code error;
+    std::filesystem::remove(path_, error);
+  }
+  PaddedCopy(const PaddedCopy&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace
 
 RecoverResult recover_trace(const std::string& from, const std::string& to, bool overwrite) {
-  // Reads and checks the small tables.
-  const std::string note = note_for(TraceReader(from));
-  const TraceFile source(from);
+  const auto truncation = hdf5::check_signature(from, "trace");
   NewFile target(to, overwrite);
-  TraceFileWriter copy(target.temporary(), TraceFileWriter::Mode::copy);
-  Block block;
-  for (const TableSpec& table : trace_schema()) {
-    TableBuffer rows(table);
-    for (uint64_t first = 0; first < source.rows(table.id); first += kCopyRows) {
-      const auto count = static_cast<size_t>(std::min(kCopyRows, source.rows(table.id) - first));
-      source.read(table.id, first, count, true, block);
-      rows.clear();
-      rows.extend(count);
-      for (size_t i = 0; i < table.columns.size(); ++i)
-        std::memcpy(rows.column(i), block.columns[i].data(), block.columns[i].size());
-      copy.append(table.id, rows);
-    }
-  }
-  copy.close(note);
+  std::optional<PaddedCopy> padded;
+  if (truncation) padded.emplace(from, truncation->expected, target);
+  const TraceFile source(padded ? padded->path() : from, from, OnDamage::read_around);
+  TraceFileWriter copy(target.temporary(), to, TraceFileWriter::Mode::copy);
+  RecoverResult result = Salvage(source, copy).run();
+  copy.close(note_for(source));
   target.take_name();
-  return {source.rows(TableId::steps), source.rows(TableId::stats)};
+  if (truncation) {
+    result.losses.insert(result.losses.begin(),
+                         fmt::format("the file is truncated: it has {} of {} bytes", truncation->bytes, truncation->expected));
+  }
+  return result;
 }
 
 }  // namespace ulpscope

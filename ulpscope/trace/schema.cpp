@@ -37,8 +37,8 @@ TableSpec table_of(std::string name, uint64_t chunk_rows, std::string meaning) {
     spec.kind = Storage<Field>::kind;
     spec.unit = column.unit;
     spec.meaning = column.meaning;
-    if (spec.kind == ColumnKind::text) spec.refers_to = "strings";
-    if (spec.kind == ColumnKind::histogram) spec.refers_to = "histograms";
+    if (spec.kind == ValueKind::text) spec.refers_to = "strings";
+    if (spec.kind == ValueKind::histogram) spec.refers_to = "histograms";
     if (column.refers == trace_detail::Refers::ops) spec.refers_to = "ops";
     if (column.refers == trace_detail::Refers::tensors) spec.refers_to = "tensors";
     spec.compress = column.packing == trace_detail::Packing::gzip;
@@ -69,9 +69,9 @@ std::array<TableSpec, kTables> declare() {
   return {
       plain_table(TableId::strings, "strings", 512,
                   "Texts: each ends in string_bytes where this says, and begins where the one before ends.",
-                  {"end", ElementType::u64, ColumnKind::number, "bytes", "end of the text in string_bytes", {}, {}, true, 0}),
+                  {"end", ElementType::u64, ValueKind::number, "bytes", "end of the text in string_bytes", {}, {}, true, 0}),
       plain_table(TableId::string_bytes, "string_bytes", 8192, "The bytes of all texts, UTF-8, one after the other.",
-                  {"byte", ElementType::u8, ColumnKind::number, "", "one byte", {}, {}, true, 0}),
+                  {"byte", ElementType::u8, ValueKind::number, "", "one byte", {}, {}, true, 0}),
       table_of<RunInfo>("run", 1, "The run: one row."),
       table_of<OpInfo>("ops", 256, "The ops of the experiment, each once; rows elsewhere refer to an op by its row here."),
       table_of<TensorInfo>("tensors", 256,
@@ -80,7 +80,7 @@ std::array<TableSpec, kTables> declare() {
       table_of<StepRow>("steps", 1024, "The steps, one row each."),
       table_of<TensorRow>("stats", 2048, "One row per tensor and step, in the order of execution: what its values were like."),
       plain_table(TableId::histograms, "histograms", 65536, "The exponent histograms of stats, one after the other.",
-                  {"byte", ElementType::u8, ColumnKind::number, "", "one byte", {}, {}, false, 0}),
+                  {"byte", ElementType::u8, ValueKind::number, "", "one byte", {}, {}, false, 0}),
       table_of<UpdateRow>("updates", 1024, "Lost updates: one row per parameter and step."),
       table_of<EventRow>("events", 256, "What happened, by step."),
       table_of<CaptureRow>("captures", 1024, "The first nonfinite element of a step and its operands, one row each."),
@@ -133,9 +133,9 @@ std::string schema_markdown() {
     for (const ColumnSpec& column : table.columns) {
       std::string meaning = column.meaning;
       const auto add = [&](const std::string& more) { meaning += (meaning.empty() ? "" : ": ") + more; };
-      if (column.kind == ColumnKind::text) add("row in strings");
-      if (column.kind == ColumnKind::histogram) add("end of its bytes in histograms");
-      if (column.kind == ColumnKind::enumeration) {
+      if (column.kind == ValueKind::text) add("row in strings");
+      if (column.kind == ValueKind::histogram) add("end of its bytes in histograms");
+      if (column.kind == ValueKind::enumeration) {
         std::string values;
         for (size_t i = 0; i < column.values.size(); ++i) values += fmt::format("{}{} {}", i ? ", " : "", i, column.values[i]);
         add(values);

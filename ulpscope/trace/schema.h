@@ -36,7 +36,7 @@ enum class TableId : uint8_t {
 inline constexpr size_t kTables = 14;
 
 // How the elements of a column are to be understood.
-enum class ColumnKind : uint8_t {
+enum class ValueKind : uint8_t {
   number,
   boolean,
   enumeration,  // index into `values`
@@ -47,7 +47,7 @@ enum class ColumnKind : uint8_t {
 struct ColumnSpec {
   std::string name;
   ElementType type = ElementType::u64;
-  ColumnKind kind = ColumnKind::number;
+  ValueKind kind = ValueKind::number;
   std::string unit;  // "" where the meaning says it all
   std::string meaning;
   std::vector<std::string> values = {};  // of an enumeration

@@ -15,7 +15,7 @@ namespace ulpscope {
 // What the writer tells its producer.
 struct SinkStatus {
   bool failed = false;  // an I/O error stopped the recording; training goes on
-  std::string failure;  // one line
+  std::string failure;  // one line: "recording stopped after 10 steps: cannot write ..."
   uint64_t bytes = 0;   // the file's size so far
   // Flushed to the file: a reader sees them even if the process is killed now.
   uint64_t committed_steps = 0;

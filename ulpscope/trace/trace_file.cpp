@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -31,7 +32,7 @@ auto reading(const std::string& path, Body&& body) {
 }  // namespace
 
 // A file is known by its device and inode.
-std::shared_ptr<OpenTrace> OpenTrace::open(const std::string& path) {
+std::shared_ptr<OpenTrace> OpenTrace::open(const std::string& path, const std::string& name) {
   using Key = std::pair<dev_t, ino_t>;
   struct Entry {
     std::unique_ptr<OpenTrace> trace;
@@ -42,20 +43,20 @@ std::shared_ptr<OpenTrace> OpenTrace::open(const std::string& path) {
     std::map<Key, Entry> entries;
   };
   static Registry& registry = *new Registry;  // outlives every reader
-  const auto key_of = [](int descriptor) {
+  const auto key_of = [&](int descriptor) {
     struct stat status {};
-    if (::fstat(descriptor, &status) != 0) throw failed_error("{}", std::strerror(errno));
+    if (::fstat(descriptor, &status) != 0) throw unreadable_error("cannot open '{}': {}", name, std::strerror(errno));
     return Key(status.st_dev, status.st_ino);
   };
 
   std::lock_guard lock(registry.mutex);
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw failed_error("{}", std::strerror(errno));
+  if (descriptor < 0) throw unreadable_error("cannot open '{}': {}", name, std::strerror(errno));
   Key key = key_of(descriptor);
   ::close(descriptor);
   if (!registry.entries.contains(key)) {
     auto trace = std::make_unique<OpenTrace>();
-    trace->file = hdf5::File::open(path);
+    trace->file = hdf5::File::open(path, name);
     for (const TableSpec& table : trace_schema()) trace->columns[static_cast<size_t>(table.id)].resize(table.columns.size());
     // Another file may have taken the name since.
     key = key_of(trace->file.descriptor());
@@ -71,30 +72,37 @@ std::shared_ptr<OpenTrace> OpenTrace::open(const std::string& path) {
   });
 }
 
-TraceFile::TraceFile(const std::string& path) : path_(path) {
-  hdf5::check_signature(path, "trace");
-  reading(path_, [&] {
-    open_ = OpenTrace::open(path);
+TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage on_damage) : name_(name), on_damage_(on_damage) {
+  if (const auto truncation = hdf5::check_signature(path, "trace")) {
+    throw unreadable_error("'{}' is truncated: it has {} of {} bytes; `ulpscope recover` saves what can be read", name,
+                           truncation->bytes, truncation->expected);
+  }
+  try {
+    open_ = OpenTrace::open(path, name);
+  } catch (const Error& error) {
+    throw unreadable_error("{}", error.what());
+  }
+  reading(name_, [&] {
     std::lock_guard lock(open_->mutex);
     const hdf5::File& file = open_->file;
     const auto version = file.number_attribute("/", kSchemaAttribute);
-    if (!version) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", path);
+    if (!version) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", name_);
     schema_version_ = *version;
     if (schema_version_ > kSchemaVersion) {
-      throw unreadable_error("'{}' has schema version {}, newer than {}, the newest that this ulpscope reads", path,
+      throw unreadable_error("'{}' has schema version {}, newer than {}, the newest that this ulpscope reads", name_,
                              schema_version_, kSchemaVersion);
     }
     if (schema_version_ < kOldestSchemaVersion) {
-      throw unreadable_error("'{}' has schema version {}, older than {}, the oldest that this ulpscope reads", path,
+      throw unreadable_error("'{}' has schema version {}, older than {}, the oldest that this ulpscope reads", name_,
                              schema_version_, kOldestSchemaVersion);
     }
     if (open_->commit) return;
     hdf5::Dataset commit = file.open_dataset(kCommitDataset, ElementType::u64),
                   note = file.open_dataset(kNoteDataset, ElementType::u8);
     if (commit.shape() != std::vector<uint64_t>{2, kCommitWords})
-      throw unreadable_error("'{}': '{}' has a wrong shape", path, kCommitDataset);
+      throw unreadable_error("'{}': '{}' has a wrong shape", name_, kCommitDataset);
     if (note.shape() != std::vector<uint64_t>{kNoteBytes})
-      throw unreadable_error("'{}': '{}' has a wrong shape", path, kNoteDataset);
+      throw unreadable_error("'{}': '{}' has a wrong shape", name_, kNoteDataset);
     open_->commit = std::move(commit);
     open_->note = std::move(note);
   });
@@ -108,7 +116,17 @@ CommitRecord TraceFile::read_record() const {
     open_->commit.read_all(words);
     if (const auto record = decode(words)) return *record;
   }
-  throw unreadable_error("'{}': '{}' is damaged", path_, kCommitDataset);
+  throw unreadable_error("'{}': '{}' is damaged", name_, kCommitDataset);
+}
+
+size_t TraceFile::rows_in_chunk(TableId table, uint64_t first) const {
+  const uint64_t chunk = spec(table).chunk_rows;
+  return static_cast<size_t>(std::min(chunk - first % chunk, rows(table) - first));
+}
+
+void TraceFile::check_size(TableId table, uint64_t most) const {
+  if (rows(table) > most)
+    throw unreadable_error("'{}': table '{}' has {} rows, over {}", name_, spec(table).name, rows(table), most);
 }
 
 void TraceFile::check(const CommitRecord& record) const {
@@ -117,27 +135,31 @@ void TraceFile::check(const CommitRecord& record) const {
     const TableSpec& spec = trace_schema()[i];
     const bool tail_fits = table.rows <= table.main_rows || (has_tail(spec) && table.rows - table.main_rows <= spec.chunk_rows);
     if (table.rows > kLargestTable || table.main_rows > kLargestTable || !tail_fits || table.rows < record_.tables[i].rows) {
-      throw unreadable_error("'{}': '{}' is damaged: table '{}' has {} rows, {} of them in place", path_, kCommitDataset, spec.name,
+      throw unreadable_error("'{}': '{}' is damaged: table '{}' has {} rows, {} of them in place", name_, kCommitDataset, spec.name,
                              table.rows, table.main_rows);
     }
   }
 }
 
 bool TraceFile::refresh() {
-  return reading(path_, [&] {
+  return reading(name_, [&] {
     std::lock_guard lock(open_->mutex);
     CommitRecord record = read_record();
     if (record.generation == record_.generation) return false;
     for (int attempt = 0; attempt < 1000; ++attempt) {
       check(record);
-      bool whole = true;
       TraceBuffer tails;
-      for (const TableSpec& table : trace_schema()) whole = whole && read_tail(record, table, tails[table.id]);
+      const CommitRecord before = record;
+      if (on_damage_ == OnDamage::read_around && record.state == RecordingState::closed) use_second_copies(record);
+      const TableSpec* damaged = nullptr;
+      for (const TableSpec& table : trace_schema()) {
+        if (!read_tail(record, table, tails[table.id])) damaged = &table;
+      }
       const CommitRecord after = read_record();
       bool moved = false;
-      for (size_t i = 0; i < kTables; ++i) moved = moved || after.tables[i].main_rows != record.tables[i].main_rows;
+      for (size_t i = 0; i < kTables; ++i) moved = moved || after.tables[i].main_rows != before.tables[i].main_rows;
       if (!moved) {
-        if (!whole) throw unreadable_error("'{}': the tail of a table is damaged", path_);
+        if (damaged && on_damage_ == OnDamage::refuse) throw damaged_tail(*damaged);
         bool more = false;
         for (size_t i = 0; i < kTables; ++i) more = more || record.tables[i].rows != record_.tables[i].rows;
         record_ = record;
@@ -152,8 +174,17 @@ bool TraceFile::refresh() {
       }
       record = after;
     }
-    throw unreadable_error("'{}' changes faster than it can be read", path_);
+    throw unreadable_error("'{}' changes faster than it can be read", name_);
   });
+}
+
+void TraceFile::use_second_copies(CommitRecord& record) const {
+  for (const TableSpec& table : trace_schema()) {
+    const CommitRecord::Table in_place = record[table.id];
+    TableBuffer tail(table);
+    record[table.id].main_rows -= in_place.rows % table.chunk_rows;
+    if (!has_tail(table) || in_place.tail_checksum == 0 || !read_tail(record, table, tail)) record[table.id] = in_place;
+  }
 }
 
 bool TraceFile::read_tail(const CommitRecord& record, const TableSpec& table, TableBuffer& tail) const {
@@ -162,63 +193,100 @@ bool TraceFile::read_tail(const CommitRecord& record, const TableSpec& table, Ta
   const size_t count = committed.rows - committed.main_rows;
   tail.extend(count);
   uint32_t checksum = 0;
-  for (size_t i = 0; i < table.columns.size(); ++i) {
-    const ColumnSpec& column = table.columns[i];
-    hdf5::Dataset& dataset = open_->columns[static_cast<size_t>(table.id)][i].tail;
-    if (!dataset) {
-      hdf5::Dataset opened = open_->file.open_dataset(tail_path(table, column), column.type);
-      if (opened.shape() != std::vector<uint64_t>{table.chunk_rows})
-        throw unreadable_error("'{}': '{}' has a wrong shape", path_, opened.name());
-      dataset = std::move(opened);
+  try {
+    for (size_t i = 0; i < table.columns.size(); ++i) {
+      const ColumnSpec& column = table.columns[i];
+      hdf5::Dataset& dataset = open_->columns[static_cast<size_t>(table.id)][i].tail;
+      if (!dataset) {
+        hdf5::Dataset opened = open_->file.open_dataset(tail_path(table, column), column.type);
+        if (opened.shape() != std::vector<uint64_t>{table.chunk_rows})
+          throw unreadable_error("'{}': '{}' has a wrong shape", name_, opened.name());
+        dataset = std::move(opened);
+      }
+      dataset.read_rows(0, count, tail.column(i));
+      checksum = crc32({tail.column(i), count * size_of(column.type)}, checksum);
     }
-    dataset.read_rows(0, count, tail.column(i));
-    checksum = crc32({tail.column(i), count * size_of(column.type)}, checksum);
+  } catch (const Error&) {
+    if (on_damage_ == OnDamage::refuse) throw;
+    tail.clear();
+    return false;
   }
-  return checksum == committed.tail_checksum;
+  if (checksum == committed.tail_checksum) return true;
+  tail.clear();
+  return false;
 }
 
-const hdf5::Dataset& TraceFile::column(const TableSpec& table, size_t index) const {
+const hdf5::Dataset& TraceFile::column(const TableSpec& table, size_t index, uint64_t rows) const {
   OpenTrace::Column& column = open_->columns[static_cast<size_t>(table.id)][index];
   const std::string path = column_path(table, table.columns[index]);
   const auto rows_of_dataset = [&](const hdf5::Dataset& dataset) {
     const std::vector<uint64_t> shape = dataset.shape();
-    if (shape.size() != 1) throw unreadable_error("'{}': '{}' is not a column", path_, path);
+    if (shape.size() != 1) throw unreadable_error("'{}': '{}' is not a column", name_, path);
     return shape[0];
   };
   if (!column.dataset) {
     hdf5::Dataset opened = open_->file.open_dataset(path, table.columns[index].type);
     if (opened.chunk_rows() != table.chunk_rows)
-      throw unreadable_error("'{}': '{}' is not stored in chunks of {} rows", path_, path, table.chunk_rows);
+      throw unreadable_error("'{}': '{}' is not stored in chunks of {} rows", name_, path, table.chunk_rows);
     column.extent = rows_of_dataset(opened);
     column.dataset = std::move(opened);
   }
-  const uint64_t needed = record_[table.id].main_rows;
-  if (column.extent < needed) {
+  if (column.extent < rows) {
     column.dataset.refresh();
     column.extent = rows_of_dataset(column.dataset);
-    if (column.extent < needed)
-      throw unreadable_error("'{}': '{}' has {} rows, {} were expected", path_, path, column.extent, needed);
+    if (column.extent < rows) throw unreadable_error("'{}': '{}' has {} rows, {} were expected", name_, path, column.extent, rows);
   }
   return column.dataset;
 }
 
-void TraceFile::read_column(TableId id, size_t index, uint64_t first, size_t count, std::byte* values) const {
+// Beyond the end of a truncated file HDF5 reads zeros, and the checksum of zeros is zero. But no chunk is written that holds zeros
+// only: where one that exists reads so, it is damaged. Compression does not take zeros for its own.
+void TraceFile::check_zeros(const hdf5::Dataset& column, const TableSpec& table, uint64_t first, size_t count,
+                            const std::byte* values) const {
+  const size_t size = size_of(column.type());
+  const auto all_zero = [](const std::byte* bytes, size_t n) {
+    return std::all_of(bytes, bytes + n, [](std::byte byte) { return byte == std::byte{0}; });
+  };
+  for (uint64_t row = first; row < first + count;) {
+    const uint64_t chunk_begin = row - row % table.chunk_rows;
+    const uint64_t chunk_end = std::min(chunk_begin + table.chunk_rows, record_[table.id].main_rows);
+    const uint64_t end = std::min(chunk_end, first + count);
+    if (all_zero(values + (row - first) * size, (end - row) * size) && column.has_chunk(row)) {
+      std::vector<std::byte> chunk((chunk_end - chunk_begin) * size);
+      column.read_rows(chunk_begin, chunk_end - chunk_begin, chunk.data());
+      if (all_zero(chunk.data(), chunk.size()))
+        throw failed_error("cannot read '{}', rows {} to {}: damaged", column.name(), chunk_begin, chunk_end - 1);
+    }
+    row = end;
+  }
+}
+
+void TraceFile::read_rows(TableId id, size_t index, uint64_t first, size_t count, std::byte* values) const {
   const TableSpec& table = spec(id);
   const uint64_t main_rows = record_[id].main_rows;
   const size_t size = size_of(table.columns[index].type);
   if (first < main_rows) {
     const size_t in_place = static_cast<size_t>(std::min<uint64_t>(count, main_rows - first));
-    column(table, index).read_rows(first, in_place, values);
+    const hdf5::Dataset& dataset = column(table, index, first + in_place);
+    dataset.read_rows(first, in_place, values);
+    if (!table.columns[index].compress) check_zeros(dataset, table, first, in_place, values);
     first += in_place;
     count -= in_place;
     values += in_place * size;
   }
-  if (count > 0) std::memcpy(values, tails_[id].column(index) + (first - main_rows) * size, count * size);
+  if (count == 0) return;
+  if (tails_[id].rows() == 0) throw damaged_tail(table);
+  std::memcpy(values, tails_[id].column(index) + (first - main_rows) * size, count * size);
+}
+
+void TraceFile::read_column(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const {
+  std::lock_guard lock(open_->mutex);
+  reading(name_, [&] { read_rows(table, column, first, count, values); });
 }
 
 void TraceFile::read(TableId id, uint64_t first, size_t count, bool histograms, Block& block) const {
   std::lock_guard lock(open_->mutex);
-  reading(path_, [&] {
+  reading(name_, [&] {
     const TableSpec& table = spec(id);
     block.table = &table;
     block.first = first;
@@ -227,13 +295,13 @@ void TraceFile::read(TableId id, uint64_t first, size_t count, bool histograms, 
     block.histograms.clear();
     for (size_t i = 0; i < table.columns.size(); ++i) {
       block.columns[i].clear();
-      const bool is_histogram = table.columns[i].kind == ColumnKind::histogram;
+      const bool is_histogram = table.columns[i].kind == ValueKind::histogram;
       if (count == 0 || (is_histogram && !histograms)) continue;
       block.columns[i].resize(count * size_of(table.columns[i].type));
-      read_column(id, i, first, count, block.columns[i].data());
+      read_rows(id, i, first, count, block.columns[i].data());
       if (!is_histogram) continue;
       uint64_t begin = 0;
-      if (first > 0) read_column(id, i, first - 1, 1, reinterpret_cast<std::byte*>(&begin));
+      if (first > 0) read_rows(id, i, first - 1, 1, reinterpret_cast<std::byte*>(&begin));
       uint64_t end = begin;
       for (size_t row = 0; row < count; ++row) {
         const auto next = block.value<uint64_t>(i, row);
@@ -244,21 +312,20 @@ void TraceFile::read(TableId id, uint64_t first, size_t count, bool histograms, 
       }
       block.histograms_begin = begin;
       block.histograms.resize(end - begin);
-      if (end > begin)
-        read_column(TableId::histograms, 0, begin, end - begin, reinterpret_cast<std::byte*>(block.histograms.data()));
+      if (end > begin) read_rows(TableId::histograms, 0, begin, end - begin, reinterpret_cast<std::byte*>(block.histograms.data()));
     }
   });
 }
 
 uint64_t TraceFile::step_at(TableId table, uint64_t row) const {
   uint64_t step = 0;
-  read_column(table, static_cast<size_t>(spec(table).step_column), row, 1, reinterpret_cast<std::byte*>(&step));
+  read_rows(table, static_cast<size_t>(spec(table).step_column), row, 1, reinterpret_cast<std::byte*>(&step));
   return step;
 }
 
 std::pair<uint64_t, uint64_t> TraceFile::rows_of(TableId table, StepRange range) const {
   std::lock_guard lock(open_->mutex);
-  return reading(path_, [&] {
+  return reading(name_, [&] {
     const auto lower_bound = [&](uint64_t step, uint64_t low, uint64_t high) {
       while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
@@ -278,7 +345,7 @@ std::pair<uint64_t, uint64_t> TraceFile::rows_of(TableId table, StepRange range)
 
 WriterState TraceFile::writer_state() const {
   if (record_.state == RecordingState::closed) return WriterState::closed;
-  return reading(path_, [&] {
+  return reading(name_, [&] {
     std::lock_guard lock(open_->mutex);
     if (writer_holds_lock(open_->file.descriptor())) return WriterState::alive;
     // It may have been closed since.
@@ -292,7 +359,11 @@ uint64_t TraceFile::file_bytes() const {
 }
 
 Error TraceFile::damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const {
-  return unreadable_error("'{}': '{}' row {} {}", path_, column_path(table, column), row, what);
+  return unreadable_error("'{}': '{}' row {} {}", name_, column_path(table, column), row, what);
+}
+
+Error TraceFile::damaged_tail(const TableSpec& table) const {
+  return unreadable_error("'{}': the tail of table '{}' is damaged", name_, table.name);
 }
 
 }  // namespace ulpscope::trace_detail

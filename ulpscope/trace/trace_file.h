@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,16 +48,27 @@ struct OpenTrace {
   std::array<std::vector<Column>, kTables> columns;
   std::mutex mutex;  // of all the rest
 
-  static std::shared_ptr<OpenTrace> open(const std::string& path);
+  // Messages call the file `name`.
+  static std::shared_ptr<OpenTrace> open(const std::string& path, const std::string& name);
+};
+
+enum class OnDamage : uint8_t {
+  refuse,       // a damaged tail is an error at once
+  read_around,  // it is one when its rows are read
 };
 
 class TraceFile {
  public:
-  explicit TraceFile(const std::string& path);
+  // `name`: what messages call the file.
+  TraceFile(const std::string& path, const std::string& name, OnDamage on_damage = OnDamage::refuse);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return name_; }
   uint64_t schema_version() const { return schema_version_; }
   uint64_t rows(TableId table) const { return record_[table].rows; }
+  // Rows from `first` to the end of its chunk, or to the last one.
+  size_t rows_in_chunk(TableId table, uint64_t first) const;
+  // Throws Error (unreadable) where the table has more rows than that.
+  void check_size(TableId table, uint64_t most) const;
   WriterState writer_state() const;
   const std::string& note() const { return note_; }
   uint64_t file_bytes() const;
@@ -66,6 +78,8 @@ class TraceFile {
 
   // Rows [first, first + count), which are committed. `histograms`: with the bytes of stats' histograms, else without that column.
   void read(TableId table, uint64_t first, size_t count, bool histograms, Block& block) const;
+  // Of one column.
+  void read_column(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const;
   // The rows of the steps in `range`, [first, last).
   std::pair<uint64_t, uint64_t> rows_of(TableId table, StepRange range) const;
 
@@ -75,17 +89,24 @@ class TraceFile {
  private:
   CommitRecord read_record() const;
   void check(const CommitRecord& record) const;
+  // The tails of a closed trace hold the rows of each last, unfilled chunk once more: takes those that are whole instead.
+  void use_second_copies(CommitRecord& record) const;
   // The committed rows that are not in place; false where they did not stay as they were.
   bool read_tail(const CommitRecord& record, const TableSpec& table, TableBuffer& tail) const;
-  const hdf5::Dataset& column(const TableSpec& table, size_t index) const;
-  void read_column(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const;
+  // With at least so many rows.
+  const hdf5::Dataset& column(const TableSpec& table, size_t index, uint64_t rows) const;
+  void read_rows(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const;
+  void check_zeros(const hdf5::Dataset& column, const TableSpec& table, uint64_t first, size_t count,
+                   const std::byte* values) const;
   uint64_t step_at(TableId table, uint64_t row) const;
+  Error damaged_tail(const TableSpec& table) const;
 
-  std::string path_;
+  std::string name_;
+  OnDamage on_damage_;
   uint64_t schema_version_ = 0;
   std::shared_ptr<OpenTrace> open_;
   CommitRecord record_;
-  TraceBuffer tails_;  // the committed rows that are not in place
+  TraceBuffer tails_;  // the committed rows that are not in place; none of a damaged tail
   std::string note_;
 };
 

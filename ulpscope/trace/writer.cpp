@@ -233,7 +233,7 @@ class TraceWriter final : public TraceSink {
 
 std::unique_ptr<TraceFileWriter> TraceWriter::create() {
   trace_detail::NewFile target(path_, options_.overwrite);
-  auto file = std::make_unique<TraceFileWriter>(target.temporary(), TraceFileWriter::Mode::live);
+  auto file = std::make_unique<TraceFileWriter>(target.temporary(), target.path(), TraceFileWriter::Mode::live);
   file->append(current_);
   file->commit();
   target.take_name();

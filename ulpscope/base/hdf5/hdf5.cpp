@@ -34,8 +34,13 @@ void prepare() {
   }
 }
 
+struct Failure {
+  std::string text;
+  bool of_system;  // the system's words
+};
+
 // HDF5's innermost message; of a failed system call, the system's words only.
-std::string innermost_error() {
+Failure innermost_error() {
   std::string text;
   H5Ewalk2(
       H5E_DEFAULT, H5E_WALK_UPWARD,
@@ -49,23 +54,26 @@ std::string innermost_error() {
   constexpr std::string_view kSystem = "error message = '";
   if (const size_t at = text.find(kSystem); at != std::string::npos) {
     const size_t begin = at + kSystem.size();
-    text = text.substr(begin, text.find('\'', begin) - begin);
+    return {text.substr(begin, text.find('\'', begin) - begin), true};
   }
   if (const size_t end = text.find('\n'); end != std::string::npos) text.resize(end);
-  return text.empty() ? "unknown HDF5 error" : text;
+  return {text.empty() ? "unknown HDF5 error" : text, false};
 }
 
-[[noreturn]] void fail(const char* action, const std::string& name) {
-  throw failed_error("cannot {} '{}': {}", action, name, innermost_error());
+// `where`: a place in what `name` names, as in ", rows 0 to 9".
+[[noreturn]] void fail(std::string_view action, const std::string& name, const std::string& where = "") {
+  const Failure failure = innermost_error();
+  const bool reading = action == "open" || action == "read";
+  throw failed_error("cannot {} '{}'{}: {}", action, name, where, reading && !failure.of_system ? "damaged" : failure.text);
 }
 
 // Both take what an HDF5 call returned.
-Handle checked(hid_t id, const char* action, const std::string& name) {
+Handle checked(hid_t id, std::string_view action, const std::string& name) {
   if (id < 0) fail(action, name);
   return Handle(id);
 }
 
-void check(herr_t status, const char* action, const std::string& name) {
+void check(herr_t status, std::string_view action, const std::string& name) {
   if (status < 0) fail(action, name);
 }
 
@@ -107,15 +115,15 @@ hid_t memory_type(ElementType type) {
   }
 }
 
-Handle access_properties(const std::string& path) {
-  Handle access = checked(H5Pcreate(H5P_FILE_ACCESS), "open", path);
-  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), "open", path);
-  check(H5Pset_file_locking(access.get(), false, true), "open", path);
-  check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), "open", path);
+Handle access_properties(const std::string& name) {
+  Handle access = checked(H5Pcreate(H5P_FILE_ACCESS), "open", name);
+  check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), "open", name);
+  check(H5Pset_file_locking(access.get(), false, true), "open", name);
+  check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), "open", name);
   // A buffer between contiguous datasets and the file would hide from a reader what a writer has changed.
-  check(H5Pset_sieve_buf_size(access.get(), 0), "open", path);
+  check(H5Pset_sieve_buf_size(access.get(), 0), "open", name);
   // With the default, a reader of a damaged file hangs for half a minute.
-  check(H5Pset_metadata_read_attempts(access.get(), 20), "open", path);
+  check(H5Pset_metadata_read_attempts(access.get(), 20), "open", name);
   return access;
 }
 
@@ -156,20 +164,20 @@ void Handle::reset() {
 
 std::vector<uint64_t> Dataset::shape() const {
   prepare();
-  const Handle space = checked(H5Dget_space(handle_.get()), "read the shape of", name_);
+  const Handle space = checked(H5Dget_space(handle_.get()), "read", name_);
   const int rank = H5Sget_simple_extent_ndims(space.get());
-  if (rank < 0 || rank > H5S_MAX_RANK) fail("read the shape of", name_);
+  if (rank < 0 || rank > H5S_MAX_RANK) fail("read", name_);
   std::vector<hsize_t> extent(static_cast<size_t>(rank));
-  check(H5Sget_simple_extent_dims(space.get(), extent.data(), nullptr), "read the shape of", name_);
+  check(H5Sget_simple_extent_dims(space.get(), extent.data(), nullptr), "read", name_);
   return {extent.begin(), extent.end()};
 }
 
 uint64_t Dataset::chunk_rows() const {
   prepare();
-  const Handle properties = checked(H5Dget_create_plist(handle_.get()), "read the layout of", name_);
+  const Handle properties = checked(H5Dget_create_plist(handle_.get()), "read", name_);
   if (H5Pget_layout(properties.get()) != H5D_CHUNKED) return 0;
   hsize_t chunk[H5S_MAX_RANK] = {};
-  check(H5Pget_chunk(properties.get(), H5S_MAX_RANK, chunk), "read the layout of", name_);
+  check(H5Pget_chunk(properties.get(), H5S_MAX_RANK, chunk), "read", name_);
   return chunk[0];
 }
 
@@ -195,7 +203,8 @@ void Dataset::read_rows(uint64_t first, uint64_t count, void* values) const {
   const Handle space = checked(H5Dget_space(handle_.get()), "read", name_);
   check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &start, nullptr, &size, nullptr), "read", name_);
   const Handle memory = checked(H5Screate_simple(1, &size, nullptr), "read", name_);
-  check(H5Dread(handle_.get(), memory_type(type_), memory.get(), space.get(), H5P_DEFAULT, values), "read", name_);
+  if (H5Dread(handle_.get(), memory_type(type_), memory.get(), space.get(), H5P_DEFAULT, values) < 0)
+    fail("read", name_, fmt::format(", rows {} to {}", first, first + count - 1));
 }
 
 void Dataset::write_all(const void* values) {
@@ -208,33 +217,41 @@ void Dataset::read_all(void* values) const {
   check(H5Dread(handle_.get(), memory_type(type_), H5S_ALL, H5S_ALL, H5P_DEFAULT, values), "read", name_);
 }
 
+bool Dataset::has_chunk(uint64_t row) const {
+  const uint64_t chunk = chunk_rows();
+  const hsize_t first = row - row % chunk;
+  hsize_t bytes = 0;
+  // It fails where there is none.
+  return H5Dget_chunk_storage_size(handle_.get(), &first, &bytes) >= 0 && bytes > 0;
+}
+
 void Dataset::refresh() {
   prepare();
-  check(H5Drefresh(handle_.get()), "refresh", name_);
+  check(H5Drefresh(handle_.get()), "read", name_);
 }
 
 uint64_t Dataset::file_offset() const {
   prepare();
   const haddr_t offset = H5Dget_offset(handle_.get());
-  if (offset == HADDR_UNDEF) fail("locate", name_);
+  if (offset == HADDR_UNDEF) fail("create", name_);
   return offset;
 }
 
-File File::create(const std::string& path) {
+File File::create(const std::string& path, const std::string& name) {
   prepare();
-  const Handle access = access_properties(path);
+  const Handle access = access_properties(name);
   File file;
-  file.path_ = path;
-  file.handle_ = checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()), "create", path);
+  file.name_ = name;
+  file.handle_ = checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()), "create", name);
   return file;
 }
 
-File File::open(const std::string& path) {
+File File::open(const std::string& path, const std::string& name) {
   prepare();
-  const Handle access = access_properties(path);
+  const Handle access = access_properties(name);
   File file;
-  file.path_ = path;
-  file.handle_ = checked(H5Fopen(path.c_str(), H5F_ACC_RDONLY | H5F_ACC_SWMR_READ, access.get()), "open", path);
+  file.name_ = name;
+  file.handle_ = checked(H5Fopen(path.c_str(), H5F_ACC_RDONLY | H5F_ACC_SWMR_READ, access.get()), "open", name);
   return file;
 }
 
@@ -382,19 +399,19 @@ std::optional<std::string> File::text_attribute(const std::string& object, const
 
 void File::start_swmr() {
   prepare();
-  check(H5Fstart_swmr_write(handle_.get()), "start writing", path_);
+  check(H5Fstart_swmr_write(handle_.get()), "start writing", name_);
 }
 
 void File::flush() {
   prepare();
-  check(H5Fflush(handle_.get(), H5F_SCOPE_GLOBAL), "write", path_);
+  check(H5Fflush(handle_.get(), H5F_SCOPE_GLOBAL), "write", name_);
 }
 
 void File::close() {
   if (!handle_) return;
   prepare();
   // Even where it fails, the identifier is gone.
-  check(H5Fclose(handle_.release()), "close", path_);
+  check(H5Fclose(handle_.release()), "close", name_);
 }
 
 void File::disconnect() noexcept {
@@ -411,24 +428,30 @@ void File::disconnect() noexcept {
 int File::descriptor() const {
   prepare();
   void* pointer = nullptr;
-  check(H5Fget_vfd_handle(handle_.get(), H5P_DEFAULT, &pointer), "access", path_);
+  check(H5Fget_vfd_handle(handle_.get(), H5P_DEFAULT, &pointer), "open", name_);
   return *static_cast<int*>(pointer);
 }
 
-void check_signature(const std::string& path, std::string_view what) {
+std::optional<Truncation> check_signature(const std::string& path, std::string_view what) {
+  // The superblock of version 3, which came with the file format that our files use, as far as the file's size in it.
+  constexpr size_t kVersion = 8, kWriting = 11, kFileBytes = 28;
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) throw unreadable_error("cannot open '{}': {}", path, std::strerror(errno));
   struct stat status {};
-  uint8_t bytes[9] = {};
+  uint8_t bytes[kFileBytes + 8] = {};
   const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   const ssize_t count = regular ? ::pread(descriptor, bytes, sizeof(bytes), 0) : 0;
   ::close(descriptor);
   if (!regular) throw unreadable_error("'{}' is not a file", path);
   if (count == 0) throw unreadable_error("'{}' is empty", path);
-  // The superblock of version 3 came with the file format that our files use.
-  if (count < 9 || std::memcmp(bytes, "\x89HDF\r\n\x1a\n", 8) != 0)
+  if (count <= static_cast<ssize_t>(kVersion) || std::memcmp(bytes, "\x89HDF\r\n\x1a\n", 8) != 0)
     throw unreadable_error("'{}' is not a {}: not an HDF5 file", path, what);
-  if (bytes[8] < 3) throw unreadable_error("'{}' is not a {}: an HDF5 file of other contents", path, what);
+  if (bytes[kVersion] < 3) throw unreadable_error("'{}' is not a {}: an HDF5 file of other contents", path, what);
+  uint64_t expected = 0;
+  std::memcpy(&expected, bytes + kFileBytes, sizeof(expected));
+  const auto found = static_cast<uint64_t>(status.st_size);
+  if (bytes[kWriting] != 0 || found >= expected) return std::nullopt;
+  return Truncation{found, expected};
 }
 
 }  // namespace ulpscope::hdf5

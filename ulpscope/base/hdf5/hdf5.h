@@ -1,6 +1,8 @@
 // A thin layer over the HDF5 C library: identifiers are closed with their objects, every return code is checked, and a failure is
-// an Error that carries HDF5's innermost message. HDF5 prints nothing on its own. Files that are created use the 1.10 file format,
-// whose metadata is checksummed, and can be read while they are written (SWMR). HDF5's own file locks are not used.
+// an Error: of a failed system call with the system's words, else, when writing, with HDF5's innermost message, and when reading
+// with the word "damaged", since that is what HDF5's many messages mean then. HDF5 prints nothing on its own. Files that are
+// created use the 1.10 file format, whose metadata is checksummed, and can be read while they are written (SWMR). HDF5's own file
+// locks are not used.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +52,8 @@ class Dataset {
   // All of it, row-major.
   void write_all(const void* values);
   void read_all(void* values) const;
+  // Of a column: whether the chunk that row `row` is in was ever written. Rows of it can be read.
+  bool has_chunk(uint64_t row) const;
   // Forgets what was cached of the dataset, so that a reader sees how far a writer in another process has got.
   void refresh();
   // Where a contiguous dataset lies in its file.
@@ -71,10 +75,11 @@ struct ColumnLayout {
 class File {
  public:
   File() = default;
-  // Creates `path`, which must not exist.
-  static File create(const std::string& path);
-  // Opens `path` for reading, whether it is being written, was closed or was left behind by a killed writer.
-  static File open(const std::string& path);
+  // Creates `path`, which must not exist. Messages call it `name`.
+  static File create(const std::string& path, const std::string& name);
+  // Opens `path` for reading, whether it is being written, was closed or was left behind by a killed writer. Messages call it
+  // `name`.
+  static File open(const std::string& path, const std::string& name);
   explicit operator bool() const { return static_cast<bool>(handle_); }
 
   void create_group(const std::string& name);
@@ -115,11 +120,15 @@ class File {
   void write_attribute(const std::string& object, const std::string& name, int64_t stored, int64_t given, const void* value);
 
   Handle handle_;
-  std::string path_;
+  std::string name_;
 };
 
+// The sizes that a file has and that it had when it was closed.
+struct Truncation {
+  uint64_t bytes = 0, expected = 0;
+};
 // Throws Error (unreadable) where `path` cannot be opened, or cannot be an HDF5 file of ours, in words that HDF5 does not have.
-// `what` it was expected to be: "trace".
-void check_signature(const std::string& path, std::string_view what);
+// `what`: what the file should be. Returns how it is truncated, where it is; of a file that was never closed that is not known.
+std::optional<Truncation> check_signature(const std::string& path, std::string_view what);
 
 }  // namespace ulpscope::hdf5

@@ -98,8 +98,9 @@ void write(hdf5::File& file, const CheckpointInfo& info, const TrainingState& tr
 class CheckpointFile {
  public:
   explicit CheckpointFile(const std::string& path) : path_(path) {
-    hdf5::check_signature(path, "checkpoint");
-    file_ = hdf5::File::open(path);
+    if (const auto truncation = hdf5::check_signature(path, "checkpoint"))
+      throw unreadable_error("'{}' is truncated: it has {} of {} bytes", path, truncation->bytes, truncation->expected);
+    file_ = hdf5::File::open(path, path);
     const auto version = file_.number_attribute("/", kVersionAttribute);
     if (!version) throw unreadable_error("'{}' is not a checkpoint: an HDF5 file of other contents", path);
     if (*version != kCheckpointVersion)
@@ -175,7 +176,7 @@ void save_checkpoint(const std::string& path, const CheckpointInfo& info, const 
   Replacement replacement(path);
   hdf5::File file;
   try {
-    file = hdf5::File::create(replacement.path());
+    file = hdf5::File::create(replacement.path(), path);
     write(file, info, training);
     file.flush();
     file.close();

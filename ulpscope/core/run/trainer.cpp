@@ -241,7 +241,7 @@ StepResult Trainer::step() {
   const std::vector<double> values = read_scalars(scalars);
   scalars.clear();
   row.loss = result.loss = values[0];
-  row.loss_known = 1;
+  row.loss_known = true;
   bool taken = true;
   if (s.scaler) {
     taken = s.scaler->step(*s.optimizer, values[1] != 0);
@@ -254,7 +254,7 @@ StepResult Trainer::step() {
   row.skipped = result.skipped;
   row.scale_after = s.scaler ? s.scaler->scale() : 1.0;
   if (with_norm) {
-    row.norm_known = 1;
+    row.norm_known = true;
     row.gradient_norm = values[s.scaler ? 2 : 1];
     row.clipped_gradient_norm = values.back();
     // What clip_norm multiplied by.

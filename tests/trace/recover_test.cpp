@@ -1,0 +1,228 @@
+// What `recover` saves of damaged and truncated traces: only whole steps, each as it was written, and as many as the damage leaves.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "sample_trace.h"
+#include "temporary_folder.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/base/philox.h"
+#include "writer_control.h"
+
+namespace ulpscope::trace_test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kSeed = 61, kSteps = 200, kRowsPerStep = 41, kChunk = 2048;
+
+struct StepLines {
+  std::string row;
+  Lines stats;
+};
+
+const std::vector<StepLines>& written() {
+  static const std::vector<StepLines> steps = [] {
+    std::vector<StepLines> lines;
+    for (uint64_t number = 0; number < kSteps; ++number) {
+      const Step step = sample_step(kSeed, number);
+      lines.push_back({line(step.row), {}});
+      for (const TensorRow& row : step.rows) lines.back().stats.push_back(line(row));
+    }
+    return lines;
+  }();
+  return steps;
+}
+
+// The steps of a trace, each of which must be as it was written.
+std::vector<uint64_t> whole_steps(const TraceReader& reader) {
+  std::vector<uint64_t> steps;
+  reader.visit_steps({}, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      EXPECT_EQ(line(row), written().at(row.step).row);
+      steps.push_back(row.step);
+    }
+    return true;
+  });
+  Lines expected, found;
+  for (const uint64_t step : steps) expected.insert(expected.end(), written()[step].stats.begin(), written()[step].stats.end());
+  reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) found.push_back(line(row));
+    return true;
+  });
+  EXPECT_TRUE(found == expected) << found.size() << " rows of " << expected.size();
+  return steps;
+}
+
+class Recover : public testing::Test {
+ protected:
+  // A closed trace, or one whose writer was killed.
+  std::string make(bool closed) {
+    const std::string path = folder_.file("run.h5");
+    std::filesystem::remove(path);
+    WriterProcess writer(path, kSeed);
+    writer.wait_for("ready");
+    writer.call("steps " + std::to_string(kSteps));
+    if (closed) {
+      writer.call("close");
+      writer.finish();
+    } else {
+      writer.kill();
+    }
+    return read_file(path);
+  }
+
+  // Recovers these bytes. The steps that were saved; none where nothing can be read.
+  std::vector<uint64_t> recover(const std::string& bytes) {
+    write_file(damaged_, bytes);
+    std::filesystem::remove(saved_);
+    std::vector<uint64_t> steps;
+    try {
+      result_ = recover_trace(damaged_, saved_);
+      const TraceReader reader(saved_);
+      EXPECT_EQ(reader.writer_state(), WriterState::closed);
+      steps = whole_steps(reader);
+      EXPECT_EQ(result_.steps, steps.size());
+      EXPECT_EQ(result_.tensor_rows, reader.tensor_row_count());
+      // Where the newer commit record is damaged, the older one counts.
+      EXPECT_LE(result_.steps + result_.lost_steps, kSteps);
+      EXPECT_TRUE(result_.lost_steps == 0 || !result_.losses.empty());
+      // The new trace says it, too.
+      const auto warnings = std::count_if(reader.events().begin(), reader.events().end(), [](const EventRow& event) {
+        return event.kind == EventKind::warning && event.text.starts_with("recovered from a damaged trace: ");
+      });
+      EXPECT_LE(result_.losses.size(), static_cast<size_t>(warnings) + 1);  // that the file is truncated is said beside
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unreadable) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr(damaged_));
+      EXPECT_FALSE(std::filesystem::exists(saved_));
+      result_ = {};
+    }
+    EXPECT_EQ(read_file(damaged_), bytes);
+    size_t files = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_.path())) ++files;
+    EXPECT_LE(files, 3u);  // nothing else is left behind
+    return steps;
+  }
+
+  void truncate(uint32_t first, uint32_t last) {
+    for (const bool closed : {true, false}) {
+      const std::string good = make(closed);
+      const Philox random(kSeed, closed);
+      size_t some = 0;
+      for (uint32_t trial = first; trial < last; ++trial) {
+        const size_t size = random.below(trial, static_cast<uint32_t>(good.size()));
+        SCOPED_TRACE(testing::Message() << (closed ? "closed, " : "dead, ") << size << " of " << good.size() << " bytes");
+        const size_t steps = recover(good.substr(0, size)).size();
+        some += steps > 0 && steps < kSteps;
+      }
+      EXPECT_GT(some, 0u);
+    }
+  }
+
+  void flip_bits(uint32_t first, uint32_t last) {
+    for (const bool closed : {true, false}) {
+      const std::string good = make(closed);
+      const Philox random(kSeed, 2 + closed);
+      size_t some = 0;
+      for (uint32_t trial = first; trial < last; ++trial) {
+        std::string bytes = good;
+        const uint32_t position = random.below(2 * trial, static_cast<uint32_t>(bytes.size()));
+        bytes[position] = static_cast<char>(bytes[position] ^ (1 << random.below(2 * trial + 1, 8)));
+        SCOPED_TRACE(testing::Message() << (closed ? "closed, bit of byte " : "dead, bit of byte ") << position);
+        const size_t steps = recover(bytes).size();
+        some += steps > 0 && steps < kSteps;
+      }
+      EXPECT_GT(some, 0u);
+    }
+  }
+
+  TemporaryFolder folder_;
+  const std::string damaged_ = folder_.file("damaged.h5"), saved_ = folder_.file("saved.h5");
+  RecoverResult result_;
+};
+
+TEST_F(Recover, TruncatedTracesGiveTheStepsThatAreWhole) { truncate(0, 12); }
+TEST_F(Recover, SlowTruncatedTracesGiveTheStepsThatAreWhole) { truncate(12, 200); }
+TEST_F(Recover, DamagedTracesGiveTheStepsThatAreWhole) { flip_bits(0, 20); }
+TEST_F(Recover, SlowDamagedTracesGiveTheStepsThatAreWhole) { flip_bits(20, 400); }
+
+TEST_F(Recover, ATruncatedTraceSaysHowMuchIsThere) {
+  const std::string good = make(true);
+  write_file(damaged_, good.substr(0, good.size() - 1000));
+  try {
+    TraceReader reader(damaged_);
+    ADD_FAILURE() << "was read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), fmt::format("'{}' is truncated: it has {} of {} bytes; `ulpscope recover` saves what can be read",
+                                        damaged_, good.size() - 1000, good.size()));
+  }
+}
+
+// One damaged chunk of one column costs the steps that have rows in it, and no other.
+TEST_F(Recover, ADamagedChunkCostsItsStepsOnly) {
+  const std::string good = make(true);
+  // The second chunk of /stats/sum is stored as it is, and its numbers stand nowhere else.
+  std::string stored;
+  for (uint64_t row = kChunk; row < 2 * kChunk; ++row) {
+    const double sum = sample_step(kSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
+    stored.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
+  }
+  const size_t at = good.find(stored);
+  ASSERT_NE(at, std::string::npos);
+  std::string bytes = good;
+  bytes[at + 100] = static_cast<char>(bytes[at + 100] ^ 1);
+  const std::vector<uint64_t> steps = recover(bytes);
+  const uint64_t first = kChunk / kRowsPerStep, last = (2 * kChunk - 1) / kRowsPerStep;
+  std::vector<uint64_t> expected;
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    if (step < first || step > last) expected.push_back(step);
+  }
+  EXPECT_EQ(steps, expected);
+  EXPECT_EQ(result_.lost_steps, last - first + 1);
+  EXPECT_THAT(result_.losses,
+              testing::ElementsAre(fmt::format("rows {} to {} of 'stats/sum' cannot be read: steps {} to {} are lost", kChunk,
+                                               2 * kChunk - 1, first, last)));
+  // Of the other tables the rows of the saved steps are all there.
+  const TraceReader reader(saved_);
+  uint64_t samples = 0;
+  reader.visit_samples({}, [&](std::span<const SampleRow> rows) {
+    samples += rows.size();
+    return true;
+  });
+  EXPECT_EQ(samples, 16 * expected.size());
+}
+
+// HDF5 reads zeros beyond the end of a file, and the checksum of zeros is zero.
+TEST_F(Recover, ZerosAreNotTakenForValues) {
+  const std::string good = make(true);
+  std::string stored;
+  for (uint64_t row = 0; row < kChunk; ++row) {
+    const double sum = sample_step(kSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
+    stored.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
+  }
+  const size_t at = good.find(stored);
+  ASSERT_NE(at, std::string::npos);
+  std::string bytes = good;
+  std::fill_n(bytes.begin() + static_cast<ptrdiff_t>(at), stored.size() + 4, '\0');  // and its checksum
+  write_file(damaged_, bytes);
+  EXPECT_THROW(whole_steps(TraceReader(damaged_)), Error);
+  EXPECT_EQ(recover(bytes).front(), (kChunk - 1) / kRowsPerStep + 1);
+}
+
+TEST_F(Recover, WhereNothingCanBeReadNothingIsWritten) {
+  const std::string good = make(true);
+  EXPECT_TRUE(recover(good.substr(0, 2000)).empty());
+  EXPECT_TRUE(recover(good.substr(0, 20)).empty());
+  std::string no_root = good;
+  std::fill(no_root.begin() + 8, no_root.begin() + 400, '\xFF');
+  EXPECT_TRUE(recover(no_root).empty());
+}
+
+}  // namespace
+}  // namespace ulpscope::trace_test

@@ -1,0 +1,27 @@
+#include "ulpscope/cli/trace_path.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope::cli {
+
+std::string trace_path(const std::string& argument) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(argument, error)) return argument;
+  std::vector<std::string> traces;
+  for (fs::directory_iterator entry(argument, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->path().extension() == ".h5" && entry->is_regular_file(ignored)) traces.push_back(entry->path().string());
+  }
+  if (error) throw unreadable_error("cannot read the folder '{}': {}", argument, error.message());
+  if (traces.empty()) throw unreadable_error("'{}' is a folder without a trace (NAME.h5)", argument);
+  if (traces.size() == 1) return traces.front();
+  throw usage_error("'{}' is a folder with {} traces, and one is read at a time: '{}', for example", argument, traces.size(),
+                    *std::min_element(traces.begin(), traces.end()));
+}
+
+}  // namespace ulpscope::cli
