@@ -44,10 +44,34 @@ TEST(Info, SaysWhatTheTraceSays) {
   EXPECT_EQ(fact(analyze_info(reader, options), "first_loss"), Cell(8.0));
 }
 
+TEST(Info, SaysWhatChangedTheRecording) {
+  RunInfo run;
+  run.level = RecordLevel::stats;
+  SyntheticTrace trace(run);
+  for (const RecordLevel level : {RecordLevel::stats, RecordLevel::health}) {
+    if (level == RecordLevel::health) {
+      trace.add_event(EventKind::level_lowered, -1, 0, 0, "the file grew too large");
+      trace.add_event(EventKind::stopped, -1, 0, 0, "no more rows");
+    }
+    StepRow row = SyntheticTrace::default_step();
+    row.level = level;
+    trace.end_step(row);
+  }
+  const TraceReader reader = trace.read();
+  const Report report = analyze_info(reader);
+  EXPECT_EQ(fact(report, "level"), Cell(std::string("stats")));
+  EXPECT_EQ(fact(report, "final_level"), Cell(std::string("health")));
+  const Table& recording = table(report, "recording");
+  ASSERT_EQ(recording.rows.size(), 2u);
+  EXPECT_EQ(cell(recording, 0, "step"), Cell(int64_t{1}));
+  EXPECT_EQ(cell(recording, 0, "text"), Cell(std::string("the file grew too large")));
+  EXPECT_EQ(cell(recording, 1, "kind"), Cell(std::string("stopped")));
+}
+
 TEST(Info, UnknownIsNotNanAndNanIsNotUnknown) {
   SyntheticTrace trace;
   StepRow unknown = SyntheticTrace::default_step(NAN);
-  unknown.loss_known = 0;
+  unknown.loss_known = false;
   trace.end_step(unknown);
   trace.end_step(SyntheticTrace::default_step(NAN));
   const Report report = analyze_info(trace.read());
@@ -69,7 +93,11 @@ TEST(Report, GathersAllPartsBySeverityAndLeavesOutWhatWasNotAskedFor) {
   for (int step = 0; step < 3; ++step) {
     trace.add(gradient, make_row({1e-9, 1e-10}, DType::f16));
     trace.add_update(weight, 0, 0, 0);
-    if (step == 1) trace.add_event(EventKind::level_lowered, -1, 0, 0, "the file reached its limit");
+    if (step == 1) {
+      trace.add_event(EventKind::level_lowered, -1, 0, 0, "the file reached its limit");
+      trace.add_event(EventKind::stopped, -1, 0, 0, "no more rows");
+      trace.add_event(EventKind::stopped, -1, 0, 0, "no more steps");
+    }
     trace.end_step(SyntheticTrace::default_step(step == 2 ? NAN : 1.0));
   }
   const TraceReader reader = trace.read();
@@ -81,12 +109,21 @@ TEST(Report, GathersAllPartsBySeverityAndLeavesOutWhatWasNotAskedFor) {
   for (size_t i = 1; i < report.findings.size(); ++i) EXPECT_GE(report.findings[i - 1].severity, report.findings[i].severity);
   EXPECT_EQ(find_finding(report, "run.loss_nonfinite")->evidence[0].key.step, 2u);
   EXPECT_EQ(find_finding(report, "recording.level_lowered")->title, "the file reached its limit");
+  EXPECT_EQ(find_finding(report, "recording.ended_early"), nullptr);  // no error ended it
+  std::vector<std::string> stopped;
+  for (const Finding& finding : report.findings) {
+    if (finding.code != "run.stopped") continue;
+    EXPECT_EQ(finding.severity, Severity::warning);
+    EXPECT_EQ(finding.evidence[0].key.step, 1u);
+    stopped.push_back(finding.title);
+  }
+  EXPECT_EQ(stopped, (std::vector<std::string>{"Stopped early: no more rows", "Stopped early: no more steps"}));
   EXPECT_EQ(fact(report, "errors"), Cell(int64_t{3}));
   EXPECT_TRUE(has_finding(report, Severity::error));
   ReportOptions options;
   options.only = {"recording"};
   const Report one = analyze_all(reader, options);
-  ASSERT_EQ(one.findings.size(), 1u);
+  ASSERT_EQ(one.findings.size(), 3u);
   EXPECT_FALSE(has_finding(one, Severity::error));
   EXPECT_TRUE(has_finding(one, Severity::warning));
   options.only = {"updates"};

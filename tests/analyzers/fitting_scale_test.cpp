@@ -215,7 +215,7 @@ TEST(FittingScale, OfARunIsThatOfItsTightestTensors) {
   const TraceReader reader = trace.read();
   const AnalysisOptions options;
   const Selection selection(reader, options);
-  FittingScale fitting(selection, nullptr, kLimit);
+  FittingScale fitting(reader, selection, nullptr, kLimit);
   RowConsumer* const consumers[] = {&fitting};
   ASSERT_TRUE(visit_selected(reader, selection, options, consumers));
   fitting.finish();

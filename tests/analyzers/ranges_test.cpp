@@ -224,6 +224,99 @@ TEST(Ranges, NamesTheFirstRoundingThatFlushesEverything) {
   }
 }
 
+// The first rounding of the pass is the first of all, not of those that are looked at.
+TEST(Ranges, AFilterDoesNotMakeALaterRoundingTheFirst) {
+  SyntheticTrace trace;
+  const uint32_t first = trace.add_tensor("b", "cast", Phase::backward, Role::activation_gradient, DType::f16);
+  const uint32_t second = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(first, make_row({1e-3, 2e-3}, DType::f16));
+  trace.add(second, make_row({1e-9, 1e-9}, DType::f16));
+  trace.end_step();
+  const TraceReader reader = trace.read();
+  RangeOptions options;
+  options.modules = {"a"};
+  const Report report = analyze_ranges(reader, options);
+  EXPECT_EQ(find_finding(report, "range.gradients_vanish"), nullptr);
+  EXPECT_NE(find_finding(report, "range.gradients_flushed"), nullptr);
+}
+
+TEST(Ranges, BookkeepingComesLastHoweverBadItsNumbers) {
+  SyntheticTrace trace;
+  // Second moments are squares of gradients: in FP16 they would all be flushed.
+  const uint32_t moment = trace.add_tensor("fc", "adam_update", Phase::optimizer, Role::optimizer_state, DType::f32, "fc.weight");
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f32);
+  const uint32_t activation = trace.add_tensor("fc", "relu", Phase::forward, Role::activation, DType::f32);
+  trace.add(activation, make_row({1.0, 2.0}, DType::f32));
+  trace.add(gradient, make_row({1e-6, 1e-9}, DType::f32));
+  trace.add(moment, make_row({1e-12, 1e-18}, DType::f32));
+  trace.end_step();
+  const TraceReader reader = trace.read();
+  RangeOptions options;
+  options.formats = {&binary16};
+  const Report report = analyze_ranges(reader, options);
+  const Table& what_if = table(report, "what_if_fp16");
+  ASSERT_EQ(what_if.rows.size(), 3u);
+  EXPECT_EQ(what_if.rows[0].key.role, "weight_gradient");
+  EXPECT_EQ(what_if.rows[1].key.role, "activation");
+  EXPECT_EQ(what_if.rows[2].key.role, "optimizer_state");
+  EXPECT_NE(what_if.note.find("1 row"), std::string::npos) << what_if.note;
+  EXPECT_EQ(report.plots.at(0).series.at(2).key.role, "optimizer_state");
+  // A module's own numbers stand apart from what is kept for it.
+  options.by = GroupBy::module;
+  const Report by_module = analyze_ranges(reader, options);
+  const Table& modules = table(by_module, "what_if_fp16");
+  ASSERT_EQ(modules.rows.size(), 2u);
+  EXPECT_EQ(cell(modules, 0, "flushed"), Cell(0.25));
+  EXPECT_EQ(cell(modules, 1, "flushed"), Cell(1.0));
+  // Where it is all that was asked for, nothing is said of it.
+  options.roles = {Role::optimizer_state};
+  EXPECT_EQ(table(analyze_ranges(reader, options), "what_if_fp16").note.find("come last"), std::string::npos);
+}
+
+TEST(Ranges, NoTwoTensorsHaveOneName) {
+  SyntheticTrace trace;
+  trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  trace.add_tensor("fc", "cast", Phase::forward, Role::weight_cast, DType::f16, "fc.weight");
+  trace.add_tensor("fc", "cast", Phase::backward, Role::accumulated_gradient, DType::f32, "fc.weight");
+  trace.add_tensor("fc", "fill", Phase::optimizer, Role::optimizer_state, DType::f32, "fc.weight");
+  trace.add_tensor("fc", "fill", Phase::optimizer, Role::optimizer_state, DType::f32, "fc.weight");
+  trace.end_step();
+  const TraceReader reader = trace.read();
+  const Selection selection(reader, {});
+  const char* const names[] = {"fc linear", "fc forward cast (weight)", "fc backward cast (weight)", "fc optimizer fill (weight)",
+                               "fc optimizer fill (weight) #2"};
+  for (uint32_t i = 0; i < std::size(names); ++i) {
+    EXPECT_EQ(selection.name(i), names[i]);
+    EXPECT_EQ(selection.key(i).name, names[i]);
+  }
+}
+
+// What follows once all losses are NaN says nothing about formats and scales.
+TEST(Ranges, RowsOfABrokenRunAreNoEvidence) {
+  SyntheticTrace trace;
+  const uint32_t forward = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  for (int step = 0; step < 6; ++step) {
+    const bool broken = step >= 3;
+    trace.add(forward, make_row({1.0, broken ? 1e6 : 2.0}, DType::f16));
+    trace.add(gradient, make_row(broken ? std::vector{NAN, 1e-9} : std::vector{0.25, 0.5}, DType::f16, 8.0));
+    trace.end_step(SyntheticTrace::default_step(step == 1 || broken ? NAN : 1.0, 8.0));  // in step 1 it was the data
+  }
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.nonfinite");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_NE(
+      finding->title.find("step 3, was made by fc linear in forward, where 1 finite value became infinite when rounded to fp16"),
+      std::string::npos)
+      << finding->title;
+  ASSERT_EQ(finding->evidence.size(), 2u);
+  EXPECT_EQ(finding->evidence[0].key.op_name, "linear");
+  EXPECT_EQ(finding->evidence[0].values[2].value, Cell(int64_t{3}));  // infinities of all steps
+  EXPECT_EQ(report.findings.size(), 1u) << report.findings[1].code;
+  // The tables have all rows.
+  EXPECT_EQ(cell(table(report, "recorded"), 0, "rows"), Cell(int64_t{6}));
+}
+
 TEST(Ranges, OneSurvivingElementIsNoVanishing) {
   SyntheticTrace trace;
   const uint32_t first = trace.add_tensor("fc", "cast", Phase::backward, Role::activation_gradient, DType::f16);
@@ -341,7 +434,7 @@ TEST(Ranges, NonfiniteValuesAreFoundWhereTheyCount) {
   const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
   trace.add(gradient, make_row({INFINITY, 1.0}, DType::f16, 64.0));
   StepRow skipped = SyntheticTrace::default_step(1.0, 64.0);
-  skipped.skipped = 1;
+  skipped.skipped = true;
   const uint32_t norm = trace.add_tensor("", "gradient_norm", Phase::scaling, Role::buffer, DType::f32);
   trace.add(norm, make_row({INFINITY}, DType::f32));
   trace.end_step(skipped);  // how the scaler works: nothing to report

@@ -1,23 +1,29 @@
 // Reports as text and JSON, and tables as CSV and JSON.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/export.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/report/text_layout.h"
 #include "ulpscope/analyzers/report/text_plot.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 using Json = nlohmann::json;
 
 Report sample_report() {
@@ -88,10 +94,58 @@ TEST(TextRenderer, FitsItsWidth) {
   report.findings[0].title = "A title of many words that has to be broken into several lines because no terminal is that wide.";
   report.findings[0].code = "c";
   for (const int width : {60, 80, 120}) {
-    EXPECT_LE(widest_line(render_text(report, {width, false, true})), static_cast<size_t>(width)) << width;
+    EXPECT_LE(widest_line(render_text(report, {width, false, true, true})), static_cast<size_t>(width)) << width;
   }
-  EXPECT_THAT(render_text(report, {200, false, true}), HasSubstr("a rather long name of a tensor somewhere in a model, output 3"));
-  EXPECT_THAT(render_text(report, {60, false, true}), HasSubstr("output 3"));  // the end of a name says more
+  const char* const name = "a rather long name of a tensor somewhere in a model, output 3";
+  EXPECT_THAT(render_text(report, {200, false, true, true}), HasSubstr(name));
+  EXPECT_THAT(render_text(report, {60, false, true, false}), HasSubstr(name));  // no terminal
+  EXPECT_THAT(render_text(report, {60, false, true, true}), AllOf(HasSubstr("a rather"), HasSubstr("output 3")));
+}
+
+TEST(TextRenderer, ShortenedNamesStayDifferent) {
+  const std::vector<std::vector<std::string>> families{
+      {"encoder.layers.0.attention.query matmul_backward (weight)", "encoder.layers.1.attention.query matmul_backward (weight)",
+       "encoder.layers.10.attention.query matmul_backward (weight)"},
+      {"features.blocks.3.conv1 conv2d_backward output 1 (weight)", "features.blocks.3.conv1 conv2d_backward output 2 (bias)"},
+      {"first.of.all.modules.in.the.model relu", "other.of.all.modules.in.the.model relu"},
+      {"décoder.layers.0.attention matmul", "décoder.layers.1.attention matmul", "short"}};
+  for (const auto& names : families) {
+    for (size_t width = 12; width < 70; ++width) {
+      const std::vector<std::string> shortened = shorten_texts(names, width, true);
+      std::set<std::string> different(shortened.begin(), shortened.end());
+      EXPECT_EQ(different.size(), names.size()) << names[0] << " in " << width;
+      for (size_t i = 0; i < names.size(); ++i) {
+        EXPECT_LE(text_width(shortened[i]), width);
+        EXPECT_TRUE(text_width(names[i]) > width || shortened[i] == names[i]);
+      }
+    }
+  }
+  EXPECT_EQ(shorten_texts({"abcdefghij"}, 5, false)[0].size(), 5u);
+}
+
+TEST(TextRenderer, TablesThatAreTooWideStandInParts) {
+  Report report;
+  Table table{"numbers", "Numbers", {{"tensor", ColumnKind::text}}, {}, 0, ""};
+  for (int i = 0; i < 12; ++i) table.columns.push_back({fmt::format("quantity{}", i), ColumnKind::number, Unit::count});
+  for (const char* name :
+       {"encoder.layers.0.attention.query matmul (weight)", "encoder.layers.1.attention.query matmul (weight)"}) {
+    TableRow row{{}, {std::string(name)}};
+    for (int i = 0; i < 12; ++i) row.cells.push_back(count_cell(100 + i));
+    table.rows.push_back(row);
+  }
+  report.tables.push_back(table);
+  for (const int width : {60, 80, 100}) {
+    const std::string text = render_text(report, {width, false, true, true});
+    EXPECT_LE(widest_line(text), static_cast<size_t>(width)) << text;
+    for (int i = 0; i < 12; ++i) {
+      EXPECT_THAT(text, HasSubstr(fmt::format("quantity{}", i)));
+      EXPECT_THAT(text, HasSubstr(fmt::format(" {}", 100 + i)));
+    }
+  }
+  // Without a width there is one part, with whole names.
+  const std::string text = render_text(report, {80, false, true, false});
+  EXPECT_THAT(text, HasSubstr(std::get<std::string>(table.rows[0].cells[0]) + "        100"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6);
 }
 
 TEST(TextRenderer, ColoursOnlyWhereAskedTo) {
@@ -199,9 +253,10 @@ TEST(Export, EveryTableInBothFormats) {
   trace.sink().add_capture(operand);
   trace.sink().add_sample({0, tensor, 1, -2.0});
   trace.sink().add_measure({0, tensor, "error", 0.125});
+  trace.sink().add_edge({0, 0, 1, 0, 0});
   trace.end_step(SyntheticTrace::default_step(NAN));
   StepRow unknown = SyntheticTrace::default_step();
-  unknown.loss_known = 0;
+  unknown.loss_known = false;
   trace.end_step(unknown);
   const TraceReader reader = trace.read();
   for (const std::string& table : export_tables()) {
@@ -219,18 +274,39 @@ TEST(Export, EveryTableInBothFormats) {
   EXPECT_TRUE(steps[1]["loss"].is_null());
   EXPECT_TRUE(steps[1]["gradient_norm"].is_null());
   const std::string csv = exported(reader, "steps", ExportFormat::csv);
-  EXPECT_THAT(csv, HasSubstr("\n0,0,NaN,,1,1,false,,,"));
-  EXPECT_THAT(csv, HasSubstr("\n1,0,,,1,1,false,,,"));
+  EXPECT_THAT(csv, StartsWith("step,graph,loss,loss_known,learning_rate,scale_before,scale_after,skipped,gradient_norm,"
+                              "clipped_gradient_norm,norm_known,seconds,peak_memory,level\n"));
+  EXPECT_THAT(csv, HasSubstr("\n0,0,NaN,true,,1,1,false,,,false,0.25,1000,off\n"));
+  EXPECT_THAT(csv, HasSubstr("\n1,0,,false,,1,1,false,,,false,0.25,1000,off\n"));
   const Json rows = Json::parse(exported(reader, "stats", ExportFormat::json));
   EXPECT_EQ(rows[0]["nan"], 1);
   EXPECT_EQ(rows[0]["histogram"]["first_exponent"], 0);
   EXPECT_EQ(rows[0]["histogram"]["counts"], Json::parse("[1,1]"));
-  EXPECT_THAT(exported(reader, "rows", ExportFormat::csv), HasSubstr("\"a,\"\"b\"\"\""));
-  EXPECT_THAT(exported(reader, "rows", ExportFormat::csv), HasSubstr("\"0:1,1\""));  // the other name
+  EXPECT_EQ(rows[0]["below_range"], 0);
+  EXPECT_EQ(rows[0]["known"], "full");
+  EXPECT_EQ(rows[0]["tensor"], 0);
+  EXPECT_EQ(rows[0]["op_id"], "0000000000000001");
+  EXPECT_EQ(rows[0]["module"], "a,\"b\"");
+  EXPECT_EQ(rows[0]["dtype"], "f16");
+  EXPECT_THAT(exported(reader, "stats", ExportFormat::csv),
+              AllOf(HasSubstr(",\"a,\"\"b\"\"\",forward,0,activation,"), HasSubstr("\"0:1,1\"")));
+  const Json tensors = Json::parse(exported(reader, "tensors", ExportFormat::json));
+  EXPECT_EQ(tensors[0]["index"], 0);
+  EXPECT_EQ(tensors[0]["op"], 0);
+  EXPECT_EQ(tensors[0]["op_name"], "linear");
+  EXPECT_EQ(tensors[0]["shape"], Json::parse("[1]"));
+  EXPECT_EQ(tensors[0]["shard_offset"], Json::array());
+  EXPECT_THAT(exported(reader, "tensors", ExportFormat::csv), HasSubstr(",1,,true\n"));
+  const Json ops = Json::parse(exported(reader, "ops", ExportFormat::json));
+  EXPECT_EQ(ops[0]["id"], "0000000000000001");
+  EXPECT_TRUE(ops[0]["forward_id"].is_null());
   const Json events = Json::parse(exported(reader, "events", ExportFormat::json));
   EXPECT_EQ(events[0]["value"], "Infinity");
   EXPECT_EQ(events[0]["text"], "two\nlines");
   EXPECT_TRUE(events[0]["tensor"].is_null());
+  EXPECT_TRUE(events[0]["op_name"].is_null());
+  const Json updates = Json::parse(exported(reader, "updates", ExportFormat::json));
+  EXPECT_EQ(updates[0]["op_name"], "linear");
   const Json captures = Json::parse(exported(reader, "captures", ExportFormat::json));
   EXPECT_TRUE(captures[0]["operand"].is_null());
   EXPECT_EQ(captures[0]["partial_sum"], 7.0);
@@ -241,6 +317,24 @@ TEST(Export, EveryTableInBothFormats) {
   EXPECT_EQ(captures[1]["overwritten"], true);
   EXPECT_TRUE(captures[1]["terms"].is_null());
   EXPECT_TRUE(captures[1]["attributes"].is_null());
+  const Json edges = Json::parse(exported(reader, "edges", ExportFormat::json));
+  EXPECT_EQ(edges[0]["consumer"], 0);
+  const Json run = Json::parse(exported(reader, "run", ExportFormat::json));
+  EXPECT_EQ(run[0]["experiment_name"], "synthetic");
+  EXPECT_TRUE(run[0]["parent_step"].is_null());
+}
+
+// A table without rows has a header still, and says what its columns are.
+TEST(Export, EmptyTablesHaveTheirColumns) {
+  SyntheticTrace trace;
+  const TraceReader reader = trace.read();
+  for (const std::string& table : export_tables()) {
+    if (table == "run") continue;
+    EXPECT_THAT(Json::parse(exported(reader, table, ExportFormat::json)), IsEmpty()) << table;
+    const std::string csv = exported(reader, table, ExportFormat::csv);
+    EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1) << table;
+    EXPECT_THAT(csv, HasSubstr(table == "ops" || table == "tensors" ? "index," : table == "edges" ? "graph," : "step,"));
+  }
 }
 
 TEST(Export, UnknownStatisticsAreEmpty) {
@@ -250,7 +344,7 @@ TEST(Export, UnknownStatisticsAreEmpty) {
   trace.add(tensor, make_stored_row({1.0}, DType::f16));
   trace.add(tensor, TensorRow{});
   trace.end_step();
-  const Json rows = Json::parse(exported(trace.read(), "rows", ExportFormat::json));
+  const Json rows = Json::parse(exported(trace.read(), "stats", ExportFormat::json));
   EXPECT_EQ(rows[0]["flushed"], 1);
   EXPECT_TRUE(rows[0]["largest"].is_null());
   EXPECT_TRUE(rows[0]["histogram"].is_null());

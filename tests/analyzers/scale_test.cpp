@@ -96,7 +96,7 @@ TEST(Scale, ASkippedStepWithoutAnEventIsBlamedOnTheFirstNonfiniteOutput) {
   const uint32_t forward = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
   for (const bool with_event : {true, false}) {
     StepRow row = SyntheticTrace::default_step(1.0, 1024.0);
-    row.skipped = 1;  // hysteresis: the scale stays
+    row.skipped = true;  // hysteresis: the scale stays
     if (with_event) trace.add_event(EventKind::nonfinite, forward, 3);
     trace.end_step(row);
   }

@@ -156,7 +156,7 @@ void SyntheticTrace::add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost
 StepRow SyntheticTrace::default_step(double loss, double scale) {
   StepRow row;
   row.loss = loss;
-  row.loss_known = 1;
+  row.loss_known = true;
   row.scale_before = row.scale_after = scale;
   row.seconds = 0.25;
   row.peak_memory = 1000;

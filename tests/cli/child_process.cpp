@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,6 +87,9 @@ Result run_program(const std::vector<std::string>& arguments, const RunOptions& 
   if (options.terminal) {
     terminal = open_terminal(terminal_name);
     child_out = child_err = opened = open(terminal_name.c_str(), O_RDWR | O_NOCTTY);
+    winsize size{};
+    size.ws_col = kTerminalColumns;
+    ioctl(terminal, TIOCSWINSZ, &size);
   }
   if (!options.stdout_path.empty()) child_out = opened = open(options.stdout_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   if (options.stdout_closed) out.close_end(0);

@@ -14,12 +14,14 @@ struct Result {
   std::string out, err;
 };
 
+inline constexpr int kTerminalColumns = 80;
+
 struct RunOptions {
   std::vector<std::string> environment;  // "NAME=VALUE", besides the test's own without NO_COLOR and COLUMNS
   std::string stdout_path;               // stdout goes there
   bool stdout_closed = false;            // stdout is a pipe that nobody reads
   std::vector<int> closed;               // standard files that are closed when it starts
-  bool terminal = false;                 // stdout and stderr are a terminal; both come back in `out`
+  bool terminal = false;                 // stdout and stderr are a terminal of kTerminalColumns; both come back in `out`
   std::string working_directory;
   std::string interrupt_after;  // `signal` once stderr holds this text
   int signal = SIGINT;

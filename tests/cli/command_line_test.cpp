@@ -9,6 +9,7 @@
 #include "child_process.h"
 #include "tests/analyzers/synthetic_trace.h"
 #include "tests/support/temporary_folder.h"
+#include "ulpscope/analyzers/report/text_layout.h"
 #include "ulpscope/cli/verb.h"
 
 namespace ulpscope::cli_test {
@@ -104,6 +105,38 @@ TEST_F(CommandLine, WhatIsNoTraceIsUnreadable) {
   expect_error({"recover", file("text"), file("new")}, 3, file("text"));
   EXPECT_FALSE(std::filesystem::exists(file("new")));
   expect_error({"info", folder_.path()}, 3, folder_.path());
+}
+
+TEST_F(CommandLine, ATraceCanBeAFolderWithOne) {
+  const std::string trace = trace_with_error(), folder = file("traces");
+  std::filesystem::create_directory(folder);
+  expect_error({"info", folder}, 3, folder);
+  std::filesystem::copy_file(trace, folder + "/rank0.h5");
+  write("traces/notes.txt", "no trace");
+  for (const char* verb : {"info", "report", "ranges", "scale"}) EXPECT_EQ(run_program({verb, folder}).exit_code, 0) << verb;
+  EXPECT_EQ(run_program({"export", folder, "--table", "steps"}).out, run_program({"export", trace, "--table", "steps"}).out);
+  EXPECT_EQ(run_program({"compare", folder, trace}).exit_code, 0);
+  EXPECT_EQ(run_program({"recover", folder, file("recovered.h5")}).exit_code, 0);
+  // It stays what it is.
+  const std::string before = read_file(folder + "/rank0.h5");
+  expect_error({"report", folder, "-o", folder + "/rank0.h5", "--force"}, 2, "is another file of this command");
+  expect_error({"export", folder, "--table", "steps", "-o", folder + "/rank0.h5", "--force"}, 2, "is another file of this command");
+  expect_error({"recover", folder, folder + "/rank0.h5", "--force"}, 2, "is another file of this command");
+  EXPECT_EQ(read_file(folder + "/rank0.h5"), before);
+  std::filesystem::copy_file(trace, folder + "/rank1.h5");
+  expect_error({"info", folder}, 2, "2 traces, and one is read at a time: '" + folder + "/rank0.h5'");
+}
+
+TEST_F(CommandLine, ATruncatedTraceIsSaidToBeOneAndRecovered) {
+  const std::string whole = read_file(trace_with_error());
+  write("truncated", whole.substr(0, whole.size() - 500));
+  expect_error({"info", file("truncated")}, 3,
+               "is truncated: it has " + std::to_string(whole.size() - 500) + " of " + std::to_string(whole.size()) + " bytes");
+  const Result result = run_program({"recover", file("truncated"), file("new.h5")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("is truncated"));
+  EXPECT_EQ(run_program({"export", file("new.h5"), "--table", "stats"}).out,
+            run_program({"export", trace_with_error(), "--table", "stats"}).out);
 }
 
 TEST_F(CommandLine, FindingsDecideTheExitCodeOnlyWhenAskedTo) {
@@ -219,6 +252,30 @@ TEST_F(CommandLine, FilesAreWrittenWholeAndKept) {
   EXPECT_EQ(run_program({"report", trace, "--fail-on", "error", "-o", file("other")}).exit_code, 1);
 }
 
+TEST_F(CommandLine, TablesKeepToTheWidthWhereThereIsOne) {
+  SyntheticTrace trace;
+  const std::string module = "encoder.layers.11.attention.projections.query";
+  const uint32_t tensor = trace.add_tensor(module, "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(tensor, make_row({1.0, 1e-9}, DType::f16, 8.0));
+  trace.end_step();
+  trace.read();
+  RunOptions narrow;
+  for (const bool by_variable : {true, false}) {
+    narrow.environment = {by_variable ? "COLUMNS=" + std::to_string(kTerminalColumns) : "TERM=dumb"};
+    narrow.terminal = !by_variable;
+    std::istringstream lines(run_program({"ranges", trace.path()}, narrow).out);
+    bool table = false;
+    for (std::string line; std::getline(lines, line);) {
+      table = table || line.find("linear_backward") != std::string::npos;
+      line.erase(line.find_last_not_of('\r') + 1);
+      const bool is_path = line.find(trace.path()) != std::string::npos;
+      EXPECT_TRUE(is_path || text_width(line) <= kTerminalColumns) << line;
+    }
+    EXPECT_TRUE(table);
+  }
+  EXPECT_THAT(run_program({"ranges", trace.path()}).out, HasSubstr("  " + module + " linear_backward  f16"));
+}
+
 TEST_F(CommandLine, ColoursAreForTerminals) {
   const std::string trace = trace_with_error();
   EXPECT_THAT(run_program({"report", trace}).out, Not(HasSubstr("\033")));
@@ -265,8 +322,8 @@ TEST_F(CommandLine, ExportAndRecoverAgreeWithTheTrace) {
   const Result recovered = run_program({"recover", trace, file("new.h5")});
   EXPECT_EQ(recovered.exit_code, 0) << recovered.err;
   EXPECT_THAT(recovered.err, HasSubstr("4 steps"));
-  for (const char* table : {"rows", "steps", "ops", "tensors", "events"}) {
-    const std::vector<std::string> tail{"--table", table};
+  for (const char* table : {"stats", "steps", "ops", "tensors", "events"}) {
+    ASSERT_EQ(run_program({"export", trace, "--table", table}).exit_code, 0);
     EXPECT_EQ(run_program({"export", trace, "--table", table}).out, run_program({"export", file("new.h5"), "--table", table}).out);
   }
 }

@@ -268,7 +268,7 @@ TEST_F(Checkpoints, WhatIsNoCheckpointIsUnreadable) {
   EXPECT_THAT(refused(file("empty")), HasSubstr("is empty"));
   run(experiment({"training.steps=1"}), file("trace.h5"));
   EXPECT_THAT(refused(file("trace.h5")), HasSubstr("is not a checkpoint: an HDF5 file of other contents"));
-  hdf5::File newer = hdf5::File::create(file("newer"));
+  hdf5::File newer = hdf5::File::create(file("newer"), "newer");
   newer.set_attribute("/", "checkpoint_version", kCheckpointVersion + 1);
   newer.close();
   EXPECT_THAT(refused(file("newer")), AllOf(HasSubstr("version 2"), HasSubstr("version 1")));

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "sample_trace.h"
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/base/philox.h"

@@ -30,14 +30,15 @@ Report analyze_all(const TraceReader& reader, const ReportOptions& options) {
   report.tables.clear();
 
   const Selection selection(reader, options);
-  const std::vector<uint64_t> skipped = skipped_steps(reader, options.steps);
+  const StepFacts steps = step_facts(reader, options.steps);
   RangeOptions range_options;
   static_cast<AnalysisOptions&>(range_options) = options;
+  range_options.formats.clear();  // no tables
   ScaleOptions scale_options;
   static_cast<AnalysisOptions&>(scale_options) = options;
   std::vector<RowConsumer*> consumers;
-  RangeAnalysis ranges(reader, selection, range_options, skipped);
-  ScaleAnalysis scale(reader, selection, scale_options);
+  RangeAnalysis ranges(reader, selection, range_options, steps);
+  ScaleAnalysis scale(reader, selection, scale_options, steps);
   if (wanted("ranges")) consumers.push_back(&ranges);
   if (wanted("scale")) consumers.push_back(&scale);
   if (!consumers.empty()) report.complete = visit_selected(reader, selection, options, consumers) && report.complete;
@@ -49,7 +50,11 @@ Report analyze_all(const TraceReader& reader, const ReportOptions& options) {
     scale.finish();
     scale.add_findings(report);
   }
-  if (wanted("updates")) add_update_findings(reader, selection, options, report);
+  if (wanted("updates")) {
+    AnalysisOptions before = options;
+    before.steps.last = std::min(before.steps.last, steps.broken_from);
+    add_update_findings(reader, selection, before, report);
+  }
   sort_by_severity(report.findings);
   for (const Severity severity : {Severity::error, Severity::warning, Severity::info}) {
     const char* name = severity == Severity::error ? "errors" : severity == Severity::warning ? "warnings" : "notes";

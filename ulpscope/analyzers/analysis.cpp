@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <unordered_map>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
@@ -23,6 +25,40 @@ bool module_matches(const std::string& pattern, std::string_view module) {
 template <typename T>
 bool passes(const std::vector<T>& wanted, T value) {
   return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
+}
+
+std::string name_of(const OpInfo& op, const TensorInfo& tensor, bool with_phase) {
+  std::string name = op.module;
+  const auto add = [&](std::string_view word) {
+    if (!name.empty()) name += ' ';
+    name += word;
+  };
+  if (with_phase && op.phase != Phase::forward) add(name_of(op.phase));
+  add(op.name);
+  if (tensor.slot > 0) add(fmt::format("output {}", tensor.slot));
+  // A parameter of the op's own module needs only its last name.
+  if (!tensor.parameter.empty()) {
+    const std::string prefix = op.module + ".";
+    const bool own = !op.module.empty() && tensor.parameter.starts_with(prefix);
+    add(fmt::format("({})", own ? tensor.parameter.substr(prefix.size()) : tensor.parameter));
+  }
+  return name;
+}
+
+// A name for each tensor that no other has; where ops of several phases share one, those of the forward pass keep it.
+std::vector<std::string> names_of(const std::vector<OpInfo>& ops, const std::vector<TensorInfo>& tensors) {
+  std::vector<std::string> names;
+  std::unordered_map<std::string, int> times;
+  for (const TensorInfo& tensor : tensors) ++times[names.emplace_back(name_of(ops[tensor.op], tensor, false))];
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (times[names[i]] > 1) names[i] = name_of(ops[tensors[i].op], tensors[i], true);
+  }
+  times.clear();
+  for (std::string& name : names) {
+    const int before = times[name]++;
+    if (before > 0) name += fmt::format(" #{}", before + 1);
+  }
+  return names;
 }
 
 template <typename Enum>
@@ -60,6 +96,7 @@ Selection::Selection(const TraceReader& reader, const AnalysisOptions& options) 
                         any(options.ops, [&](const std::string& pattern) { return glob_match(pattern, op.name); }) &&
                         passes(options.phases, op.phase) && passes(options.roles, tensor.role));
   }
+  names_ = names_of(ops, reader.tensors());
 }
 
 bool Selection::contains(uint32_t tensor) const {
@@ -82,6 +119,7 @@ RowKey Selection::key(uint32_t index) const {
   key.slot = info.slot;
   key.role = name_of(info.role);
   key.parameter = info.parameter;
+  key.name = name(index);
   return key;
 }
 
@@ -101,22 +139,11 @@ RowKey Selection::key_of_step(uint64_t step) const {
   return key;
 }
 
-std::string Selection::name(uint32_t index) const {
+bool Selection::is_bookkeeping(uint32_t index) const {
   const TensorInfo& info = tensor(index);
-  const OpInfo& made_by = op(index);
-  std::string name = made_by.module;
-  if (!name.empty()) name += ' ';
-  name += made_by.name;
-  if (info.slot > 0) name += fmt::format(" output {}", info.slot);
-  // A parameter of the op's own module needs only its last name.
-  if (!info.parameter.empty()) {
-    const std::string prefix = made_by.module + ".";
-    const bool own = !made_by.module.empty() && info.parameter.compare(0, prefix.size(), prefix) == 0;
-    name += fmt::format(" ({})", own ? info.parameter.substr(prefix.size()) : info.parameter);
-  }
-  // The same ops ran in the forward pass.
-  if (made_by.phase == Phase::evaluation) name += " in evaluation";
-  return name;
+  const Phase phase = op(index).phase;
+  if (phase == Phase::scaling || phase == Phase::optimizer || info.shape.empty()) return true;
+  return info.role == Role::master_weight || info.role == Role::buffer || info.role == Role::loss;
 }
 
 bool visit_selected(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options,
@@ -127,8 +154,11 @@ bool visit_selected(const TraceReader& reader, const Selection& selection, const
   if (cancelled) return false;
   reader.visit_rows(options.steps, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
-      if (!selection.contains(row)) continue;
-      for (RowConsumer* consumer : consumers) consumer->add(row);
+      const bool selected = selection.contains(row);
+      for (RowConsumer* consumer : consumers) {
+        consumer->see(row);
+        if (selected) consumer->add(row);
+      }
     }
     seen += rows.size();
     if (options.progress) options.progress(std::min(1.0, static_cast<double>(seen) / total));
@@ -138,15 +168,19 @@ bool visit_selected(const TraceReader& reader, const Selection& selection, const
   return !cancelled;
 }
 
-std::vector<uint64_t> skipped_steps(const TraceReader& reader, StepRange range) {
-  std::vector<uint64_t> skipped;
+bool StepFacts::was_skipped(uint64_t step) const { return std::binary_search(skipped.begin(), skipped.end(), step); }
+
+StepFacts step_facts(const TraceReader& reader, StepRange range) {
+  StepFacts facts;
   reader.visit_steps(range, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) {
-      if (row.skipped) skipped.push_back(row.step);
+      if (row.skipped) facts.skipped.push_back(row.step);
+      const bool broken = row.loss_known && !std::isfinite(row.loss);
+      facts.broken_from = broken ? std::min(facts.broken_from, row.step) : UINT64_MAX;
     }
     return true;
   });
-  return skipped;
+  return facts;
 }
 
 ReportSource source_of(const TraceReader& reader) { return {reader.path(), reader.run().run_id, reader.run().rank}; }

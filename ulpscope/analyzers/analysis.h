@@ -53,18 +53,25 @@ class Selection {
   RowKey key(uint32_t tensor) const;
   RowKey key(const TensorRow& row) const;
   RowKey key_of_step(uint64_t step) const;
-  // "features.0 conv2d_backward output 1 (features.0.weight)".
-  std::string name(uint32_t tensor) const;
+  // "features.0 conv2d_backward output 1 (weight)"; where another tensor of the trace would be called the same, also its phase,
+  // "features.0 backward cast (weight)", and if that does not tell them apart, the how-many-th it is: "... #2".
+  const std::string& name(uint32_t tensor) const { return names_[tensor]; }
+  // Weights, the loss, and what is kept for scaling and the optimizer: neither activations nor gradients as they were computed.
+  bool is_bookkeeping(uint32_t tensor) const;
 
  private:
   const TraceReader& reader_;
   std::vector<bool> selected_;
+  std::vector<std::string> names_;
 };
 
 // Takes tensor rows as they stand in the trace; several can share one pass.
 class RowConsumer {
  public:
   virtual ~RowConsumer() = default;
+  // Every row of the steps that are looked at.
+  virtual void see(const TensorRow&) {}
+  // The same again, where the options' filters let it pass.
   virtual void add(const TensorRow& row) = 0;
 };
 
@@ -72,8 +79,16 @@ class RowConsumer {
 bool visit_selected(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options,
                     std::span<RowConsumer* const> consumers);
 
-// The skipped steps of the range, ascending.
-std::vector<uint64_t> skipped_steps(const TraceReader& reader, StepRange range);
+// What the step table says of the steps in a range.
+struct StepFacts {
+  std::vector<uint64_t> skipped;  // ascending
+  // From this step on, to the end, every loss was NaN or infinite. What its rows hold says what became of the run, and nothing
+  // about which format or scale would have suited it.
+  uint64_t broken_from = UINT64_MAX;
+
+  bool was_skipped(uint64_t step) const;
+};
+StepFacts step_facts(const TraceReader& reader, StepRange range);
 
 ReportSource source_of(const TraceReader& reader);
 

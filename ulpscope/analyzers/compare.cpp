@@ -15,6 +15,8 @@ namespace {
 
 // The loss of a run is its mean over this many steps at the end: one batch says little.
 constexpr size_t kLastSteps = 50;
+// More than any difference of two tensors.
+constexpr double kBehindAll = 1e3;
 
 struct RunTotals {
   uint64_t steps = 0, losses = 0, skipped = 0, nonfinite = 0, peak_memory = 0;
@@ -40,7 +42,7 @@ struct RunTotals {
       nonfinite += !std::isfinite(row.loss);
     }
     ++steps;
-    skipped += row.skipped != 0;
+    skipped += row.skipped;
     peak_memory = std::max(peak_memory, row.peak_memory);
     seconds += row.seconds;
     lowest_scale = std::fmin(lowest_scale, row.scale_after);
@@ -220,22 +222,24 @@ Cell largest_cell(const RangeTotals& totals) {
 }
 
 Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64_t, int>, Match>& matches, size_t limit) {
-  Table table{"tensors",
-              "Ranges of the tensors that both have, largest differences first",
-              {{"tensor", ColumnKind::text},
-               {"type_a", ColumnKind::text},
-               {"type_b", ColumnKind::text},
-               {"flushed_a", ColumnKind::number, Unit::share},
-               {"flushed_b", ColumnKind::number, Unit::share},
-               {"overflow_a", ColumnKind::number, Unit::share},
-               {"overflow_b", ColumnKind::number, Unit::share},
-               {"nonfinite_a", ColumnKind::number, Unit::count},
-               {"nonfinite_b", ColumnKind::number, Unit::count},
-               {"largest_a", ColumnKind::number, Unit::exponent},
-               {"largest_b", ColumnKind::number, Unit::exponent}},
-              {},
-              0,
-              "Largest: log2 of the largest finite magnitude, divided by the loss scale."};
+  Table table{
+      "tensors",
+      "Ranges of the tensors that both have, largest differences first",
+      {{"tensor", ColumnKind::text},
+       {"type_a", ColumnKind::text},
+       {"type_b", ColumnKind::text},
+       {"flushed_a", ColumnKind::number, Unit::share},
+       {"flushed_b", ColumnKind::number, Unit::share},
+       {"overflow_a", ColumnKind::number, Unit::share},
+       {"overflow_b", ColumnKind::number, Unit::share},
+       {"nonfinite_a", ColumnKind::number, Unit::count},
+       {"nonfinite_b", ColumnKind::number, Unit::count},
+       {"largest_a", ColumnKind::number, Unit::exponent},
+       {"largest_b", ColumnKind::number, Unit::exponent}},
+      {},
+      0,
+      "Largest: log2 of the largest finite magnitude, divided by the loss scale. Weights, the loss, and what scaling and the "
+      "optimizer keep come last."};
   std::vector<std::pair<double, TableRow>> rows;
   for (const auto& [unused, match] : matches) {
     if (!match.a || !match.b) continue;
@@ -250,6 +254,7 @@ Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64
       difference += 1e-6 * std::fabs(std::log2(left.unscaled.largest / right.unscaled.largest));  // breaks ties
     }
     const auto type = [](const Side& side, uint32_t i) { return std::string(info(side.selection.tensor(i).dtype).name); };
+    if (b.selection.is_bookkeeping(*match.b)) difference -= kBehindAll;
     rows.emplace_back(difference,
                       TableRow{b.selection.key(*match.b),
                                {b.selection.name(*match.b), type(a, *match.a), type(b, *match.b), flushed_cell(left),

@@ -34,6 +34,15 @@ void raise(std::optional<ExponentBounds>& into, const ExponentBounds& other) {
   into->upper = std::max(into->upper, other.upper);
 }
 
+// Of a step or a tensor some of whose rows are no evidence.
+template <typename Fit>
+void open_bounds(Fit& fit) {
+  if (!fit.largest) fit.largest.emplace();
+  if (!fit.smallest) fit.smallest.emplace();
+  fit.largest->lower = kNoLower;
+  fit.smallest->upper = kNoUpper;
+}
+
 bool is_power_of_two(double scale) {
   int exponent = 0;
   return std::frexp(scale, &exponent) == 0.5;
@@ -170,8 +179,9 @@ std::optional<ExponentBounds> FlushCounts::smallest_fitting(const FloatFormat& f
   return bounds;
 }
 
-FittingScale::FittingScale(const Selection& selection, const FloatFormat* what_if, double flushed_limit)
+FittingScale::FittingScale(const TraceReader& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit)
     : selection_(selection),
+      upstream_(reader, flushed_limit),
       what_if_(what_if),
       limit_(flushed_limit),
       fits_(selection.size()),
@@ -186,6 +196,8 @@ bool FittingScale::stays_wide(const TensorRow& row, const TensorInfo& tensor) co
   return row.statistics.count == 1 && (op == "fill" || op == "scale");
 }
 
+void FittingScale::see(const TensorRow& row) { upstream_.see(row); }
+
 void FittingScale::add(const TensorRow& row) {
   const TensorInfo& tensor = selection_.tensor(row.tensor);
   // Gradients contain the loss scale until they are unscaled, and so does the scaled loss.
@@ -196,10 +208,14 @@ void FittingScale::add(const TensorRow& row) {
   const FloatFormat& format = computed && what_if_ ? *what_if_ : *info(tensor.dtype).format;
   if (!step_ || step_->step != row.step) {
     end_step();
-    step_ = StepFit{row.step, {}, {}};
+    step_ = StepFit{row.step, {}, {}, false};
   }
   std::optional<TensorFit>& fit = fits_[row.tensor];
   if (!fit) fit.emplace();
+  if (upstream_.is_behind(row)) {
+    fit->hidden = step_->hidden = true;
+    return;
+  }
   if (const auto largest = largest_fitting(row, tensor, format)) {
     narrow_from_above(step_->largest, *largest);
     narrow_from_above(fit->largest, *largest);
@@ -217,6 +233,9 @@ void FittingScale::add(const TensorRow& row) {
 
 void FittingScale::end_step() {
   if (!step_) return;
+  if (step_->hidden) open_bounds(*step_);
+  hidden_steps_ += step_->hidden;
+  run_.hidden = run_.hidden || step_->hidden;
   if (step_->largest) narrow_from_above(run_.largest, *step_->largest);
   if (steps_.empty() || steps_.back().largest != step_->largest || steps_.back().smallest != step_->smallest)
     steps_.push_back(*step_);
@@ -228,7 +247,8 @@ void FittingScale::finish() {
   for (uint32_t i = 0; i < fits_.size(); ++i) {
     if (!fits_[i]) continue;
     if (flushes_[i]) fits_[i]->smallest = flushes_[i]->smallest_fitting(*formats_[i], limit_);
-    const auto& [largest, smallest] = *fits_[i];
+    if (fits_[i]->hidden) open_bounds(*fits_[i]);
+    const auto& [largest, smallest, hidden] = *fits_[i];
     if (largest && (!decides_largest_ || largest->upper < fits_[*decides_largest_]->largest->upper)) decides_largest_ = i;
     if (!smallest) continue;
     raise(run_.smallest, *smallest);

@@ -1,6 +1,8 @@
 // Which power-of-two loss scales fit a recording. The largest: the largest 2^k at which no recorded rounding of a gradient
 // overflows. The smallest: the least 2^k at which every gradient tensor's flushed share is at most a limit. Both per step and over
-// the run, as k, with bounds: a bin of the histogram that straddles a threshold can be decided only by the recorded extremes.
+// the run, as k, with bounds: a bin of the histogram that straddles a threshold can be decided only by the recorded extremes. Where
+// gradients lie behind a rounding that flushed more than the limit they are no evidence (upstream.h): then the largest is known
+// from above only, and the smallest from below.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/upstream.h"
 #include "ulpscope/analyzers/what_if.h"
 
 namespace ulpscope {
@@ -55,16 +58,20 @@ class FlushCounts {
 class FittingScale : public RowConsumer {
  public:
   // `what_if`: the format that computed gradients are rounded to; nullptr: those that they were rounded to.
-  FittingScale(const Selection& selection, const FloatFormat* what_if, double flushed_limit);
+  FittingScale(const TraceReader& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit);
+  void see(const TensorRow& row) override;
   void add(const TensorRow& row) override;
   void finish();  // once, after the last row
 
+  // `hidden`: some rows, or some tensors' rows, were no evidence.
   struct StepFit {
     uint64_t step;
     std::optional<ExponentBounds> largest, smallest;
+    bool hidden = false;
   };
   struct TensorFit {
     std::optional<ExponentBounds> largest, smallest;
+    bool hidden = false;
   };
   const std::vector<StepFit>& steps() const { return steps_; }  // where it differs from the step before
   const StepFit& run() const { return run_; }                   // over the run; its step is not used
@@ -72,12 +79,15 @@ class FittingScale : public RowConsumer {
   // The tensor that decides, where there is one.
   std::optional<uint32_t> decides_largest() const { return decides_largest_; }
   std::optional<uint32_t> decides_smallest() const { return decides_smallest_; }
+  uint64_t hidden_steps() const { return hidden_steps_; }
+  const FlushedUpstream& upstream() const { return upstream_; }
 
  private:
   bool stays_wide(const TensorRow& row, const TensorInfo& tensor) const;
   void end_step();
 
   const Selection& selection_;
+  FlushedUpstream upstream_;
   const FloatFormat* what_if_;
   double limit_;
   FlushCounts row_;  // of one row at a time
@@ -88,6 +98,7 @@ class FittingScale : public RowConsumer {
   std::vector<std::unique_ptr<FlushCounts>> flushes_;
   std::vector<const FloatFormat*> formats_;
   std::optional<uint32_t> decides_largest_, decides_smallest_;
+  uint64_t hidden_steps_ = 0;
 };
 
 }  // namespace ulpscope

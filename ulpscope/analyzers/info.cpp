@@ -19,7 +19,7 @@ StepTotals total_steps(const TraceReader& reader, const AnalysisOptions& options
     for (const StepRow& row : rows) {
       if (totals.steps++ == 0) totals.first = row;
       totals.last = row;
-      totals.skipped += row.skipped != 0;
+      totals.skipped += row.skipped;
       totals.nonfinite_losses += row.loss_known && !std::isfinite(row.loss);
       totals.peak_memory = std::max(totals.peak_memory, row.peak_memory);
       totals.seconds += row.seconds;
@@ -32,6 +32,19 @@ StepTotals total_steps(const TraceReader& reader, const AnalysisOptions& options
 Cell loss_cell(const StepTotals& totals, const StepRow& row) {
   if (totals.steps == 0 || !row.loss_known) return Unknown{};
   return row.loss;
+}
+
+// What changed how much is recorded.
+Table recording_table(const TraceReader& reader) {
+  Table table{"recording", "Changes of the recording", {{"step"}, {"kind", ColumnKind::text}, {"text", ColumnKind::text}}, {}, 0,
+              ""};
+  for (const EventRow& event : reader.events()) {
+    if (event.kind != EventKind::level_lowered && event.kind != EventKind::stopped) continue;
+    RowKey key;
+    key.step = event.step;
+    table.rows.push_back({key, {count_cell(event.step), std::string(name_of(event.kind)), event.text}});
+  }
+  return table;
 }
 
 Table metrics_table(const TraceReader& reader) {
@@ -77,6 +90,7 @@ Report analyze_info(const TraceReader& reader, const AnalysisOptions& options) {
   report.add_fact("rank", int64_t{run.rank});
   report.add_fact("world_size", int64_t{run.world_size});
   report.add_fact("level", std::string(name_of(run.level)));
+  if (any && totals.last.level != run.level) report.add_fact("final_level", std::string(name_of(totals.last.level)));
   report.add_fact("every", run.every);
   if (!run.filters.empty()) report.add_fact("filters", run.filters);
 
@@ -107,6 +121,7 @@ Report analyze_info(const TraceReader& reader, const AnalysisOptions& options) {
   const double rows = static_cast<double>(reader.tensor_row_count());
   report.add_fact("bytes_per_row", rows > 0 ? Cell(static_cast<double>(reader.file_bytes()) / rows) : Cell(Unknown{}));
   if (!metrics.rows.empty()) report.tables.push_back(metrics);
+  if (Table recording = recording_table(reader); !recording.rows.empty()) report.tables.push_back(std::move(recording));
   return report;
 }
 

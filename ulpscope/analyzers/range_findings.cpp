@@ -48,22 +48,37 @@ void RangeAnalysis::find_nonfinite(Report& report) const {
   }
   std::stable_sort(in_order.begin(), in_order.end(),
                    [&](uint32_t a, uint32_t b) { return *tensors_[a]->first_nonfinite < *tensors_[b]->first_nonfinite; });
-  Suspects suspects;
+  if (in_order.empty()) return;
+  std::vector<Evidence> evidence;
   for (const uint32_t i : in_order) {
+    if (evidence.size() == kMostEvidence) break;
     const TensorFacts& facts = *tensors_[i];
+    const RangeTotals none, &broken = facts.broken ? *facts.broken : none;
     RowKey key = selection_.key(i);
     key.step = std::get<0>(*facts.first_nonfinite);
-    suspects.add(0, key,
-                 {{"rows_with_nan_or_infinity", count_cell(facts.nonfinite_steps), Unit::count},
-                  {"nan", count_cell(facts.totals.nan), Unit::count},
-                  {"infinity", count_cell(facts.totals.infinities), Unit::count}});
+    evidence.push_back({std::move(key),
+                        {{"rows_with_nan_or_infinity", count_cell(facts.nonfinite_steps), Unit::count},
+                         {"nan", count_cell(facts.totals.nan + broken.nan), Unit::count},
+                         {"infinity", count_cell(facts.totals.infinities + broken.infinities), Unit::count}}});
   }
-  if (suspects.empty()) return;
-  report.findings.push_back({"range.nonfinite", Severity::error,
-                             fmt::format("{} held NaN or infinity; the earliest come first.", tensors(suspects.size())),
-                             suspects.worst(),
-                             "Look at the first step's first tensor: what made it is the cause, the others follow from it. "
-                             "`ulpscope export --table captures` shows the element's operands."});
+  const uint32_t first = in_order.front();
+  const std::string name = selection_.name(first), phase = name_of(selection_.op(first).phase);
+  const TensorFacts& facts = *tensors_[first];
+  std::string how;
+  if (facts.first_overflowed > 0) {
+    how = fmt::format(", where {} finite value{} became infinite when rounded to {}", facts.first_overflowed,
+                      facts.first_overflowed == 1 ? "" : "s", info(selection_.tensor(first).dtype).format->name);
+  }
+  report.findings.push_back(
+      {"range.nonfinite", Severity::error,
+       fmt::format("{} held NaN or infinity. The first, in step {}, was made by {}{}{}.", tensors(in_order.size()),
+                   std::get<0>(*facts.first_nonfinite), name,
+                   name.find(phase) == std::string::npos ? fmt::format(" in {}", phase) : "", how),
+       std::move(evidence),
+       fmt::format(
+           "What made the first is the cause, the others follow from it. `ulpscope export --table captures --step {}` shows its "
+           "element and operands.",
+           std::get<0>(*facts.first_nonfinite))});
 }
 
 bool RangeAnalysis::find_vanished(Report& report) const {
@@ -96,8 +111,8 @@ bool RangeAnalysis::find_vanished(Report& report) const {
                    "behind it learns.",
                    vanished, backward_passes_, name),
        suspects.worst(),
-       "Scale the loss (a gradient scaler), or run in BF16, whose range is that of FP32. `ulpscope scale` shows which scale "
-       "fits."});
+       "Scale the loss (a gradient scaler), or run in BF16, whose range is that of FP32. Which scale fits, a recording in "
+       "FP32 tells (`--precision fp32`, then `ulpscope scale`): here all that is computed from this rounding is zero."});
   return true;
 }
 
@@ -187,7 +202,9 @@ void RangeAnalysis::find_what_if_trouble(Report& report) const {
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_computed_gradient(selection_.tensor(i).role)) continue;
     if (is_narrow(selection_.tensor(i).dtype)) return;  // the roundings themselves were recorded
-    const WhatIfTotals& what_if = tensors_[i]->totals.as_true[what_if_index(binary16)];
+    const RangeTotals& totals = tensors_[i]->totals;
+    if (totals.rows == 0) continue;
+    const WhatIfTotals& what_if = totals.what_if[what_if_index(binary16)].as_true;
     if (what_if.rows == 0) continue;
     ++judged;
     const CountBounds lost = what_if.bounds.flushed;
@@ -272,7 +289,8 @@ void RangeAnalysis::add_findings(Report& report) const {
   const bool trouble = find_gradient_trouble(report);
   find_value_trouble(report);
   find_what_if_trouble(report);
-  if (!vanished && !trouble) find_gradients_fit(report);
+  const bool broke = steps_.broken_from != UINT64_MAX;
+  if (!vanished && !trouble && !broke) find_gradients_fit(report);
   find_unknown(report);
 }
 

@@ -61,8 +61,11 @@ void merge_histogram(std::unique_ptr<ExponentHistogram>& into, const std::unique
 
 }  // namespace
 
-size_t what_if_index(const FloatFormat& format) {
-  return std::find(kWhatIfFormats.begin(), kWhatIfFormats.end(), &format) - kWhatIfFormats.begin();
+WhatIfTotals& WhatIfTotals::operator+=(const WhatIfTotals& other) {
+  bounds += other.bounds;
+  rows += other.rows;
+  unknown += other.unknown;
+  return *this;
 }
 
 void MagnitudeRange::add(double least, double most) {
@@ -71,7 +74,8 @@ void MagnitudeRange::add(double least, double most) {
   largest = std::max(largest, most);
 }
 
-void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor) {
+void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<const FloatFormat* const> formats) {
+  what_if.resize(formats.size());
   ++rows;
   const TensorStatistics& statistics = row.statistics;
   if (row.known == StatisticsLevel::none) return;
@@ -104,12 +108,12 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor) {
     if (true_histogram && std::frexp(row.scale, &exponent) == 0.5) merge_histogram(true_histogram, statistics, exponent - 1);
   }
   if (!is_float(tensor.dtype)) return;
-  for (size_t i = 0; i < kWhatIfs; ++i) {
-    const FloatFormat& format = *kWhatIfFormats[i];
+  for (size_t i = 0; i < formats.size(); ++i) {
+    const FloatFormat& format = *formats[i];
     const auto exact = counted(row, tensor, format);
-    const auto bounds = exact ? exact : what_if(row, tensor, format, 1.0);
-    add_bounds(as_scaled[i], bounds);
-    add_bounds(as_true[i], has_scale ? true_what_if(row, tensor, format) : bounds);
+    const auto bounds = exact ? exact : ulpscope::what_if(row, tensor, format, 1.0);
+    add_bounds(what_if[i].as_scaled, bounds);
+    add_bounds(what_if[i].as_true, has_scale ? true_what_if(row, tensor, format) : bounds);
   }
 }
 
@@ -129,12 +133,10 @@ void RangeTotals::add(const RangeTotals& other) {
   unscaled.add(other.unscaled.smallest, other.unscaled.largest);
   least_headroom = std::fmin(least_headroom, other.least_headroom);
   scaled = scaled || other.scaled;
-  for (size_t i = 0; i < kWhatIfs; ++i) {
-    for (auto [into, from] : {std::pair{&as_scaled[i], &other.as_scaled[i]}, std::pair{&as_true[i], &other.as_true[i]}}) {
-      into->bounds += from->bounds;
-      into->rows += from->rows;
-      into->unknown += from->unknown;
-    }
+  what_if.resize(std::max(what_if.size(), other.what_if.size()));
+  for (size_t i = 0; i < other.what_if.size(); ++i) {
+    what_if[i].as_scaled += other.what_if[i].as_scaled;
+    what_if[i].as_true += other.what_if[i].as_true;
   }
   if (other.true_histogram && !true_histogram && histogram) true_histogram = std::make_unique<ExponentHistogram>(*histogram);
   if (other.true_histogram || true_histogram) {

@@ -1,8 +1,8 @@
 // What the rows of one tensor, or of many, add up to: the counts behind `ulpscope ranges`. Adds exactly in any order.
 #pragma once
 
-#include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,17 +10,18 @@
 
 namespace ulpscope {
 
-// The two formats that a what-if is answered for at once; ranges takes one or both.
-inline constexpr std::array<const FloatFormat*, 2> kWhatIfFormats{&binary16, &bfloat16};
-inline constexpr size_t kWhatIfs = kWhatIfFormats.size();
-// The format's place among them.
-size_t what_if_index(const FloatFormat& format);
-
 // A what-if over some rows, as scaled or divided by the loss scale.
 struct WhatIfTotals {
   RoundingBounds bounds;
   uint64_t rows = 0;     // answered
   uint64_t unknown = 0;  // rows that cannot be answered: no histogram, or stored in a narrow type and not counted
+
+  WhatIfTotals& operator+=(const WhatIfTotals& other);
+};
+
+// The what-ifs of one format.
+struct FormatTotals {
+  WhatIfTotals as_scaled, as_true;
 };
 
 // Smallest and largest magnitudes; largest 0: none seen.
@@ -42,12 +43,13 @@ struct RangeTotals {
   MagnitudeRange recorded, unscaled;        // unscaled: divided by the loss scale
   double least_headroom = kUnknown;         // against the stored format, of the row that has least
   bool scaled = false;                      // some row contained a loss scale other than 1
-  std::array<WhatIfTotals, kWhatIfs> as_scaled, as_true;
+  std::vector<FormatTotals> what_if;        // for each of the formats that `add` was given
   // Made when first needed. The true one, divided by the loss scale, exists once a row contained one; rows whose scale is no power
   // of two are missing from it.
   std::unique_ptr<ExponentHistogram> histogram, true_histogram;
 
-  void add(const TensorRow& row, const TensorInfo& tensor);
+  // `formats`: those to answer what-ifs for, the same at every call.
+  void add(const TensorRow& row, const TensorInfo& tensor, std::span<const FloatFormat* const> formats = {});
   void add(const RangeTotals& other);
   uint64_t nonfinite() const { return nan + infinities; }
 };

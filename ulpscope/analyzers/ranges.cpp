@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace ulpscope {
 
@@ -20,6 +21,7 @@ struct RangeAnalysis::Group {
   RangeTotals merged;                   // of groups of more than one tensor
   const RangeTotals* totals = nullptr;  // merged, or the one tensor's
   bool gradient = false;
+  bool bookkeeping = true;  // all of it
 
   const RangeTotals& get() const { return totals ? *totals : merged; }
 };
@@ -36,12 +38,15 @@ Badness badness(const RoundingBounds& bounds, double nonfinite_share, double hea
           share(bounds.subnormal.upper, bounds.base), std::isnan(headroom_bits) ? -1e9 : -headroom_bits};
 }
 
-// Sorted copies of pointers, worst first; equals keep their order.
+// Sorted copies of pointers, worst first; equals keep their order. Bookkeeping comes behind all others, for its numbers are meant
+// to be small, or large.
 template <typename Group, typename Key>
 std::vector<const Group*> worst_first(const std::vector<Group>& groups, Key&& key) {
   std::vector<std::pair<Badness, const Group*>> keyed;
   for (const Group& group : groups) keyed.emplace_back(key(group), &group);
-  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) {
+    return std::pair(!a.second->bookkeeping, a.first) > std::pair(!b.second->bookkeeping, b.first);
+  });
   std::vector<const Group*> sorted;
   for (const auto& [unused, group] : keyed) sorted.push_back(group);
   return sorted;
@@ -67,6 +72,15 @@ Cell what_if_cell(const WhatIfTotals& what_if, Member member) {
 
 bool comes_after_loss(Phase phase) {
   return phase == Phase::backward || phase == Phase::scaling || phase == Phase::communication || phase == Phase::optimizer;
+}
+
+// What a table's note says of the rows that come last.
+template <typename Group>
+std::string bookkeeping_note(const std::vector<Group>& groups) {
+  const auto rows = std::count_if(groups.begin(), groups.end(), [](const Group& group) { return group.bookkeeping; });
+  if (rows == 0 || static_cast<size_t>(rows) == groups.size()) return "";
+  return fmt::format(" Weights, the loss, and what scaling and the optimizer keep come last: {} row{} (--limit 0 shows them).",
+                     rows, rows == 1 ? "" : "s");
 }
 
 // Cuts a table to the limit.
@@ -99,48 +113,63 @@ Plot histogram_plot(std::string name, std::string title, const FloatFormat& form
 }  // namespace
 
 RangeAnalysis::RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options,
-                             const std::vector<uint64_t>& skipped)
-    : reader_(reader), selection_(selection), options_(options), skipped_(skipped), tensors_(reader.tensors().size()) {}
-
-bool RangeAnalysis::was_skipped(uint64_t step) const { return std::binary_search(skipped_.begin(), skipped_.end(), step); }
-
-void RangeAnalysis::judge_first_rounding(const TensorRow& row, const TensorInfo& tensor, TensorFacts& facts) {
-  if (selection_.op(row.tensor).phase != Phase::backward || !is_narrow(tensor.dtype) || !row.rounding_known) return;
-  const uint64_t base = share_base(row);
-  if (base == 0) return;
-  const std::pair pass{row.micro_batch, row.pass};
-  if (std::find(passes_seen_.begin(), passes_seen_.end(), pass) != passes_seen_.end()) return;
-  passes_seen_.push_back(pass);
-  ++backward_passes_;
-  if (row.rounding.flushed < base) return;
-  if (facts.vanished_steps++ == 0) facts.vanished_after = previous_;
+                             const StepFacts& steps)
+    : reader_(reader),
+      selection_(selection),
+      options_(options),
+      steps_(steps),
+      what_ifs_(options.formats),
+      tensors_(reader.tensors().size()) {
+  if (what_if_index(binary16) == what_ifs_.size()) what_ifs_.push_back(&binary16);
 }
 
-void RangeAnalysis::add(const TensorRow& row) {
+size_t RangeAnalysis::what_if_index(const FloatFormat& format) const {
+  return std::find(what_ifs_.begin(), what_ifs_.end(), &format) - what_ifs_.begin();
+}
+
+void RangeAnalysis::see(const TensorRow& row) {
   if (step_ != row.step) {
     step_ = row.step;
-    step_skipped_ = was_skipped(row.step);
+    step_skipped_ = steps_.was_skipped(row.step);
+    step_broken_ = row.step >= steps_.broken_from;
     passes_seen_.clear();
     previous_.reset();
   }
+  first_rounding_ = false;
+  if (row.known == StatisticsLevel::none) return;
+  before_ = std::exchange(previous_, row.tensor);
+  if (selection_.op(row.tensor).phase != Phase::backward || !is_narrow(selection_.tensor(row.tensor).dtype)) return;
+  if (!row.rounding_known || share_base(row) == 0) return;
+  const std::pair pass{row.micro_batch, row.pass};
+  first_rounding_ = std::find(passes_seen_.begin(), passes_seen_.end(), pass) == passes_seen_.end();
+  if (first_rounding_) passes_seen_.push_back(pass);
+}
+
+void RangeAnalysis::add(const TensorRow& row) {
   if (!tensors_[row.tensor]) tensors_[row.tensor] = std::make_unique<TensorFacts>();
   TensorFacts& facts = *tensors_[row.tensor];
   const TensorInfo& tensor = selection_.tensor(row.tensor);
-  facts.totals.add(row, tensor);
+  if (step_broken_ && !facts.broken) facts.broken = std::make_unique<RangeTotals>();
+  (step_broken_ ? *facts.broken : facts.totals).add(row, tensor, what_ifs_);
   if (row.known == StatisticsLevel::none) return;
-  judge_first_rounding(row, tensor, facts);
-  previous_ = row.tensor;
+  // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
+  if (stored_nonfinite(row) > 0 && !(step_skipped_ && comes_after_loss(selection_.op(row.tensor).phase))) {
+    if (facts.nonfinite_steps++ == 0) {
+      facts.first_nonfinite = std::tuple{row.step, row.micro_batch, row.sequence};
+      if (row.statistics.nonfinite() == 0) facts.first_overflowed = row.rounding.overflowed;
+    }
+  }
+  if (step_broken_) return;
+  if (first_rounding_) {
+    ++backward_passes_;
+    if (row.rounding.flushed == share_base(row) && facts.vanished_steps++ == 0) facts.vanished_after = before_;
+  }
   if (row.known == StatisticsLevel::full && is_float(tensor.dtype) && !step_skipped_) {
     facts.kept_headroom = std::fmin(facts.kept_headroom, headroom(*info(tensor.dtype).format, row.statistics.largest));
   }
   if (row.rounding_known && row.rounding.overflowed > 0) {
     ++(step_skipped_ ? facts.overflow_steps_skipped : facts.overflow_steps_kept);
     if (!facts.first_overflow) facts.first_overflow = row.step;
-  }
-  // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
-  if (stored_nonfinite(row) > 0 && !(step_skipped_ && comes_after_loss(selection_.op(row.tensor).phase))) {
-    ++facts.nonfinite_steps;
-    if (!facts.first_nonfinite) facts.first_nonfinite = std::tuple{row.step, row.micro_batch, row.sequence};
   }
 }
 
@@ -149,23 +178,32 @@ std::vector<RangeAnalysis::Group> RangeAnalysis::groups() const {
   std::map<std::string, size_t> index;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i]) continue;
+    const TensorFacts& facts = *tensors_[i];
     const TensorInfo& tensor = selection_.tensor(i);
     const OpInfo& op = selection_.op(i);
     if (!is_float(tensor.dtype)) continue;
-    const bool gradient = is_gradient(tensor.role);
+    const bool gradient = is_gradient(tensor.role), bookkeeping = selection_.is_bookkeeping(i);
     const std::string type(info(tensor.dtype).name);
     if (options_.by == GroupBy::tensor) {
       Group& group = groups.emplace_back();
       group.name = selection_.name(i);
       group.types = type;
       group.key = selection_.key(i);
-      group.totals = &tensors_[i]->totals;
+      group.totals = &facts.totals;
+      if (facts.broken) {
+        group.totals = nullptr;
+        group.merged.add(facts.totals);
+        group.merged.add(*facts.broken);
+      }
       group.gradient = gradient;
+      group.bookkeeping = bookkeeping;
       continue;
     }
-    const std::string name = options_.by == GroupBy::module  ? (op.module.empty() ? "(top level)" : op.module)
-                             : options_.by == GroupBy::phase ? name_of(op.phase)
-                                                             : name_of(tensor.role);
+    std::string name = options_.by == GroupBy::phase ? name_of(op.phase) : name_of(tensor.role);
+    if (options_.by == GroupBy::module) {
+      // A module's own values would drown in what is kept for its weights.
+      name = (op.module.empty() ? "(top level)" : op.module) + (bookkeeping ? " (weights, scaling, optimizer)" : "");
+    }
     const auto [found, is_new] = index.try_emplace(name, groups.size());
     if (is_new) {
       Group& group = groups.emplace_back();
@@ -177,8 +215,10 @@ std::vector<RangeAnalysis::Group> RangeAnalysis::groups() const {
       if (options_.by == GroupBy::role) group.key.role = name;
     }
     Group& group = groups[found->second];
-    group.merged.add(tensors_[i]->totals);
+    group.merged.add(facts.totals);
+    if (facts.broken) group.merged.add(*facts.broken);
     group.gradient = group.gradient || gradient;
+    group.bookkeeping = group.bookkeeping && bookkeeping;
     if (group.types.find(type) == std::string::npos) group.types += (group.types.empty() ? "" : ", ") + type;
   }
   return groups;
@@ -201,7 +241,8 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
       {},
       0,
       "Shares are of the elements that were finite and nonzero before rounding; zeros are of all. Headroom in powers of two. "
-      "- no rounding into a narrower format, ? not known."};
+      "- no rounding into a narrower format, ? not known." +
+          bookkeeping_note(groups)};
   const auto key = [](const Group& group) {
     const RangeTotals& totals = group.get();
     return badness(totals.seen, share(totals.nonfinite(), totals.elements), totals.least_headroom);
@@ -226,7 +267,8 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
 
 void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
   constexpr size_t kColumnsWithoutScale = 6;
-  constexpr const char* kLocalNote = "Each rounding by itself, with the inputs that were recorded: a rerun differs.";
+  const std::string local_note =
+      "Each rounding by itself, with the inputs that were recorded: a rerun differs." + bookkeeping_note(groups);
   const size_t index = what_if_index(format);
   Table table{
       fmt::format("what_if_{}", format.name),
@@ -244,16 +286,15 @@ void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& 
       {},
       0,
       fmt::format("{} Columns named true: values divided by the loss scale that they contain, as they would be without one.",
-                  kLocalNote)};
+                  local_note)};
   const auto key = [&](const Group& group) {
     const RangeTotals& totals = group.get();
-    return badness(totals.as_scaled[index].bounds, 0.0,
+    return badness(totals.what_if[index].as_scaled.bounds, 0.0,
                    totals.recorded.largest > 0 ? headroom(format, totals.recorded.largest) : kUnknown);
   };
   for (const Group* group : worst_first(groups, key)) {
     const RangeTotals& totals = group->get();
-    const WhatIfTotals& scaled = totals.as_scaled[index];
-    const WhatIfTotals& unscaled = totals.as_true[index];
+    const auto& [scaled, unscaled] = totals.what_if[index];
     const auto true_cell = [&](Cell cell) { return totals.scaled ? std::move(cell) : Cell(NotApplicable{}); };
     table.rows.push_back(
         {group->key,
@@ -268,7 +309,7 @@ void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& 
   if (std::none_of(groups.begin(), groups.end(), [](const Group& group) { return group.get().scaled; })) {
     table.columns.resize(kColumnsWithoutScale);
     for (TableRow& row : table.rows) row.cells.resize(kColumnsWithoutScale);
-    table.note = kLocalNote;
+    table.note = local_note;
   }
   cut(table, options_.limit);
   report.tables.push_back(std::move(table));
@@ -283,7 +324,7 @@ void RangeAnalysis::add_plots(Report& report, const std::vector<Group>& groups) 
                                  fmt::format("Exponents divided by the loss scale, against {}'s limits", format.name), format);
   const auto key = [&](const Group& group) {
     const RangeTotals& totals = group.get();
-    return badness(totals.as_scaled[index].bounds, 0.0,
+    return badness(totals.what_if[index].as_scaled.bounds, 0.0,
                    totals.recorded.largest > 0 ? headroom(format, totals.recorded.largest) : kUnknown);
   };
   const size_t limit = options_.limit == 0 ? groups.size() : options_.limit;
@@ -313,8 +354,8 @@ Report analyze_ranges(const TraceReader& reader, const RangeOptions& options) {
   report.title = fmt::format("Ranges by {}", name_of(options.by));
   report.sources.push_back(source_of(reader));
   const Selection selection(reader, options);
-  const std::vector<uint64_t> skipped = skipped_steps(reader, options.steps);
-  RangeAnalysis analysis(reader, selection, options, skipped);
+  const StepFacts steps = step_facts(reader, options.steps);
+  RangeAnalysis analysis(reader, selection, options, steps);
   RowConsumer* const consumers[] = {&analysis};
   report.complete = visit_selected(reader, selection, options, consumers);
   analysis.add_findings(report);

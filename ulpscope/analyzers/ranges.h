@@ -1,5 +1,5 @@
 // Do the numbers fit their format? Per tensor, module, phase or role: the shares flushed to zero, subnormal and overflowed, as the
-// recorded roundings counted them and as a what-if in FP16 and BF16; gradients as scaled and true (divided by the loss scale);
+// recorded roundings counted them and as a what-if in other formats; gradients as scaled and true (divided by the loss scale);
 // headroom; and exponent histograms against the format's limits. Worst first. Definitions: docs/numerics.md.
 // Findings (codes): range.no_rows, range.nonfinite, range.gradients_vanish, range.gradients_flushed, range.gradients_overflow,
 // range.values_overflow, range.values_flushed, range.gradients_would_flush, range.gradients_fit, range.rounding_unknown.
@@ -15,15 +15,15 @@ const char* name_of(GroupBy by);
 
 struct RangeOptions : AnalysisOptions {
   GroupBy by = GroupBy::tensor;
-  std::vector<const FloatFormat*> formats{kWhatIfFormats.begin(), kWhatIfFormats.end()};  // some of kWhatIfFormats
+  std::vector<const FloatFormat*> formats{&binary16, &bfloat16};  // of the what-if tables; the plots stand against the first
 };
 
 // The analysis as a consumer of rows, so that a report reads the trace once for several. Rows come in the trace's order.
 class RangeAnalysis : public RowConsumer {
  public:
-  // `skipped`: the skipped steps of the range, ascending. All arguments outlive the analysis.
-  RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options,
-                const std::vector<uint64_t>& skipped);
+  // `steps`: of the options' range. All arguments outlive the analysis.
+  RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options, const StepFacts& steps);
+  void see(const TensorRow& row) override;
   void add(const TensorRow& row) override;
   void add_findings(Report& report) const;
   void add_tables(Report& report) const;
@@ -31,22 +31,23 @@ class RangeAnalysis : public RowConsumer {
  private:
   // What the findings need of a tensor besides its totals.
   struct TensorFacts {
-    RangeTotals totals;
-    uint64_t overflow_steps_kept = 0;  // rows with overflow in steps that were not skipped
+    RangeTotals totals;                   // of the steps before the run broke: what findings judge
+    std::unique_ptr<RangeTotals> broken;  // of the others
+    uint64_t overflow_steps_kept = 0;     // rows with overflow in steps that were not skipped
     uint64_t overflow_steps_skipped = 0;
     uint64_t nonfinite_steps = 0;  // rows with NaN or Inf; for gradients those of steps that were not skipped
     std::optional<std::tuple<uint64_t, uint32_t, uint32_t>> first_nonfinite;  // step, micro-batch, sequence
-    uint64_t vanished_steps = 0;  // rows that were the first rounding of a backward pass, and flushed every nonzero element
+    uint64_t first_overflowed = 0;  // of that row: finite values that became infinite when they were rounded
+    uint64_t vanished_steps = 0;    // rows that were the first rounding of a backward pass, and flushed every nonzero element
     std::optional<uint64_t> first_overflow;
     double kept_headroom = kUnknown;         // the least, of steps that were not skipped
     std::optional<uint32_t> vanished_after;  // the tensor recorded before the one that vanished
   };
   struct Group;
 
-  bool was_skipped(uint64_t step) const;
-  void judge_first_rounding(const TensorRow& row, const TensorInfo& tensor, TensorFacts& facts);
   std::vector<Group> groups() const;
   void add_recorded_table(Report& report, const std::vector<Group>& groups) const;
+  size_t what_if_index(const FloatFormat& format) const;  // in RangeTotals::what_if
   void add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const;
   void add_plots(Report& report, const std::vector<Group>& groups) const;
 
@@ -61,13 +62,14 @@ class RangeAnalysis : public RowConsumer {
   const TraceReader& reader_;
   const Selection& selection_;
   const RangeOptions& options_;
-  const std::vector<uint64_t>& skipped_;
+  const StepFacts& steps_;
+  std::vector<const FloatFormat*> what_ifs_;           // that are answered: the options', and FP16, which a finding asks for
   std::vector<std::unique_ptr<TensorFacts>> tensors_;  // by tensor index; empty where no row came
-  // The first rounding of each backward pass of the current step has been seen for these (micro-batch, pass).
-  std::optional<uint64_t> step_;
-  bool step_skipped_ = false;
-  std::vector<std::pair<uint32_t, uint8_t>> passes_seen_;
-  std::optional<uint32_t> previous_;  // the tensor of the row before, in the same step
+  std::optional<uint64_t> step_;                       // the current one
+  bool step_skipped_ = false, step_broken_ = false;
+  std::vector<std::pair<uint32_t, uint8_t>> passes_seen_;  // of it: (micro-batch, pass) whose backward has had its first rounding
+  std::optional<uint32_t> previous_, before_;              // the tensors of the current row and of the one before, in the same step
+  bool first_rounding_ = false;                            // the current row is that of a backward pass
   uint64_t backward_passes_ = 0;
 };
 

@@ -12,6 +12,10 @@ namespace {
 // The share of a parameter's nonzero updates that may be rounded away before that is a finding.
 constexpr double kLostLimit = 0.5;
 
+constexpr const char* kLoweredSuggestion =
+    "From there on only counts are known, no magnitudes or histograms: what needs those is answered for the steps before. A larger "
+    "`--max-size`, or `--every N`, keeps them for the whole run.";
+
 RowKey step_key(const TraceReader& reader, uint64_t step) {
   RowKey key;
   key.run = reader.run().run_id;
@@ -25,26 +29,25 @@ bool in_range(const StepRange& range, uint64_t step) { return step >= range.firs
 }  // namespace
 
 void add_recording_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report) {
-  if (reader.writer_state() == WriterState::dead) {
-    report.findings.push_back(
-        {"recording.dead",
-         Severity::warning,
-         fmt::format("The program that wrote this trace ended without closing it; the {} steps that it committed "
-                     "are whole.",
-                     reader.step_count()),
-         {},
-         "`ulpscope recover` copies them into a closed trace."});
-  }
+  const bool dead = reader.writer_state() == WriterState::dead;
+  const char* const suggestion = dead ? "`ulpscope recover` copies the steps that were committed into a closed trace." : "";
   if (!reader.closing_note().empty()) {
     report.findings.push_back(
-        {"recording.ended_early", Severity::warning, "Recording ended early: " + reader.closing_note(), {}, ""});
+        {"recording.ended_early", Severity::warning, "The trace ends early: " + reader.closing_note(), {}, suggestion});
+  } else if (dead) {
+    report.findings.push_back({"recording.dead",
+                               Severity::warning,
+                               fmt::format("The program that wrote this trace ended without closing it; the {} steps that it "
+                                           "committed are whole.",
+                                           reader.step_count()),
+                               {},
+                               suggestion});
   }
   for (const auto& [kind, code, severity] : {std::tuple{EventKind::level_lowered, "recording.level_lowered", Severity::warning},
                                              std::tuple{EventKind::warning, "recording.warning", Severity::warning},
-                                             std::tuple{EventKind::note, "recording.note", Severity::info},
-                                             std::tuple{EventKind::stopped, "run.stopped", Severity::info}}) {
+                                             std::tuple{EventKind::note, "recording.note", Severity::info}}) {
     uint64_t times = 0;
-    Finding finding{code, severity, "", {}, ""};
+    Finding finding{code, severity, "", {}, kind == EventKind::level_lowered ? kLoweredSuggestion : ""};
     for (const EventRow& event : reader.events()) {
       if (event.kind != kind || !in_range(options.steps, event.step)) continue;
       if (times++ == 0) finding.title = event.text;
@@ -57,6 +60,12 @@ void add_recording_findings(const TraceReader& reader, const AnalysisOptions& op
       finding.evidence.front().values.clear();
     }
     report.findings.push_back(std::move(finding));
+  }
+  // A few at most, and each says something else: no more rows, no more steps, training.
+  for (const EventRow& event : reader.events()) {
+    if (event.kind != EventKind::stopped || !in_range(options.steps, event.step)) continue;
+    report.findings.push_back(
+        {"run.stopped", Severity::warning, "Stopped early: " + event.text, {{step_key(reader, event.step), {}}}, ""});
   }
 }
 

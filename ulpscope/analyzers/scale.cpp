@@ -27,12 +27,14 @@ const char* kind_of(bool skipped, double before, double after) {
 
 }  // namespace
 
-ScaleAnalysis::ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options)
+ScaleAnalysis::ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options,
+                             const StepFacts& steps)
     : reader_(reader),
       selection_(selection),
       options_(options),
+      step_facts_(steps),
       what_if_(what_if_format(reader, options)),
-      fitting_(selection, what_if_, options.flushed_limit),
+      fitting_(reader, selection, what_if_, options.flushed_limit),
       seen_of_tensor_(selection.size()) {
   read_steps();
   blame_events();
@@ -42,7 +44,7 @@ void ScaleAnalysis::read_steps() {
   bool only_skips = true;
   reader_.visit_steps(options_.steps, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) {
-      const bool skipped = row.skipped != 0;
+      const bool skipped = row.skipped, broken = row.step >= step_facts_.broken_from;
       if (steps_++ == 0) {
         first_scale_ = lowest_ = highest_ = row.scale_before;
         first_step_ = row.step;
@@ -52,10 +54,11 @@ void ScaleAnalysis::read_steps() {
       lowest_ = std::min({lowest_, row.scale_before, row.scale_after});
       highest_ = std::max({highest_, row.scale_before, row.scale_after});
       final_scale_ = row.scale_after;
+      if (!broken) judged_scale_ = row.scale_after;
       for (auto [zone, inside] : {std::pair{&below_100_, row.scale_before < 100}, std::pair{&below_1000_, row.scale_before < 1000},
                                   std::pair{&above_100000_, row.scale_before > 100000}}) {
-        zone->steps += inside;
-        zone->skipped += inside && skipped;
+        zone->steps += inside && !broken;
+        zone->skipped += inside && !broken && skipped;
       }
       skipped_ += skipped;
       only_skips = only_skips && skipped;
@@ -88,7 +91,10 @@ void ScaleAnalysis::blame_events() {
   }
 }
 
+void ScaleAnalysis::see(const TensorRow& row) { fitting_.see(row); }
+
 void ScaleAnalysis::add(const TensorRow& row) {
+  if (row.step >= step_facts_.broken_from) return;
   fitting_.add(row);
   const TensorInfo& tensor = selection_.tensor(row.tensor);
   if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) return;
@@ -165,16 +171,22 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
   }
   report.tables.push_back(std::move(changes));
 
-  Table fits{"fitting_scales",
-             "Fitting scales of each gradient over the run, tightest first",
-             {{"tensor", ColumnKind::text},
-              {"type", ColumnKind::text},
-              {"largest", ColumnKind::number, Unit::scale},
-              {"smallest", ColumnKind::number, Unit::scale}},
-             {},
-             0,
-             fmt::format("Largest: no recorded rounding overflows. Smallest: at most {:g}% of the nonzero elements are flushed.",
-                         100 * options_.flushed_limit)};
+  Table fits{
+      "fitting_scales",
+      "Fitting scales of each gradient over the run, tightest first",
+      {{"tensor", ColumnKind::text},
+       {"type", ColumnKind::text},
+       {"largest", ColumnKind::number, Unit::scale},
+       {"smallest", ColumnKind::number, Unit::scale}},
+      {},
+      0,
+      fmt::format("Largest: no recorded rounding overflows. Smallest: at most {:g}% of the nonzero elements are flushed.{}",
+                  100 * options_.flushed_limit,
+                  fitting_.run().hidden ? " ? and bounds: some rows were computed from gradients that had been flushed." : "")};
+  if (step_facts_.broken_from != UINT64_MAX) {
+    fits.note +=
+        fmt::format(" Judged: the steps before step {}, from which on all losses were NaN or infinite.", step_facts_.broken_from);
+  }
   std::vector<std::pair<double, uint32_t>> order;
   for (uint32_t i = 0; i < fitting_.tensors().size(); ++i) {
     const auto& fit = fitting_.tensors()[i];
@@ -237,7 +249,8 @@ Report analyze_scale(const TraceReader& reader, const ScaleOptions& options) {
   report.title = "Loss scale";
   report.sources.push_back(source_of(reader));
   const Selection selection(reader, options);
-  ScaleAnalysis analysis(reader, selection, options);
+  const StepFacts steps = step_facts(reader, options.steps);
+  ScaleAnalysis analysis(reader, selection, options, steps);
   RowConsumer* const consumers[] = {&analysis};
   report.complete = visit_selected(reader, selection, options, consumers);
   analysis.finish();

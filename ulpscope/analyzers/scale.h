@@ -3,7 +3,7 @@
 // largest and smallest fitting scale over the run. Tables: changes and skipped steps with the tensor, op and count that caused
 // them; the fitting scales of each gradient tensor. Plot: scale and fitting scales over the steps.
 // Findings (codes): scale.none, scale.missing, scale.below_100, scale.below_1000, scale.above_100000, scale.collapse,
-// scale.thrashing, scale.under_scaled, scale.over_scaled, scale.stalled, scale.backoffs, scale.no_scale_fits.
+// scale.thrashing, scale.under_scaled, scale.over_scaled, scale.stalled, scale.backoffs, scale.no_scale_fits, scale.fit_hidden.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
@@ -20,7 +20,8 @@ struct ScaleOptions : AnalysisOptions {
 class ScaleAnalysis : public RowConsumer {
  public:
   // Reads the step table at once. All arguments outlive the analysis.
-  ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options);
+  ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options, const StepFacts& steps);
+  void see(const TensorRow& row) override;
   void add(const TensorRow& row) override;
   void finish();  // once, after the last row
   void add_findings(Report& report) const;
@@ -46,11 +47,14 @@ class ScaleAnalysis : public RowConsumer {
   void find_thresholds(Report& report, bool flushed) const;
   void find_pathologies(Report& report) const;
   void find_fit(Report& report, bool flushed) const;
+  void find_hidden(Report& report) const;
   double flushed_share() const;
+  bool none_fits() const;
 
   const TraceReader& reader_;
   const Selection& selection_;
   const ScaleOptions& options_;
+  const StepFacts& step_facts_;
   const FloatFormat* what_if_;
   FittingScale fitting_;
   RoundingBounds seen_;  // of the recorded roundings of gradients
@@ -62,6 +66,7 @@ class ScaleAnalysis : public RowConsumer {
   uint64_t leading_skips_ = 0, trailing_skips_ = 0, longest_skip_run_ = 0, clean_steps_ = 0;
   bool scaled_ = false;
   double first_scale_ = 1, final_scale_ = 1, lowest_ = 1, highest_ = 1;
+  double judged_scale_ = 1;  // the final one, or the one with which the run broke
   Zone below_100_, below_1000_, above_100000_;
 };
 

@@ -20,6 +20,7 @@ constexpr uint64_t kThrashingLeast = 5;
 constexpr uint64_t kGrowthInterval = 2000;
 
 std::string scale_text(double scale) { return cell_text(scale, Unit::scale); }
+std::string power_text(int exponent) { return scale_text(std::ldexp(1.0, exponent)); }
 
 }  // namespace
 
@@ -69,17 +70,20 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
   const bool searching = leading_skips_ == steps_ && lowest_ >= 1 && !at_floor;
   const bool collapsed = reader_.run().dynamic_loss_scale &&
                          ((trailing_skips_ >= kCollapse && !searching) || (longest_skip_run_ >= kCollapse && lowest_ < 1));
+  const bool broken = step_facts_.broken_from != UINT64_MAX;
   if (collapsed) {
     report.findings.push_back(
         {"scale.collapse", Severity::error,
          fmt::format("The loss scale collapsed: {} steps in a row were skipped, and it fell to {}.", longest_skip_run_,
                      scale_text(lowest_)),
          blame,
-         "Gradients that overflow at any scale hold NaN or infinity for another reason: look at the first nonfinite tensor of the "
-         "forward pass (`ulpscope ranges`)."});
+         broken ? fmt::format("No scale is to blame: from step {} on the losses themselves were NaN or infinite.",
+                              step_facts_.broken_from)
+                : std::string("Gradients that overflow at any scale hold NaN or infinity for another reason: look at the first "
+                              "nonfinite tensor of the forward pass (`ulpscope ranges`).")});
   }
   const uint64_t settled_steps = steps_ - leading_skips_, settled_skips = skipped_ - leading_skips_;
-  if (!collapsed && settled_skips >= kThrashingLeast &&
+  if (!collapsed && !broken && settled_skips >= kThrashingLeast &&
       static_cast<double>(settled_skips) > kThrashingShare * static_cast<double>(settled_steps)) {
     report.findings.push_back(
         {"scale.thrashing", Severity::warning,
@@ -97,7 +101,7 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
       break;
     }
   }
-  if (reader_.run().dynamic_loss_scale && clean_steps_ > 2 * interval) {
+  if (reader_.run().dynamic_loss_scale && !broken && clean_steps_ > 2 * interval) {
     report.findings.push_back(
         {"scale.stalled",
          Severity::info,
@@ -109,43 +113,71 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
   }
 }
 
+bool ScaleAnalysis::none_fits() const {
+  const auto& [unused, largest, smallest, hidden] = fitting_.run();
+  return largest && smallest && largest->upper != ExponentBounds::kNoUpper && smallest->lower != ExponentBounds::kNoLower &&
+         smallest->lower > largest->upper;
+}
+
 void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
-  const auto& [unused, largest, smallest] = fitting_.run();
+  const auto& [unused, largest, smallest, hidden] = fitting_.run();
   const auto key_of = [&](std::optional<uint32_t> tensor) { return tensor ? selection_.key(*tensor) : RowKey{}; };
   const Evidence least{key_of(fitting_.decides_smallest()), {{"smallest_fitting_scale", scale_cell(smallest), Unit::scale}}};
   const Evidence most{key_of(fitting_.decides_largest()), {{"largest_fitting_scale", scale_cell(largest), Unit::scale}}};
-  const bool none_fits = largest && smallest && largest->upper != ExponentBounds::kNoUpper &&
-                         smallest->lower != ExponentBounds::kNoLower && smallest->lower > largest->upper;
-  if (none_fits) {
+  if (none_fits()) {
     report.findings.push_back(
         {"scale.no_scale_fits",
          Severity::info,
          fmt::format("No single loss scale fits the whole run: one gradient needs at least {}, another "
                      "overflows above {}.",
-                     cell_text(scale_cell(smallest), Unit::scale), cell_text(scale_cell(largest), Unit::scale)),
+                     power_text(smallest->lower), power_text(largest->upper)),
          {least, most},
          "A dynamic scale follows the gradients from step to step; BF16 needs none; or keep one of the two ops "
          "in FP32."});
   }
-  const double final_exponent = std::log2(final_scale_);
-  if (flushed && scaled_ && smallest && smallest->lower != ExponentBounds::kNoLower && final_exponent < smallest->lower &&
-      !none_fits) {
-    report.findings.push_back({"scale.under_scaled",
-                               Severity::warning,
-                               fmt::format("The loss scale, {}, is too small: gradients are flushed that {} would keep.",
-                                           scale_text(final_scale_), cell_text(scale_cell(smallest), Unit::scale)),
-                               {least, most},
-                               "Start with a larger scale, or let it grow sooner (a shorter growth interval)."});
+  const double exponent = std::log2(judged_scale_);
+  if (flushed && scaled_ && smallest && smallest->lower != ExponentBounds::kNoLower && exponent < smallest->lower && !none_fits()) {
+    report.findings.push_back(
+        {"scale.under_scaled",
+         Severity::warning,
+         fmt::format("The loss scale, {}, is too small: gradients are flushed. The smallest fitting scale is {}.",
+                     scale_text(judged_scale_), cell_text(scale_cell(smallest), Unit::scale)),
+         {least, most},
+         "Start with a larger scale, or let it grow sooner (a shorter growth interval)."});
   }
   if (!reader_.run().dynamic_loss_scale && scaled_ && largest && largest->upper != ExponentBounds::kNoUpper &&
-      final_exponent > largest->upper) {
+      exponent > largest->upper) {
     report.findings.push_back({"scale.over_scaled",
                                Severity::warning,
                                fmt::format("The fixed loss scale, {}, is too large: gradients overflow above {}.",
-                                           scale_text(final_scale_), cell_text(scale_cell(largest), Unit::scale)),
+                                           scale_text(judged_scale_), power_text(largest->upper)),
                                {most},
                                "Use a smaller scale, or a dynamic one."});
   }
+}
+
+void ScaleAnalysis::find_hidden(Report& report) const {
+  if (fitting_.hidden_steps() == 0) return;
+  int64_t hidden = 0;
+  for (uint32_t i = 0; i < selection_.size(); ++i) {
+    const auto& fit = fitting_.tensors()[i];
+    hidden += fit && fit->hidden && is_computed_gradient(selection_.tensor(i).role);
+  }
+  const std::vector<uint64_t>& flushed_rows = fitting_.upstream().flushed_rows();
+  const auto worst = std::max_element(flushed_rows.begin(), flushed_rows.end());  // the first of equals
+  Finding finding{
+      "scale.fit_hidden",
+      Severity::info,
+      fmt::format("In {} of {} steps {} gradient tensor{} computed from gradients of which more than {:g}% had been flushed: "
+                  "what scale they need is not known, so the smallest fitting scale is only a lower bound, and the largest "
+                  "an upper one.",
+                  fitting_.hidden_steps(), steps_, hidden, hidden == 1 ? " was" : "s were", 100 * options_.flushed_limit),
+      {},
+      "Record the run with `--precision fp32`, where nothing is flushed: `ulpscope scale` of that trace tells which scales "
+      "FP16 needs, and `ulpscope ranges --format fp16` where its gradients lie."};
+  finding.evidence.push_back(
+      {selection_.key(static_cast<uint32_t>(worst - flushed_rows.begin())), {{"rows_flushed", count_cell(*worst), Unit::count}}});
+  report.findings.push_back(std::move(finding));
 }
 
 void ScaleAnalysis::add_findings(Report& report) const {
@@ -157,13 +189,20 @@ void ScaleAnalysis::add_findings(Report& report) const {
   const bool flushed = worst > options_.flushed_limit;
   if (!scaled_) {
     const bool missing = flushed && !what_if_ && !reader_.run().dynamic_loss_scale;
-    const auto& [unused, largest, smallest] = fitting_.run();
-    const std::string fitting =
-        smallest && smallest->lower != ExponentBounds::kNoLower && largest && largest->upper != ExponentBounds::kNoUpper
-            ? fmt::format(" For {}, the smallest fitting scale is {} and the largest {}.",
-                          what_if_ ? what_if_->name : std::string_view("the recorded types"),
-                          cell_text(scale_cell(smallest), Unit::scale), cell_text(scale_cell(largest), Unit::scale))
-            : std::string();
+    const auto& [unused, largest, smallest, hidden] = fitting_.run();
+    const std::string_view types = what_if_ ? what_if_->name : std::string_view("the recorded types");
+    std::string fitting;
+    if (none_fits()) {
+      fitting = fmt::format(" For {}, no single scale fits: one gradient needs at least {}, another overflows above {}.", types,
+                            power_text(smallest->lower), power_text(largest->upper));
+    } else if (smallest && smallest->lower != ExponentBounds::kNoLower && largest && largest->upper != ExponentBounds::kNoUpper) {
+      fitting = fmt::format(" For {}, the smallest fitting scale is {} and the largest {}.", types,
+                            cell_text(scale_cell(smallest), Unit::scale), cell_text(scale_cell(largest), Unit::scale));
+    }
+    if (!fitting.empty() && step_facts_.broken_from != UINT64_MAX) {
+      fitting.back() = ',';
+      fitting += fmt::format(" judged by the steps before step {}.", step_facts_.broken_from);
+    }
     Finding finding{
         missing ? "scale.missing" : "scale.none",
         missing ? Severity::warning : Severity::info,
@@ -172,11 +211,13 @@ void ScaleAnalysis::add_findings(Report& report) const {
         missing ? "Switch the gradient scaler on, or use BF16." : ""};
     if (missing) finding.evidence.push_back({{}, {{"flushed_of_the_worst_gradient", worst, Unit::share}}});
     report.findings.push_back(std::move(finding));
+    find_hidden(report);
     return;
   }
   find_pathologies(report);
   find_thresholds(report, flushed);
   find_fit(report, flushed);
+  find_hidden(report);
 }
 
 }  // namespace ulpscope

@@ -94,7 +94,7 @@ RoundingBounds& RoundingBounds::operator+=(const RoundingBounds& other) {
   return *this;
 }
 
-bool is_narrow(DType dtype) { return is_float(dtype) && info(dtype).format->storage_bits() < 32; }
+bool is_narrow(DType dtype) { return is_float(dtype) && is_narrow(*info(dtype).format); }
 
 uint64_t share_base(const TensorRow& row) {
   const uint64_t stored = row.statistics.finite_nonzero();

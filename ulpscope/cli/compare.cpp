@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/compare.h"
 
 #include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 
 namespace ulpscope::cli {
@@ -9,11 +10,11 @@ Verb compare_verb() {
   return {"compare",
           "two runs side by side: loss, time, memory, skipped steps, ranges",
           "",
-          {{"A", "a trace file"}, {"B", "another one"}},
+          {{"A", "a trace file, or a folder with one"}, {"B", "another one"}},
           join({selection_options(), output_options()}),
           {{"ulpscope compare fp32.h5 fp16.h5", "what mixed precision gained and cost"}},
           [](const Arguments& arguments) {
-            const TraceReader a(arguments.positional(0)), b(arguments.positional(1));
+            const TraceReader a(trace_path(arguments.positional(0))), b(trace_path(arguments.positional(1)));
             return finish(analyze_compare(a, b, analysis_options(arguments)), arguments);
           }};
 }

@@ -5,6 +5,7 @@
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 
 namespace ulpscope::cli {
@@ -17,13 +18,13 @@ int run(const Arguments& arguments) {
   const ExportFormat format =
       arguments.has("--json") || arguments.text("--format") == "json" ? ExportFormat::json : ExportFormat::csv;
   const AnalysisOptions options = analysis_options(arguments);
-  const TraceReader reader(arguments.positional(0));
+  const TraceReader reader(trace_path(arguments.positional(0)));
   if (!arguments.has("--output")) {
     export_table(reader, table, format, options, [](std::string_view text) { return write_stdout(text); });
     return kClean;
   }
   const std::string path = arguments.text("--output");
-  check_replaceable(path, arguments.has("--force"), arguments.positionals());
+  check_replaceable(path, arguments.has("--force"), {reader.path()});
   std::string contents;
   export_table(reader, table, format, options, [&](std::string_view text) {
     contents += text;
@@ -39,7 +40,7 @@ Verb export_verb() {
   return {"export",
           "a table of a trace as CSV or JSON",
           "Unknown values are empty fields (null in JSON); NaN, Infinity and -Infinity are written as these words.",
-          {{"TRACE", "a trace file"}},
+          {{"TRACE", "a trace file, or a folder with one"}},
           join({{{"--table", "", "NAME", "which table", "", export_tables()},
                  {"--format", "", "NAME", "how to print", "csv", {"csv", "json"}},
                  {"--json", "", "", "the same as --format json"},

@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/info.h"
 
 #include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 
 namespace ulpscope::cli {
@@ -9,12 +10,12 @@ Verb info_verb() {
   return {"info",
           "what is in a trace, and whether its writer is alive, closed or dead",
           "",
-          {{"TRACE", "a trace file"}},
+          {{"TRACE", "a trace file, or a folder with one"}},
           output_options(),
           {{"ulpscope info run.h5", "the run, its losses and what was recorded"},
            {"ulpscope info run.h5 --json", "the same for programs"}},
           [](const Arguments& arguments) {
-            const TraceReader reader(arguments.positional(0));
+            const TraceReader reader(trace_path(arguments.positional(0)));
             return finish(analyze_info(reader, analysis_options(arguments)), arguments);
           }};
 }

@@ -29,7 +29,8 @@ void say(fmt::format_string<Args...> format, Args&&... args) {
 // True iff the standard file is a terminal that can move its cursor and show colours.
 bool is_capable_terminal(int file);
 
-// Width and colour of stdout as it stands: colours on a capable terminal only, and not with NO_COLOR.
+// Width and colour of stdout as it stands: it has a width if it is a terminal or COLUMNS says so, and colours on a capable terminal
+// only, and not with NO_COLOR.
 TextOptions text_options_of_stdout();
 
 // True iff both exist, or could, as one file.

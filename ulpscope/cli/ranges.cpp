@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/ranges.h"
 
 #include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 
 namespace ulpscope::cli {
@@ -14,12 +15,8 @@ int run(const Arguments& arguments) {
   for (const GroupBy group : {GroupBy::tensor, GroupBy::module, GroupBy::phase, GroupBy::role}) {
     if (by == name_of(group)) options.by = group;
   }
-  std::vector<const FloatFormat*> formats;
-  for (const std::string& name : arguments.list("--format")) {
-    if (const FloatFormat* format = find_format(name)) formats.push_back(format);
-  }
-  if (!formats.empty()) options.formats = formats;
-  const TraceReader reader(arguments.positional(0));
+  if (const auto formats = asked_formats(arguments); !formats.empty()) options.formats = formats;
+  const TraceReader reader(trace_path(arguments.positional(0)));
   return finish(analyze_ranges(reader, options), arguments);
 }
 
@@ -28,12 +25,12 @@ int run(const Arguments& arguments) {
 Verb ranges_verb() {
   return {"ranges",
           "do the numbers fit their format: flushed, subnormal, overflowing, headroom",
-          "Per tensor, module, phase or role: what each rounding lost, what FP16 and BF16 would have lost, gradients as\n"
-          "scaled and true, and exponent histograms against the format's limits. Worst first.",
-          {{"TRACE", "a trace file"}},
+          "Per tensor, module, phase or role: what each rounding lost, what FP16, BF16 or another format would have lost,\n"
+          "gradients as scaled and true, and exponent histograms against the format's limits. Worst first.",
+          {{"TRACE", "a trace file, or a folder with one"}},
           join({{{"--by", "", "WHAT", "what a row of the tables is", "tensor", {"tensor", "module", "phase", "role"}}},
                 selection_options(),
-                output_options({"fp16", "bf16"})}),
+                what_if_options()}),
           {{"ulpscope ranges run.h5 --phase backward", "do the gradients fit?"},
            {"ulpscope ranges run.h5 --by module --step 0..9", "the first ten steps, by module"},
            {"ulpscope ranges run.h5 --format bf16 --role weight_gradient", "weight gradients against BF16's limits"}},

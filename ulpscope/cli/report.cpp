@@ -1,5 +1,6 @@
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 
 namespace ulpscope::cli {
@@ -10,7 +11,7 @@ int run(const Arguments& arguments) {
   ReportOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.only = arguments.list("--only");
-  const TraceReader reader(arguments.positional(0));
+  const TraceReader reader(trace_path(arguments.positional(0)));
   return finish(analyze_all(reader, options), arguments);
 }
 
@@ -21,7 +22,7 @@ Verb report_verb() {
       "report",
       "everything that was found, by severity, with evidence and what to do about it",
       "",
-      {{"TRACE", "a trace file"}},
+      {{"TRACE", "a trace file, or a folder with one"}},
       join({{{"--only", "", "PARTS", "parts of the report", "all", report_parts(), true}}, selection_options(), output_options()}),
       {{"ulpscope report run.h5", "what happened in this run"},
        {"ulpscope report run.h5 --fail-on warn", "for CI: exit code 1 where there is a warning or an error"},

@@ -13,6 +13,8 @@ namespace ulpscope::cli {
 
 namespace {
 
+constexpr const char* kFormatOption = "--format";
+
 template <typename Enum>
 std::vector<std::string> names(int count) {
   std::vector<std::string> all;
@@ -35,7 +37,7 @@ StepRange parse_steps(const std::string& text) {
 }
 
 bool wants_json(const Arguments& arguments) {
-  const std::vector<std::string> formats = arguments.list("--format");
+  const std::vector<std::string> formats = arguments.list(kFormatOption);
   return arguments.has("--json") || std::find(formats.begin(), formats.end(), "json") != formats.end();
 }
 
@@ -51,17 +53,25 @@ std::vector<OptionSpec> selection_options() {
           {"--role", "", "NAME", "roles of tensors", "all", names<Role>(kRoles), true}};
 }
 
-std::vector<OptionSpec> output_options(const std::vector<std::string>& more_formats) {
-  std::vector<std::string> formats{"text", "json"};
-  formats.insert(formats.end(), more_formats.begin(), more_formats.end());
+std::vector<OptionSpec> output_options() {
   return {{"--limit", "", "N", "rows of a table at most; 0: all", "10"},
-          {"--format", "", "NAME", more_formats.empty() ? "how to print" : "how to print, and which formats to answer for", "text",
-           formats, !more_formats.empty()},
+          {kFormatOption, "", "NAME", "how to print", "text", {"text", "json"}},
           {"--json", "", "", "the same as --format json"},
           {"--output", "-o", "FILE", "write there instead of to stdout"},
           {"--force", "", "", "replace FILE where it exists"},
           {"--fail-on", "", "SEVERITY", "exit with 1 where a finding is at least this severe", "never", {"warn", "error"}},
           {"--ascii", "", "", "no characters beyond ASCII"}};
+}
+
+std::vector<OptionSpec> what_if_options() {
+  std::vector<OptionSpec> options = output_options();
+  const auto format = std::find_if(options.begin(), options.end(), [](const OptionSpec& o) { return o.name == kFormatOption; });
+  format->meaning = "how to print, and which formats to answer for";
+  format->list = true;
+  for (const FloatFormat* narrow : kFormats) {
+    if (is_narrow(*narrow)) format->choices.emplace_back(narrow->name);
+  }
+  return options;
 }
 
 std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> lists) {
@@ -81,6 +91,14 @@ AnalysisOptions analysis_options(const Arguments& arguments) {
   return options;
 }
 
+std::vector<const FloatFormat*> asked_formats(const Arguments& arguments) {
+  std::vector<const FloatFormat*> formats;
+  for (const std::string& name : arguments.list(kFormatOption)) {
+    if (const FloatFormat* format = find_format(name)) formats.push_back(format);
+  }
+  return formats;
+}
+
 int finish(const Report& report, const Arguments& arguments) {
   const bool to_file = arguments.has("--output");
   TextOptions text = to_file ? TextOptions{} : text_options_of_stdout();
@@ -88,7 +106,9 @@ int finish(const Report& report, const Arguments& arguments) {
   const std::string rendered = wants_json(arguments) ? render_json(report) : render_text(report, text);
   if (to_file) {
     const std::string path = arguments.text("--output");
-    check_replaceable(path, arguments.has("--force"), arguments.positionals());
+    std::vector<std::string> inputs;
+    for (const ReportSource& source : report.sources) inputs.push_back(source.path);
+    check_replaceable(path, arguments.has("--force"), inputs);
     atomic_write_file(path, rendered);
   } else {
     write_stdout(rendered);

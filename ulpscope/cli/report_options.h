@@ -9,11 +9,15 @@ namespace ulpscope::cli {
 std::vector<std::string> phase_names();
 // --step, --module, --op, --phase, --role.
 std::vector<OptionSpec> selection_options();
-// --limit, --format (text, json and `more_formats`), --json, --output, --force, --fail-on, --ascii.
-std::vector<OptionSpec> output_options(const std::vector<std::string>& more_formats = {});
+// --limit, --format (text and json), --json, --output, --force, --fail-on, --ascii.
+std::vector<OptionSpec> output_options();
+// The same; --format also takes the number formats that a what-if can be about.
+std::vector<OptionSpec> what_if_options();
 std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> lists);
 
 AnalysisOptions analysis_options(const Arguments& arguments);
+// The number formats that --format names.
+std::vector<const FloatFormat*> asked_formats(const Arguments& arguments);
 
 // Writes the report as asked for. The exit code: kFindings where --fail-on is met.
 int finish(const Report& report, const Arguments& arguments);

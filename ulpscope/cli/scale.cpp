@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/scale.h"
 
 #include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 
 namespace ulpscope::cli {
@@ -10,10 +11,8 @@ namespace {
 int run(const Arguments& arguments) {
   ScaleOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
-  for (const std::string& name : arguments.list("--format")) {
-    if (const FloatFormat* format = find_format(name)) options.format = format;
-  }
-  const TraceReader reader(arguments.positional(0));
+  if (const auto formats = asked_formats(arguments); !formats.empty()) options.format = formats.back();
+  const TraceReader reader(trace_path(arguments.positional(0)));
   return finish(analyze_scale(reader, options), arguments);
 }
 
@@ -23,8 +22,8 @@ Verb scale_verb() {
   return {"scale",
           "the loss scale: its history, what made it change, and which scales would have fitted",
           "",
-          {{"TRACE", "a trace file"}},
-          join({selection_options(), output_options({"fp16", "bf16"})}),
+          {{"TRACE", "a trace file, or a folder with one"}},
+          join({selection_options(), what_if_options()}),
           {{"ulpscope scale run.h5", "each backoff with the tensor that caused it"},
            {"ulpscope scale fp32.h5 --format fp16", "which loss scale FP16 would need"}},
           run};

@@ -4,12 +4,6 @@
 
 namespace ulpscope {
 
-namespace {
-
-constexpr std::array<const FloatFormat*, 4> kFormats{&binary16, &bfloat16, &binary32, &binary64};
-
-}  // namespace
-
 // (2 - 2^-f) * 2^e, f fraction bits, e the largest exponent.
 double FloatFormat::largest_finite() const { return std::ldexp(2.0 - std::ldexp(1.0, -fraction_bits), largest_exponent()); }
 

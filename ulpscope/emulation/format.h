@@ -35,6 +35,11 @@ inline constexpr FloatFormat bfloat16{"bf16", 8, 7, 127};
 inline constexpr FloatFormat binary32{"fp32", 8, 23, 127};
 inline constexpr FloatFormat binary64{"fp64", 11, 52, 1023};
 
+// All formats. Whatever can be asked about a format by its name can be asked about each of these.
+inline constexpr std::array kFormats{&binary16, &bfloat16, &binary32, &binary64};
+// Those that values of FP32 are rounded into.
+constexpr bool is_narrow(const FloatFormat& format) { return format.storage_bits() < binary32.storage_bits(); }
+
 // What a tensor's elements are. A data type is a size and, where it is a floating-point type, a format.
 enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
 
@@ -56,7 +61,7 @@ inline constexpr std::array<DTypeInfo, 8> kDTypes{{{"f64", 8, &binary64},
 constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
 constexpr bool is_float(DType dtype) { return info(dtype).format != nullptr; }
 
-// The format called `name` ("fp16", "bf16", "fp32", "fp64"), or nullptr.
+// The format called `name`, or nullptr.
 const FloatFormat* find_format(std::string_view name);
 // The data type called `name` ("f16", ...), or nothing.
 std::optional<DType> find_dtype(std::string_view name);

@@ -44,6 +44,7 @@ Json key_json(const RowKey& key) {
   if (!key.role.empty()) json["role"] = key.role;
   if (!key.parameter.empty()) json["parameter"] = key.parameter;
   if (key.element) json["element"] = *key.element;
+  if (!key.name.empty()) json["name"] = key.name;
   return json;
 }
 

@@ -53,6 +53,7 @@ struct RowKey {
   std::string role;
   std::string parameter;
   std::optional<int64_t> element;
+  std::string name;  // of a tensor, as texts call it
 };
 
 struct Unknown {  // nobody saw it

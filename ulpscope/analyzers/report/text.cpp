@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/report/text_layout.h"
 #include "ulpscope/analyzers/report/text_plot.h"
 
 namespace ulpscope {
@@ -108,35 +109,13 @@ struct CellText {
   std::string operator()(const std::string& value) const { return value.empty() ? "-" : one_line(value); }
 };
 
-// Words of `text` in lines of at most `width` columns, all but the first indented by `indent`.
-std::string wrapped(std::string_view text, size_t width, size_t indent) {
-  std::string result;
-  size_t column = indent;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, end);
-    const size_t length = text_width(word);
-    if (column > indent && column + 1 + length > width) {
-      result += '\n';
-      result.append(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      result += " ";
-      ++column;
-    }
-    result += word;
-    column += length;
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return result;
-}
-
-std::string facts_text(const Report& report) {
+std::string facts_text(const Report& report, const TextOptions& options) {
   size_t name_width = 0;
   for (const Quantity& fact : report.facts) name_width = std::max(name_width, fact.name.size());
   std::string text;
   for (const Quantity& fact : report.facts) {
-    text += fmt::format("  {:<{}}  {}\n", words(fact.name), name_width, cell_text(fact.value, fact.unit));
+    const std::string value = cell_text(fact.value, fact.unit);
+    text += fmt::format("  {:<{}}  {}\n", words(fact.name), name_width, wrap_text(value, options.width, name_width + 4));
   }
   return text;
 }
@@ -155,13 +134,17 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
   static constexpr const char* kColors[] = {"36", "33", "1;31"};
   constexpr size_t kIndent = 10;
   std::string text = style(kColors[static_cast<size_t>(finding.severity)], fmt::format("{:<8}", name_of(finding.severity)));
-  text += "  " + wrapped(one_line(finding.title), options.width, kIndent) + "  " + style("2", finding.code) + "\n";
+  const std::string title = wrap_text(one_line(finding.title), options.width, kIndent);
+  const size_t line_begin = title.rfind('\n') + 1;  // 0 where there is one line
+  const size_t used = (line_begin == 0 ? kIndent : 0) + text_width(std::string_view(title).substr(line_begin));
+  const bool fits = used + 2 + finding.code.size() <= static_cast<size_t>(options.width);
+  text += "  " + title + (fits ? "  " : '\n' + std::string(kIndent, ' ')) + style("2", finding.code) + "\n";
   for (const Evidence& evidence : finding.evidence) {
-    text += std::string(kIndent, ' ') + wrapped(evidence_text(evidence), options.width, kIndent + 2) + "\n";
+    text += std::string(kIndent, ' ') + wrap_text(evidence_text(evidence), options.width, kIndent + 2) + "\n";
   }
   if (!finding.suggestion.empty()) {
-    text += std::string(kIndent, ' ') + (options.unicode ? "→ " : "> ") + wrapped(finding.suggestion, options.width, kIndent + 2) +
-            "\n";
+    text += std::string(kIndent, ' ') + (options.unicode ? "→ " : "> ") +
+            wrap_text(finding.suggestion, options.width, kIndent + 2) + "\n";
   }
   return text;
 }
@@ -174,57 +157,102 @@ std::pair<std::string, std::string> header_lines(std::string_view name) {
   return {text.substr(0, blank), text.substr(blank + 1)};
 }
 
-// Text columns give way, the widest first, until the table fits or none is wider than 12. The first column, which names the row,
-// gives way last.
-void shrink(std::vector<size_t>& widths, const std::vector<Column>& columns, size_t width) {
-  size_t total = 2 * widths.size();
-  for (const size_t column : widths) total += column;
-  for (const size_t first : {size_t{1}, size_t{0}}) {
-    while (total > width) {
-      size_t widest = columns.size();
-      for (size_t i = first; i < columns.size(); ++i) {
-        if (columns[i].kind == ColumnKind::text && widths[i] > 12 && (widest == columns.size() || widths[i] > widths[widest])) {
-          widest = i;
-        }
-      }
-      if (widest == columns.size()) break;
-      --widths[widest];
-      --total;
-    }
+// A table's cells as text, column by column: two lines of its name, then the rows.
+struct TextColumn {
+  std::vector<std::string> lines;
+  size_t width = 0;
+  bool is_text = false;  // and may be shortened
+
+  void measure() {
+    width = 0;
+    for (const std::string& line : lines) width = std::max(width, text_width(line));
   }
+  void shorten(size_t to, bool unicode) {
+    if (width <= to) return;
+    const std::vector<std::string> cells = shorten_texts({lines.begin() + 2, lines.end()}, to, unicode);
+    std::copy(cells.begin(), cells.end(), lines.begin() + 2);
+    measure();
+  }
+};
+
+std::vector<TextColumn> text_columns(const Table& table) {
+  std::vector<TextColumn> columns;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const Column& column = table.columns[i];
+    TextColumn& text = columns.emplace_back();
+    text.is_text = column.kind != ColumnKind::number;
+    const auto [above, below] = header_lines(column.name);
+    text.lines = {above, below};
+    for (const TableRow& row : table.rows) {
+      const Unit unit = column.unit == Unit::none && column.kind == ColumnKind::number ? row.unit : column.unit;
+      text.lines.push_back(cell_text(row.cells[i], unit));
+    }
+    text.measure();
+  }
+  return columns;
+}
+
+// The first column of each part of a table, behind the first column of all, which has `name_width` columns and stands in every
+// part.
+std::vector<size_t> divide(const std::vector<TextColumn>& columns, size_t name_width, size_t width) {
+  std::vector<size_t> parts{1};
+  size_t used = 2 + name_width;
+  for (size_t i = 1; i < columns.size(); ++i) {
+    if (used + 2 + columns[i].width > width && i > parts.back()) {
+      parts.push_back(i);
+      used = 2 + name_width;
+    }
+    used += 2 + columns[i].width;
+  }
+  return parts;
+}
+
+// Shortens texts so that the table fits, those of the first column, which names the rows, last. Where that is not enough, the table
+// is divided into as few parts as possible. Returns what divide does.
+std::vector<size_t> fit_columns(std::vector<TextColumn>& columns, const TextOptions& options) {
+  constexpr size_t kLeastText = 12, kLeastName = 24;
+  const auto width = static_cast<size_t>(options.width);
+  size_t total = 0;
+  for (const TextColumn& column : columns) total += 2 + column.width;
+  if (!options.fit_width || total <= width) return {1};
+  for (size_t i = 1; i < columns.size(); ++i) {
+    TextColumn& column = columns[i];
+    if (!column.is_text || column.width <= kLeastText) continue;
+    total -= column.width;
+    column.shorten(std::max(kLeastText, width > total ? width - total : 0), options.unicode);
+    total += column.width;
+  }
+  TextColumn& name = columns[0];
+  if (name.is_text) {
+    size_t best = std::min(name.width, width / 2);
+    for (size_t shorter = best; shorter-- > kLeastName;) {
+      if (divide(columns, shorter, width).size() < divide(columns, best, width).size()) best = shorter;
+    }
+    if (divide(columns, best, width).size() == 1) best = width - (total - name.width);
+    name.shorten(best, options.unicode);
+  }
+  return divide(columns, name.width, width);
 }
 
 std::string table_text(const Table& table, const TextOptions& options, const Style& style) {
-  std::vector<std::vector<std::string>> lines(2);
-  std::vector<size_t> widths;
-  for (const Column& column : table.columns) {
-    const auto [above, below] = header_lines(column.name);
-    lines[0].push_back(above);
-    lines[1].push_back(below);
-    widths.push_back(std::max(text_width(above), text_width(below)));
-  }
-  for (const TableRow& row : table.rows) {
-    std::vector<std::string>& line = lines.emplace_back();
-    for (size_t i = 0; i < row.cells.size(); ++i) {
-      const Unit unit = table.columns[i].unit;
-      line.push_back(cell_text(row.cells[i], unit == Unit::none && table.columns[i].kind == ColumnKind::number ? row.unit : unit));
-      widths[i] = std::max(widths[i], text_width(line.back()));
-    }
-  }
-  shrink(widths, table.columns, options.width);
+  std::vector<TextColumn> columns = text_columns(table);
+  const std::vector<size_t> parts = fit_columns(columns, options);
   std::string text;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    std::string line;
-    for (size_t j = 0; j < lines[i].size(); ++j) {
-      line += "  " + fit_text(lines[i][j], widths[j], table.columns[j].kind == ColumnKind::number, options.unicode);
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const size_t end = part + 1 < parts.size() ? parts[part + 1] : columns.size();
+    for (size_t i = 0; i < table.rows.size() + 2; ++i) {
+      std::string line;
+      const auto add = [&](const TextColumn& column) { line += "  " + pad_text(column.lines[i], column.width, !column.is_text); };
+      add(columns[0]);
+      for (size_t j = parts[part]; j < end; ++j) add(columns[j]);
+      line.erase(line.find_last_not_of(' ') + 1);
+      if (i == 0 && line.empty()) continue;  // no name of two words
+      text += (i < 2 ? style("2", line) : line) + "\n";
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    if (i == 0 && line.empty()) continue;  // no name of two words
-    text += (i < 2 ? style("2", line) : line) + "\n";
   }
   if (table.rows.empty()) text += "  (none)\n";
   if (table.rows_left_out > 0) text += fmt::format("  and {} more (--limit 0 shows all)\n", table.rows_left_out);
-  if (!table.note.empty()) text += "  " + style("2", wrapped(table.note, options.width, 2)) + "\n";
+  if (!table.note.empty()) text += "  " + style("2", wrap_text(table.note, options.width, 2)) + "\n";
   return text;
 }
 
@@ -233,14 +261,16 @@ std::string table_text(const Table& table, const TextOptions& options, const Sty
 std::string cell_text(const Cell& cell, Unit unit) { return std::visit(CellText{unit}, cell); }
 
 std::string key_text(const RowKey& key) {
-  std::string text = key.module;
+  std::string text = key.name.empty() ? key.module : key.name;
   const auto add = [&](const std::string& part, const char* separator = " ") {
     if (!text.empty()) text += separator;
     text += part;
   };
-  if (!key.op_name.empty()) add(key.op_name);
-  if (key.slot && *key.slot > 0) add(fmt::format("output {}", *key.slot));
-  if (!key.parameter.empty()) add(fmt::format("({})", key.parameter));
+  if (key.name.empty()) {
+    if (!key.op_name.empty()) add(key.op_name);
+    if (key.slot && *key.slot > 0) add(fmt::format("output {}", *key.slot));
+    if (!key.parameter.empty()) add(fmt::format("({})", key.parameter));
+  }
   if (key.element) add(fmt::format("element {}", *key.element));
   if (key.step) add(fmt::format("step {}", *key.step), ", ");
   if (key.rank && *key.rank > 0) add(fmt::format("rank {}", *key.rank), ", ");
@@ -255,7 +285,7 @@ std::string render_text(const Report& report, const TextOptions& options) {
                         source.run.empty() ? std::string() : fmt::format(" (run {})", source.run.substr(0, 8)));
   }
   if (!report.complete) text += style("33", "  Stopped early: not all rows were read.") + "\n";
-  if (!report.facts.empty()) text += '\n' + facts_text(report);
+  if (!report.facts.empty()) text += '\n' + facts_text(report, options);
   if (!report.findings.empty()) text += "\n";
   for (const Finding& finding : report.findings) text += finding_text(finding, options, style);
   for (const Table& table : report.tables) text += '\n' + style("1", table.title) + "\n" + table_text(table, options, style);

@@ -8,9 +8,11 @@
 namespace ulpscope {
 
 struct TextOptions {
-  int width = 120;      // columns; tables wider than this shorten their text cells
+  int width = 120;      // columns that sentences are broken into
   bool color = false;   // ANSI colours
   bool unicode = true;  // false: ASCII only
+  bool fit_width =
+      false;  // tables and plots keep to the width as well: names are shortened, tables stand in parts; else names are whole
 };
 
 std::string render_text(const Report& report, const TextOptions& options);

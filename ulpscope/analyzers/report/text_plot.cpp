@@ -6,6 +6,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
+
+#include "ulpscope/analyzers/report/text_layout.h"
 
 namespace ulpscope {
 
@@ -19,6 +23,23 @@ const char* block(double share, bool unicode) {
   const int height = share > 0 ? std::clamp(static_cast<int>(std::ceil(share * 8)), 1, 8) : 0;
   return (unicode ? kBlocks : kAsciiBlocks)[height];
 }
+
+// The names of a plot's series, in front of their lines.
+struct Names {
+  std::vector<std::string> texts;
+  size_t width = 0;
+
+  Names(const Plot& plot, const TextOptions& options) {
+    for (const Series& series : plot.series) texts.push_back(series.name);
+    if (options.fit_width) texts = shorten_texts(texts, std::max(16, options.width * 2 / 5), options.unicode);
+    for (const std::string& text : texts) width = std::max(width, text_width(text));
+  }
+  // Columns for the lines.
+  size_t room(const TextOptions& options) const {
+    const int least = options.fit_width ? 16 : 60;
+    return static_cast<size_t>(std::max(least, options.width - static_cast<int>(width) - 4));
+  }
+};
 
 // Neighbouring exponents share a column where there are more of them than columns, but never across a limit.
 struct HistogramAxis {
@@ -97,19 +118,18 @@ std::string histogram_text(const Plot& plot, const TextOptions& options) {
     first = std::min(first, limit.exponent - 1);
     last = std::max(last, limit.exponent);
   }
-  size_t name_width = 0;
-  for (const Series& series : plot.series) name_width = std::max(name_width, text_width(series.name));
-  name_width = std::min<size_t>(name_width, std::max(16, options.width * 2 / 5));
-  const size_t room = std::max<int>(16, options.width - static_cast<int>(name_width) - 4);
+  const Names names(plot, options);
+  const size_t room = names.room(options);
   int exponents_a_column = 1;
   HistogramAxis axis = layout(first, last, plot.limits, exponents_a_column);
   while (axis.width() > room && exponents_a_column < last - first + 1) {
     axis = layout(first, last, plot.limits, ++exponents_a_column);
   }
-  const std::string margin(name_width + 4, ' ');
+  const std::string margin(names.width + 4, ' ');
   std::string text = margin + limit_names(axis, plot.limits, room, options.unicode) + "\n";
-  for (const Series& series : plot.series) {
-    text += "  " + fit_text(series.name, name_width, false, options.unicode) + "  " + histogram_line(series, axis, options.unicode);
+  for (size_t i = 0; i < plot.series.size(); ++i) {
+    const Series& series = plot.series[i];
+    text += "  " + pad_text(names.texts[i], names.width, false) + "  " + histogram_line(series, axis, options.unicode);
     if (series.below > 0) text += fmt::format("  {:.0f} below all bins", series.below);
     if (series.above > 0) text += fmt::format("  {:.0f} above all bins", series.above);
     text += "\n";
@@ -141,9 +161,7 @@ std::string series_line(const Series& series, double first, double last, double 
 
 std::string steps_text(const Plot& plot, const TextOptions& options) {
   double first = INFINITY, last = -INFINITY, lowest = INFINITY, highest = -INFINITY;
-  size_t name_width = 0;
   for (const Series& series : plot.series) {
-    name_width = std::max(name_width, text_width(series.name));
     for (size_t i = 0; i < series.x.size(); ++i) {
       first = std::min(first, series.x[i]);
       last = std::max(last, series.x[i]);
@@ -153,38 +171,19 @@ std::string steps_text(const Plot& plot, const TextOptions& options) {
     }
   }
   if (first > last || lowest > highest) return "  no values\n";
-  name_width = std::min<size_t>(name_width, std::max(16, options.width / 3));
-  const size_t width = std::clamp<int>(options.width - static_cast<int>(name_width) - 4, 16, 100);
+  const Names names(plot, options);
+  const size_t width = std::min<size_t>(names.room(options), 100);
   std::string text;
-  for (const Series& series : plot.series) {
-    text += "  " + fit_text(series.name, name_width, false, options.unicode) + "  " +
-            series_line(series, first, last, lowest, highest, width, options.unicode) + "\n";
+  for (size_t i = 0; i < plot.series.size(); ++i) {
+    text += "  " + pad_text(names.texts[i], names.width, false) + "  " +
+            series_line(plot.series[i], first, last, lowest, highest, width, options.unicode) + "\n";
   }
-  return text + std::string(name_width + 4, ' ') +
+  return text + std::string(names.width + 4, ' ') +
          fmt::format("{} {:.0f} to {:.0f}; {} {} to {}\n", plot.x.name, first, last, plot.y.name, cell_text(lowest, plot.y.unit),
                      cell_text(highest, plot.y.unit));
 }
 
 }  // namespace
-
-size_t text_width(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
-std::string fit_text(std::string_view text, size_t width, bool align_right, bool unicode) {
-  size_t columns = text_width(text);
-  if (columns <= width) {
-    const std::string blanks(width - columns, ' ');
-    return align_right ? blanks + std::string(text) : std::string(text) + blanks;
-  }
-  const std::string_view ellipsis = unicode ? "…" : "~";
-  while (columns + 1 > width && !text.empty()) {  // whole code points from the front: the end of a path says more
-    text.remove_prefix(1);
-    while (!text.empty() && (static_cast<unsigned char>(text.front()) & 0xC0) == 0x80) text.remove_prefix(1);
-    --columns;
-  }
-  return std::string(ellipsis) + std::string(text);
-}
 
 std::string plot_text(const Plot& plot, const TextOptions& options) {
   if (plot.series.empty()) return "  no values\n";

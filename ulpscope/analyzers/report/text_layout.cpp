@@ -1,0 +1,106 @@
+#include "ulpscope/analyzers/report/text_layout.h"
+
+#include <algorithm>
+#include <set>
+
+namespace ulpscope {
+
+namespace {
+
+bool begins_code_point(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+
+// Where code point `index` begins in the text; its size for the one after the last.
+size_t offset_of(std::string_view text, size_t index) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (begins_code_point(text[i]) && index-- == 0) return i;
+  }
+  return text.size();
+}
+
+// Numbers stay, and so does the last part.
+std::string abbreviate_path(const std::string& text, size_t width) {
+  std::string result;
+  size_t columns = text_width(text), begin = 0;
+  const size_t path_end = std::min(text.find(' '), text.size());
+  while (columns > width) {
+    const size_t end = text.find('.', begin);
+    if (end >= path_end) break;
+    const std::string_view part = std::string_view(text).substr(begin, end - begin);
+    const bool is_number = std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const std::string_view kept = is_number ? part : part.substr(0, offset_of(part, 1));
+    columns -= text_width(part) - text_width(kept);
+    result += kept;
+    result += '.';
+    begin = end + 1;
+  }
+  return result + text.substr(begin);
+}
+
+// The first `head` columns, an ellipsis, and the last ones.
+std::string cut_middle(std::string_view text, size_t width, size_t head, bool unicode) {
+  const size_t columns = text_width(text);
+  if (columns <= width) return std::string(text);
+  const size_t tail = width - 1 - head;
+  std::string result(text.substr(0, offset_of(text, head)));
+  result += unicode ? "…" : "~";
+  result += text.substr(offset_of(text, columns - tail));
+  return result;
+}
+
+}  // namespace
+
+size_t text_width(std::string_view text) { return std::count_if(text.begin(), text.end(), begins_code_point); }
+
+std::string pad_text(std::string_view text, size_t width, bool align_right) {
+  const std::string blanks(width - std::min(width, text_width(text)), ' ');
+  return align_right ? blanks + std::string(text) : std::string(text) + blanks;
+}
+
+std::vector<std::string> shorten_texts(const std::vector<std::string>& texts, size_t width, bool unicode) {
+  if (width == 0) return std::vector<std::string>(texts.size());
+  std::vector<std::string> abbreviated, best;
+  for (const std::string& text : texts) abbreviated.push_back(abbreviate_path(text, width));
+  const auto distinct = [](const std::vector<std::string>& all) { return std::set<std::string>(all.begin(), all.end()).size(); };
+  const size_t all = distinct(texts);
+  size_t most = 0;
+  // Names begin with a module's path and end with what was computed there: of both something should stay.
+  const size_t preferred = (width - 1) / 3;
+  for (const std::vector<std::string>& names : {abbreviated, texts}) {
+    for (size_t away = 0; away < width && most < all; ++away) {
+      for (const size_t head : {preferred + away, preferred - away}) {
+        if (head >= width) continue;  // also below 0
+        std::vector<std::string> candidate;
+        for (const std::string& name : names) candidate.push_back(cut_middle(name, width, head, unicode));
+        const size_t found = distinct(candidate);
+        if (found <= most) continue;
+        most = found;
+        best = std::move(candidate);
+      }
+    }
+  }
+  return best;
+}
+
+std::string wrap_text(std::string_view text, size_t width, size_t indent) {
+  std::string result;
+  size_t column = indent;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    const size_t length = text_width(word);
+    if (column > indent && column + 1 + length > width) {
+      result += '\n';
+      result.append(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      result += " ";
+      ++column;
+    }
+    result += word;
+    column += length;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
+}
+
+}  // namespace ulpscope
