@@ -125,7 +125,7 @@ std::vector<std::string> step_lines(const TraceReader& reader) {
     for (const StepRow& row : rows) {
       lines.push_back(fmt::format("{} loss {:a} rate {:a} scale {:a} {:a} skipped {} norm {:a} {:a} level {}", row.step, row.loss,
                                   row.learning_rate, row.scale_before, row.scale_after, row.skipped, row.gradient_norm,
-                                  row.clipped_gradient_norm, row.level));
+                                  row.clipped_gradient_norm, name_of(row.level)));
     }
     return true;
   });
