@@ -228,14 +228,15 @@ struct Table<CaptureRow> {
              FIELD(shape)},
       Column{"value", "", "the value there", FIELD(value)},
       Column{"overwritten", "", "1: the op wrote its output over this operand, and value is the one after the call",
-             FIELD(overwritten)}.known_if(WHERE(row.operand >= 0)),
+             FIELD(overwritten)}
+          .known_if(WHERE(row.operand >= 0)),
       Column{"terms", "", "on the element's row: terms of its dot product", FIELD(terms)}.known_if(WHERE(row.operand < 0)),
       Column{"broke_at", "", "on the element's row: the term at which the sum became nonfinite, or -1", FIELD(broke_at)}.known_if(
           WHERE(row.operand < 0 && row.broke_at >= 0)),
       Column{"partial_sum", "", "on the element's row: the sum before that term", FIELD(partial_sum)}.known_if(
           WHERE(row.operand < 0 && row.broke_at >= 0)),
-      Column{"attributes", "", "on the element's row: of this call, as name=value, separated by spaces", FIELD(attributes)}.known_if(
-          WHERE(row.operand < 0)));
+      Column{"attributes", "", "on the element's row: of this call, as name=value, separated by spaces", FIELD(attributes)}
+          .known_if(WHERE(row.operand < 0)));
 };
 
 template <>
