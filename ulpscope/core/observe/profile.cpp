@@ -9,15 +9,9 @@ double Profiler::lap() {
   return std::chrono::duration<double>(now - std::exchange(moment_, now)).count();
 }
 
-std::span<OutputRecord* const> Profiler::First::before(const OpEvent&) {
-  owner.lap();
-  return {};
-}
+void Profiler::First::before(const OpEvent&, std::span<OutputRecord* const>) { owner.lap(); }
 
-std::span<OutputRecord* const> Profiler::Last::before(const OpEvent&) {
-  owner.recording_seconds_ += owner.lap();
-  return {};
-}
+void Profiler::Last::before(const OpEvent&, std::span<OutputRecord* const>) { owner.recording_seconds_ += owner.lap(); }
 
 void Profiler::First::after(const OpEvent& event) {
   backend.synchronize();

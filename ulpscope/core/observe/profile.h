@@ -47,14 +47,14 @@ class Profiler {
 
   struct First : Observer {
     First(Profiler& profiler, Backend& computing) : owner(profiler), backend(computing) {}
-    std::span<OutputRecord* const> before(const OpEvent& event) override;
+    void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
     void after(const OpEvent& event) override;
     Profiler& owner;
     Backend& backend;
   };
   struct Last : Observer {
     explicit Last(Profiler& profiler) : owner(profiler) {}
-    std::span<OutputRecord* const> before(const OpEvent& event) override;
+    void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
     void after(const OpEvent& event) override;
     Profiler& owner;
   };
