@@ -283,7 +283,7 @@ TEST(Ranges, NoTwoTensorsHaveOneName) {
   trace.end_step();
   const TraceReader reader = trace.read();
   const Selection selection(reader, {});
-  const char* const names[] = {"fc linear", "fc forward cast (weight)", "fc backward cast (weight)", "fc optimizer fill (weight)",
+  const char* const names[] = {"fc linear", "fc cast (weight)", "fc backward cast (weight)", "fc optimizer fill (weight)",
                                "fc optimizer fill (weight) #2"};
   for (uint32_t i = 0; i < std::size(names); ++i) {
     EXPECT_EQ(selection.name(i), names[i]);

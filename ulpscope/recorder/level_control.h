@@ -40,7 +40,7 @@ class LevelControl {
   const RecorderOptions& options_;
   bool near_limit_ = false, rows_stopped_ = false, steps_stopped_ = false, slow_ = false;
   int slow_messages_ = 0;
-  std::optional<uint64_t> health_from_, no_rows_from_, stopped_from_, slow_from_;  // the first steps concerned
+  std::optional<uint64_t> health_from_, no_rows_from_, stopped_from_, slow_from_;  // the first steps that lack something
 };
 
 }  // namespace ulpscope
