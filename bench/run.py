@@ -42,7 +42,7 @@ def run_program(program, rounds):
     """Yields (name, nanoseconds, counters) for each repetition of each benchmark of a Google Benchmark program."""
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         subprocess.run([program, f"--benchmark_out={out.name}", "--benchmark_out_format=json", f"--benchmark_repetitions={rounds}",
-                        "--benchmark_enable_random_interleaving=true", "--benchmark_display_aggregates_only=true"],
+                        "--benchmark_min_time=0.05", "--benchmark_enable_random_interleaving=true", "--benchmark_display_aggregates_only=true"],
                        check=True, stdout=subprocess.DEVNULL)
         results = json.load(open(out.name))["benchmarks"]
     scale = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
