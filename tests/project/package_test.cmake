@@ -51,6 +51,12 @@ if(COMPONENT STREQUAL emulation)
   endif()
 else()
   run(${prefix}/bin/ulpscope --help)
+  foreach(file IN ITEMS man/man1/ulpscope.1 man/man1/ulpscope-train.1 bash-completion/completions/ulpscope zsh/site-functions/_ulpscope
+      fish/vendor_completions.d/ulpscope.fish)
+    if(NOT EXISTS ${prefix}/share/${file})
+      message(FATAL_ERROR "share/${file} was not installed")
+    endif()
+  endforeach()
   # Traces, their analysis and recording need nothing of the engine's libraries.
   foreach(component trace recorder analyzers)
     run(${CMAKE_COMMAND} -S ${SOURCE}/tests/project/consumer_emulation -B ${SCRATCH}/${component} ${common}

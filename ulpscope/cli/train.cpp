@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 
 #include "ulpscope/analyzers/report/json.h"
@@ -12,6 +10,7 @@
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/save_weights.h"
+#include "ulpscope/cli/stop_signals.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/core/run/experiment.h"
@@ -20,42 +19,6 @@
 namespace ulpscope::cli {
 
 namespace {
-
-volatile std::sig_atomic_t stop_signals = 0;
-
-// The first signal ends training after the step that runs, the second ends the program as if nobody had caught it.
-void on_stop_signal(int number) {
-  if (stop_signals != 0) {
-    std::signal(number, SIG_DFL);
-    std::raise(number);
-  }
-  stop_signals = 1;
-}
-
-// Catches the signals that ask for an end while it lives, but those that the caller has ignored (nohup).
-class StopSignals {
- public:
-  StopSignals() {
-    stop_signals = 0;
-    struct sigaction action {};
-    action.sa_handler = on_stop_signal;
-    action.sa_flags = SA_RESTART;  // writes of the trace are not cut short
-    sigemptyset(&action.sa_mask);
-    for (const int number : kNumbers) sigaddset(&action.sa_mask, number);  // they take turns, so that none is lost
-    for (size_t i = 0; i < kNumbers.size(); ++i) {
-      sigaction(kNumbers[i], nullptr, &before_[i]);
-      if (before_[i].sa_handler != SIG_IGN) sigaction(kNumbers[i], &action, nullptr);
-    }
-  }
-  ~StopSignals() {
-    for (size_t i = 0; i < kNumbers.size(); ++i) sigaction(kNumbers[i], &before_[i], nullptr);
-  }
-  StopSignals(const StopSignals&) = delete;
-
- private:
-  static constexpr std::array<int, 3> kNumbers{SIGINT, SIGTERM, SIGHUP};
-  std::array<struct sigaction, kNumbers.size()> before_{};
-};
 
 // Options that stand for a key of the experiment, which checks their values.
 struct KeyOption {
@@ -222,7 +185,7 @@ int run(const Arguments& arguments) {
   if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
   Progress progress(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
   bool interrupted = false;
-  while (!trainer.finished() && !(interrupted = stop_signals != 0)) {
+  while (!trainer.finished() && !(interrupted = signals.came())) {
     const StepResult step = trainer.step();
     progress.update(step);
     if (interval == 0 || (step.step + 1) % interval != 0) continue;

@@ -1,0 +1,45 @@
+#include "ulpscope/cli/stop_signals.h"
+
+#include <pthread.h>
+
+namespace ulpscope::cli {
+
+namespace {
+
+// Ends the thread's wait for a signal when there is nothing more to wait for.
+int wake_up() { return SIGRTMIN; }
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  sigemptyset(&taken_);
+  sigaddset(&taken_, wake_up());
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    if (sigaction(number, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaddset(&taken_, number);
+  }
+  pthread_sigmask(SIG_BLOCK, &taken_, &mask_before_);
+  thread_ = std::thread([this] { take(); });
+}
+
+StopSignals::~StopSignals() {
+  ended_ = true;
+  pthread_kill(thread_.native_handle(), wake_up());
+  thread_.join();
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+void StopSignals::take() {
+  int number = 0;
+  while (sigwait(&taken_, &number) == 0 && !ended_) {
+    if (number == wake_up() || !came_.exchange(true)) continue;
+    std::signal(number, SIG_DFL);
+    sigset_t last;
+    sigemptyset(&last);
+    sigaddset(&last, number);
+    pthread_sigmask(SIG_UNBLOCK, &last, nullptr);
+    std::raise(number);
+  }
+}
+
+}  // namespace ulpscope::cli
