@@ -65,6 +65,22 @@ TEST(CpuBackend, EveryOpOfTheTableIsSupported) {
   EXPECT_FALSE(backend->supports("no_such_op"));
 }
 
+// What is planned for a call that one thread computes also serves one that all share.
+TEST(CpuBackend, ConvolutionOfFewImagesThenOfMany) {
+  const auto convolution = [](int64_t images) {
+    return Case{"conv2d",
+                {{{images, 1, 28, 28}, Lay::channels_last}, {{12, 1, 3, 3}}},
+                {{{images, 12, 28, 28}, Lay::channels_last}},
+                {{"stride_y", 1}, {"stride_x", 1}, {"padding_y", 1}, {"padding_x", 1}}};
+  };
+  const auto backend = make_cpu_backend({.threads = 2});
+  for (const int64_t images : {2, 4, 1, 5, 2}) {
+    const Instance instance(convolution(images), DType::f32);
+    const auto fresh = make_cpu_backend({.threads = 2});
+    expect_same(instance.run(*backend).outputs[0], instance.run(*fresh).outputs[0], fmt::format("{} images", images));
+  }
+}
+
 TEST(CpuBackend, MemoryIsCountedAndReused) {
   const auto backend = make_cpu_backend();
   EXPECT_EQ(backend->allocated_bytes(), 0u);

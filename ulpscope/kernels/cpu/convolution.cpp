@@ -98,19 +98,13 @@ void Convolution::run(int slot, const float* first, const void* second, const vo
   state_->primitive.run(slot, {first, second, third, scratch, bias});
 }
 
-size_t ConvolutionCache::Hash::operator()(const ConvolutionShape& s) const {
-  uint64_t hash = static_cast<uint64_t>(s.pass) * 2 + (s.bias ? 1 : 0);
-  for (const int64_t value : {s.images, s.channels, s.height, s.width, s.filters, s.out_height, s.out_width, s.kernel_y, s.kernel_x,
-                              s.stride_y, s.stride_x, s.padding_y, s.padding_x, static_cast<int64_t>(s.threads)}) {
+uint64_t ConvolutionShape::hash() const {
+  uint64_t hash = static_cast<uint64_t>(pass) * 2 + (bias ? 1 : 0);
+  for (const int64_t value : {images, channels, height, width, filters, out_height, out_width, kernel_y, kernel_x, stride_y,
+                              stride_x, padding_y, padding_x, static_cast<int64_t>(threads)}) {
     hash = hash_combine(hash, static_cast<uint64_t>(value));
   }
   return hash;
-}
-
-const Convolution& ConvolutionCache::find(const ConvolutionShape& shape, int slots) {
-  auto& convolution = convolutions_[shape];
-  if (convolution == nullptr) convolution = std::make_unique<Convolution>(shape, slots);
-  return *convolution;
 }
 
 }  // namespace ulpscope::cpu

@@ -3,7 +3,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
+
+#include "ulpscope/kernels/cpu/primitive_cache.h"
 
 namespace ulpscope::cpu {
 
@@ -17,6 +18,7 @@ struct ConvolutionShape {
   int threads = 1;  // 1: to be run inside a parallel region
   bool bias = false;
   bool operator==(const ConvolutionShape&) const = default;
+  uint64_t hash() const;
 
   int64_t weights() const { return filters * channels * kernel_y * kernel_x; }
   int64_t input_image() const { return channels * height * width; }
@@ -43,15 +45,8 @@ class Convolution {
   std::unique_ptr<State> state_;
 };
 
-class ConvolutionCache {
- public:
-  const Convolution& find(const ConvolutionShape& shape, int slots);
-
- private:
-  struct Hash {
-    size_t operator()(const ConvolutionShape& shape) const;
-  };
-  std::unordered_map<ConvolutionShape, std::unique_ptr<Convolution>, Hash> convolutions_;
+class ConvolutionCache : public PrimitiveCache<ConvolutionShape, Convolution> {
+  using PrimitiveCache::PrimitiveCache;
 };
 
 }  // namespace ulpscope::cpu

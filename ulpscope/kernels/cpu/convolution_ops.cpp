@@ -76,9 +76,9 @@ struct GroupPlans {
     shape.threads = groups.planned_threads;
     const int64_t all = shape.images;
     shape.images = groups.images;
-    whole = &context.convolutions->find(shape, slots);
+    whole = &context.convolutions->find(shape);
     shape.images = all - (groups.count - 1) * groups.images;
-    last = &context.convolutions->find(shape, slots);
+    last = &context.convolutions->find(shape);
     scratch_bytes = std::max(whole->scratch_bytes(), last->scratch_bytes());
   }
   const Convolution& of(int64_t group, int64_t count) const { return group + 1 < count ? *whole : *last; }

@@ -1,8 +1,16 @@
 #include "ulpscope/kernels/cpu/gemm.h"
 
+#include "ulpscope/base/hash.h"
 #include "ulpscope/kernels/cpu/onednn.h"
 
 namespace ulpscope::cpu {
+
+uint64_t GemmShape::hash() const {
+  uint64_t hash = (bias ? 2 : 0) + (accumulate ? 1 : 0);
+  for (const int64_t value : {m, n, k, a.row, a.column, b.row, b.column, c_row})
+    hash = hash_combine(hash, static_cast<uint64_t>(value));
+  return hash;
+}
 
 struct Gemm::State {
   PlannedPrimitive primitive;

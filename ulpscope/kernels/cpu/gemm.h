@@ -20,6 +20,7 @@ struct GemmShape {
   bool bias = false;        // c(i, j) += bias(j)
   bool accumulate = false;  // c += a b
   bool operator==(const GemmShape&) const = default;
+  uint64_t hash() const;
 };
 
 class Gemm {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ulpscope/base/hash.h"
 #include "ulpscope/kernels/cpu/block_output.h"
 #include "ulpscope/kernels/cpu/narrow_product.h"
 #include "ulpscope/kernels/cpu/parallel.h"
@@ -99,7 +98,7 @@ void multiply_whole(Context& context, const OpCall& call, int slot, const Matrix
   if (m * n * k <= kPlainWork) {
     plain_product(wide_a.at(0, 0), wide_a.layout(), wide_b.at(0, 0), wide_b.layout(), bias, m, n, k, c);
   } else {
-    const Gemm& gemm = context.gemms->find({m, n, k, wide_a.layout(), wide_b.layout(), n, bias != nullptr, false}, context.threads);
+    const Gemm& gemm = context.gemms->find({m, n, k, wide_a.layout(), wide_b.layout(), n, bias != nullptr, false});
     const Scratch scratch(context.allocator, gemm.scratch_bytes());
     gemm.run(0, wide_a.at(0, 0), wide_b.at(0, 0), bias, c, scratch.as<void>());
   }
@@ -120,7 +119,7 @@ TileGemms tile_gemms(Context& context, const Tiling& tiling, GemmShape shape, co
     (tiling.cut == Cut::rows ? tile.m : tiling.cut == Cut::columns ? tile.n : tile.k) = extent;
     tile.a = a_layout != nullptr ? *a_layout : a.tile_layout(tile.m, tile.k);
     tile.b = b_layout != nullptr ? *b_layout : b.tile_layout(tile.k, tile.n);
-    return &context.gemms->find(tile, context.threads);
+    return &context.gemms->find(tile);
   };
   const int64_t extent = extent_of_cut(tiling.cut, shape.m, shape.n, shape.k);
   const int64_t rest = extent - (tiling.tiles - 1) * tiling.tile;
@@ -268,20 +267,6 @@ void multiply_transposed(Context& context, const OpCall& call, int slot, const M
 
 }  // namespace
 
-size_t GemmCache::Hash::operator()(const GemmShape& s) const {
-  uint64_t hash = hash_combine(static_cast<uint64_t>(s.m), static_cast<uint64_t>(s.n));
-  hash = hash_combine(hash, static_cast<uint64_t>(s.k) ^ (static_cast<uint64_t>(s.c_row) << 32));
-  hash = hash_combine(hash, static_cast<uint64_t>(s.a.row) ^ (static_cast<uint64_t>(s.a.column) << 32));
-  hash = hash_combine(hash, static_cast<uint64_t>(s.b.row) ^ (static_cast<uint64_t>(s.b.column) << 32));
-  return hash_combine(hash, (s.bias ? 2 : 0) + (s.accumulate ? 1 : 0));
-}
-
-const Gemm& GemmCache::find(const GemmShape& shape, int slots) {
-  auto& gemm = gemms_[shape];
-  if (gemm == nullptr) gemm = std::make_unique<Gemm>(shape, slots);
-  return *gemm;
-}
-
 void multiply(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k,
               const float* bias) {
   if (n <= kNarrowColumns && m >= 8 && k >= kReductionLanes && a.row_major()) {
@@ -308,7 +293,7 @@ void multiply_batch(Context& context, const OpCall& call, int slot, int64_t batc
   BlockOutput out(context, call, slot, m * n);
   const Matrix first_a = a(0), first_b = b(0);
   const GemmShape shape{m, n, k, first_a.tile_layout(m, k), first_b.tile_layout(k, n), n, false, false};
-  const Gemm& gemm = context.gemms->find(shape, context.threads);
+  const Gemm& gemm = context.gemms->find(shape);
   const ThreadScratch inner(context.allocator, context.threads, gemm.scratch_bytes());
   const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(first_a.tile_values(m, k)));
   const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(first_b.tile_values(k, n)));

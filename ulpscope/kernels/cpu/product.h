@@ -5,24 +5,16 @@
 
 #include <functional>
 #include <memory>
-#include <unordered_map>
 
 #include "ulpscope/kernels/cpu/context.h"
 #include "ulpscope/kernels/cpu/gemm.h"
 #include "ulpscope/kernels/cpu/matrix.h"
+#include "ulpscope/kernels/cpu/primitive_cache.h"
 
 namespace ulpscope::cpu {
 
-// Products by shape, each made once.
-class GemmCache {
- public:
-  const Gemm& find(const GemmShape& shape, int slots);
-
- private:
-  struct Hash {
-    size_t operator()(const GemmShape& shape) const;
-  };
-  std::unordered_map<GemmShape, std::unique_ptr<Gemm>, Hash> gemms_;
+class GemmCache : public PrimitiveCache<GemmShape, Gemm> {
+  using PrimitiveCache::PrimitiveCache;
 };
 
 // Output `slot` (row-major, m x n) = a b + bias. `bias`: n values or nullptr.
