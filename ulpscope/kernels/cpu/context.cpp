@@ -49,6 +49,30 @@ std::string cpu_model() {
   return "unknown CPU";
 }
 
+// oneDNN keeps the instruction set of the process's first backend, which need not be this one's.
+std::string_view onednn_instruction_set() {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::sse41:
+      return "sse4";
+    case dnnl::cpu_isa::avx:
+      return "avx";
+    case dnnl::cpu_isa::avx2:
+      return "avx2";
+    case dnnl::cpu_isa::avx2_vnni:
+      return "avx2_vnni";
+    case dnnl::cpu_isa::avx512_core:
+      return "avx512";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "avx512_vnni";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "avx512_bf16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "avx512_amx";
+    default:
+      return "another instruction set";
+  }
+}
+
 std::string_view instruction_set_in_use() {
   for (const InstructionSet& set : kInstructionSets) {
     if ((hwy::SupportedTargets() & set.target) != 0) return set.name;
@@ -63,16 +87,16 @@ Context::Context(const CpuOptions& options) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   threads = options.threads > 0 ? options.threads : omp_get_num_procs();
   omp_set_num_threads(threads);
-  gemms = std::make_unique<GemmCache>();
-  convolutions = std::make_unique<ConvolutionCache>();
+  gemms = std::make_unique<GemmCache>(threads);
+  convolutions = std::make_unique<ConvolutionCache>(threads);
 }
 
 Context::~Context() = default;
 
 std::string Context::description() const {
   const dnnl_version_t* onednn = dnnl_version();
-  return fmt::format("{}, {}, {} thread{}, oneDNN {}.{}.{}", cpu_model(), instruction_set_in_use(), threads,
-                     threads == 1 ? "" : "s", onednn->major, onednn->minor, onednn->patch);
+  return fmt::format("{}, {}, {} thread{}, oneDNN {}.{}.{} on {}", cpu_model(), instruction_set_in_use(), threads,
+                     threads == 1 ? "" : "s", onednn->major, onednn->minor, onednn->patch, onednn_instruction_set());
 }
 
 }  // namespace ulpscope::cpu
