@@ -26,6 +26,29 @@ TEST_F(AutogradTest, GradientsAccumulateOverBackwards) {
   EXPECT_THAT(to_host(x.grad()), ElementsAre(4, 8));
 }
 
+// 2^24 + 1 rounds to 2^24, so the order of the additions shows. PyTorch's is the same.
+TEST_F(AutogradTest, GradientsOfOneBackwardAreAddedBeforeTheyAreAccumulated) {
+  Tensor x = leaf({1, 1});
+  x.set_grad(tensor(DType::f32, {2}, {0x1p24, 0x1p24}));
+  const Tensor factor = tensor(DType::f32, {2}, {1, 1});
+  backward(add(sum(mul(x, factor)), sum(mul(x, factor))));
+  EXPECT_THAT(to_host(x.grad()), ElementsAre(0x1p24 + 2, 0x1p24 + 2));
+}
+
+TEST_F(AutogradTest, AnOpWithoutGradientDoesNotDropOne) {
+  Tensor x = leaf({1, 2});
+  try {
+    call("relu_backward", {x, x});
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("relu_backward"));
+    EXPECT_THAT(error.what(), HasSubstr("requires a gradient"));
+  }
+  EXPECT_NO_THROW(call("relu_backward", {x.detach(), x.detach()}));
+  const NoGrad no_grad;
+  EXPECT_NO_THROW(call("relu_backward", {x, x}));
+}
+
 TEST_F(AutogradTest, GradientsThatMeetAreAdded) {
   Tensor x = leaf({3, 5});
   const Tensor y = scale(x, 2);

@@ -71,6 +71,25 @@ TEST_F(ModelPresets, FitTheirData) {
   }
 }
 
+// One value has no variance. PyTorch refuses it as well, when it gets there.
+TEST(Shapes, BatchNormNeedsTwoValuesForEachChannel) {
+  Experiment experiment = *find_preset("mlp");
+  experiment.model.layers = layers_of("{ type = \"batch_norm\" }, { type = \"linear\", out_features = 10 }");
+  apply_override(experiment, "data.test_size=4");
+  apply_override(experiment, "data.train_size=9");
+  apply_override(experiment, "training.batch_size=4");
+  const auto error = [&] { return message_of([&] { build_model(experiment, *open_data(experiment.data, 0).train); }); };
+  EXPECT_EQ(error(),
+            "run.toml:1: model.layers[0] (batch_norm): expected at least 2 samples in every training batch, got a batch of 1 "
+            "(data.drop_last = true leaves out a smaller last one)");
+  apply_override(experiment, "training.steps=2");
+  EXPECT_EQ(error(), "no error") << "the last batch is not reached";
+  apply_override(experiment, "training.steps=3");
+  EXPECT_THAT(error(), HasSubstr("batch of 1"));
+  apply_override(experiment, "data.drop_last=true");
+  EXPECT_EQ(error(), "no error");
+}
+
 TEST(Shapes, FollowPyTorchsRules) {
   const std::vector<LayerSpec> layers = layers_of(
       "{ type = \"conv2d\", out_channels = 4, kernel = [3, 5], stride = 2, padding = [1, 0] }, { type = \"batch_norm\" },"

@@ -133,14 +133,17 @@ TEST(IdentityTest, IsTheSameInEvaluationsAndSmallerBatches) {
 // Programs of random ops on two parameters, each used several times: at once, through views and casts, in several modules.
 class SharedParameters : public EngineTest {
  protected:
-  // The ids, phases, ops, modules and forward ids of all ops but casts, of a forward and a backward pass.
-  using Seen = std::set<std::tuple<uint64_t, Phase, std::string, std::string, uint64_t>>;
+  // The ids, phases, ops, modules, forward ids, micro-batches and roles of all ops but casts, of two forward and backward passes.
+  using Seen = std::set<std::tuple<uint64_t, Phase, std::string, std::string, uint64_t, uint32_t, Role>>;
   Seen run(uint64_t program, Autocast* autocast) {
     class Collector : public Observer {
      public:
       void after(const OpEvent& event) override {
         if (event.op.name == "cast") return;
-        EXPECT_TRUE(seen.emplace(event.id, event.phase, event.op.name, event.module, event.forward_id).second) << event.op.name;
+        EXPECT_TRUE(seen.emplace(event.id, event.phase, event.op.name, event.module, event.forward_id, event.micro_batch,
+                                 event.labels[0].role)
+                        .second)
+            << event.op.name;
       }
       Seen seen;
     } collector;
@@ -152,11 +155,20 @@ class SharedParameters : public EngineTest {
       w.set_requires_grad(true);
       values.push_back(w);
     }
+    context_.observers = {&collector};
+    context_.begin_step(program);
+    run_pass(program, autocast, values);
+    context_.begin_pass(1, 0);
+    run_pass(program, autocast, values);
+    context_.observers.clear();
+    return collector.seen;
+  }
+
+ private:
+  static void run_pass(uint64_t program, Autocast* autocast, std::vector<Tensor> values) {
     const Philox random_bits(program, 1);
     uint64_t drawn = 0;
     const auto below = [&](uint64_t limit) { return random_bits.bits(drawn++) % limit; };
-    context_.observers = {&collector};
-    context_.begin_step(program);
     Tensor loss;
     {
       const AutocastScope scope(autocast);
@@ -175,8 +187,6 @@ class SharedParameters : public EngineTest {
       for (size_t i = 1; i < values.size(); ++i) loss = add(loss, mean(values[i]));
     }
     backward(loss);
-    context_.observers.clear();
-    return collector.seen;
   }
 };
 
@@ -191,7 +201,7 @@ TEST_F(SharedParameters, HaveTheSameIdsInEveryPrecision) {
       Autocast autocast(policy);
       ASSERT_EQ(run(program, &autocast), reference) << "program " << program << " in " << info(lower).name;
     }
-    for (const auto& [id, phase, op, module, forward_id] : reference)
+    for (const auto& [id, phase, op, module, forward_id, micro_batch, role] : reference)
       sums += phase == Phase::backward && op == "add" && forward_id == 0;  // of a parameter's gradients
   }
   EXPECT_GT(sums, 300);
@@ -216,6 +226,7 @@ TEST_F(SharedParameters, HaveTheSameIdsAfterAnUpdate) {
     context_.observers.clear();
     each = collector.ids;
     w.set_grad(Tensor());
+    const NoGrad no_grad;
     call("accumulate", {w, random(DType::f32, {4, 4}, 1)});
   }
   EXPECT_EQ(ids[0], ids[1]);

@@ -10,7 +10,10 @@ Autocast::Autocast(AutocastPolicy policy) : policy_(std::move(policy)) {
   if (policy_.dtype != DType::f16 && policy_.dtype != DType::bf16)
     throw usage_error("autocast: expected f16 or bf16, got {}", info(policy_.dtype).name);
   for (const auto& [name, ignored] : policy_.ops) {
-    if (find_op(name).autocast == AutocastClass::exempt)
+    const Op& op = find_op(name);
+    // Ops without a gradient are those of backward rules, which run in the types that the forward op chose, and those of
+    // optimizers.
+    if (op.autocast == AutocastClass::exempt || op.is_view || op.backward == nullptr)
       throw usage_error("autocast: '{}' takes its inputs as they are, so its type cannot be overridden", name);
   }
 }

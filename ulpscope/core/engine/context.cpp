@@ -1,7 +1,6 @@
 #include "ulpscope/core/engine/context.h"
 
-#include <cassert>
-
+#include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
 
 namespace ulpscope {
@@ -53,7 +52,7 @@ void Context::begin_pass(uint32_t micro_batch_number, uint8_t pass_number) {
 }
 
 Context& context() {
-  assert(current && "a ContextScope must be alive");
+  if (current == nullptr) throw failed_error("no engine context: expected a ContextScope");
   return *current;
 }
 

@@ -42,7 +42,6 @@ struct Context {
   Autocast* autocast = nullptr;  // nullptr: off
   bool grad_enabled = true;
 
-  int rank = 0;
   uint64_t step = 0;
   uint32_t micro_batch = 0;
   uint8_t pass = 0;  // which loss
@@ -61,7 +60,7 @@ struct Context {
   void begin_pass(uint32_t micro_batch_number, uint8_t pass_number);
 };
 
-// The current context; an internal error where there is none.
+// The current context. There has to be one.
 Context& context();
 
 // Makes `context` the current one for its lifetime.

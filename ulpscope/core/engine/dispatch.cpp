@@ -183,6 +183,18 @@ void check_inputs(const Op& op, const Context& context, std::span<const Tensor> 
                       least == op.inputs ? fmt::format("{}", least) : fmt::format("{} to {}", least, op.inputs), count);
 }
 
+// Whether the call belongs on the tape.
+bool is_differentiated(const Op& op, const Context& context, std::span<const Tensor> inputs, const OutputSpecs& specs) {
+  if (!context.grad_enabled) return false;
+  if (std::none_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); })) return false;
+  if (op.backward) return true;
+  // A gradient that gets lost without a word makes training go wrong. Integers have none.
+  if (std::any_of(specs.begin(), specs.end(), [](const OutputSpec& spec) { return is_float(spec.dtype); }))
+    throw usage_error("{}{}: an input requires a gradient, and the op has none; expected detached inputs, or NoGrad", op.name,
+                      where(context));
+  return false;
+}
+
 }  // namespace
 
 Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attributes& attributes, const CallOptions& options) {
@@ -206,12 +218,13 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   OutputSpecs specs;
   const OpArguments call_arguments{op, inputs, attributes, options.dtype};
   op.shape_rule(call_arguments, specs);
+  const bool differentiated = is_differentiated(op, context, inputs, specs);
 
   if (op.is_view) {
     const OutputSpec& spec = specs[0];
     const auto rank = static_cast<size_t>(spec.rank);
     Tensors outputs{make_view(inputs[0], {spec.shape.data(), rank}, {spec.strides.data(), rank})};
-    if (context.grad_enabled && inputs[0].requires_grad()) record_on_tape(context, op, id, inputs, outputs, specs, attributes);
+    if (differentiated) record_on_tape(context, op, id, inputs, outputs, specs, attributes);
     return outputs;
   }
 
@@ -263,9 +276,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     changed.value = outputs[i].body()->value;
     changed.loss_scale = scale;
   }
-  if (op.backward && context.grad_enabled &&
-      std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.requires_grad(); }))
-    record_on_tape(context, op, id, inputs, outputs, specs, attributes);
+  if (differentiated) record_on_tape(context, op, id, inputs, outputs, specs, attributes);
   return outputs;
 }
 

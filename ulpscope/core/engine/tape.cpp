@@ -1,7 +1,7 @@
 #include "ulpscope/core/engine/tape.h"
 
-#include <algorithm>
 #include <queue>
+#include <unordered_map>
 #include <vector>
 
 #include "ulpscope/base/error.h"
@@ -68,24 +68,70 @@ Tensor add_gradients(std::string_view op, const Tensor& a, const Tensor& b, cons
   return call(op, {a, b}, {}, options);
 }
 
-// The leaves that a backward reached so far. Gradients that meet within one backward are added as at any other value, so that their
-// op is the same whether or not a cast stands between; only an earlier backward's are accumulated in place.
-using Leaves = std::vector<const TensorBody*>;
-
-void add_to_leaf(const Tensor& leaf, Tensor gradient, Leaves& reached) {
-  TensorBody& body = *leaf.body();
-  if (gradient.dtype() != leaf.dtype())
-    throw failed_error("backward: the gradient of a {} leaf came as {}", leaf.describe(), gradient.describe());
-  const bool again = std::find(reached.begin(), reached.end(), &body) != reached.end();
-  if (!again) reached.push_back(&body);
-  if (!body.grad) {
-    body.grad = std::move(gradient);
-  } else if (again) {
-    body.grad = add_gradients("add", body.grad, gradient, MeetingPoint(body), {gradient_role(body), body.parameter});
-  } else {
-    add_gradients("accumulate", body.grad, gradient, MeetingPoint(body), {{}, body.parameter});
+// The gradients of the leaves below a root. What comes in for one leaf is added up as at any other value, so that the op is the
+// same whether or not a cast stands between, and only the sum is accumulated into what an earlier backward left.
+class Leaves {
+ public:
+  explicit Leaves(Node* root) {
+    if (root == nullptr) return;
+    static uint64_t walks = 0;
+    ++walks;
+    std::vector<Node*> open{root};
+    root->last_walk = walks;
+    while (!open.empty()) {
+      const Node& node = *open.back();
+      open.pop_back();
+      for (const Node::Input& input : node.inputs) {
+        if (input.leaf) ++arriving(input.leaf).uses;
+        auto* producer = static_cast<Node*>(input.node.get());
+        if (producer == nullptr || producer->last_walk == walks) continue;
+        producer->last_walk = walks;
+        open.push_back(producer);
+      }
+    }
   }
-}
+
+  void add(const Tensor& leaf, Tensor gradient) {
+    if (gradient.dtype() != leaf.dtype())
+      throw failed_error("backward: the gradient of a {} leaf came as {}", leaf.describe(), gradient.describe());
+    Arriving& at = arriving(leaf);
+    TensorBody& body = *leaf.body();
+    at.sum = at.sum ? add_gradients("add", at.sum, gradient, MeetingPoint(body), {gradient_role(body), body.parameter})
+                    : std::move(gradient);
+    if (--at.uses <= 0) at.store();
+  }
+
+  // Of the leaves that some rules give no gradient.
+  void finish() {
+    for (Arriving& at : arriving_)
+      if (at.sum) at.store();
+  }
+
+ private:
+  struct Arriving {
+    Tensor leaf, sum;
+    int uses = 0;  // by ops that have not given their gradient yet
+
+    void store() {
+      TensorBody& body = *leaf.body();
+      if (body.grad) {
+        add_gradients("accumulate", body.grad, sum, MeetingPoint(body), {{}, body.parameter});
+        sum = {};
+      } else {
+        body.grad = std::move(sum);
+      }
+    }
+  };
+
+  Arriving& arriving(const Tensor& leaf) {
+    const auto [found, added] = index_.try_emplace(leaf.body(), arriving_.size());
+    if (added) arriving_.push_back({leaf, {}, 0});
+    return arriving_[found->second];
+  }
+
+  std::vector<Arriving> arriving_;
+  std::unordered_map<const TensorBody*, size_t> index_;
+};
 
 bool is_shared(const Tensor& tensor) { return tensor.body()->references > 1 || tensor.storage().references > 1; }
 
@@ -110,15 +156,14 @@ const Tensor& BackwardCall::output(size_t i) const {
 }
 
 std::span<const OutputHint> BackwardCall::into(std::initializer_list<size_t> inputs) {
-  size_t count = 0;
+  hints_ = {};
   for (const size_t input : inputs) {
-    OutputHint& hint = hints_[count++];
-    hint = {};
+    hints_.push_back({});
     if (input >= node_.inputs.size()) continue;
     const TensorBody& value = *node_.inputs[input].value.body();
-    hint = {gradient_role(value), value.parameter};
+    hints_[hints_.size() - 1] = {gradient_role(value), value.parameter};
   }
-  return {hints_.data(), count};
+  return hints_;
 }
 
 void backward(const Tensor& root) {
@@ -133,13 +178,14 @@ void backward(const Tensor& root) {
   const OutputHint seed{Role::loss, nullptr};
   options.hints = {&seed, 1};
   Tensor one = call("fill", {root.detach()}, {{"value", 1.0}}, options);
-  Leaves reached;
-  if (root.is_leaf()) {
-    add_to_leaf(root, std::move(one), reached);
+  auto* made_by = static_cast<Node*>(root.body()->node.get());
+  Leaves leaves(made_by);
+  if (made_by == nullptr) {
+    leaves.add(root, std::move(one));
     return;
   }
   Queue queue;
-  Ref<Node> first(static_cast<Node*>(root.body()->node.get()));
+  Ref<Node> first(made_by);
   first->gradients[static_cast<size_t>(root.body()->node_slot)] = std::move(one);
   queue.push(first);
 
@@ -159,7 +205,7 @@ void backward(const Tensor& root) {
       // that there is one, with the same id, whether or not a cast stands between.
       if (uncast(input).leaf && is_shared(gradient)) gradient = call("copy", {gradient}, {}, {.hints = step.into({i})});
       if (input.leaf) {
-        add_to_leaf(input.leaf, std::move(gradient), reached);
+        leaves.add(input.leaf, std::move(gradient));
         continue;
       }
       Ref<Node> producer(static_cast<Node*>(input.node.get()));
@@ -176,6 +222,7 @@ void backward(const Tensor& root) {
     }
     node->release();
   }
+  leaves.finish();
 }
 
 }  // namespace ulpscope

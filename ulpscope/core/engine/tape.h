@@ -2,7 +2,6 @@
 // are computed with public ops, so they pass dispatch like everything else.
 #pragma once
 
-#include <array>
 #include <initializer_list>
 #include <span>
 
@@ -34,7 +33,8 @@ class Node : public GraphNode {
   uint64_t id = 0;
   const std::string* module = nullptr;
   uint64_t module_hash = 0;
-  uint64_t sequence = 0;  // order of execution
+  uint64_t sequence = 0;   // order of execution
+  uint64_t last_walk = 0;  // the last backward that passed here
   Attributes attributes;
   SmallVector<Input, 5> inputs;
   SmallVector<Output, 5> outputs;
@@ -46,7 +46,7 @@ class Node : public GraphNode {
 // What a backward rule sees.
 class BackwardCall {
  public:
-  explicit BackwardCall(Node& node) : node_(node) {}
+  explicit BackwardCall(Node& node) : node_(node), gradients_(node.inputs.size()) {}
 
   const Attributes& attributes() const { return node_.attributes; }
   size_t input_count() const { return node_.inputs.size(); }
@@ -58,15 +58,15 @@ class BackwardCall {
   // Shape and type of any input; its elements only where it is saved.
   const Tensor& input_like(size_t i) const { return node_.inputs[i].value; }
 
-  // For CallOptions::hints: the outputs of the call are the gradients of these inputs.
+  // For CallOptions::hints: the outputs of the call are the gradients of these inputs. Valid until the next call.
   std::span<const OutputHint> into(std::initializer_list<size_t> inputs);
   void set(size_t input, Tensor gradient) { gradients_[input] = std::move(gradient); }
 
  private:
   friend void backward(const Tensor& root);
   Node& node_;
-  std::array<OutputHint, 5> hints_;
-  std::array<Tensor, 8> gradients_;
+  SmallVector<OutputHint, 5> hints_;
+  SmallVector<Tensor, 5> gradients_;
 };
 
 // Adds d(root)/d(leaf) to the grad() of every leaf that root depends on and that requires a gradient. `root` is a scalar. The graph

@@ -70,7 +70,9 @@ void Layer::add_buffer(Tensor& tensor, std::string_view name, std::vector<int64_
 
 Layer& Layer::add_layer(const LayerSpec& spec, SampleShape input) {
   const std::string place = fmt::format("{} ({})", spec.place.text.empty() ? spec.name : spec.place.text, spec.type->name);
-  layers_.push_back(at_place(place, [&] { return spec.type->make({spec, join_path(*path_, spec.name), std::move(input)}); }));
+  layers_.push_back(at_place(place, [&] {
+    return spec.type->make({spec, join_path(*path_, spec.name), std::move(input), smallest_batch_});
+  }));
   return *layers_.back();
 }
 
@@ -119,6 +121,7 @@ std::vector<std::string> Layer::module_paths() const {
 
 void Layer::record_initial_values() const {
   const PhaseGuard phase(Phase::data);
+  const NoGrad no_grad;
   const ModuleScope module(path_);
   for (const Declared& parameter : parameters_) source(parameter.named.tensor, Role::master_weight, parameter.named.name);
   for (const Declared& buffer : buffers_) source(buffer.named.tensor, Role::buffer, buffer.named.name);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,8 +26,9 @@ using SampleShape = std::vector<int64_t>;  // of one sample, without the batch
 // What a layer is built from.
 struct LayerArguments {
   const LayerSpec& spec;
-  std::string path;   // its module path
-  SampleShape input;  // what comes in
+  std::string path;                            // its module path
+  SampleShape input;                           // what comes in
+  std::optional<int64_t> smallest_batch = {};  // samples in the smallest batch of the training, where that is known
 
   // "expected EXPECTED, got [1, 28, 28]"
   Error mismatch(std::string_view expected) const;
@@ -68,8 +70,8 @@ class Layer {
   void record_initial_values() const;
 
  protected:
-  explicit Layer(std::string_view path) : path_(intern(path)) {}
-  explicit Layer(const LayerArguments& arguments) : Layer(arguments.path) {}
+  Layer(std::string_view path, std::optional<int64_t> smallest_batch) : path_(intern(path)), smallest_batch_(smallest_batch) {}
+  explicit Layer(const LayerArguments& arguments) : Layer(arguments.path, arguments.smallest_batch) {}
 
   virtual Tensor forward(const Tensor& x, bool training) = 0;
 
@@ -92,6 +94,7 @@ class Layer {
   Declared declare(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial) const;
 
   const std::string* path_;
+  std::optional<int64_t> smallest_batch_;
   SampleShape output_shape_;
   std::vector<Declared> parameters_, buffers_;
   std::vector<std::unique_ptr<Layer>> layers_;

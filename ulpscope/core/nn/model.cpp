@@ -2,7 +2,8 @@
 
 namespace ulpscope {
 
-Model::Model(std::span<const LayerSpec> layers, SampleShape input) : Layer("") {
+Model::Model(std::span<const LayerSpec> layers, SampleShape input, std::optional<int64_t> smallest_batch)
+    : Layer("", smallest_batch) {
   for (const LayerSpec& layer : layers) input = add_layer(layer, std::move(input)).output_shape();
   set_output_shape(std::move(input));
 }

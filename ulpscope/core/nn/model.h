@@ -9,9 +9,9 @@ namespace ulpscope {
 
 class Model : public Layer {
  public:
-  // For samples of the shape `input`. Throws Error (usage) that names the first layer that does not fit, what came and what it
-  // expects.
-  Model(std::span<const LayerSpec> layers, SampleShape input);
+  // For samples of the shape `input`, which come in batches of at least `smallest_batch` in training, where that is known. Throws
+  // Error (usage) that names the first layer that does not fit, what came and what it expects.
+  Model(std::span<const LayerSpec> layers, SampleShape input, std::optional<int64_t> smallest_batch = {});
 
  private:
   Tensor forward(const Tensor& x, bool training) override;

@@ -1,4 +1,6 @@
 // Layers that normalise.
+#include <algorithm>
+
 #include "ulpscope/core/nn/layers.h"
 
 namespace ulpscope {
@@ -11,6 +13,10 @@ class BatchNorm : public Layer {
       : Layer(a), attributes_{{"eps", a.spec.number("eps")}, {"momentum", a.spec.number("momentum")}} {
     if (a.input.size() != 1 && a.input.size() != 3) throw a.mismatch("samples of [features] or [channels, height, width]");
     const int64_t features = a.input[0];
+    if (a.smallest_batch == 1 && std::all_of(a.input.begin() + 1, a.input.end(), [](int64_t extent) { return extent == 1; }))
+      throw usage_error(
+          "expected at least 2 samples in every training batch, got a batch of 1 (data.drop_last = true leaves out a "
+          "smaller last one)");
     a.expect("features", features);
     add_parameter(weight_, "weight", {features}, InitialValues::constant(1));
     add_parameter(bias_, "bias", {features}, InitialValues::constant(0));

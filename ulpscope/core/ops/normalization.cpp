@@ -54,10 +54,13 @@ void batch_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
     fits = fits && p.rank() == 1 && p.shape(0) == x.shape(1) && p.dtype() == wide;
   }
   if (!fits) wrong_shape(arguments, fmt::format("x [N, C, ...] and four {} tensors [C]", info(wide).name));
+  const bool training = arguments.attributes["training"] != 0;
+  // One value has no variance: the running one would be 0 / 0.
+  if (training && x.size() == x.shape(1)) wrong_shape(arguments, "more than one value for each channel in training");
   const int64_t channels[] = {x.shape(1)};
   specs.push_back(spec_like(x, 0));
   for (int i = 0; i < 2; ++i) specs.push_back(with_role(make_spec(wide, channels), Role::buffer));
-  if (arguments.attributes["training"] == 0) return;
+  if (!training) return;
   for (int i = 3; i < 5; ++i) specs.push_back(with_role(in_place_spec(arguments.inputs[static_cast<size_t>(i)], i), Role::buffer));
 }
 

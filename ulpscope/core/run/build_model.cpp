@@ -49,10 +49,16 @@ void check_names(const Experiment& experiment, const Model& model) {
   at_place("recording.ops", [&] { check_patterns("op", experiment.recording.ops, ops); });
 }
 
+int64_t smallest_batch(const Experiment& experiment, const Dataset& dataset) {
+  const int64_t size = experiment.training.batch_size, whole = dataset.size() / size, rest = dataset.size() % size;
+  const bool reached = experiment.training.steps == 0 || experiment.training.steps > whole;
+  return rest > 0 && reached && !experiment.data.drop_last ? rest : size;
+}
+
 }  // namespace
 
 std::unique_ptr<Model> build_model(const Experiment& experiment, const Dataset& dataset) {
-  auto model = std::make_unique<Model>(experiment.model.layers, dataset.input_shape());
+  auto model = std::make_unique<Model>(experiment.model.layers, dataset.input_shape(), smallest_batch(experiment, dataset));
   at_place(experiment.place.text, [&] {
     check_targets(experiment, model->output_shape(), dataset);
     check_names(experiment, *model);

@@ -298,7 +298,6 @@ std::optional<double> Trainer::State::evaluate(bool recorded) {
   if (!data.test || data.test->target_kind() != TargetKind::labels) return {};
   const PhaseGuard phase(Phase::evaluation);
   const NoGrad no_grad;
-  const AutocastScope scope(autocast ? &*autocast : nullptr);
   const int64_t size = data.test->size();
   const int64_t batch_size =
       experiment.training.evaluation_batch_size > 0 ? experiment.training.evaluation_batch_size : experiment.training.batch_size;
@@ -310,6 +309,7 @@ std::optional<double> Trainer::State::evaluate(bool recorded) {
     for (int64_t i = first; i < std::min(size, first + batch_size); ++i) indices.push_back(i);
     data.test->fill_batch(indices, test_batch);
     const Tensor inputs = source(load_inputs(test_batch), Role::input), targets = source(load_targets(test_batch), Role::input);
+    const AutocastScope scope(autocast ? &*autocast : nullptr);
     counts.push_back(call("correct_count", {(*model)(inputs, false), targets}));
   }
   double correct = 0;
