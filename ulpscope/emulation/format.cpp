@@ -23,11 +23,4 @@ const FloatFormat* find_format(std::string_view name) {
   return nullptr;
 }
 
-std::optional<DType> find_dtype(std::string_view name) {
-  for (size_t i = 0; i < kDTypes.size(); ++i) {
-    if (kDTypes[i].name == name) return static_cast<DType>(i);
-  }
-  return std::nullopt;
-}
-
 }  // namespace ulpscope

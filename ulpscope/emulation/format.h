@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 namespace ulpscope {
@@ -63,7 +62,5 @@ constexpr bool is_float(DType dtype) { return info(dtype).format != nullptr; }
 
 // The format called `name`, or nullptr.
 const FloatFormat* find_format(std::string_view name);
-// The data type called `name` ("f16", ...), or nothing.
-std::optional<DType> find_dtype(std::string_view name);
 
 }  // namespace ulpscope

@@ -14,12 +14,9 @@ inline constexpr int kMaxRank = 6;
 // Extents or strides, in elements, outermost dimension first.
 using Extents = std::array<int64_t, kMaxRank>;
 
-enum class Device : uint8_t { cpu, cuda };
-
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
-  Device device = Device::cpu;
   int rank = 0;
   Extents shape{};
   Extents strides{};  // 0 repeats an element along a dimension; negative strides are not used

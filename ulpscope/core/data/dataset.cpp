@@ -10,24 +10,25 @@
 
 namespace ulpscope {
 
-const char* name_of(DataKind kind) {
-  static constexpr const char* kNames[kDataKinds] = {"fashion_mnist", "idx", "quantized_sine", "random_classification"};
-  return kNames[static_cast<size_t>(kind)];
-}
+namespace {
 
-DataSplits open_data(const DataSettings& settings, uint64_t seed) {
-  switch (settings.kind) {
-    case DataKind::fashion_mnist:
-      return open_fashion_mnist(settings);
-    case DataKind::idx:
-      return open_idx(settings);
-    case DataKind::quantized_sine:
-      return make_quantized_sine(settings);
-    case DataKind::random_classification:
-      break;
-  }
-  return make_random_classification(settings, seed);
-}
+struct DataSource {
+  const char* name;
+  DataSplits (*open)(const DataSettings& settings, uint64_t seed);
+};
+// In the order of DataKind.
+constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist},
+                                   {"idx", open_idx},
+                                   {"quantized_sine", make_quantized_sine},
+                                   {"random_classification", make_random_classification}};
+
+const DataSource& source_of(DataKind kind) { return kSources[static_cast<size_t>(kind)]; }
+
+}  // namespace
+
+const char* name_of(DataKind kind) { return source_of(kind).name; }
+
+DataSplits open_data(const DataSettings& settings, uint64_t seed) { return source_of(settings.kind).open(settings, seed); }
 
 Loader::Loader(const Dataset& dataset, const Options& options) : dataset_(dataset), options_(options) {
   if (options.batch_size < 1) throw usage_error("training.batch_size is {}, expected at least 1", options.batch_size);

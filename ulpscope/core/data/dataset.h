@@ -36,7 +36,6 @@ class Dataset {
 };
 
 enum class DataKind : uint8_t { fashion_mnist, idx, quantized_sine, random_classification };
-inline constexpr int kDataKinds = 4;
 const char* name_of(DataKind kind);
 
 // What an experiment says about its data. docs/experiments.md has the meaning of each.

@@ -88,7 +88,7 @@ std::unique_ptr<Dataset> make_random_split(const DataSettings& settings, uint64_
 
 }  // namespace
 
-DataSplits make_quantized_sine(const DataSettings& settings) {
+DataSplits make_quantized_sine(const DataSettings& settings, uint64_t) {
   auto data = std::make_unique<TableDataset>();
   const int64_t height = settings.height, width = settings.width;
   data->samples = 1;

@@ -119,7 +119,7 @@ std::filesystem::path find_fashion_mnist(const std::string& path) {
 
 }  // namespace
 
-DataSplits open_idx(const DataSettings& settings) {
+DataSplits open_idx(const DataSettings& settings, uint64_t) {
   if (settings.train_images.empty() || settings.train_labels.empty()) {
     throw usage_error("data.kind = \"idx\" needs data.train_images and data.train_labels");
   }
@@ -141,7 +141,7 @@ DataSplits open_idx(const DataSettings& settings) {
   return splits;
 }
 
-DataSplits open_fashion_mnist(const DataSettings& settings) {
+DataSplits open_fashion_mnist(const DataSettings& settings, uint64_t seed) {
   const std::filesystem::path folder = find_fashion_mnist(settings.path);
   DataSettings files = settings;
   files.classes = 10;
@@ -154,7 +154,7 @@ DataSplits open_fashion_mnist(const DataSettings& settings) {
   files.train_labels = find("train-labels-idx1-ubyte");
   files.test_images = find("t10k-images-idx3-ubyte");
   files.test_labels = find("t10k-labels-idx1-ubyte");
-  DataSplits splits = open_idx(files);
+  DataSplits splits = open_idx(files, seed);
   splits.description = fmt::format("Fashion-MNIST in {}: {} training and {} test images", folder.string(), splits.train->size(),
                                    splits.test->size());
   return splits;

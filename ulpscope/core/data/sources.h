@@ -1,4 +1,4 @@
-// The kinds of data set, one function each; open_data chooses.
+// The kinds of data set, one function each. The table of dataset.cpp names them.
 #pragma once
 
 #include <string_view>
@@ -7,9 +7,9 @@
 
 namespace ulpscope {
 
-DataSplits open_fashion_mnist(const DataSettings& settings);
-DataSplits open_idx(const DataSettings& settings);
-DataSplits make_quantized_sine(const DataSettings& settings);
+DataSplits open_fashion_mnist(const DataSettings& settings, uint64_t seed);
+DataSplits open_idx(const DataSettings& settings, uint64_t seed);
+DataSplits make_quantized_sine(const DataSettings& settings, uint64_t seed);
 DataSplits make_random_classification(const DataSettings& settings, uint64_t seed);
 
 }  // namespace ulpscope

@@ -16,6 +16,7 @@ std::span<const Op> elementwise_ops();
 std::span<const Op> shape_ops();
 std::span<const Op> reduction_ops();
 std::span<const Op> product_ops();
+std::span<const Op> pooling_ops();
 std::span<const Op> normalization_ops();
 std::span<const Op> loss_ops();
 std::span<const Op> training_ops();

@@ -1,5 +1,7 @@
 #include "ulpscope/core/run/build_model.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "ulpscope/base/error.h"
@@ -9,20 +11,26 @@ namespace ulpscope {
 
 namespace {
 
+const char* name_of(TargetKind kind) { return kind == TargetKind::labels ? "labels" : "values"; }
+
 void check_targets(const Experiment& experiment, const SampleShape& output, const Dataset& dataset) {
-  const bool labels = dataset.target_kind() == TargetKind::labels;
-  if (experiment.loss.function == LossFunction::cross_entropy) {
-    if (!labels) throw usage_error("loss.function: cross_entropy needs labels, the data has values; expected mse");
+  const LossType& loss = type_of(experiment.loss.function);
+  const TargetKind kind = dataset.target_kind();
+  if (loss.targets != kind) {
+    std::vector<std::string_view> fitting;
+    for (const LossType& type : loss_types())
+      if (type.targets == kind) fitting.push_back(type.name);
+    throw usage_error("loss.function: {} needs {}, the data has {}; expected {}", loss.name, name_of(loss.targets), name_of(kind),
+                      fmt::join(fitting, " or "));
+  }
+  if (kind == TargetKind::labels) {
     if (output.size() != 1 || output[0] < dataset.classes()) {
-      throw usage_error("model: expected an output of [{}], one logit for each class of the data, got {}", dataset.classes(),
+      throw usage_error("model: expected an output of [{}] or more, a logit for each class of the data, got {}", dataset.classes(),
                         describe_shape(output));
     }
-  } else {
-    if (labels) throw usage_error("loss.function: mse needs values, the data has labels; expected cross_entropy");
-    if (output != dataset.target_shape()) {
-      throw usage_error("model: expected an output of {}, the shape of the targets, got {}", describe_shape(dataset.target_shape()),
-                        describe_shape(output));
-    }
+  } else if (output != dataset.target_shape()) {
+    throw usage_error("model: expected an output of {}, the shape of the targets, got {}", describe_shape(dataset.target_shape()),
+                      describe_shape(output));
   }
 }
 
@@ -60,6 +68,7 @@ int64_t smallest_batch(const Experiment& experiment, const Dataset& dataset) {
 std::unique_ptr<Model> build_model(const Experiment& experiment, const Dataset& dataset) {
   auto model = std::make_unique<Model>(experiment.model.layers, dataset.input_shape(), smallest_batch(experiment, dataset));
   at_place(experiment.place.text, [&] {
+    if (model->parameters().empty()) throw usage_error("model: expected a layer with parameters, found nothing to train");
     check_targets(experiment, model->output_shape(), dataset);
     check_names(experiment, *model);
   });

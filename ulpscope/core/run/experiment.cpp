@@ -12,8 +12,6 @@
 
 namespace ulpscope {
 
-const char* name_of(LossFunction function) { return function == LossFunction::mse ? "mse" : "cross_entropy"; }
-
 const char* name_of(OptimizerType type) {
   static constexpr const char* kNames[] = {"sgd", "adam", "adamw"};
   return kNames[static_cast<size_t>(type)];

@@ -13,6 +13,7 @@
 
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/nn/layer_spec.h"
+#include "ulpscope/core/run/loss.h"
 #include "ulpscope/emulation/format.h"
 #include "ulpscope/emulation/loss_scale.h"
 #include "ulpscope/recorder/recorder.h"
@@ -24,9 +25,6 @@ struct ModelSettings {
 
   bool operator==(const ModelSettings&) const = default;
 };
-
-enum class LossFunction : uint8_t { cross_entropy, mse };
-const char* name_of(LossFunction function);
 
 struct LossSettings {
   LossFunction function = LossFunction::cross_entropy;

@@ -164,7 +164,7 @@ Tensor Trainer::State::load_targets(const Batch& loaded) const {
 
 Tensor Trainer::State::compute_loss(const Tensor& output, const Tensor& target) const {
   const PhaseGuard phase(Phase::loss);
-  const Tensor loss = experiment.loss.function == LossFunction::cross_entropy ? cross_entropy(output, target) : mse(output, target);
+  const Tensor loss = type_of(experiment.loss.function).compute(output, target);
   if (experiment.loss.factor == 1.0) return loss;
   const OutputHint hint{Role::loss, nullptr};
   return call("scale", {loss}, {{"factor", experiment.loss.factor}}, {.hints = {&hint, 1}});

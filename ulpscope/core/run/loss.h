@@ -1,0 +1,24 @@
+// The loss functions that an experiment can name, a row of the table in loss.cpp each.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "ulpscope/core/data/dataset.h"
+#include "ulpscope/core/tensor/tensor.h"
+
+namespace ulpscope {
+
+enum class LossFunction : uint8_t { cross_entropy, mse };
+
+struct LossType {
+  const char* name;
+  TargetKind targets;
+  Tensor (*compute)(const Tensor& output, const Tensor& target);  // a scalar
+};
+
+std::span<const LossType> loss_types();  // in the order of LossFunction
+inline const LossType& type_of(LossFunction function) { return loss_types()[static_cast<size_t>(function)]; }
+inline const char* name_of(LossFunction function) { return type_of(function).name; }
+
+}  // namespace ulpscope
