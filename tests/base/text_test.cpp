@@ -22,6 +22,14 @@ TEST(DidYouMean, SaysNothingWhereNothingIsNear) {
   EXPECT_EQ(did_you_mean("abcdef", Words{"badcef"}), "; did you mean 'badcef'?");
 }
 
+TEST(DidYouMean, KnowsAbbreviations) {
+  const Words keys{"type", "learning_rate", "weight_decay", "eps", "beta1"};
+  EXPECT_EQ(did_you_mean("lr", keys), "; did you mean 'learning_rate'?");
+  EXPECT_EQ(did_you_mean("wd", keys), "; did you mean 'weight_decay'?");
+  EXPECT_EQ(did_you_mean("weight_grad", Words{"weight", "weight_cast", "weight_gradient"}), "; did you mean 'weight_gradient'?");
+  EXPECT_EQ(did_you_mean("wei", Words{"weights_one", "weights_two"}), "") << "it could be either";
+}
+
 // Where names differ in their digits, what stands there is another name and no misspelling.
 TEST(DidYouMean, TakesDigitsAtTheirWord) {
   const Words precisions{"fp32", "fp16", "bf16"};

@@ -71,6 +71,15 @@ TEST_F(ModelPresets, FitTheirData) {
   }
 }
 
+TEST(BuildModel, RefusesAModelWithNothingToTrain) {
+  Experiment experiment = *find_preset("mlp");
+  experiment.model.layers = layers_of("{ type = \"neg\" }");
+  experiment.data.shape = {10};
+  experiment.data.train_size = experiment.data.test_size = 4;
+  EXPECT_EQ(message_of([&] { build_model(experiment, *open_data(experiment.data, 0).train); }),
+            "preset mlp: model: expected a layer with parameters, found nothing to train");
+}
+
 // One value has no variance. PyTorch refuses it as well, when it gets there.
 TEST(Shapes, BatchNormNeedsTwoValuesForEachChannel) {
   Experiment experiment = *find_preset("mlp");
@@ -135,7 +144,7 @@ TEST(Shapes, MismatchesNameTheFileTheLayerWhatCameAndWhatWasExpected) {
 TEST(Shapes, ModelAndLossMustFitTheTargets) {
   EXPECT_EQ(build_error({}), "no error");
   EXPECT_EQ(build_error({"data.classes=11"}),
-            "preset mlp: model: expected an output of [11], one logit for each class of the data, got [10]");
+            "preset mlp: model: expected an output of [11] or more, a logit for each class of the data, got [10]");
   EXPECT_EQ(build_error({"loss.function=mse"}),
             "preset mlp: loss.function: mse needs values, the data has labels; expected cross_entropy");
   EXPECT_THAT(build_error({"data.shape=64"}), StartsWith("preset mlp:"));

@@ -32,9 +32,24 @@ bool has_digits_of(std::string_view text, std::string_view wrong) {
   return true;
 }
 
+// Whether `text` is the beginning of `name`, or the first letters of its words.
+bool abbreviates(std::string_view text, std::string_view name) {
+  constexpr size_t kBeginning = 3;  // fewer letters begin too many names
+  if (text.size() >= kBeginning && name.starts_with(text)) return true;
+  std::string initials;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (i == 0 || name[i - 1] == '_' || name[i - 1] == '-') initials += name[i];
+  }
+  return initials.size() > 1 && text == initials;
+}
+
 }  // namespace
 
-std::string did_you_mean(std::string_view wrong, std::span<const std::string> candidates) {
+std::optional<std::string> nearest_name(std::string_view wrong, std::span<const std::string> candidates) {
+  const auto abbreviated = [&](const std::string& candidate) { return abbreviates(wrong, candidate); };
+  if (std::count_if(candidates.begin(), candidates.end(), abbreviated) == 1) {
+    return *std::find_if(candidates.begin(), candidates.end(), abbreviated);
+  }
   size_t best = std::max<size_t>(2, wrong.size() / 3) + 1;
   const std::string* nearest = nullptr;
   for (const std::string& candidate : candidates) {
@@ -45,6 +60,11 @@ std::string did_you_mean(std::string_view wrong, std::span<const std::string> ca
       nearest = &candidate;
     }
   }
+  return nearest ? std::optional(*nearest) : std::nullopt;
+}
+
+std::string did_you_mean(std::string_view wrong, std::span<const std::string> candidates) {
+  const auto nearest = nearest_name(wrong, candidates);
   return nearest ? fmt::format("; did you mean '{}'?", *nearest) : std::string();
 }
 

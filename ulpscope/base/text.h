@@ -1,6 +1,7 @@
 // Small helpers for messages.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,8 +9,11 @@
 
 namespace ulpscope {
 
-// "; did you mean 'NAME'?" for the candidate nearest to `wrong` by edit distance, or "" where none is near. Digits tell names apart
-// (fp8 is no misspelling of fp32), so a candidate has those of `wrong`, in any order.
+// What `wrong` was probably meant to be: the candidate that it abbreviates (its beginning, or the first letters of its words: lr
+// for learning_rate), else the nearest by edit distance, else nothing. Digits tell names apart (fp8 is no misspelling of fp32), so
+// a candidate has those of `wrong`, in any order.
+std::optional<std::string> nearest_name(std::string_view wrong, std::span<const std::string> candidates);
+// "; did you mean 'NAME'?", or "" where nothing is near.
 std::string did_you_mean(std::string_view wrong, std::span<const std::string> candidates);
 // The same, but where none is near "; expected a, b or c"; of many candidates the first few.
 std::string did_you_mean_or_expected(std::string_view wrong, std::span<const std::string> candidates);

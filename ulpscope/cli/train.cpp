@@ -181,7 +181,8 @@ int run(const Arguments& arguments) {
 
   const StopSignals signals;
   Trainer trainer(experiment, options);
-  say("{}: {}; {} steps in {}", experiment.name, trainer.data_description(), trainer.total_steps(), name_of(experiment.precision));
+  say("{}: {}; {} steps in {}", one_line(experiment.name), trainer.data_description(), trainer.total_steps(),
+      name_of(experiment.precision));
   if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
   Progress progress(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
   bool interrupted = false;

@@ -1,5 +1,6 @@
 #include "ulpscope/core/run/experiment_options.h"
 
+#include <limits>
 #include <type_traits>
 
 #include "ulpscope/base/error.h"
@@ -10,6 +11,10 @@ namespace {
 
 constexpr Range kPositive{.low = 0, .low_open = true};
 constexpr Range kNotNegative{.low = 0};
+// What FP32 holds: what multiplies or divides its numbers becomes 0 or Inf beyond.
+constexpr double kLargest = std::numeric_limits<float>::max(), kSmallestNormal = std::numeric_limits<float>::min();
+constexpr Range kNormal{.low = kSmallestNormal, .high = kLargest};
+constexpr Range kMagnitude{.low = 0, .high = kLargest};
 constexpr Range kAtLeastOne{.low = 1};
 constexpr Range kBelowOne{.low = 0, .high = 1, .high_open = true};
 
@@ -138,7 +143,7 @@ Option<Experiment> scaler_preset() {
 }
 
 std::vector<Option<Experiment>> make_experiment_options() {
-  const Range seed_range{.low = 0, .high = 0x1p53};
+  const Range seed_range{.low = 0, .high = 0x1p53, .high_open = true};
   return {
       text("name", "a name for the run", ULPSCOPE_FIELD(name), "the file's name"),
       integer("seed", seed_range, "decides initial weights, generated data and the order of samples", ULPSCOPE_FIELD(seed)),
@@ -163,7 +168,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
       text("data.test_images", "idx: the same for the test split; may be left out", ULPSCOPE_FIELD(data.test_images)),
       text("data.test_labels", "idx", ULPSCOPE_FIELD(data.test_labels)),
       number("data.mean", {}, "files: pixels become (pixel / 255 - mean) / std", ULPSCOPE_FIELD(data.mean)),
-      number("data.std", kPositive, "files", ULPSCOPE_FIELD(data.std)),
+      number("data.std", kNormal, "files", ULPSCOPE_FIELD(data.std)),
       integer("data.train_size", kNotNegative,
               "at most this many training samples; 0: all there are (files), 4096 (random_classification)",
               ULPSCOPE_FIELD(data.train_size)),
@@ -193,10 +198,10 @@ std::vector<Option<Experiment>> make_experiment_options() {
 
       choice("loss.function", LossFunction::mse, "mean cross entropy of logits, or mean squared error",
              ULPSCOPE_FIELD(loss.function)),
-      number("loss.factor", kPositive, "the loss is multiplied by it before the backward pass", ULPSCOPE_FIELD(loss.factor)),
+      number("loss.factor", kNormal, "the loss is multiplied by it before the backward pass", ULPSCOPE_FIELD(loss.factor)),
 
       choice("optimizer.type", OptimizerType::adamw, "as in PyTorch", ULPSCOPE_FIELD(optimizer.type)),
-      number("optimizer.learning_rate", kNotNegative, "", ULPSCOPE_FIELD(optimizer.learning_rate)),
+      number("optimizer.learning_rate", kMagnitude, "", ULPSCOPE_FIELD(optimizer.learning_rate)),
       number("optimizer.weight_decay", kNotNegative, "decoupled from the gradient with adamw",
              ULPSCOPE_FIELD(optimizer.weight_decay), "0.01 with adamw, else 0"),
       number("optimizer.momentum", kNotNegative, "sgd", ULPSCOPE_FIELD(optimizer.momentum)),
@@ -214,7 +219,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
 
       choice("scaler.enabled", Switch::on, "the gradient scaler; `auto`: on with fp16", ULPSCOPE_FIELD(scaler.enabled)),
       scaler_preset(),
-      number("scaler.initial", kPositive, "the loss scale at the start", ULPSCOPE_FIELD(scaler.initial), "the preset's"),
+      number("scaler.initial", kNormal, "the loss scale at the start", ULPSCOPE_FIELD(scaler.initial), "the preset's"),
       number("scaler.growth_factor", {.low = 1, .low_open = true}, "the scale grows by it", ULPSCOPE_FIELD(scaler.growth_factor),
              "the preset's"),
       number("scaler.backoff_factor", {.low = 0, .high = 1, .low_open = true, .high_open = true},
@@ -223,8 +228,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
               ULPSCOPE_FIELD(scaler.growth_interval), "the preset's"),
       integer("scaler.hysteresis", kAtLeastOne, "overflowing steps before it backs off", ULPSCOPE_FIELD(scaler.hysteresis),
               "the preset's"),
-      number("scaler.floor", kNotNegative, "it never backs off below; 0: no floor", ULPSCOPE_FIELD(scaler.floor), "the preset's"),
-      number("scaler.cap", kNotNegative, "it never grows above; 0: no cap", ULPSCOPE_FIELD(scaler.cap), "the preset's"),
+      number("scaler.floor", kMagnitude, "it never backs off below; 0: no floor", ULPSCOPE_FIELD(scaler.floor), "the preset's"),
+      number("scaler.cap", kMagnitude, "it never grows above; 0: no cap", ULPSCOPE_FIELD(scaler.cap), "the preset's"),
       boolean("scaler.dynamic", "false: the scale stays, and overflowing steps are still skipped", ULPSCOPE_FIELD(scaler.dynamic),
               "the preset's"),
 

@@ -75,17 +75,29 @@ std::string_view last_part(std::string_view key) { return key.substr(key.rfind('
 Error unknown_key(std::string_view place, const std::string& key) {
   std::vector<std::string> candidates{std::string(kLayers), std::string(kAutocastOps), std::string(kAutocastModules)};
   for (const auto& option : experiment_options()) candidates.push_back(option.key);
+  // Within the table that is named, or was meant.
+  std::vector<std::string> tables, members;
+  for (const std::string& candidate : candidates) {
+    if (const size_t dot = candidate.find('.'); dot != std::string::npos) tables.push_back(candidate.substr(0, dot));
+  }
+  if (const size_t dot = key.find('.'); dot != std::string::npos) {
+    if (const auto table = nearest_name(key.substr(0, dot), tables)) {
+      for (const std::string& candidate : candidates) {
+        if (candidate.starts_with(*table + '.')) members.push_back(candidate.substr(table->size() + 1));
+      }
+      if (const auto member = nearest_name(key.substr(dot + 1), members)) {
+        return usage_error("{}: unknown key '{}'; did you mean '{}.{}'?", place, one_line(key), *table, *member);
+      }
+    }
+  }
   // The right name in the wrong table is likelier than a misspelling.
   for (const std::string& candidate : candidates) {
     if (last_part(candidate) == last_part(key)) {
       return usage_error("{}: unknown key '{}'; did you mean '{}'?", place, one_line(key), candidate);
     }
   }
-  for (const auto& option : experiment_options()) {
-    const std::string table = option.key.substr(0, option.key.find('.'));
-    if (table != option.key && std::find(candidates.begin(), candidates.end(), table) == candidates.end())
-      candidates.push_back(table);
-  }
+  if (!members.empty()) return usage_error("{}: unknown key '{}'; expected {}", place, one_line(key), join_words(members, "or"));
+  candidates.insert(candidates.end(), tables.begin(), tables.end());
   return usage_error("{}: unknown key '{}'{}", place, one_line(key), did_you_mean(key, candidates));
 }
 
