@@ -339,11 +339,13 @@ TEST(Ranges, GradientsThatFitAreSaidToFitWithTheirHeadroom) {
   EXPECT_DOUBLE_EQ(lower(report.findings[0].evidence[0].values[0].value), std::log2(65504.0 / 4.0));
 }
 
-TEST(Ranges, FlushedGradientsAreAWarningAboveTheLimitOnly) {
-  for (const int flushed : {2, 1}) {  // of 100: above, and at, the limit of 1%
+// With 100 elements, r of them flushed and the others m: the norm flushed is at most sqrt(r) 2^-25, the tensor's at least
+// sqrt(100 - r) m. So m = 2^-14 hides the flush of 2 below 2^-11 of the norm, and m = 2^-18 does not.
+TEST(Ranges, FlushedGradientsAreAFindingAboveTheLimitAndAWarningWhereTheNormFeelsIt) {
+  for (const auto& [flushed, others] : {std::pair{2, 0x1p-14}, {2, 0x1p-23}, {1, 0x1p-23}}) {  // 1 of 100 is at the limit of 1%
     SyntheticTrace trace;
     const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
-    std::vector<double> values(100, 0.25);
+    std::vector<double> values(100, others);
     std::fill_n(values.begin(), flushed, 1e-9);
     trace.add(gradient, make_row(values, DType::f16, 8.0));
     trace.end_step();
@@ -351,10 +353,43 @@ TEST(Ranges, FlushedGradientsAreAWarningAboveTheLimitOnly) {
     const Finding* finding = find_finding(report, "range.gradients_flushed");
     ASSERT_EQ(finding != nullptr, flushed == 2);
     if (finding) {
-      EXPECT_EQ(finding->severity, Severity::warning);
+      const bool felt = others == 0x1p-23;
+      EXPECT_EQ(finding->severity, felt ? Severity::warning : Severity::info);
       EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.02));
+      // 1e-9 lies in [2^-30, 2^-29): five powers of two lift it above 2^-25 at the least, and 2^-23 leaves 38.
+      EXPECT_EQ(finding->suggestion.find("2^5 times as large keeps them") != std::string::npos, felt) << finding->suggestion;
+      EXPECT_EQ(finding->suggestion.empty(), !felt);
     }
   }
+}
+
+// Where the largest gradients leave no room, a larger scale is no advice; the op that can be changed is the one behind the cast.
+TEST(Ranges, AdviceOnFlushedGradientsCanBeFollowed) {
+  SyntheticTrace trace;
+  OpInfo linear{11, 0, "linear", "head", Phase::forward, ""}, widen{12, 0, "cast", "", Phase::loss, ""},
+      narrow{13, 12, "cast", "", Phase::backward, ""};
+  const uint32_t made = trace.sink().add_op(linear), widened = trace.sink().add_op(widen);
+  TensorInfo small;
+  small.op = trace.sink().add_op(narrow);
+  small.role = Role::activation_gradient;
+  small.dtype = DType::f16;
+  small.shape = {100};
+  const uint32_t cast = trace.sink().add_tensor(small);
+  const uint32_t large = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.sink().add_edge({0, widened, 0, made, 0});
+  std::vector<double> values(100, 0x1p-22);
+  std::fill_n(values.begin(), 50, 0x1p-60);
+  trace.add(cast, make_row(values, DType::f16, 8.0));
+  trace.add(large, make_row({60000.0}, DType::f16, 8.0));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.gradients_flushed");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::warning);
+  EXPECT_EQ(finding->suggestion,
+            "No loss scale keeps them: it would have to be 2^35 times as large, and the largest gradients leave no room. BF16 has "
+            "the range, and so has FP32 for the module head (autocast.modules).");
+  EXPECT_EQ(finding->evidence[0].values.back().value, Cell(std::string("head linear")));
 }
 
 // Underflow is judged at the rounding of the FP16 gradient, never at the FP32 gradient made from it.

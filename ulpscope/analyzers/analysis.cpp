@@ -139,6 +139,21 @@ RowKey Selection::key_of_step(uint64_t step) const {
   return key;
 }
 
+const OpInfo* Selection::serves(uint32_t index) const {
+  const std::vector<OpInfo>& ops = reader_.ops();
+  const uint64_t forward_id = op(index).forward_id;
+  const auto found = std::find_if(ops.begin(), ops.end(), [&](const OpInfo& op) { return op.id == forward_id; });
+  if (forward_id == 0 || found == ops.end()) return nullptr;
+  size_t forward = found - ops.begin();
+  const std::vector<GraphEdge> edges = ops[forward].name == "cast" ? reader_.edges() : std::vector<GraphEdge>();
+  for (size_t tries = 0; ops[forward].name == "cast" && tries < ops.size(); ++tries) {
+    const auto edge = std::find_if(edges.begin(), edges.end(), [&](const GraphEdge& e) { return e.consumer == forward; });
+    if (edge == edges.end() || edge->producer >= ops.size()) return nullptr;
+    forward = edge->producer;
+  }
+  return &ops[forward];
+}
+
 bool Selection::is_bookkeeping(uint32_t index) const {
   const TensorInfo& info = tensor(index);
   const Phase phase = op(index).phase;

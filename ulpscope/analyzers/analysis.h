@@ -53,6 +53,8 @@ class Selection {
   RowKey key(uint32_t tensor) const;
   RowKey key(const TensorRow& row) const;
   RowKey key_of_step(uint64_t step) const;
+  // The forward op whose result a gradient is of, past the casts that autocast added; nullptr where the trace does not say.
+  const OpInfo* serves(uint32_t tensor) const;
   // "features.0 conv2d_backward output 1 (weight)"; where another tensor of the trace would be called the same, also its phase,
   // "features.0 backward cast (weight)", and if that does not tell them apart, the how-many-th it is: "... #2".
   const std::string& name(uint32_t tensor) const { return names_[tensor]; }

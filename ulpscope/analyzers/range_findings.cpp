@@ -116,8 +116,50 @@ bool RangeAnalysis::find_vanished(Report& report) const {
   return true;
 }
 
+// What can be done about a gradient that flushing hurts: is there room for the scale that it needs?
+std::string RangeAnalysis::flushed_advice(uint32_t tensor) const {
+  const FloatFormat& format = *info(selection_.tensor(tensor).dtype).format;
+  const RangeTotals& totals = tensors_[tensor]->totals;
+  double room = kUnknown;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    const TensorInfo& other = selection_.tensor(i);
+    if (tensors_[i] && is_computed_gradient(other.role) && is_narrow(other.dtype))
+      room = std::fmin(room, tensors_[i]->kept_headroom);
+  }
+  std::string advice;
+  if (std::isnan(room) || !totals.histogram || totals.as_stored > 0) {
+    advice = "Which loss scales fit is not known; magnitudes before the rounding (`--level stats`) tell.";
+  } else {
+    // The least factor 2^n at which at most the limit is still below the threshold for sure.
+    const ExponentHistogram& histogram = *totals.histogram;
+    const double budget = options_.flushed_limit * static_cast<double>(histogram.total());
+    auto below = static_cast<double>(histogram.below_range);
+    int exponent = format.smallest_subnormal_exponent() - 1, least = -ExponentHistogram::kBias;
+    for (; least < exponent; ++least) {
+      below += static_cast<double>(histogram.bins[least + ExponentHistogram::kBias]);
+      if (below > budget) break;
+    }
+    const int factor = std::max(1, exponent - least);
+    if (factor <= room) {
+      advice = fmt::format("A loss scale 2^{} times as large keeps them; the largest gradients leave room for 2^{}.", factor,
+                           static_cast<int>(room));
+    } else {
+      advice = fmt::format("No loss scale keeps them: it would have to be 2^{} times as large, and the largest gradients leave {}.",
+                           factor, room < 1 ? std::string("no room") : fmt::format("room for 2^{}", static_cast<int>(room)));
+    }
+  }
+  advice += " BF16 has the range";
+  if (const OpInfo* served = selection_.serves(tensor)) {
+    advice += served->module.empty() ? fmt::format(", and so has FP32 for the op {} (autocast.ops)", served->name)
+                                     : fmt::format(", and so has FP32 for the module {} (autocast.modules)", served->module);
+  }
+  return advice + ".";
+}
+
 bool RangeAnalysis::find_gradient_trouble(Report& report) const {
-  Suspects flushed, kept, skipped;
+  Suspects flushed, harmless, kept, skipped;
+  double worst_share = 0;
+  uint32_t worst = 0;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i]) continue;
     const TensorInfo& tensor = selection_.tensor(i);
@@ -125,9 +167,17 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
     const TensorFacts& facts = *tensors_[i];
     const RoundingBounds& seen = facts.totals.seen;
     if (share(seen.flushed.lower, seen.base) > options_.flushed_limit) {
-      flushed.add(share(seen.flushed.lower, seen.base), selection_.key(i),
-                  {share_of("flushed", seen.flushed.lower, seen.base), share_of("subnormal", seen.subnormal.lower, seen.base),
-                   share_of("rescued", facts.totals.rescued, seen.base)});
+      const double lost = share(seen.flushed.lower, seen.base);
+      const bool matters = facts.flush_loss.matters();
+      std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
+                                   {"of_the_norm_at_most", facts.flush_loss.most_norm, Unit::share}};
+      const OpInfo* served = selection_.op(i).module.empty() ? selection_.serves(i) : nullptr;
+      if (served) values.push_back({"gradient_of", served->module + (served->module.empty() ? "" : " ") + served->name});
+      (matters ? flushed : harmless).add(lost, selection_.key(i), std::move(values));
+      if (matters && lost > worst_share) {
+        worst_share = lost;
+        worst = i;
+      }
     }
     RowKey key = selection_.key(i);
     key.step = facts.first_overflow;
@@ -143,11 +193,18 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
   if (!flushed.empty()) {
     report.findings.push_back(
         {"range.gradients_flushed", Severity::warning,
-         fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded.", gradient_tensors(flushed.size()),
-                     100 * options_.flushed_limit),
-         flushed.worst(),
-         "A larger loss scale moves gradients up, if the largest leave room for it: `ulpscope scale` shows the "
-         "scales that fit. Otherwise keep these ops in FP32, or use BF16."});
+         fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and more than rounding noise of "
+                     "the norm.",
+                     gradient_tensors(flushed.size()), 100 * options_.flushed_limit),
+         flushed.worst(), flushed_advice(worst)});
+  }
+  if (!harmless.empty()) {
+    report.findings.push_back(
+        {"range.gradients_flushed", Severity::info,
+         fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, but these are so small that the norm "
+                     "lost less than rounding changes anyway.",
+                     gradient_tensors(harmless.size()), 100 * options_.flushed_limit),
+         harmless.worst(), ""});
   }
   if (!kept.empty()) {
     report.findings.push_back(
@@ -161,7 +218,7 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
          fmt::format("{} overflowed, only in steps that the scaler skipped.", gradient_tensors(skipped.size())), skipped.worst(),
          ""});
   }
-  return !flushed.empty() || !kept.empty();
+  return !flushed.empty() || !harmless.empty() || !kept.empty();
 }
 
 void RangeAnalysis::find_value_trouble(Report& report) const {

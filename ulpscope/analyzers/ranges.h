@@ -6,6 +6,7 @@
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/flush_loss.h"
 #include "ulpscope/analyzers/range_totals.h"
 
 namespace ulpscope {
@@ -39,6 +40,7 @@ class RangeAnalysis : public RowConsumer {
     std::optional<std::tuple<uint64_t, uint32_t, uint32_t>> first_nonfinite;  // step, micro-batch, sequence
     uint64_t first_overflowed = 0;  // of that row: finite values that became infinite when they were rounded
     uint64_t vanished_steps = 0;    // rows that were the first rounding of a backward pass, and flushed every nonzero element
+    FlushLoss flush_loss;           // in steps that were not skipped
     std::optional<uint64_t> first_overflow;
     double kept_headroom = kUnknown;         // the least, of steps that were not skipped
     std::optional<uint32_t> vanished_after;  // the tensor recorded before the one that vanished
@@ -54,6 +56,7 @@ class RangeAnalysis : public RowConsumer {
   void find_nonfinite(Report& report) const;
   bool find_vanished(Report& report) const;
   bool find_gradient_trouble(Report& report) const;
+  std::string flushed_advice(uint32_t tensor) const;
   void find_value_trouble(Report& report) const;
   void find_what_if_trouble(Report& report) const;
   void find_gradients_fit(Report& report) const;

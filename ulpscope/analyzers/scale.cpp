@@ -35,7 +35,7 @@ ScaleAnalysis::ScaleAnalysis(const TraceReader& reader, const Selection& selecti
       step_facts_(steps),
       what_if_(what_if_format(reader, options)),
       fitting_(reader, selection, what_if_, options.flushed_limit),
-      seen_of_tensor_(selection.size()) {
+      flushed_(selection.size()) {
   read_steps();
   blame_events();
 }
@@ -99,18 +99,20 @@ void ScaleAnalysis::add(const TensorRow& row) {
   const TensorInfo& tensor = selection_.tensor(row.tensor);
   if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) return;
   if (const auto rounding = as_seen(row)) {
-    seen_ += *rounding;
-    seen_of_tensor_[row.tensor] += *rounding;
+    Flushed& flushed = flushed_[row.tensor];
+    flushed.seen += *rounding;
+    if (!step_facts_.was_skipped(row.step)) flushed.loss.add(row, *info(tensor.dtype).format);
   }
 }
 
 void ScaleAnalysis::finish() { fitting_.finish(); }
 
-// The worst gradient tensor's share.
+// The share of the worst gradient tensor that flushing hurts.
 double ScaleAnalysis::flushed_share() const {
   double worst = 0;
-  for (const RoundingBounds& seen : seen_of_tensor_) {
-    if (seen.base > 0) worst = std::max(worst, static_cast<double>(seen.flushed.lower) / static_cast<double>(seen.base));
+  for (const auto& [seen, loss] : flushed_) {
+    if (seen.base > 0 && loss.matters())
+      worst = std::max(worst, static_cast<double>(seen.flushed.lower) / static_cast<double>(seen.base));
   }
   return worst;
 }

@@ -8,6 +8,7 @@
 
 #include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/fitting_scale.h"
+#include "ulpscope/analyzers/flush_loss.h"
 #include "ulpscope/analyzers/range_totals.h"
 
 namespace ulpscope {
@@ -57,8 +58,11 @@ class ScaleAnalysis : public RowConsumer {
   const StepFacts& step_facts_;
   const FloatFormat* what_if_;
   FittingScale fitting_;
-  RoundingBounds seen_;  // of the recorded roundings of gradients
-  std::vector<RoundingBounds> seen_of_tensor_;
+  struct Flushed {
+    RoundingBounds seen;
+    FlushLoss loss;  // in steps that were not skipped
+  };
+  std::vector<Flushed> flushed_;  // of the recorded roundings of each gradient
 
   std::vector<Change> changes_;
   uint64_t steps_ = 0, skipped_ = 0;

@@ -32,8 +32,8 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
     bool trouble;
     const char* suggestion;
   };
-  // Low scales are trouble where steps are still skipped; a high one where gradients are flushed in spite of it, or where it costs
-  // more than a skipped step now and then.
+  // Low scales are trouble where steps are still skipped or gradients are flushed; a high one where it costs more than a skipped
+  // step now and then. Gradients that are flushed in spite of it ask for a higher one still.
   const bool high_skips = above_100000_.skipped > kThrashingShare * static_cast<double>(above_100000_.steps) &&
                           above_100000_.skipped >= kThrashingLeast;
   const ZoneText zones[] = {
@@ -41,8 +41,9 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
        "Some values are far larger than the others: look at the tensor that overflows first, and keep its op in FP32."},
       {"scale.below_1000", "below 1000", below_1000_, below_1000_.skipped > 0 || flushed,
        "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."},
-      {"scale.above_100000", "above 100000", above_100000_, high_skips || flushed,
-       "The gradients are very small. That is healthy as long as nothing is flushed and few steps are skipped."}};
+      {"scale.above_100000", "above 100000", above_100000_, high_skips,
+       high_skips ? "Grow less often (a longer growth interval), or cap the scale."
+                  : "The gradients are very small. That is healthy as long as few steps are skipped."}};
   for (const ZoneText& entry : zones) {
     if (entry.zone.steps == 0) continue;
     if (&entry.zone == &below_1000_ && below_100_.steps == below_1000_.steps) continue;  // said already

@@ -1,0 +1,60 @@
+// The bound on the norm that flushing takes away, against the norms themselves.
+#include "ulpscope/analyzers/flush_loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "synthetic_trace.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+// Of the values: the norm of those that round to zero, over that of all.
+double flushed_norm(const std::vector<double>& values, const FloatFormat& format) {
+  double lost = 0, all = 0;
+  for (const double value : as_floats(values)) {
+    all += value * value;
+    if (round_to_format(format, value) == 0) lost += value * value;
+  }
+  return std::sqrt(lost / all);
+}
+
+TEST(FlushLoss, TheBoundHoldsWithAndWithoutMagnitudes) {
+  for (const int spread : {2, 10, 30}) {
+    std::vector<double> values;
+    for (int i = 0; i < 500; ++i) values.push_back(std::ldexp(1.0 + (i * 37 % 101) / 101.0, -28 + i * 61 % spread));
+    const double truth = flushed_norm(values, binary16);
+    ASSERT_GT(truth, 0);
+    const double known = flushed_norm_bound(make_row(values, DType::f16), binary16);
+    const double counted = flushed_norm_bound(make_health_row(values, DType::f16), binary16);
+    EXPECT_LE(truth, known * (1 + 0x1p-40));
+    EXPECT_LE(known, counted * (1 + 0x1p-40));
+    EXPECT_LE(counted, 1.0);
+  }
+  EXPECT_EQ(flushed_norm_bound(make_row({1.0, 2.0}, DType::f16), binary16), 0);
+  EXPECT_EQ(flushed_norm_bound(make_row({1e-9, 1e-10}, DType::f16), binary16), 1);  // all of it
+  EXPECT_EQ(flushed_norm_bound(make_health_row({1e-9, 1e-10}, DType::f16), binary16), 1);
+  // One tie among one normal value of 1: 2^-25 of sqrt(1 + 2^-50).
+  EXPECT_DOUBLE_EQ(flushed_norm_bound(make_row({0x1p-25, 1.0}, DType::f16), binary16), 0x1p-25);
+}
+
+TEST(FlushLoss, IsFeltAboveTheRoundingErrorOfTheFormatInMoreThanATenthOfTheRows) {
+  // One flushed element beside one of 2^-14 is 2^-11 of the norm, which is what rounding does; beside 2^-15 it is twice that.
+  for (const auto& [other, felt] : {std::pair{0x1p-14, 0}, {0x1p-15, 1}}) {
+    FlushLoss loss;
+    loss.add(make_row({0x1p-25, other}, DType::f16), binary16);
+    EXPECT_EQ(loss.felt, felt);
+    for (int i = 0; i < 9; ++i) {
+      EXPECT_EQ(loss.matters(), felt == 1);
+      loss.add(make_row({1.0}, DType::f16), binary16);
+      loss.add(make_row({0.0}, DType::f16), binary16);  // nothing to lose: no row
+    }
+    EXPECT_EQ(loss.rows, 10u);
+    EXPECT_FALSE(loss.matters());
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test

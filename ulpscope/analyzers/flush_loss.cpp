@@ -1,0 +1,32 @@
+#include "ulpscope/analyzers/flush_loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/analyzers/what_if.h"
+
+namespace ulpscope {
+
+double flushed_norm_bound(const TensorRow& row, const FloatFormat& format) {
+  const uint64_t flushed = row.rounding.flushed;
+  if (!row.rounding_known || flushed == 0) return 0;
+  const double threshold = format.flush_threshold(), normal = normal_threshold(format);
+  double squares = row.statistics.sum_of_squares;
+  if (row.known != StatisticsLevel::full) {
+    const uint64_t small = flushed + row.rounding.subnormal, base = share_base(row);
+    const uint64_t normals = base > small ? base - small : 0;
+    squares = static_cast<double>(normals) * normal * normal + static_cast<double>(row.rounding.subnormal) * threshold * threshold;
+  }
+  const double lost = std::sqrt(static_cast<double>(flushed)) * threshold, norm = std::sqrt(squares);
+  return lost < norm ? lost / norm : 1.0;
+}
+
+void FlushLoss::add(const TensorRow& row, const FloatFormat& format) {
+  if (!row.rounding_known || row.known == StatisticsLevel::none || share_base(row) == 0) return;
+  ++rows;
+  const double bound = flushed_norm_bound(row, format);
+  felt += bound > std::ldexp(1.0, -format.fraction_bits - 1);
+  most_norm = std::max(most_norm, bound);
+}
+
+}  // namespace ulpscope
