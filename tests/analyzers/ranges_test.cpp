@@ -600,5 +600,22 @@ TEST(Ranges, ScaledUpGradientsKeepTheirTrueRange) {
   EXPECT_EQ(cell(table(report, "recorded"), 0, "rescued"), Cell(share(truth.flushed, truth.base)));
 }
 
+// 70000 / 2^42 is flushed and 2^20 / 2^42 is not; both overflowed, so nothing rescued them.
+TEST(Ranges, WhatOverflowedCountsAsFlushedWithoutAnEnormousScale) {
+  const std::vector<double> values{70000.0, 1.0, 0x1p-30, 0x1p20};
+  const double scale = 0x1p42;
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(gradient, make_row(values, DType::f16, scale));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const RoundingTruth truth = round_all(values, binary16, scale);
+  EXPECT_EQ(cell(table(report, "recorded"), 0, "rescued"), Cell(share(1, truth.base)));
+  const Table& fp16 = table(report, "what_if_fp16");
+  EXPECT_EQ(truth.flushed, 3u);
+  EXPECT_LE(lower(cell(fp16, 0, "true_flushed")), share(truth.flushed, truth.base));
+  EXPECT_GE(upper(cell(fp16, 0, "true_flushed")), share(truth.flushed, truth.base));
+}
+
 }  // namespace
 }  // namespace ulpscope::analyzers_test

@@ -82,7 +82,8 @@ TensorRow make_row(const std::vector<double>& values, DType dtype, double scale)
   row.rounding = {truth.flushed, truth.subnormal, truth.inexact_subnormal, truth.overflowed, 0};
   for (const double value : floats) {
     if (!std::isfinite(value) || value == 0) continue;
-    row.rounding.rescued += round_to_format(format, value) != 0 && round_to_format(format, value / scale) == 0;
+    const double rounded = round_to_format(format, value);
+    row.rounding.rescued += rounded != 0 && std::isfinite(rounded) && round_to_format(format, value / scale) == 0;
   }
   return row;
 }

@@ -34,7 +34,8 @@ RoundingCounts brute_force(const FloatFormat& format, const std::vector<float>& 
     counts.subnormal += subnormal;
     counts.inexact_subnormal += subnormal && after != before;
     // x / S <= 2^-25 as x <= S * 2^-25, in 64-bit significands: exact.
-    counts.rescued += after > 0 && static_cast<long double>(before) <= static_cast<long double>(scale) * format.flush_threshold();
+    counts.rescued += after > 0 && after < HUGE_VAL &&
+                      static_cast<long double>(before) <= static_cast<long double>(scale) * format.flush_threshold();
   }
   return counts;
 }
@@ -78,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, RoundingCounting, testing::Values(&binary16, &
 TEST_P(RoundingCounting, EqualsBruteForce) {
   const FloatFormat& format = *GetParam();
   on_every_target([&] {
-    for (const double scale : {1.0, 65536.0, 1000.0, 3.7e-3, 0x1p100, 0x1p140, 0x1p-160}) {
+    for (const double scale : {1.0, 65536.0, 1000.0, 3.7e-3, 0x1p100, 0x1p140, 0x1p270, 0x1p-160}) {
       for (const int64_t n : {1, 63, 64, 200, 8192, 8192 + 4097}) {
         const std::vector<float> values = around_thresholds(format, n, n);
         std::vector<uint16_t> out;
@@ -137,6 +138,20 @@ TEST(RoundingCountsOfFp16, FollowTheThresholdsOfTheDocumentation) {
   EXPECT_EQ(counts.inexact_subnormal, 2u);
   EXPECT_EQ(counts.overflowed, 1u);
   EXPECT_EQ(counts.rescued, 3u);  // 2^-24, 1.25 * 2^-24 and 2^-15
+}
+
+// 70000 / 2^42 would be flushed as well, but Inf is no value that the scale rescued.
+TEST(RoundingCountsOfFp16, WhatOverflowsIsNotRescued) {
+  const std::vector<float> values{70000.0f, -65520.0f, 65519.0f};
+  std::vector<uint16_t> out;
+  for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::full}) {
+    const RoundingCounts counts = round_with_counts(binary16, values, 0x1p42, level, out).rounding;
+    EXPECT_EQ(counts.overflowed, 2u);
+    EXPECT_EQ(counts.rescued, 1u);
+  }
+  const RoundingCounts plain = reference_rounding(binary16, values.data(), 3, 0x1p42);
+  EXPECT_EQ(plain.overflowed, 2u);
+  EXPECT_EQ(plain.rescued, 1u);
 }
 
 TEST(RoundingCountsOfFp64, CountOneRounding) {

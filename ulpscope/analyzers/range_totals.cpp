@@ -24,10 +24,13 @@ std::optional<RoundingBounds> counted(const TensorRow& row, const TensorInfo& te
 
 std::optional<RoundingBounds> true_what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format) {
   std::optional<RoundingBounds> bounds = what_if(row, tensor, format, row.scale);
-  // With S >= 1, x / S rounds to zero where x does, and in the rescued elements besides.
-  if (row.scale < 1 || !counted(row, tensor, format)) return bounds;
+  if (!bounds || row.scale < 1 || !counted(row, tensor, format)) return bounds;
+  // With S >= 1, x / S rounds to zero where x does, in the rescued elements besides, and under an enormous S in elements that
+  // overflowed.
   const uint64_t flushed = row.rounding.flushed + row.rounding.rescued;
-  if (bounds) bounds->flushed = {flushed, flushed};
+  const bool beyond = row.scale * format.flush_threshold() >= format.overflow_threshold();
+  const uint64_t most = flushed + (beyond ? row.rounding.overflowed : 0);
+  bounds->flushed = {std::max(flushed, bounds->flushed.lower), std::min(most, bounds->flushed.upper)};
   return bounds;
 }
 

@@ -693,7 +693,7 @@ RoundingThresholds::RoundingThresholds(const FloatFormat& format, double scale)
       // The tie below the smallest normal value goes to it, whose last bit is 0.
       normal_first(last_magnitude(format.smallest_normal() - format.flush_threshold())),
       overflow_first(last_magnitude(format.overflow_threshold())),
-      rescue_last(scale > 0 ? last_magnitude(scale * format.flush_threshold()) : 0),
+      rescue_last(scale > 0 ? std::min(last_magnitude(scale * format.flush_threshold()), overflow_first - 1) : 0),
       // An ulp of it is the smallest subnormal.
       subnormal_step(static_cast<float>(std::ldexp(1.0, format.smallest_subnormal_exponent() + binary32.fraction_bits))) {}
 

@@ -14,7 +14,7 @@ struct RoundingThresholds {
   uint32_t flush_last;      // the largest that rounds to zero
   uint32_t normal_first;    // the smallest that rounds to a normal value
   uint32_t overflow_first;  // the smallest that rounds to Inf
-  uint32_t rescue_last;     // the largest that rounds to zero once divided by the loss scale
+  uint32_t rescue_last;     // the largest that rounds to a finite value, and to zero once divided by the loss scale
   float subnormal_step;  // adding and subtracting it rounds a magnitude below normal_first to a multiple of the smallest subnormal
 
   RoundingThresholds(const FloatFormat& format, double scale);

@@ -96,7 +96,7 @@ RoundingCounts rounding(const FloatFormat& format, const T* values, int64_t coun
       counts.inexact_subnormal += after != before;
     }
     // round(x / S) is zero iff x <= S * flushed, where all are real numbers. The power of two `flushed` multiplies exactly.
-    counts.rescued += after > 0 && before <= scale * flushed;
+    counts.rescued += after > 0 && after <= format.largest_finite() && before <= scale * flushed;
   }
   return counts;
 }

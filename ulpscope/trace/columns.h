@@ -188,7 +188,7 @@ struct Table<TensorRow> {
       Column{"inexact_subnormal", "elements", "those of them that rounding changed", FIELD(rounding.inexact_subnormal)}.known_if(
           seen),
       Column{"overflowed", "elements", "finite before rounding, Inf after", FIELD(rounding.overflowed)}.known_if(seen),
-      Column{"rescued", "elements", "nonzero after rounding, while the same value without the loss scale rounds to zero",
+      Column{"rescued", "elements", "finite and nonzero after rounding, while the same value without the loss scale rounds to zero",
              FIELD(rounding.rescued)}
           .known_if(seen));
 };
