@@ -239,6 +239,7 @@ std::vector<Case> formula_cases(const std::vector<int64_t>& shape, lanes::Formul
 std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape) {
   std::vector<Case> cases = formula_cases(shape, lanes::Formulas());
   const OutputSpec in_place{shape, Lay::contiguous, {}, 0};
+  cases.push_back({"source", {{shape}}, {in_place}});
   cases.push_back({"accumulate", {{shape}, {shape}}, {in_place}});
   cases.push_back({"cast", {{shape, Lay::contiguous, DType::f32, 0, -70000, 70000}}, {{shape}}});
   cases.push_back({"cast", {{shape}}, {{shape, Lay::contiguous, DType::f32}}});

@@ -1,9 +1,11 @@
 // Every op of the CPU backend against its plain twin: equal bits for our own kernels, a bound around FP64 for oneDNN's products,
 // and equal patterns of NaN and Inf wherever one enters.
 #include <fmt/format.h>
+#include <gtest/gtest-spi.h>
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "cpu_support.h"
 
@@ -186,6 +188,7 @@ TEST(CpuTwin, Fp64RunsInFp64) {
 }
 
 // Shapes that fill a block of 16 lanes and leave a rest, and no input of which has more than `largest` elements.
+constexpr int64_t kSmall = 450;
 std::vector<Case> small(const std::vector<Case>& all, int64_t largest) {
   std::vector<Case> cases;
   for (const Case& what : all) {
@@ -198,6 +201,19 @@ std::vector<Case> small(const std::vector<Case>& all, int64_t largest) {
     if (elements <= largest) cases.push_back(what);
   }
   return cases;
+}
+
+// What the tests here loop over are rows: an op that had none would pass them all.
+TEST(CpuTwin, EveryOpOfTheBackendHasARowSmallEnoughForNanAndInf) {
+  std::set<std::string> rows;
+  for (const Case& what : elementwise_cases({37})) rows.insert(what.op);
+  for (const Case& what : small(other_cases(), kSmall)) rows.insert(what.op);
+  const auto ops = make_cpu_backend()->ops();
+  EXPECT_EQ(ops.size(), rows.size());
+  for (const std::string_view op : ops) {
+    EXPECT_TRUE(rows.contains(std::string(op)))
+        << op << " has no row, or none of at most " << kSmall << " elements, in tests/kernels/cpu_support.cpp";
+  }
 }
 
 // NaN, +Inf and -Inf in one element at a time of each floating-point input: in the first `first`, and in every `step`-th after
@@ -236,12 +252,12 @@ TEST(CpuTwin, NanAndInfComeThroughElementwiseOpsFromEveryElement) {
 }
 
 TEST(CpuTwin, NanAndInfComeThroughOurOps) {
-  for (const std::string& isa : instruction_sets()) check_specials(small(ours(), 450), DType::f32, isa, 17, 67);
-  for (const DType dtype : {DType::f16, DType::bf16}) check_specials(small(ours(), 450), dtype, "", 1, 67);
+  for (const std::string& isa : instruction_sets()) check_specials(small(ours(), kSmall), DType::f32, isa, 17, 67);
+  for (const DType dtype : {DType::f16, DType::bf16}) check_specials(small(ours(), kSmall), dtype, "", 1, 67);
 }
 
 TEST(CpuTwin, NanAndInfComeThroughProducts) {
-  for (const DType dtype : kFloats) check_specials(small(products(), 450), dtype, "", dtype == DType::f32 ? 17 : 1, 67);
+  for (const DType dtype : kFloats) check_specials(small(products(), kSmall), dtype, "", dtype == DType::f32 ? 17 : 1, 67);
 }
 
 TEST(CpuTwin, SlowNanAndInfComeThroughProductsFromEveryElement) {
@@ -287,6 +303,23 @@ TEST(CpuTwin, ComparatorsFailOnNan) {
   EXPECT_FALSE(within(nan, 1));
   EXPECT_FALSE(within(0, nan));
   EXPECT_TRUE(within(1, 1));
+
+  const auto of = [](double value) {
+    HostTensor tensor({3}, DType::f32, Lay::contiguous);
+    tensor.set(1, value);
+    return tensor;
+  };
+  const HostTensor one = of(1), not_a_number = of(nan), infinite = of(std::numeric_limits<double>::infinity());
+  EXPECT_NONFATAL_FAILURE(expect_within_bound(not_a_number, one, one, 1, "x"), "element 1 is nan, exactly 1");
+  EXPECT_NONFATAL_FAILURE(expect_within_bound(one, not_a_number, one, 1, "x"), "element 1 is 1, exactly nan");
+  EXPECT_NONFATAL_FAILURE(expect_within_bound(one, one, not_a_number, 1, "x"), "above nan");
+  EXPECT_NONFATAL_FAILURE(expect_same(not_a_number, one, "x"), "element 1 is nan");
+  EXPECT_NONFATAL_FAILURE(expect_same(one, not_a_number, "x"), "expected nan");
+  EXPECT_NONFATAL_FAILURE(expect_same_pattern(not_a_number, one, "x"), "element 1 is nan, expected 1");
+  EXPECT_NONFATAL_FAILURE(expect_same_pattern(not_a_number, infinite, "x"), "element 1 is nan, expected inf");
+  expect_within_bound(one, one, one, 1, "x");
+  expect_same(not_a_number, not_a_number, "x");
+  expect_same_pattern(not_a_number, not_a_number, "x");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ class CountingBackend : public Backend {
   explicit CountingBackend(Backend& inner) : inner_(inner) {}
   std::string name() const override { return "counting"; }
   std::string description() const override { return "counts calls, computes on " + inner_.description(); }
-  bool supports(std::string_view op) const override { return inner_.supports(op); }
+  std::vector<std::string_view> ops() const override { return inner_.ops(); }
   void run(const OpCall& call) override {
     ++calls[std::string(call.op)];
     inner_.run(call);

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "ulpscope/kernels/op_call.h"
 
@@ -15,7 +17,7 @@ class Backend {
   virtual std::string name() const = 0;         // "cpu"
   virtual std::string description() const = 0;  // machine, instruction set, threads, library versions: what bit-equality depends on
 
-  virtual bool supports(std::string_view op) const = 0;
+  virtual std::vector<std::string_view> ops() const = 0;  // that it computes, by name
   // Computes the call. Shapes and dtypes were checked by the op's shape rule. Views may have any non-negative strides.
   virtual void run(const OpCall& call) = 0;
 

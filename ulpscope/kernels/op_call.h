@@ -65,7 +65,8 @@ struct ElementCapture {
   };
   int64_t element = -1;  // logical index in the output
   double value = 0;
-  std::vector<Operand> operands;  // in the order in which the op combines them; dot products give pairs, the first 64 terms
+  std::vector<Operand> operands;  // in the order in which the op combines them; dot products give pairs, of the first 64 terms
+                                  // and of the one at which the sum broke
   int64_t terms = 0;              // how many terms a reduction or dot product had in all (0: not a reduction)
   int64_t broke_at = -1;          // the first term after which the partial sum (FP32, in index order) was not finite
   double partial_sum = 0;         // the partial sum before that term

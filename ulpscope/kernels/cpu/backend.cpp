@@ -2,13 +2,9 @@
 // training.
 #include "ulpscope/kernels/backend.h"
 
-#include <fmt/format.h>
-
-#include <array>
+#include <algorithm>
 #include <unordered_map>
 
-#include "hwy/targets.h"
-#include "ulpscope/base/error.h"
 #include "ulpscope/kernels/cpu/context.h"
 #include "ulpscope/kernels/reference/plain.h"
 #include "ulpscope/kernels/store.h"
@@ -27,7 +23,13 @@ class CpuBackend final : public Backend {
 
   std::string name() const override { return "cpu"; }
   std::string description() const override { return context_.description(); }
-  bool supports(std::string_view op) const override { return kernels_.count(op) != 0 || plain_supports(op); }
+  std::vector<std::string_view> ops() const override {
+    std::vector<std::string_view> names = plain_ops();
+    for (const auto& [op, kernel] : kernels_) names.push_back(op);
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return names;
+  }
 
   void run(const OpCall& call) override {
     const auto found = kernels_.find(call.op);
@@ -44,7 +46,7 @@ class CpuBackend final : public Backend {
     }
   }
 
-  ElementCapture capture_nonfinite(const OpCall& call, int slot) override { return cpu::capture_nonfinite(call, slot); }
+  ElementCapture capture_nonfinite(const OpCall& call, int slot) override { return ulpscope::capture_nonfinite(call, slot); }
 
   void* allocate(size_t bytes) override { return context_.allocator.allocate(bytes); }
   void release(void* memory, size_t bytes) override { context_.allocator.release(memory, bytes); }

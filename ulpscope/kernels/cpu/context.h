@@ -46,7 +46,4 @@ std::vector<NamedKernel> reduction_ops();
 std::vector<NamedKernel> loss_ops();
 std::vector<NamedKernel> training_ops();
 
-// Which element is the first nonfinite one of output `slot`, and what it was made of.
-ElementCapture capture_nonfinite(const OpCall& call, int slot);
-
 }  // namespace ulpscope::cpu

@@ -12,7 +12,7 @@ const std::unordered_map<std::string_view, plain::NamedKernel>& kernels() {
   static const auto table = [] {
     std::unordered_map<std::string_view, plain::NamedKernel> all;
     for (const auto& family : {plain::elementwise_kernels(), plain::reduction_kernels(), plain::product_kernels(),
-                               plain::normalisation_kernels(), plain::loss_kernels(), plain::training_kernels()}) {
+                               plain::normalization_kernels(), plain::loss_kernels(), plain::training_kernels()}) {
       for (const auto& kernel : family) all.emplace(kernel.name, kernel);
     }
     return all;
@@ -20,14 +20,25 @@ const std::unordered_map<std::string_view, plain::NamedKernel>& kernels() {
   return table;
 }
 
-}  // namespace
-
-bool plain_supports(std::string_view op) { return kernels().count(op) != 0; }
-
-void run_plain(const OpCall& call) {
+const plain::NamedKernel& kernel_of(const OpCall& call) {
   const auto found = kernels().find(call.op);
   if (found == kernels().end()) throw failed_error("internal: no plain kernel computes {}", call.op);
-  (plain::computes_in_double(call) ? found->second.in_double : found->second.in_float)(call);
+  return found->second;
 }
+
+}  // namespace
+
+std::vector<std::string_view> plain_ops() {
+  std::vector<std::string_view> names;
+  for (const auto& [op, kernel] : kernels()) names.push_back(op);
+  return names;
+}
+
+void run_plain(const OpCall& call) {
+  const plain::NamedKernel& kernel = kernel_of(call);
+  (plain::computes_in_double(call) ? kernel.in_double : kernel.in_float)(call);
+}
+
+ElementCapture capture_nonfinite(const OpCall& call, int slot) { return capture_nonfinite(call, slot, kernel_of(call).operands); }
 
 }  // namespace ulpscope

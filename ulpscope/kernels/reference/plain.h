@@ -3,13 +3,16 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "ulpscope/kernels/op_call.h"
 
 namespace ulpscope {
 
-bool plain_supports(std::string_view op);
+std::vector<std::string_view> plain_ops();
 // Computes the call and fills in its records, except samples. An internal error where the op is not known.
 void run_plain(const OpCall& call);
+// The first element of output `slot` that is not finite, with its operands; after the call, computed by any backend.
+ElementCapture capture_nonfinite(const OpCall& call, int slot);
 
 }  // namespace ulpscope

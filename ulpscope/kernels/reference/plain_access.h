@@ -7,6 +7,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/capture.h"
 #include "ulpscope/kernels/op_call.h"
 #include "ulpscope/kernels/reduction_order.h"
 #include "ulpscope/kernels/store.h"
@@ -120,11 +121,12 @@ using Kernel = void (*)(const OpCall&);
 struct NamedKernel {
   std::string_view name;
   Kernel in_float, in_double;
+  CaptureOperands& operands;  // a reference, so that no row can leave it out
 };
 std::vector<NamedKernel> elementwise_kernels();
 std::vector<NamedKernel> reduction_kernels();
 std::vector<NamedKernel> product_kernels();
-std::vector<NamedKernel> normalisation_kernels();
+std::vector<NamedKernel> normalization_kernels();
 std::vector<NamedKernel> loss_kernels();
 std::vector<NamedKernel> training_kernels();
 

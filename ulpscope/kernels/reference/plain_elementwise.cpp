@@ -49,7 +49,7 @@ void elementwise(const OpCall& call) {
 
 template <typename... F>
 void add_formulas(lanes::FormulaList<F...>, std::vector<NamedKernel>& kernels) {
-  (kernels.push_back({F::kName, elementwise<F, float>, elementwise<F, double>}), ...);
+  (kernels.push_back({F::kName, elementwise<F, float>, elementwise<F, double>, capture::elementwise}), ...);
 }
 
 void source(const OpCall& call) { record_stored(call, 0); }
@@ -57,7 +57,7 @@ void source(const OpCall& call) { record_stored(call, 0); }
 }  // namespace
 
 std::vector<NamedKernel> elementwise_kernels() {
-  std::vector<NamedKernel> kernels{{"source", source, source}};
+  std::vector<NamedKernel> kernels{{"source", source, source, capture::elementwise}};
   add_formulas(lanes::Formulas{}, kernels);
   return kernels;
 }

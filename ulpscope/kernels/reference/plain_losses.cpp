@@ -82,10 +82,11 @@ void mse_backward(const OpCall& call) {
 }  // namespace
 
 std::vector<NamedKernel> loss_kernels() {
-  return {{"cross_entropy", cross_entropy<float>, cross_entropy<double>},
-          {"cross_entropy_backward", cross_entropy_backward<float>, cross_entropy_backward<double>},
-          {"mse", mse<float>, mse<double>},
-          {"mse_backward", mse_backward<float>, mse_backward<double>}};
+  return {
+      {"cross_entropy", cross_entropy<float>, cross_entropy<double>, capture::cross_entropy},
+      {"cross_entropy_backward", cross_entropy_backward<float>, cross_entropy_backward<double>, capture::cross_entropy_backward},
+      {"mse", mse<float>, mse<double>, capture::whole_tensors},
+      {"mse_backward", mse_backward<float>, mse_backward<double>, capture::mse_backward}};
 }
 
 }  // namespace ulpscope::plain

@@ -181,13 +181,14 @@ void max_pool2d_backward(const OpCall& call) {
 }  // namespace
 
 std::vector<NamedKernel> product_kernels() {
-  return {{"matmul", matmul<float>, matmul<double>},
-          {"linear", linear<float>, linear<double>},
-          {"conv2d", conv2d<float>, conv2d<double>},
-          {"conv2d_backward_input", conv2d_backward_input<float>, conv2d_backward_input<double>},
-          {"conv2d_backward_weight", conv2d_backward_weight<float>, conv2d_backward_weight<double>},
-          {"max_pool2d", max_pool2d<float>, max_pool2d<double>},
-          {"max_pool2d_backward", max_pool2d_backward<float>, max_pool2d_backward<double>}};
+  return {
+      {"matmul", matmul<float>, matmul<double>, capture::matmul},
+      {"linear", linear<float>, linear<double>, capture::linear},
+      {"conv2d", conv2d<float>, conv2d<double>, capture::conv2d},
+      {"conv2d_backward_input", conv2d_backward_input<float>, conv2d_backward_input<double>, capture::conv2d_backward_input},
+      {"conv2d_backward_weight", conv2d_backward_weight<float>, conv2d_backward_weight<double>, capture::conv2d_backward_weight},
+      {"max_pool2d", max_pool2d<float>, max_pool2d<double>, capture::max_pool2d},
+      {"max_pool2d_backward", max_pool2d_backward<float>, max_pool2d_backward<double>, capture::max_pool2d_backward}};
 }
 
 }  // namespace ulpscope::plain

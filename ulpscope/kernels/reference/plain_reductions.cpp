@@ -64,10 +64,10 @@ void correct_count(const OpCall& call) {
 }  // namespace
 
 std::vector<NamedKernel> reduction_kernels() {
-  return {{"sum", sum<float, false>, sum<double, false>},
-          {"mean", sum<float, true>, sum<double, true>},
-          {"gradient_norm", gradient_norm<float>, gradient_norm<double>},
-          {"correct_count", correct_count, correct_count}};
+  return {{"sum", sum<float, false>, sum<double, false>, capture::reduction},
+          {"mean", sum<float, true>, sum<double, true>, capture::reduction},
+          {"gradient_norm", gradient_norm<float>, gradient_norm<double>, capture::whole_tensors},
+          {"correct_count", correct_count, correct_count, capture::whole_tensors}};
 }
 
 }  // namespace ulpscope::plain

@@ -61,9 +61,9 @@ void update(const OpCall& call) {
 }  // namespace
 
 std::vector<NamedKernel> training_kernels() {
-  return {{"unscale", unscale<float>, unscale<double>},
-          {"sgd_update", update<float, lanes::SgdUpdate>, update<double, lanes::SgdUpdate>},
-          {"adam_update", update<float, lanes::AdamUpdate>, update<double, lanes::AdamUpdate>}};
+  return {{"unscale", unscale<float>, unscale<double>, capture::elementwise},
+          {"sgd_update", update<float, lanes::SgdUpdate>, update<double, lanes::SgdUpdate>, capture::elementwise},
+          {"adam_update", update<float, lanes::AdamUpdate>, update<double, lanes::AdamUpdate>, capture::elementwise}};
 }
 
 }  // namespace ulpscope::plain

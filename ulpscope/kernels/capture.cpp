@@ -1,17 +1,16 @@
-// The first nonfinite element of an output, with its operands. Values are read as they are after the call, and those that an
-// in-place op overwrote are marked.
+// Values are read as they are after the call, and those that an in-place op overwrote are marked.
+#include "ulpscope/kernels/capture.h"
+
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
-#include "ulpscope/kernels/cpu/context.h"
 #include "ulpscope/kernels/pool_window.h"
 #include "ulpscope/kernels/reduction_order.h"
 
-namespace ulpscope::cpu {
+namespace ulpscope {
 namespace {
 
 constexpr int64_t kTermsKept = 64;
@@ -33,6 +32,8 @@ int64_t index_of(const TensorView& view, const Place& place) {
   return index;
 }
 
+}  // namespace
+
 class Capture {
  public:
   Capture(const OpCall& call, int slot, int64_t element) : call_(call), slot_(slot) {
@@ -50,9 +51,7 @@ class Capture {
 
   double operand(int input, int64_t element) {
     const double value = read_element(call_.inputs[input], element);
-    if (static_cast<int64_t>(result_.operands.size()) < 2 * kTermsKept) {
-      result_.operands.push_back({input, element, value, overwritten(input)});
-    }
+    if (static_cast<int64_t>(result_.operands.size()) < 2 * kTermsKept) keep(input, element, value);
     return value;
   }
 
@@ -63,15 +62,16 @@ class Capture {
   }
 
   // One term of a sum, the product of its factors: (input, element) each. Terms come in the order of the sum. Only the first of
-  // them are kept, and none is read once the sum is known to be broken, so that a tensor of NaN costs no more than a healthy one.
+  // them and the one at which the sum breaks are kept, and none is read once the sum is known to be broken, so that a tensor of NaN
+  // costs no more than a healthy one.
   void term(std::initializer_list<std::pair<int, int64_t>> factors) {
     if (!settled()) {
       float product = 1;
-      const bool keep = result_.terms < kTermsKept;
-      for (const auto& [input, element] : factors) {
-        product *= static_cast<float>(keep ? operand(input, element) : read_element(call_.inputs[input], element));
-      }
+      for (const auto& [input, element] : factors) product *= static_cast<float>(read_element(call_.inputs[input], element));
       add(product);
+      if (result_.terms < kTermsKept || result_.broke_at == result_.terms) {
+        for (const auto& [input, element] : factors) keep(input, element, read_element(call_.inputs[input], element));
+      }
     }
     ++result_.terms;
   }
@@ -103,6 +103,8 @@ class Capture {
   }
 
  private:
+  void keep(int input, int64_t element, double value) { result_.operands.push_back({input, element, value, overwritten(input)}); }
+
   const OpCall& call_;
   int slot_;
   Place place_{};
@@ -112,12 +114,16 @@ class Capture {
   ElementCapture result_;
 };
 
-// The same element of every input; a smaller input (a scalar) gives its last.
+namespace capture {
+
+// A smaller input (a scalar) gives its last element.
 void elementwise(Capture& capture) {
   for (int i = 0; i < static_cast<int>(capture.call().inputs.size()); ++i) {
     capture.operand(i, std::min(capture.element(), capture.input(i).size() - 1));
   }
 }
+
+namespace {
 
 // Terms over the dimensions of x in `mask`, from `start`, in memory order.
 template <typename Term>
@@ -136,6 +142,8 @@ void sum_over(Capture& capture, const TensorView& x, unsigned mask, const Place&
   }
   capture.count_terms(terms);
 }
+
+}  // namespace
 
 void reduction(Capture& capture) {
   const TensorView& x = capture.input(0);
@@ -178,6 +186,8 @@ void linear(Capture& capture) {
   if (capture.call().inputs.size() > 2) capture.term({{2, capture.place()[1]}});
 }
 
+namespace {
+
 struct Window {
   int64_t stride_y, stride_x, padding_y, padding_x;
   explicit Window(const Capture& capture)
@@ -186,6 +196,22 @@ struct Window {
         padding_y(capture.setting("padding_y")),
         padding_x(capture.setting("padding_x")) {}
 };
+
+// body(oy, ox, ky, kx) for each window, that of output pixel (oy, ox), which covers the pixel of `place` at (ky, kx) of the window;
+// g has the outputs' shape.
+template <typename Body>
+void for_each_window(const TensorView& g, const Window& window, int64_t kernel_y, int64_t kernel_x, const Place& place, Body body) {
+  for (int64_t ky = 0; ky < kernel_y; ++ky) {
+    for (int64_t kx = 0; kx < kernel_x; ++kx) {
+      const int64_t y = place[2] + window.padding_y - ky, x = place[3] + window.padding_x - kx;
+      if (y < 0 || x < 0 || y % window.stride_y != 0 || x % window.stride_x != 0) continue;
+      if (y / window.stride_y >= g.shape[2] || x / window.stride_x >= g.shape[3]) continue;
+      body(y / window.stride_y, x / window.stride_x, ky, kx);
+    }
+  }
+}
+
+}  // namespace
 
 void conv2d(Capture& capture) {
   const TensorView &x = capture.input(0), &w = capture.input(1);
@@ -206,19 +232,6 @@ void conv2d(Capture& capture) {
     }
   }
   if (capture.call().inputs.size() > 2) capture.term({{2, out[1]}});
-}
-
-// body(g) for the index of every window of g [N, C, H', W'] in plane (n, c) that covers the place (y, x), and the place in it.
-template <typename Body>
-void for_each_window(const TensorView& g, const Window& window, int64_t kernel_y, int64_t kernel_x, const Place& place, Body body) {
-  for (int64_t ky = 0; ky < kernel_y; ++ky) {
-    for (int64_t kx = 0; kx < kernel_x; ++kx) {
-      const int64_t y = place[2] + window.padding_y - ky, x = place[3] + window.padding_x - kx;
-      if (y < 0 || x < 0 || y % window.stride_y != 0 || x % window.stride_x != 0) continue;
-      if (y / window.stride_y >= g.shape[2] || x / window.stride_x >= g.shape[3]) continue;
-      body(y / window.stride_y, x / window.stride_x, ky, kx);
-    }
-  }
 }
 
 void conv2d_backward_input(Capture& capture) {
@@ -280,6 +293,8 @@ void max_pool2d_backward(Capture& capture) {
                   });
 }
 
+namespace {
+
 // The first nonfinite element of the element's channel: what made the channel's statistics, and so all of it, nonfinite.
 void channel_culprit(Capture& capture, int input) {
   TensorView channel = capture.input(input);
@@ -292,6 +307,8 @@ void channel_culprit(Capture& capture, int input) {
   place[1] = c;
   capture.operand(input, index_of(capture.input(input), place));
 }
+
+}  // namespace
 
 void batch_norm(Capture& capture) {
   const TensorView& x = capture.input(0);
@@ -322,6 +339,8 @@ void batch_norm_backward(Capture& capture) {
   channel_culprit(capture, 1);
 }
 
+namespace {
+
 // The row whose term of the loss, log_sum_exp - logit of the target, is the first after which the sum of terms is not finite. Where
 // the sum breaks in the op's order only, the row of the largest term.
 int64_t row_of_loss(const Capture& capture) {
@@ -342,6 +361,8 @@ int64_t row_of_loss(const Capture& capture) {
   return row_of_largest;
 }
 
+}  // namespace
+
 // The logits of the row, for the loss those of the row that made it nonfinite.
 void cross_entropy(Capture& capture) {
   const int64_t row = capture.slot() == 0 ? row_of_loss(capture) : capture.element();
@@ -361,42 +382,14 @@ void mse_backward(Capture& capture) {
   capture.operand(2, capture.element());
 }
 
-// Ops that are not listed are elementwise.
-const std::unordered_map<std::string_view, void (*)(Capture&)>& explanations() {
-  static const std::unordered_map<std::string_view, void (*)(Capture&)> table{
-      {"sum", reduction},
-      {"mean", reduction},
-      {"gradient_norm", whole_tensors},
-      {"mse", whole_tensors},
-      {"mse_backward", mse_backward},
-      {"matmul", matmul},
-      {"linear", linear},
-      {"conv2d", conv2d},
-      {"conv2d_backward_input", conv2d_backward_input},
-      {"conv2d_backward_weight", conv2d_backward_weight},
-      {"max_pool2d", max_pool2d},
-      {"max_pool2d_backward", max_pool2d_backward},
-      {"batch_norm", batch_norm},
-      {"batch_norm_backward", batch_norm_backward},
-      {"cross_entropy", cross_entropy},
-      {"cross_entropy_backward", cross_entropy_backward},
-  };
-  return table;
-}
+}  // namespace capture
 
-}  // namespace
-
-ElementCapture capture_nonfinite(const OpCall& call, int slot) {
+ElementCapture capture_nonfinite(const OpCall& call, int slot, CaptureOperands& operands) {
   const int64_t element = call.outputs[slot].data == nullptr ? -1 : first_nonfinite(call.outputs[slot]);
   if (element < 0) return {};
   Capture capture(call, slot, element);
-  const auto found = explanations().find(call.op);
-  if (found == explanations().end()) {
-    elementwise(capture);
-  } else {
-    found->second(capture);
-  }
+  operands(capture);
   return capture.take();
 }
 
-}  // namespace ulpscope::cpu
+}  // namespace ulpscope

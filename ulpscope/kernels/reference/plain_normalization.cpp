@@ -103,9 +103,9 @@ void batch_norm_backward(const OpCall& call) {
 
 }  // namespace
 
-std::vector<NamedKernel> normalisation_kernels() {
-  return {{"batch_norm", batch_norm<float>, batch_norm<double>},
-          {"batch_norm_backward", batch_norm_backward<float>, batch_norm_backward<double>}};
+std::vector<NamedKernel> normalization_kernels() {
+  return {{"batch_norm", batch_norm<float>, batch_norm<double>, capture::batch_norm},
+          {"batch_norm_backward", batch_norm_backward<float>, batch_norm_backward<double>, capture::batch_norm_backward}};
 }
 
 }  // namespace ulpscope::plain

@@ -1,0 +1,32 @@
+// What the first nonfinite element of an output was made of. Reads elements one by one, so it serves any backend whose memory the
+// host reads.
+#pragma once
+
+#include "ulpscope/kernels/op_call.h"
+
+namespace ulpscope {
+
+class Capture;
+
+// Names the operands of the element that is captured. Each op's row in reference/ has one of these.
+using CaptureOperands = void(Capture&);
+
+// The first element of output `slot` (in logical order) that is not finite, with its operands as they are after the call.
+ElementCapture capture_nonfinite(const OpCall& call, int slot, CaptureOperands& operands);
+
+namespace capture {
+
+// The same element of every input.
+CaptureOperands elementwise;
+// Terms in the order of the op's sum.
+CaptureOperands reduction, matmul, linear, conv2d, conv2d_backward_input, conv2d_backward_weight;
+// The first nonfinite element of each input.
+CaptureOperands whole_tensors;
+// What the element was chosen from.
+CaptureOperands max_pool2d, max_pool2d_backward;
+// The element, its channel's parameters, and what made the channel's statistics nonfinite.
+CaptureOperands batch_norm, batch_norm_backward;
+CaptureOperands cross_entropy, cross_entropy_backward, mse_backward;
+
+}  // namespace capture
+}  // namespace ulpscope
