@@ -148,7 +148,7 @@ TEST(TextRenderer, TablesThatAreTooWideStandInParts) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6);
 }
 
-TEST(TextRenderer, ColoursOnlyWhereAskedTo) {
+TEST(TextRenderer, ColorsOnlyWhereAskedTo) {
   EXPECT_THAT(render_text(sample_report(), {100, false, true}), Not(HasSubstr("\033")));
   EXPECT_THAT(render_text(sample_report(), {100, true, true}), HasSubstr("\033[33m"));
 }

@@ -276,7 +276,7 @@ TEST_F(CommandLine, TablesKeepToTheWidthWhereThereIsOne) {
   EXPECT_THAT(run_program({"ranges", trace.path()}).out, HasSubstr("  " + module + " linear_backward  f16"));
 }
 
-TEST_F(CommandLine, ColoursAreForTerminals) {
+TEST_F(CommandLine, ColorsAreForTerminals) {
   const std::string trace = trace_with_error();
   EXPECT_THAT(run_program({"report", trace}).out, Not(HasSubstr("\033")));
   RunOptions terminal;
