@@ -165,7 +165,8 @@ void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const
       kept.value = outputs[i].detach();
       kept.version = outputs[i].storage().version;
     }
-    if (!is_float(outputs[i].dtype()) || specs[i].alias >= 0) continue;
+    const bool differentiable = (op.differentiable_outputs >> i & 1) != 0;
+    if (!differentiable || !is_float(outputs[i].dtype()) || specs[i].alias >= 0) continue;
     outputs[i].body()->requires_grad = true;
     outputs[i].body()->node = Ref<GraphNode>(node.get());
     outputs[i].body()->node_slot = static_cast<int>(i);

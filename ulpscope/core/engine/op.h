@@ -67,6 +67,7 @@ struct Op {
   bool needs_attributes = false;  // a call without them means nothing
   uint32_t saves_inputs = 0;      // bit i: backward reads the values of input i
   uint32_t saves_outputs = 0;
+  uint32_t differentiable_outputs = 0b1;  // bit i: backward takes a gradient of output i; the others are constants to the tape
   // Floating-point operations of a call; nullptr: one per element of the first output.
   double (*flops)(std::span<const Tensor> inputs, std::span<const Tensor> outputs) = nullptr;
 
