@@ -19,6 +19,7 @@ struct FloatFormat {
   constexpr int largest_exponent() const { return (1 << exponent_bits) - 2 - bias; }  // of the largest finite value
   constexpr int smallest_normal_exponent() const { return 1 - bias; }
   constexpr int smallest_subnormal_exponent() const { return 1 - bias - fraction_bits; }
+  constexpr uint64_t infinity_encoding() const { return ((uint64_t{1} << exponent_bits) - 1) << fraction_bits; }
   // Values; exact in FP64 for every format up to FP64 itself.
   double largest_finite() const;
   double smallest_normal() const;

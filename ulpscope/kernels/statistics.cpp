@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/emulation/rounding.h"
-#include "ulpscope/emulation/simd_rounding.h"
 #include "ulpscope/kernels/statistics_kernel.h"
 #include "ulpscope/kernels/statistics_reference.h"
 #include "ulpscope/kernels/statistics_sums.h"
@@ -38,8 +38,6 @@ class DefaultFloatingPointMode {
 };
 
 int64_t block_count(int64_t elements) { return (elements + kStatisticsBlock - 1) / kStatisticsBlock; }
-
-bool is_f16(const FloatFormat& format) { return format.exponent_bits == binary16.exponent_bits; }
 
 // Threads beyond this many share places.
 constexpr unsigned kPlaces = 32;
@@ -68,6 +66,7 @@ struct StatisticsCollector::State {
 
   StatisticsLevel level;
   std::optional<RoundingThresholds> thresholds;
+  CountAndRound count_and_round;
   double scale;
   std::vector<BlockSums> sums;
   std::array<Place, kPlaces> places;
@@ -117,20 +116,16 @@ struct StatisticsCollector::State {
     if (level == StatisticsLevel::full) sums[block] = block_sums;
   }
 
-  void count_health_and_round(const float* values, int64_t n, bool to_f16, uint16_t* out) {
+  void count_health_and_round(const float* values, int64_t n, uint16_t* out) {
     const DefaultFloatingPointMode mode;
     Hold hold(*this);
-    ulpscope::count_health_and_round(values, n, *thresholds, to_f16, out, hold.counts());
+    count_and_round(values, n, *thresholds, out, hold.counts());
   }
 
   void count(int64_t block, const FloatFormat& stored, const uint16_t* encodings, int64_t n) {
     if (level == StatisticsLevel::full) {
       alignas(64) thread_local float wide[kStatisticsBlock];
-      if (is_f16(stored)) {
-        f16_to_float(encodings, wide, n);
-      } else {
-        bf16_to_float(encodings, wide, n);
-      }
+      narrow_format(stored).widen_all(encodings, wide, n);
       return count(block, wide, n, false);
     }
     Hold hold(*this);
@@ -157,7 +152,7 @@ struct StatisticsCollector::State {
 };
 
 StatisticsCollector::StatisticsCollector(OutputRecord& record, int64_t count, const FloatFormat* format)
-    : record_(record), count_(count), format_(format) {
+    : record_(record), count_(count), format_(format), narrow_(format && is_narrow(*format) ? &narrow_format(*format) : nullptr) {
   if (record.wanted == StatisticsLevel::none) return;
   const DefaultFloatingPointMode mode;
   state_ = State::take();
@@ -165,6 +160,7 @@ StatisticsCollector::StatisticsCollector(OutputRecord& record, int64_t count, co
   state_->scale = record.scale;
   state_->thresholds.reset();
   if (format) state_->thresholds.emplace(*format, record.scale);
+  state_->count_and_round = narrow_ ? count_health_and_round(*format) : nullptr;
   if (record.wanted == StatisticsLevel::full) state_->sums.resize(block_count(count));
   state_->used.store(0, std::memory_order_relaxed);
 }
@@ -186,20 +182,14 @@ void StatisticsCollector::add(int64_t block, const FloatFormat& stored, const ui
 }
 
 void StatisticsCollector::add_and_round(int64_t block, const float* values, int64_t n, uint16_t* out) {
-  const bool to_f16 = is_f16(*format_);
-  if (state_ && state_->level == StatisticsLevel::health) return state_->count_health_and_round(values, n, to_f16, out);
+  if (state_ && state_->level == StatisticsLevel::health) return state_->count_health_and_round(values, n, out);
   if (state_) state_->count(block, values, n, false);
-  if (to_f16) {
-    round_to_f16(values, out, n);
-  } else {
-    round_to_bf16(values, out, n);
-  }
+  narrow_->round_all(values, out, n);
 }
 
 void StatisticsCollector::add_and_round(int64_t block, const double* values, int64_t n, uint16_t* out) {
   add(block, values, n);
-  const bool to_f16 = is_f16(*format_);
-  for (int64_t i = 0; i < n; ++i) out[i] = to_f16 ? round_to_f16(values[i]) : round_to_bf16(values[i]);
+  for (int64_t i = 0; i < n; ++i) out[i] = narrow_->round(values[i]);
 }
 
 void StatisticsCollector::add_and_round(int64_t block, const double* values, int64_t n, float* out) {

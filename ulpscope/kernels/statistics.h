@@ -11,6 +11,8 @@
 
 namespace ulpscope {
 
+struct NarrowFormat;
+
 // Of an optimizer update w <- round(w + d), per element.
 struct UpdateCounts {
   uint64_t nonzero = 0;        // d != 0
@@ -78,6 +80,7 @@ class StatisticsCollector {
   OutputRecord& record_;
   int64_t count_;
   const FloatFormat* format_;
+  const NarrowFormat* narrow_;  // of format_, where that has 16 bits
   State* state_ = nullptr;
 };
 

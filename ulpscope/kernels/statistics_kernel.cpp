@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 
+#include "ulpscope/base/error.h"
 #include "ulpscope/kernels/statistics.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -624,13 +625,23 @@ void CountHealth(const float* HWY_RESTRICT values, int64_t n, const RoundingThre
   CountHealthOf<false>(values, n, streamed, nullptr, ~0u, NoRounding(), StoreNothing(), counts);
 }
 
-void CountHealthAndRound(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds, bool to_f16,
+template <class Store>
+void CountHealthAndRound(const float* HWY_RESTRICT values, int64_t n, const RoundingThresholds& thresholds,
                          uint16_t* HWY_RESTRICT out, BlockCounts& counts) {
-  if (to_f16) {
-    CountHealthAndStore(values, n, thresholds, false, out, StoreF16(), counts);
-  } else {
-    CountHealthAndStore(values, n, thresholds, false, out, StoreBf16(), counts);
+  CountHealthAndStore(values, n, thresholds, false, out, Store(), counts);
+}
+
+// nullptr where no row is of this format.
+CountAndRound HealthAndRound(const FloatFormat& format) {
+  struct Row {
+    const FloatFormat* format;
+    CountAndRound run;
+  };
+  constexpr Row kRows[] = {{&binary16, CountHealthAndRound<StoreF16>}, {&bfloat16, CountHealthAndRound<StoreBf16>}};
+  for (const Row& row : kRows) {
+    if (row.format == &format) return row.run;
   }
+  return nullptr;
 }
 
 // `infinity` is the encoding of +Inf.
@@ -673,7 +684,7 @@ namespace ulpscope {
 
 HWY_EXPORT(CountFull);
 HWY_EXPORT(CountHealth);
-HWY_EXPORT(CountHealthAndRound);
+HWY_EXPORT(HealthAndRound);
 HWY_EXPORT(CountHealthNarrow);
 
 namespace {
@@ -704,14 +715,14 @@ BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, con
   return {};
 }
 
-void count_health_and_round(const float* values, int64_t n, const RoundingThresholds& thresholds, bool to_f16, uint16_t* out,
-                            BlockCounts& counts) {
-  HWY_DYNAMIC_DISPATCH(CountHealthAndRound)(values, n, thresholds, to_f16, out, counts);
+CountAndRound count_health_and_round(const FloatFormat& format) {
+  const CountAndRound run = HWY_DYNAMIC_DISPATCH(HealthAndRound)(format);
+  if (run == nullptr) throw failed_error("internal: no kernel counts and rounds to {}", format.name);
+  return run;
 }
 
 void count_health(const FloatFormat& format, const uint16_t* encodings, int64_t n, TensorStatistics& statistics) {
-  const uint16_t infinity = 0x8000 - (1 << format.fraction_bits);  // all exponent bits
-  HWY_DYNAMIC_DISPATCH(CountHealthNarrow)(encodings, n, infinity, statistics);
+  HWY_DYNAMIC_DISPATCH(CountHealthNarrow)(encodings, n, static_cast<uint16_t>(format.infinity_encoding()), statistics);
 }
 
 }  // namespace ulpscope

@@ -32,9 +32,11 @@ struct BlockCounts {
 BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, const RoundingThresholds* thresholds, bool streamed,
                       BlockCounts& counts);
 
-// Level health of a block that is rounded to f16 or bf16 at the same time, into `out`.
-void count_health_and_round(const float* values, int64_t n, const RoundingThresholds& thresholds, bool to_f16, uint16_t* out,
-                            BlockCounts& counts);
+// Level health of a block that is rounded at the same time, into `out`.
+using CountAndRound = void (*)(const float* values, int64_t n, const RoundingThresholds& thresholds, uint16_t* out,
+                               BlockCounts& counts);
+// To this format; an internal error where it has no 16-bit encodings.
+CountAndRound count_health_and_round(const FloatFormat& format);
 
 // Level health of a block of f16 or bf16 encodings, as they are stored.
 void count_health(const FloatFormat& format, const uint16_t* encodings, int64_t n, TensorStatistics& statistics);

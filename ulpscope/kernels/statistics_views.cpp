@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/statistics.h"
 
@@ -17,9 +18,8 @@ double element_at(const TensorView& view, int64_t offset) {
     case DType::f32:
       return f32_to_double(view.as<const float>()[offset]);
     case DType::f16:
-      return f32_to_double(f16_to_float(view.as<const uint16_t>()[offset]));
     case DType::bf16:
-      return f32_to_double(bf16_to_float(view.as<const uint16_t>()[offset]));
+      return f32_to_double(narrow_format(*info(view.dtype).format).widen(view.as<const uint16_t>()[offset]));
     case DType::i64:
       return static_cast<double>(view.as<const int64_t>()[offset]);
     case DType::i32:
@@ -155,17 +155,15 @@ void collect_samples(const TensorView& view, OutputRecord& record) {
 }
 
 int64_t first_nonfinite(const TensorView& view) {
-  switch (view.dtype) {
-    case DType::f64:
-      return first_with_exponent<uint64_t>(view, uint64_t{0x7FF} << 52);
-    case DType::f32:
-      return first_with_exponent<uint32_t>(view, 0x7F800000);
-    case DType::f16:
-      return first_with_exponent<uint16_t>(view, 0x7C00);
-    case DType::bf16:
-      return first_with_exponent<uint16_t>(view, 0x7F80);
+  if (!is_float(view.dtype)) return -1;
+  const uint64_t infinity = info(view.dtype).format->infinity_encoding();
+  switch (info(view.dtype).size) {
+    case 8:
+      return first_with_exponent<uint64_t>(view, infinity);
+    case 4:
+      return first_with_exponent<uint32_t>(view, static_cast<uint32_t>(infinity));
     default:
-      return -1;
+      return first_with_exponent<uint16_t>(view, static_cast<uint16_t>(infinity));
   }
 }
 

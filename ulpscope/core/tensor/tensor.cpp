@@ -6,7 +6,7 @@
 #include <set>
 
 #include "ulpscope/base/error.h"
-#include "ulpscope/emulation/rounding.h"
+#include "ulpscope/emulation/narrow_format.h"
 
 namespace ulpscope {
 
@@ -26,10 +26,8 @@ void write_element(const TensorView& view, int64_t offset, double value) {
       view.as<float>()[offset] = static_cast<float>(value);
       break;
     case DType::f16:
-      view.as<uint16_t>()[offset] = round_to_f16(value);
-      break;
     case DType::bf16:
-      view.as<uint16_t>()[offset] = round_to_bf16(value);
+      view.as<uint16_t>()[offset] = narrow_format(*info(view.dtype).format).round(value);
       break;
     case DType::i64:
       view.as<int64_t>()[offset] = static_cast<int64_t>(value);

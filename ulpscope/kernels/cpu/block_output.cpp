@@ -3,25 +3,24 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ulpscope/emulation/simd_rounding.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 
 namespace ulpscope::cpu {
 
 BlockOutput::BlockOutput(Context& context, const OpCall& call, int slot, int64_t piece)
     : context_(context),
-      dtype_(call.outputs[slot].dtype),
       size_(call.outputs[slot].size()),
       piece_(std::min(piece, std::max<int64_t>(size_, 1))) {
   const TensorView& view = call.outputs[slot];
-  if (dtype_ == DType::f32) {
+  if (view.dtype == DType::f32) {
     floats_ = view.as<float>();
   } else {
     encodings_ = view.as<uint16_t>();
+    narrow_ = &narrow_format(*info(view.dtype).format);
   }
   OutputRecord* record = wanted_record(call, slot);
   if (record == nullptr) return;
-  collector_.emplace(*record, size_, encodings_ != nullptr ? info(dtype_).format : nullptr);
+  collector_.emplace(*record, size_, narrow_ != nullptr ? narrow_->format : nullptr);
   if (encodings_ != nullptr && shares_blocks()) {
     shared_.emplace(context.allocator, static_cast<size_t>(blocks_of(size_, piece_) * kStatisticsBlock) * sizeof(float));
   }
@@ -31,10 +30,8 @@ void BlockOutput::store(int64_t begin, const float* values, int64_t n) {
   if (encodings_ == nullptr) {
     if (floats_ != nullptr && values != floats_ + begin)
       std::memcpy(floats_ + begin, values, static_cast<size_t>(n) * sizeof(float));
-  } else if (dtype_ == DType::f16) {
-    round_to_f16(values, encodings_ + begin, static_cast<size_t>(n));
   } else {
-    round_to_bf16(values, encodings_ + begin, static_cast<size_t>(n));
+    narrow_->round_all(values, encodings_ + begin, static_cast<size_t>(n));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/kernels/cpu/context.h"
 #include "ulpscope/kernels/op_call.h"
 #include "ulpscope/kernels/store.h"
@@ -36,7 +37,7 @@ class BlockOutput {
   Context& context_;
   float* floats_ = nullptr;
   uint16_t* encodings_ = nullptr;
-  DType dtype_;
+  const NarrowFormat* narrow_ = nullptr;  // of the encodings
   int64_t size_, piece_;
   std::optional<StatisticsCollector> collector_;
   std::optional<Scratch> shared_;  // narrow outputs: one block for each boundary between pieces

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "ulpscope/emulation/rounding.h"
-#include "ulpscope/emulation/simd_rounding.h"
+#include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/reduction_order.h"
 
@@ -51,10 +50,8 @@ void widen_run(const void* data, DType dtype, int64_t offset, int64_t stride, in
     widen_strided(data, dtype, offset, stride, n, out);
   } else if (dtype == DType::f32) {
     std::copy_n(static_cast<const float*>(data) + offset, n, out);
-  } else if (dtype == DType::f16) {
-    f16_to_float(static_cast<const uint16_t*>(data) + offset, out, static_cast<size_t>(n));
-  } else if (dtype == DType::bf16) {
-    bf16_to_float(static_cast<const uint16_t*>(data) + offset, out, static_cast<size_t>(n));
+  } else if (info(dtype).size == sizeof(uint16_t)) {
+    narrow_format(*info(dtype).format).widen_all(static_cast<const uint16_t*>(data) + offset, out, static_cast<size_t>(n));
   } else {
     widen_strided(data, dtype, offset, 1, n, out);
   }

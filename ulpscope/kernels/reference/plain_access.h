@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ulpscope/base/error.h"
-#include "ulpscope/emulation/rounding.h"
+#include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/kernels/capture.h"
 #include "ulpscope/kernels/op_call.h"
 #include "ulpscope/kernels/reduction_order.h"
@@ -23,9 +23,8 @@ C load(const TensorView& view, int64_t offset) {
     case DType::f32:
       return static_cast<C>(view.as<const float>()[offset]);
     case DType::f16:
-      return static_cast<C>(f16_to_float(view.as<const uint16_t>()[offset]));
     case DType::bf16:
-      return static_cast<C>(bf16_to_float(view.as<const uint16_t>()[offset]));
+      return static_cast<C>(narrow_format(*info(view.dtype).format).widen(view.as<const uint16_t>()[offset]));
     case DType::i64:
       return static_cast<C>(view.as<const int64_t>()[offset]);
     case DType::i32:
