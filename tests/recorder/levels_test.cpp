@@ -94,8 +94,9 @@ TEST(RecorderLevels, RecordsComeCleared) {
                        if (record.known == StatisticsLevel::full) {
                          record.statistics.sum_of_squares = record.statistics.smallest = record.statistics.largest = 5;
                          record.statistics.histogram.bins[3] = record.statistics.histogram.below_range = 5;
+                         record.statistics.negatives = 5;
                        }
-                       record.statistics.zeros = record.statistics.negatives = 5;
+                       record.statistics.zeros = record.statistics.nan = 5;
                        record.rounding = {1, 2, 3, 4, 5};
                        record.update = {1, 2, 3};
                        record.before_rounding = record.rounding_known = record.update_known = true;

@@ -15,6 +15,14 @@ void ExponentHistogram::merge(const ExponentHistogram& other) {
   above_range += other.above_range;
 }
 
+void HealthCounts::merge(const HealthCounts& other) {
+  count += other.count;
+  nan += other.nan;
+  positive_infinity += other.positive_infinity;
+  negative_infinity += other.negative_infinity;
+  zeros += other.zeros;
+}
+
 void TensorStatistics::merge(const TensorStatistics& other) {
   if (smallest == 0) {
     smallest = other.smallest;
@@ -22,11 +30,7 @@ void TensorStatistics::merge(const TensorStatistics& other) {
     smallest = std::min(smallest, other.smallest);
   }
   largest = std::max(largest, other.largest);
-  count += other.count;
-  nan += other.nan;
-  positive_infinity += other.positive_infinity;
-  negative_infinity += other.negative_infinity;
-  zeros += other.zeros;
+  health().merge(other);
   negatives += other.negatives;
   sum += other.sum;
   sum_of_squares += other.sum_of_squares;

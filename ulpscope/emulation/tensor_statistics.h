@@ -26,13 +26,20 @@ struct ExponentHistogram {
   bool operator==(const ExponentHistogram&) const = default;
 };
 
-// Integers are exact. Sums are accumulated in FP64 in one fixed order (docs/numerics.md), skipping NaN and Inf.
-struct TensorStatistics {
+// What StatisticsLevel::health knows of the values.
+struct HealthCounts {
   uint64_t count = 0;
   uint64_t nan = 0;
   uint64_t positive_infinity = 0;
   uint64_t negative_infinity = 0;
   uint64_t zeros = 0;
+
+  void merge(const HealthCounts& other);
+  bool operator==(const HealthCounts&) const = default;
+};
+
+// Integers are exact. Sums are accumulated in FP64 in one fixed order (docs/numerics.md), skipping NaN and Inf.
+struct TensorStatistics : HealthCounts {
   uint64_t negatives = 0;  // finite, nonzero, sign set
   double smallest = 0;     // smallest magnitude of a finite nonzero value; 0 where there is none
   double largest = 0;      // largest magnitude of a finite value
@@ -43,6 +50,8 @@ struct TensorStatistics {
   uint64_t infinities() const { return positive_infinity + negative_infinity; }
   uint64_t nonfinite() const { return nan + infinities(); }
   uint64_t finite_nonzero() const { return count - nonfinite() - zeros; }
+  HealthCounts& health() { return *this; }
+  const HealthCounts& health() const { return *this; }
   void merge(const TensorStatistics& other);
   bool operator==(const TensorStatistics&) const = default;
 };
@@ -62,7 +71,7 @@ struct RoundingCounts {
 // How much is asked for. Each level contains the ones before.
 enum class StatisticsLevel : uint8_t {
   none,
-  health,  // count, NaN, Inf, zeros and, where a narrower format is rounded to, the rounding counts
+  health,  // HealthCounts and, where a narrower format is rounded to, the rounding counts
   full,    // all of TensorStatistics
 };
 

@@ -49,10 +49,15 @@ void serial_for(int64_t n, const std::function<void(int64_t)>& body) {
 }
 
 void OutputRecord::clear() {
+  // Most of a record is its histogram, and level health touches nothing but its counts.
+  if (known == StatisticsLevel::full) {
+    statistics = {};
+  } else {
+    statistics.health() = {};
+  }
   known = StatisticsLevel::none;
   before_rounding = rounding_known = update_known = false;
   samples = 0;
-  statistics = {};
   rounding = {};
   update = {};
 }
@@ -141,10 +146,7 @@ struct StatisticsCollector::State {
     if (level == StatisticsLevel::full) {
       statistics.merge(counted);
     } else {
-      statistics.nan += counted.nan;
-      statistics.positive_infinity += counted.positive_infinity;
-      statistics.negative_infinity += counted.negative_infinity;
-      statistics.zeros += counted.zeros;
+      statistics.health().merge(counted);
     }
     if (format) hold.counts().rounding.merge(reference_rounding(*format, values, n, scale));
     if (level == StatisticsLevel::full) sums[block] = {counted.sum, counted.sum_of_squares};

@@ -46,24 +46,11 @@ class RecordArena {
     blocks_.push_back(std::move(block));
   }
 
-  // Clears what the last pass asked and filled in. Most of a record is its histogram, which only level full touches.
   static void clear(OutputRecord& record) {
     record.wanted = StatisticsLevel::none;
     record.samples_wanted = 0;
     record.scale = 1.0;
-    if (record.known == StatisticsLevel::full) {
-      record.clear();
-      return;
-    }
-    record.known = StatisticsLevel::none;
-    record.before_rounding = record.rounding_known = record.update_known = false;
-    record.samples = 0;
-    TensorStatistics& statistics = record.statistics;
-    statistics.count = statistics.nan = statistics.positive_infinity = statistics.negative_infinity = 0;
-    statistics.zeros = statistics.negatives = 0;
-    statistics.smallest = statistics.largest = statistics.sum = statistics.sum_of_squares = 0;
-    record.rounding = {};
-    record.update = {};
+    record.clear();
   }
 
   std::vector<Block> blocks_;

@@ -266,17 +266,7 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
     sink.add_row(tensor_row);
     tensor_row.statistics = TensorStatistics{};
   } else {
-    if (known == StatisticsLevel::health) {
-      tensor_row.statistics.count = record.statistics.count;
-      tensor_row.statistics.nan = record.statistics.nan;
-      tensor_row.statistics.positive_infinity = record.statistics.positive_infinity;
-      tensor_row.statistics.negative_infinity = record.statistics.negative_infinity;
-      tensor_row.statistics.zeros = record.statistics.zeros;
-    } else {
-      tensor_row.statistics.count = tensor_row.statistics.nan = tensor_row.statistics.positive_infinity =
-          tensor_row.statistics.negative_infinity = 0;
-      tensor_row.statistics.zeros = 0;
-    }
+    tensor_row.statistics.health() = known == StatisticsLevel::health ? record.statistics.health() : HealthCounts{};
     sink.add_row(tensor_row);
   }
   ++rows_added;

@@ -8,9 +8,7 @@
 namespace ulpscope::cpu {
 
 BlockOutput::BlockOutput(Context& context, const OpCall& call, int slot, int64_t piece)
-    : context_(context),
-      size_(call.outputs[slot].size()),
-      piece_(std::min(piece, std::max<int64_t>(size_, 1))) {
+    : context_(context), size_(call.outputs[slot].size()), piece_(std::min(piece, std::max<int64_t>(size_, 1))) {
   const TensorView& view = call.outputs[slot];
   if (view.dtype == DType::f32) {
     floats_ = view.as<float>();
