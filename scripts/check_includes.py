@@ -9,7 +9,7 @@ import re
 import sys
 
 # What each unit may include of the project, itself always. A unit is a folder, or some files of one; the longest match counts.
-STATISTICS_FILES = ("view", "statistics", "op_call")
+STATISTICS_FILES = ("view", "statistics", "sum_order", "op_call")
 SINK_FILES = ("sink", "records")
 READER_FILES = ("reader", "records", "schema", "columns")
 

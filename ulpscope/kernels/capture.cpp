@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "ulpscope/kernels/pool_window.h"
-#include "ulpscope/kernels/reduction_order.h"
 
 namespace ulpscope {
 namespace {

@@ -14,7 +14,7 @@
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/statistics_kernel.h"
 #include "ulpscope/kernels/statistics_reference.h"
-#include "ulpscope/kernels/statistics_sums.h"
+#include "ulpscope/kernels/sum_order.h"
 
 namespace ulpscope {
 
@@ -218,9 +218,13 @@ void StatisticsCollector::finish() {
   record_.rounding = total ? total->rounding : RoundingCounts();
   record_.statistics.count = count_;
   if (state_->level == StatisticsLevel::full) {
-    const BlockSums sums = pairwise_sum(state_->sums);
-    record_.statistics.sum = sums.sum;
-    record_.statistics.sum_of_squares = sums.sum_of_squares;
+    std::vector<BlockSums>& sums = state_->sums;
+    merge_by_tree(sums.data(), static_cast<int64_t>(sums.size()), [](const BlockSums& a, const BlockSums& b) {
+      return BlockSums{a.sum + b.sum, a.sum_of_squares + b.sum_of_squares};
+    });
+    const BlockSums total_sums = sums.empty() ? BlockSums{} : sums[0];
+    record_.statistics.sum = total_sums.sum;
+    record_.statistics.sum_of_squares = total_sums.sum_of_squares;
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/kernels/statistics.h"
+#include "ulpscope/kernels/sum_order.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ulpscope/kernels/statistics_kernel.cpp"
@@ -83,17 +84,13 @@ class FirstPass {
   }
 
   HWY_INLINE Scan Finish() {
-    alignas(64) double sum[kStatisticsLanes], squares[kStatisticsLanes];
-    for (int i = 0; i < kStatisticsLanes / kDoubles; ++i) {
+    alignas(64) double sum[kSumLanes], squares[kSumLanes];
+    for (int i = 0; i < kSumLanes / kDoubles; ++i) {
       hn::Store(sum_[i], F64(), sum + i * kDoubles);
       hn::Store(squares_[i], F64(), squares + i * kDoubles);
     }
-    for (int half = kStatisticsLanes / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) {
-        sum[i] += sum[i + half];
-        squares[i] += squares[i + half];
-      }
-    }
+    add_lanes(sum);
+    add_lanes(squares);
     scan_.sums = {sum[0], squares[0]};
     const uint32_t smallest = hn::GetLane(hn::MinOfLanes(U32(), smallest_));
     const uint32_t less_one = hn::GetLane(hn::MinOfLanes(U32(), smallest_less_one_));
@@ -123,7 +120,7 @@ class FirstPass {
       lower = hn::PromoteTo(F64(), hn::LoadU(half, values + i));
       upper = hn::PromoteTo(F64(), hn::LoadU(half, values + i + kFloats / 2));
     }
-    const int lane = i % kStatisticsLanes / kDoubles;
+    const int lane = i % kSumLanes / kDoubles;
     sum_[lane] = hn::Add(sum_[lane], lower);
     sum_[lane + 1] = hn::Add(sum_[lane + 1], upper);
     // The square of an FP32 value is exact in FP64, so fusing changes nothing.
@@ -166,7 +163,7 @@ class FirstPass {
     return hn::BitCast(U8(), packed);
   }
 
-  VF64 sum_[kStatisticsLanes / kDoubles], squares_[kStatisticsLanes / kDoubles];
+  VF64 sum_[kSumLanes / kDoubles], squares_[kSumLanes / kDoubles];
   VU32 smallest_, smallest_less_one_, largest_;
   Scan scan_;
 };

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "ulpscope/emulation/tensor_statistics.h"
-#include "ulpscope/kernels/statistics_sums.h"
 
 namespace ulpscope {
 
@@ -18,6 +17,12 @@ struct RoundingThresholds {
   float subnormal_step;  // adding and subtracting it rounds a magnitude below normal_first to a multiple of the smallest subnormal
 
   RoundingThresholds(const FloatFormat& format, double scale);
+};
+
+// Of the finite values of a block, or of several.
+struct BlockSums {
+  double sum = 0;
+  double sum_of_squares = 0;
 };
 
 // What is counted: all of it at level full (but no sums); count, NaN, Inf, zeros and the rounding at level health.

@@ -1,13 +1,14 @@
 #include "ulpscope/kernels/statistics_reference.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <vector>
 
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/statistics.h"
-#include "ulpscope/kernels/statistics_sums.h"
+#include "ulpscope/kernels/sum_order.h"
 
 namespace ulpscope {
 
@@ -31,20 +32,24 @@ void count_exponent(ExponentHistogram& histogram, uint64_t magnitude) {
   }
 }
 
+double square(double value) { return value * value; }
+double itself(double value) { return value; }
+
+// The sum of f(value) over the finite values, in the order of sum_order.h.
 template <typename T>
-BlockSums block_sums(const T* values, int64_t n) {
-  std::array<BlockSums, kStatisticsLanes> lanes{};
-  for (int64_t i = 0; i < n; ++i) {
-    const double value = wide(values[i]);
-    if ((std::bit_cast<uint64_t>(value) & kMagnitude) >= kInfinity) continue;
-    BlockSums& lane = lanes[i % kStatisticsLanes];
-    lane.sum += value;
-    lane.sum_of_squares += value * value;
+double ordered_sum(const T* values, int64_t count, double (*f)(double)) {
+  std::vector<double> blocks;
+  for (int64_t begin = 0; begin < count; begin += kStatisticsBlock) {
+    std::array<double, kSumLanes> lanes{};
+    for (int64_t i = 0; i < std::min(kStatisticsBlock, count - begin); ++i) {
+      const double value = wide(values[begin + i]);
+      if ((std::bit_cast<uint64_t>(value) & kMagnitude) < kInfinity) lanes[i % kSumLanes] += f(value);
+    }
+    add_lanes(lanes.data());
+    blocks.push_back(lanes[0]);
   }
-  for (int half = kStatisticsLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];
-  }
-  return lanes[0];
+  merge_by_tree(blocks.data(), static_cast<int64_t>(blocks.size()), [](double a, double b) { return a + b; });
+  return blocks.empty() ? 0 : blocks[0];
 }
 
 template <typename T>
@@ -71,13 +76,8 @@ TensorStatistics statistics(const T* values, int64_t count) {
   }
   if (largest > 0) result.smallest = std::bit_cast<double>(smallest);
   result.largest = std::bit_cast<double>(largest);
-  std::vector<BlockSums> blocks;
-  for (int64_t begin = 0; begin < count; begin += kStatisticsBlock) {
-    blocks.push_back(block_sums(values + begin, std::min(kStatisticsBlock, count - begin)));
-  }
-  const BlockSums sums = pairwise_sum(blocks);
-  result.sum = sums.sum;
-  result.sum_of_squares = sums.sum_of_squares;
+  result.sum = ordered_sum(values, count, itself);
+  result.sum_of_squares = ordered_sum(values, count, square);
   return result;
 }
 

@@ -6,32 +6,35 @@ namespace ulpscope {
 
 namespace {
 
-// The dimensions of more than one element, from the largest stride to the smallest.
-struct OrderedDimensions {
-  std::array<int, kMaxRank> dimension{};
-  int count = 0;
-
-  explicit OrderedDimensions(const TensorView& view) {
-    for (int i = 0; i < view.rank; ++i) {
-      if (view.shape[i] != 1) dimension[count++] = i;
-    }
-    // By insertion: std::stable_sort allocates.
-    for (int i = 1; i < count; ++i) {
-      for (int k = i; k > 0 && view.strides[dimension[k]] > view.strides[dimension[k - 1]]; --k)
-        std::swap(dimension[k], dimension[k - 1]);
-    }
-  }
-};
+// A mask of the dimensions of more than one element.
+unsigned extended_dimensions(const TensorView& view) {
+  unsigned mask = 0;
+  for (int i = 0; i < view.rank; ++i) mask |= static_cast<unsigned>(view.shape[i] != 1) << i;
+  return mask;
+}
 
 }  // namespace
 
+DimensionList dimensions_in_memory_order(const TensorView& view, unsigned mask) {
+  DimensionList list;
+  for (int i = 0; i < view.rank; ++i) {
+    if ((mask >> i) & 1) list.dimensions[list.count++] = i;
+  }
+  // By insertion: std::stable_sort allocates.
+  for (int i = 1; i < list.count; ++i) {
+    for (int k = i; k > 0 && view.strides[list.dimensions[k - 1]] < view.strides[list.dimensions[k]]; --k)
+      std::swap(list.dimensions[k - 1], list.dimensions[k]);
+  }
+  return list;
+}
+
 bool is_dense(const TensorView& view) {
   if (view.size() == 0) return true;
-  const OrderedDimensions order(view);
+  const DimensionList order = dimensions_in_memory_order(view, extended_dimensions(view));
   int64_t expected = 1;
   for (int i = order.count - 1; i >= 0; --i) {
-    if (view.strides[order.dimension[i]] != expected) return false;
-    expected *= view.shape[order.dimension[i]];
+    if (view.strides[order.dimensions[i]] != expected) return false;
+    expected *= view.shape[order.dimensions[i]];
   }
   return true;
 }
@@ -66,10 +69,10 @@ int64_t offset_of(const TensorView& view, int64_t index) {
 }
 
 int64_t index_at(const TensorView& view, int64_t offset) {
-  const OrderedDimensions order(view);
+  const DimensionList order = dimensions_in_memory_order(view, extended_dimensions(view));
   Extents position{};
   for (int i = 0; i < order.count; ++i) {
-    const int dimension = order.dimension[i];
+    const int dimension = order.dimensions[i];
     position[dimension] = offset / view.strides[dimension];
     offset %= view.strides[dimension];
   }

@@ -32,6 +32,13 @@ struct TensorView {
   }
 };
 
+// The dimensions of `view` that are set in `mask`, in memory order: largest stride first, equal ones by position.
+struct DimensionList {
+  std::array<int, kMaxRank> dimensions{};
+  int count = 0;
+};
+DimensionList dimensions_in_memory_order(const TensorView& view, unsigned mask = ~0u);
+
 // True iff the elements fill one block of memory without gaps or repeats, in any order of dimensions (NCHW and channels-last both
 // are).
 bool is_dense(const TensorView& view);

@@ -24,8 +24,8 @@ struct ChannelMoments {
 void block_moments(const RowSums& rows, const ReductionKernels& kernels, const ChannelMoments& out) {
   const LaneForm form(rows);
   alignas(64) float sums[LaneForm::kSums], squares[LaneForm::kSums];
-  alignas(64) float centers[RowsOfChannels::kStrip], repeated[LaneForm::kNarrow * kReductionLanes];
-  const auto clear = [&](float* lanes) { std::fill_n(lanes, kReductionLanes * rows.columns, 0.0f); };
+  alignas(64) float centers[RowsOfChannels::kStrip], repeated[LaneForm::kNarrow * kSumLanes];
+  const auto clear = [&](float* lanes) { std::fill_n(lanes, kSumLanes * rows.columns, 0.0f); };
   clear(sums);
   for (int i = 0; i < form.parts(); ++i) kernels.add(form.part(i), sums);
   form.add_lanes(sums);
@@ -44,34 +44,30 @@ void block_moments(const RowSums& rows, const ReductionKernels& kernels, const C
   }
 }
 
-// Moments::merge over blocks by the tree, for all channels at once.
-void merge_blocks(const ChannelMoments& blocks, int64_t channels, int64_t rows) {
-  int64_t n = blocks_of(rows, kReductionBlock);
-  double width = static_cast<double>(kReductionBlock), last = static_cast<double>(rows - (n - 1) * kReductionBlock);
-  while (n > 1) {
-    const int64_t pairs = n / 2;
-    for (int64_t i = 0; i < pairs; ++i) {
-      const bool with_last = 2 * i + 2 == n;
-      const double a = width, b = with_last ? last : width, count = a + b;
-      const double share = b / count, weight = a * (b / count);
-      const double *left = blocks.means + 2 * i * channels, *right = left + channels;
-      const double *left_squares = blocks.squares + 2 * i * channels, *right_squares = left_squares + channels;
-      double *mean = blocks.means + i * channels, *squares = blocks.squares + i * channels;
-      for (int64_t c = 0; c < channels; ++c) {
-        const double delta = right[c] - left[c];
-        squares[c] = left_squares[c] + right_squares[c] + delta * delta * weight;
-        mean[c] = left[c] + delta * share;
-      }
-    }
-    if (n % 2 != 0) {
-      std::copy_n(blocks.means + (n - 1) * channels, channels, blocks.means + pairs * channels);
-      std::copy_n(blocks.squares + (n - 1) * channels, channels, blocks.squares + pairs * channels);
-    } else {
-      last = width + last;
-    }
-    width *= 2;
-    n = pairs + n % 2;
-  }
+// Moments::merge over blocks by the tree, for all channels at once. `counts` has room for the rows of each block.
+void merge_blocks(const ChannelMoments& blocks, double* counts, int64_t channels, int64_t rows) {
+  const int64_t n = blocks_of(rows, kReductionBlock);
+  for (int64_t i = 0; i < n; ++i) counts[i] = static_cast<double>(std::min(kReductionBlock, rows - i * kReductionBlock));
+  merge_by_tree(
+      n,
+      [&](int64_t to, int64_t left, int64_t right) {
+        const double a = counts[left], b = counts[right], count = a + b;
+        const double share = b / count, weight = a * (b / count);
+        const double *left_mean = blocks.means + left * channels, *right_mean = blocks.means + right * channels;
+        const double *left_squares = blocks.squares + left * channels, *right_squares = blocks.squares + right * channels;
+        double *mean = blocks.means + to * channels, *squares = blocks.squares + to * channels;
+        for (int64_t c = 0; c < channels; ++c) {
+          const double delta = right_mean[c] - left_mean[c];
+          squares[c] = left_squares[c] + right_squares[c] + delta * delta * weight;
+          mean[c] = left_mean[c] + delta * share;
+        }
+        counts[to] = count;
+      },
+      [&](int64_t to, int64_t from) {
+        std::copy_n(blocks.means + from * channels, channels, blocks.means + to * channels);
+        std::copy_n(blocks.squares + from * channels, channels, blocks.squares + to * channels);
+        counts[to] = counts[from];
+      });
 }
 
 // Rows that a thread normalises at a time: whole blocks of statistics where their number is not too large.
@@ -86,7 +82,7 @@ class ChannelValues {
  public:
   ChannelValues(Context& context, int64_t channels)
       : channels_(channels),
-        repeats_(channels <= LaneForm::kNarrow ? kReductionLanes : 1),
+        repeats_(channels <= LaneForm::kNarrow ? kSumLanes : 1),
         scratch_(context.allocator, bytes_of(channels * repeats_)) {}
   float& operator[](int64_t channel) { return scratch_.as<float>()[channel]; }
   const float* repeat() {
@@ -102,7 +98,7 @@ class ChannelValues {
 // body(long rows) for the whole part and what is left of n values from `x`.
 template <typename Body>
 void for_each_part(const float* x, int64_t n, int64_t channels, Body body) {
-  const int64_t columns = channels <= LaneForm::kNarrow ? channels * kReductionLanes : channels;
+  const int64_t columns = channels <= LaneForm::kNarrow ? channels * kSumLanes : channels;
   const int64_t whole = n / columns;
   if (whole > 0) body(RowSums{x, columns, whole, columns, 1}, int64_t{0});
   if (n % columns != 0) body(RowSums{x + whole * columns, columns, 1, n % columns, 1}, whole * columns);
@@ -113,7 +109,7 @@ void training_statistics(Context& context, const RowsOfChannels& shape, double* 
   const bool parallel = shape.rows * channels >= kParallelElements;
   const int slots = parallel ? context.threads : 1;
   const ThreadScratch wide(context.allocator, slots, shape.view->dtype == DType::f32 ? 0 : bytes_of(RowsOfChannels::kPiece));
-  const Scratch parts(context.allocator, static_cast<size_t>(2 * blocks * channels) * sizeof(double));
+  const Scratch parts(context.allocator, static_cast<size_t>(2 * blocks * channels + blocks) * sizeof(double));
   const ChannelMoments all{parts.as<double>(), parts.as<double>() + blocks * channels};
   const auto& kernels = reduction_kernels();
   parallel_for(context, blocks * shape.strips(), parallel, [&](int64_t i) {
@@ -122,7 +118,7 @@ void training_statistics(Context& context, const RowsOfChannels& shape, double* 
     block_moments(shape.piece(block, strip, wide.of(parallel ? omp_get_thread_num() : 0)), kernels,
                   {all.means + at, all.squares + at});
   });
-  merge_blocks(all, channels, shape.rows);
+  merge_blocks(all, all.squares + blocks * channels, channels, shape.rows);
   std::copy_n(all.means, channels, means);
   std::copy_n(all.squares, channels, squares);
 }
@@ -207,9 +203,9 @@ void backward_sums(Context& context, const RowsOfChannels& g, const RowsOfChanne
       wider.stride = wider.columns;
     }
     const LaneForm form(rows);
-    alignas(64) float lanes[LaneForm::kSums], product_lanes[LaneForm::kSums], repeated[LaneForm::kNarrow * kReductionLanes];
-    std::fill_n(lanes, kReductionLanes * rows.columns, 0.0f);
-    std::fill_n(product_lanes, kReductionLanes * rows.columns, 0.0f);
+    alignas(64) float lanes[LaneForm::kSums], product_lanes[LaneForm::kSums], repeated[LaneForm::kNarrow * kSumLanes];
+    std::fill_n(lanes, kSumLanes * rows.columns, 0.0f);
+    std::fill_n(product_lanes, kSumLanes * rows.columns, 0.0f);
     const float* center = form.repeat(means + column, repeated);
     for (int part = 0; part < form.parts(); ++part) {
       kernels.add_products(form.part(part), gradient.x + form.offset(part), center, lanes, product_lanes);

@@ -17,8 +17,8 @@ float ordered_sum(float* values, int64_t n) {
   const int64_t blocks = blocks_of(n, kReductionBlock);
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t first = block * kReductionBlock, count = std::min(kReductionBlock, n - first);
-    alignas(64) float lanes[kReductionLanes] = {};
-    const LaneForm form(RowSums{values + first, 1, count, 1, kReductionLanes});
+    alignas(64) float lanes[kSumLanes] = {};
+    const LaneForm form(RowSums{values + first, 1, count, 1, kSumLanes});
     for (int part = 0; part < form.parts(); ++part) kernels.add(form.part(part), lanes);
     form.add_lanes(lanes);
     values[block] = lanes[0];
@@ -106,8 +106,8 @@ void mse(Context& context, const OpCall& call) {
   parallel_for(context, blocks, size >= kParallelElements, [&](int64_t block) {
     const int64_t first = block * kReductionBlock, n = std::min(kReductionBlock, size - first);
     alignas(64) float p_buffer[kReductionBlock], t_buffer[kReductionBlock];
-    alignas(64) float lanes[kReductionLanes] = {};
-    const LaneForm form(RowSums{p.read(first, n, p_buffer), 1, n, 1, kReductionLanes});
+    alignas(64) float lanes[kSumLanes] = {};
+    const LaneForm form(RowSums{p.read(first, n, p_buffer), 1, n, 1, kSumLanes});
     const float* target = t.read(first, n, t_buffer);
     for (int part = 0; part < form.parts(); ++part) {
       kernels.add_squared_differences(form.part(part), target + form.offset(part), lanes);

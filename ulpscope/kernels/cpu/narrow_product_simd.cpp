@@ -5,7 +5,7 @@
 // After foreach_target.h, which says which target is being compiled.
 #include "hwy/highway.h"
 #include "ulpscope/kernels/cpu/narrow_product.h"
-#include "ulpscope/kernels/reduction_order.h"
+#include "ulpscope/kernels/sum_order.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ulpscope {
@@ -13,8 +13,8 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-using Tag = hn::CappedTag<float, kReductionLanes>;
-constexpr int kVectors = kReductionLanes / static_cast<int>(hn::MaxLanes(Tag()));
+using Tag = hn::CappedTag<float, kSumLanes>;
+constexpr int kVectors = kSumLanes / static_cast<int>(hn::MaxLanes(Tag()));
 
 // Columns j, ..., j + columns - 1 of row i.
 template <int columns>
@@ -25,7 +25,7 @@ HWY_INLINE void Dots(const cpu::NarrowProduct& p, int64_t i, int64_t j) {
   hn::Vec<Tag> sums[columns * kVectors];
   for (auto& sum : sums) sum = hn::Zero(d);
   int64_t l = 0;
-  for (; l + kReductionLanes <= p.k; l += kReductionLanes) {
+  for (; l + kSumLanes <= p.k; l += kSumLanes) {
     for (int v = 0; v < kVectors; ++v) {
       const auto left = hn::LoadU(d, a + l + v * width);
       for (int column = 0; column < columns; ++column) {
@@ -35,12 +35,10 @@ HWY_INLINE void Dots(const cpu::NarrowProduct& p, int64_t i, int64_t j) {
     }
   }
   for (int column = 0; column < columns; ++column) {
-    HWY_ALIGN float lanes[kReductionLanes];
+    HWY_ALIGN float lanes[kSumLanes];
     for (int v = 0; v < kVectors; ++v) hn::Store(sums[column * kVectors + v], d, lanes + v * width);
     for (int64_t rest = l; rest < p.k; ++rest) lanes[rest - l] += a[rest] * p.b[(j + column) * p.k + rest];
-    for (int half = kReductionLanes / 2; half > 0; half /= 2) {
-      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-    }
+    add_lanes(lanes);
     p.c[i * p.n + j + column] = p.bias != nullptr ? lanes[0] + p.bias[j + column] : lanes[0];
   }
 }

@@ -6,7 +6,7 @@
 #include "ulpscope/kernels/cpu/block_output.h"
 #include "ulpscope/kernels/cpu/narrow_product.h"
 #include "ulpscope/kernels/cpu/parallel.h"
-#include "ulpscope/kernels/reduction_order.h"
+#include "ulpscope/kernels/sum_order.h"
 
 namespace ulpscope::cpu {
 namespace {
@@ -269,10 +269,10 @@ void multiply_transposed(Context& context, const OpCall& call, int slot, const M
 
 void multiply(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k,
               const float* bias) {
-  if (n <= kNarrowColumns && m >= 8 && k >= kReductionLanes && a.row_major()) {
+  if (n <= kNarrowColumns && m >= 8 && k >= kSumLanes && a.row_major()) {
     return multiply_narrow(context, call, slot, a, b, m, n, k, bias);
   }
-  if (n <= 16 && m > 2 * n && k >= kReductionLanes && !a.row_major() && m * n <= kTileValues) {
+  if (n <= 16 && m > 2 * n && k >= kSumLanes && !a.row_major() && m * n <= kTileValues) {
     return multiply_transposed(context, call, slot, a, b, m, n, k, bias);
   }
   const Tiling tiling = choose_tiling(m, n, k, context.threads);

@@ -4,7 +4,6 @@
 
 #include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/kernels/cpu/parallel.h"
-#include "ulpscope/kernels/reduction_order.h"
 
 namespace ulpscope::cpu {
 namespace {

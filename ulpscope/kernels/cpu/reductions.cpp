@@ -30,48 +30,41 @@ RowSums RowsOfChannels::piece(int64_t block, int64_t strip, float* buffer) const
   const int64_t first = block * kReductionBlock, n = std::min(kReductionBlock, rows - first);
   const int64_t column = strip * kStrip, columns = std::min(kStrip, channels - column);
   const int64_t offset = first * channels + column;
-  if (view->dtype == DType::f32) return {view->as<const float>() + offset, channels, n, columns, kReductionLanes};
+  if (view->dtype == DType::f32) return {view->as<const float>() + offset, channels, n, columns, kSumLanes};
   if (columns == channels) {
     widen_run(view->data, view->dtype, offset, 1, n * columns, buffer);
   } else {
     for (int64_t r = 0; r < n; ++r) widen_run(view->data, view->dtype, offset + r * channels, 1, columns, buffer + r * columns);
   }
-  return {buffer, columns, n, columns, kReductionLanes};
+  return {buffer, columns, n, columns, kSumLanes};
 }
 
 LaneForm::LaneForm(const RowSums& rows) : columns_(rows.columns), whole_(rows) {
   narrow_ = rows.stride == rows.columns && rows.columns <= kNarrow;
   if (!narrow_) return;
-  const int64_t whole = rows.rows / kReductionLanes, rest = rows.rows % kReductionLanes;
-  const int64_t columns = rows.columns * kReductionLanes;
+  const int64_t whole = rows.rows / kSumLanes, rest = rows.rows % kSumLanes;
+  const int64_t columns = rows.columns * kSumLanes;
   whole_ = {rows.x, columns, whole, columns, 1};
   rest_ = {rows.x + whole * columns, columns, rest > 0 ? 1 : 0, rest * rows.columns, 1};
 }
 
 const float* LaneForm::repeat(const float* values, float* buffer) const {
   if (!narrow_) return values;
-  for (int lane = 0; lane < kReductionLanes; ++lane) std::copy_n(values, columns_, buffer + lane * columns_);
+  for (int lane = 0; lane < kSumLanes; ++lane) std::copy_n(values, columns_, buffer + lane * columns_);
   return buffer;
 }
 
-void LaneForm::add_lanes(float* sums) const {
-  for (int64_t width = kReductionLanes / 2; width > 0; width /= 2) {
-    const int64_t n = width * columns_;
-    for (int64_t i = 0; i < n; ++i) sums[i] += sums[i + n];
-  }
-}
+void LaneForm::add_lanes(float* sums) const { ulpscope::add_lanes(sums, columns_); }
 
 void add_blocks(float* blocks, int64_t n, int64_t columns) {
-  while (n > 1) {
-    const int64_t pairs = n / 2;
-    for (int64_t i = 0; i < pairs; ++i) {
-      const float *left = blocks + 2 * i * columns, *right = left + columns;
-      float* to = blocks + i * columns;
-      for (int64_t c = 0; c < columns; ++c) to[c] = left[c] + right[c];
-    }
-    if (n % 2 != 0) std::copy_n(blocks + (n - 1) * columns, columns, blocks + pairs * columns);
-    n = pairs + n % 2;
-  }
+  merge_by_tree(
+      n,
+      [&](int64_t to, int64_t left, int64_t right) {
+        const float *a = blocks + left * columns, *b = blocks + right * columns;
+        float* sum = blocks + to * columns;
+        for (int64_t c = 0; c < columns; ++c) sum[c] = a[c] + b[c];
+      },
+      [&](int64_t to, int64_t from) { std::copy_n(blocks + from * columns, columns, blocks + to * columns); });
 }
 
 namespace {
@@ -87,7 +80,7 @@ void sum_channels(Context& context, const RowsOfChannels& shape, float* sums) {
     const RowSums rows = shape.piece(block, strip, wide.of(parallel ? omp_get_thread_num() : 0));
     const LaneForm form(rows);
     alignas(64) float lanes[LaneForm::kSums];
-    std::fill_n(lanes, kReductionLanes * rows.columns, 0.0f);
+    std::fill_n(lanes, kSumLanes * rows.columns, 0.0f);
     for (int part = 0; part < form.parts(); ++part) kernels.add(form.part(part), lanes);
     form.add_lanes(lanes);
     std::copy_n(lanes, rows.columns, blocks.as<float>() + block * shape.channels + strip * RowsOfChannels::kStrip);
@@ -132,9 +125,9 @@ void sum_each(Context& context, const TensorView& view, unsigned mask, float* su
     start.data = view.as<char>() + offset_of(kept_view, sum) * size;
     const int64_t first = block * kReductionBlock, values = std::min(kReductionBlock, n - first);
     alignas(64) float buffer[kReductionBlock];
-    alignas(64) float lanes[kReductionLanes] = {};
+    alignas(64) float lanes[kSumLanes] = {};
     const float* x = Reader(start, contiguous(start)).read(first, values, buffer);
-    const LaneForm form(RowSums{x, 1, values, 1, kReductionLanes});
+    const LaneForm form(RowSums{x, 1, values, 1, kSumLanes});
     for (int part = 0; part < form.parts(); ++part) kernels.add(form.part(part), lanes);
     form.add_lanes(lanes);
     parts.as<float>()[i] = lanes[0];
@@ -179,9 +172,10 @@ void gradient_norm(Context& context, const OpCall& call) {
       alignas(64) float buffer[kReductionBlock];
       for (int64_t block = share * 16; block < std::min(blocks, share * 16 + 16); ++block) {
         const int64_t first = block * kReductionBlock, n = std::min(kReductionBlock, size - first);
-        std::array<double, kReductionLanes> lanes{};
+        std::array<double, kSumLanes> lanes{};
         kernels.add_squares(reader.read(first, n, buffer), n, lanes.data());
-        sums[block] = add_lanes(lanes);
+        add_lanes(lanes.data());
+        sums[block] = lanes[0];
       }
     });
     merge_by_tree(sums, blocks, [](double a, double b) { return a + b; });

@@ -14,7 +14,7 @@ void sum_rows(Context& context, const TensorView& view, unsigned mask, float* su
 // n rows of `columns` values: neighbours are added by the tree until one is left, the first.
 void add_blocks(float* rows, int64_t n, int64_t columns);
 
-// Rows of floats and, for each of kReductionLanes lanes, the sums of its rows: row r belongs to lane r % lanes.
+// Rows of floats and, for each of kSumLanes lanes, the sums of its rows: row r belongs to lane r % lanes.
 struct RowSums {
   const float* x = nullptr;
   int64_t stride = 0;  // between rows
@@ -59,19 +59,19 @@ struct RowsOfChannels {
   RowSums piece(int64_t block, int64_t strip, float* buffer) const;
 };
 
-// Brings the rows of a piece into the form that the kernels handle best: narrow ones are taken kReductionLanes at a time as one
+// Brings the rows of a piece into the form that the kernels handle best: narrow ones are taken kSumLanes at a time as one
 // long row, and values for each column repeated as often.
 class LaneForm {
  public:
-  static constexpr int64_t kNarrow = 32;                                      // columns; at most these are repeated
-  static constexpr int64_t kSums = kReductionLanes * RowsOfChannels::kStrip;  // room for the sums of a piece
+  static constexpr int64_t kNarrow = 32;                                // columns; at most these are repeated
+  static constexpr int64_t kSums = kSumLanes * RowsOfChannels::kStrip;  // room for the sums of a piece
 
   explicit LaneForm(const RowSums& rows);
   int parts() const { return rest_.columns > 0 ? 2 : 1; }
   const RowSums& part(int i) const { return i == 0 ? whole_ : rest_; }
   // Where part i's values begin in another array of the same layout.
   int64_t offset(int i) const { return part(i).x - whole_.x; }
-  // A value for each column, in this form; `buffer` has room for kNarrow * kReductionLanes.
+  // A value for each column, in this form; `buffer` has room for kNarrow * kSumLanes.
   const float* repeat(const float* values, float* buffer) const;
   // Adds the lanes by the tree: the sum of each column is left in sums[column].
   void add_lanes(float* sums) const;

@@ -89,11 +89,11 @@ void AddSquaredDifferences(const cpu::RowSums& rows, const float* t, float* sums
 void AddSquares(const float* x, int64_t n, double* sums) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> narrow;
-  constexpr int64_t kWidth = hn::MaxLanes(d), kVectors = kReductionLanes / kWidth;
+  constexpr int64_t kWidth = hn::MaxLanes(d), kVectors = kSumLanes / kWidth;
   hn::Vec<decltype(d)> lanes[kVectors];
   for (int64_t k = 0; k < kVectors; ++k) lanes[k] = hn::LoadU(d, sums + k * kWidth);
   int64_t i = 0;
-  for (; i + kReductionLanes <= n; i += kReductionLanes) {
+  for (; i + kSumLanes <= n; i += kSumLanes) {
     for (int64_t k = 0; k < kVectors; ++k) {
       const auto value = hn::PromoteTo(d, hn::LoadU(narrow, x + i + k * kWidth));
       lanes[k] = hn::MulAdd(value, value, lanes[k]);
@@ -102,7 +102,7 @@ void AddSquares(const float* x, int64_t n, double* sums) {
   for (int64_t k = 0; k < kVectors; ++k) hn::StoreU(lanes[k], d, sums + k * kWidth);
   for (; i < n; ++i) {
     const double value = x[i];
-    sums[i % kReductionLanes] += value * value;
+    sums[i % kSumLanes] += value * value;
   }
 }
 

@@ -74,9 +74,10 @@ class Output {
 
 template <typename C, typename Term>
 C block_sum(int64_t n, Term term) {
-  std::array<C, kReductionLanes> lanes{};
-  for (int64_t i = 0; i < n; ++i) lanes[i % kReductionLanes] += term(i);
-  return add_lanes(lanes);
+  std::array<C, kSumLanes> lanes{};
+  for (int64_t i = 0; i < n; ++i) lanes[i % kSumLanes] += term(i);
+  add_lanes(lanes.data());
+  return lanes[0];
 }
 
 // term(0) + ... + term(n - 1) in the order of reduction_order.h.
