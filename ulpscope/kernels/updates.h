@@ -7,6 +7,7 @@
 #define ULPSCOPE_KERNELS_UPDATES_H
 #endif
 
+#include <algorithm>
 #include <cmath>
 
 #include "ulpscope/kernels/lanes.h"
@@ -15,13 +16,15 @@
 ULPSCOPE_LANES_BEGIN
 
 // What an update makes of an element. `gradient_share` is zero where d came from weight decay alone.
-template <class V>
+template <class V, int states>
 struct Updated {
-  V weight, update, gradient_share, first, second;  // first and second: the optimizer's state
+  V weight, update, gradient_share;
+  V state[states];
 };
 
 struct SgdUpdate {
   static constexpr const char* kName = "sgd_update";
+  static constexpr int kStates = 1;
   double rate, momentum, damping, decay;
   bool nesterov, first_step;
 
@@ -33,9 +36,11 @@ struct SgdUpdate {
         nesterov(attributes["nesterov"] != 0),
         first_step(attributes["first"] != 0) {}
 
-  // The state is the momentum buffer, and not used where the momentum is 0. Its old value counts as the gradient's share.
+  // The state is the momentum buffer, which calls do not bring where the momentum is 0. Its old value counts as the gradient's
+  // share.
   template <class V>
-  ULPSCOPE_LANE_FUNCTION Updated<V> operator()(V w, V g, V buffer, V) const {
+  ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old) const {
+    const V buffer = old[0];
     V direction = g;
     V share = g;
     if (decay != 0) direction = g + constant<V>(decay) * w;
@@ -50,12 +55,13 @@ struct SgdUpdate {
       direction = nesterov ? direction + constant<V>(momentum) * state : state;
     }
     const V d = constant<V>(-rate) * direction;
-    return {w + d, d, share, state, buffer};
+    return {w + d, d, share, {state}};
   }
 };
 
 struct AdamUpdate {
   static constexpr const char* kName = "adam_update";
+  static constexpr int kStates = 2;
   double beta1, beta2, epsilon, decay, rate, step_size, root_correction2;
   bool decoupled;
 
@@ -71,7 +77,8 @@ struct AdamUpdate {
 
   // With decay inside the gradient, the old first moment counts as the gradient's share.
   template <class V>
-  ULPSCOPE_LANE_FUNCTION Updated<V> operator()(V w, V g, V m, V v) const {
+  ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old) const {
+    const V m = old[0], v = old[1];
     const V direction = decay != 0 && !decoupled ? g + constant<V>(decay) * w : g;
     const V first = m + (direction - m) * constant<V>(1 - beta1);
     const V second = v * constant<V>(beta2) + (constant<V>(1 - beta2) * direction) * direction;
@@ -79,11 +86,20 @@ struct AdamUpdate {
     const V step = (constant<V>(-step_size) * first) / denominator;
     if (decay != 0 && decoupled) {
       const V d = step + constant<V>(-(rate * decay)) * w;
-      return {w + d, d, step, first, second};
+      return {w + d, d, step, {first, second}};
     }
-    return {w + step, step, select(g == constant<V>(0), m, g), first, second};
+    return {w + step, step, select(g == constant<V>(0), m, g), {first, second}};
   }
 };
+
+template <class... U>
+struct UpdateList {
+  static constexpr int kMostStates = std::max({U::kStates...});
+};
+
+// The kernels of all of them are built from this list. A call brings the weight, the gradient and the states, of which trailing
+// ones may be missing; its outputs are the weight, the states and d.
+using Updates = UpdateList<SgdUpdate, AdamUpdate>;
 
 ULPSCOPE_LANES_END
 

@@ -8,6 +8,7 @@
 #include "ulpscope/kernels/cpu/reader.h"
 #include "ulpscope/kernels/cpu/update_kernels.h"
 #include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/updates.h"
 
 namespace ulpscope::cpu {
 namespace {
@@ -16,7 +17,6 @@ void unscale(Context& context, const OpCall& call) {
   const TensorView& g = call.inputs[0];
   if (!same_layout(g, call.outputs[0])) return run_plain(call);
   const auto factor = static_cast<float>(call.attribute("inverse_scale"));
-  const auto kernel = update_kernels().unscale;
   const Reader reader(g, call.outputs[0]);
   BlockOutput out(context, call, 0);
   std::atomic<bool> nonfinite = false;
@@ -24,7 +24,7 @@ void unscale(Context& context, const OpCall& call) {
     const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, out.size() - begin);
     alignas(64) float wide[kStatisticsBlock];
     float* to = out.place(begin) != nullptr ? out.place(begin) : wide;
-    if (kernel(reader.read(begin, n, wide), factor, to, n)) nonfinite.store(true, std::memory_order_relaxed);
+    if (unscale_block(reader.read(begin, n, wide), factor, to, n)) nonfinite.store(true, std::memory_order_relaxed);
     out.put(begin, to, n);
   });
   out.finish();
@@ -32,9 +32,10 @@ void unscale(Context& context, const OpCall& call) {
   record_stored(call, 1);
 }
 
+constexpr int kMostStates = lanes::Updates::kMostStates;
+
 // Inputs w, g and the states; outputs w, the states, d. All FP32, dense and laid out alike.
-template <UpdateKernel UpdateKernels::*kernel_of>
-void update(Context& context, const OpCall& call) {
+void update(Context& context, const OpCall& call, int index) {
   const auto states = static_cast<int>(call.inputs.size()) - 2;
   const TensorView& weight = call.outputs[0];
   for (const TensorView& view : call.inputs) {
@@ -44,8 +45,8 @@ void update(Context& context, const OpCall& call) {
   if (d_view.data != nullptr && (d_view.dtype != DType::f32 || !same_layout(d_view, weight))) return run_plain(call);
   OutputRecord* record = wanted_record(call, states + 1);
   const bool with_update = record != nullptr || d_view.data != nullptr;
-  const UpdateKernel kernel = update_kernels().*kernel_of;
-  std::optional<BlockOutput> outputs[4];
+  const UpdateKernel kernel = update_kernel(index);
+  std::optional<BlockOutput> outputs[kMostStates + 2];
   for (int slot = 0; slot <= states; ++slot) outputs[slot].emplace(context, call, slot);
   if (with_update) outputs[states + 1].emplace(context, call, states + 1);
   const int64_t size = weight.size();
@@ -53,10 +54,11 @@ void update(Context& context, const OpCall& call) {
   parallel_for(context, blocks_of(size, kStatisticsBlock), size >= kParallelElements / 2, [&](int64_t block) {
     const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, size - begin);
     alignas(64) float d[kStatisticsBlock];
-    const auto place = [&](int slot) { return slot <= states ? outputs[slot]->place(begin) : nullptr; };
-    const UpdateCounts counts = kernel(
-        *call.attributes, {place(0), call.inputs[1].as<const float>() + begin, place(1), place(2), with_update ? d : nullptr, n});
-    for (int slot = 0; slot <= states; ++slot) outputs[slot]->put(begin, place(slot), n);
+    float* places[kMostStates + 1] = {};
+    for (int slot = 0; slot <= states; ++slot) places[slot] = outputs[slot]->place(begin);
+    const UpdateCounts counts =
+        kernel(*call.attributes, {places[0], call.inputs[1].as<const float>() + begin, places + 1, with_update ? d : nullptr, n});
+    for (int slot = 0; slot <= states; ++slot) outputs[slot]->put(begin, places[slot], n);
     if (!with_update) return;
     outputs[states + 1]->put(begin, d, n);
     nonzero.fetch_add(counts.nonzero, std::memory_order_relaxed);
@@ -71,10 +73,19 @@ void update(Context& context, const OpCall& call) {
   record->update_known = true;
 }
 
+template <class... U>
+void add_updates(lanes::UpdateList<U...>, std::vector<NamedKernel>& kernels) {
+  int next = 0;
+  const auto kernel = [&] { return [index = next++](Context& context, const OpCall& call) { update(context, call, index); }; };
+  (kernels.push_back({U::kName, kernel()}), ...);
+}
+
 }  // namespace
 
 std::vector<NamedKernel> training_ops() {
-  return {{"unscale", unscale}, {"sgd_update", update<&UpdateKernels::sgd>}, {"adam_update", update<&UpdateKernels::adam>}};
+  std::vector<NamedKernel> kernels{{"unscale", unscale}};
+  add_updates(lanes::Updates{}, kernels);
+  return kernels;
 }
 
 }  // namespace ulpscope::cpu

@@ -1,4 +1,4 @@
-// Optimizer updates of a block of FP32 elements.
+// Optimizer updates of a block of FP32 elements, chosen at run time by the CPU's instruction set.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,20 @@
 
 namespace ulpscope::cpu {
 
-// In place but for the gradient; `second` is nullptr where the optimizer has one state, `first` too where it has none. The update d
-// is written, and what became of it counted, where `d` is not nullptr.
+// In place but for the gradient; a state that the call does not bring is nullptr. The update d is written, and what became of it
+// counted, where `d` is not nullptr.
 struct UpdateBlock {
   float* weight;
   const float* gradient;
-  float *first, *second;
+  float* const* states;  // as many as the rule has
   float* d;
   int64_t n;
 };
 using UpdateKernel = UpdateCounts (*)(const Attributes& attributes, const UpdateBlock& block);
-struct UpdateKernels {
-  UpdateKernel sgd, adam;
-  // g <- g * factor; true iff some g was NaN or Inf.
-  bool (*unscale)(const float* g, float factor, float* out, int64_t n);
-};
-const UpdateKernels& update_kernels();
+// Of the rule with this place in the list of updates.h.
+UpdateKernel update_kernel(int index);
+
+// g <- g * factor; true iff some g was NaN or Inf.
+bool unscale_block(const float* g, float factor, float* out, int64_t n);
 
 }  // namespace ulpscope::cpu

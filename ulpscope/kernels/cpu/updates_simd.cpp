@@ -22,12 +22,13 @@ template <class D, class Rule>
 HWY_INLINE void UpdateVector(D d, const Rule& rule, const cpu::UpdateBlock& block, int64_t i, UpdateCounts& counts) {
   using V = Lanes<D>;
   const V weight{hn::LoadU(d, block.weight + i)};
-  const V first = block.first != nullptr ? V{hn::LoadU(d, block.first + i)} : V{hn::Zero(d)};
-  const V second = block.second != nullptr ? V{hn::LoadU(d, block.second + i)} : V{hn::Zero(d)};
-  const auto updated = rule.template operator()<V>(weight, V{hn::LoadU(d, block.gradient + i)}, first, second);
+  V old[Rule::kStates];
+  for (int k = 0; k < Rule::kStates; ++k) old[k].raw = block.states[k] != nullptr ? hn::LoadU(d, block.states[k] + i) : hn::Zero(d);
+  const auto updated = rule.template operator()<V>(weight, V{hn::LoadU(d, block.gradient + i)}, old);
   hn::StoreU(updated.weight.raw, d, block.weight + i);
-  if (block.first != nullptr) hn::StoreU(updated.first.raw, d, block.first + i);
-  if (block.second != nullptr) hn::StoreU(updated.second.raw, d, block.second + i);
+  for (int k = 0; k < Rule::kStates; ++k) {
+    if (block.states[k] != nullptr) hn::StoreU(updated.state[k].raw, d, block.states[k] + i);
+  }
   if (block.d == nullptr) return;
   hn::StoreU(updated.update.raw, d, block.d + i);
   const V zero{hn::Zero(d)};
@@ -71,10 +72,13 @@ bool Unscale(const float* g, float factor, float* out, int64_t n) {
   return nonfinite;
 }
 
-const cpu::UpdateKernels* Kernels() {
-  static constexpr cpu::UpdateKernels kKernels{Update<SgdUpdate>, Update<AdamUpdate>, Unscale};
-  return &kKernels;
+template <class... U>
+const cpu::UpdateKernel* KernelsOf(UpdateList<U...>) {
+  static constexpr cpu::UpdateKernel kKernels[] = {Update<U>...};
+  return kKernels;
 }
+
+const cpu::UpdateKernel* UpdateKernels() { return KernelsOf(Updates()); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -84,10 +88,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ulpscope {
 namespace {
-HWY_EXPORT(Kernels);
-}
+HWY_EXPORT(UpdateKernels);
+HWY_EXPORT(Unscale);
+}  // namespace
 namespace cpu {
-const UpdateKernels& update_kernels() { return *HWY_DYNAMIC_DISPATCH(Kernels)(); }
+UpdateKernel update_kernel(int index) { return HWY_DYNAMIC_DISPATCH(UpdateKernels)()[index]; }
+bool unscale_block(const float* g, float factor, float* out, int64_t n) { return HWY_DYNAMIC_DISPATCH(Unscale)(g, factor, out, n); }
 }  // namespace cpu
 }  // namespace ulpscope
 #endif

@@ -21,7 +21,7 @@ void unscale(const OpCall& call) {
   record_stored(call, 1);
 }
 
-// Inputs w, g and one or two states; outputs w, the states in place, and the update d.
+// Inputs w, g and the states; outputs w, the states in place, and the update d.
 template <typename C, typename Update>
 void update(const OpCall& call) {
   const Update rule(*call.attributes);
@@ -33,11 +33,11 @@ void update(const OpCall& call) {
   const int64_t size = call.outputs[0].size();
   for (int64_t i = 0; i < size; ++i) {
     const C w = at<C>(call.inputs[0], i);
-    const lanes::Updated<C> updated = rule.template operator()<C>(
-        w, at<C>(call.inputs[1], i), states > 0 ? at<C>(call.inputs[2], i) : C{0}, states > 1 ? at<C>(call.inputs[3], i) : C{0});
+    C old[Update::kStates] = {};
+    for (int k = 0; k < states; ++k) old[k] = at<C>(call.inputs[k + 2], i);
+    const auto updated = rule.template operator()<C>(w, at<C>(call.inputs[1], i), old);
     outputs[0][i] = updated.weight;
-    if (states > 0) outputs[1][i] = updated.first;
-    if (states > 1) outputs[2][i] = updated.second;
+    for (int k = 0; k < states; ++k) outputs[k + 1][i] = updated.state[k];
     outputs[update_slot][i] = updated.update;
     old_weights.push_back(w);
     shares.push_back(updated.gradient_share);
@@ -58,12 +58,17 @@ void update(const OpCall& call) {
   record->update_known = true;
 }
 
+template <class... U>
+void add_updates(lanes::UpdateList<U...>, std::vector<NamedKernel>& kernels) {
+  (kernels.push_back({U::kName, update<float, U>, update<double, U>, capture::elementwise}), ...);
+}
+
 }  // namespace
 
 std::vector<NamedKernel> training_kernels() {
-  return {{"unscale", unscale<float>, unscale<double>, capture::elementwise},
-          {"sgd_update", update<float, lanes::SgdUpdate>, update<double, lanes::SgdUpdate>, capture::elementwise},
-          {"adam_update", update<float, lanes::AdamUpdate>, update<double, lanes::AdamUpdate>, capture::elementwise}};
+  std::vector<NamedKernel> kernels{{"unscale", unscale<float>, unscale<double>, capture::elementwise}};
+  add_updates(lanes::Updates{}, kernels);
+  return kernels;
 }
 
 }  // namespace ulpscope::plain
