@@ -40,6 +40,18 @@ header() {
   fi
 }
 
+# python_module NAME MODULE HOW: in the python3 that tests run it with, the system's before the first in PATH (tests/support/python.cpp)
+python_module() {
+  local python version
+  for python in /usr/bin/python3 python3; do
+    if version=$("$python" -c "import $2; print($2.__version__)" 2>/dev/null); then
+      line "$1" "$version"
+      return
+    fi
+  done
+  absent "$1" "$3"
+}
+
 tool 'C++ compiler' "${CXX:-c++}" g++
 tool CMake cmake cmake
 tool Ninja ninja ninja-build
@@ -60,16 +72,8 @@ module CLI11 CLI11 libcli11-dev
 module zlib zlib zlib1g-dev
 module GoogleTest gtest 'libgtest-dev libgmock-dev'
 module benchmark benchmark libbenchmark-dev
-if python3 -c 'import h5py' 2>/dev/null; then
-  line h5py "$(python3 -c 'import h5py; print(h5py.__version__)')"
-else
-  absent h5py 'apt-get install python3-h5py (tests of the trace need it)'
-fi
-if python3 -c 'import torch' 2>/dev/null; then
-  line PyTorch "$(python3 -c 'import torch; print(torch.__version__)')"
-else
-  absent PyTorch 'pip install torch (benchmarks compare with it)'
-fi
+python_module h5py h5py 'apt-get install python3-h5py (tests of the trace need it)'
+python_module PyTorch torch 'pip install torch (benchmarks compare with it)'
 if [[ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]]; then
   line Fashion-MNIST /usr/share/datasets/fashion-mnist
 else

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "child_process.h"
+#include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/core/run/checkpoint.h"
@@ -206,11 +207,12 @@ TEST_F(Train, GoesOnFromACheckpoint) {
 }
 
 TEST_F(Train, TheExampleOfTheDocsReadsACheckpoint) {
-  if (std::system("python3 -c 'import h5py' 2>/dev/null") != 0) GTEST_SKIP() << "no python3 with h5py";
+  const std::string python = find_python("h5py");
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py";
   ASSERT_EQ(train({"mlp", "--steps", "2", "--checkpoint", "mlp.ckpt"}).exit_code, 0);
   write_file(file("example.py"), "import re\nexec(re.search(r'^```python\\n(.*?)^```', open('" ULPSCOPE_SOURCE_DIR
                                  "/docs/checkpoint_format.md').read(), re.M | re.S)[1])\n");
-  ASSERT_EQ(std::system(("cd " + folder_.path() + " && python3 example.py > printed").c_str()), 0);
+  ASSERT_EQ(std::system(("cd " + folder_.path() + " && " + python + " example.py > printed").c_str()), 0);
   const std::string printed = read_file(file("printed"));
   EXPECT_THAT(printed, ::testing::StartsWith("2 steps\n"));
   EXPECT_THAT(printed, HasSubstr("2.weight (256, 256) float32 2\n"));

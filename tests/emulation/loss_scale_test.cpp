@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/python.h"
 #include "ulpscope/base/philox.h"
 
 namespace ulpscope {
@@ -122,6 +123,8 @@ TEST(LossScale, FollowsDeepSpeedsOwnBookkeeping) {
 
 // Runs PyTorch's own update where it is installed.
 TEST(LossScaleSlow, AgreesWithPyTorch) {
+  const std::string python = find_python("torch");
+  if (python.empty()) GTEST_SKIP() << "PyTorch is not installed";
   LossScaleRule rule;
   rule.growth_factor = 1.7;
   rule.backoff_factor = 0.3;
@@ -132,27 +135,21 @@ TEST(LossScaleSlow, AgreesWithPyTorch) {
   // A clean stretch at the end runs into the largest FP32 value.
   for (int i = 0; i < kSteps; ++i) overflows += i < 150 && random.below(i, 3) == 0 ? '1' : '0';
   const std::string command = fmt::format(
-      "python3 -c \"\n"
-      "try:\n"
-      "  import torch\n"
-      "except ImportError:\n"
-      "  raise SystemExit(3)\n"
+      "{} -c \"\n"
+      "import torch\n"
       "scale, tracker = torch.tensor([65536.0]), torch.tensor([0], dtype=torch.int32)\n"
       "for c in '{}':\n"
       "  torch._amp_update_scale_(scale, tracker, torch.tensor([float(c)]), 1.7, 0.3, 3)\n"
       "  print(scale.item().hex(), tracker.item())\n"
       "\" 2>/dev/null",
-      overflows);
+      python, overflows);
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), [](FILE* file) { return file ? pclose(file) : 0; });
   ASSERT_TRUE(pipe);
   LossScaleState state = initial_state(rule);
   for (int i = 0; i < kSteps; ++i) {
     double scale;
     long tracker;
-    if (std::fscanf(pipe.get(), "%la %ld", &scale, &tracker) != 2) {
-      ASSERT_EQ(i, 0) << "PyTorch stopped";
-      GTEST_SKIP() << "PyTorch is not installed";
-    }
+    ASSERT_EQ(std::fscanf(pipe.get(), "%la %ld", &scale, &tracker), 2) << "PyTorch stopped before step " << i;
     update(rule, state, overflows[i] == '1');
     ASSERT_EQ(state.scale, scale) << i;
     ASSERT_EQ(state.growth_tracker, tracker) << i;

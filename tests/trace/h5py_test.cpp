@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "sample_trace.h"
+#include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "writer_control.h"
@@ -34,14 +35,8 @@ Output run(const std::string& command) {
   return output;
 }
 
-// A Python that has h5py, or "".
 const std::string& python() {
-  static const std::string found = [] {
-    for (const char* name : {"/usr/bin/python3", "python3"}) {
-      if (run(fmt::format("{} -c 'import h5py' 2>/dev/null", name)).status == 0) return std::string(name);
-    }
-    return std::string();
-  }();
+  static const std::string found = find_python("h5py");
   return found;
 }
 
