@@ -431,7 +431,10 @@ TEST(Ranges, AnOverflowAtTheStoreIsTheFirstNonfiniteValue) {
   SyntheticTrace trace;
   const uint32_t consumer = trace.add_tensor("b", "relu", Phase::forward, Role::activation, DType::f16);
   const uint32_t overflowing = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);
-  trace.add(overflowing, make_row({70000.0, 1.0}, DType::f16));
+  TensorRow first = make_row({70000.0, 1.0}, DType::f16);
+  first.micro_batch = 2;
+  first.pass = 1;
+  trace.add(overflowing, first);
   trace.add(consumer, make_row({INFINITY, 1.0}, DType::f16));
   trace.end_step();
   const Report report = analyze_ranges(trace.read());
@@ -439,6 +442,8 @@ TEST(Ranges, AnOverflowAtTheStoreIsTheFirstNonfiniteValue) {
   ASSERT_NE(finding, nullptr);
   ASSERT_EQ(finding->evidence.size(), 2u);
   EXPECT_EQ(finding->evidence[0].key.op_name, "linear");
+  EXPECT_EQ(finding->evidence[0].key.micro_batch, 2u);
+  EXPECT_EQ(finding->evidence[0].key.pass, 1);
   EXPECT_EQ(finding->evidence[1].key.op_name, "relu");
   const Table& recorded = table(report, "recorded");
   EXPECT_EQ(cell(recorded, row_of(recorded, "a linear"), "nonfinite"), Cell(int64_t{1}));

@@ -251,8 +251,8 @@ TEST(Export, EveryTableInBothFormats) {
   operand.overwritten = true;
   trace.sink().add_capture(element);
   trace.sink().add_capture(operand);
-  trace.sink().add_sample({0, tensor, 1, -2.0});
-  trace.sink().add_measure({0, tensor, "error", 0.125});
+  trace.sink().add_sample({0, 3, 1, tensor, 1, -2.0});
+  trace.sink().add_measure({0, 3, 1, tensor, "error", 0.125});
   trace.sink().add_edge({0, 0, 1, 0, 0});
   trace.end_step(SyntheticTrace::default_step(NAN));
   StepRow unknown = SyntheticTrace::default_step();
@@ -304,6 +304,7 @@ TEST(Export, EveryTableInBothFormats) {
   EXPECT_EQ(events[0]["value"], "Infinity");
   EXPECT_EQ(events[0]["text"], "two\nlines");
   EXPECT_TRUE(events[0]["tensor"].is_null());
+  EXPECT_TRUE(events[0]["micro_batch"].is_null());
   EXPECT_TRUE(events[0]["op_name"].is_null());
   const Json updates = Json::parse(exported(reader, "updates", ExportFormat::json));
   EXPECT_EQ(updates[0]["op_name"], "linear");
@@ -317,11 +318,18 @@ TEST(Export, EveryTableInBothFormats) {
   EXPECT_EQ(captures[1]["overwritten"], true);
   EXPECT_TRUE(captures[1]["terms"].is_null());
   EXPECT_TRUE(captures[1]["attributes"].is_null());
+  for (const char* table : {"samples", "measures"}) {
+    const Json of_tensor = Json::parse(exported(reader, table, ExportFormat::json));
+    EXPECT_EQ(of_tensor[0]["micro_batch"], 3) << table;
+    EXPECT_EQ(of_tensor[0]["pass"], 1) << table;
+    EXPECT_EQ(of_tensor[0]["op_name"], "linear") << table;
+  }
   const Json edges = Json::parse(exported(reader, "edges", ExportFormat::json));
   EXPECT_EQ(edges[0]["consumer"], 0);
   const Json run = Json::parse(exported(reader, "run", ExportFormat::json));
   EXPECT_EQ(run[0]["experiment_name"], "synthetic");
   EXPECT_TRUE(run[0]["parent_step"].is_null());
+  EXPECT_TRUE(run[0]["growth_interval"].is_null());
 }
 
 // A table without rows has a header still, and says what its columns are.

@@ -8,6 +8,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/emulation/loss_scale.h"
 
 namespace ulpscope::analyzers_test {
@@ -21,6 +22,12 @@ RunInfo run_info(bool dynamic, const std::string& precision = "fp16") {
   return run;
 }
 
+RunInfo scaled_run_info(const LossScaleRule& rule, bool scaler) {
+  RunInfo run = run_info(scaler && rule.dynamic);
+  if (run.dynamic_loss_scale) run.growth_interval = rule.growth_interval;
+  return run;
+}
+
 // A run of `steps` steps under the rule, whose true gradient magnitude in each step is `gradient(step)`.
 struct ScaledRun {
   SyntheticTrace trace;
@@ -29,7 +36,7 @@ struct ScaledRun {
   uint64_t skipped = 0;
 
   ScaledRun(const LossScaleRule& rule, int steps, const std::function<double(int)>& magnitude, bool scaler = true)
-      : trace(run_info(scaler && rule.dynamic)), state(initial_state(rule)) {
+      : trace(scaled_run_info(rule, scaler)), state(initial_state(rule)) {
     gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16, "fc.weight");
     for (int step = 0; step < steps; ++step) {
       StepRow row = SyntheticTrace::default_step(1.0, scaler ? state.scale : 1.0);
@@ -97,7 +104,7 @@ TEST(Scale, ASkippedStepWithoutAnEventIsBlamedOnTheFirstNonfiniteOutput) {
   for (const bool with_event : {true, false}) {
     StepRow row = SyntheticTrace::default_step(1.0, 1024.0);
     row.skipped = true;  // hysteresis: the scale stays
-    if (with_event) trace.add_event(EventKind::nonfinite, forward, 3);
+    if (with_event) trace.sink().add_event({trace.step(), EventKind::nonfinite, forward, 2, 1, 3, 0, ""});
     trace.end_step(row);
   }
   const Report report = analyze_scale(trace.read());
@@ -105,6 +112,8 @@ TEST(Scale, ASkippedStepWithoutAnEventIsBlamedOnTheFirstNonfiniteOutput) {
   ASSERT_EQ(changes.rows.size(), 2u);
   EXPECT_EQ(cell(changes, 0, "kind"), Cell(std::string("skip")));
   EXPECT_EQ(cell(changes, 0, "nonfinite_tensor"), Cell(std::string("fc linear")));
+  EXPECT_EQ(changes.rows[0].key.micro_batch, 2u);
+  EXPECT_EQ(changes.rows[0].key.pass, 1);
   EXPECT_TRUE(is_unknown(cell(changes, 1, "nonfinite_tensor")));
 }
 
@@ -222,6 +231,37 @@ TEST(Scale, StallsAreNoted) {
   EXPECT_EQ(find_finding(analyze_scale(growing.trace.read()), "scale.stalled"), nullptr);
 }
 
+// What a trace shows of a scaler that grew every `interval` steps, `clean` of them before the first step seen, and stands still
+// after `growths`.
+Report stalled_report(int64_t told, uint64_t interval, uint64_t clean, int growths, uint64_t still) {
+  RunInfo run = run_info(true);
+  run.growth_interval = told;
+  SyntheticTrace trace(run);
+  double scale = 1024;
+  for (int growth = 0; growth < growths; ++growth) {
+    for (uint64_t step = growth == 0 ? clean : 0; step < interval; ++step) {
+      StepRow row = SyntheticTrace::default_step(1.0, scale);
+      if (step + 1 == interval) row.scale_after = scale *= 2;
+      trace.end_step(row);
+    }
+  }
+  for (uint64_t step = 0; step < still; ++step) trace.end_step(SyntheticTrace::default_step(1.0, scale));
+  return analyze_scale(trace.read());
+}
+
+// A trace that begins within a clean run (a resumed run, a range of steps) shows its first growth too soon.
+TEST(Scale, AStallIsJudgedByTheIntervalOfTheScaler) {
+  EXPECT_EQ(find_finding(stalled_report(150, 150, 140, 1, 100), "scale.stalled"), nullptr);
+  EXPECT_EQ(find_finding(stalled_report(0, 150, 140, 1, 100), "scale.stalled"), nullptr);
+  EXPECT_EQ(find_finding(stalled_report(0, 30, 20, 2, 60), "scale.stalled"), nullptr);
+  for (const int64_t told : {30, 0}) {
+    const Report report = stalled_report(told, 30, 20, 2, 61);
+    const Finding* finding = find_finding(report, "scale.stalled");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_NE(finding->title.find("the growth interval of 30"), std::string::npos) << finding->title;
+  }
+}
+
 TEST(Scale, WithoutAScalerItAsksForOneOnlyWhereGradientsAreFlushed) {
   ScaledRun flushed(
       rule(1, 1), 10, [](int) { return 1e-9; }, false);
@@ -252,18 +292,27 @@ TEST(Scale, AnFp32RunIsToldWhichScaleFp16WouldNeed) {
   EXPECT_EQ(fact(analyze_scale(reader, options), "fitting_scales_for"), Cell(std::string("bf16")));
 }
 
-// The loss, the seed of the backward pass and the scaled seed are FP32 scalars in mixed precision too.
-TEST(Scale, ScalarsThatStayWideDoNotBoundTheScaleOfAnFp32Run) {
+// The loss, the seed of the backward pass and the scaled seed are FP32 in mixed precision too, and so are other gradients of values
+// that autocast leaves alone.
+TEST(Scale, WhatStaysWideDoesNotBoundTheScaleOfAnFp32Run) {
   SyntheticTrace trace(run_info(false, "fp32"));
   const uint32_t loss = trace.add_tensor("", "scale", Phase::loss, Role::loss, DType::f32);
-  const uint32_t seed = trace.add_tensor("", "fill", Phase::backward, Role::activation_gradient, DType::f32);
-  const uint32_t scaled_seed = trace.add_tensor("", "scale", Phase::backward, Role::activation_gradient, DType::f32);
-  const uint32_t named_loss = trace.add_tensor("", "fill", Phase::backward, Role::loss, DType::f32);
+  const uint32_t seed = trace.add_tensor("", "fill", Phase::backward, Role::loss, DType::f32);
+  const uint32_t scaled_seed = trace.add_tensor("", "scale", Phase::backward, Role::activation_gradient, DType::f32, "", true);
+  const uint32_t bias = trace.add_tensor("bn", "batch_norm_backward", Phase::backward, Role::weight_gradient, DType::f32, "", true);
   const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f32);
-  for (const uint32_t scalar : {loss, seed, scaled_seed, named_loss}) trace.add(scalar, make_row({1.0}, DType::f32, 0x1p-100));
+  for (const uint32_t wide : {loss, seed, scaled_seed, bias}) trace.add(wide, make_row({1.0, 1e-30}, DType::f32, 0x1p-100));
   trace.add(gradient, make_row(std::vector<double>(100, 1e-8), DType::f32));
   trace.end_step();
-  EXPECT_EQ(fact(analyze_scale(trace.read()), "largest_fitting_scale"), Cell(0x1p42));
+  const TraceReader reader = trace.read();
+  const Report report = analyze_scale(reader);
+  EXPECT_EQ(fact(report, "smallest_fitting_scale"), Cell(4.0));
+  EXPECT_EQ(fact(report, "largest_fitting_scale"), Cell(0x1p42));
+  EXPECT_EQ(table(report, "fitting_scales").rows.size(), 1u);
+  const Report ranges = analyze_ranges(reader);
+  const Finding* finding = find_finding(ranges, "range.gradients_would_flush");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_NE(finding->title.find("1 of 1 gradient tensor "), std::string::npos) << finding->title;
 }
 
 TEST(Scale, CopesWithNothing) {

@@ -124,7 +124,7 @@ SyntheticTrace::~SyntheticTrace() {
 }
 
 uint32_t SyntheticTrace::add_tensor(const std::string& module, const std::string& op, Phase phase, Role role, DType dtype,
-                                    const std::string& parameter) {
+                                    const std::string& parameter, bool stays_wide) {
   OpInfo made_by;
   made_by.id = next_id_++;
   made_by.name = op;
@@ -134,6 +134,7 @@ uint32_t SyntheticTrace::add_tensor(const std::string& module, const std::string
   tensor.op = sink_->add_op(made_by);
   tensor.role = role;
   tensor.dtype = dtype;
+  tensor.stays_wide = stays_wide;
   tensor.parameter = parameter;
   tensor.shape = {1};
   return sink_->add_tensor(tensor);
@@ -147,7 +148,7 @@ void SyntheticTrace::add(uint32_t tensor, TensorRow row) {
 }
 
 void SyntheticTrace::add_event(EventKind kind, int64_t tensor, uint64_t count, double value, const std::string& text) {
-  sink_->add_event({step_, kind, tensor, count, value, text});
+  sink_->add_event({step_, kind, tensor, 0, 0, count, value, text});
 }
 
 void SyntheticTrace::add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost, uint64_t lost_to_decay) {

@@ -34,7 +34,7 @@ class SyntheticTrace {
 
   // Index of a new tensor, made by an op of its own.
   uint32_t add_tensor(const std::string& module, const std::string& op, Phase phase, Role role, DType dtype,
-                      const std::string& parameter = "");
+                      const std::string& parameter = "", bool stays_wide = false);
   void add(uint32_t tensor, TensorRow row);  // to the current step
   void add_event(EventKind kind, int64_t tensor = -1, uint64_t count = 0, double value = 0, const std::string& text = "");
   void add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost, uint64_t lost_to_decay);

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "ulpscope/analyzers/export.h"
+#include "ulpscope/analyzers/scale.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/engine/context.h"
 #include "ulpscope/trace/reader.h"
@@ -233,6 +234,65 @@ TEST_F(TrainerTest, AnEvaluationIsRecordedAsPartOfItsStep) {
     EXPECT_EQ(phases[Phase::evaluation].inputs, evaluated);
     EXPECT_EQ(phases[Phase::data].inputs, only_evaluation ? decltype(trained)() : trained);
     EXPECT_EQ(phases[Phase::forward].steps.empty(), only_evaluation);
+  }
+}
+
+using Slots = std::set<std::pair<uint64_t, int>>;  // outputs, by the id of their op
+
+// The gradients that the what-ifs of a recording are about.
+Slots judged_gradients(const TraceReader& reader) {
+  ScaleOptions options;
+  options.limit = 0;
+  Slots slots;
+  const Report report = analyze_scale(reader, options);
+  for (const Table& table : report.tables) {
+    if (table.name != "fitting_scales") continue;
+    for (const TableRow& row : table.rows) {
+      if (is_computed_gradient(*find_role(row.key.role))) slots.emplace(*row.key.op, *row.key.slot);
+    }
+  }
+  return slots;
+}
+
+// The gradients that the run rounded: as their op stored them, or in the cast that took them on.
+Slots rounded_gradients(const TraceReader& reader) {
+  Slots slots;
+  for (const TensorInfo& tensor : reader.tensors()) {
+    if (!is_computed_gradient(tensor.role) || (tensor.dtype != DType::f16 && tensor.dtype != DType::bf16)) continue;
+    if (reader.ops()[tensor.op].name != "cast") {
+      slots.emplace(reader.ops()[tensor.op].id, tensor.slot);
+      continue;
+    }
+    for (const GraphEdge& edge : reader.edges()) {
+      if (edge.consumer == tensor.op) slots.emplace(reader.ops()[edge.producer].id, edge.slot);
+    }
+  }
+  return slots;
+}
+
+TEST_F(TrainerTest, AnFp32RecordingJudgesTheGradientsThatMixedPrecisionRounds) {
+  const std::string conv = R"({ type = "conv2d", out_channels = 4, kernel = 3, padding = 1 })", norm = R"({ type = "batch_norm" })",
+                    relu = R"({ type = "relu" })", pool = R"({ type = "max_pool2d", kernel = 2 })",
+                    flat = R"({ type = "flatten" })", linear = R"({ type = "linear", out_features = 10 })",
+                    neg = R"({ type = "neg" })";
+  const std::vector<std::vector<std::string>> models{{conv, norm, relu, pool, flat, linear, relu, linear},
+                                                     {norm, relu, conv, norm, flat, linear, neg},
+                                                     {flat, linear, norm, relu, linear}};
+  for (const std::vector<std::string>& model : models) {
+    const std::string text = fmt::format(
+        "[data]\nkind = \"random_classification\"\nshape = [1, 8, 8]\ntrain_size = 32\n[model]\nlayers = [{}]\n"
+        "[training]\nbatch_size = 16\nsteps = 2\nevaluation = \"never\"\n[loss]\nfactor = 0.5\n",
+        fmt::join(model, ", "));
+    Experiment experiment = parse_experiment(text, "small");
+    run(experiment);
+    const Slots judged = judged_gradients(TraceReader(trace_));
+    for (const Precision precision : {Precision::fp16, Precision::bf16}) {
+      experiment.precision = precision;
+      run(experiment);
+      const TraceReader reader(trace_);
+      EXPECT_EQ(judged, rounded_gradients(reader)) << text << name_of(precision);
+      EXPECT_EQ(reader.run().growth_interval, precision == Precision::fp16 ? 2000 : 0);
+    }
   }
 }
 

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
+#include <tuple>
 
 #include "allocation_count.h"
 #include "memory_sink.h"
@@ -112,6 +114,41 @@ TEST(RecorderEvents, OneCaptureAStepWithItsOperands) {
   EXPECT_EQ(sink.captures[2].operand, 1);
   EXPECT_EQ(sink.captures[2].shape, std::vector<int64_t>());
   EXPECT_FALSE(sink.captures[2].overwritten);
+}
+
+// One op runs in every micro-batch and for every loss: what a row is of only these tell.
+TEST(RecorderEvents, RowsOfOneOpAreToldApartByMicroBatchAndPass) {
+  MemorySink sink;
+  Recorder recorder(sink, {.level = RecordLevel::full});
+  recorder.begin_step(3);
+  for (uint32_t micro_batch = 0; micro_batch < 3; ++micro_batch) {
+    for (uint8_t pass = 0; pass < 2; ++pass) {
+      const bool breaks = micro_batch == 2 && pass == 1;
+      const FakeOp op{.id = 1,
+                      .phase = Phase::backward,
+                      .role = Role::weight_gradient,
+                      .nan = breaks ? 1u : 0u,
+                      .micro_batch = micro_batch,
+                      .pass = pass};
+      if (record(recorder, op)) {
+        const TensorView output, inputs[] = {output}, outputs[] = {output};
+        ElementCapture capture;
+        capture.operands = {{0, 0, 1.0}};
+        recorder.add_capture(0, capture, {"add", inputs, outputs, nullptr, {}});
+      }
+    }
+    recorder.end_pass();
+  }
+  recorder.end_step(scale_change(2, 1, true));
+
+  std::set<std::tuple<uint32_t, int, uint32_t, int64_t>> keys;
+  for (const SampleRow& row : sink.samples) keys.emplace(row.micro_batch, row.pass, row.tensor, row.element);
+  EXPECT_EQ(sink.samples.size(), 6u * 16);
+  EXPECT_EQ(keys.size(), sink.samples.size());
+  ASSERT_EQ(sink.events.size(), 2u);  // backoff and nonfinite
+  for (const EventRow& event : sink.events) EXPECT_EQ(std::pair(event.micro_batch, int{event.pass}), std::pair(2u, 1));
+  ASSERT_EQ(sink.captures.size(), 2u);
+  for (const CaptureRow& row : sink.captures) EXPECT_EQ(std::pair(row.micro_batch, int{row.pass}), std::pair(2u, 1));
 }
 
 TEST(RecorderEvents, BackoffBlamesTheFirstGradient) {

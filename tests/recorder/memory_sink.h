@@ -75,6 +75,7 @@ struct FakeOp {
   uint64_t nan = 0, infinities = 0;  // that its output holds
   double scale = 1.0;
   uint32_t micro_batch = 0;
+  uint8_t pass = 0;
   std::vector<OutputDescription> outputs = {};   // instead of the one
   std::function<void(OutputRecord&)> fill = {};  // instead of the counts above
 };
@@ -119,6 +120,7 @@ inline std::optional<int> record(Recorder& recorder, const FakeOp& op) {
   description.phase = op.phase;
   description.id = op.id;
   description.micro_batch = op.micro_batch;
+  description.pass = op.pass;
   description.inputs = op.inputs;
   description.outputs = outputs;
   for (OutputRecord* const out : recorder.before(description)) fill(*out, op);

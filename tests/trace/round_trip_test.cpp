@@ -41,7 +41,7 @@ TEST_F(RoundTrip, EveryFieldOfAClosedTrace) {
   const TraceReader reader(path_);
   EXPECT_EQ(status.bytes, reader.file_bytes());
   EXPECT_EQ(reader.path(), path_);
-  EXPECT_EQ(reader.schema_version(), 2u);
+  EXPECT_EQ(reader.schema_version(), 3u);
   EXPECT_EQ(reader.writer_state(), WriterState::closed);
   EXPECT_EQ(reader.step_count(), kSteps);
   EXPECT_EQ(reader.tensor_row_count(), kSteps * 41);
@@ -146,7 +146,7 @@ TEST_F(RoundTrip, AnUnendedStepIsNotSeenButItsEventsAre) {
   const Step step = sample_step(kSeed, 3);
   for (const TensorRow& row : step.rows) sink->add_row(row);
   for (const SampleRow& row : step.samples) sink->add_sample(row);
-  sink->add_event({3, EventKind::metric, -1, 0, 0.5, "test_accuracy"});
+  sink->add_event({3, EventKind::metric, -1, 0, 0, 0, 0.5, "test_accuracy"});
   sink->flush();
   EXPECT_EQ(read_lines(TraceReader(path_)), expected_lines(kSeed, 3));
   sink->close();

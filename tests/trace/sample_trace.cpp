@@ -115,14 +115,17 @@ static std::string line(const RunInfo& r) {
                  SAME(every),
                  SAME(filters),
                  SAME(dynamic_loss_scale),
+                 SAME(growth_interval),
+                 SAME(growth_factor),
+                 SAME(backoff_factor),
                  SAME(started)});
 }
 static std::string line(const OpInfo& r) {
   return joined({SAME(id), SAME(forward_id), SAME(name), SAME(module), SAME(phase), SAME(attributes)});
 }
 static std::string line(const TensorInfo& r) {
-  return joined(
-      {SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(parameter), SAME(shape), SAME(shard_offset), SAME(replicated)});
+  return joined({SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(stays_wide), SAME(parameter), SAME(shape), SAME(shard_offset),
+                 SAME(replicated)});
 }
 static std::string line(const GraphEdge& r) {
   return joined({SAME(graph), SAME(consumer), SAME(input), SAME(producer), SAME(slot)});
@@ -131,14 +134,18 @@ static std::string line(const UpdateRow& r) {
   return joined({SAME(step), SAME(tensor), SAME(nonzero), SAME(lost), SAME(lost_to_decay)});
 }
 static std::string line(const EventRow& r) {
-  return joined({SAME(step), SAME(kind), SAME(tensor), SAME(count), SAME(value), SAME(text)});
+  return joined({SAME(step), SAME(kind), SAME(tensor), SAME(micro_batch), SAME(pass), SAME(count), SAME(value), SAME(text)});
 }
 static std::string line(const CaptureRow& r) {
-  return joined({SAME(step), SAME(tensor), SAME(operand), SAME(element), SAME(shape), SAME(value), SAME(overwritten), SAME(terms),
-                 SAME(broke_at), SAME(partial_sum), SAME(attributes)});
+  return joined({SAME(step), SAME(micro_batch), SAME(pass), SAME(tensor), SAME(operand), SAME(element), SAME(shape), SAME(value),
+                 SAME(overwritten), SAME(terms), SAME(broke_at), SAME(partial_sum), SAME(attributes)});
 }
-static std::string line(const SampleRow& r) { return joined({SAME(step), SAME(tensor), SAME(element), SAME(value)}); }
-static std::string line(const MeasureRow& r) { return joined({SAME(step), SAME(tensor), SAME(name), SAME(value)}); }
+static std::string line(const SampleRow& r) {
+  return joined({SAME(step), SAME(micro_batch), SAME(pass), SAME(tensor), SAME(element), SAME(value)});
+}
+static std::string line(const MeasureRow& r) {
+  return joined({SAME(step), SAME(micro_batch), SAME(pass), SAME(tensor), SAME(name), SAME(value)});
+}
 
 std::string line(const TensorRow& r) {
   return joined({SAME(step),
@@ -209,6 +216,9 @@ RunInfo sample_run(uint64_t seed) {
   run.every = 5;
   run.filters = "module=features.*";
   run.dynamic_loss_scale = true;
+  run.growth_interval = 150;
+  run.growth_factor = 2.5;
+  run.backoff_factor = 0.25;
   run.started = "2026-01-02T03:04:05Z";
   return run;
 }
@@ -236,6 +246,7 @@ std::vector<TensorInfo> sample_tensors(uint64_t) {
     tensor.slot = static_cast<uint8_t>(i / kOps);
     tensor.role = static_cast<Role>(i);
     tensor.dtype = static_cast<DType>(i);
+    tensor.stays_wide = i == 1;
     if (i == 2) tensor.parameter = "features.2.weight";
     for (int k = 0; k < i; ++k) tensor.shape.push_back((int64_t{1} << (8 * k)) * k);
     if (i == 4) tensor.shard_offset = {0, 1, 2, 3};
@@ -283,13 +294,16 @@ Step sample_step(uint64_t seed, uint64_t number) {
   for (uint32_t i = 0; i < 2; ++i)
     step.updates.push_back({number, draws.below(kTensors), draws.count(), draws.count(), draws.count()});
   if (number % 3 == 0) {
-    step.events.push_back({number, kKinds[draws.below(4)], static_cast<int64_t>(draws.below(kTensors)) - 1, draws.count(),
-                           draws.value(), fmt::format("event {}", number % 50)});
+    step.events.push_back({number, kKinds[draws.below(4)], static_cast<int64_t>(draws.below(kTensors)) - 1, draws.below(3),
+                           static_cast<uint8_t>(draws.below(3)), draws.count(), draws.value(),
+                           fmt::format("event {}", number % 50)});
   }
   if (number % 7 == 2) {
     for (int operand = -1; operand < 2; ++operand) {
       CaptureRow capture;
       capture.step = number;
+      capture.micro_batch = draws.below(3);
+      capture.pass = static_cast<uint8_t>(draws.below(3));
       capture.tensor = draws.below(kTensors);
       capture.operand = operand;
       capture.element = static_cast<int64_t>(draws.bits() >> 1);
@@ -303,8 +317,11 @@ Step sample_step(uint64_t seed, uint64_t number) {
       step.captures.push_back(capture);
     }
   }
-  for (int64_t i = 0; i < 16; ++i) step.samples.push_back({number, draws.below(kTensors), i * 1000, draws.value()});
-  step.measures.push_back({number, draws.below(kTensors), number % 2 ? "inherited" : "injected", draws.value()});
+  for (int64_t i = 0; i < 16; ++i)
+    step.samples.push_back(
+        {number, draws.below(3), static_cast<uint8_t>(draws.below(3)), draws.below(kTensors), i * 1000, draws.value()});
+  step.measures.push_back({number, draws.below(3), static_cast<uint8_t>(draws.below(3)), draws.below(kTensors),
+                           number % 2 ? "inherited" : "injected", draws.value()});
   StepRow& row = step.row;
   row.step = number;
   row.graph = static_cast<uint32_t>(number % 2);

@@ -127,8 +127,8 @@ TEST_F(Target, NewerAndOlderSchemasAreToldApart) {
     file.close();
     return open_error(path);
   };
-  EXPECT_THAT(with_version(kSchemaVersion + 1), AllOf(HasSubstr("newer"), HasSubstr("schema version 3")));
-  EXPECT_THAT(with_version(kOldestSchemaVersion - 1), AllOf(HasSubstr("older"), HasSubstr("schema version 1")));
+  EXPECT_THAT(with_version(kSchemaVersion + 1), AllOf(HasSubstr("newer"), HasSubstr("schema version 4")));
+  EXPECT_THAT(with_version(kOldestSchemaVersion - 1), AllOf(HasSubstr("older"), HasSubstr("schema version 2")));
 }
 
 TEST_F(Target, ADatasetThatIsMissingIsNamed) {

@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
         say("failed " + sink->status().failure);
       } else if (command == "unended") {
         for (const TensorRow& row : trace_test::sample_step(seed, step).rows) sink->add_row(row);
-        sink->add_event({step, EventKind::metric, -1, 0, 0.5, "test_accuracy"});
+        sink->add_event({step, EventKind::metric, -1, 0, 0, 0, 0.5, "test_accuracy"});
       } else if (command == "close") {
         const bool good = sink->close();
         say("rows " + std::to_string(sink->status().tensor_rows));

@@ -74,12 +74,6 @@ std::optional<Enum> find_name(std::string_view name, int count) {
 std::optional<Phase> find_phase(std::string_view name) { return find_name<Phase>(name, kPhases); }
 std::optional<Role> find_role(std::string_view name) { return find_name<Role>(name, kRoles); }
 
-bool is_gradient(Role role) {
-  return is_computed_gradient(role) || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
-}
-
-bool is_computed_gradient(Role role) { return role == Role::activation_gradient || role == Role::weight_gradient; }
-
 Selection::Selection(const TraceReader& reader, const AnalysisOptions& options) : reader_(reader) {
   const std::vector<OpInfo>& ops = reader.ops();
   selected_.reserve(reader.tensors().size());
@@ -123,11 +117,11 @@ RowKey Selection::key(uint32_t index) const {
   return key;
 }
 
-RowKey Selection::key(const TensorRow& row) const {
-  RowKey result = key(row.tensor);
-  result.step = row.step;
-  result.micro_batch = row.micro_batch;
-  result.pass = row.pass;
+RowKey Selection::key(uint32_t tensor, uint64_t step, uint32_t micro_batch, uint8_t pass) const {
+  RowKey result = key(tensor);
+  result.step = step;
+  result.micro_batch = micro_batch;
+  result.pass = pass;
   return result;
 }
 

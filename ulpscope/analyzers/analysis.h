@@ -34,11 +34,6 @@ struct AnalysisOptions {
 std::optional<Phase> find_phase(std::string_view name);
 std::optional<Role> find_role(std::string_view name);
 
-// Gradients contain the loss scale from the loss to unscaling.
-bool is_gradient(Role role);
-// Those that an op computed and, below FP32, rounded: where underflow is judged. FP32 gradients made from them inherit it.
-bool is_computed_gradient(Role role);
-
 // The tensors of one trace that the options ask for, and how rows are named.
 class Selection {
  public:
@@ -51,7 +46,7 @@ class Selection {
   const TensorInfo& tensor(uint32_t index) const { return reader_.tensors()[index]; }
   const OpInfo& op(uint32_t tensor) const { return reader_.ops()[reader_.tensors()[tensor].op]; }
   RowKey key(uint32_t tensor) const;
-  RowKey key(const TensorRow& row) const;
+  RowKey key(uint32_t tensor, uint64_t step, uint32_t micro_batch, uint8_t pass) const;
   RowKey key_of_step(uint64_t step) const;
   // The forward op whose result a gradient is of, past the casts that autocast added; nullptr where the trace does not say.
   const OpInfo* serves(uint32_t tensor) const;

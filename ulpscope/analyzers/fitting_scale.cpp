@@ -188,23 +188,16 @@ FittingScale::FittingScale(const TraceReader& reader, const Selection& selection
       flushes_(selection.size()),
       formats_(selection.size(), nullptr) {}
 
-// The loss, the seed of its backward pass and that seed scaled are FP32 scalars in mixed precision too: 16 bits never bound them.
-bool FittingScale::stays_wide(const TensorRow& row, const TensorInfo& tensor) const {
-  if (is_narrow(tensor.dtype)) return false;
-  if (tensor.role == Role::loss) return true;
-  const std::string& op = selection_.op(row.tensor).name;
-  return row.statistics.count == 1 && (op == "fill" || op == "scale");
-}
-
 void FittingScale::see(const TensorRow& row) { upstream_.see(row); }
 
 void FittingScale::add(const TensorRow& row) {
   const TensorInfo& tensor = selection_.tensor(row.tensor);
-  // Gradients contain the loss scale until they are unscaled, and so does the scaled loss.
-  const bool computed = is_computed_gradient(tensor.role);
-  const bool carries_scale =
-      computed || tensor.role == Role::accumulated_gradient || (tensor.role == Role::loss && row.scale != 1.0);
-  if (!carries_scale || !is_float(tensor.dtype) || stays_wide(row, tensor)) return;
+  // Gradients contain the loss scale until they are unscaled, and so does the scaled loss, which is FP32 in mixed precision too
+  // unless it was rounded here.
+  const bool computed = is_computed_gradient(tensor.role) && !tensor.stays_wide;
+  const bool carries_scale = computed || tensor.role == Role::accumulated_gradient ||
+                             (tensor.role == Role::loss && row.scale != 1.0 && is_narrow(tensor.dtype));
+  if (!carries_scale || !is_float(tensor.dtype)) return;
   const FloatFormat& format = computed && what_if_ ? *what_if_ : *info(tensor.dtype).format;
   if (!step_ || step_->step != row.step) {
     end_step();

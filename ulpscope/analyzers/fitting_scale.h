@@ -83,7 +83,6 @@ class FittingScale : public RowConsumer {
   const FlushedUpstream& upstream() const { return upstream_; }
 
  private:
-  bool stays_wide(const TensorRow& row, const TensorInfo& tensor) const;
   void end_step();
 
   const Selection& selection_;

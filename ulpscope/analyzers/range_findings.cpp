@@ -41,6 +41,10 @@ Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {nam
 
 }  // namespace
 
+RowKey RangeAnalysis::key_at(uint32_t tensor, const Place& place) const {
+  return selection_.key(tensor, place.step, place.micro_batch, place.pass);
+}
+
 void RangeAnalysis::find_nonfinite(Report& report) const {
   std::vector<uint32_t> in_order;  // of execution
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
@@ -54,9 +58,7 @@ void RangeAnalysis::find_nonfinite(Report& report) const {
     if (evidence.size() == kMostEvidence) break;
     const TensorFacts& facts = *tensors_[i];
     const RangeTotals none, &broken = facts.broken ? *facts.broken : none;
-    RowKey key = selection_.key(i);
-    key.step = std::get<0>(*facts.first_nonfinite);
-    evidence.push_back({std::move(key),
+    evidence.push_back({key_at(i, *facts.first_nonfinite),
                         {{"rows_with_nan_or_infinity", count_cell(facts.nonfinite_steps), Unit::count},
                          {"nan", count_cell(facts.totals.nan + broken.nan), Unit::count},
                          {"infinity", count_cell(facts.totals.infinities + broken.infinities), Unit::count}}});
@@ -72,13 +74,13 @@ void RangeAnalysis::find_nonfinite(Report& report) const {
   report.findings.push_back(
       {"range.nonfinite", Severity::error,
        fmt::format("{} held NaN or infinity. The first, in step {}, was made by {}{}{}.", tensors(in_order.size()),
-                   std::get<0>(*facts.first_nonfinite), name,
-                   name.find(phase) == std::string::npos ? fmt::format(" in {}", phase) : "", how),
+                   facts.first_nonfinite->step, name, name.find(phase) == std::string::npos ? fmt::format(" in {}", phase) : "",
+                   how),
        std::move(evidence),
        fmt::format(
            "What made the first is the cause, the others follow from it. `ulpscope export --table captures --step {}` shows its "
            "element and operands.",
-           std::get<0>(*facts.first_nonfinite))});
+           facts.first_nonfinite->step)});
 }
 
 bool RangeAnalysis::find_vanished(Report& report) const {
@@ -179,8 +181,7 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
         worst = i;
       }
     }
-    RowKey key = selection_.key(i);
-    key.step = facts.first_overflow;
+    const RowKey key = facts.first_overflow ? key_at(i, *facts.first_overflow) : selection_.key(i);
     const std::vector<Quantity> overflow{
         {"steps", count_cell(facts.overflow_steps_kept + facts.overflow_steps_skipped), Unit::count},
         {"elements", count_cell(seen.overflowed.lower), Unit::count}};
@@ -228,10 +229,8 @@ void RangeAnalysis::find_value_trouble(Report& report) const {
     const TensorFacts& facts = *tensors_[i];
     const RoundingBounds& seen = facts.totals.seen;
     if (seen.overflowed.lower > 0) {
-      RowKey key = selection_.key(i);
-      key.step = facts.first_overflow;
       overflowed.add(
-          static_cast<double>(seen.overflowed.lower), key,
+          static_cast<double>(seen.overflowed.lower), key_at(i, *facts.first_overflow),
           {{"elements", count_cell(seen.overflowed.lower), Unit::count}, share_of("overflowed", seen.overflowed.lower, seen.base)});
     }
     if (share(seen.flushed.lower, seen.base) > options_.flushed_limit) {
@@ -260,7 +259,7 @@ void RangeAnalysis::find_what_if_trouble(Report& report) const {
     if (!tensors_[i] || !is_computed_gradient(selection_.tensor(i).role)) continue;
     if (is_narrow(selection_.tensor(i).dtype)) return;  // the roundings themselves were recorded
     const RangeTotals& totals = tensors_[i]->totals;
-    if (totals.rows == 0) continue;
+    if (totals.rows == 0 || selection_.tensor(i).stays_wide) continue;
     const WhatIfTotals& what_if = totals.what_if[what_if_index(binary16)].as_true;
     if (what_if.rows == 0) continue;
     ++judged;

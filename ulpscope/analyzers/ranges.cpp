@@ -70,10 +70,6 @@ Cell what_if_cell(const WhatIfTotals& what_if, Member member) {
   return share_cell(what_if.bounds.*member, what_if.bounds.base);
 }
 
-bool comes_after_loss(Phase phase) {
-  return phase == Phase::backward || phase == Phase::scaling || phase == Phase::communication || phase == Phase::optimizer;
-}
-
 // What a table's note says of the rows that come last.
 template <typename Group>
 std::string bookkeeping_note(const std::vector<Group>& groups) {
@@ -152,10 +148,11 @@ void RangeAnalysis::add(const TensorRow& row) {
   if (step_broken_ && !facts.broken) facts.broken = std::make_unique<RangeTotals>();
   (step_broken_ ? *facts.broken : facts.totals).add(row, tensor, what_ifs_);
   if (row.known == StatisticsLevel::none) return;
+  const Place place{row.step, row.sequence, row.micro_batch, row.pass};
   // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
   if (stored_nonfinite(row) > 0 && !(step_skipped_ && comes_after_loss(selection_.op(row.tensor).phase))) {
     if (facts.nonfinite_steps++ == 0) {
-      facts.first_nonfinite = std::tuple{row.step, row.micro_batch, row.sequence};
+      facts.first_nonfinite = place;
       if (row.statistics.nonfinite() == 0) facts.first_overflowed = row.rounding.overflowed;
     }
   }
@@ -170,7 +167,7 @@ void RangeAnalysis::add(const TensorRow& row) {
   if (is_narrow(tensor.dtype) && !step_skipped_) facts.flush_loss.add(row, *info(tensor.dtype).format);
   if (row.rounding_known && row.rounding.overflowed > 0) {
     ++(step_skipped_ ? facts.overflow_steps_skipped : facts.overflow_steps_kept);
-    if (!facts.first_overflow) facts.first_overflow = row.step;
+    if (!facts.first_overflow) facts.first_overflow = place;
   }
 }
 

@@ -30,6 +30,13 @@ class RangeAnalysis : public RowConsumer {
   void add_tables(Report& report) const;
 
  private:
+  // Where a row stands, in order of execution.
+  struct Place {
+    uint64_t step;
+    uint32_t sequence, micro_batch;
+    uint8_t pass;
+    auto operator<=>(const Place&) const = default;
+  };
   // What the findings need of a tensor besides its totals.
   struct TensorFacts {
     RangeTotals totals;                   // of the steps before the run broke: what findings judge
@@ -37,11 +44,11 @@ class RangeAnalysis : public RowConsumer {
     uint64_t overflow_steps_kept = 0;     // rows with overflow in steps that were not skipped
     uint64_t overflow_steps_skipped = 0;
     uint64_t nonfinite_steps = 0;  // rows with NaN or Inf; for gradients those of steps that were not skipped
-    std::optional<std::tuple<uint64_t, uint32_t, uint32_t>> first_nonfinite;  // step, micro-batch, sequence
+    std::optional<Place> first_nonfinite;
     uint64_t first_overflowed = 0;  // of that row: finite values that became infinite when they were rounded
     uint64_t vanished_steps = 0;    // rows that were the first rounding of a backward pass, and flushed every nonzero element
     FlushLoss flush_loss;           // in steps that were not skipped
-    std::optional<uint64_t> first_overflow;
+    std::optional<Place> first_overflow;
     double kept_headroom = kUnknown;         // the least, of steps that were not skipped
     std::optional<uint32_t> vanished_after;  // the tensor recorded before the one that vanished
   };
@@ -53,6 +60,7 @@ class RangeAnalysis : public RowConsumer {
   void add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const;
   void add_plots(Report& report, const std::vector<Group>& groups) const;
 
+  RowKey key_at(uint32_t tensor, const Place& place) const;
   void find_nonfinite(Report& report) const;
   bool find_vanished(Report& report) const;
   bool find_gradient_trouble(Report& report) const;

@@ -85,8 +85,7 @@ void ScaleAnalysis::blame_events() {
                                            [](const Change& left, uint64_t step) { return left.step < step; });
       if (change == changes_.end() || change->step != event.step || !change->skipped) continue;
       selection_.contains(static_cast<uint32_t>(event.tensor));  // the index exists
-      change->tensor = event.tensor;
-      change->count = event.count;
+      change->blame = &event;
     }
   }
 }
@@ -120,7 +119,7 @@ double ScaleAnalysis::flushed_share() const {
 std::optional<Evidence> ScaleAnalysis::most_blamed() const {
   std::map<int64_t, uint64_t> blamed;
   for (const Change& change : changes_) {
-    if (change.tensor >= 0) ++blamed[change.tensor];
+    if (change.blame) ++blamed[change.blame->tensor];
   }
   const auto most =
       std::max_element(blamed.begin(), blamed.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -161,11 +160,11 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
     }
     RowKey key = selection_.key_of_step(change.step);
     Cell tensor = change.skipped ? Cell(Unknown{}) : Cell(NotApplicable{}), count = tensor;
-    if (change.tensor >= 0) {
-      key = selection_.key(static_cast<uint32_t>(change.tensor));
-      key.step = change.step;
-      tensor = selection_.name(static_cast<uint32_t>(change.tensor));
-      count = count_cell(change.count);
+    if (change.blame) {
+      const auto blamed = static_cast<uint32_t>(change.blame->tensor);
+      key = selection_.key(blamed, change.step, change.blame->micro_batch, change.blame->pass);
+      tensor = selection_.name(blamed);
+      count = count_cell(change.blame->count);
     }
     changes.rows.push_back({std::move(key),
                             {count_cell(change.step), std::string(kind_of(change.skipped, change.before, change.after)),

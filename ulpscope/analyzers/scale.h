@@ -33,9 +33,8 @@ class ScaleAnalysis : public RowConsumer {
     uint64_t step;
     double before, after;
     bool skipped;
-    uint64_t clean_steps;  // before it, since the last change or skipped step
-    int64_t tensor = -1;   // blamed
-    uint64_t count = 0;
+    uint64_t clean_steps;             // before it, since the last change or skipped step
+    const EventRow* blame = nullptr;  // names the tensor
   };
   // The steps with a scale on one side of one of the articles' thresholds.
   struct Zone {
@@ -50,6 +49,7 @@ class ScaleAnalysis : public RowConsumer {
   void find_fit(Report& report, bool flushed) const;
   void find_hidden(Report& report) const;
   double flushed_share() const;
+  uint64_t growth_interval() const;
   bool none_fits() const;
 
   const TraceReader& reader_;

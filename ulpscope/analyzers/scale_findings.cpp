@@ -95,13 +95,7 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
     report.findings.push_back(
         {"scale.backoffs", Severity::info, fmt::format("{} of {} steps were skipped.", skipped_, steps_), blame, ""});
   }
-  uint64_t interval = kGrowthInterval;
-  for (const Change& change : changes_) {
-    if (change.after > change.before) {
-      interval = change.clean_steps + 1;
-      break;
-    }
-  }
+  const uint64_t interval = growth_interval();
   if (reader_.run().dynamic_loss_scale && !broken && clean_steps_ > 2 * interval) {
     report.findings.push_back(
         {"scale.stalled",
@@ -112,6 +106,16 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
          {},
          "It is at its cap, or its growth interval is longer than that."});
   }
+}
+
+// The scaler's, or where the producer did not tell, that of a growth whose clean steps began after a change that was seen. Those
+// before the first change may have begun before the first step seen: in the run that this one resumed from.
+uint64_t ScaleAnalysis::growth_interval() const {
+  if (const int64_t told = reader_.run().growth_interval; told > 0) return static_cast<uint64_t>(told);
+  for (size_t i = 1; i < changes_.size(); ++i) {
+    if (changes_[i].after > changes_[i].before) return changes_[i].clean_steps + 1;
+  }
+  return kGrowthInterval;
 }
 
 bool ScaleAnalysis::none_fits() const {

@@ -95,6 +95,7 @@ void OpTable::add_outputs(OpEntry& entry, const OpDescription& op) {
     info.slot = static_cast<uint8_t>(slot);
     info.role = output.role;
     info.dtype = output.view.dtype;
+    info.stays_wide = output.stays_wide;
     info.parameter = output.parameter;
     info.shape.assign(output.view.shape.begin(), output.view.shape.begin() + output.view.rank);
     const bool floating = is_float(info.dtype);

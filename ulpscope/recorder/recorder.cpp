@@ -20,22 +20,21 @@ constexpr int64_t kRepeats = 16;
 constexpr size_t kMaximumOperands = 160;
 constexpr int kMaximumWarnings = 1000;
 
-bool is_gradient(Phase phase, Role role) {
-  return (phase == Phase::backward || phase == Phase::scaling) &&
-         (role == Role::activation_gradient || role == Role::weight_gradient || role == Role::accumulated_gradient ||
-          role == Role::unscaled_gradient);
-}
+// A gradient scaler skips the step for what these hold.
+bool decides_skip(Phase phase, Role role) { return (phase == Phase::backward || phase == Phase::scaling) && is_gradient(role); }
 
 // An output, in order of execution the first, of which something holds.
 struct Finding {
   std::optional<uint32_t> entry;  // of its op
+  uint32_t micro_batch = 0;
+  uint8_t pass = 0;
   uint32_t slot = 0;
   int64_t tensor = -1;
   uint64_t count = 0;
 
   explicit operator bool() const { return entry.has_value(); }
-  void set_once(uint32_t op, uint32_t output, uint32_t index, uint64_t values) {
-    if (!entry) *this = {op, output, index, values};
+  void set_once(const Finding& other) {
+    if (!entry) *this = other;
   }
   std::string text(const OpTable& ops) const {
     if (!entry) return "unknown op";
@@ -87,6 +86,8 @@ struct Recorder::State {
   EventRow event(EventKind kind, const Finding& finding) const {
     EventRow row = event(kind);
     row.tensor = finding.tensor;
+    row.micro_batch = finding.micro_batch;
+    row.pass = finding.pass;
     row.count = finding.count;
     return row;
   }
@@ -207,9 +208,12 @@ void Recorder::add_capture(int slot, const ElementCapture& capture, const OpCall
   const auto shape_of = [](const TensorView& view) {
     return std::vector<int64_t>(view.shape.begin(), view.shape.begin() + view.rank);
   };
+  const State::Call& last = state.calls.back();
   CaptureRow row;
   row.step = state.step;
-  row.tensor = state.ops.tensor(state.ops[state.calls.back().entry], static_cast<uint32_t>(slot)).tensor;
+  row.micro_batch = last.micro_batch;
+  row.pass = last.pass;
+  row.tensor = state.ops.tensor(state.ops[last.entry], static_cast<uint32_t>(slot)).tensor;
   CaptureRow element = row;
   element.element = capture.element;
   element.shape = shape_of(call.outputs[static_cast<size_t>(slot)]);
@@ -272,7 +276,7 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
   ++rows_added;
   for (int i = 0; i < (call.samples ? record.samples : 0); ++i) {
     const auto k = static_cast<size_t>(i);
-    sink.add_sample({step, tensor, record.sample_elements[k], record.sample_values[k]});
+    sink.add_sample({step, call.micro_batch, call.pass, tensor, record.sample_elements[k], record.sample_values[k]});
   }
 }
 
@@ -290,10 +294,13 @@ void Recorder::State::write_rows(bool rows) {
       if (nonfinite > 0) {
         const uint64_t nan = record.statistics.nan;
         row_wanted |= !findings.nonfinite || !repeats(static_cast<uint32_t>(findings.nonfinite.tensor));
-        findings.nonfinite.set_once(call.entry, slot, tensor.tensor, nonfinite);
-        if (nan > 0) findings.nan.set_once(call.entry, slot, tensor.tensor, nan);
-        if (nonfinite > nan) findings.infinite.set_once(call.entry, slot, tensor.tensor, nonfinite - nan);
-        if (is_gradient(entry.phase, tensor.role)) findings.gradient.set_once(call.entry, slot, tensor.tensor, nonfinite);
+        const auto found = [&](uint64_t count) {
+          return Finding{call.entry, call.micro_batch, call.pass, slot, tensor.tensor, count};
+        };
+        findings.nonfinite.set_once(found(nonfinite));
+        if (nan > 0) findings.nan.set_once(found(nan));
+        if (nonfinite > nan) findings.infinite.set_once(found(nonfinite - nan));
+        if (decides_skip(entry.phase, tensor.role)) findings.gradient.set_once(found(nonfinite));
       }
       if (!rows) continue;
       if (row_wanted) write_row(call, first_sequence + i, tensor.tensor, record);

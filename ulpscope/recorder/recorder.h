@@ -36,6 +36,7 @@ struct OutputDescription {
   Role role = Role::activation;
   std::string_view parameter;  // its parameter's name, or ""
   double scale = 1.0;          // the loss scale that its values contain
+  bool stays_wide = false;     // as TensorInfo has it
 };
 
 struct OpDescription {

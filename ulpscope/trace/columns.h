@@ -84,6 +84,13 @@ struct Table<RunInfo> {
       Column{"every", "steps", "histograms are taken every so many steps", FIELD(every)},
       Column{"filters", "", "filters as given, or empty", FIELD(filters)},
       Column{"dynamic_loss_scale", "", "a gradient scaler adapts the loss scale", FIELD(dynamic_loss_scale)},
+      Column{"growth_interval", "steps", "of that scaler: steps without overflow after which the scale grows; 0: not known",
+             FIELD(growth_interval)}
+          .known_if(WHERE(row.growth_interval > 0)),
+      Column{"growth_factor", "", "of that scaler: by which the scale grows; 0: not known", FIELD(growth_factor)}.known_if(
+          WHERE(row.growth_factor > 0)),
+      Column{"backoff_factor", "", "of that scaler: by which it shrinks after an overflow; 0: not known", FIELD(backoff_factor)}
+          .known_if(WHERE(row.backoff_factor > 0)),
       Column{"started", "", "UTC, ISO 8601", FIELD(started)});
 };
 
@@ -107,6 +114,9 @@ struct Table<TensorInfo> {
       Column{"op", "", "row in ops: the op that made it", FIELD(op), Packing::gzip, Refers::ops},
       Column{"slot", "", "which output of the op", FIELD(slot)}, Column{"role", "", "what the tensor is for", FIELD(role)},
       Column{"dtype", "", "data type as stored", FIELD(dtype)},
+      Column{"stays_wide", "",
+             "1: autocast to a 16-bit type leaves it in this type, 0: rounds it, or what is made of it; not known",
+             FIELD(stays_wide)},
       Column{"parameter", "", "name of its parameter, or empty", FIELD(parameter)},
       Column{"shape", "",
              "global shape as first seen, with commas, empty for a scalar; a smaller batch shows in the count of stats",
@@ -210,6 +220,9 @@ struct Table<EventRow> {
   static constexpr auto columns =
       std::make_tuple(Column{"step", "", "number of the step", FIELD(step)}, Column{"kind", "", "what happened", FIELD(kind)},
                       Column{"tensor", "", "row in tensors, or -1", FIELD(tensor), Packing::gzip, Refers::tensors},
+                      Column{"micro_batch", "", "of the tensor, which micro-batch of the step", FIELD(micro_batch)}.known_if(
+                          WHERE(row.tensor >= 0)),
+                      Column{"pass", "", "of the tensor, which loss", FIELD(pass)}.known_if(WHERE(row.tensor >= 0)),
                       Column{"count", "elements", "how many were concerned", FIELD(count)},
                       Column{"value", "", "the new loss scale, or the value of a metric", FIELD(value)},
                       Column{"text", "", "name of a metric, or a sentence", FIELD(text)});
@@ -220,6 +233,7 @@ struct Table<CaptureRow> {
   static constexpr TableId id = TableId::captures;
   static constexpr auto columns = std::make_tuple(
       Column{"step", "", "number of the step", FIELD(step)},
+      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)}, Column{"pass", "", "which loss", FIELD(pass)},
       Column{"tensor", "", "row in tensors: the output that was not finite", FIELD(tensor), Packing::gzip, Refers::tensors},
       Column{"operand", "", "input of the op that the row is of; -1: the element itself", FIELD(operand)}.known_if(
           WHERE(row.operand >= 0)),
@@ -244,6 +258,7 @@ struct Table<SampleRow> {
   static constexpr TableId id = TableId::samples;
   static constexpr auto columns = std::make_tuple(
       Column{"step", "", "number of the step", FIELD(step)},
+      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)}, Column{"pass", "", "which loss", FIELD(pass)},
       Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
       Column{"element", "", "logical index, row-major", FIELD(element)}, Column{"value", "", "the value there", FIELD(value)});
 };
@@ -251,10 +266,11 @@ struct Table<SampleRow> {
 template <>
 struct Table<MeasureRow> {
   static constexpr TableId id = TableId::measures;
-  static constexpr auto columns =
-      std::make_tuple(Column{"step", "", "number of the step", FIELD(step)},
-                      Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
-                      Column{"name", "", "what was measured", FIELD(name)}, Column{"value", "", "its value", FIELD(value)});
+  static constexpr auto columns = std::make_tuple(
+      Column{"step", "", "number of the step", FIELD(step)},
+      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)}, Column{"pass", "", "which loss", FIELD(pass)},
+      Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"name", "", "what was measured", FIELD(name)}, Column{"value", "", "its value", FIELD(value)});
 };
 
 #undef FIELD

@@ -14,6 +14,14 @@ namespace ulpscope {
 enum class Phase : uint8_t { data, forward, recompute, loss, backward, scaling, communication, optimizer, evaluation };
 inline constexpr int kPhases = 9;
 const char* name_of(Phase phase);
+// The ops of the model and its loss: those that autocast is about.
+constexpr bool computes_forward(Phase phase) {
+  return phase == Phase::forward || phase == Phase::recompute || phase == Phase::loss || phase == Phase::evaluation;
+}
+// What a skipped step is about: gradients, and what is made of them.
+constexpr bool comes_after_loss(Phase phase) {
+  return phase == Phase::backward || phase == Phase::scaling || phase == Phase::communication || phase == Phase::optimizer;
+}
 
 enum class Role : uint8_t {
   input,
@@ -32,6 +40,12 @@ enum class Role : uint8_t {
 };
 inline constexpr int kRoles = 13;
 const char* name_of(Role role);
+// Those that an op computed and, below FP32, rounded: where underflow is judged. FP32 gradients made from them inherit it.
+constexpr bool is_computed_gradient(Role role) { return role == Role::activation_gradient || role == Role::weight_gradient; }
+// Gradients contain the loss scale from the loss to unscaling.
+constexpr bool is_gradient(Role role) {
+  return is_computed_gradient(role) || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
+}
 
 enum class RecordLevel : uint8_t { off, health, stats, full };
 const char* name_of(RecordLevel level);
@@ -60,6 +74,9 @@ struct RunInfo {
   int64_t every = 1;
   std::string filters;  // as given, or ""
   bool dynamic_loss_scale = false;
+  // Of the gradient scaler that adapts it; 0: none, or not told.
+  int64_t growth_interval = 0;  // clean steps
+  double growth_factor = 0, backoff_factor = 0;
   std::string started;  // UTC, ISO 8601
 };
 
@@ -79,6 +96,7 @@ struct TensorInfo {
   uint8_t slot = 0;  // which output
   Role role = Role::activation;
   DType dtype = DType::f32;
+  bool stays_wide = false;            // autocast to 16 bits leaves it, and what is made of it, in `dtype`
   std::string parameter;              // "features.0.weight", or ""
   std::vector<int64_t> shape;         // global, when it was first seen: a smaller last batch shows in a TensorRow's count
   std::vector<int64_t> shard_offset;  // empty: not sharded
@@ -167,7 +185,9 @@ const char* name_of(EventKind kind);
 struct EventRow {
   uint64_t step = 0;
   EventKind kind = EventKind::warning;
-  int64_t tensor = -1;  // index in the tensor table, or -1
+  int64_t tensor = -1;       // index in the tensor table, or -1
+  uint32_t micro_batch = 0;  // these of the tensor's row, where there is a tensor
+  uint8_t pass = 0;
   uint64_t count = 0;
   double value = 0;
   std::string text;
@@ -176,6 +196,8 @@ struct EventRow {
 // An operand of the first nonfinite element of a step (kernels/op_call.h, ElementCapture), one row each; operand -1 is the element.
 struct CaptureRow {
   uint64_t step = 0;
+  uint32_t micro_batch = 0;
+  uint8_t pass = 0;
   uint32_t tensor = 0;         // the output that was not finite
   int32_t operand = -1;        // input of the op, or -1: the element itself
   int64_t element = -1;        // logical index
@@ -191,14 +213,19 @@ struct CaptureRow {
 // Some values of a tensor (level full): elements at evenly spaced logical indices.
 struct SampleRow {
   uint64_t step = 0;
+  uint32_t micro_batch = 0;
+  uint8_t pass = 0;
   uint32_t tensor = 0;
   int64_t element = 0;
   double value = 0;
 };
 
-// Further measures, so that new analyses need no new schema. Refers to the tensor row of the same step and tensor.
+// Further measures, so that new analyses need no new schema. Refers to the tensor row of the same step, micro-batch, pass and
+// tensor.
 struct MeasureRow {
   uint64_t step = 0;
+  uint32_t micro_batch = 0;
+  uint8_t pass = 0;
   uint32_t tensor = 0;
   std::string name;
   double value = 0;

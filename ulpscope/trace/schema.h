@@ -14,8 +14,8 @@
 namespace ulpscope {
 
 // Readers read [kOldestSchemaVersion, kSchemaVersion]. A new table, column or enumerator raises the version.
-inline constexpr uint64_t kSchemaVersion = 2;
-inline constexpr uint64_t kOldestSchemaVersion = 2;
+inline constexpr uint64_t kSchemaVersion = 3;
+inline constexpr uint64_t kOldestSchemaVersion = 3;
 
 enum class TableId : uint8_t {
   strings,

@@ -14,6 +14,8 @@ namespace {
 
 std::string where(const Context& context) { return context.module->empty() ? "" : fmt::format(" in module '{}'", *context.module); }
 
+bool is_narrow(DType dtype) { return is_float(dtype) && is_narrow(*info(dtype).format); }
+
 int width_of(DType dtype) { return dtype == DType::f64 ? 3 : dtype == DType::f32 ? 2 : 1; }
 
 // Whether input `i` is one that autocast and promotion change the type of.
@@ -42,11 +44,29 @@ DType widest(const Op& op, std::span<const Tensor> inputs) {
 // The type that the inputs of `op` are cast to, or nothing to leave them.
 std::optional<DType> input_type(Context& context, const Op& op, std::span<const Tensor> inputs, const CallOptions& options) {
   if (op.autocast == AutocastClass::exempt || op.is_view) return {};
-  const bool forward = context.phase == Phase::forward || context.phase == Phase::loss || context.phase == Phase::recompute ||
-                       context.phase == Phase::evaluation;
   const DType wide = widest(op, inputs);
-  if (!context.autocast || !forward || wide == DType::f64) return wide;
+  if (!context.autocast || !computes_forward(context.phase) || wide == DType::f64) return wide;
   return context.autocast->input_type(op, context.module, options.dtype).value_or(wide);
+}
+
+// Whether the op runs in the lower precision where autocast is on, by its class and the values that it gets (TensorBody::lowered).
+// Of `inputs`, those that autocast cast are the casts.
+bool runs_lowered(const Context& context, const Op& op, std::span<const Tensor> inputs, const CallOptions& options) {
+  if (op.autocast == AutocastClass::exempt) return !inputs.empty() && inputs[0].body()->lowered;
+  if (computes_forward(context.phase)) {
+    if (op.autocast == AutocastClass::lower_precision) return true;
+    if (op.autocast == AutocastClass::fp32) return false;
+    if (op.autocast == AutocastClass::fp32_unless_dtype) return options.dtype && is_narrow(*options.dtype);
+  }
+  // As in widest(): one wide input makes the op wide, and a scalar counts only where there is nothing else.
+  bool any[2] = {}, all_lowered[2] = {true, true};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_cast(op, inputs, i)) continue;
+    const bool has_dimensions = inputs[i].rank() > 0;
+    any[has_dimensions] = true;
+    all_lowered[has_dimensions] = all_lowered[has_dimensions] && inputs[i].body()->lowered;
+  }
+  return any[1] ? all_lowered[1] : any[0] && all_lowered[0];
 }
 
 const Op& cast_op() {
@@ -129,7 +149,7 @@ void run_observed(Context& context, OpCall& call, const OpEvent& event) {
 }
 
 void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const Tensor> inputs, Tensors& outputs,
-                    const OutputSpecs& specs, const Attributes& attributes) {
+                    const OutputSpecs& specs, const Attributes& attributes, bool lowered) {
   Ref<Node> node(new Node);
   node->op = &op;
   node->id = id;
@@ -149,6 +169,7 @@ void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const
       kept.value.body()->view.data = nullptr;
     }
     TensorBody& body = *inputs[i].body();
+    kept.lowered = body.lowered || (lowered && is_cast(op, inputs, i));
     if (body.node) {
       kept.node = body.node;
       kept.slot = body.node_slot;
@@ -225,7 +246,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     const OutputSpec& spec = specs[0];
     const auto rank = static_cast<size_t>(spec.rank);
     Tensors outputs{make_view(inputs[0], {spec.shape.data(), rank}, {spec.strides.data(), rank})};
-    if (differentiated) record_on_tape(context, op, id, inputs, outputs, specs, attributes);
+    if (differentiated) record_on_tape(context, op, id, inputs, outputs, specs, attributes, inputs[0].body()->lowered);
     return outputs;
   }
 
@@ -237,12 +258,18 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   }
 
   Tensors outputs;
+  const bool lowered = runs_lowered(context, op, inputs, options);
   const double scale = op.loss_scale ? op.loss_scale(inputs, attributes) : inputs.empty() ? 1.0 : inputs[0].body()->loss_scale;
   for (size_t i = 0; i < specs.size(); ++i) {
     Tensor output = make_output(context, specs[i], operands);
     TensorBody& body = *output.body();
     body.value = {id, static_cast<uint8_t>(i)};
     body.loss_scale = scale;
+    if (specs[i].alias < 0) {
+      body.lowered = lowered && !specs[i].stays_wide;
+      if (i < options.hints.size() && options.hints[i].lowered) body.lowered = *options.hints[i].lowered;
+      if (is_narrow(specs[i].dtype)) body.lowered = true;
+    }
     outputs.push_back(std::move(output));
   }
 
@@ -262,7 +289,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     SmallVector<OutputLabel, 5> labels;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const OutputHint hint = i < options.hints.size() ? options.hints[i] : OutputHint{{}, outputs[i].body()->parameter};
-      labels.push_back({hint.role.value_or(specs[i].role.value_or(otherwise)), hint.parameter});
+      labels.push_back({hint.role.value_or(specs[i].role.value_or(otherwise)), hint.parameter, !outputs[i].body()->lowered});
     }
     run_observed(context, call,
                  {op, id, context.forward_id, context.phase, *context.module, context.micro_batch, context.pass, attributes, inputs,
@@ -277,7 +304,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     changed.value = outputs[i].body()->value;
     changed.loss_scale = scale;
   }
-  if (differentiated) record_on_tape(context, op, id, inputs, outputs, specs, attributes);
+  if (differentiated) record_on_tape(context, op, id, inputs, outputs, specs, attributes, lowered);
   return outputs;
 }
 

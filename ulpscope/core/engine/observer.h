@@ -14,12 +14,14 @@ namespace ulpscope {
 struct OutputHint {
   std::optional<Role> role = {};           // nothing: what the op's definition says
   const std::string* parameter = nullptr;  // its parameter's name
+  std::optional<bool> lowered = {};        // TensorBody::lowered; nothing: as the op's inputs have it
 };
 
 // What an output is.
 struct OutputLabel {
   Role role = Role::activation;
   const std::string* parameter = nullptr;
+  bool stays_wide = false;  // of a wide type, under autocast too
 };
 
 struct OpEvent {

@@ -161,7 +161,7 @@ std::span<const OutputHint> BackwardCall::into(std::initializer_list<size_t> inp
     hints_.push_back({});
     if (input >= node_.inputs.size()) continue;
     const TensorBody& value = *node_.inputs[input].value.body();
-    hints_[hints_.size() - 1] = {gradient_role(value), value.parameter};
+    hints_[hints_.size() - 1] = {gradient_role(value), value.parameter, node_.inputs[input].lowered};
   }
   return hints_;
 }

@@ -20,7 +20,8 @@ class Node : public GraphNode {
     bool saved = false;
     Ref<GraphNode> node;  // that made it, or none for a leaf
     int slot = 0;
-    Tensor leaf;  // a leaf that requires a gradient
+    Tensor leaf;           // a leaf that requires a gradient
+    bool lowered = false;  // its gradient is (TensorBody::lowered)
     bool needs_gradient() const { return node || leaf; }
   };
   struct Output {

@@ -24,7 +24,9 @@ void batch_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   if (training && x.size() == x.shape(1)) wrong_shape(arguments, "more than one value for each channel in training");
   const int64_t channels[] = {x.shape(1)};
   specs.push_back(spec_like(x, 0));
-  for (int i = 0; i < 2; ++i) specs.push_back(with_role(make_spec(wide, channels), Role::buffer));
+  OutputSpec statistic = with_role(make_spec(wide, channels), Role::buffer);
+  statistic.stays_wide = true;
+  for (int i = 0; i < 2; ++i) specs.push_back(statistic);
   if (!training) return;
   for (int i = 3; i < 5; ++i) specs.push_back(with_role(in_place_spec(arguments.inputs[static_cast<size_t>(i)], i), Role::buffer));
 }

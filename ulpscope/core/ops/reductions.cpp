@@ -51,7 +51,9 @@ void mean_backward(BackwardCall& b) {
 void norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   if (arguments.inputs.empty()) wrong_shape(arguments, "at least one gradient");
   const bool wide = arguments.inputs[0].dtype() == DType::f64;
-  specs.push_back(with_role(make_spec(wide ? DType::f64 : DType::f32, {}), Role::buffer));
+  OutputSpec norm = with_role(make_spec(wide ? DType::f64 : DType::f32, {}), Role::buffer);
+  norm.stays_wide = true;
+  specs.push_back(norm);
 }
 
 void correct_count_shape(const OpArguments& arguments, OutputSpecs& specs) {

@@ -70,7 +70,12 @@ RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool 
   run.level = experiment.recording.level;
   run.every = experiment.recording.every;
   run.filters = experiment.recording.filters();
-  run.dynamic_loss_scale = scaled && experiment.scaler.rule().dynamic;
+  if (const LossScaleRule rule = experiment.scaler.rule(); scaled && rule.dynamic) {
+    run.dynamic_loss_scale = true;
+    run.growth_interval = rule.growth_interval;
+    run.growth_factor = rule.growth_factor;
+    run.backoff_factor = rule.backoff_factor;
+  }
   run.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   return run;
 }

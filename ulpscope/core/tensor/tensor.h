@@ -118,6 +118,9 @@ struct TensorBody {
 
   ValueKey value;           // the op output that it is, a view of it included
   double loss_scale = 1.0;  // the loss scale that the values contain
+  // Autocast gives it the lower precision, or would if it were on. Of a gradient: it is rounded to that, at once or by the cast
+  // that hands it on.
+  bool lowered = false;
   // The name of the parameter that it is, or is cast from, and the module that this belongs to; interned, or nullptr.
   const std::string* parameter = nullptr;
   const std::string* module = nullptr;
