@@ -102,6 +102,18 @@ TEST(TextRenderer, FitsItsWidth) {
   EXPECT_THAT(render_text(report, {60, false, true, true}), AllOf(HasSubstr("a rather"), HasSubstr("output 3")));
 }
 
+TEST(TextRenderer, EvidenceNamesTheMicroBatchAndThePassWhereThereAreSeveral) {
+  RowKey key;
+  key.name = "fc linear";
+  key.step = 3;
+  key.micro_batch = 0;
+  key.pass = 0;
+  EXPECT_EQ(key_text(key), "fc linear, step 3");
+  key.micro_batch = 2;
+  key.pass = 1;
+  EXPECT_EQ(key_text(key), "fc linear, step 3, micro-batch 2, pass 1");
+}
+
 TEST(TextRenderer, ShortenedNamesStayDifferent) {
   const std::vector<std::vector<std::string>> families{
       {"encoder.layers.0.attention.query matmul_backward (weight)", "encoder.layers.1.attention.query matmul_backward (weight)",
