@@ -206,16 +206,6 @@ std::map<std::pair<uint64_t, int>, Match> match_tensors(const Side& a, const Sid
   return matches;
 }
 
-Cell flushed_cell(const RangeTotals& totals) {
-  if (totals.rows_seen == 0) return totals.rows_unseen > 0 ? Cell(Unknown{}) : Cell(NotApplicable{});
-  return share_cell(totals.seen.flushed, totals.seen.base);
-}
-
-Cell overflow_cell(const RangeTotals& totals) {
-  if (totals.rows_seen == 0) return totals.rows_unseen > 0 ? Cell(Unknown{}) : Cell(NotApplicable{});
-  return share_cell(totals.seen.overflowed, totals.seen.base);
-}
-
 Cell largest_cell(const RangeTotals& totals) {
   if (totals.rows_with_values == 0) return Unknown{};
   return totals.unscaled.largest > 0 ? Cell(std::log2(totals.unscaled.largest)) : Cell(NotApplicable{});
@@ -246,8 +236,8 @@ Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64
     const RangeTotals& left = *a.tensors.totals()[*match.a];
     const RangeTotals& right = *b.tensors.totals()[*match.b];
     const auto loss_of = [](const RangeTotals& totals) {
-      const double lost = static_cast<double>(totals.seen.flushed.lower + totals.seen.overflowed.lower);
-      return (totals.seen.base > 0 ? lost / static_cast<double>(totals.seen.base) : 0.0) + (totals.nonfinite() > 0 ? 1.0 : 0.0);
+      return share(totals.seen.flushed.lower + totals.seen.overflowed.lower, totals.seen.base) +
+             (totals.nonfinite() > 0 ? 1.0 : 0.0);
     };
     double difference = std::fabs(loss_of(left) - loss_of(right));
     if (left.unscaled.largest > 0 && right.unscaled.largest > 0) {
@@ -255,11 +245,12 @@ Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64
     }
     const auto type = [](const Side& side, uint32_t i) { return std::string(info(side.selection.tensor(i).dtype).name); };
     if (b.selection.is_bookkeeping(*match.b)) difference -= kBehindAll;
-    rows.emplace_back(difference,
-                      TableRow{b.selection.key(*match.b),
-                               {b.selection.name(*match.b), type(a, *match.a), type(b, *match.b), flushed_cell(left),
-                                flushed_cell(right), overflow_cell(left), overflow_cell(right), count_cell(left.nonfinite()),
-                                count_cell(right.nonfinite()), largest_cell(left), largest_cell(right)}});
+    rows.emplace_back(difference, TableRow{b.selection.key(*match.b),
+                                           {b.selection.name(*match.b), type(a, *match.a), type(b, *match.b),
+                                            seen_cell(left, &RoundingBounds::flushed), seen_cell(right, &RoundingBounds::flushed),
+                                            seen_cell(left, &RoundingBounds::overflowed),
+                                            seen_cell(right, &RoundingBounds::overflowed), count_cell(left.nonfinite()),
+                                            count_cell(right.nonfinite()), largest_cell(left), largest_cell(right)}});
   }
   std::stable_sort(rows.begin(), rows.end(), [](const auto& x, const auto& y) { return x.first > y.first; });
   for (auto& [unused, row] : rows) {
@@ -290,7 +281,7 @@ void add_findings(const Side& a, const Side& b, const std::map<std::pair<uint64_
          fmt::format("The runs have {} and {} steps; times and losses are of all of each.", a.run.steps, b.run.steps));
   }
   if (losses.first_difference) {
-    RowKey key;
+    RowKey key;  // of both runs
     key.step = losses.first_difference->step;
     find("compare.first_difference", Severity::info,
          fmt::format("The losses differ from step {} on: {} of {} common steps are bit-equal.", losses.first_difference->step,

@@ -13,8 +13,6 @@ namespace {
 
 constexpr size_t kMostEvidence = 5;
 
-double share(uint64_t count, uint64_t base) { return base == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(base); }
-
 // Evidence with how bad it is, of which the worst few are kept.
 struct Suspects {
   std::vector<std::pair<double, Evidence>> all;

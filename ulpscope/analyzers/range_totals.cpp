@@ -148,4 +148,9 @@ void RangeTotals::add(const RangeTotals& other) {
   merge_histogram(histogram, other.histogram);
 }
 
+Cell seen_cell(const RangeTotals& totals, CountBounds RoundingBounds::*what) {
+  if (totals.rows_seen == 0) return totals.rows_unseen > 0 ? Cell(Unknown{}) : Cell(NotApplicable{});
+  return share_cell(totals.seen.*what, totals.seen.base);
+}
+
 }  // namespace ulpscope

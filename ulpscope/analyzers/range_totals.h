@@ -54,4 +54,8 @@ struct RangeTotals {
   uint64_t nonfinite() const { return nan + infinities; }
 };
 
+// The share of the elements that the recorded roundings took there (flushed, subnormal, overflowed): Unknown where no backend
+// counted, NotApplicable where nothing was rounded into a narrower format.
+Cell seen_cell(const RangeTotals& totals, CountBounds RoundingBounds::*what);
+
 }  // namespace ulpscope

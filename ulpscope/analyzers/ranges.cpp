@@ -28,8 +28,6 @@ struct RangeAnalysis::Group {
 
 namespace {
 
-double share(uint64_t count, uint64_t base) { return base == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(base); }
-
 // Larger is worse: lost values first, then lost bits, then how near the limit is.
 using Badness = std::tuple<double, double, double>;
 
@@ -56,12 +54,6 @@ Cell headroom_cell(const FloatFormat& format, const MagnitudeRange& range, const
   if (totals.rows_with_values == 0) return Unknown{};
   if (!(range.largest > 0)) return NotApplicable{};
   return headroom(format, range.largest);
-}
-
-template <typename Member>
-Cell seen_cell(const RangeTotals& totals, Member member) {
-  if (totals.rows_seen == 0) return totals.rows_unseen > 0 ? Cell(Unknown{}) : Cell(NotApplicable{});
-  return share_cell(totals.seen.*member, totals.seen.base);
 }
 
 template <typename Member>

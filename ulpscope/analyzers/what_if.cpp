@@ -153,6 +153,8 @@ std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& te
   return bounds;
 }
 
+double share(uint64_t count, uint64_t base) { return base == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(base); }
+
 Cell share_cell(CountBounds count, uint64_t base) {
   if (base == 0) return NotApplicable{};
   const double whole = static_cast<double>(base);

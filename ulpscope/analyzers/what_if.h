@@ -72,7 +72,9 @@ bool is_narrow(DType dtype);
 // Elements that were finite and nonzero before the rounding, as well as that is known.
 uint64_t share_base(const TensorRow& row);
 
-// count / base; NotApplicable where base is 0.
+// count / base; 0 where base is 0.
+double share(uint64_t count, uint64_t base);
+// The same as a cell; NotApplicable where base is 0.
 Cell share_cell(CountBounds count, uint64_t base);
 
 }  // namespace ulpscope

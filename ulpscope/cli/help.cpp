@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/analyzers/report/text_layout.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::cli {
@@ -27,22 +28,7 @@ std::string two_columns(std::string_view left, std::string_view right, size_t le
   std::string text = fmt::format("  {:<{}}  ", left, left_width);
   const size_t indent = left_width + 4;
   if (left.size() > left_width) text += '\n' + std::string(indent, ' ');
-  size_t column = indent;
-  while (!right.empty()) {
-    const size_t end = std::min(right.find(' '), right.size());
-    if (column > indent && column + 1 + end > kWidth) {
-      text += '\n';
-      text.append(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      text += ' ';
-      ++column;
-    }
-    text += right.substr(0, end);
-    column += end;
-    right.remove_prefix(std::min(end + 1, right.size()));
-  }
-  return text + "\n";
+  return text + wrap_text(right, kWidth, indent) + "\n";
 }
 
 std::string option_left(const OptionSpec& option) {
