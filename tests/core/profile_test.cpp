@@ -45,6 +45,17 @@ TEST_F(ProfileTest, CountsWhatTheBackendRuns) {
   EXPECT_GT(calls.size(), 3u);
 }
 
+TEST(Profiles, DeriveWhatTheTimesAddUpTo) {
+  const Profile profile{{{"a", Phase::forward, 4, 6.0}, {"b", Phase::backward, 1, 2.0}}, 1.0, 16.0};
+  EXPECT_EQ(profile.computing_seconds(), 8.0);
+  EXPECT_EQ(profile.other_seconds(), 7.0);
+  EXPECT_EQ(profile.share_of(profile.entries[0]), 0.75);
+  EXPECT_EQ(profile.entries[0].seconds_per_call(), 1.5);
+  const Profile nothing{{{"a", Phase::forward, 0, 0.0}}, 0, 0};
+  EXPECT_EQ(nothing.share_of(nothing.entries[0]), 0);
+  EXPECT_EQ(nothing.entries[0].seconds_per_call(), 0);
+}
+
 TEST(TrainingProfile, HasEveryOpInItsPhase) {
   Experiment experiment = *find_preset("mlp");
   experiment.precision = Precision::fp16;

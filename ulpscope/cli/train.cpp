@@ -87,12 +87,10 @@ Experiment load(const Arguments& arguments) {
 
 // Where the time of the steps went: the facts sum up to the total, the table to the first of them.
 void add_profile(Report& report, const Profile& profile) {
-  double computing = 0;
-  for (const ProfileEntry& entry : profile.entries) computing += entry.seconds;
   report.add_fact("profiled_seconds", profile.total_seconds, Unit::seconds);
-  report.add_fact("computing_seconds", computing, Unit::seconds);
+  report.add_fact("computing_seconds", profile.computing_seconds(), Unit::seconds);
   report.add_fact("recording_seconds", profile.recording_seconds, Unit::seconds);
-  report.add_fact("other_seconds", profile.total_seconds - computing - profile.recording_seconds, Unit::seconds);
+  report.add_fact("other_seconds", profile.other_seconds(), Unit::seconds);
   Table table{"profile",
               "Time in ops",
               {{"op", ColumnKind::text},
@@ -107,7 +105,7 @@ void add_profile(Report& report, const Profile& profile) {
   for (const ProfileEntry& entry : profile.entries) {
     table.rows.push_back({{},
                           {std::string(entry.op), std::string(name_of(entry.phase)), count_cell(entry.calls), entry.seconds,
-                           computing > 0 ? entry.seconds / computing : 0.0, entry.seconds / static_cast<double>(entry.calls)}});
+                           profile.share_of(entry), entry.seconds_per_call()}});
   }
   report.tables.push_back(std::move(table));
 }

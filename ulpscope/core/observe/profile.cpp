@@ -4,6 +4,17 @@
 
 namespace ulpscope {
 
+double Profile::computing_seconds() const {
+  double seconds = 0;
+  for (const ProfileEntry& entry : entries) seconds += entry.seconds;
+  return seconds;
+}
+
+double Profile::share_of(const ProfileEntry& entry) const {
+  const double computing = computing_seconds();
+  return computing > 0 ? entry.seconds / computing : 0;
+}
+
 double Profiler::lap() {
   const auto now = Clock::now();
   return std::chrono::duration<double>(now - std::exchange(moment_, now)).count();

@@ -18,12 +18,20 @@ struct ProfileEntry {
   Phase phase = Phase::forward;
   uint64_t calls = 0;
   double seconds = 0;  // within the backend
+
+  double seconds_per_call() const { return calls > 0 ? seconds / static_cast<double>(calls) : 0; }
 };
 
+// Times in seconds: in ops, in recording, and in what is neither (data, dispatch, autograd) add up to the total.
 struct Profile {
   std::vector<ProfileEntry> entries;  // those that took longest first
   double recording_seconds = 0;       // of the engine's thread, within observers and the recorder
   double total_seconds = 0;           // of all steps, with evaluation
+
+  double computing_seconds() const;  // in ops
+  double other_seconds() const { return total_seconds - computing_seconds() - recording_seconds; }
+  // Of the time in ops.
+  double share_of(const ProfileEntry& entry) const;
 };
 
 // Stands before and after the other observers: what passes between the two moments of its first and last one is theirs, and what
