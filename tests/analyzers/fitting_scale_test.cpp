@@ -218,7 +218,6 @@ TEST(FittingScale, OfARunIsThatOfItsTightestTensors) {
   FittingScale fitting(reader, selection, nullptr, kLimit);
   RowConsumer* const consumers[] = {&fitting};
   ASSERT_TRUE(visit_selected(reader, selection, options, consumers));
-  fitting.finish();
   std::vector<Recorded> all = small_rows;
   all.insert(all.end(), large_rows.begin(), large_rows.end());
   EXPECT_EQ(fitting.run().largest->upper, search_largest(all, binary16));

@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/all_findings.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "ulpscope/analyzers/info.h"
 #include "ulpscope/analyzers/ranges.h"
@@ -9,52 +10,98 @@
 
 namespace ulpscope {
 
+namespace {
+
+// What every part is made from. Outlives the parts.
+struct Inputs {
+  Inputs(const TraceReader& trace, const AnalysisOptions& chosen)
+      : reader(trace), options(chosen), selection(trace, chosen), steps(step_facts(trace, chosen.steps)) {}
+
+  const TraceReader& reader;
+  const AnalysisOptions& options;
+  const Selection selection;
+  const StepFacts steps;
+};
+
+struct Part {
+  std::shared_ptr<RowConsumer> rows;  // what reads the tensor rows for it, or nothing
+  std::function<void(Report&)> add_findings;
+};
+
+// A part that is an analysis of tensor rows.
+template <typename Analysis, typename Options>
+Part analysis_of_rows(const Inputs& inputs, Options options) {
+  static_cast<AnalysisOptions&>(options) = inputs.options;
+  struct WithOptions : RowConsumer {
+    WithOptions(const Inputs& from, Options chosen)
+        : options(std::move(chosen)), analysis(from.reader, from.selection, options, from.steps) {}
+    void see(const TensorRow& row) override { analysis.see(row); }
+    void add(const TensorRow& row) override { analysis.add(row); }
+    void finish() override { analysis.finish(); }
+    const Options options;
+    Analysis analysis;
+  };
+  const auto rows = std::make_shared<WithOptions>(inputs, std::move(options));
+  return {rows, [rows](Report& report) { rows->analysis.add_findings(report); }};
+}
+
+struct PartRow {
+  const char* name;
+  Part (*make)(const Inputs&);
+};
+
+constexpr PartRow kParts[] = {
+    {"recording",
+     [](const Inputs& inputs) {
+       return Part{{}, [&](Report& report) { add_recording_findings(inputs.reader, inputs.options, report); }};
+     }},
+    {"run",
+     [](const Inputs& inputs) {
+       return Part{{}, [&](Report& report) { add_loss_findings(inputs.reader, inputs.options, report); }};
+     }},
+    {"ranges",
+     [](const Inputs& inputs) {
+       RangeOptions options;
+       options.formats.clear();  // no tables
+       return analysis_of_rows<RangeAnalysis>(inputs, std::move(options));
+     }},
+    {"scale", [](const Inputs& inputs) { return analysis_of_rows<ScaleAnalysis>(inputs, ScaleOptions()); }},
+    {"updates",
+     [](const Inputs& inputs) {
+       return Part{{}, [&](Report& report) {
+                     AnalysisOptions before = inputs.options;
+                     before.steps.last = std::min(before.steps.last, inputs.steps.broken_from);
+                     add_update_findings(inputs.reader, inputs.selection, before, report);
+                   }};
+     }},
+};
+
+}  // namespace
+
 const std::vector<std::string>& report_parts() {
-  static const std::vector<std::string> parts{"recording", "run", "ranges", "scale", "updates"};
-  return parts;
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const PartRow& part : kParts) all.emplace_back(part.name);
+    return all;
+  }();
+  return names;
 }
 
 Report analyze_all(const TraceReader& reader, const ReportOptions& options) {
-  const auto wanted = [&](const char* part) {
-    return options.only.empty() || std::find(options.only.begin(), options.only.end(), part) != options.only.end();
-  };
-  Report report = analyze_info(reader, options);
+  Report report = info_for_report(reader, options);
   report.analysis = "report";
-  // Of the facts of info, those that a reader of findings needs.
-  static constexpr const char* kFacts[] = {"schema_version", "writer",     "experiment_name",  "precision",   "backend",
-                                           "level",          "steps",      "first_loss",       "final_loss",  "test_accuracy",
-                                           "skipped_steps",  "loss_scale", "seconds_per_step", "tensor_rows", "peak_memory_bytes"};
-  std::erase_if(report.facts, [](const Quantity& fact) {
-    return std::none_of(std::begin(kFacts), std::end(kFacts), [&](const char* name) { return fact.name == name; });
-  });
-  report.tables.clear();
 
-  const Selection selection(reader, options);
-  const StepFacts steps = step_facts(reader, options.steps);
-  RangeOptions range_options;
-  static_cast<AnalysisOptions&>(range_options) = options;
-  range_options.formats.clear();  // no tables
-  ScaleOptions scale_options;
-  static_cast<AnalysisOptions&>(scale_options) = options;
+  const Inputs inputs(reader, options);
+  std::vector<Part> parts;
   std::vector<RowConsumer*> consumers;
-  RangeAnalysis ranges(reader, selection, range_options, steps);
-  ScaleAnalysis scale(reader, selection, scale_options, steps);
-  if (wanted("ranges")) consumers.push_back(&ranges);
-  if (wanted("scale")) consumers.push_back(&scale);
-  if (!consumers.empty()) report.complete = visit_selected(reader, selection, options, consumers) && report.complete;
+  for (const PartRow& row : kParts) {
+    if (!options.only.empty() && std::find(options.only.begin(), options.only.end(), row.name) == options.only.end()) continue;
+    parts.push_back(row.make(inputs));
+    if (parts.back().rows) consumers.push_back(parts.back().rows.get());
+  }
+  if (!consumers.empty()) report.complete = visit_selected(reader, inputs.selection, options, consumers) && report.complete;
+  for (const Part& part : parts) part.add_findings(report);
 
-  if (wanted("recording")) add_recording_findings(reader, options, report);
-  if (wanted("run")) add_loss_findings(reader, options, report);
-  if (wanted("ranges")) ranges.add_findings(report);
-  if (wanted("scale")) {
-    scale.finish();
-    scale.add_findings(report);
-  }
-  if (wanted("updates")) {
-    AnalysisOptions before = options;
-    before.steps.last = std::min(before.steps.last, steps.broken_from);
-    add_update_findings(reader, selection, before, report);
-  }
   sort_by_severity(report.findings);
   for (const Severity severity : {Severity::error, Severity::warning, Severity::info}) {
     const char* name = severity == Severity::error ? "errors" : severity == Severity::warning ? "warnings" : "notes";

@@ -5,7 +5,7 @@
 
 namespace ulpscope {
 
-// The analyses that a report is made of: "recording", "run", "ranges", "scale", "updates".
+// The analyses that a report is made of.
 const std::vector<std::string>& report_parts();
 
 struct ReportOptions : AnalysisOptions {

@@ -125,14 +125,6 @@ RowKey Selection::key(uint32_t tensor, uint64_t step, uint32_t micro_batch, uint
   return result;
 }
 
-RowKey Selection::key_of_step(uint64_t step) const {
-  RowKey key;
-  key.run = reader_.run().run_id;
-  key.rank = reader_.run().rank;
-  key.step = step;
-  return key;
-}
-
 const OpInfo* Selection::serves(uint32_t index) const {
   const std::vector<OpInfo>& ops = reader_.ops();
   const uint64_t forward_id = op(index).forward_id;
@@ -160,20 +152,21 @@ bool visit_selected(const TraceReader& reader, const Selection& selection, const
   const double total = static_cast<double>(std::max<uint64_t>(1, reader.tensor_row_count()));
   uint64_t seen = 0;
   bool cancelled = options.cancelled();
-  if (cancelled) return false;
-  reader.visit_rows(options.steps, [&](std::span<const TensorRow> rows) {
-    for (const TensorRow& row : rows) {
-      const bool selected = selection.contains(row);
-      for (RowConsumer* consumer : consumers) {
-        consumer->see(row);
-        if (selected) consumer->add(row);
+  if (!cancelled)
+    reader.visit_rows(options.steps, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows) {
+        const bool selected = selection.contains(row);
+        for (RowConsumer* consumer : consumers) {
+          consumer->see(row);
+          if (selected) consumer->add(row);
+        }
       }
-    }
-    seen += rows.size();
-    if (options.progress) options.progress(std::min(1.0, static_cast<double>(seen) / total));
-    cancelled = options.cancelled();
-    return !cancelled;
-  });
+      seen += rows.size();
+      if (options.progress) options.progress(std::min(1.0, static_cast<double>(seen) / total));
+      cancelled = options.cancelled();
+      return !cancelled;
+    });
+  for (RowConsumer* consumer : consumers) consumer->finish();
   return !cancelled;
 }
 
@@ -190,6 +183,14 @@ StepFacts step_facts(const TraceReader& reader, StepRange range) {
     return true;
   });
   return facts;
+}
+
+RowKey key_of_step(const TraceReader& reader, uint64_t step) {
+  RowKey key;
+  key.run = reader.run().run_id;
+  key.rank = reader.run().rank;
+  key.step = step;
+  return key;
 }
 
 ReportSource source_of(const TraceReader& reader) { return {reader.path(), reader.run().run_id, reader.run().rank}; }

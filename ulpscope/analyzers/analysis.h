@@ -47,7 +47,6 @@ class Selection {
   const OpInfo& op(uint32_t tensor) const { return reader_.ops()[reader_.tensors()[tensor].op]; }
   RowKey key(uint32_t tensor) const;
   RowKey key(uint32_t tensor, uint64_t step, uint32_t micro_batch, uint8_t pass) const;
-  RowKey key_of_step(uint64_t step) const;
   // The forward op whose result a gradient is of, past the casts that autocast added; nullptr where the trace does not say.
   const OpInfo* serves(uint32_t tensor) const;
   // "features.0 conv2d_backward output 1 (weight)"; where another tensor of the trace would be called the same, also its phase,
@@ -70,6 +69,8 @@ class RowConsumer {
   virtual void see(const TensorRow&) {}
   // The same again, where the options' filters let it pass.
   virtual void add(const TensorRow& row) = 0;
+  // Once, after the last row.
+  virtual void finish() {}
 };
 
 // One pass over the selected rows. False where it was cancelled.
@@ -88,5 +89,6 @@ struct StepFacts {
 StepFacts step_facts(const TraceReader& reader, StepRange range);
 
 ReportSource source_of(const TraceReader& reader);
+RowKey key_of_step(const TraceReader& reader, uint64_t step);
 
 }  // namespace ulpscope

@@ -61,7 +61,7 @@ class FittingScale : public RowConsumer {
   FittingScale(const TraceReader& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit);
   void see(const TensorRow& row) override;
   void add(const TensorRow& row) override;
-  void finish();  // once, after the last row
+  void finish() override;
 
   // `hidden`: some rows, or some tensors' rows, were no evidence.
   struct StepFit {

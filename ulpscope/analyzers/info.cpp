@@ -40,9 +40,7 @@ Table recording_table(const TraceReader& reader) {
               ""};
   for (const EventRow& event : reader.events()) {
     if (event.kind != EventKind::level_lowered && event.kind != EventKind::stopped) continue;
-    RowKey key;
-    key.step = event.step;
-    table.rows.push_back({key, {count_cell(event.step), std::string(name_of(event.kind)), event.text}});
+    table.rows.push_back({key_of_step(reader, event.step), {count_cell(event.step), std::string(name_of(event.kind)), event.text}});
   }
   return table;
 }
@@ -51,16 +49,15 @@ Table metrics_table(const TraceReader& reader) {
   Table table{"metrics", "Metrics", {{"metric", ColumnKind::text}, {"step"}, {"value"}}, {}, 0, ""};
   for (const EventRow& event : reader.events()) {
     if (event.kind != EventKind::metric) continue;
-    RowKey key;
-    key.step = event.step;
-    table.rows.push_back({key, {event.text, count_cell(event.step), event.value}});
+    table.rows.push_back({key_of_step(reader, event.step), {event.text, count_cell(event.step), event.value}});
   }
   return table;
 }
 
-}  // namespace
+// Where a fact is shown: `report` has the few that a reader of findings needs, `info` all.
+enum Where { kInfoOnly, kInReport };
 
-Report analyze_info(const TraceReader& reader, const AnalysisOptions& options) {
+Report describe_trace(const TraceReader& reader, const AnalysisOptions& options, bool for_report) {
   const RunInfo& run = reader.run();
   const StepTotals totals = total_steps(reader, options);
   const bool any = totals.steps > 0;
@@ -69,60 +66,70 @@ Report analyze_info(const TraceReader& reader, const AnalysisOptions& options) {
   report.title = run.experiment_name.empty() ? "Trace" : "Trace of " + run.experiment_name;
   report.sources.push_back(source_of(reader));
   report.complete = !options.cancelled();
+  const auto add = [&](Where where, std::string_view name, Cell value, Unit unit = Unit::none) {
+    if (where == kInReport || !for_report) report.add_fact(name, std::move(value), unit);
+  };
 
-  report.add_fact("schema_version", count_cell(reader.schema_version()));
-  report.add_fact("writer", std::string(name_of(reader.writer_state())));
-  if (!reader.closing_note().empty()) report.add_fact("closing_note", reader.closing_note());
-  report.add_fact("run_id", run.run_id);
+  add(kInReport, "schema_version", count_cell(reader.schema_version()));
+  add(kInReport, "writer", std::string(name_of(reader.writer_state())));
+  if (!reader.closing_note().empty()) add(kInfoOnly, "closing_note", reader.closing_note());
+  add(kInfoOnly, "run_id", run.run_id);
   if (!run.parent_run.empty()) {
-    report.add_fact("parent_run", run.parent_run);
-    report.add_fact("parent_step", run.parent_step);
+    add(kInfoOnly, "parent_run", run.parent_run);
+    add(kInfoOnly, "parent_step", run.parent_step);
   }
-  report.add_fact("experiment_name", run.experiment_name);
-  report.add_fact("producer", run.producer);
-  report.add_fact("producer_version", run.producer_version);
-  report.add_fact("started", run.started);
-  report.add_fact("precision", run.precision);
-  report.add_fact("backend", run.backend);
-  report.add_fact("machine", run.machine);
-  report.add_fact("dtypes", run.dtypes);
-  report.add_fact("seed", static_cast<int64_t>(run.seed));
-  report.add_fact("rank", int64_t{run.rank});
-  report.add_fact("world_size", int64_t{run.world_size});
-  report.add_fact("level", std::string(name_of(run.level)));
-  if (any && totals.last.level != run.level) report.add_fact("final_level", std::string(name_of(totals.last.level)));
-  report.add_fact("every", run.every);
-  if (!run.filters.empty()) report.add_fact("filters", run.filters);
+  add(kInReport, "experiment_name", run.experiment_name);
+  add(kInfoOnly, "producer", run.producer);
+  add(kInfoOnly, "producer_version", run.producer_version);
+  add(kInfoOnly, "started", run.started);
+  add(kInReport, "precision", run.precision);
+  add(kInReport, "backend", run.backend);
+  add(kInfoOnly, "machine", run.machine);
+  add(kInfoOnly, "dtypes", run.dtypes);
+  add(kInfoOnly, "seed", static_cast<int64_t>(run.seed));
+  add(kInfoOnly, "rank", int64_t{run.rank});
+  add(kInfoOnly, "world_size", int64_t{run.world_size});
+  add(kInReport, "level", std::string(name_of(run.level)));
+  if (any && totals.last.level != run.level) add(kInfoOnly, "final_level", std::string(name_of(totals.last.level)));
+  add(kInfoOnly, "every", run.every);
+  if (!run.filters.empty()) add(kInfoOnly, "filters", run.filters);
 
-  report.add_fact("steps", count_cell(totals.steps), Unit::count);
-  report.add_fact("first_step", any ? count_cell(totals.first.step) : Cell(Unknown{}));
-  report.add_fact("last_step", any ? count_cell(totals.last.step) : Cell(Unknown{}));
-  report.add_fact("first_loss", loss_cell(totals, totals.first));
-  report.add_fact("final_loss", loss_cell(totals, totals.last));
-  report.add_fact("nonfinite_losses", count_cell(totals.nonfinite_losses), Unit::count);
+  add(kInReport, "steps", count_cell(totals.steps), Unit::count);
+  add(kInfoOnly, "first_step", any ? count_cell(totals.first.step) : Cell(Unknown{}));
+  add(kInfoOnly, "last_step", any ? count_cell(totals.last.step) : Cell(Unknown{}));
+  add(kInReport, "first_loss", loss_cell(totals, totals.first));
+  add(kInReport, "final_loss", loss_cell(totals, totals.last));
+  add(kInfoOnly, "nonfinite_losses", count_cell(totals.nonfinite_losses), Unit::count);
   const Table metrics = metrics_table(reader);
   for (auto row = metrics.rows.rbegin(); row != metrics.rows.rend(); ++row) {
     if (std::get<std::string>(row->cells[0]) != "test_accuracy") continue;
-    report.add_fact("test_accuracy", row->cells[2], Unit::share);
+    add(kInReport, "test_accuracy", row->cells[2], Unit::share);
     break;
   }
-  report.add_fact("skipped_steps", count_cell(totals.skipped), Unit::count);
-  report.add_fact("loss_scale", any ? Cell(totals.last.scale_after) : Cell(Unknown{}));
-  report.add_fact("seconds", totals.seconds, Unit::seconds);
-  report.add_fact("seconds_per_step", any ? Cell(totals.seconds / static_cast<double>(totals.steps)) : Cell(Unknown{}),
-                  Unit::seconds);
-  report.add_fact("peak_memory_bytes", any ? count_cell(totals.peak_memory) : Cell(Unknown{}), Unit::bytes);
+  add(kInReport, "skipped_steps", count_cell(totals.skipped), Unit::count);
+  add(kInReport, "loss_scale", any ? Cell(totals.last.scale_after) : Cell(Unknown{}));
+  add(kInfoOnly, "seconds", totals.seconds, Unit::seconds);
+  add(kInReport, "seconds_per_step", any ? Cell(totals.seconds / static_cast<double>(totals.steps)) : Cell(Unknown{}),
+      Unit::seconds);
+  add(kInReport, "peak_memory_bytes", any ? count_cell(totals.peak_memory) : Cell(Unknown{}), Unit::bytes);
 
-  report.add_fact("ops", count_cell(reader.ops().size()), Unit::count);
-  report.add_fact("tensors", count_cell(reader.tensors().size()), Unit::count);
-  report.add_fact("tensor_rows", count_cell(reader.tensor_row_count()), Unit::count);
-  report.add_fact("events", count_cell(reader.events().size()), Unit::count);
-  report.add_fact("file_bytes", count_cell(reader.file_bytes()), Unit::bytes);
+  add(kInfoOnly, "ops", count_cell(reader.ops().size()), Unit::count);
+  add(kInfoOnly, "tensors", count_cell(reader.tensors().size()), Unit::count);
+  add(kInReport, "tensor_rows", count_cell(reader.tensor_row_count()), Unit::count);
+  add(kInfoOnly, "events", count_cell(reader.events().size()), Unit::count);
+  add(kInfoOnly, "file_bytes", count_cell(reader.file_bytes()), Unit::bytes);
   const double rows = static_cast<double>(reader.tensor_row_count());
-  report.add_fact("bytes_per_row", rows > 0 ? Cell(static_cast<double>(reader.file_bytes()) / rows) : Cell(Unknown{}));
+  add(kInfoOnly, "bytes_per_row", rows > 0 ? Cell(static_cast<double>(reader.file_bytes()) / rows) : Cell(Unknown{}));
+  if (for_report) return report;
   if (!metrics.rows.empty()) report.tables.push_back(metrics);
   if (Table recording = recording_table(reader); !recording.rows.empty()) report.tables.push_back(std::move(recording));
   return report;
 }
+
+}  // namespace
+
+Report analyze_info(const TraceReader& reader, const AnalysisOptions& options) { return describe_trace(reader, options, false); }
+
+Report info_for_report(const TraceReader& reader, const AnalysisOptions& options) { return describe_trace(reader, options, true); }
 
 }  // namespace ulpscope

@@ -8,5 +8,7 @@
 namespace ulpscope {
 
 Report analyze_info(const TraceReader& reader, const AnalysisOptions& options = {});
+// Without tables, and of the facts only those that a reader of findings needs.
+Report info_for_report(const TraceReader& reader, const AnalysisOptions& options);
 
 }  // namespace ulpscope

@@ -16,14 +16,6 @@ constexpr const char* kLoweredSuggestion =
     "From there on only counts are known, no magnitudes or histograms: what needs those is answered for the steps before. A larger "
     "`--max-size`, or `--every N`, keeps them for the whole run.";
 
-RowKey step_key(const TraceReader& reader, uint64_t step) {
-  RowKey key;
-  key.run = reader.run().run_id;
-  key.rank = reader.run().rank;
-  key.step = step;
-  return key;
-}
-
 bool in_range(const StepRange& range, uint64_t step) { return step >= range.first && step < range.last; }
 
 }  // namespace
@@ -51,7 +43,7 @@ void add_recording_findings(const TraceReader& reader, const AnalysisOptions& op
     for (const EventRow& event : reader.events()) {
       if (event.kind != kind || !in_range(options.steps, event.step)) continue;
       if (times++ == 0) finding.title = event.text;
-      if (times <= 5) finding.evidence.push_back({step_key(reader, event.step), {{"text", event.text}}});
+      if (times <= 5) finding.evidence.push_back({key_of_step(reader, event.step), {{"text", event.text}}});
     }
     if (times == 0) continue;
     if (times > 1) {
@@ -65,7 +57,7 @@ void add_recording_findings(const TraceReader& reader, const AnalysisOptions& op
   for (const EventRow& event : reader.events()) {
     if (event.kind != EventKind::stopped || !in_range(options.steps, event.step)) continue;
     report.findings.push_back(
-        {"run.stopped", Severity::warning, "Stopped early: " + event.text, {{step_key(reader, event.step), {}}}, ""});
+        {"run.stopped", Severity::warning, "Stopped early: " + event.text, {{key_of_step(reader, event.step), {}}}, ""});
   }
 }
 
@@ -86,7 +78,7 @@ void add_loss_findings(const TraceReader& reader, const AnalysisOptions& options
       {"run.loss_nonfinite",
        Severity::error,
        fmt::format("The loss was NaN or infinity in {} of {} steps, first in step {}.", nonfinite, steps, *first),
-       {{step_key(reader, *first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+       {{key_of_step(reader, *first), {{"steps", count_cell(nonfinite), Unit::count}}}},
        "The first nonfinite tensor of that step is where to look: `ulpscope ranges --step` with its number."});
 }
 

@@ -158,7 +158,7 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
       ++changes.rows_left_out;
       continue;
     }
-    RowKey key = selection_.key_of_step(change.step);
+    RowKey key = key_of_step(reader_, change.step);
     Cell tensor = change.skipped ? Cell(Unknown{}) : Cell(NotApplicable{}), count = tensor;
     if (change.blame) {
       const auto blamed = static_cast<uint32_t>(change.blame->tensor);
@@ -214,8 +214,7 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
 
   Plot plot{"scale", "Loss scale over the steps", PlotKind::steps, {"step", Unit::none}, {"scale", Unit::exponent}, {}, {}};
   if (steps_ > 0) {
-    Series history{
-        "loss scale", selection_.key_of_step(first_step_), {static_cast<double>(first_step_)}, {std::log2(first_scale_)}};
+    Series history{"loss scale", key_of_step(reader_, first_step_), {static_cast<double>(first_step_)}, {std::log2(first_scale_)}};
     for (const Change& change : changes_) {
       if (change.after == change.before) continue;
       history.x.push_back(static_cast<double>(change.step) + 1);  // holds from the next step on
@@ -254,7 +253,6 @@ Report analyze_scale(const TraceReader& reader, const ScaleOptions& options) {
   ScaleAnalysis analysis(reader, selection, options, steps);
   RowConsumer* const consumers[] = {&analysis};
   report.complete = visit_selected(reader, selection, options, consumers);
-  analysis.finish();
   analysis.add_findings(report);
   sort_by_severity(report.findings);
   analysis.add_facts_and_tables(report);

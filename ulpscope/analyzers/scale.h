@@ -24,7 +24,7 @@ class ScaleAnalysis : public RowConsumer {
   ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options, const StepFacts& steps);
   void see(const TensorRow& row) override;
   void add(const TensorRow& row) override;
-  void finish();  // once, after the last row
+  void finish() override;
   void add_findings(Report& report) const;
   void add_facts_and_tables(Report& report) const;
 
