@@ -256,6 +256,7 @@ TEST(CpuCapture, ARoundingThatOverflowsBreaksNoSum) {
   const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f16);
   EXPECT_EQ(found.value, kInfinity);
   EXPECT_EQ(found.broke_at, -1);
+  EXPECT_EQ(found.partial_sum, 240000) << "which FP16 does not hold";
   EXPECT_EQ(found.terms, 4);
   EXPECT_EQ(found.operands.size(), 4u);
 }

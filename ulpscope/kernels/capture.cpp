@@ -81,6 +81,7 @@ class Capture {
       result_.partial_sum = partial_sum_;
     }
     partial_sum_ = next;
+    has_sum_ = true;
   }
   // A factor that meets padding. It is no term, but some of oneDNN's implementations multiply it by a zero: where no term explains
   // the element, the first that is not finite does (docs/ops.md).
@@ -95,6 +96,7 @@ class Capture {
   void count_terms(int64_t terms) { result_.terms = terms; }
 
   ElementCapture take() {
+    if (has_sum_ && result_.broke_at < 0) result_.partial_sum = partial_sum_;
     if (padding_input_ >= 0 && result_.broke_at < 0) {
       result_.operands.push_back({padding_input_, padding_element_, read_element(call_.inputs[padding_input_], padding_element_)});
     }
@@ -108,6 +110,7 @@ class Capture {
   int slot_;
   Place place_{};
   float partial_sum_ = 0;
+  bool has_sum_ = false;
   int padding_input_ = -1;
   int64_t padding_element_ = -1;
   ElementCapture result_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -69,7 +70,9 @@ struct ElementCapture {
                                   // and of the one at which the sum broke
   int64_t terms = 0;              // how many terms a reduction or dot product had in all (0: not a reduction)
   int64_t broke_at = -1;          // the first term after which the partial sum (FP32, in index order) was not finite
-  double partial_sum = 0;         // the partial sum before that term
+  // The partial sum before that term; of a sum that stayed finite all of it, which rounding to the output's type made nonfinite.
+  // NaN: nothing was summed.
+  double partial_sum = std::numeric_limits<double>::quiet_NaN();
 };
 
 }  // namespace ulpscope

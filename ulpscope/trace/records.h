@@ -206,7 +206,7 @@ struct CaptureRow {
   bool overwritten = false;  // the op wrote over the operand: `value` is the one after the call
   int64_t terms = 0;         // these on the element's row only
   int64_t broke_at = -1;
-  double partial_sum = 0;
+  double partial_sum = std::numeric_limits<double>::quiet_NaN();
   std::string attributes;  // of this call, as OpInfo has them
 };
 
