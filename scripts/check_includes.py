@@ -45,7 +45,7 @@ EXTERNAL = {
     "kernels": {"fmt", "highway"},
     "kernels/cpu": {"fmt", "highway", "onednn", "openmp"},
     "kernels/cuda": {"fmt", "cuda"},
-    "trace": {"fmt"},
+    "trace": {"fmt", "zlib"},
     "recorder": {"fmt"},
     "core": {"fmt", "toml++", "zlib"},
     "analyzers": {"fmt", "nlohmann-json"},

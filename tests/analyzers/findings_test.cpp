@@ -97,6 +97,7 @@ TEST(Report, GathersAllPartsBySeverityAndLeavesOutWhatWasNotAskedFor) {
       trace.add_event(EventKind::level_lowered, -1, 0, 0, "the file reached its limit");
       trace.add_event(EventKind::stopped, -1, 0, 0, "no more rows");
       trace.add_event(EventKind::stopped, -1, 0, 0, "no more steps");
+      trace.add_event(EventKind::cut_short, -1, 0, 0, "the limit is near");
     }
     trace.end_step(SyntheticTrace::default_step(step == 2 ? NAN : 1.0));
   }
@@ -110,6 +111,7 @@ TEST(Report, GathersAllPartsBySeverityAndLeavesOutWhatWasNotAskedFor) {
   EXPECT_EQ(find_finding(report, "run.loss_nonfinite")->evidence[0].key.step, 2u);
   EXPECT_EQ(find_finding(report, "recording.level_lowered")->title, "the file reached its limit");
   EXPECT_EQ(find_finding(report, "recording.ended_early"), nullptr);  // no error ended it
+  EXPECT_EQ(find_finding(report, "recording.cut_short")->title, "Recording was cut short: the limit is near.");
   std::vector<std::string> stopped;
   for (const Finding& finding : report.findings) {
     if (finding.code != "run.stopped") continue;

@@ -310,6 +310,7 @@ class NullSink : public TraceSink {
   void add_measure(const MeasureRow&) override {}
   void end_step(const StepRow&) override {}
   SinkStatus status() const override { return {}; }
+  uint64_t closed_bytes(uint64_t, uint64_t) const override { return 0; }
   bool flush() override { return true; }
   bool close() override { return true; }
   size_t rows = 0;

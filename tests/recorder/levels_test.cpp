@@ -1,4 +1,5 @@
 // How much is asked for and written: levels, intervals, filters, the size limit, a slow writer and one that failed.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,6 +85,7 @@ TEST(RecorderLevels, IntervalsThinHistogramsOnly) {
     EXPECT_EQ(row.rounding.flushed, row.step);
   }
   EXPECT_EQ(sink.samples.size(), 3u * 16);
+  for (const StepRow& row : sink.steps) EXPECT_EQ(row.level, row.step % 3 == 0 ? RecordLevel::full : RecordLevel::health);
 }
 
 // Backends add to what they find.
@@ -219,18 +221,18 @@ TEST(RecorderPasses, OneTakesTheRecordsOfTheOneBefore) {
 
 TEST(RecorderPasses, TheSizeLimitHoldsWithinAStep) {
   MemorySink sink;
-  Recorder recorder(sink, {.max_bytes = 100000});
-  sink.state.bytes = 10000;
+  sink.row_bytes = 100;
+  Recorder recorder(sink, {.max_bytes = empty_trace_bytes() + 100000});
   recorder.begin_step(0);
   for (int pass = 0; pass < 2000; ++pass) {
     record(recorder, {.id = 1});
     recorder.end_pass();
   }
   recorder.end_step({});
-  EXPECT_EQ(sink.rows.size(), 850u);  // 10,000 + 850 * 100 bytes are 95% of the limit
+  EXPECT_EQ(sink.rows.size(), 920u);  // 920 * 100 bytes are 92% of the room
   EXPECT_EQ(sink.steps.size(), 1u) << "what the step says itself is still written";
   record_step(recorder, 1, {{.id = 1}});
-  EXPECT_EQ(sink.rows.size(), 850u);
+  EXPECT_EQ(sink.rows.size(), 920u);
 }
 
 std::vector<uint64_t> recorded_ids(const RecorderOptions& options, const std::vector<FakeOp>& ops) {
@@ -275,59 +277,66 @@ TEST(RecorderFilters, WhatTheyLeaveOutIsStillWatched) {
 
 TEST(RecorderLimits, SizeLimitLowersThenStops) {
   MemorySink sink;
-  Recorder recorder(sink, {.level = RecordLevel::full, .max_bytes = 1000000});
+  const uint64_t limit = empty_trace_bytes() + 1000000;
+  Recorder recorder(sink, {.level = RecordLevel::full, .max_bytes = limit});
   const auto step = [&](uint64_t number, uint64_t bytes) {
     sink.state.bytes = bytes;
-    sink.state.committed_steps = number;
     const size_t rows = sink.rows.size();
     record_step(recorder, number, {{.id = 1}});
     return sink.rows.size() - rows;
   };
   EXPECT_EQ(step(0, 500000), 1u);
   EXPECT_TRUE(sink.events.empty());
-  EXPECT_EQ(step(1, 800000), 1u);  // seen at the end of the step, so the level of the next
+  EXPECT_EQ(step(1, 800001), 1u);  // seen at the end of the step, so the level of the next
   ASSERT_EQ(sink.events.size(), 1u);
   EXPECT_EQ(sink.events[0].kind, EventKind::level_lowered);
   EXPECT_EQ(sink.events[0].step, 1u);
-  EXPECT_THAT(sink.events[0].text, HasSubstr("80% of the size limit of 1000000 bytes reached: level full lowered to health"));
-  EXPECT_EQ(recorder.limits_met(), "level health from step 2 on: the size limit is 1000000 bytes");
+  EXPECT_THAT(sink.events[0].text, HasSubstr("is used: level full lowered to health"));
+  EXPECT_EQ(recorder.limits_met(), fmt::format("level health from step 2 on: the size limit is {} bytes", limit));
   EXPECT_EQ(step(2, 810000), 1u);
   EXPECT_EQ(sink.rows.back().known, StatisticsLevel::health);
   EXPECT_EQ(sink.steps.back().level, RecordLevel::health);
-  EXPECT_EQ(step(3, 950000), 0u);
+  EXPECT_EQ(step(3, 920001), 0u);
   ASSERT_EQ(sink.events.size(), 2u);
-  EXPECT_EQ(sink.events[1].kind, EventKind::stopped);
+  EXPECT_EQ(sink.events[1].kind, EventKind::cut_short);
   EXPECT_EQ(step(4, 960000), 0u);
-  EXPECT_EQ(sink.steps.size(), 5u);  // step rows go on up to the limit
-  EXPECT_EQ(step(5, 1000000), 0u);
+  EXPECT_EQ(sink.steps.size(), 5u);  // step rows go on
+  EXPECT_EQ(step(5, 980001), 0u);
   EXPECT_EQ(sink.steps.size(), 6u);  // with the message
-  EXPECT_THAT(sink.events.back().text, HasSubstr("size limit of 1000000 bytes reached: recording stopped"));
-  for (uint64_t number = 6; number < 100; ++number) EXPECT_EQ(step(number, 1000000), 0u);
+  EXPECT_THAT(sink.events.back().text, HasSubstr("nothing but metrics is recorded from step 6 on"));
+  for (uint64_t number = 6; number < 100; ++number) EXPECT_EQ(step(number, 980001), 0u);
   EXPECT_EQ(sink.steps.size(), 6u);
   EXPECT_EQ(sink.events.size(), 3u);
-  EXPECT_EQ(recorder.limits_met(),
-            "level health from step 2 on, no tensor rows from step 3 on, nothing but metrics from step 6 on: the size limit is "
-            "1000000 bytes");
-  recorder.begin_step(100);
-  recorder.add_warning("not written any more");
-  recorder.add_metric("test_accuracy", 0.5);
-  recorder.end_step({});
+  EXPECT_EQ(recorder.limits_met(), fmt::format("level health from step 2 on, no tensor rows from step 3 on, nothing but metrics "
+                                               "from step 6 on: the size limit is {} bytes",
+                                               limit));
+  const auto metric = [&](uint64_t number) {
+    recorder.begin_step(number);
+    recorder.add_warning("not written any more");
+    recorder.add_metric("test_accuracy", 0.5);
+    recorder.end_step({});
+  };
+  metric(100);
   EXPECT_EQ(sink.events.size(), 4u);
   EXPECT_EQ(sink.steps.back().step, 100u);  // a metric is worth a step
   record_step(recorder, 101, {{.id = 1}});
   EXPECT_EQ(sink.steps.back().step, 100u);
+  sink.state.bytes = 1000001;
+  metric(102);
+  EXPECT_EQ(sink.events.size(), 4u) << "the limit holds for metrics too";
+  EXPECT_EQ(sink.steps.back().step, 100u);
 }
 
-// The writer is behind: what it has not written yet counts.
-TEST(RecorderLimits, RowsInTheQueueCountTowardsTheLimit) {
+// Where all is met at once, what is lost is said once, in order.
+TEST(RecorderLimits, NoLevelIsLoweredOfRowsThatAreNotWritten) {
   MemorySink sink;
-  Recorder recorder(sink, {.max_bytes = 100000});
-  sink.state.bytes = 10000;
-  sink.state.committed_steps = 0;
-  for (uint64_t step = 0; step < 2000; ++step) record_step(recorder, step, {{.id = 1}});
-  EXPECT_EQ(sink.events_of(EventKind::stopped).size(), 1u);
-  // Step n finds n rows in the queue, 100 bytes each: 95% of the limit are reached when 10,000 + 100 n = 95,000.
-  EXPECT_EQ(sink.rows.size(), 850u);
+  const uint64_t limit = empty_trace_bytes() + 1000000;
+  Recorder recorder(sink, {.max_bytes = limit});
+  sink.state.bytes = 999999;
+  record_step(recorder, 0, {{.id = 1}});
+  EXPECT_EQ(recorder.limits_met(),
+            fmt::format("no tensor rows from step 0 on, nothing but metrics from step 1 on: the size limit is {} bytes", limit));
+  EXPECT_TRUE(sink.events_of(EventKind::level_lowered).empty());
 }
 
 TEST(RecorderLimits, SlowWriterLowersTheLevelUntilItHasCaughtUp) {

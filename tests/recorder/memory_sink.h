@@ -32,6 +32,9 @@ class MemorySink : public TraceSink {
   void add_measure(const MeasureRow&) override {}
   void end_step(const StepRow& row) override { steps.push_back(row); }
   SinkStatus status() const override { return state; }
+  uint64_t closed_bytes(uint64_t more_rows, uint64_t) const override {
+    return empty_trace_bytes() + state.bytes + (row_count + more_rows) * row_bytes;
+  }
   bool flush() override { return true; }
   bool close() override { return true; }
 
@@ -61,7 +64,7 @@ class MemorySink : public TraceSink {
   std::vector<StepRow> steps;
   SinkStatus state;
   bool keep_rows = true;  // a row is large
-  size_t row_count = 0;
+  size_t row_count = 0, row_bytes = 0;
 };
 
 // An op of one output, unless more are given.

@@ -41,7 +41,7 @@ TEST_F(RoundTrip, EveryFieldOfAClosedTrace) {
   const TraceReader reader(path_);
   EXPECT_EQ(status.bytes, reader.file_bytes());
   EXPECT_EQ(reader.path(), path_);
-  EXPECT_EQ(reader.schema_version(), 3u);
+  EXPECT_EQ(reader.schema_version(), 4u);
   EXPECT_EQ(reader.writer_state(), WriterState::closed);
   EXPECT_EQ(reader.step_count(), kSteps);
   EXPECT_EQ(reader.tensor_row_count(), kSteps * 41);
@@ -81,8 +81,27 @@ TEST_F(RoundTrip, ATraceWithoutSteps) {
 TEST_F(RoundTrip, ATraceWithoutStepsIsAsLargeAsSaid) {
   create_trace(path_, RunInfo{})->close();
   const uint64_t bytes = TraceReader(path_).file_bytes();
-  EXPECT_LE(bytes, smallest_trace_bytes());
-  EXPECT_LE(smallest_trace_bytes(), bytes + bytes / 10);
+  EXPECT_LE(bytes, empty_trace_bytes());
+  EXPECT_LE(empty_trace_bytes(), bytes + bytes / 10);
+}
+
+// Never less than what it becomes, and after a flush not much more.
+TEST_F(RoundTrip, TheSizeOfTheClosedTraceIsForetold) {
+  for (const uint64_t steps : {0u, 1u, 30u, 170u, 400u}) {
+    SCOPED_TRACE(steps);
+    TraceOptions options;
+    options.overwrite = true;
+    const auto sink = write(steps, options);
+    const uint64_t before_flush = sink->closed_bytes(0, 0);
+    sink->flush();
+    const uint64_t foretold = sink->closed_bytes(0, 0);
+    EXPECT_GT(sink->closed_bytes(1, 0), foretold);
+    sink->close();
+    const uint64_t bytes = TraceReader(path_).file_bytes();
+    EXPECT_GE(before_flush, bytes);
+    EXPECT_GE(foretold, bytes);
+    EXPECT_LE(foretold, bytes + bytes / 10);
+  }
 }
 
 TEST_F(RoundTrip, HistogramsAreLeftOutWhereNotWanted) {

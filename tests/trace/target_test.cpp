@@ -127,7 +127,7 @@ TEST_F(Target, NewerAndOlderSchemasAreToldApart) {
     file.close();
     return open_error(path);
   };
-  EXPECT_THAT(with_version(kSchemaVersion + 1), AllOf(HasSubstr("newer"), HasSubstr("schema version 4")));
+  EXPECT_THAT(with_version(kSchemaVersion + 1), AllOf(HasSubstr("newer"), HasSubstr("schema version 5")));
   EXPECT_THAT(with_version(kOldestSchemaVersion - 1), AllOf(HasSubstr("older"), HasSubstr("schema version 2")));
 }
 

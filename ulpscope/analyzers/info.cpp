@@ -39,7 +39,7 @@ Table recording_table(const TraceReader& reader) {
   Table table{"recording", "Changes of the recording", {{"step"}, {"kind", ColumnKind::text}, {"text", ColumnKind::text}}, {}, 0,
               ""};
   for (const EventRow& event : reader.events()) {
-    if (event.kind != EventKind::level_lowered && event.kind != EventKind::stopped) continue;
+    if (event.kind != EventKind::level_lowered && event.kind != EventKind::cut_short && event.kind != EventKind::stopped) continue;
     table.rows.push_back({key_of_step(reader, event.step), {count_cell(event.step), std::string(name_of(event.kind)), event.text}});
   }
   return table;

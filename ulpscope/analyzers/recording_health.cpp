@@ -16,6 +16,8 @@ constexpr const char* kLoweredSuggestion =
     "From there on only counts are known, no magnitudes or histograms: what needs those is answered for the steps before. A larger "
     "`--max-size`, or `--every N`, keeps them for the whole run.";
 
+constexpr const char* kCutShortSuggestion = "Training went on. A larger `--max-size`, `--every N` or a filter keeps the whole run.";
+
 bool in_range(const StepRange& range, uint64_t step) { return step >= range.first && step < range.last; }
 
 }  // namespace
@@ -55,9 +57,17 @@ void add_recording_findings(const TraceReader& reader, const AnalysisOptions& op
   }
   // A few at most, and each says something else: no more rows, no more steps, training.
   for (const EventRow& event : reader.events()) {
-    if (event.kind != EventKind::stopped || !in_range(options.steps, event.step)) continue;
-    report.findings.push_back(
-        {"run.stopped", Severity::warning, "Stopped early: " + event.text, {{key_of_step(reader, event.step), {}}}, ""});
+    if (!in_range(options.steps, event.step)) continue;
+    if (event.kind == EventKind::cut_short) {
+      report.findings.push_back({"recording.cut_short",
+                                 Severity::warning,
+                                 fmt::format("Recording was cut short: {}.", event.text),
+                                 {{key_of_step(reader, event.step), {}}},
+                                 kCutShortSuggestion});
+    } else if (event.kind == EventKind::stopped) {
+      report.findings.push_back(
+          {"run.stopped", Severity::warning, "Stopped early: " + event.text, {{key_of_step(reader, event.step), {}}}, ""});
+    }
   }
 }
 

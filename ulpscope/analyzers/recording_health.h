@@ -1,6 +1,7 @@
 // How the recording itself went, and what the run as a whole shows without its ranges: how the trace ended, warnings, levels
 // lowered, a loss that became NaN, and updates that changed no weight. Findings (codes): recording.dead, recording.ended_early,
-// recording.level_lowered, recording.warning, recording.note, run.loss_nonfinite, run.stopped, updates.none_applied, updates.lost.
+// recording.level_lowered, recording.cut_short, recording.warning, recording.note, run.loss_nonfinite, run.stopped,
+// updates.none_applied, updates.lost.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"

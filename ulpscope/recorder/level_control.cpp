@@ -10,7 +10,26 @@ RecordLevel LevelControl::level() const {
   return near_limit_ || slow_ ? std::min(options_.level, RecordLevel::health) : options_.level;
 }
 
-void LevelControl::update(const SinkStatus& status, uint64_t pending_rows, uint64_t step, std::vector<EventRow>& events) {
+LevelControl::LevelControl(const RecorderOptions& options, TraceSink& sink)
+    : options_(options),
+      sink_(sink),
+      empty_bytes_(static_cast<double>(empty_trace_bytes())),
+      room_bytes_(static_cast<double>(options.max_bytes) - empty_bytes_) {}
+
+bool LevelControl::exceeds(double share, uint64_t rows, uint64_t samples) {
+  const auto exceeds_now = [&] {
+    return static_cast<double>(sink_.closed_bytes(rows, samples)) > empty_bytes_ + share * room_bytes_;
+  };
+  // What was added since the last flush counts too much: only where that matters the writer is waited for.
+  return exceeds_now() && sink_.flush() && exceeds_now();
+}
+
+bool LevelControl::has_room_for_metric() {
+  full_ = full_ || (options_.max_bytes > 0 && exceeds(1, 0, 0));
+  return !full_;
+}
+
+void LevelControl::update(const SinkStatus& status, uint64_t rows, uint64_t samples, uint64_t step, std::vector<EventRow>& events) {
   const auto say = [&](EventKind kind, std::string text) {
     EventRow event;
     event.step = step;
@@ -20,27 +39,27 @@ void LevelControl::update(const SinkStatus& status, uint64_t pending_rows, uint6
   };
 
   if (options_.max_bytes > 0) {
-    const double share = static_cast<double>(status.bytes + pending_rows * kBytesPerRow) / static_cast<double>(options_.max_bytes);
-    const bool can_lower = options_.level > RecordLevel::health;
-    if (share >= kHealthShare && !near_limit_) {
+    if (!rows_stopped_ && exceeds(kRowsShare, rows, samples)) {
+      near_limit_ = rows_stopped_ = true;
+      no_rows_from_ = step;
+      say(EventKind::cut_short,
+          fmt::format("the size limit of {} bytes is near: no tensor rows are recorded from step {} on", options_.max_bytes, step));
+    }
+    if (!near_limit_ && exceeds(kHealthShare, rows, samples)) {
       near_limit_ = true;
-      if (can_lower) {
+      if (options_.level > RecordLevel::health) {
         health_from_ = step + 1;
-        say(EventKind::level_lowered, fmt::format("{:.0f}% of the size limit of {} bytes reached: level {} lowered to health",
+        say(EventKind::level_lowered, fmt::format("{:.0f}% of the room within the size limit of {} bytes is used: level {} lowered "
+                                                  "to health",
                                                   100 * kHealthShare, options_.max_bytes, name_of(options_.level)));
       }
     }
-    if (share >= kRowsShare && !rows_stopped_) {
-      rows_stopped_ = true;
-      no_rows_from_ = step;
-      say(EventKind::stopped, fmt::format("{:.0f}% of the size limit of {} bytes reached: no more tensor rows are recorded",
-                                          100 * kRowsShare, options_.max_bytes));
-    }
-    if (share >= 1.0 && !steps_stopped_) {
+    if (rows_stopped_ && !steps_stopped_ && exceeds(kStepsShare, 0, 0)) {
       steps_stopped_ = true;
       stopped_from_ = step + 1;
-      say(EventKind::stopped,
-          fmt::format("size limit of {} bytes reached: recording stopped, but for metrics", options_.max_bytes));
+      say(EventKind::cut_short,
+          fmt::format("the size limit of {} bytes is reached: nothing but metrics is recorded from step {} on", options_.max_bytes,
+                      step + 1));
     }
   }
 
@@ -65,7 +84,7 @@ std::string LevelControl::limits_met() const {
   const auto add = [&](std::string_view what, const std::optional<uint64_t>& from) {
     if (from) text += fmt::format("{}{} from step {} on", text.empty() ? "" : ", ", what, *from);
   };
-  add("level health", health_from_);
+  if (!no_rows_from_ || !health_from_ || *health_from_ < *no_rows_from_) add("level health", health_from_);
   add("no tensor rows", no_rows_from_);
   add("nothing but metrics", stopped_from_);
   if (!text.empty()) text += fmt::format(": the size limit is {} bytes", options_.max_bytes);

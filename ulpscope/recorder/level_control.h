@@ -12,17 +12,17 @@ namespace ulpscope {
 
 class LevelControl {
  public:
-  explicit LevelControl(const RecorderOptions& options) : options_(options) {}
+  // Both outlive it.
+  LevelControl(const RecorderOptions& options, TraceSink& sink);
 
-  // Of the size limit: above the first share the level is health, above the second no tensor rows are written, and above the limit
-  // itself only steps that carry a metric.
+  // Of the room that the size limit leaves for rows: above the first share the level is health, above the second no tensor rows are
+  // written, above the third only steps that carry a metric, and what no longer fits at all is left out.
   static constexpr double kHealthShare = 0.80;
-  static constexpr double kRowsShare = 0.95;
+  static constexpr double kRowsShare = 0.92;
+  static constexpr double kStepsShare = 0.98;
   // Of the writer's queue: the level is lowered above the first and comes back below the second.
   static constexpr double kSlow = 0.5;
   static constexpr double kDrained = 0.1;
-  // What a tensor row takes in the file, about.
-  static constexpr uint64_t kBytesPerRow = 100;
   // After so many messages about a slow writer there are no more of them.
   static constexpr int kSlowMessages = 100;
 
@@ -30,15 +30,21 @@ class LevelControl {
   bool rows_stopped() const { return rows_stopped_; }
   bool steps_stopped() const { return steps_stopped_; }
 
-  // Once a pass of step `step`, before its rows are written. `pending_rows` are added and not in the file yet, about. Messages
-  // about what changed are appended to `events`.
-  void update(const SinkStatus& status, uint64_t pending_rows, uint64_t step, std::vector<EventRow>& events);
+  // Once a pass of step `step`, before its rows and samples are written. Messages about what changed are appended to `events`.
+  void update(const SinkStatus& status, uint64_t rows, uint64_t samples, uint64_t step, std::vector<EventRow>& events);
+  // Whether a step that only carries a metric may still be written.
+  bool has_room_for_metric();
   // From which steps on less was recorded, and why. One line, or "".
   std::string limits_met() const;
 
  private:
+  // Whether the trace, with so many rows more and closed, would take more than this share of the room.
+  bool exceeds(double share, uint64_t rows, uint64_t samples);
+
   const RecorderOptions& options_;
-  bool near_limit_ = false, rows_stopped_ = false, steps_stopped_ = false, slow_ = false;
+  TraceSink& sink_;
+  double empty_bytes_, room_bytes_;
+  bool near_limit_ = false, rows_stopped_ = false, steps_stopped_ = false, full_ = false, slow_ = false;
   int slow_messages_ = 0;
   std::optional<uint64_t> health_from_, no_rows_from_, stopped_from_, slow_from_;  // the first steps that lack something
 };

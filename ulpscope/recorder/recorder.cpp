@@ -64,18 +64,15 @@ struct Recorder::State {
   };
 
   State(TraceSink& trace, RecorderOptions chosen)
-      : sink(trace), options(std::move(chosen)), ops(trace, options), control(options) {}
+      : sink(trace), options(std::move(chosen)), ops(trace, options), control(options, trace) {}
 
   bool writing() const { return options.level != RecordLevel::off && !failed && !control.steps_stopped(); }
   // Whether ops are asked for anything. A recorder that no longer writes still watches for what training should stop on.
   bool watching() const { return writing() || (options.level != RecordLevel::off && options.stop_on != StopOn::never); }
   bool repeats(uint32_t tensor) const { return streak >= kRepeats && streak_tensor == tensor; }
 
-  // Added and not in the file yet, about: those of this step, and of steps that are not committed.
-  uint64_t pending_rows(const SinkStatus& status) const {
-    const uint64_t steps = steps_ended - std::min(steps_ended, status.committed_steps);
-    return rows_added - rows_ended + steps * rows_ended / std::max<uint64_t>(steps_ended, 1);
-  }
+  // In this step: between those of options.every, health.
+  RecordLevel recorded_level() const { return want_full ? level : std::min(level, RecordLevel::health); }
 
   EventRow event(EventKind kind) const {
     EventRow row;
@@ -118,9 +115,8 @@ struct Recorder::State {
   Findings findings;             // of the passes that ended, in this step
   bool found_nonfinite = false;  // by `after`, in this step
   uint32_t capture_tensor = 0;
-  TensorRow tensor_row;                                      // kept: its histogram is large, and zero between calls of write_row
-  uint32_t graph = 0;                                        // of the last step that had one
-  uint64_t rows_added = 0, rows_ended = 0, steps_ended = 0;  // rows_ended: in steps that ended
+  TensorRow tensor_row;  // kept: its histogram is large, and zero between calls of write_row
+  uint32_t graph = 0;    // of the last step that had one
 
   uint32_t streak_tensor = 0;  // the first nonfinite output of the last step
   int64_t streak = 0;          // steps in a row with that one
@@ -245,7 +241,7 @@ void Recorder::add_warning(std::string_view text) {
 
 void Recorder::add_metric(std::string_view name, double value) {
   State& state = *state_;
-  if (state.options.level == RecordLevel::off || state.failed) return;
+  if (state.options.level == RecordLevel::off || state.failed || !state.control.has_room_for_metric()) return;
   EventRow row = state.event(EventKind::metric);
   row.text = name;
   row.value = value;
@@ -273,7 +269,6 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
     tensor_row.statistics.health() = known == StatisticsLevel::health ? record.statistics.health() : HealthCounts{};
     sink.add_row(tensor_row);
   }
-  ++rows_added;
   for (int i = 0; i < (call.samples ? record.samples : 0); ++i) {
     const auto k = static_cast<size_t>(i);
     sink.add_sample({step, call.micro_batch, call.pass, tensor, record.sample_elements[k], record.sample_values[k]});
@@ -322,8 +317,14 @@ void Recorder::State::update_limits() {
   const SinkStatus status = sink.status();
   failed = status.failed;
   if (failed) return;
+  uint64_t rows = 0, samples = 0;
+  for (const Call& call : calls) {
+    if (!ops[call.entry].rows_wanted) continue;
+    rows += call.outputs;
+    if (call.samples) samples += call.outputs * uint64_t{kSamples};
+  }
   std::vector<EventRow> events;
-  control.update(status, pending_rows(status), step, events);
+  control.update(status, rows, samples, step, events);
   for (const EventRow& event : events) sink.add_event(event);
 }
 
@@ -403,10 +404,8 @@ void Recorder::end_step(StepRow row) {
     if (state.watched) state.graph = state.graphs.end_step(state.sink, state.ops);
     row.step = state.step;
     row.graph = state.graph;
-    row.level = state.level;
+    row.level = state.recorded_level();
     state.sink.end_step(row);
-    ++state.steps_ended;
-    state.rows_ended = state.rows_added;
     state.metric_added = false;
   }
 }

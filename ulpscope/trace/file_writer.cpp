@@ -26,35 +26,6 @@ struct flock lock_of(short type) {
   return lock;
 }
 
-std::string fill_pattern(const ColumnSpec& column) {
-  const auto bytes = [&](auto value) { return std::string(reinterpret_cast<const char*>(&value), sizeof(value)); };
-  switch (column.type) {
-    case ElementType::u8:
-      return bytes(static_cast<uint8_t>(column.fill));
-    case ElementType::u32:
-      return bytes(static_cast<uint32_t>(column.fill));
-    case ElementType::i32:
-      return bytes(static_cast<int32_t>(column.fill));
-    case ElementType::u64:
-      return bytes(static_cast<uint64_t>(column.fill));
-    case ElementType::i64:
-      return bytes(static_cast<int64_t>(column.fill));
-    case ElementType::f32:
-      return bytes(static_cast<float>(column.fill));
-    default:
-      return bytes(column.fill);
-  }
-}
-
-// True iff all `count` elements are the column's fill value: such a chunk need not exist.
-bool is_all_fill(const std::byte* values, size_t count, const ColumnSpec& column) {
-  const std::string pattern = fill_pattern(column);
-  const size_t bytes = count * pattern.size();
-  // Equal to the pattern at the start, and to itself shifted by one element.
-  return std::memcmp(values, pattern.data(), pattern.size()) == 0 &&
-         std::memcmp(values, values + pattern.size(), bytes - pattern.size()) == 0;
-}
-
 // As a commit record has it.
 uint32_t checksum(const TableBuffer& rows) {
   uint32_t crc = 0;
@@ -254,6 +225,15 @@ void TraceFileWriter::write_at(uint64_t offset, const void* bytes, size_t size) 
     offset += static_cast<uint64_t>(written);
     size -= static_cast<size_t>(written);
   }
+}
+
+ClosedSize TraceFileWriter::closed_size() const {
+  ClosedSize size{file_bytes(), {}};
+  for (size_t i = 0; i < kTables; ++i) {
+    size.bytes += last_chunk_bytes(*tables_[i].spec, tables_[i].pending);
+    size.rows[i] = tables_[i].main_rows + tables_[i].pending.rows();
+  }
+  return size;
 }
 
 uint64_t TraceFileWriter::file_bytes() const {

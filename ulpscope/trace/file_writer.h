@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/trace/closed_size.h"
 #include "ulpscope/trace/commit.h"
 #include "ulpscope/trace/table_buffer.h"
 
@@ -37,6 +38,8 @@ class TraceFileWriter {
   void stop(const std::string& note) noexcept;
 
   uint64_t file_bytes() const;
+  // After a commit.
+  ClosedSize closed_size() const;
   // Committed rows.
   uint64_t rows(TableId table) const { return record_[table].rows; }
 

@@ -36,8 +36,8 @@ const char* name_of(WriterState state) {
 }
 
 const char* name_of(EventKind kind) {
-  constexpr const char* kNames[kEventKinds] = {"scale_growth",  "scale_backoff", "nonfinite", "warning",
-                                               "level_lowered", "stopped",       "metric",    "note"};
+  constexpr const char* kNames[kEventKinds] = {"scale_growth", "scale_backoff", "nonfinite", "warning",  "level_lowered",
+                                               "stopped",      "metric",        "note",      "cut_short"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -175,11 +175,12 @@ enum class EventKind : uint8_t {
   nonfinite,      // first nonfinite output of a step; tensor, count; a capture with the same step follows
   warning,        // text
   level_lowered,  // text says why (size limit, slow writer)
-  stopped,        // recording or training stopped early; text says why
+  stopped,        // training stopped early; text says why
   metric,         // text: name ("test_accuracy"); value
   note,           // text; nothing to worry about: a skipped step that kept the scale, a writer that caught up
+  cut_short,      // less is recorded from here on, for the size limit; text
 };
-inline constexpr int kEventKinds = 8;
+inline constexpr int kEventKinds = 9;
 const char* name_of(EventKind kind);
 
 struct EventRow {

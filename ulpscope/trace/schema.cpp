@@ -115,7 +115,7 @@ std::string tail_path(const TableSpec& table, const ColumnSpec& column) {
   return fmt::format("{}/{}/{}", kTailGroup, table.name, column.name);
 }
 
-uint64_t smallest_trace_bytes() {
+uint64_t empty_trace_bytes() {
   constexpr uint64_t kBytesPerDataset = 640;  // of HDF5's own, as measured
   uint64_t bytes = 0;
   for (const TableSpec& table : trace_schema()) {
@@ -124,6 +124,8 @@ uint64_t smallest_trace_bytes() {
   }
   return bytes;
 }
+
+uint64_t smallest_size_limit() { return empty_trace_bytes() + (384u << 10); }
 
 std::string schema_markdown() {
   std::string text;

@@ -43,6 +43,9 @@ class TraceSink {
   virtual void end_step(const StepRow& row) = 0;
 
   virtual SinkStatus status() const = 0;
+  // What the trace would take, at most, if it were closed now, or after a step of so many tensor rows and samples more. What was
+  // added since the last flush() counts as if it could not be compressed, so that it says much too much long after one.
+  virtual uint64_t closed_bytes(uint64_t more_rows, uint64_t more_samples) const = 0;
   // Waits until every ended step is committed. True iff it is.
   virtual bool flush() = 0;
   // Flushes, compacts and marks the trace as closed. The destructor does it too. True iff nothing failed since the sink was made.
@@ -57,8 +60,10 @@ struct TraceOptions {
   std::function<void(uint64_t)> on_commit;
 };
 
-// What a trace without rows takes in the file, about: a size limit below it could not be kept.
-uint64_t smallest_trace_bytes();
+// What a trace without rows takes in the file, about.
+uint64_t empty_trace_bytes();
+// A smaller size limit could not be kept: what ops, their names and the last, unfilled chunks take comes on top.
+uint64_t smallest_size_limit();
 
 // A trace in an HDF5 file, written by a thread of its own. Throws Error (usage: the file exists, or is being
 // written by another process; failed: it cannot be created).

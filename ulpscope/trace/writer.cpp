@@ -8,6 +8,7 @@
 #include <ctime>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "ulpscope/base/error.h"
@@ -20,13 +21,20 @@ namespace ulpscope {
 
 namespace {
 
+using trace_detail::ClosedSize;
 using trace_detail::Encoder;
+using trace_detail::RowCounts;
 using trace_detail::TraceBuffer;
 using trace_detail::TraceFileWriter;
 using Clock = std::chrono::steady_clock;
 
 // The writer wakes up before the next flush is due when this much is waiting: about a chunk of tensor rows.
 constexpr size_t kWakeBytes = 512 << 10;
+// Of rows in memory: so much is committed before a flush is due, so that a full disk costs no more.
+constexpr size_t kCommitBytes = 2 << 20;
+// What a step adds beside tensor rows and samples, about: its row, and a few events with their texts.
+constexpr uint64_t kStepEvents = 4, kStepTextBytes = 400;
+constexpr uint64_t kHistogramBytes = 96;  // a large one
 
 // Signal handlers of the program run on its own threads. Above all, a write beyond RLIMIT_FSIZE (SIGXFSZ) is to fail like any
 // other, and not to end the process.
@@ -92,6 +100,22 @@ class TraceWriter final : public TraceSink {
     return status;
   }
 
+  uint64_t closed_bytes(uint64_t more_rows, uint64_t more_samples) const override {
+    RowCounts rows = handed_over_;
+    for (size_t i = 0; i < kTables; ++i) rows[i] += current_[static_cast<TableId>(i)].rows();
+    const auto add = [&](TableId table, uint64_t count) { rows[static_cast<size_t>(table)] += count; };
+    add(TableId::stats, more_rows);
+    add(TableId::updates, more_rows);
+    add(TableId::histograms, more_rows * kHistogramBytes);
+    add(TableId::samples, more_samples);
+    add(TableId::steps, 1);
+    add(TableId::events, kStepEvents);
+    add(TableId::strings, kStepEvents);
+    add(TableId::string_bytes, kStepTextBytes);
+    std::lock_guard lock(mutex_);
+    return measured_.with(rows);
+  }
+
   bool flush() override {
     std::unique_lock lock(mutex_);
     if (closed_) return !failed_;
@@ -149,6 +173,7 @@ class TraceWriter final : public TraceSink {
     }
     try {
       if (!failed_) ended_.append(current_);
+      for (size_t i = 0; i < kTables; ++i) handed_over_[i] += current_[static_cast<TableId>(i)].rows();
     } catch (const std::bad_alloc&) {
       set_failed("out of memory");
     }
@@ -219,11 +244,13 @@ class TraceWriter final : public TraceSink {
   Encoder encoder_;
   TraceBuffer current_;
   uint32_t ops_ = 0, tensors_ = 0;
+  RowCounts handed_over_{};  // rows, those of the run's description included
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, progress_;
   TraceBuffer ended_;  // steps that wait to be written
   SinkStatus status_;
+  ClosedSize measured_;  // by the last flush
   uint64_t flushes_wanted_ = 0, flushes_done_ = 0;
   size_t writing_bytes_ = 0;  // taken from `ended_`, not yet written
   bool room_wanted_ = false, closing_ = false, closed_ = false;
@@ -236,6 +263,8 @@ std::unique_ptr<TraceFileWriter> TraceWriter::create() {
   auto file = std::make_unique<TraceFileWriter>(target.temporary(), target.path(), TraceFileWriter::Mode::live);
   file->append(current_);
   file->commit();
+  measured_ = file->closed_size();
+  handed_over_ = measured_.rows;
   target.take_name();
   return file;
 }
@@ -243,7 +272,7 @@ std::unique_ptr<TraceFileWriter> TraceWriter::create() {
 void TraceWriter::write_until_closed(TraceFileWriter& file) {
   TraceBuffer taken;
   uint64_t uncommitted_steps = 0, committed_steps = 0;
-  bool uncommitted = false;
+  size_t uncommitted_bytes = 0;
   auto due = Clock::now() + interval_;
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -261,20 +290,22 @@ void TraceWriter::write_until_closed(TraceFileWriter& file) {
     if (taken.bytes() > 0) {
       file.append(taken);
       uncommitted_steps += taken[TableId::steps].rows();
-      uncommitted = true;
+      uncommitted_bytes += taken.bytes();
       taken.clear();
     }
-    const bool commit = uncommitted && (flush || Clock::now() >= due);
+    const bool commit = uncommitted_bytes > 0 && (flush || uncommitted_bytes >= kCommitBytes || Clock::now() >= due);
     if (commit) {
       file.commit();
-      uncommitted = false;
+      uncommitted_bytes = 0;
       committed_steps += uncommitted_steps;
       uncommitted_steps = 0;
     }
     if (commit || Clock::now() >= due) due = Clock::now() + interval_;
     const uint64_t bytes = file.file_bytes(), rows = file.rows(TableId::stats);
     const double seconds = thread_seconds() - seconds_before_rows_;
+    const std::optional<ClosedSize> measured = flushes > flushes_done_ ? std::optional(file.closed_size()) : std::nullopt;
     lock.lock();
+    if (measured) measured_ = *measured;
     status_.committed_steps = committed_steps;
     status_.bytes = bytes;
     status_.tensor_rows = rows;

@@ -107,9 +107,9 @@ void validate(const Experiment& experiment) {
   }
 
   const uint64_t max_size = experiment.recording.max_size;
-  if (max_size > 0 && max_size < smallest_trace_bytes()) {
-    fail(fmt::format("recording.max_size: expected 0 or at least {} bytes, what an empty trace takes, found {}",
-                     smallest_trace_bytes(), max_size));
+  if (max_size > 0 && max_size < smallest_size_limit()) {
+    fail(fmt::format("recording.max_size: expected 0 or at least {} bytes, what a trace without tensor rows takes, found {}",
+                     smallest_size_limit(), max_size));
   }
 
   const LossScaleRule rule = experiment.scaler.rule();

@@ -247,8 +247,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
       recorded_phases(),
       field<int64_t, Experiment>(
           "recording.max_size", {ValueKind::size, {}, {}},
-          "near it the level is lowered, at it recording stops; 0: no limit, else at least what an empty trace takes, "
-          "about 1 MB",
+          "near it the level is lowered, at it recording stops; 0: no limit, else at least what a trace without "
+          "tensor rows takes, about 1.3 MB",
           ULPSCOPE_FIELD(recording.max_size)),
       choice("recording.stop_on", StopOn::backoff, "end training after a step with a NaN, an Inf, or a loss scale that backed off",
              ULPSCOPE_FIELD(recording.stop_on)),

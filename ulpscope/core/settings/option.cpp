@@ -34,7 +34,7 @@ std::optional<double> number_of(const RawValue& raw) {
   return std::nullopt;
 }
 
-// 1536, "1536", "512K", "500MB", "2GiB"; units are powers of 1024, with or without their B.
+// 1536, "1536", "512K", "500MB", "1.5GiB"; units are powers of 1024, with or without their B.
 std::optional<int64_t> size_of(const RawValue& raw) {
   if (const auto* whole = std::get_if<int64_t>(&raw.value)) return *whole;
   const auto* text = std::get_if<std::string>(&raw.value);
@@ -52,9 +52,16 @@ std::optional<int64_t> size_of(const RawValue& raw) {
     shift = 10 * static_cast<int>(unit + 1);
     digits.remove_suffix(1);
   }
-  const auto value = whole_number(digits);
-  if (!value || *value < 0 || *value > (std::numeric_limits<int64_t>::max() >> shift)) return std::nullopt;
-  return *value << shift;
+  if (const auto value = whole_number(digits)) {
+    if (*value < 0 || *value > (std::numeric_limits<int64_t>::max() >> shift)) return std::nullopt;
+    return *value << shift;
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::fixed);
+  if (error != std::errc() || end != digits.data() + digits.size() || shift == 0) return std::nullopt;
+  value = std::floor(std::ldexp(value, shift));
+  if (!(value >= 0 && value < 0x1p63)) return std::nullopt;
+  return static_cast<int64_t>(value);
 }
 
 std::string choice_of(const OptionType& type, const RawValue& raw) {
