@@ -1,4 +1,5 @@
 // `ulpscope train` as its users run it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -144,12 +145,13 @@ TEST_F(Train, OutOfMemoryIsOneLine) {
 
 TEST_F(Train, SaysWhereTheSizeLimitMadeItRecordLess) {
   // Without an evaluation, a step is written as a whole or not at all.
-  const Result result = train({"mlp", "--steps", "100", "--set", "training.evaluation=never", "--max-size", "1MB", "--json"});
+  const Result result = train({"mlp", "--steps", "300", "--set", "training.evaluation=never", "--max-size", "1.5MB", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::string said = Json::parse(result.out)["recorded_less"];
   EXPECT_THAT(said, HasSubstr("no tensor rows from step "));
-  EXPECT_THAT(said, HasSubstr("the size limit is 1048576 bytes"));
+  EXPECT_THAT(said, HasSubstr("the size limit is 1572864 bytes"));
   EXPECT_THAT(result.err, HasSubstr("warning: less was recorded: " + said + "\n"));
+  EXPECT_LE(std::filesystem::file_size(file("run.h5")), 1572864u);
   // From that step on there are none.
   const uint64_t from = std::stoull(said.substr(said.find("rows from step ") + 15));
   const Json rows = Json::parse(run_program({"export", file("run.h5"), "--table", "stats", "--json"}).out);
@@ -164,8 +166,14 @@ TEST_F(Train, SignalsFinishTheStepAndCloseTheTrace) {
     options.signal = signal;
     const Result result = train({"mlp", "--steps", "100000000", "--force", "--checkpoint", "last"}, options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("stopped after"));
+    const char* const name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "SIGHUP";
+    EXPECT_THAT(result.err, HasSubstr(fmt::format("stopped early: interrupted by {} after ", name)));
     const Json trace = info(file("run.h5"));
+    const Json events = Json::parse(run_program({"export", file("run.h5"), "--table", "events", "--json"}).out);
+    EXPECT_EQ(events.back()["kind"], "stopped");
+    EXPECT_EQ(events.back()["text"],
+              fmt::format("training stopped: interrupted by {} after {} of 100000000 steps", name, trace["steps"].get<int>()));
+    EXPECT_EQ(events.back()["step"], trace["steps"].get<int>() - 1);
     EXPECT_EQ(trace["writer"], "closed");
     EXPECT_GE(trace["steps"].get<int>(), 1);
     EXPECT_EQ(read_checkpoint_info(file("last")).step, trace["steps"].get<uint64_t>());
@@ -176,7 +184,7 @@ TEST_F(Train, SignalsFinishTheStepAndCloseTheTrace) {
 TEST_F(Train, ASecondInterruptEndsAtOnce) {
   RunOptions options;
   options.interrupt_after = "step 1/";
-  options.interrupt_again_after = "stopped after";
+  options.interrupt_again_after = "stopped early";
   const Result result = train({"mlp", "--steps", "100000000", "--threads", "1"}, options);
   EXPECT_EQ(result.signal, SIGINT) << result.exit_code;
 }

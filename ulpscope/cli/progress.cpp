@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/cli/output.h"
@@ -13,8 +14,9 @@ namespace ulpscope::cli {
 
 namespace {
 
-// Lines that a run prints where there is no terminal.
+// Lines that a run prints where there is no terminal, and how long one is waited for at most.
 constexpr uint64_t kPlainLines = 20;
+constexpr std::chrono::seconds kPlainInterval{60};
 constexpr std::chrono::milliseconds kRedraw{100};
 constexpr const char* kEraseLine = "\r\033[K";
 
@@ -25,7 +27,7 @@ std::string duration_text(double seconds) {
 }
 
 std::string numbers(const StepResult& step, uint64_t skipped, bool scaled) {
-  std::string text = fmt::format("loss {:.4g}", step.loss);
+  std::string text = std::isnan(step.loss) ? "loss nan" : fmt::format("loss {:.4g}", step.loss);
   if (scaled) text += fmt::format("  scale {}", cell_text(step.scale, Unit::scale));
   if (scaled || skipped > 0) text += fmt::format("  skipped {}", skipped);
   return text;
@@ -76,7 +78,9 @@ void Progress::update(const StepResult& step) {
   const uint64_t done = step.step + 1;
   if (!terminal_) {
     const uint64_t interval = std::max<uint64_t>(1, (total_ - first_) / kPlainLines);
-    if (done == first_ + 1 || done % interval == 0 || done == total_) {
+    const auto now = Clock::now();
+    if (done == first_ + 1 || done % interval == 0 || done == total_ || now - last_drawn_ >= kPlainInterval) {
+      last_drawn_ = now;
       say("{}", plain_line(step, total_, skipped_, scaled_, steps_per_second(done)));
     }
   }

@@ -29,10 +29,23 @@ StopSignals::~StopSignals() {
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
+const char* StopSignals::name() const {
+  switch (first_) {
+    case 0:
+      return "";
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    default:
+      return "SIGHUP";
+  }
+}
+
 void StopSignals::take() {
   int number = 0;
   while (sigwait(&taken_, &number) == 0 && !ended_) {
-    if (number == wake_up() || !came_.exchange(true)) continue;
+    if (number == wake_up() || first_.exchange(number) == 0) continue;
     std::signal(number, SIG_DFL);
     sigset_t last;
     sigemptyset(&last);

@@ -19,13 +19,16 @@ class StopSignals {
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
 
-  bool came() const { return came_; }
+  bool came() const { return first_ != 0; }
+  // "SIGINT", or "".
+  const char* name() const;
 
  private:
   void take();
 
   sigset_t taken_, mask_before_;
-  std::atomic<bool> came_ = false, ended_ = false;
+  std::atomic<int> first_ = 0;  // the signal that came
+  std::atomic<bool> ended_ = false;
   std::thread thread_;
 };
 

@@ -177,16 +177,19 @@ int run(const Arguments& arguments) {
   if (interval > 0 && checkpoint.empty()) throw usage_error("--checkpoint-every needs --checkpoint, the file to write");
   check_outputs(arguments, options, checkpoint, weights);
 
+  if (experiment.recording.level == RecordLevel::off) say("recording is off: no trace is written");
   const StopSignals signals;
   Trainer trainer(experiment, options);
   say("{}: {}; {} steps in {}", one_line(experiment.name), trainer.data_description(), trainer.total_steps(),
       name_of(experiment.precision));
   if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
   Progress progress(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
+  uint64_t steps_done = trainer.first_step();
   bool interrupted = false;
   while (!trainer.finished() && !(interrupted = signals.came())) {
     const StepResult step = trainer.step();
     progress.update(step);
+    steps_done = step.step + 1;
     if (interval == 0 || (step.step + 1) % interval != 0) continue;
     try {
       trainer.save_checkpoint(checkpoint);
@@ -196,12 +199,9 @@ int run(const Arguments& arguments) {
     }
   }
   progress.finish();
-  TrainResult result = trainer.finish();
+  const TrainResult result = trainer.finish(
+      interrupted ? fmt::format("interrupted by {} after {} of {} steps", signals.name(), steps_done, trainer.total_steps()) : "");
   if (!result.stop_reason.empty()) say("ulpscope: stopped early: {}", result.stop_reason);
-  if (interrupted) {
-    say("ulpscope: stopped after {} of {} steps", result.first_step + result.steps, trainer.total_steps());
-    result.stop_reason = "interrupted";
-  }
   if (!result.limits_met.empty()) say("ulpscope: warning: less was recorded: {}", result.limits_met);
   if (result.trace.failed) say("ulpscope: warning: {}", result.trace.failure);
   if (!checkpoint.empty()) trainer.save_checkpoint(checkpoint);
@@ -232,7 +232,7 @@ Verb train_verb() {
   options.insert(options.end(), rest.begin(), rest.end());
   return {"train",
           "train a model and record what happens to its numbers",
-          "Ctrl+C ends after the step that runs and closes the trace; a second one ends at once.",
+          "Ctrl+C ends after the step that runs, closes the trace, and is no error; a second one ends at once.",
           {{"EXPERIMENT",
             fmt::format("a TOML file, or a preset: {}; without it, that of --resume", join_words(preset_names(), "or")), true}},
           std::move(options),

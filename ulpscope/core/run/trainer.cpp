@@ -328,7 +328,7 @@ void Trainer::save_checkpoint(const std::string& path) {
   ulpscope::save_checkpoint(path, {s.run_id, to_toml(s.experiment), s.experiment.seed, s.next_step()}, s.training());
 }
 
-TrainResult Trainer::finish() {
+TrainResult Trainer::finish(const std::string& interruption) {
   State& s = *state_;
   TrainResult& result = s.result;
   result.weights_fingerprint = hash_text("");
@@ -337,8 +337,17 @@ TrainResult Trainer::finish() {
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     result.weights_fingerprint = hash_combine(result.weights_fingerprint, hash_text(text));
   }
+  result.stop_reason = interruption;
   if (s.sink) {
-    result.stop_reason = s.recorder->stop_reason();
+    if (interruption.empty()) {
+      result.stop_reason = s.recorder->stop_reason();
+    } else {
+      EventRow stopped;
+      stopped.step = s.next_step() - std::min<uint64_t>(result.steps, 1);
+      stopped.kind = EventKind::stopped;
+      stopped.text = "training stopped: " + interruption;
+      s.sink->add_event(stopped);
+    }
     result.limits_met = s.recorder->limits_met();
     s.sink->close();
     result.trace = s.sink->status();

@@ -48,7 +48,7 @@ struct TrainResult {
   double seconds = 0;  // of all steps
   size_t peak_memory_bytes = 0;
   uint64_t weights_fingerprint = 0;  // a hash of the final parameters' bits: equal for bit-equal weights
-  std::string stop_reason;           // what --stop-on found, or ""
+  std::string stop_reason;           // what --stop-on found, what interrupted the run, or ""
   std::string limits_met;            // from which steps on less was recorded than asked for, and why; or ""
   SinkStatus trace;
   std::optional<Profile> profile;
@@ -74,8 +74,8 @@ class Trainer {
   std::optional<double> evaluate();
   // Everything that training needs to go on after the last step taken. Throws Error (failed).
   void save_checkpoint(const std::string& path);
-  // Closes the trace.
-  TrainResult finish();
+  // Closes the trace. `interruption`: why training ends before its time where no one but the caller knows, or ""; the trace tells.
+  TrainResult finish(const std::string& interruption = "");
 
   Model& model();
   Context& context();
