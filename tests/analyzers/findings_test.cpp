@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/analyzers/info.h"
+#include "ulpscope/base/error.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -247,6 +248,82 @@ TEST(Compare, OnlyTheSecondRunBreakingIsAnError) {
   EXPECT_EQ(find_finding(analyze_compare(a, b), "compare.loss_nonfinite")->severity, Severity::error);
   EXPECT_EQ(find_finding(analyze_compare(b, a), "compare.loss_nonfinite")->severity, Severity::warning);
   EXPECT_EQ(find_finding(analyze_compare(a, a), "compare.loss_nonfinite"), nullptr);
+}
+
+TEST(Compare, NamesWhatOnlyOneTraceHasAndHowFarLossesLieApart) {
+  SyntheticTrace left, right;
+  left.add(left.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f32), make_row({1.0}, DType::f32));
+  const uint32_t both = right.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f32);
+  const uint32_t extra = right.add_tensor("fc", "relu", Phase::forward, Role::activation, DType::f32);
+  right.add(both, make_row({1.0}, DType::f32));
+  right.add(extra, make_row({1.0}, DType::f32));
+  left.end_step(SyntheticTrace::default_step(2.5));
+  right.end_step(SyntheticTrace::default_step(2.5 + 0x1p-30));
+  const TraceReader a = left.read(), b = right.read();
+  const Report report = analyze_compare(a, b);
+  const Finding* unmatched = find_finding(report, "compare.ops_unmatched");
+  ASSERT_NE(unmatched, nullptr);
+  ASSERT_EQ(unmatched->evidence.size(), 1u);
+  EXPECT_EQ(unmatched->evidence[0].key.op_name, "relu");
+  EXPECT_EQ(unmatched->evidence[0].values[0].value, Cell(std::string("b")));
+  const Finding* losses = find_finding(report, "compare.first_difference");
+  ASSERT_NE(losses, nullptr);
+  EXPECT_EQ(losses->evidence[0].values[2].value, Cell(0x1p-30));
+}
+
+TEST(Report, OfARangeOfStepsHoldsNoFigureOfOtherSteps) {
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  for (int step = 0; step < 4; ++step) {
+    trace.add(tensor, make_row({1.0}, DType::f16));
+    if (step == 1 || step == 3) trace.add_event(EventKind::metric, -1, 0, 0.25 * step, "test_accuracy");
+    trace.end_step();
+  }
+  const TraceReader reader = trace.read();
+  const auto has = [](const Report& report, const std::string& name) {
+    return std::any_of(report.facts.begin(), report.facts.end(), [&](const Quantity& fact) { return fact.name == name; });
+  };
+  ReportOptions options;
+  EXPECT_EQ(fact(analyze_all(reader, options), "test_accuracy"), Cell(0.75));
+  EXPECT_TRUE(has(analyze_all(reader, options), "tensor_rows"));
+  options.steps = {0, 3};
+  EXPECT_EQ(fact(analyze_all(reader, options), "test_accuracy"), Cell(0.25));
+  EXPECT_FALSE(has(analyze_all(reader, options), "tensor_rows"));
+  options.steps = {2, 3};
+  EXPECT_FALSE(has(analyze_all(reader, options), "test_accuracy"));
+}
+
+TEST(CheckAskedFor, RefusesNamesAndStepsThatNoTraceHas) {
+  SyntheticTrace trace;
+  trace.add_tensor("features.0", "linear", Phase::forward, Role::activation, DType::f16);
+  for (int step = 0; step < 3; ++step) trace.end_step();
+  const TraceReader reader = trace.read();
+  const auto refusal = [&](const AnalysisOptions& options) -> std::string {
+    try {
+      check_asked_for({&reader}, options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  AnalysisOptions options;
+  options.modules = {"features", "*.0"};
+  options.ops = {"lin*"};
+  options.steps = {2, 100};
+  EXPECT_EQ(refusal(options), "");
+  AnalysisOptions module, op, steps;
+  module.modules = {"features", "nope"};
+  EXPECT_EQ(refusal(module), "no module of the trace matches 'nope'; expected features.0");
+  op.ops = {"linaer"};
+  EXPECT_EQ(refusal(op), "no op of the trace matches 'linaer'; did you mean 'linear'?");
+  steps.steps = {1000, 1001};
+  EXPECT_EQ(refusal(steps), "no step of the trace is in what --step asks for; expected one of 0 to 2");
+}
+
+TEST(ShellWord, IsWhatAShellReadsAsOneArgument) {
+  EXPECT_EQ(shell_word("runs/m-16.h5"), "runs/m-16.h5");
+  EXPECT_EQ(shell_word("my run's.h5"), "'my run'\\''s.h5'");
+  EXPECT_EQ(shell_word("$(x).h5"), "'$(x).h5'");
 }
 
 }  // namespace

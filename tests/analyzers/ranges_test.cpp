@@ -450,6 +450,45 @@ TEST(Ranges, AnOverflowAtTheStoreIsTheFirstNonfiniteValue) {
   EXPECT_EQ(cell(recorded, row_of(recorded, "b relu"), "nonfinite"), Cell(int64_t{1}));
 }
 
+// Who made NaN or Inf comes before those that carry it on, whatever their shares; the first of all even where it was computed as
+// NaN.
+TEST(Ranges, WorstFirstIsWhoMadeTheFirstInfinity) {
+  SyntheticTrace trace;
+  const uint32_t loss = trace.add_tensor("c", "softmax", Phase::forward, Role::activation, DType::f32);
+  const uint32_t carried = trace.add_tensor("b", "relu", Phase::forward, Role::activation, DType::f16);
+  const uint32_t made = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t later = trace.add_tensor("d", "linear", Phase::forward, Role::activation, DType::f16);
+  trace.add(made, make_row({70000.0, 1.0, 1.0, 1.0}, DType::f16));
+  trace.add(carried, make_row({INFINITY, 1.0}, DType::f16));
+  trace.add(loss, make_row({NAN, NAN}, DType::f32));
+  trace.add(later, make_row({80000.0, 1.0, 1.0, 1.0, 1.0}, DType::f16));
+  trace.end_step(SyntheticTrace::default_step(NAN));
+  const Report report = analyze_ranges(trace.read());
+  std::vector<std::string> names;
+  for (const TableRow& row : table(report, "recorded").rows) names.push_back(std::get<std::string>(row.cells[0]));
+  EXPECT_EQ(names, (std::vector<std::string>{"a linear", "d linear", "c softmax", "b relu"}));
+}
+
+// Each number stands with the tensor that it is of.
+TEST(Ranges, TheFitsEvidencePairsTensorsWithTheirOwnNumbers) {
+  SyntheticTrace trace;
+  const uint32_t large = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  const uint32_t small = trace.add_tensor("b", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  std::vector<double> values(1000, 0.25);
+  values[3] = 1e-9;
+  trace.add(large, make_row({4096.0, 1.0}, DType::f16));
+  trace.add(small, make_row(values, DType::f16));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* fit = find_finding(report, "range.gradients_fit");
+  ASSERT_NE(fit, nullptr);
+  ASSERT_EQ(fit->evidence.size(), 2u);
+  EXPECT_EQ(fit->evidence[0].key.module, "a");
+  EXPECT_DOUBLE_EQ(lower(fit->evidence[0].values[0].value), std::log2(65504.0 / 4096.0));
+  EXPECT_EQ(fit->evidence[1].key.module, "b");
+  EXPECT_EQ(fit->evidence[1].values[0].value, Cell(0.001));
+}
+
 TEST(Ranges, GradientsDoNotFitWhereOneWasNotFiniteOrCouldNotBeJudged) {
   for (const bool nan : {true, false}) {
     SyntheticTrace trace;

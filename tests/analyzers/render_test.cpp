@@ -174,7 +174,18 @@ TEST(TextRenderer, NamesCannotMoveTheCursor) {
   Report report = sample_report();
   report.tables[0].rows[0].cells[0] = std::string("evil\033[2J\nname");
   report.findings[0].evidence[0].key.module = "evil\033[2Jmodule";
-  EXPECT_THAT(render_text(report, {}), Not(HasSubstr("\033")));
+  const std::string evil = "e\n\x01\033[31m\xC2\x9B";
+  report.title += evil;
+  report.sources.push_back({"path" + evil, "run" + evil, 0});
+  report.add_fact("fact", evil);
+  report.findings.push_back({"code", Severity::info, "title" + evil, {{{}, {{"value", evil}}}}, "suggestion" + evil});
+  report.tables[0].title += evil;
+  report.tables[0].note += evil;
+  report.plots[0].title += evil;
+  report.plots[0].series[0].name += evil;
+  const std::string text = render_text(report, {});
+  for (const char* control : {"\033", "\x01", "\xC2\x9B"}) EXPECT_THAT(text, Not(HasSubstr(control)));
+  EXPECT_THAT(render_text(report, {}), HasSubstr("suggestione   [31m"));
 }
 
 TEST(TextRenderer, SaysUnknownAndNotApplicableDifferently) {
@@ -187,7 +198,9 @@ TEST(TextRenderer, SaysUnknownAndNotApplicableDifferently) {
   EXPECT_EQ(cell_text(Interval{0.01, 0.02}, Unit::share), "1..2%");
   EXPECT_EQ(cell_text(NAN, Unit::none), "NaN");
   EXPECT_EQ(cell_text(65536.0, Unit::scale), "2^16");
-  EXPECT_EQ(cell_text(64.0, Unit::scale), "64");
+  EXPECT_EQ(cell_text(64.0, Unit::scale), "2^6");
+  EXPECT_EQ(cell_text(1.0, Unit::scale), "1");
+  EXPECT_EQ(cell_text(Interval{512.0, 1024.0}, Unit::scale), "2^9 to 2^10");
   EXPECT_EQ(cell_text(100.5, Unit::scale), "100.5");
   EXPECT_EQ(cell_text(Interval{0, 1024.0}, Unit::scale), "at most 2^10");
   EXPECT_EQ(cell_text(Interval{1024.0, INFINITY}, Unit::scale), "at least 2^10");

@@ -170,6 +170,58 @@ TEST(Scale, CollapseIsAnErrorThatNamesTheTensor) {
   EXPECT_EQ(find_finding(analyze_scale(constant.trace.read()), "scale.collapse"), nullptr);
 }
 
+// The first nonfinite output of the step is named, not the gradient that inherited it, in whatever order the events stand.
+TEST(Scale, AForwardOverflowIsNotBlamedOnTheGradient) {
+  SyntheticTrace trace(run_info(true));
+  const uint32_t forward = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t gradient = trace.add_tensor("fc", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
+  for (const bool backoff_first : {true, false}) {
+    for (const bool backoff : {backoff_first, !backoff_first}) {
+      if (backoff)
+        trace.add_event(EventKind::scale_backoff, gradient, 280, 512.0);
+      else
+        trace.add_event(EventKind::nonfinite, forward, 187);
+    }
+    StepRow row = SyntheticTrace::default_step(1.0, 1024.0);
+    row.skipped = true;
+    row.scale_after = 512.0;
+    trace.end_step(row);
+  }
+  const Report report = analyze_scale(trace.read());
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(cell(table(report, "changes"), i, "nonfinite_tensor"), Cell(std::string("fc linear")));
+    EXPECT_EQ(cell(table(report, "changes"), i, "nonfinite"), Cell(int64_t{187}));
+  }
+}
+
+TEST(Scale, ARunThatTookNoStepIsAnError) {
+  const auto analyze = [](double scale, bool dynamic, int taken, StepRange range = {}) {
+    SyntheticTrace trace(run_info(dynamic));
+    for (int step = 0; step < 4; ++step) {
+      StepRow row = SyntheticTrace::default_step(1.0, scale);
+      row.skipped = step != taken;
+      if (dynamic && row.skipped) scale = row.scale_after = scale / 2;
+      trace.end_step(row);
+    }
+    ScaleOptions options;
+    options.steps = range;
+    return analyze_scale(trace.read(), options);
+  };
+  for (const auto& [scale, dynamic, advice] : {std::tuple{INFINITY, false, "infinite loss scale"},
+                                               {INFINITY, true, "infinite loss scale"},
+                                               {0x1p32, true, "from 2^32 to 2^28"},
+                                               {1.0, false, "for another reason"}}) {
+    const Report report = analyze(scale, dynamic, -1);
+    const Finding* finding = find_finding(report, "scale.no_step_taken");
+    ASSERT_NE(finding, nullptr) << scale;
+    EXPECT_EQ(finding->severity, Severity::error);
+    EXPECT_NE(finding->title.find("all 4 steps were skipped"), std::string::npos) << finding->title;
+    EXPECT_NE(finding->suggestion.find(advice), std::string::npos) << finding->suggestion;
+  }
+  EXPECT_EQ(find_finding(analyze(0x1p32, true, 2), "scale.no_step_taken"), nullptr);
+  EXPECT_EQ(find_finding(analyze(0x1p32, true, 3, {0, 3}), "scale.no_step_taken"), nullptr);  // of the first steps only
+}
+
 TEST(Scale, ThrashingIsSkippingMoreThanGrowingCosts) {
   ScaledRun thrashing(rule(65536, 5), 200, [](int) { return 1.0; });
   const Report report = analyze_scale(thrashing.trace.read());

@@ -107,6 +107,37 @@ TEST_F(CommandLine, WhatIsNoTraceIsUnreadable) {
   expect_error({"info", folder_.path()}, 3, folder_.path());
 }
 
+// A misspelt filter should not look like an empty answer.
+TEST_F(CommandLine, WhatIsAskedForHasToBeInTheTrace) {
+  const std::string trace = trace_with_error();
+  for (std::vector<std::string> words : {std::vector<std::string>{"report", trace},
+                                         {"ranges", trace},
+                                         {"scale", trace},
+                                         {"compare", trace, trace},
+                                         {"export", trace, "--table", "stats"}}) {
+    const auto refuse = [&](const char* option, const char* value, const char* message) {
+      std::vector<std::string> asked = words;
+      asked.insert(asked.end(), {option, value});
+      expect_error(asked, 2, message);
+    };
+    refuse("--module", "nope", "no module of the trace matches 'nope'; expected fc");
+    refuse("--op", "linaer", "no op of the trace matches 'linaer'; did you mean 'linear'?");
+    refuse("--step", "1000", "expected one of 0 to 3");
+    words.insert(words.end(), {"--module", "f*", "--op", "linear", "--step", "3..1000"});
+    EXPECT_EQ(run_program(words).exit_code, 0) << words[0];
+  }
+}
+
+TEST_F(CommandLine, NamesFromAFileDoNotMoveTheCursorInErrors) {
+  SyntheticTrace trace;
+  trace.add_tensor("e\033[31m", "linear", Phase::forward, Role::activation, DType::f16);
+  trace.end_step();
+  trace.read();
+  const Result result = run_program({"report", trace.path(), "--module", "nope"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("expected e\\u001B[31m"));
+}
+
 TEST_F(CommandLine, ATraceCanBeAFolderWithOne) {
   const std::string trace = trace_with_error(), folder = file("traces");
   std::filesystem::create_directory(folder);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <set>
 #include <unordered_map>
 
 #include "ulpscope/base/error.h"
@@ -191,6 +193,57 @@ RowKey key_of_step(const TraceReader& reader, uint64_t step) {
   key.rank = reader.run().rank;
   key.step = step;
   return key;
+}
+
+void check_asked_for(std::initializer_list<const TraceReader*> readers, const AnalysisOptions& options) {
+  std::set<std::string> modules, ops;
+  std::optional<uint64_t> first, last;
+  bool any_step = false;
+  for (const TraceReader* reader : readers) {
+    for (const OpInfo& op : reader->ops()) {
+      if (!op.module.empty()) modules.insert(op.module);
+      ops.insert(op.name);
+    }
+    if (!options.restricts_steps()) continue;
+    reader->visit_steps(options.steps, [&](std::span<const StepRow> rows) {
+      any_step = any_step || !rows.empty();
+      return !any_step;
+    });
+    if (any_step) continue;
+    reader->visit_steps({}, [&](std::span<const StepRow> rows) {
+      for (const StepRow& row : rows) {
+        first = std::min(first.value_or(row.step), row.step);
+        last = std::max(last.value_or(row.step), row.step);
+      }
+      return true;
+    });
+  }
+  const auto check = [](const char* what, const std::vector<std::string>& patterns, const std::set<std::string>& known,
+                        auto&& matches) {
+    const std::vector<std::string> names(known.begin(), known.end());
+    for (const std::string& pattern : patterns) {
+      if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return matches(pattern, name); })) continue;
+      throw usage_error("no {} of the trace matches '{}'{}", what, pattern, did_you_mean_or_expected(pattern, names));
+    }
+  };
+  // Names without a module are at top level, which "*" takes too.
+  check("module", options.modules, modules, [](const std::string& pattern, const std::string& name) {
+    return module_matches(pattern, name) || glob_match(pattern, "");
+  });
+  check("op", options.ops, ops, [](const std::string& pattern, const std::string& name) { return glob_match(pattern, name); });
+  if (options.restricts_steps() && !any_step && first) {
+    throw usage_error("no step of the trace is in what --step asks for; expected one of {} to {}", *first, *last);
+  }
+}
+
+std::string shell_word(const std::string& path) {
+  const bool plain = !path.empty() && path.front() != '-' && std::all_of(path.begin(), path.end(), [](unsigned char c) {
+    return std::isalnum(c) || c >= 0x80 || std::string_view("_-./+=:,@").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) return path;
+  std::string word = "'";
+  for (const char c : path) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
 }
 
 ReportSource source_of(const TraceReader& reader) { return {reader.path(), reader.run().run_id, reader.run().rank}; }

@@ -28,6 +28,7 @@ struct AnalysisOptions {
   const std::atomic<bool>* cancel = nullptr;  // set from any thread: the analyzer returns what it has, marked incomplete
   std::function<void(double)> progress;       // share of the rows seen, 0 to 1
 
+  bool restricts_steps() const { return steps.first > 0 || steps.last < UINT64_MAX; }
   bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }
 };
 
@@ -87,6 +88,13 @@ struct StepFacts {
   bool was_skipped(uint64_t step) const;
 };
 StepFacts step_facts(const TraceReader& reader, StepRange range);
+
+// Throws Error (usage) where a pattern matches no module or op of any of the traces, or none of them has a step in the range: what
+// comes of a misspelling should not look like an answer.
+void check_asked_for(std::initializer_list<const TraceReader*> readers, const AnalysisOptions& options);
+
+// A path as a shell takes it, for commands that reports suggest.
+std::string shell_word(const std::string& path);
 
 ReportSource source_of(const TraceReader& reader);
 RowKey key_of_step(const TraceReader& reader, uint64_t step);

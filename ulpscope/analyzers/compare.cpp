@@ -286,7 +286,10 @@ void add_findings(const Side& a, const Side& b, const std::map<std::pair<uint64_
     find("compare.first_difference", Severity::info,
          fmt::format("The losses differ from step {} on: {} of {} common steps are bit-equal.", losses.first_difference->step,
                      losses.equal, losses.common),
-         {{key, {{"loss_a", losses.first_difference->a}, {"loss_b", losses.first_difference->b}}}});
+         {{key,
+           {{"loss_a", losses.first_difference->a},
+            {"loss_b", losses.first_difference->b},
+            {"b_minus_a", losses.first_difference->b - losses.first_difference->a}}}});
   } else if (losses.common > 0) {
     find("compare.losses_equal", Severity::info, fmt::format("The losses of all {} common steps are bit-equal.", losses.common));
   }
@@ -297,17 +300,24 @@ void add_findings(const Side& a, const Side& b, const std::map<std::pair<uint64_
                      b.run.nonfinite));
   }
   // Casts come and go with the precision.
+  constexpr size_t kMostNamed = 5;
   uint64_t only_a = 0, only_b = 0;
+  std::vector<Evidence> unmatched;
+  const auto name_some = [&](const Side& side, uint32_t tensor, const char* which) {
+    if (unmatched.size() < kMostNamed) unmatched.push_back({side.selection.key(tensor), {{"only_in", std::string(which)}}});
+    return 1;
+  };
   const auto is_cast = [](const Side& side, uint32_t tensor) {
     return side.selection.op(tensor).name == "cast";  // backward ones too
   };
   for (const auto& [unused, match] : matches) {
-    if (match.a && !match.b) only_a += !is_cast(a, *match.a);
-    if (match.b && !match.a) only_b += !is_cast(b, *match.b);
+    if (match.a && !match.b && !is_cast(a, *match.a)) only_a += name_some(a, *match.a, "a");
+    if (match.b && !match.a && !is_cast(b, *match.b)) only_b += name_some(b, *match.b, "b");
   }
   if (only_a + only_b > 0) {
     find("compare.ops_unmatched", Severity::info,
-         fmt::format("{} recorded tensors, casts apart, are in the first trace only, and {} in the second only.", only_a, only_b));
+         fmt::format("{} recorded tensors, casts apart, are in the first trace only, and {} in the second only.", only_a, only_b),
+         std::move(unmatched));
   }
 }
 

@@ -45,10 +45,10 @@ Table recording_table(const TraceReader& reader) {
   return table;
 }
 
-Table metrics_table(const TraceReader& reader) {
+Table metrics_table(const TraceReader& reader, const StepRange& steps) {
   Table table{"metrics", "Metrics", {{"metric", ColumnKind::text}, {"step"}, {"value"}}, {}, 0, ""};
   for (const EventRow& event : reader.events()) {
-    if (event.kind != EventKind::metric) continue;
+    if (event.kind != EventKind::metric || event.step < steps.first || event.step >= steps.last) continue;
     table.rows.push_back({key_of_step(reader, event.step), {event.text, count_cell(event.step), event.value}});
   }
   return table;
@@ -100,14 +100,14 @@ Report describe_trace(const TraceReader& reader, const AnalysisOptions& options,
   add(kInReport, "first_loss", loss_cell(totals, totals.first));
   add(kInReport, "final_loss", loss_cell(totals, totals.last));
   add(kInfoOnly, "nonfinite_losses", count_cell(totals.nonfinite_losses), Unit::count);
-  const Table metrics = metrics_table(reader);
+  const Table metrics = metrics_table(reader, options.steps);
   for (auto row = metrics.rows.rbegin(); row != metrics.rows.rend(); ++row) {
     if (std::get<std::string>(row->cells[0]) != "test_accuracy") continue;
     add(kInReport, "test_accuracy", row->cells[2], Unit::share);
     break;
   }
   add(kInReport, "skipped_steps", count_cell(totals.skipped), Unit::count);
-  add(kInReport, "loss_scale", any ? Cell(totals.last.scale_after) : Cell(Unknown{}));
+  add(kInReport, "loss_scale", any ? Cell(totals.last.scale_after) : Cell(Unknown{}), Unit::scale);
   add(kInfoOnly, "seconds", totals.seconds, Unit::seconds);
   add(kInReport, "seconds_per_step", any ? Cell(totals.seconds / static_cast<double>(totals.steps)) : Cell(Unknown{}),
       Unit::seconds);
@@ -115,7 +115,8 @@ Report describe_trace(const TraceReader& reader, const AnalysisOptions& options,
 
   add(kInfoOnly, "ops", count_cell(reader.ops().size()), Unit::count);
   add(kInfoOnly, "tensors", count_cell(reader.tensors().size()), Unit::count);
-  add(kInReport, "tensor_rows", count_cell(reader.tensor_row_count()), Unit::count);
+  // Counted for the whole trace.
+  add(options.restricts_steps() ? kInfoOnly : kInReport, "tensor_rows", count_cell(reader.tensor_row_count()), Unit::count);
   add(kInfoOnly, "events", count_cell(reader.events().size()), Unit::count);
   add(kInfoOnly, "file_bytes", count_cell(reader.file_bytes()), Unit::bytes);
   const double rows = static_cast<double>(reader.tensor_row_count());

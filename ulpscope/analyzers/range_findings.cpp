@@ -44,12 +44,7 @@ RowKey RangeAnalysis::key_at(uint32_t tensor, const Place& place) const {
 }
 
 void RangeAnalysis::find_nonfinite(Report& report) const {
-  std::vector<uint32_t> in_order;  // of execution
-  for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_[i] && tensors_[i]->first_nonfinite) in_order.push_back(i);
-  }
-  std::stable_sort(in_order.begin(), in_order.end(),
-                   [&](uint32_t a, uint32_t b) { return *tensors_[a]->first_nonfinite < *tensors_[b]->first_nonfinite; });
+  const std::vector<uint32_t> in_order = nonfinite_in_order();
   if (in_order.empty()) return;
   std::vector<Evidence> evidence;
   for (const uint32_t i : in_order) {
@@ -76,9 +71,9 @@ void RangeAnalysis::find_nonfinite(Report& report) const {
                    how),
        std::move(evidence),
        fmt::format(
-           "What made the first is the cause, the others follow from it. `ulpscope export --table captures --step {}` shows its "
-           "element and operands.",
-           facts.first_nonfinite->step)});
+           "What made the first is the cause, the others follow from it. `ulpscope export {} --table captures --step {}` shows "
+           "its element and operands.",
+           shell_word(reader_.path()), facts.first_nonfinite->step)});
 }
 
 bool RangeAnalysis::find_vanished(Report& report) const {
@@ -278,7 +273,7 @@ void RangeAnalysis::find_what_if_trouble(Report& report) const {
 void RangeAnalysis::find_gradients_fit(Report& report) const {
   size_t judged = 0, unjudged = 0;
   double most_flushed = 0, least_headroom = kUnknown;
-  uint32_t tightest = 0;
+  uint32_t tightest = 0, most_flushed_tensor = 0;
   bool skipped = false;
   std::string formats;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
@@ -292,7 +287,11 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
     }
     ++judged;
     skipped = skipped || tensors_[i]->overflow_steps_skipped > 0;
-    most_flushed = std::max(most_flushed, share(totals.seen.flushed.lower, totals.seen.base));
+    const double flushed = share(totals.seen.flushed.lower, totals.seen.base);
+    if (flushed > most_flushed) {
+      most_flushed = flushed;
+      most_flushed_tensor = i;
+    }
     const double kept = tensors_[i]->kept_headroom;
     if (!std::isnan(kept) && !(kept >= least_headroom)) {
       least_headroom = kept;
@@ -305,15 +304,15 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
   Finding finding{
       "range.gradients_fit",
       Severity::info,
-      fmt::format("The gradients fit {}: of {}, none lost more than {} to zero, and the largest values leave {:.1f} bits "
-                  "of headroom{}.{}",
-                  formats, gradient_tensors(judged), cell_text(most_flushed, Unit::share), least_headroom,
-                  skipped ? ", skipped steps apart" : "",
+      fmt::format("{} {}: of {}, none lost {} to zero, and the largest values leave {} bits of headroom.{}",
+                  skipped ? "In the steps that were not skipped the gradients fit" : "The gradients fit", formats,
+                  gradient_tensors(judged), most_flushed > 0 ? "more than " + cell_text(most_flushed, Unit::share) : "anything",
+                  cell_text(least_headroom, Unit::bits),
                   unjudged > 0 ? fmt::format(" {} could not be judged.", gradient_tensors(unjudged)) : std::string()),
       {},
       ""};
-  finding.evidence.push_back(
-      {selection_.key(tightest), {{"headroom", least_headroom, Unit::bits}, {"most_flushed_of_any", most_flushed, Unit::share}}});
+  finding.evidence.push_back({selection_.key(tightest), {{"headroom", least_headroom, Unit::bits}}});
+  if (most_flushed > 0) finding.evidence.push_back({selection_.key(most_flushed_tensor), {{"flushed", most_flushed, Unit::share}}});
   report.findings.push_back(std::move(finding));
 }
 

@@ -21,18 +21,20 @@ struct RangeAnalysis::Group {
   RangeTotals merged;                   // of groups of more than one tensor
   const RangeTotals* totals = nullptr;  // merged, or the one tensor's
   bool gradient = false;
-  bool bookkeeping = true;  // all of it
+  double made_nonfinite = 0;  // larger: earlier; 0: holds no NaN or Inf, or only what others made
+  bool bookkeeping = true;    // all of it
 
   const RangeTotals& get() const { return totals ? *totals : merged; }
 };
 
 namespace {
 
-// Larger is worse: lost values first, then lost bits, then how near the limit is.
-using Badness = std::tuple<double, double, double>;
+// Larger is worse: what made NaN or Inf before all, then lost values, then lost bits, then how near the limit is.
+using Badness = std::tuple<double, double, double, double>;
 
-Badness badness(const RoundingBounds& bounds, double nonfinite_share, double headroom_bits) {
-  return {std::max({share(bounds.flushed.upper, bounds.base), share(bounds.overflowed.upper, bounds.base), nonfinite_share}),
+Badness badness(double made_nonfinite, const RoundingBounds& bounds, double nonfinite_share, double headroom_bits) {
+  return {made_nonfinite,
+          std::max({share(bounds.flushed.upper, bounds.base), share(bounds.overflowed.upper, bounds.base), nonfinite_share}),
           share(bounds.subnormal.upper, bounds.base), std::isnan(headroom_bits) ? -1e9 : -headroom_bits};
 }
 
@@ -163,9 +165,25 @@ void RangeAnalysis::add(const TensorRow& row) {
   }
 }
 
+std::vector<uint32_t> RangeAnalysis::nonfinite_in_order() const {
+  std::vector<uint32_t> in_order;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i] && tensors_[i]->first_nonfinite) in_order.push_back(i);
+  }
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [&](uint32_t a, uint32_t b) { return *tensors_[a]->first_nonfinite < *tensors_[b]->first_nonfinite; });
+  return in_order;
+}
+
 std::vector<RangeAnalysis::Group> RangeAnalysis::groups() const {
   std::vector<Group> groups;
   std::map<std::string, size_t> index;
+  const std::vector<uint32_t> nonfinite = nonfinite_in_order();
+  const auto made_nonfinite = [&](uint32_t i) {
+    const auto place = std::find(nonfinite.begin(), nonfinite.end(), i);
+    if (place == nonfinite.end() || (place != nonfinite.begin() && tensors_[i]->first_overflowed == 0)) return 0.0;
+    return static_cast<double>(nonfinite.end() - place);
+  };
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i]) continue;
     const TensorFacts& facts = *tensors_[i];
@@ -186,6 +204,7 @@ std::vector<RangeAnalysis::Group> RangeAnalysis::groups() const {
         group.merged.add(*facts.broken);
       }
       group.gradient = gradient;
+      group.made_nonfinite = made_nonfinite(i);
       group.bookkeeping = bookkeeping;
       continue;
     }
@@ -208,6 +227,7 @@ std::vector<RangeAnalysis::Group> RangeAnalysis::groups() const {
     group.merged.add(facts.totals);
     if (facts.broken) group.merged.add(*facts.broken);
     group.gradient = group.gradient || gradient;
+    group.made_nonfinite = std::max(group.made_nonfinite, made_nonfinite(i));
     group.bookkeeping = group.bookkeeping && bookkeeping;
     if (group.types.find(type) == std::string::npos) group.types += (group.types.empty() ? "" : ", ") + type;
   }
@@ -235,7 +255,7 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
           bookkeeping_note(groups)};
   const auto key = [](const Group& group) {
     const RangeTotals& totals = group.get();
-    return badness(totals.seen, share(totals.nonfinite(), totals.elements), totals.least_headroom);
+    return badness(group.made_nonfinite, totals.seen, share(totals.nonfinite(), totals.elements), totals.least_headroom);
   };
   for (const Group* group : worst_first(groups, key)) {
     const RangeTotals& totals = group->get();
@@ -279,7 +299,7 @@ void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& 
                   local_note)};
   const auto key = [&](const Group& group) {
     const RangeTotals& totals = group.get();
-    return badness(totals.what_if[index].as_scaled.bounds, 0.0,
+    return badness(0.0, totals.what_if[index].as_scaled.bounds, 0.0,
                    totals.recorded.largest > 0 ? headroom(format, totals.recorded.largest) : kUnknown);
   };
   for (const Group* group : worst_first(groups, key)) {
@@ -314,7 +334,7 @@ void RangeAnalysis::add_plots(Report& report, const std::vector<Group>& groups) 
                                  fmt::format("Exponents divided by the loss scale, against {}'s limits", format.name), format);
   const auto key = [&](const Group& group) {
     const RangeTotals& totals = group.get();
-    return badness(totals.what_if[index].as_scaled.bounds, 0.0,
+    return badness(0.0, totals.what_if[index].as_scaled.bounds, 0.0,
                    totals.recorded.largest > 0 ? headroom(format, totals.recorded.largest) : kUnknown);
   };
   const size_t limit = options_.limit == 0 ? groups.size() : options_.limit;

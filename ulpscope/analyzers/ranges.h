@@ -55,6 +55,7 @@ class RangeAnalysis : public RowConsumer {
   struct Group;
 
   std::vector<Group> groups() const;
+  std::vector<uint32_t> nonfinite_in_order() const;  // tensors that held NaN or Inf, in order of execution
   void add_recorded_table(Report& report, const std::vector<Group>& groups) const;
   size_t what_if_index(const FloatFormat& format) const;  // in RangeTotals::what_if
   void add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const;

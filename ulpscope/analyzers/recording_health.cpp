@@ -89,7 +89,8 @@ void add_loss_findings(const TraceReader& reader, const AnalysisOptions& options
        Severity::error,
        fmt::format("The loss was NaN or infinity in {} of {} steps, first in step {}.", nonfinite, steps, *first),
        {{key_of_step(reader, *first), {{"steps", count_cell(nonfinite), Unit::count}}}},
-       "The first nonfinite tensor of that step is where to look: `ulpscope ranges --step` with its number."});
+       fmt::format("The first nonfinite tensor of that step is where to look: `ulpscope ranges {} --step {}`.",
+                   shell_word(reader.path()), *first)});
 }
 
 void add_update_findings(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options, Report& report) {

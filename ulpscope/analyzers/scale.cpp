@@ -76,9 +76,10 @@ void ScaleAnalysis::read_steps() {
   });
 }
 
-// A backoff's event names the tensor; a step that was skipped without one has at most an event for its first nonfinite output.
+// The first nonfinite output of a step, of any phase, is the cause. A backoff's event names the first gradient with nonfinite
+// values, which is asked where the other is missing.
 void ScaleAnalysis::blame_events() {
-  for (const EventKind kind : {EventKind::nonfinite, EventKind::scale_backoff}) {
+  for (const EventKind kind : {EventKind::scale_backoff, EventKind::nonfinite}) {
     for (const EventRow& event : reader_.events()) {
       if (event.kind != kind || event.tensor < 0) continue;
       const auto change = std::lower_bound(changes_.begin(), changes_.end(), event.step,

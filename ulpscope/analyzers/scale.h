@@ -2,8 +2,9 @@
 // Input: the step table, the events, and the gradients' rows. Facts: first, final, lowest and highest scale, skipped steps, the
 // largest and smallest fitting scale over the run. Tables: changes and skipped steps with the tensor, op and count that caused
 // them; the fitting scales of each gradient tensor. Plot: scale and fitting scales over the steps.
-// Findings (codes): scale.none, scale.missing, scale.below_100, scale.below_1000, scale.above_100000, scale.collapse,
-// scale.thrashing, scale.under_scaled, scale.over_scaled, scale.stalled, scale.backoffs, scale.no_scale_fits, scale.fit_hidden.
+// Findings (codes): scale.none, scale.missing, scale.below_100, scale.below_1000, scale.above_100000, scale.no_step_taken,
+// scale.collapse, scale.thrashing, scale.under_scaled, scale.over_scaled, scale.stalled, scale.backoffs, scale.no_scale_fits,
+// scale.fit_hidden.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
@@ -45,6 +46,7 @@ class ScaleAnalysis : public RowConsumer {
   void blame_events();
   std::optional<Evidence> most_blamed() const;
   void find_thresholds(Report& report, bool flushed) const;
+  bool find_no_step_taken(Report& report, const std::vector<Evidence>& blame) const;
   void find_pathologies(Report& report) const;
   void find_fit(Report& report, bool flushed) const;
   void find_hidden(Report& report) const;

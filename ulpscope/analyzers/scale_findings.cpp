@@ -62,9 +62,29 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
   }
 }
 
+// Of the whole trace: the first steps of a search for a scale may all be skipped.
+bool ScaleAnalysis::find_no_step_taken(Report& report, const std::vector<Evidence>& blame) const {
+  if (skipped_ < steps_ || steps_ < reader_.step_count()) return false;
+  std::string suggestion =
+      "Gradients that overflow at any scale hold NaN or infinity for another reason: look at the first nonfinite tensor "
+      "of the forward pass (`ulpscope ranges`).";
+  if (!std::isfinite(final_scale_)) {
+    suggestion = "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
+  } else if (reader_.run().dynamic_loss_scale && final_scale_ > 1 && final_scale_ < first_scale_) {
+    suggestion = fmt::format("The loss scale was still coming down, from {} to {}: start with a smaller one, or train longer.",
+                             scale_text(first_scale_), scale_text(final_scale_));
+  }
+  report.findings.push_back({"scale.no_step_taken", Severity::error,
+                             fmt::format("No step was taken: {} skipped, so the run learned nothing.",
+                                         steps_ == 1 ? std::string("the only step was") : fmt::format("all {} steps were", steps_)),
+                             blame, std::move(suggestion)});
+  return true;
+}
+
 void ScaleAnalysis::find_pathologies(Report& report) const {
   std::vector<Evidence> blame;
   if (auto blamed = most_blamed()) blame.push_back(std::move(*blamed));
+  const bool none_taken = find_no_step_taken(report, blame);
   // A search that started far too high skips every step until it has come down; at its floor the scale is kept.
   const auto is_kept = [](const Change& change) { return change.before == change.after; };
   const bool at_floor = changes_.size() >= kCollapse && std::all_of(changes_.end() - kCollapse, changes_.end(), is_kept);
@@ -91,7 +111,7 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
          fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.", settled_skips, settled_steps),
          blame, "Grow less often (a longer growth interval), or cap the scale."});
   }
-  if (!collapsed && skipped_ > 0) {
+  if (!collapsed && !none_taken && skipped_ > 0) {
     report.findings.push_back(
         {"scale.backoffs", Severity::info, fmt::format("{} of {} steps were skipped.", skipped_, steps_), blame, ""});
   }
@@ -130,15 +150,14 @@ void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
   const Evidence least{key_of(fitting_.decides_smallest()), {{"smallest_fitting_scale", scale_cell(smallest), Unit::scale}}};
   const Evidence most{key_of(fitting_.decides_largest()), {{"largest_fitting_scale", scale_cell(largest), Unit::scale}}};
   if (none_fits()) {
-    report.findings.push_back(
-        {"scale.no_scale_fits",
-         Severity::info,
-         fmt::format("No single loss scale fits the whole run: one gradient needs at least {}, another "
-                     "overflows above {}.",
-                     power_text(smallest->lower), power_text(largest->upper)),
-         {least, most},
-         "A dynamic scale follows the gradients from step to step; BF16 needs none; or keep one of the two ops "
-         "in FP32."});
+    report.findings.push_back({"scale.no_scale_fits",
+                               Severity::info,
+                               fmt::format("No single loss scale fits {}: one gradient needs at least {}, another "
+                                           "overflows above {}.",
+                                           options_.restricts_steps() ? "all of these steps" : "the whole run",
+                                           power_text(smallest->lower), power_text(largest->upper)),
+                               {least, most},
+                               "A dynamic scale follows the gradients from step to step, and BF16 needs none."});
   }
   const double exponent = std::log2(judged_scale_);
   if (flushed && scaled_ && smallest && smallest->lower != ExponentBounds::kNoLower && exponent < smallest->lower && !none_fits()) {
@@ -193,6 +212,7 @@ void ScaleAnalysis::add_findings(Report& report) const {
   const double worst = flushed_share();
   const bool flushed = worst > options_.flushed_limit;
   if (!scaled_) {
+    find_no_step_taken(report, {});
     const bool missing = flushed && !what_if_ && !reader_.run().dynamic_loss_scale;
     const auto& [unused, largest, smallest, hidden] = fitting_.run();
     const std::string_view types = what_if_ ? what_if_->name : std::string_view("the recorded types");

@@ -15,7 +15,9 @@ Verb compare_verb() {
           {{"ulpscope compare fp32.h5 fp16.h5", "what mixed precision gained and cost"}},
           [](const Arguments& arguments) {
             const TraceReader a(trace_path(arguments.positional(0))), b(trace_path(arguments.positional(1)));
-            return finish(analyze_compare(a, b, analysis_options(arguments)), arguments);
+            const AnalysisOptions options = analysis_options(arguments);
+            check_asked_for({&a, &b}, options);
+            return finish(analyze_compare(a, b, options), arguments);
           }};
 }
 

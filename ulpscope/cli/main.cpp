@@ -5,6 +5,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/parser.h"
+#include "ulpscope/core/settings/option.h"
 
 namespace {
 
@@ -34,7 +35,8 @@ int main(int argc, char** argv) {
     }
     return command.verb->run(command.arguments);
   } catch (const ulpscope::Error& error) {
-    ulpscope::cli::say("ulpscope: {}", error.what());
+    // Names from a file may hold any bytes, and none of them moves the cursor.
+    ulpscope::cli::say("ulpscope: {}", ulpscope::one_line(error.what()));
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
     ulpscope::cli::say("ulpscope: out of memory: smaller batches or models need less");

@@ -17,6 +17,7 @@ int run(const Arguments& arguments) {
   }
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.formats = formats;
   const TraceReader reader(trace_path(arguments.positional(0)));
+  check_asked_for({&reader}, options);
   return finish(analyze_ranges(reader, options), arguments);
 }
 

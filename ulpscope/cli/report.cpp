@@ -12,6 +12,7 @@ int run(const Arguments& arguments) {
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.only = arguments.list("--only");
   const TraceReader reader(trace_path(arguments.positional(0)));
+  check_asked_for({&reader}, options);
   return finish(analyze_all(reader, options), arguments);
 }
 

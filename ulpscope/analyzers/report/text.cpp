@@ -19,11 +19,54 @@ struct Style {
   }
 };
 
-// Names in a trace may hold any bytes: none of them moves the cursor or ends a table's row.
-std::string one_line(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-  return text;
+// Without control characters, those of C1 in UTF-8 (U+0080 to U+009F, of which one begins a terminal's sequences) among them.
+void make_one_line(std::string& text) {
+  std::string line;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const unsigned char c = text[i], next = i + 1 < text.size() ? text[i + 1] : 0;
+    const bool c1 = c == 0xC2 && next >= 0x80 && next < 0xA0;
+    line += c < 0x20 || c == 0x7F || c1 ? ' ' : text[i];
+    i += c1;
+  }
+  text = std::move(line);
+}
+
+void make_one_line(Cell& cell) {
+  if (std::string* text = std::get_if<std::string>(&cell)) make_one_line(*text);
+}
+
+void make_one_line(RowKey& key) {
+  for (std::string* text : {&key.run, &key.op_name, &key.module, &key.role, &key.parameter, &key.name}) make_one_line(*text);
+}
+
+// Names in a trace may hold any bytes: none of them moves the cursor or ends a table's row. Every text of a report passes here.
+Report printable(Report report) {
+  make_one_line(report.title);
+  for (ReportSource& source : report.sources) {
+    make_one_line(source.path);
+    make_one_line(source.run);
+  }
+  for (Quantity& fact : report.facts) make_one_line(fact.value);
+  for (Finding& finding : report.findings) {
+    make_one_line(finding.title);
+    make_one_line(finding.suggestion);
+    for (Evidence& evidence : finding.evidence) {
+      make_one_line(evidence.key);
+      for (Quantity& quantity : evidence.values) make_one_line(quantity.value);
+    }
+  }
+  for (Table& table : report.tables) {
+    make_one_line(table.title);
+    make_one_line(table.note);
+    for (TableRow& row : table.rows) {
+      for (Cell& cell : row.cells) make_one_line(cell);
+    }
+  }
+  for (Plot& plot : report.plots) {
+    make_one_line(plot.title);
+    for (Series& series : plot.series) make_one_line(series.name);
+  }
+  return report;
 }
 
 std::string words(std::string_view name) {
@@ -78,7 +121,7 @@ std::string unit_text(double value, Unit unit) {
     case Unit::scale: {
       int exponent = 0;
       const bool power = std::frexp(value, &exponent) == 0.5;
-      if (power && (exponent > 10 || exponent < 1)) return fmt::format("2^{}", exponent - 1);
+      if (power && value != 1) return fmt::format("2^{}", exponent - 1);
       break;
     }
     case Unit::none:
@@ -106,7 +149,7 @@ struct CellText {
     if (unit == Unit::share && lower != upper) return lower.substr(0, lower.size() - 1) + ".." + upper;
     return lower == upper ? lower : fmt::format("{} to {}", lower, upper);
   }
-  std::string operator()(const std::string& value) const { return value.empty() ? "-" : one_line(value); }
+  std::string operator()(const std::string& value) const { return value.empty() ? "-" : value; }
 };
 
 std::string facts_text(const Report& report, const TextOptions& options) {
@@ -134,7 +177,7 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
   static constexpr const char* kColors[] = {"36", "33", "1;31"};
   constexpr size_t kIndent = 10;
   std::string text = style(kColors[static_cast<size_t>(finding.severity)], fmt::format("{:<8}", name_of(finding.severity)));
-  const std::string title = wrap_text(one_line(finding.title), options.width, kIndent);
+  const std::string title = wrap_text(finding.title, options.width, kIndent);
   const size_t line_begin = title.rfind('\n') + 1;  // 0 where there is one line
   const size_t used = (line_begin == 0 ? kIndent : 0) + text_width(std::string_view(title).substr(line_begin));
   const bool fits = used + 2 + finding.code.size() <= static_cast<size_t>(options.width);
@@ -276,10 +319,11 @@ std::string key_text(const RowKey& key) {
   if (key.micro_batch && *key.micro_batch > 0) add(fmt::format("micro-batch {}", *key.micro_batch), ", ");
   if (key.pass && *key.pass > 0) add(fmt::format("pass {}", *key.pass), ", ");
   if (key.rank && *key.rank > 0) add(fmt::format("rank {}", *key.rank), ", ");
-  return one_line(text);
+  return text;
 }
 
-std::string render_text(const Report& report, const TextOptions& options) {
+std::string render_text(const Report& given, const TextOptions& options) {
+  const Report report = printable(given);
   const Style style{options.color};
   std::string text = style("1", report.title) + "\n";
   for (const ReportSource& source : report.sources) {
