@@ -469,6 +469,20 @@ TEST(Ranges, WorstFirstIsWhoMadeTheFirstInfinity) {
   EXPECT_EQ(names, (std::vector<std::string>{"a linear", "d linear", "c softmax", "b relu"}));
 }
 
+// At level health the counts still say that nothing was lost.
+TEST(Ranges, GradientsFitByTheirCountsToo) {
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(gradient, make_health_row({1.0, 4.0, 0.5}, DType::f16, 1024.0));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* fit = find_finding(report, "range.gradients_fit");
+  ASSERT_NE(fit, nullptr);
+  EXPECT_NE(fit->title.find("none lost anything to zero"), std::string::npos) << fit->title;
+  EXPECT_NE(fit->title.find("`--level stats`"), std::string::npos) << fit->title;
+  EXPECT_TRUE(fit->evidence.empty());
+}
+
 // Each number stands with the tensor that it is of.
 TEST(Ranges, TheFitsEvidencePairsTensorsWithTheirOwnNumbers) {
   SyntheticTrace trace;

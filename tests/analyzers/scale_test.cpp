@@ -222,6 +222,21 @@ TEST(Scale, ARunThatTookNoStepIsAnError) {
   EXPECT_EQ(find_finding(analyze(0x1p32, true, 3, {0, 3}), "scale.no_step_taken"), nullptr);  // of the first steps only
 }
 
+TEST(Scale, SaysWhichLevelTellsWhatFits) {
+  for (const bool health : {true, false}) {
+    SyntheticTrace trace(run_info(true));
+    const uint32_t gradient = trace.add_tensor("fc", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
+    trace.add(gradient, health ? make_health_row({1.0}, DType::f16, 8.0) : make_row({1.0}, DType::f16, 8.0));
+    trace.end_step(SyntheticTrace::default_step(1.0, 8.0));
+    const Report report = analyze_scale(trace.read());
+    const Finding* finding = find_finding(report, "scale.fit_unknown");
+    ASSERT_EQ(finding != nullptr, health);
+    if (finding) {
+      EXPECT_NE(finding->suggestion.find("--level stats"), std::string::npos);
+    }
+  }
+}
+
 TEST(Scale, ThrashingIsSkippingMoreThanGrowingCosts) {
   ScaledRun thrashing(rule(65536, 5), 200, [](int) { return 1.0; });
   const Report report = analyze_scale(thrashing.trace.read());

@@ -274,7 +274,7 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
   size_t judged = 0, unjudged = 0;
   double most_flushed = 0, least_headroom = kUnknown;
   uint32_t tightest = 0, most_flushed_tensor = 0;
-  bool skipped = false;
+  bool skipped = false, any_values = false;
   std::string formats;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_gradient(selection_.tensor(i).role)) continue;
@@ -287,6 +287,7 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
     }
     ++judged;
     skipped = skipped || tensors_[i]->overflow_steps_skipped > 0;
+    any_values = any_values || totals.rows_with_values > 0;
     const double flushed = share(totals.seen.flushed.lower, totals.seen.base);
     if (flushed > most_flushed) {
       most_flushed = flushed;
@@ -300,18 +301,19 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
     const std::string format(info(selection_.tensor(i).dtype).format->name);
     if (formats.find(format) == std::string::npos) formats += (formats.empty() ? "" : " and ") + format;
   }
-  if (judged == 0 || std::isnan(least_headroom)) return;
+  if (judged == 0 || (any_values && std::isnan(least_headroom))) return;
   Finding finding{
       "range.gradients_fit",
       Severity::info,
-      fmt::format("{} {}: of {}, none lost {} to zero, and the largest values leave {} bits of headroom.{}",
+      fmt::format("{} {}: of {}, none lost {} to zero, and the largest values leave {}.{}",
                   skipped ? "In the steps that were not skipped the gradients fit" : "The gradients fit", formats,
                   gradient_tensors(judged), most_flushed > 0 ? "more than " + cell_text(most_flushed, Unit::share) : "anything",
-                  cell_text(least_headroom, Unit::bits),
+                  any_values ? cell_text(least_headroom, Unit::bits) + " bits of headroom"
+                             : std::string("room, how much is not known without magnitudes (`--level stats`)"),
                   unjudged > 0 ? fmt::format(" {} could not be judged.", gradient_tensors(unjudged)) : std::string()),
       {},
       ""};
-  finding.evidence.push_back({selection_.key(tightest), {{"headroom", least_headroom, Unit::bits}}});
+  if (any_values) finding.evidence.push_back({selection_.key(tightest), {{"headroom", least_headroom, Unit::bits}}});
   if (most_flushed > 0) finding.evidence.push_back({selection_.key(most_flushed_tensor), {{"flushed", most_flushed, Unit::share}}});
   report.findings.push_back(std::move(finding));
 }

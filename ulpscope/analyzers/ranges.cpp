@@ -158,7 +158,7 @@ void RangeAnalysis::add(const TensorRow& row) {
   if (row.known == StatisticsLevel::full && is_float(tensor.dtype) && !step_skipped_) {
     facts.kept_headroom = std::fmin(facts.kept_headroom, headroom(*info(tensor.dtype).format, row.statistics.largest));
   }
-  if (is_narrow(tensor.dtype) && !step_skipped_) facts.flush_loss.add(row, *info(tensor.dtype).format);
+  if (is_narrow(tensor.dtype)) facts.flush_loss.add(row, *info(tensor.dtype).format);
   if (row.rounding_known && row.rounding.overflowed > 0) {
     ++(step_skipped_ ? facts.overflow_steps_skipped : facts.overflow_steps_kept);
     if (!facts.first_overflow) facts.first_overflow = place;

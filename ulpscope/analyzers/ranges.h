@@ -47,7 +47,7 @@ class RangeAnalysis : public RowConsumer {
     std::optional<Place> first_nonfinite;
     uint64_t first_overflowed = 0;  // of that row: finite values that became infinite when they were rounded
     uint64_t vanished_steps = 0;    // rows that were the first rounding of a backward pass, and flushed every nonzero element
-    FlushLoss flush_loss;           // in steps that were not skipped
+    FlushLoss flush_loss;
     std::optional<Place> first_overflow;
     double kept_headroom = kUnknown;         // the least, of steps that were not skipped
     std::optional<uint32_t> vanished_after;  // the tensor recorded before the one that vanished

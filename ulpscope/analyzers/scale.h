@@ -4,7 +4,8 @@
 // them; the fitting scales of each gradient tensor. Plot: scale and fitting scales over the steps.
 // Findings (codes): scale.none, scale.missing, scale.below_100, scale.below_1000, scale.above_100000, scale.no_step_taken,
 // scale.collapse, scale.thrashing, scale.under_scaled, scale.over_scaled, scale.stalled, scale.backoffs, scale.no_scale_fits,
-// scale.fit_hidden.
+// scale.fit_hidden,
+// scale.fit_unknown.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
@@ -50,6 +51,7 @@ class ScaleAnalysis : public RowConsumer {
   void find_pathologies(Report& report) const;
   void find_fit(Report& report, bool flushed) const;
   void find_hidden(Report& report) const;
+  void find_unknown_fit(Report& report) const;
   double flushed_share() const;
   uint64_t growth_interval() const;
   bool none_fits() const;
@@ -62,9 +64,10 @@ class ScaleAnalysis : public RowConsumer {
   FittingScale fitting_;
   struct Flushed {
     RoundingBounds seen;
-    FlushLoss loss;  // in steps that were not skipped
+    FlushLoss loss;
   };
-  std::vector<Flushed> flushed_;  // of the recorded roundings of each gradient
+  uint64_t rows_without_values_ = 0;  // of gradients
+  std::vector<Flushed> flushed_;      // of the recorded roundings of each gradient
 
   std::vector<Change> changes_;
   uint64_t steps_ = 0, skipped_ = 0;

@@ -204,6 +204,15 @@ void ScaleAnalysis::find_hidden(Report& report) const {
   report.findings.push_back(std::move(finding));
 }
 
+void ScaleAnalysis::find_unknown_fit(Report& report) const {
+  if (fitting_.run().largest || fitting_.run().smallest || rows_without_values_ == 0) return;
+  report.findings.push_back({"scale.fit_unknown",
+                             Severity::info,
+                             "Which loss scales fit is not known: of the gradients only counts were recorded.",
+                             {},
+                             "Record with `--level stats`, which keeps their magnitudes."});
+}
+
 void ScaleAnalysis::add_findings(Report& report) const {
   if (steps_ == 0) {
     report.findings.push_back({"scale.none", Severity::info, "No step was recorded in what was asked for.", {}, ""});
@@ -237,12 +246,14 @@ void ScaleAnalysis::add_findings(Report& report) const {
     if (missing) finding.evidence.push_back({{}, {{"flushed_of_the_worst_gradient", worst, Unit::share}}});
     report.findings.push_back(std::move(finding));
     find_hidden(report);
+    find_unknown_fit(report);
     return;
   }
   find_pathologies(report);
   find_thresholds(report, flushed);
   find_fit(report, flushed);
   find_hidden(report);
+  find_unknown_fit(report);
 }
 
 }  // namespace ulpscope
