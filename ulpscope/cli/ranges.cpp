@@ -26,7 +26,7 @@ int run(const Arguments& arguments) {
 Verb ranges_verb() {
   return {"ranges",
           "do the numbers fit their format: flushed, subnormal, overflowing, headroom",
-          "Per tensor, module, phase or role: what each rounding lost, what FP16, BF16 or another format would have lost,\n"
+          "Per tensor, module, phase or role: what each rounding lost, what FP16 or BF16 would have lost,\n"
           "gradients as scaled and true, and exponent histograms against the format's limits. Worst first.",
           {{"TRACE", "a trace file, or a folder with one"}},
           join({{{"--by", "", "WHAT", "what a row of the tables is", "tensor", {"tensor", "module", "phase", "role"}}},

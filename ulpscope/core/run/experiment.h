@@ -153,6 +153,8 @@ void apply_override(Experiment& experiment, const Override& setting);
 void validate(const Experiment& experiment);
 // The effective experiment as TOML: parsing it gives an equal one.
 std::string to_toml(const Experiment& experiment);
+// The values that the key `key` chooses from.
+std::vector<std::string> experiment_choices(std::string_view key);
 // docs/experiments.md.
 std::string experiment_reference();
 

@@ -266,6 +266,12 @@ const std::vector<Option<Experiment>>& experiment_options() {
   return options;
 }
 
+std::vector<std::string> experiment_choices(std::string_view key) {
+  for (const Option<Experiment>& option : experiment_options())
+    if (option.key == key) return option.type.choices;
+  throw failed_error("internal: no key is called '{}'", key);
+}
+
 const OptionType& precision_type() {
   static const OptionType type{ValueKind::choice, {}, names_up_to(Precision::bf16)};
   return type;
