@@ -73,6 +73,15 @@ TEST_F(Target, AnExistingFileIsKeptUnlessForced) {
   expect_files({"run.h5"});
 }
 
+TEST_F(Target, WhatIsNoTraceIsKeptEvenWhenForced) {
+  write_file(path_, "model.preset = \"mlp\"\n");
+  EXPECT_THAT(create_error(ErrorKind::usage, path_, true), AllOf(HasSubstr(path_), HasSubstr("not a trace")));
+  EXPECT_EQ(read_file(path_), "model.preset = \"mlp\"\n");
+  write_file(path_, "");
+  write_trace(path_, 1, true);
+  EXPECT_EQ(TraceReader(path_).step_count(), 1u);
+}
+
 TEST_F(Target, ATraceThatIsBeingWrittenIsNotOverwritten) {
   WriterProcess writer(path_, 1);
   writer.wait_for("ready");
