@@ -78,12 +78,15 @@ TEST_F(Train, OptionsChangeTheExperimentAndSetComesBefore) {
 }
 
 TEST_F(Train, KeepsAnExistingTrace) {
-  write_file(file("run.h5"), "precious");
-  const Result kept = train({"mlp", "--steps", "1"});
-  EXPECT_EQ(kept.exit_code, 2);
-  EXPECT_EQ(read_file(file("run.h5")), "precious");
+  ASSERT_EQ(train({"mlp", "--steps", "2"}).exit_code, 0);
+  const std::string precious = read_file(file("run.h5"));
+  EXPECT_EQ(train({"mlp", "--steps", "1"}).exit_code, 2);
+  EXPECT_EQ(read_file(file("run.h5")), precious);
   EXPECT_EQ(train({"mlp", "--steps", "1", "--force"}).exit_code, 0);
   EXPECT_EQ(info(file("run.h5"))["steps"], 1);
+  write_file(file("run.h5"), "no trace");
+  EXPECT_EQ(train({"mlp", "--steps", "1", "--force"}).exit_code, 2);
+  EXPECT_EQ(read_file(file("run.h5")), "no trace");
 }
 
 TEST_F(Train, RecordingOffWritesNoTrace) {
