@@ -479,7 +479,7 @@ TEST(Ranges, GradientsFitByTheirCountsToo) {
   const Finding* fit = find_finding(report, "range.gradients_fit");
   ASSERT_NE(fit, nullptr);
   EXPECT_NE(fit->title.find("none lost anything to zero"), std::string::npos) << fit->title;
-  EXPECT_NE(fit->title.find("`--level stats`"), std::string::npos) << fit->title;
+  EXPECT_NE(fit->title.find("`--record stats`"), std::string::npos) << fit->title;
   EXPECT_TRUE(fit->evidence.empty());
 }
 

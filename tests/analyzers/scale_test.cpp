@@ -232,7 +232,7 @@ TEST(Scale, SaysWhichLevelTellsWhatFits) {
     const Finding* finding = find_finding(report, "scale.fit_unknown");
     ASSERT_EQ(finding != nullptr, health);
     if (finding) {
-      EXPECT_NE(finding->suggestion.find("--level stats"), std::string::npos);
+      EXPECT_NE(finding->suggestion.find("--record stats"), std::string::npos);
     }
   }
 }

@@ -123,7 +123,7 @@ std::string RangeAnalysis::flushed_advice(uint32_t tensor) const {
   }
   std::string advice;
   if (std::isnan(room) || !totals.histogram || totals.as_stored > 0) {
-    advice = "Which loss scales fit is not known; magnitudes before the rounding (`--level stats`) tell.";
+    advice = "Which loss scales fit is not known; magnitudes before the rounding (`--record stats`) tell.";
   } else {
     // The least factor 2^n at which at most the limit is still below the threshold for sure.
     const ExponentHistogram& histogram = *totals.histogram;
@@ -309,7 +309,7 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
                   skipped ? "In the steps that were not skipped the gradients fit" : "The gradients fit", formats,
                   gradient_tensors(judged), most_flushed > 0 ? "more than " + cell_text(most_flushed, Unit::share) : "anything",
                   any_values ? cell_text(least_headroom, Unit::bits) + " bits of headroom"
-                             : std::string("room, how much is not known without magnitudes (`--level stats`)"),
+                             : std::string("room, how much is not known without magnitudes (`--record stats`)"),
                   unjudged > 0 ? fmt::format(" {} could not be judged.", gradient_tensors(unjudged)) : std::string()),
       {},
       ""};

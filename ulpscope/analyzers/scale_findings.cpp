@@ -210,7 +210,7 @@ void ScaleAnalysis::find_unknown_fit(Report& report) const {
                              Severity::info,
                              "Which loss scales fit is not known: of the gradients only counts were recorded.",
                              {},
-                             "Record with `--level stats`, which keeps their magnitudes."});
+                             "Record with `--record stats`, which keeps their magnitudes."});
 }
 
 void ScaleAnalysis::add_findings(Report& report) const {
