@@ -5,6 +5,7 @@
 
 #include <dnnl.hpp>
 #include <fstream>
+#include <utility>
 
 #include "hwy/base.h"
 #include "hwy/targets.h"
@@ -51,26 +52,21 @@ std::string cpu_model() {
 
 // oneDNN keeps the instruction set of the process's first backend, which need not be this one's.
 std::string_view onednn_instruction_set() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41:
-      return "sse4";
-    case dnnl::cpu_isa::avx:
-      return "avx";
-    case dnnl::cpu_isa::avx2:
-      return "avx2";
-    case dnnl::cpu_isa::avx2_vnni:
-      return "avx2_vnni";
-    case dnnl::cpu_isa::avx512_core:
-      return "avx512";
-    case dnnl::cpu_isa::avx512_core_vnni:
-      return "avx512_vnni";
-    case dnnl::cpu_isa::avx512_core_bf16:
-      return "avx512_bf16";
-    case dnnl::cpu_isa::avx512_core_amx:
-      return "avx512_amx";
-    default:
-      return "another instruction set";
+  static constexpr std::pair<dnnl::cpu_isa, std::string_view> kNames[] = {
+      {dnnl::cpu_isa::sse41, "sse4"},
+      {dnnl::cpu_isa::avx, "avx"},
+      {dnnl::cpu_isa::avx2, "avx2"},
+      {dnnl::cpu_isa::avx2_vnni, "avx2_vnni"},
+      {dnnl::cpu_isa::avx512_core, "avx512"},
+      {dnnl::cpu_isa::avx512_core_vnni, "avx512_vnni"},
+      {dnnl::cpu_isa::avx512_core_bf16, "avx512_bf16"},
+      {dnnl::cpu_isa::avx512_core_amx, "avx512_amx"},
+  };
+  const dnnl::cpu_isa effective = dnnl::get_effective_cpu_isa();
+  for (const auto& [isa, name] : kNames) {
+    if (isa == effective) return name;
   }
+  return "another instruction set";
 }
 
 std::string_view instruction_set_in_use() {
