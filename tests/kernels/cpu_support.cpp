@@ -230,7 +230,8 @@ namespace {
 // Every formula, with attributes for any of them.
 template <typename... F>
 std::vector<Case> formula_cases(const std::vector<int64_t>& shape, lanes::FormulaList<F...>) {
-  const std::vector<Attributes::Item> attributes{{"min", -0.25}, {"max", 0.5}, {"factor", 0.3}, {"value", 0.1}, {"max_norm", 0.7}};
+  const std::vector<Attributes::Item> attributes{{"min", -0.25}, {"max", 0.5},      {"factor", 0.3},
+                                                 {"value", 0.1}, {"max_norm", 0.7}, {"chosen", 1}};
   return {Case{F::kName, std::vector<TensorSpec>(F::kInputs, TensorSpec{shape}), {{shape}}, attributes}...};
 }
 

@@ -1,7 +1,8 @@
 // Elementwise formulas, one each, shared by host and device. A formula is a template over a lane type V: a Highway vector, a float
 // or a double (the plain twin, also what a device thread runs). Arithmetic uses the operations of lanes.h only, and never a fused
 // multiply-add: twins must round at the same places. A formula has a name (its op's), a number of inputs, and one value out; what
-// it needs of the attributes it takes in its constructor.
+// it needs of the attributes it takes in its constructor. A formula that uses elementary functions is a WideFormula: its FP32
+// inputs are widened, everything is computed in FP64, and the result is rounded to FP32 once.
 //
 // To add one: write it here and give it a row in the list at the bottom. Backends build their tables from that list.
 #if defined(ULPSCOPE_KERNELS_FORMULAS_H) == defined(HWY_TARGET_TOGGLE)
@@ -11,6 +12,7 @@
 #define ULPSCOPE_KERNELS_FORMULAS_H
 #endif
 
+#include "ulpscope/kernels/functions.h"
 #include "ulpscope/kernels/lanes.h"
 #include "ulpscope/kernels/op_call.h"
 
@@ -19,8 +21,15 @@ ULPSCOPE_LANES_BEGIN
 template <int inputs>
 struct Formula {
   static constexpr int kInputs = inputs;
+  static constexpr bool kWide = false;
   Formula() = default;
   explicit Formula(const Attributes&) {}
+};
+
+template <int inputs>
+struct WideFormula : Formula<inputs> {
+  static constexpr bool kWide = true;
+  using Formula<inputs>::Formula;
 };
 
 struct Add : Formula<2> {
@@ -184,27 +193,308 @@ struct ClipNorm : Formula<2> {
   }
 };
 
+struct AbsoluteValue : Formula<1> {
+  static constexpr const char* kName = "abs";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return magnitude(x);
+  }
+};
+
+// The sign of a zero is a zero, that of a NaN a NaN.
+struct AbsoluteValueBackward : Formula<2> {
+  static constexpr const char* kName = "abs_backward";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
+    const V zero = constant<V>(0), one = constant<V>(1);
+    return g * select(x > zero, one, select(x < zero, -one, x));
+  }
+};
+
+struct SquareRoot : Formula<1> {
+  static constexpr const char* kName = "sqrt";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return square_root(x);
+  }
+};
+
+struct SquareRootBackward : Formula<2> {
+  static constexpr const char* kName = "sqrt_backward";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V y) const {
+    return g / (y + y);
+  }
+};
+
+struct ReciprocalSquareRoot : WideFormula<1> {
+  static constexpr const char* kName = "rsqrt";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return constant<V>(1) / square_root(x);
+  }
+};
+
+struct ReciprocalSquareRootBackward : WideFormula<2> {
+  static constexpr const char* kName = "rsqrt_backward";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V y) const {
+    return constant<V>(-0.5) * g * (y * y * y);
+  }
+};
+
+struct Reciprocal : Formula<1> {
+  static constexpr const char* kName = "reciprocal";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return constant<V>(1) / x;
+  }
+};
+
+struct ReciprocalBackward : WideFormula<2> {
+  static constexpr const char* kName = "reciprocal_backward";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V y) const {
+    return -g * (y * y);
+  }
+};
+
+struct Exponential : WideFormula<1> {
+  static constexpr const char* kName = "exp";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return exp(x);
+  }
+};
+
+struct Logarithm : WideFormula<1> {
+  static constexpr const char* kName = "log";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return log(x);
+  }
+};
+
+struct Power : WideFormula<2> {
+  static constexpr const char* kName = "pow";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V a, V b) const {
+    return pow(a, b);
+  }
+};
+
+// The gradient of the base: 0 where the exponent is 0.
+struct PowerBackwardBase : WideFormula<3> {
+  static constexpr const char* kName = "pow_backward_base";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V a, V b) const {
+    const V zero = constant<V>(0);
+    return select(b == zero, zero, g * (b * pow(a, b - constant<V>(1))));
+  }
+};
+
+// The gradient of the exponent: 0 where the base is 0 and the exponent not negative.
+struct PowerBackwardExponent : WideFormula<3> {
+  static constexpr const char* kName = "pow_backward_exponent";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V a, V b) const {
+    const V zero = constant<V>(0);
+    return select((a == zero) & (b >= zero), zero, g * (pow(a, b) * log(a)));
+  }
+};
+
+struct Minimum : Formula<2> {
+  static constexpr const char* kName = "minimum";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V a, V b) const {
+    return select((a < b) | is_nan(a), a, b);  // a NaN in b fails a < b
+  }
+};
+
+struct MinimumBackward : Formula<3> {
+  static constexpr const char* kName = "minimum_backward";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V a, V b) const {
+    const V gate = select(a == b, g * constant<V>(0.5), constant<V>(0));
+    const V open = select(a < b, g, gate);
+    return select(is_nan(a), a, select(is_nan(b), b, open));
+  }
+};
+
+struct Where : Formula<3> {
+  static constexpr const char* kName = "where";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V condition, V a, V b) const {
+    return select(condition == constant<V>(0), b, a);
+  }
+};
+
+// The gradient of a (chosen = 1) or of b (chosen = 0).
+struct WhereBackward : Formula<2> {
+  static constexpr const char* kName = "where_backward";
+  bool chosen = true;
+  WhereBackward() = default;
+  explicit WhereBackward(const Attributes& attributes) : chosen(attributes["chosen"] != 0) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V condition) const {
+    const V zero = constant<V>(0);
+    return chosen ? select(condition == zero, zero, g) : select(condition == zero, g, zero);
+  }
+};
+
+struct MaskedFill : Formula<2> {
+  static constexpr const char* kName = "masked_fill";
+  double value = 0;
+  MaskedFill() = default;
+  explicit MaskedFill(const Attributes& attributes) : value(attributes["value"]) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x, V mask) const {
+    return select(mask == constant<V>(0), x, constant<V>(value));
+  }
+};
+
+struct HyperbolicTangent : WideFormula<1> {
+  static constexpr const char* kName = "tanh";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return tanh(x);
+  }
+};
+
+struct HyperbolicTangentBackward : WideFormula<2> {
+  static constexpr const char* kName = "tanh_backward";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V y) const {
+    return g * (constant<V>(1) - y * y);
+  }
+};
+
+struct Sigmoid : WideFormula<1> {
+  static constexpr const char* kName = "sigmoid";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return sigmoid(x);
+  }
+};
+
+struct SigmoidBackward : WideFormula<2> {
+  static constexpr const char* kName = "sigmoid_backward";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V y) const {
+    return g * ((constant<V>(1) - y) * y);
+  }
+};
+
+struct Silu : WideFormula<1> {
+  static constexpr const char* kName = "silu";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return x * sigmoid(x);
+  }
+};
+
+struct SiluBackward : WideFormula<2> {
+  static constexpr const char* kName = "silu_backward";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
+    const V s = sigmoid(x);
+    return g * (s * (constant<V>(1) + x * sigmoid(-x)));
+  }
+};
+
+struct Softplus : WideFormula<1> {
+  static constexpr const char* kName = "softplus";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return softplus(x);
+  }
+};
+
+struct SoftplusBackward : WideFormula<2> {
+  static constexpr const char* kName = "softplus_backward";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
+    return g * sigmoid(x);
+  }
+};
+
+struct Gelu : WideFormula<1> {
+  static constexpr const char* kName = "gelu";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return x * normal_distribution(x);
+  }
+};
+
+struct GeluBackward : WideFormula<2> {
+  static constexpr const char* kName = "gelu_backward";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
+    return g * (normal_distribution(x) + x * normal_density(x));
+  }
+};
+
+// (1 + tanh(u)) / 2 = sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+template <class V>
+ULPSCOPE_LANE_FUNCTION V twice_gelu_argument(V x) {
+  return constant<V>(2 * 0x1.9884533d43651p-1) * (x + constant<V>(0.044715) * (x * x * x));
+}
+
+struct GeluTanh : WideFormula<1> {
+  static constexpr const char* kName = "gelu_tanh";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return x * sigmoid(twice_gelu_argument(x));
+  }
+};
+
+struct GeluTanhBackward : WideFormula<2> {
+  static constexpr const char* kName = "gelu_tanh_backward";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
+    const V argument = twice_gelu_argument(x), s = sigmoid(argument);
+    const V slope = constant<V>(2 * 0x1.9884533d43651p-1) * (constant<V>(1) + constant<V>(3 * 0.044715) * (x * x));
+    return g * (s + x * (s * sigmoid(-argument)) * slope);
+  }
+};
+
 template <class... F>
 struct FormulaList {};
 
 using Formulas = FormulaList<  //
-    Add,                       //
-    Accumulate,                //
-    Subtract,                  //
-    Multiply,                  //
-    Divide,                    //
-    Negate,                    //
-    Maximum,                   //
-    MaximumBackward,           //
-    Relu,                      //
-    ReluBackward,              //
-    Clip,                      //
-    ClipBackward,              //
-    Scale,                     //
-    Copy,                      //
-    Cast,                      //
-    Fill,                      //
-    ClipNorm>;
+    Add, Accumulate, Subtract, Multiply, Divide, Negate, Maximum, MaximumBackward, Relu, ReluBackward, Clip, ClipBackward, Scale,
+    Copy, Cast, Fill, ClipNorm, AbsoluteValue, AbsoluteValueBackward, SquareRoot, SquareRootBackward, ReciprocalSquareRoot,
+    ReciprocalSquareRootBackward, Reciprocal, ReciprocalBackward, Exponential, Logarithm, Power, PowerBackwardBase,
+    PowerBackwardExponent, Minimum, MinimumBackward, Where, WhereBackward, MaskedFill, HyperbolicTangent, HyperbolicTangentBackward,
+    Sigmoid, SigmoidBackward, Silu, SiluBackward, Softplus, SoftplusBackward, Gelu, GeluBackward, GeluTanh, GeluTanhBackward>;
 
 ULPSCOPE_LANES_END
 

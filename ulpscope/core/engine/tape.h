@@ -49,6 +49,7 @@ class BackwardCall {
  public:
   explicit BackwardCall(Node& node) : node_(node), gradients_(node.inputs.size()) {}
 
+  const Op& op() const { return *node_.op; }
   const Attributes& attributes() const { return node_.attributes; }
   size_t input_count() const { return node_.inputs.size(); }
   bool needs(size_t input) const { return input < node_.inputs.size() && node_.inputs[input].needs_gradient(); }

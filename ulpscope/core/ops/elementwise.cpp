@@ -1,5 +1,6 @@
 // Elementwise ops. An entry of the array below is the whole definition of one; its formula stands in kernels/formulas.h.
 #include <algorithm>
+#include <string>
 
 #include "ulpscope/core/ops/ops.h"
 
@@ -33,13 +34,14 @@ void broadcast_shape(const OpArguments& arguments, OutputSpecs& specs) {
 
 // The gradient of input i: `op` of these inputs, summed to the shape of input i where that was broadcast. The last op of the two is
 // the one that gives the gradient, and is recorded as such.
-Tensor gradient_by(BackwardCall& b, size_t i, std::string_view op, std::initializer_list<Tensor> inputs) {
+Tensor gradient_by(BackwardCall& b, size_t i, std::string_view op, std::initializer_list<Tensor> inputs,
+                   const Attributes& attributes = {}) {
   const Tensor& like = b.input_like(i);
   const bool summed =
       !std::equal(like.shape().begin(), like.shape().end(), b.gradient().shape().begin(), b.gradient().shape().end());
   CallOptions options;
   if (!summed) options.hints = b.into({i});
-  return sum_to(call(op, inputs, {}, options), like, b.into({i}));
+  return sum_to(call(op, inputs, attributes, options), like, b.into({i}));
 }
 
 void backward_add(BackwardCall& b) {
@@ -66,15 +68,40 @@ void backward_div(BackwardCall& b) {
 
 void backward_neg(BackwardCall& b) { b.set(0, call("neg", {b.gradient()}, {}, {.hints = b.into({0})})); }
 
-void backward_maximum(BackwardCall& b) {
-  for (size_t i = 0; i < 2; ++i)
-    if (b.needs(i)) b.set(i, gradient_by(b, i, "maximum_backward", {b.gradient(), b.input(i), b.input(1 - i)}));
+// dx = NAME_backward(g, x) for an op NAME that saves its input, NAME_backward(g, y) for one that saves its output.
+void backward_by_its_op(BackwardCall& b) {
+  const Tensor& saved = b.op().saves_outputs != 0 ? b.output(0) : b.input(0);
+  b.set(0, call(std::string(b.op().name) + "_backward", {b.gradient(), saved}, b.attributes(), {.hints = b.into({0})}));
 }
 
-void backward_relu(BackwardCall& b) { b.set(0, call("relu_backward", {b.gradient(), b.output(0)}, {}, {.hints = b.into({0})})); }
+// For ops that are the same in both inputs: da = NAME_backward(g, a, b), db = NAME_backward(g, b, a).
+void backward_of_symmetric(BackwardCall& b) {
+  for (size_t i = 0; i < 2; ++i) {
+    if (b.needs(i)) {
+      b.set(i, gradient_by(b, i, std::string(b.op().name) + "_backward", {b.gradient(), b.input(i), b.input(1 - i)}));
+    }
+  }
+}
 
-void backward_clip(BackwardCall& b) {
-  b.set(0, call("clip_backward", {b.gradient(), b.input(0)}, b.attributes(), {.hints = b.into({0})}));
+void backward_exp(BackwardCall& b) { b.set(0, call("mul", {b.gradient(), b.output(0)}, {}, {.hints = b.into({0})})); }
+
+void backward_log(BackwardCall& b) { b.set(0, call("div", {b.gradient(), b.input(0)}, {}, {.hints = b.into({0})})); }
+
+void backward_pow(BackwardCall& b) {
+  static constexpr std::string_view kOps[] = {"pow_backward_base", "pow_backward_exponent"};
+  for (size_t i = 0; i < 2; ++i)
+    if (b.needs(i)) b.set(i, gradient_by(b, i, kOps[i], {b.gradient(), b.input(0), b.input(1)}));
+}
+
+void backward_where(BackwardCall& b) {
+  for (size_t i = 1; i < 3; ++i) {
+    if (!b.needs(i)) continue;
+    b.set(i, gradient_by(b, i, "where_backward", {b.gradient(), b.input(0)}, {{"chosen", i == 1 ? 1.0 : 0.0}}));
+  }
+}
+
+void backward_masked_fill(BackwardCall& b) {
+  b.set(0, gradient_by(b, 0, "masked_fill", {b.gradient(), b.input(1)}, {{"value", 0}}));
 }
 
 // Without the attribute loss_scale: the gradient of the scaled loss contains the loss scale already. The factor may be that scale.
@@ -82,6 +109,8 @@ void backward_scale(BackwardCall& b) {
   const Attributes attributes({}, {{"factor", b.attributes()["factor"]}});
   b.set(0, call("scale", {b.gradient()}, attributes, {.hints = b.into({0})}));
 }
+
+double second_loss_scale(std::span<const Tensor> inputs, const Attributes&) { return inputs[1].body()->loss_scale; }
 
 double divided_loss_scales(std::span<const Tensor> inputs, const Attributes&) {
   return inputs[0].body()->loss_scale / inputs[1].body()->loss_scale;
@@ -100,6 +129,9 @@ struct Elementwise {
   bool needs_attributes = false;
   uint32_t saves_inputs = 0, saves_outputs = 0;
 };
+
+// For functions whose FP16 results are bad: autocast runs them in FP32 (docs/numerics.md has the list).
+constexpr AutocastClass kFp32 = AutocastClass::fp32;
 
 constexpr Op elementwise(std::string_view name, int inputs, const Elementwise& with = {}) {
   return {.name = name,
@@ -121,12 +153,42 @@ const Op kElementwise[] = {
     elementwise("div", 2,
                 {.backward = backward_div, .loss_scale = divided_loss_scales, .saves_inputs = 0b10, .saves_outputs = 0b1}),
     elementwise("neg", 1, {.backward = backward_neg}),
-    elementwise("maximum", 2, {.backward = backward_maximum, .saves_inputs = 0b11}),
+    elementwise("maximum", 2, {.backward = backward_of_symmetric, .saves_inputs = 0b11}),
     elementwise("maximum_backward", 3),
-    elementwise("relu", 1, {.backward = backward_relu, .saves_outputs = 0b1}),
-    elementwise("relu_backward", 2),
-    elementwise("clip", 1, {.backward = backward_clip, .needs_attributes = true, .saves_inputs = 0b1}),
+    elementwise("minimum", 2, {.backward = backward_of_symmetric, .saves_inputs = 0b11}),
+    elementwise("minimum_backward", 3),
+    elementwise("where", 3, {.backward = backward_where, .loss_scale = second_loss_scale, .saves_inputs = 0b1}),
+    elementwise("where_backward", 2, {.needs_attributes = true}),
+    elementwise("masked_fill", 2, {.backward = backward_masked_fill, .needs_attributes = true, .saves_inputs = 0b10}),
+    elementwise("clip", 1, {.backward = backward_by_its_op, .needs_attributes = true, .saves_inputs = 0b1}),
     elementwise("clip_backward", 2, {.needs_attributes = true}),
+    elementwise("abs", 1, {.backward = backward_by_its_op, .saves_inputs = 0b1}),
+    elementwise("abs_backward", 2),
+    elementwise("sqrt", 1, {.backward = backward_by_its_op, .saves_outputs = 0b1}),
+    elementwise("sqrt_backward", 2),
+    elementwise("rsqrt", 1, {.autocast = kFp32, .backward = backward_by_its_op, .saves_outputs = 0b1}),
+    elementwise("rsqrt_backward", 2),
+    elementwise("reciprocal", 1, {.autocast = kFp32, .backward = backward_by_its_op, .saves_outputs = 0b1}),
+    elementwise("reciprocal_backward", 2),
+    elementwise("exp", 1, {.autocast = kFp32, .backward = backward_exp, .saves_outputs = 0b1}),
+    elementwise("log", 1, {.autocast = kFp32, .backward = backward_log, .saves_inputs = 0b1}),
+    elementwise("pow", 2, {.autocast = kFp32, .backward = backward_pow, .saves_inputs = 0b11}),
+    elementwise("pow_backward_base", 3),
+    elementwise("pow_backward_exponent", 3),
+    elementwise("relu", 1, {.backward = backward_by_its_op, .saves_outputs = 0b1}),
+    elementwise("relu_backward", 2),
+    elementwise("tanh", 1, {.backward = backward_by_its_op, .saves_outputs = 0b1}),
+    elementwise("tanh_backward", 2),
+    elementwise("sigmoid", 1, {.backward = backward_by_its_op, .saves_outputs = 0b1}),
+    elementwise("sigmoid_backward", 2),
+    elementwise("silu", 1, {.backward = backward_by_its_op, .saves_inputs = 0b1}),
+    elementwise("silu_backward", 2),
+    elementwise("softplus", 1, {.autocast = kFp32, .backward = backward_by_its_op, .saves_inputs = 0b1}),
+    elementwise("softplus_backward", 2),
+    elementwise("gelu", 1, {.backward = backward_by_its_op, .saves_inputs = 0b1}),
+    elementwise("gelu_backward", 2),
+    elementwise("gelu_tanh", 1, {.backward = backward_by_its_op, .saves_inputs = 0b1}),
+    elementwise("gelu_tanh_backward", 2),
     elementwise("scale", 1, {.backward = backward_scale, .loss_scale = scaled_loss_scale, .needs_attributes = true}),
 };
 
