@@ -185,7 +185,7 @@ TEST(TextRenderer, NamesCannotMoveTheCursor) {
   report.plots[0].series[0].name += evil;
   const std::string text = render_text(report, {});
   for (const char* control : {"\033", "\x01", "\xC2\x9B"}) EXPECT_THAT(text, Not(HasSubstr(control)));
-  EXPECT_THAT(render_text(report, {}), HasSubstr("suggestione   [31m"));
+  EXPECT_THAT(render_text(report, {}), HasSubstr("suggestione\\u000A\\u0001\\u001B[31m\\u009B"));
 }
 
 TEST(TextRenderer, SaysUnknownAndNotApplicableDifferently) {

@@ -54,5 +54,15 @@ TEST(JoinWords, ReadsAsAList) {
   EXPECT_EQ(join_words(Words{"a", "b", "c"}, "or"), "a, b or c");
 }
 
+TEST(OneLine, ShowsControlCharactersAndNoOther) {
+  EXPECT_EQ(one_line("a\tb\r\n"), "a\\u0009b\\u000D\\u000A");
+  EXPECT_EQ(one_line("\x1B[31m\x7F"), "\\u001B[31m\\u007F");
+  EXPECT_EQ(one_line("\xC2\x80\xC2\x9F"), "\\u0080\\u009F");
+  // A no-break space, an e with an acute accent, an em dash, and half a character: none is a control character.
+  for (const char* text : {"", "plain \\ text", "\xC2\xA0", "\xC3\xA9", "\xE2\x80\x94", "\xC2"}) EXPECT_EQ(one_line(text), text);
+  EXPECT_EQ(one_line("\xC2\x1F"), "\xC2\\u001F");
+  EXPECT_EQ(one_line(std::string_view("a\0b", 3)), "a\\u0000b");
+}
+
 }  // namespace
 }  // namespace ulpscope

@@ -86,6 +86,23 @@ std::string join_words(std::span<const std::string> words, std::string_view conj
   return joined;
 }
 
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte_at = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+    const unsigned c = byte_at(i), next = byte_at(i + 1);
+    if (c < 0x20 || c == 0x7F) {
+      line += fmt::format("\\u{:04X}", c);
+    } else if (c == 0xC2 && next >= 0x80 && next < 0xA0) {
+      line += fmt::format("\\u{:04X}", next);
+      ++i;
+    } else {
+      line += text[i];
+    }
+  }
+  return line;
+}
+
 bool glob_match(std::string_view pattern, std::string_view text) {
   // Greedy with one point of return, the last star: linear but for pathological patterns.
   size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;

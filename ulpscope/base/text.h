@@ -21,6 +21,10 @@ std::string did_you_mean_or_expected(std::string_view wrong, std::span<const std
 // "a, b and c".
 std::string join_words(std::span<const std::string> words, std::string_view conjunction = "and");
 
+// Control characters, which move a terminal's cursor or begin its sequences, as \uXXXX: those below U+0020, U+007F, and in UTF-8
+// U+0080 to U+009F.
+std::string one_line(std::string_view text);
+
 // True iff all of `text` matches `pattern`, in which * stands for any characters (dots too) and ? for one.
 bool glob_match(std::string_view pattern, std::string_view text);
 

@@ -3,9 +3,9 @@
 #include <new>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/parser.h"
-#include "ulpscope/core/settings/option.h"
 
 namespace {
 

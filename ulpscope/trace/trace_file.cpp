@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 
+#include "ulpscope/base/text.h"
 #include "ulpscope/trace/file_writer.h"
 
 namespace ulpscope::trace_detail {
@@ -166,10 +167,7 @@ bool TraceFile::refresh() {
         tails_ = std::move(tails);
         uint8_t note[kNoteBytes];
         open_->note.read_all(note);
-        note_.assign(reinterpret_cast<const char*>(note), strnlen(reinterpret_cast<const char*>(note), kNoteBytes));
-        for (char& c : note_) {
-          if (static_cast<unsigned char>(c) < ' ') c = ' ';
-        }
+        note_ = one_line({reinterpret_cast<const char*>(note), strnlen(reinterpret_cast<const char*>(note), kNoteBytes)});
         return more;
       }
       record = after;

@@ -7,6 +7,7 @@
 
 #include "ulpscope/analyzers/report/text_layout.h"
 #include "ulpscope/analyzers/report/text_plot.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
@@ -19,17 +20,7 @@ struct Style {
   }
 };
 
-// Without control characters, those of C1 in UTF-8 (U+0080 to U+009F, of which one begins a terminal's sequences) among them.
-void make_one_line(std::string& text) {
-  std::string line;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const unsigned char c = text[i], next = i + 1 < text.size() ? text[i + 1] : 0;
-    const bool c1 = c == 0xC2 && next >= 0x80 && next < 0xA0;
-    line += c < 0x20 || c == 0x7F || c1 ? ' ' : text[i];
-    i += c1;
-  }
-  text = std::move(line);
-}
+void make_one_line(std::string& text) { text = one_line(text); }
 
 void make_one_line(Cell& cell) {
   if (std::string* text = std::get_if<std::string>(&cell)) make_one_line(*text);

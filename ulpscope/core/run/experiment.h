@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ulpscope/base/text.h"
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/nn/layer_spec.h"
 #include "ulpscope/core/run/loss.h"

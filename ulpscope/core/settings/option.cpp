@@ -180,18 +180,6 @@ OptionValue check_value(const OptionType& type, const RawValue& raw) {
   throw wrong_value(type, raw);
 }
 
-std::string one_line(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      out += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 std::string toml_string(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

@@ -61,7 +61,6 @@ OptionValue check_value(const OptionType& type, const RawValue& raw);
 // As TOML.
 std::string value_text(const OptionType& type, const OptionValue& value);
 std::string toml_string(std::string_view text);  // as a TOML string, quotes included
-std::string one_line(std::string_view text);     // control characters as \uXXXX, for messages
 
 struct OptionInfo {
   std::string key;
