@@ -272,23 +272,41 @@ TEST_F(Train, GoesOnWithoutStandardFiles) {
   }
 }
 
+// As readers of the layout demand: the values begin at a multiple of 8, and each tensor's where the one before ends.
 TEST_F(Train, SavesWeightsThatOthersCanRead) {
-  const std::string path = file("weights.safetensors");
-  ASSERT_EQ(train({"mlp", "--steps", "1", "--record", "off", "--save-weights", path}).exit_code, 0);
+  const std::string path = file("weights.safetensors"), name = "a\"b\\c\nd\u00e9";
+  write_file(file("named.toml"), R"(
+[data]
+kind = "random_classification"
+shape = [4]
+classes = 3
+[model]
+layers = [{ type = "batch_norm", name = "a\"b\\c\nd\u00e9" }, { type = "linear", name = "last", out_features = 3, bias = false }]
+)");
+  const std::vector<std::string> words{"named.toml", "--steps", "1", "--set", "optimizer.learning_rate=0", "--save-weights", path};
+  ASSERT_EQ(train(words).exit_code, 0);
   const std::string bytes = read_file(path);
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
-  const Json header = Json::parse(bytes.substr(8, length));
-  ASSERT_FALSE(header.empty());
+  EXPECT_EQ(length % 8, 0u);
+  const auto header = nlohmann::ordered_json::parse(bytes.substr(8, length));
   uint64_t end = 0;
-  for (const auto& [name, tensor] : header.items()) {
+  std::vector<std::string> names;
+  for (const auto& [tensor_name, tensor] : header.items()) {
+    names.push_back(tensor_name);
     uint64_t elements = 1;
     for (const uint64_t extent : tensor["shape"]) elements *= extent;
-    EXPECT_EQ(tensor["dtype"], "F32") << name;
-    EXPECT_EQ(tensor["data_offsets"][1].get<uint64_t>() - tensor["data_offsets"][0].get<uint64_t>(), 4 * elements) << name;
-    end = std::max(end, tensor["data_offsets"][1].get<uint64_t>());
+    EXPECT_EQ(tensor["dtype"], "F32") << tensor_name;
+    EXPECT_EQ(tensor["data_offsets"], (std::vector<uint64_t>{end, end + 4 * elements})) << tensor_name;
+    end += 4 * elements;
   }
   EXPECT_EQ(bytes.size(), 8 + length + end);
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre(name + ".weight", name + ".bias", name + ".running_mean",
+                                                     name + ".running_var", "last.weight"));
+  EXPECT_EQ(header["last.weight"]["shape"], (std::vector<uint64_t>{3, 4}));
+  float ones[4] = {};
+  std::memcpy(ones, bytes.data() + 8 + length + header[name + ".weight"]["data_offsets"][0].get<uint64_t>(), sizeof ones);
+  EXPECT_THAT(ones, ::testing::Each(1.0f));
   EXPECT_EQ(train({"mlp", "--steps", "1", "--record", "off", "--save-weights", path}).exit_code, 2);  // kept
 }
 
