@@ -1,21 +1,27 @@
 // Where a trace may be written, and what is no trace.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "sample_trace.h"
+#include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/trace/commit.h"
 #include "ulpscope/trace/schema.h"
 #include "writer_control.h"
 
 namespace ulpscope::trace_test {
 namespace {
 
+using namespace trace_detail;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -130,7 +136,8 @@ TEST_F(Target, WhatIsNoTrace) {
 
 TEST_F(Target, NewerAndOlderSchemasAreToldApart) {
   const auto with_version = [&](uint64_t version) {
-    const std::string path = folder_.file(std::to_string(version) + ".h5");
+    const std::string path = folder_.file("version.h5");
+    std::filesystem::remove(path);
     hdf5::File file = hdf5::File::create(path, path);
     file.set_attribute("/", kSchemaAttribute, version);
     file.close();
@@ -138,13 +145,48 @@ TEST_F(Target, NewerAndOlderSchemasAreToldApart) {
   };
   EXPECT_THAT(with_version(kSchemaVersion + 1), AllOf(HasSubstr("newer"), HasSubstr("schema version 5")));
   EXPECT_THAT(with_version(kOldestSchemaVersion - 1), AllOf(HasSubstr("older"), HasSubstr("schema version 2")));
+  EXPECT_THAT(with_version(UINT64_MAX), HasSubstr("newer"));
+}
+
+TEST_F(Target, ASchemaVersionIsShownAsItStands) {
+  const std::string python = find_python("h5py");
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py";
+  write_file(folder_.file("make.py"),
+             fmt::format("import h5py\nh5py.File('{}', 'w', libver='latest').attrs['{}'] = -1\n", path_, kSchemaAttribute));
+  ASSERT_EQ(std::system((python + " " + folder_.file("make.py")).c_str()), 0);
+  EXPECT_THAT(open_error(path_), HasSubstr("has schema version -1, older than 3"));
 }
 
 TEST_F(Target, ADatasetThatIsMissingIsNamed) {
   hdf5::File file = hdf5::File::create(path_, path_);
   file.set_attribute("/", kSchemaAttribute, kSchemaVersion);
   file.close();
-  EXPECT_THAT(open_error(path_), AllOf(HasSubstr(path_), HasSubstr("commit")));
+  EXPECT_EQ(open_error(path_), "'" + path_ + "': dataset 'commit' is missing");
+}
+
+// A trace of which only the commit record is there, and says that there are two texts.
+TEST_F(Target, WhatIsDamagedSaysSoAndWhetherItCanBeRecovered) {
+  const auto make = [&](uint64_t extent, bool whole) {
+    std::filesystem::remove(path_);
+    hdf5::File file = hdf5::File::create(path_, path_);
+    file.set_attribute("/", kSchemaAttribute, kSchemaVersion);
+    CommitRecord record;
+    record.generation = 1;
+    record.state = RecordingState::closed;
+    record[TableId::strings] = {2, 2, 0};
+    std::vector<uint64_t> words(extent * kCommitWords);
+    if (whole) std::copy_n(encode(record).begin(), kCommitWords, words.begin());
+    file.create_fixed(kCommitDataset, ElementType::u64, {extent, kCommitWords}).write_all(words.data());
+    const std::vector<uint8_t> note(kNoteBytes);
+    file.create_fixed(kNoteDataset, ElementType::u8, {kNoteBytes}).write_all(note.data());
+    file.close();
+    return open_error(path_);
+  };
+  const std::string path = "'" + path_ + "'", hint = "; `ulpscope recover` saves what can be read";
+  EXPECT_EQ(make(2, true), path + ": dataset 'strings/end' is missing" + hint);
+  EXPECT_EQ(make(2, false), path + ": 'commit' is damaged");
+  EXPECT_EQ(make(3, true), fmt::format("{} is damaged: expected 'commit' to have the shape [2, {}], found [3, {}]", path,
+                                       kCommitWords, kCommitWords));
 }
 
 }  // namespace

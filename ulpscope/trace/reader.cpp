@@ -73,7 +73,7 @@ void TraceReader::State::load() {
   decoder.load_texts();
   decoder.set_referable(file.rows(TableId::ops), file.rows(TableId::tensors));
   if (file.rows(TableId::run) != 1)
-    throw unreadable_error("'{}': table 'run' has {} rows, 1 was expected", file.path(), file.rows(TableId::run));
+    throw unreadable_error("'{}' is damaged: expected 1 row in table 'run', found {}", file.path(), file.rows(TableId::run));
   visit_range<RunInfo>(0, 1, false, [&](std::span<const RunInfo> rows) {
     run = rows[0];
     return true;

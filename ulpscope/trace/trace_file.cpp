@@ -1,6 +1,7 @@
 #include "ulpscope/trace/trace_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "ulpscope/base/text.h"
 #include "ulpscope/trace/file_writer.h"
@@ -19,18 +21,20 @@ namespace {
 // No table is longer; a number beyond it is damage.
 constexpr uint64_t kLargestTable = uint64_t{1} << 48;
 
-// Calls body(), with the errors of HDF5 turned into errors about `path`.
+constexpr std::string_view kRecoverHint = "; `ulpscope recover` saves what can be read";
+
+}  // namespace
+
+// Calls body(), with the errors of HDF5 turned into errors about this file.
 template <typename Body>
-auto reading(const std::string& path, Body&& body) {
+auto TraceFile::reading(Body&& body) const {
   try {
     return body();
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::unreadable) throw;
-    throw unreadable_error("'{}': {}", path, error.what());
+    throw unreadable_error("'{}': {}{}", name_, error.what(), hint_);
   }
 }
-
-}  // namespace
 
 // A file is known by its device and inode.
 std::shared_ptr<OpenTrace> OpenTrace::open(const std::string& path, const std::string& name) {
@@ -75,39 +79,50 @@ std::shared_ptr<OpenTrace> OpenTrace::open(const std::string& path, const std::s
 
 TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage on_damage) : name_(name), on_damage_(on_damage) {
   if (const auto truncation = hdf5::check_signature(path, "trace")) {
-    throw unreadable_error("'{}' is truncated: it has {} of {} bytes; `ulpscope recover` saves what can be read", name,
-                           truncation->bytes, truncation->expected);
+    throw unreadable_error("'{}' is truncated: it has {} of {} bytes{}", name, truncation->bytes, truncation->expected,
+                           kRecoverHint);
   }
   try {
     open_ = OpenTrace::open(path, name);
   } catch (const Error& error) {
     throw unreadable_error("{}", error.what());
   }
-  reading(name_, [&] {
+  reading([&] {
     std::lock_guard lock(open_->mutex);
     const hdf5::File& file = open_->file;
-    const auto version = file.number_attribute("/", kSchemaAttribute);
+    const auto version = file.signed_attribute("/", kSchemaAttribute);
     if (!version) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", name_);
-    schema_version_ = *version;
-    if (schema_version_ > kSchemaVersion) {
-      throw unreadable_error("'{}' has schema version {}, newer than {}, the newest that this ulpscope reads", name_,
-                             schema_version_, kSchemaVersion);
+    if (std::cmp_greater(*version, kSchemaVersion)) {
+      throw unreadable_error("'{}' has schema version {}, newer than {}, the newest that this ulpscope reads", name_, *version,
+                             kSchemaVersion);
     }
-    if (schema_version_ < kOldestSchemaVersion) {
-      throw unreadable_error("'{}' has schema version {}, older than {}, the oldest that this ulpscope reads", name_,
-                             schema_version_, kOldestSchemaVersion);
+    if (std::cmp_less(*version, kOldestSchemaVersion)) {
+      throw unreadable_error("'{}' has schema version {}, older than {}, the oldest that this ulpscope reads", name_, *version,
+                             kOldestSchemaVersion);
     }
+    schema_version_ = static_cast<uint64_t>(*version);
     if (open_->commit) return;
     hdf5::Dataset commit = file.open_dataset(kCommitDataset, ElementType::u64),
                   note = file.open_dataset(kNoteDataset, ElementType::u8);
-    if (commit.shape() != std::vector<uint64_t>{2, kCommitWords})
-      throw unreadable_error("'{}': '{}' has a wrong shape", name_, kCommitDataset);
-    if (note.shape() != std::vector<uint64_t>{kNoteBytes})
-      throw unreadable_error("'{}': '{}' has a wrong shape", name_, kNoteDataset);
+    check_shape(commit, {2, kCommitWords});
+    check_shape(note, {kNoteBytes});
     open_->commit = std::move(commit);
     open_->note = std::move(note);
   });
+  // Without a commit record, nothing can be recovered either.
+  reading([&] {
+    std::lock_guard lock(open_->mutex);
+    read_record();
+  });
+  if (on_damage == OnDamage::refuse) hint_ = kRecoverHint;
   refresh();
+}
+
+void TraceFile::check_shape(const hdf5::Dataset& dataset, const std::vector<uint64_t>& expected) const {
+  const std::vector<uint64_t> shape = dataset.shape();
+  if (shape == expected) return;
+  throw unreadable_error("'{}' is damaged: expected '{}' to have the shape [{}], found [{}]{}", name_, dataset.name(),
+                         fmt::join(expected, ", "), fmt::join(shape, ", "), hint_);
 }
 
 CommitRecord TraceFile::read_record() const {
@@ -143,7 +158,7 @@ void TraceFile::check(const CommitRecord& record) const {
 }
 
 bool TraceFile::refresh() {
-  return reading(name_, [&] {
+  return reading([&] {
     std::lock_guard lock(open_->mutex);
     CommitRecord record = read_record();
     if (record.generation == record_.generation) return false;
@@ -197,8 +212,7 @@ bool TraceFile::read_tail(const CommitRecord& record, const TableSpec& table, Ta
       hdf5::Dataset& dataset = open_->columns[static_cast<size_t>(table.id)][i].tail;
       if (!dataset) {
         hdf5::Dataset opened = open_->file.open_dataset(tail_path(table, column), column.type);
-        if (opened.shape() != std::vector<uint64_t>{table.chunk_rows})
-          throw unreadable_error("'{}': '{}' has a wrong shape", name_, opened.name());
+        check_shape(opened, {table.chunk_rows});
         dataset = std::move(opened);
       }
       dataset.read_rows(0, count, tail.column(i));
@@ -219,20 +233,26 @@ const hdf5::Dataset& TraceFile::column(const TableSpec& table, size_t index, uin
   const std::string path = column_path(table, table.columns[index]);
   const auto rows_of_dataset = [&](const hdf5::Dataset& dataset) {
     const std::vector<uint64_t> shape = dataset.shape();
-    if (shape.size() != 1) throw unreadable_error("'{}': '{}' is not a column", name_, path);
+    if (shape.size() != 1) {
+      throw unreadable_error("'{}' is damaged: expected '{}' to have 1 dimension, found {}{}", name_, path, shape.size(), hint_);
+    }
     return shape[0];
   };
   if (!column.dataset) {
     hdf5::Dataset opened = open_->file.open_dataset(path, table.columns[index].type);
     if (opened.chunk_rows() != table.chunk_rows)
-      throw unreadable_error("'{}': '{}' is not stored in chunks of {} rows", name_, path, table.chunk_rows);
+      throw unreadable_error("'{}' is damaged: expected '{}' in chunks of {} rows, found {}{}", name_, path, table.chunk_rows,
+                             opened.chunk_rows(), hint_);
     column.extent = rows_of_dataset(opened);
     column.dataset = std::move(opened);
   }
   if (column.extent < rows) {
     column.dataset.refresh();
     column.extent = rows_of_dataset(column.dataset);
-    if (column.extent < rows) throw unreadable_error("'{}': '{}' has {} rows, {} were expected", name_, path, column.extent, rows);
+    if (column.extent < rows) {
+      throw unreadable_error("'{}' is damaged: expected at least {} rows in '{}', found {}{}", name_, rows, path, column.extent,
+                             hint_);
+    }
   }
   return column.dataset;
 }
@@ -279,12 +299,12 @@ void TraceFile::read_rows(TableId id, size_t index, uint64_t first, size_t count
 
 void TraceFile::read_column(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const {
   std::lock_guard lock(open_->mutex);
-  reading(name_, [&] { read_rows(table, column, first, count, values); });
+  reading([&] { read_rows(table, column, first, count, values); });
 }
 
 void TraceFile::read(TableId id, uint64_t first, size_t count, bool histograms, Block& block) const {
   std::lock_guard lock(open_->mutex);
-  reading(name_, [&] {
+  reading([&] {
     const TableSpec& table = spec(id);
     block.table = &table;
     block.first = first;
@@ -323,7 +343,7 @@ uint64_t TraceFile::step_at(TableId table, uint64_t row) const {
 
 std::pair<uint64_t, uint64_t> TraceFile::rows_of(TableId table, StepRange range) const {
   std::lock_guard lock(open_->mutex);
-  return reading(name_, [&] {
+  return reading([&] {
     const auto lower_bound = [&](uint64_t step, uint64_t low, uint64_t high) {
       while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
@@ -343,7 +363,7 @@ std::pair<uint64_t, uint64_t> TraceFile::rows_of(TableId table, StepRange range)
 
 WriterState TraceFile::writer_state() const {
   if (record_.state == RecordingState::closed) return WriterState::closed;
-  return reading(name_, [&] {
+  return reading([&] {
     std::lock_guard lock(open_->mutex);
     if (writer_holds_lock(open_->file.descriptor())) return WriterState::alive;
     // It may have been closed since.
@@ -357,11 +377,11 @@ uint64_t TraceFile::file_bytes() const {
 }
 
 Error TraceFile::damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const {
-  return unreadable_error("'{}': '{}' row {} {}", name_, column_path(table, column), row, what);
+  return unreadable_error("'{}' is damaged: '{}' row {} {}{}", name_, column_path(table, column), row, what, hint_);
 }
 
 Error TraceFile::damaged_tail(const TableSpec& table) const {
-  return unreadable_error("'{}': the tail of table '{}' is damaged", name_, table.name);
+  return unreadable_error("'{}': the tail of table '{}' is damaged{}", name_, table.name, hint_);
 }
 
 }  // namespace ulpscope::trace_detail

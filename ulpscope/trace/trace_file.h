@@ -87,6 +87,7 @@ class TraceFile {
   Error damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const;
 
  private:
+  void check_shape(const hdf5::Dataset& dataset, const std::vector<uint64_t>& expected) const;
   CommitRecord read_record() const;
   void check(const CommitRecord& record) const;
   // The tails of a closed trace hold the rows of each last, unfilled chunk once more: takes those that are whole instead.
@@ -100,8 +101,11 @@ class TraceFile {
                    const std::byte* values) const;
   uint64_t step_at(TableId table, uint64_t row) const;
   Error damaged_tail(const TableSpec& table) const;
+  template <typename Body>
+  auto reading(Body&& body) const;
 
   std::string name_;
+  std::string_view hint_;  // what errors end with
   OnDamage on_damage_;
   uint64_t schema_version_ = 0;
   std::shared_ptr<OpenTrace> open_;

@@ -141,6 +141,14 @@ struct ScalarAttribute {
   }
   explicit operator bool() const { return static_cast<bool>(attribute); }
 
+  // HDF5 takes a number that T cannot hold for the nearest that it can.
+  template <typename T>
+  std::optional<T> value(hid_t memory) const {
+    T number = 0;
+    if (!attribute || H5Aread(attribute.get(), memory, &number) < 0) return std::nullopt;
+    return number;
+  }
+
   Handle type, attribute;
 };
 
@@ -345,16 +353,18 @@ void File::set_attribute(const std::string& object, const std::string& name, con
   write_attribute(object, name, type.get(), type.get(), text.c_str());
 }
 
-bool File::exists(const std::string& name) const {
+int File::find(const std::string& name) const {
   prepare();
   for (size_t end = name.find('/', 1);; end = name.find('/', end + 1)) {
-    if (H5Lexists(handle_.get(), name.substr(0, end).c_str(), H5P_DEFAULT) <= 0) return false;
-    if (end == std::string::npos) return true;
+    const htri_t found = H5Lexists(handle_.get(), name.substr(0, end).c_str(), H5P_DEFAULT);
+    if (found <= 0 || end == std::string::npos) return found;
   }
 }
 
+bool File::exists(const std::string& name) const { return find(name) > 0; }
+
 Dataset File::open_dataset(const std::string& name, ElementType type) const {
-  prepare();
+  if (find(name) == 0) throw failed_error("dataset '{}' is missing", name);
   Handle handle = checked(H5Dopen2(handle_.get(), name.c_str(), H5P_DEFAULT), "open", name);
   const Handle stored = checked(H5Dget_type(handle.get()), "open", name);
   if (H5Tequal(stored.get(), file_type(type)) <= 0)
@@ -375,17 +385,15 @@ std::vector<std::string> File::members(const std::string& group) const {
 }
 
 std::optional<uint64_t> File::number_attribute(const std::string& object, const std::string& name) const {
-  const ScalarAttribute found(handle_, object, name, H5T_INTEGER);
-  uint64_t value = 0;
-  if (!found || H5Aread(found.attribute.get(), H5T_NATIVE_UINT64, &value) < 0) return std::nullopt;
-  return value;
+  return ScalarAttribute(handle_, object, name, H5T_INTEGER).value<uint64_t>(H5T_NATIVE_UINT64);
+}
+
+std::optional<int64_t> File::signed_attribute(const std::string& object, const std::string& name) const {
+  return ScalarAttribute(handle_, object, name, H5T_INTEGER).value<int64_t>(H5T_NATIVE_INT64);
 }
 
 std::optional<double> File::real_attribute(const std::string& object, const std::string& name) const {
-  const ScalarAttribute found(handle_, object, name, H5T_FLOAT);
-  double value = 0;
-  if (!found || H5Aread(found.attribute.get(), H5T_NATIVE_DOUBLE, &value) < 0) return std::nullopt;
-  return value;
+  return ScalarAttribute(handle_, object, name, H5T_FLOAT).value<double>(H5T_NATIVE_DOUBLE);
 }
 
 std::optional<std::string> File::text_attribute(const std::string& object, const std::string& name) const {

@@ -96,10 +96,11 @@ class File {
   bool exists(const std::string& name) const;
   // The names of what a group holds, sorted.
   std::vector<std::string> members(const std::string& group) const;
-  // Throws where it is missing or has other elements.
+  // Throws where it is missing, which is said, or has other elements.
   Dataset open_dataset(const std::string& name, ElementType type) const;
   // Nothing where there is none, or none of that type.
   std::optional<uint64_t> number_attribute(const std::string& object, const std::string& name) const;
+  std::optional<int64_t> signed_attribute(const std::string& object, const std::string& name) const;
   std::optional<double> real_attribute(const std::string& object, const std::string& name) const;
   std::optional<std::string> text_attribute(const std::string& object, const std::string& name) const;
 
@@ -118,6 +119,8 @@ class File {
  private:
   // `stored`, `given`: HDF5's types of the attribute and of what `value` points to.
   void write_attribute(const std::string& object, const std::string& name, int64_t stored, int64_t given, const void* value);
+  // Positive: there is something of this name, 0: there is nothing, negative: that cannot be read.
+  int find(const std::string& name) const;
 
   Handle handle_;
   std::string name_;

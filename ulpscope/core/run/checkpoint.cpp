@@ -101,7 +101,7 @@ class CheckpointFile {
     if (const auto truncation = hdf5::check_signature(path, "checkpoint"))
       throw unreadable_error("'{}' is truncated: it has {} of {} bytes", path, truncation->bytes, truncation->expected);
     file_ = hdf5::File::open(path, path);
-    const auto version = file_.number_attribute("/", kVersionAttribute);
+    const auto version = file_.signed_attribute("/", kVersionAttribute);
     if (!version) throw unreadable_error("'{}' is not a checkpoint: an HDF5 file of other contents", path);
     if (*version != kCheckpointVersion)
       throw unreadable_error("'{}' has checkpoint version {}; this ulpscope reads version {}", path, *version, kCheckpointVersion);
