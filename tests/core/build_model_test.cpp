@@ -89,7 +89,8 @@ TEST(Shapes, BatchNormNeedsTwoValuesForEachChannel) {
   apply_override(experiment, "training.batch_size=4");
   const auto error = [&] { return message_of([&] { build_model(experiment, *open_data(experiment.data, 0).train); }); };
   EXPECT_EQ(error(),
-            "run.toml:1: model.layers[0] (batch_norm): expected at least 2 samples in every training batch, got a batch of 1 "
+            "--set data.train_size=9, --set training.batch_size=4: run.toml:1: model.layers[0] (batch_norm): expected at least 2 "
+            "samples in every training batch, got a batch of 1 "
             "(data.drop_last = true leaves out a smaller last one)");
   apply_override(experiment, "training.steps=2");
   EXPECT_EQ(error(), "no error") << "the last batch is not reached";
@@ -143,14 +144,19 @@ TEST(Shapes, MismatchesNameTheFileTheLayerWhatCameAndWhatWasExpected) {
 
 TEST(Shapes, ModelAndLossMustFitTheTargets) {
   EXPECT_EQ(build_error({}), "no error");
-  EXPECT_EQ(build_error({"data.classes=11"}),
-            "preset mlp: model: expected an output of [11] or more, a logit for each class of the data, got [10]");
+  EXPECT_EQ(
+      build_error({"data.classes=11"}),
+      "preset mlp, --set data.classes=11: model: expected an output of [11] or more, a logit for each class of the data, got [10]");
   EXPECT_EQ(build_error({"loss.function=mse"}),
-            "preset mlp: loss.function: mse needs values, the data has labels; expected cross_entropy");
-  EXPECT_THAT(build_error({"data.shape=64"}), StartsWith("preset mlp:"));
-  EXPECT_THAT(build_error({"data.shape=64"}), HasSubstr(": model.layers[0] (linear): expected in_features = 128, got [64]"));
+            "preset mlp, --set loss.function=mse: loss.function: mse needs values, the data has labels; expected cross_entropy");
+  EXPECT_EQ(
+      build_error({"data.shape=64"}),
+      "--set data.shape=64, --set data.train_size=4: preset mlp:7: model.layers[0] (linear): expected in_features = 128, got [64]");
   const std::string sine = "data.kind=quantized_sine", model = "model.preset=conv_sine";
-  EXPECT_EQ(build_error({sine, model}), "preset mlp: loss.function: cross_entropy needs labels, the data has values; expected mse");
+  EXPECT_EQ(build_error({sine, model}),
+            "preset mlp, --set data.kind=quantized_sine, --set model.preset=conv_sine: loss.function: cross_entropy needs labels, "
+            "the data "
+            "has values; expected mse");
   EXPECT_EQ(build_error({sine, model, "loss.function=mse"}), "no error");
 }
 
@@ -161,13 +167,16 @@ TEST(Names, OfModulesAndOpsHaveToMatchSomething) {
     EXPECT_EQ(build_error({fits}), "no error") << fits;
   }
   EXPECT_EQ(build_error({"recording.modules=0,layer"}),
-            "preset mlp: recording.modules: no module of the model matches 'layer'; expected 0, 1, 2, 3 or 4");
+            "preset mlp, --set recording.modules=0,layer: recording.modules: no module of the model matches 'layer'; expected 0, "
+            "1, 2, 3 or 4");
   EXPECT_EQ(build_error({"autocast.modules.features.*=fp32"}),
-            "preset mlp: autocast.modules: no module of the model matches 'features.*'; expected 0, 1, 2, 3 or 4");
+            "preset mlp, --set autocast.modules.features.*=fp32: autocast.modules: no module of the model matches 'features.*'; "
+            "expected 0, 1, 2, 3 or 4");
   EXPECT_EQ(build_error({"recording.ops=linear,lineer"}),
-            "preset mlp: recording.ops: no op matches 'lineer'; did you mean 'linear'?");
+            "preset mlp, --set recording.ops=linear,lineer: recording.ops: no op matches 'lineer'; did you mean 'linear'?");
   EXPECT_THAT(build_error({"recording.ops=softplus_*"}), HasSubstr("no op matches 'softplus_*'"));
-  EXPECT_EQ(build_error({"autocast.ops.liner=fp32"}), "preset mlp: autocast.ops: unknown op 'liner'; did you mean 'linear'?");
+  EXPECT_EQ(build_error({"autocast.ops.liner=fp32"}),
+            "preset mlp, --set autocast.ops.liner=fp32: autocast.ops: unknown op 'liner'; did you mean 'linear'?");
 }
 
 }  // namespace

@@ -221,6 +221,29 @@ TEST(ExperimentToml, SettingsThatContradictEachOther) {
   EXPECT_THAT(parse_error(mlp + "data.shape = [1000000, 1000, 1000]"), HasSubstr("at most 2^31 generated elements"));
 }
 
+TEST(ExperimentOverrides, AreNamedWhereTheyContradictTheRest) {
+  const std::string mlp = "model.preset = \"mlp\"\n";
+  const auto error = [&](const std::string& text, const std::vector<Override>& overrides) {
+    return message_of([&] { parse(mlp + text, overrides); });
+  };
+  const std::string belong = "optimizer.momentum, dampening and nesterov belong to sgd; optimizer.type is adam";
+  EXPECT_EQ(error("", {"optimizer.momentum=0.5", "optimizer.learning_rate=1"}),
+            "run.toml, --set optimizer.momentum=0.5: " + belong);
+  EXPECT_EQ(error("optimizer.momentum = 0.5", {"optimizer.learning_rate=1"}), "run.toml: " + belong);
+  EXPECT_EQ(error("", {"optimizer.momentum=0.5", {"optimizer.nesterov=true", "--fast"}}),
+            "run.toml, --set optimizer.momentum=0.5, --fast: " + belong);
+  EXPECT_THAT(error("", {{"recording.max_size=100KB", "--max-size 100KB"}}),
+              StartsWith("run.toml, --max-size 100KB: recording.max_size: expected 0 or at least"));
+  EXPECT_THAT(error("", {"data.kind=idx"}), StartsWith("run.toml, --set data.kind=idx: data.kind = \"idx\" needs"));
+  // Of a key that is set twice, the last.
+  EXPECT_THAT(error("", {"data.shape=1,2", "data.shape=3,4"}), StartsWith("run.toml, --set data.shape=3,4: data.shape: expected"));
+}
+
+TEST(ExperimentToml, LayersOfAPresetStandWhereItIsNamed) {
+  EXPECT_EQ(parse("\nmodel.preset = \"mlp\"").model.layers[0].place.text, "run.toml:2: preset mlp:7: model.layers[0]");
+  EXPECT_EQ(parse("", {"model.preset=mlp"}).model.layers[0].place.text, "--set model.preset=mlp: preset mlp:7: model.layers[0]");
+}
+
 TEST(ExperimentToml, UnreadableFiles) {
   EXPECT_THAT(message_of([] { parse("a = = 1"); }, ErrorKind::unreadable), StartsWith("run.toml:1:5: not TOML:"));
   message_of([] { parse("a = tr\n"); }, ErrorKind::unreadable);  // one line, though toml++ quotes the line break

@@ -55,7 +55,7 @@ Experiment load(const Arguments& arguments) {
   for (const std::string& assignment : arguments.list("--set")) overrides.emplace_back(assignment);
   if (arguments.has("--steps") && arguments.has("--epochs")) throw usage_error("--steps and --epochs exclude each other");
   arguments.integer("--steps", 1);  // in a file, 0 steps are those of training.epochs
-  if (arguments.has("--epochs")) overrides.emplace_back("training.steps=0");
+  if (arguments.has("--epochs")) overrides.emplace_back("training.steps=0", "--epochs");
   for (const auto& [option, key] : key_options()) {
     const std::vector<std::string> values = arguments.list(option.name);
     if (values.empty()) continue;

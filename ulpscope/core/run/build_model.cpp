@@ -49,12 +49,15 @@ void check_names(const Experiment& experiment, const Model& model) {
   std::vector<std::string> ops, cast_modules;
   for (const Op* op : all_ops()) ops.emplace_back(op->name);
   for (const auto& [pattern, precision] : experiment.autocast.modules) cast_modules.push_back(pattern);
-  at_place("autocast.ops", [&] {
+  const auto check = [&](std::string_view key, auto body) {
+    at_place(fmt::format("{}: {}", experiment.place_of({key}), key), body);
+  };
+  check("autocast.ops", [&] {
     for (const auto& [op, precision] : experiment.autocast.ops) find_op(op);
   });
-  at_place("autocast.modules", [&] { check_patterns("module of the model", cast_modules, modules); });
-  at_place("recording.modules", [&] { check_patterns("module of the model", experiment.recording.modules, modules); });
-  at_place("recording.ops", [&] { check_patterns("op", experiment.recording.ops, ops); });
+  check("autocast.modules", [&] { check_patterns("module of the model", cast_modules, modules); });
+  check("recording.modules", [&] { check_patterns("module of the model", experiment.recording.modules, modules); });
+  check("recording.ops", [&] { check_patterns("op", experiment.recording.ops, ops); });
 }
 
 int64_t smallest_batch(const Experiment& experiment, const Dataset& dataset) {
@@ -66,12 +69,18 @@ int64_t smallest_batch(const Experiment& experiment, const Dataset& dataset) {
 }  // namespace
 
 std::unique_ptr<Model> build_model(const Experiment& experiment, const Dataset& dataset) {
-  auto model = std::make_unique<Model>(experiment.model.layers, dataset.input_shape(), smallest_batch(experiment, dataset));
-  at_place(experiment.place.text, [&] {
+  const auto make = [&] {
+    return std::make_unique<Model>(experiment.model.layers, dataset.input_shape(), smallest_batch(experiment, dataset));
+  };
+  // A layer's message begins with its own place.
+  const std::string of_samples = experiment.overrides_of(
+      {"data.kind", "data.shape", "data.height", "data.width", "data.train_size", "data.drop_last", "training.batch_size"});
+  auto model = of_samples.empty() ? make() : at_place(of_samples, make);
+  at_place(experiment.place_of({"data.kind", "data.classes", "data.shape", "loss.function", "model"}), [&] {
     if (model->parameters().empty()) throw usage_error("model: expected a layer with parameters, found nothing to train");
     check_targets(experiment, model->output_shape(), dataset);
-    check_names(experiment, *model);
   });
+  check_names(experiment, *model);
   return model;
 }
 

@@ -69,55 +69,82 @@ bool Experiment::scaler_enabled() const {
   return scaler.enabled == Switch::on || (scaler.enabled == Switch::automatic && precision == Precision::fp16);
 }
 
+std::string Experiment::overrides_of(std::initializer_list<std::string_view> keys) const {
+  std::string text;
+  for (const auto& [key, override_place] : overridden.places) {
+    const bool is_meant = std::any_of(keys.begin(), keys.end(), [&](std::string_view meant) {
+      return key.starts_with(meant) && (key.size() == meant.size() || key[meant.size()] == '.');
+    });
+    if (is_meant) text += (text.empty() ? "" : ", ") + override_place;
+  }
+  return text;
+}
+
+std::string Experiment::place_of(std::initializer_list<std::string_view> keys) const {
+  const std::string overrides = overrides_of(keys);
+  return overrides.empty() ? place.text : place.text + ", " + overrides;
+}
+
 void validate(const Experiment& experiment) {
-  const auto fail = [&](std::string_view message) { throw usage_error("{}: {}", experiment.place.text, message); };
-  if (experiment.model.layers.empty()) fail("no model: expected model.preset or model.layers");
+  using Keys = std::initializer_list<std::string_view>;  // that what is checked depends on
+  const auto fail = [&](Keys keys, std::string_view message) { throw usage_error("{}: {}", experiment.place_of(keys), message); };
+  if (experiment.model.layers.empty()) fail({"model"}, "no model: expected model.preset or model.layers");
   std::set<std::string_view> names;
   for (const LayerSpec& layer : experiment.model.layers) {
-    if (!names.insert(layer.name).second) fail(fmt::format("model.layers: the name {} stands twice", toml_string(layer.name)));
+    if (!names.insert(layer.name).second)
+      fail({"model"}, fmt::format("model.layers: the name {} stands twice", toml_string(layer.name)));
   }
 
   const DataSettings& data = experiment.data;
   if (data.kind == DataKind::idx && (data.train_images.empty() || data.train_labels.empty())) {
-    fail("data.kind = \"idx\" needs data.train_images and data.train_labels");
+    fail({"data.kind", "data.train_images", "data.train_labels"},
+         "data.kind = \"idx\" needs data.train_images and data.train_labels");
   }
   if (data.kind == DataKind::idx && data.test_images.empty() != data.test_labels.empty()) {
-    fail("expected data.test_images and data.test_labels together, or neither");
+    fail({"data.kind", "data.test_images", "data.test_labels"},
+         "expected data.test_images and data.test_labels together, or neither");
   }
   if (data.kind == DataKind::random_classification) {
     if (data.shape.size() != 1 && data.shape.size() != 3) {
-      fail(fmt::format("data.shape: expected [features] or [channels, height, width], found {} extents", data.shape.size()));
+      fail({"data.kind", "data.shape"},
+           fmt::format("data.shape: expected [features] or [channels, height, width], found {} extents", data.shape.size()));
     }
     double elements = static_cast<double>(std::max(std::max(data.train_size, data.test_size), data.classes));
     for (const int64_t extent : data.shape) elements *= static_cast<double>(extent);
-    if (elements > 0x1p31) fail("data: expected at most 2^31 generated elements (samples times features), found more");
+    if (elements > 0x1p31) fail({"data"}, "data: expected at most 2^31 generated elements (samples times features), found more");
   }
 
   const OptimizerSettings& optimizer = experiment.optimizer;
   const bool is_sgd = optimizer.type == OptimizerType::sgd;
   if (!is_sgd && (optimizer.momentum != 0 || optimizer.dampening != 0 || optimizer.nesterov)) {
-    fail(fmt::format("optimizer.momentum, dampening and nesterov belong to sgd; optimizer.type is {}", name_of(optimizer.type)));
+    fail({"optimizer.type", "optimizer.momentum", "optimizer.dampening", "optimizer.nesterov"},
+         fmt::format("optimizer.momentum, dampening and nesterov belong to sgd; optimizer.type is {}", name_of(optimizer.type)));
   }
   const OptimizerSettings defaults;
   if (is_sgd && (optimizer.beta1 != defaults.beta1 || optimizer.beta2 != defaults.beta2 || optimizer.eps != defaults.eps)) {
-    fail("optimizer.beta1, beta2 and eps belong to adam and adamw; optimizer.type is sgd");
+    fail({"optimizer.type", "optimizer.beta1", "optimizer.beta2", "optimizer.eps"},
+         "optimizer.beta1, beta2 and eps belong to adam and adamw; optimizer.type is sgd");
   }
   if (optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0)) {
-    fail("optimizer.nesterov needs optimizer.momentum > 0 and optimizer.dampening = 0");
+    fail({"optimizer.nesterov", "optimizer.momentum", "optimizer.dampening"},
+         "optimizer.nesterov needs optimizer.momentum > 0 and optimizer.dampening = 0");
   }
 
   const uint64_t max_size = experiment.recording.max_size;
   if (max_size > 0 && max_size < smallest_size_limit()) {
-    fail(fmt::format("recording.max_size: expected 0 or at least {} bytes, what a trace without tensor rows takes, found {}",
+    fail({"recording.max_size"},
+         fmt::format("recording.max_size: expected 0 or at least {} bytes, what a trace without tensor rows takes, found {}",
                      smallest_size_limit(), max_size));
   }
 
   const LossScaleRule rule = experiment.scaler.rule();
   if (rule.cap > 0 && rule.initial > rule.cap) {
-    fail(fmt::format("scaler.initial: expected at most scaler.cap, {}, found {}", rule.cap, rule.initial));
+    fail({"scaler.preset", "scaler.initial", "scaler.cap"},
+         fmt::format("scaler.initial: expected at most scaler.cap, {}, found {}", rule.cap, rule.initial));
   }
   if (rule.initial < rule.floor) {
-    fail(fmt::format("scaler.initial: expected at least scaler.floor, {}, found {}", rule.floor, rule.initial));
+    fail({"scaler.preset", "scaler.initial", "scaler.floor"},
+         fmt::format("scaler.initial: expected at least scaler.floor, {}, found {}", rule.floor, rule.initial));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <span>
@@ -113,6 +114,13 @@ struct RecordingSettings {
   bool operator==(const RecordingSettings&) const = default;
 };
 
+// Keys that were set after the file, each with what messages call that. They have no part in whether settings are equal.
+struct OverriddenKeys {
+  std::map<std::string, std::string> places;
+
+  bool operator==(const OverriddenKeys&) const { return true; }
+};
+
 struct Experiment {
   std::string name;
   uint64_t seed = 0;
@@ -127,7 +135,12 @@ struct Experiment {
   AutocastSettings autocast;
   RecordingSettings recording;
   Place place{"experiment"};  // the file that it is read from
+  OverriddenKeys overridden;
 
+  // The overrides that set one of these keys, or of the keys in these tables: "--epochs 3, --set data.kind=idx", or "".
+  std::string overrides_of(std::initializer_list<std::string_view> keys) const;
+  // What a message about these keys begins with: the file and those overrides.
+  std::string place_of(std::initializer_list<std::string_view> keys) const;
   bool scaler_enabled() const;
   bool operator==(const Experiment&) const = default;
 };

@@ -103,6 +103,8 @@ Error unknown_key(std::string_view place, const std::string& key) {
 
 void assign(const Option<Experiment>& option, Experiment& experiment, std::string_view place, const RawValue& raw) {
   at_place(fmt::format("{}: {}", place, option.key), [&] { option.set(experiment, check_value(option.type, raw)); });
+  if (option.key != "model.preset") return;
+  for (LayerSpec& layer : experiment.model.layers) layer.place.text = fmt::format("{}: {}", place, layer.place.text);
 }
 
 // Overrides of autocast: a name that is free, and a precision.
@@ -315,6 +317,7 @@ void apply_override(Experiment& experiment, const Override& setting) {
   if (equals == std::string::npos) throw usage_error("{}: expected key=value", place);
   const std::string key = trimmed(assignment.substr(0, equals));
   const std::string value = trimmed(assignment.substr(equals + 1));
+  experiment.overridden.places[key] = place;
   if (const Option<Experiment>* option = find_option(key)) {
     assign(*option, experiment, place, override_value(value, option->type.kind));
     return;

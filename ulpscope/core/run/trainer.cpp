@@ -121,11 +121,13 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
 
   data = open_data(experiment.data, experiment.seed);
   model = build_model(experiment, *data.train);
-  at_place(experiment.place.text, [&] {
+  at_place(experiment.place_of({"data", "training.batch_size"}), [&] {
     loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
                                                 experiment.seed});
-    if (experiment.precision != Precision::fp32) autocast.emplace(make_policy(experiment));
   });
+  if (experiment.precision != Precision::fp32) {
+    at_place(experiment.place_of({"autocast", "precision"}), [&] { autocast.emplace(make_policy(experiment)); });
+  }
   const auto per_epoch = static_cast<uint64_t>(loader->batches_per_epoch());
   total_steps = experiment.training.steps > 0 ? static_cast<uint64_t>(experiment.training.steps)
                                               : per_epoch * static_cast<uint64_t>(experiment.training.epochs);
