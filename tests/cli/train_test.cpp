@@ -89,6 +89,30 @@ TEST_F(Train, KeepsAnExistingTrace) {
   EXPECT_EQ(read_file(file("run.h5")), "no trace");
 }
 
+TEST_F(Train, ForceReplacesFilesOfTheSameKindOnly) {
+  const std::string length_beyond_the_end("\x10\0\0\0\0\0\0\0{}", 10);
+  const auto outcome = [&](const char* option, const std::string& old, const char* expected) {
+    write_file(file("kept"), old);
+    const Result result = train({"mlp", "--steps", "1", "--record", "off", option, "kept", "--force"});
+    const bool replaced = read_file(file("kept")) != old;
+    EXPECT_EQ(replaced, *expected == '\0') << option;
+    EXPECT_EQ(result.exit_code, replaced ? 0 : 2) << result.err;
+    if (replaced) return;
+    EXPECT_EQ(result.err, fmt::format("ulpscope: 'kept' is not {}, so none replaces it; remove it first\n", expected));
+  };
+  for (const std::string& other : {std::string("a thesis"), std::string("x"), std::string("notes: { }"), length_beyond_the_end}) {
+    outcome("--checkpoint", other, "a checkpoint");
+    outcome("--save-weights", other, "a safetensors file");
+  }
+  for (const char* option : {"--checkpoint", "--save-weights"}) {
+    outcome(option, "", "");
+    EXPECT_EQ(train({"mlp", "--steps", "2", "--record", "off", option, option + 2, "--force"}).exit_code, 0);
+    outcome(option, read_file(file(option + 2)), "");
+  }
+  outcome("--checkpoint", read_file(file("save-weights")), "a checkpoint");
+  outcome("--save-weights", read_file(file("checkpoint")), "a safetensors file");
+}
+
 TEST_F(Train, RecordingOffWritesNoTrace) {
   EXPECT_EQ(train({"mlp", "--steps", "1", "--record", "off"}).exit_code, 0);
   EXPECT_FALSE(std::filesystem::exists(file("run.h5")));

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -73,8 +74,20 @@ void atomic_write_file(const std::filesystem::path& path, std::string_view conte
   replacement.commit();
 }
 
+std::string first_bytes(const std::string& path, size_t most) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes(most, '\0');
+  file.read(bytes.data(), static_cast<std::streamsize>(most));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return bytes;
+}
+
 Error file_exists_error(const std::string& path) { return usage_error("'{}' exists; --force replaces it", path); }
 
 Error not_a_file_error(const std::string& path) { return usage_error("'{}' is not a regular file, and is not replaced", path); }
+
+Error other_kind_error(const std::string& path, std::string_view expected) {
+  return usage_error("'{}' is not {}, so none replaces it; remove it first", path, expected);
+}
 
 }  // namespace ulpscope

@@ -30,8 +30,13 @@ class Replacement {
 // Replaces the file at `path` by one with these contents. Throws Error (failed).
 void atomic_write_file(const std::filesystem::path& path, std::string_view contents);
 
-// The Errors (usage) for something at `path` that may not, and that cannot, be replaced by a new file.
+// The first bytes of a file, at most so many: fewer of a shorter one, none of one that cannot be read.
+std::string first_bytes(const std::string& path, size_t most);
+
+// The Errors (usage) for something at `path` that may not, and that cannot, be replaced by a new file: it is none, or is not
+// `expected`, as in "a trace".
 Error file_exists_error(const std::string& path);
 Error not_a_file_error(const std::string& path);
+Error other_kind_error(const std::string& path, std::string_view expected);
 
 }  // namespace ulpscope

@@ -1,11 +1,24 @@
 #include "ulpscope/cli/save_weights.h"
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "ulpscope/base/file.h"
 
 namespace ulpscope::cli {
+
+void check_weights_replaceable(const std::string& path) {
+  uint64_t length = 0;
+  const std::string bytes = first_bytes(path, sizeof length + 1);
+  if (bytes.empty()) return;
+  std::memcpy(&length, bytes.data(), std::min(bytes.size(), sizeof length));
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  if (bytes.back() != '{' || size < sizeof length || size - sizeof length < length)
+    throw other_kind_error(path, "a safetensors file");
+}
 
 void save_weights(const Model& model, const std::string& path) {
   std::vector<NamedTensor> tensors = model.parameters();

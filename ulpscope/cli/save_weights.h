@@ -8,6 +8,9 @@
 
 namespace ulpscope::cli {
 
+// Throws Error (usage) where a file at `path` does not begin as one of this layout, so that none replaces it.
+void check_weights_replaceable(const std::string& path);
+
 void save_weights(const Model& model, const std::string& path);
 
 }  // namespace ulpscope::cli

@@ -157,13 +157,19 @@ void check_outputs(const Arguments& arguments, const TrainerOptions& options, co
   std::vector<std::string> others = arguments.positionals();
   // A checkpoint may take the place of the one that the run goes on from.
   const bool continued = !checkpoint.empty() && is_same_file(checkpoint, options.resume_from);
-  if (!checkpoint.empty()) check_replaceable(checkpoint, options.overwrite || continued, others);
+  if (!checkpoint.empty()) {
+    check_replaceable(checkpoint, options.overwrite || continued, others);
+    check_checkpoint_replaceable(checkpoint);
+  }
   if (!options.resume_from.empty()) others.push_back(options.resume_from);
   if (!checkpoint.empty()) others.push_back(checkpoint);
   // The trace itself says where it exists.
   if (!options.trace_path.empty()) check_replaceable(options.trace_path, true, others);
   if (!options.trace_path.empty()) others.push_back(options.trace_path);
-  if (!weights.empty()) check_replaceable(weights, options.overwrite, others);
+  if (!weights.empty()) {
+    check_replaceable(weights, options.overwrite, others);
+    check_weights_replaceable(weights);
+  }
 }
 
 int run(const Arguments& arguments) {

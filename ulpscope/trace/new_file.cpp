@@ -7,10 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <string_view>
 
 #include "ulpscope/base/file.h"
+#include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/trace/file_writer.h"
 
 namespace ulpscope::trace_detail {
@@ -27,15 +26,6 @@ bool is_being_written(const std::string& path) {
   return locked;
 }
 
-// Any HDF5 file, since the trace of a killed writer cannot always be opened; and an empty one, which a killed writer may leave.
-bool may_have_been_a_trace(const std::string& path) {
-  constexpr std::string_view kSignature("\x89HDF\r\n\x1a\n", 8);
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes(kSignature.size(), '\0');
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  return file.gcount() == 0 || bytes == kSignature;
-}
-
 }  // namespace
 
 NewFile::NewFile(const std::string& path, bool overwrite) : path_(path), target_(path), overwrite_(overwrite) {
@@ -45,7 +35,8 @@ NewFile::NewFile(const std::string& path, bool overwrite) : path_(path), target_
     if (!fs::is_regular_file(status)) throw not_a_file_error(path);
     if (!overwrite) throw file_exists_error(path);
     if (is_being_written(path)) throw usage_error("'{}' is being written by another process", path);
-    if (!may_have_been_a_trace(path)) throw usage_error("'{}' is not a trace, so none replaces it; remove it first", path);
+    // The trace of a killed writer cannot always be opened.
+    if (!hdf5::may_be_hdf5(path)) throw other_kind_error(path, "a trace");
     // A link stays one.
     target_ = fs::canonical(path, error).string();
     if (error) throw failed_error("cannot write '{}': {}", path, error.message());

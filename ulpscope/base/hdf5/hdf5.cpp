@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
 
 #ifdef __SANITIZE_ADDRESS__
 // HDF5 1.10 does not free an object header that it finds damaged.
@@ -21,6 +22,8 @@ extern "C" const char* __lsan_default_options() { return "print_suppressions=0";
 namespace ulpscope::hdf5 {
 
 namespace {
+
+constexpr std::string_view kSignature("\x89HDF\r\n\x1a\n", 8);
 
 // The error stack belongs to the thread, and so does the switch that keeps HDF5 from printing it.
 void prepare() {
@@ -440,6 +443,11 @@ int File::descriptor() const {
   return *static_cast<int*>(pointer);
 }
 
+bool may_be_hdf5(const std::string& path) {
+  const std::string bytes = first_bytes(path, kSignature.size());
+  return bytes.empty() || bytes == kSignature;
+}
+
 std::optional<Truncation> check_signature(const std::string& path, std::string_view what) {
   // The superblock of version 3, which came with the file format that our files use, as far as the file's size in it.
   constexpr size_t kVersion = 8, kWriting = 11, kFileBytes = 28;
@@ -452,7 +460,7 @@ std::optional<Truncation> check_signature(const std::string& path, std::string_v
   ::close(descriptor);
   if (!regular) throw unreadable_error("'{}' is not a file", path);
   if (count == 0) throw unreadable_error("'{}' is empty", path);
-  if (count <= static_cast<ssize_t>(kVersion) || std::memcmp(bytes, "\x89HDF\r\n\x1a\n", 8) != 0)
+  if (count <= static_cast<ssize_t>(kVersion) || std::memcmp(bytes, kSignature.data(), kSignature.size()) != 0)
     throw unreadable_error("'{}' is not a {}: not an HDF5 file", path, what);
   if (bytes[kVersion] < 3) throw unreadable_error("'{}' is not a {}: an HDF5 file of other contents", path, what);
   uint64_t expected = 0;

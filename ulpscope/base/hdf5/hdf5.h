@@ -126,6 +126,9 @@ class File {
   std::string name_;
 };
 
+// True iff the file begins as HDF5 files do, or is empty, as a killed writer may leave it. It need not be one that can be opened.
+bool may_be_hdf5(const std::string& path);
+
 // The sizes that a file has and that it had when it was closed.
 struct Truncation {
   uint64_t bytes = 0, expected = 0;

@@ -187,6 +187,10 @@ void save_checkpoint(const std::string& path, const CheckpointInfo& info, const 
   replacement.commit();
 }
 
+void check_checkpoint_replaceable(const std::string& path) {
+  if (!hdf5::may_be_hdf5(path)) throw other_kind_error(path, "a checkpoint");
+}
+
 CheckpointInfo read_checkpoint_info(const std::string& path) {
   return reading(path, [](const CheckpointFile& file) { return file.info(); });
 }

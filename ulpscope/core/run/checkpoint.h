@@ -32,6 +32,9 @@ struct TrainingState {
 // Replaces the file at `path`, whole or not at all. Throws Error (failed).
 void save_checkpoint(const std::string& path, const CheckpointInfo& info, const TrainingState& training);
 
+// Throws Error (usage) where a file at `path` is no HDF5 file, and so no checkpoint that another may replace.
+void check_checkpoint_replaceable(const std::string& path);
+
 // Both throw Error: unreadable where the file is missing, damaged, of another version or no checkpoint.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 // Puts what was saved in place of the parameters, buffers, optimizer state, loss scale and data position. Where the file or the run
