@@ -21,5 +21,6 @@ endif()
 
 find_program(ULPSCOPE_CCACHE ccache)
 if(ULPSCOPE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${ULPSCOPE_CCACHE})
+  # Without these ccache caches nothing that uses a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${ULPSCOPE_CCACHE})
 endif()

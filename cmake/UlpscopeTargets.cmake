@@ -5,8 +5,7 @@
 add_library(ulpscope_flags INTERFACE)
 target_compile_options(ulpscope_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-psabi;-ffp-contract=off;-march=x86-64-v2>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${ULPSCOPE_WERROR}>>:-Werror>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O3>)
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${ULPSCOPE_WERROR}>>:-Werror>)
 target_compile_definitions(ulpscope_flags INTERFACE HWY_DISABLE_PCLMUL_AES)
 if(ULPSCOPE_SANITIZE)
   target_compile_options(ulpscope_flags INTERFACE -fsanitize=${ULPSCOPE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -32,6 +31,27 @@ function(ulpscope_library name)
   endforeach()
 endfunction()
 
+# For code whose running time is nothing next to the time it takes to compile.
+function(ulpscope_compile_fast target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+endfunction()
+
+# The first test program compiles the headers, the others reuse them: an executable, since a library is compiled with other flags.
+# No source relies on it: each includes what it uses. GCC needs -fpch-preprocess for ccache to see the header in what it hashes.
+function(ulpscope_precompile_test_headers target)
+  get_property(first GLOBAL PROPERTY ULPSCOPE_FIRST_TEST)
+  if(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  else()
+    set_property(GLOBAL PROPERTY ULPSCOPE_FIRST_TEST ${target})
+    set(headers <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+    list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>")
+    target_link_libraries(${target} PRIVATE nlohmann_json::nlohmann_json)
+    target_precompile_headers(${target} PRIVATE ${headers})
+  endif()
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+endfunction()
+
 # ulpscope_test(NAME SOURCES ... LINK ...): one GoogleTest program for one folder. Tests whose suite or name contains "Slow" carry
 # the label slow, and only `./dev test --all` runs them.
 function(ulpscope_test name)
@@ -39,6 +59,8 @@ function(ulpscope_test name)
   add_executable(${name}_tests ${ARG_SOURCES})
   target_link_libraries(${name}_tests PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main ulpscope_flags)
   target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  ulpscope_compile_fast(${name}_tests)
+  ulpscope_precompile_test_headers(${name}_tests)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER -*Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS fast)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER *Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS slow)
 endfunction()
