@@ -244,6 +244,32 @@ TEST(ExperimentToml, LayersOfAPresetStandWhereItIsNamed) {
   EXPECT_EQ(parse("", {"model.preset=mlp"}).model.layers[0].place.text, "--set model.preset=mlp: preset mlp:7: model.layers[0]");
 }
 
+TEST(ExperimentToml, PathsAreRelativeToTheFile) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("run.toml");
+  write_file(path, R"(
+model.preset = "mlp"
+[data]
+kind = "idx"
+path = "a"
+train_images = "../images"
+train_labels = "/data/labels"
+test_images = "sub/images"
+test_labels = "./labels"
+)");
+  DataSettings data = load_experiment(path).data;
+  EXPECT_EQ(data.path, folder.file("a"));
+  EXPECT_EQ(data.train_images, std::filesystem::path(folder.path()).parent_path().string() + "/images");
+  EXPECT_EQ(data.train_labels, "/data/labels");
+  EXPECT_EQ(data.test_images, folder.file("sub/images"));
+  EXPECT_EQ(data.test_labels, folder.file("labels"));
+  // Overrides are given where the command runs, and the text of a checkpoint has paths as they were used.
+  const std::vector<Override> overrides{"data.train_images=here/images"};
+  data = load_experiment(path, overrides).data;
+  EXPECT_EQ(data.train_images, "here/images");
+  EXPECT_EQ(parse("model.preset = \"mlp\"\ndata.path = \"a\"").data.path, "a");
+}
+
 TEST(ExperimentToml, UnreadableFiles) {
   EXPECT_THAT(message_of([] { parse("a = = 1"); }, ErrorKind::unreadable), StartsWith("run.toml:1:5: not TOML:"));
   message_of([] { parse("a = tr\n"); }, ErrorKind::unreadable);  // one line, though toml++ quotes the line break

@@ -156,10 +156,10 @@ struct Override {
   std::string place;
 };
 
-// Reads a TOML file, applies overrides in order, and validates. Errors name the file and line, or the override, and the key. Files
-// of more than 4 MiB are no experiments.
+// Reads a TOML file, whose relative paths are those from its folder, applies overrides in order, and validates. Errors name the
+// file and line, or the override, and the key. Files of more than 4 MiB are no experiments.
 Experiment load_experiment(const std::string& path, std::span<const Override> overrides = {});
-// The same from text; `source` stands for the file in messages.
+// The same from text; `source` stands for the file in messages, and relative paths stay as they are.
 Experiment parse_experiment(std::string_view text, const std::string& source, std::span<const Override> overrides = {});
 // Sets one key. What keys demand of each other is checked by validate.
 void apply_override(Experiment& experiment, const Override& setting);

@@ -17,6 +17,8 @@ text. Unknown keys, wrong types and values out of range are errors that name the
 A number may also be written as a power of two in quotes: `"2^-20"`. In `--set`, strings need no quotes, and lists may be written with
 commas: `--set recording.ops=conv2d*,linear`. Patterns know `*` (any characters, dots too) and `?` (one character).
 
+Relative paths in a file are relative to the folder it is in, those in `--set` to the current folder.
+
 The files in `experiments/` are presets as well, and `ulpscope train NAME` runs one without its file:
 {}.
 `underflow` shows FP16 gradients that are lost without a scaler.

@@ -282,18 +282,31 @@ std::string layer_text(const LayerSpec& layer) {
   return text + " },\n";
 }
 
+// Paths in a file are relative to its folder.
+void set_folder(DataSettings& data, const std::filesystem::path& folder) {
+  for (std::string* path : {&data.path, &data.train_images, &data.train_labels, &data.test_images, &data.test_labels}) {
+    if (!path->empty()) *path = (folder / *path).lexically_normal().string();
+  }
+}
+
+Experiment parse(std::string_view text, const std::string& source, const std::filesystem::path& folder,
+                 std::span<const Override> overrides) {
+  Experiment experiment;
+  experiment.place.text = source;
+  FileParser(source, experiment).parse_table(parse_text(text, source), "");
+  set_folder(experiment.data, folder);
+  for (const Override& setting : overrides) apply_override(experiment, setting);
+  if (experiment.name.empty()) experiment.name = std::filesystem::path(source).stem().string();
+  validate(experiment);
+  return experiment;
+}
+
 constexpr std::streamsize kMaximumBytes = std::streamsize{4} << 20;  // of an experiment
 
 }  // namespace
 
 Experiment parse_experiment(std::string_view text, const std::string& source, std::span<const Override> overrides) {
-  Experiment experiment;
-  experiment.place.text = source;
-  FileParser(source, experiment).parse_table(parse_text(text, source), "");
-  for (const Override& setting : overrides) apply_override(experiment, setting);
-  if (experiment.name.empty()) experiment.name = std::filesystem::path(source).stem().string();
-  validate(experiment);
-  return experiment;
+  return parse(text, source, "", overrides);
 }
 
 Experiment load_experiment(const std::string& path, std::span<const Override> overrides) {
@@ -308,7 +321,9 @@ Experiment load_experiment(const std::string& path, std::span<const Override> ov
     throw unreadable_error("{}: expected an experiment file of at most {} bytes, found more", path, kMaximumBytes);
   }
   text.resize(static_cast<size_t>(file.gcount()));
-  return parse_experiment(text, path, overrides);
+  // A pipe lies in no folder that its writer knows.
+  const bool in_folder = std::filesystem::is_regular_file(path, error);
+  return parse(text, path, in_folder ? std::filesystem::path(path).parent_path() : "", overrides);
 }
 
 void apply_override(Experiment& experiment, const Override& setting) {
