@@ -598,6 +598,19 @@ TEST(Ranges, UnknownIsNeverZero) {
   EXPECT_NE(finding->title.find("1 of 2"), std::string::npos) << finding->title;
 }
 
+TEST(Ranges, SaysWhichLevelTellsMore) {
+  for (const bool health : {true, false}) {
+    SyntheticTrace trace;
+    const uint32_t tensor = trace.add_tensor("fc", "relu", Phase::forward, Role::activation, DType::f16);
+    trace.add(tensor, health ? make_health_row({1.0}, DType::f16) : make_row({1.0}, DType::f16));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    for (const char* name : {"recorded", "what_if_fp16"}) {
+      EXPECT_EQ(table(report, name).note.find("--record stats") != std::string::npos, health) << name;
+    }
+  }
+}
+
 TEST(Ranges, CopesWithNothingAndWithNonsense) {
   {
     SyntheticTrace trace;

@@ -231,6 +231,7 @@ TEST(Scale, SaysWhichLevelTellsWhatFits) {
     const Report report = analyze_scale(trace.read());
     const Finding* finding = find_finding(report, "scale.fit_unknown");
     ASSERT_EQ(finding != nullptr, health);
+    EXPECT_EQ(table(report, "fitting_scales").note.find("--record stats") != std::string::npos, health);
     if (finding) {
       EXPECT_NE(finding->suggestion.find("--record stats"), std::string::npos);
     }

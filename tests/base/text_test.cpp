@@ -54,6 +54,12 @@ TEST(JoinWords, ReadsAsAList) {
   EXPECT_EQ(join_words(Words{"a", "b", "c"}, "or"), "a, b or c");
 }
 
+TEST(CountOf, OneIsSingular) {
+  EXPECT_EQ(count_of(0, "step"), "0 steps");
+  EXPECT_EQ(count_of(1, "gradient tensor"), "1 gradient tensor");
+  EXPECT_EQ(count_of(UINT64_MAX, "row"), "18446744073709551615 rows");
+}
+
 TEST(OneLine, ShowsControlCharactersAndNoOther) {
   EXPECT_EQ(one_line("a\tb\r\n"), "a\\u0009b\\u000D\\u000A");
   EXPECT_EQ(one_line("\x1B[31m\x7F"), "\\u001B[31m\\u007F");

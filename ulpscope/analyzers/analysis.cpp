@@ -81,8 +81,8 @@ Selection::Selection(const TraceReader& reader, const AnalysisOptions& options) 
   selected_.reserve(reader.tensors().size());
   for (const TensorInfo& tensor : reader.tensors()) {
     if (tensor.op >= ops.size()) {
-      throw unreadable_error("{}: tensor {} names op {}, but the trace has {} ops", reader.path(), selected_.size(), tensor.op,
-                             ops.size());
+      throw unreadable_error("{}: tensor {} names op {}, but the trace has {}", reader.path(), selected_.size(), tensor.op,
+                             count_of(ops.size(), "op"));
     }
     const OpInfo& op = ops[tensor.op];
     const auto any = [](const std::vector<std::string>& patterns, auto&& matches) {
@@ -97,7 +97,8 @@ Selection::Selection(const TraceReader& reader, const AnalysisOptions& options) 
 
 bool Selection::contains(uint32_t tensor) const {
   if (tensor >= selected_.size()) {
-    throw unreadable_error("{}: a row names tensor {}, but the trace has {} tensors", reader_.path(), tensor, selected_.size());
+    throw unreadable_error("{}: a row names tensor {}, but the trace has {}", reader_.path(), tensor,
+                           count_of(selected_.size(), "tensor"));
   }
   return selected_[tensor];
 }

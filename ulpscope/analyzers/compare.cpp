@@ -8,6 +8,7 @@
 #include <map>
 
 #include "ulpscope/analyzers/range_totals.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
@@ -278,7 +279,7 @@ void add_findings(const Side& a, const Side& b, const std::map<std::pair<uint64_
   }
   if (a.run.steps != b.run.steps) {
     find("compare.steps_differ", Severity::info,
-         fmt::format("The runs have {} and {} steps; times and losses are of all of each.", a.run.steps, b.run.steps));
+         fmt::format("The runs have {} and {}; times and losses are of all of each.", a.run.steps, count_of(b.run.steps, "step")));
   }
   if (losses.first_difference) {
     RowKey key;  // of both runs
@@ -296,7 +297,7 @@ void add_findings(const Side& a, const Side& b, const std::map<std::pair<uint64_
   if (a.run.nonfinite > 0 || b.run.nonfinite > 0) {
     const bool only_b = a.run.nonfinite == 0;
     find("compare.loss_nonfinite", only_b ? Severity::error : Severity::warning,
-         fmt::format("The loss was NaN or infinity in {} steps of the first run and {} of the second.", a.run.nonfinite,
+         fmt::format("The loss was NaN or infinity in {} of the first run and {} of the second.", count_of(a.run.nonfinite, "step"),
                      b.run.nonfinite));
   }
   // Casts come and go with the precision.

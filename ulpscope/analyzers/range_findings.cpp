@@ -6,6 +6,7 @@
 
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
@@ -32,8 +33,8 @@ struct Suspects {
   }
 };
 
-std::string tensors(size_t n) { return n == 1 ? "1 tensor" : fmt::format("{} tensors", n); }
-std::string gradient_tensors(size_t n) { return n == 1 ? "1 gradient tensor" : fmt::format("{} gradient tensors", n); }
+std::string tensors(size_t n) { return count_of(n, "tensor"); }
+std::string gradient_tensors(size_t n) { return count_of(n, "gradient tensor"); }
 
 Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {name, share(count, base), Unit::share}; }
 
@@ -61,8 +62,8 @@ void RangeAnalysis::find_nonfinite(Report& report) const {
   const TensorFacts& facts = *tensors_[first];
   std::string how;
   if (facts.first_overflowed > 0) {
-    how = fmt::format(", where {} finite value{} became infinite when rounded to {}", facts.first_overflowed,
-                      facts.first_overflowed == 1 ? "" : "s", info(selection_.tensor(first).dtype).format->name);
+    how = fmt::format(", where {} became infinite when rounded to {}", count_of(facts.first_overflowed, "finite value"),
+                      info(selection_.tensor(first).dtype).format->name);
   }
   report.findings.push_back(
       {"range.nonfinite", Severity::error,

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "ulpscope/base/text.h"
+
 namespace ulpscope {
 
 const char* name_of(GroupBy by) {
@@ -69,8 +71,16 @@ template <typename Group>
 std::string bookkeeping_note(const std::vector<Group>& groups) {
   const auto rows = std::count_if(groups.begin(), groups.end(), [](const Group& group) { return group.bookkeeping; });
   if (rows == 0 || static_cast<size_t>(rows) == groups.size()) return "";
-  return fmt::format(" Weights, the loss, and what scaling and the optimizer keep come last: {} row{} (--limit 0 shows them).",
-                     rows, rows == 1 ? "" : "s");
+  return fmt::format(" Weights, the loss, and what scaling and the optimizer keep come last: {} (--limit 0 shows them).",
+                     count_of(static_cast<uint64_t>(rows), "row"));
+}
+
+// What a table's note says where rows of the level health leave its cells unknown.
+template <typename Group>
+std::string level_note(const std::vector<Group>& groups) {
+  const bool any =
+      std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.get().rows_with_values < group.get().rows; });
+  return any ? " Some rows hold counts only: `--record stats` keeps the magnitudes that tell more." : "";
 }
 
 // Cuts a table to the limit.
@@ -252,7 +262,7 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
       0,
       "Shares are of the elements that were finite and nonzero before rounding; zeros are of all. Headroom in powers of two. "
       "- no rounding into a narrower format, ? not known." +
-          bookkeeping_note(groups)};
+          level_note(groups) + bookkeeping_note(groups)};
   const auto key = [](const Group& group) {
     const RangeTotals& totals = group.get();
     return badness(group.made_nonfinite, totals.seen, share(totals.nonfinite(), totals.elements), totals.least_headroom);
@@ -277,8 +287,8 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
 
 void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
   constexpr size_t kColumnsWithoutScale = 6;
-  const std::string local_note =
-      "Each rounding by itself, with the inputs that were recorded: a rerun differs." + bookkeeping_note(groups);
+  const std::string local_note = "Each rounding by itself, with the inputs that were recorded: a rerun differs." +
+                                 level_note(groups) + bookkeeping_note(groups);
   const size_t index = what_if_index(format);
   Table table{
       fmt::format("what_if_{}", format.name),

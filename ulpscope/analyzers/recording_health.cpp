@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/base/text.h"
+
 namespace ulpscope {
 
 namespace {
@@ -31,9 +33,9 @@ void add_recording_findings(const TraceReader& reader, const AnalysisOptions& op
   } else if (dead) {
     report.findings.push_back({"recording.dead",
                                Severity::warning,
-                               fmt::format("The program that wrote this trace ended without closing it; the {} steps that it "
-                                           "committed are whole.",
-                                           reader.step_count()),
+                               fmt::format("The program that wrote this trace ended without closing it; the {} that it "
+                                           "committed can be read.",
+                                           count_of(reader.step_count(), "step")),
                                {},
                                suggestion});
   }
@@ -87,7 +89,7 @@ void add_loss_findings(const TraceReader& reader, const AnalysisOptions& options
   report.findings.push_back(
       {"run.loss_nonfinite",
        Severity::error,
-       fmt::format("The loss was NaN or infinity in {} of {} steps, first in step {}.", nonfinite, steps, *first),
+       fmt::format("The loss was NaN or infinity in {} of {}, first in step {}.", nonfinite, count_of(steps, "step"), *first),
        {{key_of_step(reader, *first), {{"steps", count_cell(nonfinite), Unit::count}}}},
        fmt::format("The first nonfinite tensor of that step is where to look: `ulpscope ranges {} --step {}`.",
                    shell_word(reader.path()), *first)});
@@ -116,7 +118,7 @@ void add_update_findings(const TraceReader& reader, const Selection& selection, 
     report.findings.push_back(
         {"updates.none_applied",
          Severity::error,
-         fmt::format("No update changed any weight in {} recorded updates: the run learns nothing.", rows_seen),
+         fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(rows_seen, "recorded update")),
          {},
          "Either every gradient is zero (see the findings on ranges), or every update is smaller than half an "
          "ulp of its weight: keep FP32 master weights."});
@@ -133,8 +135,8 @@ void add_update_findings(const TraceReader& reader, const Selection& selection, 
   Finding finding{
       "updates.lost",
       Severity::warning,
-      fmt::format("{} parameter{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
-                  lost.size(), lost.size() == 1 ? "" : "s", 100 * kLostLimit),
+      fmt::format("{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
+                  count_of(lost.size(), "parameter"), 100 * kLostLimit),
       {},
       "Keep FP32 master weights, or raise the learning rate: an update below half an ulp of the weight is rounded away."};
   for (size_t i = 0; i < std::min<size_t>(5, lost.size()); ++i) {

@@ -190,6 +190,9 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
     fits.note +=
         fmt::format(" Judged: the steps before step {}, from which on all losses were NaN or infinite.", step_facts_.broken_from);
   }
+  if (rows_without_values_ > 0) {
+    fits.note += " Rows that hold counts only tell no scale: `--record stats` keeps the magnitudes that do.";
+  }
   std::vector<std::pair<double, uint32_t>> order;
   for (uint32_t i = 0; i < fitting_.tensors().size(); ++i) {
     const auto& fit = fitting_.tensors()[i];

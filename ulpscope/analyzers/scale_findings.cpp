@@ -6,6 +6,7 @@
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/scale.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
@@ -20,6 +21,7 @@ constexpr uint64_t kThrashingLeast = 5;
 constexpr uint64_t kGrowthInterval = 2000;
 
 std::string scale_text(double scale) { return cell_text(scale, Unit::scale); }
+const char* was(uint64_t count) { return count == 1 ? "was" : "were"; }
 std::string power_text(int exponent) { return scale_text(std::ldexp(1.0, exponent)); }
 
 }  // namespace
@@ -49,8 +51,8 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
     if (&entry.zone == &below_1000_ && below_100_.steps == below_1000_.steps) continue;  // said already
     Finding finding{entry.code,
                     entry.trouble ? Severity::warning : Severity::info,
-                    fmt::format("The loss scale was {} in {} of {} steps; {} of these were skipped.", entry.text, entry.zone.steps,
-                                steps_, entry.zone.skipped),
+                    fmt::format("The loss scale was {} in {} of {}; {} of these {} skipped.", entry.text, entry.zone.steps,
+                                count_of(steps_, "step"), entry.zone.skipped, was(entry.zone.skipped)),
                     {},
                     entry.suggestion};
     finding.evidence.push_back({{},
@@ -95,10 +97,10 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
   if (collapsed) {
     report.findings.push_back(
         {"scale.collapse", Severity::error,
-         fmt::format("The loss scale collapsed: {} steps in a row were skipped, and it fell to {}.", longest_skip_run_,
+         fmt::format("The loss scale collapsed: {} in a row were skipped, and it fell to {}.", count_of(longest_skip_run_, "step"),
                      scale_text(lowest_)),
          blame,
-         broken ? fmt::format("No scale is to blame: from step {} on the losses themselves were NaN or infinite.",
+         broken ? fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
                               step_facts_.broken_from)
                 : std::string("Gradients that overflow at any scale hold NaN or infinity for another reason: look at the first "
                               "nonfinite tensor of the forward pass (`ulpscope ranges`).")});
@@ -112,19 +114,18 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
          blame, "Grow less often (a longer growth interval), or cap the scale."});
   }
   if (!collapsed && !none_taken && skipped_ > 0) {
-    report.findings.push_back(
-        {"scale.backoffs", Severity::info, fmt::format("{} of {} steps were skipped.", skipped_, steps_), blame, ""});
+    report.findings.push_back({"scale.backoffs", Severity::info,
+                               fmt::format("{} of {} {} skipped.", skipped_, count_of(steps_, "step"), was(skipped_)), blame, ""});
   }
   const uint64_t interval = growth_interval();
   if (reader_.run().dynamic_loss_scale && !broken && clean_steps_ > 2 * interval) {
-    report.findings.push_back(
-        {"scale.stalled",
-         Severity::info,
-         fmt::format("The loss scale has stood at {} for {} steps without overflow, more than twice the growth "
-                     "interval of {}.",
-                     scale_text(final_scale_), clean_steps_, interval),
-         {},
-         "It is at its cap, or its growth interval is longer than that."});
+    report.findings.push_back({"scale.stalled",
+                               Severity::info,
+                               fmt::format("The loss scale has stood at {} for {} without overflow, more than twice the growth "
+                                           "interval of {}.",
+                                           scale_text(final_scale_), count_of(clean_steps_, "step"), interval),
+                               {},
+                               "It is at its cap, or its growth interval is longer than that."});
   }
 }
 
@@ -182,7 +183,7 @@ void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
 
 void ScaleAnalysis::find_hidden(Report& report) const {
   if (fitting_.hidden_steps() == 0) return;
-  int64_t hidden = 0;
+  uint64_t hidden = 0;
   for (uint32_t i = 0; i < selection_.size(); ++i) {
     const auto& fit = fitting_.tensors()[i];
     hidden += fit && fit->hidden && is_computed_gradient(selection_.tensor(i).role);
@@ -192,10 +193,11 @@ void ScaleAnalysis::find_hidden(Report& report) const {
   Finding finding{
       "scale.fit_hidden",
       Severity::info,
-      fmt::format("In {} of {} steps {} gradient tensor{} computed from gradients of which more than {:g}% had been flushed: "
+      fmt::format("In {} of {} {} {} computed from gradients of which more than {:g}% had been flushed: "
                   "what scale they need is not known, so the smallest fitting scale is only a lower bound, and the largest "
                   "an upper one.",
-                  fitting_.hidden_steps(), steps_, hidden, hidden == 1 ? " was" : "s were", 100 * options_.flushed_limit),
+                  fitting_.hidden_steps(), count_of(steps_, "step"), count_of(hidden, "gradient tensor"), was(hidden),
+                  100 * options_.flushed_limit),
       {},
       "Record the run with `--precision fp32`, where nothing is flushed: `ulpscope scale` of that trace tells which scales "
       "FP16 needs, and `ulpscope ranges --format fp16` where its gradients lie."};

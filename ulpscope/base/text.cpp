@@ -86,6 +86,8 @@ std::string join_words(std::span<const std::string> words, std::string_view conj
   return joined;
 }
 
+std::string count_of(uint64_t count, std::string_view noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+
 std::string one_line(std::string_view text) {
   std::string line;
   for (size_t i = 0; i < text.size(); ++i) {

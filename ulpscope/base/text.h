@@ -1,6 +1,7 @@
 // Small helpers for messages.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +21,9 @@ std::string did_you_mean_or_expected(std::string_view wrong, std::span<const std
 
 // "a, b and c".
 std::string join_words(std::span<const std::string> words, std::string_view conjunction = "and");
+
+// "1 step", "2 steps": of nouns whose plural ends in s.
+std::string count_of(uint64_t count, std::string_view noun);
 
 // Control characters, which move a terminal's cursor or begin its sequences, as \uXXXX: those below U+0020, U+007F, and in UTF-8
 // U+0080 to U+009F.

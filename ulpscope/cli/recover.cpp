@@ -1,3 +1,4 @@
+#include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
@@ -13,8 +14,8 @@ int run(const Arguments& arguments) {
   check_replaceable(to, force, {from});
   const RecoverResult result = recover_trace(from, to, force);
   for (const std::string& loss : result.losses) say("ulpscope: warning: {}: {}", from, loss);
-  const std::string of = result.lost_steps > 0 ? fmt::format(" of {}", result.steps + result.lost_steps) : std::string();
-  say("{}: {}{} steps, {} tensor rows", to, result.steps, of, result.tensor_rows);
+  const std::string of = result.lost_steps > 0 ? fmt::format("{} of ", result.steps) : std::string();
+  say("{}: {}{}, {}", to, of, count_of(result.steps + result.lost_steps, "step"), count_of(result.tensor_rows, "tensor row"));
   return kClean;
 }
 

@@ -183,7 +183,7 @@ int run(const Arguments& arguments) {
   if (experiment.recording.level == RecordLevel::off) say("recording is off: no trace is written");
   const StopSignals signals;
   Trainer trainer(experiment, options);
-  say("{}: {}; {} steps in {}", one_line(experiment.name), trainer.data_description(), trainer.total_steps(),
+  say("{}: {}; {} in {}", one_line(experiment.name), trainer.data_description(), count_of(trainer.total_steps(), "step"),
       name_of(experiment.precision));
   if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
   Progress progress(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
@@ -202,8 +202,9 @@ int run(const Arguments& arguments) {
     }
   }
   progress.finish();
-  const TrainResult result = trainer.finish(
-      interrupted ? fmt::format("interrupted by {} after {} of {} steps", signals.name(), steps_done, trainer.total_steps()) : "");
+  const TrainResult result = trainer.finish(interrupted ? fmt::format("interrupted by {} after {} of {}", signals.name(),
+                                                                      steps_done, count_of(trainer.total_steps(), "step"))
+                                                        : "");
   if (!result.stop_reason.empty()) say("ulpscope: stopped early: {}", result.stop_reason);
   if (!result.limits_met.empty()) say("ulpscope: warning: less was recorded: {}", result.limits_met);
   if (result.trace.failed) say("ulpscope: warning: {}", result.trace.failure);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ulpscope/base/text.h"
 #include "ulpscope/recorder/identity.h"
 #include "ulpscope/recorder/level_control.h"
 #include "ulpscope/recorder/record_arena.h"
@@ -38,7 +39,7 @@ struct Finding {
   }
   std::string text(const OpTable& ops) const {
     if (!entry) return "unknown op";
-    return fmt::format("output {} of {} ({}), {} values", slot, ops[*entry].label, name_of(ops[*entry].phase), count);
+    return fmt::format("output {} of {} ({}), {}", slot, ops[*entry].label, name_of(ops[*entry].phase), count_of(count, "value"));
   }
 };
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/trace/decode.h"
 #include "ulpscope/trace/file_writer.h"
 #include "ulpscope/trace/new_file.h"
@@ -250,7 +251,8 @@ RecoverResult Salvage::run() {
     events.push_back(warning);
   }
   if (result_.steps == 0 && result_.lost_steps > 0) {
-    throw unreadable_error("'{}': none of {} steps can be read: {}", source_.path(), result_.lost_steps, result_.losses.front());
+    throw unreadable_error("'{}': none of {} can be read: {}", source_.path(), count_of(result_.lost_steps, "step"),
+                           result_.losses.front());
   }
   std::stable_sort(events.begin(), events.end(), [](const EventRow& a, const EventRow& b) { return a.step < b.step; });
   for (const EventRow& event : events) write(event);

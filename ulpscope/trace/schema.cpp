@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ulpscope/base/text.h"
 #include "ulpscope/trace/columns.h"
 #include "ulpscope/trace/sink.h"
 
@@ -130,8 +131,8 @@ uint64_t smallest_size_limit() { return empty_trace_bytes() + (384u << 10); }
 std::string schema_markdown() {
   std::string text;
   for (const TableSpec& table : trace_schema()) {
-    text += fmt::format("### {}\n{} {} row{} a chunk.\n\n| column | type | unit | meaning |\n|---|---|---|---|\n", table.name,
-                        table.meaning, table.chunk_rows, table.chunk_rows == 1 ? "" : "s");
+    text += fmt::format("### {}\n{} {} a chunk.\n\n| column | type | unit | meaning |\n|---|---|---|---|\n", table.name,
+                        table.meaning, count_of(table.chunk_rows, "row"));
     for (const ColumnSpec& column : table.columns) {
       std::string meaning = column.meaning;
       const auto add = [&](const std::string& more) { meaning += (meaning.empty() ? "" : ": ") + more; };

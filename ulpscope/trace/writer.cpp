@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/trace/encode.h"
 #include "ulpscope/trace/file_writer.h"
 #include "ulpscope/trace/new_file.h"
@@ -223,7 +224,7 @@ class TraceWriter final : public TraceSink {
     } catch (const std::exception& error) {
       reason = fmt::format("cannot write '{}': {}", path_, error.what());
     }
-    reason = fmt::format("recording stopped after {} steps: {}", file->rows(TableId::steps), reason);
+    reason = fmt::format("recording stopped after {}: {}", count_of(file->rows(TableId::steps), "step"), reason);
     file->stop(reason);
     {
       std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/core/engine/tape.h"
 
 namespace ulpscope {
@@ -201,8 +202,10 @@ void check_inputs(const Op& op, const Context& context, std::span<const Tensor> 
   if (op.inputs == kVariadic) return;
   const int least = op.inputs - op.optional_inputs;
   if (static_cast<int>(count) < least || static_cast<int>(count) > op.inputs)
-    throw usage_error("{}{}: expected {} inputs, got {}", op.name, where(context),
-                      least == op.inputs ? fmt::format("{}", least) : fmt::format("{} to {}", least, op.inputs), count);
+    throw usage_error(
+        "{}{}: expected {}, got {}", op.name, where(context),
+        least == op.inputs ? count_of(static_cast<uint64_t>(least), "input") : fmt::format("{} to {} inputs", least, op.inputs),
+        count);
 }
 
 // Whether the call belongs on the tape.

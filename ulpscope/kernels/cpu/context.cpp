@@ -10,6 +10,7 @@
 #include "hwy/base.h"
 #include "hwy/targets.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/kernels/cpu/convolution.h"
 #include "ulpscope/kernels/cpu/product.h"
 
@@ -91,8 +92,9 @@ Context::~Context() = default;
 
 std::string Context::description() const {
   const dnnl_version_t* onednn = dnnl_version();
-  return fmt::format("{}, {}, {} thread{}, oneDNN {}.{}.{} on {}", cpu_model(), instruction_set_in_use(), threads,
-                     threads == 1 ? "" : "s", onednn->major, onednn->minor, onednn->patch, onednn_instruction_set());
+  return fmt::format("{}, {}, {}, oneDNN {}.{}.{} on {}", cpu_model(), instruction_set_in_use(),
+                     count_of(static_cast<uint64_t>(threads), "thread"), onednn->major, onednn->minor, onednn->patch,
+                     onednn_instruction_set());
 }
 
 }  // namespace ulpscope::cpu
