@@ -386,6 +386,33 @@ void add_normalization(std::vector<Case>& cases) {
   }
 }
 
+void add_row_ops(std::vector<Case>& cases) {
+  const std::vector<Attributes::Item> eps{{"eps", 1e-5}};
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{5, 17}, {3, 2, 37}, {2, 1500}, {70, 128}, {1, 1}, {40000}}) {
+    const std::vector<int64_t> vector{shape.back()}, scalars(shape.begin(), shape.end() - 1);
+    const TensorSpec positive{scalars, Lay::contiguous, DType::f32, 0, 0.5, 2};
+    const OutputSpec wide_scalars{scalars, Lay::contiguous, DType::f32};
+    for (const char* op : {"softmax", "log_softmax"}) {
+      cases.push_back({op, {{shape, Lay::contiguous, {}, 0, -8, 8}}, {{shape}}});
+      cases.push_back({std::string(op) + "_backward", {{shape}, {shape}}, {{shape}}});
+    }
+    cases.push_back({"logsumexp", {{shape, Lay::contiguous, {}, 0, -8, 8}}, {{scalars}}});
+    cases.push_back({"logsumexp_backward", {{scalars}, {shape}, {scalars}}, {{shape}}});
+    cases.push_back({"layer_norm", {{shape}, {vector}, {vector}}, {{shape}, wide_scalars, wide_scalars}, eps});
+    cases.push_back({"layer_norm_backward", {{shape}, {shape}, {vector}, {scalars}, positive}, {{shape}}});
+    cases.push_back({"layer_norm_backward_weight", {{shape}, {shape}, {scalars}, positive}, {{vector}, {vector}}});
+    cases.push_back({"rms_norm", {{shape}, {vector}}, {{shape}, wide_scalars}, eps});
+    cases.push_back({"rms_norm_backward", {{shape}, {shape}, {vector}, positive}, {{shape}}});
+    cases.push_back({"rms_norm_backward_weight", {{shape}, {shape}, positive}, {{vector}}});
+  }
+  // Rows that do not lie together.
+  cases.push_back({"softmax", {{{6, 5, 19}, Lay::transposed}}, {{{6, 5, 19}}}});
+  cases.push_back({"softmax_backward", {{{6, 5, 19}, Lay::broadcast}, {{6, 5, 19}, Lay::strided}}, {{{6, 5, 19}}}});
+  cases.push_back({"layer_norm_backward_weight",
+                   {{{6, 5, 19}, Lay::transposed}, {{6, 5, 19}}, {{6, 5}}, {{6, 5}, Lay::contiguous, DType::f32, 0, 0.5, 2}},
+                   {{{19}}, {{19}}}});
+}
+
 void add_losses(std::vector<Case>& cases) {
   const TensorSpec g{{}, Lay::contiguous, DType::f32, 0, 1, 2};
   for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{33, 10}, {1, 1}, {600, 3}, {5, 700}}) {
@@ -451,6 +478,7 @@ std::vector<Case> other_cases() {
   add_convolutions(cases);
   add_pooling(cases);
   add_normalization(cases);
+  add_row_ops(cases);
   add_losses(cases);
   add_updates(cases);
   return cases;

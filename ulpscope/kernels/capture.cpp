@@ -341,6 +341,44 @@ void batch_norm_backward(Capture& capture) {
   channel_culprit(capture, 1);
 }
 
+// Of each row the element, or for an output with one value a row nothing, and the first that is not finite.
+void rows(Capture& capture, std::span<const RowOperand> operands) {
+  const auto first_row = std::find(operands.begin(), operands.end(), RowOperand::row);
+  const TensorView& x = capture.input(static_cast<int>(first_row - operands.begin()));
+  const int64_t n = x.rank > 0 ? x.shape[x.rank - 1] : 1;
+  const bool whole_row = capture.call().outputs[capture.slot()].size() * n == x.size() && n > 1;
+  const int64_t row = whole_row ? capture.element() : capture.element() / n, place = whole_row ? -1 : capture.element() % n;
+  for (int i = 0; i < static_cast<int>(operands.size()); ++i) {
+    if (operands[i] == RowOperand::scalar) {
+      capture.operand(i, row);
+    } else if (operands[i] == RowOperand::vector) {
+      capture.operand(i, std::max<int64_t>(place, 0));
+    } else {
+      if (!whole_row) capture.operand(i, row * n + place);
+      for (int64_t k = 0; k < n; ++k) {
+        if (std::isfinite(read_element(capture.input(i), row * n + k))) continue;
+        if (k != place) capture.operand(i, row * n + k);
+        break;
+      }
+    }
+  }
+}
+
+// Terms g (x - mean) inverse over the rows; of the bias g alone.
+void normalization_weight(Capture& capture) {
+  const TensorView& x = capture.input(1);
+  const int64_t n = x.shape[x.rank - 1], rows = x.size() / n, place = capture.element();
+  for (int64_t row = 0; row < rows && !capture.settled(); ++row) {
+    if (capture.slot() == 1) {
+      capture.term({{0, row * n + place}});
+    } else {
+      const int last = static_cast<int>(capture.call().inputs.size()) - 1;
+      capture.term({{0, row * n + place}, {1, row * n + place}, {last, row}});
+    }
+  }
+  capture.count_terms(rows);
+}
+
 namespace {
 
 // The row whose term of the loss, log_sum_exp - logit of the target, is the first after which the sum of terms is not finite. Where

@@ -2,7 +2,10 @@
 // host reads.
 #pragma once
 
+#include <span>
+
 #include "ulpscope/kernels/op_call.h"
+#include "ulpscope/kernels/row_call.h"
 
 namespace ulpscope {
 
@@ -26,6 +29,9 @@ CaptureOperands whole_tensors;
 CaptureOperands max_pool2d, max_pool2d_backward;
 // The element, its channel's parameters, and what made the channel's statistics nonfinite.
 CaptureOperands batch_norm, batch_norm_backward;
+// The element of each row, the values of its row and place, and what made the row nonfinite.
+void rows(Capture& capture, std::span<const RowOperand> inputs);
+CaptureOperands normalization_weight;
 CaptureOperands cross_entropy, cross_entropy_backward, mse_backward;
 
 }  // namespace capture

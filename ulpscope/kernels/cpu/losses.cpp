@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <cmath>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/kernels/cpu/block_output.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
 #include "ulpscope/kernels/cpu/reductions.h"
+#include "ulpscope/kernels/cpu/row_kernels.h"
 #include "ulpscope/kernels/reference/plain.h"
 
 namespace ulpscope::cpu {
@@ -56,17 +56,11 @@ void cross_entropy(Context& context, const OpCall& call) {
   const Rows in(call, 0);
   const Scratch results(context.allocator, bytes_of(2 * in.rows));
   float *sums = results.as<float>(), *terms = sums + in.rows;
-  const ThreadScratch buffers(context.allocator, context.threads, bytes_of(2 * in.classes));
+  const ThreadScratch buffers(context.allocator, context.threads, bytes_of(in.classes));
   parallel_for(context, in.rows, in.parallel(), [&](int64_t row) {
     float* values = buffers.of(in.parallel() ? omp_get_thread_num() : 0);
-    float* exponentials = values + in.classes;
     in.read(row, values);
-    float largest = values[0];
-    for (int64_t i = 1; i < in.classes; ++i) {
-      if (values[i] > largest || values[i] != values[i]) largest = values[i];
-    }
-    for (int64_t i = 0; i < in.classes; ++i) exponentials[i] = std::exp(values[i] - largest);
-    sums[row] = largest + std::log(ordered_sum(exponentials, in.classes));
+    sums[row] = log_of_softmax_sum(values, in.classes);
     terms[row] = sums[row] - values[in.target(row)];
   });
   const float loss = ordered_sum(terms, in.rows) / static_cast<float>(in.rows);
@@ -87,10 +81,8 @@ void cross_entropy_backward(Context& context, const OpCall& call) {
     float* values = wide.as<float>() + row * in.classes;
     in.read(row, values);
     const float sum = sums.as<const float>()[row * sums.strides[0]];
-    for (int64_t i = 0; i < in.classes; ++i) {
-      const float probability = std::exp(values[i] - sum);
-      values[i] = (probability - (i == in.target(row) ? 1.0f : 0.0f)) * factor;
-    }
+    exponentials(values, sum, in.classes, values);
+    for (int64_t i = 0; i < in.classes; ++i) values[i] = (values[i] - (i == in.target(row) ? 1.0f : 0.0f)) * factor;
   });
   store_output(call, 0, wide.as<float>());
 }

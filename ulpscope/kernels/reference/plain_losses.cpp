@@ -1,6 +1,4 @@
-#include <cmath>
-
-#include "ulpscope/kernels/reference/plain_access.h"
+#include "ulpscope/kernels/reference/plain_loops.h"
 
 namespace ulpscope::plain {
 namespace {
@@ -15,13 +13,9 @@ int64_t checked_target(const OpCall& call, const TensorView& targets, int64_t ro
 
 template <typename C>
 C log_sum_exp(const TensorView& logits, int64_t row) {
-  const int64_t classes = logits.shape[1];
-  C largest = at<C>(logits, {row, 0});
-  for (int64_t i = 1; i < classes; ++i) {
-    const C value = at<C>(logits, {row, i});
-    if (value > largest || value != value) largest = value;
-  }
-  return largest + std::log(ordered_sum<C>(classes, [&](int64_t i) { return std::exp(at<C>(logits, {row, i}) - largest); }));
+  std::vector<C> values(static_cast<size_t>(logits.shape[1]));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = at<C>(logits, {row, static_cast<int64_t>(i)});
+  return lanes::log_of_softmax_sum(PlainLoops<C>(), logits.shape[1], values.data());
 }
 
 template <typename C>
@@ -48,7 +42,7 @@ void cross_entropy_backward(const OpCall& call) {
     const int64_t target = checked_target(call, call.inputs[2], row, classes);
     const C sum = at<C>(call.inputs[3], row);
     for (int64_t i = 0; i < classes; ++i) {
-      const C probability = std::exp(at<C>(logits, {row, i}) - sum);
+      const C probability = PlainLoops<C>().apply(lanes::ExponentialFrom(sum), at<C>(logits, {row, i}));
       out[row * classes + i] = (probability - (i == target ? C{1} : C{0})) * factor;
     }
   }

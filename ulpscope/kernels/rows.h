@@ -1,0 +1,367 @@
+// Ops on rows, the values along the last dimension: what is done with one row, said once for the SIMD kernels and for the plain
+// twin. A row op is a class with a name, the kinds of its operands, and operator() over loops: the SIMD loops of cpu/rows_simd.cpp
+// or the plain ones of reference/plain_rows.cpp, which differ in no bit. Loops have
+//
+//   Value                     float, or double for FP64 tensors
+//   map(f, n, out, in...)     out[i] = f(in[i]...)
+//   sum(f, n, in...)          the sum of f(in[i]...) in the order of reduction_order.h
+//   largest(n, in)            a NaN where there is one
+//   apply(f, value...)        f of single values
+//
+// f is a class with an operator() over lanes (lanes.h). One with kWide is a formula of elementary functions (functions.h): computed
+// in FP64, rounded to FP32 once.
+//
+// To add one: write it here and give it a row in the list at the bottom.
+#if defined(ULPSCOPE_KERNELS_ROWS_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ULPSCOPE_KERNELS_ROWS_H
+#undef ULPSCOPE_KERNELS_ROWS_H
+#else
+#define ULPSCOPE_KERNELS_ROWS_H
+#endif
+
+#include "ulpscope/kernels/functions.h"
+#include "ulpscope/kernels/op_call.h"
+#include "ulpscope/kernels/row_call.h"
+
+ULPSCOPE_LANES_BEGIN
+
+struct Narrow {
+  static constexpr bool kWide = false;
+};
+struct Widened {
+  static constexpr bool kWide = true;
+};
+
+struct Itself : Narrow {
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return x;
+  }
+};
+
+struct Product : Narrow {
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V a, V b) const {
+    return a * b;
+  }
+};
+
+struct ThreefoldProduct : Narrow {
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V a, V b, V c) const {
+    return a * b * c;
+  }
+};
+
+struct LogarithmOf : Widened {
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return log(x);
+  }
+};
+
+// e^(x - origin)
+struct ExponentialFrom : Widened {
+  double origin;
+  ULPSCOPE_LANE_FUNCTION explicit ExponentialFrom(double origin_) : origin(origin_) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return exp(x - constant<V>(origin));
+  }
+};
+
+struct DividedBy : Narrow {
+  double divisor;
+  ULPSCOPE_LANE_FUNCTION explicit DividedBy(double divisor_) : divisor(divisor_) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return x / constant<V>(divisor);
+  }
+};
+
+// (x - a) - b
+struct LessTwo : Narrow {
+  double a, b;
+  ULPSCOPE_LANE_FUNCTION LessTwo(double a_, double b_) : a(a_), b(b_) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return (x - constant<V>(a)) - constant<V>(b);
+  }
+};
+
+struct SquaredDifference : Narrow {
+  double center;
+  ULPSCOPE_LANE_FUNCTION explicit SquaredDifference(double center_) : center(center_) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    const V difference = x - constant<V>(center);
+    return difference * difference;
+  }
+};
+
+// 1 / sqrt(mean_square + eps)
+struct InverseDeviation : Widened {
+  double eps;
+  ULPSCOPE_LANE_FUNCTION explicit InverseDeviation(double eps_) : eps(eps_) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V mean_square) const {
+    return constant<V>(1) / square_root(mean_square + constant<V>(eps));
+  }
+};
+
+struct RowOp {
+  RowOp() = default;
+  explicit RowOp(const Attributes&) {}
+};
+
+struct Softmax : RowOp {
+  static constexpr const char* kName = "softmax";
+  static constexpr RowOperand kInputs[] = {RowOperand::row}, kOutputs[] = {RowOperand::row};
+  using RowOp::RowOp;
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    const auto* x = row.inputs[0];
+    auto* y = row.outputs[0];
+    loops.map(ExponentialFrom(loops.largest(row.n, x)), row.n, y, x);
+    loops.map(DividedBy(loops.sum(Itself(), row.n, y)), row.n, y, y);
+  }
+};
+
+// dx = y (g - sum(g y))
+struct SoftmaxBackward : RowOp {
+  static constexpr const char* kName = "softmax_backward";
+  static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row}, kOutputs[] = {RowOperand::row};
+  using RowOp::RowOp;
+  struct Gradient : Narrow {
+    double sum;
+    ULPSCOPE_LANE_FUNCTION explicit Gradient(double sum_) : sum(sum_) {}
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V g, V y) const {
+      return y * (g - constant<V>(sum));
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    const auto *g = row.inputs[0], *y = row.inputs[1];
+    loops.map(Gradient(loops.sum(Product(), row.n, g, y)), row.n, row.outputs[0], g, y);
+  }
+};
+
+struct LogSoftmax : RowOp {
+  static constexpr const char* kName = "log_softmax";
+  static constexpr RowOperand kInputs[] = {RowOperand::row}, kOutputs[] = {RowOperand::row};
+  using RowOp::RowOp;
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    const auto* x = row.inputs[0];
+    auto* y = row.outputs[0];
+    const auto largest = loops.largest(row.n, x);
+    loops.map(ExponentialFrom(largest), row.n, y, x);
+    const auto logarithm = loops.apply(LogarithmOf(), loops.sum(Itself(), row.n, y));
+    loops.map(LessTwo(largest, logarithm), row.n, y, x);
+  }
+};
+
+// dx = g - e^y sum(g)
+struct LogSoftmaxBackward : RowOp {
+  static constexpr const char* kName = "log_softmax_backward";
+  static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row}, kOutputs[] = {RowOperand::row};
+  using RowOp::RowOp;
+  struct Gradient : Widened {
+    double sum;
+    ULPSCOPE_LANE_FUNCTION explicit Gradient(double sum_) : sum(sum_) {}
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V g, V y) const {
+      return g - exp(y) * constant<V>(sum);
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    const auto *g = row.inputs[0], *y = row.inputs[1];
+    loops.map(Gradient(loops.sum(Itself(), row.n, g)), row.n, row.outputs[0], g, y);
+  }
+};
+
+// log(sum(e^x)) as softmax sums it up: NaN where the largest value is infinite.
+struct LogarithmBeside : Widened {
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V largest, V sum) const {
+    return largest + log(sum);
+  }
+};
+template <class L>
+ULPSCOPE_LANE_FUNCTION typename L::Value log_of_softmax_sum(const L& loops, int64_t n, const typename L::Value* x) {
+  const auto largest = loops.largest(n, x);
+  return loops.apply(LogarithmBeside(), largest, loops.sum(ExponentialFrom(largest), n, x));
+}
+
+// A row of which all is -Inf gives -Inf, one with an Inf gives Inf.
+struct LogSumExp : RowOp {
+  static constexpr const char* kName = "logsumexp";
+  static constexpr RowOperand kInputs[] = {RowOperand::row}, kOutputs[] = {RowOperand::scalar};
+  using RowOp::RowOp;
+  struct Total : Widened {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V largest, V sum) const {
+      const auto infinite = magnitude(largest) == constant<V>(kInfinity);
+      return select(infinite, largest, largest + log(sum));
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    const auto largest = loops.largest(row.n, row.inputs[0]);
+    const auto sum = loops.sum(ExponentialFrom(largest), row.n, row.inputs[0]);
+    row.outputs[0][0] = loops.apply(Total(), largest, sum);
+  }
+};
+
+// dx = g e^(x - y)
+struct LogSumExpBackward : RowOp {
+  static constexpr const char* kName = "logsumexp_backward";
+  static constexpr RowOperand kInputs[] = {RowOperand::scalar, RowOperand::row, RowOperand::scalar}, kOutputs[] = {RowOperand::row};
+  using RowOp::RowOp;
+  struct Gradient : Widened {
+    double g, y;
+    ULPSCOPE_LANE_FUNCTION Gradient(double g_, double y_) : g(g_), y(y_) {}
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+      return constant<V>(g) * exp(x - constant<V>(y));
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    loops.map(Gradient(row.inputs[0][0], row.inputs[2][0]), row.n, row.outputs[0], row.inputs[1]);
+  }
+};
+
+// y = (x - mean) / sqrt(variance + eps) weight + bias, the biased variance about the mean; also mean and 1 / sqrt(variance + eps).
+struct LayerNorm : RowOp {
+  static constexpr const char* kName = "layer_norm";
+  static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::vector, RowOperand::vector},
+                              kOutputs[] = {RowOperand::row, RowOperand::scalar, RowOperand::scalar};
+  double eps = 0;
+  LayerNorm() = default;
+  explicit LayerNorm(const Attributes& attributes) : eps(attributes["eps"]) {}
+  struct Normalized : Narrow {
+    double mean, inverse;
+    ULPSCOPE_LANE_FUNCTION Normalized(double mean_, double inverse_) : mean(mean_), inverse(inverse_) {}
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V x, V weight, V bias) const {
+      return (x - constant<V>(mean)) * constant<V>(inverse) * weight + bias;
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    using C = typename L::Value;
+    const auto* x = row.inputs[0];
+    const C n = static_cast<C>(row.n), mean = loops.sum(Itself(), row.n, x) / n;
+    const C inverse = loops.apply(InverseDeviation(eps), loops.sum(SquaredDifference(mean), row.n, x) / n);
+    loops.map(Normalized(mean, inverse), row.n, row.outputs[0], x, row.inputs[1], row.inputs[2]);
+    row.outputs[1][0] = mean;
+    row.outputs[2][0] = inverse;
+  }
+};
+
+// With u = g weight and z = (x - mean) inverse: dx = inverse (u - mean(u) - z mean(u z)).
+struct LayerNormBackward : RowOp {
+  static constexpr const char* kName = "layer_norm_backward";
+  static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row, RowOperand::vector, RowOperand::scalar,
+                                           RowOperand::scalar},
+                              kOutputs[] = {RowOperand::row};
+  using RowOp::RowOp;
+  struct Projection : Narrow {
+    double mean, inverse;
+    ULPSCOPE_LANE_FUNCTION Projection(double mean_, double inverse_) : mean(mean_), inverse(inverse_) {}
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V weight) const {
+      return g * weight * ((x - constant<V>(mean)) * constant<V>(inverse));
+    }
+  };
+  struct Gradient : Narrow {
+    double mean, inverse, offset, slope;
+    ULPSCOPE_LANE_FUNCTION Gradient(double mean_, double inverse_, double offset_, double slope_)
+        : mean(mean_), inverse(inverse_), offset(offset_), slope(slope_) {}
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V weight) const {
+      const V normalized = (x - constant<V>(mean)) * constant<V>(inverse);
+      return constant<V>(inverse) * ((g * weight - constant<V>(offset)) - normalized * constant<V>(slope));
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    using C = typename L::Value;
+    const auto *g = row.inputs[0], *x = row.inputs[1], *weight = row.inputs[2];
+    const C n = static_cast<C>(row.n), mean = row.inputs[3][0], inverse = row.inputs[4][0];
+    const C offset = loops.sum(Product(), row.n, g, weight) / n;
+    const C slope = loops.sum(Projection(mean, inverse), row.n, g, x, weight) / n;
+    loops.map(Gradient(mean, inverse, offset, slope), row.n, row.outputs[0], g, x, weight);
+  }
+};
+
+// y = x / sqrt(mean(x^2) + eps) weight; also 1 / sqrt(mean(x^2) + eps).
+struct RmsNorm : RowOp {
+  static constexpr const char* kName = "rms_norm";
+  static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::vector}, kOutputs[] = {RowOperand::row, RowOperand::scalar};
+  double eps = 0;
+  RmsNorm() = default;
+  explicit RmsNorm(const Attributes& attributes) : eps(attributes["eps"]) {}
+  struct Normalized : Narrow {
+    double inverse;
+    ULPSCOPE_LANE_FUNCTION explicit Normalized(double inverse_) : inverse(inverse_) {}
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V x, V weight) const {
+      return x * constant<V>(inverse) * weight;
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    using C = typename L::Value;
+    const auto* x = row.inputs[0];
+    const C inverse = loops.apply(InverseDeviation(eps), loops.sum(Product(), row.n, x, x) / static_cast<C>(row.n));
+    loops.map(Normalized(inverse), row.n, row.outputs[0], x, row.inputs[1]);
+    row.outputs[1][0] = inverse;
+  }
+};
+
+// With u = g weight: dx = inverse (u - x inverse^2 mean(u x)).
+struct RmsNormBackward : RowOp {
+  static constexpr const char* kName = "rms_norm_backward";
+  static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row, RowOperand::vector, RowOperand::scalar},
+                              kOutputs[] = {RowOperand::row};
+  using RowOp::RowOp;
+  struct Gradient : Narrow {
+    double inverse, slope;
+    ULPSCOPE_LANE_FUNCTION Gradient(double inverse_, double slope_) : inverse(inverse_), slope(slope_) {}
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V weight) const {
+      return constant<V>(inverse) * (g * weight - x * constant<V>(slope));
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    using C = typename L::Value;
+    const auto *g = row.inputs[0], *x = row.inputs[1], *weight = row.inputs[2];
+    const C inverse = row.inputs[3][0], mean = loops.sum(ThreefoldProduct(), row.n, g, x, weight) / static_cast<C>(row.n);
+    loops.map(Gradient(inverse, inverse * inverse * mean), row.n, row.outputs[0], g, x, weight);
+  }
+};
+
+// One row's terms of the gradient of a normalisation's weight, g (x - mean) inverse; without a mean, g x inverse.
+struct WeightTerms : Narrow {
+  double mean, inverse;
+  ULPSCOPE_LANE_FUNCTION WeightTerms(double mean_, double inverse_) : mean(mean_), inverse(inverse_) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
+    return g * ((x - constant<V>(mean)) * constant<V>(inverse));
+  }
+};
+
+template <class... R>
+struct RowOpList {};
+
+using RowOps = RowOpList<Softmax, SoftmaxBackward, LogSoftmax, LogSoftmaxBackward, LogSumExp, LogSumExpBackward, LayerNorm,
+                         LayerNormBackward, RmsNorm, RmsNormBackward>;
+
+ULPSCOPE_LANES_END
+
+#endif
