@@ -78,6 +78,13 @@ inline std::vector<OpRow> op_rows() {
       {"max_pool2d", "overlapping", {{{2, 3, 5, 6}}}, overlapping},
       {"batch_norm", "", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm},
       {"batch_norm", "evaluation", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm_evaluation},
+      {"softmax", "", {{{3, 4}}}},
+      {"log_softmax", "", {{{3, 4}}}},
+      {"logsumexp", "", {{{2, 3, 4}}}},
+      {"layer_norm", "", {{{2, 3, 5}}, {{5}}, {{5}}}, {{"eps", 1e-5}}},
+      {"rms_norm", "", {{{2, 3, 5}}, {{5}}}, {{"eps", 1e-5}}},
+      {"cat", "", {{{2, 3}}, {{2, 1}}, {{2, 4}}}, {{"dim", 1}}},
+      {"embedding", "", {{{4, 3}}}, {}, {2, 0, 2, 3}},
       {"cross_entropy", "", {{{4, 5}}}, {}, {1, 0, 4, 2}},
       {"mse", "", {{{3, 4}}, {{3, 4}}}},
   };

@@ -413,6 +413,26 @@ void add_row_ops(std::vector<Case>& cases) {
                    {{{19}}, {{19}}}});
 }
 
+void add_indexing(std::vector<Case>& cases) {
+  cases.push_back({"cat", {{{3, 5}}, {{3, 2}, Lay::strided}, {{3, 7}, Lay::transposed}}, {{{3, 14}}}, {{"dim", 1}}});
+  cases.push_back({"cat", {{{2, 3, 4}}, {{5, 3, 4}, Lay::channels_last}}, {{{7, 3, 4}}}, {{"dim", 0}}});
+  cases.push_back({"cat", {{{8, 64, 70}}, {{8, 64, 130}}}, {{{8, 64, 200}}}, {{"dim", 2}}});
+  const auto slice = [](double dim, double start, double step) {
+    return std::vector<Attributes::Item>{{"dim", dim}, {"start", start}, {"step", step}};
+  };
+  cases.push_back({"slice_backward", {{{3, 4, 5}}}, {{{3, 10, 5}}}, slice(1, 2, 2)});
+  cases.push_back({"slice_backward", {{{4}, Lay::strided}}, {{{9}}}, slice(0, 5, 1)});
+  cases.push_back({"slice_backward", {{{300, 130}, Lay::transposed}}, {{{300, 200}}}, slice(1, 7, 1)});
+  for (const std::vector<int64_t>& indices : {std::vector<int64_t>{}, {7}, {4, 9}, {20, 30}}) {
+    std::vector<int64_t> out = indices;
+    out.push_back(17);
+    const TensorSpec rows{indices, Lay::contiguous, DType::i64, 11};
+    cases.push_back({"embedding", {{{11, 17}}, rows}, {{out}}});
+    cases.push_back({"embedding_backward", {{out, indices.size() == 2 ? Lay::transposed : Lay::contiguous}, rows}, {{{11, 17}}}});
+  }
+  cases.push_back({"embedding_backward", {{{4000, 19}}, {{4000}, Lay::contiguous, DType::i64, 30}}, {{{30, 19}}}});
+}
+
 void add_losses(std::vector<Case>& cases) {
   const TensorSpec g{{}, Lay::contiguous, DType::f32, 0, 1, 2};
   for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{33, 10}, {1, 1}, {600, 3}, {5, 700}}) {
@@ -478,6 +498,7 @@ std::vector<Case> other_cases() {
   add_convolutions(cases);
   add_pooling(cases);
   add_normalization(cases);
+  add_indexing(cases);
   add_row_ops(cases);
   add_losses(cases);
   add_updates(cases);

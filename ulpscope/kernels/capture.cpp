@@ -364,6 +364,35 @@ void rows(Capture& capture, std::span<const RowOperand> operands) {
   }
 }
 
+void cat(Capture& capture) {
+  const auto dim = static_cast<int>(capture.setting("dim"));
+  Place place = capture.place();
+  int input = 0;
+  while (place[dim] >= capture.input(input).shape[dim]) place[dim] -= capture.input(input++).shape[dim];
+  capture.operand(input, index_of(capture.input(input), place));
+}
+
+void slice_backward(Capture& capture) {
+  const auto dim = static_cast<int>(capture.setting("dim"));
+  Place place = capture.place();
+  place[dim] = (place[dim] - capture.setting("start")) / capture.setting("step");
+  capture.operand(0, index_of(capture.input(0), place));
+}
+
+void embedding(Capture& capture) {
+  const int64_t n = capture.input(0).shape[1];
+  const auto row = static_cast<int64_t>(capture.operand(1, capture.element() / n));
+  capture.operand(0, row * n + capture.element() % n);
+}
+
+void embedding_backward(Capture& capture) {
+  const TensorView& indices = capture.input(1);
+  const int64_t n = capture.call().outputs[capture.slot()].shape[1], row = capture.element() / n;
+  for (int64_t i = 0; i < indices.size(); ++i) {
+    if (static_cast<int64_t>(read_element(indices, i)) == row) capture.term({{0, i * n + capture.element() % n}});
+  }
+}
+
 // Terms g (x - mean) inverse over the rows; of the bias g alone.
 void normalization_weight(Capture& capture) {
   const TensorView& x = capture.input(1);

@@ -32,6 +32,8 @@ CaptureOperands batch_norm, batch_norm_backward;
 // The element of each row, the values of its row and place, and what made the row nonfinite.
 void rows(Capture& capture, std::span<const RowOperand> inputs);
 CaptureOperands normalization_weight;
+// Where the element was copied from, or the terms that were added up for it.
+CaptureOperands cat, slice_backward, embedding, embedding_backward;
 CaptureOperands cross_entropy, cross_entropy_backward, mse_backward;
 
 }  // namespace capture

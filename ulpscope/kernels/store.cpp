@@ -4,6 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "ulpscope/emulation/narrow_format.h"
+
 namespace ulpscope {
 namespace {
 
@@ -49,6 +51,23 @@ void store_output(const OpCall& call, int slot, const double* values, const Para
 void record_stored(const OpCall& call, int slot, const ParallelFor& parallel_for) {
   OutputRecord* record = wanted_record(call, slot);
   if (record != nullptr) collect_statistics(call.outputs[slot], *record, parallel_for);
+}
+
+void record_moved(const OpCall& call, int slot, const ParallelFor& parallel_for) {
+  OutputRecord* record = wanted_record(call, slot);
+  const TensorView& view = call.outputs[slot];
+  if (record == nullptr || !is_float(view.dtype) || !is_narrow(*info(view.dtype).format))
+    return record_stored(call, slot, parallel_for);
+  const NarrowFormat& narrow = narrow_format(*info(view.dtype).format);
+  const int64_t size = view.size();
+  StatisticsCollector collector(*record, size, narrow.format);
+  parallel_for((size + kStatisticsBlock - 1) / kStatisticsBlock, [&](int64_t block) {
+    alignas(64) float wide[kStatisticsBlock];
+    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, size - begin);
+    narrow.widen_all(view.as<const uint16_t>() + begin, wide, static_cast<size_t>(n));
+    collector.add(block, wide, n);
+  });
+  collector.finish();
 }
 
 }  // namespace ulpscope

@@ -17,4 +17,7 @@ void store_output(const OpCall& call, int slot, const double* values, const Para
 // Fills in the record of an output that is stored already and was not rounded on the way, or whose type is an integer.
 void record_stored(const OpCall& call, int slot, const ParallelFor& parallel_for = serial_for);
 
+// The same of an output whose values came from its own type: its rounding is known, and lost nothing.
+void record_moved(const OpCall& call, int slot, const ParallelFor& parallel_for = serial_for);
+
 }  // namespace ulpscope

@@ -246,9 +246,11 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   const bool differentiated = is_differentiated(op, context, inputs, specs);
 
   if (op.is_view) {
-    const OutputSpec& spec = specs[0];
-    const auto rank = static_cast<size_t>(spec.rank);
-    Tensors outputs{make_view(inputs[0], {spec.shape.data(), rank}, {spec.strides.data(), rank})};
+    Tensors outputs;
+    for (const OutputSpec& spec : specs) {
+      const auto rank = static_cast<size_t>(spec.rank);
+      outputs.push_back(make_view(inputs[0], {spec.shape.data(), rank}, {spec.strides.data(), rank}, spec.offset));
+    }
     if (differentiated) record_on_tape(context, op, id, inputs, outputs, specs, attributes, inputs[0].body()->lowered);
     return outputs;
   }

@@ -32,7 +32,8 @@ struct OutputSpec {
   DType dtype = DType::f32;
   int rank = 0;
   Extents shape{};
-  Extents strides{};  // of a view op's output; else the layout decides
+  Extents strides{};   // of a view op's output; else the layout decides
+  int64_t offset = 0;  // of a view op's output: its first element within the input
   Layout layout = Layout::contiguous;
   int like = -1;             // the strides of this input, where it is dense and of the same shape; before `layout`
   int alias = -1;            // in place: the output is this input

@@ -14,7 +14,9 @@ namespace ulpscope {
 // One array per family.
 std::span<const Op> elementwise_ops();
 std::span<const Op> shape_ops();
+std::span<const Op> indexing_ops();
 std::span<const Op> reduction_ops();
+std::span<const Op> row_ops();
 std::span<const Op> product_ops();
 std::span<const Op> pooling_ops();
 std::span<const Op> normalization_ops();
@@ -33,7 +35,17 @@ Tensor scale(const Tensor& x, double factor);
 Tensor cast(const Tensor& x, DType dtype);
 Tensor reshape(const Tensor& x, std::span<const int64_t> shape);  // one extent may be -1; copies where a view cannot do it
 Tensor transpose(const Tensor& x);                                // of the last two dimensions, a view
-Tensor copy(const Tensor& x);                                     // dense, last dimension fastest
+// Views: the dimensions in another order; `extent` elements of a dimension; `parts` equal parts of it; elements repeated to a shape
+// that x broadcasts to. Dimensions are counted from the end where they are negative, here and below.
+Tensor permute(const Tensor& x, std::span<const int> order);
+Tensor slice(const Tensor& x, int dim, int64_t start, int64_t extent, int64_t step = 1);
+Tensors split(const Tensor& x, int64_t parts, int dim);
+Tensor expand(const Tensor& x, std::span<const int64_t> shape);
+Tensor cat(std::span<const Tensor> tensors, int dim);
+Tensor softmax(const Tensor& x, int dim = -1);
+Tensor log_softmax(const Tensor& x, int dim = -1);
+Tensor embedding(const Tensor& weight, const Tensor& indices);  // rows of weight [N, C]: indices' shape, and C
+Tensor copy(const Tensor& x);                                   // dense, last dimension fastest
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 Tensor mse(const Tensor& prediction, const Tensor& target);
 // Enters a batch, an initial weight or a buffer into the recording. The same tensor, now an op's output.

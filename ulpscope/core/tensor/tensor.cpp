@@ -158,7 +158,7 @@ std::span<std::byte> writable_bytes(const Tensor& tensor) {
   return {tensor.view().as<std::byte>(), static_cast<size_t>(tensor.size()) * info(tensor.dtype()).size};
 }
 
-Tensor make_view(const Tensor& tensor, std::span<const int64_t> shape, std::span<const int64_t> strides) {
+Tensor make_view(const Tensor& tensor, std::span<const int64_t> shape, std::span<const int64_t> strides, int64_t offset) {
   Tensor result = tensor.detach();
   TensorView& view = result.body()->view;
   view.rank = static_cast<int>(shape.size());
@@ -166,6 +166,7 @@ Tensor make_view(const Tensor& tensor, std::span<const int64_t> shape, std::span
   view.strides = {};
   std::copy(shape.begin(), shape.end(), view.shape.begin());
   std::copy(strides.begin(), strides.end(), view.strides.begin());
+  if (offset != 0) view.data = view.as<std::byte>() + offset * static_cast<int64_t>(info(view.dtype).size);
   return result;
 }
 

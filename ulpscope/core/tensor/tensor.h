@@ -148,8 +148,8 @@ std::span<const std::byte> stored_bytes(const Tensor& tensor);
 // The same, to be overwritten by a checkpoint.
 std::span<std::byte> writable_bytes(const Tensor& tensor);
 
-// The same elements seen in another shape. `strides` in elements; no checks beyond debug ones.
-Tensor make_view(const Tensor& tensor, std::span<const int64_t> shape, std::span<const int64_t> strides);
+// The same elements seen in another shape, from the one at `offset` on. `strides` and `offset` in elements; no checks.
+Tensor make_view(const Tensor& tensor, std::span<const int64_t> shape, std::span<const int64_t> strides, int64_t offset = 0);
 
 // One copy of each distinct text, never freed: parameter names and module paths.
 const std::string* intern(std::string_view text);

@@ -43,6 +43,7 @@ std::vector<NamedKernel> convolution_ops();
 std::vector<NamedKernel> pooling_ops();
 std::vector<NamedKernel> normalization_ops();
 std::vector<NamedKernel> row_ops();
+std::vector<NamedKernel> indexing_ops();
 std::vector<NamedKernel> reduction_ops();
 std::vector<NamedKernel> loss_ops();
 std::vector<NamedKernel> training_ops();

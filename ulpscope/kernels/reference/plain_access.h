@@ -128,6 +128,7 @@ std::vector<NamedKernel> reduction_kernels();
 std::vector<NamedKernel> product_kernels();
 std::vector<NamedKernel> normalization_kernels();
 std::vector<NamedKernel> row_kernels();
+std::vector<NamedKernel> indexing_kernels();
 std::vector<NamedKernel> loss_kernels();
 std::vector<NamedKernel> training_kernels();
 
