@@ -48,7 +48,40 @@ def workload(name):
         features = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         model = nn.Sequential(*features, nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(), nn.Linear(128, 10))
         return model, torch.rand(64, 1, 28, 28), labels(64), functional.cross_entropy
+    if name == "gpt_mini":
+        return Gpt(), torch.randint(0, 256, (8, 128)), torch.randint(0, 256, (8 * 128,)), functional.cross_entropy
     raise SystemExit(f"compare_torch.py: no workload '{name}': there are {', '.join(targets.WORKLOADS)}")
+
+
+if torch:
+
+    class GptBlock(nn.Module):
+        def __init__(self, width, heads, context):
+            super().__init__()
+            self.heads = heads
+            self.norm, self.feed_forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            self.register_buffer("later", torch.triu(torch.ones(context, context, dtype=torch.bool), 1))
+
+        def forward(self, x):
+            batch, places, width = x.shape
+            by_head = lambda t: t.view(batch, places, self.heads, width // self.heads).transpose(1, 2)
+            query, key, value = map(by_head, self.qkv(self.norm(x)).split(width, 2))
+            scores = (query @ key.transpose(-2, -1)) * (width // self.heads) ** -0.5
+            weights = scores.masked_fill(self.later, float("-inf")).softmax(-1)
+            x = x + self.out((weights @ value).transpose(1, 2).reshape(batch, places, width))
+            return x + self.narrow(functional.gelu(self.wide(self.feed_forward_norm(x)), approximate="tanh"))
+
+    class Gpt(nn.Module):
+        def __init__(self, values=256, context=128, width=128, blocks=4, heads=4):
+            super().__init__()
+            self.tokens, self.places = nn.Embedding(values, width), nn.Parameter(torch.randn(context, width))
+            self.blocks = nn.Sequential(*[GptBlock(width, heads, context) for _ in range(blocks)])
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, values, bias=False)
+
+        def forward(self, x):
+            return self.head(self.norm(self.blocks(self.tokens(x) + self.places))).flatten(0, 1)
 
 
 class TorchStep:

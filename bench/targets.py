@@ -55,7 +55,7 @@ def step_targets(workload):
     return targets
 
 
-WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn")
+WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn", "gpt_mini")
 LARGE = 1 << 24  # elements of the statistics benchmarks
 TARGETS = [
     at_most("dispatch: add of two 1-element tensors with gradient, ns", lambda m: m["dispatch/add_of_two_scalars_with_gradient"], 1000),

@@ -236,5 +236,58 @@ TEST(FashionMnist, HasTheKnownMoments) {
   EXPECT_NEAR(std::sqrt(squares / (60000.0 * 784) - mean * mean), 0.3530, 0.00005);
 }
 
+TEST_F(DataFiles, TextGivesRunsOfBytesAndTheBytesThatFollow) {
+  write("b", std::string(30, 'b') + std::string(10, 'B'));
+  write("a", "0123456789abcdefghij");
+  std::filesystem::create_symlink(folder_ / "a", folder_ / "link");  // the same text once more: passed over
+  DataSettings settings;
+  settings.kind = DataKind::text;
+  settings.path = folder_.string();
+  settings.context = 4;
+  settings.stride = 3;
+  settings.test_share = 0.25;
+  const DataSplits splits = open_data(settings, 0);
+  // a: 15 bytes for training, samples at 0, 3, 6, 9 (and the byte after each); b: 30 bytes, at 0, 3, ..., 24.
+  EXPECT_EQ(splits.train->size(), 4 + 9);
+  EXPECT_EQ(splits.train->input_indices(), 256);
+  EXPECT_EQ(splits.train->classes(), 256);
+  Batch batch;
+  const int64_t indices[] = {3, 4, 1};
+  splits.train->fill_batch(indices, batch);
+  EXPECT_EQ(batch.input_shape, (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(batch.target_shape, batch.input_shape);
+  const auto text = [](const std::vector<int64_t>& bytes) { return std::string(bytes.begin(), bytes.end()); };
+  EXPECT_EQ(text(batch.indices), "9abcbbbb3456");
+  EXPECT_EQ(text(batch.labels), "abcdbbbb4567");
+  // The last quarter of each file, without overlap: fghij, BBBBBBBBBB.
+  ASSERT_TRUE(splits.test);
+  EXPECT_EQ(splits.test->size(), 1 + 2);
+  splits.test->fill_batch(std::array<int64_t, 1>{0}, batch);
+  EXPECT_EQ(text(batch.indices), "fghi");
+  EXPECT_EQ(text(batch.labels), "ghij");
+}
+
+TEST_F(DataFiles, TextThatCannotBeReadSaysWhy) {
+  const auto error_of = [](const std::string& path) -> std::string {
+    DataSettings settings;
+    settings.kind = DataKind::text;
+    settings.path = path;
+    settings.context = 100;
+    try {
+      open_data(settings, 0);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string small = write("small", "too small"), empty = write("empty", ""), missing = (folder_ / "missing").string();
+  EXPECT_EQ(error_of(""), "data.path: text needs a file or a folder");
+  EXPECT_EQ(error_of(missing), "cannot read '" + missing + "': No such file or directory");
+  EXPECT_EQ(error_of("/dev/zero"), "cannot read '/dev/zero': it is not a file");
+  for (const std::string& path : {small, empty}) {
+    EXPECT_THAT(error_of(path), HasSubstr("expected a text of more than data.context = 100 bytes, found")) << path;
+  }
+}
+
 }  // namespace
 }  // namespace ulpscope

@@ -127,6 +127,25 @@ TEST_F(GradientTest, ViewsAndCastsPassGradientsThrough) {
   const auto expected = to_host(copy(transpose(weights)));
   EXPECT_EQ(gradient, expected);
 
+  // permute, slice, split, expand and cat give every element the weight that it meets.
+  Tensor z = random(DType::f64, {2, 6}, 6);
+  z.set_requires_grad(true);
+  constexpr int kSwapped[] = {1, 0};
+  const int64_t wide[] = {3, 2, 2};
+  const Tensors parts = split(permute(z, kSwapped), 3, 0);  // rows 0 and 1, 2 and 3, 4 and 5 of [6, 2]
+  const Tensor repeated = expand(parts[2], wide), last = slice(parts[0], 0, 1, 1), both[] = {last, last};
+  const Tensor repeated_weights = random(DType::f64, {3, 2, 2}, 7), last_weights = random(DType::f64, {2, 2}, 8);
+  backward(add(sum(mul(repeated, repeated_weights)), sum(mul(cat(both, 0), last_weights))));
+  const auto z_gradient = to_host(z.grad()), w = to_host(repeated_weights), v = to_host(last_weights);
+  for (size_t column = 0; column < 2; ++column) {
+    for (size_t row = 0; row < 6; ++row) {
+      double weight = 0;
+      for (size_t k = 0; row >= 4 && k < 3; ++k) weight += w[k * 4 + (row - 4) * 2 + column];
+      if (row == 1) weight = v[column] + v[2 + column];
+      EXPECT_EQ(z_gradient[column * 6 + row], weight) << row << " " << column;
+    }
+  }
+
   Tensor y = random(DType::f32, {8}, 3);
   y.set_requires_grad(true);
   backward(sum(mul(cast(y, DType::f16), random(DType::f16, {8}, 4))));

@@ -20,6 +20,7 @@ using ::testing::ElementsAre;
 struct LayerRow {
   std::string type, keys;
   SampleShape input;
+  int64_t indices = 0;  // not 0: samples are indices below it
 
   LayerSpec spec() const {
     const std::string text = fmt::format("model.layers = [{{ type = \"{}\", name = \"layer\"{} }}]", type, keys);
@@ -37,6 +38,19 @@ std::vector<LayerRow> layer_rows() {
       {"max_pool2d", ", kernel = [3, 2], stride = [1, 2], padding = [1, 0]", {3, 7, 8}},
       {"batch_norm", "", {5}},
       {"batch_norm", ", eps = 0.5, momentum = 0.3", {3, 4, 2}},
+      {"linear", ", out_features = 3", {6, 5}},
+      {"layer_norm", "", {5}},
+      {"layer_norm", ", eps = 0.5", {6, 5}},
+      {"rms_norm", "", {6, 5}},
+      {"embedding", ", num_embeddings = 7, features = 5", {6}, 7},
+      {"position_embedding", "", {6, 5}},
+      {"attention", ", heads = 2", {6, 8}},
+      {"attention", ", heads = 1, causal = true, bias = false", {6, 8}},
+      {"sequential", ", repeat = 2, layers = [{ type = \"linear\", out_features = 5 }, { type = \"relu\" }]", {5}},
+      {"residual", ", layers = [{ type = \"linear\", out_features = 5 }]", {5}},
+      {"residual",
+       ", layers = [{ type = \"linear\", out_features = 3 }], shortcut = [{ type = \"linear\", out_features = 3 }]",
+       {5}},
       {"flatten", "", {3, 4, 2}},
       {"flatten", "", {5}},
   };
@@ -53,6 +67,13 @@ class LayerTest : public EngineTest {
     shape.insert(shape.end(), sample.begin(), sample.end());
     return random(DType::f32, shape);
   }
+  Tensor indices_of(const SampleShape& sample, int64_t below) {
+    std::vector<int64_t> shape{4};
+    shape.insert(shape.end(), sample.begin(), sample.end());
+    std::vector<int64_t> values(static_cast<size_t>(4 * sample.at(0)));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i * i) % below;
+    return from_host(*backend_, shape, values);
+  }
 };
 
 TEST_F(LayerTest, EveryTypeHasARow) {
@@ -66,17 +87,17 @@ TEST_F(LayerTest, ComputesTheShapeThatItPromisesAndTrainsItsParameters) {
   for (const LayerRow& row : layer_rows()) {
     SCOPED_TRACE(row.type + row.keys);
     const LayerSpec spec = row.spec();
-    Model model({&spec, 1}, row.input);
+    Model model({&spec, 1}, row.input, {}, row.indices);
     model.create_tensors(0);
-    Tensor x = batch_of(row.input);
-    x.set_requires_grad(true);
+    Tensor x = row.indices > 0 ? indices_of(row.input, row.indices) : batch_of(row.input);
+    if (row.indices == 0) x.set_requires_grad(true);
     for (const bool training : {false, true}) {
       const Tensor y = model(x, training);
       EXPECT_EQ(y.shape(0), 4);
       EXPECT_EQ(SampleShape(y.shape().begin() + 1, y.shape().end()), model.output_shape());
       if (training) backward(sum(y));
     }
-    EXPECT_TRUE(x.grad());
+    EXPECT_EQ(x.grad().defined(), row.indices == 0);
     for (const NamedTensor& parameter : model.parameters()) {
       EXPECT_TRUE(parameter.name->starts_with("layer.")) << *parameter.name;
       ASSERT_TRUE(parameter.tensor.grad()) << *parameter.name;
@@ -170,9 +191,94 @@ TEST_F(LayerTest, HoldsLayers) {
     Model({&block, 1}, {5, 2, 2});
     FAIL() << "a linear layer takes no images";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "block (residual): first (linear): expected samples of [features] (put a flatten before it), got [5, 2, 2]");
+    EXPECT_STREQ(
+        error.what(),
+        "block (residual): first (linear): expected samples of [features] or [places, features] (put a flatten before it), "
+        "got [5, 2, 2]");
   }
+}
+
+// Causal attention by its definition, for one head after another.
+TEST_F(LayerTest, AttentionIsWhatItsDefinitionSays) {
+  constexpr int64_t kPlaces = 5, kFeatures = 6, kHeads = 2, kWidth = kFeatures / kHeads;
+  for (const bool causal : {false, true}) {
+    const LayerRow row{"attention", fmt::format(", heads = 2, causal = {}", causal), {kPlaces, kFeatures}};
+    const LayerSpec spec = row.spec();
+    Model model({&spec, 1}, row.input);
+    model.create_tensors(1);
+    const auto p = model.parameters();
+    const Tensor x = random(DType::f32, {1, kPlaces, kFeatures}, 3);
+    const std::vector<double> actual = to_host(model(x, true));
+    const std::vector<double> in = to_host(x), wqkv = to_host(p[0].tensor), bqkv = to_host(p[1].tensor),
+                              wout = to_host(p[2].tensor), bout = to_host(p[3].tensor);
+    const auto project = [&](const std::vector<double>& values, int64_t place, const std::vector<double>& w,
+                             const std::vector<double>& b, int64_t feature) {
+      double sum = b[static_cast<size_t>(feature)];
+      for (int64_t k = 0; k < kFeatures; ++k)
+        sum += values[static_cast<size_t>(place * kFeatures + k)] * w[static_cast<size_t>(feature * kFeatures + k)];
+      return sum;
+    };
+    std::vector<double> together(kPlaces * kFeatures);
+    for (int64_t head = 0; head < kHeads; ++head) {
+      for (int64_t i = 0; i < kPlaces; ++i) {
+        std::vector<double> weights;
+        double total = 0;
+        for (int64_t j = 0; j < (causal ? i + 1 : kPlaces); ++j) {
+          double score = 0;
+          for (int64_t c = 0; c < kWidth; ++c)
+            score += project(in, i, wqkv, bqkv, head * kWidth + c) * project(in, j, wqkv, bqkv, kFeatures + head * kWidth + c);
+          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(kWidth))));
+          total += weights.back();
+        }
+        for (int64_t c = 0; c < kWidth; ++c)
+          for (size_t j = 0; j < weights.size(); ++j)
+            together[static_cast<size_t>(i * kFeatures + head * kWidth + c)] +=
+                weights[j] / total * project(in, static_cast<int64_t>(j), wqkv, bqkv, 2 * kFeatures + head * kWidth + c);
+      }
+    }
+    // Sums of at most 6 products, four one after another, of numbers below 4: within 2^-24 * 4 * 6 * 4 * 4.
+    for (int64_t i = 0; i < kPlaces; ++i)
+      for (int64_t c = 0; c < kFeatures; ++c)
+        EXPECT_NEAR(actual[static_cast<size_t>(i * kFeatures + c)], project(together, i, wout, bout, c), 384 * 0x1p-24);
+  }
+}
+
+TEST_F(LayerTest, BlocksNameTheirModulesAndSayWhatDoesNotFit) {
+  const auto model_of = [](const std::string& layers, const SampleShape& input, int64_t indices = 0) {
+    const std::vector<LayerSpec> specs = parse_experiment("model.layers = [" + layers + "]", "run.toml").model.layers;
+    return std::make_unique<Model>(specs, input, std::nullopt, indices);
+  };
+  const auto blocks = model_of(R"({ type = "sequential", name = "blocks", repeat = 2, layers = [
+      { type = "residual", name = "r", layers = [{ type = "linear", out_features = 5 }], shortcut = [{ type = "relu" }] } ] })",
+                               {5});
+  EXPECT_THAT(blocks->module_paths(),
+              ElementsAre("", "blocks", "blocks.0", "blocks.0.r", "blocks.0.r.0", "blocks.0.r.shortcut", "blocks.0.r.shortcut.0",
+                          "blocks.1", "blocks.1.r", "blocks.1.r.0", "blocks.1.r.shortcut", "blocks.1.r.shortcut.0"));
+  const auto error_of = [&](const std::string& layers, const SampleShape& input, int64_t indices = 0) -> std::string {
+    try {
+      model_of(layers, input, indices);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_of(R"({ type = "residual", layers = [{ type = "linear", out_features = 3 }] })", {5}),
+            "run.toml:1: model.layers[0] (residual): expected layers and shortcut to give the same shape, got [3] and [5]");
+  EXPECT_EQ(error_of(R"({ type = "linear", out_features = 3 })", {5}, 7),
+            "run.toml:1: model.layers[0] (linear): expected values, got indices below 7 of [5] (put an embedding before it)");
+  EXPECT_EQ(
+      error_of(R"({ type = "embedding", num_embeddings = 6, features = 3 })", {5}, 7),
+      "run.toml:1: model.layers[0] (embedding): expected num_embeddings of at least 7, a row for each index of the data, got 6");
+  EXPECT_EQ(error_of(R"({ type = "embedding", num_embeddings = 7, features = 3 })", {5}),
+            "run.toml:1: model.layers[0] (embedding): expected indices, as text has them, got [5]");
+  EXPECT_EQ(error_of(R"({ type = "attention", heads = 3 })", {4, 8}),
+            "run.toml:1: model.layers[0] (attention): expected features that 3 heads share equally, got [4, 8]");
+  EXPECT_EQ(error_of(R"({ type = "sequential", layers = [{ type = "relu" }, { type = "linear", out_featres = 3 }] })", {5}),
+            "run.toml:1: model.layers[0].layers[1]: linear has no key 'out_featres'; did you mean 'out_features'?");
+  EXPECT_EQ(error_of(R"({ type = "sequential" })", {5}),
+            "run.toml:1: model.layers[0]: sequential needs layers: expected a list of layers");
+  EXPECT_EQ(error_of(R"({ type = "sequential", layers = 3 })", {5}),
+            "run.toml:1: model.layers[0].layers: expected a list of tables, found 3");
 }
 
 }  // namespace

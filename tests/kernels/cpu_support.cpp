@@ -227,12 +227,19 @@ void expect_same_pattern(const HostTensor& actual, const HostTensor& expected, c
 
 namespace {
 
+// Inputs for which the formula is finite.
+TensorSpec formula_input(std::string_view op, const std::vector<int64_t>& shape) {
+  constexpr std::string_view kOfPositive[] = {"sqrt", "rsqrt", "log", "pow", "pow_backward_exponent", "pow_backward_base"};
+  const bool positive = std::find(std::begin(kOfPositive), std::end(kOfPositive), op) != std::end(kOfPositive);
+  return {shape, Lay::contiguous, {}, 0, positive ? 0.0625 : -1.0, 1};
+}
+
 // Every formula, with attributes for any of them.
 template <typename... F>
 std::vector<Case> formula_cases(const std::vector<int64_t>& shape, lanes::FormulaList<F...>) {
   const std::vector<Attributes::Item> attributes{{"min", -0.25}, {"max", 0.5},      {"factor", 0.3},
                                                  {"value", 0.1}, {"max_norm", 0.7}, {"chosen", 1}};
-  return {Case{F::kName, std::vector<TensorSpec>(F::kInputs, TensorSpec{shape}), {{shape}}, attributes}...};
+  return {Case{F::kName, std::vector<TensorSpec>(F::kInputs, formula_input(F::kName, shape)), {{shape}}, attributes}...};
 }
 
 }  // namespace
@@ -242,6 +249,12 @@ std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape) {
   const OutputSpec in_place{shape, Lay::contiguous, {}, 0};
   cases.push_back({"source", {{shape}}, {in_place}});
   cases.push_back({"accumulate", {{shape}, {shape}}, {in_place}});
+  const TensorSpec mask{shape, Lay::contiguous, DType::boolean, 2};
+  cases.push_back({"masked_fill", {{shape}, mask}, {{shape}}, {{"value", 0.3}}});
+  cases.push_back(
+      {"masked_fill", {{shape}, {shape, Lay::contiguous, DType::boolean, 1}}, {{shape}}, {{"value", 0.3}}});  // all stay
+  cases.push_back({"where", {mask, {shape}, {shape}}, {{shape}}});
+  cases.push_back({"where_backward", {{shape}, mask}, {{shape}}, {{"chosen", 0}}});
   cases.push_back({"cast", {{shape, Lay::contiguous, DType::f32, 0, -70000, 70000}}, {{shape}}});
   cases.push_back({"cast", {{shape}}, {{shape, Lay::contiguous, DType::f32}}});
   cases.push_back({"clip_norm", {{shape}, {{}, Lay::contiguous, DType::f32, 0, 0.5, 4}}, {in_place}, {{"max_norm", 0.7}}});

@@ -1,6 +1,7 @@
 #include "ulpscope/base/file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -88,6 +89,23 @@ Error not_a_file_error(const std::string& path) { return usage_error("'{}' is no
 
 Error other_kind_error(const std::string& path, std::string_view expected) {
   return usage_error("'{}' is not {}, so none replaces it; remove it first", path, expected);
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  const auto unreadable = [&](const char* why) { return unreadable_error("cannot read '{}': {}", path, why); };
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (file.number() < 0 || ::fstat(file.number(), &status) != 0) throw unreadable(std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw unreadable("it is not a file");
+  if (status.st_size == 0) return;
+  const auto size = static_cast<size_t>(status.st_size);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  if (data == MAP_FAILED) throw unreadable(std::strerror(errno));
+  bytes_ = {static_cast<const uint8_t*>(data), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
 }
 
 }  // namespace ulpscope

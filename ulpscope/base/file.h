@@ -1,7 +1,9 @@
 // Writing files so that no reader ever sees half of one, and none is replaced by mistake.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -38,5 +40,18 @@ std::string first_bytes(const std::string& path, size_t most);
 Error file_exists_error(const std::string& path);
 Error not_a_file_error(const std::string& path);
 Error other_kind_error(const std::string& path, std::string_view expected);
+
+// The contents of a file, read by the system as they are touched. Throws Error (unreadable).
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  MappedFile(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const uint8_t> bytes() const { return bytes_; }
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
 
 }  // namespace ulpscope

@@ -341,7 +341,7 @@ void batch_norm_backward(Capture& capture) {
   channel_culprit(capture, 1);
 }
 
-// Of each row the element, or for an output with one value a row nothing, and the first that is not finite.
+// Of each row and vector the element, or for an output with one value a row nothing, and the first that is not finite.
 void rows(Capture& capture, std::span<const RowOperand> operands) {
   const auto first_row = std::find(operands.begin(), operands.end(), RowOperand::row);
   const TensorView& x = capture.input(static_cast<int>(first_row - operands.begin()));
@@ -351,15 +351,14 @@ void rows(Capture& capture, std::span<const RowOperand> operands) {
   for (int i = 0; i < static_cast<int>(operands.size()); ++i) {
     if (operands[i] == RowOperand::scalar) {
       capture.operand(i, row);
-    } else if (operands[i] == RowOperand::vector) {
-      capture.operand(i, std::max<int64_t>(place, 0));
-    } else {
-      if (!whole_row) capture.operand(i, row * n + place);
-      for (int64_t k = 0; k < n; ++k) {
-        if (std::isfinite(read_element(capture.input(i), row * n + k))) continue;
-        if (k != place) capture.operand(i, row * n + k);
-        break;
-      }
+      continue;
+    }
+    const int64_t start = operands[i] == RowOperand::row ? row * n : 0;
+    if (!whole_row) capture.operand(i, start + place);
+    for (int64_t k = 0; k < n; ++k) {
+      if (std::isfinite(read_element(capture.input(i), start + k))) continue;
+      if (k != place) capture.operand(i, start + k);
+      break;
     }
   }
 }
@@ -393,17 +392,21 @@ void embedding_backward(Capture& capture) {
   }
 }
 
-// Terms g (x - mean) inverse over the rows; of the bias g alone.
+// Terms g (x - mean) inverse over the rows, without a mean g x inverse; of the bias g alone.
 void normalization_weight(Capture& capture) {
   const TensorView& x = capture.input(1);
   const int64_t n = x.shape[x.rank - 1], rows = x.size() / n, place = capture.element();
+  const bool with_mean = capture.call().inputs.size() > 3;
   for (int64_t row = 0; row < rows && !capture.settled(); ++row) {
+    const int64_t e = row * n + place;
     if (capture.slot() == 1) {
-      capture.term({{0, row * n + place}});
-    } else {
-      const int last = static_cast<int>(capture.call().inputs.size()) - 1;
-      capture.term({{0, row * n + place}, {1, row * n + place}, {last, row}});
+      capture.term({{0, e}});
+      continue;
     }
+    const double gradient = capture.operand(0, e), value = capture.operand(1, e), mean = with_mean ? capture.operand(2, row) : 0;
+    const double inverse = capture.operand(with_mean ? 3 : 2, row);
+    capture.add(static_cast<float>(gradient) * (static_cast<float>(value - mean) * static_cast<float>(inverse)));
+    capture.count_term();
   }
   capture.count_terms(rows);
 }

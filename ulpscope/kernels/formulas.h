@@ -419,8 +419,8 @@ struct SiluBackward : WideFormula<2> {
   using WideFormula::WideFormula;
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
-    const V s = sigmoid(x);
-    return g * (s * (constant<V>(1) + x * sigmoid(-x)));
+    const Sigmoids<V> s = sigmoids(x);
+    return g * (s.of_x * (constant<V>(1) + x * s.of_negative));
   }
 };
 
@@ -480,9 +480,9 @@ struct GeluTanhBackward : WideFormula<2> {
   using WideFormula::WideFormula;
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
-    const V argument = twice_gelu_argument(x), s = sigmoid(argument);
+    const Sigmoids<V> s = sigmoids(twice_gelu_argument(x));
     const V slope = constant<V>(2 * 0x1.9884533d43651p-1) * (constant<V>(1) + constant<V>(3 * 0.044715) * (x * x));
-    return g * (s + x * (s * sigmoid(-argument)) * slope);
+    return g * (s.of_x + x * (s.of_x * s.of_negative) * slope);
   }
 };
 

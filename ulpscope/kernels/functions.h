@@ -112,11 +112,20 @@ ULPSCOPE_LANE_FUNCTION V tanh(V x) {
   return select(is_nan(x), x, select(x < constant<V>(0), -value, value));
 }
 
-// 1 / (1 + e^-x).
+// 1 / (1 + e^-x), and the same of -x.
+template <class V>
+struct Sigmoids {
+  V of_x, of_negative;
+};
+template <class V>
+ULPSCOPE_LANE_FUNCTION Sigmoids<V> sigmoids(V x) {
+  const V small = exp(-magnitude(x)), upper = constant<V>(1) / (constant<V>(1) + small), lower = small * upper;
+  const auto positive = x > constant<V>(0);
+  return {select(positive, upper, lower), select(positive, lower, upper)};
+}
 template <class V>
 ULPSCOPE_LANE_FUNCTION V sigmoid(V x) {
-  const V one = constant<V>(1);
-  return one / (one + exp(-x));
+  return sigmoids(x).of_x;
 }
 
 // log(1 + e^x).

@@ -19,6 +19,7 @@ struct DataSource {
 // In the order of DataKind.
 constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist},
                                    {"idx", open_idx},
+                                   {"text", open_text},
                                    {"quantized_sine", make_quantized_sine},
                                    {"random_classification", make_random_classification}};
 

@@ -16,7 +16,8 @@ enum class TargetKind : uint8_t { labels, values };
 struct Batch {
   std::vector<int64_t> input_shape;  // [samples, ...]
   std::vector<float> inputs;
-  std::vector<int64_t> target_shape;  // [samples] for labels, [samples, ...] for values
+  std::vector<int64_t> indices;       // instead of inputs, where samples are indices
+  std::vector<int64_t> target_shape;  // [samples, ...]
   std::vector<int64_t> labels;        // TargetKind::labels, else empty
   std::vector<float> values;          // TargetKind::values, else empty
 
@@ -28,14 +29,15 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;                              // samples, at least 1
   virtual const std::vector<int64_t>& input_shape() const = 0;   // of one sample: [features] or [channels, height, width]
-  virtual const std::vector<int64_t>& target_shape() const = 0;  // of one sample; [] for labels
+  virtual const std::vector<int64_t>& target_shape() const = 0;  // of one sample; [] for one label
+  virtual int64_t input_indices() const { return 0; }            // not 0: inputs are indices below it
   virtual TargetKind target_kind() const = 0;
   virtual int64_t classes() const = 0;  // labels lie in [0, classes); 0 for values
   // Samples in the order of `indices`, each in [0, size()).
   virtual void fill_batch(std::span<const int64_t> indices, Batch& batch) const = 0;
 };
 
-enum class DataKind : uint8_t { fashion_mnist, idx, quantized_sine, random_classification };
+enum class DataKind : uint8_t { fashion_mnist, idx, text, quantized_sine, random_classification };
 const char* name_of(DataKind kind);
 
 // What an experiment says about its data. docs/experiments.md has the meaning of each.
@@ -51,6 +53,9 @@ struct DataSettings {
   int64_t classes = 10;               // idx, random_classification
   std::vector<int64_t> shape{128};    // random_classification: of one sample
   int64_t height = 128, width = 128;  // quantized_sine
+  int64_t context = 128;              // text: bytes of a sample
+  int64_t stride = 0;                 // text: bytes between samples; 0: context
+  double test_share = 0.1;            // text: of each file, at its end
   double frequency = 4.0;             // quantized_sine: periods across the image
   int64_t levels = 4;                 // quantized_sine
   bool shuffle = true;

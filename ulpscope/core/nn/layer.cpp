@@ -18,10 +18,32 @@ double elements_of(const std::vector<int64_t>& shape) {
 }
 
 std::string join_path(std::string_view path, std::string_view name) {
+  if (name.empty()) return std::string(path);
   return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
 }
 
 }  // namespace
+
+// Layers one after another.
+class Sequence : public Layer {
+ public:
+  Sequence(std::string_view path, std::span<const LayerSpec> specs, SampleShape input, int64_t indices,
+           std::optional<int64_t> smallest_batch)
+      : Layer(path, smallest_batch) {
+    for (const LayerSpec& spec : specs) {
+      input = add_layer(spec, std::move(input), indices).output_shape();
+      indices = 0;
+    }
+    set_output_shape(std::move(input));
+  }
+
+ private:
+  Tensor forward(const Tensor& x, bool training) override {
+    Tensor value = x;
+    for (const auto& layer : layers()) value = (*layer)(value, training);
+    return value;
+  }
+};
 
 Error LayerArguments::mismatch(std::string_view expected) const {
   return usage_error("expected {}, got {}", expected, describe_shape(input));
@@ -34,9 +56,12 @@ void LayerArguments::expect(std::string_view key, int64_t came) const {
 
 std::vector<double> InitialValues::values(size_t count, uint64_t seed, std::string_view name) const {
   std::vector<double> elements(count, value_);
-  if (!is_random_) return elements;
+  if (kind_ == Kind::constant) return elements;
   const Philox random(seed, hash_text(name));
-  for (size_t i = 0; i < count; ++i) elements[i] = static_cast<float>((2.0 * random.uniform(i) - 1.0) * value_);
+  for (size_t i = 0; i < count; ++i) {
+    const double value = kind_ == Kind::normal ? random.normal(i) : 2.0 * random.uniform(i) - 1.0;
+    elements[i] = static_cast<float>(value * value_);
+  }
   return elements;
 }
 
@@ -68,11 +93,18 @@ void Layer::add_buffer(Tensor& tensor, std::string_view name, std::vector<int64_
   buffers_.push_back(declare(tensor, name, std::move(shape), initial));
 }
 
-Layer& Layer::add_layer(const LayerSpec& spec, SampleShape input) {
+Layer& Layer::add_layer(const LayerSpec& spec, SampleShape input, int64_t indices) {
   const std::string place = fmt::format("{} ({})", spec.place.text.empty() ? spec.name : spec.place.text, spec.type->name);
   layers_.push_back(at_place(place, [&] {
-    return spec.type->make({spec, join_path(*path_, spec.name), std::move(input), smallest_batch_});
+    if (indices != 0 && !spec.type->takes_indices)
+      throw usage_error("expected values, got indices below {} of {} (put an embedding before it)", indices, describe_shape(input));
+    return spec.type->make({spec, join_path(*path_, spec.name), std::move(input), indices, smallest_batch_});
   }));
+  return *layers_.back();
+}
+
+Layer& Layer::add_sequence(std::string_view name, std::span<const LayerSpec> specs, SampleShape input, int64_t indices) {
+  layers_.push_back(std::make_unique<Sequence>(join_path(*path_, name), specs, std::move(input), indices, smallest_batch_));
   return *layers_.back();
 }
 
@@ -114,7 +146,8 @@ std::vector<NamedTensor> Layer::buffers() const {
 std::vector<std::string> Layer::module_paths() const {
   std::vector<std::string> all{*path_};
   for (const auto& layer : layers_) {
-    for (std::string& path : layer->module_paths()) all.push_back(std::move(path));
+    for (std::string& path : layer->module_paths())
+      if (path != *path_) all.push_back(std::move(path));  // a sequence may stand at the path of its layer
   }
   return all;
 }

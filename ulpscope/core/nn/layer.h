@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@ struct LayerArguments {
   const LayerSpec& spec;
   std::string path;                            // its module path
   SampleShape input;                           // what comes in
+  int64_t indices = 0;                         // not 0: what comes in are indices below it, and not values
   std::optional<int64_t> smallest_batch = {};  // samples in the smallest batch of the training, where that is known
 
   // "expected EXPECTED, got [1, 28, 28]"
@@ -39,15 +41,18 @@ struct LayerArguments {
 // How the elements of a tensor begin.
 class InitialValues {
  public:
-  static InitialValues constant(double value) { return {false, value}; }
+  static InitialValues constant(double value) { return {Kind::constant, value}; }
   // In [-bound, bound), from the seed and the tensor's name: adding a layer moves no other layer's numbers.
-  static InitialValues uniform(double bound) { return {true, bound}; }
+  static InitialValues uniform(double bound) { return {Kind::uniform, bound}; }
+  // Normal, about 0, with this standard deviation.
+  static InitialValues normal(double deviation) { return {Kind::normal, deviation}; }
 
   std::vector<double> values(size_t count, uint64_t seed, std::string_view name) const;
 
  private:
-  InitialValues(bool is_random, double value) : is_random_(is_random), value_(value) {}
-  bool is_random_;
+  enum class Kind : uint8_t { constant, uniform, normal };
+  InitialValues(Kind kind, double value) : kind_(kind), value_(value) {}
+  Kind kind_;
   double value_;
 };
 
@@ -81,7 +86,10 @@ class Layer {
   void add_parameter(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial);
   void add_buffer(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial);
   // Builds a layer within this one, at PATH.(its name). Errors begin with where it stands, or its name, and its type.
-  Layer& add_layer(const LayerSpec& spec, SampleShape input);
+  Layer& add_layer(const LayerSpec& spec, SampleShape input, int64_t indices = 0);
+  // Builds layers one after another, the first for what came into this one, at PATH.NAME.(their names), or PATH.(their names) where
+  // `name` is "". `indices` as in LayerArguments.
+  Layer& add_sequence(std::string_view name, std::span<const LayerSpec> specs, SampleShape input, int64_t indices = 0);
   const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
 
  private:

@@ -10,6 +10,7 @@ LayerSpec::LayerSpec(const LayerType& layer_type, std::string layer_name,
                      std::initializer_list<std::pair<std::string_view, OptionValue>> given)
     : type(&layer_type), name(std::move(layer_name)) {
   for (const LayerOption& option : layer_type.options) values.push_back(option.value);
+  lists.resize(layer_type.lists.size());
   for (const auto& [key, value] : given) set(key, value);
 }
 
@@ -37,6 +38,12 @@ bool LayerSpec::flag(std::string_view key) const { return get<bool>(key); }
 HeightWidth LayerSpec::extents(std::string_view key) const {
   const auto& pair = get<std::vector<int64_t>>(key);
   return {pair.at(0), pair.at(1)};
+}
+
+const std::vector<LayerSpec>& LayerSpec::layers(std::string_view key) const {
+  for (size_t i = 0; i < lists.size(); ++i)
+    if (type->lists[i].key == key) return lists[i];
+  throw failed_error("internal: {} has no layers '{}'", type->name, key);
 }
 
 }  // namespace ulpscope

@@ -23,11 +23,20 @@ struct LayerOption : OptionInfo {
   bool required = false;
 };
 
+// A key of a layer that holds a list of layers.
+struct LayerList {
+  std::string_view key;
+  std::string_view meaning;
+  bool required = true;
+};
+
 // A type of layer: one row of its family's table. What it does is its class's matter (layer.h).
 struct LayerType {
   std::string_view name;
   std::vector<LayerOption> options;  // besides type and name
   std::unique_ptr<Layer> (*make)(const LayerArguments&);
+  std::vector<LayerList> lists = {};  // keys that hold layers
+  bool takes_indices = false;         // samples may be indices (of an embedding), and not values
 };
 
 // All types, in the order of the documentation: the tables of the families, then the elementwise ops that are layers as they are.
@@ -46,6 +55,7 @@ struct LayerSpec {
   const LayerType* type;                           // never nullptr
   std::string name;                                // the module path within what it belongs to, in a model never empty
   std::vector<std::optional<OptionValue>> values;  // one for each of the type's options
+  std::vector<std::vector<LayerSpec>> lists;       // one for each of the type's lists
   Place place;                                     // "run.toml:4: model.layers[1]", or ""
 
   // The value has the kind of the option. A key that the type does not have is an internal error, here and below.
@@ -56,6 +66,7 @@ struct LayerSpec {
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   HeightWidth extents(std::string_view key) const;
+  const std::vector<LayerSpec>& layers(std::string_view key) const;
 
   bool operator==(const LayerSpec&) const = default;
 

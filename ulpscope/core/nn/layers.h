@@ -13,6 +13,9 @@ std::vector<LayerType> linear_layers();
 std::vector<LayerType> window_layers();
 std::vector<LayerType> normalization_layers();
 std::vector<LayerType> shape_layers();
+std::vector<LayerType> embedding_layers();
+std::vector<LayerType> attention_layers();
+std::vector<LayerType> block_layers();
 // Ops that are layers as they are: elementwise ones of one input that need no attributes, under the ops' names.
 std::vector<LayerType> elementwise_layers();
 

@@ -11,19 +11,26 @@ namespace {
 class Linear : public Layer {
  public:
   explicit Linear(const LayerArguments& a) : Layer(a) {
-    if (a.input.size() != 1) throw a.mismatch("samples of [features] (put a flatten before it)");
-    const int64_t in = a.input[0], out = a.spec.integer("out_features");
+    if (a.input.empty() || a.input.size() > 2)
+      throw a.mismatch("samples of [features] or [places, features] (put a flatten before it)");
+    const int64_t in = a.input.back(), out = a.spec.integer("out_features");
     a.expect("in_features", in);
     const auto initial = InitialValues::uniform(1.0 / std::sqrt(static_cast<double>(in)));
     add_parameter(weight_, "weight", {out, in}, initial);
     if (a.spec.flag("bias")) add_parameter(bias_, "bias", {out}, initial);
-    set_output_shape({out});
+    SampleShape output = a.input;
+    output.back() = out;
+    set_output_shape(std::move(output));
   }
 
  private:
   Tensor forward(const Tensor& x, bool) override {
-    return bias_ ? call("linear", {x, weight_, bias_}) : call("linear", {x, weight_});
+    if (x.rank() == 2) return multiply(x);
+    const int64_t rows[] = {-1, x.shape(-1)}, places[] = {x.shape(0), x.shape(1), weight_.shape(0)};
+    return reshape(multiply(reshape(x, rows)), places);
   }
+
+  Tensor multiply(const Tensor& x) const { return bias_ ? call("linear", {x, weight_, bias_}) : call("linear", {x, weight_}); }
 
   Tensor weight_, bias_;
 };

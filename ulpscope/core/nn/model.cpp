@@ -2,16 +2,11 @@
 
 namespace ulpscope {
 
-Model::Model(std::span<const LayerSpec> layers, SampleShape input, std::optional<int64_t> smallest_batch)
+Model::Model(std::span<const LayerSpec> specs, SampleShape input, std::optional<int64_t> smallest_batch, int64_t indices)
     : Layer("", smallest_batch) {
-  for (const LayerSpec& layer : layers) input = add_layer(layer, std::move(input)).output_shape();
-  set_output_shape(std::move(input));
+  set_output_shape(add_sequence("", specs, std::move(input), indices).output_shape());
 }
 
-Tensor Model::forward(const Tensor& x, bool training) {
-  Tensor value = x;
-  for (const auto& layer : layers()) value = (*layer)(value, training);
-  return value;
-}
+Tensor Model::forward(const Tensor& x, bool training) { return (*layers()[0])(x, training); }
 
 }  // namespace ulpscope

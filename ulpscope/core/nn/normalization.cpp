@@ -36,13 +36,49 @@ class BatchNorm : public Layer {
   Tensor weight_, bias_, running_mean_, running_var_;
 };
 
+// Over the last dimension.
+class LayerNorm : public Layer {
+ public:
+  explicit LayerNorm(const LayerArguments& a) : Layer(a), attributes_{{"eps", a.spec.number("eps")}} {
+    const int64_t features = a.input.back();
+    a.expect("features", features);
+    add_parameter(weight_, "weight", {features}, InitialValues::constant(1));
+    add_parameter(bias_, "bias", {features}, InitialValues::constant(0));
+    set_output_shape(a.input);
+  }
+
+ private:
+  Tensor forward(const Tensor& x, bool) override { return call("layer_norm", {x, weight_, bias_}, attributes_); }
+
+  Attributes attributes_;
+  Tensor weight_, bias_;
+};
+
+class RmsNorm : public Layer {
+ public:
+  explicit RmsNorm(const LayerArguments& a) : Layer(a), attributes_{{"eps", a.spec.number("eps")}} {
+    const int64_t features = a.input.back();
+    a.expect("features", features);
+    add_parameter(weight_, "weight", {features}, InitialValues::constant(1));
+    set_output_shape(a.input);
+  }
+
+ private:
+  Tensor forward(const Tensor& x, bool) override { return call("rms_norm", {x, weight_}, attributes_); }
+
+  Attributes attributes_;
+  Tensor weight_;
+};
+
 }  // namespace
 
 std::vector<LayerType> normalization_layers() {
   return {{"batch_norm",
            {input_extent("features"), number("eps", {.low = 0}, 1e-5),
             number("momentum", {.low = 0, .high = 1}, 0.1, "of the running statistics")},
-           make_layer<BatchNorm>}};
+           make_layer<BatchNorm>},
+          {"layer_norm", {input_extent("features"), number("eps", {.low = 0}, 1e-5)}, make_layer<LayerNorm>},
+          {"rms_norm", {input_extent("features"), number("eps", {.low = 0}, 1e-6)}, make_layer<RmsNorm>}};
 }
 
 }  // namespace ulpscope

@@ -45,7 +45,13 @@ Tensor cat(std::span<const Tensor> tensors, int dim);
 Tensor softmax(const Tensor& x, int dim = -1);
 Tensor log_softmax(const Tensor& x, int dim = -1);
 Tensor embedding(const Tensor& weight, const Tensor& indices);  // rows of weight [N, C]: indices' shape, and C
-Tensor copy(const Tensor& x);                                   // dense, last dimension fastest
+// softmax(query key^T / sqrt(E)) value for query [..., L, E], key [..., S, E] and value [..., S, V]; where `masked`, which
+// broadcasts to
+// [..., L, S], is given and not 0, the score is -Inf. Every op of it is recorded.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& masked = {});
+// [queries, keys], true where the key comes after the query.
+Tensor causal_mask(int64_t queries, int64_t keys);
+Tensor copy(const Tensor& x);  // dense, last dimension fastest
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 Tensor mse(const Tensor& prediction, const Tensor& target);
 // Enters a batch, an initial weight or a buffer into the recording. The same tensor, now an op's output.

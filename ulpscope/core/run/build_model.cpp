@@ -24,9 +24,13 @@ void check_targets(const Experiment& experiment, const SampleShape& output, cons
                       fmt::join(fitting, " or "));
   }
   if (kind == TargetKind::labels) {
-    if (output.size() != 1 || output[0] < dataset.classes()) {
-      throw usage_error("model: expected an output of [{}] or more, a logit for each class of the data, got {}", dataset.classes(),
-                        describe_shape(output));
+    const std::vector<int64_t>& target = dataset.target_shape();
+    const bool fits = output.size() == target.size() + 1 && std::equal(target.begin(), target.end(), output.begin());
+    if (!fits || output.back() < dataset.classes()) {
+      SampleShape expected = target;
+      expected.push_back(dataset.classes());
+      throw usage_error("model: expected an output of {} or more, a logit for each class of the data, got {}",
+                        describe_shape(expected), describe_shape(output));
     }
   } else if (output != dataset.target_shape()) {
     throw usage_error("model: expected an output of {}, the shape of the targets, got {}", describe_shape(dataset.target_shape()),
@@ -70,7 +74,8 @@ int64_t smallest_batch(const Experiment& experiment, const Dataset& dataset) {
 
 std::unique_ptr<Model> build_model(const Experiment& experiment, const Dataset& dataset) {
   const auto make = [&] {
-    return std::make_unique<Model>(experiment.model.layers, dataset.input_shape(), smallest_batch(experiment, dataset));
+    return std::make_unique<Model>(experiment.model.layers, dataset.input_shape(), smallest_batch(experiment, dataset),
+                                   dataset.input_indices());
   };
   // A layer's message begins with its own place.
   const std::string of_samples = experiment.overrides_of(

@@ -155,13 +155,14 @@ std::vector<Option<Experiment>> make_experiment_options() {
 
       choice(
           "data.kind", DataKind::random_classification,
-          "`fashion_mnist`; `idx`: labelled images in IDX files; `quantized_sine`: one image whose channels are x and y in [0, 1], "
+          "`fashion_mnist`; `idx`: labelled images in IDX files; `text`: runs of bytes, the target of each byte the next one; "
+          "`quantized_sine`: one image whose channels are x and y in [0, 1], "
           "its "
           "target a 2-D sine quantised to a few levels in [0, 1]; `random_classification`: Gaussian features, labelled by a random "
           "linear teacher",
           ULPSCOPE_FIELD(data.kind)),
-      text("data.path", "fashion_mnist: the folder of its files", ULPSCOPE_FIELD(data.path),
-           "`$ULPSCOPE_DATA`, else where the Debian package has them"),
+      text("data.path", "fashion_mnist: the folder of its files; text: a file, or a folder of files", ULPSCOPE_FIELD(data.path),
+           "fashion_mnist: `$ULPSCOPE_DATA`, else where the Debian package has them"),
       text("data.train_images", "idx: a file of unsigned bytes, plain or .gz; 3 dimensions, or 4 with channels second",
            ULPSCOPE_FIELD(data.train_images)),
       text("data.train_labels", "idx: a file of 1 dimension", ULPSCOPE_FIELD(data.train_labels)),
@@ -179,6 +180,11 @@ std::vector<Option<Experiment>> make_experiment_options() {
       field<std::vector<int64_t>, Experiment>("data.shape", {ValueKind::integer_list, kAtLeastOne, {}},
                                               "random_classification: of one sample, [features] or [channels, height, width]",
                                               ULPSCOPE_FIELD(data.shape)),
+      integer("data.context", {.low = 1, .high = 1 << 20}, "text: bytes of a sample", ULPSCOPE_FIELD(data.context)),
+      integer("data.stride", kNotNegative, "text: bytes from one training sample to the next; 0: data.context",
+              ULPSCOPE_FIELD(data.stride)),
+      number("data.test_share", kBelowOne, "text: the share at the end of each file that is the test split",
+             ULPSCOPE_FIELD(data.test_share)),
       integer("data.height", {.low = 1, .high = 16384}, "quantized_sine: rows", ULPSCOPE_FIELD(data.height)),
       integer("data.width", {.low = 1, .high = 16384}, "quantized_sine: columns", ULPSCOPE_FIELD(data.width)),
       number("data.frequency", kPositive, "quantized_sine: periods across the image", ULPSCOPE_FIELD(data.frequency)),

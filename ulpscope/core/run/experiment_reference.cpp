@@ -43,6 +43,16 @@ layers = [
 ]
 ```
 
+`sequential` and `residual` hold lists of layers, in which layers are written in the same way; their module paths follow the block's. A
+block of a transformer:
+
+```toml
+{ type = "residual", layers = [
+  { type = "layer_norm" },
+  { type = "attention", heads = 4, causal = true },
+] }
+```
+
 | layer | key | type | default | meaning |
 |---|---|---|---|---|
 )";
@@ -88,10 +98,14 @@ std::string type_of(const OptionType& type) {
 std::string layer_rows() {
   std::string text;
   for (const LayerType& type : layer_types()) {
-    if (type.options.empty()) text += fmt::format("| {} | | | | |\n", type.name);
+    if (type.options.empty() && type.lists.empty()) text += fmt::format("| {} | | | | |\n", type.name);
     for (const LayerOption& option : type.options) {
       text += fmt::format("| {} | `{}` | {} | {} | {} |\n", type.name, option.key, cell(type_of(option.type)),
                           default_of(option, option.value), cell(option.meaning));
+    }
+    for (const LayerList& list : type.lists) {
+      text += fmt::format("| {} | `{}` | a list of layers | {} | {} |\n", type.name, list.key, list.required ? "required" : "none",
+                          list.meaning);
     }
   }
   return text;

@@ -142,7 +142,7 @@ class FileParser {
       } else if (const Option<Experiment>* option = find_option(key)) {
         assign(*option, experiment_, place, raw_value(*member.node));
       } else if (key == kLayers) {
-        parse_layers(*member.node, place);
+        experiment_.model.layers = parse_layers(*member.node, place, std::string(kLayers));
       } else if (is_table_name(key)) {
         if (!member.node->is_table())
           throw usage_error("{}: {}: expected a table, found {}", place, key, raw_value(*member.node).text);
@@ -156,28 +156,31 @@ class FileParser {
  private:
   std::string place_of(toml::source_index line) const { return line > 0 ? fmt::format("{}:{}", source_, line) : source_; }
 
-  void parse_layers(const toml::node& node, const std::string& place) {
+  // The list of layers at `key`, "model.layers" or "model.layers[1].shortcut".
+  std::vector<LayerSpec> parse_layers(const toml::node& node, const std::string& place, const std::string& key) {
     const toml::array* list = node.as_array();
-    if (list == nullptr) throw usage_error("{}: {}: expected a list of tables, found {}", place, kLayers, raw_value(node).text);
-    if (list->empty()) throw usage_error("{}: {}: expected at least one layer, found []", place, kLayers);
+    if (list == nullptr) throw usage_error("{}: {}: expected a list of tables, found {}", place, key, raw_value(node).text);
+    if (list->empty()) throw usage_error("{}: {}: expected at least one layer, found []", place, key);
     std::vector<LayerSpec> layers;
     for (const toml::node& item : *list) {
-      const std::string where = fmt::format("{}: {}[{}]", place_of(item.source().begin.line), kLayers, layers.size());
+      const std::string item_key = fmt::format("{}[{}]", key, layers.size());
+      const std::string where = fmt::format("{}: {}", place_of(item.source().begin.line), item_key);
       const toml::table* table = item.as_table();
       if (table == nullptr) throw usage_error("{}: expected a table, found {}", where, raw_value(item).text);
-      layers.push_back(parse_layer(*table, where, layers.size()));
+      layers.push_back(parse_layer(*table, where, item_key, layers.size()));
     }
-    experiment_.model.layers = std::move(layers);
+    return layers;
   }
 
-  LayerSpec parse_layer(const toml::table& table, const std::string& where, size_t index) {
+  LayerSpec parse_layer(const toml::table& table, const std::string& where, const std::string& item_key, size_t index) {
     LayerSpec layer(parse_layer_type(table, where), std::to_string(index));
     layer.place.text = where;
     std::vector<std::string> keys{"name"};
     for (const LayerOption& option : layer.type->options) keys.push_back(option.key);
+    for (const LayerList& list : layer.type->lists) keys.emplace_back(list.key);
 
     for (const Member& member : members_of(table)) {
-      const std::string at = fmt::format("{}: {}[{}]", place_of(member.line), kLayers, index);
+      const std::string at = fmt::format("{}: {}", place_of(member.line), item_key);
       const std::string key = at + '.' + member.key;
       const RawValue raw = raw_value(*member.node);
       if (member.key == "name") {
@@ -185,6 +188,8 @@ class FileParser {
         layer.place.text += ' ' + toml_string(layer.name);
       } else if (const LayerOption* option = find_layer_option(*layer.type, member.key)) {
         at_place(key, [&] { layer.set(option->key, check_value(option->type, raw)); });
+      } else if (const auto list = find_layer_list(*layer.type, member.key)) {
+        layer.lists[*list] = parse_layers(*member.node, place_of(member.line), fmt::format("{}.{}", item_key, member.key));
       } else if (member.key != "type") {
         throw usage_error("{}: {} has no key '{}'{}", at, layer.type->name, one_line(member.key),
                           did_you_mean_or_expected(member.key, keys));
@@ -195,7 +200,18 @@ class FileParser {
         throw usage_error("{}: {} needs {}: expected {}", where, layer.type->name, option.key, option.type.description());
       }
     }
+    for (size_t i = 0; i < layer.lists.size(); ++i) {
+      const LayerList& list = layer.type->lists[i];
+      if (list.required && layer.lists[i].empty())
+        throw usage_error("{}: {} needs {}: expected a list of layers", where, layer.type->name, list.key);
+    }
     return layer;
+  }
+
+  static std::optional<size_t> find_layer_list(const LayerType& type, std::string_view key) {
+    for (size_t i = 0; i < type.lists.size(); ++i)
+      if (type.lists[i].key == key) return i;
+    return std::nullopt;
   }
 
   static const LayerType& parse_layer_type(const toml::table& table, const std::string& where) {
@@ -274,12 +290,18 @@ std::string without_quotes(const std::string& name) {
 }
 
 std::string layer_text(const LayerSpec& layer) {
-  std::string text = fmt::format("  {{ type = {}, name = {}", toml_string(layer.type->name), toml_string(layer.name));
+  std::string text = fmt::format("{{ type = {}, name = {}", toml_string(layer.type->name), toml_string(layer.name));
   for (size_t i = 0; i < layer.values.size(); ++i) {
     const LayerOption& option = layer.type->options[i];
     if (layer.values[i]) text += fmt::format(", {} = {}", option.key, value_text(option.type, *layer.values[i]));
   }
-  return text + " },\n";
+  for (size_t i = 0; i < layer.lists.size(); ++i) {
+    if (layer.lists[i].empty()) continue;
+    std::vector<std::string> items;
+    for (const LayerSpec& item : layer.lists[i]) items.push_back(layer_text(item));
+    text += fmt::format(", {} = [{}]", layer.type->lists[i].key, fmt::join(items, ", "));
+  }
+  return text + " }";
 }
 
 // Paths in a file are relative to its folder.
@@ -363,7 +385,7 @@ std::string to_toml(const Experiment& experiment) {
     }
     if (option.key == "model.preset") {
       text += "layers = [\n";
-      for (const LayerSpec& layer : experiment.model.layers) text += layer_text(layer);
+      for (const LayerSpec& layer : experiment.model.layers) text += fmt::format("  {},\n", layer_text(layer));
       text += "]\n";
     }
   }

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/tensor/tensor.h"
@@ -16,6 +17,9 @@ struct LossType {
   TargetKind targets;
   Tensor (*compute)(const Tensor& output, const Tensor& target);  // a scalar
 };
+
+// Logits [N, ..., C] and labels [N, ...] as [M, C] and [M].
+std::pair<Tensor, Tensor> as_rows(const Tensor& logits, const Tensor& labels);
 
 std::span<const LossType> loss_types();  // in the order of LossFunction
 inline const LossType& type_of(LossFunction function) { return loss_types()[static_cast<size_t>(function)]; }

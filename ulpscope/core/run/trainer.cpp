@@ -161,6 +161,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
 }
 
 Tensor Trainer::State::load_inputs(const Batch& loaded) const {
+  if (!loaded.indices.empty()) return from_host(*backend, loaded.input_shape, loaded.indices);
   return from_host(*backend, DType::f32, loaded.input_shape, loaded.inputs, Layout::channels_last);
 }
 
@@ -310,6 +311,7 @@ std::optional<double> Trainer::State::evaluate(bool recorded) {
       experiment.training.evaluation_batch_size > 0 ? experiment.training.evaluation_batch_size : experiment.training.batch_size;
   std::vector<int64_t> indices;
   std::vector<Tensor> counts;
+  double predictions = 0;
   for (int64_t first = 0; first < size; first += batch_size) {
     if (recorded) begin_pass(static_cast<uint32_t>(counts.size()));
     indices.clear();
@@ -317,11 +319,13 @@ std::optional<double> Trainer::State::evaluate(bool recorded) {
     data.test->fill_batch(indices, test_batch);
     const Tensor inputs = source(load_inputs(test_batch), Role::input), targets = source(load_targets(test_batch), Role::input);
     const AutocastScope scope(autocast ? &*autocast : nullptr);
-    counts.push_back(call("correct_count", {(*model)(inputs, false), targets}));
+    const auto [logits, labels] = as_rows((*model)(inputs, false), targets);
+    counts.push_back(call("correct_count", {logits, labels}));
+    predictions += static_cast<double>(targets.size());
   }
   double correct = 0;
   for (const double count : read_scalars(counts)) correct += count;
-  return correct / static_cast<double>(size);
+  return correct / predictions;
 }
 
 void Trainer::save_checkpoint(const std::string& path) {

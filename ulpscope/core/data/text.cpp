@@ -1,0 +1,108 @@
+// Text as bytes: a sample is a run of bytes, its targets the bytes that follow each of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
+#include "ulpscope/core/data/sources.h"
+
+namespace ulpscope {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kBytes = 256;
+
+// Part of a mapped file.
+struct Passage {
+  std::shared_ptr<const MappedFile> file;
+  int64_t begin = 0, end = 0;
+};
+
+class TextDataset : public Dataset {
+ public:
+  TextDataset(std::vector<Passage> passages, int64_t context, int64_t stride)
+      : passages_(std::move(passages)), shape_{context}, stride_(stride) {
+    for (const Passage& passage : passages_) {
+      // The byte after the last of a sample is a target.
+      const int64_t room = passage.end - passage.begin - context - 1;
+      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + (room < 0 ? 0 : room / stride + 1));
+    }
+  }
+
+  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+  const std::vector<int64_t>& input_shape() const override { return shape_; }
+  const std::vector<int64_t>& target_shape() const override { return shape_; }
+  TargetKind target_kind() const override { return TargetKind::labels; }
+  int64_t classes() const override { return kBytes; }
+  int64_t input_indices() const override { return kBytes; }
+
+  void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
+    const int64_t context = shape_[0];
+    batch.input_shape = batch.target_shape = {static_cast<int64_t>(indices.size()), context};
+    batch.inputs.clear();
+    batch.values.clear();
+    batch.indices.resize(indices.size() * static_cast<size_t>(context));
+    batch.labels.resize(batch.indices.size());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const auto found = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), indices[i]) - ends_.begin());
+      const Passage& passage = passages_[found];
+      const int64_t first = indices[i] - (found == 0 ? 0 : ends_[found - 1]);
+      const uint8_t* bytes = passage.file->bytes().data() + passage.begin + first * stride_;
+      const size_t to = i * static_cast<size_t>(context);
+      std::copy(bytes, bytes + context, batch.indices.begin() + static_cast<std::ptrdiff_t>(to));
+      std::copy(bytes + 1, bytes + 1 + context, batch.labels.begin() + static_cast<std::ptrdiff_t>(to));
+    }
+  }
+
+ private:
+  std::vector<Passage> passages_;
+  std::vector<int64_t> ends_;  // the samples of all passages up to this one
+  std::vector<int64_t> shape_;
+  int64_t stride_;
+};
+
+// The file, or the files of the folder in the order of their names; links in it are passed over, as they would be read twice.
+std::vector<std::string> files_at(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {path};
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error))
+    if (!entry.is_symlink() && entry.is_regular_file(error)) files.push_back(entry.path().string());
+  if (error) throw unreadable_error("data.path: cannot read the folder '{}': {}", path, error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+DataSplits open_text(const DataSettings& settings, uint64_t) {
+  if (settings.path.empty()) throw usage_error("data.path: text needs a file or a folder");
+  std::vector<Passage> train, test;
+  int64_t bytes = 0;
+  for (const std::string& path : files_at(settings.path)) {
+    const auto file = std::make_shared<const MappedFile>(path);
+    const auto size = static_cast<int64_t>(file->bytes().size());
+    const int64_t cut = size - static_cast<int64_t>(static_cast<double>(size) * settings.test_share);
+    train.push_back({file, 0, cut});
+    test.push_back({file, cut, size});
+    bytes += size;
+  }
+  const int64_t stride = settings.stride > 0 ? settings.stride : settings.context;
+  DataSplits splits;
+  auto train_split = std::make_unique<TextDataset>(std::move(train), settings.context, stride);
+  auto test_split = std::make_unique<TextDataset>(std::move(test), settings.context, settings.context);
+  if (train_split->size() == 0)
+    throw unreadable_error("'{}': expected a text of more than data.context = {} bytes, found {} bytes", settings.path,
+                           settings.context, bytes);
+  splits.description = fmt::format("text of {} bytes in {}: {} training and {} test samples of {} bytes", bytes, settings.path,
+                                   train_split->size(), test_split->size(), settings.context);
+  splits.train = std::move(train_split);
+  if (test_split->size() > 0) splits.test = std::move(test_split);
+  return splits;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,29 @@
+// Attention, made of the ops that it consists of: each of them is recorded.
+#include <cmath>
+#include <limits>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/core/ops/ops.h"
+
+namespace ulpscope {
+
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& masked) {
+  if (query.rank() < 2 || key.rank() != query.rank() || value.rank() != query.rank() || key.shape(-1) != query.shape(-1) ||
+      key.shape(-2) != value.shape(-2))
+    throw usage_error("attention: expected query [..., L, E], key [..., S, E] and value [..., S, V], got {}, {} and {}",
+                      query.describe(), key.describe(), value.describe());
+  Tensor scores = scale(matmul(query, transpose(key)), 1 / std::sqrt(static_cast<double>(query.shape(-1))));
+  if (masked) scores = call("masked_fill", {scores, masked}, {{"value", -std::numeric_limits<double>::infinity()}});
+  return matmul(softmax(scores), value);
+}
+
+Tensor causal_mask(int64_t queries, int64_t keys) {
+  const int64_t shape[] = {queries, keys};
+  Tensor mask = empty(*context().backend, DType::boolean, shape);
+  const std::span<std::byte> bytes = writable_bytes(mask);
+  for (int64_t i = 0; i < queries; ++i)
+    for (int64_t j = 0; j < keys; ++j) bytes[static_cast<size_t>(i * keys + j)] = std::byte(j > i);
+  return mask;
+}
+
+}  // namespace ulpscope
