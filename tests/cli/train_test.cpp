@@ -4,14 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "child_process.h"
-#include "tests/support/python.h"
-#include "tests/support/temporary_folder.h"
+#include "train_fixture.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/core/run/checkpoint.h"
 
@@ -20,20 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Json = nlohmann::json;
-
-class Train : public ::testing::Test {
- protected:
-  std::string file(const std::string& name) const { return folder_.file(name); }
-  Result train(std::vector<std::string> arguments, RunOptions options = {}) {
-    arguments.insert(arguments.begin(), "train");
-    options.working_directory = folder_.path();
-    return run_program(arguments, options);
-  }
-  Json info(const std::string& trace) { return Json::parse(run_program({"info", trace, "--json"}).out); }
-
-  TemporaryFolder folder_;
-};
 
 TEST_F(Train, RecordsARunThatInfoReads) {
   const Result result = train({"mlp", "--steps", "5", "--precision", "fp16", "--seed", "3", "-o", file("a.h5"), "--json"});
@@ -75,42 +56,6 @@ TEST_F(Train, OptionsChangeTheExperimentAndSetComesBefore) {
   EXPECT_THAT(trace["filters"].get<std::string>(), HasSubstr("forward"));
   const Json ops = Json::parse(run_program({"export", file("run.h5"), "--table", "steps", "--json"}).out);
   EXPECT_EQ(ops[0]["learning_rate"], 0.5);
-}
-
-TEST_F(Train, KeepsAnExistingTrace) {
-  ASSERT_EQ(train({"mlp", "--steps", "2"}).exit_code, 0);
-  const std::string precious = read_file(file("run.h5"));
-  EXPECT_EQ(train({"mlp", "--steps", "1"}).exit_code, 2);
-  EXPECT_EQ(read_file(file("run.h5")), precious);
-  EXPECT_EQ(train({"mlp", "--steps", "1", "--force"}).exit_code, 0);
-  EXPECT_EQ(info(file("run.h5"))["steps"], 1);
-  write_file(file("run.h5"), "no trace");
-  EXPECT_EQ(train({"mlp", "--steps", "1", "--force"}).exit_code, 2);
-  EXPECT_EQ(read_file(file("run.h5")), "no trace");
-}
-
-TEST_F(Train, ForceReplacesFilesOfTheSameKindOnly) {
-  const std::string length_beyond_the_end("\x10\0\0\0\0\0\0\0{}", 10);
-  const auto outcome = [&](const char* option, const std::string& old, const char* expected) {
-    write_file(file("kept"), old);
-    const Result result = train({"mlp", "--steps", "1", "--record", "off", option, "kept", "--force"});
-    const bool replaced = read_file(file("kept")) != old;
-    EXPECT_EQ(replaced, *expected == '\0') << option;
-    EXPECT_EQ(result.exit_code, replaced ? 0 : 2) << result.err;
-    if (replaced) return;
-    EXPECT_EQ(result.err, fmt::format("ulpscope: 'kept' is not {}, so none replaces it; remove it first\n", expected));
-  };
-  for (const std::string& other : {std::string("a thesis"), std::string("x"), std::string("notes: { }"), length_beyond_the_end}) {
-    outcome("--checkpoint", other, "a checkpoint");
-    outcome("--save-weights", other, "a safetensors file");
-  }
-  for (const char* option : {"--checkpoint", "--save-weights"}) {
-    outcome(option, "", "");
-    EXPECT_EQ(train({"mlp", "--steps", "2", "--record", "off", option, option + 2, "--force"}).exit_code, 0);
-    outcome(option, read_file(file(option + 2)), "");
-  }
-  outcome("--checkpoint", read_file(file("save-weights")), "a checkpoint");
-  outcome("--save-weights", read_file(file("checkpoint")), "a safetensors file");
 }
 
 TEST_F(Train, RecordingOffWritesNoTrace) {
@@ -216,54 +161,6 @@ TEST_F(Train, ASecondInterruptEndsAtOnce) {
   EXPECT_EQ(result.signal, SIGINT) << result.exit_code;
 }
 
-TEST_F(Train, GoesOnFromACheckpoint) {
-  const auto fingerprint = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), {"--threads", "1", "--json"});
-    const Result result = train(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return Json::parse(result.out)["weights_fingerprint"].get<std::string>();
-  };
-  const std::string whole = fingerprint({"mlp", "--precision", "fp16", "--steps", "6"});
-  EXPECT_NE(fingerprint({"mlp", "--precision", "fp16", "--steps", "3", "--checkpoint", "half", "-o", "a.h5"}), whole);
-  EXPECT_EQ(fingerprint({"--resume", "half", "--steps", "6", "-o", "b.h5"}), whole);
-  EXPECT_EQ(fingerprint({"mlp", "--resume", "half", "--precision", "fp16", "--steps", "6", "-o", "c.h5"}), whole);
-  const Json trace = info(file("b.h5"));
-  EXPECT_EQ(trace["parent_run"], info(file("a.h5"))["run_id"]);
-  EXPECT_EQ(trace["parent_step"], 3);
-  EXPECT_EQ(trace["first_step"], 3);
-  EXPECT_EQ(trace["steps"], 3);
-  EXPECT_EQ(trace["precision"], "fp16");
-  // A run may replace the checkpoint that it goes on from, and no other file of its own.
-  EXPECT_EQ(train({"--resume", "half", "--steps", "5", "--checkpoint", "half", "-o", "d.h5"}).exit_code, 0);
-  EXPECT_EQ(fingerprint({"--resume", "half", "--steps", "6", "-o", "e.h5"}), whole);
-  EXPECT_EQ(train({"--resume", "half", "--steps", "6", "-o", "half", "--force"}).exit_code, 2);
-  EXPECT_EQ(train({"--resume", "half", "--steps", "6", "--save-weights", "half", "--force"}).exit_code, 2);
-  EXPECT_EQ(train({"mlp", "--steps", "1", "-o", "x", "--checkpoint", "./x"}).exit_code, 2);
-}
-
-TEST_F(Train, TheExampleOfTheDocsReadsACheckpoint) {
-  const std::string python = find_python("h5py");
-  if (python.empty()) GTEST_SKIP() << "no python3 with h5py";
-  ASSERT_EQ(train({"mlp", "--steps", "2", "--checkpoint", "mlp.ckpt"}).exit_code, 0);
-  write_file(file("example.py"), "import re\nexec(re.search(r'^```python\\n(.*?)^```', open('" ULPSCOPE_SOURCE_DIR
-                                 "/docs/checkpoint_format.md').read(), re.M | re.S)[1])\n");
-  ASSERT_EQ(std::system(("cd " + folder_.path() + " && " + python + " example.py > printed").c_str()), 0);
-  const std::string printed = read_file(file("printed"));
-  EXPECT_THAT(printed, ::testing::StartsWith("2 steps\n"));
-  EXPECT_THAT(printed, HasSubstr("2.weight (256, 256) float32 2\n"));
-}
-
-TEST_F(Train, ACheckpointIsThereWhenTheProgramIsKilled) {
-  RunOptions options;
-  options.interrupt_after = "step 5/";
-  options.signal = SIGKILL;
-  const Result result = train({"mlp", "--steps", "100", "--checkpoint", "last", "--checkpoint-every", "2"}, options);
-  EXPECT_EQ(result.signal, SIGKILL);
-  const uint64_t step = read_checkpoint_info(file("last")).step;
-  EXPECT_GE(step, 4u);
-  EXPECT_EQ(step % 2, 0u);
-}
-
 TEST_F(Train, ProfilesTheOpsOfTheRun) {
   const Result result = train({"mlp", "--steps", "3", "--profile", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -294,44 +191,6 @@ TEST_F(Train, GoesOnWithoutStandardFiles) {
     EXPECT_EQ(info(file(trace))["writer"], "closed");
     EXPECT_EQ(info(file(trace))["steps"], 2);
   }
-}
-
-// As readers of the layout demand: the values begin at a multiple of 8, and each tensor's where the one before ends.
-TEST_F(Train, SavesWeightsThatOthersCanRead) {
-  const std::string path = file("weights.safetensors"), name = "a\"b\\c\nd\u00e9";
-  write_file(file("named.toml"), R"(
-[data]
-kind = "random_classification"
-shape = [4]
-classes = 3
-[model]
-layers = [{ type = "batch_norm", name = "a\"b\\c\nd\u00e9" }, { type = "linear", name = "last", out_features = 3, bias = false }]
-)");
-  const std::vector<std::string> words{"named.toml", "--steps", "1", "--set", "optimizer.learning_rate=0", "--save-weights", path};
-  ASSERT_EQ(train(words).exit_code, 0);
-  const std::string bytes = read_file(path);
-  uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), sizeof length);
-  EXPECT_EQ(length % 8, 0u);
-  const auto header = nlohmann::ordered_json::parse(bytes.substr(8, length));
-  uint64_t end = 0;
-  std::vector<std::string> names;
-  for (const auto& [tensor_name, tensor] : header.items()) {
-    names.push_back(tensor_name);
-    uint64_t elements = 1;
-    for (const uint64_t extent : tensor["shape"]) elements *= extent;
-    EXPECT_EQ(tensor["dtype"], "F32") << tensor_name;
-    EXPECT_EQ(tensor["data_offsets"], (std::vector<uint64_t>{end, end + 4 * elements})) << tensor_name;
-    end += 4 * elements;
-  }
-  EXPECT_EQ(bytes.size(), 8 + length + end);
-  EXPECT_THAT(names, ::testing::UnorderedElementsAre(name + ".weight", name + ".bias", name + ".running_mean",
-                                                     name + ".running_var", "last.weight"));
-  EXPECT_EQ(header["last.weight"]["shape"], (std::vector<uint64_t>{3, 4}));
-  float ones[4] = {};
-  std::memcpy(ones, bytes.data() + 8 + length + header[name + ".weight"]["data_offsets"][0].get<uint64_t>(), sizeof ones);
-  EXPECT_THAT(ones, ::testing::Each(1.0f));
-  EXPECT_EQ(train({"mlp", "--steps", "1", "--record", "off", "--save-weights", path}).exit_code, 2);  // kept
 }
 
 TEST_F(Train, ShowsABarOnATerminalOnly) {
