@@ -130,7 +130,8 @@ TEST(ExperimentToml, DefaultsArePyTorchs) {
   EXPECT_FALSE(sgd.scaler_enabled());
   const Experiment adamw = parse("model.preset = \"mlp\"\noptimizer.type = \"adamw\"");
   EXPECT_EQ(adamw.optimizer.effective_weight_decay(), 0.01);
-  EXPECT_EQ(adamw.optimizer.beta2, 0.999);
+  EXPECT_EQ(adamw.optimizer.effective_beta2(), 0.999);
+  EXPECT_EQ(parse("model.preset = \"mlp\"\noptimizer.type = \"lion\"").optimizer.effective_beta2(), 0.99);
   EXPECT_EQ(adamw.optimizer.eps, 1e-8);
   EXPECT_EQ(adamw.scaler.rule().initial, 65536);
 }
@@ -211,7 +212,14 @@ TEST(ExperimentToml, WrongLayersSayWhichOne) {
 TEST(ExperimentToml, SettingsThatContradictEachOther) {
   const std::string mlp = "model.preset = \"mlp\"\n";
   EXPECT_THAT(parse_error(mlp + "optimizer.momentum = 0.9"), HasSubstr("belong to sgd; optimizer.type is adam"));
-  EXPECT_THAT(parse_error(mlp + "optimizer = { type = \"sgd\", beta1 = 0.5 }"), HasSubstr("belong to adam and adamw"));
+  EXPECT_THAT(parse_error(mlp + "optimizer = { type = \"sgd\", beta1 = 0.5 }"),
+              HasSubstr("optimizer.beta1 and beta2 belong to adam, adamw and lion; optimizer.type is sgd"));
+  EXPECT_THAT(parse_error(mlp + "optimizer = { type = \"lion\", eps = 1e-3 }"),
+              HasSubstr("optimizer.eps belongs to adam and adamw; optimizer.type is lion"));
+  EXPECT_THAT(parse_error("model.layers = [{ type = \"sequential\", layers = [{ type = \"relu\", name = \"a\" }, { type = \"neg\", "
+                          "name = \"a\" }] }]"),
+              HasSubstr("the name \"a\" stands twice"));
+  EXPECT_THAT(parse_error(mlp + "data.kind = \"text\""), HasSubstr("data.kind = \"text\" needs data.path"));
   EXPECT_THAT(parse_error(mlp + "optimizer = { type = \"sgd\", nesterov = true }"),
               HasSubstr("nesterov needs optimizer.momentum > 0"));
   EXPECT_THAT(parse_error(mlp + "scaler = { initial = 8, cap = 4 }"), HasSubstr("scaler.initial: expected at most scaler.cap, 4"));

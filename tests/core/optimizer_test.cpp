@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tests/support/engine_fixture.h"
+#include "ulpscope/core/optim/schedule.h"
 
 namespace ulpscope {
 namespace {
@@ -79,6 +80,42 @@ TEST_F(OptimizerTest, AdamAndAdamW) {
     }
     expect_near(run([&](auto parameters) { return make_adam(std::move(parameters), rate, options); }), w);
   }
+}
+
+TEST_F(OptimizerTest, Lion) {
+  for (const LionOptions& options : {LionOptions{}, LionOptions{.beta1 = 0.5, .beta2 = 0.8, .weight_decay = 0.1}}) {
+    std::vector<double> w = initial(), mean(kSize);
+    const double rate = 0.01;
+    for (int step = 1; step <= kSteps; ++step) {
+      for (size_t i = 0; i < kSize; ++i) {
+        const double g = gradient(step, i), direction = options.beta1 * mean[i] + (1 - options.beta1) * g;
+        w[i] -= rate * ((direction > 0) - (direction < 0) + options.weight_decay * w[i]);
+        mean[i] = options.beta2 * mean[i] + (1 - options.beta2) * g;
+      }
+    }
+    expect_near(run([&](auto parameters) { return make_lion(std::move(parameters), rate, options); }), w);
+  }
+}
+
+TEST(Schedule, FactorsAreThoseOfPyTorchsSchedulers) {
+  const auto factors = [](const Schedule& schedule, uint64_t total) {
+    std::vector<double> all;
+    for (uint64_t step = 0; step < total; ++step) all.push_back(schedule.factor(step, total));
+    return all;
+  };
+  using ::testing::DoubleEq;
+  using ::testing::ElementsAre;
+  EXPECT_THAT(factors({}, 3), ElementsAre(1, 1, 1));
+  EXPECT_THAT(factors({.warmup = 3}, 5), ElementsAre(DoubleEq(1.0 / 3), DoubleEq(2.0 / 3), 1, 1, 1));
+  // LinearLR(start_factor=1, end_factor=0.5, total_iters=4), stepped four times.
+  EXPECT_THAT(factors({.type = ScheduleType::linear, .end_factor = 0.5}, 4), ElementsAre(1, 0.875, 0.75, 0.625));
+  // CosineAnnealingLR(T_max=4, eta_min=0.2) of a rate of 1.
+  EXPECT_THAT(
+      factors({.type = ScheduleType::cosine, .end_factor = 0.2}, 4),
+      ElementsAre(1, DoubleEq(0.2 + 0.4 * (1 + std::sqrt(0.5))), DoubleEq(0.6), DoubleEq(0.2 + 0.4 * (1 - std::sqrt(0.5)))));
+  // StepLR(step_size=2, gamma=0.5), after two steps of warm-up.
+  EXPECT_THAT(factors({.type = ScheduleType::step, .warmup = 2, .step_size = 2, .gamma = 0.5}, 8),
+              ElementsAre(0.5, 1, 1, 1, 0.5, 0.5, 0.25, 0.25));
 }
 
 TEST_F(OptimizerTest, ParametersWithoutAGradientAreLeftAlone) {

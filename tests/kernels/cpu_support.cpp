@@ -487,6 +487,10 @@ void add_updates(std::vector<Case>& cases) {
                           {"decoupled", decoupled},
                           {"step", 3}}});
       }
+      cases.push_back({"lion_update",
+                       {{shape}, {shape}, {shape}},
+                       {in_place(0), in_place(2), d},
+                       {{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.99}, {"weight_decay", decay}}});
       cases.push_back({"sgd_update",
                        {{shape}, {shape}},
                        {in_place(0), d},

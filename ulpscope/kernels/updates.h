@@ -92,6 +92,27 @@ struct AdamUpdate {
   }
 };
 
+// d = -lr (sign(beta1 m + (1 - beta1) g) + weight_decay w); the momentum m is averaged with beta2 after it.
+struct LionUpdate {
+  static constexpr const char* kName = "lion_update";
+  static constexpr int kStates = 1;
+  double beta1, beta2, decay, rate;
+
+  explicit LionUpdate(const Attributes& attributes)
+      : beta1(attributes["beta1"]), beta2(attributes["beta2"]), decay(attributes["weight_decay"]), rate(attributes["lr"]) {}
+
+  // A NaN stays one.
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old) const {
+    const V m = old[0], zero = constant<V>(0);
+    const V direction = constant<V>(beta1) * m + constant<V>(1 - beta1) * g;
+    const V step = select(direction > zero, constant<V>(-rate), select(direction < zero, constant<V>(rate), direction));
+    const V next = constant<V>(beta2) * m + constant<V>(1 - beta2) * g;
+    const V d = decay != 0 ? step + constant<V>(-(rate * decay)) * w : step;
+    return {w + d, d, step, {next}};
+  }
+};
+
 template <class... U>
 struct UpdateList {
   static constexpr int kMostStates = std::max({U::kStates...});
@@ -99,7 +120,7 @@ struct UpdateList {
 
 // The kernels of all of them are built from this list. A call brings the weight, the gradient and the states, of which trailing
 // ones may be missing; its outputs are the weight, the states and d.
-using Updates = UpdateList<SgdUpdate, AdamUpdate>;
+using Updates = UpdateList<SgdUpdate, AdamUpdate, LionUpdate>;
 
 ULPSCOPE_LANES_END
 

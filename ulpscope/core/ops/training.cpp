@@ -58,6 +58,7 @@ const Op kTraining[] = {
      .autocast = AutocastClass::exempt,
      .shape_rule = update_shape,
      .needs_attributes = true},
+    {.name = "lion_update", .inputs = 3, .autocast = AutocastClass::exempt, .shape_rule = update_shape, .needs_attributes = true},
     {.name = "adam_update", .inputs = 4, .autocast = AutocastClass::exempt, .shape_rule = update_shape, .needs_attributes = true},
 };
 

@@ -68,6 +68,23 @@ class Adam : public Optimizer {
   AdamOptions options_;
 };
 
+class Lion : public Optimizer {
+ public:
+  Lion(std::vector<OptimizedParameter> optimized, double rate, const LionOptions& options)
+      : Optimizer(std::move(optimized), rate, {"mean"}), options_(options) {}
+
+ protected:
+  void update(const OptimizedParameter& parameter, OptimizerState& state) override {
+    const Attributes attributes({{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"weight_decay", options_.weight_decay}},
+                                {{"lr", learning_rate}});
+    call("lion_update", {parameter.tensor, parameter.tensor.grad(), state.tensors[0]}, attributes,
+         {.hints = of_parameter(parameter)});
+  }
+
+ private:
+  LionOptions options_;
+};
+
 }  // namespace
 
 void Optimizer::zero_grad() {
@@ -100,6 +117,10 @@ std::unique_ptr<Optimizer> make_sgd(std::vector<OptimizedParameter> parameters, 
 }
 std::unique_ptr<Optimizer> make_adam(std::vector<OptimizedParameter> parameters, double learning_rate, const AdamOptions& options) {
   return std::make_unique<Adam>(std::move(parameters), learning_rate, options);
+}
+
+std::unique_ptr<Optimizer> make_lion(std::vector<OptimizedParameter> parameters, double learning_rate, const LionOptions& options) {
+  return std::make_unique<Lion>(std::move(parameters), learning_rate, options);
 }
 
 void for_each_gradient(const Optimizer& optimizer, const std::function<void(const OptimizedParameter&)>& visit) {

@@ -28,6 +28,11 @@ struct AdamOptions {
   bool decoupled = false;  // weight decay apart from the gradient: AdamW
 };
 
+// X. Chen et al., Symbolic Discovery of Optimization Algorithms, 2023.
+struct LionOptions {
+  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+};
+
 // What an optimizer keeps of a parameter besides it.
 struct OptimizerState {
   SmallVector<Tensor, 2> tensors;  // of the parameter's shape and type, named by state_names(); none before the first update
@@ -68,6 +73,8 @@ class Optimizer {
 
 std::unique_ptr<Optimizer> make_sgd(std::vector<OptimizedParameter> parameters, double learning_rate, const SgdOptions& options);
 std::unique_ptr<Optimizer> make_adam(std::vector<OptimizedParameter> parameters, double learning_rate, const AdamOptions& options);
+
+std::unique_ptr<Optimizer> make_lion(std::vector<OptimizedParameter> parameters, double learning_rate, const LionOptions& options);
 
 // Visits the parameters that have a gradient, each within its module, in phase scaling and off the tape.
 void for_each_gradient(const Optimizer& optimizer, const std::function<void(const OptimizedParameter&)>& visit);

@@ -8,14 +8,10 @@
 #include <set>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/trace/sink.h"
 
 namespace ulpscope {
-
-const char* name_of(OptimizerType type) {
-  static constexpr const char* kNames[] = {"sgd", "adam", "adamw"};
-  return kNames[static_cast<size_t>(type)];
-}
 
 const char* name_of(Precision precision) {
   static constexpr const char* kNames[] = {"fp32", "fp16", "bf16"};
@@ -85,15 +81,27 @@ std::string Experiment::place_of(std::initializer_list<std::string_view> keys) c
   return overrides.empty() ? place.text : place.text + ", " + overrides;
 }
 
+namespace {
+
+// In one list of layers; nullptr: in none.
+const std::string* name_that_stands_twice(const std::vector<LayerSpec>& layers) {
+  std::set<std::string_view> names;
+  for (const LayerSpec& layer : layers) {
+    if (!names.insert(layer.name).second) return &layer.name;
+    for (const std::vector<LayerSpec>& list : layer.lists)
+      if (const std::string* name = name_that_stands_twice(list)) return name;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 void validate(const Experiment& experiment) {
   using Keys = std::initializer_list<std::string_view>;  // that what is checked depends on
   const auto fail = [&](Keys keys, std::string_view message) { throw usage_error("{}: {}", experiment.place_of(keys), message); };
   if (experiment.model.layers.empty()) fail({"model"}, "no model: expected model.preset or model.layers");
-  std::set<std::string_view> names;
-  for (const LayerSpec& layer : experiment.model.layers) {
-    if (!names.insert(layer.name).second)
-      fail({"model"}, fmt::format("model.layers: the name {} stands twice", toml_string(layer.name)));
-  }
+  if (const std::string* name = name_that_stands_twice(experiment.model.layers))
+    fail({"model"}, fmt::format("model.layers: the name {} stands twice", toml_string(*name)));
 
   const DataSettings& data = experiment.data;
   if (data.kind == DataKind::idx && (data.train_images.empty() || data.train_labels.empty())) {
@@ -104,6 +112,7 @@ void validate(const Experiment& experiment) {
     fail({"data.kind", "data.test_images", "data.test_labels"},
          "expected data.test_images and data.test_labels together, or neither");
   }
+  if (data.kind == DataKind::text && data.path.empty()) fail({"data.kind", "data.path"}, "data.kind = \"text\" needs data.path");
   if (data.kind == DataKind::random_classification) {
     if (data.shape.size() != 1 && data.shape.size() != 3) {
       fail({"data.kind", "data.shape"},
@@ -114,16 +123,28 @@ void validate(const Experiment& experiment) {
     if (elements > 0x1p31) fail({"data"}, "data: expected at most 2^31 generated elements (samples times features), found more");
   }
 
-  const OptimizerSettings& optimizer = experiment.optimizer;
-  const bool is_sgd = optimizer.type == OptimizerType::sgd;
-  if (!is_sgd && (optimizer.momentum != 0 || optimizer.dampening != 0 || optimizer.nesterov)) {
+  const OptimizerSettings &optimizer = experiment.optimizer, defaults;
+  const OptimizerRow& row = row_of(optimizer.type);
+  // The optimizers that take what is set: "adam, adamw and lion".
+  const auto belongs = [&](bool OptimizerRow::*takes) {
+    std::vector<std::string> names;
+    for (const OptimizerRow& other : optimizer_rows())
+      if (other.*takes) names.emplace_back(other.name);
+    return join_words(names);
+  };
+  if (!row.takes_momentum && (optimizer.momentum != 0 || optimizer.dampening != 0 || optimizer.nesterov)) {
     fail({"optimizer.type", "optimizer.momentum", "optimizer.dampening", "optimizer.nesterov"},
-         fmt::format("optimizer.momentum, dampening and nesterov belong to sgd; optimizer.type is {}", name_of(optimizer.type)));
+         fmt::format("optimizer.momentum, dampening and nesterov belong to {}; optimizer.type is {}",
+                     belongs(&OptimizerRow::takes_momentum), row.name));
   }
-  const OptimizerSettings defaults;
-  if (is_sgd && (optimizer.beta1 != defaults.beta1 || optimizer.beta2 != defaults.beta2 || optimizer.eps != defaults.eps)) {
-    fail({"optimizer.type", "optimizer.beta1", "optimizer.beta2", "optimizer.eps"},
-         "optimizer.beta1, beta2 and eps belong to adam and adamw; optimizer.type is sgd");
+  if (!row.takes_betas && (optimizer.beta1 != defaults.beta1 || optimizer.beta2)) {
+    fail(
+        {"optimizer.type", "optimizer.beta1", "optimizer.beta2"},
+        fmt::format("optimizer.beta1 and beta2 belong to {}; optimizer.type is {}", belongs(&OptimizerRow::takes_betas), row.name));
+  }
+  if (!row.takes_eps && optimizer.eps != defaults.eps) {
+    fail({"optimizer.type", "optimizer.eps"},
+         fmt::format("optimizer.eps belongs to {}; optimizer.type is {}", belongs(&OptimizerRow::takes_eps), row.name));
   }
   if (optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0)) {
     fail({"optimizer.nesterov", "optimizer.momentum", "optimizer.dampening"},

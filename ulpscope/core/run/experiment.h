@@ -15,7 +15,9 @@
 #include "ulpscope/base/text.h"
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/nn/layer_spec.h"
+#include "ulpscope/core/optim/schedule.h"
 #include "ulpscope/core/run/loss.h"
+#include "ulpscope/core/run/optimizers.h"
 #include "ulpscope/emulation/format.h"
 #include "ulpscope/emulation/loss_scale.h"
 #include "ulpscope/recorder/recorder.h"
@@ -33,22 +35,6 @@ struct LossSettings {
   double factor = 1.0;  // the loss is multiplied by it
 
   bool operator==(const LossSettings&) const = default;
-};
-
-enum class OptimizerType : uint8_t { sgd, adam, adamw };
-const char* name_of(OptimizerType type);
-
-// Names and defaults are PyTorch's.
-struct OptimizerSettings {
-  OptimizerType type = OptimizerType::adam;
-  double learning_rate = 1e-3;
-  std::optional<double> weight_decay;      // 0.01 for adamw, else 0
-  double momentum = 0.0, dampening = 0.0;  // sgd
-  bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw
-
-  double effective_weight_decay() const { return weight_decay.value_or(type == OptimizerType::adamw ? 0.01 : 0.0); }
-  bool operator==(const OptimizerSettings&) const = default;
 };
 
 // 0: no clipping. By value comes first where both are given.
@@ -130,6 +116,7 @@ struct Experiment {
   TrainingSettings training;
   LossSettings loss;
   OptimizerSettings optimizer;
+  Schedule schedule;
   ClippingSettings clipping;
   ScalerSettings scaler;
   AutocastSettings autocast;

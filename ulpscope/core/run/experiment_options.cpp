@@ -206,16 +206,28 @@ std::vector<Option<Experiment>> make_experiment_options() {
              ULPSCOPE_FIELD(loss.function)),
       number("loss.factor", kNormal, "the loss is multiplied by it before the backward pass", ULPSCOPE_FIELD(loss.factor)),
 
-      choice("optimizer.type", OptimizerType::adamw, "as in PyTorch", ULPSCOPE_FIELD(optimizer.type)),
+      choice("optimizer.type", OptimizerType::lion, "as in PyTorch; lion as in its paper", ULPSCOPE_FIELD(optimizer.type)),
       number("optimizer.learning_rate", kMagnitude, "", ULPSCOPE_FIELD(optimizer.learning_rate)),
       number("optimizer.weight_decay", kNotNegative, "decoupled from the gradient with adamw",
              ULPSCOPE_FIELD(optimizer.weight_decay), "0.01 with adamw, else 0"),
       number("optimizer.momentum", kNotNegative, "sgd", ULPSCOPE_FIELD(optimizer.momentum)),
       number("optimizer.dampening", {}, "sgd", ULPSCOPE_FIELD(optimizer.dampening)),
       boolean("optimizer.nesterov", "sgd; needs momentum, and no dampening", ULPSCOPE_FIELD(optimizer.nesterov)),
-      number("optimizer.beta1", kBelowOne, "adam, adamw", ULPSCOPE_FIELD(optimizer.beta1)),
-      number("optimizer.beta2", kBelowOne, "adam, adamw", ULPSCOPE_FIELD(optimizer.beta2)),
+      number("optimizer.beta1", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta1)),
+      number("optimizer.beta2", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta2), "0.99 with lion, else 0.999"),
       number("optimizer.eps", kNotNegative, "adam, adamw", ULPSCOPE_FIELD(optimizer.eps)),
+
+      choice("schedule.type", ScheduleType::step,
+             "the learning rate over the run: `constant`; `linear` and `cosine` fall to schedule.end_factor of it; `step` is "
+             "multiplied by "
+             "schedule.gamma every schedule.step_size steps",
+             ULPSCOPE_FIELD(schedule.type)),
+      integer("schedule.warmup", kNotNegative, "steps in which it first rises linearly to its full value",
+              ULPSCOPE_FIELD(schedule.warmup)),
+      number("schedule.end_factor", {.low = 0, .high = 1}, "linear, cosine: the share of it that is left after the last step",
+             ULPSCOPE_FIELD(schedule.end_factor)),
+      integer("schedule.step_size", kAtLeastOne, "step", ULPSCOPE_FIELD(schedule.step_size)),
+      number("schedule.gamma", {.low = 0, .high = 1, .low_open = true}, "step", ULPSCOPE_FIELD(schedule.gamma)),
 
       number("clipping.value", kNotNegative, "each element of the unscaled gradients is kept within +-value; 0: not",
              ULPSCOPE_FIELD(clipping.value)),

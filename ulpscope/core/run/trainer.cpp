@@ -43,11 +43,7 @@ std::unique_ptr<Optimizer> make_optimizer(const Experiment& experiment, const Mo
   std::vector<OptimizedParameter> parameters;
   for (const NamedTensor& parameter : model.parameters())
     parameters.push_back({parameter.tensor, parameter.name, parameter.module});
-  const OptimizerSettings& s = experiment.optimizer;
-  const double decay = s.effective_weight_decay();
-  if (s.type == OptimizerType::sgd)
-    return make_sgd(std::move(parameters), s.learning_rate, {s.momentum, s.dampening, decay, s.nesterov});
-  return make_adam(std::move(parameters), s.learning_rate, {s.beta1, s.beta2, s.eps, decay, s.type == OptimizerType::adamw});
+  return row_of(experiment.optimizer.type).make(std::move(parameters), experiment.optimizer);
 }
 
 // `parent`: what the run goes on from.
@@ -234,6 +230,7 @@ StepResult Trainer::step() {
   }
 
   StepRow row;
+  s.optimizer->learning_rate = s.experiment.optimizer.learning_rate * s.experiment.schedule.factor(result.step, s.total_steps);
   row.learning_rate = result.learning_rate = s.optimizer->learning_rate;
   row.scale_before = result.scale = s.scaler ? s.scaler->scale() : 1.0;
   if (s.scaler) scalars.push_back(s.scaler->unscale(*s.optimizer));

@@ -1,0 +1,40 @@
+#include "ulpscope/core/optim/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace ulpscope {
+
+namespace {
+
+struct ScheduleRow {
+  const char* name;
+  // After the warm-up: `step` of `total` steps.
+  double (*factor)(const Schedule& schedule, double step, double total);
+};
+// In the order of ScheduleType.
+constexpr ScheduleRow kSchedules[] = {
+    {"constant", [](const Schedule&, double, double) { return 1.0; }},
+    {"linear", [](const Schedule& s, double step, double total) { return 1 + (s.end_factor - 1) * (step / total); }},
+    {"cosine",
+     [](const Schedule& s, double step, double total) {
+       return s.end_factor + (1 - s.end_factor) * (1 + std::cos(std::numbers::pi * step / total)) / 2;
+     }},
+    {"step",
+     [](const Schedule& s, double step, double) { return std::pow(s.gamma, std::floor(step / static_cast<double>(s.step_size))); }},
+};
+
+const ScheduleRow& row_of(ScheduleType type) { return kSchedules[static_cast<size_t>(type)]; }
+
+}  // namespace
+
+const char* name_of(ScheduleType type) { return row_of(type).name; }
+
+double Schedule::factor(uint64_t step, uint64_t total) const {
+  const auto at = static_cast<double>(step), rise = static_cast<double>(warmup);
+  if (at < rise) return (at + 1) / rise;
+  return row_of(type).factor(*this, at - rise, std::max(1.0, static_cast<double>(total) - rise));
+}
+
+}  // namespace ulpscope
