@@ -132,6 +132,37 @@ TEST_F(TrainerTest, RecordingChangesNoBitOfADivergingRun) {
   }
 }
 
+// With batches that are all the same, halves of losses and gradients add up to the whole, exactly.
+TEST_F(TrainerTest, AccumulationAddsUpTheGradientsOfItsBatches) {
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    Experiment experiment = preset("mlp", 6, precision);
+    experiment.data.train_size = experiment.training.batch_size;
+    experiment.data.shuffle = false;
+    experiment.scaler.initial = 0x1p40;  // overflows in FP16: steps are skipped as a whole, and the scale halves once a step
+    const Training alone = run(experiment);
+    experiment.training.accumulation = 2;
+    const Training accumulated = run(experiment);
+    ASSERT_EQ(accumulated.losses, alone.losses);
+    EXPECT_EQ(accumulated.result.weights_fingerprint, alone.result.weights_fingerprint);
+    EXPECT_EQ(accumulated.result.skipped_steps, alone.result.skipped_steps);
+    EXPECT_EQ(accumulated.result.skipped_steps > 0, precision == Precision::fp16);
+    uint64_t accumulations = 0;
+    std::array<uint64_t, 2> of_batch{};
+    const TraceReader reader(trace_);
+    reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows) {
+        const OpInfo& op = reader.ops().at(reader.tensors().at(row.tensor).op);
+        if (op.phase == Phase::forward) ++of_batch.at(row.micro_batch);
+        accumulations += op.name == "accumulate";
+      }
+      return true;
+    });
+    EXPECT_GT(of_batch[0], 0u);
+    EXPECT_EQ(of_batch[0], of_batch[1]);
+    EXPECT_EQ(accumulations, 6u * 6u);  // six parameters
+  }
+}
+
 TEST_F(TrainerTest, AFullDiskChangesNoBitAndLeavesAReadableTrace) {
   Experiment experiment = small_images(40, Precision::fp16);
   experiment.recording.flush_interval = 0.001;

@@ -78,6 +78,7 @@ const char* name_of(Evaluation evaluation);
 
 struct TrainingSettings {
   int64_t batch_size = 32;
+  int64_t accumulation = 1;  // batches whose gradients are added up for one step
   int64_t epochs = 1;
   int64_t steps = 0;  // 0: `epochs` decide; else exactly this many, through as many epochs as it takes
   Evaluation evaluation = Evaluation::end;

@@ -193,7 +193,10 @@ std::vector<Option<Experiment>> make_experiment_options() {
       boolean("data.drop_last", "leave out an epoch's last batch where it is smaller than the others",
               ULPSCOPE_FIELD(data.drop_last)),
 
-      integer("training.batch_size", {.low = 1, .high = 1 << 24}, "samples a step", ULPSCOPE_FIELD(training.batch_size)),
+      integer("training.batch_size", {.low = 1, .high = 1 << 24}, "samples a batch", ULPSCOPE_FIELD(training.batch_size)),
+      integer("training.accumulation", {.low = 1, .high = 1 << 16},
+              "batches a step: their gradients are added up, of their losses divided by their number",
+              ULPSCOPE_FIELD(training.accumulation)),
       integer("training.epochs", kAtLeastOne, "passes through the training samples", ULPSCOPE_FIELD(training.epochs)),
       integer("training.steps", kNotNegative,
               "exactly this many steps, through as many epochs as it takes; 0: training.epochs decides",

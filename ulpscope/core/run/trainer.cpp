@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "ulpscope/base/error.h"
@@ -85,6 +86,8 @@ struct Trainer::State {
   Tensor load_targets(const Batch& batch) const;
   Tensor compute_loss(const Tensor& output, const Tensor& target) const;
   TrainingState training() { return {*model, *optimizer, scaler ? &*scaler : nullptr, *loader}; }
+  // A forward and a backward pass over the next batch; gives its share of the step's loss.
+  Tensor run_batch();
   uint64_t next_step() const { return result.first_step + result.steps; }
   std::optional<double> evaluate(bool recorded);
   // Ends a pass of a recorded step: its rows are written, and the next one's ids count from 0.
@@ -125,8 +128,10 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     at_place(experiment.place_of({"autocast", "precision"}), [&] { autocast.emplace(make_policy(experiment)); });
   }
   const auto per_epoch = static_cast<uint64_t>(loader->batches_per_epoch());
-  total_steps = experiment.training.steps > 0 ? static_cast<uint64_t>(experiment.training.steps)
-                                              : per_epoch * static_cast<uint64_t>(experiment.training.epochs);
+  const auto accumulated = static_cast<uint64_t>(experiment.training.accumulation);
+  total_steps = experiment.training.steps > 0
+                    ? static_cast<uint64_t>(experiment.training.steps)
+                    : (per_epoch * static_cast<uint64_t>(experiment.training.epochs) + accumulated - 1) / accumulated;
 
   model->create_tensors(experiment.seed);
   optimizer = make_optimizer(experiment, *model);
@@ -169,9 +174,27 @@ Tensor Trainer::State::load_targets(const Batch& loaded) const {
 Tensor Trainer::State::compute_loss(const Tensor& output, const Tensor& target) const {
   const PhaseGuard phase(Phase::loss);
   const Tensor loss = type_of(experiment.loss.function).compute(output, target);
-  if (experiment.loss.factor == 1.0) return loss;
+  const double factor = experiment.loss.factor / static_cast<double>(experiment.training.accumulation);
+  if (factor == 1.0) return loss;
   const OutputHint hint{Role::loss, nullptr};
-  return call("scale", {loss}, {{"factor", experiment.loss.factor}}, {.hints = {&hint, 1}});
+  return call("scale", {loss}, {{"factor", factor}}, {.hints = {&hint, 1}});
+}
+
+Tensor Trainer::State::run_batch() {
+  loader->next(batch);
+  Tensor inputs, targets;
+  {
+    const PhaseGuard phase(Phase::data);
+    inputs = source(load_inputs(batch), Role::input);
+    targets = source(load_targets(batch), Role::input);
+  }
+  Tensor loss;
+  {
+    const AutocastScope scope(autocast ? &*autocast : nullptr);
+    loss = compute_loss((*model)(inputs, true), targets);
+  }
+  backward(scaler ? scaler->scale_loss(loss) : loss);
+  return loss.detach();
 }
 
 void Trainer::State::begin_pass(uint32_t micro_batch) {
@@ -188,7 +211,6 @@ Trainer::~Trainer() = default;
 
 uint64_t Trainer::first_step() const { return state_->result.first_step; }
 uint64_t Trainer::total_steps() const { return state_->total_steps; }
-uint64_t Trainer::steps_per_epoch() const { return static_cast<uint64_t>(state_->loader->batches_per_epoch()); }
 const std::string& Trainer::data_description() const { return state_->data.description; }
 bool Trainer::finished() const {
   return state_->next_step() >= state_->total_steps || (state_->recorder && state_->recorder->stop_requested());
@@ -211,22 +233,11 @@ StepResult Trainer::step() {
     s.optimizer->record_initial_values();
   }
 
-  s.loader->next(s.batch);
-  std::vector<Tensor> scalars;  // read together: loss, then what else the step needs to know
-  {
-    Tensor inputs, targets;
-    {
-      const PhaseGuard phase(Phase::data);
-      inputs = source(s.load_inputs(s.batch), Role::input);
-      targets = source(s.load_targets(s.batch), Role::input);
-    }
-    Tensor loss;
-    {
-      const AutocastScope scope(s.autocast ? &*s.autocast : nullptr);
-      loss = s.compute_loss((*s.model)(inputs, true), targets);
-    }
-    scalars.push_back(loss.detach());
-    backward(s.scaler ? s.scaler->scale_loss(loss) : loss);
+  std::vector<Tensor> scalars;  // read together: losses, then what else the step needs to know
+  const auto batches = static_cast<size_t>(s.experiment.training.accumulation);
+  for (size_t i = 0; i < batches; ++i) {
+    if (i > 0) s.begin_pass(static_cast<uint32_t>(i));
+    scalars.push_back(s.run_batch());
   }
 
   StepRow row;
@@ -245,11 +256,11 @@ StepResult Trainer::step() {
 
   const std::vector<double> values = read_scalars(scalars);
   scalars.clear();
-  row.loss = result.loss = values[0];
+  row.loss = result.loss = std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(batches), 0.0);
   row.loss_known = true;
   bool taken = true;
   if (s.scaler) {
-    taken = s.scaler->step(*s.optimizer, values[1] != 0);
+    taken = s.scaler->step(*s.optimizer, values[batches] != 0);
     s.scaler->update();
   } else {
     s.optimizer->step();
@@ -260,7 +271,7 @@ StepResult Trainer::step() {
   row.scale_after = s.scaler ? s.scaler->scale() : 1.0;
   if (with_norm) {
     row.norm_known = true;
-    row.gradient_norm = values[s.scaler ? 2 : 1];
+    row.gradient_norm = values[batches + (s.scaler ? 1 : 0)];
     row.clipped_gradient_norm = values.back();
     // What clip_norm multiplied by.
     if (clipping.norm > 0) row.clipped_gradient_norm *= std::min(1.0, clipping.norm / (values.back() + 1e-6));

@@ -63,7 +63,6 @@ class Trainer {
 
   uint64_t first_step() const;   // as in TrainResult
   uint64_t total_steps() const;  // at the end, those before first_step() included
-  uint64_t steps_per_epoch() const;
   const std::string& data_description() const;
   bool finished() const;  // all steps are done, or the recorder asked to stop
 
