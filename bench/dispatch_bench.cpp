@@ -20,7 +20,7 @@ void call_twice(benchmark::State& state, std::string_view name, std::vector<int6
   const Op& op = find_op(name);
   Tensor inputs[] = {ones(*backend, std::move(left)), ones(*backend, std::move(right))};
   inputs[0].set_requires_grad(true);
-  for (auto _ : state) benchmark::DoNotOptimize(dispatch(op, inputs));
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(dispatch(op, inputs));
 }
 
 void add_of_two_scalars_with_gradient(benchmark::State& state) { call_twice(state, "add", {1}, {1}); }

@@ -98,7 +98,7 @@ void run_item(benchmark::State& state, const Item& item, DType dtype, bool recor
   OpCall call{item.op, inputs, outputs, &attributes, {}};
   if (record) call.records = pointers;
   backend->run(call);
-  for (auto _ : state) backend->run(call);
+  for ([[maybe_unused]] auto _ : state) backend->run(call);
 }
 
 std::vector<Item> items() {

@@ -85,7 +85,8 @@ void items(benchmark::State& state, int64_t count) {
 
 void scan(benchmark::State& state, Data kind) {
   const float* values = data(kind);
-  for (auto _ : state) benchmark::DoNotOptimize(HWY_DYNAMIC_DISPATCH(Scan)(reinterpret_cast<const uint32_t*>(values), kLarge));
+  for ([[maybe_unused]] auto _ : state)
+    benchmark::DoNotOptimize(HWY_DYNAMIC_DISPATCH(Scan)(reinterpret_cast<const uint32_t*>(values), kLarge));
   items(state, kLarge);
 }
 
@@ -98,7 +99,7 @@ void collect(benchmark::State& state, Data kind, StatisticsLevel level) {
   view.strides = {1};
   OutputRecord record;
   record.wanted = level;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     collect_statistics(view, record);
     benchmark::DoNotOptimize(record);
   }
@@ -108,7 +109,7 @@ void collect(benchmark::State& state, Data kind, StatisticsLevel level) {
 void copy(benchmark::State& state) {
   const float* values = data(Data::normal);
   const auto out = hwy::AllocateAligned<float>(kLarge);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     std::memcpy(out.get(), values, kLarge * sizeof(float));
     benchmark::ClobberMemory();
   }
@@ -120,7 +121,7 @@ void round_values(benchmark::State& state, const FloatFormat& format, Statistics
   const auto out = hwy::AllocateAligned<uint16_t>(kLarge);
   OutputRecord record;
   record.wanted = level;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     StatisticsCollector collector(record, kLarge, &format);
     for (int64_t i = 0; i < kLarge; i += kStatisticsBlock) {
       collector.add_and_round(i / kStatisticsBlock, values + i, kStatisticsBlock, out.get() + i);

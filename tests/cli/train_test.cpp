@@ -64,7 +64,7 @@ TEST_F(Train, RecordingOffWritesNoTrace) {
 }
 
 TEST_F(Train, RefusesWhatItDoesNotKnow) {
-  const auto expect = [&](std::vector<std::string> arguments, int code, const std::string& text) {
+  const auto expect = [&](const std::vector<std::string>& arguments, int code, const std::string& text) {
     const Result result = train(arguments);
     EXPECT_EQ(result.exit_code, code) << result.err;
     EXPECT_THAT(result.err, HasSubstr(text));

@@ -9,7 +9,6 @@ namespace ulpscope {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 template <typename Body>
 std::string message_of(Body body) {

@@ -30,12 +30,12 @@ class DataFiles : public ::testing::Test {
   ~DataFiles() override { std::filesystem::remove_all(folder_); }
 
   std::string write(const std::string& name, const std::string& bytes) const {
-    const std::string path = (folder_ / name).string();
+    std::string path = (folder_ / name).string();
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
   std::string write_compressed(const std::string& name, const std::string& bytes) const {
-    const std::string path = (folder_ / name).string();
+    std::string path = (folder_ / name).string();
     const gzFile file = gzopen(path.c_str(), "wb");
     EXPECT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())), static_cast<int>(bytes.size()));
     gzclose(file);
@@ -77,7 +77,7 @@ class DataFiles : public ::testing::Test {
     return "no error";
   }
   std::string idx_error(const std::string& path) const {
-    const std::string message = error_of([&] { read_idx(path); });
+    std::string message = error_of([&] { read_idx(path); });
     EXPECT_THAT(message, HasSubstr(path));
     return message;
   }

@@ -127,7 +127,7 @@ TEST(QuantizedSine, HasItsCoordinatesAndLevels) {
   EXPECT_EQ(batch.input_shape, (std::vector<int64_t>{1, 2, 5, 9}));
   EXPECT_EQ(batch.target_shape, (std::vector<int64_t>{1, 1, 5, 9}));
   EXPECT_TRUE(batch.labels.empty());
-  const auto at = [](int row, int column) { return static_cast<size_t>(row * 9 + column); };
+  const auto at = [](size_t row, size_t column) { return row * 9 + column; };
   EXPECT_EQ(batch.inputs[at(3, 2)], 0.25f);       // x
   EXPECT_EQ(batch.inputs[45 + at(3, 2)], 0.75f);  // y
   EXPECT_EQ(batch.inputs[at(4, 8)], 1.0f);

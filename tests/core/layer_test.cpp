@@ -188,7 +188,7 @@ TEST_F(LayerTest, HoldsLayers) {
   EXPECT_THAT(modules.calls, ElementsAre("block.first linear", "block.relu relu", "block.second linear", "block add"));
 
   try {
-    Model({&block, 1}, {5, 2, 2});
+    const Model images({&block, 1}, {5, 2, 2});
     FAIL() << "a linear layer takes no images";
   } catch (const Error& error) {
     EXPECT_STREQ(

@@ -30,7 +30,7 @@ TEST_F(TensorTest, ChannelsLastPutsChannelsNextToEachOther) {
 
 TEST_F(TensorTest, CopiesShareElementsAndStoragesAreNeverTheSame) {
   const Tensor x = random(DType::f32, {4});
-  const Tensor same = x;
+  const Tensor same = x;  // NOLINT(performance-unnecessary-copy-initialization): what the test is about
   EXPECT_EQ(x.storage().serial(), same.storage().serial());
   const uint64_t serial = random(DType::f32, {4}).storage().serial();
   EXPECT_GT(random(DType::f32, {4}).storage().serial(), serial);

@@ -34,7 +34,7 @@ class Backend {
 
 struct CpuOptions {
   int threads = 0;       // 0: all cores
-  std::string isa = "";  // "" the best there is; "sse4", "avx2", "avx512": our kernels and oneDNN are held to it
+  std::string isa = {};  // "" the best there is; "sse4", "avx2", "avx512": our kernels and oneDNN are held to it
 };
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options = {});
 

@@ -135,7 +135,7 @@ struct Experiment {
 
 // A key that is set after the file, and what messages call that: "--set KEY=VALUE".
 struct Override {
-  Override(std::string key_and_value) : Override(key_and_value, "--set " + key_and_value) {}
+  Override(const std::string& key_and_value) : Override(key_and_value, "--set " + key_and_value) {}
   Override(const char* key_and_value) : Override(std::string(key_and_value)) {}
   Override(std::string key_and_value, std::string_view given_as)
       : assignment(std::move(key_and_value)), place(one_line(given_as)) {}
