@@ -285,7 +285,8 @@ TEST_F(DataFiles, TextThatCannotBeReadSaysWhy) {
   EXPECT_EQ(error_of(missing), "cannot read '" + missing + "': No such file or directory");
   EXPECT_EQ(error_of("/dev/zero"), "cannot read '/dev/zero': it is not a file");
   for (const std::string& path : {small, empty}) {
-    EXPECT_THAT(error_of(path), HasSubstr("expected a text of more than data.context = 100 bytes, found")) << path;
+    EXPECT_THAT(error_of(path), HasSubstr("expected a file with more than data.context = 100 bytes for training, found none ("))
+        << path;
   }
 }
 

@@ -96,8 +96,9 @@ DataSplits open_text(const DataSettings& settings, uint64_t) {
   auto train_split = std::make_unique<TextDataset>(std::move(train), settings.context, stride);
   auto test_split = std::make_unique<TextDataset>(std::move(test), settings.context, settings.context);
   if (train_split->size() == 0)
-    throw unreadable_error("'{}': expected a text of more than data.context = {} bytes, found {} bytes", settings.path,
-                           settings.context, bytes);
+    throw unreadable_error(
+        "'{}': expected a file with more than data.context = {} bytes for training, found none ({} bytes in all)", settings.path,
+        settings.context, bytes);
   splits.description = fmt::format("text of {} bytes in {}: {} training and {} test samples of {} bytes", bytes, settings.path,
                                    train_split->size(), test_split->size(), settings.context);
   splits.train = std::move(train_split);
