@@ -1,12 +1,15 @@
 #include "tests/support/python.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 
 namespace ulpscope {
 
 std::string find_python(const std::string& module) {
-  for (const std::string python : {"/usr/bin/python3", "python3"}) {
-    if (std::system((python + " -c 'import " + module + "' 2>/dev/null").c_str()) == 0) return python;
+  for (const char* python : {"/usr/bin/python3", "python3"}) {
+    const std::string command = fmt::format("{} -c 'import {}' 2>/dev/null", python, module);
+    if (std::system(command.c_str()) == 0) return python;
   }
   return "";
 }

@@ -50,6 +50,10 @@ struct Column {
   }
 };
 
+// For Clang before 17, which deduces nothing from an aggregate's members.
+template <typename Get, typename... Rest>
+Column(const char*, const char*, const char*, Get, Rest...) -> Column<Get>;
+
 template <typename Row, typename Get>
 using FieldOf = std::remove_cvref_t<std::invoke_result_t<Get, Row&>>;
 
@@ -60,7 +64,7 @@ struct Table;
 
 #define FIELD(path) \
   [](auto& row) -> auto& { return row.path; }
-#define WHERE(condition) [](const auto& row) { return condition; }
+#define WHERE(condition) ([](const auto& row) { return (condition); })
 
 template <>
 struct Table<RunInfo> {
