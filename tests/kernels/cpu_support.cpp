@@ -401,7 +401,8 @@ void add_normalization(std::vector<Case>& cases) {
 
 void add_row_ops(std::vector<Case>& cases) {
   const std::vector<Attributes::Item> eps{{"eps", 1e-5}};
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{5, 17}, {3, 2, 37}, {2, 1500}, {70, 128}, {1, 1}, {40000}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{5, 17}, {3, 2, 37}, {2, 1500}, {70, 128}, {1, 1}, {40000}, {0, 17}}) {
     const std::vector<int64_t> vector{shape.back()}, scalars(shape.begin(), shape.end() - 1);
     const TensorSpec positive{scalars, Lay::contiguous, DType::f32, 0, 0.5, 2};
     const OutputSpec wide_scalars{scalars, Lay::contiguous, DType::f32};
@@ -429,6 +430,7 @@ void add_row_ops(std::vector<Case>& cases) {
 void add_indexing(std::vector<Case>& cases) {
   cases.push_back({"cat", {{{3, 5}}, {{3, 2}, Lay::strided}, {{3, 7}, Lay::transposed}}, {{{3, 14}}}, {{"dim", 1}}});
   cases.push_back({"cat", {{{2, 3, 4}}, {{5, 3, 4}, Lay::channels_last}}, {{{7, 3, 4}}}, {{"dim", 0}}});
+  cases.push_back({"cat", {{{0, 5}}, {{2, 5}}, {{0, 5}}}, {{{2, 5}}}, {{"dim", 0}}});
   cases.push_back({"cat", {{{8, 64, 70}}, {{8, 64, 130}}}, {{{8, 64, 200}}}, {{"dim", 2}}});
   const auto slice = [](double dim, double start, double step) {
     return std::vector<Attributes::Item>{{"dim", dim}, {"start", start}, {"step", step}};
@@ -436,7 +438,7 @@ void add_indexing(std::vector<Case>& cases) {
   cases.push_back({"slice_backward", {{{3, 4, 5}}}, {{{3, 10, 5}}}, slice(1, 2, 2)});
   cases.push_back({"slice_backward", {{{4}, Lay::strided}}, {{{9}}}, slice(0, 5, 1)});
   cases.push_back({"slice_backward", {{{300, 130}, Lay::transposed}}, {{{300, 200}}}, slice(1, 7, 1)});
-  for (const std::vector<int64_t>& indices : {std::vector<int64_t>{}, {7}, {4, 9}, {20, 30}}) {
+  for (const std::vector<int64_t>& indices : {std::vector<int64_t>{}, {0}, {7}, {4, 9}, {20, 30}}) {
     std::vector<int64_t> out = indices;
     out.push_back(17);
     const TensorSpec rows{indices, Lay::contiguous, DType::i64, 11};

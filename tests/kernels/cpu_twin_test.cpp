@@ -40,7 +40,8 @@ void check(const Case& what, DType dtype, Backend& backend, const std::string& w
 TEST(CpuTwin, ElementwiseOpsGiveTheSameBits) {
   for (const std::string& isa : instruction_sets()) {
     const auto backend = make_cpu_backend({.threads = 2, .isa = isa});
-    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {7}, {16}, {33}, {1025}, {5, 13, 129}, {40003}}) {
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{}, {0}, {3, 0}, {1}, {7}, {16}, {33}, {1025}, {5, 13, 129}, {40003}}) {
       for (const Case& what : elementwise_cases(shape)) {
         for (const DType dtype : kFloats) check(what, dtype, *backend, isa);
       }
