@@ -41,8 +41,8 @@ std::string build_error(const std::vector<Override>& overrides) {
 
 class ModelPresets : public EngineTest {
  protected:
-  int64_t parameters_of(const std::string& preset, const SampleShape& input) {
-    Model model(find_preset(preset)->model.layers, input);
+  int64_t parameters_of(const std::string& preset, const SampleShape& input, int64_t indices = 0) {
+    Model model(find_preset(preset)->model.layers, input, {}, indices);
     model.create_tensors(0);
     int64_t count = 0;
     for (const NamedTensor& parameter : model.parameters()) count += parameter.tensor.size();
@@ -56,6 +56,7 @@ TEST_F(ModelPresets, HaveAsManyParametersAsInPyTorch) {
   EXPECT_EQ(parameters_of("mlp_big", {784}), 1863690);
   EXPECT_EQ(parameters_of("conv_sine", {2, 128, 128}), 134145);
   EXPECT_EQ(parameters_of("fashion_cnn", {1, 28, 28}), 421642);
+  EXPECT_EQ(parameters_of("gpt_mini", {128}, 256), 875264);
 }
 
 TEST_F(ModelPresets, FitTheirData) {
@@ -161,6 +162,21 @@ TEST(Shapes, ModelAndLossMustFitTheTargets) {
 }
 
 // A filter or an override that matches nothing would do nothing, and nobody would see it.
+TEST(Names, OfParametersAndModulesStandForOne) {
+  const auto error_of = [](const std::string& layers) {
+    Experiment experiment = *find_preset("mlp");
+    experiment.model.layers = layers_of(layers);
+    return message_of([&] { build_model(experiment, *open_data(experiment.data, 0).train); });
+  };
+  const std::string linear = R"({ type = "linear", out_features = 128 })";
+  EXPECT_EQ(error_of(R"({ type = "residual", name = "r", layers = [{ type = "sequential", name = "shortcut", layers = [)" + linear +
+                     "] }], shortcut = [" + linear + "] }"),
+            "preset mlp: model: two modules are called 'r.shortcut'; expected other names of layers");
+  EXPECT_EQ(error_of(R"({ type = "sequential", name = "a", layers = [{ type = "relu", name = "b" }] },
+                        { type = "linear", name = "a.b", out_features = 10 })"),
+            "preset mlp: model: two modules are called 'a.b'; expected other names of layers");
+}
+
 TEST(Names, OfModulesAndOpsHaveToMatchSomething) {
   for (const char* fits : {"recording.modules=0,4", "recording.modules=*", "recording.modules=?", "recording.ops=linear,*_backward",
                            "autocast.modules.4=fp32", "autocast.modules.\"*\"=fp32", "autocast.ops.linear=fp32"}) {

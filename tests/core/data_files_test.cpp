@@ -259,6 +259,10 @@ TEST_F(DataFiles, TextGivesRunsOfBytesAndTheBytesThatFollow) {
   const auto text = [](const std::vector<int64_t>& bytes) { return std::string(bytes.begin(), bytes.end()); };
   EXPECT_EQ(text(batch.indices), "9abcbbbb3456");
   EXPECT_EQ(text(batch.labels), "abcdbbbb4567");
+  settings.train_size = 2;
+  settings.test_size = 1;
+  EXPECT_EQ(open_data(settings, 0).train->size(), 2);
+  EXPECT_EQ(open_data(settings, 0).test->size(), 1);
   // The last quarter of each file, without overlap: fghij, BBBBBBBBBB.
   ASSERT_TRUE(splits.test);
   EXPECT_EQ(splits.test->size(), 1 + 2);

@@ -7,6 +7,7 @@
 
 #include "tests/core/op_rows.h"
 #include "tests/support/engine_fixture.h"
+#include "ulpscope/base/error.h"
 
 namespace ulpscope {
 namespace {
@@ -151,6 +152,37 @@ TEST_F(GradientTest, ViewsAndCastsPassGradientsThrough) {
   backward(sum(mul(cast(y, DType::f16), random(DType::f16, {8}, 4))));
   EXPECT_EQ(y.grad().dtype(), DType::f32);
   EXPECT_EQ(to_host(y.grad()), to_host(random(DType::f16, {8}, 4)));
+}
+
+// A condition has a type of its own: it decides neither the result's type nor what is cast.
+TEST_F(GradientTest, AConditionOnlySelects) {
+  const Tensor later = causal_mask(2, 2);  // true above the diagonal
+  Tensor a = tensor(DType::f16, {2, 2}, {1, 2, 3, 4}), b = tensor(DType::f16, {2, 2}, {5, 6, 7, 8});
+  a.set_requires_grad(true);
+  b.set_requires_grad(true);
+  for (const Tensor& condition : {later, tensor(DType::f32, {2, 2}, {0, 1, 0, 0})}) {
+    const Tensor chosen = call("where", {condition, a, b}), filled = call("masked_fill", {a, condition}, {{"value", 9}});
+    EXPECT_EQ(chosen.dtype(), DType::f16);
+    EXPECT_EQ(filled.dtype(), DType::f16);
+    EXPECT_EQ(to_host(chosen), (std::vector<double>{5, 2, 7, 8}));
+    EXPECT_EQ(to_host(filled), (std::vector<double>{1, 9, 3, 4}));
+    a.set_grad({});
+    b.set_grad({});
+    backward(sum(chosen));
+    EXPECT_EQ(to_host(a.grad()), (std::vector<double>{0, 1, 0, 0}));
+    EXPECT_EQ(to_host(b.grad()), (std::vector<double>{1, 0, 1, 1}));
+  }
+}
+
+TEST_F(GradientTest, DimensionsAreChecked) {
+  const Tensor x = random(DType::f32, {2, 3});
+  const int64_t negative[] = {-1, 2, 3};
+  EXPECT_THROW(softmax(x, 2), Error);
+  EXPECT_THROW(log_softmax(x, -3), Error);
+  EXPECT_THROW(expand(x, negative), Error);
+  EXPECT_THROW(slice(x, 1, 2, 2), Error);
+  EXPECT_THROW(split(x, 2, 1), Error);
+  EXPECT_EQ(to_host(softmax(x, 0)), to_host(copy(transpose(softmax(copy(transpose(x)))))));
 }
 
 TEST_F(GradientTest, TheComparisonSeesANaNAndAWrongBitThatMatters) {

@@ -113,6 +113,8 @@ TEST(Schedule, FactorsAreThoseOfPyTorchsSchedulers) {
   EXPECT_THAT(
       factors({.type = ScheduleType::cosine, .end_factor = 0.2}, 4),
       ElementsAre(1, DoubleEq(0.2 + 0.4 * (1 + std::sqrt(0.5))), DoubleEq(0.6), DoubleEq(0.2 + 0.4 * (1 - std::sqrt(0.5)))));
+  // The schedule's own number of steps counts before the run's; beyond it stays at its end.
+  EXPECT_THAT(factors({.type = ScheduleType::linear, .end_factor = 0.5, .steps = 2}, 4), ElementsAre(1, 0.75, 0.5, 0.5));
   // StepLR(step_size=2, gamma=0.5), after two steps of warm-up.
   EXPECT_THAT(factors({.type = ScheduleType::step, .warmup = 2, .step_size = 2, .gamma = 0.5}, 8),
               ElementsAre(0.5, 1, 1, 1, 0.5, 0.5, 0.25, 0.25));

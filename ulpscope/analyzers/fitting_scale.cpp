@@ -204,7 +204,7 @@ void FittingScale::add(const TensorRow& row) {
     step_ = StepFit{row.step, {}, {}, false};
   }
   std::optional<TensorFit>& fit = fits_[row.tensor];
-  if (!fit) fit.emplace();
+  if (!fit) fit = TensorFit{};
   if (upstream_.is_behind(row)) {
     fit->hidden = step_->hidden = true;
     return;

@@ -93,7 +93,7 @@ Error other_kind_error(const std::string& path, std::string_view expected) {
 
 MappedFile::MappedFile(const std::string& path) {
   const auto unreadable = [&](const char* why) { return unreadable_error("cannot read '{}': {}", path, why); };
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not keep it waiting
   struct stat status {};
   if (file.number() < 0 || ::fstat(file.number(), &status) != 0) throw unreadable(std::strerror(errno));
   if (!S_ISREG(status.st_mode)) throw unreadable("it is not a file");

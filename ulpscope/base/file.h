@@ -1,4 +1,4 @@
-// Writing files so that no reader ever sees half of one, and none is replaced by mistake.
+// Files: written so that no reader ever sees half of one and none is replaced by mistake, and read in place.
 #pragma once
 
 #include <cstdint>

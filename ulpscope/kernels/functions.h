@@ -109,7 +109,8 @@ ULPSCOPE_LANE_FUNCTION V tanh(V x) {
   const V twice = magnitude(x) + magnitude(x), limit = constant<V>(40);
   const V less_one = expm1(select(twice > limit, limit, twice));
   const V value = less_one / (less_one + constant<V>(2));
-  return select(is_nan(x), x, select(x < constant<V>(0), -value, value));
+  // A zero keeps its sign.
+  return select(is_nan(x) | (x == constant<V>(0)), x, select(x < constant<V>(0), -value, value));
 }
 
 // 1 / (1 + e^-x), and the same of -x.

@@ -1,5 +1,5 @@
-// The optimizer updates of one element, as templates over a lane type (lanes.h), like the formulas: PyTorch's rules in their
-// single-tensor form, with the update d formed first, so that the weight changes in one rounding, w <- round(w + d).
+// The optimizer updates of one element, as templates over a lane type (lanes.h), like the formulas: PyTorch's rules and Lion's, in
+// their single-tensor form, with the update d formed first, so that the weight changes in one rounding, w <- round(w + d).
 #if defined(ULPSCOPE_KERNELS_UPDATES_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ULPSCOPE_KERNELS_UPDATES_H
 #undef ULPSCOPE_KERNELS_UPDATES_H

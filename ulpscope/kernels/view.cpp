@@ -39,6 +39,15 @@ bool is_dense(const TensorView& view) {
   return true;
 }
 
+TensorView contiguous(TensorView view) {
+  int64_t stride = 1;
+  for (int i = view.rank - 1; i >= 0; --i) {
+    view.strides[i] = stride;
+    stride *= view.shape[i];
+  }
+  return view;
+}
+
 bool is_contiguous(const TensorView& view) {
   if (view.size() == 0) return true;
   int64_t expected = 1;

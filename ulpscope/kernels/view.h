@@ -44,6 +44,8 @@ DimensionList dimensions_in_memory_order(const TensorView& view, unsigned mask =
 bool is_dense(const TensorView& view);
 // True iff dense with the last dimension fastest.
 bool is_contiguous(const TensorView& view);
+// The same shape, dense, the last dimension fastest.
+TensorView contiguous(TensorView view);
 // True iff both have the same shape and put each element at the same offset (strides of extents of 1 do not matter).
 bool same_layout(const TensorView& a, const TensorView& b);
 // Offset, in elements, of the element with the logical (row-major) index `index`.

@@ -28,7 +28,7 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;                              // samples, at least 1
-  virtual const std::vector<int64_t>& input_shape() const = 0;   // of one sample: [features] or [channels, height, width]
+  virtual const std::vector<int64_t>& input_shape() const = 0;   // of one sample: [features], [channels, height, width] or [places]
   virtual const std::vector<int64_t>& target_shape() const = 0;  // of one sample; [] for one label
   virtual int64_t input_indices() const { return 0; }            // not 0: inputs are indices below it
   virtual TargetKind target_kind() const = 0;

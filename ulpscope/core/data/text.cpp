@@ -24,8 +24,9 @@ struct Passage {
 
 class TextDataset : public Dataset {
  public:
-  TextDataset(std::vector<Passage> passages, int64_t context, int64_t stride)
-      : passages_(std::move(passages)), shape_{context}, stride_(stride) {
+  // At most `limit` samples; 0: all.
+  TextDataset(std::vector<Passage> passages, int64_t context, int64_t stride, int64_t limit)
+      : passages_(std::move(passages)), shape_{context}, stride_(stride), limit_(limit) {
     for (const Passage& passage : passages_) {
       // The byte after the last of a sample is a target.
       const int64_t room = passage.end - passage.begin - context - 1;
@@ -33,7 +34,10 @@ class TextDataset : public Dataset {
     }
   }
 
-  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
+  int64_t size() const override {
+    const int64_t all = ends_.empty() ? 0 : ends_.back();
+    return limit_ > 0 ? std::min(limit_, all) : all;
+  }
   const std::vector<int64_t>& input_shape() const override { return shape_; }
   const std::vector<int64_t>& target_shape() const override { return shape_; }
   TargetKind target_kind() const override { return TargetKind::labels; }
@@ -62,7 +66,7 @@ class TextDataset : public Dataset {
   std::vector<Passage> passages_;
   std::vector<int64_t> ends_;  // the samples of all passages up to this one
   std::vector<int64_t> shape_;
-  int64_t stride_;
+  int64_t stride_, limit_;
 };
 
 // The file, or the files of the folder in the order of their names; links in it are passed over, as they would be read twice.
@@ -70,8 +74,10 @@ std::vector<std::string> files_at(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return {path};
   std::vector<std::string> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, error))
-    if (!entry.is_symlink() && entry.is_regular_file(error)) files.push_back(entry.path().string());
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;  // what cannot be looked at is no file
+    if (!entry->is_symlink(ignored) && entry->is_regular_file(ignored)) files.push_back(entry->path().string());
+  }
   if (error) throw unreadable_error("data.path: cannot read the folder '{}': {}", path, error.message());
   std::sort(files.begin(), files.end());
   return files;
@@ -93,8 +99,8 @@ DataSplits open_text(const DataSettings& settings, uint64_t) {
   }
   const int64_t stride = settings.stride > 0 ? settings.stride : settings.context;
   DataSplits splits;
-  auto train_split = std::make_unique<TextDataset>(std::move(train), settings.context, stride);
-  auto test_split = std::make_unique<TextDataset>(std::move(test), settings.context, settings.context);
+  auto train_split = std::make_unique<TextDataset>(std::move(train), settings.context, stride, settings.train_size);
+  auto test_split = std::make_unique<TextDataset>(std::move(test), settings.context, settings.context, settings.test_size);
   if (train_split->size() == 0)
     throw unreadable_error(
         "'{}': expected a file with more than data.context = {} bytes for training, found none ({} bytes in all)", settings.path,

@@ -21,7 +21,7 @@ int width_of(DType dtype) { return dtype == DType::f64 ? 3 : dtype == DType::f32
 
 // Whether input `i` is one that autocast and promotion change the type of.
 bool is_cast(const Op& op, std::span<const Tensor> inputs, size_t i) {
-  return (op.cast_inputs >> i & 1) != 0 && is_float(inputs[i].dtype());
+  return has_bit(op.cast_inputs, i) && is_float(inputs[i].dtype());
 }
 
 // The type that mixed floating-point inputs are promoted to. A 0-dim tensor never raises the type of a tensor that has dimensions.
@@ -161,7 +161,7 @@ void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const
   node->inputs.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     Node::Input& kept = node->inputs[i];
-    kept.saved = (op.saves_inputs >> i & 1) != 0;
+    kept.saved = has_bit(op.saves_inputs, i);
     kept.value = inputs[i].detach();
     if (kept.saved) {
       kept.version = inputs[i].storage().version;
@@ -182,12 +182,12 @@ void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const
   node->gradients.resize(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     Node::Output& kept = node->outputs[i];
-    kept.saved = (op.saves_outputs >> i & 1) != 0;
+    kept.saved = has_bit(op.saves_outputs, i);
     if (kept.saved) {
       kept.value = outputs[i].detach();
       kept.version = outputs[i].storage().version;
     }
-    const bool differentiable = (op.differentiable_outputs >> i & 1) != 0;
+    const bool differentiable = has_bit(op.differentiable_outputs, i);
     if (!differentiable || !is_float(outputs[i].dtype()) || specs[i].alias >= 0) continue;
     outputs[i].body()->requires_grad = true;
     outputs[i].body()->node = Ref<GraphNode>(node.get());

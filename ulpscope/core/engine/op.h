@@ -52,6 +52,9 @@ struct OpArguments {
   std::optional<DType> dtype;  // asked for by the caller (cast, fill, sum)
 };
 
+// Whether bit i of a mask over an op's inputs or outputs is set; of those beyond the mask the last bit speaks.
+constexpr bool has_bit(uint32_t mask, size_t i) { return (mask >> (i < 31 ? i : 31) & 1) != 0; }
+
 struct Op {
   std::string_view name;
   int inputs = 1;           // how many; optional ones included

@@ -19,11 +19,7 @@ class Sequential : public Layer {
   }
 
  private:
-  Tensor forward(const Tensor& x, bool training) override {
-    Tensor value = x;
-    for (const auto& layer : layers()) value = (*layer)(value, training);
-    return value;
-  }
+  Tensor forward(const Tensor& x, bool training) override { return run_layers(x, training); }
 };
 
 // What the layers give plus what the shortcut gives, which is the input where it has no layers.

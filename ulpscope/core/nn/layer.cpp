@@ -38,11 +38,7 @@ class Sequence : public Layer {
   }
 
  private:
-  Tensor forward(const Tensor& x, bool training) override {
-    Tensor value = x;
-    for (const auto& layer : layers()) value = (*layer)(value, training);
-    return value;
-  }
+  Tensor forward(const Tensor& x, bool training) override { return run_layers(x, training); }
 };
 
 Error LayerArguments::mismatch(std::string_view expected) const {
@@ -106,6 +102,12 @@ Layer& Layer::add_layer(const LayerSpec& spec, SampleShape input, int64_t indice
 Layer& Layer::add_sequence(std::string_view name, std::span<const LayerSpec> specs, SampleShape input, int64_t indices) {
   layers_.push_back(std::make_unique<Sequence>(join_path(*path_, name), specs, std::move(input), indices, smallest_batch_));
   return *layers_.back();
+}
+
+Tensor Layer::run_layers(const Tensor& x, bool training) {
+  Tensor value = x;
+  for (const auto& layer : layers_) value = (*layer)(value, training);
+  return value;
 }
 
 void Layer::create_tensors(uint64_t seed) {

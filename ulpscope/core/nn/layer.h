@@ -91,6 +91,8 @@ class Layer {
   // `name` is "". `indices` as in LayerArguments.
   Layer& add_sequence(std::string_view name, std::span<const LayerSpec> specs, SampleShape input, int64_t indices = 0);
   const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
+  // The layers one after another.
+  Tensor run_layers(const Tensor& x, bool training);
 
  private:
   struct Declared {

@@ -12,6 +12,8 @@ namespace {
 void broadcast_shape(const OpArguments& arguments, OutputSpecs& specs) {
   OutputSpec spec;
   spec.dtype = arguments.inputs[0].dtype();
+  for (size_t i = arguments.inputs.size(); i-- > 0;)
+    if (has_bit(arguments.op.cast_inputs, i)) spec.dtype = arguments.inputs[i].dtype();  // that of the first: the others select
   for (const Tensor& input : arguments.inputs) spec.rank = std::max(spec.rank, input.rank());
   std::fill_n(spec.shape.begin(), spec.rank, 1);
   for (const Tensor& input : arguments.inputs) {
@@ -128,6 +130,7 @@ struct Elementwise {
   double (*loss_scale)(std::span<const Tensor> inputs, const Attributes&) = nullptr;
   bool needs_attributes = false;
   uint32_t saves_inputs = 0, saves_outputs = 0;
+  uint32_t cast_inputs = ~0u;
 };
 
 // For functions whose FP16 results are bad: autocast runs them in FP32 (docs/numerics.md has the list).
@@ -137,6 +140,7 @@ constexpr Op elementwise(std::string_view name, int inputs, const Elementwise& w
   return {.name = name,
           .inputs = inputs,
           .autocast = with.autocast,
+          .cast_inputs = with.cast_inputs,
           .shape_rule = broadcast_shape,
           .backward = with.backward,
           .loss_scale = with.loss_scale,
@@ -157,9 +161,11 @@ const Op kElementwise[] = {
     elementwise("maximum_backward", 3),
     elementwise("minimum", 2, {.backward = backward_of_symmetric, .saves_inputs = 0b11}),
     elementwise("minimum_backward", 3),
-    elementwise("where", 3, {.backward = backward_where, .loss_scale = second_loss_scale, .saves_inputs = 0b1}),
-    elementwise("where_backward", 2, {.needs_attributes = true}),
-    elementwise("masked_fill", 2, {.backward = backward_masked_fill, .needs_attributes = true, .saves_inputs = 0b10}),
+    elementwise("where", 3,
+                {.backward = backward_where, .loss_scale = second_loss_scale, .saves_inputs = 0b1, .cast_inputs = 0b110}),
+    elementwise("where_backward", 2, {.needs_attributes = true, .cast_inputs = 0b1}),
+    elementwise("masked_fill", 2,
+                {.backward = backward_masked_fill, .needs_attributes = true, .saves_inputs = 0b10, .cast_inputs = 0b1}),
     elementwise("clip", 1, {.backward = backward_by_its_op, .needs_attributes = true, .saves_inputs = 0b1}),
     elementwise("clip_backward", 2, {.needs_attributes = true}),
     elementwise("abs", 1, {.backward = backward_by_its_op, .saves_inputs = 0b1}),

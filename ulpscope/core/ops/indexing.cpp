@@ -159,13 +159,6 @@ const Op kIndexing[] = {
     {.name = "embedding_backward", .inputs = 2, .shape_rule = embedding_backward_shape, .needs_attributes = true},
 };
 
-// The dimension that `dim` names, counted from the end where it is negative.
-int checked_dimension(std::string_view op, const Tensor& x, int dim) {
-  const int dimension = dim < 0 ? dim + x.rank() : dim;
-  if (dimension < 0 || dimension >= x.rank()) throw usage_error("{}: {} has no dimension {}", op, x.describe(), dim);
-  return dimension;
-}
-
 }  // namespace
 
 std::span<const Op> indexing_ops() { return kIndexing; }
@@ -203,6 +196,7 @@ Tensor expand(const Tensor& x, std::span<const int64_t> shape) {
   const int shift = static_cast<int>(shape.size()) - x.rank();
   bool fits = shift >= 0 && shape.size() <= kMaxRank;
   for (int i = 0; fits && i < x.rank(); ++i) fits = x.shape(i) == shape[static_cast<size_t>(i + shift)] || x.shape(i) == 1;
+  for (const int64_t extent : shape) fits = fits && extent >= 0;
   if (!fits) throw usage_error("expand: {} does not broadcast to {}", x.describe(), describe_shape(shape));
   Attributes attributes{{"rank", static_cast<double>(shape.size())}};
   for (size_t i = 0; i < shape.size(); ++i) attributes.set(kPlaces[i], static_cast<double>(shape[i]));

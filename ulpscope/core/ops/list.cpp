@@ -72,6 +72,12 @@ void wrong_shape(const OpArguments& arguments, std::string_view expected) {
                     expected, came.empty() ? "nothing" : join_words(came));
 }
 
+int checked_dimension(std::string_view op, const Tensor& x, int dim) {
+  const int dimension = dim < 0 ? dim + x.rank() : dim;
+  if (dimension < 0 || dimension >= x.rank()) throw usage_error("{}: {} has no dimension {}", op, x.describe(), dim);
+  return dimension;
+}
+
 Layout layout_of(const Tensor& tensor) {
   return tensor.rank() == 4 && !tensor.is_contiguous() && tensor.view().strides[1] == 1 ? Layout::channels_last
                                                                                         : Layout::contiguous;

@@ -45,9 +45,8 @@ Tensor cat(std::span<const Tensor> tensors, int dim);
 Tensor softmax(const Tensor& x, int dim = -1);
 Tensor log_softmax(const Tensor& x, int dim = -1);
 Tensor embedding(const Tensor& weight, const Tensor& indices);  // rows of weight [N, C]: indices' shape, and C
-// softmax(query key^T / sqrt(E)) value for query [..., L, E], key [..., S, E] and value [..., S, V]; where `masked`, which
-// broadcasts to
-// [..., L, S], is given and not 0, the score is -Inf. Every op of it is recorded.
+// softmax(query key^T / sqrt(E)) value for query [..., L, E], key [..., S, E] and value [..., S, V]. Where `masked`, which
+// broadcasts to [..., L, S], is given and not 0, the score is -Inf. Every op of it is recorded.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& masked = {});
 // [queries, keys], true where the key comes after the query.
 Tensor causal_mask(int64_t queries, int64_t keys);
@@ -76,6 +75,9 @@ OutputSpec with_role(OutputSpec spec, Role role);
 double multiplied_loss_scales(std::span<const Tensor> inputs, const Attributes& attributes);
 // Throws a usage Error: "OP: expected EXPECTED, got GOT".
 [[noreturn]] void wrong_shape(const OpArguments& arguments, std::string_view expected);
+// The dimension that `dim` names, counted from the end where it is negative. Throws a usage Error that names `op` where there is
+// none.
+int checked_dimension(std::string_view op, const Tensor& x, int dim);
 // Whether the four-dimensional tensor lies channels-last in memory.
 Layout layout_of(const Tensor& tensor);
 // Sums a gradient over the dimensions along which an input of that shape was broadcast.

@@ -26,10 +26,6 @@ void logsumexp_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(row_scalar(x, x.dtype()));
 }
 
-void logsumexp_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
-  specs.push_back(make_spec(arguments.inputs[1].dtype(), arguments.inputs[1].shape()));
-}
-
 // dx = NAME_backward(g, y).
 void backward_by_output(BackwardCall& b) {
   b.set(0, call(std::string(b.op().name) + "_backward", {b.gradient(), b.output(0)}, {}, {.hints = b.into({0})}));
@@ -93,8 +89,13 @@ const Op kRows[] = {
      .backward = backward_by_output,
      .saves_outputs = 0b1},
     {.name = "log_softmax_backward", .inputs = 2, .shape_rule = row_shape},
-    {.name = "logsumexp", .shape_rule = logsumexp_shape, .backward = logsumexp_backward, .saves_inputs = 0b1, .saves_outputs = 0b1},
-    {.name = "logsumexp_backward", .inputs = 3, .shape_rule = logsumexp_backward_shape},
+    {.name = "logsumexp",
+     .autocast = AutocastClass::fp32,
+     .shape_rule = logsumexp_shape,
+     .backward = logsumexp_backward,
+     .saves_inputs = 0b1,
+     .saves_outputs = 0b1},
+    {.name = "logsumexp_backward", .inputs = 3, .shape_rule = like_input_1},
     {.name = "layer_norm",
      .inputs = 3,
      .autocast = AutocastClass::fp32,
@@ -110,6 +111,7 @@ const Op kRows[] = {
      .shape_rule = normalization_weight_shape<2>},
     {.name = "rms_norm",
      .inputs = 2,
+     .autocast = AutocastClass::fp32,
      .shape_rule = normalization_shape<1>,
      .backward = rms_norm_backward,
      .needs_attributes = true,
@@ -124,7 +126,7 @@ const Op kRows[] = {
 
 // `op` along dimension dim, which is brought to the end and back where it is not the last.
 Tensor along(std::string_view op, const Tensor& x, int dim) {
-  const int dimension = dim < 0 ? dim + x.rank() : dim;
+  const int dimension = checked_dimension(op, x, dim);
   if (dimension == x.rank() - 1) return call(op, {x});
   std::array<int, kMaxRank> order{};
   for (int i = 0; i < x.rank(); ++i) order[static_cast<size_t>(i)] = i;

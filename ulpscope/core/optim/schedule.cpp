@@ -16,10 +16,10 @@ struct ScheduleRow {
 // In the order of ScheduleType.
 constexpr ScheduleRow kSchedules[] = {
     {"constant", [](const Schedule&, double, double) { return 1.0; }},
-    {"linear", [](const Schedule& s, double step, double total) { return 1 + (s.end_factor - 1) * (step / total); }},
+    {"linear", [](const Schedule& s, double step, double total) { return 1 + (s.end_factor - 1) * std::min(step / total, 1.0); }},
     {"cosine",
      [](const Schedule& s, double step, double total) {
-       return s.end_factor + (1 - s.end_factor) * (1 + std::cos(std::numbers::pi * step / total)) / 2;
+       return s.end_factor + (1 - s.end_factor) * (1 + std::cos(std::numbers::pi * std::min(step / total, 1.0))) / 2;
      }},
     {"step",
      [](const Schedule& s, double step, double) { return std::pow(s.gamma, std::floor(step / static_cast<double>(s.step_size))); }},
@@ -34,7 +34,8 @@ const char* name_of(ScheduleType type) { return row_of(type).name; }
 double Schedule::factor(uint64_t step, uint64_t total) const {
   const auto at = static_cast<double>(step), rise = static_cast<double>(warmup);
   if (at < rise) return (at + 1) / rise;
-  return row_of(type).factor(*this, at - rise, std::max(1.0, static_cast<double>(total) - rise));
+  const double fall = std::max(1.0, (steps > 0 ? static_cast<double>(steps) : static_cast<double>(total)) - rise);
+  return row_of(type).factor(*this, at - rise, fall);
 }
 
 }  // namespace ulpscope

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
@@ -64,9 +65,23 @@ void check_names(const Experiment& experiment, const Model& model) {
   check("recording.ops", [&] { check_patterns("op", experiment.recording.ops, ops); });
 }
 
+// Names of tensors and paths of modules stand for what they name, in files and in recordings.
+void check_paths(const Model& model) {
+  std::set<std::string_view> seen;
+  const auto check = [&](std::string_view what, std::string_view name) {
+    if (!seen.insert(name).second)
+      throw usage_error("model: two {} are called '{}'; expected other names of layers", what, one_line(name));
+  };
+  const std::vector<std::string> paths = model.module_paths();
+  for (const std::string& path : paths) check("modules", path);
+  seen.clear();
+  for (const NamedTensor& parameter : model.parameters()) check("parameters", *parameter.name);
+  for (const NamedTensor& buffer : model.buffers()) check("buffers", *buffer.name);
+}
+
 int64_t smallest_batch(const Experiment& experiment, const Dataset& dataset) {
   const int64_t size = experiment.training.batch_size, whole = dataset.size() / size, rest = dataset.size() % size;
-  const bool reached = experiment.training.steps == 0 || experiment.training.steps > whole;
+  const bool reached = experiment.training.steps == 0 || experiment.training.steps * experiment.training.accumulation > whole;
   return rest > 0 && reached && !experiment.data.drop_last ? rest : size;
 }
 
@@ -83,6 +98,7 @@ std::unique_ptr<Model> build_model(const Experiment& experiment, const Dataset& 
   auto model = of_samples.empty() ? make() : at_place(of_samples, make);
   at_place(experiment.place_of({"data.kind", "data.classes", "data.shape", "loss.function", "model"}), [&] {
     if (model->parameters().empty()) throw usage_error("model: expected a layer with parameters, found nothing to train");
+    check_paths(*model);
     check_targets(experiment, model->output_shape(), dataset);
   });
   check_names(experiment, *model);

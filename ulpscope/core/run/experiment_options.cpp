@@ -195,7 +195,9 @@ std::vector<Option<Experiment>> make_experiment_options() {
 
       integer("training.batch_size", {.low = 1, .high = 1 << 24}, "samples a batch", ULPSCOPE_FIELD(training.batch_size)),
       integer("training.accumulation", {.low = 1, .high = 1 << 16},
-              "batches a step: their gradients are added up, of their losses divided by their number",
+              "batches a step: their gradients are added up, of their losses divided by their number; the last step of the last "
+              "epoch may "
+              "go on into the next one",
               ULPSCOPE_FIELD(training.accumulation)),
       integer("training.epochs", kAtLeastOne, "passes through the training samples", ULPSCOPE_FIELD(training.epochs)),
       integer("training.steps", kNotNegative,
@@ -211,7 +213,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
 
       choice("optimizer.type", OptimizerType::lion, "as in PyTorch; lion as in its paper", ULPSCOPE_FIELD(optimizer.type)),
       number("optimizer.learning_rate", kMagnitude, "", ULPSCOPE_FIELD(optimizer.learning_rate)),
-      number("optimizer.weight_decay", kNotNegative, "decoupled from the gradient with adamw",
+      number("optimizer.weight_decay", kNotNegative, "decoupled from the gradient with adamw and lion",
              ULPSCOPE_FIELD(optimizer.weight_decay), "0.01 with adamw, else 0"),
       number("optimizer.momentum", kNotNegative, "sgd", ULPSCOPE_FIELD(optimizer.momentum)),
       number("optimizer.dampening", {}, "sgd", ULPSCOPE_FIELD(optimizer.dampening)),
@@ -229,6 +231,11 @@ std::vector<Option<Experiment>> make_experiment_options() {
               ULPSCOPE_FIELD(schedule.warmup)),
       number("schedule.end_factor", {.low = 0, .high = 1}, "linear, cosine: the share of it that is left after the last step",
              ULPSCOPE_FIELD(schedule.end_factor)),
+      integer("schedule.steps", kNotNegative,
+              "linear, cosine: the steps until schedule.end_factor is reached; 0: those of the run, so that a run that is cut "
+              "short and "
+              "resumed needs it to go on as one that went through",
+              ULPSCOPE_FIELD(schedule.steps)),
       integer("schedule.step_size", kAtLeastOne, "step", ULPSCOPE_FIELD(schedule.step_size)),
       number("schedule.gamma", {.low = 0, .high = 1, .low_open = true}, "step", ULPSCOPE_FIELD(schedule.gamma)),
 

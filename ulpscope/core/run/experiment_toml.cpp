@@ -307,7 +307,7 @@ std::string layer_text(const LayerSpec& layer) {
 // Paths in a file are relative to its folder.
 void set_folder(DataSettings& data, const std::filesystem::path& folder) {
   for (std::string* path : {&data.path, &data.train_images, &data.train_labels, &data.test_images, &data.test_labels}) {
-    if (!path->empty()) *path = (folder / *path).lexically_normal().string();
+    if (!path->empty()) *path = (folder / *path).string();
   }
 }
 

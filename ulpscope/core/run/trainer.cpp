@@ -288,7 +288,7 @@ StepResult Trainer::step() {
   ++run.steps;
 
   const bool last = s.next_step() == s.total_steps;
-  const bool epoch_ended = s.loader->position().batch == 0;
+  const bool epoch_ended = s.loader->position().epoch != result.epoch;
   const Evaluation when = s.experiment.training.evaluation;
   if ((when == Evaluation::end && last) || (when == Evaluation::epoch && (last || epoch_ended))) {
     result.accuracy = run.test_accuracy = s.evaluate(true);

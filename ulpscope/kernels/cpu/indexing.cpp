@@ -130,13 +130,7 @@ void embedding_backward(Context& context, const OpCall& call) {
   if (out.size() == 0 || g.size() == 0 || !is_contiguous(index_view)) return run_plain(call);
   const int64_t rows = out.shape[0], n = out.shape[1];
   const Indices indices(call, index_view, rows);
-  TensorView order = g;
-  int64_t stride = 1;
-  for (int i = g.rank - 1; i >= 0; --i) {
-    order.strides[i] = stride;
-    stride *= g.shape[i];
-  }
-  const Reader reader(g, order);
+  const Reader reader(g, contiguous(g));
   const Scratch sums(context.allocator, bytes_of(rows * n));
   std::memset(sums.as<void>(), 0, bytes_of(rows * n));
   const bool parallel = g.size() >= kParallelElements;

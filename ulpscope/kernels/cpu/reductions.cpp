@@ -99,14 +99,6 @@ TensorView with_dimensions(const TensorView& view, const DimensionList& list) {
   return part;
 }
 
-TensorView contiguous(TensorView view) {
-  for (int64_t i = view.rank - 1, stride = 1; i >= 0; --i) {
-    view.strides[i] = stride;
-    stride *= view.shape[i];
-  }
-  return view;
-}
-
 // Any layout: the terms of each sum are read block by block.
 void sum_each(Context& context, const TensorView& view, unsigned mask, float* sums) {
   DimensionList kept;

@@ -27,16 +27,6 @@ struct RowOpShape {
   }
 };
 
-// The same shape, dense, the last dimension fastest.
-TensorView contiguous(TensorView view) {
-  int64_t stride = 1;
-  for (int i = view.rank - 1; i >= 0; --i) {
-    view.strides[i] = stride;
-    stride *= view.shape[i];
-  }
-  return view;
-}
-
 // Rows that a thread handles at a time: whole blocks of statistics where that is not too much.
 int64_t rows_of_piece(int64_t n) {
   const int64_t aligned = kStatisticsBlock / std::gcd(kStatisticsBlock, n);
