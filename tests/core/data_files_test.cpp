@@ -289,7 +289,8 @@ TEST_F(DataFiles, TextThatCannotBeReadSaysWhy) {
   EXPECT_EQ(error_of(missing), "cannot read '" + missing + "': No such file or directory");
   EXPECT_EQ(error_of("/dev/zero"), "cannot read '/dev/zero': it is not a file");
   for (const std::string& path : {small, empty}) {
-    EXPECT_THAT(error_of(path), HasSubstr("expected a file with more than data.context = 100 bytes for training, found none ("))
+    EXPECT_THAT(error_of(path), HasSubstr("expected a file with more than data.context = 100 bytes beside its test split "
+                                          "(data.test_share = 0.1), found none in "))
         << path;
   }
 }

@@ -216,6 +216,9 @@ TEST(ExperimentToml, SettingsThatContradictEachOther) {
               HasSubstr("optimizer.beta1 and beta2 belong to adam, adamw and lion; optimizer.type is sgd"));
   EXPECT_THAT(parse_error(mlp + "optimizer = { type = \"lion\", eps = 1e-3 }"),
               HasSubstr("optimizer.eps belongs to adam and adamw; optimizer.type is lion"));
+  EXPECT_THAT(parse_error("model.layers = [{ type = \"sequential\", repeat = 1000, layers = [{ type = \"sequential\", repeat = "
+                          "1000, layers = [{ type = \"relu\" }] }] }]"),
+              HasSubstr("expected at most 10000 layers, repeated ones included, found 2001000"));
   EXPECT_THAT(parse_error("model.layers = [{ type = \"sequential\", layers = [{ type = \"relu\", name = \"a\" }, { type = \"neg\", "
                           "name = \"a\" }] }]"),
               HasSubstr("the name \"a\" stands twice"));

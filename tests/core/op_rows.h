@@ -79,6 +79,7 @@ inline std::vector<OpRow> op_rows() {
       {"batch_norm", "", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm},
       {"batch_norm", "evaluation", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm_evaluation},
       {"softmax", "", {{{3, 4}}}},
+      {"masked_softmax", "", {{{3, 4}}, {{3, 4}, 0, 0, false}}},
       {"log_softmax", "", {{{3, 4}}}},
       {"logsumexp", "", {{{2, 3, 4}}}},
       {"layer_norm", "", {{{2, 3, 5}}, {{5}}, {{5}}}, {{"eps", 1e-5}}},

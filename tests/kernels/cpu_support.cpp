@@ -410,6 +410,8 @@ void add_row_ops(std::vector<Case>& cases) {
       cases.push_back({op, {{shape, Lay::contiguous, {}, 0, -8, 8}}, {{shape}}});
       cases.push_back({std::string(op) + "_backward", {{shape}, {shape}}, {{shape}}});
     }
+    cases.push_back(
+        {"masked_softmax", {{shape, Lay::contiguous, {}, 0, -8, 8}, {shape, Lay::contiguous, DType::boolean, 1}}, {{shape}}});
     cases.push_back({"logsumexp", {{shape, Lay::contiguous, {}, 0, -8, 8}}, {{scalars}}});
     cases.push_back({"logsumexp_backward", {{scalars}, {shape}, {scalars}}, {{shape}}});
     cases.push_back({"layer_norm", {{shape}, {vector}, {vector}}, {{shape}, wide_scalars, wide_scalars}, eps});
@@ -419,6 +421,7 @@ void add_row_ops(std::vector<Case>& cases) {
     cases.push_back({"rms_norm_backward", {{shape}, {shape}, {vector}, positive}, {{shape}}});
     cases.push_back({"rms_norm_backward_weight", {{shape}, {shape}, positive}, {{vector}}});
   }
+  cases.push_back({"masked_softmax", {{{6, 5, 19}}, {{6, 5, 19}, Lay::broadcast, DType::boolean, 2}}, {{{6, 5, 19}}}});
   // Rows that do not lie together.
   cases.push_back({"softmax", {{{6, 5, 19}, Lay::transposed}}, {{{6, 5, 19}}}});
   cases.push_back({"softmax_backward", {{{6, 5, 19}, Lay::broadcast}, {{6, 5, 19}, Lay::strided}}, {{{6, 5, 19}}}});

@@ -59,7 +59,7 @@ class Target : public testing::Test {
     EXPECT_TRUE(sink->close());
   }
   // Nothing is left behind beside these.
-  void expect_files(std::vector<std::string> names) {
+  void expect_files(const std::vector<std::string>& names) {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) found.push_back(entry.path().filename());
     EXPECT_THAT(found, testing::UnorderedElementsAreArray(names));

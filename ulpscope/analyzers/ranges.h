@@ -35,7 +35,7 @@ class RangeAnalysis : public RowConsumer {
     uint64_t step;
     uint32_t sequence, micro_batch;
     uint8_t pass;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr): of Clang 14's own making
   };
   // What the findings need of a tensor besides its totals.
   struct TensorFacts {

@@ -127,7 +127,27 @@ struct Softmax : RowOp {
   }
 };
 
-// dx = y (g - sum(g y))
+// The softmax of the elements whose mask is 0; the others are 0. Nothing infinite is stored on the way.
+struct MaskedSoftmax : RowOp {
+  static constexpr const char* kName = "masked_softmax";
+  static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row}, kOutputs[] = {RowOperand::row};
+  using RowOp::RowOp;
+  struct Masked : Narrow {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V x, V mask) const {
+      return select(mask == constant<V>(0), x, constant<V>(-kInfinity));
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    auto* y = row.outputs[0];
+    loops.map(Masked(), row.n, y, row.inputs[0], row.inputs[1]);
+    loops.map(ExponentialFrom(loops.largest(row.n, y)), row.n, y, y);
+    loops.map(DividedBy(loops.sum(Itself(), row.n, y)), row.n, y, y);
+  }
+};
+
+// dx = y (g - sum(g y)), of masked_softmax too, where y is 0.
 struct SoftmaxBackward : RowOp {
   static constexpr const char* kName = "softmax_backward";
   static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row}, kOutputs[] = {RowOperand::row};
@@ -359,8 +379,8 @@ struct WeightTerms : Narrow {
 template <class... R>
 struct RowOpList {};
 
-using RowOps = RowOpList<Softmax, SoftmaxBackward, LogSoftmax, LogSoftmaxBackward, LogSumExp, LogSumExpBackward, LayerNorm,
-                         LayerNormBackward, RmsNorm, RmsNormBackward>;
+using RowOps = RowOpList<Softmax, MaskedSoftmax, SoftmaxBackward, LogSoftmax, LogSoftmaxBackward, LogSumExp, LogSumExpBackward,
+                         LayerNorm, LayerNormBackward, RmsNorm, RmsNormBackward>;
 
 ULPSCOPE_LANES_END
 

@@ -62,8 +62,7 @@ using FieldOf = std::remove_cvref_t<std::invoke_result_t<Get, Row&>>;
 template <typename Row>
 struct Table;
 
-#define FIELD(path) \
-  [](auto& row) -> auto& { return row.path; }
+#define FIELD(path) ([](auto& row) -> auto& { return row.path; })
 #define WHERE(condition) ([](const auto& row) { return (condition); })
 
 template <>

@@ -103,8 +103,9 @@ DataSplits open_text(const DataSettings& settings, uint64_t) {
   auto test_split = std::make_unique<TextDataset>(std::move(test), settings.context, settings.context, settings.test_size);
   if (train_split->size() == 0)
     throw unreadable_error(
-        "'{}': expected a file with more than data.context = {} bytes for training, found none ({} bytes in all)", settings.path,
-        settings.context, bytes);
+        "'{}': expected a file with more than data.context = {} bytes beside its test split (data.test_share = {}), "
+        "found none in {} bytes; folders within a folder are not read",
+        settings.path, settings.context, settings.test_share, bytes);
   splits.description = fmt::format("text of {} bytes in {}: {} training and {} test samples of {} bytes", bytes, settings.path,
                                    train_split->size(), test_split->size(), settings.context);
   splits.train = std::move(train_split);

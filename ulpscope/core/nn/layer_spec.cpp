@@ -32,6 +32,12 @@ const T& LayerSpec::get(std::string_view key) const {
 void LayerSpec::set(std::string_view key, OptionValue value) { values[index_of(key)] = std::move(value); }
 bool LayerSpec::has(std::string_view key) const { return values[index_of(key)].has_value(); }
 int64_t LayerSpec::integer(std::string_view key) const { return get<int64_t>(key); }
+int64_t LayerSpec::integer_or(std::string_view key, int64_t otherwise) const {
+  const auto& options = type->options;
+  const bool known = std::any_of(options.begin(), options.end(), [&](const LayerOption& option) { return option.key == key; });
+  return known && has(key) ? integer(key) : otherwise;
+}
+
 double LayerSpec::number(std::string_view key) const { return get<double>(key); }
 bool LayerSpec::flag(std::string_view key) const { return get<bool>(key); }
 

@@ -63,6 +63,7 @@ struct LayerSpec {
   // Whether there is a value, by default or set; the functions below demand one of the right kind.
   bool has(std::string_view key) const;
   int64_t integer(std::string_view key) const;
+  int64_t integer_or(std::string_view key, int64_t otherwise) const;  // `otherwise` also where the type has no such key
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   HeightWidth extents(std::string_view key) const;

@@ -1,6 +1,5 @@
 // Attention, made of the ops that it consists of: each of them is recorded.
 #include <cmath>
-#include <limits>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/ops/ops.h"
@@ -12,9 +11,10 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
       key.shape(-2) != value.shape(-2))
     throw usage_error("attention: expected query [..., L, E], key [..., S, E] and value [..., S, V], got {}, {} and {}",
                       query.describe(), key.describe(), value.describe());
-  Tensor scores = scale(matmul(query, transpose(key)), 1 / std::sqrt(static_cast<double>(query.shape(-1))));
-  if (masked) scores = call("masked_fill", {scores, masked}, {{"value", -std::numeric_limits<double>::infinity()}});
-  return matmul(softmax(scores), value);
+  const Tensor scores = scale(matmul(query, transpose(key)), 1 / std::sqrt(static_cast<double>(query.shape(-1))));
+  // Masked as a part of softmax: scores of -Inf would be recorded as overflows.
+  const Tensor weights = masked ? call("masked_softmax", {scores, expand(masked, scores.shape())}) : softmax(scores);
+  return matmul(weights, value);
 }
 
 Tensor causal_mask(int64_t queries, int64_t keys) {

@@ -1,6 +1,8 @@
 // Ops on rows, the values along the last dimension: softmax and its relatives, layer_norm and rms_norm.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ulpscope/core/ops/ops.h"
 
 namespace ulpscope {
@@ -11,6 +13,13 @@ void row_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];
   if (x.rank() < 1) wrong_shape(arguments, "at least one dimension");
   specs.push_back(make_spec(x.dtype(), x.shape()));
+}
+
+void masked_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor &x = arguments.inputs[0], &mask = arguments.inputs[1];
+  if (!std::equal(x.shape().begin(), x.shape().end(), mask.shape().begin(), mask.shape().end()))
+    wrong_shape(arguments, "values and a mask of one shape");
+  row_shape(arguments, specs);
 }
 
 // One value for each row.
@@ -29,6 +38,10 @@ void logsumexp_shape(const OpArguments& arguments, OutputSpecs& specs) {
 // dx = NAME_backward(g, y).
 void backward_by_output(BackwardCall& b) {
   b.set(0, call(std::string(b.op().name) + "_backward", {b.gradient(), b.output(0)}, {}, {.hints = b.into({0})}));
+}
+
+void masked_softmax_backward(BackwardCall& b) {
+  b.set(0, call("softmax_backward", {b.gradient(), b.output(0)}, {}, {.hints = b.into({0})}));
 }
 
 void logsumexp_backward(BackwardCall& b) {
@@ -81,6 +94,13 @@ const Op kRows[] = {
      .autocast = AutocastClass::fp32,
      .shape_rule = row_shape,
      .backward = backward_by_output,
+     .saves_outputs = 0b1},
+    {.name = "masked_softmax",
+     .inputs = 2,
+     .autocast = AutocastClass::fp32,
+     .cast_inputs = 0b1,
+     .shape_rule = masked_shape,
+     .backward = masked_softmax_backward,
      .saves_outputs = 0b1},
     {.name = "softmax_backward", .inputs = 2, .shape_rule = row_shape},
     {.name = "log_softmax",

@@ -94,12 +94,26 @@ const std::string* name_that_stands_twice(const std::vector<LayerSpec>& layers) 
   return nullptr;
 }
 
+// With those that are repeated; a double, since repeats multiply.
+double count_layers(const std::vector<LayerSpec>& layers) {
+  double count = 0;
+  for (const LayerSpec& layer : layers) {
+    double within = 1;
+    for (const std::vector<LayerSpec>& list : layer.lists) within += count_layers(list);
+    count += within * static_cast<double>(layer.integer_or("repeat", 1));
+  }
+  return count;
+}
+
 }  // namespace
 
 void validate(const Experiment& experiment) {
   using Keys = std::initializer_list<std::string_view>;  // that what is checked depends on
   const auto fail = [&](Keys keys, std::string_view message) { throw usage_error("{}: {}", experiment.place_of(keys), message); };
   if (experiment.model.layers.empty()) fail({"model"}, "no model: expected model.preset or model.layers");
+  constexpr double kMostLayers = 10000;
+  if (const double count = count_layers(experiment.model.layers); count > kMostLayers)
+    fail({"model"}, fmt::format("model.layers: expected at most {} layers, repeated ones included, found {}", kMostLayers, count));
   if (const std::string* name = name_that_stands_twice(experiment.model.layers))
     fail({"model"}, fmt::format("model.layers: the name {} stands twice", toml_string(*name)));
 
