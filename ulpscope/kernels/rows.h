@@ -114,16 +114,20 @@ struct RowOp {
   explicit RowOp(const Attributes&) {}
 };
 
+// y = softmax(x); y may be x.
+template <class L>
+ULPSCOPE_LANE_FUNCTION void softmax_of(const L& loops, int64_t n, const typename L::Value* x, typename L::Value* y) {
+  loops.map(ExponentialFrom(loops.largest(n, x)), n, y, x);
+  loops.map(DividedBy(loops.sum(Itself(), n, y)), n, y, y);
+}
+
 struct Softmax : RowOp {
   static constexpr const char* kName = "softmax";
   static constexpr RowOperand kInputs[] = {RowOperand::row}, kOutputs[] = {RowOperand::row};
   using RowOp::RowOp;
   template <class L>
   ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
-    const auto* x = row.inputs[0];
-    auto* y = row.outputs[0];
-    loops.map(ExponentialFrom(loops.largest(row.n, x)), row.n, y, x);
-    loops.map(DividedBy(loops.sum(Itself(), row.n, y)), row.n, y, y);
+    softmax_of(loops, row.n, row.inputs[0], row.outputs[0]);
   }
 };
 
@@ -142,8 +146,7 @@ struct MaskedSoftmax : RowOp {
   ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
     auto* y = row.outputs[0];
     loops.map(Masked(), row.n, y, row.inputs[0], row.inputs[1]);
-    loops.map(ExponentialFrom(loops.largest(row.n, y)), row.n, y, y);
-    loops.map(DividedBy(loops.sum(Itself(), row.n, y)), row.n, y, y);
+    softmax_of(loops, row.n, y, y);
   }
 };
 

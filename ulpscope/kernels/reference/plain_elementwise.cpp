@@ -1,9 +1,8 @@
 // Elementwise ops by the shared formulas, on float or double.
-#include <type_traits>
 #include <utility>
 
 #include "ulpscope/kernels/formulas.h"
-#include "ulpscope/kernels/reference/plain_access.h"
+#include "ulpscope/kernels/reference/plain_loops.h"
 
 namespace ulpscope::plain {
 namespace {
@@ -28,16 +27,6 @@ void store_as_integers(const OpCall& call, const std::vector<double>& values) {
   }
 }
 
-// The value of a formula at elements widened to C.
-template <typename F, typename C, typename... Inputs>
-C evaluate(const F& formula, Inputs... inputs) {
-  if constexpr (F::kWide && std::is_same_v<C, float>) {
-    return static_cast<float>(formula.template operator()<lanes::Wide>(lanes::Wide(static_cast<double>(inputs))...).raw);
-  } else {
-    return formula.template operator()<C>(inputs...);
-  }
-}
-
 template <typename F, typename C, size_t... i>
 void run_formula(const OpCall& call, std::index_sequence<i...>) {
   const F formula(*call.attributes);
@@ -48,7 +37,7 @@ void run_formula(const OpCall& call, std::index_sequence<i...>) {
     return store_as_integers(call, values);
   }
   Output<C> out(call, 0);
-  for (int64_t e = 0; e < size; ++e) out[e] = evaluate<F, C>(formula, at<C>(call.inputs[i], e)...);
+  for (int64_t e = 0; e < size; ++e) out[e] = evaluate<C>(formula, at<C>(call.inputs[i], e)...);
   out.store();
 }
 

@@ -1,4 +1,4 @@
-// The loops of rows.h, one element after another.
+// Formulas one element after another: their values, and the loops of rows.h.
 #pragma once
 
 #include <type_traits>
@@ -7,6 +7,16 @@
 #include "ulpscope/kernels/rows.h"
 
 namespace ulpscope::plain {
+
+// The value of a formula (formulas.h) or of what a row op maps (rows.h) at elements widened to C.
+template <typename C, class F, class... T>
+C evaluate(const F& f, T... values) {
+  if constexpr (F::kWide && std::is_same_v<C, float>) {
+    return static_cast<float>(f.template operator()<lanes::Wide>(lanes::Wide(static_cast<double>(values))...).raw);
+  } else {
+    return f.template operator()<C>(values...);
+  }
+}
 
 template <typename C>
 struct PlainLoops {
@@ -29,11 +39,7 @@ struct PlainLoops {
   }
   template <class F, class... T>
   C apply(const F& f, T... values) const {
-    if constexpr (F::kWide && std::is_same_v<C, float>) {
-      return static_cast<float>(f(lanes::Wide(static_cast<double>(values))...).raw);
-    } else {
-      return f(values...);
-    }
+    return evaluate<C>(f, values...);
   }
 };
 
