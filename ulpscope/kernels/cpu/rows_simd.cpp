@@ -5,10 +5,10 @@
 // After foreach_target.h, which says which target is being compiled.
 #define ULPSCOPE_SIMD_LANES
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "hwy/highway.h"
+#include "ulpscope/kernels/cpu/evaluate-inl.h"
 #include "ulpscope/kernels/cpu/row_kernels.h"
 #include "ulpscope/kernels/reduction_order.h"
 #include "ulpscope/kernels/rows.h"
@@ -18,50 +18,12 @@ namespace ulpscope {
 namespace HWY_NAMESPACE {
 namespace {
 
-using FloatTag = hn::ScalableTag<float>;
-using WideTag = hn::ScalableTag<double>;
-constexpr int64_t kWidth = hn::MaxLanes(FloatTag());
-
-// f of kWidth floats that lie at each pointer.
-template <class F, class... P>
-HWY_INLINE hn::Vec<FloatTag> Evaluate(const F& f, const P*... in) {
-  const FloatTag d;
-  if constexpr (F::kWide) {
-    const WideTag wide;
-    const hn::Half<FloatTag> half;
-    const int64_t h = kWidth / 2;
-    const auto lower = f(Lanes<WideTag>{hn::PromoteTo(wide, hn::LoadU(half, in))}...);
-    const auto upper = f(Lanes<WideTag>{hn::PromoteTo(wide, hn::LoadU(half, in + h))}...);
-    return hn::Combine(d, hn::DemoteTo(half, upper.raw), hn::DemoteTo(half, lower.raw));
-  } else {
-    return f(Lanes<FloatTag>{hn::LoadU(d, in)}...).raw;
-  }
-}
-
-// The last n values of each array, filled up to a vector.
-template <class F, class... P>
-HWY_INLINE hn::Vec<FloatTag> EvaluateRest(const F& f, int64_t n, const P*... in) {
-  HWY_ALIGN float buffers[sizeof...(in)][kWidth] = {};
-  int next = 0;
-  (std::copy_n(in, n, buffers[next++]), ...);
-  next = 0;
-  // Braces evaluate from left to right.
-  const std::array<const float*, sizeof...(in)> filled{((void)in, static_cast<const float*>(buffers[next++]))...};
-  return std::apply([&](auto... pointers) HWY_ATTR { return Evaluate(f, pointers...); }, filled);
-}
-
 struct SimdLoops {
   using Value = float;
 
   template <class F, class... P>
   HWY_INLINE void map(const F& f, int64_t n, float* out, const P*... in) const {
-    const FloatTag d;
-    int64_t i = 0;
-    for (; i + kWidth <= n; i += kWidth) hn::StoreU(Evaluate(f, (in + i)...), d, out + i);
-    if (i == n) return;
-    HWY_ALIGN float rest[kWidth];
-    hn::Store(EvaluateRest(f, n - i, (in + i)...), d, rest);
-    std::copy_n(rest, n - i, out + i);
+    Map(f, n, out, in...);
   }
 
   template <class F, class... P>
