@@ -21,7 +21,8 @@ constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist},
                                    {"idx", open_idx},
                                    {"text", open_text},
                                    {"quantized_sine", make_quantized_sine},
-                                   {"random_classification", make_random_classification}};
+                                   {"random_classification", make_random_classification},
+                                   {"copy_task", make_copy_task}};
 
 const DataSource& source_of(DataKind kind) { return kSources[static_cast<size_t>(kind)]; }
 

@@ -37,7 +37,7 @@ class Dataset {
   virtual void fill_batch(std::span<const int64_t> indices, Batch& batch) const = 0;
 };
 
-enum class DataKind : uint8_t { fashion_mnist, idx, text, quantized_sine, random_classification };
+enum class DataKind : uint8_t { fashion_mnist, idx, text, quantized_sine, random_classification, copy_task };
 const char* name_of(DataKind kind);
 
 // What an experiment says about its data. docs/experiments.md has the meaning of each.
@@ -48,12 +48,12 @@ struct DataSettings {
   std::string path;
   std::string train_images, train_labels, test_images, test_labels;
   double mean = 0.0, std = 1.0;  // pixels become (pixel / 255 - mean) / std
-  // At most this many samples of each split; 0: all there are (files), 4096 and 1024 (random_classification).
+  // At most this many samples of each split; 0: all there are (files), 4096 and 1024 (random_classification, copy_task).
   int64_t train_size = 0, test_size = 0;
-  int64_t classes = 10;               // idx, random_classification
+  int64_t classes = 10;               // idx, random_classification; copy_task: symbols
   std::vector<int64_t> shape{128};    // random_classification: of one sample
   int64_t height = 128, width = 128;  // quantized_sine
-  int64_t context = 128;              // text: bytes of a sample
+  int64_t context = 128;              // text: bytes of a sample; copy_task: symbols of a sequence
   int64_t stride = 0;                 // text: bytes between samples; 0: context
   double test_share = 0.1;            // text: of each file, at its end
   double frequency = 4.0;             // quantized_sine: periods across the image

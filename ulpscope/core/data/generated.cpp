@@ -1,4 +1,5 @@
-// Data sets that are computed: a quantised sine over the unit square, and classes that a random linear teacher tells apart.
+// Data sets that are computed: a quantised sine over the unit square, classes that a random linear teacher tells apart, and
+// sequences to copy.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -86,6 +87,50 @@ std::unique_ptr<Dataset> make_random_split(const DataSettings& settings, uint64_
   return data;
 }
 
+// Each symbol is computed where it is asked for.
+class CopyTaskDataset : public Dataset {
+ public:
+  CopyTaskDataset(const DataSettings& settings, uint64_t seed, std::string_view split, int64_t samples)
+      : random_(seed, hash_text(split)),
+        samples_(samples),
+        symbols_(settings.classes),
+        input_{2 * settings.context},
+        target_{settings.context} {}
+
+  int64_t size() const override { return samples_; }
+  const std::vector<int64_t>& input_shape() const override { return input_; }
+  const std::vector<int64_t>& target_shape() const override { return target_; }
+  int64_t input_indices() const override { return symbols_ + 1; }  // the last one starts the decoder's input
+  TargetKind target_kind() const override { return TargetKind::labels; }
+  int64_t classes() const override { return symbols_; }
+
+  void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
+    const int64_t length = target_[0], samples = static_cast<int64_t>(indices.size());
+    batch.input_shape = {samples, 2 * length};
+    batch.target_shape = {samples, length};
+    batch.inputs.clear();
+    batch.values.clear();
+    batch.indices.resize(static_cast<size_t>(samples * 2 * length));
+    batch.labels.resize(static_cast<size_t>(samples * length));
+    auto input = batch.indices.begin();
+    auto label = batch.labels.begin();
+    for (const int64_t index : indices) {
+      const auto source = input;
+      for (int64_t place = 0; place < length; ++place)
+        *input++ = random_.below(static_cast<uint64_t>(index) * static_cast<uint64_t>(length) + static_cast<uint64_t>(place),
+                                 static_cast<uint32_t>(symbols_));
+      *input++ = symbols_;
+      input = std::copy(source, source + (length - 1), input);
+      label = std::copy(source, source + length, label);
+    }
+  }
+
+ private:
+  Philox random_;
+  int64_t samples_, symbols_;
+  std::vector<int64_t> input_, target_;
+};
+
 }  // namespace
 
 DataSplits make_quantized_sine(const DataSettings& settings, uint64_t) {
@@ -131,6 +176,18 @@ DataSplits make_random_classification(const DataSettings& settings, uint64_t see
                                   settings.test_size > 0 ? settings.test_size : kTestSize, teacher);
   splits.description = fmt::format("random classification: {} training and {} test samples of {}, {} classes", splits.train->size(),
                                    splits.test->size(), fmt::join(settings.shape, " x "), settings.classes);
+  return splits;
+}
+
+DataSplits make_copy_task(const DataSettings& settings, uint64_t seed) {
+  const auto make = [&](std::string_view split, int64_t samples) {
+    return std::make_unique<CopyTaskDataset>(settings, seed, split, samples);
+  };
+  DataSplits splits;
+  splits.train = make("copy_task.train", settings.train_size > 0 ? settings.train_size : kTrainSize);
+  splits.test = make("copy_task.test", settings.test_size > 0 ? settings.test_size : kTestSize);
+  splits.description = fmt::format("copy task: {} training and {} test sequences of {} of {} symbols", splits.train->size(),
+                                   splits.test->size(), settings.context, settings.classes);
   return splits;
 }
 

@@ -12,5 +12,6 @@ DataSplits open_idx(const DataSettings& settings, uint64_t seed);
 DataSplits open_text(const DataSettings& settings, uint64_t seed);
 DataSplits make_quantized_sine(const DataSettings& settings, uint64_t seed);
 DataSplits make_random_classification(const DataSettings& settings, uint64_t seed);
+DataSplits make_copy_task(const DataSettings& settings, uint64_t seed);
 
 }  // namespace ulpscope

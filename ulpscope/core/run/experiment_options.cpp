@@ -154,12 +154,13 @@ std::vector<Option<Experiment>> make_experiment_options() {
       model_preset(),
 
       choice(
-          "data.kind", DataKind::random_classification,
+          "data.kind", DataKind::copy_task,
           "`fashion_mnist`; `idx`: labelled images in IDX files; `text`: runs of bytes, the target of each byte the next one; "
           "`quantized_sine`: one image whose channels are x and y in [0, 1], "
           "its "
           "target a 2-D sine quantised to a few levels in [0, 1]; `random_classification`: Gaussian features, labelled by a random "
-          "linear teacher",
+          "linear teacher; `copy_task`: random sequences as indices, each with what a decoder is given to copy it (a start symbol, "
+          "then the sequence without its last symbol), the target the sequence",
           ULPSCOPE_FIELD(data.kind)),
       text("data.path", "fashion_mnist: the folder of its files; text: a file, or a folder of files", ULPSCOPE_FIELD(data.path),
            "fashion_mnist: `$ULPSCOPE_DATA`, else where the Debian package has them"),
@@ -171,16 +172,19 @@ std::vector<Option<Experiment>> make_experiment_options() {
       number("data.mean", {}, "files: pixels become (pixel / 255 - mean) / std", ULPSCOPE_FIELD(data.mean)),
       number("data.std", kNormal, "files", ULPSCOPE_FIELD(data.std)),
       integer("data.train_size", kNotNegative,
-              "at most this many training samples; 0: all there are (files), 4096 (random_classification)",
+              "at most this many training samples; 0: all there are (files), 4096 (random_classification, copy_task)",
               ULPSCOPE_FIELD(data.train_size)),
-      integer("data.test_size", kNotNegative, "the same for the test split; 0: all there are (files), 1024 (random_classification)",
+      integer("data.test_size", kNotNegative,
+              "the same for the test split; 0: all there are (files), 1024 (random_classification, copy_task)",
               ULPSCOPE_FIELD(data.test_size)),
-      integer("data.classes", {.low = 2, .high = 65536}, "idx, random_classification: the number of classes",
+      integer("data.classes", {.low = 2, .high = 65536},
+              "idx, random_classification: the number of classes; copy_task: of symbols, beside the start symbol",
               ULPSCOPE_FIELD(data.classes)),
       field<std::vector<int64_t>, Experiment>("data.shape", {ValueKind::integer_list, kAtLeastOne, {}},
                                               "random_classification: of one sample, [features] or [channels, height, width]",
                                               ULPSCOPE_FIELD(data.shape)),
-      integer("data.context", {.low = 1, .high = 1 << 20}, "text: bytes of a sample", ULPSCOPE_FIELD(data.context)),
+      integer("data.context", {.low = 1, .high = 1 << 20},
+              "text: bytes of a sample; copy_task: symbols of a sequence, half of a sample", ULPSCOPE_FIELD(data.context)),
       integer("data.stride", kNotNegative, "text: bytes from one training sample to the next; 0: data.context",
               ULPSCOPE_FIELD(data.stride)),
       number("data.test_share", kBelowOne, "text: the share at the end of each file that is the test split",
