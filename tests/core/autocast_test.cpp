@@ -159,6 +159,37 @@ TEST_F(AutocastTest, OverridesByOpAndByModuleReplaceTheLists) {
   EXPECT_THROW(Autocast(policy(DType::f32)), Error);
 }
 
+TEST_F(AutocastTest, AForbiddenOpIsAnErrorThatSaysWhatToUse) {
+  Op op = find_op("sigmoid");
+  op.autocast = AutocastClass::forbidden;
+  op.forbidden_because = "half a reason; expected another op";
+  const Tensor x = random(DType::f32, {3});
+  EXPECT_EQ(dispatch(op, {&x, 1})[0].dtype(), DType::f32) << "autocast is off";
+  const auto message = [&](AutocastPolicy with) -> std::string {
+    Autocast autocast(std::move(with));
+    const AutocastScope scope(&autocast);
+    const ModuleScope module(intern("head"));
+    try {
+      return std::string(info(dispatch(op, {&x, 1})[0].dtype()).name);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+  };
+  EXPECT_EQ(message(policy(DType::f16)),
+            "sigmoid in module 'head': forbidden under autocast, because half a reason; expected another op");
+  AutocastPolicy allowed = policy(DType::f16);
+  allowed.modules.emplace_back("head", DType::f32);
+  EXPECT_EQ(message(allowed), "f32");
+}
+
+TEST_F(AutocastTest, LossesAreKnownAsSuch) {
+  for (const Op& op : loss_ops()) {
+    if (op.backward == nullptr) continue;
+    EXPECT_TRUE(op.autocast == AutocastClass::loss || op.autocast == AutocastClass::forbidden) << op.name;
+  }
+}
+
 TEST_F(AutocastTest, BatchNormKeepsItsParametersAndStatisticsInFP32) {
   const auto model = batch_norm();
   Autocast autocast(policy(DType::f16));

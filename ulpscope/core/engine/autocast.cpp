@@ -1,5 +1,7 @@
 #include "ulpscope/core/engine/autocast.h"
 
+#include <fmt/format.h>
+
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/core/engine/context.h"
@@ -38,9 +40,13 @@ std::optional<DType> Autocast::input_type(const Op& op, const std::string* modul
     case AutocastClass::lower_precision:
       return policy_.dtype;
     case AutocastClass::fp32:
+    case AutocastClass::loss:
       return DType::f32;
     case AutocastClass::fp32_unless_dtype:
       return asked.value_or(DType::f32);
+    case AutocastClass::forbidden:
+      throw usage_error("{}{}: forbidden under autocast, because {}", op.name,
+                        module->empty() ? "" : fmt::format(" in module '{}'", *module), op.forbidden_because);
     case AutocastClass::input_type:
     case AutocastClass::exempt:
       break;

@@ -56,7 +56,8 @@ bool runs_lowered(const Context& context, const Op& op, std::span<const Tensor> 
   if (op.autocast == AutocastClass::exempt) return !inputs.empty() && inputs[0].body()->lowered;
   if (computes_forward(context.phase)) {
     if (op.autocast == AutocastClass::lower_precision) return true;
-    if (op.autocast == AutocastClass::fp32) return false;
+    if (op.autocast == AutocastClass::fp32 || op.autocast == AutocastClass::loss || op.autocast == AutocastClass::forbidden)
+      return false;
     if (op.autocast == AutocastClass::fp32_unless_dtype) return options.dtype && is_narrow(*options.dtype);
   }
   // As in widest(): one wide input makes the op wide, and a scalar counts only where there is nothing else.

@@ -25,6 +25,8 @@ enum class AutocastClass : uint8_t {
   lower_precision,    // inputs are cast to the autocast type
   fp32,               // inputs are cast to FP32
   fp32_unless_dtype,  // the same, unless the call asks for a type
+  loss,               // FP32 as well; policies that treat the other FP32 ops otherwise know by it what is a loss
+  forbidden,          // an error, which says why (Op::forbidden_because)
   exempt,             // inputs are taken as they are, mixed too (optimizer updates)
 };
 
@@ -60,6 +62,8 @@ struct Op {
   int inputs = 1;           // how many; optional ones included
   int optional_inputs = 0;  // of those, trailing ones that may be missing
   AutocastClass autocast = AutocastClass::input_type;
+  // Of an op that is forbidden under autocast: what goes wrong, and what to use instead.
+  std::string_view forbidden_because = {};
   uint32_t cast_inputs = ~0u;  // bit i: input i is one that is cast; the others are taken as they are (batch_norm's parameters)
   // Appends the outputs' specs, or throws a usage Error that says which shapes came and which were expected.
   void (*shape_rule)(const OpArguments&, OutputSpecs&) = nullptr;

@@ -41,7 +41,7 @@ void mse_backward(BackwardCall& b) {
 const Op kLosses[] = {
     {.name = "cross_entropy",
      .inputs = 2,
-     .autocast = AutocastClass::fp32,
+     .autocast = AutocastClass::loss,
      .shape_rule = cross_entropy_shape,
      .backward = cross_entropy_backward,
      .saves_inputs = 0b11,
@@ -49,7 +49,7 @@ const Op kLosses[] = {
     {.name = "cross_entropy_backward", .inputs = 4, .autocast = AutocastClass::exempt, .shape_rule = like_input_1},
     {.name = "mse",
      .inputs = 2,
-     .autocast = AutocastClass::fp32,
+     .autocast = AutocastClass::loss,
      .shape_rule = mse_shape,
      .backward = mse_backward,
      .saves_inputs = 0b11},
