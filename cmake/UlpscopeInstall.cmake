@@ -13,6 +13,7 @@ set(ULPSCOPE_EXTERNAL_Threads::Threads package:Threads)
 set(ULPSCOPE_EXTERNAL_PkgConfig::HDF5 pkgconfig:HDF5:hdf5)
 set(ULPSCOPE_EXTERNAL_PkgConfig::hdf5 pkgconfig:hdf5:hdf5)
 set(ULPSCOPE_EXTERNAL_tomlplusplus::tomlplusplus package:tomlplusplus)
+set(ULPSCOPE_EXTERNAL_Libcsv::csv package:Libcsv)
 set(ULPSCOPE_EXTERNAL_ZLIB::ZLIB package:ZLIB)
 set(ULPSCOPE_EXTERNAL_nlohmann_json::nlohmann_json package:nlohmann_json)
 
@@ -54,7 +55,7 @@ function(ulpscope_install)
     INSTALL_DESTINATION ${destination} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/ulpscopeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/ulpscopeConfig.cmake ${PROJECT_BINARY_DIR}/ulpscopeConfigVersion.cmake
-    ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake DESTINATION ${destination})
+    ${PROJECT_SOURCE_DIR}/cmake/FindLibcsv.cmake ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake DESTINATION ${destination})
 endfunction()
 
 # The program lies in bin/ of the build folder, and is installed.

@@ -34,8 +34,8 @@ CORE_LAYERS = [("tensor", "settings"), ("engine",), ("ops",), ("nn", "optim"), (
 # Which library a header belongs to, by how its name starts.
 LIBRARIES = {
     "fmt/": "fmt", "hdf5": "hdf5", "H5": "hdf5", "hwy/": "highway", "boost/": "boost", "oneapi/dnnl/": "onednn", "dnnl": "onednn",
-    "omp.h": "openmp", "CLI/": "cli11", "toml++/": "toml++", "toml.hpp": "toml++", "zlib.h": "zlib", "nlohmann/": "nlohmann-json",
-    "cuda": "cuda", "cublas": "cuda", "gtest/": "gtest", "gmock/": "gtest", "benchmark/": "benchmark",
+    "omp.h": "openmp", "CLI/": "cli11", "toml++/": "toml++", "toml.hpp": "toml++", "zlib.h": "zlib", "csv.h": "libcsv",
+    "nlohmann/": "nlohmann-json", "cuda": "cuda", "cublas": "cuda", "gtest/": "gtest", "gmock/": "gtest", "benchmark/": "benchmark",
 }
 EXTERNAL = {
     "base": {"fmt"},
@@ -47,7 +47,7 @@ EXTERNAL = {
     "kernels/cuda": {"fmt", "cuda"},
     "trace": {"fmt", "zlib"},
     "recorder": {"fmt"},
-    "core": {"fmt", "toml++", "zlib"},
+    "core": {"fmt", "libcsv", "toml++", "zlib"},
     "analyzers": {"fmt", "nlohmann-json"},
     "gui": {"fmt"},
     "studies": {"fmt"},

@@ -70,6 +70,7 @@ module toml++ tomlplusplus libtomlplusplus-dev
 module nlohmann-json nlohmann_json nlohmann-json3-dev
 module CLI11 CLI11 libcli11-dev
 module zlib zlib zlib1g-dev
+header libcsv csv.h '^#define CSV_[MR][A-Z]+ +([0-9]+)$' libcsv-dev
 module GoogleTest gtest 'libgtest-dev libgmock-dev'
 module benchmark benchmark libbenchmark-dev
 python_module h5py h5py 'apt-get install python3-h5py (tests of the trace need it)'

@@ -16,19 +16,24 @@ namespace {
 // Samples whose only feature is their index.
 class Numbered : public Dataset {
  public:
-  explicit Numbered(int64_t size) : size_(size) {}
+  explicit Numbered(int64_t size) : Numbered(size, {size, 1}) {}
+  Numbered(int64_t size, Locality locality) : size_(size), locality_(locality) {}
   int64_t size() const override { return size_; }
   const std::vector<int64_t>& input_shape() const override { return shape_; }
   const std::vector<int64_t>& target_shape() const override { return target_; }
   TargetKind target_kind() const override { return TargetKind::labels; }
   int64_t classes() const override { return size_; }
+  Locality locality() const override { return locality_; }
+  void prefetch(std::span<const int64_t> blocks) const override { prefetched.emplace_back(blocks.begin(), blocks.end()); }
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
     batch.input_shape = {static_cast<int64_t>(indices.size()), 1};
     batch.labels.assign(indices.begin(), indices.end());
   }
+  mutable std::vector<std::vector<int64_t>> prefetched;
 
  private:
   int64_t size_;
+  Locality locality_;
   std::vector<int64_t> shape_{1}, target_;
 };
 
@@ -90,6 +95,57 @@ TEST(Loader, SeeksToWhereAnotherStopped) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(next_labels(first), next_labels(second));
   EXPECT_THROW(second.seek({0, 7}), Error);
   EXPECT_THROW(second.seek({-1, 0}), Error);
+}
+
+// 103 samples in 15 blocks, the last one of 5, shuffled four blocks at a time.
+TEST(Loader, BlocksAreShuffledAndWindowsOfThem) {
+  const Numbered data(103, {7, 4});
+  const Loader::Options options{.batch_size = 6, .shuffle = true, .drop_last = false, .seed = 7};
+  Loader loader(data, options);
+  std::set<std::vector<int64_t>> orders;
+  std::set<size_t> places_of_last_block;
+  for (int epoch = 0; epoch < 30; ++epoch) {
+    data.prefetched.clear();
+    const std::vector<int64_t> order = epoch_of(loader);
+    orders.insert(order);
+    ASSERT_EQ(data.prefetched.size(), 4u);
+    size_t place = 0;
+    std::set<int64_t> blocks_seen;
+    for (const std::vector<int64_t>& blocks : data.prefetched) {
+      EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end()));
+      std::set<int64_t> expected, found;
+      for (const int64_t block : blocks) {
+        EXPECT_TRUE(blocks_seen.insert(block).second);
+        if (block == 14) places_of_last_block.insert(place);
+        for (int64_t sample = 7 * block; sample < std::min<int64_t>(7 * block + 7, 103); ++sample) expected.insert(sample);
+      }
+      while (found.size() < expected.size()) found.insert(order.at(place++));
+      EXPECT_EQ(found, expected);
+    }
+    EXPECT_EQ(place, 103u);
+    // From any place on.
+    Loader other(data, options);
+    other.seek({epoch, 9});
+    EXPECT_EQ(next_labels(other), std::vector<int64_t>(order.begin() + 54, order.begin() + 60));
+  }
+  EXPECT_EQ(orders.size(), 30u);
+  EXPECT_GT(places_of_last_block.size(), 2u);
+}
+
+TEST(Loader, OneWindowIsShuffledAsIfThereWereNone) {
+  const Numbered all(100), blocks(100, {7, 15});
+  const Loader::Options options{.batch_size = 100, .seed = 3};
+  Loader a(all, options), b(blocks, options);
+  for (int epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(next_labels(a), next_labels(b));
+}
+
+TEST(Loader, BlocksWithoutShufflingComeInOrder) {
+  const Numbered data(20, {3, 2});
+  Loader loader(data, {.batch_size = 4, .shuffle = false, .drop_last = false, .seed = 0});
+  std::vector<int64_t> order = epoch_of(loader), expected(20);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(order, expected);
+  EXPECT_TRUE(data.prefetched.empty());
 }
 
 TEST(Loader, SeedsDifferAndRepeat) {

@@ -228,6 +228,12 @@ TEST(ExperimentToml, SettingsThatContradictEachOther) {
   EXPECT_THAT(parse_error(mlp + "scaler = { initial = 8, cap = 4 }"), HasSubstr("scaler.initial: expected at most scaler.cap, 4"));
   EXPECT_THAT(parse_error(mlp + "scaler = { initial = 8, floor = 16 }"), HasSubstr("at least scaler.floor, 16, found 8"));
   EXPECT_THAT(parse_error(mlp + "data.kind = \"idx\""), HasSubstr("needs data.train_images"));
+  EXPECT_THAT(parse_error(mlp + "data.kind = \"hdf5\""), HasSubstr("data.kind = \"hdf5\" needs data.path"));
+  EXPECT_THAT(parse_error(mlp + "data.kind = \"npy\"\ndata.inputs = \"x\""), HasSubstr("needs data.inputs and data.targets"));
+  EXPECT_THAT(parse_error(mlp + "data.kind = \"npy\"\ndata.inputs = \"x\"\ndata.targets = \"y\"\ndata.test_inputs = \"z\""),
+              HasSubstr("expected data.test_inputs and data.test_targets together, or neither"));
+  EXPECT_THAT(parse_error(mlp + "data.kind = \"csv\"\ndata.path = \"x\"\ndata.delimiter = \"ab\""),
+              HasSubstr("data.delimiter: expected one character that ends no line and is no quote, found \"ab\""));
   EXPECT_THAT(parse_error(mlp + "data.shape = [2, 3]"), HasSubstr("found 2 extents"));
   EXPECT_THAT(parse_error(mlp + "data.shape = [1000000, 1000, 1000]"), HasSubstr("at most 2^31 generated elements"));
 }

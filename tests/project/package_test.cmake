@@ -12,7 +12,7 @@ endfunction()
 
 set(absent "")
 if(COMPONENT STREQUAL emulation)
-  foreach(package IN ITEMS OneDNN OpenMP PkgConfig HDF5 tomlplusplus ZLIB nlohmann_json CLI11 GTest benchmark Python3)
+  foreach(package IN ITEMS OneDNN Libcsv OpenMP PkgConfig HDF5 tomlplusplus ZLIB nlohmann_json CLI11 GTest benchmark Python3)
     list(APPEND absent -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
   endforeach()
 endif()

@@ -30,6 +30,7 @@ class Descriptor {
   }
   int number() const { return number_; }
   int close() { return ::close(std::exchange(number_, -1)); }
+  int release() { return std::exchange(number_, -1); }
 
  private:
   int number_;
@@ -91,21 +92,56 @@ Error other_kind_error(const std::string& path, std::string_view expected) {
   return usage_error("'{}' is not {}, so none replaces it; remove it first", path, expected);
 }
 
-MappedFile::MappedFile(const std::string& path) {
-  const auto unreadable = [&](const char* why) { return unreadable_error("cannot read '{}': {}", path, why); };
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not keep it waiting
+namespace {
+
+Error unreadable_file(const std::string& path, const char* why) { return unreadable_error("cannot read '{}': {}", path, why); }
+
+// Of a file that was opened for reading.
+size_t size_of_file(int descriptor, const std::string& path) {
   struct stat status {};
-  if (file.number() < 0 || ::fstat(file.number(), &status) != 0) throw unreadable(std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) throw unreadable("it is not a file");
-  if (status.st_size == 0) return;
-  const auto size = static_cast<size_t>(status.st_size);
+  if (descriptor < 0 || ::fstat(descriptor, &status) != 0) throw unreadable_file(path, std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw unreadable_file(path, "it is not a file");
+  return static_cast<size_t>(status.st_size);
+}
+
+int open_to_read(const std::string& path) {
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not keep it waiting
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) {
+  Descriptor file(open_to_read(path));
+  const size_t size = size_of_file(file.number(), path);
+  if (size == 0) return;
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
-  if (data == MAP_FAILED) throw unreadable(std::strerror(errno));
+  if (data == MAP_FAILED) throw unreadable_file(path, std::strerror(errno));
   bytes_ = {static_cast<const uint8_t*>(data), size};
 }
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
+}
+
+RandomAccessFile::RandomAccessFile(const std::string& path) : RandomAccessFile(open_to_read(path), path) {}
+
+RandomAccessFile::RandomAccessFile(int descriptor, std::string name) : name_(std::move(name)), descriptor_(descriptor) {
+  Descriptor file(descriptor);
+  size_ = size_of_file(descriptor, name_);
+  file.release();
+}
+
+RandomAccessFile::~RandomAccessFile() { ::close(descriptor_); }
+
+void RandomAccessFile::read(size_t offset, std::span<uint8_t> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw unreadable_file(name_, std::strerror(errno));
+    if (got == 0) throw unreadable_file(name_, "it has become shorter");
+    offset += static_cast<size_t>(got);
+    bytes = bytes.subspan(static_cast<size_t>(got));
+  }
 }
 
 }  // namespace ulpscope

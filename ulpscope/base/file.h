@@ -54,4 +54,24 @@ class MappedFile {
   std::span<const uint8_t> bytes_;
 };
 
+// A file that is read in pieces, anywhere. Unlike a mapped one, it costs the pieces only: a page that is touched in a map brings in
+// those around it. Throws Error (unreadable).
+class RandomAccessFile {
+ public:
+  explicit RandomAccessFile(const std::string& path);
+  // Takes over an open file, which messages call `name`.
+  RandomAccessFile(int descriptor, std::string name);
+  RandomAccessFile(const RandomAccessFile&) = delete;
+  ~RandomAccessFile();
+
+  size_t size() const { return size_; }
+  // All of `bytes`, which lie from `offset` on.
+  void read(size_t offset, std::span<uint8_t> bytes) const;
+
+ private:
+  std::string name_;
+  int descriptor_;
+  size_t size_ = 0;
+};
+
 }  // namespace ulpscope

@@ -1,17 +1,16 @@
 #include "ulpscope/base/hdf5/hdf5.h"
 
 #include <fcntl.h>
-#include <hdf5.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/file.h"
+#include "ulpscope/base/hdf5/checked.h"
 
 #ifdef __SANITIZE_ADDRESS__
 // HDF5 1.10 does not free an object header that it finds damaged.
@@ -24,61 +23,6 @@ namespace ulpscope::hdf5 {
 namespace {
 
 constexpr std::string_view kSignature("\x89HDF\r\n\x1a\n", 8);
-
-// The error stack belongs to the thread, and so does the switch that keeps HDF5 from printing it.
-void prepare() {
-  static std::once_flag once;
-  // Without this, exit() would close files that a thread may still be writing.
-  std::call_once(once, [] { H5dont_atexit(); });
-  thread_local bool quiet = false;
-  if (!quiet) {
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-    quiet = true;
-  }
-}
-
-struct Failure {
-  std::string text;
-  bool of_system;  // the system's words
-};
-
-// HDF5's innermost message; of a failed system call, the system's words only.
-Failure innermost_error() {
-  std::string text;
-  H5Ewalk2(
-      H5E_DEFAULT, H5E_WALK_UPWARD,
-      [](unsigned, const H5E_error2_t* error, void* result) -> herr_t {
-        auto& message = *static_cast<std::string*>(result);
-        if (message.empty() && error->desc) message = error->desc;
-        return 0;
-      },
-      &text);
-  H5Eclear2(H5E_DEFAULT);
-  constexpr std::string_view kSystem = "error message = '";
-  if (const size_t at = text.find(kSystem); at != std::string::npos) {
-    const size_t begin = at + kSystem.size();
-    return {text.substr(begin, text.find('\'', begin) - begin), true};
-  }
-  if (const size_t end = text.find('\n'); end != std::string::npos) text.resize(end);
-  return {text.empty() ? "unknown HDF5 error" : text, false};
-}
-
-// `where`: a place in what `name` names, as in ", rows 0 to 9".
-[[noreturn]] void fail(std::string_view action, const std::string& name, const std::string& where = "") {
-  const Failure failure = innermost_error();
-  const bool reading = action == "open" || action == "read";
-  throw failed_error("cannot {} '{}'{}: {}", action, name, where, reading && !failure.of_system ? "damaged" : failure.text);
-}
-
-// Both take what an HDF5 call returned.
-Handle checked(hid_t id, std::string_view action, const std::string& name) {
-  if (id < 0) fail(action, name);
-  return Handle(id);
-}
-
-void check(herr_t status, std::string_view action, const std::string& name) {
-  if (status < 0) fail(action, name);
-}
 
 hid_t file_type(ElementType type) {
   switch (type) {

@@ -19,6 +19,9 @@ struct DataSource {
 // In the order of DataKind.
 constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist},
                                    {"idx", open_idx},
+                                   {"hdf5", open_hdf5},
+                                   {"npy", open_npy},
+                                   {"csv", open_csv},
                                    {"text", open_text},
                                    {"quantized_sine", make_quantized_sine},
                                    {"random_classification", make_random_classification},
@@ -28,11 +31,14 @@ const DataSource& source_of(DataKind kind) { return kSources[static_cast<size_t>
 
 }  // namespace
 
+const char* name_of(TargetKind kind) { return kind == TargetKind::labels ? "labels" : "values"; }
+
 const char* name_of(DataKind kind) { return source_of(kind).name; }
 
 DataSplits open_data(const DataSettings& settings, uint64_t seed) { return source_of(settings.kind).open(settings, seed); }
 
-Loader::Loader(const Dataset& dataset, const Options& options) : dataset_(dataset), options_(options) {
+Loader::Loader(const Dataset& dataset, const Options& options)
+    : dataset_(dataset), options_(options), locality_(dataset.locality()) {
   if (options.batch_size < 1) throw usage_error("training.batch_size is {}, expected at least 1", options.batch_size);
   if (batches_per_epoch() == 0) {
     throw usage_error("training.batch_size is {}, expected at most the {} samples of the data while data.drop_last is true",
@@ -52,23 +58,69 @@ void Loader::seek(const LoaderPosition& position) {
   position_ = position;
 }
 
+namespace {
+
+// Fisher and Yates, with the numbers of `random` from `first` on.
+void shuffle(std::vector<int64_t>& items, const Philox& random, uint64_t first) {
+  for (size_t i = items.size() - 1; i > 0; --i) std::swap(items[i], items[random.below(first + i, static_cast<uint32_t>(i + 1))]);
+}
+
+}  // namespace
+
 void Loader::order_epoch(int64_t epoch) {
   if (ordered_epoch_ == epoch) return;
-  order_.resize(static_cast<size_t>(dataset_.size()));
-  std::iota(order_.begin(), order_.end(), 0);
-  if (options_.shuffle) {
-    // Fisher and Yates.
-    const Philox random(options_.seed, hash_combine(hash_text("loader.shuffle"), static_cast<uint64_t>(epoch)));
-    for (size_t i = order_.size() - 1; i > 0; --i) std::swap(order_[i], order_[random.below(i, static_cast<uint32_t>(i + 1))]);
-  }
+  const int64_t count = (dataset_.size() - 1) / locality_.block + 1;
+  blocks_.resize(static_cast<size_t>(count));
+  std::iota(blocks_.begin(), blocks_.end(), 0);
+  if (options_.shuffle)
+    shuffle(blocks_, Philox(options_.seed, hash_combine(hash_text("loader.blocks"), static_cast<uint64_t>(epoch))), 0);
+  last_block_at_ = std::find(blocks_.begin(), blocks_.end(), count - 1) - blocks_.begin();
   ordered_epoch_ = epoch;
+  ordered_window_ = -1;
+}
+
+// Its first sample's place in the epoch.
+int64_t Loader::first_of_window(int64_t window) const {
+  const int64_t blocks = std::min(window * locality_.window, static_cast<int64_t>(blocks_.size()));
+  const int64_t missing = static_cast<int64_t>(blocks_.size()) * locality_.block - dataset_.size();
+  return blocks * locality_.block - (last_block_at_ < blocks ? missing : 0);
+}
+
+void Loader::order_window(int64_t epoch, int64_t place) {
+  order_epoch(epoch);
+  int64_t window = place / (locality_.window * locality_.block);
+  if (place >= first_of_window(window + 1)) ++window;
+  if (ordered_window_ == window) return;
+  const auto begin = blocks_.begin() + window * locality_.window;
+  const auto end = begin + std::min<int64_t>(locality_.window, blocks_.end() - begin);
+  window_blocks_.assign(begin, end);
+  std::sort(window_blocks_.begin(), window_blocks_.end());
+  order_.clear();
+  for (const int64_t block : window_blocks_) {
+    const int64_t first = block * locality_.block, last = std::min(first + locality_.block, dataset_.size());
+    for (int64_t sample = first; sample < last; ++sample) order_.push_back(sample);
+  }
+  if (options_.shuffle) {
+    const Philox random(options_.seed, hash_combine(hash_text("loader.shuffle"), static_cast<uint64_t>(epoch)));
+    shuffle(order_, random, static_cast<uint64_t>(first_of_window(window)));
+  }
+  ordered_window_ = window;
+  prefetched_ = false;
 }
 
 void Loader::next(Batch& batch) {
-  order_epoch(position_.epoch);
-  const auto first = static_cast<size_t>(position_.batch * options_.batch_size);
-  const size_t count = std::min(static_cast<size_t>(options_.batch_size), order_.size() - first);
-  dataset_.fill_batch(std::span(order_).subspan(first, count), batch);
+  const int64_t first = position_.batch * options_.batch_size, last = std::min(first + options_.batch_size, dataset_.size());
+  order_window(position_.epoch, first);
+  // A window that a batch only ends in waits for the next one, so that the blocks of the batch stay in memory.
+  if (options_.shuffle && !prefetched_) dataset_.prefetch(window_blocks_);
+  prefetched_ = true;
+  indices_.clear();
+  for (int64_t place = first; place < last; place = first + static_cast<int64_t>(indices_.size())) {
+    order_window(position_.epoch, place);
+    const auto from = order_.begin() + (place - first_of_window(ordered_window_));
+    indices_.insert(indices_.end(), from, from + std::min<int64_t>(last - place, order_.end() - from));
+  }
+  dataset_.fill_batch(indices_, batch);
   if (++position_.batch == batches_per_epoch()) position_ = {position_.epoch + 1, 0};
 }
 

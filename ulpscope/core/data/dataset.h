@@ -11,6 +11,7 @@
 namespace ulpscope {
 
 enum class TargetKind : uint8_t { labels, values };
+const char* name_of(TargetKind kind);
 
 // Some samples, one after another, row-major. The buffers are reused: a batch of the same size allocates nothing.
 struct Batch {
@@ -24,6 +25,15 @@ struct Batch {
   int64_t samples() const { return input_shape.empty() ? 0 : input_shape[0]; }
 };
 
+// Samples are shuffled by reading order: blocks of `block` samples lie together, and `window` of them, drawn at random, are
+// shuffled with each other. So what is read in blocks is read once in an epoch, and no order is longer than a window.
+struct Locality {
+  int64_t block = 1, window = 1;
+};
+// Of samples that cost the same in any order.
+inline constexpr int64_t kMostShuffled = int64_t{1} << 20;
+inline constexpr Locality kAnywhere{1 << 10, kMostShuffled >> 10};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -32,12 +42,15 @@ class Dataset {
   virtual const std::vector<int64_t>& target_shape() const = 0;  // of one sample; [] for one label
   virtual int64_t input_indices() const { return 0; }            // not 0: inputs are indices below it
   virtual TargetKind target_kind() const = 0;
-  virtual int64_t classes() const = 0;  // labels lie in [0, classes); 0 for values
+  virtual int64_t classes() const = 0;                       // labels lie in [0, classes); 0 for values
+  virtual Locality locality() const { return {size(), 1}; }  // all are shuffled with each other
+  // The samples of these blocks, in ascending order, will be asked for soon.
+  virtual void prefetch(std::span<const int64_t> /*blocks*/) const {}
   // Samples in the order of `indices`, each in [0, size()).
   virtual void fill_batch(std::span<const int64_t> indices, Batch& batch) const = 0;
 };
 
-enum class DataKind : uint8_t { fashion_mnist, idx, text, quantized_sine, random_classification, copy_task };
+enum class DataKind : uint8_t { fashion_mnist, idx, hdf5, npy, csv, text, quantized_sine, random_classification, copy_task };
 const char* name_of(DataKind kind);
 
 // What an experiment says about its data. docs/experiments.md has the meaning of each.
@@ -47,15 +60,22 @@ struct DataSettings {
   // "".
   std::string path;
   std::string train_images, train_labels, test_images, test_labels;
-  double mean = 0.0, std = 1.0;  // pixels become (pixel / 255 - mean) / std
+  std::string test_path;                                   // hdf5, csv; "": none
+  std::string inputs, targets, test_inputs, test_targets;  // hdf5: data sets, "": `inputs` and `targets`; npy: files
+  TargetKind target_kind = TargetKind::labels;             // hdf5, npy, csv
+  int64_t input_indices = 0;                               // hdf5, npy, csv; not 0: inputs are indices below it
+  std::vector<std::string> input_columns, target_columns;  // csv: by name or index; {}: all others, the last
+  bool header = true;                                      // csv: the first line has the columns' names
+  std::string delimiter = ",";                             // csv
+  double mean = 0.0, std = 1.0;                            // numbers become (number - mean) / std; pixels are divided by 255 before
   // At most this many samples of each split; 0: all there are (files), 4096 and 1024 (random_classification, copy_task).
   int64_t train_size = 0, test_size = 0;
-  int64_t classes = 10;               // idx, random_classification; copy_task: symbols
+  int64_t classes = 10;               // of labels; copy_task: symbols
   std::vector<int64_t> shape{128};    // random_classification: of one sample
   int64_t height = 128, width = 128;  // quantized_sine
   int64_t context = 128;              // text: bytes of a sample; copy_task: symbols of a sequence
   int64_t stride = 0;                 // text: bytes between samples; 0: context
-  double test_share = 0.1;            // text: of each file, at its end
+  double test_share = 0.1;            // text: of each file, hdf5, npy, csv: of the samples, at the end
   double frequency = 4.0;             // quantized_sine: periods across the image
   int64_t levels = 4;                 // quantized_sine
   bool shuffle = true;
@@ -102,12 +122,21 @@ class Loader {
 
  private:
   void order_epoch(int64_t epoch);
+  // Orders the window that the `place`-th sample of an epoch is in.
+  void order_window(int64_t epoch, int64_t place);
+  int64_t first_of_window(int64_t window) const;
 
   const Dataset& dataset_;
   Options options_;
+  Locality locality_;
   LoaderPosition position_;
-  int64_t ordered_epoch_ = -1;
-  std::vector<int64_t> order_;
+  int64_t ordered_epoch_ = -1, ordered_window_ = -1;
+  std::vector<int64_t> blocks_;  // of the epoch
+  int64_t last_block_at_ = 0;    // where among them the last one of the data set is, which may be smaller
+  std::vector<int64_t> order_;   // of the window
+  std::vector<int64_t> window_blocks_;
+  bool prefetched_ = false;       // that window
+  std::vector<int64_t> indices_;  // of a batch
 };
 
 }  // namespace ulpscope

@@ -103,6 +103,7 @@ class CopyTaskDataset : public Dataset {
   int64_t input_indices() const override { return symbols_ + 1; }  // the last one starts the decoder's input
   TargetKind target_kind() const override { return TargetKind::labels; }
   int64_t classes() const override { return symbols_; }
+  Locality locality() const override { return kAnywhere; }
 
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
     const int64_t length = target_[0], samples = static_cast<int64_t>(indices.size());

@@ -1,13 +1,11 @@
 #include "ulpscope/core/data/idx.h"
 
 #include <fmt/ranges.h>
-#include <zlib.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <memory>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/core/data/gzip_file.h"
 
 namespace ulpscope {
 
@@ -18,50 +16,10 @@ constexpr int kMaximumRank = 4;
 constexpr int64_t kMaximumElements = int64_t{1} << 34;
 constexpr size_t kChunk = size_t{1} << 20;
 
-class GzipFile {
- public:
-  explicit GzipFile(const std::string& path) : path_(path) {
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) throw unreadable_error("{}: no such file, expected IDX data", path);
-    if (std::filesystem::is_directory(path, error)) throw unreadable_error("{}: a folder, expected a file of IDX data", path);
-    file_.reset(gzopen(path.c_str(), "rb"));
-    if (!file_) throw unreadable_error("{}: cannot be opened, expected IDX data", path);
-  }
-
-  // Reads up to `size` bytes; fewer at the end of the file.
-  size_t read(uint8_t* out, size_t size) {
-    size_t done = 0;
-    while (done < size) {
-      const int got = gzread(file_.get(), out + done, static_cast<unsigned>(std::min(size - done, kChunk)));
-      int code = Z_OK;
-      const char* message = gzerror(file_.get(), &code);
-      // Z_BUF_ERROR: a compressed stream that ends early.
-      if (got < 0 || code == Z_BUF_ERROR) throw unreadable_error("{}: damaged gzip data ({})", path_, describe(code, message));
-      if (got == 0) break;
-      done += static_cast<size_t>(got);
-    }
-    return done;
-  }
-
- private:
-  static std::string describe(int code, const char* message) {
-    if (code == Z_BUF_ERROR) return "the file is truncated";
-    std::string text = message;  // "PATH: what": zlib puts the path first
-    if (const size_t colon = text.rfind(": "); colon != std::string::npos) text.erase(0, colon + 2);
-    return text;
-  }
-
-  struct Close {
-    void operator()(gzFile file) const { gzclose(file); }
-  };
-  std::string path_;
-  std::unique_ptr<gzFile_s, Close> file_;
-};
-
 }  // namespace
 
 IdxArray read_idx(const std::string& path) {
-  GzipFile file(path);
+  GzipFile file(path, "IDX data");
   uint8_t magic[4];
   if (file.read(magic, 4) != 4) throw unreadable_error("{}: shorter than the 4 bytes that an IDX file begins with", path);
   if (magic[0] != 0 || magic[1] != 0) {

@@ -43,6 +43,7 @@ class TextDataset : public Dataset {
   TargetKind target_kind() const override { return TargetKind::labels; }
   int64_t classes() const override { return kBytes; }
   int64_t input_indices() const override { return kBytes; }
+  Locality locality() const override { return kAnywhere; }
 
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
     const int64_t context = shape_[0];

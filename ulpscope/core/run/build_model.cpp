@@ -12,8 +12,6 @@ namespace ulpscope {
 
 namespace {
 
-const char* name_of(TargetKind kind) { return kind == TargetKind::labels ? "labels" : "values"; }
-
 void check_targets(const Experiment& experiment, const SampleShape& output, const Dataset& dataset) {
   const LossType& loss = type_of(experiment.loss.function);
   const TargetKind kind = dataset.target_kind();

@@ -105,6 +105,52 @@ double count_layers(const std::vector<LayerSpec>& layers) {
   return count;
 }
 
+struct DataKey {
+  DataKind kind;
+  const char* key;
+  std::string DataSettings::*value;
+};
+constexpr DataKey kNeededKeys[] = {{DataKind::idx, "data.train_images", &DataSettings::train_images},
+                                   {DataKind::idx, "data.train_labels", &DataSettings::train_labels},
+                                   {DataKind::hdf5, "data.path", &DataSettings::path},
+                                   {DataKind::npy, "data.inputs", &DataSettings::inputs},
+                                   {DataKind::npy, "data.targets", &DataSettings::targets},
+                                   {DataKind::csv, "data.path", &DataSettings::path},
+                                   {DataKind::text, "data.path", &DataSettings::path}};
+// Two keys of which a kind takes both or neither lie next to each other.
+constexpr DataKey kPairedKeys[] = {{DataKind::idx, "data.test_images", &DataSettings::test_images},
+                                   {DataKind::idx, "data.test_labels", &DataSettings::test_labels},
+                                   {DataKind::hdf5, "data.test_inputs", &DataSettings::test_inputs},
+                                   {DataKind::hdf5, "data.test_targets", &DataSettings::test_targets},
+                                   {DataKind::npy, "data.test_inputs", &DataSettings::test_inputs},
+                                   {DataKind::npy, "data.test_targets", &DataSettings::test_targets}};
+
+void check_data_keys(const Experiment& experiment) {
+  const DataSettings& data = experiment.data;
+  std::vector<std::string> needed;
+  bool missing = false;
+  for (const DataKey& row : kNeededKeys) {
+    if (row.kind != data.kind) continue;
+    needed.emplace_back(row.key);
+    missing = missing || (data.*row.value).empty();
+  }
+  if (missing) {
+    throw usage_error("{}: data.kind = {} needs {}", experiment.place_of({"data"}), toml_string(name_of(data.kind)),
+                      join_words(needed));
+  }
+  for (size_t i = 0; i < std::size(kPairedKeys); i += 2) {
+    const DataKey &one = kPairedKeys[i], &other = kPairedKeys[i + 1];
+    if (one.kind == data.kind && (data.*one.value).empty() != (data.*other.value).empty()) {
+      throw usage_error("{}: expected {} and {} together, or neither", experiment.place_of({"data.kind", one.key, other.key}),
+                        one.key, other.key);
+    }
+  }
+  if (data.kind == DataKind::csv && (data.delimiter.size() != 1 || data.delimiter.find_first_of("\"\r\n") == 0)) {
+    throw usage_error("{}: data.delimiter: expected one character that ends no line and is no quote, found {}",
+                      experiment.place_of({"data.delimiter"}), toml_string(data.delimiter));
+  }
+}
+
 }  // namespace
 
 void validate(const Experiment& experiment) {
@@ -118,15 +164,7 @@ void validate(const Experiment& experiment) {
     fail({"model"}, fmt::format("model.layers: the name {} stands twice", toml_string(*name)));
 
   const DataSettings& data = experiment.data;
-  if (data.kind == DataKind::idx && (data.train_images.empty() || data.train_labels.empty())) {
-    fail({"data.kind", "data.train_images", "data.train_labels"},
-         "data.kind = \"idx\" needs data.train_images and data.train_labels");
-  }
-  if (data.kind == DataKind::idx && data.test_images.empty() != data.test_labels.empty()) {
-    fail({"data.kind", "data.test_images", "data.test_labels"},
-         "expected data.test_images and data.test_labels together, or neither");
-  }
-  if (data.kind == DataKind::text && data.path.empty()) fail({"data.kind", "data.path"}, "data.kind = \"text\" needs data.path");
+  check_data_keys(experiment);
   if (data.kind == DataKind::random_classification) {
     if (data.shape.size() != 1 && data.shape.size() != 3) {
       fail({"data.kind", "data.shape"},

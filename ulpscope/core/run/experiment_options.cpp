@@ -155,21 +155,46 @@ std::vector<Option<Experiment>> make_experiment_options() {
 
       choice(
           "data.kind", DataKind::copy_task,
-          "`fashion_mnist`; `idx`: labelled images in IDX files; `text`: runs of bytes, the target of each byte the next one; "
-          "`quantized_sine`: one image whose channels are x and y in [0, 1], "
-          "its "
-          "target a 2-D sine quantised to a few levels in [0, 1]; `random_classification`: Gaussian features, labelled by a random "
-          "linear teacher; `copy_task`: random sequences as indices, each with what a decoder is given to copy it (a start symbol, "
-          "then the sequence without its last symbol), the target the sequence",
+          "`fashion_mnist`; `idx`: labelled images in IDX files; `hdf5`, `npy`, `csv`: numbers in files; `text`: runs of bytes, "
+          "the "
+          "target of each byte the next one; `quantized_sine`: one image whose channels are x and y in [0, 1], its target a 2-D "
+          "sine "
+          "quantised to a few levels in [0, 1]; `random_classification`: Gaussian features, labelled by a random linear teacher; "
+          "`copy_task`: random sequences as indices, each with what a decoder is given to copy it (a start symbol, then the "
+          "sequence "
+          "without its last symbol), the target the sequence",
           ULPSCOPE_FIELD(data.kind)),
-      text("data.path", "fashion_mnist: the folder of its files; text: a file, or a folder of files", ULPSCOPE_FIELD(data.path),
-           "fashion_mnist: `$ULPSCOPE_DATA`, else where the Debian package has them"),
+      text("data.path",
+           "fashion_mnist: the folder of its files; text: a file, or a folder of files; hdf5, csv: a file, of csv plain or .gz",
+           ULPSCOPE_FIELD(data.path), "fashion_mnist: `$ULPSCOPE_DATA`, else where the Debian package has them"),
       text("data.train_images", "idx: a file of unsigned bytes, plain or .gz; 3 dimensions, or 4 with channels second",
            ULPSCOPE_FIELD(data.train_images)),
       text("data.train_labels", "idx: a file of 1 dimension", ULPSCOPE_FIELD(data.train_labels)),
       text("data.test_images", "idx: the same for the test split; may be left out", ULPSCOPE_FIELD(data.test_images)),
       text("data.test_labels", "idx", ULPSCOPE_FIELD(data.test_labels)),
-      number("data.mean", {}, "files: pixels become (pixel / 255 - mean) / std", ULPSCOPE_FIELD(data.mean)),
+      text("data.test_path", "hdf5, csv: the file of the test split", ULPSCOPE_FIELD(data.test_path), "none"),
+      text("data.inputs",
+           "hdf5: the data set of the inputs, of any rank, its first dimension counting samples; npy: the file of the inputs",
+           ULPSCOPE_FIELD(data.inputs), "hdf5: `inputs`"),
+      text("data.targets", "the same of the targets", ULPSCOPE_FIELD(data.targets), "hdf5: `targets`"),
+      text("data.test_inputs", "the same of the test split's inputs; hdf5: in data.test_path, or without it in data.path",
+           ULPSCOPE_FIELD(data.test_inputs), "hdf5, with data.test_path: data.inputs"),
+      text("data.test_targets", "and of its targets", ULPSCOPE_FIELD(data.test_targets), "hdf5, with data.test_path: data.targets"),
+      choice(
+          "data.target_kind", TargetKind::values,
+          "hdf5, npy, csv: what the targets are. Labels are whole numbers below data.classes, one a sample or one for each place",
+          ULPSCOPE_FIELD(data.target_kind)),
+      integer("data.input_indices", {.low = 0, .high = 0x1p31},
+              "hdf5, npy, csv: inputs are indices below it, for an embedding; 0: they are numbers",
+              ULPSCOPE_FIELD(data.input_indices)),
+      boolean("data.header", "csv: the first line has the names of the columns", ULPSCOPE_FIELD(data.header)),
+      text("data.delimiter", "csv: the character between fields; `\"\\t\"`: a tab", ULPSCOPE_FIELD(data.delimiter)),
+      text_list("data.target_columns",
+                "csv: the columns of the targets, by name, or by index: \"0\" is the first, \"-1\" the last; []: the last one",
+                ULPSCOPE_FIELD(data.target_columns)),
+      text_list("data.input_columns", "csv: the same of the inputs; []: all others", ULPSCOPE_FIELD(data.input_columns)),
+      number("data.mean", {}, "files: numbers become (number - mean) / std; those of fashion_mnist and idx are pixel / 255",
+             ULPSCOPE_FIELD(data.mean)),
       number("data.std", kNormal, "files", ULPSCOPE_FIELD(data.std)),
       integer("data.train_size", kNotNegative,
               "at most this many training samples; 0: all there are (files), 4096 (random_classification, copy_task)",
@@ -178,7 +203,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
               "the same for the test split; 0: all there are (files), 1024 (random_classification, copy_task)",
               ULPSCOPE_FIELD(data.test_size)),
       integer("data.classes", {.low = 2, .high = 65536},
-              "idx, random_classification: the number of classes; copy_task: of symbols, beside the start symbol",
+              "idx, hdf5, npy, csv, random_classification: the number of classes; copy_task: of symbols, beside the start symbol",
               ULPSCOPE_FIELD(data.classes)),
       field<std::vector<int64_t>, Experiment>("data.shape", {ValueKind::integer_list, kAtLeastOne, {}},
                                               "random_classification: of one sample, [features] or [channels, height, width]",
@@ -187,7 +212,10 @@ std::vector<Option<Experiment>> make_experiment_options() {
               "text: bytes of a sample; copy_task: symbols of a sequence, half of a sample", ULPSCOPE_FIELD(data.context)),
       integer("data.stride", kNotNegative, "text: bytes from one training sample to the next; 0: data.context",
               ULPSCOPE_FIELD(data.stride)),
-      number("data.test_share", kBelowOne, "text: the share at the end of each file that is the test split",
+      number("data.test_share", kBelowOne,
+             "the share that is the test split: text: at the end of each file; hdf5, npy, csv: of the samples, at the end, unless "
+             "the test "
+             "split has files of its own",
              ULPSCOPE_FIELD(data.test_share)),
       integer("data.height", {.low = 1, .high = 16384}, "quantized_sine: rows", ULPSCOPE_FIELD(data.height)),
       integer("data.width", {.low = 1, .high = 16384}, "quantized_sine: columns", ULPSCOPE_FIELD(data.width)),

@@ -57,6 +57,33 @@ block of a transformer:
 |---|---|---|---|---|
 )";
 
+constexpr std::string_view kDataText = R"(
+The kinds `hdf5`, `npy` and `csv` take an array of inputs and one of targets, whose first dimension counts samples: integers, truth
+values (npy) or floating-point numbers of any size and byte order. The shape of a sample is what follows; a number alone is one feature.
+Numbers are read as FP64, normalized, and rounded to FP32 once; NaN and infinities pass, and a finite number that FP32 cannot hold is an
+error. Labels may be stored in any of these types, and are all checked before training begins. In `csv`, only the columns that are used
+have to be numbers; fields may stand in quotes, and empty lines are passed over.
+
+```toml
+[data]
+kind = "hdf5"
+path = "images.h5"
+inputs = "x_train"
+targets = "y_train"
+test_inputs = "x_test"
+test_targets = "y_test"
+classes = 10
+std = 255
+```
+
+No such data set is loaded as a whole. Samples are read in blocks of about 256 KiB, in HDF5 of whole chunks, since a chunk that is
+compressed can only be read as one piece; about 64 MiB of blocks are in memory at a time, two chunks at least. Each epoch draws all
+blocks in a random order and shuffles the samples of as many of them as are in memory with each other. So every chunk is read and
+decompressed once in an epoch, two samples of a batch come from blocks anywhere in the file, and what fits into 64 MiB as FP32 is
+shuffled as a whole. A file whose chunks are larger than a few megabytes, or whose targets are sorted, shuffles better in small chunks.
+`csv` is read once when it is opened, into a scratch file in `$TMPDIR` that takes 8 bytes a number.
+)";
+
 constexpr std::string_view kAutocastText = R"(
 ## autocast
 
@@ -122,6 +149,7 @@ std::string experiment_reference() {
     const std::string of = dot == std::string::npos ? "" : option.key.substr(0, dot);
     if (of != table) {
       if (table == "model") text += fmt::format("{}{}", kLayersText, layer_rows());
+      if (table == "data") text += kDataText;
       if (of == "recording") text += kAutocastText;
       text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n", of.empty() ? "The run" : of);
       table = of;

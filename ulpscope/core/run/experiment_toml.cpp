@@ -306,7 +306,10 @@ std::string layer_text(const LayerSpec& layer) {
 
 // Paths in a file are relative to its folder.
 void set_folder(DataSettings& data, const std::filesystem::path& folder) {
-  for (std::string* path : {&data.path, &data.train_images, &data.train_labels, &data.test_images, &data.test_labels}) {
+  std::vector<std::string*> paths{&data.path,         &data.test_path,   &data.train_images,
+                                  &data.train_labels, &data.test_images, &data.test_labels};
+  if (data.kind == DataKind::npy) paths.insert(paths.end(), {&data.inputs, &data.targets, &data.test_inputs, &data.test_targets});
+  for (std::string* path : paths) {
     if (!path->empty()) *path = (folder / *path).string();
   }
 }

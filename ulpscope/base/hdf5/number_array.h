@@ -1,0 +1,30 @@
+// Arrays of numbers in HDF5 files that other programs wrote: of any numeric type and rank, in any layout.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ulpscope/base/hdf5/hdf5.h"
+
+namespace ulpscope::hdf5 {
+
+class NumberArray {
+ public:
+  // Throws Error: unreadable where `path` is no HDF5 file or its data set `name` has no numbers, usage where it has no `name`.
+  NumberArray(const std::string& path, const std::string& name);
+
+  const std::string& label() const { return label_; }           // "train.h5: inputs"
+  const std::vector<int64_t>& shape() const { return shape_; }  // at least one extent
+  int64_t chunk_rows() const { return chunk_rows_; }            // 1: rows do not depend on each other
+  // Of the first dimension. Throws Error (unreadable).
+  void read_rows(int64_t first, int64_t count, double* values) const;
+
+ private:
+  std::string label_;
+  Handle file_, dataset_;
+  std::vector<int64_t> shape_;
+  int64_t chunk_rows_ = 1;
+};
+
+}  // namespace ulpscope::hdf5

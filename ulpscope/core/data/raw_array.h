@@ -1,0 +1,43 @@
+// Numbers in a file, row-major, one after another.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ulpscope/base/file.h"
+#include "ulpscope/core/data/sample_array.h"
+
+namespace ulpscope {
+
+// A type of numbers as NumPy writes it in a header: '<f4'.
+struct NumberType {
+  char kind = 'f';  // f: floating point, i: signed, u: unsigned, b: truth value
+  size_t bytes = 8;
+  bool big_endian = false;
+};
+
+class RawArray : public SampleArray {
+ public:
+  // The numbers begin at byte `offset` of the file, and are all there.
+  RawArray(std::shared_ptr<const RandomAccessFile> file, std::string name, size_t offset, NumberType type,
+           std::vector<int64_t> shape);
+
+  const std::string& name() const override { return name_; }
+  const std::vector<int64_t>& shape() const override { return shape_; }
+  void read(int64_t first, int64_t count, double* values) const override;
+
+ private:
+  std::shared_ptr<const RandomAccessFile> file_;
+  std::string name_;
+  size_t offset_;
+  NumberType type_;
+  std::vector<int64_t> shape_;
+  size_t row_ = 1;  // numbers of a sample
+  mutable std::vector<uint8_t> bytes_;
+};
+
+// False: numbers of this kind and size are not read.
+bool is_readable(const NumberType& type);
+
+}  // namespace ulpscope

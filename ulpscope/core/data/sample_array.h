@@ -1,0 +1,38 @@
+// Arrays of numbers in files, whose first dimension counts samples, and the data set that two of them make. Neither is held in
+// memory: samples are read in blocks, of which as many stay as the loader shuffles with each other.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ulpscope/core/data/dataset.h"
+
+namespace ulpscope {
+
+class SampleArray {
+ public:
+  virtual ~SampleArray() = default;
+  virtual const std::string& name() const = 0;            // what messages begin with: the file, and what in it
+  virtual const std::vector<int64_t>& shape() const = 0;  // at least one extent
+  virtual int64_t chunk() const { return 1; }             // samples that are stored as one piece
+  // Samples [first, first + count), row-major.
+  virtual void read(int64_t first, int64_t count, double* values) const = 0;
+};
+
+struct ArrayPair {
+  std::shared_ptr<const SampleArray> inputs, targets;
+};
+
+// Whether a number of a file is a whole one in [0, limit).
+inline bool is_index(double value, int64_t limit) {
+  return value >= 0 && value < static_cast<double>(limit) && value == std::floor(value);
+}
+
+// The splits of a data set in files. Without `test`, data.test_share of the training samples, those at the end, are the test split.
+// Throws Error (unreadable) where arrays do not fit each other or a label is no class.
+DataSplits open_arrays(const DataSettings& settings, ArrayPair train, ArrayPair test);
+
+}  // namespace ulpscope
