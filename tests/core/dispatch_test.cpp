@@ -215,7 +215,12 @@ TEST_F(DispatchTest, ErrorsNameOpModuleAndShapes) {
   EXPECT_THAT(error_of([&] { call("linear", {x}); }), HasSubstr("expected 2 to 3 inputs, got 1"));
   EXPECT_THAT(error_of([&] { call("conv2d", {x, x}, {{"stride_y", 1}}); }), HasSubstr("conv2d"));
   EXPECT_THAT(error_of([&] { call("relo", {x}); }), HasSubstr("did you mean 'relu'"));
-  const int64_t shape[] = {4, 2};
+  const int64_t four[] = {4}, gaps[] = {2}, shape[] = {4, 2};
+  const Tensor spread = make_view(random(DType::f32, {8}), four, gaps);
+  EXPECT_THAT(error_of([&] {
+                call("accumulate", {spread, random(DType::f32, {4})});
+              }),
+              HasSubstr("expected no gaps or repeated elements in input 0, which changes in place, got f32 [4] and f32 [4]"));
   EXPECT_THAT(error_of([&] { reshape(x, shape); }), HasSubstr("f32 [2, 3] does not have the elements of [4, 2]"));
 }
 

@@ -305,14 +305,14 @@ struct PowerBackwardBase : WideFormula<3> {
   }
 };
 
-// The gradient of the exponent: 0 where the base is 0 and the exponent not negative.
+// The gradient of the exponent: g times 0 where the base is 0 and the exponent not negative.
 struct PowerBackwardExponent : WideFormula<3> {
   static constexpr const char* kName = "pow_backward_exponent";
   using WideFormula::WideFormula;
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V g, V a, V b) const {
     const V zero = constant<V>(0);
-    return select((a == zero) & (b >= zero), zero, g * (pow(a, b) * log(a)));
+    return g * select((a == zero) & (b >= zero), zero, pow(a, b) * log(a));
   }
 };
 

@@ -49,7 +49,10 @@ OutputSpec spec_like(const Tensor& tensor, int input) {
   return spec;
 }
 
-OutputSpec in_place_spec(const Tensor& tensor, int input) {
+OutputSpec in_place_spec(const OpArguments& arguments, int input) {
+  const Tensor& tensor = arguments.inputs[static_cast<size_t>(input)];
+  if (!is_dense(tensor.view()))
+    wrong_shape(arguments, fmt::format("no gaps or repeated elements in input {}, which changes in place", input));
   OutputSpec spec = make_spec(tensor.dtype(), tensor.shape());
   spec.alias = input;
   return spec;

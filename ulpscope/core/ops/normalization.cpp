@@ -28,7 +28,7 @@ void batch_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   statistic.stays_wide = true;
   for (int i = 0; i < 2; ++i) specs.push_back(statistic);
   if (!training) return;
-  for (int i = 3; i < 5; ++i) specs.push_back(with_role(in_place_spec(arguments.inputs[static_cast<size_t>(i)], i), Role::buffer));
+  for (int i = 3; i < 5; ++i) specs.push_back(with_role(in_place_spec(arguments, i), Role::buffer));
 }
 
 void batch_norm_backward(BackwardCall& b) {

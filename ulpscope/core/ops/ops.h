@@ -69,7 +69,8 @@ struct Window {
 // For definitions: the spec of an output of this type and shape.
 OutputSpec make_spec(DType dtype, std::span<const int64_t> shape, Layout layout = Layout::contiguous);
 OutputSpec spec_like(const Tensor& tensor, int input);  // of tensor's type, shape and, where it is dense, layout
-OutputSpec in_place_spec(const Tensor& tensor, int input);
+// That of an input which the op changes. Throws a usage Error where it does not fill its memory: kernels write what is dense.
+OutputSpec in_place_spec(const OpArguments& arguments, int input);
 OutputSpec with_role(OutputSpec spec, Role role);
 // For Op::loss_scale: of a product, the product of the loss scales that the first two inputs contain.
 double multiplied_loss_scales(std::span<const Tensor> inputs, const Attributes& attributes);

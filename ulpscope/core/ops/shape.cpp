@@ -72,7 +72,11 @@ void fill_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(make_spec(arguments.dtype.value_or(arguments.inputs[0].dtype()), arguments.inputs[0].shape()));
 }
 
-void source_shape(const OpArguments& arguments, OutputSpecs& specs) { specs.push_back(in_place_spec(arguments.inputs[0], 0)); }
+// Its input itself, in whatever layout: nothing is written.
+void source_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  specs.push_back(make_spec(arguments.inputs[0].dtype(), arguments.inputs[0].shape()));
+  specs[0].alias = 0;
+}
 
 const Op kShape[] = {
     {.name = "reshape", .shape_rule = reshape_shape, .backward = reshape_backward, .is_view = true, .needs_attributes = true},

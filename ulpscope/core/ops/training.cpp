@@ -12,8 +12,8 @@ bool same_shape(const Tensor& a, const Tensor& b) {
 }
 
 void unscale_shape(const OpArguments& arguments, OutputSpecs& specs) {
-  specs.push_back(with_role(in_place_spec(arguments.inputs[0], 0), Role::unscaled_gradient));
-  specs.push_back(with_role(in_place_spec(arguments.inputs[1], 1), Role::buffer));
+  specs.push_back(with_role(in_place_spec(arguments, 0), Role::unscaled_gradient));
+  specs.push_back(with_role(in_place_spec(arguments, 1), Role::buffer));
 }
 
 double unscaled_loss_scale(std::span<const Tensor> inputs, const Attributes& attributes) {
@@ -21,12 +21,12 @@ double unscaled_loss_scale(std::span<const Tensor> inputs, const Attributes& att
 }
 
 void clip_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
-  specs.push_back(with_role(in_place_spec(arguments.inputs[0], 0), Role::unscaled_gradient));
+  specs.push_back(with_role(in_place_spec(arguments, 0), Role::unscaled_gradient));
 }
 
 void accumulate_shape(const OpArguments& arguments, OutputSpecs& specs) {
   if (!same_shape(arguments.inputs[0], arguments.inputs[1])) wrong_shape(arguments, "two tensors of one shape");
-  specs.push_back(with_role(in_place_spec(arguments.inputs[0], 0), Role::accumulated_gradient));
+  specs.push_back(with_role(in_place_spec(arguments, 0), Role::accumulated_gradient));
 }
 
 // The weight and its state in place, and the update d, of which only the record is kept.
@@ -35,9 +35,9 @@ void update_shape(const OpArguments& arguments, OutputSpecs& specs) {
   for (const Tensor& input : arguments.inputs)
     if (!same_shape(weight, input) || input.dtype() != weight.dtype())
       wrong_shape(arguments, "weight, gradient and state of one shape and type");
-  specs.push_back(with_role(in_place_spec(weight, 0), Role::master_weight));
+  specs.push_back(with_role(in_place_spec(arguments, 0), Role::master_weight));
   for (size_t i = 2; i < arguments.inputs.size(); ++i)
-    specs.push_back(with_role(in_place_spec(arguments.inputs[i], static_cast<int>(i)), Role::optimizer_state));
+    specs.push_back(with_role(in_place_spec(arguments, static_cast<int>(i)), Role::optimizer_state));
   OutputSpec update = with_role(make_spec(weight.dtype(), weight.shape()), Role::update);
   update.record_only = true;
   specs.push_back(update);
