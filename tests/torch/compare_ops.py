@@ -238,7 +238,7 @@ class Judge:
         if good.all():
             return None
         worst = int(np.argmax(np.where(good, -1, np.where(np.isnan(error), np.inf, error))))
-        at = lambda values: values.flat[worst] if values is not None else "-"
+        at = lambda values: float(values.flat[worst]) if values is not None else math.nan
         return self.fail(case, number, f"{what}: element {worst}: ours {at(ours)!r}, PyTorch {at(peer)!r}, FP64 {at(truth)!r}, "
                          f"error {at(error):.3g}, bound {at(np.broadcast_to(bound, ours.shape)):.3g}")
 

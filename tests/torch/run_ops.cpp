@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/torch/results.h"
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/core/ops/ops.h"
 
 namespace ulpscope {
@@ -70,15 +70,6 @@ struct StoredTensor {
   }
 };
 
-// Of the file of results.
-struct ResultTensor {
-  int64_t number, slot, is_gradient, dtype, rank;
-  int64_t shape[kMaxRank] = {};
-};
-
-template <typename Row>
-constexpr uint64_t kColumns = sizeof(Row) / sizeof(int64_t);
-
 template <typename T>
 std::vector<T> read(const hdf5::File& file, const std::string& name, ElementType type) {
   const hdf5::Dataset data = file.open_dataset(name, type);
@@ -88,30 +79,6 @@ std::vector<T> read(const hdf5::File& file, const std::string& name, ElementType
   data.read_all(values.data());
   return values;
 }
-
-class Results {
- public:
-  void add(int64_t number, size_t slot, bool is_gradient, const Tensor& tensor) {
-    ResultTensor row{number, static_cast<int64_t>(slot), is_gradient, static_cast<int64_t>(tensor.dtype()), tensor.rank()};
-    std::copy(tensor.shape().begin(), tensor.shape().end(), row.shape);
-    tensors_.push_back(row);
-    const std::vector<double> values = to_host(tensor);
-    values_.insert(values_.end(), values.begin(), values.end());
-  }
-  void write(const std::string& path) const {
-    hdf5::File file = hdf5::File::create(path, path);
-    const auto put = [&](const char* name, ElementType type, const std::vector<uint64_t>& shape, const void* values) {
-      if (shape[0] > 0) file.create_array(name, type, shape).write_all(values);
-    };
-    put("tensors", ElementType::i64, {tensors_.size(), kColumns<ResultTensor>}, tensors_.data());
-    put("values", ElementType::f64, {values_.size()}, values_.data());
-    file.close();
-  }
-
- private:
-  std::vector<ResultTensor> tensors_;
-  std::vector<double> values_;
-};
 
 // The sum of the outputs' elements, each times the gradient that is to arrive there: in its layout, which is dense.
 Tensor weigh(const Tensor& output, const Tensor& gradient) {
@@ -178,7 +145,7 @@ void run_file(const std::string& cases, const std::string& path) {
       fmt::print("{}: {}\n", number, error.what());
     }
   }
-  results.write(path);
+  results.write(path, {});
 }
 
 }  // namespace

@@ -1,0 +1,130 @@
+"""The table of layers: what each type of an experiment computes, in PyTorch's functions. One row each.
+
+A row gets the run (which knows types, roundings and parameters), the layer's keys, its module path, and x. `run.op` calls a function:
+by its class of autocast, with the number of terms that its sums have, forward and backward.
+"""
+
+import math
+
+import torch
+from torch.nn import functional
+
+
+def linear(run, layer, path, x):
+    w, b = run.parameter(path, "weight"), run.parameter(path, "bias")
+    return run.op("lower", functional.linear, x, w, *b, terms=layer["in_features"] + 1, backward=layer["out_features"] + rows(x))
+
+
+def rows(x):
+    """Of a batch as a layer sees it: the terms of a sum over it."""
+    return x.value.numel() // max(x.value.shape[-1], 1)
+
+
+def pair(value):
+    return tuple(value) if isinstance(value, list) else (value, value)
+
+
+def conv2d(run, layer, path, x):
+    w, b = run.parameter(path, "weight"), run.parameter(path, "bias")
+    places = x.value.numel() // x.value.shape[1]
+    window = math.prod(w.value.shape[2:])
+    options = {"stride": pair(layer["stride"]), "padding": pair(layer["padding"])}
+    if "dilation" in layer:
+        options |= {"dilation": pair(layer["dilation"]), "groups": layer["groups"]}
+    return run.op("lower", lambda *t: functional.conv2d(*t, **options), x, w, *b,
+                  terms=w.value[0].numel() + 1, backward=w.value.shape[0] * window + places)
+
+
+def max_pool2d(run, layer, path, x):
+    return run.op("input", lambda t: functional.max_pool2d(t, pair(layer["kernel"]), pair(layer.get("stride", layer["kernel"])),
+                                                           pair(layer["padding"])), x)
+
+
+def batch_norm(run, layer, path, x):
+    w, b = run.parameter(path, "weight"), run.parameter(path, "bias")
+    count = x.value.numel() // x.value.shape[1]
+    mean, variance = run.buffer(path, "running_mean", 0.0, count), run.buffer(path, "running_var", 1.0, count)
+    return run.op("first", lambda x, w, b: functional.batch_norm(x, mean, variance, w, b, True, layer["momentum"], layer["eps"]), x, w, *b,
+                  terms=count, backward=count)
+
+
+def normalization(function):
+    def layer_of(run, layer, path, x):
+        parameters = [p for name in ("weight", "bias") for p in run.parameters_of(path, name)]
+        width = x.value.shape[-1:]
+        return run.op("fp32", lambda x, *p: function(x, width, *p, layer["eps"]), x, *parameters,
+                      terms=width[0], backward=width[0] + rows(x))
+    return layer_of
+
+
+def embedding(run, layer, path, x):
+    return run.op("input", lambda w, i: functional.embedding(i, w), run.parameter(path, "weight"), x, backward=rows(x))
+
+
+def position_embedding(run, layer, path, x):
+    return run.op("input", torch.add, x, run.parameter(path, "weight"), backward=x.value.shape[0])
+
+
+def attention(run, layer, path, x):
+    batch, places, width = x.value.shape
+    heads, size = layer["heads"], width // layer["heads"]
+    qkv = linear(run, {"in_features": width, "out_features": 3 * width}, f"{path}.qkv", x)
+    q, k, v = (qkv.view(lambda t, i=i: t.view(batch, places, 3 * heads, size).transpose(1, 2).chunk(3, 1)[i]) for i in range(3))
+    product = lambda a, b, terms: run.op("lower", torch.matmul, a, b, terms=terms, backward=terms + places)
+    scores = run.op("input", lambda t: t / math.sqrt(size), product(q, k.view(lambda t: t.transpose(-1, -2)), size))
+    later = torch.triu(torch.ones(places, places, dtype=torch.bool), 1) if layer["causal"] else torch.zeros(1, 1, dtype=torch.bool)
+    weights = run.op("fp32", lambda t: t.masked_fill(later, -math.inf).softmax(-1), scores, terms=places, backward=places)
+    together = product(weights, v, places).view(lambda t: t.transpose(1, 2).reshape(batch, places, width))
+    return linear(run, {"in_features": width, "out_features": width}, f"{path}.out", together)
+
+
+def sequential(run, layer, path, x):
+    for i in range(layer["repeat"]):
+        x = sequence(run, layer["layers"], f"{path}.{i}" if layer["repeat"] > 1 else path, x)
+    return x
+
+
+def residual(run, layer, path, x):
+    main = sequence(run, layer["layers"], path, x)
+    return run.op("input", torch.add, sequence(run, layer.get("shortcut", []), f"{path}.shortcut", x), main)
+
+
+def elementwise(function, kind="input"):
+    return lambda run, layer, path, x: run.op(kind, function, x)
+
+
+LAYERS = {
+    "linear": linear,
+    "conv2d": conv2d,
+    "max_pool2d": max_pool2d,
+    "batch_norm": batch_norm,
+    "layer_norm": normalization(functional.layer_norm),
+    "rms_norm": normalization(functional.rms_norm),
+    "embedding": embedding,
+    "position_embedding": position_embedding,
+    "attention": attention,
+    "sequential": sequential,
+    "residual": residual,
+    "flatten": lambda run, layer, path, x: x.view(lambda t: t.flatten(1)),
+    "gelu_tanh": elementwise(lambda t: functional.gelu(t, approximate="tanh")),
+    **{name: elementwise(getattr(torch, name)) for name in ("relu", "tanh", "sigmoid", "abs", "neg", "sqrt")},
+    **{name: elementwise(getattr(functional, name)) for name in ("silu", "gelu")},
+    **{name: elementwise(getattr(torch, name), "fp32") for name in ("exp", "log", "rsqrt", "reciprocal")},
+    "softplus": elementwise(functional.softplus, "fp32"),
+    "softmax": elementwise(lambda t: t.softmax(-1), "fp32"),
+}
+
+
+def sequence(run, layers, path, x):
+    for layer in layers:
+        row = LAYERS.get(layer["type"])
+        if row is None:
+            raise NotImplementedError(f"layers of type {layer['type']}")
+        x = row(run, layer, f"{path}.{layer['name']}" if path else layer["name"], x)
+    return x
+
+
+LOSSES = {
+    "cross_entropy": lambda output, target: functional.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1)),
+    "mse": functional.mse_loss,
+}
