@@ -51,9 +51,9 @@ growth_interval = 3
 
 constexpr uint64_t kHalf = 10;
 
-Experiment experiment(const std::vector<std::string>& assignments = {}) {
+Experiment experiment(const std::vector<std::string>& assignments = {}, const std::string& text = kExperiment) {
   const std::vector<Override> overrides(assignments.begin(), assignments.end());
-  return parse_experiment(kExperiment, "small", overrides);
+  return parse_experiment(text, "small", overrides);
 }
 
 struct Training {
@@ -169,36 +169,45 @@ TEST_F(Checkpoints, AResumedRunIsTheRunThatNeverStopped) {
       {"precision=fp16", "scaler.hysteresis=2"},
       {"precision=fp16", "scaler.initial=2^22", "scaler.growth_interval=2", "scaler.hysteresis=3"},
   };
+  std::vector<std::pair<std::string, std::vector<std::string>>> runs;
   for (const std::vector<std::string>& precision : precisions) {
     for (std::vector<std::string> overrides : optimizers) {
       overrides.insert(overrides.end(), precision.begin(), precision.end());
-      const std::string name = fmt::format("{}", fmt::join(overrides, " "));
-      const Experiment settings = experiment(overrides);
-      for (const char* trace : {"whole.h5", "first.h5", "second.h5"}) std::filesystem::remove(file(trace));
-      const Training whole = run(settings, file("whole.h5"));
-      const Training first = run(settings, file("first.h5"), "", file("half"), kHalf);
-      const Training second = run(settings, file("second.h5"), file("half"));
-      EXPECT_EQ(second.result.first_step, kHalf);
-
-      std::vector<double> losses = first.losses;
-      losses.insert(losses.end(), second.losses.begin(), second.losses.end());
-      EXPECT_EQ(losses, whole.losses) << name;
-      EXPECT_EQ(second.result.weights_fingerprint, whole.result.weights_fingerprint) << name;
-      EXPECT_NE(first.result.weights_fingerprint, whole.result.weights_fingerprint) << name;
-      if (settings.scaler_enabled()) {
-        for (const Training* half : {&first, &second}) {
-          EXPECT_THAT(half->skipped, AllOf(::testing::Contains(true), ::testing::Contains(false))) << name;
-        }
-      }
-      const TraceReader straight(file("whole.h5")), resumed(file("second.h5")), parent(file("first.h5"));
-      EXPECT_EQ(step_lines(resumed).size(), 20 - kHalf);
-      EXPECT_EQ(step_lines(resumed), step_lines(straight)) << name;
-      EXPECT_GT(tensor_rows(resumed).size(), 100u);
-      EXPECT_TRUE(tensor_rows(resumed) == tensor_rows(straight)) << name;
-      EXPECT_EQ(resumed.run().parent_run, parent.run().run_id);
-      EXPECT_EQ(resumed.run().parent_step, static_cast<int64_t>(kHalf));
-      EXPECT_EQ(straight.run().parent_run, "");
+      runs.emplace_back(kExperiment, overrides);
     }
+  }
+  // 16-bit parameters with and without master weights, and two optimizers.
+  runs.emplace_back(kExperiment, std::vector<std::string>{"precision=apex_o2"});
+  runs.emplace_back(kExperiment, std::vector<std::string>{"precision=pure_bf16", "optimizer.math=fp32"});
+  runs.emplace_back(std::string(kExperiment) + "[[optimizers]]\nmodules = [\"fc\"]\ntype = \"sgd\"\nmomentum = 0.9\n",
+                    std::vector<std::string>{"precision=fp16"});
+  for (const auto& [text, overrides] : runs) {
+    const std::string name = fmt::format("{}", fmt::join(overrides, " "));
+    const Experiment settings = experiment(overrides, text);
+    for (const char* trace : {"whole.h5", "first.h5", "second.h5"}) std::filesystem::remove(file(trace));
+    const Training whole = run(settings, file("whole.h5"));
+    const Training first = run(settings, file("first.h5"), "", file("half"), kHalf);
+    const Training second = run(settings, file("second.h5"), file("half"));
+    EXPECT_EQ(second.result.first_step, kHalf);
+
+    std::vector<double> losses = first.losses;
+    losses.insert(losses.end(), second.losses.begin(), second.losses.end());
+    EXPECT_EQ(losses, whole.losses) << name;
+    EXPECT_EQ(second.result.weights_fingerprint, whole.result.weights_fingerprint) << name;
+    EXPECT_NE(first.result.weights_fingerprint, whole.result.weights_fingerprint) << name;
+    if (settings.scaler_enabled()) {
+      for (const Training* half : {&first, &second}) {
+        EXPECT_THAT(half->skipped, AllOf(::testing::Contains(true), ::testing::Contains(false))) << name;
+      }
+    }
+    const TraceReader straight(file("whole.h5")), resumed(file("second.h5")), parent(file("first.h5"));
+    EXPECT_EQ(step_lines(resumed).size(), 20 - kHalf);
+    EXPECT_EQ(step_lines(resumed), step_lines(straight)) << name;
+    EXPECT_GT(tensor_rows(resumed).size(), 100u);
+    EXPECT_TRUE(tensor_rows(resumed) == tensor_rows(straight)) << name;
+    EXPECT_EQ(resumed.run().parent_run, parent.run().run_id);
+    EXPECT_EQ(resumed.run().parent_step, static_cast<int64_t>(kHalf));
+    EXPECT_EQ(straight.run().parent_run, "");
   }
 }
 

@@ -159,7 +159,7 @@ TEST_F(DispatchTest, RolesAndLossScalesFollowFromTheDefinitions) {
   }
   backward(scaler.scale_loss(loss));
   scaler.unscale(*optimizer);
-  gradient_norm(*optimizer);
+  gradient_norm({&optimizer, 1});
   scaler.step(*optimizer, false);
   context_.observers.clear();
   EXPECT_THAT(labels_seen.seen,

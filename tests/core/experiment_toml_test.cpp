@@ -21,6 +21,9 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 const std::string kSource = ULPSCOPE_SOURCE_DIR;
+const std::string kPrecisions =
+    "fp32, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, tf_auto_mixed, mxnet, pure_fp16 or "
+    "pure_bf16";
 
 Experiment parse(const std::string& text, const std::vector<Override>& overrides = {}) {
   return parse_experiment(text, "run.toml", overrides);
@@ -109,7 +112,7 @@ stop_on = "nan"
   EXPECT_EQ(experiment.loss.factor, 0x1p-20);
   EXPECT_EQ(experiment.optimizer.learning_rate, 1.0);
   EXPECT_EQ(experiment.optimizer.effective_weight_decay(), 0.25);
-  const LossScaleRule rule = experiment.scaler.rule();
+  const LossScaleRule rule = experiment.scaler_rule();
   EXPECT_EQ(rule.initial, 0x1p32);  // Megatron's
   EXPECT_EQ(rule.growth_interval, 10);
   EXPECT_TRUE(experiment.scaler_enabled());
@@ -133,7 +136,7 @@ TEST(ExperimentToml, DefaultsArePyTorchs) {
   EXPECT_EQ(adamw.optimizer.effective_beta2(), 0.999);
   EXPECT_EQ(parse("model.preset = \"mlp\"\noptimizer.type = \"lion\"").optimizer.effective_beta2(), 0.99);
   EXPECT_EQ(adamw.optimizer.eps, 1e-8);
-  EXPECT_EQ(adamw.scaler.rule().initial, 65536);
+  EXPECT_EQ(adamw.scaler_rule().initial, 65536);
 }
 
 TEST(ExperimentToml, UnknownKeysNameTheLineAndTheLikelyKey) {
@@ -166,9 +169,9 @@ TEST(ExperimentToml, WrongValuesSayWhatWasExpectedAndWhatCame) {
   EXPECT_EQ(parse_error("optimizer.beta1 = 1"), "run.toml:1: optimizer.beta1: expected a number >= 0 and < 1, found 1");
   EXPECT_EQ(parse_error("optimizer.nesterov = 1"), "run.toml:1: optimizer.nesterov: expected true or false, found 1");
   EXPECT_EQ(parse_error("precision = \"fp61\""),
-            "run.toml:1: precision: expected fp32, fp16 or bf16, found \"fp61\"; did you mean 'fp16'?");
-  EXPECT_EQ(parse_error("precision = [\"fp16\"]"), "run.toml:1: precision: expected fp32, fp16 or bf16, found [\"fp16\"]");
-  EXPECT_THAT(parse_error("[precision]\nof = 1"), HasSubstr("expected fp32, fp16 or bf16, found a table"));
+            "run.toml:1: precision: expected " + kPrecisions + ", found \"fp61\"; did you mean 'fp16'?");
+  EXPECT_EQ(parse_error("precision = [\"fp16\"]"), "run.toml:1: precision: expected " + kPrecisions + ", found [\"fp16\"]");
+  EXPECT_THAT(parse_error("[precision]\nof = 1"), HasSubstr("expected " + kPrecisions + ", found a table"));
   EXPECT_EQ(parse_error("optimizer = \"adam\""), "run.toml:1: optimizer: expected a table, found \"adam\"");
   EXPECT_THAT(parse_error("model.preset = \"fashion_cn\""), HasSubstr("did you mean 'fashion_cnn'?"));
   EXPECT_THAT(parse_error("data.shape = [1, \"a\"]"), HasSubstr("expected a list of integers >= 1, found [1, \"a\"]"));
@@ -197,7 +200,7 @@ TEST(ExperimentToml, WrongLayersSayWhichOne) {
   EXPECT_EQ(parse_error(layers("{ type = \"linear\", out_feature = 3 }")),
             "run.toml:4: model.layers[1]: linear has no key 'out_feature'; did you mean 'out_features'?");
   EXPECT_EQ(parse_error(layers("{ type = \"linear\", out_features = 3, qqqqqq = 3 }")),
-            "run.toml:4: model.layers[1]: linear has no key 'qqqqqq'; expected name, in_features, out_features or bias");
+            "run.toml:4: model.layers[1]: linear has no key 'qqqqqq'; expected name, dtype, in_features, out_features or bias");
   EXPECT_THAT(parse_error(layers("{ type = \"max_pool2d\", kernel = [2, 2, 2] }")), HasSubstr("expected an integer or [y, x]"));
   EXPECT_THAT(parse_error(layers("{ type = \"max_pool2d\", kernel = 0 }")), HasSubstr("model.layers[1].kernel"));
   EXPECT_THAT(parse_error(layers("3")), HasSubstr("model.layers[1]: expected a table, found 3"));

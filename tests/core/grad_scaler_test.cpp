@@ -93,24 +93,69 @@ TEST_F(GradScalerTest, MisuseIsAnErrorThatSaysWhat) {
   backward(scaler.scale_loss(sum(weight_)));
   scaler.unscale(*optimizer_);
   EXPECT_THROW(scaler.unscale(*optimizer_), Error) << "twice";
+}
 
-  Tensor half = tensor(DType::f16, {1}, {1});
-  half.body()->parameter = intern("half");
-  half.set_requires_grad(true);
-  auto optimizer = make_sgd({{half, intern("half"), intern("")}}, 0.5, {});
-  backward(sum(half));
-  try {
-    scaler.update();
-    scaler.unscale(*optimizer);
-    FAIL() << "FP16 gradients must be refused";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("expected FP32 master weights"));
+// Half of FP16's smallest subnormal is a tie, and goes to 0.
+TEST_F(GradScalerTest, UnscalesSixteenBitGradientsInTheirOwnType) {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    Tensor half = tensor(dtype, {3}, {1, 1, 1});
+    half.body()->parameter = intern("half");
+    half.set_requires_grad(true);
+    auto optimizer = make_sgd({{half, intern("half"), intern("")}}, 1, {});
+    GradScaler scaler({.initial = 2, .dynamic = false});
+    half.set_grad(tensor(dtype, {3}, {0x1p-24, 6, 2049}));
+    const Tensor found = scaler.unscale(*optimizer);
+    EXPECT_EQ(half.grad().dtype(), dtype);
+    const double scaled = to_host(tensor(dtype, {1}, {2049}))[0];
+    EXPECT_THAT(to_host(half.grad()),
+                ElementsAre(dtype == DType::f16 ? 0 : 0x1p-25, 3, to_host(tensor(dtype, {1}, {scaled / 2}))[0]));
+    EXPECT_EQ(read_scalars({&found, 1})[0], 0);
   }
+}
+
+// An Inf in one of the batches whose gradients are added up skips the step as a whole, and the scale is the same for all of them.
+TEST_F(GradScalerTest, AnInfInOneMicroBatchSkipsTheWholeStep) {
+  for (const int broken : {0, 1, 2, 3}) {  // 3: none
+    GradScaler scaler(LossScaleRule{});
+    const std::vector<double> before = to_host(weight_);
+    for (int batch = 0; batch < 3; ++batch) {
+      EXPECT_EQ(scaler.scale(), 65536);
+      const double factor = batch == broken ? 1e38 : 1.0;  // times 65536: Inf
+      backward(scaler.scale_loss(sum(mul(weight_, tensor(DType::f32, {2}, {factor, 1})))));
+    }
+    const Tensor found = scaler.unscale(*optimizer_);
+    EXPECT_EQ(scaler.step(*optimizer_, read_scalars({&found, 1})[0] != 0), broken == 3);
+    EXPECT_EQ(scaler.update(), broken == 3 ? LossScaleChange::none : LossScaleChange::backoff);
+    optimizer_->zero_grad();
+    if (broken == 3) {
+      EXPECT_THAT(to_host(weight_), ElementsAre(before[0] - 0.5 * 3, before[1] - 0.5 * 3));
+    } else {
+      EXPECT_EQ(to_host(weight_), before);
+    }
+  }
+}
+
+// As in PyTorch's recipe for several losses: each is scaled by the one scale, and what both leave in a gradient is unscaled once.
+TEST_F(GradScalerTest, SeveralLossesAndOptimizersShareOneScale) {
+  Tensor other = tensor(DType::f32, {2}, {1, 1});
+  other.body()->parameter = intern("other");
+  other.set_requires_grad(true);
+  auto second = make_sgd({{other, intern("other"), intern("")}}, 1, {});
+  GradScaler scaler(LossScaleRule{});
+  backward(scaler.scale_loss(sum(add(weight_, scale(other, 2)))));
+  backward(scaler.scale_loss(sum(mul(weight_, tensor(DType::f32, {2}, {2, 3})))));
+  const Tensor flags[] = {scaler.unscale(*optimizer_), scaler.unscale(*second)};
+  const auto values = read_scalars(flags);
+  EXPECT_TRUE(scaler.step(*optimizer_, values[0] != 0));
+  EXPECT_TRUE(scaler.step(*second, values[1] != 0));
+  EXPECT_EQ(scaler.update(), LossScaleChange::none);
+  EXPECT_THAT(to_host(weight_), ElementsAre(1 - 0.5 * 3, 2 - 0.5 * 4));
+  EXPECT_THAT(to_host(other), ElementsAre(-1, -1));
 }
 
 TEST_F(GradScalerTest, ClippingLimitsTheNormAndKeepsNaN) {
   backward(sum(mul(weight_, tensor(DType::f32, {2}, {3, 4}))));
-  const Tensor norm = gradient_norm(*optimizer_);
+  const Tensor norm = gradient_norm({&optimizer_, 1});
   EXPECT_EQ(to_host(norm)[0], 5);
   clip_gradient_norm(*optimizer_, norm, 1);
   // g * (1 / (5 + 1e-6)), two FP32 roundings.
@@ -121,7 +166,7 @@ TEST_F(GradScalerTest, ClippingLimitsTheNormAndKeepsNaN) {
   EXPECT_EQ(to_host(weight_.grad())[1], static_cast<double>(0.7f));
   optimizer_->zero_grad();
   backward(sum(mul(weight_, tensor(DType::f32, {2}, {std::nan(""), 4}))));
-  clip_gradient_norm(*optimizer_, gradient_norm(*optimizer_), 1);
+  clip_gradient_norm(*optimizer_, gradient_norm({&optimizer_, 1}), 1);
   EXPECT_TRUE(std::isnan(to_host(weight_.grad())[1]));
 }
 

@@ -21,6 +21,9 @@ TEST(LossScale, PresetsHaveTheValuesOfTheirLibraries) {
   EXPECT_EQ(rule_of("pytorch").initial, 65536);
   EXPECT_EQ(rule_of("pytorch").growth_interval, 2000);
   EXPECT_EQ(rule_of("keras").initial, 32768);
+  EXPECT_EQ(rule_of("tensorflow").initial, 32768);
+  EXPECT_EQ(rule_of("tensorflow").floor, 1);
+  EXPECT_EQ(rule_of("mxnet").cap, 16777216);
   EXPECT_EQ(rule_of("deepspeed").hysteresis, 2);
   EXPECT_EQ(rule_of("deepspeed").growth_interval, 1000);
   EXPECT_EQ(rule_of("megatron").initial, 4294967296.0);

@@ -249,6 +249,7 @@ std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape) {
   const OutputSpec in_place{shape, Lay::contiguous, {}, 0};
   cases.push_back({"source", {{shape}}, {in_place}});
   cases.push_back({"accumulate", {{shape}, {shape}}, {in_place}});
+  cases.push_back({"assign", {{shape}, {shape, Lay::contiguous, DType::f32}}, {in_place}});
   const TensorSpec mask{shape, Lay::contiguous, DType::boolean, 2};
   cases.push_back({"masked_fill", {{shape}, mask}, {{shape}}, {{"value", 0.3}}});
   cases.push_back(
@@ -377,7 +378,18 @@ void add_normalization(std::vector<Case>& cases) {
   for (const auto& [x, lay] : shapes) {
     const std::vector<int64_t> c{x[1]};
     const auto parameter = [&](double low, double high) { return TensorSpec{c, Lay::contiguous, DType::f32, 0, low, high}; };
+    const auto of_x = [&](double low, double high) {
+      return TensorSpec{c, Lay::contiguous, {}, 0, low, high};
+    };  // of the type of x
     const OutputSpec wide{c, Lay::contiguous, DType::f32};
+    cases.push_back({"batch_norm",
+                     {{x, lay, {}, 0, 1, 3}, of_x(0.5, 2), of_x(-1, 1), of_x(-1, 1), of_x(0.5, 2)},
+                     {{x, lay}, wide, wide, {c, Lay::contiguous, {}, 3}, {c, Lay::contiguous, {}, 4}},
+                     {{"eps", 1e-5}, {"momentum", 0.1}, {"training", 1}}});
+    cases.push_back({"batch_norm_backward",
+                     {{x, lay}, {x, lay, {}, 0, 1, 3}, of_x(0.5, 2), parameter(1.9, 2.1), parameter(0.5, 2)},
+                     {{x, lay}, {c}, {c}},
+                     {{"training", 1}}});
     for (const double training : {0.0, 1.0}) {
       OutputSpec mean = wide, variance = wide;
       mean.in_place_of = 3;
@@ -481,16 +493,19 @@ void add_updates(std::vector<Case>& cases) {
     const TensorSpec state{shape, Lay::contiguous, {}, 0, 0, 0.1};
     for (const double decay : {0.0, 0.01}) {
       for (const double decoupled : {0.0, 1.0}) {
-        cases.push_back({"adam_update",
-                         {{shape}, {shape}, {shape}, state},
-                         {in_place(0), in_place(2), in_place(3), d},
-                         {{"lr", 1e-3},
-                          {"beta1", 0.9},
-                          {"beta2", 0.999},
-                          {"eps", 1e-8},
-                          {"weight_decay", decay},
-                          {"decoupled", decoupled},
-                          {"step", 3}}});
+        for (const double stepwise : {0.0, 1.0}) {
+          cases.push_back({"adam_update",
+                           {{shape}, {shape}, {shape}, state},
+                           {in_place(0), in_place(2), in_place(3), d},
+                           {{"lr", 1e-3},
+                            {"beta1", 0.9},
+                            {"beta2", 0.999},
+                            {"eps", 1e-8},
+                            {"weight_decay", decay},
+                            {"decoupled", decoupled},
+                            {"step", 3},
+                            {"stepwise", stepwise}}});
+        }
       }
       cases.push_back({"lion_update",
                        {{shape}, {shape}, {shape}},

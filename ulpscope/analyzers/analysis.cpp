@@ -147,7 +147,7 @@ bool Selection::is_bookkeeping(uint32_t index) const {
   const TensorInfo& info = tensor(index);
   const Phase phase = op(index).phase;
   if (phase == Phase::scaling || phase == Phase::optimizer || info.shape.empty()) return true;
-  return info.role == Role::master_weight || info.role == Role::buffer || info.role == Role::loss;
+  return info.role == Role::weight || info.role == Role::master_weight || info.role == Role::buffer || info.role == Role::loss;
 }
 
 bool visit_selected(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options,

@@ -28,7 +28,7 @@ void save_weights(const Model& model, const std::string& path) {
   std::string data;
   for (const NamedTensor& named : tensors) {
     const size_t begin = data.size();
-    // Parameters and buffers are FP32 masters (or FP64), so FP64 holds their values.
+    // FP32 holds what 16 bits do.
     const bool wide = named.tensor.dtype() == DType::f64;
     for (const double value : to_host(named.tensor)) {
       const float single = static_cast<float>(value);

@@ -11,12 +11,14 @@ namespace ulpscope {
 namespace {
 
 // Where the libraries agree on a value it is the default; what is written here is what differs.
-constexpr std::array<std::pair<std::string_view, LossScaleRule>, 5> kRules{{
+constexpr std::array<std::pair<std::string_view, LossScaleRule>, 7> kRules{{
     {"pytorch", {}},
     {"keras", {.initial = 0x1p15}},
+    {"tensorflow", {.initial = 0x1p15, .floor = 1}},
     {"deepspeed", {.growth_interval = 1000, .hysteresis = 2, .floor = 1}},
     {"megatron", {.initial = 0x1p32, .growth_interval = 1000, .hysteresis = 2, .floor = 1}},
     {"apex", {.cap = 0x1p24}},
+    {"mxnet", {.cap = 0x1p24}},
 }};
 
 // Scales are FP32 values, as in all of these libraries.

@@ -19,7 +19,7 @@ struct LossScaleRule {
   bool dynamic = true;             // false: the scale stays at `initial`, overflowing steps are still skipped
 };
 
-// Rules by the name of the library that they come from: "pytorch", "keras", "deepspeed", "megatron", "apex".
+// Rules by the name of the library that they come from: "pytorch", "keras", "tensorflow", "deepspeed", "megatron", "apex", "mxnet".
 std::optional<LossScaleRule> find_loss_scale_rule(std::string_view name);
 
 struct LossScaleState {

@@ -46,6 +46,16 @@ struct Accumulate : Add {
   using Add::Add;
 };
 
+// In place of a.
+struct Assign : Formula<2> {
+  static constexpr const char* kName = "assign";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V, V b) const {
+    return b;
+  }
+};
+
 struct Subtract : Formula<2> {
   static constexpr const char* kName = "sub";
   using Formula::Formula;
@@ -490,8 +500,8 @@ template <class... F>
 struct FormulaList {};
 
 using Formulas = FormulaList<  //
-    Add, Accumulate, Subtract, Multiply, Divide, Negate, Maximum, MaximumBackward, Relu, ReluBackward, Clip, ClipBackward, Scale,
-    Copy, Cast, Fill, ClipNorm, AbsoluteValue, AbsoluteValueBackward, SquareRoot, SquareRootBackward, ReciprocalSquareRoot,
+    Add, Accumulate, Assign, Subtract, Multiply, Divide, Negate, Maximum, MaximumBackward, Relu, ReluBackward, Clip, ClipBackward,
+    Scale, Copy, Cast, Fill, ClipNorm, AbsoluteValue, AbsoluteValueBackward, SquareRoot, SquareRootBackward, ReciprocalSquareRoot,
     ReciprocalSquareRootBackward, Reciprocal, ReciprocalBackward, Exponential, Logarithm, Power, PowerBackwardBase,
     PowerBackwardExponent, Minimum, MinimumBackward, Where, WhereBackward, MaskedFill, HyperbolicTangent, HyperbolicTangentBackward,
     Sigmoid, SigmoidBackward, Silu, SiluBackward, Softplus, SoftplusBackward, Gelu, GeluBackward, GeluTanh, GeluTanhBackward>;

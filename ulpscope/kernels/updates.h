@@ -83,7 +83,7 @@ struct AdamUpdate {
     const V first = m + (direction - m) * constant<V>(1 - beta1);
     const V second = v * constant<V>(beta2) + (constant<V>(1 - beta2) * direction) * direction;
     const V denominator = square_root(second) / constant<V>(root_correction2) + constant<V>(epsilon);
-    const V step = (constant<V>(-step_size) * first) / denominator;
+    const V step = constant<V>(-step_size) * (first / denominator);  // in this order, as in PyTorch on CUDA
     if (decay != 0 && decoupled) {
       const V d = step + constant<V>(-(rate * decay)) * w;
       return {w + d, d, step, {first, second}};

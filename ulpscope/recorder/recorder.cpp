@@ -303,7 +303,8 @@ void Recorder::State::write_rows(bool rows) {
       if (record.update_known) {
         uint32_t weight = tensor.tensor;
         for (uint32_t other = 0; other < call.outputs; ++other) {
-          if (ops.tensor(entry, other).role == Role::master_weight) weight = ops.tensor(entry, other).tensor;
+          const Role role = ops.tensor(entry, other).role;
+          if (role == Role::master_weight || role == Role::weight) weight = ops.tensor(entry, other).tensor;
         }
         if (entry.rows_wanted)
           sink.add_update({step, weight, record.update.nonzero, record.update.lost, record.update.lost_to_decay});

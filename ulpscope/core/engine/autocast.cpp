@@ -1,6 +1,6 @@
 #include "ulpscope/core/engine/autocast.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
@@ -20,23 +20,33 @@ Autocast::Autocast(AutocastPolicy policy) : policy_(std::move(policy)) {
   }
 }
 
-std::optional<DType> Autocast::input_type(const Op& op, const std::string* module, std::optional<DType> asked) {
-  if (!policy_.modules.empty()) {
-    const auto [entry, added] = module_overrides_.try_emplace(module);
-    if (added) {
-      for (const auto& [pattern, dtype] : policy_.modules) {
-        if (!glob_match(pattern, *module)) continue;
-        entry->second = dtype;
-        break;
-      }
+AutocastClass AutocastLists::class_of(const Op& op) const {
+  if (op.autocast == AutocastClass::exempt) return op.autocast;
+  const auto row = std::find_if(ops.begin(), ops.end(), [&](const Row& listed) { return listed.op == op.name; });
+  return row == ops.end() ? of_class[static_cast<size_t>(op.autocast)] : row->autocast;
+}
+
+std::optional<DType> Autocast::module_type() {
+  const Context& context = ulpscope::context();
+  if (policy_.modules.empty()) return context.layer_type;
+  const auto [entry, added] = module_overrides_.try_emplace(context.module);
+  if (added) {
+    for (const auto& [pattern, dtype] : policy_.modules) {
+      if (!glob_match(pattern, *context.module)) continue;
+      entry->second = dtype;
+      break;
     }
-    if (entry->second) return entry->second;
   }
+  return entry->second ? entry->second : context.layer_type;
+}
+
+std::optional<DType> Autocast::input_type(const Op& op, std::span<const Tensor> inputs, std::optional<DType> asked) {
+  if (const auto type = module_type()) return type;
   if (!policy_.ops.empty()) {
     const auto found = policy_.ops.find(op.name);
     if (found != policy_.ops.end()) return found->second;
   }
-  switch (op.autocast) {
+  switch (class_of(op)) {
     case AutocastClass::lower_precision:
       return policy_.dtype;
     case AutocastClass::fp32:
@@ -45,13 +55,35 @@ std::optional<DType> Autocast::input_type(const Op& op, const std::string* modul
     case AutocastClass::fp32_unless_dtype:
       return asked.value_or(DType::f32);
     case AutocastClass::forbidden:
-      throw usage_error("{}{}: forbidden under autocast, because {}", op.name,
-                        module->empty() ? "" : fmt::format(" in module '{}'", *module), op.forbidden_because);
+      throw usage_error("{}{}: forbidden under autocast, because {}", op.name, in_module(), op.forbidden_because);
+    case AutocastClass::inferred:
+      if (keeps_fp32(op, inputs)) return DType::f32;
+      if (std::any_of(inputs.begin(), inputs.end(), [&](const Tensor& input) { return input.dtype() == policy_.dtype; }))
+        return policy_.dtype;
+      return {};
     case AutocastClass::input_type:
     case AutocastClass::exempt:
       break;
   }
   return {};
+}
+
+bool Autocast::keeps_fp32(const Op& op, std::span<const Tensor> inputs) const {
+  if (policy_.lists == nullptr) return false;  // nothing is inferred
+  switch (class_of(op)) {
+    case AutocastClass::lower_precision:
+      return false;
+    case AutocastClass::fp32:
+    case AutocastClass::fp32_unless_dtype:
+    case AutocastClass::loss:
+    case AutocastClass::forbidden:
+      return true;
+    case AutocastClass::input_type:
+    case AutocastClass::inferred:
+    case AutocastClass::exempt:
+      break;
+  }
+  return std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) { return input.body()->kept_fp32; });
 }
 
 const Tensor* Autocast::cached_cast(const Tensor& parameter, DType dtype) const {

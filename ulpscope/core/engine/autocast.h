@@ -1,8 +1,11 @@
-// Autocast: which type an op's inputs are cast to in forward and loss. The lists are the ops' own classes; a policy overrides them.
+// Autocast: which type an op's inputs are cast to in forward and loss. PyTorch's lists are the ops' own classes; a policy may have
+// other lists, and overrides.
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,8 +16,21 @@
 
 namespace ulpscope {
 
+// The lists of another library: what it makes of each class of ops, and of single ops.
+struct AutocastLists {
+  struct Row {
+    std::string_view op;
+    AutocastClass autocast;
+  };
+  std::array<AutocastClass, static_cast<size_t>(AutocastClass::exempt)> of_class;  // by the ops' own classes
+  std::span<const Row> ops = {};
+
+  AutocastClass class_of(const Op& op) const;
+};
+
 struct AutocastPolicy {
-  DType dtype = DType::f16;  // the lower precision: f16 or bf16
+  DType dtype = DType::f16;              // the lower precision: f16 or bf16
+  const AutocastLists* lists = nullptr;  // nullptr: PyTorch's
   // Types that inputs are cast to instead of what the op's class says: by op name, and by module path (a glob, "features.*"), as
   // inside custom_fwd(cast_inputs=...). A module's override comes before an op's; of several that fit, the first decides.
   std::map<std::string, DType, std::less<>> ops;
@@ -26,9 +42,12 @@ class Autocast {
  public:
   explicit Autocast(AutocastPolicy policy);
 
-  // The type that the floating-point inputs of `op` are cast to in the module with the interned path `module`; nothing: the widest
-  // of their own. `asked` is the type that the caller asked the op for.
-  std::optional<DType> input_type(const Op& op, const std::string* module, std::optional<DType> asked);
+  // The type that the floating-point ones of `inputs` of `op` are cast to in the current module; nothing: the widest of their own.
+  // `asked` is the type that the caller asked the op for.
+  std::optional<DType> input_type(const Op& op, std::span<const Tensor> inputs, std::optional<DType> asked);
+  AutocastClass class_of(const Op& op) const { return policy_.lists != nullptr ? policy_.lists->class_of(op) : op.autocast; }
+  // Whether an output of `op` counts as kept in FP32 for ops whose type is inferred.
+  bool keeps_fp32(const Op& op, std::span<const Tensor> inputs) const;
 
   // Casts of parameters are made once per forward pass, so that a weight used twice has one cast.
   const Tensor* cached_cast(const Tensor& parameter, DType dtype) const;
@@ -41,6 +60,9 @@ class Autocast {
     uint32_t version;
     Tensor cast;
   };
+  // Of the module, by the policy's patterns or else by the layer itself.
+  std::optional<DType> module_type();
+
   AutocastPolicy policy_;
   std::unordered_map<uint64_t, Cast> cache_;  // by storage serial
   std::unordered_map<const std::string*, std::optional<DType>> module_overrides_;

@@ -56,6 +56,11 @@ Context& context() {
   return *current;
 }
 
+std::string in_module() {
+  const std::string& module = *context().module;
+  return module.empty() ? "" : " in module '" + module + "'";
+}
+
 ContextScope::ContextScope(Context& context) : previous_(current) { current = &context; }
 ContextScope::~ContextScope() { current = previous_; }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -47,8 +48,9 @@ struct Context {
   uint8_t pass = 0;  // which loss
   Phase phase = Phase::forward;
   const std::string* module = intern("");
-  uint64_t module_hash = 0;  // of *module
-  uint64_t forward_id = 0;   // in backward: the id of the forward op that is differentiated
+  uint64_t module_hash = 0;         // of *module
+  std::optional<DType> layer_type;  // that the layer asks autocast for; nothing: what the lists say
+  uint64_t forward_id = 0;          // in backward: the id of the forward op that is differentiated
   CallCounters counters;
   RecordArena records;      // of the calls of this pass, for observers
   uint64_t calls = 0;       // dispatched so far
@@ -62,6 +64,8 @@ struct Context {
 
 // The current context. There has to be one.
 Context& context();
+// For messages: " in module 'PATH'", or "" outside of modules.
+std::string in_module();
 
 // Makes `context` the current one for its lifetime.
 class ContextScope {

@@ -13,8 +13,6 @@ namespace ulpscope {
 
 namespace {
 
-std::string where(const Context& context) { return context.module->empty() ? "" : fmt::format(" in module '{}'", *context.module); }
-
 bool is_narrow(DType dtype) { return is_float(dtype) && is_narrow(*info(dtype).format); }
 
 int width_of(DType dtype) { return dtype == DType::f64 ? 3 : dtype == DType::f32 ? 2 : 1; }
@@ -47,7 +45,7 @@ std::optional<DType> input_type(Context& context, const Op& op, std::span<const 
   if (op.autocast == AutocastClass::exempt || op.is_view) return {};
   const DType wide = widest(op, inputs);
   if (!context.autocast || !computes_forward(context.phase) || wide == DType::f64) return wide;
-  return context.autocast->input_type(op, context.module, options.dtype).value_or(wide);
+  return context.autocast->input_type(op, inputs, options.dtype).value_or(wide);
 }
 
 // Whether the op runs in the lower precision where autocast is on, by its class and the values that it gets (TensorBody::lowered).
@@ -55,10 +53,20 @@ std::optional<DType> input_type(Context& context, const Op& op, std::span<const 
 bool runs_lowered(const Context& context, const Op& op, std::span<const Tensor> inputs, const CallOptions& options) {
   if (op.autocast == AutocastClass::exempt) return !inputs.empty() && inputs[0].body()->lowered;
   if (computes_forward(context.phase)) {
-    if (op.autocast == AutocastClass::lower_precision) return true;
-    if (op.autocast == AutocastClass::fp32 || op.autocast == AutocastClass::loss || op.autocast == AutocastClass::forbidden)
-      return false;
-    if (op.autocast == AutocastClass::fp32_unless_dtype) return options.dtype && is_narrow(*options.dtype);
+    switch (context.autocast ? context.autocast->class_of(op) : op.autocast) {
+      case AutocastClass::lower_precision:
+        return true;
+      case AutocastClass::fp32:
+      case AutocastClass::loss:
+      case AutocastClass::forbidden:
+        return false;
+      case AutocastClass::fp32_unless_dtype:
+        return options.dtype && is_narrow(*options.dtype);
+      case AutocastClass::input_type:
+      case AutocastClass::inferred:
+      case AutocastClass::exempt:
+        break;
+    }
   }
   // As in widest(): one wide input makes the op wide, and a scalar counts only where there is nothing else.
   bool any[2] = {}, all_lowered[2] = {true, true};
@@ -95,7 +103,7 @@ Tensor cast_input(Context& context, const Tensor& input, DType dtype, uint64_t s
   return result;
 }
 
-Tensor expand_to(const Op& op, const Context& context, const Tensor& input, const OutputSpec& spec) {
+Tensor expand_to(const Op& op, const Tensor& input, const OutputSpec& spec) {
   const TensorView& view = input.view();
   if (view.rank == spec.rank && std::equal(view.shape.begin(), view.shape.begin() + view.rank, spec.shape.begin())) return input;
   Extents strides{};
@@ -104,7 +112,7 @@ Tensor expand_to(const Op& op, const Context& context, const Tensor& input, cons
     if (view.shape[i] == spec.shape[i + shift]) {
       strides[i + shift] = view.strides[i];
     } else if (view.shape[i] != 1) {
-      throw usage_error("{}{}: {} does not broadcast to {}", op.name, where(context), input.describe(),
+      throw usage_error("{}{}: {} does not broadcast to {}", op.name, in_module(), input.describe(),
                         describe_shape({spec.shape.data(), static_cast<size_t>(spec.rank)}));
     }
   }
@@ -196,15 +204,15 @@ void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const
   }
 }
 
-void check_inputs(const Op& op, const Context& context, std::span<const Tensor> inputs) {
+void check_inputs(const Op& op, std::span<const Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (!inputs[i]) throw usage_error("{}{}: input {} is an undefined tensor", op.name, where(context), i);
+    if (!inputs[i]) throw usage_error("{}{}: input {} is an undefined tensor", op.name, in_module(), i);
   const size_t count = inputs.size();
   if (op.inputs == kVariadic) return;
   const int least = op.inputs - op.optional_inputs;
   if (static_cast<int>(count) < least || static_cast<int>(count) > op.inputs)
     throw usage_error(
-        "{}{}: expected {}, got {}", op.name, where(context),
+        "{}{}: expected {}, got {}", op.name, in_module(),
         least == op.inputs ? count_of(static_cast<uint64_t>(least), "input") : fmt::format("{} to {} inputs", least, op.inputs),
         count);
 }
@@ -217,7 +225,7 @@ bool is_differentiated(const Op& op, const Context& context, std::span<const Ten
   // A gradient that gets lost without a word makes training go wrong. Integers have none.
   if (std::any_of(specs.begin(), specs.end(), [](const OutputSpec& spec) { return is_float(spec.dtype); }))
     throw usage_error("{}{}: an input requires a gradient, and the op has none; expected detached inputs, or NoGrad", op.name,
-                      where(context));
+                      in_module());
   return false;
 }
 
@@ -225,7 +233,7 @@ bool is_differentiated(const Op& op, const Context& context, std::span<const Ten
 
 Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attributes& attributes, const CallOptions& options) {
   Context& context = ulpscope::context();
-  check_inputs(op, context, arguments);
+  check_inputs(op, arguments);
 
   static const uint64_t kPhaseSalt = hash_text("phase");
   const uint64_t place = hash_combine(hash_combine(kPhaseSalt, static_cast<uint64_t>(context.phase)),
@@ -259,18 +267,20 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   Tensors expanded;
   std::span<const Tensor> operands = inputs;
   if (op.broadcasts) {
-    for (const Tensor& input : inputs) expanded.push_back(expand_to(op, context, input, specs[0]));
+    for (const Tensor& input : inputs) expanded.push_back(expand_to(op, input, specs[0]));
     operands = expanded;
   }
 
   Tensors outputs;
   const bool lowered = runs_lowered(context, op, inputs, options);
+  const bool kept_fp32 = context.autocast && computes_forward(context.phase) && context.autocast->keeps_fp32(op, arguments);
   const double scale = op.loss_scale ? op.loss_scale(inputs, attributes) : inputs.empty() ? 1.0 : inputs[0].body()->loss_scale;
   for (size_t i = 0; i < specs.size(); ++i) {
     Tensor output = make_output(context, specs[i], operands);
     TensorBody& body = *output.body();
     body.value = {id, static_cast<uint8_t>(i)};
     body.loss_scale = scale;
+    body.kept_fp32 = kept_fp32;
     if (specs[i].alias < 0) {
       body.lowered = lowered && !specs[i].stays_wide;
       if (i < options.hints.size() && options.hints[i].lowered) body.lowered = *options.hints[i].lowered;

@@ -28,6 +28,7 @@ enum class AutocastClass : uint8_t {
   loss,               // FP32 as well; policies that treat the other FP32 ops otherwise know by it what is a loss
   forbidden,          // an error, which says why (Op::forbidden_because)
   exempt,             // inputs are taken as they are, mixed too (optimizer updates)
+  inferred,           // of policies only: the autocast type where an input has it and none comes from an op kept in FP32
 };
 
 struct OutputSpec {

@@ -63,6 +63,8 @@ std::vector<double> InitialValues::values(size_t count, uint64_t seed, std::stri
 
 Tensor Layer::operator()(const Tensor& x, bool training) {
   const ModuleScope module(path_);
+  if (!dtype_) return forward(x, training);
+  const ContextGuard<&Context::layer_type> dtype(dtype_);
   return forward(x, training);
 }
 
@@ -110,11 +112,12 @@ Tensor Layer::run_layers(const Tensor& x, bool training) {
   return value;
 }
 
-void Layer::create_tensors(uint64_t seed) {
+void Layer::create_tensors(uint64_t seed, const ParameterTypes& types) {
+  const DType dtype = parameter_type(types);
   const auto create = [&](Declared& declared) {
     const auto count = static_cast<size_t>(elements_of(declared.shape));
     const std::vector<double> values = declared.initial.values(count, seed, *declared.named.name);
-    Tensor tensor = from_host(*context().backend, DType::f32, declared.shape, values);
+    Tensor tensor = from_host(*context().backend, dtype, declared.shape, values);
     tensor.body()->parameter = declared.named.name;
     tensor.body()->module = declared.named.module;
     declared.named.tensor = *declared.member = tensor;
@@ -124,7 +127,7 @@ void Layer::create_tensors(uint64_t seed) {
     parameter.named.tensor.set_requires_grad(true);
   }
   for (Declared& buffer : buffers_) create(buffer);
-  for (const auto& layer : layers_) layer->create_tensors(seed);
+  for (const auto& layer : layers_) layer->create_tensors(seed, types);
 }
 
 std::vector<NamedTensor> Layer::parameters() const {
@@ -158,7 +161,10 @@ void Layer::record_initial_values() const {
   const PhaseGuard phase(Phase::data);
   const NoGrad no_grad;
   const ModuleScope module(path_);
-  for (const Declared& parameter : parameters_) source(parameter.named.tensor, Role::master_weight, parameter.named.name);
+  for (const Declared& parameter : parameters_) {
+    const Tensor& tensor = parameter.named.tensor;
+    source(tensor, weight_role(tensor.dtype()), parameter.named.name);
+  }
   for (const Declared& buffer : buffers_) source(buffer.named.tensor, Role::buffer, buffer.named.name);
   for (const auto& layer : layers_) layer->record_initial_values();
 }

@@ -24,6 +24,12 @@ struct NamedTensor {
 
 using SampleShape = std::vector<int64_t>;  // of one sample, without the batch
 
+// The types of a model's parameters and buffers.
+struct ParameterTypes {
+  DType of_batch_norm = DType::f32;
+  DType others = DType::f32;
+};
+
 // What a layer is built from.
 struct LayerArguments {
   const LayerSpec& spec;
@@ -65,8 +71,8 @@ class Layer {
   Tensor operator()(const Tensor& x, bool training);
 
   const SampleShape& output_shape() const { return output_shape_; }
-  // Makes the tensors of this layer and of those within it in the current context, FP32.
-  void create_tensors(uint64_t seed);
+  // Makes the tensors of this layer and of those within it in the current context.
+  void create_tensors(uint64_t seed, const ParameterTypes& types = {});
   // Of this layer, then of those within it, in the order in which they were declared.
   std::vector<NamedTensor> parameters() const;
   std::vector<NamedTensor> buffers() const;
@@ -76,9 +82,13 @@ class Layer {
 
  protected:
   Layer(std::string_view path, std::optional<int64_t> smallest_batch) : path_(intern(path)), smallest_batch_(smallest_batch) {}
-  explicit Layer(const LayerArguments& arguments) : Layer(arguments.path, arguments.smallest_batch) {}
+  explicit Layer(const LayerArguments& arguments) : Layer(arguments.path, arguments.smallest_batch) {
+    dtype_ = arguments.spec.dtype;
+  }
 
   virtual Tensor forward(const Tensor& x, bool training) = 0;
+  // Of the layer's own tensors.
+  virtual DType parameter_type(const ParameterTypes& types) const { return types.others; }
 
   // For constructors. Each throws Error (usage) where more elements are asked for than a tensor, or a sample, may have.
   void set_output_shape(SampleShape shape);
@@ -105,6 +115,7 @@ class Layer {
 
   const std::string* path_;
   std::optional<int64_t> smallest_batch_;
+  std::optional<DType> dtype_;
   SampleShape output_shape_;
   std::vector<Declared> parameters_, buffers_;
   std::vector<std::unique_ptr<Layer>> layers_;

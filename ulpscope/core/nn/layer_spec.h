@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ulpscope/core/settings/option.h"
+#include "ulpscope/kernels/view.h"
 
 namespace ulpscope {
 
@@ -54,6 +55,7 @@ struct LayerSpec {
 
   const LayerType* type;                           // never nullptr
   std::string name;                                // the module path within what it belongs to, in a model never empty
+  std::optional<DType> dtype;                      // what autocast casts its inputs to; nothing: what the policy says
   std::vector<std::optional<OptionValue>> values;  // one for each of the type's options
   std::vector<std::vector<LayerSpec>> lists;       // one for each of the type's lists
   Place place;                                     // "run.toml:4: model.layers[1]", or ""

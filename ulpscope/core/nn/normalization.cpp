@@ -31,6 +31,7 @@ class BatchNorm : public Layer {
     attributes.set("training", training);
     return call("batch_norm", {x, weight_, bias_, running_mean_, running_var_}, attributes);
   }
+  DType parameter_type(const ParameterTypes& types) const override { return types.of_batch_norm; }
 
   Attributes attributes_;
   Tensor weight_, bias_, running_mean_, running_var_;

@@ -63,6 +63,8 @@ OutputSpec with_role(OutputSpec spec, Role role) {
   return spec;
 }
 
+Role weight_role(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16 ? Role::weight : Role::master_weight; }
+
 double multiplied_loss_scales(std::span<const Tensor> inputs, const Attributes&) {
   return inputs[0].body()->loss_scale * inputs[1].body()->loss_scale;
 }

@@ -8,17 +8,19 @@ namespace ulpscope {
 
 namespace {
 
-// Parameters and statistics are FP32 with any x, and are not cast: an override by autocast changes the type of x alone. The running
-// statistics are outputs in training only, where they change.
+// Parameters and running statistics have one type, FP32 or that of a 16-bit x, and are not cast: an override by autocast changes
+// the type of x alone. The running statistics are outputs in training only, where they change.
 void batch_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];
   const DType wide = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  bool fits = x.rank() >= 2;
+  const DType kept = arguments.inputs[1].dtype();
+  bool fits = x.rank() >= 2 && is_float(kept) && (kept == DType::f64) == (wide == DType::f64);
   for (size_t i = 1; i < arguments.inputs.size(); ++i) {
     const Tensor& p = arguments.inputs[i];
-    fits = fits && p.rank() == 1 && p.shape(0) == x.shape(1) && p.dtype() == wide;
+    fits = fits && p.rank() == 1 && p.shape(0) == x.shape(1) && p.dtype() == kept;
   }
-  if (!fits) wrong_shape(arguments, fmt::format("x [N, C, ...] and four {} tensors [C]", info(wide).name));
+  if (!fits)
+    wrong_shape(arguments, fmt::format("x [N, C, ...] and four tensors [C], all {} or all of one 16-bit type", info(wide).name));
   const bool training = arguments.attributes["training"] != 0;
   // One value has no variance: the running one would be 0 / 0.
   if (training && x.size() == x.shape(1)) wrong_shape(arguments, "more than one value for each channel in training");

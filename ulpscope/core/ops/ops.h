@@ -72,6 +72,8 @@ OutputSpec spec_like(const Tensor& tensor, int input);  // of tensor's type, sha
 // That of an input which the op changes. Throws a usage Error where it does not fill its memory: kernels write what is dense.
 OutputSpec in_place_spec(const OpArguments& arguments, int input);
 OutputSpec with_role(OutputSpec spec, Role role);
+// Of a parameter of this type.
+Role weight_role(DType dtype);
 // For Op::loss_scale: of a product, the product of the loss scales that the first two inputs contain.
 double multiplied_loss_scales(std::span<const Tensor> inputs, const Attributes& attributes);
 // Throws a usage Error: "OP: expected EXPECTED, got GOT".

@@ -29,13 +29,19 @@ void accumulate_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(with_role(in_place_spec(arguments, 0), Role::accumulated_gradient));
 }
 
+void assign_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor& to = arguments.inputs[0];
+  if (!same_shape(to, arguments.inputs[1])) wrong_shape(arguments, "two tensors of one shape");
+  specs.push_back(with_role(in_place_spec(arguments, 0), weight_role(to.dtype())));
+}
+
 // The weight and its state in place, and the update d, of which only the record is kept.
 void update_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& weight = arguments.inputs[0];
   for (const Tensor& input : arguments.inputs)
     if (!same_shape(weight, input) || input.dtype() != weight.dtype())
       wrong_shape(arguments, "weight, gradient and state of one shape and type");
-  specs.push_back(with_role(in_place_spec(arguments, 0), Role::master_weight));
+  specs.push_back(with_role(in_place_spec(arguments, 0), weight_role(weight.dtype())));
   for (size_t i = 2; i < arguments.inputs.size(); ++i)
     specs.push_back(with_role(in_place_spec(arguments, static_cast<int>(i)), Role::optimizer_state));
   OutputSpec update = with_role(make_spec(weight.dtype(), weight.shape()), Role::update);
@@ -45,6 +51,7 @@ void update_shape(const OpArguments& arguments, OutputSpecs& specs) {
 
 const Op kTraining[] = {
     {.name = "accumulate", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = accumulate_shape},
+    {.name = "assign", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = assign_shape},
     {.name = "unscale",
      .inputs = 2,
      .autocast = AutocastClass::exempt,

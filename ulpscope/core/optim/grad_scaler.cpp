@@ -32,8 +32,6 @@ Tensor GradScaler::unscale(Optimizer& optimizer) {
   Tensor found;
   for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) {
     const Tensor& gradient = parameter.tensor.grad();
-    if (gradient.dtype() != DType::f32 && gradient.dtype() != DType::f64)
-      throw usage_error("unscale: the gradient of '{}' is {}: expected FP32 master weights", *parameter.name, gradient.describe());
     if (!found) found = make_flag();
     const OutputHint of_parameter{{}, parameter.name};
     call("unscale", {gradient, found}, attributes, {.hints = {&of_parameter, 1}});

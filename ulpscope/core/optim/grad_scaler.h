@@ -16,8 +16,8 @@ class GradScaler {
   double scale() const { return state_.scale; }
   // The loss times the scale, in phase scaling.
   Tensor scale_loss(const Tensor& loss) const;
-  // Divides the optimizer's gradients by the scale, in place, and returns the scalar that is 1 if any of them was not finite. Once
-  // per optimizer and step. FP16 gradients are an error, as in PyTorch: parameters need FP32 master weights.
+  // Divides the optimizer's gradients by the scale, in place and in their own type, and returns the scalar that is 1 if any of them
+  // was not finite. Once per optimizer and step.
   Tensor unscale(Optimizer& optimizer);
   // Steps the optimizer unless its gradients were not finite: `found_nonfinite` is the value of the scalar that unscale returned.
   // True iff the step was taken.

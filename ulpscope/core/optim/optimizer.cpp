@@ -23,92 +23,106 @@ std::array<OutputHint, 4> of_parameter(const OptimizedParameter& parameter) {
 class Sgd : public Optimizer {
  public:
   Sgd(std::vector<OptimizedParameter> optimized, double rate, const SgdOptions& options)
-      : Optimizer(std::move(optimized), rate,
+      : Optimizer(std::move(optimized), rate, "sgd_update",
                   options.momentum == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum"}),
         options_(options) {}
 
- protected:
-  void update(const OptimizedParameter& parameter, OptimizerState& state) override {
-    const Attributes attributes({{"momentum", options_.momentum},
-                                 {"dampening", options_.dampening},
-                                 {"weight_decay", options_.weight_decay},
-                                 {"nesterov", options_.nesterov ? 1.0 : 0.0}},
-                                {{"lr", learning_rate}, {"first", state.updates == 1 ? 1.0 : 0.0}});
-    const auto hints = of_parameter(parameter);
-    if (options_.momentum == 0) {
-      call("sgd_update", {parameter.tensor, parameter.tensor.grad()}, attributes, {.hints = hints});
-      return;
-    }
-    call("sgd_update", {parameter.tensor, parameter.tensor.grad(), state.tensors[0]}, attributes, {.hints = hints});
+ private:
+  Attributes attributes(int64_t updates) const override {
+    return {{{"momentum", options_.momentum},
+             {"dampening", options_.dampening},
+             {"weight_decay", options_.weight_decay},
+             {"nesterov", options_.nesterov ? 1.0 : 0.0}},
+            {{"lr", learning_rate}, {"first", updates == 1 ? 1.0 : 0.0}}};
   }
 
- private:
   SgdOptions options_;
 };
 
+// The state: running averages of the gradient and of its square.
 class Adam : public Optimizer {
  public:
   Adam(std::vector<OptimizedParameter> optimized, double rate, const AdamOptions& options)
-      : Optimizer(std::move(optimized), rate, {"mean", "square"}), options_(options) {}
-
- protected:
-  // The state: running averages of the gradient and of its square.
-  void update(const OptimizedParameter& parameter, OptimizerState& state) override {
-    const Attributes attributes({{"beta1", options_.beta1},
-                                 {"beta2", options_.beta2},
-                                 {"eps", options_.eps},
-                                 {"weight_decay", options_.weight_decay},
-                                 {"decoupled", options_.decoupled ? 1.0 : 0.0}},
-                                {{"lr", learning_rate}, {"step", static_cast<double>(state.updates)}});
-    call("adam_update", {parameter.tensor, parameter.tensor.grad(), state.tensors[0], state.tensors[1]}, attributes,
-         {.hints = of_parameter(parameter)});
-  }
+      : Optimizer(std::move(optimized), rate, "adam_update", {"mean", "square"}), options_(options) {}
 
  private:
+  Attributes attributes(int64_t updates) const override {
+    return {{{"beta1", options_.beta1},
+             {"beta2", options_.beta2},
+             {"eps", options_.eps},
+             {"weight_decay", options_.weight_decay},
+             {"decoupled", options_.decoupled ? 1.0 : 0.0}},
+            {{"lr", learning_rate}, {"step", static_cast<double>(updates)}}};
+  }
+
   AdamOptions options_;
 };
 
 class Lion : public Optimizer {
  public:
   Lion(std::vector<OptimizedParameter> optimized, double rate, const LionOptions& options)
-      : Optimizer(std::move(optimized), rate, {"mean"}), options_(options) {}
-
- protected:
-  void update(const OptimizedParameter& parameter, OptimizerState& state) override {
-    const Attributes attributes({{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"weight_decay", options_.weight_decay}},
-                                {{"lr", learning_rate}});
-    call("lion_update", {parameter.tensor, parameter.tensor.grad(), state.tensors[0]}, attributes,
-         {.hints = of_parameter(parameter)});
-  }
+      : Optimizer(std::move(optimized), rate, "lion_update", {"mean"}), options_(options) {}
 
  private:
+  Attributes attributes(int64_t) const override {
+    return {{{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"weight_decay", options_.weight_decay}},
+            {{"lr", learning_rate}}};
+  }
+
   LionOptions options_;
 };
 
 }  // namespace
 
+const char* name_of(UpdateMath math) { return math == UpdateMath::param ? "param" : "fp32"; }
+
 void Optimizer::zero_grad() {
-  for (const OptimizedParameter& parameter : parameters_) parameter.tensor.body()->grad = Tensor();
+  for (const OptimizedParameter& parameter : parameters_) {
+    parameter.tensor.body()->grad = Tensor();
+    if (parameter.model) parameter.model.body()->grad = Tensor();
+  }
+}
+
+void Optimizer::take_gradients() {
+  const PhaseGuard phase(Phase::scaling);
+  const NoGrad no_grad;
+  for (const OptimizedParameter& parameter : parameters_) {
+    if (!parameter.model || !parameter.model.grad()) continue;
+    const ModuleScope module(parameter.module);
+    const OutputHint hint{Role::accumulated_gradient, parameter.name};
+    parameter.tensor.body()->grad =
+        call("cast", {parameter.model.grad()}, {}, {.dtype = parameter.tensor.dtype(), .hints = {&hint, 1}});
+    parameter.model.body()->grad = Tensor();
+  }
 }
 
 void Optimizer::step() {
   const PhaseGuard phase(Phase::optimizer);
   const NoGrad no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].tensor.grad()) continue;
-    const ModuleScope module(parameters_[i].module);
+    const OptimizedParameter& parameter = parameters_[i];
+    if (!parameter.tensor.grad()) continue;
+    const ModuleScope module(parameter.module);
     OptimizerState& state = states_[i];
-    while (state.tensors.size() < state_names_.size()) state.tensors.push_back(zeros_like(parameters_[i].tensor));
+    while (state.tensors.size() < state_names_.size()) state.tensors.push_back(zeros_like(parameter.tensor));
     ++state.updates;
-    update(parameters_[i], state);
+    Attributes with = attributes(state.updates);
+    if (math == UpdateMath::param && weight_role(parameter.tensor.dtype()) == Role::weight) with.set("stepwise", 1);
+    Tensors inputs{parameter.tensor, parameter.tensor.grad()};
+    for (const Tensor& tensor : state.tensors) inputs.push_back(tensor);
+    const auto hints = of_parameter(parameter);
+    dispatch(op_, inputs, with, {.hints = hints});
+    if (parameter.model) call("assign", {parameter.model, parameter.tensor}, {}, {.hints = hints});
   }
 }
 
 void Optimizer::record_initial_values() const {
   const PhaseGuard phase(Phase::data);
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const ModuleScope module(parameters_[i].module);
-    for (const Tensor& tensor : states_[i].tensors) source(tensor, Role::optimizer_state, parameters_[i].name);
+    const OptimizedParameter& parameter = parameters_[i];
+    const ModuleScope module(parameter.module);
+    if (parameter.model) source(parameter.tensor, Role::master_weight, parameter.name);
+    for (const Tensor& tensor : states_[i].tensors) source(tensor, Role::optimizer_state, parameter.name);
   }
 }
 
@@ -133,11 +147,12 @@ void for_each_gradient(const Optimizer& optimizer, const std::function<void(cons
   }
 }
 
-Tensor gradient_norm(const Optimizer& optimizer) {
+Tensor gradient_norm(std::span<const std::unique_ptr<Optimizer>> optimizers) {
   const PhaseGuard phase(Phase::scaling);
   const NoGrad no_grad;
   std::vector<Tensor> gradients;
-  for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) { gradients.push_back(parameter.tensor.grad()); });
+  for (const auto& optimizer : optimizers)
+    for_each_gradient(*optimizer, [&](const OptimizedParameter& parameter) { gradients.push_back(parameter.tensor.grad()); });
   return dispatch(find_op("gradient_norm"), gradients)[0];
 }
 

@@ -13,10 +13,16 @@ namespace ulpscope {
 
 // A parameter and the module that it belongs to.
 struct OptimizedParameter {
-  Tensor tensor;
+  Tensor tensor;  // what is updated
   const std::string* name;
   const std::string* module;
+  Tensor model = {};  // where `tensor` is an FP32 master weight: the 16-bit parameter that the model computes with
 };
+
+// How a 16-bit parameter is updated: with a rounding to its type after every elementary operation, as in PyTorch, or in FP32 and
+// rounded once.
+enum class UpdateMath : uint8_t { param, fp32 };
+const char* name_of(UpdateMath math);
 
 // Named as PyTorch names them.
 struct SgdOptions {
@@ -41,32 +47,38 @@ struct OptimizerState {
 
 class Optimizer {
  public:
-  Optimizer(std::vector<OptimizedParameter> parameters, double rate, std::vector<std::string> state_names)
+  // `op` is the name of its op, which takes weight, gradient and the states.
+  Optimizer(std::vector<OptimizedParameter> parameters, double rate, std::string_view op, std::vector<std::string> state_names)
       : learning_rate(rate),
         parameters_(std::move(parameters)),
+        op_(find_op(op)),
         state_names_(std::move(state_names)),
         states_(parameters_.size()) {}
   virtual ~Optimizer() = default;
 
   const std::vector<OptimizedParameter>& parameters() const { return parameters_; }
   void zero_grad();
-  // Updates every parameter that has a gradient, in phase optimizer.
+  // Gives master weights the gradients of the model's parameters, in FP32. In phase scaling, before anything else is done to them.
+  void take_gradients();
+  // Updates every parameter that has a gradient, in phase optimizer, and the model's copies of master weights.
   void step();
 
   const std::vector<std::string>& state_names() const { return state_names_; }  // "momentum"; "mean", "square"
   // One per parameter, in their order.
   std::span<OptimizerState> states() { return states_; }
-  // Enters the state into the recording, as outputs of the op source.
+  // Enters the state and master weights into the recording, as outputs of the op source.
   void record_initial_values() const;
 
   double learning_rate;
+  UpdateMath math = UpdateMath::param;
 
  protected:
-  // `state` has its tensors, and counts this update already.
-  virtual void update(const OptimizedParameter& parameter, OptimizerState& state) = 0;
+  // Of the op, for a parameter with `updates` updates, this one included.
+  virtual Attributes attributes(int64_t updates) const = 0;
 
  private:
   std::vector<OptimizedParameter> parameters_;
+  const Op& op_;
   std::vector<std::string> state_names_;
   std::vector<OptimizerState> states_;
 };
@@ -78,8 +90,8 @@ std::unique_ptr<Optimizer> make_lion(std::vector<OptimizedParameter> parameters,
 
 // Visits the parameters that have a gradient, each within its module, in phase scaling and off the tape.
 void for_each_gradient(const Optimizer& optimizer, const std::function<void(const OptimizedParameter&)>& visit);
-// The Euclidean norm of all gradients together, a scalar; in phase scaling.
-Tensor gradient_norm(const Optimizer& optimizer);
+// The Euclidean norm of the gradients of all optimizers together, a scalar; in phase scaling.
+Tensor gradient_norm(std::span<const std::unique_ptr<Optimizer>> optimizers);
 // Scales all gradients so that their norm, given, is at most `max_norm`; a NaN norm makes them NaN.
 void clip_gradient_norm(const Optimizer& optimizer, const Tensor& norm, double max_norm);
 // Keeps every element of the gradients within [-limit, limit].

@@ -42,30 +42,48 @@ ElementType element_type(const Tensor& tensor) { return tensor.dtype() == DType:
 
 std::vector<uint64_t> extents(const Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
 
-// One group for each tensor that the optimizer keeps of a parameter: "optimizer/mean".
-std::vector<std::string> state_groups(const TrainingState& training) {
-  std::vector<std::string> groups;
-  for (const std::string& name : training.optimizer.state_names()) groups.push_back(fmt::format("{}/{}", kOptimizer, name));
-  return groups;
+// What the optimizers keep of parameters.
+std::set<std::string> state_names(const TrainingState& training) {
+  std::set<std::string> names;
+  for (const auto& optimizer : training.optimizers) names.insert(optimizer->state_names().begin(), optimizer->state_names().end());
+  return names;
 }
 
-// Calls visit(parameter, state) for every parameter of the optimizer.
+// One group for each: "optimizer/mean".
+std::string state_group(const std::string& name) { return fmt::format("{}/{}", kOptimizer, name); }
+
+// Calls visit(parameter, state, names of the state's tensors) for every parameter: each belongs to one optimizer.
 template <typename Visit>
 void for_each_parameter(const TrainingState& training, Visit&& visit) {
-  const std::vector<OptimizedParameter>& parameters = training.optimizer.parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) visit(parameters[i], training.optimizer.states()[i]);
+  for (const auto& optimizer : training.optimizers) {
+    const std::vector<OptimizedParameter>& parameters = optimizer->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) visit(parameters[i], optimizer->states()[i], optimizer->state_names());
+  }
 }
 
-// Calls visit(path in the file, tensor) for every tensor of the state.
+// Calls visit(path in the file, tensor) for every tensor of the state; of a parameter with a master weight that one.
 template <typename Visit>
 void for_each_tensor(const TrainingState& training, Visit&& visit) {
-  for (const NamedTensor& parameter : training.model.parameters())
+  for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState&, const auto&) {
     visit(member_path(kParameters, *parameter.name), parameter.tensor);
-  for (const NamedTensor& buffer : training.model.buffers()) visit(member_path(kBuffers, *buffer.name), buffer.tensor);
-  const std::vector<std::string> groups = state_groups(training);
-  for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState& state) {
-    for (size_t k = 0; k < state.tensors.size(); ++k) visit(member_path(groups[k], *parameter.name), state.tensors[k]);
   });
+  for (const NamedTensor& buffer : training.model.buffers()) visit(member_path(kBuffers, *buffer.name), buffer.tensor);
+  for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState& state, const auto& names) {
+    for (size_t k = 0; k < state.tensors.size(); ++k) visit(member_path(state_group(names[k]), *parameter.name), state.tensors[k]);
+  });
+}
+
+// Whether the file has the bytes of the tensor; 16-bit values stand there as FP32, so that any precision can go on from them.
+bool is_stored_as_is(const Tensor& tensor) { return tensor.dtype() == DType::f32 || tensor.dtype() == DType::f64; }
+
+void write_values(const Tensor& tensor, std::span<const float> values) {
+  const Tensor rounded = from_host(*context().backend, tensor.dtype(), tensor.shape(), values);
+  std::copy_n(stored_bytes(rounded).begin(), stored_bytes(rounded).size(), writable_bytes(tensor).begin());
+}
+
+std::vector<float> widened(const Tensor& tensor) {
+  const std::vector<double> values = to_host(tensor);
+  return {values.begin(), values.end()};
 }
 
 void write(hdf5::File& file, const CheckpointInfo& info, const TrainingState& training) {
@@ -84,12 +102,17 @@ void write(hdf5::File& file, const CheckpointInfo& info, const TrainingState& tr
     file.set_attribute(kScaler, "hysteresis_left", static_cast<uint64_t>(state.hysteresis_left));
   }
   for (const char* group : {kParameters, kBuffers, kOptimizer}) file.create_group(group);
-  for (const std::string& group : state_groups(training)) file.create_group(group);
+  for (const std::string& name : state_names(training)) file.create_group(state_group(name));
   for_each_tensor(training, [&](const std::string& member, const Tensor& tensor) {
     assert(tensor.is_contiguous());
-    file.create_array(member, element_type(tensor), extents(tensor)).write_all(stored_bytes(tensor).data());
+    auto array = file.create_array(member, element_type(tensor), extents(tensor));
+    if (is_stored_as_is(tensor)) {
+      array.write_all(stored_bytes(tensor).data());
+    } else {
+      array.write_all(widened(tensor).data());
+    }
   });
-  for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState& state) {
+  for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState& state, const auto&) {
     file.set_attribute(member_path(kParameters, *parameter.name), kUpdates, static_cast<uint64_t>(state.updates));
   });
 }
@@ -121,10 +144,9 @@ class CheckpointFile {
     if (!expected.empty()) throw usage_error("'{}' is of another model: it has no '{}'", path_, *expected.begin());
   }
 
-  void check_optimizer(std::vector<std::string> expected) const {
-    const auto kept = [](const std::vector<std::string>& names) { return names.empty() ? "nothing" : join_words(names); };
-    std::sort(expected.begin(), expected.end());
-    const std::vector<std::string> found = file_.members(kOptimizer);
+  void check_optimizers(const std::set<std::string>& names) const {
+    const auto kept = [](const std::vector<std::string>& list) { return list.empty() ? "nothing" : join_words(list); };
+    const std::vector<std::string> expected(names.begin(), names.end()), found = file_.members(kOptimizer);
     if (found != expected) {
       throw usage_error("'{}' is of another optimizer: it keeps {} for each parameter, this one {}", path_, kept(found),
                         kept(expected));
@@ -139,7 +161,10 @@ class CheckpointFile {
                         describe_shape(std::vector<int64_t>(shape.begin(), shape.end())), describe_shape(tensor.shape()));
     }
     assert(tensor.is_contiguous());
-    array.read_all(writable_bytes(tensor).data());
+    if (is_stored_as_is(tensor)) return array.read_all(writable_bytes(tensor).data());
+    std::vector<float> values(static_cast<size_t>(tensor.size()));
+    array.read_all(values.data());
+    write_values(tensor, values);
   }
 
   uint64_t number(const std::string& object, const char* name) const { return needed(file_.number_attribute(object, name), name); }
@@ -199,14 +224,17 @@ CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& tra
   return reading(path, [&](const CheckpointFile& file) {
     file.check_names(kParameters, training.model.parameters());
     file.check_names(kBuffers, training.model.buffers());
-    file.check_optimizer(training.optimizer.state_names());
-    for_each_parameter(training, [&](const OptimizedParameter& parameter, OptimizerState& state) {
+    file.check_optimizers(state_names(training));
+    for_each_parameter(training, [&](const OptimizedParameter& parameter, OptimizerState& state, const auto& names) {
       state.updates = static_cast<int64_t>(file.number(member_path(kParameters, *parameter.name), kUpdates));
       const Tensor& like = parameter.tensor;
-      state.tensors.resize(state.updates > 0 ? training.optimizer.state_names().size() : 0);
+      state.tensors.resize(state.updates > 0 ? names.size() : 0);
       for (Tensor& tensor : state.tensors) tensor = empty(*context().backend, like.dtype(), like.shape());
     });
     for_each_tensor(training, [&](const std::string& member, const Tensor& tensor) { file.read(member, tensor); });
+    for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState&, const auto&) {
+      if (parameter.model) write_values(parameter.model, widened(parameter.tensor));
+    });
     if (training.scaler && file.exists(kScaler)) {
       training.scaler->restore({file.real(kScaler, "scale"), static_cast<int64_t>(file.number(kScaler, "growth_tracker")),
                                 static_cast<int64_t>(file.number(kScaler, "hysteresis_left"))});

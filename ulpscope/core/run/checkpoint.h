@@ -24,7 +24,7 @@ struct CheckpointInfo {
 // What is saved and restored.
 struct TrainingState {
   const Model& model;
-  Optimizer& optimizer;
+  std::span<const std::unique_ptr<Optimizer>> optimizers;
   GradScaler* scaler;  // nullptr: none
   Loader& loader;
 };

@@ -13,16 +13,6 @@
 
 namespace ulpscope {
 
-const char* name_of(Precision precision) {
-  static constexpr const char* kNames[] = {"fp32", "fp16", "bf16"};
-  return kNames[static_cast<size_t>(precision)];
-}
-
-DType dtype_of(Precision precision) {
-  static constexpr DType kDTypeOf[] = {DType::f32, DType::f16, DType::bf16};
-  return kDTypeOf[static_cast<size_t>(precision)];
-}
-
 const char* name_of(Switch value) {
   static constexpr const char* kNames[] = {"auto", "off", "on"};
   return kNames[static_cast<size_t>(value)];
@@ -33,8 +23,9 @@ const char* name_of(Evaluation evaluation) {
   return kNames[static_cast<size_t>(evaluation)];
 }
 
-LossScaleRule ScalerSettings::rule() const {
-  LossScaleRule rule = find_loss_scale_rule(preset).value_or(LossScaleRule{});
+LossScaleRule ScalerSettings::rule(const PrecisionRow& precision) const {
+  const std::string library = preset.value_or(precision.scaler != nullptr ? precision.scaler : "pytorch");
+  LossScaleRule rule = find_loss_scale_rule(library).value_or(LossScaleRule{});
   rule.initial = initial.value_or(rule.initial);
   rule.growth_factor = growth_factor.value_or(rule.growth_factor);
   rule.backoff_factor = backoff_factor.value_or(rule.backoff_factor);
@@ -62,7 +53,7 @@ std::string RecordingSettings::filters() const {
 }
 
 bool Experiment::scaler_enabled() const {
-  return scaler.enabled == Switch::on || (scaler.enabled == Switch::automatic && precision == Precision::fp16);
+  return scaler.enabled == Switch::on || (scaler.enabled == Switch::automatic && row_of(precision).scaler != nullptr);
 }
 
 std::string Experiment::overrides_of(std::initializer_list<std::string_view> keys) const {
@@ -151,31 +142,12 @@ void check_data_keys(const Experiment& experiment) {
   }
 }
 
-}  // namespace
+using Keys = std::initializer_list<std::string_view>;  // that what is checked depends on
 
-void validate(const Experiment& experiment) {
-  using Keys = std::initializer_list<std::string_view>;  // that what is checked depends on
-  const auto fail = [&](Keys keys, std::string_view message) { throw usage_error("{}: {}", experiment.place_of(keys), message); };
-  if (experiment.model.layers.empty()) fail({"model"}, "no model: expected model.preset or model.layers");
-  constexpr double kMostLayers = 10000;
-  if (const double count = count_layers(experiment.model.layers); count > kMostLayers)
-    fail({"model"}, fmt::format("model.layers: expected at most {} layers, repeated ones included, found {}", kMostLayers, count));
-  if (const std::string* name = name_that_stands_twice(experiment.model.layers))
-    fail({"model"}, fmt::format("model.layers: the name {} stands twice", toml_string(*name)));
-
-  const DataSettings& data = experiment.data;
-  check_data_keys(experiment);
-  if (data.kind == DataKind::random_classification) {
-    if (data.shape.size() != 1 && data.shape.size() != 3) {
-      fail({"data.kind", "data.shape"},
-           fmt::format("data.shape: expected [features] or [channels, height, width], found {} extents", data.shape.size()));
-    }
-    double elements = static_cast<double>(std::max(std::max(data.train_size, data.test_size), data.classes));
-    for (const int64_t extent : data.shape) elements *= static_cast<double>(extent);
-    if (elements > 0x1p31) fail({"data"}, "data: expected at most 2^31 generated elements (samples times features), found more");
-  }
-
-  const OptimizerSettings &optimizer = experiment.optimizer, defaults;
+// `fail` throws.
+template <typename Fail>
+void check_optimizer(const OptimizerSettings& optimizer, Precision precision, const Fail& fail) {
+  const OptimizerSettings defaults;
   const OptimizerRow& row = row_of(optimizer.type);
   // The optimizers that take what is set: "adam, adamw and lion".
   const auto belongs = [&](bool OptimizerRow::*takes) {
@@ -202,6 +174,44 @@ void validate(const Experiment& experiment) {
     fail({"optimizer.nesterov", "optimizer.momentum", "optimizer.dampening"},
          "optimizer.nesterov needs optimizer.momentum > 0 and optimizer.dampening = 0");
   }
+  if (optimizer.master_weights && !row_of(precision).casts_model) {
+    std::vector<std::string> names;
+    for (const PrecisionRow& other : precision_rows())
+      if (other.casts_model) names.emplace_back(other.name);
+    fail({"optimizer.master_weights", "precision"},
+         fmt::format("optimizer.master_weights belongs to {}, whose parameters have 16 bits; precision is {}", join_words(names),
+                     name_of(precision)));
+  }
+}
+
+}  // namespace
+
+void validate(const Experiment& experiment) {
+  const auto fail = [&](Keys keys, std::string_view message) { throw usage_error("{}: {}", experiment.place_of(keys), message); };
+  if (experiment.model.layers.empty()) fail({"model"}, "no model: expected model.preset or model.layers");
+  constexpr double kMostLayers = 10000;
+  if (const double count = count_layers(experiment.model.layers); count > kMostLayers)
+    fail({"model"}, fmt::format("model.layers: expected at most {} layers, repeated ones included, found {}", kMostLayers, count));
+  if (const std::string* name = name_that_stands_twice(experiment.model.layers))
+    fail({"model"}, fmt::format("model.layers: the name {} stands twice", toml_string(*name)));
+
+  const DataSettings& data = experiment.data;
+  check_data_keys(experiment);
+  if (data.kind == DataKind::random_classification) {
+    if (data.shape.size() != 1 && data.shape.size() != 3) {
+      fail({"data.kind", "data.shape"},
+           fmt::format("data.shape: expected [features] or [channels, height, width], found {} extents", data.shape.size()));
+    }
+    double elements = static_cast<double>(std::max(std::max(data.train_size, data.test_size), data.classes));
+    for (const int64_t extent : data.shape) elements *= static_cast<double>(extent);
+    if (elements > 0x1p31) fail({"data"}, "data: expected at most 2^31 generated elements (samples times features), found more");
+  }
+
+  check_optimizer(experiment.optimizer, experiment.precision, fail);
+  for (const OptimizerGroup& group : experiment.optimizers) {
+    const auto fail_in_group = [&](Keys, std::string_view message) { throw usage_error("{}: {}", group.place.text, message); };
+    check_optimizer(experiment.settings_of(group), experiment.precision, fail_in_group);
+  }
 
   const uint64_t max_size = experiment.recording.max_size;
   if (max_size > 0 && max_size < smallest_size_limit()) {
@@ -210,7 +220,7 @@ void validate(const Experiment& experiment) {
                      smallest_size_limit(), max_size));
   }
 
-  const LossScaleRule rule = experiment.scaler.rule();
+  const LossScaleRule rule = experiment.scaler_rule();
   if (rule.cap > 0 && rule.initial > rule.cap) {
     fail({"scaler.preset", "scaler.initial", "scaler.cap"},
          fmt::format("scaler.initial: expected at most scaler.cap, {}, found {}", rule.cap, rule.initial));

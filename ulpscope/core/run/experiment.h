@@ -18,6 +18,7 @@
 #include "ulpscope/core/optim/schedule.h"
 #include "ulpscope/core/run/loss.h"
 #include "ulpscope/core/run/optimizers.h"
+#include "ulpscope/core/run/precision.h"
 #include "ulpscope/emulation/format.h"
 #include "ulpscope/emulation/loss_scale.h"
 #include "ulpscope/recorder/recorder.h"
@@ -45,32 +46,37 @@ struct ClippingSettings {
   bool operator==(const ClippingSettings&) const = default;
 };
 
-enum class Precision : uint8_t { fp32, fp16, bf16 };
-const char* name_of(Precision precision);
-DType dtype_of(Precision precision);
-
 enum class Switch : uint8_t { automatic, off, on };
 const char* name_of(Switch value);
 
 // A gradient scaler's rule: a preset, and what differs from it.
 struct ScalerSettings {
-  Switch enabled = Switch::automatic;  // automatic: on with fp16
-  std::string preset = "pytorch";
+  Switch enabled = Switch::automatic;  // automatic: as the precision has it
+  std::optional<std::string> preset;   // nothing: the precision's
   std::optional<double> initial, growth_factor, backoff_factor, floor, cap;
   std::optional<int64_t> growth_interval, hysteresis;
   std::optional<bool> dynamic;
 
-  LossScaleRule rule() const;
+  LossScaleRule rule(const PrecisionRow& precision) const;
   bool operator==(const ScalerSettings&) const = default;
 };
 
-// Types that replace autocast's choice: by op name, and by module path (glob patterns; * matches dots too), of which the first that
-// fits decides. A module's wins over an op's.
+// Types (fp32, fp16 or bf16) that replace autocast's choice: by op name, and by module path (glob patterns; * matches dots too), of
+// which the first that fits decides. A module's wins over an op's.
 struct AutocastSettings {
   std::map<std::string, Precision> ops;
   std::vector<std::pair<std::string, Precision>> modules;
 
   bool operator==(const AutocastSettings&) const = default;
+};
+
+// An optimizer of its own for the modules whose path matches one of these patterns: what differs from the settings of `optimizer`.
+struct OptimizerGroup {
+  std::vector<std::string> modules;
+  std::vector<std::pair<std::string, OptionValue>> values;  // by the keys of `optimizer`
+  Place place{"optimizers"};
+
+  bool operator==(const OptimizerGroup&) const = default;
 };
 
 enum class Evaluation : uint8_t { never, epoch, end };
@@ -117,6 +123,7 @@ struct Experiment {
   TrainingSettings training;
   LossSettings loss;
   OptimizerSettings optimizer;
+  std::vector<OptimizerGroup> optimizers;  // a parameter belongs to the first that it fits, else to `optimizer`
   Schedule schedule;
   ClippingSettings clipping;
   ScalerSettings scaler;
@@ -127,9 +134,11 @@ struct Experiment {
 
   // The overrides that set one of these keys, or of the keys in these tables: "--epochs 3, --set data.kind=idx", or "".
   std::string overrides_of(std::initializer_list<std::string_view> keys) const;
+  OptimizerSettings settings_of(const OptimizerGroup& group) const;
   // What a message about these keys begins with: the file and those overrides.
   std::string place_of(std::initializer_list<std::string_view> keys) const;
   bool scaler_enabled() const;
+  LossScaleRule scaler_rule() const { return scaler.rule(row_of(precision)); }
   bool operator==(const Experiment&) const = default;
 };
 

@@ -1,5 +1,6 @@
 #include "ulpscope/core/run/experiment_options.h"
 
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 
@@ -137,9 +138,9 @@ Option<Experiment> recorded_phases() {
 }
 
 Option<Experiment> scaler_preset() {
-  OptionType type{ValueKind::choice, {}, {"pytorch", "keras", "deepspeed", "megatron", "apex"}};
+  OptionType type{ValueKind::choice, {}, {"pytorch", "keras", "tensorflow", "deepspeed", "megatron", "apex", "mxnet"}};
   return field<std::string, Experiment>("scaler.preset", std::move(type), "the library whose rule and defaults to follow",
-                                        ULPSCOPE_FIELD(scaler.preset));
+                                        ULPSCOPE_FIELD(scaler.preset), "the precision's, else `\"pytorch\"`");
 }
 
 std::vector<Option<Experiment>> make_experiment_options() {
@@ -147,9 +148,11 @@ std::vector<Option<Experiment>> make_experiment_options() {
   return {
       text("name", "a name for the run", ULPSCOPE_FIELD(name), "the file's name"),
       integer("seed", seed_range, "decides initial weights, generated data and the order of samples", ULPSCOPE_FIELD(seed)),
-      choice("precision", Precision::bf16,
-             "`fp16`: FP16 autocast with FP32 master weights and a gradient scaler; `bf16`: BF16 autocast; `fp32`: neither",
-             ULPSCOPE_FIELD(precision)),
+      choice(
+          "precision", Precision::pure_bf16,
+          "the policy of mixed precision ([policies.md](policies.md)): `fp16` is PyTorch's FP16 autocast with a gradient scaler, "
+          "`bf16` its BF16 autocast, `fp32` neither; the others do as the libraries that they are named after",
+          ULPSCOPE_FIELD(precision)),
 
       model_preset(),
 
@@ -253,6 +256,13 @@ std::vector<Option<Experiment>> make_experiment_options() {
       number("optimizer.beta1", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta1)),
       number("optimizer.beta2", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta2), "0.99 with lion, else 0.999"),
       number("optimizer.eps", kNotNegative, "adam, adamw", ULPSCOPE_FIELD(optimizer.eps)),
+      choice(
+          "optimizer.math", UpdateMath::fp32,
+          "how 16-bit parameters are updated: `param`, with a rounding to their type after every elementary operation, as PyTorch "
+          "does; `fp32`, computed in FP32 and rounded once",
+          ULPSCOPE_FIELD(optimizer.math)),
+      boolean("optimizer.master_weights", "keep 16-bit parameters in FP32 as well, and update those",
+              ULPSCOPE_FIELD(optimizer.master_weights), "the precision's"),
 
       choice("schedule.type", ScheduleType::step,
              "the learning rate over the run: `constant`; `linear` and `cosine` fall to schedule.end_factor of it; `step` is "
@@ -277,7 +287,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
              "the unscaled gradients together are scaled down to at most this Euclidean norm, after clipping.value; 0: not",
              ULPSCOPE_FIELD(clipping.norm)),
 
-      choice("scaler.enabled", Switch::on, "the gradient scaler; `auto`: on with fp16", ULPSCOPE_FIELD(scaler.enabled)),
+      choice("scaler.enabled", Switch::on, "the gradient scaler; `auto`: as the precision has it", ULPSCOPE_FIELD(scaler.enabled)),
       scaler_preset(),
       number("scaler.initial", kNormal, "the loss scale at the start", ULPSCOPE_FIELD(scaler.initial), "the preset's"),
       number("scaler.growth_factor", {.low = 1, .low_open = true}, "the scale grows by it", ULPSCOPE_FIELD(scaler.growth_factor),
@@ -330,6 +340,19 @@ std::vector<std::string> experiment_choices(std::string_view key) {
   for (const Option<Experiment>& option : experiment_options())
     if (option.key == key) return option.type.choices;
   throw failed_error("internal: no key is called '{}'", key);
+}
+
+const Option<Experiment>* find_option(std::string_view key) {
+  const auto& options = experiment_options();
+  const auto found = std::find_if(options.begin(), options.end(), [&](const auto& option) { return option.key == key; });
+  return found == options.end() ? nullptr : &*found;
+}
+
+OptimizerSettings Experiment::settings_of(const OptimizerGroup& group) const {
+  Experiment changed;
+  changed.optimizer = optimizer;
+  for (const auto& [key, value] : group.values) find_option("optimizer." + key)->set(changed, value);
+  return changed.optimizer;
 }
 
 const OptionType& precision_type() {

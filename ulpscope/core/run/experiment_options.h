@@ -8,11 +8,13 @@
 
 namespace ulpscope {
 
-// All keys but model.layers and the free names under autocast.ops and autocast.modules, in the order in which they are documented
-// and written; keys without a dot come first.
+// All keys but model.layers, optimizers, and the free names under autocast.ops and autocast.modules, in the order in which they are
+// documented and written; keys without a dot come first.
 const std::vector<Option<Experiment>>& experiment_options();
+// nullptr where there is none.
+const Option<Experiment>* find_option(std::string_view key);
 
-// Values of autocast.ops.NAME and autocast.modules.NAME.
+// Values of autocast.ops.NAME, autocast.modules.NAME and a layer's dtype.
 const OptionType& precision_type();
 Precision find_precision(std::string_view name);
 

@@ -43,6 +43,8 @@ layers = [
 ]
 ```
 
+A layer may also have a `dtype`, `fp32`, `fp16` or `bf16`: what autocast casts the inputs of its ops to, and of the layers within it.
+
 `sequential` and `residual` hold lists of layers, in which layers are written in the same way; their module paths follow the block's. A
 block of a transformer:
 
@@ -84,12 +86,29 @@ shuffled as a whole. A file whose chunks are larger than a few megabytes, or who
 `csv` is read once when it is opened, into a scratch file in `$TMPDIR` that takes 8 bytes a number.
 )";
 
+constexpr std::string_view kOptimizersText = R"(
+### optimizers
+
+`optimizers` is a list of tables, one for each further optimizer. `modules` says by patterns which modules' parameters it has; a parameter
+belongs to the first that fits, or else to `optimizer`. Its other keys are those of `optimizer`, whose values hold where it has none. The
+schedule multiplies each learning rate, clipping is about all gradients together, and a gradient scaler skips the step of each optimizer by
+itself.
+
+```toml
+[[optimizers]]
+modules = ["head*"]
+type = "sgd"
+learning_rate = 0.01
+```
+)";
+
 constexpr std::string_view kAutocastText = R"(
 ## autocast
 
-With fp16 and bf16, which type an op's floating-point inputs are cast to in the forward pass: by default what PyTorch's CUDA autocast
-lists say for it. `autocast.ops` replaces that for an op everywhere, `autocast.modules` for the modules whose path matches a pattern,
-the first that fits; a module's wins over an op's. Values are `fp32`, `fp16` or `bf16`.
+Which type an op's floating-point inputs are cast to in the forward pass: by default what the lists of the precision say for it
+([policies.md](policies.md)). `autocast.ops` replaces that for an op everywhere, a layer's `dtype` for its ops, `autocast.modules` for the
+modules whose path matches a pattern, the first that fits; of these the last wins. Values are `fp32`, `fp16` or `bf16`. With a precision
+that casts nothing they have no effect.
 
 ```toml
 [autocast.ops]
@@ -150,6 +169,7 @@ std::string experiment_reference() {
     if (of != table) {
       if (table == "model") text += fmt::format("{}{}", kLayersText, layer_rows());
       if (table == "data") text += kDataText;
+      if (table == "optimizer") text += kOptimizersText;
       if (of == "recording") text += kAutocastText;
       text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n", of.empty() ? "The run" : of);
       table = of;

@@ -17,6 +17,8 @@ namespace ulpscope {
 namespace {
 
 constexpr std::string_view kLayers = "model.layers";
+constexpr std::string_view kOptimizers = "optimizers";
+constexpr std::string_view kOptimizer = "optimizer.";  // what its keys begin with
 constexpr std::string_view kAutocastOps = "autocast.ops";
 constexpr std::string_view kAutocastModules = "autocast.modules";
 
@@ -57,12 +59,6 @@ std::vector<Member> members_of(const toml::table& table) {
   return members;
 }
 
-const Option<Experiment>* find_option(std::string_view key) {
-  const auto& options = experiment_options();
-  const auto found = std::find_if(options.begin(), options.end(), [&](const auto& option) { return option.key == key; });
-  return found == options.end() ? nullptr : &*found;
-}
-
 bool is_table_name(std::string_view key) {
   if (key == "autocast" || key == kAutocastOps || key == kAutocastModules) return true;
   const auto& options = experiment_options();
@@ -73,7 +69,8 @@ bool is_table_name(std::string_view key) {
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 Error unknown_key(std::string_view place, const std::string& key) {
-  std::vector<std::string> candidates{std::string(kLayers), std::string(kAutocastOps), std::string(kAutocastModules)};
+  std::vector<std::string> candidates{std::string(kLayers), std::string(kOptimizers), std::string(kAutocastOps),
+                                      std::string(kAutocastModules)};
   for (const auto& option : experiment_options()) candidates.push_back(option.key);
   // Within the table that is named, or was meant.
   std::vector<std::string> tables, members;
@@ -107,12 +104,14 @@ void assign(const Option<Experiment>& option, Experiment& experiment, std::strin
   for (LayerSpec& layer : experiment.model.layers) layer.place.text = fmt::format("{}: {}", place, layer.place.text);
 }
 
-// Overrides of autocast: a name that is free, and a precision.
+// fp32, fp16 or bf16.
+Precision parse_type(const RawValue& raw) { return find_precision(std::get<std::string>(check_value(precision_type(), raw))); }
+
+// Overrides of autocast: a name that is free, and a type.
 void assign_precision(Experiment& experiment, std::string_view place, bool is_module, const std::string& name,
                       const RawValue& raw) {
   const std::string key = fmt::format("{}: {}.{}", place, is_module ? kAutocastModules : kAutocastOps, one_line(name));
-  const Precision precision =
-      at_place(key, [&] { return find_precision(std::get<std::string>(check_value(precision_type(), raw))); });
+  const Precision precision = at_place(key, [&] { return parse_type(raw); });
   if (!is_module) {
     experiment.autocast.ops[name] = precision;
     return;
@@ -143,6 +142,8 @@ class FileParser {
         assign(*option, experiment_, place, raw_value(*member.node));
       } else if (key == kLayers) {
         experiment_.model.layers = parse_layers(*member.node, place, std::string(kLayers));
+      } else if (key == kOptimizers) {
+        parse_optimizers(*member.node, place);
       } else if (is_table_name(key)) {
         if (!member.node->is_table())
           throw usage_error("{}: {}: expected a table, found {}", place, key, raw_value(*member.node).text);
@@ -155,6 +156,37 @@ class FileParser {
 
  private:
   std::string place_of(toml::source_index line) const { return line > 0 ? fmt::format("{}:{}", source_, line) : source_; }
+
+  void parse_optimizers(const toml::node& node, const std::string& place) {
+    const toml::array* list = node.as_array();
+    if (list == nullptr) throw usage_error("{}: {}: expected a list of tables, found {}", place, kOptimizers, raw_value(node).text);
+    for (const toml::node& item : *list) {
+      OptimizerGroup group;
+      const std::string item_key = fmt::format("{}[{}]", kOptimizers, experiment_.optimizers.size());
+      group.place.text = fmt::format("{}: {}", place_of(item.source().begin.line), item_key);
+      const toml::table* table = item.as_table();
+      if (table == nullptr) throw usage_error("{}: expected a table, found {}", group.place.text, raw_value(item).text);
+      std::vector<std::string> keys{"modules"};
+      for (const auto& option : experiment_options())
+        if (option.key.starts_with(kOptimizer)) keys.push_back(option.key.substr(kOptimizer.size()));
+      for (const Member& member : members_of(*table)) {
+        const std::string key = fmt::format("{}: {}.{}", place_of(member.line), item_key, member.key);
+        const RawValue raw = raw_value(*member.node);
+        if (member.key == "modules") {
+          group.modules = at_place(key, [&] {
+            return std::get<std::vector<std::string>>(check_value({ValueKind::text_list, {}, {}}, raw));
+          });
+        } else if (const Option<Experiment>* option = find_option(std::string(kOptimizer) + member.key)) {
+          group.values.emplace_back(member.key, at_place(key, [&] { return check_value(option->type, raw); }));
+        } else {
+          throw usage_error("{}: an optimizer has no key '{}'{}", group.place.text, one_line(member.key),
+                            did_you_mean_or_expected(member.key, keys));
+        }
+      }
+      if (group.modules.empty()) throw usage_error("{}: expected modules, a list of patterns", group.place.text);
+      experiment_.optimizers.push_back(std::move(group));
+    }
+  }
 
   // The list of layers at `key`, "model.layers" or "model.layers[1].shortcut".
   std::vector<LayerSpec> parse_layers(const toml::node& node, const std::string& place, const std::string& key) {
@@ -175,7 +207,7 @@ class FileParser {
   LayerSpec parse_layer(const toml::table& table, const std::string& where, const std::string& item_key, size_t index) {
     LayerSpec layer(parse_layer_type(table, where), std::to_string(index));
     layer.place.text = where;
-    std::vector<std::string> keys{"name"};
+    std::vector<std::string> keys{"name", "dtype"};
     for (const LayerOption& option : layer.type->options) keys.push_back(option.key);
     for (const LayerList& list : layer.type->lists) keys.emplace_back(list.key);
 
@@ -186,6 +218,8 @@ class FileParser {
       if (member.key == "name") {
         layer.name = at_place(key, [&] { return parse_layer_name(raw); });
         layer.place.text += ' ' + toml_string(layer.name);
+      } else if (member.key == "dtype") {
+        layer.dtype = at_place(key, [&] { return dtype_of(parse_type(raw)); });
       } else if (const LayerOption* option = find_layer_option(*layer.type, member.key)) {
         at_place(key, [&] { layer.set(option->key, check_value(option->type, raw)); });
       } else if (const auto list = find_layer_list(*layer.type, member.key)) {
@@ -289,8 +323,16 @@ std::string without_quotes(const std::string& name) {
   return is_quoted ? name.substr(1, name.size() - 2) : name;
 }
 
+// Of a layer's dtype.
+const char* type_name(DType dtype) {
+  for (const Precision precision : {Precision::fp16, Precision::bf16})
+    if (dtype_of(precision) == dtype) return name_of(precision);
+  return name_of(Precision::fp32);
+}
+
 std::string layer_text(const LayerSpec& layer) {
   std::string text = fmt::format("{{ type = {}, name = {}", toml_string(layer.type->name), toml_string(layer.name));
+  if (layer.dtype) text += fmt::format(", dtype = {}", toml_string(type_name(*layer.dtype)));
   for (size_t i = 0; i < layer.values.size(); ++i) {
     const LayerOption& option = layer.type->options[i];
     if (layer.values[i]) text += fmt::format(", {} = {}", option.key, value_text(option.type, *layer.values[i]));
@@ -370,6 +412,7 @@ void apply_override(Experiment& experiment, const Override& setting) {
     }
   }
   if (key == kLayers) throw usage_error("{}: layers are set in a file only", place);
+  if (key == kOptimizers) throw usage_error("{}: {} are set in a file only", place, kOptimizers);
   if (is_table_name(key)) throw usage_error("{}: {} is a table: expected one of its keys", place, key);
   throw unknown_key(place, key);
 }
@@ -400,6 +443,11 @@ std::string to_toml(const Experiment& experiment) {
   };
   write_overrides(kAutocastOps, experiment.autocast.ops);
   write_overrides(kAutocastModules, experiment.autocast.modules);
+  for (const OptimizerGroup& group : experiment.optimizers) {
+    text += fmt::format("\n[[{}]]\nmodules = {}\n", kOptimizers, value_text({ValueKind::text_list, {}, {}}, group.modules));
+    for (const auto& [key, value] : group.values)
+      text += fmt::format("{} = {}\n", key, value_text(find_option(std::string(kOptimizer) + key)->type, value));
+  }
   return text;
 }
 

@@ -22,6 +22,8 @@ struct OptimizerSettings {
   double beta1 = 0.9;           // adam, adamw, lion
   std::optional<double> beta2;  // 0.99 for lion, else 0.999
   double eps = 1e-8;            // adam, adamw
+  UpdateMath math = UpdateMath::param;
+  std::optional<bool> master_weights;  // nothing: as the precision has it
 
   double effective_weight_decay() const;
   double effective_beta2() const;

@@ -35,16 +35,57 @@ std::string new_run_id() {
 AutocastPolicy make_policy(const Experiment& experiment) {
   AutocastPolicy policy;
   policy.dtype = dtype_of(experiment.precision);
+  policy.lists = row_of(experiment.precision).lists;
   for (const auto& [op, precision] : experiment.autocast.ops) policy.ops.emplace(op, dtype_of(precision));
   for (const auto& [module, precision] : experiment.autocast.modules) policy.modules.emplace_back(module, dtype_of(precision));
   return policy;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const Experiment& experiment, const Model& model) {
-  std::vector<OptimizedParameter> parameters;
-  for (const NamedTensor& parameter : model.parameters())
-    parameters.push_back({parameter.tensor, parameter.name, parameter.module});
-  return row_of(experiment.optimizer.type).make(std::move(parameters), experiment.optimizer);
+std::unique_ptr<Optimizer> make_optimizer(std::vector<OptimizedParameter> parameters, const OptimizerSettings& settings,
+                                          bool by_default) {
+  for (OptimizedParameter& parameter : parameters) {
+    if (weight_role(parameter.tensor.dtype()) != Role::weight || !settings.master_weights.value_or(by_default)) continue;
+    parameter.model = parameter.tensor;
+    parameter.tensor = from_host(*context().backend, DType::f32, parameter.model.shape(), to_host(parameter.model));
+    parameter.tensor.body()->parameter = parameter.name;
+    parameter.tensor.body()->module = parameter.module;
+  }
+  auto optimizer = row_of(settings.type).make(std::move(parameters), settings);
+  optimizer->math = settings.math;
+  return optimizer;
+}
+
+// That of [optimizer] first, unless others have all parameters.
+std::vector<std::unique_ptr<Optimizer>> make_optimizers(const Experiment& experiment, const Model& model) {
+  std::vector<std::vector<OptimizedParameter>> parameters(experiment.optimizers.size() + 1);
+  for (const NamedTensor& parameter : model.parameters()) {
+    const auto fits = [&](const OptimizerGroup& group) {
+      return std::any_of(group.modules.begin(), group.modules.end(),
+                         [&](const std::string& pattern) { return glob_match(pattern, *parameter.module); });
+    };
+    const auto group = std::find_if(experiment.optimizers.begin(), experiment.optimizers.end(), fits);
+    const bool found = group != experiment.optimizers.end();
+    parameters[found ? static_cast<size_t>(group - experiment.optimizers.begin()) + 1 : 0].push_back(
+        {parameter.tensor, parameter.name, parameter.module});
+  }
+  std::vector<std::unique_ptr<Optimizer>> optimizers;
+  const bool masters = row_of(experiment.precision).master_weights;
+  if (!parameters[0].empty()) optimizers.push_back(make_optimizer(std::move(parameters[0]), experiment.optimizer, masters));
+  for (size_t i = 0; i < experiment.optimizers.size(); ++i) {
+    const OptimizerGroup& group = experiment.optimizers[i];
+    if (parameters[i + 1].empty())
+      throw usage_error("{}: no module with parameters, that no optimizer before it has, matches its patterns", group.place.text);
+    optimizers.push_back(make_optimizer(std::move(parameters[i + 1]), experiment.settings_of(group), masters));
+  }
+  return optimizers;
+}
+
+// The types that tensors of the run have: "f32,f16".
+std::string types_of(const PrecisionRow& row) {
+  const std::string_view lower = info(row.dtype).name;
+  if (row.dtype == DType::f32) return std::string(lower);
+  const bool narrow_only = row.casts_model && !row.batch_norm_fp32 && !row.output_fp32;
+  return narrow_only ? std::string(lower) : fmt::format("f32,{}", lower);
 }
 
 // `parent`: what the run goes on from.
@@ -63,11 +104,11 @@ RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool 
   run.precision = name_of(experiment.precision);
   run.backend = backend.name();
   run.machine = backend.description();
-  run.dtypes = experiment.precision == Precision::fp32 ? "f32" : fmt::format("f32,{}", info(dtype_of(experiment.precision)).name);
+  run.dtypes = types_of(row_of(experiment.precision));
   run.level = experiment.recording.level;
   run.every = experiment.recording.every;
   run.filters = experiment.recording.filters();
-  if (const LossScaleRule rule = experiment.scaler.rule(); scaled && rule.dynamic) {
+  if (const LossScaleRule rule = experiment.scaler_rule(); scaled && rule.dynamic) {
     run.dynamic_loss_scale = true;
     run.growth_interval = rule.growth_interval;
     run.growth_factor = rule.growth_factor;
@@ -84,8 +125,10 @@ struct Trainer::State {
 
   Tensor load_inputs(const Batch& batch) const;
   Tensor load_targets(const Batch& batch) const;
-  Tensor compute_loss(const Tensor& output, const Tensor& target) const;
-  TrainingState training() { return {*model, *optimizer, scaler ? &*scaler : nullptr, *loader}; }
+  // A batch through the model, under autocast, with the casts that the precision puts around it.
+  Tensor run_model(Tensor inputs, bool training);
+  Tensor compute_loss(const Tensor& output, Tensor target) const;
+  TrainingState training() { return {*model, optimizers, scaler ? &*scaler : nullptr, *loader}; }
   // A forward and a backward pass over the next batch; gives its share of the step's loss.
   Tensor run_batch();
   uint64_t next_step() const { return result.first_step + result.steps; }
@@ -99,7 +142,8 @@ struct Trainer::State {
   DataSplits data;
   std::optional<Loader> loader;
   std::unique_ptr<Model> model;
-  std::unique_ptr<Optimizer> optimizer;
+  std::vector<std::unique_ptr<Optimizer>> optimizers;
+  std::vector<double> learning_rates;  // of each, which the schedule multiplies
   std::optional<GradScaler> scaler;
   std::optional<Autocast> autocast;
   std::unique_ptr<TraceSink> sink;
@@ -124,7 +168,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
                                                 experiment.seed});
   });
-  if (experiment.precision != Precision::fp32) {
+  if (dtype_of(experiment.precision) != DType::f32) {
     at_place(experiment.place_of({"autocast", "precision"}), [&] { autocast.emplace(make_policy(experiment)); });
   }
   const auto per_epoch = static_cast<uint64_t>(loader->batches_per_epoch());
@@ -133,9 +177,10 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
                     ? static_cast<uint64_t>(experiment.training.steps)
                     : (per_epoch * static_cast<uint64_t>(experiment.training.epochs) + accumulated - 1) / accumulated;
 
-  model->create_tensors(experiment.seed);
-  optimizer = make_optimizer(experiment, *model);
-  if (experiment.scaler_enabled()) scaler.emplace(experiment.scaler.rule());
+  model->create_tensors(experiment.seed, row_of(experiment.precision).parameter_types());
+  optimizers = make_optimizers(experiment, *model);
+  for (const auto& optimizer : optimizers) learning_rates.push_back(optimizer->learning_rate);
+  if (experiment.scaler_enabled()) scaler.emplace(experiment.scaler_rule());
 
   std::optional<CheckpointInfo> parent;
   if (!options.resume_from.empty()) {
@@ -171,12 +216,22 @@ Tensor Trainer::State::load_targets(const Batch& loaded) const {
   return from_host(*backend, DType::f32, loaded.target_shape, loaded.values, Layout::channels_last);
 }
 
-Tensor Trainer::State::compute_loss(const Tensor& output, const Tensor& target) const {
+Tensor Trainer::State::run_model(Tensor inputs, bool training) {
+  const PrecisionRow& row = row_of(experiment.precision);
+  if (row.casts_model && is_float(inputs.dtype())) inputs = cast(inputs, row.dtype);
+  Tensor output = (*model)(inputs, training);
+  return row.output_fp32 && output.dtype() != DType::f32 ? cast(output, DType::f32) : output;
+}
+
+Tensor Trainer::State::compute_loss(const Tensor& output, Tensor target) const {
   const PhaseGuard phase(Phase::loss);
-  const Tensor loss = type_of(experiment.loss.function).compute(output, target);
+  const PrecisionRow& row = row_of(experiment.precision);
+  if (row.narrow_loss && is_float(target.dtype())) target = cast(target, row.dtype);
+  const OutputHint hint{Role::loss, nullptr};
+  Tensor loss = type_of(experiment.loss.function).compute(output, target);
+  if (row.narrow_loss) loss = call("cast", {loss}, {}, {.dtype = row.dtype, .hints = {&hint, 1}});
   const double factor = experiment.loss.factor / static_cast<double>(experiment.training.accumulation);
   if (factor == 1.0) return loss;
-  const OutputHint hint{Role::loss, nullptr};
   return call("scale", {loss}, {{"factor", factor}}, {.hints = {&hint, 1}});
 }
 
@@ -191,7 +246,7 @@ Tensor Trainer::State::run_batch() {
   Tensor loss;
   {
     const AutocastScope scope(autocast ? &*autocast : nullptr);
-    loss = compute_loss((*model)(inputs, true), targets);
+    loss = compute_loss(run_model(inputs, true), targets);
   }
   backward(scaler ? scaler->scale_loss(loss) : loss);
   return loss.detach();
@@ -230,7 +285,7 @@ StepResult Trainer::step() {
   if (s.recorder) s.recorder->begin_step(result.step);
   if (s.result.steps == 0) {
     s.model->record_initial_values();
-    s.optimizer->record_initial_values();
+    for (const auto& optimizer : s.optimizers) optimizer->record_initial_values();
   }
 
   std::vector<Tensor> scalars;  // read together: losses, then what else the step needs to know
@@ -241,37 +296,47 @@ StepResult Trainer::step() {
   }
 
   StepRow row;
-  s.optimizer->learning_rate = s.experiment.optimizer.learning_rate * s.experiment.schedule.factor(result.step, s.total_steps);
-  row.learning_rate = result.learning_rate = s.optimizer->learning_rate;
+  const double factor = s.experiment.schedule.factor(result.step, s.total_steps);
+  for (size_t i = 0; i < s.optimizers.size(); ++i) {
+    s.optimizers[i]->learning_rate = s.learning_rates[i] * factor;
+    s.optimizers[i]->take_gradients();
+  }
+  row.learning_rate = result.learning_rate = s.optimizers[0]->learning_rate;
   row.scale_before = result.scale = s.scaler ? s.scaler->scale() : 1.0;
-  if (s.scaler) scalars.push_back(s.scaler->unscale(*s.optimizer));
+  if (s.scaler)
+    for (const auto& optimizer : s.optimizers) scalars.push_back(s.scaler->unscale(*optimizer));
+  const size_t first_norm = scalars.size();
   const ClippingSettings& clipping = s.experiment.clipping;
   const bool with_norm = s.recorder || clipping.norm > 0 || clipping.value > 0;
-  if (with_norm) scalars.push_back(gradient_norm(*s.optimizer));
+  if (with_norm) scalars.push_back(gradient_norm(s.optimizers));
   if (clipping.value > 0) {
-    clip_gradient_value(*s.optimizer, clipping.value);
-    scalars.push_back(gradient_norm(*s.optimizer));
+    for (const auto& optimizer : s.optimizers) clip_gradient_value(*optimizer, clipping.value);
+    scalars.push_back(gradient_norm(s.optimizers));
   }
-  if (clipping.norm > 0) clip_gradient_norm(*s.optimizer, scalars.back(), clipping.norm);
+  if (clipping.norm > 0)
+    for (const auto& optimizer : s.optimizers) clip_gradient_norm(*optimizer, scalars.back(), clipping.norm);
 
   const std::vector<double> values = read_scalars(scalars);
   scalars.clear();
   row.loss = result.loss = std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(batches), 0.0);
   row.loss_known = true;
   bool taken = true;
-  if (s.scaler) {
-    taken = s.scaler->step(*s.optimizer, values[batches] != 0);
-    s.scaler->update();
-  } else {
-    s.optimizer->step();
+  for (size_t i = 0; i < s.optimizers.size(); ++i) {
+    Optimizer& optimizer = *s.optimizers[i];
+    if (!s.scaler) {
+      optimizer.step();
+    } else if (!s.scaler->step(optimizer, values[batches + i] != 0)) {
+      taken = false;
+    }
+    optimizer.zero_grad();
   }
-  s.optimizer->zero_grad();
+  if (s.scaler) s.scaler->update();
   result.skipped = !taken;
   row.skipped = result.skipped;
   row.scale_after = s.scaler ? s.scaler->scale() : 1.0;
   if (with_norm) {
     row.norm_known = true;
-    row.gradient_norm = values[batches + (s.scaler ? 1 : 0)];
+    row.gradient_norm = values[first_norm];
     row.clipped_gradient_norm = values.back();
     // What clip_norm multiplied by.
     if (clipping.norm > 0) row.clipped_gradient_norm *= std::min(1.0, clipping.norm / (values.back() + 1e-6));
@@ -327,7 +392,7 @@ std::optional<double> Trainer::State::evaluate(bool recorded) {
     data.test->fill_batch(indices, test_batch);
     const Tensor inputs = source(load_inputs(test_batch), Role::input), targets = source(load_targets(test_batch), Role::input);
     const AutocastScope scope(autocast ? &*autocast : nullptr);
-    const auto [logits, labels] = as_rows((*model)(inputs, false), targets);
+    const auto [logits, labels] = as_rows(run_model(inputs, false), targets);
     counts.push_back(call("correct_count", {logits, labels}));
     predictions += static_cast<double>(targets.size());
   }

@@ -121,6 +121,8 @@ struct TensorBody {
   // Autocast gives it the lower precision, or would if it were on. Of a gradient: it is rounded to that, at once or by the cast
   // that hands it on.
   bool lowered = false;
+  // An op that autocast keeps in FP32 made it, through any number of ops whose type is inferred (AutocastClass::inferred).
+  bool kept_fp32 = false;
   // The name of the parameter that it is, or is cast from, and the module that this belongs to; interned, or nullptr.
   const std::string* parameter = nullptr;
   const std::string* module = nullptr;

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <utility>
 
 #include "ulpscope/kernels/reference/plain_access.h"
 #include "ulpscope/kernels/updates.h"
@@ -21,9 +22,34 @@ void unscale(const OpCall& call) {
   record_stored(call, 1);
 }
 
-// Inputs w, g and the states; outputs w, the states in place, and the update d.
-template <typename C, typename Update>
-void update(const OpCall& call) {
+// A lane of a 16-bit type (lanes.h): every operation on it is rounded to that type. Constants keep their value, as scalars do that
+// a kernel takes.
+template <DType type>
+struct Stepwise {
+  float raw;
+  explicit Stepwise(double value) : raw(static_cast<float>(value)) {}
+  // An FP64 result of 16-bit or FP32 operands is rounded as the exact one: FP64 has more than twice their bits and two.
+  static Stepwise rounded(double value) {
+    static const NarrowFormat& format = narrow_format(*info(type).format);
+    return Stepwise(format.widen(format.round(value)));
+  }
+  double wide() const { return raw; }
+  operator float() const { return raw; }
+
+  friend Stepwise operator+(Stepwise a, Stepwise b) { return rounded(a.wide() + b.wide()); }
+  friend Stepwise operator-(Stepwise a, Stepwise b) { return rounded(a.wide() - b.wide()); }
+  friend Stepwise operator*(Stepwise a, Stepwise b) { return rounded(a.wide() * b.wide()); }
+  friend Stepwise operator/(Stepwise a, Stepwise b) { return rounded(a.wide() / b.wide()); }
+  friend bool operator>(Stepwise a, Stepwise b) { return a.raw > b.raw; }
+  friend bool operator<(Stepwise a, Stepwise b) { return a.raw < b.raw; }
+  friend bool operator==(Stepwise a, Stepwise b) { return a.raw == b.raw; }
+  friend Stepwise square_root(Stepwise a) { return rounded(std::sqrt(a.wide())); }
+  friend Stepwise select(bool mask, Stepwise yes, Stepwise no) { return mask ? yes : no; }
+};
+
+// Inputs w, g and the states; outputs w, the states in place, and the update d. Of values of the type C, computed with as V.
+template <typename C, typename V, typename Update>
+void update_as(const OpCall& call) {
   const Update rule(*call.attributes);
   const auto states = static_cast<int>(call.inputs.size()) - 2;
   const int update_slot = states + 1;
@@ -32,15 +58,18 @@ void update(const OpCall& call) {
   std::vector<C> old_weights, shares;
   const int64_t size = call.outputs[0].size();
   for (int64_t i = 0; i < size; ++i) {
-    const C w = at<C>(call.inputs[0], i);
-    C old[Update::kStates] = {};
-    for (int k = 0; k < states; ++k) old[k] = at<C>(call.inputs[k + 2], i);
-    const auto updated = rule.template operator()<C>(w, at<C>(call.inputs[1], i), old);
-    outputs[0][i] = updated.weight;
-    for (int k = 0; k < states; ++k) outputs[k + 1][i] = updated.state[k];
-    outputs[update_slot][i] = updated.update;
-    old_weights.push_back(w);
-    shares.push_back(updated.gradient_share);
+    const auto value = [&](int input) { return V(input < states + 2 ? at<C>(call.inputs[input], i) : C{}); };
+    const V w = value(0);
+    const auto updated = [&]<size_t... k>(std::index_sequence<k...>) {
+      const V old[] = {value(static_cast<int>(k) + 2)...};
+      return rule.template operator()<V>(w, value(1), old);
+    }
+    (std::make_index_sequence<Update::kStates>());
+    outputs[0][i] = static_cast<C>(updated.weight);
+    for (int k = 0; k < states; ++k) outputs[k + 1][i] = static_cast<C>(updated.state[k]);
+    outputs[update_slot][i] = static_cast<C>(updated.update);
+    old_weights.push_back(static_cast<C>(w));
+    shares.push_back(static_cast<C>(updated.gradient_share));
   }
   for (int slot = 0; slot < update_slot; ++slot) outputs[slot].store();
   OutputRecord* record = wanted_record(call, update_slot);
@@ -56,6 +85,15 @@ void update(const OpCall& call) {
     record->update.lost_to_decay += lost && shares[i] == 0;
   }
   record->update_known = true;
+}
+
+template <typename C, typename Update>
+void update(const OpCall& call) {
+  const bool stepwise = call.attributes->value_or("stepwise", 0) != 0;
+  const DType type = call.outputs[0].dtype;
+  if (stepwise && type == DType::f16) return update_as<float, Stepwise<DType::f16>, Update>(call);
+  if (stepwise && type == DType::bf16) return update_as<float, Stepwise<DType::bf16>, Update>(call);
+  update_as<C, C, Update>(call);
 }
 
 template <class... U>

@@ -1,0 +1,214 @@
+// The scenarios in experiments/: what the comment of each file says is to be seen is seen, in fewer steps where those show it.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "tests/support/temporary_folder.h"
+#include "ulpscope/analyzers/compare.h"
+#include "ulpscope/core/run/trainer.h"
+#include "ulpscope/trace/reader.h"
+
+namespace ulpscope {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::Not;
+
+class Scenarios : public ::testing::Test {
+ protected:
+  struct Run {
+    std::vector<StepResult> steps;
+    TrainResult result;
+    std::vector<double> losses() const {
+      std::vector<double> all;
+      for (const StepResult& step : steps) all.push_back(step.loss);
+      return all;
+    }
+    // Mean loss of the last ten steps.
+    double end() const {
+      double sum = 0;
+      for (size_t i = steps.size() - 10; i < steps.size(); ++i) sum += steps[i].loss;
+      return sum / 10;
+    }
+  };
+
+  static Experiment preset(const char* name, std::initializer_list<Override> overrides = {}) {
+    Experiment experiment = *find_preset(name);
+    for (const Override& setting : overrides) apply_override(experiment, setting);
+    return experiment;
+  }
+  // Recorded where `trace` names a file.
+  Run run(const Experiment& experiment, const std::string& trace = "") {
+    TrainerOptions options;
+    options.cpu.threads = 1;
+    if (!trace.empty()) options.trace_path = folder_.file(trace);
+    Run run;
+    run.result = train(experiment, options, [&](const StepResult& step) { run.steps.push_back(step); });
+    return run;
+  }
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Scenarios, ScalerMlpGrowsUntilItOverflowsAndBacksOff) {
+  const Run seen = run(preset("scaler_mlp"));
+  double largest = 0;
+  for (size_t i = 0; i + 1 < seen.steps.size(); ++i) {
+    const double now = seen.steps[i].scale, next = seen.steps[i + 1].scale;
+    largest = std::max(largest, now);
+    EXPECT_TRUE(next == now || next == 2 * now || next == now / 2) << i;
+    EXPECT_EQ(next == now / 2, seen.steps[i].skipped) << i;
+  }
+  EXPECT_GT(largest, 0x1p18);
+  EXPECT_GT(seen.result.skipped_steps, 0u);
+  EXPECT_LT(seen.end(), seen.steps[0].loss / 2);
+}
+
+TEST_F(Scenarios, ClippingKeepsTheNormWithinItsLimit) {
+  run(preset("clipping", {"training.steps=30"}), "clipping.h5");
+  uint64_t steps = 0, clipped = 0;
+  TraceReader(file("clipping.h5")).visit_steps({}, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      ++steps;
+      clipped += row.gradient_norm > 0.5;
+      EXPECT_LE(row.clipped_gradient_norm, 0.5);
+      EXPECT_LE(row.clipped_gradient_norm, row.gradient_norm);
+    }
+    return true;
+  });
+  EXPECT_EQ(steps, 30u);
+  EXPECT_GT(clipped, 0u);
+}
+
+TEST_F(Scenarios, AccumulationOfFourBatchesIsOneOfFourTimesTheSize) {
+  const Run four = run(preset("accumulation", {"training.steps=5"}));
+  const Run one = run(preset("accumulation", {"training.steps=5", "training.batch_size=32", "training.accumulation=1"}));
+  // Sums of the same FP16 products in another order: an ulp of FP16 in each of some hundred gradients at most, of a loss of
+  // about 2.
+  EXPECT_LE(std::abs(four.steps[0].loss - one.steps[0].loss), 4 * 0x1p-24 * one.steps[0].loss);
+  EXPECT_LE(std::abs(four.steps[4].loss - one.steps[4].loss), 0x1p-6 * one.steps[4].loss);
+}
+
+TEST_F(Scenarios, SeveralOptimizersShareOneScaler) {
+  const Run seen = run(preset("several_optimizers"), "several.h5");
+  EXPECT_GT(seen.result.skipped_steps, 0u) << "it begins with an overflow";
+  EXPECT_LT(seen.end(), seen.steps[0].loss / 2);
+  const TraceReader reader(file("several.h5"));
+  std::map<std::string, std::set<std::string>> updates;
+  for (const OpInfo& op : reader.ops())
+    if (op.name.ends_with("_update")) updates[op.module].insert(op.name);
+  EXPECT_EQ(updates, (decltype(updates){{"below", {"adam_update"}}, {"head", {"sgd_update"}}}));
+}
+
+TEST_F(Scenarios, PureFP16StallsWhereMasterWeightsAndAScalerLearn) {
+  const Run stalled = run(preset("pure_fp16", {"training.steps=40"})),
+            still = run(preset("pure_fp16", {"training.steps=40", "optimizer.learning_rate=0"}));
+  EXPECT_EQ(stalled.losses(), still.losses()) << "its weights should never change";
+  EXPECT_EQ(stalled.result.weights_fingerprint, still.result.weights_fingerprint);
+  const Run wide = run(preset("pure_fp16", {"precision=fp32"})), amp = run(preset("pure_fp16", {"precision=fp16"}));
+  EXPECT_LT(wide.end(), 0.8 * wide.steps[0].loss);
+  EXPECT_LE(std::abs(amp.end() - wide.end()), 0.05 * wide.end());
+}
+
+TEST_F(Scenarios, BF16TrainsWithoutAScalerWhereFP16DoesNot) {
+  const Run bf16 = run(preset("bf16_without_scaler")), fp32 = run(preset("bf16_without_scaler", {"precision=fp32"}));
+  EXPECT_LE(std::abs(bf16.end() - fp32.end()), 0.1 * fp32.end());
+  EXPECT_LT(bf16.end(), 0.8 * bf16.steps[0].loss);
+  const Run fp16 = run(preset("bf16_without_scaler", {"precision=fp16", "scaler.enabled=off", "training.steps=20"}));
+  Experiment whole = preset("bf16_without_scaler", {"precision=fp16", "scaler.enabled=off", "training.steps=20"});
+  whole.optimizer.learning_rate = 0;
+  EXPECT_EQ(fp16.losses(), run(whole).losses()) << "its weights should never change";
+}
+
+TEST_F(Scenarios, KerasComputesSoftmaxInFP16AndItsLastLayerInFP32) {
+  run(preset("keras_policy", {"training.steps=2"}), "keras.h5");
+  run(preset("keras_policy", {"training.steps=2", "precision=fp16"}), "torch.h5");
+  const auto type_of_output = [&](const char* trace, const char* op, const char* module) {
+    const TraceReader reader(file(trace));
+    std::string types;
+    for (const TensorInfo& tensor : reader.tensors()) {
+      const OpInfo& made_by = reader.ops()[tensor.op];
+      if (made_by.phase == Phase::forward && made_by.name == op && made_by.module == module) types += info(tensor.dtype).name;
+    }
+    return types;
+  };
+  EXPECT_EQ(type_of_output("keras.h5", "masked_softmax", "attention.heads"), "f16");
+  EXPECT_EQ(type_of_output("torch.h5", "masked_softmax", "attention.heads"), "f32");
+  EXPECT_EQ(type_of_output("keras.h5", "linear", "head"), "f32");
+  EXPECT_EQ(type_of_output("keras.h5", "linear", "attention.heads.qkv"), "f16");
+}
+
+TEST_F(Scenarios, ApexLevelsLearnAndO3BreaksDown) {
+  const auto level = [&](const char* precision) {
+    return run(preset("apex_levels", {std::string("precision=") + precision, "training.steps=60"}));
+  };
+  const Run o0 = level("apex_o0"), o1 = level("apex_o1"), o2 = level("apex_o2"), o3 = level("apex_o3");
+  EXPECT_EQ(o0.losses(), level("fp32").losses());
+  EXPECT_LT(o0.end(), 0.7 * o0.steps[0].loss);
+  EXPECT_LE(std::abs(o1.end() - o0.end()), 0.1 * o0.end());
+  EXPECT_LE(std::abs(o2.end() - o0.end()), 0.1 * o0.end());
+  EXPECT_FALSE(std::isfinite(o3.steps.back().loss));
+  const Run wide = run(preset("apex_levels", {"precision=apex_o3", "optimizer.math=fp32", "training.steps=60"}));
+  EXPECT_TRUE(std::isfinite(wide.steps.back().loss));
+}
+
+TEST_F(Scenarios, OddDimensionsComputeTheSame) {
+  const Run seen = run(preset("odd_dimensions"), "odd.h5"), wide = run(preset("odd_dimensions", {"precision=fp32"}));
+  EXPECT_LE(std::abs(seen.end() - wide.end()), 0.02 * wide.end());
+  const TraceReader reader(file("odd.h5"));
+  int products = 0;
+  for (const TensorInfo& tensor : reader.tensors()) {
+    if (tensor.role != Role::weight_cast || tensor.shape.size() != 2) continue;
+    ++products;
+    EXPECT_TRUE(tensor.shape[0] % 8 != 0 || tensor.shape[1] % 8 != 0) << reader.ops()[tensor.op].module;
+  }
+  EXPECT_EQ(products, 2 * 3) << "in training and evaluation";
+}
+
+TEST_F(Scenarios, InferenceRunsUnderAutocastAndNothingElseIsRecorded) {
+  const Run seen = run(preset("inference"), "inference.h5");
+  ASSERT_TRUE(seen.result.test_accuracy);
+  const Run wide = run(preset("inference", {"precision=fp32"}));
+  EXPECT_LE(std::abs(*seen.result.test_accuracy - *wide.result.test_accuracy), 0.05);
+  const TraceReader reader(file("inference.h5"));
+  std::set<std::string> linear;
+  reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      const TensorInfo& tensor = reader.tensors()[row.tensor];
+      const OpInfo& op = reader.ops()[tensor.op];
+      EXPECT_EQ(op.phase, Phase::evaluation);
+      EXPECT_FALSE(is_gradient(tensor.role));
+      if (op.name == "linear") linear.insert(std::string(info(tensor.dtype).name));
+    }
+    return true;
+  });
+  EXPECT_EQ(linear, std::set<std::string>{"f16"});
+}
+
+// The article's table: time, loss and memory of FP32 and mixed precision side by side.
+TEST_F(Scenarios, CompareShowsTimeLossAndMemoryOfConvSine) {
+  const std::initializer_list<Override> small{"data.height=32", "data.width=32", "training.steps=30"};
+  Experiment experiment = preset("conv_sine", small);
+  run(experiment, "fp32.h5");
+  experiment.precision = Precision::fp16;
+  run(experiment, "fp16.h5");
+  const TraceReader a(file("fp32.h5")), b(file("fp16.h5"));
+  const Report report = analyze_compare(a, b, {});
+  std::map<std::string, double> ratios;
+  for (const Table& table : report.tables) {
+    if (table.name != "summary") continue;
+    for (const TableRow& row : table.rows)
+      if (const double* ratio = std::get_if<double>(&row.cells[3])) ratios[std::get<std::string>(row.cells[0])] = *ratio;
+  }
+  EXPECT_GT(ratios.at("seconds_per_step"), 0);
+  EXPECT_LE(std::abs(ratios.at("final_loss") - 1), 0.1);
+  EXPECT_GT(ratios.at("mean_loss_of_last_50_steps"), 0);
+  EXPECT_LT(ratios.at("peak_memory_bytes"), 0.8);
+}
+
+}  // namespace
+}  // namespace ulpscope

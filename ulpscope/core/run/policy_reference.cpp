@@ -1,0 +1,162 @@
+// docs/policies.md, from the table of precisions and the classes of all ops.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "ulpscope/core/run/precision.h"
+#include "ulpscope/emulation/loss_scale.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr std::string_view kIntroduction = R"(# Policies of mixed precision
+
+`precision` in an experiment, or `--precision` on the command line, names a policy: which type parameters, gradients, activations and the
+loss have, what autocast does with each op, and which gradient scaler follows. They do as the libraries that they are named after, with
+the ops that exist here.
+
+```toml
+precision = "apex_o2"
+```
+
+<!-- Generated from the tables in ulpscope/core/run/precision.cpp; a test fails when the two differ, and ULPSCOPE_UPDATE_DOCS=1 with that
+     test writes it anew. -->
+
+## Types
+
+| precision | what it is | parameters | gradients | master weights | batch_norm's parameters | output layer | loss | scaler |
+|---|---|---|---|---|---|---|---|---|
+)";
+
+constexpr std::string_view kTypesText = R"(
+- **Gradients** have the type of their parameter. Without 16-bit parameters they come from 16-bit ops through a cast.
+- **Master weights** are FP32 parameters of the optimizer, of which the model's are 16-bit copies. They begin as the copies' values, as in
+  Apex. 16-bit gradients are cast to FP32, unscaled, clipped and used there; after the update the copies are rounded from them.
+  `optimizer.master_weights` keeps or drops them.
+- **Updates of 16-bit parameters** round after every elementary operation, as PyTorch's optimizers do, or once: `optimizer.math`. With Adam
+  in FP16 the first loses small gradients: the square of 1e-5 is zero there, and eps = 1e-8 added to zero is zero, so that the step is
+  divided by zero.
+- **batch_norm** computes in FP32 whatever its types; 16-bit running statistics are rounded once a step.
+- **Output layer**: where it says FP32, what comes out of the model is cast. A layer may ask for a type by itself, as the last one of a
+  Keras model should: `{ type = "linear", out_features = 10, dtype = "fp32" }`.
+- **Scaler**: the preset that `scaler.enabled = "auto"` turns on; `scaler` has keys for all of it. With 16-bit gradients and no master
+  weights, which PyTorch refuses to unscale and Apex does not, they are unscaled in place, in their own type.
+
+## Ops
+
+What the floating-point inputs of an op are cast to in forward and loss. Ops that are not here (views, casts, backward ops, updates) take
+their inputs as they are. `autocast.ops`, `autocast.modules` and a layer's `dtype` replace it ([experiments.md](experiments.md)).
+
+)";
+
+constexpr std::string_view kEnd = R"(
+- **own**: the type that the inputs have; mixed inputs go to the widest.
+- **16 bits**: FP16 or BF16. **FP32**: FP32.
+- **inferred**: 16 bits where an input comes in 16 bits and none was kept in FP32, else FP32 or what came.
+- **error**: refused, with a message that says what to use.
+
+## What differs from the libraries
+
+- **PyTorch**: the CUDA lists. Attention is recorded as the ops that it is made of.
+- **Keras**: a layer casts its inputs to its compute type, and all within it is of that type: softmax too, unless the layer says
+  `dtype = "fp32"`. Layers that normalise widen their input and round their output; here layer_norm and rms_norm hand on FP32, and what takes
+  it rounds it. The loss is FP32.
+- **Apex**: O1's lists know less names than PyTorch's, which came from them: what they do not name keeps the type of its inputs. O2 and O3
+  cast the model's input and parameters, O2 all parameters but batch_norm's, and the model's output to FP32. Gradients that are accumulated
+  over several batches add up in FP16.
+- **TensorFlow**: the graph rewrite sees the whole graph before it runs; here an op is cast when it is called. An op on the infer or clear
+  list becomes FP16 in the rewrite where it lies between ops of the allow list; here where FP16 comes in, since what follows is not known.
+  So an op behind the last product is FP16 here and FP32 there, and a clear op before the first one FP32 here and FP16 there. What comes
+  from an op of the deny list keeps an inferred op in FP32 in both. Ops that TensorFlow makes of others have the class of the worst of
+  them: layer_norm has a mean, gelu_tanh a pow. rsqrt is on none of the lists and stays FP32.
+- **MXNet**: products of two activations (batch_dot) take the widest type of their inputs, so attention runs in FP16 only where both come
+  in FP16.
+- **pure_fp16, pure_bf16**: the model, its input, the targets of a regression and the loss are cast. A loss is computed in FP32 and rounded
+  once. There are no master weights and no scaler.
+)";
+
+std::string type_name(DType dtype) { return dtype == DType::f16 ? "FP16" : dtype == DType::bf16 ? "BF16" : "FP32"; }
+
+std::string types_row(const PrecisionRow& row) {
+  const ParameterTypes types = row.parameter_types();
+  const std::string parameters = type_name(types.others), narrow = type_name(row.dtype);
+  const std::string gradients = row.master_weights ? parameters + ", FP32 for the master weights" : parameters;
+  const std::string output = row.dtype == DType::f32 || row.output_fp32 ? "FP32" : row.casts_model ? narrow : "as computed";
+  std::string scaler = "none";
+  if (row.scaler != nullptr) {
+    const LossScaleRule rule = *find_loss_scale_rule(row.scaler);
+    scaler = fmt::format("`{}`: from {:g}", row.scaler, rule.initial);
+  }
+  return fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.name, row.meaning, parameters, gradients,
+                     row.master_weights           ? "FP32"
+                     : types.others == DType::f32 ? "the parameters"
+                                                  : "none",
+                     type_name(types.of_batch_norm), output, row.narrow_loss ? narrow : "FP32", scaler);
+}
+
+std::string class_name(AutocastClass autocast) {
+  switch (autocast) {
+    case AutocastClass::lower_precision:
+      return "16 bits";
+    case AutocastClass::fp32:
+    case AutocastClass::fp32_unless_dtype:
+    case AutocastClass::loss:
+      return "FP32";
+    case AutocastClass::forbidden:
+      return "error";
+    case AutocastClass::inferred:
+      return "inferred";
+    case AutocastClass::input_type:
+    case AutocastClass::exempt:
+      break;
+  }
+  return "own";
+}
+
+// Policies with the same lists share a column, ops with the same row a row.
+std::string class_table() {
+  std::vector<std::pair<const AutocastLists*, std::string>> columns;
+  for (const PrecisionRow& row : precision_rows()) {
+    if (row.dtype == DType::f32) continue;
+    const auto same = [&](const auto& column) { return column.first == row.lists; };
+    const auto found = std::find_if(columns.begin(), columns.end(), same);
+    const std::string name = fmt::format("`{}`", row.name);
+    if (found == columns.end()) {
+      columns.emplace_back(row.lists, name);
+    } else {
+      found->second += ", " + name;
+    }
+  }
+  std::string head = "| ops |", rule = "|---|";
+  for (const auto& [lists, names] : columns) {
+    head += fmt::format(" {} |", names);
+    rule += "---|";
+  }
+  std::vector<std::string> cells;
+  std::map<std::string, std::string> ops;
+  for (const Op* op : all_ops()) {
+    if (op->backward == nullptr || op->is_view || op->autocast == AutocastClass::exempt) continue;
+    std::string row;
+    for (const auto& [lists, names] : columns)
+      row += fmt::format(" {} |", class_name(lists != nullptr ? lists->class_of(*op) : op->autocast));
+    std::string& names = ops[row];
+    if (names.empty()) cells.push_back(row);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", op->name);
+  }
+  std::string text = head + '\n' + rule + '\n';
+  for (const std::string& row : cells) text += fmt::format("| {} |{}\n", ops[row], row);
+  return text;
+}
+
+}  // namespace
+
+std::string policy_reference() {
+  std::string text(kIntroduction);
+  for (const PrecisionRow& row : precision_rows()) text += types_row(row);
+  return text + std::string(kTypesText) + class_table() + std::string(kEnd);
+}
+
+}  // namespace ulpscope

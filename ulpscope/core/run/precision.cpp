@@ -1,0 +1,103 @@
+#include "ulpscope/core/run/precision.h"
+
+namespace ulpscope {
+
+namespace {
+
+using Class = AutocastClass;
+using Row = AutocastLists::Row;
+
+// Lists give each class of PyTorch's, in the order of AutocastClass, what the library makes of it: input_type, lower_precision,
+// fp32, fp32_unless_dtype, loss, forbidden. Then come the ops that it treats otherwise than the others of their class.
+
+// A layer computes in its dtype, FP16, softmax too; layers that normalise widen their input and round their output, which here the
+// next op does. A loss has a dtype of its own, FP32.
+constexpr Row kKerasOps[] = {{"layer_norm", Class::fp32}, {"rms_norm", Class::fp32}};
+constexpr AutocastLists kKeras{.of_class = {Class::lower_precision, Class::lower_precision, Class::lower_precision,
+                                            Class::lower_precision, Class::loss, Class::loss},
+                               .ops = kKerasOps};
+
+// Like PyTorch's, which came from it; what it has no name for runs in the type of its inputs.
+constexpr Row kApexOps[] = {{"logsumexp", Class::input_type}};
+constexpr AutocastLists kApex{
+    .of_class = {Class::input_type, Class::lower_precision, Class::fp32, Class::fp32, Class::loss, Class::forbidden},
+    .ops = kApexOps};
+
+// Allow: products. Deny: exp, pow, mean, sum, and what is made of them. All else is inferred, as are some that PyTorch keeps in
+// FP32. rsqrt is on no list, so it stays FP32.
+constexpr Row kTensorFlowOps[] = {{"softmax", Class::inferred},
+                                  {"masked_softmax", Class::inferred},
+                                  {"log_softmax", Class::inferred},
+                                  {"softplus", Class::inferred},
+                                  {"log", Class::inferred},
+                                  {"reciprocal", Class::inferred},
+                                  {"mean", Class::fp32},
+                                  {"gelu_tanh", Class::fp32}};
+constexpr AutocastLists kTensorFlow{
+    .of_class = {Class::inferred, Class::lower_precision, Class::fp32, Class::fp32, Class::loss, Class::loss},
+    .ops = kTensorFlowOps};
+
+// Layers of products only; a product of two activations takes the widest type.
+constexpr Row kMxnetOps[] = {{"matmul", Class::input_type}, {"mean", Class::fp32}};
+constexpr AutocastLists kMxnet{
+    .of_class = {Class::input_type, Class::lower_precision, Class::fp32, Class::fp32, Class::loss, Class::loss}, .ops = kMxnetOps};
+
+// Nothing is cast: the types of parameters and inputs decide.
+constexpr AutocastLists kNone{
+    .of_class = {Class::input_type, Class::input_type, Class::input_type, Class::input_type, Class::input_type, Class::input_type}};
+
+constexpr PrecisionRow kRows[] = {
+    {.name = "fp32", .meaning = "nothing is cast"},
+    {.name = "fp16", .meaning = "PyTorch's autocast and GradScaler", .dtype = DType::f16, .scaler = "pytorch"},
+    {.name = "bf16", .meaning = "PyTorch's autocast", .dtype = DType::bf16},
+    {.name = "mixed_float16", .meaning = "Keras", .dtype = DType::f16, .lists = &kKeras, .scaler = "keras"},
+    {.name = "mixed_bfloat16", .meaning = "Keras", .dtype = DType::bf16, .lists = &kKeras},
+    {.name = "apex_o0", .meaning = "Apex O0: nothing is cast"},
+    {.name = "apex_o1", .meaning = "Apex O1: functions cast", .dtype = DType::f16, .lists = &kApex, .scaler = "apex"},
+    {.name = "apex_o2",
+     .meaning = "Apex O2: an FP16 model with FP32 master weights",
+     .dtype = DType::f16,
+     .lists = &kNone,
+     .casts_model = true,
+     .master_weights = true,
+     .output_fp32 = true,
+     .scaler = "apex"},
+    {.name = "apex_o3",
+     .meaning = "Apex O3: an FP16 model",
+     .dtype = DType::f16,
+     .lists = &kNone,
+     .casts_model = true,
+     .batch_norm_fp32 = false,
+     .output_fp32 = true},
+    {.name = "tf_auto_mixed",
+     .meaning = "TensorFlow's graph rewrite",
+     .dtype = DType::f16,
+     .lists = &kTensorFlow,
+     .scaler = "tensorflow"},
+    {.name = "mxnet", .meaning = "MXNet's AMP", .dtype = DType::f16, .lists = &kMxnet, .scaler = "mxnet"},
+    {.name = "pure_fp16",
+     .meaning = "all in FP16",
+     .dtype = DType::f16,
+     .lists = &kNone,
+     .casts_model = true,
+     .batch_norm_fp32 = false,
+     .narrow_loss = true},
+    {.name = "pure_bf16",
+     .meaning = "all in BF16",
+     .dtype = DType::bf16,
+     .lists = &kNone,
+     .casts_model = true,
+     .batch_norm_fp32 = false,
+     .narrow_loss = true},
+};
+
+}  // namespace
+
+std::span<const PrecisionRow> precision_rows() { return kRows; }
+
+ParameterTypes PrecisionRow::parameter_types() const {
+  if (!casts_model) return {};
+  return {.of_batch_norm = batch_norm_fp32 ? DType::f32 : dtype, .others = dtype};
+}
+
+}  // namespace ulpscope
