@@ -7,6 +7,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
 
 #include "tests/support/python.h"
 #include "train_fixture.h"
@@ -76,6 +78,60 @@ TEST_F(Train, GoesOnFromACheckpoint) {
   EXPECT_EQ(train({"--resume", "half", "--steps", "6", "-o", "half", "--force"}).exit_code, 2);
   EXPECT_EQ(train({"--resume", "half", "--steps", "6", "--save-weights", "half", "--force"}).exit_code, 2);
   EXPECT_EQ(train({"mlp", "--steps", "1", "-o", "x", "--checkpoint", "./x"}).exit_code, 2);
+}
+
+// A run that was killed, and the one that went on from its checkpoint, are reported as one that went through.
+TEST_F(Train, AFolderOfResumedTracesReadsAsOneRun) {
+  const std::vector<std::string> run{"mlp", "--precision", "fp16", "--steps", "12", "--threads", "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = run;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  std::filesystem::create_directory(file("parts"));
+  ASSERT_EQ(train(with({"-o", "whole.h5"})).exit_code, 0);
+  RunOptions killed;
+  killed.interrupt_after = "step 9/";
+  killed.signal = SIGKILL;
+  EXPECT_EQ(
+      train(with({"-o", "parts/b.h5", "--checkpoint", "last", "--checkpoint-every", "4", "--set", "recording.flush_interval=0"}),
+            killed)
+          .signal,
+      SIGKILL);
+  ASSERT_EQ(train({"--resume", "last", "--steps", "12", "--threads", "1", "-o", "parts/a.h5"}).exit_code, 0);
+
+  const Json whole = info(file("whole.h5")), merged = info(file("parts"));
+  for (const auto& [name, value] : whole.items()) {
+    static const std::set<std::string> kOther{"run_id",     "started",       "seconds", "seconds_per_step",
+                                              "file_bytes", "bytes_per_row", "sources", "tables"};
+    if (kOther.contains(name)) continue;
+    EXPECT_EQ(merged[name], value) << name;
+  }
+  EXPECT_EQ(merged["run_id"], info(file("parts/a.h5"))["run_id"]);
+  const Json& parts = merged["tables"][0]["rows"];
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0]["values"]["trace"], file("parts/b.h5"));
+  EXPECT_EQ(parts[1]["values"]["trace"], file("parts/a.h5"));
+  EXPECT_EQ(parts[1]["values"]["first_step"], info(file("parts/a.h5"))["first_step"]);
+  // What is not about time is the same in every line.
+  const auto lines = [&](std::vector<std::string> arguments, const std::string& trace) {
+    arguments.insert(arguments.begin() + 1, {trace, "--limit", "0"});
+    const Result result = run_program(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::istringstream text(result.out);
+    std::vector<std::string> kept;
+    for (std::string line; std::getline(text, line);) {
+      if (line.find(" (run ") == std::string::npos && line.find("seconds") == std::string::npos) kept.push_back(line);
+    }
+    return kept;
+  };
+  for (const char* verb : {"ranges", "report", "scale"})
+    EXPECT_EQ(lines({verb}, file("parts")), lines({verb}, file("whole.h5"))) << verb;
+  const Result compared = run_program({"compare", file("whole.h5"), file("parts")});
+  EXPECT_THAT(compared.out, HasSubstr("The losses of all 12 common steps are bit-equal."));
+  const Result refused = run_program({"report", file("parts"), "-o", file("parts/a.h5"), "--force"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("is another file of this command"));
 }
 
 TEST_F(Train, TheExampleOfTheDocsReadsACheckpoint) {

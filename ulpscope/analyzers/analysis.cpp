@@ -122,6 +122,7 @@ RowKey Selection::key(uint32_t index) const {
 
 RowKey Selection::key(uint32_t tensor, uint64_t step, uint32_t micro_batch, uint8_t pass) const {
   RowKey result = key(tensor);
+  result.run = reader_.run_at(step).run_id;
   result.step = step;
   result.micro_batch = micro_batch;
   result.pass = pass;
@@ -190,7 +191,7 @@ StepFacts step_facts(const TraceReader& reader, StepRange range) {
 
 RowKey key_of_step(const TraceReader& reader, uint64_t step) {
   RowKey key;
-  key.run = reader.run().run_id;
+  key.run = reader.run_at(step).run_id;
   key.rank = reader.run().rank;
   key.step = step;
   return key;

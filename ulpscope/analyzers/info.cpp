@@ -54,6 +54,27 @@ Table metrics_table(const TraceReader& reader, const StepRange& steps) {
   return table;
 }
 
+// The traces that are read as one run.
+Table parts_table(const TraceReader& reader, const std::vector<TracePart>& parts) {
+  Table table{"parts",
+              "Runs resumed from one another, read as one",
+              {{"trace", ColumnKind::text}, {"run", ColumnKind::text}, {"first_step"}, {"steps", ColumnKind::number, Unit::count}},
+              {},
+              0,
+              ""};
+  for (const TracePart& part : parts) {
+    uint64_t steps = 0;
+    reader.visit_steps(part.steps, [&](std::span<const StepRow> rows) {
+      steps += rows.size();
+      return true;
+    });
+    RowKey key;
+    key.run = part.run.run_id;
+    table.rows.push_back({std::move(key), {part.path, part.run.run_id, count_cell(part.steps.first), count_cell(steps)}});
+  }
+  return table;
+}
+
 // Where a fact is shown: `report` has the few that a reader of findings needs, `info` all.
 enum Where { kInfoOnly, kInReport };
 
@@ -122,6 +143,7 @@ Report describe_trace(const TraceReader& reader, const AnalysisOptions& options,
   const double rows = static_cast<double>(reader.tensor_row_count());
   add(kInfoOnly, "bytes_per_row", rows > 0 ? Cell(static_cast<double>(reader.file_bytes()) / rows) : Cell(Unknown{}));
   if (for_report) return report;
+  if (const std::vector<TracePart> parts = reader.parts(); parts.size() > 1) report.tables.push_back(parts_table(reader, parts));
   if (!metrics.rows.empty()) report.tables.push_back(metrics);
   if (Table recording = recording_table(reader); !recording.rows.empty()) report.tables.push_back(std::move(recording));
   return report;

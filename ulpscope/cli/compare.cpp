@@ -10,11 +10,11 @@ Verb compare_verb() {
   return {"compare",
           "two runs side by side: loss, time, memory, skipped steps, ranges",
           "",
-          {{"A", "a trace file, or a folder with one"}, {"B", "another one"}},
+          {{"A", "a trace file, or a folder of a run's trace and of those resumed from it"}, {"B", "another one"}},
           join({selection_options(), output_options()}),
           {{"ulpscope compare fp32.h5 fp16.h5", "what mixed precision gained and cost"}},
           [](const Arguments& arguments) {
-            const TraceReader a(trace_path(arguments.positional(0))), b(trace_path(arguments.positional(1)));
+            const TraceReader a = open_trace(arguments.positional(0)), b = open_trace(arguments.positional(1));
             const AnalysisOptions options = analysis_options(arguments);
             check_asked_for({&a, &b}, options);
             return finish(analyze_compare(a, b, options), arguments);

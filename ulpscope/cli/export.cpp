@@ -18,7 +18,7 @@ int run(const Arguments& arguments) {
   const ExportFormat format =
       arguments.has("--json") || arguments.text("--format") == "json" ? ExportFormat::json : ExportFormat::csv;
   const AnalysisOptions options = analysis_options(arguments);
-  const TraceReader reader(trace_path(arguments.positional(0)));
+  const TraceReader reader = open_trace(arguments.positional(0));
   check_asked_for({&reader}, options);
   if (!arguments.has("--output")) {
     export_table(reader, table, format, options, [](std::string_view text) { return write_stdout(text); });
@@ -41,7 +41,7 @@ Verb export_verb() {
   return {"export",
           "a table of a trace as CSV or JSON",
           "Unknown values are empty fields (null in JSON); NaN, Infinity and -Infinity are written as these words.",
-          {{"TRACE", "a trace file, or a folder with one"}},
+          {{"TRACE", "a trace file, or a folder of a run's trace and of those resumed from it"}},
           join({{{"--table", "", "NAME", "which table", "", export_tables()},
                  {"--format", "", "NAME", "how to print", "csv", {"csv", "json"}},
                  {"--json", "", "", "the same as --format json"},

@@ -10,12 +10,12 @@ Verb info_verb() {
   return {"info",
           "what is in a trace, and whether its writer is alive, closed or dead",
           "",
-          {{"TRACE", "a trace file, or a folder with one"}},
+          {{"TRACE", "a trace file, or a folder of a run's trace and of those resumed from it"}},
           output_options(),
           {{"ulpscope info run.h5", "the run, its losses and what was recorded"},
            {"ulpscope info run.h5 --json", "the same for programs"}},
           [](const Arguments& arguments) {
-            const TraceReader reader(trace_path(arguments.positional(0)));
+            const TraceReader reader = open_trace(arguments.positional(0));
             return finish(analyze_info(reader, analysis_options(arguments)), arguments);
           }};
 }

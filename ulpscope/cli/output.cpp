@@ -75,9 +75,14 @@ bool is_same_file(const std::string& a, const std::string& b) {
 }
 
 void check_replaceable(const std::string& path, bool force, const std::vector<std::string>& others) {
-  for (const std::string& other : others)
-    if (is_same_file(path, other)) throw usage_error("'{}' is another file of this command, and is not replaced", path);
   std::error_code error;
+  for (const std::string& other : others) {
+    // A folder stands for the traces in it.
+    const bool is_in_folder = std::filesystem::is_directory(other, error) && std::filesystem::exists(path, error) &&
+                              is_same_file(std::filesystem::absolute(path, error).parent_path().string(), other);
+    if (is_in_folder || is_same_file(path, other))
+      throw usage_error("'{}' is another file of this command, and is not replaced", path);
+  }
   const auto status = std::filesystem::symlink_status(path, error);
   if (!std::filesystem::exists(status)) {
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();

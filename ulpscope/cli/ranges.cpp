@@ -16,7 +16,7 @@ int run(const Arguments& arguments) {
     if (by == name_of(group)) options.by = group;
   }
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.formats = formats;
-  const TraceReader reader(trace_path(arguments.positional(0)));
+  const TraceReader reader = open_trace(arguments.positional(0));
   check_asked_for({&reader}, options);
   return finish(analyze_ranges(reader, options), arguments);
 }
@@ -28,7 +28,7 @@ Verb ranges_verb() {
           "do the numbers fit their format: flushed, subnormal, overflowing, headroom",
           "Per tensor, module, phase or role: what each rounding lost, what FP16 or BF16 would have lost,\n"
           "gradients as scaled and true, and exponent histograms against the format's limits. Worst first.",
-          {{"TRACE", "a trace file, or a folder with one"}},
+          {{"TRACE", "a trace file, or a folder of a run's trace and of those resumed from it"}},
           join({{{"--by", "", "WHAT", "what a row of the tables is", "tensor", {"tensor", "module", "phase", "role"}}},
                 selection_options(),
                 what_if_options()}),

@@ -11,7 +11,7 @@ int run(const Arguments& arguments) {
   ReportOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.only = arguments.list("--only");
-  const TraceReader reader(trace_path(arguments.positional(0)));
+  const TraceReader reader = open_trace(arguments.positional(0));
   check_asked_for({&reader}, options);
   return finish(analyze_all(reader, options), arguments);
 }
@@ -23,7 +23,7 @@ Verb report_verb() {
       "report",
       "everything that was found, by severity, with evidence and what to do about it",
       "",
-      {{"TRACE", "a trace file, or a folder with one"}},
+      {{"TRACE", "a trace file, or a folder of a run's trace and of those resumed from it"}},
       join({{{"--only", "", "PARTS", "parts of the report", "all", report_parts(), true}}, selection_options(), output_options()}),
       {{"ulpscope report run.h5", "what happened in this run"},
        {"ulpscope report run.h5 --fail-on warn", "for CI: exit code 1 where there is a warning or an error"},

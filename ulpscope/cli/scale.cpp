@@ -12,7 +12,7 @@ int run(const Arguments& arguments) {
   ScaleOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.format = formats.back();
-  const TraceReader reader(trace_path(arguments.positional(0)));
+  const TraceReader reader = open_trace(arguments.positional(0));
   check_asked_for({&reader}, options);
   return finish(analyze_scale(reader, options), arguments);
 }
@@ -23,7 +23,7 @@ Verb scale_verb() {
   return {"scale",
           "the loss scale: its history, what made it change, and which scales would have fitted",
           "",
-          {{"TRACE", "a trace file, or a folder with one"}},
+          {{"TRACE", "a trace file, or a folder of a run's trace and of those resumed from it"}},
           join({selection_options(), what_if_options()}),
           {{"ulpscope scale run.h5", "each backoff with the tensor that caused it"},
            {"ulpscope scale fp32.h5 --format fp16", "which loss scale FP16 would need"}},

@@ -8,10 +8,13 @@
 
 namespace ulpscope::cli {
 
-std::string trace_path(const std::string& argument) {
+namespace {
+
+// Sorted. Empty where `argument` is no folder.
+std::vector<std::string> traces_in(const std::string& argument) {
   namespace fs = std::filesystem;
   std::error_code error;
-  if (!fs::is_directory(argument, error)) return argument;
+  if (!fs::is_directory(argument, error)) return {};
   std::vector<std::string> traces;
   for (fs::directory_iterator entry(argument, error), end; !error && entry != end; entry.increment(error)) {
     std::error_code ignored;
@@ -19,9 +22,24 @@ std::string trace_path(const std::string& argument) {
   }
   if (error) throw unreadable_error("cannot read the folder '{}': {}", argument, error.message());
   if (traces.empty()) throw unreadable_error("'{}' is a folder without a trace (NAME.h5)", argument);
+  std::sort(traces.begin(), traces.end());
+  return traces;
+}
+
+}  // namespace
+
+std::string trace_path(const std::string& argument) {
+  const std::vector<std::string> traces = traces_in(argument);
+  if (traces.empty()) return argument;
   if (traces.size() == 1) return traces.front();
   throw usage_error("'{}' is a folder with {} traces, and one is read at a time: '{}', for example", argument, traces.size(),
-                    *std::min_element(traces.begin(), traces.end()));
+                    traces.front());
+}
+
+TraceReader open_trace(const std::string& argument) {
+  const std::vector<std::string> traces = traces_in(argument);
+  if (traces.size() > 1) return TraceReader(argument, traces);
+  return TraceReader(traces.empty() ? argument : traces.front());
 }
 
 }  // namespace ulpscope::cli

@@ -19,10 +19,21 @@ struct StepRange {
   uint64_t last = UINT64_MAX;
 };
 
+// A trace that is read as part of a run.
+struct TracePart {
+  std::string path;
+  RunInfo run;
+  StepRange steps;  // those that are read from it
+};
+
 class TraceReader {
  public:
   // Throws Error (unreadable): the path is missing, not a trace, of a newer or an older schema, or damaged (says where).
   explicit TraceReader(const std::string& path);
+  // Several as one: a run, and those resumed from its checkpoints. A resumed run takes the place of earlier ones from the step at
+  // which it resumed; the latest is the one that the writer, the closing note and most of `run` are of. The values that it recorded
+  // as it began are left out. `name`: what path() gives and messages call them. Throws Error: usage where they are not one run.
+  TraceReader(const std::string& name, std::span<const std::string> paths);
   ~TraceReader();
   TraceReader(TraceReader&&) noexcept;
 
@@ -30,7 +41,9 @@ class TraceReader {
   uint64_t schema_version() const;
   WriterState writer_state() const;
   const RunInfo& run() const;
-  const std::string& closing_note() const;  // why the trace ends where it does, or ""
+  const RunInfo& run_at(uint64_t step) const;  // that of its part
+  std::vector<TracePart> parts() const;        // by step
+  const std::string& closing_note() const;     // why the trace ends where it does, or ""
 
   // Looks for newly committed steps. True iff there are some.
   bool refresh();
@@ -55,6 +68,7 @@ class TraceReader {
   std::vector<GraphEdge> edges() const;  // of all graphs
 
  private:
+  struct Part;
   struct State;
   std::unique_ptr<State> state_;
 };
