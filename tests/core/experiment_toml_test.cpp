@@ -392,6 +392,56 @@ TEST(ExperimentToml, EveryKeyIsKeptWhenWrittenBack) {
   }
 }
 
+constexpr const char* kTwoOptimizers = R"(
+model.preset = "mlp"
+[optimizer]
+type = "adamw"
+learning_rate = 0.5
+[[optimizers]]
+modules = ["0", "2"]
+weight_decay = 0.125
+[[optimizers]]
+modules = ["*"]
+type = "sgd"
+momentum = 0.9
+)";
+
+TEST(ExperimentToml, OptimizersTakeWhatTheyDoNotSayFromTheOptimizer) {
+  const Experiment experiment = parse(kTwoOptimizers);
+  ASSERT_EQ(experiment.optimizers.size(), 2u);
+  const OptimizerSettings first = experiment.settings_of(experiment.optimizers[0]),
+                          second = experiment.settings_of(experiment.optimizers[1]);
+  EXPECT_EQ(first.type, OptimizerType::adamw);
+  EXPECT_EQ(first.learning_rate, 0.5);
+  EXPECT_EQ(first.effective_weight_decay(), 0.125);
+  EXPECT_EQ(second.type, OptimizerType::sgd);
+  EXPECT_EQ(second.learning_rate, 0.5);
+  EXPECT_EQ(second.momentum, 0.9);
+  EXPECT_EQ(second.effective_weight_decay(), 0);
+  EXPECT_EQ(parse(to_toml(experiment)), experiment);
+  // What is set on the command line holds for all.
+  const Override rate("optimizer.learning_rate=0.25");
+  const Experiment changed = parse_experiment(kTwoOptimizers, "run.toml", {&rate, 1});
+  EXPECT_EQ(changed.settings_of(changed.optimizers[1]).learning_rate, 0.25);
+}
+
+TEST(ExperimentToml, WrongOptimizersSayWhichOne) {
+  const auto error = [](const char* text) { return parse_error(std::string("model.preset = \"mlp\"\n") + text); };
+  EXPECT_EQ(error("optimizers = 3"), "run.toml:2: optimizers: expected a list of tables, found 3");
+  EXPECT_EQ(error("optimizers = [3]"), "run.toml:2: optimizers[0]: expected a table, found 3");
+  EXPECT_EQ(error("[[optimizers]]\ntype = \"sgd\""), "run.toml:2: optimizers[0]: expected modules, a list of patterns");
+  EXPECT_EQ(error("[[optimizers]]\nmodules = [\"0\"]\nlearning_rat = 1"),
+            "run.toml:2: optimizers[0]: an optimizer has no key 'learning_rat'; did you mean 'learning_rate'?");
+  EXPECT_EQ(error("[[optimizers]]\nmodules = [\"0\"]\neps = -1"),
+            "run.toml:4: optimizers[0].eps: expected a number >= 0, found -1");
+  EXPECT_EQ(error("[[optimizers]]\nmodules = [\"0\"]\nmomentum = 0.9"),
+            "run.toml:2: optimizers[0]: optimizer.momentum, dampening and nesterov belong to sgd; optimizer.type is adam");
+  EXPECT_EQ(
+      error("optimizer.master_weights = true"),
+      "run.toml: optimizer.master_weights belongs to apex_o2, apex_o3, pure_fp16 and pure_bf16, whose parameters have 16 bits; "
+      "precision is fp32");
+}
+
 TEST(ExperimentToml, EveryPresetIsKeptWhenWrittenBack) {
   for (const std::string& name : preset_names()) {
     const Experiment experiment = *find_preset(name);

@@ -13,6 +13,7 @@
 
 #include "tests/support/engine_fixture.h"
 #include "tests/support/temporary_folder.h"
+#include "ulpscope/base/error.h"
 #include "ulpscope/core/nn/model.h"
 #include "ulpscope/core/run/trainer.h"
 #include "ulpscope/trace/reader.h"
@@ -55,7 +56,7 @@ TEST(PrecisionTable, ListsNameOpsThatTheyTreatOtherwise) {
   }
 }
 
-TEST(PrecisionTable, DocumentIsGeneratedFromIt) {
+TEST(ExperimentReference, PoliciesAreGeneratedFromTheTable) {
   const std::string path = std::string(ULPSCOPE_SOURCE_DIR) + "/docs/policies.md";
   if (std::getenv("ULPSCOPE_UPDATE_DOCS") != nullptr) std::ofstream(path, std::ios::binary) << policy_reference();
   std::ifstream file(path, std::ios::binary);
@@ -251,6 +252,25 @@ TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
                     type("gradient"), type("updated"), type("statistics"), type("output"), type("loss takes"), type("loss"),
                     reader.run().growth_interval > 0 ? "yes" : "no");
     EXPECT_EQ(found, expected.at(row.name)) << row.name;
+  }
+}
+
+TEST(PrecisionRun, AnOptimizerWithoutParametersIsAnError) {
+  const auto message = [](const char* modules) -> std::string {
+    try {
+      Trainer(parse_experiment(
+                  fmt::format("model.preset = \"mlp\"\n[[optimizers]]\nmodules = [\"0\"]\n[[optimizers]]\nmodules = {}", modules),
+                  "run.toml"),
+              {});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message("[\"2\", \"4\"]"), "");
+  for (const char* modules : {"[\"1\"]", "[\"0\"]", "[\"nothing*\"]"}) {
+    EXPECT_EQ(message(modules),
+              "run.toml:4: optimizers[1]: no module with parameters, that no optimizer before it has, matches its patterns");
   }
 }
 

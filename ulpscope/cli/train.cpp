@@ -28,7 +28,7 @@ struct KeyOption {
 
 const std::vector<KeyOption>& key_options() {
   static const std::vector<KeyOption> options{
-      {{"--precision", "", "NAME", "autocast to this type, with a gradient scaler for fp16", "the experiment's",
+      {{"--precision", "", "NAME", "the policy of mixed precision, as fp16 or apex_o2", "the experiment's",
         experiment_choices("precision")},
        "precision"},
       {{"--steps", "", "N", "exactly so many steps", "the experiment's"}, "training.steps"},

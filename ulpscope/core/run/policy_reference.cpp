@@ -43,7 +43,7 @@ constexpr std::string_view kTypesText = R"(
 - **Output layer**: where it says FP32, what comes out of the model is cast. A layer may ask for a type by itself, as the last one of a
   Keras model should: `{ type = "linear", out_features = 10, dtype = "fp32" }`.
 - **Scaler**: the preset that `scaler.enabled = "auto"` turns on; `scaler` has keys for all of it. With 16-bit gradients and no master
-  weights, which PyTorch refuses to unscale and Apex does not, they are unscaled in place, in their own type.
+  weights, which PyTorch refuses to unscale and Apex does not, they are unscaled in place, in their own type, and may be flushed then.
 
 ## Ops
 
