@@ -111,48 +111,50 @@ Instance::Instance(const Case& what, DType dtype, uint64_t seed) : case_(what), 
   }
 }
 
-template <typename Run>
-Result Instance::run_with(const std::vector<HostTensor>& inputs, DType dtype, StatisticsLevel level, Run run) const {
-  std::vector<HostTensor> owned;
-  for (const HostTensor& input : inputs) owned.push_back(input.copy());
-  std::vector<TensorView> views, output_views;
-  for (HostTensor& input : owned) views.push_back(input.view());
-  Result result;
-  std::vector<int> in_place;
-  for (const OutputSpec& spec : case_.outputs) {
+CaseCall::CaseCall(const Case& what, const std::vector<HostTensor>& inputs, DType dtype, StatisticsLevel level) : case_(what) {
+  for (const HostTensor& input : inputs) inputs_.push_back(input.copy());
+  for (HostTensor& input : inputs_) input_views_.push_back(input.view());
+  for (const OutputSpec& spec : what.outputs) {
     const DType wanted = spec.dtype.value_or(dtype);
-    result.outputs.emplace_back(spec.shape, wanted == DType::f32 && dtype == DType::f64 ? DType::f64 : wanted, spec.lay);
+    result_.outputs.emplace_back(spec.shape, wanted == DType::f32 && dtype == DType::f64 ? DType::f64 : wanted, spec.lay);
   }
-  for (size_t i = 0; i < case_.outputs.size(); ++i) {
-    const OutputSpec& spec = case_.outputs[i];
-    output_views.push_back(spec.in_place_of >= 0 ? views[static_cast<size_t>(spec.in_place_of)] : result.outputs[i].view());
-    if (spec.record_only) output_views.back().data = nullptr;
+  for (size_t i = 0; i < what.outputs.size(); ++i) {
+    const OutputSpec& spec = what.outputs[i];
+    output_views_.push_back(spec.in_place_of >= 0 ? input_views_[static_cast<size_t>(spec.in_place_of)]
+                                                  : result_.outputs[i].view());
+    if (spec.record_only) output_views_.back().data = nullptr;
   }
-  Attributes attributes;
-  for (const auto& item : case_.attributes) attributes.set(item.name, item.value);
-  result.records.resize(case_.outputs.size());
-  std::vector<OutputRecord*> records;
-  for (OutputRecord& record : result.records) {
+  for (const auto& item : what.attributes) attributes_.set(item.name, item.value);
+  result_.records.resize(what.outputs.size());
+  for (OutputRecord& record : result_.records) {
     record.wanted = level;
     record.scale = 1024;
-    records.push_back(&record);
+    records_.push_back(&record);
   }
-  OpCall call{case_.op, views, output_views, &attributes, {}};
-  if (level != StatisticsLevel::none) call.records = records;
-  run(call);
+  call_ = {what.op, input_views_, output_views_, &attributes_, {}};
+  if (level != StatisticsLevel::none) call_.records = records_;
+}
+
+Result CaseCall::result() const {
+  Result result;
+  result.records = result_.records;
   for (size_t i = 0; i < case_.outputs.size(); ++i) {
-    if (case_.outputs[i].in_place_of >= 0) result.outputs[i] = owned[static_cast<size_t>(case_.outputs[i].in_place_of)].copy();
+    const int input = case_.outputs[i].in_place_of;
+    result.outputs.push_back((input >= 0 ? inputs_[static_cast<size_t>(input)] : result_.outputs[i]).copy());
   }
-  for (HostTensor& output : result.outputs) output = output.copy();
   return result;
 }
 
 Result Instance::run(Backend& backend, StatisticsLevel level) const {
-  return run_with(inputs_, dtype_, level, [&](const OpCall& call) { backend.run(call); });
+  const CaseCall prepared = prepare(level);
+  backend.run(prepared.call());
+  return prepared.result();
 }
 
 Result Instance::run_plain(StatisticsLevel level) const {
-  return run_with(inputs_, dtype_, level, [](const OpCall& call) { ulpscope::run_plain(call); });
+  const CaseCall prepared = prepare(level);
+  ulpscope::run_plain(prepared.call());
+  return prepared.result();
 }
 
 Result Instance::in_double(double (*change)(double)) const {
@@ -162,7 +164,9 @@ Result Instance::in_double(double (*change)(double)) const {
     if (!is_float(input.view().dtype)) continue;
     for (int64_t i = 0; i < input.view().size(); ++i) inputs.back().set(i, change(input.get(i)));
   }
-  return run_with(inputs, DType::f64, StatisticsLevel::none, [](const OpCall& call) { ulpscope::run_plain(call); });
+  const CaseCall prepared(case_, inputs, DType::f64, StatisticsLevel::none);
+  ulpscope::run_plain(prepared.call());
+  return prepared.result();
 }
 
 Result Instance::run_exact() const {

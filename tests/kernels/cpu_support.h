@@ -63,6 +63,23 @@ struct Result {
   std::vector<HostTensor> outputs;
   std::vector<OutputRecord> records;
 };
+// The call of a case, with memory of its own, to be run as often as is wanted.
+class CaseCall {
+ public:
+  CaseCall(const Case& what, const std::vector<HostTensor>& inputs, DType dtype, StatisticsLevel level);
+  CaseCall(const CaseCall&) = delete;
+  const OpCall& call() const { return call_; }
+  Result result() const;
+
+ private:
+  const Case& case_;
+  std::vector<HostTensor> inputs_;
+  Result result_;
+  std::vector<TensorView> input_views_, output_views_;
+  std::vector<OutputRecord*> records_;
+  Attributes attributes_;
+  OpCall call_;
+};
 class Instance {
  public:
   Instance(const Case& what, DType dtype, uint64_t seed = 1);
@@ -70,6 +87,7 @@ class Instance {
   const Case& what() const { return case_; }
   DType dtype() const { return dtype_; }
 
+  CaseCall prepare(StatisticsLevel level = StatisticsLevel::none) const { return {case_, inputs_, dtype_, level}; }
   Result run(Backend& backend, StatisticsLevel level = StatisticsLevel::none) const;
   Result run_plain(StatisticsLevel level = StatisticsLevel::none) const;
   // The outputs in FP64, of the inputs or of their magnitudes.
@@ -77,8 +95,6 @@ class Instance {
   Result run_magnitudes() const;
 
  private:
-  template <typename Run>
-  Result run_with(const std::vector<HostTensor>& inputs, DType dtype, StatisticsLevel level, Run run) const;
   Result in_double(double (*change)(double)) const;
 
   Case case_;
