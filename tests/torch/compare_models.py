@@ -93,6 +93,11 @@ class Run:
     def err(self, x, forward, backward):
         return x if self.random is None else Err.apply(x, self.noise, forward, backward)
 
+    def shaken(self, x, size):
+        """x, off by a rounding of values of this size."""
+        size = size.expand(x.shape)
+        return x if self.random is None else x + self.noise(size, (1, "f32")) - size
+
     def parameters_of(self, path, name):
         full = f"{path}.{name}"
         return [Typed(self.named[full], "f32")] if full in self.named else []
@@ -132,7 +137,7 @@ class Run:
         function = experiment["loss"]["function"]
         if function not in LOSSES:
             raise NotImplementedError(f"the loss {function}")
-        loss = self.op("fp32", lambda t: LOSSES[function](t, targets), output, terms=output.value.numel())
+        loss = LOSSES[function](self, output, targets)
         (loss.value * scale * experiment["loss"]["factor"]).backward()
         found = {"loss": loss.value.detach().numpy() * experiment["loss"]["factor"]}
         found |= {f"gradient of {name}": p.grad.numpy() / scale for name, p in self.named.items()}

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 def linear(run, layer, path, x):
     w, b = run.parameter(path, "weight"), run.parameter(path, "bias")
-    return run.op("lower", functional.linear, x, w, *b, terms=layer["in_features"] + 1, backward=layer["out_features"] + rows(x))
+    return run.op("lower", functional.linear, x, w, *b, terms=w.value.shape[1] + 1, backward=w.value.shape[0] + rows(x))
 
 
 def rows(x):
@@ -68,14 +68,14 @@ def position_embedding(run, layer, path, x):
 def attention(run, layer, path, x):
     batch, places, width = x.value.shape
     heads, size = layer["heads"], width // layer["heads"]
-    qkv = linear(run, {"in_features": width, "out_features": 3 * width}, f"{path}.qkv", x)
+    qkv = linear(run, {}, f"{path}.qkv", x)
     q, k, v = (qkv.view(lambda t, i=i: t.view(batch, places, 3 * heads, size).transpose(1, 2).chunk(3, 1)[i]) for i in range(3))
     product = lambda a, b, terms: run.op("lower", torch.matmul, a, b, terms=terms, backward=terms + places)
     scores = run.op("input", lambda t: t / math.sqrt(size), product(q, k.view(lambda t: t.transpose(-1, -2)), size))
     later = torch.triu(torch.ones(places, places, dtype=torch.bool), 1) if layer["causal"] else torch.zeros(1, 1, dtype=torch.bool)
     weights = run.op("fp32", lambda t: t.masked_fill(later, -math.inf).softmax(-1), scores, terms=places, backward=places)
     together = product(weights, v, places).view(lambda t: t.transpose(1, 2).reshape(batch, places, width))
-    return linear(run, {"in_features": width, "out_features": width}, f"{path}.out", together)
+    return linear(run, {}, f"{path}.out", together)
 
 
 def sequential(run, layer, path, x):
@@ -124,7 +124,15 @@ def sequence(run, layers, path, x):
     return x
 
 
-LOSSES = {
-    "cross_entropy": lambda output, target: functional.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1)),
-    "mse": functional.mse_loss,
-}
+def cross_entropy(run, output, target):
+    # Probabilities are e^(x - log_sum_exp), of which the exponent errs by a unit of log_sum_exp, and the power by one of its own.
+    shaken = lambda t: run.shaken(t, 1 + t.detach().logsumexp(-1, keepdim=True).abs())
+    rows_of = output.view(lambda t: t.reshape(-1, t.shape[-1]))
+    return run.op("fp32", lambda t: functional.cross_entropy(shaken(t), target.reshape(-1)), rows_of, terms=rows_of.value.numel())
+
+
+def mse(run, output, target):
+    return run.op("fp32", lambda t: functional.mse_loss(t, target), output, terms=output.value.numel())
+
+
+LOSSES = {"cross_entropy": cross_entropy, "mse": mse}
