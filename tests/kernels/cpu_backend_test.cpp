@@ -131,7 +131,7 @@ TEST(CpuBackend, UnknownInstructionSetsAreRefused) {
 TEST(CpuBackend, TargetsOutsideTheClassesAreRefused) {
   const auto backend = make_cpu_backend();
   for (const Case& what : other_cases()) {
-    if (what.op != "cross_entropy") continue;
+    if (what.op != "cross_entropy" || what.inputs[0].shape[0] == 0) continue;
     Instance instance(what, DType::f32);
     instance.inputs()[1].set(0, static_cast<double>(what.inputs[0].shape[1]));
     EXPECT_THROW(instance.run(*backend), Error);
@@ -313,6 +313,7 @@ TEST(CpuCapture, OverwrittenOperandsAreMarked) {
       continue;
     for (size_t bad = 0; bad < what.inputs.size(); ++bad) {
       Instance instance(what, DType::f32);
+      if (instance.inputs()[bad].view().size() == 0) continue;
       instance.inputs()[bad].set(0, kNan);
       std::vector<HostTensor> before;
       for (const HostTensor& input : instance.inputs()) before.push_back(input.copy());

@@ -285,7 +285,14 @@ void add_reductions(std::vector<Case>& cases) {
     cases.push_back({op, {{{3, 4, 5, 7}, Lay::channels_last}}, {{{}}}, {{"dims", 15}, {"keep", 0}}});
     cases.push_back({op, {{{3, 4, 5, 7}, Lay::strided}}, {{{3, 5}}}, {{"dims", 10}, {"keep", 0}}});
     cases.push_back({op, {{{9, 6}, Lay::broadcast}}, {{{6}}}, {{"dims", 1}, {"keep", 0}}});
+    cases.push_back({op, {{{1}}}, {{{}}}, {{"dims", 1}, {"keep", 0}}});
+    cases.push_back({op, {{{}}}, {{{}}}, {{"dims", 0}, {"keep", 0}}});
+    cases.push_back({op, {{{0}}}, {{{}}}, {{"dims", 1}, {"keep", 0}}});
+    cases.push_back({op, {{{3, 0, 2}}}, {{{3, 1, 2}}}, {{"dims", 2}, {"keep", 1}}});
+    cases.push_back({op, {{{3, 0, 2}}}, {{{3, 0}}}, {{"dims", 4}, {"keep", 0}}});
   }
+  cases.push_back({"gradient_norm", {{{0}}, {{1}}}, {{{}, Lay::contiguous, DType::f32}}});
+  cases.push_back({"correct_count", {{{0, 4}}, {{0}, Lay::contiguous, DType::i64, 4}}, {{{}, Lay::contiguous, DType::i64}}});
   cases.push_back({"gradient_norm", {{{37}}, {{3, 5}}}, {{{}, Lay::contiguous, DType::f32}}});
   cases.push_back({"gradient_norm", {{{1500}}, {{3, 5}}, {{2, 3, 5, 7}, Lay::channels_last}}, {{{}, Lay::contiguous, DType::f32}}});
   cases.push_back({"correct_count", {{{33, 10}}, {{33}, Lay::contiguous, DType::i64, 10}}, {{{}, Lay::contiguous, DType::i64}}});
@@ -302,6 +309,10 @@ void add_products(std::vector<Case>& cases) {
   matmul(19, 23, 40, Lay::strided, Lay::strided);
   matmul(12, 14, 16, Lay::contiguous, Lay::broadcast);
   matmul(1, 1, 40);
+  matmul(1, 1, 1);
+  matmul(0, 5, 4);
+  matmul(4, 0, 5);
+  matmul(4, 5, 0);
   matmul(5, 1, 3, Lay::transposed, Lay::transposed);
   // Large enough to be cut, along each of the three extents, with a rest.
   matmul(701, 64, 70, Lay::contiguous, Lay::transposed);
@@ -310,7 +321,8 @@ void add_products(std::vector<Case>& cases) {
   cases.push_back({"matmul", {{{2, 3, 9, 20}}, {{2, 3, 20, 11}}}, {{{2, 3, 9, 11}}}, {}, 20});
   cases.push_back({"matmul", {{{70, 33, 40}}, {{70, 40, 35}, Lay::broadcast}}, {{{70, 33, 35}}}, {}, 40});
   for (const bool bias : {false, true}) {
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{32, 10, 100}, {1, 8, 8}, {301, 50, 60}, {20, 700, 60}, {16, 24, 2500}}) {
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{32, 10, 100}, {1, 8, 8}, {301, 50, 60}, {20, 700, 60}, {16, 24, 2500}, {1, 1, 1}, {0, 4, 5}}) {
       Case linear{"linear", {{{m, k}}, {{n, k}}}, {{{m, n}}}, {}, k + 1};
       if (bias) linear.inputs.push_back({{n}});
       cases.push_back(linear);
@@ -469,7 +481,7 @@ void add_indexing(std::vector<Case>& cases) {
 
 void add_losses(std::vector<Case>& cases) {
   const TensorSpec g{{}, Lay::contiguous, DType::f32, 0, 1, 2};
-  for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{33, 10}, {1, 1}, {600, 3}, {5, 700}}) {
+  for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{33, 10}, {1, 1}, {0, 4}, {600, 3}, {5, 700}}) {
     const std::vector<int64_t> shape{rows, classes}, row{rows};
     const TensorSpec target{row, Lay::contiguous, DType::i64, classes};
     const OutputSpec scalar{{}, Lay::contiguous, DType::f32}, sums{row, Lay::contiguous, DType::f32};
@@ -480,7 +492,7 @@ void add_losses(std::vector<Case>& cases) {
                        {{shape}}});
     }
   }
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1500}, {37}, {2, 3, 20, 21}}) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1500}, {37}, {1}, {0}, {2, 3, 20, 21}}) {
     const Lay lay = shape.size() == 4 ? Lay::channels_last : Lay::contiguous;
     for (const Lay other : {lay, Lay::strided}) {
       cases.push_back({"mse", {{shape, lay}, {shape, other}}, {{{}, Lay::contiguous, DType::f32}}});
@@ -490,7 +502,7 @@ void add_losses(std::vector<Case>& cases) {
 }
 
 void add_updates(std::vector<Case>& cases) {
-  for (const int64_t n : {1, 37, 20000}) {
+  for (const int64_t n : {0, 1, 37, 20000}) {
     const std::vector<int64_t> shape{n};
     const OutputSpec d{shape, Lay::contiguous, {}, -1, true};
     const auto in_place = [&](int input) { return OutputSpec{shape, Lay::contiguous, {}, input}; };

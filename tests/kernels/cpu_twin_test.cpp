@@ -64,6 +64,22 @@ TEST(CpuTwin, ElementwiseOpsReadAnyLayout) {
   }
 }
 
+// Shapes that fill a block of 16 lanes and leave a rest, and no input of which has more than `largest` elements.
+constexpr int64_t kSmall = 450;
+std::vector<Case> small(const std::vector<Case>& all, int64_t largest) {
+  std::vector<Case> cases;
+  for (const Case& what : all) {
+    int64_t elements = 0;
+    for (const TensorSpec& input : what.inputs) {
+      int64_t size = 1;
+      for (const int64_t extent : input.shape) size *= extent;
+      elements = std::max(elements, size);
+    }
+    if (elements <= largest) cases.push_back(what);
+  }
+  return cases;
+}
+
 // Cases of ops that are ours, or of those that oneDNN computes: its instruction set is the process's first.
 std::vector<Case> ours() {
   std::vector<Case> cases = other_cases();
@@ -81,6 +97,26 @@ TEST(CpuTwin, OtherOpsGiveTheSameBits) {
     const auto backend = make_cpu_backend({.threads = 2, .isa = isa});
     for (const Case& what : ours()) {
       for (const DType dtype : kFloats) check(what, dtype, *backend, isa);
+    }
+  }
+}
+
+// Inputs that the op does not change, in gaps, turned round, repeated, and channels-last: each alone, since a kernel may leave a
+// layout of one to the plain loops, and all at once.
+TEST(CpuTwin, OtherOpsReadAnyLayout) {
+  const auto backend = make_cpu_backend({.threads = 2});
+  for (const Lay lay : {Lay::strided, Lay::transposed, Lay::broadcast, Lay::channels_last}) {
+    for (const Case& row : small(other_cases(), kSmall)) {
+      Case all = row;
+      for (size_t i = 0; i < row.inputs.size(); ++i) {
+        const bool changes = std::any_of(row.outputs.begin(), row.outputs.end(),
+                                         [&](const OutputSpec& output) { return output.in_place_of == static_cast<int>(i); });
+        if (changes) continue;
+        Case alone = row;
+        alone.inputs[i].lay = all.inputs[i].lay = lay;
+        for (const DType dtype : {DType::f32, DType::f16}) check(alone, dtype, *backend, "");
+      }
+      check(all, DType::f32, *backend, "");
     }
   }
 }
@@ -274,22 +310,6 @@ TEST(CpuTwin, Fp64RunsInFp64) {
   const Result result = instance.run(*backend);
   Instance copy = instance;
   for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(result.outputs[0].get(i), copy.inputs()[0].get(i) * copy.inputs()[1].get(i));
-}
-
-// Shapes that fill a block of 16 lanes and leave a rest, and no input of which has more than `largest` elements.
-constexpr int64_t kSmall = 450;
-std::vector<Case> small(const std::vector<Case>& all, int64_t largest) {
-  std::vector<Case> cases;
-  for (const Case& what : all) {
-    int64_t elements = 0;
-    for (const TensorSpec& input : what.inputs) {
-      int64_t size = 1;
-      for (const int64_t extent : input.shape) size *= extent;
-      elements = std::max(elements, size);
-    }
-    if (elements <= largest) cases.push_back(what);
-  }
-  return cases;
 }
 
 // What the tests here loop over are rows: an op that had none would pass them all.
