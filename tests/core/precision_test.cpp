@@ -193,7 +193,7 @@ TEST_F(PrecisionTest, ALayersTypeHoldsForTheLayersWithinIt) {
 // What a run of each policy has in which type, from its recording.
 TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
   const TemporaryFolder folder;
-  // Parameters, master weights, gradients of parameters as computed, what is unscaled, batch_norm's statistics, the output of the
+  // Parameters, master weights, gradients of parameters as computed, what is updated, batch_norm's statistics, the output of the
   // last layer, what the loss takes, the loss, whether there is a scaler.
   const std::map<std::string, std::string> expected{
       {"fp32", "f32 f32 f32 f32 f32 f32 f32 f32 no"},
@@ -241,7 +241,7 @@ TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
       if (of_head && tensor.role == Role::master_weight && op.name == "source") see("master", tensor);
       if (of_head && tensor.role == Role::weight_gradient && op.name == "linear_backward_weight") see("gradient", tensor);
       if (of_head && tensor.role == Role::weight_gradient && op.name != "cast") see("gradient", tensor);
-      if (of_head && op.name == "sgd_update" && tensor.role == Role::update) see("updated", tensor);
+      if (of_head && op.name == "sgd_update" && tensor.role != Role::update) see("updated", tensor);
       if (op.module == "norm" && tensor.role == Role::buffer && op.name == "source") see("statistics", tensor);
       if (op.phase == Phase::loss && tensor.role == Role::loss) see("loss", tensor);
       if (op.name == "cross_entropy_backward") see("loss takes", tensor);
@@ -252,6 +252,15 @@ TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
                     type("gradient"), type("updated"), type("statistics"), type("output"), type("loss takes"), type("loss"),
                     reader.run().growth_interval > 0 ? "yes" : "no");
     EXPECT_EQ(found, expected.at(row.name)) << row.name;
+    // What every rounding lost is known, also of parameters and updates of 16 bits.
+    reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& tensor_row : rows) {
+        const TensorInfo& tensor = reader.tensors()[tensor_row.tensor];
+        const bool narrow = tensor.dtype == DType::f16 || tensor.dtype == DType::bf16;
+        EXPECT_EQ(tensor_row.rounding_known, narrow) << row.name << " " << reader.ops()[tensor.op].name;
+      }
+      return true;
+    });
   }
 }
 

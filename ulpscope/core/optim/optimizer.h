@@ -19,8 +19,7 @@ struct OptimizedParameter {
   Tensor model = {};  // where `tensor` is an FP32 master weight: the 16-bit parameter that the model computes with
 };
 
-// How a 16-bit parameter is updated: with a rounding to its type after every elementary operation, as in PyTorch, or in FP32 and
-// rounded once.
+// How a 16-bit parameter is updated: with a rounding to its type after every elementary operation, or in FP32 and rounded once.
 enum class UpdateMath : uint8_t { param, fp32 };
 const char* name_of(UpdateMath math);
 

@@ -256,11 +256,10 @@ std::vector<Option<Experiment>> make_experiment_options() {
       number("optimizer.beta1", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta1)),
       number("optimizer.beta2", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta2), "0.99 with lion, else 0.999"),
       number("optimizer.eps", kNotNegative, "adam, adamw", ULPSCOPE_FIELD(optimizer.eps)),
-      choice(
-          "optimizer.math", UpdateMath::fp32,
-          "how 16-bit parameters are updated: `param`, with a rounding to their type after every elementary operation, as PyTorch "
-          "does; `fp32`, computed in FP32 and rounded once",
-          ULPSCOPE_FIELD(optimizer.math)),
+      choice("optimizer.math", UpdateMath::fp32,
+             "how 16-bit parameters are updated: `param`, with a rounding to their type after every elementary operation; `fp32`, "
+             "computed in FP32 and rounded once",
+             ULPSCOPE_FIELD(optimizer.math)),
       boolean("optimizer.master_weights", "keep 16-bit parameters in FP32 as well, and update those",
               ULPSCOPE_FIELD(optimizer.master_weights), "the precision's"),
 

@@ -51,7 +51,13 @@ void add_formulas(lanes::FormulaList<F...>, std::vector<NamedKernel>& kernels) {
   (kernels.push_back({F::kName, elementwise<F, float>, elementwise<F, double>, capture::elementwise}), ...);
 }
 
-void source(const OpCall& call) { record_stored(call, 0); }
+void source(const OpCall& call) {
+  if (is_dense(call.outputs[0])) {
+    record_moved(call, 0);
+  } else {
+    record_stored(call, 0);
+  }
+}
 
 }  // namespace
 
