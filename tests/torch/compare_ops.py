@@ -2,7 +2,7 @@
 """Every differentiable op beside PyTorch: values and gradients of random calls, each within the bound of its roundings.
 
 usage: compare_ops.py RUN_OPS [ROW]... [--cases N] [--seed N] [--keep FOLDER]
-RUN_OPS is the program that runs ours. ROW is a row of op_table.py, by its name; without one: all. Exits with 77 where PyTorch or
+RUN_OPS is the program that runs ours. ROW is a row of op_table/, by its name; without one: all. Exits with 77 where PyTorch or
 h5py cannot be imported.
 
 The truth is PyTorch in FP64. Ours passes where |ours - truth| is at most the bound (balls.py), and where NaN and Inf stand as in the
@@ -35,7 +35,8 @@ except ImportError as missing:
     sys.exit(77)
 
 import balls
-from op_table import DTYPES, ROWS, TORCH, Draw, Spec
+from op_table import ROWS
+from op_table.case import DTYPES, TORCH, Draw, Spec
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 MAX_RANK = 6
@@ -302,7 +303,7 @@ def main():
             return 2
     failed = 0
     if not options.rows and (missing := missing_rows(options.program)):
-        print(f"FAILED: no row in tests/torch/op_table.py for {', '.join(missing)}")
+        print(f"FAILED: no row in tests/torch/op_table/ for {', '.join(missing)}")
         failed = 1
     with tempfile.TemporaryDirectory(prefix="ulpscope_ops_") as scratch:
         folder = options.keep or pathlib.Path(scratch)
