@@ -169,8 +169,24 @@ TEST_F(Train, ProfilesTheOpsOfTheRun) {
   const Result result = train({"mlp", "--steps", "3", "--profile", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const Json report = Json::parse(result.out);
-  ASSERT_EQ(report["tables"].size(), 1u);
+  ASSERT_EQ(report["tables"].size(), 3u);
   EXPECT_EQ(report["tables"][0]["name"], "profile");
+  EXPECT_EQ(report["tables"][1]["name"], "profile_modules");
+  // Sums over ops and over modules are of the same calls.
+  for (const char* column : {"calls", "flop", "bytes"}) {
+    double sums[2] = {};
+    for (size_t table = 0; table < 2; ++table)
+      for (const Json& row : report["tables"][table]["rows"]) sums[table] += row["values"][column].get<double>();
+    EXPECT_GT(sums[0], 0) << column;
+    EXPECT_EQ(sums[0], sums[1]) << column;
+  }
+  EXPECT_EQ(report["tables"][2]["name"], "products");
+  const Json& products = report["tables"][2]["rows"];  // of layers of 128 to 256, 256 and 10, in FP32
+  ASSERT_EQ(products.size(), 3u);
+  EXPECT_EQ(products[2]["values"]["padding"], "N 10 -> 16");
+  EXPECT_EQ(products[2]["values"]["k"], 256);
+  EXPECT_EQ(products[0]["values"]["padding"], "");
+  EXPECT_EQ(products[0]["values"]["tensor_cores"], false);
   int updates = 0;
   double share = 0;
   for (const Json& row : report["tables"][0]["rows"]) {
@@ -179,7 +195,8 @@ TEST_F(Train, ProfilesTheOpsOfTheRun) {
   }
   EXPECT_EQ(updates, 3 * 6);  // weight and bias of three layers
   EXPECT_NEAR(share, 1, 1e-12);
-  for (const char* fact : {"profiled_seconds", "computing_seconds", "recording_seconds", "other_seconds", "writer_seconds"}) {
+  for (const char* fact : {"profiled_seconds", "computing_seconds", "recording_seconds", "other_seconds", "writer_seconds",
+                           "roofline_flop_per_second", "roofline_bytes_per_second"}) {
     EXPECT_TRUE(report.contains(fact)) << fact;
   }
   EXPECT_TRUE(Json::parse(train({"mlp", "--steps", "1", "--force", "--json"}).out)["tables"].empty());

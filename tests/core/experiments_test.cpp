@@ -1,4 +1,5 @@
 // The scenarios in experiments/: what the comment of each file says is to be seen is seen, in fewer steps where those show it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -6,6 +7,7 @@
 #include <set>
 
 #include "tests/support/temporary_folder.h"
+#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/core/run/trainer.h"
 #include "ulpscope/trace/reader.h"
@@ -171,6 +173,30 @@ TEST_F(Scenarios, OddDimensionsComputeTheSame) {
     EXPECT_TRUE(tensor.shape[0] % 8 != 0 || tensor.shape[1] % 8 != 0) << reader.ops()[tensor.op].module;
   }
   EXPECT_EQ(products, 2 * 3) << "in training and evaluation";
+  // 250 x 100, 250 x 250 and 10 x 250 multiply-adds a sample, of which tensor cores make 256 x 104, 256 x 256 and 16 x 256.
+  ReportOptions options;
+  options.only = {"tensor_cores"};
+  const Report report = analyze_all(reader, options);
+  ASSERT_EQ(report.findings.size(), 1u);
+  const Finding& finding = report.findings[0];
+  EXPECT_EQ(finding.code, "tensor_cores.padding");
+  EXPECT_EQ(finding.severity, Severity::info);
+  EXPECT_EQ(finding.title,
+            fmt::format("3 products in 16 bits have extents that are no multiples of 8: what tensor cores pad them to "
+                        "makes the products of the forward pass {:.3g} times the work.",
+                        (256.0 * 104 + 256 * 256 + 16 * 256) / (250 * 100 + 250 * 250 + 10 * 250)));
+  ASSERT_EQ(finding.evidence.size(), 3u);  // the most work that padding adds first
+  const std::pair<const char*, const char*> expected[] = {
+      {"second", "N 250 -> 256, K 250 -> 256"}, {"first", "N 250 -> 256, K 100 -> 104"}, {"head", "N 10 -> 16, K 250 -> 256"}};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(finding.evidence[i].key.module, expected[i].first);
+    EXPECT_EQ(finding.evidence[i].values[0].value, Cell(std::string(expected[i].second)));
+  }
+  EXPECT_EQ(finding.evidence[2].values[1].value, Cell(16.0 / 10 * (256.0 / 250)));
+  EXPECT_EQ(finding.evidence[2].values[2].value, Cell(2500.0 / 90000));
+  // FP32 has no tensor cores to feed, and extents that fit need no padding.
+  run(preset("odd_dimensions", {"precision=fp32"}), "wide.h5");
+  EXPECT_TRUE(analyze_all(TraceReader(file("wide.h5")), options).findings.empty());
 }
 
 TEST_F(Scenarios, InferenceRunsUnderAutocastAndNothingElseIsRecorded) {

@@ -7,6 +7,7 @@
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/recording_health.h"
 #include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/tensor_core_findings.h"
 
 namespace ulpscope {
 
@@ -73,6 +74,10 @@ constexpr PartRow kParts[] = {
                      before.steps.last = std::min(before.steps.last, inputs.steps.broken_from);
                      add_update_findings(inputs.reader, inputs.selection, before, report);
                    }};
+     }},
+    {"tensor_cores",
+     [](const Inputs& inputs) {
+       return Part{{}, [&](Report& report) { add_tensor_core_findings(inputs.reader, inputs.selection, report); }};
      }},
 };
 

@@ -88,23 +88,65 @@ void add_profile(Report& report, const Profile& profile) {
   report.add_fact("computing_seconds", profile.computing_seconds(), Unit::seconds);
   report.add_fact("recording_seconds", profile.recording_seconds, Unit::seconds);
   report.add_fact("other_seconds", profile.other_seconds(), Unit::seconds);
-  Table table{"profile",
-              "Time in ops",
-              {{"op", ColumnKind::text},
-               {"phase", ColumnKind::text},
-               {"calls", ColumnKind::number, Unit::count},
-               {"time", ColumnKind::number, Unit::seconds},
-               {"share", ColumnKind::number, Unit::share},
-               {"time_per_call", ColumnKind::number, Unit::seconds}},
-              {},
-              0,
-              "Shares are of the time in ops. Other time: data, dispatch, autograd."};
-  for (const ProfileEntry& entry : profile.entries) {
-    table.rows.push_back({{},
-                          {std::string(entry.op), std::string(name_of(entry.phase)), count_cell(entry.calls), entry.seconds,
-                           profile.share_of(entry), entry.seconds_per_call()}});
+  report.add_fact("roofline_flop_per_second", profile.roofline.flop_per_second);
+  report.add_fact("roofline_bytes_per_second", profile.roofline.bytes_per_second, Unit::bytes);
+  const std::vector<Column> measured{{"calls", ColumnKind::number, Unit::count},
+                                     {"time", ColumnKind::number, Unit::seconds},
+                                     {"share", ColumnKind::number, Unit::share},
+                                     {"time_per_call", ColumnKind::number, Unit::seconds},
+                                     {"flop"},
+                                     {"bytes", ColumnKind::number, Unit::bytes},
+                                     {"flop_per_byte"},
+                                     {"of_roofline", ColumnKind::number, Unit::share}};
+  const auto add = [&](const char* name, const char* title, std::vector<Column> columns, const std::vector<ProfileEntry>& entries,
+                       auto names_of, std::string note) {
+    columns.insert(columns.end(), measured.begin(), measured.end());
+    Table table{name, title, std::move(columns), {}, 0, std::move(note)};
+    for (const ProfileEntry& entry : entries) {
+      std::vector<Cell> cells = names_of(entry);
+      const Cell intensity = entry.bytes > 0 ? Cell(entry.flop / entry.bytes) : Cell(NotApplicable{});
+      const Cell reached = entry.seconds > 0 ? Cell(profile.roofline.share_reached(entry)) : Cell(NotApplicable{});
+      for (const Cell& cell : {count_cell(entry.calls), Cell(entry.seconds), Cell(profile.share_of(entry)),
+                               Cell(entry.seconds_per_call()), Cell(entry.flop), Cell(entry.bytes), intensity, reached})
+        cells.push_back(cell);
+      table.rows.push_back({{}, std::move(cells)});
+    }
+    report.tables.push_back(std::move(table));
+  };
+  add(
+      "profile", "Time in ops", {{"op", ColumnKind::text}, {"phase", ColumnKind::text}}, profile.by_op(),
+      [](const ProfileEntry& entry) {
+        return std::vector<Cell>{std::string(entry.op), std::string(name_of(entry.phase))};
+      },
+      "Shares are of the time in ops. Other time: data, dispatch, autograd.");
+  add(
+      "profile_modules", "Time in modules", {{"module", ColumnKind::text}}, profile.by_module(),
+      [](const ProfileEntry& entry) { return std::vector<Cell>{std::string(entry.module)}; },
+      "Of roofline: the time that the machine needs at least, for the operations or for the bytes, over the time taken; above 100% "
+      "where "
+      "caches kept bytes.");
+
+  Table products{"products",
+                 "Matrix products of the forward pass, and whether tensor cores take them as they are",
+                 {{"module", ColumnKind::text},
+                  {"op", ColumnKind::text},
+                  {"type", ColumnKind::text},
+                  {"m"},
+                  {"n"},
+                  {"k"},
+                  {"tensor_cores", ColumnKind::flag},
+                  {"padding", ColumnKind::text},
+                  {"padded_over_real", ColumnKind::number, Unit::ratio}},
+                 {},
+                 0,
+                 "Tensor cores take 16-bit products whose extents are multiples of 8; other extents are padded."};
+  for (const ProfiledProduct& product : profile.products) {
+    products.rows.push_back(
+        {{},
+         {std::string(product.module), std::string(product.op), std::string(info(product.dtype).name), product.shape.m,
+          product.shape.n, product.shape.k, product.is_eligible(), product.shape.padding(), product.shape.padded_over_real()}});
   }
-  report.tables.push_back(std::move(table));
+  if (!products.rows.empty()) report.tables.push_back(std::move(products));
 }
 
 Report describe(const Experiment& experiment, const TrainResult& result, const std::string& trace_path) {

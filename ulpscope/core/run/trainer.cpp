@@ -202,7 +202,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     observer.emplace(*recorder, *backend);
     context.observers.push_back(&*observer);
   }
-  if (options.profile) profiler.emplace(*backend);
+  if (options.profile) profiler.emplace(*backend, measure_roofline(*backend));
   if (profiler) context.observers = profiler->around(context.observers);
 }
 

@@ -1,0 +1,56 @@
+// Products of ops by their shapes, and what padding to multiples of 8 makes of them, computed by hand.
+#include "ulpscope/emulation/product_shape.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ulpscope {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+TEST(ProductShape, OfEachKindOfOp) {
+  struct Row {
+    const char* op;
+    Shape a, b, output;
+    int64_t m, n, k, batch;
+    const char* padding;
+    double padded_over_real;
+  };
+  const Row rows[] = {
+      {"linear", {32, 100}, {250, 100}, {32, 250}, 32, 250, 100, 1, "N 250 -> 256, K 100 -> 104", 256.0 / 250 * 104 / 100},
+      {"linear", {5, 16}, {}, {5, 8}, 5, 8, 16, 1, "M 5 -> 8", 8.0 / 5},
+      {"linear", {}, {10, 64}, {2, 4, 10}, 8, 10, 64, 1, "N 10 -> 16", 1.6},
+      {"matmul", {3, 4, 24, 20}, {3, 4, 20, 24}, {3, 4, 24, 24}, 24, 24, 20, 12, "K 20 -> 24", 1.2},
+      {"matmul", {24, 80}, {4, 20, 32}, {4, 24, 32}, 24, 32, 20, 4, "K 20 -> 24", 1.2},  // a is seen through a view
+      {"matmul", {24, 80}, {80, 24}, {4, 24, 32}, 24, 32, 0, 4, "", 1},                  // and b
+      {"conv2d", {2, 3, 9, 9}, {12, 3, 3, 3}, {2, 12, 7, 7}, 98, 12, 3, 9, "N 12 -> 16, K 3 -> 8", 16.0 / 12 * 8 / 3},
+      {"conv1d", {2, 8, 9}, {16, 8, 3}, {2, 16, 7}, 14, 16, 8, 3, "", 1},
+      {"conv_transpose2d", {2, 12, 7, 7}, {12, 4, 3, 3}, {2, 4, 9, 9}, 162, 4, 12, 9, "N 4 -> 8, K 12 -> 16", 2.0 * 16 / 12},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.op);
+    const auto product = product_shape(row.op, row.a, row.b, row.output);
+    ASSERT_TRUE(product);
+    EXPECT_EQ(product->m, row.m);
+    EXPECT_EQ(product->n, row.n);
+    EXPECT_EQ(product->k, row.k);
+    EXPECT_EQ(product->batch, row.batch);
+    EXPECT_EQ(product->padding(), row.padding);
+    EXPECT_DOUBLE_EQ(product->padded_over_real(), row.padded_over_real);
+    EXPECT_EQ(product->is_aligned(), *row.padding == '\0');
+    const double k = row.k > 0 ? static_cast<double>(row.k) : 1;
+    EXPECT_EQ(product->flop(), 2.0 * static_cast<double>(row.batch * row.m * row.n) * k);
+  }
+}
+
+TEST(ProductShape, OfOtherOpsAndEmptyTensorsThereIsNone) {
+  const Shape shape{4, 4}, empty{0, 4};
+  EXPECT_FALSE(product_shape("add", shape, shape, shape));
+  EXPECT_FALSE(product_shape("conv2d", shape, {}, shape));
+  EXPECT_FALSE(product_shape("linear", empty, shape, empty));
+}
+
+}  // namespace
+}  // namespace ulpscope
