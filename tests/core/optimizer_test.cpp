@@ -125,9 +125,9 @@ TEST(Schedule, FactorsAreThoseOfPyTorchsSchedulers) {
 class NarrowUpdate : public OptimizerTest {
  protected:
   using Make = std::function<std::unique_ptr<Optimizer>(std::vector<OptimizedParameter>)>;
-  // The weight, and what the optimizer keeps, after steps with these gradients.
-  std::vector<double> run(DType dtype, UpdateMath math, const std::vector<double>& gradients, const Make& make) {
-    Tensor w = tensor(dtype, {1}, {0.5});
+  // The weight, which begins at `start`, and what the optimizer keeps, after steps with these gradients.
+  std::vector<double> run(DType dtype, UpdateMath math, double start, const std::vector<double>& gradients, const Make& make) {
+    Tensor w = tensor(dtype, {1}, {start});
     w.body()->parameter = intern("w");
     const auto optimizer = make({{w, intern("w"), intern("")}});
     optimizer->math = math;
@@ -146,47 +146,47 @@ class NarrowUpdate : public OptimizerTest {
 
 // The square of 1e-5 is zero in FP16, and so is its root plus eps = 1e-8: the step is divided by zero.
 TEST_F(NarrowUpdate, AdamOfASmallGradientInFP16IsMinusInfUnlessComputedWide) {
-  const auto stepwise = run(DType::f16, UpdateMath::param, {1e-5}, adam);
+  const auto stepwise = run(DType::f16, UpdateMath::param, 0.5, {1e-5}, adam);
   EXPECT_EQ(stepwise[0], -std::numeric_limits<double>::infinity());
   EXPECT_EQ(stepwise[2], 0);
-  const auto wide = run(DType::f16, UpdateMath::fp32, {1e-5}, adam);
+  const auto wide = run(DType::f16, UpdateMath::fp32, 0.5, {1e-5}, adam);
   // Adam's first step is lr, but for eps: 1e-3 g / (g + 1e-8), and FP16 has 2^-12 between values below 0.5.
   EXPECT_LE(std::abs(wide[0] - (0.5 - 1e-3)), 0x1p-12);
   EXPECT_LT(wide[0], 0.5);
   // BF16 has FP32's exponents.
-  EXPECT_TRUE(std::isfinite(run(DType::bf16, UpdateMath::param, {1e-5}, adam)[0]));
+  EXPECT_TRUE(std::isfinite(run(DType::bf16, UpdateMath::param, 0.5, {1e-5}, adam)[0]));
 }
 
-// The recurrence with a rounding after every operation, by numbers that the format is asked to round and nothing else.
+// The recurrence with a rounding after every operation, by numbers that the format is asked to round and nothing else. The weight
+// begins at 0, so that no bit of an update is lost beside it.
 TEST_F(NarrowUpdate, RoundsEveryStepOrOnce) {
-  const std::vector<double> gradients{0.3, -0.011, 0.7, 0.0023};
-  for (const DType dtype : {DType::f16, DType::bf16}) {
-    for (const UpdateMath math : {UpdateMath::param, UpdateMath::fp32}) {
-      const auto in_type = [&](double x) { return to_host(tensor(dtype, {1}, {x}))[0]; };
-      const auto in_fp32 = [](double x) { return static_cast<double>(static_cast<float>(x)); };
-      const auto r = [&](double x) { return math == UpdateMath::param ? in_type(x) : in_fp32(x); };
-      const auto c = in_fp32;  // constants
-      double w = 0.5, m = 0, v = 0, buffer = 0, w_sgd = 0.5;
-      int step = 0;
-      for (const double gradient : gradients) {
-        const double g = in_type(gradient);
-        ++step;
-        m = r(m + r(r(g - m) * c(1 - 0.9)));
-        v = r(r(v * c(0.999)) + r(r(c(1 - 0.999) * g) * g));
-        const double root = r(r(std::sqrt(v)) / c(std::sqrt(1 - std::pow(0.999, step))));
-        const double denominator = r(root + c(1e-8));
-        const double d = r(c(-1e-3 / (1 - std::pow(0.9, step))) * r(m / denominator));
-        w = in_type(r(w + d));
-        m = in_type(m);
-        v = in_type(v);
-        buffer = step == 1 ? g : r(r(c(0.9) * buffer) + r(c(1) * g));
-        w_sgd = in_type(r(w_sgd + r(c(-0.1) * buffer)));
-        buffer = in_type(buffer);
-      }
-      EXPECT_THAT(run(dtype, math, gradients, adam), ::testing::ElementsAre(w, m, v)) << name_of(math);
-      const auto sgd = [](auto parameters) { return make_sgd(std::move(parameters), 0.1, {.momentum = 0.9}); };
-      EXPECT_THAT(run(dtype, math, gradients, sgd), ::testing::ElementsAre(w_sgd, buffer)) << name_of(math);
+  const auto sgd = [](auto parameters) { return make_sgd(std::move(parameters), 0.1, {.momentum = 0.9}); };
+  for (int sequence = 0; sequence < 80; ++sequence) {
+    const DType dtype = sequence % 2 == 0 ? DType::f16 : DType::bf16;
+    const UpdateMath math = sequence % 4 < 2 ? UpdateMath::param : UpdateMath::fp32;
+    const auto in_type = [&](double x) { return to_host(tensor(dtype, {1}, {x}))[0]; };
+    const auto in_fp32 = [](double x) { return static_cast<double>(static_cast<float>(x)); };
+    const auto r = [&](double x) { return math == UpdateMath::param ? in_type(x) : in_fp32(x); };
+    const auto c = in_fp32;  // constants
+    double w = 0, m = 0, v = 0, buffer = 0, w_sgd = 0;
+    std::vector<double> gradients;
+    for (int step = 1; step <= 4; ++step) {
+      const double g = in_type(gradient(step, static_cast<size_t>(sequence)));
+      gradients.push_back(g);
+      m = r(m + r(r(g - m) * c(1 - 0.9)));
+      v = r(r(v * c(0.999)) + r(r(c(1 - 0.999) * g) * g));
+      const double root = r(r(std::sqrt(v)) / c(std::sqrt(1 - std::pow(0.999, step))));
+      const double denominator = r(root + c(1e-8));
+      const double d = r(c(-1e-3 / (1 - std::pow(0.9, step))) * r(m / denominator));
+      w = in_type(r(w + d));
+      m = in_type(m);
+      v = in_type(v);
+      buffer = step == 1 ? g : r(r(c(0.9) * buffer) + r(c(1) * g));
+      w_sgd = in_type(r(w_sgd + r(c(-0.1) * buffer)));
+      buffer = in_type(buffer);
     }
+    EXPECT_THAT(run(dtype, math, 0, gradients, adam), ::testing::ElementsAre(w, m, v)) << name_of(math) << " " << sequence;
+    EXPECT_THAT(run(dtype, math, 0, gradients, sgd), ::testing::ElementsAre(w_sgd, buffer)) << name_of(math) << " " << sequence;
   }
 }
 
