@@ -191,7 +191,7 @@ TEST(ExperimentToml, WrongLayersSayWhichOne) {
   const auto layers = [](const std::string& text) { return "[model]\nlayers = [\n  { type = \"relu\" },\n  " + text + "\n]"; };
   // Every elementwise op of one input is a layer too.
   EXPECT_THAT(parse_error(layers("{ type = \"conv\" }")),
-              AllOf(StartsWith("run.toml:4: model.layers[1].type: expected linear, conv2d, max_pool2d, batch_norm, "),
+              AllOf(StartsWith("run.toml:4: model.layers[1].type: expected linear, conv2d, conv1d, conv_transpose2d, max_pool2d, "),
                     EndsWith(", found \"conv\"; did you mean 'conv2d'?")));
   EXPECT_THAT(parse_error(layers("{ type = \"rleu\" }")), HasSubstr("did you mean 'relu'?"));  // an op that is a layer as it is
   EXPECT_THAT(parse_error(layers("{ name = \"a\" }")), HasSubstr("run.toml:4: model.layers[1]: no type: expected linear"));

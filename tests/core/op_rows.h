@@ -26,6 +26,17 @@ struct OpRow {
 inline std::vector<OpRow> op_rows() {
   const Attributes conv{{"stride_y", 1}, {"stride_x", 1}, {"padding_y", 1}, {"padding_x", 1}};
   const Attributes strided{{"stride_y", 2}, {"stride_x", 1}, {"padding_y", 0}, {"padding_x", 2}};
+  const auto window = [](double stride, double padding, double dilation, double groups) {
+    return Attributes{{"stride_y", stride},     {"stride_x", 1},   {"padding_y", padding}, {"padding_x", 1},
+                      {"dilation_y", dilation}, {"dilation_x", 2}, {"groups", groups}};
+  };
+  Attributes transposed = window(3, 1, 1, 2), transposed_far = window(1, 0, 2, 1);
+  transposed.set("output_padding_y", 2);
+  transposed.set("output_padding_x", 1);  // below the dilation, and not below the stride
+  Attributes padded{{"kernel_y", 3},  {"kernel_x", 2},  {"stride_y", 2},         {"stride_x", 1},
+                    {"padding_y", 1}, {"padding_x", 1}, {"count_include_pad", 1}};
+  Attributes not_counted = padded;
+  not_counted.set("count_include_pad", 0);
   const Attributes pool{{"kernel_y", 2}, {"kernel_x", 2}, {"stride_y", 2}, {"stride_x", 2}, {"padding_y", 0}, {"padding_x", 0}};
   const Attributes overlapping{{"kernel_y", 3}, {"kernel_x", 3},  {"stride_y", 2},
                                {"stride_x", 1}, {"padding_y", 1}, {"padding_x", 1}};
@@ -74,10 +85,21 @@ inline std::vector<OpRow> op_rows() {
        "1x1 without bias",
        {{{2, 3, 5, 4}}, {{4, 3, 1, 1}}},
        {{"stride_y", 1}, {"stride_x", 1}, {"padding_y", 0}, {"padding_x", 0}}},
+      {"conv2d", "dilated, in groups", {{{2, 4, 7, 6}}, {{6, 2, 3, 2}}, {{6}}}, window(2, 1, 2, 2)},
+      {"conv2d", "depthwise", {{{2, 3, 7, 6}}, {{6, 1, 3, 2}}}, window(1, 0, 1, 3)},
+      {"conv_transpose2d", "in groups", {{{2, 4, 3, 4}}, {{4, 3, 3, 2}}, {{6}}}, transposed},
+      {"conv_transpose2d", "without bias", {{{2, 2, 3, 4}}, {{2, 3, 2, 3}}}, transposed_far},
+      {"avg_pool2d", "", {{{2, 3, 5, 6}}}, padded},
+      {"avg_pool2d", "without padding in the mean", {{{2, 3, 5, 6}}}, not_counted},
+      {"adaptive_avg_pool2d", "", {{{2, 3, 5, 6}}}, {{"height", 3}, {"width", 4}}},
+      {"adaptive_avg_pool2d", "more than there are", {{{2, 3, 2, 3}}}, {{"height", 3}, {"width", 3}}},
+      {"adaptive_max_pool2d", "", {{{2, 3, 5, 6}}}, {{"height", 3}, {"width", 4}}},
       {"max_pool2d", "", {{{2, 3, 4, 6}}}, pool},
       {"max_pool2d", "overlapping", {{{2, 3, 5, 6}}}, overlapping},
       {"batch_norm", "", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm},
       {"batch_norm", "evaluation", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm_evaluation},
+      {"group_norm", "", {{{2, 6, 3, 2}}, {{6}}, {{6}}}, {{"groups", 3}, {"eps", 1e-5}}},
+      {"group_norm", "one group", {{{3, 4}}, {{4}}, {{4}}}, {{"groups", 1}, {"eps", 1e-5}}},
       {"softmax", "", {{{3, 4}}}},
       {"masked_softmax", "", {{{3, 4}}, {{3, 4}, 0, 0, false}}},
       {"log_softmax", "", {{{3, 4}}}},

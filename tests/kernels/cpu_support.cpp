@@ -332,31 +332,64 @@ void add_products(std::vector<Case>& cases) {
 
 struct ConvolutionSizes {
   int64_t images, channels, height, width, filters, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
+  int64_t dilation_y = 1, dilation_x = 1, groups = 1;
+  int64_t more_y = 0, more_x = 0;  // output padding of the transposed convolution
 };
 
 void add_convolutions(std::vector<Case>& cases) {
   const ConvolutionSizes sizes[] = {
-      {2, 3, 9, 7, 5, 3, 3, 1, 1, 1, 1},   {3, 1, 12, 10, 32, 3, 3, 1, 1, 1, 1}, {5, 32, 8, 8, 17, 3, 2, 2, 1, 0, 1},
-      {1, 4, 11, 5, 8, 5, 5, 2, 3, 2, 2},  {2, 2, 17, 19, 40, 1, 1, 1, 1, 0, 0}, {1, 33, 30, 31, 1, 1, 1, 1, 1, 0, 0},
-      {3, 16, 6, 6, 16, 1, 1, 2, 2, 0, 0}, {17, 8, 5, 5, 24, 3, 3, 1, 1, 0, 0},
+      {2, 3, 9, 7, 5, 3, 3, 1, 1, 1, 1},
+      {3, 1, 12, 10, 32, 3, 3, 1, 1, 1, 1},
+      {5, 32, 8, 8, 17, 3, 2, 2, 1, 0, 1, 1, 1, 1, 1, 0},
+      {1, 4, 11, 5, 8, 5, 5, 2, 3, 2, 2, 1, 1, 1, 0, 2},
+      {2, 2, 17, 19, 40, 1, 1, 1, 1, 0, 0},
+      {1, 33, 30, 31, 1, 1, 1, 1, 1, 0, 0},
+      {3, 16, 6, 6, 16, 1, 1, 2, 2, 0, 0, 1, 1, 1, 1, 1},
+      {17, 8, 5, 5, 24, 3, 3, 1, 1, 0, 0},
+      {2, 5, 12, 11, 7, 3, 2, 1, 2, 2, 1, 2, 3},
+      {3, 16, 9, 8, 32, 3, 3, 1, 1, 1, 1, 1, 1, 2},
+      {2, 6, 7, 8, 9, 2, 3, 2, 1, 0, 1, 2, 1, 3},
+      {4, 16, 10, 9, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16},
+      {2, 3, 6, 5, 6, 2, 2, 1, 1, 0, 0, 3, 3, 3, 2, 1},  // output padding below the dilation, not below the stride
+      {3, 8, 6, 6, 4, 1, 1, 1, 1, 0, 0, 1, 1, 4},
   };
   for (const ConvolutionSizes& s : sizes) {
-    const int64_t out_height = (s.height + 2 * s.padding_y - s.kernel_y) / s.stride_y + 1;
-    const int64_t out_width = (s.width + 2 * s.padding_x - s.kernel_x) / s.stride_x + 1;
+    const int64_t reach_y = (s.kernel_y - 1) * s.dilation_y + 1, reach_x = (s.kernel_x - 1) * s.dilation_x + 1;
+    const int64_t out_height = (s.height + 2 * s.padding_y - reach_y) / s.stride_y + 1;
+    const int64_t out_width = (s.width + 2 * s.padding_x - reach_x) / s.stride_x + 1;
     const std::vector<int64_t> x{s.images, s.channels, s.height, s.width}, y{s.images, s.filters, out_height, out_width};
-    const std::vector<int64_t> w{s.filters, s.channels, s.kernel_y, s.kernel_x};
-    const std::vector<Attributes::Item> attributes{{"stride_y", static_cast<double>(s.stride_y)},
-                                                   {"stride_x", static_cast<double>(s.stride_x)},
-                                                   {"padding_y", static_cast<double>(s.padding_y)},
-                                                   {"padding_x", static_cast<double>(s.padding_x)}};
-    const int64_t window = s.kernel_y * s.kernel_x, places = s.images * out_height * out_width;
-    for (const Lay lay : {Lay::channels_last, Lay::contiguous}) {
-      cases.push_back({"conv2d", {{x, lay}, {w}, {{s.filters}}}, {{y, Lay::channels_last}}, attributes, s.channels * window + 1});
-      cases.push_back({"conv2d_backward_input", {{y, lay}, {w}}, {{x, Lay::channels_last}}, attributes, s.filters * window});
-      cases.push_back({"conv2d_backward_weight", {{y, lay}, {x, lay}}, {{w}, {{s.filters}}}, attributes, places});
+    const std::vector<int64_t> w{s.filters, s.channels / s.groups, s.kernel_y, s.kernel_x};
+    std::vector<Attributes::Item> attributes{{"stride_y", static_cast<double>(s.stride_y)},
+                                             {"stride_x", static_cast<double>(s.stride_x)},
+                                             {"padding_y", static_cast<double>(s.padding_y)},
+                                             {"padding_x", static_cast<double>(s.padding_x)}};
+    if (s.dilation_y * s.dilation_x * s.groups > 1) {
+      attributes.push_back({"dilation_y", static_cast<double>(s.dilation_y)});
+      attributes.push_back({"dilation_x", static_cast<double>(s.dilation_x)});
+      attributes.push_back({"groups", static_cast<double>(s.groups)});
     }
-    cases.push_back(
-        {"conv2d", {{x, Lay::channels_last}, {w, Lay::channels_last}}, {{y, Lay::channels_last}}, attributes, s.channels * window});
+    // The image that a transposed convolution makes of a map.
+    const std::vector<int64_t> image{s.images, s.channels, (out_height - 1) * s.stride_y + reach_y - 2 * s.padding_y + s.more_y,
+                                     (out_width - 1) * s.stride_x + reach_x - 2 * s.padding_x + s.more_x};
+    const int64_t window = s.kernel_y * s.kernel_x, places = s.images * out_height * out_width;
+    const int64_t of_map = s.channels / s.groups * window, of_image = s.filters / s.groups * window;
+    for (const Lay lay : {Lay::channels_last, Lay::contiguous}) {
+      const OutputSpec map_out{y, Lay::channels_last};
+      cases.push_back({"conv2d", {{x, lay}, {w}, {{s.filters}}}, {map_out}, attributes, of_map + 1});
+      cases.push_back({"conv2d_backward_input", {{y, lay}, {w}}, {{x, Lay::channels_last}}, attributes, of_image});
+      cases.push_back({"conv2d_backward_weight", {{y, lay}, {x, lay}}, {{w}, {{s.filters}}}, attributes, places});
+      cases.push_back(
+          {"conv_transpose2d", {{y, lay}, {w}, {{s.channels}}}, {{image, Lay::channels_last}}, attributes, of_image + 1});
+      cases.push_back({"conv_transpose2d_backward_input", {{image, lay}, {w}}, {map_out}, attributes, of_map});
+      const int64_t area = s.images * image[2] * image[3];
+      cases.push_back({"conv_transpose2d_backward_weight",
+                       {{image, lay}, {y, lay}},
+                       {{w}, {{s.channels}}},
+                       attributes,
+                       std::max(places, area)});
+    }
+    cases.push_back({"conv2d", {{x, Lay::channels_last}, {w, Lay::channels_last}}, {{y, Lay::channels_last}}, attributes, of_map});
+    cases.push_back({"conv_transpose2d", {{y, Lay::channels_last}, {w}}, {{image, Lay::channels_last}}, attributes, of_image});
   }
 }
 
@@ -383,6 +416,31 @@ void add_pooling(std::vector<Case>& cases) {
                        attributes});
     }
     cases.push_back({"max_pool2d", {{x}}, {{y}, {y, Lay::contiguous, DType::u8}}, attributes});
+    for (const double counted : {0.0, 1.0}) {
+      std::vector<Attributes::Item> average = attributes;
+      average.push_back({"count_include_pad", counted});
+      for (const Lay lay : {Lay::channels_last, Lay::contiguous}) {
+        cases.push_back({"avg_pool2d", {{x, lay}}, {{y, Lay::channels_last}}, average});
+        cases.push_back({"avg_pool2d_backward", {{y, lay}}, {{x, Lay::channels_last}}, average});
+      }
+    }
+  }
+  // To as many parts as there are, fewer, more, and one.
+  struct Parts {
+    int64_t images, channels, height, width, rows, columns;
+  };
+  for (const Parts& s : {Parts{2, 5, 7, 6, 7, 6}, Parts{3, 19, 9, 7, 4, 3}, Parts{1, 33, 2, 3, 5, 4}, Parts{40, 64, 7, 7, 1, 1},
+                         Parts{2, 3, 8, 9, 1, 3}}) {
+    const std::vector<int64_t> x{s.images, s.channels, s.height, s.width}, y{s.images, s.channels, s.rows, s.columns};
+    for (const Lay lay : {Lay::channels_last, Lay::contiguous}) {
+      for (const Lay out : {Lay::channels_last, Lay::contiguous}) {
+        cases.push_back({"adaptive_avg_pool2d", {{x, lay}}, {{y, out}}});
+        cases.push_back({"adaptive_avg_pool2d_backward", {{y, lay}}, {{x, out}}});
+        cases.push_back({"adaptive_max_pool2d", {{x, lay}}, {{y, out}, {y, out, DType::i32}}});
+        cases.push_back(
+            {"adaptive_max_pool2d_backward", {{y, lay}, {y, Lay::channels_last, DType::i32, s.height * s.width}}, {{x, out}}});
+      }
+    }
   }
 }
 
@@ -424,6 +482,34 @@ void add_normalization(std::vector<Case>& cases) {
                      {{x, Lay::strided}, {x, lay, {}, 0, 1, 3}, parameter(0.5, 2), parameter(1.9, 2.1), parameter(0.5, 2)},
                      {{x, lay}, wide, wide},
                      {{"training", 1}}});
+  }
+}
+
+void add_group_norm(std::vector<Case>& cases) {
+  struct Sizes {
+    std::vector<int64_t> x;
+    int64_t groups;
+    Lay lay;
+  };
+  for (const Sizes& s : {Sizes{{4, 18, 5, 7}, 3, Lay::channels_last}, Sizes{{2, 260, 25, 24}, 4, Lay::channels_last},
+                         Sizes{{3, 5, 4, 6}, 1, Lay::channels_last}, Sizes{{2, 6, 3, 3}, 6, Lay::channels_last},
+                         Sizes{{1, 2, 30, 30}, 2, Lay::channels_last}, Sizes{{33, 40}, 5, Lay::contiguous},
+                         Sizes{{2, 6, 4, 5}, 2, Lay::contiguous}}) {
+    const std::vector<int64_t> c{s.x[1]}, statistic{s.x[0], s.groups};
+    const OutputSpec wide{statistic, Lay::contiguous, DType::f32};
+    cases.push_back({"group_norm",
+                     {{s.x, s.lay, {}, 0, 1, 3}, {c, Lay::contiguous, {}, 0, 0.5, 2}, {c}},
+                     {{s.x, s.lay}, wide, wide},
+                     {{"groups", static_cast<double>(s.groups)}, {"eps", 1e-5}}});
+    for (const Lay of_gradient : {s.lay, Lay::strided}) {
+      cases.push_back({"group_norm_backward",
+                       {{s.x, of_gradient},
+                        {s.x, s.lay, {}, 0, 1, 3},
+                        {c, Lay::contiguous, {}, 0, 0.5, 2},
+                        {statistic, Lay::contiguous, DType::f32, 0, 1.9, 2.1},
+                        {statistic, Lay::contiguous, DType::f32, 0, 0.5, 2}},
+                       {{s.x, s.lay}, {c}, {c}}});
+    }
   }
 }
 
@@ -551,6 +637,7 @@ std::vector<Case> other_cases() {
   add_convolutions(cases);
   add_pooling(cases);
   add_normalization(cases);
+  add_group_norm(cases);
   add_indexing(cases);
   add_row_ops(cases);
   add_losses(cases);

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ulpscope/kernels/pool_window.h"
+#include "ulpscope/kernels/pool_windows.h"
 
 namespace ulpscope {
 namespace {
@@ -46,6 +46,7 @@ class Capture {
   const Place& place() const { return place_; }
   int64_t element() const { return result_.element; }
   int slot() const { return slot_; }
+  const Attributes& attributes() const { return *call_.attributes; }
   int64_t setting(std::string_view name) const { return static_cast<int64_t>(call_.attribute(name)); }
 
   double operand(int input, int64_t element) {
@@ -188,47 +189,21 @@ void linear(Capture& capture) {
   if (capture.call().inputs.size() > 2) capture.term({{2, capture.place()[1]}});
 }
 
-namespace {
-
-struct Window {
-  int64_t stride_y, stride_x, padding_y, padding_x;
-  explicit Window(const Capture& capture)
-      : stride_y(capture.setting("stride_y")),
-        stride_x(capture.setting("stride_x")),
-        padding_y(capture.setting("padding_y")),
-        padding_x(capture.setting("padding_x")) {}
-};
-
-// body(oy, ox, ky, kx) for each window, that of output pixel (oy, ox), which covers the pixel of `place` at (ky, kx) of the window;
-// g has the outputs' shape.
-template <typename Body>
-void for_each_window(const TensorView& g, const Window& window, int64_t kernel_y, int64_t kernel_x, const Place& place, Body body) {
-  for (int64_t ky = 0; ky < kernel_y; ++ky) {
-    for (int64_t kx = 0; kx < kernel_x; ++kx) {
-      const int64_t y = place[2] + window.padding_y - ky, x = place[3] + window.padding_x - kx;
-      if (y < 0 || x < 0 || y % window.stride_y != 0 || x % window.stride_x != 0) continue;
-      if (y / window.stride_y >= g.shape[2] || x / window.stride_x >= g.shape[3]) continue;
-      body(y / window.stride_y, x / window.stride_x, ky, kx);
-    }
-  }
-}
-
-}  // namespace
-
-void conv2d(Capture& capture) {
+// An element of the map that a convolution makes of an image; inputs image and weight, and where there is one the bias.
+void convolution_map(Capture& capture) {
   const TensorView &x = capture.input(0), &w = capture.input(1);
-  const Window window(capture);
+  const Windows windows = Windows::of(capture.attributes(), w.shape[2], w.shape[3]);
   const Place& out = capture.place();
+  const int64_t first_channel = out[1] / (w.shape[0] / groups_of(capture.attributes())) * w.shape[1];
   for (int64_t c = 0; c < w.shape[1]; ++c) {
     for (int64_t ky = 0; ky < w.shape[2]; ++ky) {
       for (int64_t kx = 0; kx < w.shape[3]; ++kx) {
-        const int64_t iy = out[2] * window.stride_y + ky - window.padding_y;
-        const int64_t ix = out[3] * window.stride_x + kx - window.padding_x;
+        const int64_t iy = windows.y.input(out[2], ky), ix = windows.x.input(out[3], kx);
         const int64_t factor = index_of(w, {out[1], c, ky, kx});
         if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) {
           capture.beside_padding(1, factor);
         } else {
-          capture.term({{0, index_of(x, {out[0], c, iy, ix})}, {1, factor}});
+          capture.term({{0, index_of(x, {out[0], first_channel + c, iy, ix})}, {1, factor}});
         }
       }
     }
@@ -236,63 +211,131 @@ void conv2d(Capture& capture) {
   if (capture.call().inputs.size() > 2) capture.term({{2, out[1]}});
 }
 
-void conv2d_backward_input(Capture& capture) {
-  const TensorView &g = capture.input(0), &w = capture.input(1);
+// An element of the image that is made of a map; inputs map and weight, and where there is one the bias.
+void convolution_image(Capture& capture) {
+  const TensorView &map = capture.input(0), &w = capture.input(1);
+  const Windows windows = Windows::of(capture.attributes(), w.shape[2], w.shape[3]);
   const Place& in = capture.place();
-  for (int64_t o = 0; o < w.shape[0]; ++o) {
-    for_each_window(g, Window(capture), w.shape[2], w.shape[3], in, [&](int64_t oy, int64_t ox, int64_t ky, int64_t kx) {
-      capture.term({{0, index_of(g, {in[0], o, oy, ox})}, {1, index_of(w, {o, in[1], ky, kx})}});
-    });
+  const int64_t filters = w.shape[0] / groups_of(capture.attributes()), first = in[1] / w.shape[1] * filters;
+  for (int64_t o = first; o < first + filters; ++o) {
+    for (int64_t ky = 0; ky < w.shape[2]; ++ky) {
+      for (int64_t kx = 0; kx < w.shape[3]; ++kx) {
+        const int64_t oy = windows.y.output(in[2], ky, map.shape[2]), ox = windows.x.output(in[3], kx, map.shape[3]);
+        if (oy < 0 || ox < 0) continue;
+        capture.term({{0, index_of(map, {in[0], o, oy, ox})}, {1, index_of(w, {o, in[1] % w.shape[1], ky, kx})}});
+      }
+    }
   }
+  if (capture.call().inputs.size() > 2) capture.term({{2, in[1]}});
 }
 
-void conv2d_backward_weight(Capture& capture) {
-  const TensorView &g = capture.input(0), &x = capture.input(1);
+namespace {
+
+// An element of the gradient of a convolution's weight; the inputs that are the map and the image. Input 0 is the gradient, and the
+// second output that of the bias.
+void convolution_weight(Capture& capture, int map_input, int image_input) {
+  const TensorView &map = capture.input(map_input), &image = capture.input(image_input);
   const Place& out = capture.place();
-  if (capture.slot() == 1) {  // the bias
-    return sum_over(capture, g, ~2u, {0, out[0]}, [&](int64_t e) { capture.term({{0, e}}); });
+  if (capture.slot() == 1) {
+    return sum_over(capture, capture.input(0), ~2u, {0, out[0]}, [&](int64_t e) { capture.term({{0, e}}); });
   }
-  const Window window(capture);
-  for (int64_t n = 0; n < g.shape[0]; ++n) {
-    for (int64_t oy = 0; oy < g.shape[2]; ++oy) {
-      for (int64_t ox = 0; ox < g.shape[3]; ++ox) {
-        const int64_t iy = oy * window.stride_y + out[2] - window.padding_y;
-        const int64_t ix = ox * window.stride_x + out[3] - window.padding_x;
-        const int64_t factor = index_of(g, {n, out[0], oy, ox});
-        if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) {
-          capture.beside_padding(0, factor);
+  const TensorView& w = capture.call().outputs[0];
+  const Windows windows = Windows::of(capture.attributes(), w.shape[2], w.shape[3]);
+  const int64_t channel = out[0] / (w.shape[0] / groups_of(capture.attributes())) * w.shape[1] + out[1];
+  for (int64_t n = 0; n < map.shape[0]; ++n) {
+    for (int64_t oy = 0; oy < map.shape[2]; ++oy) {
+      for (int64_t ox = 0; ox < map.shape[3]; ++ox) {
+        const int64_t iy = windows.y.input(oy, out[2]), ix = windows.x.input(ox, out[3]);
+        const std::pair<int, int64_t> factor{map_input, index_of(map, {n, out[0], oy, ox})};
+        if (iy < 0 || iy >= image.shape[2] || ix < 0 || ix >= image.shape[3]) {
+          capture.beside_padding(factor.first, factor.second);
+          continue;
+        }
+        const std::pair<int, int64_t> other{image_input, index_of(image, {n, channel, iy, ix})};
+        if (map_input == 0) {
+          capture.term({factor, other});
         } else {
-          capture.term({{0, factor}, {1, index_of(x, {n, out[1], iy, ix})}});
+          capture.term({other, factor});
         }
       }
     }
   }
 }
 
-void max_pool2d(Capture& capture) {
+}  // namespace
+
+void conv2d_weight(Capture& capture) { convolution_weight(capture, 0, 1); }
+void conv_transpose2d_weight(Capture& capture) { convolution_weight(capture, 1, 0); }
+
+namespace {
+
+// body(e) for each element of the image that the window of the captured element covers.
+template <typename Body>
+void for_each_pooled(Capture& capture, Body body) {
   const TensorView& x = capture.input(0);
-  const Window window(capture);
+  const PoolAxes axes(capture.attributes(), x, capture.call().outputs[capture.slot()]);
   const Place& out = capture.place();
-  for (int64_t ky = 0; ky < capture.setting("kernel_y"); ++ky) {
-    for (int64_t kx = 0; kx < capture.setting("kernel_x"); ++kx) {
-      const int64_t iy = out[2] * window.stride_y + ky - window.padding_y, ix = out[3] * window.stride_x + kx - window.padding_x;
-      if (iy < 0 || iy >= x.shape[2] || ix < 0 || ix >= x.shape[3]) continue;
-      capture.operand(0, index_of(x, {out[0], out[1], iy, ix}));
+  const PoolSpan rows = axes.y.span(out[2]), columns = axes.x.span(out[3]);
+  for (int64_t iy = rows.begin; iy < rows.end; ++iy)
+    for (int64_t ix = columns.begin; ix < columns.end; ++ix) body(index_of(x, {out[0], out[1], iy, ix}));
+}
+
+// body(rows, columns, e) for each window that covers the captured element of the image; e is its gradient's index.
+template <typename Body>
+void for_each_pooling_window(Capture& capture, Body body) {
+  const TensorView& g = capture.input(0);
+  const PoolAxes axes(capture.attributes(), capture.call().outputs[capture.slot()], g);
+  const Place& in = capture.place();
+  const auto covers = [](const PoolSpan& span, int64_t place) { return place >= span.begin && place < span.end; };
+  for (int64_t oy = 0; oy < g.shape[2]; ++oy) {
+    for (int64_t ox = 0; ox < g.shape[3]; ++ox) {
+      const PoolSpan rows = axes.y.span(oy), columns = axes.x.span(ox);
+      if (covers(rows, in[2]) && covers(columns, in[3]))
+        body(oy, ox, axes.divisor(rows, columns), index_of(g, {in[0], in[1], oy, ox}));
     }
   }
 }
 
+// A gradient that came from the captured element, and the index that says so.
+void chosen_gradient(Capture& capture, int64_t e) {
+  capture.operand(0, e);
+  capture.operand(1, e);
+}
+
+}  // namespace
+
+void max_pooling(Capture& capture) {
+  for_each_pooled(capture, [&](int64_t e) { capture.operand(0, e); });
+}
+
+void average_pooling(Capture& capture) {
+  for_each_pooled(capture, [&](int64_t e) { capture.term({{0, e}}); });
+}
+
 void max_pool2d_backward(Capture& capture) {
-  const TensorView &g = capture.input(0), &indices = capture.input(1);
+  const Windows windows = Windows::of(capture.attributes());
   const Place& in = capture.place();
-  const int64_t kernel_x = capture.setting("kernel_x");
-  for_each_window(g, Window(capture), capture.setting("kernel_y"), kernel_x, in,
-                  [&](int64_t oy, int64_t ox, int64_t ky, int64_t kx) {
-                    const int64_t e = index_of(g, {in[0], in[1], oy, ox});
-                    if ((static_cast<int>(read_element(indices, e)) & kPoolPlaceMask) != ky * kernel_x + kx) return;
-                    capture.operand(0, e);
-                    capture.operand(1, e);
-                  });
+  for_each_pooling_window(capture, [&](int64_t oy, int64_t ox, int64_t, int64_t e) {
+    const int64_t place = (in[2] - windows.y.input(oy, 0)) * windows.x.kernel + in[3] - windows.x.input(ox, 0);
+    if ((static_cast<int>(read_element(capture.input(1), e)) & kPoolPlaceMask) == place) chosen_gradient(capture, e);
+  });
+}
+
+void adaptive_max_pool2d_backward(Capture& capture) {
+  const TensorView& g = capture.input(0);
+  const Place& in = capture.place();
+  const int64_t place = in[2] * capture.call().outputs[0].shape[3] + in[3], pooled = g.shape[2] * g.shape[3];
+  for (int64_t e = index_of(g, {in[0], in[1]}), end = e + pooled; e < end; ++e) {
+    const auto index = static_cast<int32_t>(read_element(capture.input(1), e));
+    if ((index < 0 ? marked_nan(index) : index) == place) chosen_gradient(capture, e);
+  }
+}
+
+void average_pooling_backward(Capture& capture) {
+  for_each_pooling_window(capture, [&](int64_t, int64_t, int64_t divisor, int64_t e) {
+    capture.add(static_cast<float>(capture.operand(0, e)) / static_cast<float>(divisor));
+    capture.count_term();
+  });
 }
 
 namespace {
@@ -339,6 +382,77 @@ void batch_norm_backward(Capture& capture) {
   if (capture.setting("training") == 0) return;
   channel_culprit(capture, 0);
   channel_culprit(capture, 1);
+}
+
+namespace {
+
+// The elements of the captured element's group in input `input` [N, C, ...]: `channels` of them, from `first` on, `area` each.
+struct Group {
+  int64_t sample, first, channels, area, all_channels;
+
+  Group(const TensorView& x, int64_t groups, int64_t sample_index, int64_t group)
+      : sample(sample_index),
+        first(group * (x.shape[1] / groups)),
+        channels(x.shape[1] / groups),
+        area(x.size() / (x.shape[0] * x.shape[1])),
+        all_channels(x.shape[1]) {}
+  int64_t begin() const { return (sample * all_channels + first) * area; }
+  int64_t size() const { return channels * area; }
+};
+
+// The first of n elements of an input that is not finite.
+void first_culprit(Capture& capture, int input, int64_t begin, int64_t n) {
+  for (int64_t e = begin; e < begin + n; ++e) {
+    if (std::isfinite(read_element(capture.input(input), e))) continue;
+    capture.operand(input, e);
+    return;
+  }
+}
+
+}  // namespace
+
+void group_norm(Capture& capture) {
+  const TensorView& x = capture.input(0);
+  const int64_t groups = capture.setting("groups"), sample = capture.place()[0];
+  if (capture.slot() > 0) {
+    const Group group(x, groups, sample, capture.place()[1]);
+    for (int64_t i = 0; i < group.size() && !capture.settled(); ++i) capture.term({{0, group.begin() + i}});
+    return capture.count_terms(group.size());
+  }
+  const int64_t channel = capture.place()[1];
+  capture.operand(0, capture.element());
+  for (int i = 1; i < 3; ++i) capture.operand(i, channel);
+  const Group group(x, groups, sample, channel / (x.shape[1] / groups));
+  first_culprit(capture, 0, group.begin(), group.size());
+}
+
+// Inputs g, x, weight, mean and inverse [N, groups]. Terms g (x - mean) inverse of the weight's gradient and g of the bias's.
+void group_norm_backward(Capture& capture) {
+  const TensorView &x = capture.input(1), &means = capture.input(3);
+  const int64_t groups = means.shape[1], channels = x.shape[1];
+  if (capture.slot() == 2) {
+    return sum_over(capture, capture.input(0), ~2u, {0, capture.element()}, [&](int64_t e) { capture.term({{0, e}}); });
+  }
+  const auto statistic_of = [&](int64_t sample, int64_t channel) { return sample * groups + channel / (channels / groups); };
+  if (capture.slot() == 1) {
+    return sum_over(capture, x, ~2u, {0, capture.element()}, [&](int64_t e) {
+      const int64_t statistic = statistic_of(place_of(x, e)[0], capture.element());
+      const double gradient = capture.operand(0, e), value = capture.operand(1, e), mean = capture.operand(3, statistic);
+      const double inverse = capture.operand(4, statistic);
+      capture.add(static_cast<float>(gradient) * static_cast<float>(value - mean) * static_cast<float>(inverse));
+      capture.count_term();
+    });
+  }
+  const int64_t sample = capture.place()[0], channel = capture.place()[1], statistic = statistic_of(sample, channel);
+  capture.operand(0, capture.element());
+  capture.operand(1, capture.element());
+  capture.operand(2, channel);
+  capture.operand(3, statistic);
+  capture.operand(4, statistic);
+  const Group group(x, groups, sample, channel / (channels / groups));
+  first_culprit(capture, 0, group.begin(), group.size());
+  first_culprit(capture, 1, group.begin(), group.size());
+  first_culprit(capture, 2, group.first, group.channels);
 }
 
 // Of each row and vector the element, or for an output with one value a row nothing, and the first that is not finite.

@@ -22,13 +22,17 @@ namespace capture {
 // The same element of every input.
 CaptureOperands elementwise;
 // Terms in the order of the op's sum.
-CaptureOperands reduction, matmul, linear, conv2d, conv2d_backward_input, conv2d_backward_weight;
+CaptureOperands reduction, matmul, linear, average_pooling, average_pooling_backward;
+// Convolutions by what they make: a map, an image, or the gradient of a weight (reference/plain_windows.cpp).
+CaptureOperands convolution_map, convolution_image, conv2d_weight, conv_transpose2d_weight;
 // The first nonfinite element of each input.
 CaptureOperands whole_tensors;
 // What the element was chosen from.
-CaptureOperands max_pool2d, max_pool2d_backward;
+CaptureOperands max_pooling, max_pool2d_backward, adaptive_max_pool2d_backward;
 // The element, its channel's parameters, and what made the channel's statistics nonfinite.
 CaptureOperands batch_norm, batch_norm_backward;
+// The element, its channel's parameters, its group's statistics, and what made these nonfinite.
+CaptureOperands group_norm, group_norm_backward;
 // The element of each row, the values of its row and place, and what made the row nonfinite.
 void rows(Capture& capture, std::span<const RowOperand> inputs);
 CaptureOperands normalization_weight;

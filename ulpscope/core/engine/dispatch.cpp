@@ -86,8 +86,9 @@ const Op& cast_op() {
 
 // A cast of the input `index` of the op call with the id `served`: named after what it serves, so that it counts for nothing else.
 Tensor cast_input(Context& context, const Tensor& input, DType dtype, uint64_t served, size_t index) {
-  const bool is_parameter = input.is_leaf() && input.body()->parameter && input.dtype() == DType::f32;
-  if (is_parameter && context.autocast) {
+  const bool is_parameter = input.body()->parameter && input.dtype() == DType::f32;  // or a view of one
+  const bool is_cached = is_parameter && input.is_leaf() && context.autocast;
+  if (is_cached) {
     if (const Tensor* cached = context.autocast->cached_cast(input, dtype)) return *cached;
   }
   const OutputHint hint{is_parameter ? Role::weight_cast : Role::activation, input.body()->parameter};
@@ -99,7 +100,7 @@ Tensor cast_input(Context& context, const Tensor& input, DType dtype, uint64_t s
   Tensor result = dispatch(cast_op(), inputs, {}, options)[0];
   result.body()->parameter = input.body()->parameter;
   result.body()->module = input.body()->module;
-  if (is_parameter && context.autocast) context.autocast->remember_cast(input, result);
+  if (is_cached) context.autocast->remember_cast(input, result);
   return result;
 }
 

@@ -24,6 +24,7 @@ LayerOption input_extent(std::string key);      // what has to come in; 0, the d
 LayerOption output_extent(std::string key);     // required
 LayerOption flag(std::string key, bool value);  // `value` by default, here and below
 LayerOption number(std::string key, Range range, double value, std::string meaning = "");
+LayerOption integer(std::string key, int64_t low, int64_t value, std::string meaning = "");
 // An integer or [y, x], at least `low`: required, with a default, or with one that follows from the other keys.
 LayerOption required_pair(std::string key, int64_t low, std::string meaning = "");
 LayerOption pair(std::string key, int64_t low, int64_t value, std::string meaning = "");

@@ -41,6 +41,11 @@ LayerOption number(std::string key, Range range, double value, std::string meani
   return {{std::move(key), {ValueKind::number, range, {}}, std::move(meaning), ""}, value};
 }
 
+LayerOption integer(std::string key, int64_t low, int64_t value, std::string meaning) {
+  const Range range{.low = static_cast<double>(low), .high = 0x1p20};
+  return {{std::move(key), {ValueKind::integer, range, {}}, std::move(meaning), ""}, value};
+}
+
 namespace {
 
 OptionType pair_type(int64_t low) { return {ValueKind::extent_pair, {.low = static_cast<double>(low), .high = 0x1p20}, {}}; }

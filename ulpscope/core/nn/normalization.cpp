@@ -1,4 +1,6 @@
 // Layers that normalise.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ulpscope/core/nn/layers.h"
@@ -35,6 +37,26 @@ class BatchNorm : public Layer {
 
   Attributes attributes_;
   Tensor weight_, bias_, running_mean_, running_var_;
+};
+
+// Each sample by itself, over the values of a group of channels.
+class GroupNorm : public Layer {
+ public:
+  explicit GroupNorm(const LayerArguments& a) : Layer(a), groups_(a.spec.integer("groups")), eps_(a.spec.number("eps")) {
+    const int64_t features = a.input[0];
+    a.expect("features", features);
+    if (features % groups_ != 0) throw a.mismatch(fmt::format("channels that {} groups share equally", groups_));
+    add_parameter(weight_, "weight", {features}, InitialValues::constant(1));
+    add_parameter(bias_, "bias", {features}, InitialValues::constant(0));
+    set_output_shape(a.input);
+  }
+
+ private:
+  Tensor forward(const Tensor& x, bool) override { return group_norm(x, groups_, weight_, bias_, eps_); }
+
+  int64_t groups_;
+  double eps_;
+  Tensor weight_, bias_;
 };
 
 // Over the last dimension.
@@ -74,12 +96,14 @@ class RmsNorm : public Layer {
 }  // namespace
 
 std::vector<LayerType> normalization_layers() {
-  return {{"batch_norm",
-           {input_extent("features"), number("eps", {.low = 0}, 1e-5),
-            number("momentum", {.low = 0, .high = 1}, 0.1, "of the running statistics")},
-           make_layer<BatchNorm>},
-          {"layer_norm", {input_extent("features"), number("eps", {.low = 0}, 1e-5)}, make_layer<LayerNorm>},
-          {"rms_norm", {input_extent("features"), number("eps", {.low = 0}, 1e-6)}, make_layer<RmsNorm>}};
+  return {
+      {"batch_norm",
+       {input_extent("features"), number("eps", {.low = 0}, 1e-5),
+        number("momentum", {.low = 0, .high = 1}, 0.1, "of the running statistics")},
+       make_layer<BatchNorm>},
+      {"group_norm", {output_extent("groups"), input_extent("features"), number("eps", {.low = 0}, 1e-5)}, make_layer<GroupNorm>},
+      {"layer_norm", {input_extent("features"), number("eps", {.low = 0}, 1e-5)}, make_layer<LayerNorm>},
+      {"rms_norm", {input_extent("features"), number("eps", {.low = 0}, 1e-6)}, make_layer<RmsNorm>}};
 }
 
 }  // namespace ulpscope

@@ -1,4 +1,4 @@
-// Batch normalization.
+// Batch and group normalization.
 #include <fmt/format.h>
 
 #include "ulpscope/base/error.h"
@@ -44,6 +44,25 @@ void batch_norm_backward_shape(const OpArguments& arguments, OutputSpecs& specs)
   for (int i = 0; i < 2; ++i) specs.push_back(make_spec(arguments.inputs[2].dtype(), arguments.inputs[2].shape()));
 }
 
+void group_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor &x = arguments.inputs[0], &weight = arguments.inputs[1], &bias = arguments.inputs[2];
+  const auto groups = static_cast<int64_t>(arguments.attributes["groups"]);
+  const bool fits = x.rank() >= 2 && groups >= 1 && x.shape(1) % groups == 0 && x.shape(1) > 0 && weight.rank() == 1 &&
+                    weight.shape(0) == x.shape(1) && bias.rank() == 1 && bias.shape(0) == x.shape(1);
+  if (!fits) wrong_shape(arguments, fmt::format("x [N, C, ...], weight [C] and bias [C], with groups = {} that divide C", groups));
+  const int64_t statistics[] = {x.shape(0), groups};
+  specs.push_back(spec_like(x, 0));
+  OutputSpec statistic = with_role(make_spec(x.dtype() == DType::f64 ? DType::f64 : DType::f32, statistics), Role::buffer);
+  statistic.stays_wide = true;
+  for (int i = 0; i < 2; ++i) specs.push_back(statistic);
+}
+
+void group_norm_backward(BackwardCall& b) {
+  const Tensor inputs[] = {b.gradient(), b.input(0), b.input(1), b.output(1), b.output(2)};
+  const Tensors gradients = dispatch(find_op("group_norm_backward"), inputs, {}, {.hints = b.into({0, 1, 2})});
+  for (size_t i = 0; i < 3; ++i) b.set(i, gradients[i]);
+}
+
 const Op kNormalization[] = {
     {.name = "batch_norm",
      .inputs = 5,
@@ -58,10 +77,23 @@ const Op kNormalization[] = {
      .autocast = AutocastClass::exempt,
      .shape_rule = batch_norm_backward_shape,
      .needs_attributes = true},
+    {.name = "group_norm",
+     .inputs = 3,
+     .autocast = AutocastClass::fp32,
+     .shape_rule = group_norm_shape,
+     .backward = group_norm_backward,
+     .needs_attributes = true,
+     .saves_inputs = 0b11,
+     .saves_outputs = 0b110},
+    {.name = "group_norm_backward", .inputs = 5, .autocast = AutocastClass::exempt, .shape_rule = batch_norm_backward_shape},
 };
 
 }  // namespace
 
 std::span<const Op> normalization_ops() { return kNormalization; }
+
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
+  return call("group_norm", {x, weight, bias}, {{"groups", static_cast<double>(groups)}, {"eps", eps}});
+}
 
 }  // namespace ulpscope

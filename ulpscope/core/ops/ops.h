@@ -8,6 +8,7 @@
 #include "ulpscope/core/engine/dispatch.h"
 #include "ulpscope/core/engine/op.h"
 #include "ulpscope/core/engine/tape.h"
+#include "ulpscope/kernels/windows.h"
 
 namespace ulpscope {
 
@@ -18,6 +19,7 @@ std::span<const Op> indexing_ops();
 std::span<const Op> reduction_ops();
 std::span<const Op> row_ops();
 std::span<const Op> product_ops();
+std::span<const Op> convolution_ops();
 std::span<const Op> pooling_ops();
 std::span<const Op> normalization_ops();
 std::span<const Op> loss_ops();
@@ -45,6 +47,18 @@ Tensor cat(std::span<const Tensor> tensors, int dim);
 Tensor softmax(const Tensor& x, int dim = -1);
 Tensor log_softmax(const Tensor& x, int dim = -1);
 Tensor embedding(const Tensor& weight, const Tensor& indices);  // rows of weight [N, C]: indices' shape, and C
+// The kernel of the windows is the weight's. `bias` may be undefined. A convolution of one dimension is one of height 1, and
+// recorded so.
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Windows& windows = {}, int64_t groups = 1);
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Window& window = {}, int64_t groups = 1);
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Windows& windows = {},
+                        int64_t groups = 1, int64_t output_padding_y = 0, int64_t output_padding_x = 0);
+Tensor max_pool2d(const Tensor& x, const Windows& windows);
+Tensor avg_pool2d(const Tensor& x, const Windows& windows, bool count_include_pad = true);
+// To a height and a width.
+Tensor adaptive_avg_pool2d(const Tensor& x, int64_t height, int64_t width);
+Tensor adaptive_max_pool2d(const Tensor& x, int64_t height, int64_t width);
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 // softmax(query key^T / sqrt(E)) value for query [..., L, E], key [..., S, E] and value [..., S, V]. Where `masked`, which
 // broadcasts to [..., L, S], is given and not 0, the score is -Inf. Every op of it is recorded.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& masked = {});
@@ -55,16 +69,6 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 Tensor mse(const Tensor& prediction, const Tensor& target);
 // Enters a batch, an initial weight or a buffer into the recording. The same tensor, now an op's output.
 Tensor source(const Tensor& x, Role role, const std::string* parameter = nullptr);
-
-// A window that slides along an extent, padded on both sides.
-struct Window {
-  int64_t kernel, stride, padding;
-  // The places that it takes; 0 where it is larger than the padded extent.
-  int64_t outputs(int64_t extent) const {
-    const int64_t room = extent + 2 * padding - kernel;
-    return room < 0 ? 0 : room / stride + 1;
-  }
-};
 
 // For definitions: the spec of an output of this type and shape.
 OutputSpec make_spec(DType dtype, std::span<const int64_t> shape, Layout layout = Layout::contiguous);

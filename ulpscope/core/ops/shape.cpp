@@ -1,5 +1,6 @@
 // Views, copies, casts, and the ops by which values enter: source and fill.
 #include <algorithm>
+#include <optional>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/ops/ops.h"
@@ -8,18 +9,43 @@ namespace ulpscope {
 
 namespace {
 
-// reshape: attributes rank, d0, d1, ...; the input is contiguous, or the memory order allows it (checked by reshape() below).
+// The strides with which the elements of `view`, where they lie, have another shape of as many; nothing where there are none.
+std::optional<Extents> strides_in_shape(const TensorView& view, std::span<const int64_t> shape) {
+  Extents strides{};
+  int next = static_cast<int>(shape.size()) - 1;  // the dimension of `shape` to be given a stride, from the last on
+  if (view.size() == 0 || view.rank == 0) {
+    for (int64_t stride = 1; next >= 0; stride *= shape[static_cast<size_t>(next--)]) strides[next] = stride;
+    return strides;
+  }
+  // Dimensions of the view that lie as one are taken together.
+  for (int last = view.rank - 1; last >= 0;) {
+    int first = last;
+    int64_t elements = view.shape[last];
+    while (first > 0 && (view.shape[first - 1] == 1 || elements == 1 || view.strides[first - 1] == elements * view.strides[last])) {
+      if (elements == 1) last = first - 1;
+      elements *= view.shape[--first];
+    }
+    int64_t given = 1;
+    for (; next >= 0 && (given < elements || shape[static_cast<size_t>(next)] == 1); --next) {
+      strides[next] = given * view.strides[last];
+      given *= shape[static_cast<size_t>(next)];
+    }
+    if (given != elements) return std::nullopt;
+    last = first - 1;
+  }
+  return strides;
+}
+
+// reshape: attributes rank, d0, d1, ...; the memory order allows it (reshape() below copies where it does not).
 void reshape_shape(const OpArguments& arguments, OutputSpecs& specs) {
   static constexpr std::string_view kNames[kMaxRank] = {"d0", "d1", "d2", "d3", "d4", "d5"};
   OutputSpec spec;
   spec.dtype = arguments.inputs[0].dtype();
   spec.rank = static_cast<int>(arguments.attributes["rank"]);
-  int64_t stride = 1;
-  for (int i = spec.rank - 1; i >= 0; --i) {
-    spec.shape[i] = static_cast<int64_t>(arguments.attributes[kNames[i]]);
-    spec.strides[i] = stride;
-    stride *= spec.shape[i];
-  }
+  for (int i = 0; i < spec.rank; ++i) spec.shape[i] = static_cast<int64_t>(arguments.attributes[kNames[i]]);
+  const auto strides = strides_in_shape(arguments.inputs[0].view(), {spec.shape.data(), static_cast<size_t>(spec.rank)});
+  if (!strides) wrong_shape(arguments, "a tensor that lies so that it can be seen in another shape");
+  spec.strides = *strides;
   specs.push_back(spec);
 }
 
@@ -110,9 +136,13 @@ Tensor reshape(const Tensor& x, std::span<const int64_t> shape) {
   if (!fits) throw usage_error("reshape: {} does not have the elements of {}", x.describe(), describe_shape(shape));
   static constexpr std::string_view kNames[kMaxRank] = {"d0", "d1", "d2", "d3", "d4", "d5"};
   Attributes attributes{{"rank", static_cast<double>(shape.size())}};
-  for (size_t i = 0; i < shape.size(); ++i)
-    attributes.set(kNames[i], static_cast<double>(static_cast<int>(i) == unknown ? x.size() / known : shape[i]));
-  return call("reshape", {x.is_contiguous() ? x : copy(x)}, attributes);
+  Extents whole{};
+  for (size_t i = 0; i < shape.size(); ++i) {
+    whole[i] = static_cast<int>(i) == unknown ? x.size() / known : shape[i];
+    attributes.set(kNames[i], static_cast<double>(whole[i]));
+  }
+  const bool is_view = strides_in_shape(x.view(), {whole.data(), shape.size()}).has_value();
+  return call("reshape", {is_view ? x : copy(x)}, attributes);
 }
 
 Tensor source(const Tensor& x, Role role, const std::string* parameter) {

@@ -23,23 +23,34 @@ memory::desc images(int64_t n, int64_t c, int64_t h, int64_t w) {
 // The descriptors of a convolution. Those of the weights leave the layout to oneDNN.
 struct Descriptors {
   memory::desc x, y, weights, plain_weights, bias;
-  memory::dims strides, padding;
+  memory::dims strides, dilations, padding;
 
   explicit Descriptors(const ConvolutionShape& s)
       : x(images(s.images, s.channels, s.height, s.width)),
         y(images(s.images, s.filters, s.out_height, s.out_width)),
-        weights({s.filters, s.channels, s.kernel_y, s.kernel_x}, memory::data_type::f32, memory::format_tag::any),
-        plain_weights({s.filters, s.channels, s.kernel_y, s.kernel_x}, memory::data_type::f32, memory::format_tag::oihw),
+        weights(weight_extents(s), memory::data_type::f32, memory::format_tag::any),
+        plain_weights(weight_extents(s), memory::data_type::f32,
+                      s.groups > 1 ? memory::format_tag::goihw : memory::format_tag::oihw),
         bias({s.filters}, memory::data_type::f32, memory::format_tag::a),
-        strides{s.stride_y, s.stride_x},
-        padding{s.padding_y, s.padding_x} {}
+        strides{s.windows.y.stride, s.windows.x.stride},
+        dilations{s.windows.y.dilation - 1, s.windows.x.dilation - 1},
+        padding{s.windows.y.padding, s.windows.x.padding} {}
+
+  static memory::dims weight_extents(const ConvolutionShape& s) {
+    const memory::dims of_group{s.filters / s.groups, s.channels / s.groups, s.windows.y.kernel, s.windows.x.kernel};
+    if (s.groups == 1) return of_group;
+    memory::dims extents{s.groups};
+    extents.insert(extents.end(), of_group.begin(), of_group.end());
+    return extents;
+  }
 
   dnnl::convolution_forward::primitive_desc forward(bool with_bias) const {
     using Forward = dnnl::convolution_forward;
     const auto kind = dnnl::prop_kind::forward_training;
     const auto direct = dnnl::algorithm::convolution_direct;
-    const Forward::desc description = with_bias ? Forward::desc(kind, direct, x, weights, bias, y, strides, padding, padding)
-                                                : Forward::desc(kind, direct, x, weights, y, strides, padding, padding);
+    const Forward::desc description = with_bias
+                                          ? Forward::desc(kind, direct, x, weights, bias, y, strides, dilations, padding, padding)
+                                          : Forward::desc(kind, direct, x, weights, y, strides, dilations, padding, padding);
     return {description, user_scratchpad(), onednn_engine()};
   }
 };
@@ -71,13 +82,14 @@ Convolution::Convolution(const ConvolutionShape& shape, int slots) : state_(std:
            {{DNNL_ARG_SRC, of.x}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_DST, of.y}});
     } else if (shape.pass == Pass::backward_input) {
       const dnnl::convolution_backward_data::primitive_desc plan(
-          dnnl::convolution_backward_data::desc(direct, of.x, of.weights, of.y, of.strides, of.padding, of.padding),
+          dnnl::convolution_backward_data::desc(direct, of.x, of.weights, of.y, of.strides, of.dilations, of.padding, of.padding),
           user_scratchpad(), onednn_engine(), forward);
       keep(dnnl::convolution_backward_data(plan), plan.weights_desc(), plan.scratchpad_desc(),
            {{DNNL_ARG_DIFF_DST, of.y}, {DNNL_ARG_WEIGHTS, plan.weights_desc()}, {DNNL_ARG_DIFF_SRC, of.x}});
     } else {
       const dnnl::convolution_backward_weights::primitive_desc plan(
-          dnnl::convolution_backward_weights::desc(direct, of.x, of.weights, of.y, of.strides, of.padding, of.padding),
+          dnnl::convolution_backward_weights::desc(direct, of.x, of.weights, of.y, of.strides, of.dilations, of.padding,
+                                                   of.padding),
           user_scratchpad(), onednn_engine(), forward);
       keep(dnnl::convolution_backward_weights(plan), plan.diff_weights_desc(), plan.scratchpad_desc(),
            {{DNNL_ARG_SRC, of.x}, {DNNL_ARG_DIFF_DST, of.y}, {DNNL_ARG_DIFF_WEIGHTS, plan.diff_weights_desc()}});
@@ -100,10 +112,12 @@ void Convolution::run(int slot, const float* first, const void* second, const vo
 
 uint64_t ConvolutionShape::hash() const {
   uint64_t hash = static_cast<uint64_t>(pass) * 2 + (bias ? 1 : 0);
-  for (const int64_t value : {images, channels, height, width, filters, out_height, out_width, kernel_y, kernel_x, stride_y,
-                              stride_x, padding_y, padding_x, static_cast<int64_t>(threads)}) {
-    hash = hash_combine(hash, static_cast<uint64_t>(value));
+  const auto add = [&](int64_t value) { hash = hash_combine(hash, static_cast<uint64_t>(value)); };
+  for (const int64_t value : {images, channels, height, width, filters, out_height, out_width, groups}) add(value);
+  for (const Window& window : {windows.y, windows.x}) {
+    for (const int64_t value : {window.kernel, window.stride, window.padding, window.dilation}) add(value);
   }
+  add(threads);
   return hash;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ulpscope/kernels/cpu/primitive_cache.h"
+#include "ulpscope/kernels/windows.h"
 
 namespace ulpscope::cpu {
 
@@ -14,13 +15,16 @@ struct ConvolutionShape {
   Pass pass = Pass::forward;
   int64_t images = 0, channels = 0, height = 0, width = 0;
   int64_t filters = 0, out_height = 0, out_width = 0;
-  int64_t kernel_y = 0, kernel_x = 0, stride_y = 0, stride_x = 0, padding_y = 0, padding_x = 0;
+  int64_t groups = 1;
+  Windows windows;
   int threads = 1;  // 1: to be run inside a parallel region
   bool bias = false;
   bool operator==(const ConvolutionShape&) const = default;
   uint64_t hash() const;
 
-  int64_t weights() const { return filters * channels * kernel_y * kernel_x; }
+  // Multiplications for an element of the output.
+  int64_t terms() const { return channels / groups * windows.y.kernel * windows.x.kernel; }
+  int64_t weights() const { return filters * terms(); }
   int64_t input_image() const { return channels * height * width; }
   int64_t output_image() const { return filters * out_height * out_width; }
 };
@@ -34,7 +38,7 @@ class Convolution {
 
   size_t scratch_bytes() const;  // of run and of reorder_weights
   size_t weight_bytes() const;   // of the weights as oneDNN has them
-  // Weights from [O, C, KH, KW] (forward, backward_input), or to it (backward_weight).
+  // Weights from [O, C / groups, KH, KW] (forward, backward_input), or to it (backward_weight).
   void reorder_weights(int slot, const void* from, void* to, void* scratch) const;
   // forward: x, weights, y (and bias); backward_input: y, weights, x; backward_weight: x, y, weights. Different slots may run at
   // the same time.

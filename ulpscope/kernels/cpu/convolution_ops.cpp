@@ -1,5 +1,5 @@
-// conv2d and its backward ops. A 1x1 convolution is a matrix product over all pixels; others go through oneDNN in small groups of
-// images, so that widening, convolving, rounding and counting find the numbers in cache.
+// Convolutions, transposed ones and their backward ops. A 1x1 convolution is a matrix product over all pixels; others go through
+// oneDNN in small groups of images, so that widening, convolving, rounding and counting find the numbers in cache.
 #include <algorithm>
 #include <optional>
 
@@ -17,27 +17,28 @@ namespace {
 // FP32 values of one group's images, in and out: what a core's L2 holds beside the weights.
 constexpr int64_t kGroupValues = 160 * 1024;
 
-ConvolutionShape shape_of(const OpCall& call, Pass pass, const TensorView& x, const TensorView& y, const TensorView& w) {
-  const auto setting = [&](std::string_view name) { return static_cast<int64_t>(call.attribute(name)); };
+// Of a convolution that makes a map of an image, or the other way round.
+ConvolutionShape shape_of(const OpCall& call, Pass pass, const TensorView& image, const TensorView& map, const TensorView& weight) {
   return {.pass = pass,
-          .images = x.shape[0],
-          .channels = x.shape[1],
-          .height = x.shape[2],
-          .width = x.shape[3],
-          .filters = y.shape[1],
-          .out_height = y.shape[2],
-          .out_width = y.shape[3],
-          .kernel_y = w.shape[2],
-          .kernel_x = w.shape[3],
-          .stride_y = setting("stride_y"),
-          .stride_x = setting("stride_x"),
-          .padding_y = setting("padding_y"),
-          .padding_x = setting("padding_x")};
+          .images = image.shape[0],
+          .channels = image.shape[1],
+          .height = image.shape[2],
+          .width = image.shape[3],
+          .filters = map.shape[1],
+          .out_height = map.shape[2],
+          .out_width = map.shape[3],
+          .groups = groups_of(*call.attributes),
+          .windows = Windows::of(*call.attributes, weight.shape[2], weight.shape[3])};
 }
 
-bool is_product(const ConvolutionShape& s) {
-  return s.kernel_y == 1 && s.kernel_x == 1 && s.stride_y == 1 && s.stride_x == 1 && s.padding_y == 0 && s.padding_x == 0;
+// What oneDNN takes: it expects a map of all windows that fit. A transposed convolution's image can be larger than that of its map.
+bool is_planned(const ConvolutionShape& s) {
+  const auto& [y, x] = s.windows;
+  return s.images > 0 && s.input_image() > 0 && s.output_image() > 0 && s.weights() > 0 && y.outputs(s.height) == s.out_height &&
+         x.outputs(s.width) == s.out_width;
 }
+
+bool is_product(const ConvolutionShape& s) { return s.windows == Windows{} && s.groups == 1; }
 
 // Multiplications below which a second thread costs more than it brings.
 constexpr int64_t kSerialWork = 1 << 18;
@@ -50,7 +51,7 @@ struct Groups {
   int planned_threads = 1;  // of each group
 
   Groups(const ConvolutionShape& s, int threads) {
-    const bool large = s.images * s.output_image() * s.channels * s.kernel_y * s.kernel_x >= kSerialWork;
+    const bool large = s.images * s.output_image() * s.terms() >= kSerialWork;
     parallel = large && s.images >= threads && threads > 1;
     if (!parallel) {
       if (large) planned_threads = threads;
@@ -84,7 +85,7 @@ struct GroupPlans {
   const Convolution& of(int64_t group, int64_t count) const { return group + 1 < count ? *whole : *last; }
 };
 
-// Weights [O, C, KH, KW] of any type and strides, widened, then as oneDNN wants them. Groups of different sizes could want
+// Weights [O, C / groups, KH, KW] of any type and strides, widened, then as oneDNN wants them. Groups of different sizes could want
 // different layouts, so each plan has its own.
 class Weights {
  public:
@@ -106,7 +107,13 @@ class Weights {
   Scratch wide_, ordered_, scratch_;
 };
 
-// Forward and backward_input: images in, images out.
+// bias[c] added to each pixel of n values.
+void add_bias(const float* bias, int64_t channels, int64_t n, float* values) {
+  for (int64_t i = 0; i < n; i += channels)
+    for (int64_t c = 0; c < channels; ++c) values[i + c] += bias[c];
+}
+
+// Forward and backward_input: images in, images out. oneDNN has a bias for the forward pass only.
 void convolve(Context& context, const OpCall& call, const ConvolutionShape& shape, const float* bias) {
   const bool forward = shape.pass == Pass::forward;
   const int64_t in_image = forward ? shape.input_image() : shape.output_image();
@@ -127,40 +134,57 @@ void convolve(Context& context, const OpCall& call, const ConvolutionShape& shap
     const Convolution& plan = plans.of(group, groups.count);
     float* to = out.place(first * out_image) != nullptr ? out.place(first * out_image) : wide_out.of(slot);
     const float* from = in.read(first * in_image, n * in_image, wide_in.of(slot));
-    plan.run(slot, from, (&plan == plans.whole ? weights : *last_weights).get(), to, bias, inner.of(slot));
+    plan.run(slot, from, (&plan == plans.whole ? weights : *last_weights).get(), to, forward ? bias : nullptr, inner.of(slot));
+    if (!forward && bias != nullptr) add_bias(bias, shape.channels, n * out_image, to);
     out.put(first * out_image, to, n * out_image);
   });
   out.finish();
 }
 
-void conv2d(Context& context, const OpCall& call) {
-  const TensorView &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
-  if (!is_channels_last(y) || y.size() == 0) return run_plain(call);
-  ConvolutionShape shape = shape_of(call, Pass::forward, x, y, w);
-  shape.bias = call.inputs.size() > 2;
-  const Scratch bias(context.allocator, bytes_of(shape.bias ? shape.filters : 0));
-  if (shape.bias) {
-    widen_run(call.inputs[2].data, call.inputs[2].dtype, 0, call.inputs[2].strides[0], shape.filters, bias.as<float>());
+// Input 2 of the call as FP32, where there is one.
+class Bias {
+ public:
+  Bias(Context& context, const OpCall& call)
+      : scratch_(context.allocator, bytes_of(call.inputs.size() > 2 ? call.inputs[2].size() : 0)) {
+    if (call.inputs.size() < 3) return;
+    const TensorView& bias = call.inputs[2];
+    values_ = scratch_.as<float>();
+    widen_run(bias.data, bias.dtype, 0, bias.strides[0], bias.size(), scratch_.as<float>());
   }
-  const float* bias_values = shape.bias ? bias.as<float>() : nullptr;
-  if (!is_product(shape)) return convolve(context, call, shape, bias_values);
+  const float* values() const { return values_; }
+
+ private:
+  Scratch scratch_;
+  const float* values_ = nullptr;
+};
+
+// Inputs image and weight, and a bias or none; output map: conv2d, and the gradient of a transposed convolution's input.
+void map_of_image(Context& context, const OpCall& call) {
+  const TensorView &x = call.inputs[0], &w = call.inputs[1], &y = call.outputs[0];
+  ConvolutionShape shape = shape_of(call, Pass::forward, x, y, w);
+  if (!is_channels_last(y) || !is_planned(shape)) return run_plain(call);
+  const Bias bias(context, call);
+  shape.bias = bias.values() != nullptr;
+  if (!is_product(shape)) return convolve(context, call, shape, bias.values());
   const int64_t rows = shape.images * shape.height * shape.width;
   const Images in(context, x);
   multiply(context, call, 0, in.pixels(rows, shape.channels),
            Matrix(w.data, w.dtype, shape.channels, shape.filters, w.strides[1], w.strides[0]), rows, shape.filters, shape.channels,
-           bias_values);
+           bias.values());
 }
 
-void conv2d_backward_input(Context& context, const OpCall& call) {
-  const TensorView &g = call.inputs[0], &w = call.inputs[1], &dx = call.outputs[0];
-  if (!is_channels_last(dx) || dx.size() == 0 || g.size() == 0) return run_plain(call);
-  const ConvolutionShape shape = shape_of(call, Pass::backward_input, dx, g, w);
-  if (!is_product(shape)) return convolve(context, call, shape, nullptr);
+// Inputs map and weight, and a bias or none; output image: the gradient of a convolution's input, and conv_transpose2d.
+void image_of_map(Context& context, const OpCall& call) {
+  const TensorView &map = call.inputs[0], &w = call.inputs[1], &image = call.outputs[0];
+  const ConvolutionShape shape = shape_of(call, Pass::backward_input, image, map, w);
+  if (!is_channels_last(image) || !is_planned(shape)) return run_plain(call);
+  const Bias bias(context, call);
+  if (!is_product(shape)) return convolve(context, call, shape, bias.values());
   const int64_t rows = shape.images * shape.height * shape.width;
-  const Images in(context, g);
+  const Images in(context, map);
   multiply(context, call, 0, in.pixels(rows, shape.filters),
            Matrix(w.data, w.dtype, shape.filters, shape.channels, w.strides[0], w.strides[1]), rows, shape.channels, shape.filters,
-           nullptr);
+           bias.values());
 }
 
 // Each thread adds up the gradients of its groups, the threads' sums are added in their order.
@@ -197,20 +221,24 @@ void weight_gradient(Context& context, const OpCall& call, const ConvolutionShap
   store_output(call, 0, total);
 }
 
-void conv2d_backward_weight(Context& context, const OpCall& call) {
-  const TensorView &g = call.inputs[0], &x = call.inputs[1], &dw = call.outputs[0];
-  if (!is_contiguous(dw) || g.size() == 0 || dw.size() == 0) return run_plain(call);
-  const ConvolutionShape shape = shape_of(call, Pass::backward_weight, x, g, dw);
+// Inputs the gradient and what the forward op got, one of them the map and one the image; outputs the gradient of the weight and,
+// where there is a bias, of it.
+template <bool transposed>
+void gradient_of_weight(Context& context, const OpCall& call) {
+  const TensorView &g = call.inputs[0], &dw = call.outputs[0];
+  const TensorView &map = call.inputs[transposed ? 1 : 0], &image = call.inputs[transposed ? 0 : 1];
+  const ConvolutionShape shape = shape_of(call, Pass::backward_weight, image, map, dw);
+  if (!is_contiguous(dw) || !is_planned(shape)) return run_plain(call);
   const int64_t rows = shape.images * shape.out_height * shape.out_width;
-  const Images gradients(context, g), in(context, x);
+  const Images from_map(context, map), from_image(context, image);
   if (is_product(shape)) {
-    multiply(context, call, 0, gradients.transposed_pixels(rows, shape.filters), in.pixels(rows, shape.channels), shape.filters,
-             shape.channels, rows, nullptr);
+    multiply(context, call, 0, from_map.transposed_pixels(rows, shape.filters), from_image.pixels(rows, shape.channels),
+             shape.filters, shape.channels, rows, nullptr);
   } else {
-    weight_gradient(context, call, shape, in, gradients);
+    weight_gradient(context, call, shape, from_image, from_map);
   }
   if (call.outputs.size() < 2) return;
-  const Scratch sums(context.allocator, bytes_of(shape.filters));
+  const Scratch sums(context.allocator, bytes_of(g.shape[1]));
   sum_rows(context, g, ~2u, sums.as<float>());
   store_output(call, 1, sums.as<float>());
 }
@@ -218,7 +246,12 @@ void conv2d_backward_weight(Context& context, const OpCall& call) {
 }  // namespace
 
 std::vector<NamedKernel> convolution_ops() {
-  return {{"conv2d", conv2d}, {"conv2d_backward_input", conv2d_backward_input}, {"conv2d_backward_weight", conv2d_backward_weight}};
+  return {{"conv2d", map_of_image},
+          {"conv2d_backward_input", image_of_map},
+          {"conv2d_backward_weight", gradient_of_weight<false>},
+          {"conv_transpose2d", image_of_map},
+          {"conv_transpose2d_backward_input", map_of_image},
+          {"conv_transpose2d_backward_weight", gradient_of_weight<true>}};
 }
 
 }  // namespace ulpscope::cpu

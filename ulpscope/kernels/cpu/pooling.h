@@ -11,7 +11,7 @@ struct PoolRow {
   int64_t kernel_y, kernel_x, stride_x, padding_x;
 };
 struct PoolingKernels {
-  // The largest element of each window, and its place (pool_window.h).
+  // The largest element of each window, and its place (pool_windows.h).
   void (*forward)(const PoolRow& shape, const float* const* rows, float* out, uint8_t* indices);
   // Adds the gradient of each window to the element that it came from.
   void (*backward)(const PoolRow& shape, const float* gradients, const uint8_t* indices, float* const* rows);

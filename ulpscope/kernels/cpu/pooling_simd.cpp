@@ -8,7 +8,7 @@
 
 #include "hwy/highway.h"
 #include "ulpscope/kernels/cpu/pooling.h"
-#include "ulpscope/kernels/pool_window.h"
+#include "ulpscope/kernels/pool_windows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ulpscope {

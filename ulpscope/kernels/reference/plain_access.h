@@ -126,6 +126,7 @@ struct NamedKernel {
 std::vector<NamedKernel> elementwise_kernels();
 std::vector<NamedKernel> reduction_kernels();
 std::vector<NamedKernel> product_kernels();
+std::vector<NamedKernel> window_kernels();
 std::vector<NamedKernel> normalization_kernels();
 std::vector<NamedKernel> row_kernels();
 std::vector<NamedKernel> indexing_kernels();

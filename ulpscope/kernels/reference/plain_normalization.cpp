@@ -101,11 +101,84 @@ void batch_norm_backward(const OpCall& call) {
   dbias.store();
 }
 
+// The moments of each channel of a sample as batch_norm has them, and those of a group's channels merged in FP64.
+template <typename C>
+void group_norm(const OpCall& call) {
+  const TensorView& x = call.inputs[0];
+  const double eps = call.attribute("eps");
+  const auto offsets = offsets_of(x, dimensions_in_memory_order(x, ~3u));
+  const auto area = static_cast<int64_t>(offsets.size());
+  const int64_t channels = x.shape[1], groups = call.outputs[1].shape[1], of_group = channels / groups;
+  Output<C> y(call, 0), means(call, 1), inverses(call, 2);
+  for (int64_t n = 0; n < x.shape[0]; ++n) {
+    for (int64_t group = 0; group < groups; ++group) {
+      std::vector<Moments> parts;
+      for (int64_t c = group * of_group; c < (group + 1) * of_group; ++c)
+        parts.push_back(channel_moments<C>(x, n * x.strides[0] + c * x.strides[1], offsets));
+      merge_by_tree(parts.data(), of_group, Moments::merge);
+      const double variance = parts[0].squares / static_cast<double>(area * of_group);
+      const C mean = static_cast<C>(parts[0].mean), inverse = static_cast<C>(1 / std::sqrt(variance + eps));
+      means[n * groups + group] = mean;
+      inverses[n * groups + group] = inverse;
+      for (int64_t c = group * of_group; c < (group + 1) * of_group; ++c) {
+        const C factor = inverse * at<C>(call.inputs[1], c), bias = at<C>(call.inputs[2], c);
+        for (int64_t i = 0; i < area; ++i) {
+          const int64_t index = (n * channels + c) * area + i;
+          y[index] = (at<C>(x, index) - mean) * factor + bias;
+        }
+      }
+    }
+  }
+  y.store();
+  means.store();
+  inverses.store();
+}
+
+template <typename C>
+void group_norm_backward(const OpCall& call) {
+  const TensorView &g = call.inputs[0], &x = call.inputs[1];
+  const DimensionList order = dimensions_in_memory_order(x, ~3u);
+  const auto x_offsets = offsets_of(x, order), g_offsets = offsets_of(g, order);
+  const auto area = static_cast<int64_t>(x_offsets.size());
+  const int64_t channels = x.shape[1], groups = call.inputs[3].shape[1], of_group = channels / groups;
+  Output<C> dx(call, 0), dweight(call, 1), dbias(call, 2);
+  for (int64_t n = 0; n < x.shape[0]; ++n) {
+    for (int64_t group = 0; group < groups; ++group) {
+      const C mean = at<C>(call.inputs[3], n * groups + group), inverse = at<C>(call.inputs[4], n * groups + group);
+      C sum{}, product{};
+      for (int64_t c = group * of_group; c < (group + 1) * of_group; ++c) {
+        const C weight = at<C>(call.inputs[2], c);
+        const auto gradient = [&](int64_t i) { return load<C>(g, n * g.strides[0] + c * g.strides[1] + g_offsets[i]); };
+        const auto centered = [&](int64_t i) { return load<C>(x, n * x.strides[0] + c * x.strides[1] + x_offsets[i]) - mean; };
+        const C of_gradient = ordered_sum<C>(area, gradient);
+        const C of_product = ordered_sum<C>(area, [&](int64_t i) { return gradient(i) * centered(i); });
+        dbias[c] = n == 0 ? of_gradient : dbias[c] + of_gradient;
+        dweight[c] = n == 0 ? of_product * inverse : dweight[c] + of_product * inverse;
+        sum += weight * of_gradient;
+        product += weight * of_product;
+      }
+      const C count = static_cast<C>(area * of_group), offset = sum / count, slope = product * inverse * inverse / count;
+      for (int64_t c = group * of_group; c < (group + 1) * of_group; ++c) {
+        const C weight = at<C>(call.inputs[2], c);
+        for (int64_t i = 0; i < area; ++i) {
+          const int64_t index = (n * channels + c) * area + i;
+          dx[index] = inverse * ((at<C>(g, index) * weight - offset) - (at<C>(x, index) - mean) * slope);
+        }
+      }
+    }
+  }
+  dx.store();
+  dweight.store();
+  dbias.store();
+}
+
 }  // namespace
 
 std::vector<NamedKernel> normalization_kernels() {
   return {{"batch_norm", batch_norm<float>, batch_norm<double>, capture::batch_norm},
-          {"batch_norm_backward", batch_norm_backward<float>, batch_norm_backward<double>, capture::batch_norm_backward}};
+          {"batch_norm_backward", batch_norm_backward<float>, batch_norm_backward<double>, capture::batch_norm_backward},
+          {"group_norm", group_norm<float>, group_norm<double>, capture::group_norm},
+          {"group_norm_backward", group_norm_backward<float>, group_norm_backward<double>, capture::group_norm_backward}};
 }
 
 }  // namespace ulpscope::plain
