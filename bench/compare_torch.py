@@ -48,12 +48,32 @@ def workload(name):
         features = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         model = nn.Sequential(*features, nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(), nn.Linear(128, 10))
         return model, torch.rand(64, 1, 28, 28), labels(64), functional.cross_entropy
+    if name == "resnet20":
+        return Resnet(), torch.randn(128, 3, 32, 32), labels(128), functional.cross_entropy
     if name == "gpt_mini":
         return Gpt(), torch.randint(0, 256, (8, 128)), torch.randint(0, 256, (8 * 128,)), functional.cross_entropy
     raise SystemExit(f"compare_torch.py: no workload '{name}': there are {', '.join(targets.WORKLOADS)}")
 
 
 if torch:
+
+    class ResnetBlock(nn.Module):
+        def __init__(self, channels, out, stride):
+            super().__init__()
+            conv = lambda channels, kernel, stride: nn.Conv2d(channels, out, kernel, stride, kernel // 2, bias=False)
+            self.layers = nn.Sequential(conv(channels, 3, stride), nn.BatchNorm2d(out), nn.ReLU(), conv(out, 3, 1), nn.BatchNorm2d(out))
+            self.shortcut = nn.Identity() if stride == 1 else nn.Sequential(conv(channels, 1, stride), nn.BatchNorm2d(out))
+
+        def forward(self, x):
+            return functional.relu(self.shortcut(x) + self.layers(x))
+
+    class Resnet(nn.Sequential):
+        def __init__(self):
+            layers, channels = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()], 16
+            for out in (16, 16, 16, 32, 32, 32, 64, 64, 64):
+                layers.append(ResnetBlock(channels, out, 1 if out == channels else 2))
+                channels = out
+            super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
     class GptBlock(nn.Module):
         def __init__(self, width, heads, context):
@@ -85,12 +105,13 @@ if torch:
 
 
 class TorchStep:
-    """A training step as PyTorch's own recipe has it: Adam, autocast, and a gradient scaler for FP16."""
+    """A training step as PyTorch's own recipe has it: the preset's optimizer, autocast, and a gradient scaler for FP16."""
 
     def __init__(self, name, precision):
         torch.manual_seed(0)
         self.model, self.inputs, self.targets, self.loss = workload(name)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), 1e-3)
+        parameters = self.model.parameters()
+        self.optimizer = torch.optim.SGD(parameters, 0.1, 0.9, weight_decay=1e-4) if name == "resnet20" else torch.optim.Adam(parameters, 1e-3)
         self.dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
         self.scaler = torch.amp.GradScaler("cpu") if precision == "fp16" else None
 

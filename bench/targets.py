@@ -31,6 +31,8 @@ def step_targets(workload):
     def torch(m, precision="fp32"):
         return m[f"torch/{workload}/{precision}"]
 
+    if workload == "resnet20":
+        return [at_most("resnet20: FP32 / PyTorch FP32", lambda m: ours(m) / torch(m), 1.0)]
     # A step under a millisecond leaves the recorder and its writer thread little to hide behind.
     of_bare, of_torch = (0.40, 0.35) if workload == "mlp" else (0.10, 0.08)
     targets = [
@@ -55,7 +57,7 @@ def step_targets(workload):
     return targets
 
 
-WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn", "gpt_mini")
+WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn", "resnet20", "gpt_mini")
 LARGE = 1 << 24  # elements of the statistics benchmarks
 TARGETS = [
     at_most("dispatch: add of two 1-element tensors with gradient, ns", lambda m: m["dispatch/add_of_two_scalars_with_gradient"], 1000),

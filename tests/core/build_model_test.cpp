@@ -57,6 +57,8 @@ TEST_F(ModelPresets, HaveAsManyParametersAsInPyTorch) {
   EXPECT_EQ(parameters_of("conv_sine", {2, 128, 128}), 134145);
   EXPECT_EQ(parameters_of("fashion_cnn", {1, 28, 28}), 421642);
   EXPECT_EQ(parameters_of("gpt_mini", {128}, 256), 875264);
+  EXPECT_EQ(parameters_of("resnet20", {3, 32, 32}), 272474);
+  EXPECT_EQ(parameters_of("autoencoder", {1, 28, 28}), 111521);
 }
 
 TEST_F(ModelPresets, FitTheirData) {

@@ -168,6 +168,32 @@ TEST(Loader, LastBatchIsSmallerOrLeftOut) {
   EXPECT_THROW(Loader(data, {.batch_size = 0}), Error);
 }
 
+TEST(Targets, MayBeTheInput) {
+  DataSettings settings;
+  settings.shape = {2, 3, 4};
+  settings.train_size = settings.test_size = 5;
+  Batch given, reconstructed;
+  const std::vector<int64_t> indices{4, 0, 2};
+  open_data(settings, 1).train->fill_batch(indices, given);
+  settings.target = TargetSource::input;
+  const DataSplits splits = open_data(settings, 1);
+  EXPECT_EQ(splits.train->target_kind(), TargetKind::values);
+  EXPECT_EQ(splits.test->target_shape(), (std::vector<int64_t>{2, 3, 4}));
+  splits.train->fill_batch(indices, reconstructed);
+  EXPECT_EQ(reconstructed.inputs, given.inputs);
+  EXPECT_EQ(reconstructed.values, given.inputs);
+  EXPECT_EQ(reconstructed.target_shape, given.input_shape);
+  EXPECT_TRUE(reconstructed.labels.empty());
+
+  settings.kind = DataKind::copy_task;
+  try {
+    open_data(settings, 1);
+    FAIL() << "indices are no values to be given";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "data.target: expected inputs that are values, the data has indices");
+  }
+}
+
 TEST(QuantizedSine, HasItsCoordinatesAndLevels) {
   DataSettings settings;
   settings.kind = DataKind::quantized_sine;

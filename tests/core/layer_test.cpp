@@ -62,6 +62,18 @@ std::vector<LayerRow> layer_rows() {
       {"residual",
        ", layers = [{ type = \"linear\", out_features = 3 }], shortcut = [{ type = \"linear\", out_features = 3 }]",
        {5}},
+      {"branches", ", layers = [{ type = \"linear\", out_features = 5 }, { type = \"identity\" }]", {5}},
+      {"branches",
+       ", join = \"concat\", layers = [{ type = \"conv2d\", out_channels = 2, kernel = 1 }, { type = \"identity\" }, "
+       "{ type = \"conv2d\", out_channels = 3, kernel = 3, padding = 1 }]",
+       {4, 3, 5}},
+      {"branches",
+       ", join = \"concat\", dim = 1, layers = [{ type = \"linear\", out_features = 3 }, { type = \"identity\" }]",
+       {4, 5}},
+      {"reshape", ", shape = [4, -1, 3]", {6, 8}},
+      {"reshape", ", shape = [12]", {3, 4}},
+      {"permute", ", order = [2, 0, 1]", {3, 4, 5}},
+      {"identity", "", {3, 4}},
       {"flatten", "", {3, 4, 2}},
       {"flatten", "", {5}},
   };
@@ -286,6 +298,26 @@ TEST_F(LayerTest, BlocksNameTheirModulesAndSayWhatDoesNotFit) {
             "run.toml:1: model.layers[0] (attention): expected features that 3 heads share equally, got [4, 8]");
   EXPECT_EQ(error_of(R"({ type = "sequential", layers = [{ type = "relu" }, { type = "linear", out_featres = 3 }] })", {5}),
             "run.toml:1: model.layers[0].layers[1]: linear has no key 'out_featres'; did you mean 'out_features'?");
+  EXPECT_EQ(error_of(R"({ type = "branches", layers = [{ type = "identity" }, { type = "linear", out_features = 3 }] })", {5}),
+            "run.toml:1: model.layers[0] (branches): expected branches that give the same shape, got [5] and [3]");
+  EXPECT_EQ(
+      error_of(R"({ type = "branches", join = "concat", layers = [{ type = "identity" }, { type = "max_pool2d", kernel = 2 }] })",
+               {3, 4, 4}),
+      "run.toml:1: model.layers[0] (branches): expected branches that give the same shape but for dimension 0, got [3, 4, 4] and "
+      "[3, 2, 2]");
+  EXPECT_EQ(error_of(R"({ type = "reshape", shape = [4, -1] })", {5, 6}),
+            "run.toml:1: model.layers[0] (reshape): expected a sample with the elements of [4, -1], got [5, 6]");
+  EXPECT_EQ(error_of(R"({ type = "permute", order = [0, 0] })", {5, 6}),
+            "run.toml:1: model.layers[0] (permute): expected samples of the 2 dimensions of order = [0, 0], got [5, 6]");
+  EXPECT_EQ(error_of(R"({ type = "conv2d", out_channels = 6, kernel = 1, groups = 4 })", {6, 2, 2}),
+            "run.toml:1: model.layers[0] (conv2d): expected channels that 4 groups share equally, got [6, 2, 2]");
+  EXPECT_EQ(error_of(R"({ type = "conv1d", out_channels = 6, kernel = 3, dilation = 2 })", {6, 4}),
+            "run.toml:1: model.layers[0] (conv1d): expected a length of at least the kernel, 5, with padding 0, got [6, 4]");
+  EXPECT_EQ(
+      error_of(R"({ type = "conv_transpose2d", out_channels = 6, kernel = 3, output_padding = 1 })", {6, 4, 4}),
+      "run.toml:1: model.layers[0] (conv_transpose2d): output_padding: expected less than the stride or the dilation, found 1 x 1");
+  EXPECT_EQ(error_of(R"({ type = "group_norm", groups = 4 })", {6, 2, 2}),
+            "run.toml:1: model.layers[0] (group_norm): expected channels that 4 groups share equally, got [6, 2, 2]");
   EXPECT_EQ(error_of(R"({ type = "sequential" })", {5}),
             "run.toml:1: model.layers[0]: sequential needs layers: expected a list of layers");
   EXPECT_EQ(error_of(R"({ type = "sequential", layers = 3 })", {5}),

@@ -383,6 +383,22 @@ TEST_F(TrainerTest, HalfPrecisionHalvesTheMemoryOfActivations) {
   }
 }
 
+// Two steps on each of a few batches bring the loss of the batches down.
+TEST_F(TrainerTest, ModelsOfImagesTrain) {
+  for (const char* name : {"resnet20", "autoencoder"}) {
+    for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
+      Experiment experiment = preset(name, 12, precision);
+      const bool autoencoder = experiment.data.target == TargetSource::input;
+      experiment.data.kind = DataKind::random_classification;
+      experiment.data.shape = autoencoder ? std::vector<int64_t>{1, 28, 28} : std::vector<int64_t>{3, 16, 16};
+      experiment.data.train_size = experiment.training.batch_size = 8;
+      if (!autoencoder) experiment.optimizer.learning_rate = 0.01;
+      const Training trained = run(experiment, false);
+      EXPECT_LT(trained.losses.back(), 0.9 * trained.losses.front()) << name << " " << name_of(precision);
+    }
+  }
+}
+
 TEST_F(TrainerTest, ADivergingRunEndsWithoutACrashAndIsStoppedWhereAsked) {
   for (const Precision precision : {Precision::fp32, Precision::fp16}) {
     Experiment experiment = small_images(12, precision);

@@ -29,13 +29,46 @@ constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist},
 
 const DataSource& source_of(DataKind kind) { return kSources[static_cast<size_t>(kind)]; }
 
+// The samples of another data set, each of them its own target.
+class InputAsTarget : public Dataset {
+ public:
+  explicit InputAsTarget(std::unique_ptr<Dataset> data) : data_(std::move(data)) {
+    if (data_->input_indices() != 0) throw usage_error("data.target: expected inputs that are values, the data has indices");
+  }
+  int64_t size() const override { return data_->size(); }
+  const std::vector<int64_t>& input_shape() const override { return data_->input_shape(); }
+  const std::vector<int64_t>& target_shape() const override { return data_->input_shape(); }
+  TargetKind target_kind() const override { return TargetKind::values; }
+  int64_t classes() const override { return 0; }
+  Locality locality() const override { return data_->locality(); }
+  void prefetch(std::span<const int64_t> blocks) const override { data_->prefetch(blocks); }
+  void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
+    data_->fill_batch(indices, batch);
+    batch.labels.clear();
+    batch.target_shape = batch.input_shape;
+    batch.values = batch.inputs;
+  }
+
+ private:
+  std::unique_ptr<Dataset> data_;
+};
+
 }  // namespace
 
 const char* name_of(TargetKind kind) { return kind == TargetKind::labels ? "labels" : "values"; }
 
 const char* name_of(DataKind kind) { return source_of(kind).name; }
 
-DataSplits open_data(const DataSettings& settings, uint64_t seed) { return source_of(settings.kind).open(settings, seed); }
+const char* name_of(TargetSource source) { return source == TargetSource::data ? "data" : "input"; }
+
+DataSplits open_data(const DataSettings& settings, uint64_t seed) {
+  DataSplits splits = source_of(settings.kind).open(settings, seed);
+  if (settings.target == TargetSource::input) {
+    for (std::unique_ptr<Dataset>* split : {&splits.train, &splits.test})
+      if (*split) *split = std::make_unique<InputAsTarget>(std::move(*split));
+  }
+  return splits;
+}
 
 Loader::Loader(const Dataset& dataset, const Options& options)
     : dataset_(dataset), options_(options), locality_(dataset.locality()) {

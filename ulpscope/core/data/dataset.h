@@ -50,6 +50,10 @@ class Dataset {
   virtual void fill_batch(std::span<const int64_t> indices, Batch& batch) const = 0;
 };
 
+// What the model is to give: the target that the data have, or the input (an autoencoder).
+enum class TargetSource : uint8_t { data, input };
+const char* name_of(TargetSource source);
+
 enum class DataKind : uint8_t { fashion_mnist, idx, hdf5, npy, csv, text, quantized_sine, random_classification, copy_task };
 const char* name_of(DataKind kind);
 
@@ -78,6 +82,7 @@ struct DataSettings {
   double test_share = 0.1;            // text: of each file, hdf5, npy, csv: of the samples, at the end
   double frequency = 4.0;             // quantized_sine: periods across the image
   int64_t levels = 4;                 // quantized_sine
+  TargetSource target = TargetSource::data;
   bool shuffle = true;
   bool drop_last = false;
 

@@ -1,4 +1,6 @@
 // Layers made of layers.
+#include <fmt/format.h>
+
 #include "ulpscope/core/nn/layers.h"
 
 namespace ulpscope {
@@ -41,6 +43,54 @@ class Residual : public Layer {
   }
 };
 
+// Each of the layers gets the input; what they give is added, or concatenated along a dimension of the samples.
+class Branches : public Layer {
+ public:
+  explicit Branches(const LayerArguments& a)
+      : Layer(a), concatenates_(a.spec.text("join") == "concat"), dim_(a.spec.integer("dim")) {
+    SampleShape joined;
+    for (const LayerSpec& spec : a.spec.layers("layers")) {
+      const SampleShape& shape = add_layer(spec, a.input, a.indices).output_shape();
+      if (joined.empty()) {
+        joined = shape;
+        check_dimension(joined);
+        continue;
+      }
+      if (!fits(joined, shape)) throw mismatch(joined, shape);
+      if (concatenates_) joined[dim()] += shape[dim()];
+    }
+    set_output_shape(std::move(joined));
+  }
+
+ private:
+  size_t dim() const { return static_cast<size_t>(dim_); }
+  void check_dimension(const SampleShape& shape) const {
+    if (concatenates_ && dim() >= shape.size())
+      throw usage_error("dim: expected a dimension of the branches, which give {}, found {}", describe_shape(shape), dim_);
+  }
+  bool fits(SampleShape joined, const SampleShape& shape) const {
+    if (concatenates_ && shape.size() == joined.size()) joined[dim()] = shape[dim()];
+    return joined == shape;
+  }
+  Error mismatch(const SampleShape& joined, const SampleShape& shape) const {
+    const std::string but = concatenates_ ? fmt::format(" but for dimension {}", dim_) : "";
+    return usage_error("expected branches that give the same shape{}, got {} and {}", but, describe_shape(joined),
+                       describe_shape(shape));
+  }
+
+  Tensor forward(const Tensor& x, bool training) override {
+    Tensors outputs;
+    for (const auto& layer : layers()) outputs.push_back((*layer)(x, training));
+    if (concatenates_) return cat(outputs, static_cast<int>(dim_) + 1);
+    Tensor sum = outputs[0];
+    for (size_t i = 1; i < outputs.size(); ++i) sum = add(sum, outputs[i]);
+    return sum;
+  }
+
+  bool concatenates_;
+  int64_t dim_;
+};
+
 }  // namespace
 
 std::vector<LayerType> block_layers() {
@@ -50,7 +100,13 @@ std::vector<LayerType> block_layers() {
   sequential.takes_indices = true;
   LayerType residual{"residual", {}, make_layer<Residual>};
   residual.lists = {{"layers", "one after another"}, {"shortcut", "what is added to them; without layers, the input", false}};
-  return {std::move(sequential), std::move(residual)};
+  LayerType branches{"branches",
+                     {choice("join", {"add", "concat"}, "what is done with the outputs"),
+                      integer("dim", 0, 0, "concat: the dimension of a sample, from 0, along which")},
+                     make_layer<Branches>};
+  branches.lists = {{"layers", "each gets the input; a branch of several layers is a sequential"}};
+  branches.takes_indices = true;
+  return {std::move(sequential), std::move(residual), std::move(branches)};
 }
 
 }  // namespace ulpscope

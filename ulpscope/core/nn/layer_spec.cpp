@@ -41,6 +41,9 @@ int64_t LayerSpec::integer_or(std::string_view key, int64_t otherwise) const {
 double LayerSpec::number(std::string_view key) const { return get<double>(key); }
 bool LayerSpec::flag(std::string_view key) const { return get<bool>(key); }
 
+const std::vector<int64_t>& LayerSpec::integers(std::string_view key) const { return get<std::vector<int64_t>>(key); }
+const std::string& LayerSpec::text(std::string_view key) const { return get<std::string>(key); }
+
 HeightWidth LayerSpec::extents(std::string_view key) const {
   const auto& pair = get<std::vector<int64_t>>(key);
   return {pair.at(0), pair.at(1)};

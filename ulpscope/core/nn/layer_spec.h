@@ -69,6 +69,8 @@ struct LayerSpec {
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   HeightWidth extents(std::string_view key) const;
+  const std::vector<int64_t>& integers(std::string_view key) const;
+  const std::string& text(std::string_view key) const;
   const std::vector<LayerSpec>& layers(std::string_view key) const;
 
   bool operator==(const LayerSpec&) const = default;

@@ -25,6 +25,8 @@ LayerOption output_extent(std::string key);     // required
 LayerOption flag(std::string key, bool value);  // `value` by default, here and below
 LayerOption number(std::string key, Range range, double value, std::string meaning = "");
 LayerOption integer(std::string key, int64_t low, int64_t value, std::string meaning = "");
+LayerOption integer_list(std::string key, int64_t low, std::string meaning);                 // required
+LayerOption choice(std::string key, std::vector<std::string> choices, std::string meaning);  // the first by default
 // An integer or [y, x], at least `low`: required, with a default, or with one that follows from the other keys.
 LayerOption required_pair(std::string key, int64_t low, std::string meaning = "");
 LayerOption pair(std::string key, int64_t low, int64_t value, std::string meaning = "");

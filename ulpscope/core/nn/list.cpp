@@ -46,6 +46,16 @@ LayerOption integer(std::string key, int64_t low, int64_t value, std::string mea
   return {{std::move(key), {ValueKind::integer, range, {}}, std::move(meaning), ""}, value};
 }
 
+LayerOption integer_list(std::string key, int64_t low, std::string meaning) {
+  const Range range{.low = static_cast<double>(low), .high = 0x1p31};
+  return {{std::move(key), {ValueKind::integer_list, range, {}}, std::move(meaning), "required"}, std::nullopt, true};
+}
+
+LayerOption choice(std::string key, std::vector<std::string> choices, std::string meaning) {
+  OptionValue first = choices.at(0);
+  return {{std::move(key), {ValueKind::choice, {}, std::move(choices)}, std::move(meaning), ""}, std::move(first)};
+}
+
 namespace {
 
 OptionType pair_type(int64_t low) { return {ValueKind::extent_pair, {.low = static_cast<double>(low), .high = 0x1p20}, {}}; }

@@ -205,7 +205,19 @@ Tensor expand(const Tensor& x, std::span<const int64_t> shape) {
 
 Tensor cat(std::span<const Tensor> tensors, int dim) {
   if (tensors.empty()) throw usage_error("cat: expected at least one tensor");
-  return dispatch(find_op("cat"), tensors, {{"dim", static_cast<double>(checked_dimension("cat", tensors[0], dim))}})[0];
+  const auto join = [](std::span<const Tensor> parts, int dimension) {
+    return dispatch(find_op("cat"), parts, {{"dim", static_cast<double>(dimension)}})[0];
+  };
+  const int dimension = checked_dimension("cat", tensors[0], dim);
+  // Images that lie channels-last are joined as they lie.
+  const auto lies_so = [](const Tensor& tensor) { return layout_of(tensor) == Layout::channels_last; };
+  if (std::all_of(tensors.begin(), tensors.end(), lies_so)) {
+    constexpr int kToMemory[] = {0, 2, 3, 1}, kBack[] = {0, 3, 1, 2};
+    Tensors seen;
+    for (const Tensor& tensor : tensors) seen.push_back(permute(tensor, kToMemory));
+    return permute(join(seen, kBack[dimension]), kBack);
+  }
+  return join(tensors, dimension);
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& indices) { return call("embedding", {weight, indices}); }

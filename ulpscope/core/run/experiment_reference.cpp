@@ -45,7 +45,7 @@ layers = [
 
 A layer may also have a `dtype`, `fp32`, `fp16` or `bf16`: what autocast casts the inputs of its ops to, and of the layers within it.
 
-`sequential` and `residual` hold lists of layers, in which layers are written in the same way; their module paths follow the block's. A
+`sequential`, `residual` and `branches` hold lists of layers, in which layers are written in the same way; their module paths follow the block's. A
 block of a transformer:
 
 ```toml

@@ -12,7 +12,7 @@ using Row = AutocastLists::Row;
 
 // A layer computes in its dtype, FP16, softmax too; layers that normalise widen their input and round their output, which here the
 // next op does. A loss has a dtype of its own, FP32.
-constexpr Row kKerasOps[] = {{"layer_norm", Class::fp32}, {"rms_norm", Class::fp32}};
+constexpr Row kKerasOps[] = {{"layer_norm", Class::fp32}, {"rms_norm", Class::fp32}, {"group_norm", Class::fp32}};
 constexpr AutocastLists kKeras{.of_class = {Class::lower_precision, Class::lower_precision, Class::lower_precision,
                                             Class::lower_precision, Class::loss, Class::loss},
                                .ops = kKerasOps};
