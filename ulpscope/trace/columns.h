@@ -79,7 +79,7 @@ struct Table<RunInfo> {
       Column{"mesh_position", "", "the rank's coordinates in the device mesh, or empty", FIELD(mesh_position)},
       Column{"experiment", "", "the experiment as TOML, overrides applied", FIELD(experiment)},
       Column{"experiment_name", "", "its name", FIELD(experiment_name)}, Column{"seed", "", "seed of all randomness", FIELD(seed)},
-      Column{"precision", "", "precision policy: fp32, fp16, bf16", FIELD(precision)},
+      Column{"precision", "", "precision policy, as fp32, fp16 or apex_o2", FIELD(precision)},
       Column{"backend", "", "what computed: cpu", FIELD(backend)},
       Column{"machine", "", "the machine, its instruction set and libraries", FIELD(machine)},
       Column{"dtypes", "", "data types in use, comma-separated", FIELD(dtypes)},
