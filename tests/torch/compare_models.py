@@ -42,6 +42,7 @@ PLAIN = ["scaler.initial=1024", "training.accumulation=1", "clipping.norm=0", "c
 SMALL = {
     "conv_sine": ["data.height=8", "data.width=8"],
     "fashion_cnn": ["data.kind=random_classification", "data.shape=1,28,28", "training.batch_size=4"],
+    "autoencoder": ["data.kind=random_classification", "data.shape=1,28,28", "training.batch_size=4"],
     "gpt_mini": [f"data.path={ROOT / 'LICENSE'}", "data.context=24", "training.batch_size=2"],
 }
 

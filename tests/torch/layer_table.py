@@ -4,6 +4,7 @@ A row gets the run (which knows types, roundings and parameters), the layer's ke
 by its class of autocast, with the number of terms that its sums have, forward and backward.
 """
 
+import functools
 import math
 
 import torch
@@ -20,24 +21,44 @@ def rows(x):
     return x.value.numel() // max(x.value.shape[-1], 1)
 
 
-def pair(value):
-    return tuple(value) if isinstance(value, list) else (value, value)
+def convolution(function, transposed=False):
+    def layer_of(run, layer, path, x):
+        w, b = run.parameter(path, "weight"), run.parameter(path, "bias")
+        places = x.value.numel() // x.value.shape[1]
+        window = math.prod(w.value.shape[2:])
+        keys = ("stride", "padding", *(["output_padding"] if transposed else []), "groups", "dilation")
+        options = {key: layer[key] if key == "groups" else pair(layer[key], w.value.dim() - 2) for key in keys}
+        return run.op("lower", lambda *t: function(*t, **options), x, w, *b, terms=w.value[0].numel() + 1,
+                      backward=w.value.shape[0] * window + places)
+    return layer_of
 
 
-def conv2d(run, layer, path, x):
-    w, b = run.parameter(path, "weight"), run.parameter(path, "bias")
-    places = x.value.numel() // x.value.shape[1]
-    window = math.prod(w.value.shape[2:])
-    options = {"stride": pair(layer["stride"]), "padding": pair(layer["padding"])}
-    if "dilation" in layer:
-        options |= {"dilation": pair(layer["dilation"]), "groups": layer["groups"]}
-    return run.op("lower", lambda *t: functional.conv2d(*t, **options), x, w, *b,
-                  terms=w.value[0].numel() + 1, backward=w.value.shape[0] * window + places)
+def pair(value, dimensions=2):
+    return tuple(value) if isinstance(value, list) else (value,) * dimensions
 
 
-def max_pool2d(run, layer, path, x):
-    return run.op("input", lambda t: functional.max_pool2d(t, pair(layer["kernel"]), pair(layer.get("stride", layer["kernel"])),
-                                                           pair(layer["padding"])), x)
+def pool(function, average=False, **more):
+    def layer_of(run, layer, path, x):
+        kernel = pair(layer["kernel"])
+        options = {name: layer[key] for name, key in more.items()}
+        terms = math.prod(kernel) + 1 if average else 1
+        return run.op("input", lambda t: function(t, kernel, pair(layer.get("stride", layer["kernel"])), pair(layer["padding"]), **options), x,
+                      terms=terms, backward=terms)
+    return layer_of
+
+
+def adaptive(function):
+    def layer_of(run, layer, path, x):
+        places = math.prod(x.value.shape[2:])
+        return run.op("input", lambda t: function(t, pair(layer["output_size"])), x, terms=places, backward=places)
+    return layer_of
+
+
+def branches(run, layer, path, x):
+    outputs = [sequence(run, [one], path, x) for one in layer["layers"]]
+    if layer["join"] == "concat":
+        return run.op("input", lambda *t: torch.cat(t, layer["dim"] + 1), *outputs)
+    return functools.reduce(lambda a, b: run.op("input", torch.add, a, b), outputs)
 
 
 def batch_norm(run, layer, path, x):
@@ -55,6 +76,13 @@ def normalization(function):
         return run.op("fp32", lambda x, *p: function(x, width, *p, layer["eps"]), x, *parameters,
                       terms=width[0], backward=width[0] + rows(x))
     return layer_of
+
+
+def group_norm(run, layer, path, x):
+    parameters = [p for name in ("weight", "bias") for p in run.parameters_of(path, name)]
+    terms = x.value[0].numel() // layer["groups"]
+    return run.op("fp32", lambda t, *p: functional.group_norm(t, layer["groups"], *p, layer["eps"]), x, *parameters,
+                  terms=terms, backward=terms + x.value.numel() // x.value.shape[1])
 
 
 def embedding(run, layer, path, x):
@@ -95,9 +123,15 @@ def elementwise(function, kind="input"):
 
 LAYERS = {
     "linear": linear,
-    "conv2d": conv2d,
-    "max_pool2d": max_pool2d,
+    "conv1d": convolution(functional.conv1d),
+    "conv2d": convolution(functional.conv2d),
+    "conv_transpose2d": convolution(functional.conv_transpose2d, transposed=True),
+    "max_pool2d": pool(functional.max_pool2d),
+    "avg_pool2d": pool(functional.avg_pool2d, average=True, count_include_pad="count_include_pad"),
+    "adaptive_max_pool2d": adaptive(functional.adaptive_max_pool2d),
+    "adaptive_avg_pool2d": adaptive(functional.adaptive_avg_pool2d),
     "batch_norm": batch_norm,
+    "group_norm": group_norm,
     "layer_norm": normalization(functional.layer_norm),
     "rms_norm": normalization(functional.rms_norm),
     "embedding": embedding,
@@ -105,6 +139,10 @@ LAYERS = {
     "attention": attention,
     "sequential": sequential,
     "residual": residual,
+    "branches": branches,
+    "identity": lambda run, layer, path, x: x,
+    "reshape": lambda run, layer, path, x: x.view(lambda t: t.reshape(t.shape[0], *layer["shape"])),
+    "permute": lambda run, layer, path, x: x.view(lambda t: t.permute(0, *(i + 1 for i in layer["order"]))),
     "flatten": lambda run, layer, path, x: x.view(lambda t: t.flatten(1)),
     "gelu_tanh": elementwise(lambda t: functional.gelu(t, approximate="tanh")),
     **{name: elementwise(getattr(torch, name)) for name in ("relu", "tanh", "sigmoid", "abs", "neg", "sqrt")},

@@ -44,6 +44,11 @@ const std::map<std::string, Function, std::less<>>& functions() {
       {"slice", [](In in, A a) { return Tensors{slice(in[0], dim(a), whole(a, "start"), whole(a, "extent"), whole(a, "step"))}; }},
       {"split", [](In in, A a) { return split(in[0], whole(a, "parts"), dim(a)); }},
       {"cast", [](In in, A a) { return Tensors{cast(in[0], static_cast<DType>(a["dtype"]))}; }},
+      {"conv1d",
+       [](In in, A a) {
+         const Window window{1, whole(a, "stride_x"), whole(a, "padding_x"), whole(a, "dilation_x")};
+         return Tensors{conv1d(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), window, whole(a, "groups"))};
+       }},
       {"softmax_along", [](In in, A a) { return Tensors{softmax(in[0], dim(a))}; }},
       {"log_softmax_along", [](In in, A a) { return Tensors{log_softmax(in[0], dim(a))}; }},
       {"attention",

@@ -194,6 +194,49 @@ def batch_norm_gradient(c):
     return [(by_channel(c, w) * inverse * centered).store(), product.moved(flat), total.moved(flat), None, None]
 
 
+def draw_group_norm(d):
+    groups = d.between(1, 4)
+    channels = groups * d.between(1, 5)
+    shape = (d.between(1, 4), channels, *((d.between(1, 6), d.between(1, 6)) if d.chance(0.7) else ()))
+    return [Spec(shape), Spec((channels,)), Spec((channels,))], {"groups": groups, "eps": 1e-5}
+
+
+def by_group(c):
+    """[N, groups, channels of a group, places] of [N, C, ...]"""
+    shape, groups = c.x[0].v.shape, int(c.a["groups"])
+    return lambda x: x.moved(lambda v: np.broadcast_to(v, shape).reshape(shape[0], groups, shape[1] // groups, -1))
+
+
+def group_norm_statistics(c):
+    x = by_group(c)(c.x[0])
+    count = x.v.shape[2] * x.v.shape[3]
+    mean = x.sum((2, 3)) / count
+    return x - mean, widened(lambda v: 1 / (v + c.a["eps"]).sqrt(), ((x - mean) * (x - mean)).sum((2, 3)) / count), count
+
+
+def group_norm(c):
+    grouped = by_group(c)
+    centered, inverse, _ = group_norm_statistics(c)
+    y = centered * (inverse * grouped(by_channel(c, c.x[1]))) + grouped(by_channel(c, c.x[2]))
+    return [y.moved(lambda v: v.reshape(c.truth[0].shape)).store()]
+
+
+def group_norm_gradient(c):
+    """A channel's sums are multiplied by its weight, and then added up."""
+    grouped = by_group(c)
+    g, w = grouped(c.g[0]), grouped(by_channel(c, c.x[1]))
+    centered, inverse, count = group_norm_statistics(c)
+    gradients, products, weights = g.sum(3), (g * centered).sum(3), w.moved(lambda v: v[..., :1])
+    offset, slope = (weights * gradients).sum(2) / count, (weights * products).sum(2) * inverse * inverse / count
+    dx = (inverse * ((g * w - offset) - centered * slope)).moved(lambda v: v.reshape(c.x[0].v.shape))
+    of_channels = lambda x: x.moved(lambda v: v.reshape(v.shape[0], -1)).sum(0, keepdims=False).store()
+    return [dx.store(), of_channels(products * inverse), of_channels(gradients)]
+
+
+def torch_group_norm(x, w, b, groups, eps):
+    return torch.group_norm(x, int(groups), w, b, eps)
+
+
 def draw_attention(d):
     batch, queries, keys, width = d.shape(0, 2, 4), d.between(1, 6), d.between(1, 6), d.choice([1, 4, 5, 16])
     batch = tuple(max(extent, 1) for extent in batch)
@@ -259,5 +302,6 @@ NORMALIZATIONS = [
     Row("rms_norm", lambda x, w, eps: functional.rms_norm(x, x.shape[-1:], w, eps), draw_norm(1), rms_norm, rms_norm_gradient),
     Row("batch_norm", torch_batch_norm, draw_batch_norm, batch_norm, batch_norm_gradient, wide=(False, True, True),
         slots=lambda a: (0, 3, 4) if a["training"] else (0,), truth=exact_batch_norm, formula_decides=True),
+    Row("group_norm", torch_group_norm, draw_group_norm, group_norm, group_norm_gradient, formula_decides=True),
     Row("attention", torch_attention, draw_attention, attention, attention_gradient, truth=exact_attention, formula_decides=True),
 ]

@@ -1,85 +1,179 @@
 """Windows that slide over images: convolutions and pooling."""
 
+import math
+
 import numpy as np
 import torch
 from torch.nn import functional
 
-from balls import Ball, either
+from balls import Ball, accumulated, either
 from op_table.case import Row, Spec
-from op_table.linear import gradient_of_moves, gradient_of_products, sums_of_products
+from op_table.linear import finite_magnitude, gradient_of_moves, gradient_of_products, pull, sums_of_products
 
 
-def padding_meets(c):
-    """Where padding is multiplied by what is not finite: PyTorch's 0 * Inf is NaN, ours no term, or oneDNN's (docs/ops.md)."""
-    padding = [int(c.a.get(f"padding_{axis}", 0)) for axis in "xy"]
+def whole(attributes, name, axes):
+    return [int(attributes[f"{name}_{axis}"]) for axis in axes]
+
+
+def axes_of(x):
+    return "yx"[4 - len(x.shape):]
+
+
+# -- convolutions
+
+
+def draw_windows(d, axes):
+    """Stride, padding and dilation by dimension, groups, and the kernel and an extent that it fits into."""
+    a, kernel, extents = {"groups": d.choice([1, 1, 2, 3])}, [], []
+    for axis in axes:
+        size, dilation, padding = d.between(1, 3), d.between(1, 2), d.below(2)
+        a |= {f"stride_{axis}": d.between(1, 3), f"padding_{axis}": padding, f"dilation_{axis}": dilation}
+        kernel.append(size)
+        extents.append(d.between(max(1, dilation * (size - 1) + 1 - 2 * padding), 8))
+    return a, kernel, extents
+
+
+def draw_convolution(axes, transposed=False):
+    def draw(d):
+        a, kernel, extents = draw_windows(d, axes)
+        groups = a["groups"]
+        channels, filters = groups * d.between(1, 3), groups * d.between(1, 3)
+        x, w = (d.between(0 if d.chance(0.1) else 1, 3), channels, *extents), (filters, channels // groups, *kernel)
+        if transposed:
+            w = (channels, filters // groups, *kernel)
+            for axis, size, extent in zip(axes, kernel, extents):
+                if (extent - 1) * a[f"stride_{axis}"] + a[f"dilation_{axis}"] * (size - 1) < 2:
+                    a[f"padding_{axis}"] = 0
+                a[f"output_padding_{axis}"] = d.below(a[f"stride_{axis}"])
+        return [Spec(x), Spec(w), *([Spec((filters,))] if d.chance(0.6) else [])], a
+    return draw
+
+
+def torch_convolution(x, w, b=None, *, groups, **a):
+    function = functional.conv2d if x.dim() == 4 else functional.conv1d
+    return function(x, w, b, *(whole(a, name, axes_of(x)) for name in ("stride", "padding", "dilation")), int(groups))
+
+
+def torch_transposed(x, w, b=None, *, groups, **a):
+    stride, padding, output_padding, dilation = (whole(a, name, "yx") for name in ("stride", "padding", "output_padding", "dilation"))
+    return functional.conv_transpose2d(x, w, b, stride, padding, output_padding, int(groups), dilation)
+
+
+def padding_meets(c, image, small):
+    """Where the padding of the image is multiplied by what is not finite: PyTorch's 0 * Inf is NaN, ours no term, or oneDNN's
+    (docs/ops.md). Of the products with the weight, and of the weight's gradient."""
+    padding = whole(c.a, "padding", axes_of(image))
     if not any(padding) or not c.special:
-        return False, [False] * len(c.x)
-    around = functional.pad(torch.zeros(c.x[0].v.shape), [padding[0]] * 2 + [padding[1]] * 2, value=1.0)
+        return False, False
+    around = functional.pad(torch.zeros(image.shape), [p for p in reversed(padding) for _ in range(2)], value=1.0)
     bad = lambda v: torch.from_numpy((~np.isfinite(v)).astype(np.float32))
-    run = lambda x, w: c.row.function(x, w, **{**c.a, "padding_y": 0, "padding_x": 0})
     w = bad(c.x[1].v).requires_grad_()
-    y = run(around, w)
-    (reached,) = torch.autograd.grad(y, w, bad(c.g[0].v))
-    return y.detach().numpy() > 0, [False, reached.numpy() > 0, False][:len(c.x)]
+    y = torch_convolution(around, w, **{name: 0 if name.startswith("padding") else value for name, value in c.a.items()})
+    (reached,) = torch.autograd.grad(y, w, bad(small))
+    return y.detach().numpy() > 0, reached.numpy() > 0
+
+
+def freed(b, free):
+    return Ball(b.v, b.e, either(b.free, free), True)
 
 
 def convolution(c):
     (y,) = sums_of_products(c)
-    free, c.free_gradients = padding_meets(c)
-    return [Ball(y.v, y.e, either(y.free, free), True)]
+    free, c.free_weight = padding_meets(c, c.x[0].v, c.g[0].v)
+    return [freed(y, free)]
 
 
-def gradient_of_convolution(c):
-    return [Ball(b.v, b.e, either(b.free, free), True) for b, free in zip(gradient_of_products(c), c.free_gradients)]
+def convolution_gradient(c):
+    x, w, *bias = gradient_of_products(c)
+    return [x, freed(w, c.free_weight), *bias]
 
 
-def draw_window(d, most=3):
-    """Kernel, stride and padding by dimension: the op's attributes."""
-    return {f"{name}_{axis}": value for axis in "yx"
-            for name, value in (("kernel", d.between(1, most)), ("stride", d.between(1, 3)), ("padding", d.below(2)))}
+def transposed_gradient(c):
+    x, w, *bias = gradient_of_products(c)
+    free, free_weight = padding_meets(c, c.g[0].v, c.x[0].v)
+    return [freed(x, free), freed(w, free_weight), *bias]
 
 
-def draw_conv2d(d):
-    a = draw_window(d)
-    x = (d.between(0 if d.chance(0.1) else 1, 3), d.between(1, 6), d.between(3, 8), d.between(3, 8))
-    w = (d.between(1, 6), x[1], a.pop("kernel_y"), a.pop("kernel_x"))
-    return [Spec(x), Spec(w), *([Spec(w[:1])] if d.chance(0.6) else [])], a
+# -- pooling
 
 
-def torch_conv2d(x, w, b=None, *, stride_y, stride_x, padding_y, padding_x):
-    return functional.conv2d(x, w, b, (int(stride_y), int(stride_x)), (int(padding_y), int(padding_x)))
+def draw_image(d):
+    return [Spec((d.between(1, 3), d.between(1, 20), d.between(3, 8), d.between(3, 8)))]
 
 
-def draw_max_pool2d(d):
-    a = draw_window(d)
-    for axis in "yx":
-        a[f"padding_{axis}"] = min(a[f"padding_{axis}"], a[f"kernel_{axis}"] // 2)
-    return [Spec((d.between(1, 3), d.between(1, 20), d.between(3, 8), d.between(3, 8)))], a
+def draw_pool(d, **more):
+    a = {f"{name}_{axis}": value for axis in "yx" for name, value in (("kernel", d.between(1, 3)), ("stride", d.between(1, 3)))}
+    a |= {f"padding_{axis}": d.below(a[f"kernel_{axis}"] // 2 + 1) for axis in "yx"}
+    return draw_image(d), a | more
 
 
-def torch_max_pool2d(x, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x):
-    whole = lambda y, x: (int(y), int(x))
-    return functional.max_pool2d(x, whole(kernel_y, kernel_x), whole(stride_y, stride_x), whole(padding_y, padding_x))
+def draw_adaptive(d):
+    return draw_image(d), {"height": d.between(1, 9), "width": d.between(1, 9)}
 
 
-def max_pool2d_gradient(c):
+def pooled(function):
+    return lambda x, **a: function(x, *(whole(a, name, "yx") for name in ("kernel", "stride", "padding")))
+
+
+def torch_average(x, count_include_pad, **a):
+    return functional.avg_pool2d(x, *(whole(a, name, "yx") for name in ("kernel", "stride", "padding")), False, bool(count_include_pad))
+
+
+def adapted(function):
+    return lambda x, height, width: function(x, (int(height), int(width)))
+
+
+def windows(c):
+    """Of each dimension: (begin, end) of each window in the padded extent, and the padding."""
+    for axis, extent, places in zip("yx", c.x[0].v.shape[2:], c.truth[0].shape[2:]):
+        if "kernel_y" in c.a:
+            kernel, stride, padding = (whole(c.a, name, axis)[0] for name in ("kernel", "stride", "padding"))
+            yield [(i * stride, i * stride + kernel) for i in range(places)], padding
+        else:
+            yield [(i * extent // places, -(-(i + 1) * extent // places)) for i in range(places)], 0
+
+
+def average_roundings(c):
+    """The places of the largest window, and the windows that a place may be in; the division is one more."""
+    spans = [spans for spans, _ in windows(c)]
+    places = math.prod(max(end - begin for begin, end in axis) for axis in spans)
+    overlaps = math.prod(max(sum(begin <= at < end for begin, end in axis) for at in range(axis[-1][1])) for axis in spans)
+    return places, overlaps
+
+
+def average(c):
+    magnitude = c.row.function(torch.from_numpy(finite_magnitude(c.x[0].v)), **c.a).numpy()
+    return [accumulated(c.truth[0], magnitude, average_roundings(c)[0], 2).store()]
+
+
+def average_gradient(c):
+    (magnitude,) = pull(c, [c.x[0].v], finite_magnitude(c.g[0].v))
+    return [accumulated(c.truth_gradients[0], magnitude.numpy(), average_roundings(c)[1], 2).store()]
+
+
+def largest_gradient(c):
     """A window with a NaN gives its gradient, as NaN, to the first one; PyTorch gives g to the last."""
     (part,) = gradient_of_moves(c)
-    return [Ball(part.v, part.e, either(part.free, np.isnan(c.x[0].v)), True)]
+    return [freed(part, np.isnan(c.x[0].v))]
 
 
-def max_pool2d_nan(c):
-    kernel, stride, padding = ([int(c.a[f"{what}_{axis}"]) for axis in "yx"] for what in ("kernel", "stride", "padding"))
-    bad = np.pad(np.isnan(c.x[0].v), ((0, 0), (0, 0), *((p, p) for p in padding)))
+def largest_nan(c):
+    (rows, above), (columns, left) = windows(c)
+    bad = np.pad(np.isnan(c.x[0].v), ((0, 0), (0, 0), (above, above), (left, left)))
     first = np.zeros_like(bad)
     for image, channel, y, x in np.ndindex(c.truth[0].shape if bad.any() else (0, 0, 0, 0)):
-        window = (image, channel, slice(y * stride[0], y * stride[0] + kernel[0]), slice(x * stride[1], x * stride[1] + kernel[1]))
+        window = (image, channel, slice(*rows[y]), slice(*columns[x]))
         if bad[window].any():
             first[window][np.unravel_index(np.argmax(bad[window]), bad[window].shape)] = True
-    return [first[:, :, padding[0]:first.shape[2] - padding[0], padding[1]:first.shape[3] - padding[1]]]
+    return [first[:, :, above:first.shape[2] - above, left:first.shape[3] - left]]
 
 
 WINDOWS = [
-    Row("conv2d", torch_conv2d, draw_conv2d, convolution, gradient_of_convolution),
-    Row("max_pool2d", torch_max_pool2d, draw_max_pool2d, gradient=max_pool2d_gradient, nan=max_pool2d_nan),
+    Row("conv1d", torch_convolution, draw_convolution("x"), convolution, convolution_gradient),
+    Row("conv2d", torch_convolution, draw_convolution("yx"), convolution, convolution_gradient),
+    Row("conv_transpose2d", torch_transposed, draw_convolution("yx", transposed=True), sums_of_products, transposed_gradient),
+    Row("max_pool2d", pooled(functional.max_pool2d), draw_pool, gradient=largest_gradient, nan=largest_nan),
+    Row("adaptive_max_pool2d", adapted(functional.adaptive_max_pool2d), draw_adaptive, gradient=largest_gradient, nan=largest_nan),
+    Row("avg_pool2d", torch_average, lambda d: draw_pool(d, count_include_pad=d.below(2)), average, average_gradient),
+    Row("adaptive_avg_pool2d", adapted(functional.adaptive_avg_pool2d), draw_adaptive, average, average_gradient),
 ]
