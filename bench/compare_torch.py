@@ -52,6 +52,8 @@ def workload(name):
         return Resnet(), torch.randn(128, 3, 32, 32), labels(128), functional.cross_entropy
     if name == "gpt_mini":
         return Gpt(), torch.randint(0, 256, (8, 128)), torch.randint(0, 256, (8 * 128,)), functional.cross_entropy
+    if name == "lstm_text":
+        return TextLstm(), torch.randint(0, 256, (16, 64)), torch.randint(0, 256, (16 * 64,)), functional.cross_entropy
     raise SystemExit(f"compare_torch.py: no workload '{name}': there are {', '.join(targets.WORKLOADS)}")
 
 
@@ -102,6 +104,15 @@ if torch:
 
         def forward(self, x):
             return self.head(self.norm(self.blocks(self.tokens(x) + self.places))).flatten(0, 1)
+
+
+    class TextLstm(nn.Module):
+        def __init__(self, values=256, width=64, hidden=128):
+            super().__init__()
+            self.tokens, self.lstm, self.head = nn.Embedding(values, width), nn.LSTM(width, hidden, batch_first=True), nn.Linear(hidden, values)
+
+        def forward(self, x):
+            return self.head(self.lstm(self.tokens(x))[0]).flatten(0, 1)
 
 
 class TorchStep:

@@ -22,9 +22,14 @@ bool near_difference(double gradient, double difference) {
 
 class GradientTest : public EngineTest {
  protected:
-  Tensors run(const OpRow& row, std::vector<Tensor> inputs) {
-    if (!row.labels.empty()) inputs.push_back(labels(row.labels));
-    return dispatch(find_op(row.op), inputs, row.attributes);
+  Tensors run(const OpRow& row, const std::vector<Tensor>& inputs) { return dispatch(find_op(row.op), inputs, row.attributes); }
+  // Input i of a row.
+  Tensor make_input(const OpRow& row, size_t i) {
+    const OpRow::Input& input = row.inputs[i];
+    Tensor made = input.integers.empty() ? random(DType::f64, input.shape, i, input.low, input.high)
+                                         : reshape(labels(input.integers), input.shape);
+    made.set_requires_grad(input.differentiable);
+    return made;
   }
   // A scalar that weighs every element of the output differently.
   Tensor weighted_sum(const Tensor& output) {
@@ -35,7 +40,10 @@ class GradientTest : public EngineTest {
     const NoGrad no_grad;
     values[i][k] += by;
     std::vector<Tensor> inputs;
-    for (size_t n = 0; n < values.size(); ++n) inputs.push_back(tensor(DType::f64, row.inputs[n].shape, values[n]));
+    for (size_t n = 0; n < values.size(); ++n) {
+      const OpRow::Input& input = row.inputs[n];
+      inputs.push_back(input.integers.empty() ? tensor(DType::f64, input.shape, values[n]) : make_input(row, n));
+    }
     return to_host(weighted_sum(run(row, inputs)[slot]))[0];
   }
   // That the function and its third derivative, by differences with a step that rounding leaves well above 2^-6 of the limit, are
@@ -50,9 +58,8 @@ class GradientTest : public EngineTest {
     std::vector<Tensor> inputs;
     std::vector<std::vector<double>> values;
     for (size_t i = 0; i < row.inputs.size(); ++i) {
-      inputs.push_back(random(DType::f64, row.inputs[i].shape, i, row.inputs[i].low, row.inputs[i].high));
+      inputs.push_back(make_input(row, i));
       values.push_back(to_host(inputs.back()));
-      inputs.back().set_requires_grad(row.inputs[i].differentiable);
     }
     backward(weighted_sum(run(row, inputs)[slot]));
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -88,10 +95,7 @@ TEST_F(GradientTest, OutputsWithoutAGradientAreConstants) {
   for (const OpRow& row : op_rows()) {
     SCOPED_TRACE(row.op + " " + row.variant);
     std::vector<Tensor> inputs;
-    for (size_t i = 0; i < row.inputs.size(); ++i) {
-      inputs.push_back(random(DType::f64, row.inputs[i].shape, i, row.inputs[i].low, row.inputs[i].high));
-      inputs.back().set_requires_grad(row.inputs[i].differentiable);
-    }
+    for (size_t i = 0; i < row.inputs.size(); ++i) inputs.push_back(make_input(row, i));
     const Tensors outputs = run(row, inputs);
     for (size_t slot = 0; slot < outputs.size(); ++slot) {
       EXPECT_EQ(outputs[slot].requires_grad(), (find_op(row.op).differentiable_outputs >> slot & 1) != 0) << "output " << slot;

@@ -74,6 +74,18 @@ std::vector<LayerRow> layer_rows() {
       {"reshape", ", shape = [12]", {3, 4}},
       {"permute", ", order = [2, 0, 1]", {3, 4, 5}},
       {"identity", "", {3, 4}},
+      {"sequential", ", checkpoint = true, layers = [{ type = \"linear\", out_features = 5 }, { type = \"batch_norm\" }]", {5}},
+      {"lstm", ", hidden_size = 3", {4, 5}},
+      {"lstm", ", hidden_size = 3, num_layers = 2, bias = false, return_sequences = false", {4, 5}},
+      {"gru", ", hidden_size = 3", {4, 5}},
+      {"gru", ", hidden_size = 3, num_layers = 2, bias = false, return_sequences = false", {4, 5}},
+      {"encoder_decoder",
+       ", source_size = 3, encoder = [{ type = \"embedding\", num_embeddings = 7, features = 4 }], decoder = [{ type = "
+       "\"embedding\", "
+       "num_embeddings = 7, features = 6 }, { type = \"cross_attention\", heads = 2 }]",
+       {8},
+       7},
+      {"dropout", ", p = 0.25", {6, 5}},
       {"flatten", "", {3, 4, 2}},
       {"flatten", "", {5}},
   };
@@ -103,6 +115,7 @@ TEST_F(LayerTest, EveryTypeHasARow) {
   std::set<std::string_view> rows;
   const auto all = layer_rows();
   for (const LayerRow& row : all) rows.insert(row.type);
+  rows.insert("cross_attention");  // within an encoder_decoder
   for (const LayerType& type : layer_types()) EXPECT_TRUE(rows.contains(type.name)) << type.name << " has no row in layer_test.cpp";
 }
 

@@ -15,13 +15,17 @@ struct OpRow {
     std::vector<int64_t> shape;
     double low = -2, high = 2;
     bool differentiable = true;
+    std::vector<int64_t> integers = {};  // not empty: the elements, of type i64
   };
   std::string op;
   std::string variant;  // "" or what is special about the row
   std::vector<Input> inputs;
   Attributes attributes = {};
-  std::vector<int64_t> labels = {};  // appended as an i64 input where not empty
 };
+
+inline OpRow::Input integers(std::vector<int64_t> shape, std::vector<int64_t> values) {
+  return {std::move(shape), 0, 0, false, std::move(values)};
+}
 
 inline std::vector<OpRow> op_rows() {
   const Attributes conv{{"stride_y", 1}, {"stride_x", 1}, {"padding_y", 1}, {"padding_x", 1}};
@@ -107,8 +111,25 @@ inline std::vector<OpRow> op_rows() {
       {"layer_norm", "", {{{2, 3, 5}}, {{5}}, {{5}}}, {{"eps", 1e-5}}},
       {"rms_norm", "", {{{2, 3, 5}}, {{5}}}, {{"eps", 1e-5}}},
       {"cat", "", {{{2, 3}}, {{2, 1}}, {{2, 4}}}, {{"dim", 1}}},
-      {"embedding", "", {{{4, 3}}}, {}, {2, 0, 2, 3}},
-      {"cross_entropy", "", {{{4, 5}}}, {}, {1, 0, 4, 2}},
+      {"embedding", "", {{{4, 3}}, integers({4}, {2, 0, 2, 3})}},
+      {"gather", "", {{{3, 4}}, integers({2, 3}, {3, 0, 3, 1, 1, 2})}, {{"dim", 1}}},
+      {"scatter_add", "", {{{3, 4}}, integers({2, 4}, {2, 0, 2, 1, 2, 2, 0, 1}), {{2, 4}}}, {{"dim", 0}}},
+      {"dropout", "", {{{37}}}, {{"p", 0.4}, {"seed", 3}, {"stream", 5}}},
+      {"var", "", {{{2, 5, 3}}}, {{"dims", 5}, {"keep", 0}, {"correction", 1}}},
+      {"var", "population", {{{2, 5, 3}}}, {{"dims", 2}, {"keep", 1}, {"correction", 0}}},
+      {"max", "", {{{2, 5, 3}}}, {{"dims", 2}, {"keep", 0}}},
+      {"norm", "", {{{2, 5, 3}, 0.5, 2}}, {{"dims", 3}, {"keep", 0}}},
+      {"cross_entropy", "", {{{4, 5}}, integers({4}, {1, 0, 4, 2})}},
+      {"cross_entropy",
+       "smoothed, one ignored",
+       {{{4, 5}}, integers({4}, {1, 0, -7, 2})},
+       {{"label_smoothing", 0.2}, {"ignore_index", -7}}},
+      {"nll", "one ignored", {{{4, 5}}, integers({4}, {1, -100, 4, 2})}},
+      {"l1", "", {{{3, 4}}, {{3, 4}}}},
+      {"huber", "", {{{3, 4}}, {{3, 4}}}, {{"delta", 0.7}}},
+      {"bce_with_logits", "", {{{3, 4}}, {{3, 4}, 0, 1, false}}},
+      {"binary_cross_entropy", "", {{{3, 4}, 0.2, 0.8}, {{3, 4}, 0, 1, false}}},
+      {"kl_div", "", {{{3, 4}, -3, -0.5}, {{3, 4}, 0, 1, false}}},
       {"mse", "", {{{3, 4}}, {{3, 4}}}},
   };
 }

@@ -233,7 +233,8 @@ namespace {
 
 // Inputs for which the formula is finite.
 TensorSpec formula_input(std::string_view op, const std::vector<int64_t>& shape) {
-  constexpr std::string_view kOfPositive[] = {"sqrt", "rsqrt", "log", "pow", "pow_backward_exponent", "pow_backward_base"};
+  constexpr std::string_view kOfPositive[] = {
+      "sqrt", "rsqrt", "log", "pow", "pow_backward_exponent", "pow_backward_base", "binary_cross_entropy_backward"};
   const bool positive = std::find(std::begin(kOfPositive), std::end(kOfPositive), op) != std::end(kOfPositive);
   return {shape, Lay::contiguous, {}, 0, positive ? 0.0625 : -1.0, 1};
 }
@@ -241,8 +242,8 @@ TensorSpec formula_input(std::string_view op, const std::vector<int64_t>& shape)
 // Every formula, with attributes for any of them.
 template <typename... F>
 std::vector<Case> formula_cases(const std::vector<int64_t>& shape, lanes::FormulaList<F...>) {
-  const std::vector<Attributes::Item> attributes{{"min", -0.25}, {"max", 0.5},      {"factor", 0.3},
-                                                 {"value", 0.1}, {"max_norm", 0.7}, {"chosen", 1}};
+  const std::vector<Attributes::Item> attributes{{"min", -0.25},    {"max", 0.5},  {"factor", 0.3}, {"value", 0.1},
+                                                 {"max_norm", 0.7}, {"chosen", 1}, {"delta", 0.3}};
   return {Case{F::kName, std::vector<TensorSpec>(F::kInputs, formula_input(F::kName, shape)), {{shape}}, attributes}...};
 }
 
@@ -273,6 +274,16 @@ std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape) {
 namespace {
 
 void add_reductions(std::vector<Case>& cases) {
+  for (const char* op : {"var", "max", "norm"}) {
+    for (const auto& [x, lay, out, dims] :
+         {std::tuple<std::vector<int64_t>, Lay, std::vector<int64_t>, double>{{37}, Lay::contiguous, {}, 1},
+          {{7, 530}, Lay::transposed, {7}, 2},
+          {{3, 17, 5, 7}, Lay::channels_last, {17}, 13}}) {
+      std::vector<OutputSpec> outputs{{out}};
+      if (std::string_view(op) != "norm") outputs.push_back({out, Lay::contiguous, DType::f32});
+      cases.push_back({op, {{x, lay}}, outputs, {{"dims", dims}, {"keep", 0}, {"correction", 1}}});
+    }
+  }
   for (const char* op : {"sum", "mean"}) {
     cases.push_back({op, {{{37}}}, {{{}}}, {{"dims", 1}, {"keep", 0}}});
     cases.push_back({op, {{{1500}}}, {{{}}}, {{"dims", 1}, {"keep", 0}}});
@@ -562,6 +573,14 @@ void add_indexing(std::vector<Case>& cases) {
     cases.push_back({"embedding", {{{11, 17}}, rows}, {{out}}});
     cases.push_back({"embedding_backward", {{out, indices.size() == 2 ? Lay::transposed : Lay::contiguous}, rows}, {{{11, 17}}}});
   }
+  const TensorSpec below_4{{5, 3, 4}, Lay::contiguous, DType::i64, 4};
+  cases.push_back({"gather", {{{6, 4, 4}, Lay::transposed}, below_4}, {{{5, 3, 4}}}, {{"dim", 1}}});
+  cases.push_back({"gather", {{{6, 4, 4}}, {{6, 2, 4}, Lay::contiguous, DType::i64, 1}}, {{{6, 2, 4}}}, {{"dim", 1}}});
+  cases.push_back({"gather_backward", {{{5, 3, 4}, Lay::strided}, below_4}, {{{6, 4, 4}}}, {{"dim", 1}}});
+  cases.push_back({"scatter_add", {{{6, 4, 4}}, below_4, {{5, 4, 5}, Lay::transposed}}, {{{6, 4, 4}}}, {{"dim", 1}}});
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {37}, {3, 4001}})
+    cases.push_back({"dropout", {{shape}}, {{shape}}, {{"p", 0.3}, {"seed", 7}, {"stream", 11}}});
+  cases.push_back({"dropout", {{{2, 3, 4, 5}}}, {{{2, 3, 4, 5}, Lay::channels_last}}, {{"p", 0.3}, {"seed", 7}, {"stream", 11}}});
   cases.push_back({"embedding_backward", {{{4000, 19}}, {{4000}, Lay::contiguous, DType::i64, 30}}, {{{30, 19}}}});
 }
 
@@ -572,17 +591,30 @@ void add_losses(std::vector<Case>& cases) {
     const TensorSpec target{row, Lay::contiguous, DType::i64, classes};
     const OutputSpec scalar{{}, Lay::contiguous, DType::f32}, sums{row, Lay::contiguous, DType::f32};
     for (const Lay lay : {Lay::contiguous, Lay::strided}) {
-      cases.push_back({"cross_entropy", {{shape, lay, {}, 0, -5, 5}, target}, {scalar, sums}});
-      cases.push_back({"cross_entropy_backward",
-                       {g, {shape, lay, {}, 0, -5, 5}, target, {row, Lay::contiguous, DType::f32, 0, 1, 3}},
-                       {{shape}}});
+      for (const double smoothing : {0.0, 0.1}) {
+        // Of ten classes, targets of class 3 are ignored.
+        const std::vector<Attributes::Item> attributes{{"label_smoothing", smoothing},
+                                                       {"ignore_index", classes == 10 ? 3.0 : -100.0}};
+        cases.push_back({"cross_entropy", {{shape, lay, {}, 0, -5, 5}, target}, {scalar, sums}, attributes});
+        cases.push_back({"cross_entropy_backward",
+                         {g, {shape, lay, {}, 0, -5, 5}, target, {row, Lay::contiguous, DType::f32, 0, 1, 3}},
+                         {{shape}},
+                         attributes});
+      }
+      cases.push_back({"nll", {{shape, lay, {}, 0, -5, 0}, target}, {scalar}, {{"ignore_index", 3}}});
     }
+    cases.push_back({"nll_backward", {g, target}, {{shape}}, {{"ignore_index", classes == 1 ? -1.0 : 0.0}}});
   }
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1500}, {37}, {1}, {0}, {2, 3, 20, 21}}) {
     const Lay lay = shape.size() == 4 ? Lay::channels_last : Lay::contiguous;
     for (const Lay other : {lay, Lay::strided}) {
-      cases.push_back({"mse", {{shape, lay}, {shape, other}}, {{{}, Lay::contiguous, DType::f32}}});
-      cases.push_back({"mse_backward", {g, {shape, lay}, {shape, other}}, {{shape, lay}}});
+      // Inputs within (0, 1) fit every one of them.
+      for (const char* op : {"mse", "l1", "huber", "bce_with_logits", "binary_cross_entropy", "kl_div"})
+        cases.push_back({op,
+                         {{shape, lay, {}, 0, 0.01, 0.99}, {shape, other, {}, 0, 0.01, 0.99}},
+                         {{{}, Lay::contiguous, DType::f32}},
+                         {{"delta", 0.3}}});
+      cases.push_back({"mse_backward", {g, {shape, lay}, {shape, other}}, {{shape, lay}}, {{"factor", 0.01}}});
     }
   }
 }

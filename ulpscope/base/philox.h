@@ -26,16 +26,18 @@ class Philox {
   constexpr Philox(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}
 
   // 32 uniform bits for `element`.
-  constexpr uint32_t bits(uint64_t element) const {
-    const uint64_t block = element >> 2;
-    const auto words = philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream_),
-                                   static_cast<uint32_t>(stream_ >> 32)},
-                                  {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
-    return words[element & 3];
+  constexpr uint32_t bits(uint64_t element) const { return four_bits(element >> 2)[element & 3]; }
+
+  // Those of the elements 4 * block to 4 * block + 3, at the cost of one.
+  constexpr std::array<uint32_t, 4> four_bits(uint64_t block) const {
+    return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream_),
+                       static_cast<uint32_t>(stream_ >> 32)},
+                      {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
   }
 
   // Uniform in [0, 1), a multiple of 2^-24, so exact in FP32.
-  constexpr float uniform(uint64_t element) const { return static_cast<float>(bits(element) >> 8) * 0x1p-24f; }
+  constexpr float uniform(uint64_t element) const { return uniform_of(bits(element)); }
+  static constexpr float uniform_of(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
   // Standard normal, by Box and Muller from the numbers 2*element and 2*element + 1.
   double normal(uint64_t element) const;

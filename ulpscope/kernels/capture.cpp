@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ulpscope/kernels/pool_windows.h"
+#include "ulpscope/kernels/targets.h"
 
 namespace ulpscope {
 namespace {
@@ -506,6 +507,37 @@ void embedding_backward(Capture& capture) {
   }
 }
 
+namespace {
+
+// Where element i of the indices points to in `x`.
+int64_t indexed(const Capture& capture, const TensorView& x, const TensorView& indices, int64_t i) {
+  Place place = place_of(indices, i);
+  place[static_cast<size_t>(capture.setting("dim"))] = static_cast<int64_t>(read_element(indices, i));
+  return index_of(x, place);
+}
+
+// The elements of input `values` that were added to the captured one.
+void indexed_terms(Capture& capture, const TensorView& indices, int values) {
+  const TensorView& out = capture.call().outputs[capture.slot()];
+  for (int64_t i = 0; i < indices.size(); ++i)
+    if (indexed(capture, out, indices, i) == capture.element())
+      capture.term({{values, index_of(capture.input(values), place_of(indices, i))}});
+}
+
+}  // namespace
+
+void gather(Capture& capture) {
+  capture.operand(1, capture.element());
+  capture.operand(0, indexed(capture, capture.input(0), capture.input(1), capture.element()));
+}
+
+void gather_backward(Capture& capture) { indexed_terms(capture, capture.input(1), 0); }
+
+void scatter_add(Capture& capture) {
+  capture.term({{0, capture.element()}});
+  indexed_terms(capture, capture.input(1), 2);
+}
+
 // Terms g (x - mean) inverse over the rows, without a mean g x inverse; of the bias g alone.
 void normalization_weight(Capture& capture) {
   const TensorView& x = capture.input(1);
@@ -530,13 +562,14 @@ namespace {
 // The row whose term of the loss, log_sum_exp - logit of the target, is the first after which the sum of terms is not finite. Where
 // the sum breaks in the op's order only, the row of the largest term.
 int64_t row_of_loss(const Capture& capture) {
-  const TensorView &logits = capture.input(0), &targets = capture.input(1);
+  const TensorView& logits = capture.input(0);
+  const Targets targets(capture.call(), capture.input(1), logits.shape[1]);
   float sum = 0, largest = 0;
   int64_t row_of_largest = 0;
   for (int64_t row = 0; row < logits.shape[0]; ++row) {
-    const auto target = static_cast<int64_t>(read_element(targets, row));
+    if (targets[row] == Targets::kIgnored) continue;
     const float term = static_cast<float>(read_element(capture.call().outputs[1], row)) -
-                       static_cast<float>(read_element(logits, row * logits.shape[1] + target));
+                       static_cast<float>(read_element(logits, row * logits.shape[1] + targets[row]));
     sum += term;
     if (!std::isfinite(sum)) return row;
     if (term > largest) {
@@ -562,11 +595,7 @@ void cross_entropy_backward(Capture& capture) {
   capture.operand(3, capture.place()[0]);
 }
 
-void mse_backward(Capture& capture) {
-  capture.operand(0, 0);
-  capture.operand(1, capture.element());
-  capture.operand(2, capture.element());
-}
+void nll_backward(Capture& capture) { capture.operand(0, 0); }
 
 }  // namespace capture
 

@@ -37,8 +37,8 @@ CaptureOperands group_norm, group_norm_backward;
 void rows(Capture& capture, std::span<const RowOperand> inputs);
 CaptureOperands normalization_weight;
 // Where the element was copied from, or the terms that were added up for it.
-CaptureOperands cat, slice_backward, embedding, embedding_backward;
-CaptureOperands cross_entropy, cross_entropy_backward, mse_backward;
+CaptureOperands cat, slice_backward, embedding, embedding_backward, gather, gather_backward, scatter_add;
+CaptureOperands cross_entropy, cross_entropy_backward, nll_backward;
 
 }  // namespace capture
 }  // namespace ulpscope

@@ -496,6 +496,175 @@ struct GeluTanhBackward : WideFormula<2> {
   }
 };
 
+// The terms of losses that are a mean over elements, f(prediction, target), and their gradients by the prediction. `factor` is what
+// the sum of terms is multiplied by, g the gradient of the loss.
+struct LossGradient : Formula<3> {
+  double factor = 1;
+  LossGradient() = default;
+  explicit LossGradient(const Attributes& attributes) : factor(attributes["factor"]) {}
+};
+
+struct WideLossGradient : WideFormula<3> {
+  double factor = 1;
+  WideLossGradient() = default;
+  explicit WideLossGradient(const Attributes& attributes) : factor(attributes["factor"]) {}
+};
+
+struct SquaredError : Formula<2> {
+  static constexpr const char* kName = "mse";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V p, V t) const {
+    const V difference = p - t;
+    return difference * difference;
+  }
+};
+
+struct SquaredErrorBackward : LossGradient {
+  static constexpr const char* kName = "mse_backward";
+  using LossGradient::LossGradient;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V p, V t) const {
+    return (p - t) * (g * constant<V>(2 * factor));
+  }
+};
+
+struct AbsoluteError : Formula<2> {
+  static constexpr const char* kName = "l1";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V p, V t) const {
+    return magnitude(p - t);
+  }
+};
+
+struct AbsoluteErrorBackward : LossGradient {
+  static constexpr const char* kName = "l1_backward";
+  using LossGradient::LossGradient;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V p, V t) const {
+    const V zero = constant<V>(0), one = constant<V>(1), difference = p - t;
+    return g * constant<V>(factor) * select(difference > zero, one, select(difference < zero, -one, difference));
+  }
+};
+
+// d^2 / 2 for d = |p - t| < delta, and beyond it the line that goes on from there.
+struct HuberError : Formula<2> {
+  static constexpr const char* kName = "huber";
+  double delta = 1;
+  HuberError() = default;
+  explicit HuberError(const Attributes& attributes) : delta(attributes["delta"]) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V p, V t) const {
+    const V half = constant<V>(0.5), limit = constant<V>(delta), d = magnitude(p - t);
+    return select(d < limit, half * d * d, limit * (d - half * limit));
+  }
+};
+
+struct HuberErrorBackward : LossGradient {
+  static constexpr const char* kName = "huber_backward";
+  double delta = 1;
+  HuberErrorBackward() = default;
+  explicit HuberErrorBackward(const Attributes& attributes) : LossGradient(attributes), delta(attributes["delta"]) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V p, V t) const {
+    const V limit = constant<V>(delta), d = p - t;
+    return g * constant<V>(factor) * select(d > limit, limit, select(d < -limit, -limit, d));
+  }
+};
+
+// -t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x))
+struct BinaryCrossEntropyWithLogits : WideFormula<2> {
+  static constexpr const char* kName = "bce_with_logits";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x, V t) const {
+    // Of both terms at most one is large, so that nothing cancels.
+    return select(x > constant<V>(0), x * (constant<V>(1) - t), -x * t) + softplus(-magnitude(x));
+  }
+};
+
+struct BinaryCrossEntropyWithLogitsBackward : WideLossGradient {
+  static constexpr const char* kName = "bce_with_logits_backward";
+  using WideLossGradient::WideLossGradient;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V t) const {
+    return (sigmoid(x) - t) * (g * constant<V>(factor));
+  }
+};
+
+// -t log(p) - (1 - t) log(1 - p), logarithms no less than -100, as PyTorch has it.
+struct BinaryCrossEntropy : WideFormula<2> {
+  static constexpr const char* kName = "binary_cross_entropy";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V p, V t) const {
+    const V one = constant<V>(1), least = constant<V>(-100), yes = log(p), no = log_of_complement(p);
+    return (t - one) * select(no < least, least, no) - t * select(yes < least, least, yes);
+  }
+};
+
+struct BinaryCrossEntropyBackward : WideLossGradient {
+  static constexpr const char* kName = "binary_cross_entropy_backward";
+  using WideLossGradient::WideLossGradient;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V p, V t) const {
+    const V least = constant<V>(1e-12), variance = (constant<V>(1) - p) * p;
+    return (p - t) / select(variance < least, least, variance) * (g * constant<V>(factor));
+  }
+};
+
+// t (log(t) - x) for x the logarithm of a probability; t log(t) is 0 for t = 0.
+struct KullbackLeibler : WideFormula<2> {
+  static constexpr const char* kName = "kl_div";
+  using WideFormula::WideFormula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x, V t) const {
+    const V zero = constant<V>(0);
+    return select(t == zero, zero, t * log(t)) - t * x;
+  }
+};
+
+struct KullbackLeiblerBackward : LossGradient {
+  static constexpr const char* kName = "kl_div_backward";
+  using LossGradient::LossGradient;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V, V t) const {
+    return -t * (g * constant<V>(factor));
+  }
+};
+
+// dx = g factor (x - mean)
+struct VarianceBackward : LossGradient {
+  static constexpr const char* kName = "var_backward";
+  using LossGradient::LossGradient;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V mean) const {
+    return g * constant<V>(factor) * (x - mean);
+  }
+};
+
+// The gradient of the largest value y, of which there are `count`: each gets its share.
+struct MaxBackward : Formula<4> {
+  static constexpr const char* kName = "max_backward";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V y, V count) const {
+    return select(x == y, g / count, select(is_nan(y), y, constant<V>(0)));
+  }
+};
+
+// The gradient of the Euclidean norm y: 0 where it is 0.
+struct NormBackward : Formula<3> {
+  static constexpr const char* kName = "norm_backward";
+  using Formula::Formula;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V y) const {
+    const V zero = constant<V>(0);
+    return select(y == zero, zero, g * (x / y));
+  }
+};
+
 template <class... F>
 struct FormulaList {};
 
@@ -504,7 +673,13 @@ using Formulas = FormulaList<  //
     Scale, Copy, Cast, Fill, ClipNorm, AbsoluteValue, AbsoluteValueBackward, SquareRoot, SquareRootBackward, ReciprocalSquareRoot,
     ReciprocalSquareRootBackward, Reciprocal, ReciprocalBackward, Exponential, Logarithm, Power, PowerBackwardBase,
     PowerBackwardExponent, Minimum, MinimumBackward, Where, WhereBackward, MaskedFill, HyperbolicTangent, HyperbolicTangentBackward,
-    Sigmoid, SigmoidBackward, Silu, SiluBackward, Softplus, SoftplusBackward, Gelu, GeluBackward, GeluTanh, GeluTanhBackward>;
+    Sigmoid, SigmoidBackward, Silu, SiluBackward, Softplus, SoftplusBackward, Gelu, GeluBackward, GeluTanh, GeluTanhBackward,
+    SquaredErrorBackward, AbsoluteErrorBackward, HuberErrorBackward, BinaryCrossEntropyWithLogitsBackward,
+    BinaryCrossEntropyBackward, KullbackLeiblerBackward, VarianceBackward, MaxBackward, NormBackward>;
+
+// Of the losses by element: the loss is the mean of these terms over the elements.
+using LossTerms =
+    FormulaList<SquaredError, AbsoluteError, HuberError, BinaryCrossEntropyWithLogits, BinaryCrossEntropy, KullbackLeibler>;
 
 ULPSCOPE_LANES_END
 

@@ -18,6 +18,7 @@ ULPSCOPE_LANE_FUNCTION double exp(double x) { return ::exp(x); }
 ULPSCOPE_LANE_FUNCTION double log(double x) { return ::log(x); }
 ULPSCOPE_LANE_FUNCTION double tanh(double x) { return ::tanh(x); }
 ULPSCOPE_LANE_FUNCTION double softplus(double x) { return (x > 0 ? x : 0) + ::log1p(::exp(-fabs(x))); }
+ULPSCOPE_LANE_FUNCTION double log_of_complement(double x) { return ::log1p(-x); }
 ULPSCOPE_LANE_FUNCTION double erfc(double x) { return ::erfc(x); }
 ULPSCOPE_LANE_FUNCTION double pow(double a, double b) { return ::pow(a, b); }
 
@@ -101,6 +102,14 @@ ULPSCOPE_LANE_FUNCTION V log(V x) {
 template <class V>
 ULPSCOPE_LANE_FUNCTION V log1p_of_share(V x) {
   return twice_atanh(x / (constant<V>(2) + x));
+}
+
+// log(1 - x).
+template <class V>
+ULPSCOPE_LANE_FUNCTION V log_of_complement(V x) {
+  const auto small = magnitude(x) < constant<V>(0.5);
+  const V near = select(small, x, constant<V>(0));
+  return select(small, -twice_atanh(near / (constant<V>(2) - near)), log(constant<V>(1) - x));
 }
 
 template <class V>

@@ -41,6 +41,7 @@ struct AutocastPolicy {
 class Autocast {
  public:
   explicit Autocast(AutocastPolicy policy);
+  const AutocastPolicy& policy() const { return policy_; }
 
   // The type that the floating-point ones of `inputs` of `op` are cast to in the current module; nothing: the widest of their own.
   // `asked` is the type that the caller asked the op for.

@@ -42,7 +42,9 @@ struct Context {
   std::vector<Observer*> observers;
   Autocast* autocast = nullptr;  // nullptr: off
   bool grad_enabled = true;
+  bool recomputing = false;  // within a checkpoint's second forward pass: what changes state in place leaves it as it is
 
+  uint64_t seed = 0;  // of what ops draw at random (dropout), an integer below 2^53
   uint64_t step = 0;
   uint32_t micro_batch = 0;
   uint8_t pass = 0;  // which loss

@@ -44,7 +44,8 @@ DType widest(const Op& op, std::span<const Tensor> inputs) {
 std::optional<DType> input_type(Context& context, const Op& op, std::span<const Tensor> inputs, const CallOptions& options) {
   if (op.autocast == AutocastClass::exempt || op.is_view) return {};
   const DType wide = widest(op, inputs);
-  if (!context.autocast || !computes_forward(context.phase) || wide == DType::f64) return wide;
+  // In backward it is on only within a function that has it so.
+  if (!context.autocast || wide == DType::f64) return wide;
   return context.autocast->input_type(op, inputs, options.dtype).value_or(wide);
 }
 
@@ -159,37 +160,12 @@ void run_observed(Context& context, OpCall& call, const OpEvent& event) {
   for (Observer* observer : context.observers) observer->after(event);
 }
 
-void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const Tensor> inputs, Tensors& outputs,
-                    const OutputSpecs& specs, const Attributes& attributes, bool lowered) {
-  Ref<Node> node(new Node);
-  node->op = &op;
-  node->id = id;
-  node->module = context.module;
-  node->module_hash = context.module_hash;
-  node->sequence = context.calls;
+void record_on_tape(const Op& op, uint64_t id, std::span<const Tensor> inputs, Tensors& outputs, const OutputSpecs& specs,
+                    const Attributes& attributes, bool lowered) {
+  const Ref<Node> node = make_node(op, id, inputs, outputs.size());
   node->attributes = attributes;
-  node->inputs.resize(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    Node::Input& kept = node->inputs[i];
-    kept.saved = has_bit(op.saves_inputs, i);
-    kept.value = inputs[i].detach();
-    if (kept.saved) {
-      kept.version = inputs[i].storage().version;
-    } else {
-      kept.value.body()->storage = Ref<Storage>();
-      kept.value.body()->view.data = nullptr;
-    }
-    TensorBody& body = *inputs[i].body();
-    kept.lowered = body.lowered || (lowered && is_cast(op, inputs, i));
-    if (body.node) {
-      kept.node = body.node;
-      kept.slot = body.node_slot;
-    } else if (body.requires_grad) {
-      kept.leaf = inputs[i];
-    }
-  }
-  node->outputs.resize(outputs.size());
-  node->gradients.resize(outputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    node->inputs[i].lowered = node->inputs[i].lowered || (lowered && is_cast(op, inputs, i));
   for (size_t i = 0; i < outputs.size(); ++i) {
     Node::Output& kept = node->outputs[i];
     kept.saved = has_bit(op.saves_outputs, i);
@@ -197,11 +173,8 @@ void record_on_tape(Context& context, const Op& op, uint64_t id, std::span<const
       kept.value = outputs[i].detach();
       kept.version = outputs[i].storage().version;
     }
-    const bool differentiable = has_bit(op.differentiable_outputs, i);
-    if (!differentiable || !is_float(outputs[i].dtype()) || specs[i].alias >= 0) continue;
-    outputs[i].body()->requires_grad = true;
-    outputs[i].body()->node = Ref<GraphNode>(node.get());
-    outputs[i].body()->node_slot = static_cast<int>(i);
+    if (has_bit(op.differentiable_outputs, i) && is_float(outputs[i].dtype()) && specs[i].alias < 0)
+      set_output(*node, i, outputs[i]);
   }
 }
 
@@ -261,7 +234,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
       const auto rank = static_cast<size_t>(spec.rank);
       outputs.push_back(make_view(inputs[0], {spec.shape.data(), rank}, {spec.strides.data(), rank}, spec.offset));
     }
-    if (differentiated) record_on_tape(context, op, id, inputs, outputs, specs, attributes, inputs[0].body()->lowered);
+    if (differentiated) record_on_tape(op, id, inputs, outputs, specs, attributes, inputs[0].body()->lowered);
     return outputs;
   }
 
@@ -321,7 +294,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     changed.value = outputs[i].body()->value;
     changed.loss_scale = scale;
   }
-  if (differentiated) record_on_tape(context, op, id, inputs, outputs, specs, attributes, lowered);
+  if (differentiated) record_on_tape(op, id, inputs, outputs, specs, attributes, lowered);
   return outputs;
 }
 

@@ -2,11 +2,13 @@
 
 #include <queue>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
 #include "ulpscope/core/engine/dispatch.h"
+#include "ulpscope/core/engine/function.h"
 
 namespace ulpscope {
 
@@ -46,14 +48,17 @@ struct MeetingPoint {
 
   explicit MeetingPoint(const TensorBody& leaf)
       : key(leaf.parameter ? hash_text(*leaf.parameter) : hash_combine(leaf.value.op, leaf.value.slot)),
-        forward_id(0),
+        forward_id(leaf.parameter ? 0 : leaf.value.op),
         module(leaf.module ? leaf.module : context().module) {}
   explicit MeetingPoint(const Node& producer, int slot)
       : key(hash_combine(producer.id, static_cast<uint64_t>(slot))), forward_id(producer.id), module(producer.module) {}
 
   static MeetingPoint of(const Node::Input& input) {
     const Node::Input& value = uncast(input);
-    return value.leaf ? MeetingPoint(*value.leaf.body()) : MeetingPoint(static_cast<const Node&>(*value.node), value.slot);
+    if (value.leaf) return MeetingPoint(*value.leaf.body());
+    const auto& producer = static_cast<const Node&>(*value.node);
+    // What a function gives was made by an op within it.
+    return producer.function ? MeetingPoint(*value.value.body()) : MeetingPoint(producer, value.slot);
   }
 };
 
@@ -81,6 +86,7 @@ class Leaves {
     while (!open.empty()) {
       const Node& node = *open.back();
       open.pop_back();
+      hold_ = hold_ || node.function;
       for (const Node::Input& input : node.inputs) {
         if (input.leaf) ++arriving(input.leaf).uses;
         auto* producer = static_cast<Node*>(input.node.get());
@@ -98,7 +104,7 @@ class Leaves {
     TensorBody& body = *leaf.body();
     at.sum = at.sum ? add_gradients("add", at.sum, gradient, MeetingPoint(body), {gradient_role(body), body.parameter})
                     : std::move(gradient);
-    if (--at.uses <= 0) at.store();
+    if (--at.uses <= 0 && !hold_) at.store();
   }
 
   // Of the leaves that some rules give no gradient.
@@ -131,6 +137,7 @@ class Leaves {
 
   std::vector<Arriving> arriving_;
   std::unordered_map<const TensorBody*, size_t> index_;
+  bool hold_ = false;  // a function in the graph may use leaves that cannot be seen: nothing is stored before the end
 };
 
 bool is_shared(const Tensor& tensor) { return tensor.body()->references > 1 || tensor.storage().references > 1; }
@@ -141,6 +148,7 @@ void Node::release() {
   inputs = {};
   outputs = {};
   gradients = {};
+  function.reset();
 }
 
 const Tensor& BackwardCall::input(size_t i) const {
@@ -166,63 +174,174 @@ std::span<const OutputHint> BackwardCall::into(std::initializer_list<size_t> inp
   return hints_;
 }
 
-void backward(const Tensor& root) {
+Ref<Node> make_node(const Op& op, uint64_t id, std::span<const Tensor> inputs, size_t outputs) {
+  const Context& at = context();
+  Ref<Node> node(new Node);
+  node->op = &op;
+  node->id = id;
+  node->module = at.module;
+  node->module_hash = at.module_hash;
+  node->sequence = at.calls;
+  node->inputs.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Node::Input& kept = node->inputs[i];
+    kept.saved = has_bit(op.saves_inputs, i);
+    kept.value = inputs[i].detach();
+    if (kept.saved) {
+      kept.version = inputs[i].storage().version;
+    } else {
+      kept.value.body()->storage = Ref<Storage>();
+      kept.value.body()->view.data = nullptr;
+    }
+    const TensorBody& body = *inputs[i].body();
+    kept.lowered = body.lowered;
+    if (body.node) {
+      kept.node = body.node;
+      kept.slot = body.node_slot;
+    } else if (body.requires_grad) {
+      kept.leaf = inputs[i];
+    }
+  }
+  node->outputs.resize(outputs);
+  node->gradients.resize(outputs);
+  return node;
+}
+
+void set_output(Node& node, size_t slot, Tensor& output) {
+  TensorBody& body = *output.body();
+  body.requires_grad = true;
+  body.node = Ref<GraphNode>(&node);
+  body.node_slot = static_cast<int>(slot);
+}
+
+// Nodes in reverse order of execution, from roots with their gradients on.
+class Walk {
+ public:
+  // `inputs`: leaves whose gradients are kept here and are not added to grad().
+  Walk(Leaves& leaves, std::span<const Tensor> inputs, bool retain) : leaves_(leaves), inputs_(inputs), retain_(retain) {
+    input_gradients_.resize(inputs.size());
+  }
+
+  void begin(const Tensor& root, Tensor gradient) {
+    if (auto* made_by = static_cast<Node*>(root.body()->node.get())) {
+      arrive(Ref<Node>(made_by), root.body()->node_slot, std::move(gradient), nullptr);
+    } else {
+      give(root, std::move(gradient));
+    }
+  }
+
+  void run() {
+    while (!queue_.empty()) {
+      const Ref<Node> node = queue_.top();
+      queue_.pop();
+      visit(*node);
+      if (retain_) {
+        for (Tensor& gradient : node->gradients) gradient = {};
+      } else {
+        node->release();
+      }
+    }
+  }
+
+  const Tensors& input_gradients() const { return input_gradients_; }
+
+ private:
+  int input_of(const Tensor& leaf) const {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (inputs_[i].same_as(leaf)) return static_cast<int>(i);
+    return -1;
+  }
+
+  // A gradient of a leaf.
+  void give(const Tensor& leaf, Tensor gradient) {
+    const int input = input_of(leaf);
+    if (input < 0) return leaves_.add(leaf, std::move(gradient));
+    const TensorBody& body = *leaf.body();
+    Tensor& sum = input_gradients_[static_cast<size_t>(input)];
+    sum =
+        sum ? add_gradients("add", sum, gradient, MeetingPoint(body), {gradient_role(body), body.parameter}) : std::move(gradient);
+  }
+
+  // A gradient of output `slot` of a node, by way of `input` of another one where it did not begin there.
+  void arrive(const Ref<Node>& producer, int slot, Tensor gradient, const Node::Input* input) {
+    if (producer->outputs.empty())
+      throw failed_error("backward of {}: the graph was released by an earlier backward (retain_graph keeps it)",
+                         producer->op->name);
+    Tensor& arrived = producer->gradients[static_cast<size_t>(slot)];
+    bool queued = false;
+    for (const Tensor& other : producer->gradients) queued = queued || other.defined();
+    if (arrived && input != nullptr) {
+      const TensorBody& value = *input->value.body();
+      arrived = add_gradients("add", arrived, gradient, MeetingPoint::of(*input), {gradient_role(value), value.parameter});
+    } else {
+      arrived = std::move(gradient);
+    }
+    if (!queued) queue_.push(producer);
+  }
+
+  void visit(Node& node) {
+    const ModuleScope module(node.module);
+    const ContextGuard<&Context::forward_id> forward(node.id);
+    BackwardCall step(node);
+    node.op->backward(step);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const Node::Input& input = node.inputs[i];
+      Tensor gradient = std::move(step.gradients_[i]);
+      if (!gradient || !input.needs_gradient()) continue;
+      // In-place unscaling and clipping need elements that are nobody else's. The copy belongs to the op that shares them out, so
+      // that there is one, with the same id, whether or not a cast stands between.
+      const Tensor& leaf = uncast(input).leaf;
+      if (leaf && input_of(leaf) < 0 && is_shared(gradient)) gradient = call("copy", {gradient}, {}, {.hints = step.into({i})});
+      if (input.leaf) {
+        give(input.leaf, std::move(gradient));
+      } else {
+        arrive(Ref<Node>(static_cast<Node*>(input.node.get())), input.slot, std::move(gradient), &input);
+      }
+    }
+  }
+
+  Leaves& leaves_;
+  std::span<const Tensor> inputs_;
+  bool retain_;
+  Tensors input_gradients_;
+  Queue queue_;
+};
+
+namespace {
+Leaves* leaves_under_way = nullptr;
+}
+
+void backward(const Tensor& root, const BackwardOptions& options) {
   if (!root.requires_grad()) throw usage_error("backward: expected a tensor that depends on one that requires a gradient");
   if (root.size() != 1) throw usage_error("backward: expected a scalar, got {}", root.describe());
   const PhaseGuard phase(Phase::backward);
   const NoGrad no_grad;
   const AutocastScope no_autocast(nullptr);
 
-  CallOptions options;
-  options.dtype = root.dtype();
+  CallOptions seed_options;
+  seed_options.dtype = root.dtype();
   const OutputHint seed{Role::loss, nullptr};
-  options.hints = {&seed, 1};
-  Tensor one = call("fill", {root.detach()}, {{"value", 1.0}}, options);
-  auto* made_by = static_cast<Node*>(root.body()->node.get());
-  Leaves leaves(made_by);
-  if (made_by == nullptr) {
-    leaves.add(root, std::move(one));
-    return;
-  }
-  Queue queue;
-  Ref<Node> first(made_by);
-  first->gradients[static_cast<size_t>(root.body()->node_slot)] = std::move(one);
-  queue.push(first);
-
-  while (!queue.empty()) {
-    const Ref<Node> node = queue.top();
-    queue.pop();
-    if (node->inputs.empty()) throw failed_error("backward of {}: the graph was released by an earlier backward", node->op->name);
-    const ModuleScope module(node->module);
-    const ContextGuard<&Context::forward_id> forward(node->id);
-    BackwardCall step(*node);
-    node->op->backward(step);
-    for (size_t i = 0; i < node->inputs.size(); ++i) {
-      const Node::Input& input = node->inputs[i];
-      Tensor gradient = std::move(step.gradients_[i]);
-      if (!gradient || !input.needs_gradient()) continue;
-      // In-place unscaling and clipping need elements that are nobody else's. The copy belongs to the op that shares them out, so
-      // that there is one, with the same id, whether or not a cast stands between.
-      if (uncast(input).leaf && is_shared(gradient)) gradient = call("copy", {gradient}, {}, {.hints = step.into({i})});
-      if (input.leaf) {
-        leaves.add(input.leaf, std::move(gradient));
-        continue;
-      }
-      Ref<Node> producer(static_cast<Node*>(input.node.get()));
-      Tensor& arrived = producer->gradients[static_cast<size_t>(input.slot)];
-      bool queued = false;
-      for (const Tensor& other : producer->gradients) queued = queued || other.defined();
-      if (arrived) {
-        const TensorBody& value = *input.value.body();
-        arrived = add_gradients("add", arrived, gradient, MeetingPoint::of(input), {gradient_role(value), value.parameter});
-      } else {
-        arrived = std::move(gradient);
-      }
-      if (!queued) queue.push(producer);
-    }
-    node->release();
-  }
+  seed_options.hints = {&seed, 1};
+  Tensor one = call("fill", {root.detach()}, {{"value", 1.0}}, seed_options);
+  Leaves leaves(static_cast<Node*>(root.body()->node.get()));
+  struct UnderWay {
+    Leaves* previous;
+    explicit UnderWay(Leaves& now) : previous(std::exchange(leaves_under_way, &now)) {}
+    ~UnderWay() { leaves_under_way = previous; }
+  } const under_way(leaves);
+  Walk walk(leaves, {}, options.retain_graph);
+  walk.begin(root, std::move(one));
+  walk.run();
   leaves.finish();
+}
+
+Tensors backward_within(std::span<const Tensor> outputs, std::span<const Tensor> gradients, std::span<const Tensor> inputs) {
+  if (leaves_under_way == nullptr) throw failed_error("internal: no backward is under way");
+  Walk walk(*leaves_under_way, inputs, false);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (gradients[i] && outputs[i].requires_grad()) walk.begin(outputs[i], gradients[i]);
+  walk.run();
+  return walk.input_gradients();
 }
 
 }  // namespace ulpscope

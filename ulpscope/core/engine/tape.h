@@ -3,12 +3,15 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <span>
 
 #include "ulpscope/core/engine/observer.h"
 #include "ulpscope/core/engine/op.h"
 
 namespace ulpscope {
+
+class Function;
 
 // One op call on the tape.
 class Node : public GraphNode {
@@ -39,7 +42,8 @@ class Node : public GraphNode {
   Attributes attributes;
   SmallVector<Input, 5> inputs;
   SmallVector<Output, 5> outputs;
-  SmallVector<Tensor, 5> gradients;  // that arrived at the outputs, during backward
+  SmallVector<Tensor, 5> gradients;    // that arrived at the outputs, during backward
+  std::shared_ptr<Function> function;  // of an application of one (function.h); its op says how to call it
 
   void release();  // what it keeps of tensors
 };
@@ -59,20 +63,34 @@ class BackwardCall {
   const Tensor& output(size_t i) const;
   // Shape and type of any input; its elements only where it is saved.
   const Tensor& input_like(size_t i) const { return node_.inputs[i].value; }
+  size_t output_count() const { return node_.outputs.size(); }
+  Function& function() const { return *node_.function; }
 
   // For CallOptions::hints: the outputs of the call are the gradients of these inputs. Valid until the next call.
   std::span<const OutputHint> into(std::initializer_list<size_t> inputs);
   void set(size_t input, Tensor gradient) { gradients_[input] = std::move(gradient); }
 
  private:
-  friend void backward(const Tensor& root);
+  friend class Walk;
   Node& node_;
   SmallVector<OutputHint, 5> hints_;
   SmallVector<Tensor, 5> gradients_;
 };
 
+// A new node for a call with these inputs, in the current context; set_output() makes a tensor one of its outputs.
+Ref<Node> make_node(const Op& op, uint64_t id, std::span<const Tensor> inputs, size_t outputs);
+void set_output(Node& node, size_t slot, Tensor& output);
+
+struct BackwardOptions {
+  bool retain_graph = false;  // keep what another backward through the same graph needs
+};
+
 // Adds d(root)/d(leaf) to the grad() of every leaf that root depends on and that requires a gradient. `root` is a scalar. The graph
-// is released on the way.
-void backward(const Tensor& root);
+// is released on the way, unless it is retained.
+void backward(const Tensor& root, const BackwardOptions& options = {});
+
+// For functions (function.h), within a backward: goes on with the gradients of `outputs` through the graph below them, which is
+// released. Gives the gradients of `inputs`, which are leaves there; those of other leaves join the walk that is under way.
+Tensors backward_within(std::span<const Tensor> outputs, std::span<const Tensor> gradients, std::span<const Tensor> inputs);
 
 }  // namespace ulpscope

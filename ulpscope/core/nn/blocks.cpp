@@ -1,16 +1,22 @@
 // Layers made of layers.
 #include <fmt/format.h>
 
+#include "ulpscope/core/engine/function.h"
 #include "ulpscope/core/nn/layers.h"
 
 namespace ulpscope {
 
 namespace {
 
-// The layers, one after another, `repeat` times, each time with parameters of its own.
+// The layers, one after another, `repeat` times, each time with parameters of its own. With `checkpoint` each time keeps only what
+// came in, and computes the rest again in backward.
 class Sequential : public Layer {
  public:
-  explicit Sequential(const LayerArguments& a) : Layer(a) {
+  explicit Sequential(const LayerArguments& a) : Layer(a), checkpoint_(a.spec.flag("checkpoint")) {
+    if (checkpoint_ && a.around.encoded)
+      throw usage_error(
+          "checkpoint: what is computed again sees only what comes in, and not the encoder's output; expected false "
+          "within a decoder");
     const int64_t repeat = a.spec.integer("repeat");
     SampleShape shape = a.input;
     for (int64_t i = 0; i < repeat; ++i) {
@@ -21,7 +27,17 @@ class Sequential : public Layer {
   }
 
  private:
-  Tensor forward(const Tensor& x, bool training) override { return run_layers(x, training); }
+  Tensor forward(const Tensor& x, bool training) override {
+    if (!checkpoint_ || !training) return run_layers(x, training);
+    Tensor value = x;
+    for (const auto& layer : layers()) {
+      const auto body = [&part = *layer](std::span<const Tensor> inputs) { return Tensors{part(inputs[0], true)}; };
+      value = checkpoint(body, {&value, 1})[0];
+    }
+    return value;
+  }
+
+  bool checkpoint_;
 };
 
 // What the layers give plus what the shortcut gives, which is the input where it has no layers.
@@ -95,7 +111,7 @@ class Branches : public Layer {
 
 std::vector<LayerType> block_layers() {
   LayerOption repeat{{"repeat", {ValueKind::integer, {.low = 1, .high = 1000}, {}}, "how many times", ""}, int64_t{1}};
-  LayerType sequential{"sequential", {std::move(repeat)}, make_layer<Sequential>};
+  LayerType sequential{"sequential", {std::move(repeat), flag("checkpoint", false)}, make_layer<Sequential>};
   sequential.lists = {{"layers", "one after another"}};
   sequential.takes_indices = true;
   LayerType residual{"residual", {}, make_layer<Residual>};

@@ -27,9 +27,8 @@ std::string join_path(std::string_view path, std::string_view name) {
 // Layers one after another.
 class Sequence : public Layer {
  public:
-  Sequence(std::string_view path, std::span<const LayerSpec> specs, SampleShape input, int64_t indices,
-           std::optional<int64_t> smallest_batch)
-      : Layer(path, smallest_batch) {
+  Sequence(std::string_view path, std::span<const LayerSpec> specs, SampleShape input, int64_t indices, LayerSurroundings around)
+      : Layer(path, std::move(around)) {
     for (const LayerSpec& spec : specs) {
       input = add_layer(spec, std::move(input), indices).output_shape();
       indices = 0;
@@ -96,13 +95,13 @@ Layer& Layer::add_layer(const LayerSpec& spec, SampleShape input, int64_t indice
   layers_.push_back(at_place(place, [&] {
     if (indices != 0 && !spec.type->takes_indices)
       throw usage_error("expected values, got indices below {} of {} (put an embedding before it)", indices, describe_shape(input));
-    return spec.type->make({spec, join_path(*path_, spec.name), std::move(input), indices, smallest_batch_});
+    return spec.type->make({spec, join_path(*path_, spec.name), std::move(input), indices, around_});
   }));
   return *layers_.back();
 }
 
 Layer& Layer::add_sequence(std::string_view name, std::span<const LayerSpec> specs, SampleShape input, int64_t indices) {
-  layers_.push_back(std::make_unique<Sequence>(join_path(*path_, name), specs, std::move(input), indices, smallest_batch_));
+  layers_.push_back(std::make_unique<Sequence>(join_path(*path_, name), specs, std::move(input), indices, around_));
   return *layers_.back();
 }
 

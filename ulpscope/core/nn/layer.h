@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/base/error.h"
@@ -30,13 +31,25 @@ struct ParameterTypes {
   DType others = DType::f32;
 };
 
+// What the encoder of an encoder_decoder gives: its shape, and within a forward pass the tensor.
+struct EncoderOutput {
+  SampleShape shape;
+  Tensor value;
+};
+
+// What holds for a layer and for those within it.
+struct LayerSurroundings {
+  std::optional<int64_t> smallest_batch = {};         // samples in the smallest batch of the training, where that is known
+  std::shared_ptr<const EncoderOutput> encoded = {};  // within a decoder
+};
+
 // What a layer is built from.
 struct LayerArguments {
   const LayerSpec& spec;
-  std::string path;                            // its module path
-  SampleShape input;                           // what comes in
-  int64_t indices = 0;                         // not 0: what comes in are indices below it, and not values
-  std::optional<int64_t> smallest_batch = {};  // samples in the smallest batch of the training, where that is known
+  std::string path;     // its module path
+  SampleShape input;    // what comes in
+  int64_t indices = 0;  // not 0: what comes in are indices below it, and not values
+  LayerSurroundings around = {};
 
   // "expected EXPECTED, got [1, 28, 28]"
   Error mismatch(std::string_view expected) const;
@@ -81,10 +94,8 @@ class Layer {
   void record_initial_values() const;
 
  protected:
-  Layer(std::string_view path, std::optional<int64_t> smallest_batch) : path_(intern(path)), smallest_batch_(smallest_batch) {}
-  explicit Layer(const LayerArguments& arguments) : Layer(arguments.path, arguments.smallest_batch) {
-    dtype_ = arguments.spec.dtype;
-  }
+  Layer(std::string_view path, LayerSurroundings around) : path_(intern(path)), around_(std::move(around)) {}
+  explicit Layer(const LayerArguments& arguments) : Layer(arguments.path, arguments.around) { dtype_ = arguments.spec.dtype; }
 
   virtual Tensor forward(const Tensor& x, bool training) = 0;
   // Of the layer's own tensors.
@@ -101,6 +112,8 @@ class Layer {
   // `name` is "". `indices` as in LayerArguments.
   Layer& add_sequence(std::string_view name, std::span<const LayerSpec> specs, SampleShape input, int64_t indices = 0);
   const std::vector<std::unique_ptr<Layer>>& layers() const { return layers_; }
+  // For layers that are added from now on.
+  void set_encoded(std::shared_ptr<const EncoderOutput> encoded) { around_.encoded = std::move(encoded); }
   // The layers one after another.
   Tensor run_layers(const Tensor& x, bool training);
 
@@ -114,7 +127,7 @@ class Layer {
   Declared declare(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial) const;
 
   const std::string* path_;
-  std::optional<int64_t> smallest_batch_;
+  LayerSurroundings around_;
   std::optional<DType> dtype_;
   SampleShape output_shape_;
   std::vector<Declared> parameters_, buffers_;

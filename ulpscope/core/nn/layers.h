@@ -15,6 +15,8 @@ std::vector<LayerType> normalization_layers();
 std::vector<LayerType> shape_layers();
 std::vector<LayerType> embedding_layers();
 std::vector<LayerType> attention_layers();
+std::vector<LayerType> recurrent_layers();
+std::vector<LayerType> encoder_decoder_layers();
 std::vector<LayerType> block_layers();
 // Ops that are layers as they are: elementwise ones of one input that need no attributes, under the ops' names.
 std::vector<LayerType> elementwise_layers();

@@ -8,8 +8,8 @@ namespace ulpscope {
 std::span<const LayerType> layer_types() {
   static const std::vector<LayerType> types = [] {
     std::vector<LayerType> list;
-    for (const auto family : {linear_layers, window_layers, normalization_layers, embedding_layers, attention_layers, shape_layers,
-                              block_layers, elementwise_layers}) {
+    for (const auto family : {linear_layers, window_layers, normalization_layers, embedding_layers, attention_layers,
+                              recurrent_layers, encoder_decoder_layers, shape_layers, block_layers, elementwise_layers}) {
       for (LayerType& type : family()) {
         // A row of a table comes before the op of its name.
         const auto has_its_name = [&](const LayerType& other) { return other.name == type.name; };

@@ -3,7 +3,7 @@
 namespace ulpscope {
 
 Model::Model(std::span<const LayerSpec> specs, SampleShape input, std::optional<int64_t> smallest_batch, int64_t indices)
-    : Layer("", smallest_batch) {
+    : Layer("", {.smallest_batch = smallest_batch, .encoded = {}}) {
   set_output_shape(add_sequence("", specs, std::move(input), indices).output_shape());
 }
 

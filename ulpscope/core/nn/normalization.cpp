@@ -15,7 +15,7 @@ class BatchNorm : public Layer {
       : Layer(a), attributes_{{"eps", a.spec.number("eps")}, {"momentum", a.spec.number("momentum")}} {
     if (a.input.size() != 1 && a.input.size() != 3) throw a.mismatch("samples of [features] or [channels, height, width]");
     const int64_t features = a.input[0];
-    if (a.smallest_batch == 1 && std::all_of(a.input.begin() + 1, a.input.end(), [](int64_t extent) { return extent == 1; }))
+    if (a.around.smallest_batch == 1 && std::all_of(a.input.begin() + 1, a.input.end(), [](int64_t extent) { return extent == 1; }))
       throw usage_error(
           "expected at least 2 samples in every training batch, got a batch of 1 (data.drop_last = true leaves out a "
           "smaller last one)");
@@ -31,6 +31,7 @@ class BatchNorm : public Layer {
   Tensor forward(const Tensor& x, bool training) override {
     Attributes attributes = attributes_;
     attributes.set("training", training);
+    if (context().recomputing) attributes.set("momentum", 0);  // the running statistics have this batch already
     return call("batch_norm", {x, weight_, bias_, running_mean_, running_var_}, attributes);
   }
   DType parameter_type(const ParameterTypes& types) const override { return types.of_batch_norm; }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "ulpscope/base/error.h"
 #include "ulpscope/core/ops/ops.h"
 
 namespace ulpscope {
@@ -150,6 +151,9 @@ constexpr Op elementwise(std::string_view name, int inputs, const Elementwise& w
           .saves_outputs = with.saves_outputs};
 }
 
+// What is dropped follows from the attributes, so the gradient is dropped in the same way.
+void backward_dropout(BackwardCall& b) { b.set(0, call("dropout", {b.gradient()}, b.attributes(), {.hints = b.into({0})})); }
+
 const Op kElementwise[] = {
     elementwise("add", 2, {.backward = backward_add}),
     elementwise("sub", 2, {.backward = backward_sub}),
@@ -195,6 +199,17 @@ const Op kElementwise[] = {
     elementwise("gelu_backward", 2),
     elementwise("gelu_tanh", 1, {.backward = backward_by_its_op, .saves_inputs = 0b1}),
     elementwise("gelu_tanh_backward", 2),
+    elementwise("dropout", 1, {.backward = backward_dropout, .needs_attributes = true}),
+    // Of losses and reductions; what is FP32 beside narrower inputs is taken as it is.
+    elementwise("mse_backward", 3, {.needs_attributes = true, .cast_inputs = 0b110}),
+    elementwise("l1_backward", 3, {.needs_attributes = true, .cast_inputs = 0b110}),
+    elementwise("huber_backward", 3, {.needs_attributes = true, .cast_inputs = 0b110}),
+    elementwise("bce_with_logits_backward", 3, {.needs_attributes = true, .cast_inputs = 0b110}),
+    elementwise("binary_cross_entropy_backward", 3, {.needs_attributes = true, .cast_inputs = 0b110}),
+    elementwise("kl_div_backward", 3, {.needs_attributes = true, .cast_inputs = 0b110}),
+    elementwise("var_backward", 3, {.needs_attributes = true, .cast_inputs = 0b011}),
+    elementwise("max_backward", 4, {.cast_inputs = 0b0111}),
+    elementwise("norm_backward", 3),
     elementwise("scale", 1, {.backward = backward_scale, .loss_scale = scaled_loss_scale, .needs_attributes = true}),
 };
 
@@ -206,6 +221,18 @@ Tensor add(const Tensor& a, const Tensor& b) { return call("add", {a, b}); }
 Tensor mul(const Tensor& a, const Tensor& b) { return call("mul", {a, b}); }
 Tensor relu(const Tensor& x) { return call("relu", {x}); }
 Tensor scale(const Tensor& x, double factor) { return call("scale", {x}, {{"factor", factor}}); }
+
+Tensor dropout(const Tensor& x, double p) {
+  if (!(p >= 0 && p <= 1)) throw usage_error("dropout: expected a share from 0 to 1, got {}", p);
+  Context& at = context();
+  const uint64_t key = hash_combine(at.module_hash, hash_text("dropout"));
+  const uint64_t call_number = hash_combine(key, at.counters.next(key));
+  const uint64_t pass = hash_combine(at.step, at.micro_batch << 8 | at.pass);
+  // Attributes hold integers of 53 bits.
+  const uint64_t stream = hash_combine(call_number, pass) >> 11;
+  return call("dropout", {x},
+              Attributes({{"p", p}}, {{"seed", static_cast<double>(at.seed)}, {"stream", static_cast<double>(stream)}}));
+}
 
 Tensor sum_to(const Tensor& gradient, const Tensor& like, std::span<const OutputHint> hints) {
   uint32_t reduced = 0;

@@ -143,6 +143,49 @@ void embedding_backward_shape(const OpArguments& arguments, OutputSpecs& specs) 
   specs.push_back(make_spec(gradient.dtype(), shape));
 }
 
+// Indices name elements along dimension dim; in the others an element is at their place, and there may be more of them.
+void check_indices(const OpArguments& arguments, const Tensor& x, const Tensor& indices) {
+  const auto dim = static_cast<int>(arguments.attributes["dim"]);
+  bool fits = indices.dtype() == DType::i64 && indices.rank() == x.rank() && dim >= 0 && dim < x.rank();
+  for (int i = 0; fits && i < x.rank(); ++i) fits = i == dim || indices.shape(i) <= x.shape(i);
+  if (!fits) wrong_shape(arguments, "a tensor and i64 indices with as many dimensions, none but dim larger than the tensor's");
+}
+
+void gather_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  check_indices(arguments, arguments.inputs[0], arguments.inputs[1]);
+  specs.push_back(make_spec(arguments.inputs[0].dtype(), arguments.inputs[1].shape()));
+}
+
+void gather_backward(BackwardCall& b) {
+  Attributes attributes = b.attributes();
+  for (int i = 0; i < b.input_like(0).rank(); ++i) attributes.set(kPlaces[i], static_cast<double>(b.input_like(0).shape(i)));
+  b.set(0, call("gather_backward", {b.gradient(), b.input(1)}, attributes, {.hints = b.into({0})}));
+}
+
+void gather_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  OutputSpec spec = make_spec(arguments.inputs[0].dtype(), arguments.inputs[0].shape());
+  for (int i = 0; i < spec.rank; ++i) spec.shape[i] = static_cast<int64_t>(arguments.attributes[kPlaces[i]]);
+  specs.push_back(spec);
+}
+
+void scatter_add_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  const Tensor &x = arguments.inputs[0], &indices = arguments.inputs[1], &values = arguments.inputs[2];
+  check_indices(arguments, x, indices);
+  bool fits = values.rank() == indices.rank();
+  for (int i = 0; fits && i < values.rank(); ++i) fits = indices.shape(i) <= values.shape(i);
+  if (!fits) wrong_shape(arguments, "values with at least the extents of the indices");
+  specs.push_back(make_spec(x.dtype(), x.shape()));
+}
+
+void scatter_add_backward(BackwardCall& b) {
+  if (b.needs(0)) b.set(0, b.gradient());
+  if (!b.needs(2)) return;
+  const Tensor &indices = b.input(1), &values = b.input_like(2);
+  const bool all_used = std::equal(indices.shape().begin(), indices.shape().end(), values.shape().begin());
+  if (!all_used) throw usage_error("scatter_add: values beyond the indices have no gradient; expected values of their shape");
+  b.set(2, call("gather", {b.gradient(), indices}, b.attributes(), {.hints = b.into({2})}));
+}
+
 const Op kIndexing[] = {
     {.name = "permute", .shape_rule = permute_shape, .backward = permute_backward, .is_view = true, .needs_attributes = true},
     {.name = "slice", .shape_rule = slice_shape, .backward = slice_backward, .is_view = true, .needs_attributes = true},
@@ -157,6 +200,19 @@ const Op kIndexing[] = {
     {.name = "cat", .inputs = kVariadic, .shape_rule = cat_shape, .backward = cat_backward, .needs_attributes = true},
     {.name = "embedding", .inputs = 2, .shape_rule = embedding_shape, .backward = embedding_backward, .saves_inputs = 0b10},
     {.name = "embedding_backward", .inputs = 2, .shape_rule = embedding_backward_shape, .needs_attributes = true},
+    {.name = "gather",
+     .inputs = 2,
+     .shape_rule = gather_shape,
+     .backward = gather_backward,
+     .needs_attributes = true,
+     .saves_inputs = 0b10},
+    {.name = "gather_backward", .inputs = 2, .shape_rule = gather_backward_shape, .needs_attributes = true},
+    {.name = "scatter_add",
+     .inputs = 3,
+     .shape_rule = scatter_add_shape,
+     .backward = scatter_add_backward,
+     .needs_attributes = true,
+     .saves_inputs = 0b10},
 };
 
 }  // namespace
@@ -218,6 +274,25 @@ Tensor cat(std::span<const Tensor> tensors, int dim) {
     return permute(join(seen, kBack[dimension]), kBack);
   }
   return join(tensors, dimension);
+}
+
+Tensor gather(const Tensor& x, int dim, const Tensor& indices) {
+  return call("gather", {x, indices}, {{"dim", static_cast<double>(checked_dimension("gather", x, dim))}});
+}
+
+Tensor index_select(const Tensor& x, int dim, const Tensor& indices) {
+  const int dimension = checked_dimension("index_select", x, dim);
+  if (indices.rank() != 1 || indices.dtype() != DType::i64)
+    throw usage_error("index_select: expected i64 indices [N], got {}", indices.describe());
+  Extents shape = x.view().shape, strides{};
+  shape[dimension] = indices.shape(0);
+  strides[dimension] = indices.view().strides[0];
+  const auto rank = static_cast<size_t>(x.rank());
+  return gather(x, dimension, make_view(indices, {shape.data(), rank}, {strides.data(), rank}));
+}
+
+Tensor scatter_add(const Tensor& x, int dim, const Tensor& indices, const Tensor& values) {
+  return call("scatter_add", {x, indices, values}, {{"dim", static_cast<double>(checked_dimension("scatter_add", x, dim))}});
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& indices) { return call("embedding", {weight, indices}); }

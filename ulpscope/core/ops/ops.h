@@ -28,11 +28,20 @@ std::span<const Op> training_ops();
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor relu(const Tensor& x);
-Tensor matmul(const Tensor& a, const Tensor& b);
+Tensor matmul(const Tensor& a, const Tensor& b);  // [..., M, K] and [..., K, N]; what comes before the last two broadcasts
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});  // x w^T + bias: [M, K], [N, K] and [N]
+Tensor bmm(const Tensor& a, const Tensor& b);                                   // [B, M, K] and [B, K, N]
 // Sum over the dimensions whose bit is set in `dims`; `keep` leaves them with extent 1.
 Tensor sum(const Tensor& x, uint32_t dims, bool keep = false);
 Tensor sum(const Tensor& x);  // over all
+Tensor mean(const Tensor& x, uint32_t dims, bool keep = false);
 Tensor mean(const Tensor& x);
+Tensor max(const Tensor& x, uint32_t dims, bool keep = false);   // NaN where there is one; equal ones share the gradient
+Tensor norm(const Tensor& x, uint32_t dims, bool keep = false);  // Euclidean
+Tensor var(const Tensor& x, uint32_t dims, double correction = 1, bool keep = false);  // over the count less `correction`
+// Each element 0 with probability p, else divided by 1 - p. What is dropped follows from the context's seed, the step, the module
+// and the number of the call, so that it is the same in every precision.
+Tensor dropout(const Tensor& x, double p);
 Tensor scale(const Tensor& x, double factor);
 Tensor cast(const Tensor& x, DType dtype);
 Tensor reshape(const Tensor& x, std::span<const int64_t> shape);  // one extent may be -1; copies where a view cannot do it
@@ -59,14 +68,40 @@ Tensor avg_pool2d(const Tensor& x, const Windows& windows, bool count_include_pa
 Tensor adaptive_avg_pool2d(const Tensor& x, int64_t height, int64_t width);
 Tensor adaptive_max_pool2d(const Tensor& x, int64_t height, int64_t width);
 Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+// Elements of x that indices name along a dimension: for each index one (gather), a slice of x (index_select); and values added to
+// what they name (scatter_add).
+Tensor gather(const Tensor& x, int dim, const Tensor& indices);
+Tensor index_select(const Tensor& x, int dim, const Tensor& indices);
+Tensor scatter_add(const Tensor& x, int dim, const Tensor& indices, const Tensor& values);
 // softmax(query key^T / sqrt(E)) value for query [..., L, E], key [..., S, E] and value [..., S, V]. Where `masked`, which
 // broadcasts to [..., L, S], is given and not 0, the score is -Inf. Every op of it is recorded.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& masked = {});
+// One step of a recurrent network, gates in PyTorch's order. What the input gives to the gates, x w^T + b, is computed for all
+// steps at once and comes as [N, gates H]; of the weights those of the hidden state are used: [gates H, H], and [gates H] or none.
+struct RecurrentWeights {
+  Tensor hidden, hidden_bias;
+};
+struct LstmState {
+  Tensor hidden, cell;  // [N, H]
+};
+// Gates i, f, g, o: c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c').
+LstmState lstm_cell(const Tensor& input_gates, const LstmState& state, const RecurrentWeights& weights);
+// Gates r, z, n: n = tanh(n_x + sigmoid(r) n_h), h' = n + sigmoid(z) (h - n).
+Tensor gru_cell(const Tensor& input_gates, const Tensor& hidden, const RecurrentWeights& weights);
 // [queries, keys], true where the key comes after the query.
 Tensor causal_mask(int64_t queries, int64_t keys);
 Tensor copy(const Tensor& x);  // dense, last dimension fastest
-Tensor cross_entropy(const Tensor& logits, const Tensor& target);
+// Means over the rows whose target is not ignore_index.
+inline constexpr int64_t kIgnoredTarget = -100;  // as in PyTorch
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, double label_smoothing = 0, int64_t ignore_index = kIgnoredTarget);
+Tensor nll(const Tensor& log_probabilities, const Tensor& target, int64_t ignore_index = kIgnoredTarget);
+// Means over the elements.
 Tensor mse(const Tensor& prediction, const Tensor& target);
+Tensor l1(const Tensor& prediction, const Tensor& target);
+Tensor huber(const Tensor& prediction, const Tensor& target, double delta = 1);
+Tensor bce_with_logits(const Tensor& logits, const Tensor& target);
+Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target);
+Tensor kl_div(const Tensor& log_probability, const Tensor& target);
 // Enters a batch, an initial weight or a buffer into the recording. The same tensor, now an op's output.
 Tensor source(const Tensor& x, Role role, const std::string* parameter = nullptr);
 

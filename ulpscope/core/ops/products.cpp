@@ -1,6 +1,7 @@
 // Matrix products: what autocast runs in the lower precision.
 #include <algorithm>
 
+#include "ulpscope/base/error.h"
 #include "ulpscope/core/ops/ops.h"
 
 namespace ulpscope {
@@ -69,6 +70,29 @@ const Op kProducts[] = {
 
 std::span<const Op> product_ops() { return kProducts; }
 
-Tensor matmul(const Tensor& a, const Tensor& b) { return call("matmul", {a, b}); }
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  if (a.rank() < 2 || b.rank() < 2)
+    throw usage_error("matmul: expected a [..., M, K] and b [..., K, N], got {} and {}", a.describe(), b.describe());
+  const int rank = std::max(a.rank(), b.rank());
+  // Dimensions before the last two broadcast.
+  const auto batched = [&](const Tensor& x, const Tensor& other) {
+    Extents shape{};
+    bool same = x.rank() == rank;
+    for (int i = 0; i < rank; ++i) {
+      const int own = i - (rank - x.rank()), others = i - (rank - other.rank());
+      const int64_t extent = own >= 0 ? x.shape(own) : 1;
+      shape[i] = i < rank - 2 && extent == 1 && others >= 0 ? other.shape(others) : extent;
+      same = same && shape[i] == extent;
+    }
+    return same ? x : expand(x, {shape.data(), static_cast<size_t>(rank)});
+  };
+  return call("matmul", {batched(a, b), batched(b, a)});
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  if (a.rank() != 3 || b.rank() != 3 || a.shape(0) != b.shape(0))
+    throw usage_error("bmm: expected a [B, M, K] and b [B, K, N], got {} and {}", a.describe(), b.describe());
+  return call("matmul", {a, b});
+}
 
 }  // namespace ulpscope

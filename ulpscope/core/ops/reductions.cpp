@@ -24,31 +24,61 @@ void reduction_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(spec);
 }
 
-// The gradient, seen in the input's shape: a view that repeats elements along the reduced dimensions.
-Tensor expand_gradient(BackwardCall& b) {
+// A tensor of the output's shape, seen in the input's: a view that repeats elements along the reduced dimensions.
+Tensor expanded(BackwardCall& b, const Tensor& tensor) {
   const Tensor& x = b.input_like(0);
   const auto dims = static_cast<uint32_t>(b.attributes()["dims"]);
-  const Tensor& gradient = b.gradient();
   const bool kept = b.attributes()["keep"] != 0;
   Extents strides{};
   for (int i = 0, next = 0; i < x.rank(); ++i) {
     const bool reduced = (dims >> i & 1) != 0;
-    strides[i] = reduced ? 0 : gradient.view().strides[next];
+    strides[i] = reduced ? 0 : tensor.view().strides[next];
     if (!reduced || kept) ++next;
   }
-  return make_view(gradient, x.shape(), {strides.data(), static_cast<size_t>(x.rank())});
+  return make_view(tensor, x.shape(), {strides.data(), static_cast<size_t>(x.rank())});
 }
 
-void sum_backward(BackwardCall& b) { b.set(0, call("copy", {expand_gradient(b)}, {}, {.hints = b.into({0})})); }
+void sum_backward(BackwardCall& b) { b.set(0, call("copy", {expanded(b, b.gradient())}, {}, {.hints = b.into({0})})); }
 
 void mean_backward(BackwardCall& b) {
   const double count = static_cast<double>(b.input_like(0).size()) / static_cast<double>(b.gradient().size());
   // A smaller batch has another factor.
   const Attributes attributes({}, {{"factor", 1.0 / count}});
-  b.set(0, call("scale", {expand_gradient(b)}, attributes, {.hints = b.into({0})}));
+  b.set(0, call("scale", {expanded(b, b.gradient())}, attributes, {.hints = b.into({0})}));
 }
 
-void norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
+// A reduction that has no value where there is nothing; and beside it, unless it is norm, one that backward needs, in FP32.
+template <bool statistic>
+void nonempty_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  reduction_shape(arguments, specs);
+  const Tensor& x = arguments.inputs[0];
+  const auto dims = static_cast<uint32_t>(arguments.attributes["dims"]);
+  for (int i = 0; i < x.rank(); ++i)
+    if ((dims >> i & 1) != 0 && x.shape(i) == 0) wrong_shape(arguments, "at least one element in each reduced dimension");
+  if (!statistic) return;
+  OutputSpec wide = with_role(specs[0], Role::buffer);
+  wide.dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  wide.stays_wide = true;
+  specs.push_back(wide);
+}
+
+void var_backward(BackwardCall& b) {
+  const double count = static_cast<double>(b.input_like(0).size()) / static_cast<double>(b.gradient().size());
+  const Attributes attributes({}, {{"factor", 2 / std::max(0.0, count - b.attributes()["correction"])}});
+  b.set(0, call("var_backward", {expanded(b, b.gradient()), b.input(0), expanded(b, b.output(1))}, attributes,
+                {.hints = b.into({0})}));
+}
+
+void max_backward(BackwardCall& b) {
+  b.set(0, call("max_backward", {expanded(b, b.gradient()), b.input(0), expanded(b, b.output(0)), expanded(b, b.output(1))}, {},
+                {.hints = b.into({0})}));
+}
+
+void norm_backward(BackwardCall& b) {
+  b.set(0, call("norm_backward", {expanded(b, b.gradient()), b.input(0), expanded(b, b.output(0))}, {}, {.hints = b.into({0})}));
+}
+
+void gradient_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   if (arguments.inputs.empty()) wrong_shape(arguments, "at least one gradient");
   const bool wide = arguments.inputs[0].dtype() == DType::f64;
   OutputSpec norm = with_role(make_spec(wide ? DType::f64 : DType::f32, {}), Role::buffer);
@@ -71,7 +101,26 @@ const Op kReductions[] = {
      .backward = sum_backward,
      .needs_attributes = true},
     {.name = "mean", .shape_rule = reduction_shape, .backward = mean_backward, .needs_attributes = true},
-    {.name = "gradient_norm", .inputs = kVariadic, .autocast = AutocastClass::exempt, .shape_rule = norm_shape},
+    {.name = "var",
+     .shape_rule = nonempty_shape<true>,
+     .backward = var_backward,
+     .needs_attributes = true,
+     .saves_inputs = 0b1,
+     .saves_outputs = 0b10},
+    {.name = "max",
+     .shape_rule = nonempty_shape<true>,
+     .backward = max_backward,
+     .needs_attributes = true,
+     .saves_inputs = 0b1,
+     .saves_outputs = 0b11},
+    {.name = "norm",
+     .autocast = AutocastClass::fp32,
+     .shape_rule = nonempty_shape<false>,
+     .backward = norm_backward,
+     .needs_attributes = true,
+     .saves_inputs = 0b1,
+     .saves_outputs = 0b1},
+    {.name = "gradient_norm", .inputs = kVariadic, .autocast = AutocastClass::exempt, .shape_rule = gradient_norm_shape},
     {.name = "correct_count", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = correct_count_shape},
 };
 
@@ -85,6 +134,12 @@ std::span<const Op> reduction_ops() { return kReductions; }
 
 Tensor sum(const Tensor& x, uint32_t dims, bool keep) { return reduce("sum", x, dims, keep); }
 Tensor sum(const Tensor& x) { return sum(x, all_dimensions(x)); }
+Tensor mean(const Tensor& x, uint32_t dims, bool keep) { return reduce("mean", x, dims, keep); }
+Tensor max(const Tensor& x, uint32_t dims, bool keep) { return reduce("max", x, dims, keep); }
+Tensor norm(const Tensor& x, uint32_t dims, bool keep) { return reduce("norm", x, dims, keep); }
+Tensor var(const Tensor& x, uint32_t dims, double correction, bool keep) {
+  return call("var", {x}, {{"dims", static_cast<double>(dims)}, {"keep", keep ? 1.0 : 0.0}, {"correction", correction}});
+}
 Tensor mean(const Tensor& x) { return reduce("mean", x, all_dimensions(x), false); }
 
 }  // namespace ulpscope

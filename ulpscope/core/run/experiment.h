@@ -31,13 +31,6 @@ struct ModelSettings {
   bool operator==(const ModelSettings&) const = default;
 };
 
-struct LossSettings {
-  LossFunction function = LossFunction::cross_entropy;
-  double factor = 1.0;  // the loss is multiplied by it
-
-  bool operator==(const LossSettings&) const = default;
-};
-
 // 0: no clipping. By value comes first where both are given.
 struct ClippingSettings {
   double norm = 0.0;

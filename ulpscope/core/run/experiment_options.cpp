@@ -245,9 +245,17 @@ std::vector<Option<Experiment>> make_experiment_options() {
       integer("training.evaluation_batch_size", {.low = 0, .high = 1 << 24}, "samples a batch of it; 0: training.batch_size",
               ULPSCOPE_FIELD(training.evaluation_batch_size)),
 
-      choice("loss.function", LossFunction::mse, "mean cross entropy of logits, or mean squared error",
+      choice("loss.function", LossFunction::kl_div,
+             "of labels: `cross_entropy` of logits, or `nll` of log-probabilities; of values, a mean over elements: `mse`, `l1`, "
+             "`huber`, `bce_with_logits`, `binary_cross_entropy` of probabilities, `kl_div` of log-probabilities",
              ULPSCOPE_FIELD(loss.function)),
       number("loss.factor", kNormal, "the loss is multiplied by it before the backward pass", ULPSCOPE_FIELD(loss.factor)),
+
+      number("loss.label_smoothing", {.low = 0, .high = 1}, "cross_entropy: this share of each target goes to all classes alike",
+             ULPSCOPE_FIELD(loss.label_smoothing)),
+      integer("loss.ignore_index", {.low = -1048576, .high = 1048576}, "cross_entropy, nll: targets that have no part in the loss",
+              ULPSCOPE_FIELD(loss.ignore_index)),
+      number("loss.delta", kPositive, "huber: from here on it is a line", ULPSCOPE_FIELD(loss.delta)),
 
       choice("optimizer.type", OptimizerType::lion, "as in PyTorch; lion as in its paper", ULPSCOPE_FIELD(optimizer.type)),
       number("optimizer.learning_rate", kMagnitude, "", ULPSCOPE_FIELD(optimizer.learning_rate)),

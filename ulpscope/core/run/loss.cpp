@@ -1,14 +1,27 @@
 #include "ulpscope/core/run/loss.h"
 
-#include "ulpscope/core/ops/ops.h"
-
 namespace ulpscope {
 
 namespace {
 
-Tensor cross_entropy_of_rows(const Tensor& output, const Tensor& target) {
+// Of what has the target's shape.
+template <Tensor (*loss)(const Tensor&, const Tensor&)>
+Tensor by_element(const Tensor& output, const Tensor& target, const LossSettings&) {
+  return loss(output, target);
+}
+
+Tensor cross_entropy_of_rows(const Tensor& output, const Tensor& target, const LossSettings& settings) {
   const auto [logits, labels] = as_rows(output, target);
-  return cross_entropy(logits, labels);
+  return cross_entropy(logits, labels, settings.label_smoothing, settings.ignore_index);
+}
+
+Tensor nll_of_rows(const Tensor& output, const Tensor& target, const LossSettings& settings) {
+  const auto [log_probabilities, labels] = as_rows(output, target);
+  return nll(log_probabilities, labels, settings.ignore_index);
+}
+
+Tensor huber_of(const Tensor& output, const Tensor& target, const LossSettings& settings) {
+  return huber(output, target, settings.delta);
 }
 
 }  // namespace
@@ -22,7 +35,13 @@ std::pair<Tensor, Tensor> as_rows(const Tensor& logits, const Tensor& labels) {
 std::span<const LossType> loss_types() {
   static constexpr LossType kTypes[] = {
       {"cross_entropy", TargetKind::labels, cross_entropy_of_rows},
-      {"mse", TargetKind::values, mse},
+      {"nll", TargetKind::labels, nll_of_rows},
+      {"mse", TargetKind::values, by_element<mse>},
+      {"l1", TargetKind::values, by_element<l1>},
+      {"huber", TargetKind::values, huber_of},
+      {"bce_with_logits", TargetKind::values, by_element<bce_with_logits>},
+      {"binary_cross_entropy", TargetKind::values, by_element<binary_cross_entropy>},
+      {"kl_div", TargetKind::values, by_element<kl_div>},
   };
   return kTypes;
 }

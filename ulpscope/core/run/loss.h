@@ -6,16 +6,26 @@
 #include <utility>
 
 #include "ulpscope/core/data/dataset.h"
-#include "ulpscope/core/tensor/tensor.h"
+#include "ulpscope/core/ops/ops.h"
 
 namespace ulpscope {
 
-enum class LossFunction : uint8_t { cross_entropy, mse };
+enum class LossFunction : uint8_t { cross_entropy, nll, mse, l1, huber, bce_with_logits, binary_cross_entropy, kl_div };
+
+struct LossSettings {
+  LossFunction function = LossFunction::cross_entropy;
+  double factor = 1.0;                    // the loss is multiplied by it
+  double label_smoothing = 0.0;           // cross_entropy
+  int64_t ignore_index = kIgnoredTarget;  // cross_entropy, nll
+  double delta = 1.0;                     // huber
+
+  bool operator==(const LossSettings&) const = default;
+};
 
 struct LossType {
   const char* name;
   TargetKind targets;
-  Tensor (*compute)(const Tensor& output, const Tensor& target);  // a scalar
+  Tensor (*compute)(const Tensor& output, const Tensor& target, const LossSettings& settings);  // a scalar
 };
 
 // Logits [N, ..., C] and labels [N, ...] as [M, C] and [M].

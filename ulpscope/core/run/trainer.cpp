@@ -160,6 +160,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     : experiment(settings), backend(make_cpu_backend(options.cpu)) {
   const ContextScope current(context);
   context.backend = backend.get();
+  context.seed = experiment.seed;
   validate(experiment);
 
   data = open_data(experiment.data, experiment.seed);
@@ -228,7 +229,7 @@ Tensor Trainer::State::compute_loss(const Tensor& output, Tensor target) const {
   const PrecisionRow& row = row_of(experiment.precision);
   if (row.narrow_loss && is_float(target.dtype())) target = cast(target, row.dtype);
   const OutputHint hint{Role::loss, nullptr};
-  Tensor loss = type_of(experiment.loss.function).compute(output, target);
+  Tensor loss = type_of(experiment.loss.function).compute(output, target, experiment.loss);
   if (row.narrow_loss) loss = call("cast", {loss}, {}, {.dtype = row.dtype, .hints = {&hint, 1}});
   const double factor = experiment.loss.factor / static_cast<double>(experiment.training.accumulation);
   if (factor == 1.0) return loss;

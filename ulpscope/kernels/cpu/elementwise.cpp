@@ -7,14 +7,15 @@
 #include "ulpscope/kernels/cpu/formula_kernels.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
+#include "ulpscope/kernels/dropout.h"
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/reference/plain.h"
 
 namespace ulpscope::cpu {
 namespace {
 
-constexpr int kMaxInputs = 3;
-// Three inputs of this many FP32 values are 12 KiB.
+constexpr int kMaxInputs = 4;
+// Four inputs of this many FP32 values are 16 KiB.
 constexpr int64_t kChunk = 1024;
 
 void elementwise(Context& context, const OpCall& call, int index, int inputs) {
@@ -49,6 +50,23 @@ void elementwise(Context& context, const OpCall& call, int index, int inputs) {
   out.finish();
 }
 
+// What is dropped depends on an element's logical index.
+void dropout(Context& context, const OpCall& call) {
+  const TensorView &x = call.inputs[0], &view = call.outputs[0];
+  if (!is_contiguous(view)) return run_plain(call);
+  const Dropout rule(*call.attributes);
+  const Reader reader(x, view);
+  BlockOutput out(context, call, 0);
+  parallel_for(context, blocks_of(out.size(), kStatisticsBlock), out.size() >= kParallelElements / 8, [&](int64_t block) {
+    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, out.size() - begin);
+    alignas(64) float buffer[kStatisticsBlock], wide[kStatisticsBlock];
+    float* result = out.place(begin) != nullptr ? out.place(begin) : wide;
+    rule.apply(reader.read(begin, n, buffer), static_cast<uint64_t>(begin), n, result);
+    out.put(begin, result, n);
+  });
+  out.finish();
+}
+
 template <class... F>
 std::vector<NamedKernel> kernels_of(lanes::FormulaList<F...>) {
   static_assert(((F::kInputs <= kMaxInputs) && ...));
@@ -61,6 +79,10 @@ std::vector<NamedKernel> kernels_of(lanes::FormulaList<F...>) {
 
 }  // namespace
 
-std::vector<NamedKernel> elementwise_ops() { return kernels_of(lanes::Formulas{}); }
+std::vector<NamedKernel> elementwise_ops() {
+  std::vector<NamedKernel> kernels = kernels_of(lanes::Formulas{});
+  kernels.push_back({"dropout", dropout});
+  return kernels;
+}
 
 }  // namespace ulpscope::cpu

@@ -33,6 +33,7 @@ const cpu::FormulaKernel* KernelsOf(FormulaList<F...>) {
 }
 
 const cpu::FormulaKernel* FormulaKernels() { return KernelsOf(Formulas()); }
+const cpu::FormulaKernel* LossTermKernels() { return KernelsOf(LossTerms()); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -44,12 +45,14 @@ namespace ulpscope {
 namespace {
 
 HWY_EXPORT(FormulaKernels);
+HWY_EXPORT(LossTermKernels);
 
 }  // namespace
 
 namespace cpu {
 
 FormulaKernel formula_kernel(int index) { return HWY_DYNAMIC_DISPATCH(FormulaKernels)()[index]; }
+FormulaKernel loss_term_kernel(int index) { return HWY_DYNAMIC_DISPATCH(LossTermKernels)()[index]; }
 
 }  // namespace cpu
 }  // namespace ulpscope

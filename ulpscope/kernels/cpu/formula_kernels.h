@@ -11,5 +11,7 @@ namespace ulpscope::cpu {
 using FormulaKernel = void (*)(const Attributes& attributes, const float* const* inputs, float* out, int64_t n);
 // Of the formula with this place in the list of formulas.h.
 FormulaKernel formula_kernel(int index);
+// The same of the list of losses' terms.
+FormulaKernel loss_term_kernel(int index);
 
 }  // namespace ulpscope::cpu

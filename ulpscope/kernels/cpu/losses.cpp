@@ -1,12 +1,14 @@
 #include <algorithm>
 
-#include "ulpscope/base/error.h"
-#include "ulpscope/kernels/cpu/block_output.h"
+#include "ulpscope/kernels/cpu/formula_kernels.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
 #include "ulpscope/kernels/cpu/reductions.h"
 #include "ulpscope/kernels/cpu/row_kernels.h"
+#include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/store.h"
+#include "ulpscope/kernels/targets.h"
 
 namespace ulpscope::cpu {
 namespace {
@@ -27,28 +29,23 @@ float ordered_sum(float* values, int64_t n) {
   return values[0];
 }
 
-void check_targets(const OpCall& call, const TensorView& targets, int64_t classes) {
-  const auto* target = targets.as<const int64_t>();
-  for (int64_t row = 0; row < targets.shape[0]; ++row) {
-    if (target[row * targets.strides[0]] >= 0 && target[row * targets.strides[0]] < classes) continue;
-    throw failed_error("{}: target {} of row {} is not one of {} classes", call.op, target[row * targets.strides[0]], row, classes);
-  }
-}
-
 // Logits and targets of both passes. Rows are few or short: what costs is the exponential function.
 struct Rows {
-  const TensorView &logits, &targets;
+  const TensorView& logits;
   int64_t rows, classes;
+  Targets targets;
+  float smoothing;
 
   Rows(const OpCall& call, int logits_input)
-      : logits(call.inputs[logits_input]), targets(call.inputs[logits_input + 1]), rows(logits.shape[0]), classes(logits.shape[1]) {
-    check_targets(call, targets, classes);
-  }
+      : logits(call.inputs[logits_input]),
+        rows(logits.shape[0]),
+        classes(logits.shape[1]),
+        targets(call, call.inputs[logits_input + 1], classes),
+        smoothing(static_cast<float>(call.attributes->value_or("label_smoothing", 0))) {}
   bool parallel() const { return rows * classes >= kParallelElements / 16; }
   void read(int64_t row, float* out) const {
     widen_run(logits.data, logits.dtype, row * logits.strides[0], logits.strides[1], classes, out);
   }
-  int64_t target(int64_t row) const { return targets.as<const int64_t>()[row * targets.strides[0]]; }
 };
 
 void cross_entropy(Context& context, const OpCall& call) {
@@ -61,9 +58,17 @@ void cross_entropy(Context& context, const OpCall& call) {
     float* values = buffers.of(in.parallel() ? omp_get_thread_num() : 0);
     in.read(row, values);
     sums[row] = log_of_softmax_sum(values, in.classes);
-    terms[row] = sums[row] - values[in.target(row)];
+    terms[row] = 0;
+    if (in.targets[row] == Targets::kIgnored) return;
+    const float logit = values[in.targets[row]];
+    if (in.smoothing == 0) {
+      terms[row] = sums[row] - logit;
+      return;
+    }
+    const float mean = ordered_sum(values, in.classes) / static_cast<float>(in.classes);
+    terms[row] = sums[row] - (1.0f - in.smoothing) * logit - in.smoothing * mean;
   });
-  const float loss = ordered_sum(terms, in.rows) / static_cast<float>(in.rows);
+  const float loss = ordered_sum(terms, in.rows) / static_cast<float>(in.targets.counted());
   store_output(call, 0, &loss);
   store_output(call, 1, sums);
 }
@@ -74,36 +79,43 @@ void cross_entropy_backward(Context& context, const OpCall& call) {
   const Rows in(call, 1);
   float g = 0;
   widen_run(call.inputs[0].data, call.inputs[0].dtype, 0, 1, 1, &g);
-  const float factor = g / static_cast<float>(in.rows);
+  const float factor = g / static_cast<float>(in.targets.counted());
+  const float share = in.smoothing / static_cast<float>(in.classes);
   const TensorView& sums = call.inputs[3];
   const Scratch wide(context.allocator, bytes_of(in.rows * in.classes));
   parallel_for(context, in.rows, in.parallel(), [&](int64_t row) {
     float* values = wide.as<float>() + row * in.classes;
+    if (in.targets[row] == Targets::kIgnored) {
+      std::fill_n(values, in.classes, 0.0f);
+      return;
+    }
     in.read(row, values);
     const float sum = sums.as<const float>()[row * sums.strides[0]];
     exponentials(values, sum, in.classes, values);
-    for (int64_t i = 0; i < in.classes; ++i) values[i] = (values[i] - (i == in.target(row) ? 1.0f : 0.0f)) * factor;
+    const int64_t target = in.targets[row];
+    for (int64_t i = 0; i < in.classes; ++i) values[i] = (values[i] - (i == target ? 1.0f - in.smoothing : 0.0f) - share) * factor;
   });
   store_output(call, 0, wide.as<float>());
 }
 
-void mse(Context& context, const OpCall& call) {
+// The mean of the formula with this place in the list of losses' terms.
+void mean_of_terms(Context& context, const OpCall& call, int index) {
   const TensorView& prediction = call.inputs[0];
   const int64_t size = prediction.size();
   if (size == 0 || !is_dense(prediction)) return run_plain(call);
   const Reader p(prediction, prediction), t(call.inputs[1], prediction);
+  const FormulaKernel kernel = loss_term_kernel(index);
   const int64_t blocks = blocks_of(size, kReductionBlock);
   const Scratch parts(context.allocator, bytes_of(blocks));
   const auto& kernels = reduction_kernels();
   parallel_for(context, blocks, size >= kParallelElements, [&](int64_t block) {
     const int64_t first = block * kReductionBlock, n = std::min(kReductionBlock, size - first);
-    alignas(64) float p_buffer[kReductionBlock], t_buffer[kReductionBlock];
+    alignas(64) float buffers[2][kReductionBlock], terms[kReductionBlock];
     alignas(64) float lanes[kSumLanes] = {};
-    const LaneForm form(RowSums{p.read(first, n, p_buffer), 1, n, 1, kSumLanes});
-    const float* target = t.read(first, n, t_buffer);
-    for (int part = 0; part < form.parts(); ++part) {
-      kernels.add_squared_differences(form.part(part), target + form.offset(part), lanes);
-    }
+    const float* inputs[] = {p.read(first, n, buffers[0]), t.read(first, n, buffers[1])};
+    kernel(*call.attributes, inputs, terms, n);
+    const LaneForm form(RowSums{terms, 1, n, 1, kSumLanes});
+    for (int part = 0; part < form.parts(); ++part) kernels.add(form.part(part), lanes);
     form.add_lanes(lanes);
     parts.as<float>()[block] = lanes[0];
   });
@@ -112,31 +124,21 @@ void mse(Context& context, const OpCall& call) {
   store_output(call, 0, &loss);
 }
 
-void mse_backward(Context& context, const OpCall& call) {
-  const TensorView& view = call.outputs[0];
-  float g = 0;
-  widen_run(call.inputs[0].data, call.inputs[0].dtype, 0, 1, 1, &g);
-  const float factor = 2.0f * g / static_cast<float>(call.inputs[1].size());
-  const Reader p(call.inputs[1], view), t(call.inputs[2], view);
-  BlockOutput out(context, call, 0);
-  parallel_for(context, blocks_of(out.size(), kStatisticsBlock), out.size() >= kParallelElements, [&](int64_t block) {
-    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, out.size() - begin);
-    alignas(64) float p_buffer[kStatisticsBlock], t_buffer[kStatisticsBlock];
-    const float *prediction = p.read(begin, n, p_buffer), *target = t.read(begin, n, t_buffer);
-    float* to = out.place(begin) != nullptr ? out.place(begin) : p_buffer;
-    for (int64_t i = 0; i < n; ++i) to[i] = (prediction[i] - target[i]) * factor;
-    out.put(begin, to, n);
-  });
-  out.finish();
+template <class... F>
+void add_losses(lanes::FormulaList<F...>, std::vector<NamedKernel>& kernels) {
+  int next = 0;
+  const auto kernel = [&] {
+    return [index = next++](Context& context, const OpCall& call) { mean_of_terms(context, call, index); };
+  };
+  (kernels.push_back({F::kName, kernel()}), ...);
 }
 
 }  // namespace
 
 std::vector<NamedKernel> loss_ops() {
-  return {{"cross_entropy", cross_entropy},
-          {"cross_entropy_backward", cross_entropy_backward},
-          {"mse", mse},
-          {"mse_backward", mse_backward}};
+  std::vector<NamedKernel> kernels{{"cross_entropy", cross_entropy}, {"cross_entropy_backward", cross_entropy_backward}};
+  add_losses(lanes::LossTerms{}, kernels);
+  return kernels;
 }
 
 }  // namespace ulpscope::cpu

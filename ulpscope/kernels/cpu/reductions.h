@@ -28,8 +28,6 @@ struct ReductionKernels {
   void (*add_deviations)(const RowSums& rows, const float* center, float* deviations, float* squares);
   // sums += g, products += g * (x - center); g has the stride of x.
   void (*add_products)(const RowSums& rows, const float* g, const float* center, float* sums, float* products);
-  // sums += (x - t)^2
-  void (*add_squared_differences)(const RowSums& rows, const float* t, float* sums);
   // 16 lanes of FP64 sums += x^2, for n values, the first of which belongs to lane 0.
   void (*add_squares)(const float* x, int64_t n, double* sums);
   // y = (x - center) * factor + bias

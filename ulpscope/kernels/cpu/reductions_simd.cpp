@@ -72,19 +72,6 @@ void AddProducts(const cpu::RowSums& rows, const float* g, const float* center, 
   ForEachVector(rows, AddProductsStep{rows.x, g, center, sums, products});
 }
 
-struct AddSquaredDifferencesStep {
-  const float *x, *t;
-  float* sums;
-  template <class D>
-  HWY_INLINE void operator()(D d, int64_t, int64_t at, int64_t sum) const {
-    const auto difference = hn::Sub(hn::LoadU(d, x + at), hn::LoadU(d, t + at));
-    AddTo(d, hn::Mul(difference, difference), sums + sum);
-  }
-};
-void AddSquaredDifferences(const cpu::RowSums& rows, const float* t, float* sums) {
-  ForEachVector(rows, AddSquaredDifferencesStep{rows.x, t, sums});
-}
-
 // The square of an FP32 value is exact in FP64, so fusing changes nothing.
 void AddSquares(const float* x, int64_t n, double* sums) {
   const hn::ScalableTag<double> d;
@@ -145,8 +132,7 @@ void NormalizeBackward(const cpu::RowSums& rows, const float* g, const float* ce
 }
 
 const cpu::ReductionKernels* Kernels() {
-  static constexpr cpu::ReductionKernels kKernels{Add,        AddDeviations, AddProducts,      AddSquaredDifferences,
-                                                  AddSquares, Normalize,     NormalizeBackward};
+  static constexpr cpu::ReductionKernels kKernels{Add, AddDeviations, AddProducts, AddSquares, Normalize, NormalizeBackward};
   return &kKernels;
 }
 

@@ -1,4 +1,5 @@
 // Ops that move elements: joining, cutting out, and looking up by index.
+#include "ulpscope/kernels/dropout.h"
 #include "ulpscope/kernels/reference/plain_access.h"
 
 namespace ulpscope::plain {
@@ -51,6 +52,52 @@ int64_t checked_index(const OpCall& call, const TensorView& indices, int64_t pos
   return index;
 }
 
+// body(i, at): element i of the indices, and the element of `x` that it names, which is at its place but for dimension dim.
+template <typename Body>
+void for_each_indexed(const OpCall& call, const TensorView& x, const TensorView& indices, Body body) {
+  const auto dim = static_cast<int>(call.attribute("dim"));
+  for (int64_t i = 0; i < indices.size(); ++i) {
+    std::array<int64_t, kMaxRank> place{};
+    int64_t rest = i;
+    for (int d = indices.rank - 1; d >= 0; --d) {
+      place[d] = rest % indices.shape[d];
+      rest /= indices.shape[d];
+    }
+    place[dim] = checked_index(call, indices, i, x.shape[dim]);
+    int64_t element = 0;
+    for (int d = 0; d < x.rank; ++d) element = element * x.shape[d] + place[d];
+    body(i, element);
+  }
+}
+
+template <typename C>
+void gather(const OpCall& call) {
+  Output<C> out(call, 0);
+  for_each_indexed(call, call.inputs[0], call.inputs[1], [&](int64_t i, int64_t from) { out[i] = at<C>(call.inputs[0], from); });
+  out.store();
+}
+
+// Terms are added in the order of the indices.
+template <typename C>
+void gather_backward(const OpCall& call) {
+  Output<C> out(call, 0);
+  for_each_indexed(call, call.outputs[0], call.inputs[1], [&](int64_t i, int64_t to) { out[to] += at<C>(call.inputs[0], i); });
+  out.store();
+}
+
+template <typename C>
+void scatter_add(const OpCall& call) {
+  const TensorView& x = call.inputs[0];
+  Output<C> out(call, 0);
+  for (int64_t i = 0; i < x.size(); ++i) out[i] = at<C>(x, i);
+  // The values may have elements beyond those of the indices; they are left out.
+  const TensorView& values = call.inputs[2];
+  TensorView used = values;
+  for (int d = 0; d < used.rank; ++d) used.shape[d] = call.inputs[1].shape[d];
+  for_each_indexed(call, x, call.inputs[1], [&](int64_t i, int64_t to) { out[to] += at<C>(used, i); });
+  out.store();
+}
+
 template <typename C>
 void embedding(const OpCall& call) {
   const TensorView &weight = call.inputs[0], &indices = call.inputs[1];
@@ -76,13 +123,26 @@ void embedding_backward(const OpCall& call) {
   out.store();
 }
 
+template <typename C>
+void dropout(const OpCall& call) {
+  const Dropout rule(*call.attributes);
+  Output<C> out(call, 0);
+  for (int64_t i = 0; i < call.outputs[0].size(); ++i)
+    out[i] = at<C>(call.inputs[0], i) * static_cast<C>(rule.factor(static_cast<uint64_t>(i)));
+  out.store();
+}
+
 }  // namespace
 
 std::vector<NamedKernel> indexing_kernels() {
   return {{"cat", cat<float>, cat<double>, capture::cat},
           {"slice_backward", slice_backward<float>, slice_backward<double>, capture::slice_backward},
           {"embedding", embedding<float>, embedding<double>, capture::embedding},
-          {"embedding_backward", embedding_backward<float>, embedding_backward<double>, capture::embedding_backward}};
+          {"embedding_backward", embedding_backward<float>, embedding_backward<double>, capture::embedding_backward},
+          {"gather", gather<float>, gather<double>, capture::gather},
+          {"gather_backward", gather_backward<float>, gather_backward<double>, capture::gather_backward},
+          {"scatter_add", scatter_add<float>, scatter_add<double>, capture::scatter_add},
+          {"dropout", dropout<float>, dropout<double>, capture::elementwise}};
 }
 
 }  // namespace ulpscope::plain
