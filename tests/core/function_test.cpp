@@ -200,7 +200,9 @@ TEST_F(ActivationCheckpointTest, AWeightThatSeveralOfThemUseGetsTheSumInTheSameO
 // Counts the rows that a recording would have.
 class Counter : public Observer {
  public:
-  void after(const OpEvent& event) override { ids.push_back(fmt::format("{} {:x} of {:x}", event.op.name, event.id, event.forward_id)); }
+  void after(const OpEvent& event) override {
+    ids.push_back(fmt::format("{} {:x} of {:x}", event.op.name, event.id, event.forward_id));
+  }
   std::vector<std::string> ids;
 };
 
