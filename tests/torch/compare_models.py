@@ -30,7 +30,7 @@ except ImportError as missing:
 
 import balls
 from compare_ops import read_results
-from layer_table import LOSSES, sequence
+from layer_table import LOSSES, Typed, sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 STEPS = 12
@@ -43,6 +43,9 @@ SMALL = {
     "conv_sine": ["data.height=8", "data.width=8"],
     "fashion_cnn": ["data.kind=random_classification", "data.shape=1,28,28", "training.batch_size=4"],
     "autoencoder": ["data.kind=random_classification", "data.shape=1,28,28", "training.batch_size=4"],
+    "gru_text": [f"data.path={ROOT / 'LICENSE'}", "data.context=12", "training.batch_size=2"],
+    "lstm_text": [f"data.path={ROOT / 'LICENSE'}", "data.context=12", "training.batch_size=2"],
+    "transformer_seq2seq": ["training.batch_size=3"],
     "gpt_mini": [f"data.path={ROOT / 'LICENSE'}", "data.context=24", "training.batch_size=2"],
 }
 
@@ -66,16 +69,6 @@ class Err(torch.autograd.Function):
     @staticmethod
     def backward(context, gradient):
         return (context.noise(gradient, context.backward_of) if context.backward_of else gradient), None, None, None
-
-
-class Typed:
-    """A tensor in FP64 and the format that our step would hold it in."""
-
-    def __init__(self, value, form):
-        self.value, self.form = value, form
-
-    def view(self, change):
-        return Typed(change(self.value), self.form)
 
 
 class Run:

@@ -92,7 +92,7 @@ class Tensor:
             values = np.rint(values)  # ties, and ones
         elif style < 0.3:
             values = values * np.exp2(random.integers(-8, 1, spec.shape))
-        if special:
+        if special and spec.special:
             form = balls.FORMATS[self.dtype]
             least, most = 2 * form.tiny, form.largest if self.dtype != "f64" else 2.0**300  # the truth is no wider than FP64
             values = np.where(random.random(spec.shape) < 0.15, random.choice(
@@ -231,7 +231,7 @@ class Judge:
                 good |= (kind(ours) == kind(peer)) & ~np.isfinite(ours)
                 self.peer_outside += int(np.sum(np.isfinite(truth) & ~(np.abs(peer - truth) <= bound) & ~free & (reach < form.overflow)))
             if self.row.formula_decides:
-                good |= (kind(ours) == kind(ball.v)) & ~np.isfinite(ours)
+                good |= ((kind(ours) == kind(ball.v)) & ~np.isfinite(ours)) | (~np.isfinite(truth) & (np.abs(ours - ball.v) <= bound))
         if nan is not None:
             good = np.where(nan, np.isnan(ours), good)
         self.elements += ours.size

@@ -4,6 +4,7 @@ A row gets the run (which knows types, roundings and parameters), the layer's ke
 by its class of autocast, with the number of terms that its sums have, forward and backward.
 """
 
+import dataclasses
 import functools
 import math
 
@@ -11,8 +12,22 @@ import torch
 from torch.nn import functional
 
 
+@dataclasses.dataclass
+class Typed:
+    """A tensor in FP64 and the format that our step would hold it in."""
+
+    value: torch.Tensor
+    form: str
+
+    def view(self, change):
+        return Typed(change(self.value), self.form)
+
+
 def linear(run, layer, path, x):
-    w, b = run.parameter(path, "weight"), run.parameter(path, "bias")
+    return affine(run, x, run.parameter(path, "weight"), *run.parameter(path, "bias"))
+
+
+def affine(run, x, w, *b):
     return run.op("lower", functional.linear, x, w, *b, terms=w.value.shape[1] + 1, backward=w.value.shape[0] + rows(x))
 
 
@@ -98,12 +113,69 @@ def attention(run, layer, path, x):
     heads, size = layer["heads"], width // layer["heads"]
     qkv = linear(run, {}, f"{path}.qkv", x)
     q, k, v = (qkv.view(lambda t, i=i: t.view(batch, places, 3 * heads, size).transpose(1, 2).chunk(3, 1)[i]) for i in range(3))
+    later = torch.triu(torch.ones(places, places, dtype=torch.bool), 1) if layer["causal"] else None
+    return linear(run, {}, f"{path}.out", attended(run, q, k, v, later).view(lambda t: t.transpose(1, 2).reshape(batch, places, width)))
+
+
+def attended(run, q, k, v, masked):
+    places, size = k.value.shape[-2:]
     product = lambda a, b, terms: run.op("lower", torch.matmul, a, b, terms=terms, backward=terms + places)
     scores = run.op("input", lambda t: t / math.sqrt(size), product(q, k.view(lambda t: t.transpose(-1, -2)), size))
-    later = torch.triu(torch.ones(places, places, dtype=torch.bool), 1) if layer["causal"] else torch.zeros(1, 1, dtype=torch.bool)
-    weights = run.op("fp32", lambda t: t.masked_fill(later, -math.inf).softmax(-1), scores, terms=places, backward=places)
-    together = product(weights, v, places).view(lambda t: t.transpose(1, 2).reshape(batch, places, width))
-    return linear(run, {}, f"{path}.out", together)
+    weights = run.op("fp32", lambda t: (t if masked is None else t.masked_fill(masked, -math.inf)).softmax(-1), scores,
+                     terms=places, backward=places)
+    return product(weights, v, places)
+
+
+def cross_attention(run, layer, path, x):
+    batch, places, width = x.value.shape
+    heads, size, source = layer["heads"], width // layer["heads"], run.encoded
+    by_head = lambda t, parts: t.view(batch, -1, parts * heads, size).transpose(1, 2)
+    q = linear(run, {}, f"{path}.query", x).view(lambda t: by_head(t, 1))
+    both = linear(run, {}, f"{path}.key_value", source)
+    k, v = (both.view(lambda t, i=i: by_head(t, 2).chunk(2, 1)[i]) for i in range(2))
+    return linear(run, {}, f"{path}.out", attended(run, q, k, v, None).view(lambda t: t.transpose(1, 2).reshape(batch, places, width)))
+
+
+def encoder_decoder(run, layer, path, x):
+    size = layer["source_size"]
+    run.encoded = sequence(run, layer["encoder"], f"{path}.encoder", x.view(lambda t: t[:, :size]))
+    return sequence(run, layer["decoder"], f"{path}.decoder", x.view(lambda t: t[:, size:]))
+
+
+def lstm_step(run, gates, state, hidden):
+    kept, cell = state
+    parts = run.op("input", torch.add, gates, hidden(kept))
+    i, f, g, o = (parts.view(lambda t, n=n: t.chunk(4, 1)[n]) for n in range(4))
+    of = lambda function, t: run.op("input", function, t)
+    product = lambda a, b: run.op("input", torch.mul, a, b)
+    cell = run.op("input", torch.add, product(of(torch.sigmoid, f), cell), product(of(torch.sigmoid, i), of(torch.tanh, g)))
+    return product(of(torch.sigmoid, o), of(torch.tanh, cell)), cell
+
+
+def gru_step(run, gates, state, hidden):
+    of_input, of_hidden = ([whole.view(lambda t, n=n: t.chunk(3, 1)[n]) for n in range(3)] for whole in (gates, hidden(state[0])))
+    of = lambda function, *t: run.op("input", function, *t)
+    reset, update = (of(torch.sigmoid, of(torch.add, of_input[n], of_hidden[n])) for n in range(2))
+    proposed = of(torch.tanh, of(torch.add, of_input[2], of(torch.mul, reset, of_hidden[2])))
+    return (of(torch.add, proposed, of(torch.mul, update, of(torch.sub, state[0], proposed))),)
+
+
+def recurrent(step, states):
+    def layer_of(run, layer, path, x):
+        for level in range(layer["num_layers"]):
+            weights = lambda which: [p for kind in ("weight", "bias") for p in run.parameters_of(path, f"{kind}_{which}_l{level}")]
+            all_gates = affine(run, x, *weights("ih"))
+            hidden = lambda h: affine(run, h, *weights("hh"))
+            zeros = torch.zeros(x.value.shape[0], layer["hidden_size"], dtype=x.value.dtype)
+            state, outputs = tuple(Typed(zeros, all_gates.form) for _ in range(states)), []
+            for place in range(x.value.shape[1]):
+                state = step(run, all_gates.view(lambda t: t[:, place]), state, hidden)
+                outputs.append(state[0])
+            if level + 1 == layer["num_layers"] and not layer["return_sequences"]:
+                return outputs[-1]
+            x = run.op("input", lambda *t: torch.stack(t, 1), *outputs)
+        return x
+    return layer_of
 
 
 def sequential(run, layer, path, x):
@@ -143,6 +215,10 @@ LAYERS = {
     "identity": lambda run, layer, path, x: x,
     "reshape": lambda run, layer, path, x: x.view(lambda t: t.reshape(t.shape[0], *layer["shape"])),
     "permute": lambda run, layer, path, x: x.view(lambda t: t.permute(0, *(i + 1 for i in layer["order"]))),
+    "cross_attention": cross_attention,
+    "encoder_decoder": encoder_decoder,
+    "lstm": recurrent(lstm_step, 2),
+    "gru": recurrent(gru_step, 1),
     "flatten": lambda run, layer, path, x: x.view(lambda t: t.flatten(1)),
     "gelu_tanh": elementwise(lambda t: functional.gelu(t, approximate="tanh")),
     **{name: elementwise(getattr(torch, name)) for name in ("relu", "tanh", "sigmoid", "abs", "neg", "sqrt")},

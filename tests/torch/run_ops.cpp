@@ -49,6 +49,7 @@ const std::map<std::string, Function, std::less<>>& functions() {
          const Window window{1, whole(a, "stride_x"), whole(a, "padding_x"), whole(a, "dilation_x")};
          return Tensors{conv1d(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), window, whole(a, "groups"))};
        }},
+      {"index_select", [](In in, A a) { return Tensors{index_select(in[0], dim(a), in[1])}; }},
       {"softmax_along", [](In in, A a) { return Tensors{softmax(in[0], dim(a))}; }},
       {"log_softmax_along", [](In in, A a) { return Tensors{log_softmax(in[0], dim(a))}; }},
       {"attention",

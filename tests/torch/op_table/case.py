@@ -22,6 +22,7 @@ class Spec:
     mask: bool = False
     wide: bool = False  # FP32 where the op runs in 16 bits (parameters of batch_norm)
     in_place: bool = False  # which takes a dense tensor
+    special: bool = True  # may have NaN, Inf and the like
 
 
 @dataclasses.dataclass
@@ -36,7 +37,7 @@ class Row:
     wide: tuple = ()  # which outputs are FP32 for 16-bit inputs
     slots: Callable = lambda a: (0,)  # which of our outputs PyTorch's are
     nan: Optional[Callable] = None  # of a case: where a NaN that decides a gate makes our gradient NaN (docs/ops.md)
-    formula_decides: bool = False  # NaN and Inf may stand where the formula has them: PyTorch's composes or saturates
+    formula_decides: bool = False  # NaN and Inf are the formula's where PyTorch composes, saturates or multiplies by 0
 
     @property
     def name(self):

@@ -85,8 +85,26 @@ def silu_gradient(g, x):
     return g * (x.sigmoid() * (1 + x * (-x).sigmoid()))
 
 
-def eighths(low, high):
-    return lambda d: d.between(low, high) / 8
+def philox_uniform(seed, stream, count):
+    """The first numbers of Philox4x32-10, in [0, 1), multiples of 2^-24."""
+    low, blocks = np.uint64(0xFFFFFFFF), np.arange(-(-count // 4), dtype=np.uint64)
+    words = lambda value: (np.uint64(value) & low, np.uint64(value) >> np.uint64(32))
+    c0, c1, c2, c3 = blocks & low, blocks >> np.uint64(32), *(np.full_like(blocks, word) for word in words(stream))
+    k0, k1 = words(seed)
+    for _ in range(10):
+        p0, p1 = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
+        c0, c1, c2, c3 = (p1 >> np.uint64(32)) ^ c1 ^ k0, p1 & low, (p0 >> np.uint64(32)) ^ c3 ^ k1, p0 & low
+        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & low, (k1 + np.uint64(0xBB67AE85)) & low
+    return (np.stack([c0, c1, c2, c3], 1).reshape(-1)[:count] >> np.uint64(8)) * 2.0**-24
+
+
+def dropout_factor(x, p, seed, stream):
+    kept = philox_uniform(int(seed), int(stream), math.prod(x.shape)).reshape(x.shape) >= p
+    return kept * (1 / (1 - p) if p < 1 else 0.0)
+
+
+def dropped(x, p, seed, stream):
+    return x * ball(dropout_factor(x.v, p, seed, stream))
 
 
 ELEMENTWISE = [
@@ -135,6 +153,9 @@ ELEMENTWISE = [
                 lambda x: widened(lambda x: x * gelu_argument(x).sigmoid(), x),
                 lambda g, x, y: (widened(gelu_tanh_gradient, g, x),), low=-8, high=8,
                 truth=lambda x: x * torch.sigmoid(TWICE_ROOT * (x + 0.044715 * x**3)), formula_decides=True),
+    elementwise("dropout", lambda x, **a: x * torch.from_numpy(np.asarray(dropout_factor(x, **a))).to(x.dtype), dropped,
+                lambda g, x, y, **a: (dropped(g, **a),), 1,
+                lambda d: {"p": d.choice([0, 0.25, 0.4, 1]), "seed": d.below(1 << 50), "stream": d.below(1 << 50)}),
     elementwise("scale", lambda x, factor: x * factor, lambda x, factor: x * factor, lambda g, x, y, factor: (g * factor,), 1,
                 lambda d: {"factor": d.choice([0.3, -3, 0.0625, 2.0**10, 1 / 7])}),
 ]

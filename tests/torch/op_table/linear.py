@@ -29,10 +29,10 @@ def of_floats(c, change):
     return [change(x.v) if spec.integers is None and not spec.mask else x.v for x, spec in zip(c.x, c.specs)]
 
 
-def sums_of_products(c):
+def sums_of_products(c, arity=2):
     """The sums' magnitudes and numbers of terms are what the op gives for the magnitudes of its inputs, and for ones."""
     run = lambda change: c.row.function(*c.typed([torch.from_numpy(np.array(x)) for x in of_floats(c, change)]), **c.a).numpy()
-    arity = min(2, sum(spec.gradient for spec in c.specs))
+    arity = min(arity, sum(spec.gradient for spec in c.specs))
     return [accumulated(c.truth[0], run(finite_magnitude), run(np.ones_like), arity).store()]
 
 
@@ -154,6 +154,28 @@ def draw_embedding(d):
     return [Spec((rows, d.extent())), Spec(d.shape(0, 3, 40), gradient=False, integers=rows)], {}
 
 
+def draw_indexed(d):
+    """x, and indices of which no extent but that of dim is larger."""
+    shape = [max(extent, 1) for extent in d.shape(1, 3)]
+    dim = d.below(len(shape))
+    indices = tuple(d.extent() if i == dim else d.between(1, extent) for i, extent in enumerate(shape))
+    return [Spec(tuple(shape)), Spec(indices, gradient=False, integers=shape[dim])], {"dim": dim}
+
+
+def draw_selected(d):
+    (x, indices), a = draw_indexed(d)
+    return [x, Spec(indices.shape[:1], gradient=False, integers=indices.integers)], a
+
+
+def draw_scattered(d):
+    (x, indices), a = draw_indexed(d)
+    return [x, indices, Spec(indices.shape)], a
+
+
+def sums_of_terms(c):
+    return sums_of_products(c, arity=1)
+
+
 def draw_cast(d):
     return [Spec(d.shape(), *d.choice([(-4, 4), (-1e5, 1e5), (-1e-6, 1e-6)]))], {"dtype": d.below(4)}
 
@@ -183,6 +205,9 @@ MOVES = [
     Row("slice", torch_slice, draw_slice),
     Row("split", lambda x, dim, parts: x.chunk(int(parts), int(dim)), draw_split, slots=lambda a: range(int(a["parts"]))),
     Row("cat", lambda *x, dim: torch.cat(x, int(dim)), draw_cat),
+    Row("gather", lambda x, i, dim: x.gather(int(dim), i), draw_indexed, gradient=gradient_of_moves),
+    Row("index_select", lambda x, i, dim: x.index_select(int(dim), i), draw_selected, gradient=gradient_of_moves),
+    Row("scatter_add", lambda x, i, v, dim: x.scatter_add(int(dim), i, v), draw_scattered, sums_of_terms, gradient_of_moves),
     Row("embedding", lambda w, i: functional.embedding(i, w), draw_embedding, gradient=gradient_of_moves),
 ]
 
