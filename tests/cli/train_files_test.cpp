@@ -80,6 +80,21 @@ TEST_F(Train, GoesOnFromACheckpoint) {
   EXPECT_EQ(train({"mlp", "--steps", "1", "-o", "x", "--checkpoint", "./x"}).exit_code, 2);
 }
 
+TEST_F(Train, DataAreNotReplaced) {
+  const std::string data = "a,b\n1,0\n2,1\n";
+  write_file(file("table.csv"), data);
+  write_file(file("table.toml"),
+             "data = { kind = \"csv\", path = \"table.csv\", classes = 2, test_share = 0 }\n"
+             "model.layers = [{ type = \"linear\", out_features = 2 }]\ntraining.steps = 2\n");
+  EXPECT_EQ(train({"table.toml"}).exit_code, 0);
+  for (const char* option : {"-o", "--checkpoint", "--save-weights"}) {
+    const Result result = train({"table.toml", option, "table.csv", "--force"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr("'table.csv' is another file of this command, and is not replaced"));
+    EXPECT_EQ(read_file(file("table.csv")), data);
+  }
+}
+
 // A run that was killed, and the one that went on from its checkpoint, are reported as one that went through.
 TEST_F(Train, AFolderOfResumedTracesReadsAsOneRun) {
   const std::vector<std::string> run{"mlp", "--precision", "fp16", "--steps", "12", "--threads", "1"};

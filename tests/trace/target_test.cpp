@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -187,6 +188,22 @@ TEST_F(Target, WhatIsDamagedSaysSoAndWhetherItCanBeRecovered) {
   EXPECT_EQ(make(2, false), path + ": 'commit' is damaged");
   EXPECT_EQ(make(3, true), fmt::format("{} is damaged: expected 'commit' to have the shape [2, {}], found [3, {}]", path,
                                        kCommitWords, kCommitWords));
+}
+
+// A data set is not replaced, whether it is in the file format of ours or in an older one.
+TEST_F(Target, OtherHdf5FilesAreNotReplaced) {
+  const std::string data = folder_.file("data.h5"), old = folder_.file("old.h5");
+  {
+    hdf5::File file = hdf5::File::create(data, data);
+    file.create_array("inputs", ElementType::f32, {2}).write_all(std::array<float, 2>{1, 2}.data());
+    file.close();
+  }
+  write_file(old, std::string("\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08\0", 16));
+  for (const std::string& path : {data, old}) {
+    const std::string before = read_file(path);
+    EXPECT_EQ(create_error(ErrorKind::usage, path, true), "'" + path + "' is not a trace, so none replaces it; remove it first");
+    EXPECT_EQ(read_file(path), before);
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "ulpscope/cli/save_weights.h"
 #include "ulpscope/cli/stop_signals.h"
 #include "ulpscope/cli/verbs.h"
+#include "ulpscope/core/data/data_files.h"
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/core/run/trainer.h"
@@ -194,9 +195,11 @@ TrainerOptions trainer_options(const Arguments& arguments, const Experiment& exp
 }
 
 // The files that the command writes are apart from each other and from what it reads, and can be written.
-void check_outputs(const Arguments& arguments, const TrainerOptions& options, const std::string& checkpoint,
-                   const std::string& weights) {
+void check_outputs(const Arguments& arguments, const Experiment& experiment, const TrainerOptions& options,
+                   const std::string& checkpoint, const std::string& weights) {
   std::vector<std::string> others = arguments.positionals();
+  for (const auto key : path_keys(experiment.data.kind))
+    if (const std::string& path = experiment.data.*key; !path.empty()) others.push_back(path);
   // A checkpoint may take the place of the one that the run goes on from.
   const bool continued = !checkpoint.empty() && is_same_file(checkpoint, options.resume_from);
   if (!checkpoint.empty()) {
@@ -220,7 +223,7 @@ int run(const Arguments& arguments) {
   const std::string checkpoint = arguments.text("--checkpoint"), weights = arguments.text("--save-weights");
   const auto interval = static_cast<uint64_t>(arguments.integer("--checkpoint-every", 1).value_or(0));
   if (interval > 0 && checkpoint.empty()) throw usage_error("--checkpoint-every needs --checkpoint, the file to write");
-  check_outputs(arguments, options, checkpoint, weights);
+  check_outputs(arguments, experiment, options, checkpoint, weights);
 
   if (experiment.recording.level == RecordLevel::off) say("recording is off: no trace is written");
   const StopSignals signals;

@@ -26,6 +26,15 @@ bool is_being_written(const std::string& path) {
   return locked;
 }
 
+// Whether it is an HDF5 file that can be opened and is no trace.
+bool has_other_contents(const std::string& path) {
+  try {
+    return !hdf5::File::open(path, path).signed_attribute("/", kSchemaAttribute);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 NewFile::NewFile(const std::string& path, bool overwrite) : path_(path), target_(path), overwrite_(overwrite) {
@@ -36,7 +45,7 @@ NewFile::NewFile(const std::string& path, bool overwrite) : path_(path), target_
     if (!overwrite) throw file_exists_error(path);
     if (is_being_written(path)) throw usage_error("'{}' is being written by another process", path);
     // The trace of a killed writer cannot always be opened.
-    if (!hdf5::may_be_hdf5(path)) throw other_kind_error(path, "a trace");
+    if (!hdf5::may_be_hdf5(path) || has_other_contents(path)) throw other_kind_error(path, "a trace");
     // A link stays one.
     target_ = fs::canonical(path, error).string();
     if (error) throw failed_error("cannot write '{}': {}", path, error.message());

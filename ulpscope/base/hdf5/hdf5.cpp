@@ -23,6 +23,7 @@ namespace ulpscope::hdf5 {
 namespace {
 
 constexpr std::string_view kSignature("\x89HDF\r\n\x1a\n", 8);
+constexpr char kSuperblock = 3;  // the version, behind the signature, which came with the file format that our files use
 
 hid_t file_type(ElementType type) {
   switch (type) {
@@ -388,8 +389,9 @@ int File::descriptor() const {
 }
 
 bool may_be_hdf5(const std::string& path) {
-  const std::string bytes = first_bytes(path, kSignature.size());
-  return bytes.empty() || bytes == kSignature;
+  const std::string bytes = first_bytes(path, kSignature.size() + 1);
+  if (bytes.empty()) return true;
+  return bytes.starts_with(kSignature) && (bytes.size() == kSignature.size() || bytes.back() >= kSuperblock);
 }
 
 std::optional<Truncation> check_signature(const std::string& path, std::string_view what) {

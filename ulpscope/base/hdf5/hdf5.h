@@ -126,7 +126,8 @@ class File {
   std::string name_;
 };
 
-// True iff the file begins as HDF5 files do, or is empty, as a killed writer may leave it. It need not be one that can be opened.
+// True iff the file begins as HDF5 files of ours do, or is empty, as a killed writer may leave it. It need not be one that can be
+// opened.
 bool may_be_hdf5(const std::string& path);
 
 // The sizes that a file has and that it had when it was closed.

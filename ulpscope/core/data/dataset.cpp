@@ -6,6 +6,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/core/data/data_files.h"
 #include "ulpscope/core/data/sources.h"
 
 namespace ulpscope {
@@ -58,6 +59,14 @@ class InputAsTarget : public Dataset {
 const char* name_of(TargetKind kind) { return kind == TargetKind::labels ? "labels" : "values"; }
 
 const char* name_of(DataKind kind) { return source_of(kind).name; }
+
+std::vector<std::string DataSettings::*> path_keys(DataKind kind) {
+  using Data = DataSettings;
+  std::vector<std::string Data::*> keys{&Data::path,         &Data::test_path,   &Data::train_images,
+                                        &Data::train_labels, &Data::test_images, &Data::test_labels};
+  if (kind == DataKind::npy) keys.insert(keys.end(), {&Data::inputs, &Data::targets, &Data::test_inputs, &Data::test_targets});
+  return keys;
+}
 
 const char* name_of(TargetSource source) { return source == TargetSource::data ? "data" : "input"; }
 

@@ -10,6 +10,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/core/data/data_files.h"
 #include "ulpscope/core/run/experiment_options.h"
 
 namespace ulpscope {
@@ -348,11 +349,8 @@ std::string layer_text(const LayerSpec& layer) {
 
 // Paths in a file are relative to its folder.
 void set_folder(DataSettings& data, const std::filesystem::path& folder) {
-  std::vector<std::string*> paths{&data.path,         &data.test_path,   &data.train_images,
-                                  &data.train_labels, &data.test_images, &data.test_labels};
-  if (data.kind == DataKind::npy) paths.insert(paths.end(), {&data.inputs, &data.targets, &data.test_inputs, &data.test_targets});
-  for (std::string* path : paths) {
-    if (!path->empty()) *path = (folder / *path).string();
+  for (const auto key : path_keys(data.kind)) {
+    if (std::string& path = data.*key; !path.empty()) path = (folder / path).string();
   }
 }
 
