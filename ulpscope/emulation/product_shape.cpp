@@ -50,13 +50,13 @@ std::optional<ProductShape> matmul(Shape a, Shape b, Shape output) {
   return product;
 }
 
-// Weight [out, in, window...], and each output pixel a row of M. Of the weight of a transposed convolution, the first two change
-// places.
-std::optional<ProductShape> convolution(Shape b, Shape output, bool is_transposed) {
-  if (b.size() < 3 || output.size() != b.size()) return std::nullopt;
-  const int64_t window = elements(b.subspan(2)), pixels = output[0] * elements(output.subspan(2));
-  ProductShape product{.m = pixels, .n = output[1], .k = is_transposed ? b[0] : b[1], .m_is_padded = false};
-  product.batch = window;  // a product of channels for each place of the window
+// Weight [out, in of a group, window...], or of a transposed one [in, out of a group, window...]. Each output pixel is a row of M.
+std::optional<ProductShape> convolution(Shape a, Shape b, Shape output, bool is_transposed) {
+  if (b.size() < 3 || output.size() != b.size() || elements(b) == 0) return std::nullopt;
+  const int64_t pixels = output[0] * elements(output.subspan(2));
+  const int64_t groups = is_transposed ? output[1] / b[1] : a.size() == b.size() ? std::max<int64_t>(1, a[1] / b[1]) : 1;
+  ProductShape product{.m = pixels, .n = output[1] / groups, .k = is_transposed ? b[0] / groups : b[1], .m_is_padded = false};
+  product.batch = groups * elements(b.subspan(2));  // a product of channels for each place of the window
   return product;
 }
 
@@ -93,9 +93,9 @@ std::optional<ProductShape> product_shape(std::string_view op, Shape a, Shape b,
   } else if (op == "matmul" || op == "bmm") {
     product = matmul(a, b, output);
   } else if (op == "conv1d" || op == "conv2d" || op == "conv3d") {
-    product = convolution(b, output, false);
+    product = convolution(a, b, output, false);
   } else if (op.starts_with("conv_transpose")) {
-    product = convolution(b, output, true);
+    product = convolution(a, b, output, true);
   }
   if (product && elements(output) == 0) return std::nullopt;
   return product;
