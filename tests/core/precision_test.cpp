@@ -190,6 +190,28 @@ TEST_F(PrecisionTest, ALayersTypeHoldsForTheLayersWithinIt) {
   EXPECT_EQ(run(patterns), "linear f16\nlinear f16\nrelu f16\nlinear f16\n");
 }
 
+// What a checkpointed block computes again has the type that its layer asked for.
+TEST(PrecisionRun, ALayersTypeHoldsWhereItIsComputedAgain) {
+  const auto fingerprint = [](const char* checkpoint) {
+    const Experiment experiment = parse_experiment(fmt::format(R"(
+      precision = "fp16"
+      model.layers = [
+        {{ type = "linear", out_features = 16 }},
+        {{ type = "sequential", dtype = "fp32", checkpoint = {}, layers = [{{ type = "linear", out_features = 16 }}, {{ type = "gelu" }}] }},
+        {{ type = "linear", out_features = 2 }},
+      ]
+      data = {{ shape = [8], classes = 2, train_size = 32 }}
+      training = {{ batch_size = 8, steps = 3, evaluation = "never" }}
+      )",
+                                                               checkpoint),
+                                                   "run.toml");
+    TrainerOptions options;
+    options.cpu.threads = 1;
+    return train(experiment, options).weights_fingerprint;
+  };
+  EXPECT_EQ(fingerprint("true"), fingerprint("false"));
+}
+
 // What a run of each policy has in which type, from its recording.
 TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
   const TemporaryFolder folder;

@@ -75,6 +75,7 @@ class Checkpoint : public Function {
   explicit Checkpoint(std::function<Tensors(std::span<const Tensor>)> body)
       : body_(std::move(body)),
         autocast_(context().autocast),
+        layer_type_(context().layer_type),
         phase_(context().phase),
         module_(context().module),
         counters_(context().counters) {}
@@ -95,6 +96,7 @@ class Checkpoint : public Function {
     {
       const PhaseGuard phase(phase_);
       const ModuleScope module(module_);
+      const ContextGuard<&Context::layer_type> layer_type(layer_type_);
       const ContextGuard<&Context::forward_id> no_forward(0);
       const ContextGuard<&Context::grad_enabled> grad(true);
       const ContextGuard<&Context::recomputing> recomputing(true);
@@ -110,6 +112,7 @@ class Checkpoint : public Function {
  private:
   std::function<Tensors(std::span<const Tensor>)> body_;
   KeptAutocast autocast_;
+  std::optional<DType> layer_type_;
   Phase phase_;
   const std::string* module_;
   CallCounters counters_;

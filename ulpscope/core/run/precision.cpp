@@ -18,7 +18,7 @@ constexpr AutocastLists kKeras{.of_class = {Class::lower_precision, Class::lower
                                .ops = kKerasOps};
 
 // Like PyTorch's, which came from it; what it has no name for runs in the type of its inputs.
-constexpr Row kApexOps[] = {{"logsumexp", Class::input_type}};
+constexpr Row kApexOps[] = {{"logsumexp", Class::input_type}, {"var", Class::fp32}};
 constexpr AutocastLists kApex{
     .of_class = {Class::input_type, Class::lower_precision, Class::fp32, Class::fp32, Class::loss, Class::forbidden},
     .ops = kApexOps};
@@ -32,13 +32,14 @@ constexpr Row kTensorFlowOps[] = {{"softmax", Class::inferred},
                                   {"log", Class::inferred},
                                   {"reciprocal", Class::inferred},
                                   {"mean", Class::fp32},
+                                  {"var", Class::fp32},
                                   {"gelu_tanh", Class::fp32}};
 constexpr AutocastLists kTensorFlow{
     .of_class = {Class::inferred, Class::lower_precision, Class::fp32, Class::fp32, Class::loss, Class::loss},
     .ops = kTensorFlowOps};
 
 // Layers of products only; a product of two activations takes the widest type.
-constexpr Row kMxnetOps[] = {{"matmul", Class::input_type}, {"mean", Class::fp32}};
+constexpr Row kMxnetOps[] = {{"matmul", Class::input_type}, {"mean", Class::fp32}, {"var", Class::fp32}};
 constexpr AutocastLists kMxnet{
     .of_class = {Class::input_type, Class::lower_precision, Class::fp32, Class::fp32, Class::loss, Class::loss}, .ops = kMxnetOps};
 
