@@ -383,7 +383,18 @@ TEST_F(TrainerTest, HalfPrecisionHalvesTheMemoryOfActivations) {
   }
 }
 
-// Two steps on each of a few batches bring the loss of the batches down.
+// What a user of the article's size sees: the peak of a whole run, scratch, weights and all.
+TEST_F(TrainerTest, SlowPeakMemoryOfHalfPrecisionIsAtMostTwoThirds) {
+  uint64_t peak[2] = {};
+  for (const Precision precision : {Precision::fp32, Precision::fp16}) {
+    Experiment experiment = preset("conv_sine", 2, precision);
+    experiment.data.height = experiment.data.width = 512;
+    peak[precision == Precision::fp16] = run(experiment).result.peak_memory_bytes;
+  }
+  EXPECT_LE(static_cast<double>(peak[1]), 0.65 * static_cast<double>(peak[0])) << peak[1] << " of " << peak[0];
+}
+
+// Steps on one batch bring its loss down.
 TEST_F(TrainerTest, ModelsOfImagesTrain) {
   for (const char* name : {"resnet20", "autoencoder"}) {
     for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {

@@ -43,13 +43,17 @@ void convolution(const OpCall& call) {
   parts[a] = &call.inputs[0];
   parts[b] = &call.inputs[1];
   const auto first = widen<C>(call.inputs[0]), second = widen<C>(call.inputs[1]);
+  const TensorView& y = call.outputs[0];
+  std::vector<C> sums(static_cast<size_t>(y.size()));
+  for_each_term(*call.attributes, *parts[kImage], *parts[kMap], *parts[kWeight], [&](const int64_t* indices) {
+    sums[static_cast<size_t>(indices[to])] += first[static_cast<size_t>(indices[a])] * second[static_cast<size_t>(indices[b])];
+  });
+  const bool with_bias = call.inputs.size() > 2;
+  const int64_t area = y.shape[2] * y.shape[3];
   Output<C> out(call, 0);
-  for_each_term(*call.attributes, *parts[kImage], *parts[kMap], *parts[kWeight],
-                [&](const int64_t* indices) { out[indices[to]] += first[indices[a]] * second[indices[b]]; });
-  if (call.inputs.size() > 2) {
-    const TensorView& y = call.outputs[0];
-    const int64_t area = y.shape[2] * y.shape[3];
-    for (int64_t i = 0; i < y.size(); ++i) out[i] += at<C>(call.inputs[2], i / area % y.shape[1]);
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const C sum = sums[static_cast<size_t>(i)];
+    out[i] = with_bias ? sum + at<C>(call.inputs[2], i / area % y.shape[1]) : sum;
   }
   out.store();
   if (call.outputs.size() < 2) return;
