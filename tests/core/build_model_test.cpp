@@ -150,8 +150,9 @@ TEST(Shapes, ModelAndLossMustFitTheTargets) {
   EXPECT_EQ(
       build_error({"data.classes=11"}),
       "preset mlp, --set data.classes=11: model: expected an output of [11] or more, a logit for each class of the data, got [10]");
-  EXPECT_EQ(build_error({"loss.function=mse"}),
-            "preset mlp, --set loss.function=mse: loss.function: mse needs values, the data has labels; expected cross_entropy");
+  EXPECT_EQ(
+      build_error({"loss.function=mse"}),
+      "preset mlp, --set loss.function=mse: loss.function: mse needs values, the data has labels; expected cross_entropy or nll");
   EXPECT_EQ(
       build_error({"data.shape=64"}),
       "--set data.shape=64, --set data.train_size=4: preset mlp:7: model.layers[0] (linear): expected in_features = 128, got [64]");
@@ -159,7 +160,7 @@ TEST(Shapes, ModelAndLossMustFitTheTargets) {
   EXPECT_EQ(build_error({sine, model}),
             "preset mlp, --set data.kind=quantized_sine, --set model.preset=conv_sine: loss.function: cross_entropy needs labels, "
             "the data "
-            "has values; expected mse");
+            "has values; expected mse, l1, huber, bce_with_logits, binary_cross_entropy or kl_div");
   EXPECT_EQ(build_error({sine, model, "loss.function=mse"}), "no error");
 }
 

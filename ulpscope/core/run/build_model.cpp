@@ -1,7 +1,5 @@
 #include "ulpscope/core/run/build_model.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <set>
 
@@ -16,11 +14,11 @@ void check_targets(const Experiment& experiment, const SampleShape& output, cons
   const LossType& loss = type_of(experiment.loss.function);
   const TargetKind kind = dataset.target_kind();
   if (loss.targets != kind) {
-    std::vector<std::string_view> fitting;
+    std::vector<std::string> fitting;
     for (const LossType& type : loss_types())
-      if (type.targets == kind) fitting.push_back(type.name);
+      if (type.targets == kind) fitting.emplace_back(type.name);
     throw usage_error("loss.function: {} needs {}, the data has {}; expected {}", loss.name, name_of(loss.targets), name_of(kind),
-                      fmt::join(fitting, " or "));
+                      join_words(fitting, "or"));
   }
   if (kind == TargetKind::labels) {
     const std::vector<int64_t>& target = dataset.target_shape();
