@@ -153,7 +153,8 @@ def measure(names, threads, rounds, seconds, program=STEP_BENCH):
     if torch:
         torch.set_num_threads(threads)
     for name in names:
-        steps = {precision: TorchStep(name, precision) for precision in ("fp32", "fp16", "bf16")} if torch else {}
+        precisions = ("fp32",) if name in targets.FP32_ONLY else ("fp32", "fp16", "bf16")
+        steps = {precision: TorchStep(name, precision) for precision in precisions} if torch else {}
         for step in steps.values():
             step()
         for turn in range(rounds):
