@@ -71,8 +71,8 @@ class CrossAttention : public Layer {
 }  // namespace
 
 std::vector<LayerType> encoder_decoder_layers() {
-  LayerOption source{
-      {"source_size", {ValueKind::integer, {.low = 1, .high = 1 << 20}, {}}, "indices of a sample that the encoder gets", ""}, {}};
+  LayerOption source = output_extent("source_size");
+  source.meaning = "indices of a sample that the encoder gets";
   LayerType both{"encoder_decoder", {std::move(source)}, make_layer<EncoderDecoder>};
   both.lists = {{"encoder", "gets the source, gives [places, features]"}, {"decoder", "gets the other indices"}};
   both.takes_indices = true;
