@@ -369,8 +369,14 @@ TEST(CpuTwin, NanAndInfComeThroughProducts) {
   for (const DType dtype : kFloats) check_specials(small(products(), kSmall), dtype, "", dtype == DType::f32 ? 17 : 1, 67);
 }
 
+// Without convolutions in groups: oneDNN multiplies the padding of these by zeros (docs/ops.md).
 TEST(CpuTwin, SlowNanAndInfComeThroughProductsFromEveryElement) {
-  for (const DType dtype : kFloats) check_specials(small(products(), 700), dtype, "", dtype == DType::f32 ? 700 : 1, 5);
+  std::vector<Case> cases = small(products(), 700);
+  std::erase_if(cases, [](const Case& what) {
+    return std::any_of(what.attributes.begin(), what.attributes.end(),
+                       [](const Attributes::Item& item) { return item.name == "groups" && item.value > 1; });
+  });
+  for (const DType dtype : kFloats) check_specials(cases, dtype, "", dtype == DType::f32 ? 700 : 1, 5);
 }
 
 TEST(CpuTwin, SlowNanAndInfComeThroughOurOpsFromEveryElement) {
