@@ -69,6 +69,65 @@ TEST(Info, SaysWhatChangedTheRecording) {
   EXPECT_EQ(cell(recording, 1, "kind"), Cell(std::string("stopped")));
 }
 
+// Steps 0 to 4, 7 to 9, 10 to 11: the second run went on at step 7, the third at step 10.
+TEST(Report, StepsThatNoTraceOfARunHasAreAFinding) {
+  const auto write = [](SyntheticTrace& trace, uint64_t first, uint64_t last) {
+    StepRow row = SyntheticTrace::default_step();
+    for (row.step = first; row.step < last; ++row.step) trace.sink().end_step(row);
+    trace.sink().close();
+  };
+  const auto run = [](const std::string& id, const std::string& parent, int64_t step) {
+    RunInfo info;
+    info.run_id = id;
+    info.parent_run = parent;
+    info.parent_step = step;
+    return info;
+  };
+  SyntheticTrace a(run("a", "", -1)), b(run("b", "a", 7)), c(run("c", "b", 10));
+  write(a, 0, 5);
+  write(b, 7, 10);
+  write(c, 10, 12);
+  const std::string paths[] = {a.path(), b.path(), c.path()};
+  const TraceReader whole("run", paths);
+  for (const Report& report : {analyze_info(whole), analyze_all(whole, {})}) {
+    const Finding* missing = find_finding(report, "recording.missing_steps");
+    ASSERT_NE(missing, nullptr) << report.analysis;
+    EXPECT_EQ(missing->severity, Severity::warning);
+    EXPECT_EQ(missing->title, "2 steps of the run are in none of its traces, first step 5.");
+    ASSERT_EQ(missing->evidence.size(), 1u);
+    EXPECT_EQ(missing->evidence[0].key.step, 5u);
+    EXPECT_EQ(missing->evidence[0].values[0].value, Cell(int64_t{2}));
+  }
+  ReportOptions later;
+  later.steps = {6, 12};
+  EXPECT_EQ(find_finding(analyze_all(whole, later), "recording.missing_steps")->title,
+            "1 step of the run is in none of its traces, first step 6.");
+  later.steps = {7, 12};
+  EXPECT_EQ(find_finding(analyze_all(whole, later), "recording.missing_steps"), nullptr);
+  // What the first of several went on from is another run's.
+  const TraceReader end("end", std::span(paths).subspan(1));
+  EXPECT_EQ(find_finding(analyze_info(end), "recording.missing_steps"), nullptr);
+  EXPECT_EQ(find_finding(analyze_info(TraceReader(paths[1])), "recording.missing_steps"), nullptr);
+}
+
+// A run that was killed before its first step was committed.
+TEST(Report, StepsBeforeTheSecondTraceAreMissingWhereTheFirstIsEmpty) {
+  RunInfo first, second;
+  first.run_id = "a";
+  second.run_id = "b";
+  second.parent_run = "a";
+  second.parent_step = 26;
+  SyntheticTrace a(first), b(second);
+  StepRow row = SyntheticTrace::default_step();
+  row.step = 26;
+  b.sink().end_step(row);
+  a.sink().close();
+  b.sink().close();
+  const std::string paths[] = {a.path(), b.path()};
+  EXPECT_EQ(find_finding(analyze_info(TraceReader("run", paths)), "recording.missing_steps")->title,
+            "26 steps of the run are in none of its traces, first step 0.");
+}
+
 TEST(Info, UnknownIsNotNanAndNanIsNotUnknown) {
   SyntheticTrace trace;
   StepRow unknown = SyntheticTrace::default_step(NAN);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <iterator>
@@ -228,6 +229,19 @@ TEST_F(Checkpoints, TheStateThatARunBeginsWithIsRecorded) {
   });
   const std::map<Role, int> expected{{Role::master_weight, 6}, {Role::buffer, 2}, {Role::optimizer_state, 2 * 6}};
   EXPECT_EQ(sources, expected);
+}
+
+// Whoever goes on from it records the steps after it only.
+TEST_F(Checkpoints, TheTraceHasTheStepsBeforeIt) {
+  TrainerOptions options;
+  options.trace_path = file("trace.h5");
+  options.trace.flush_interval = std::chrono::hours(1);
+  Trainer trainer(experiment(), options);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    trainer.step();
+    trainer.save_checkpoint(file("checkpoint"));
+    EXPECT_EQ(TraceReader(file("trace.h5")).step_count(), step);
+  }
 }
 
 TEST_F(Checkpoints, SayWhatTheyAreOf) {

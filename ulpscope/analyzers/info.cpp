@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/recording_health.h"
+
 namespace ulpscope {
 
 namespace {
@@ -151,7 +153,11 @@ Report describe_trace(const TraceReader& reader, const AnalysisOptions& options,
 
 }  // namespace
 
-Report analyze_info(const TraceReader& reader, const AnalysisOptions& options) { return describe_trace(reader, options, false); }
+Report analyze_info(const TraceReader& reader, const AnalysisOptions& options) {
+  Report report = describe_trace(reader, options, false);
+  add_missing_step_findings(reader, options, report);
+  return report;
+}
 
 Report info_for_report(const TraceReader& reader, const AnalysisOptions& options) { return describe_trace(reader, options, true); }
 

@@ -20,6 +20,11 @@ constexpr const char* kLoweredSuggestion =
 
 constexpr const char* kCutShortSuggestion = "Training went on. A larger `--max-size`, `--every N` or a filter keeps the whole run.";
 
+constexpr const char* kMissingSuggestion =
+    "The program that wrote the earlier trace was killed, or its recording ended, before they were in the file. What is said of "
+    "the "
+    "run leaves them out.";
+
 bool in_range(const StepRange& range, uint64_t step) { return step >= range.first && step < range.last; }
 
 }  // namespace
@@ -39,6 +44,7 @@ void add_recording_findings(const TraceReader& reader, const AnalysisOptions& op
                                {},
                                suggestion});
   }
+  add_missing_step_findings(reader, options, report);
   for (const auto& [kind, code, severity] : {std::tuple{EventKind::level_lowered, "recording.level_lowered", Severity::warning},
                                              std::tuple{EventKind::warning, "recording.warning", Severity::warning},
                                              std::tuple{EventKind::note, "recording.note", Severity::info}}) {
@@ -71,6 +77,31 @@ void add_recording_findings(const TraceReader& reader, const AnalysisOptions& op
           {"run.stopped", Severity::warning, "Stopped early: " + event.text, {{key_of_step(reader, event.step), {}}}, ""});
     }
   }
+}
+
+void add_missing_step_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report) {
+  const std::vector<TracePart> parts = reader.parts();
+  // The first step that no part so far has; what a first part that was itself resumed came after is no part of the run as read.
+  uint64_t next = static_cast<uint64_t>(std::max<int64_t>(0, parts.front().run.parent_step));
+  uint64_t missing = 0;
+  Finding finding{"recording.missing_steps", Severity::warning, "", {}, kMissingSuggestion};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const uint64_t first = std::max(next, options.steps.first), last = std::min(parts[i].steps.first, options.steps.last);
+    if (i > 0 && first < last) {
+      missing += last - first;
+      finding.evidence.push_back(
+          {key_of_step(reader, first),
+           {{"missing_steps", count_cell(last - first), Unit::count}, {"before", parts[i].path}, {"after", parts[i - 1].path}}});
+    }
+    reader.visit_steps(parts[i].steps, [&](std::span<const StepRow> rows) {
+      next = rows.back().step + 1;
+      return !options.cancelled();
+    });
+  }
+  if (missing == 0) return;
+  finding.title = fmt::format("{} of the run {} in none of its traces, first step {}.", count_of(missing, "step"),
+                              missing == 1 ? "is" : "are", *finding.evidence.front().key.step);
+  report.findings.push_back(std::move(finding));
 }
 
 void add_loss_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report) {

@@ -405,6 +405,9 @@ std::optional<double> Trainer::State::evaluate(bool recorded) {
 void Trainer::save_checkpoint(const std::string& path) {
   State& s = *state_;
   const ContextScope current(s.context);
+  // A run that goes on from the checkpoint records the steps after it only: those before have to be in this trace even if the
+  // process is killed now. Where the recording has failed, training goes on, and a reader finds the steps missing.
+  if (s.sink) s.sink->flush();
   ulpscope::save_checkpoint(path, {s.run_id, to_toml(s.experiment), s.experiment.seed, s.next_step()}, s.training());
 }
 

@@ -71,7 +71,8 @@ class Trainer {
   StepResult step();
   // Accuracy on the test data; nothing where there is none, or no labels. Not recorded: it belongs to no step.
   std::optional<double> evaluate();
-  // Everything that training needs to go on after the last step taken. Throws Error (failed).
+  // Everything that training needs to go on after the last step taken; the trace's steps up to there are committed before. Throws
+  // Error (failed).
   void save_checkpoint(const std::string& path);
   // Closes the trace. `interruption`: why training ends before its time where no one but the caller knows, or ""; the trace tells.
   TrainResult finish(const std::string& interruption = "");
