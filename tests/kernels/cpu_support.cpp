@@ -545,7 +545,20 @@ void add_row_ops(std::vector<Case>& cases) {
     cases.push_back({"rms_norm", {{shape}, {vector}}, {{shape}, wide_scalars}, eps});
     cases.push_back({"rms_norm_backward", {{shape}, {shape}, {vector}, positive}, {{shape}}});
     cases.push_back({"rms_norm_backward_weight", {{shape}, {shape}, positive}, {{vector}}});
+    const auto gates = [&](int64_t count) {
+      std::vector<int64_t> whole = shape;
+      whole.back() *= count;
+      return whole;
+    };
+    const std::vector<int64_t> four = gates(4), three = gates(3);
+    cases.push_back({"lstm_cell", {{four}, {four}, {shape}}, {{shape}, {shape}, {four}}});
+    cases.push_back({"lstm_cell_backward", {{shape}, {shape}, {four}, {shape}, {shape}}, {{four}, {shape}}});
+    cases.push_back({"gru_cell", {{three}, {three}, {shape}}, {{shape}, {three}}});
+    cases.push_back({"gru_cell_backward", {{shape}, {three}, {three}, {shape}}, {{three}, {three}, {shape}}});
   }
+  cases.push_back({"lstm_cell",
+                   {{{6, 76}, Lay::transposed}, {{6, 76}, Lay::broadcast}, {{6, 19}, Lay::strided}},
+                   {{{6, 19}}, {{6, 19}}, {{6, 76}}}});
   cases.push_back({"masked_softmax", {{{6, 5, 19}}, {{6, 5, 19}, Lay::broadcast, DType::boolean, 2}}, {{{6, 5, 19}}}});
   // Rows that do not lie together.
   cases.push_back({"softmax", {{{6, 5, 19}, Lay::transposed}}, {{{6, 5, 19}}}});

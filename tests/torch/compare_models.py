@@ -123,7 +123,14 @@ class Run:
         values = [x.value if kind == "first" else self.cast(x, form) for x in inputs]
         values = [v if x.form == "i64" else self.err(v, None, (backward, "f32" if kind == "first" and x.form == "f32" else form))
                   for v, x in zip(values, inputs)]
-        return Typed(self.err(function(*values), (terms, form), None), form)
+        result = function(*values)
+        if isinstance(result, tuple):
+            return tuple(Typed(self.err(each, (terms, form), None), form) for each in result)
+        return Typed(self.err(result, (terms, form), None), form)
+
+    def stored(self, x, form):
+        """As an op keeps it for its backward pass."""
+        return self.err(x, (1, form), None)
 
     def step(self, experiment, inputs, targets, scale):
         x = Typed(inputs, "f32" if inputs.dtype == torch.float64 else "i64")

@@ -143,21 +143,30 @@ def encoder_decoder(run, layer, path, x):
 
 
 def lstm_step(run, gates, state, hidden):
-    kept, cell = state
-    parts = run.op("input", torch.add, gates, hidden(kept))
-    i, f, g, o = (parts.view(lambda t, n=n: t.chunk(4, 1)[n]) for n in range(4))
-    of = lambda function, t: run.op("input", function, t)
-    product = lambda a, b: run.op("input", torch.mul, a, b)
-    cell = run.op("input", torch.add, product(of(torch.sigmoid, f), cell), product(of(torch.sigmoid, i), of(torch.tanh, g)))
-    return product(of(torch.sigmoid, o), of(torch.tanh, cell)), cell
+    """PyTorch's cell, of gates that are given: its weights leave them as they are. Gradients start from gates and a cell as stored."""
+    def cell(x, h, c):
+        zeros, eye = torch.zeros_like(c), torch.eye(x.shape[-1], dtype=x.dtype)
+        exact = torch.lstm_cell(x + h, (zeros, c), eye, zeros.new_zeros(x.shape[-1], c.shape[-1]))
+        i, f, g, o = (x + h).chunk(4, -1)
+        i, f, g, o = (run.stored(t, gates.form) for t in (i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()))
+        new = f * c + i * g
+        return replaced(o * run.stored(new, gates.form).tanh(), exact[0]), replaced(new, exact[1])
+    return run.op("lower", cell, gates, hidden(state[0]), state[1])
 
 
 def gru_step(run, gates, state, hidden):
-    of_input, of_hidden = ([whole.view(lambda t, n=n: t.chunk(3, 1)[n]) for n in range(3)] for whole in (gates, hidden(state[0])))
-    of = lambda function, *t: run.op("input", function, *t)
-    reset, update = (of(torch.sigmoid, of(torch.add, of_input[n], of_hidden[n])) for n in range(2))
-    proposed = of(torch.tanh, of(torch.add, of_input[2], of(torch.mul, reset, of_hidden[2])))
-    return (of(torch.add, proposed, of(torch.mul, update, of(torch.sub, state[0], proposed))),)
+    def cell(x, h, before, kept):
+        (r, z, n), (r_h, z_h, n_h) = x.chunk(3, -1), h.chunk(3, -1)
+        r, z = kept((r + r_h).sigmoid()), kept((z + z_h).sigmoid())
+        n = kept((n + r * n_h).tanh())
+        return n + z * (before - n)
+    both = lambda *t: replaced(cell(*t, lambda gate: run.stored(gate, gates.form)), cell(*t, lambda gate: gate))
+    return (run.op("lower", both, gates, hidden(state[0]), state[0]),)
+
+
+def replaced(like, value):
+    """The value of one and the derivative of the other."""
+    return like + (value - like).detach()
 
 
 def recurrent(step, states):

@@ -478,6 +478,17 @@ void rows(Capture& capture, std::span<const RowOperand> operands) {
   }
 }
 
+void places(Capture& capture, std::span<const RowOperand> inputs, std::span<const RowOperand> outputs) {
+  const TensorView& output = capture.call().outputs[capture.slot()];
+  const int64_t stride = output.shape[output.rank - 1];
+  const int64_t n = stride / outputs[static_cast<size_t>(capture.slot())].parts();
+  const int64_t row = capture.element() / stride, place = capture.element() % n;
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
+    const RowOperand input = inputs[static_cast<size_t>(i)];
+    for (int part = 0; part < input.parts(); ++part) capture.operand(i, row * input.stride(n) + part * n + place);
+  }
+}
+
 void cat(Capture& capture) {
   const auto dim = static_cast<int>(capture.setting("dim"));
   Place place = capture.place();

@@ -35,6 +35,8 @@ CaptureOperands batch_norm, batch_norm_backward;
 CaptureOperands group_norm, group_norm_backward;
 // The element of each row, the values of its row and place, and what made the row nonfinite.
 void rows(Capture& capture, std::span<const RowOperand> inputs);
+// Of an op on rows whose places do not mix: the values of the element's row and place, in every part of every input.
+void places(Capture& capture, std::span<const RowOperand> inputs, std::span<const RowOperand> outputs);
 CaptureOperands normalization_weight;
 // Where the element was copied from, or the terms that were added up for it.
 CaptureOperands cat, slice_backward, embedding, embedding_backward, gather, gather_backward, scatter_add;

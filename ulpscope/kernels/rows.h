@@ -3,7 +3,7 @@
 // or the plain ones of reference/plain_rows.cpp, which differ in no bit. Loops have
 //
 //   Value                     float, or double for FP64 tensors
-//   map(f, n, out, in...)     out[i] = f(in[i]...)
+//   map(f, n, out, in...)     out[i] = f(in[i]...); out may be one of `in`
 //   sum(f, n, in...)          the sum of f(in[i]...) in the order of reduction_order.h
 //   largest(n, in)            a NaN where there is one
 //   apply(f, value...)        f of single values
@@ -110,6 +110,7 @@ struct InverseDeviation : Widened {
 };
 
 struct RowOp {
+  static constexpr bool kByPlace = false;  // whether a place of the outputs depends on its own place of the inputs alone
   RowOp() = default;
   explicit RowOp(const Attributes&) {}
 };
@@ -379,11 +380,174 @@ struct WeightTerms : Narrow {
   }
 };
 
+// Cells of recurrent networks, gates in PyTorch's order. What gradients are made of is kept as it is stored: the gates after their
+// functions, and the states.
+struct CellOp : RowOp {
+  static constexpr bool kByPlace = true;
+  using RowOp::RowOp;
+  struct SigmoidOfSum : Widened {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V a, V b) const {
+      return sigmoid(a + b);
+    }
+  };
+  struct TanhOfSum : Widened {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V a, V b) const {
+      return tanh(a + b);
+    }
+  };
+  // Times the derivative of a sigmoid or of a tanh, from its value.
+  struct ThroughSigmoid : Narrow {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V a, V b, V y) const {
+      return a * b * (y * (constant<V>(1) - y));
+    }
+  };
+  struct ThroughTanh : Narrow {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V a, V b, V y) const {
+      return a * b * (constant<V>(1) - y * y);
+    }
+  };
+};
+
+// Inputs: the gates' shares from the input and from the hidden state, i f g o, and the cell c.
+// c' = f c + i g and h' = o tanh(c'), with i, f, o = sigmoid and g = tanh of the two shares' sum; outputs h', c' and the gates.
+struct LstmCell : CellOp {
+  static constexpr const char* kName = "lstm_cell";
+  static constexpr RowOperand kInputs[] = {RowOperand::rows(4), RowOperand::rows(4), RowOperand::row},
+                              kOutputs[] = {RowOperand::row, RowOperand::row, RowOperand::rows(4)};
+  using CellOp::CellOp;
+  struct Cell : Narrow {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V i, V f, V g, V c) const {
+      return f * c + i * g;
+    }
+  };
+  struct Hidden : Widened {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V o, V c) const {
+      return o * tanh(c);
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    const int64_t n = row.n;
+    const auto *of_input = row.inputs[0], *of_hidden = row.inputs[1];
+    auto *h = row.outputs[0], *c = row.outputs[1], *i = row.outputs[2], *f = i + n, *g = f + n, *o = g + n;
+    loops.map(SigmoidOfSum(), 2 * n, i, of_input, of_hidden);
+    loops.map(TanhOfSum(), n, g, of_input + 2 * n, of_hidden + 2 * n);
+    loops.map(SigmoidOfSum(), n, o, of_input + 3 * n, of_hidden + 3 * n);
+    loops.map(Cell(), n, c, i, f, g, row.inputs[2]);
+    loops.map(Hidden(), n, h, o, c);
+  }
+};
+
+// Inputs: the gradients of h' and c', the gates, c and c'. With t = tanh(c') and s = dc' + dh' o (1 - t^2): the gradients of the
+// gates before their functions, di = s g i (1 - i), df = s c f (1 - f), dg = s i (1 - g^2), do = dh' t o (1 - o), and dc = s f.
+struct LstmCellBackward : CellOp {
+  static constexpr const char* kName = "lstm_cell_backward";
+  static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row, RowOperand::rows(4), RowOperand::row, RowOperand::row},
+                              kOutputs[] = {RowOperand::rows(4), RowOperand::row};
+  using CellOp::CellOp;
+  struct Tanh : Widened {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V c) const {
+      return tanh(c);
+    }
+  };
+  struct OfCell : Narrow {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V hidden, V cell, V o, V t) const {
+      return cell + hidden * o * (constant<V>(1) - t * t);
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    const int64_t n = row.n;
+    const auto *hidden = row.inputs[0], *cell = row.inputs[1], *i = row.inputs[2], *f = i + n, *g = f + n, *o = g + n;
+    auto *of_i = row.outputs[0], *of_f = of_i + n, *of_g = of_f + n, *of_o = of_g + n, *of_c = row.outputs[1];
+    loops.map(Tanh(), n, of_o, row.inputs[4]);
+    loops.map(OfCell(), n, of_c, hidden, cell, o, of_o);
+    loops.map(ThroughSigmoid(), n, of_o, hidden, of_o, o);
+    loops.map(ThroughSigmoid(), n, of_i, of_c, g, i);
+    loops.map(ThroughSigmoid(), n, of_f, of_c, row.inputs[3], f);
+    loops.map(ThroughTanh(), n, of_g, of_c, i, g);
+    loops.map(Product(), n, of_c, of_c, f);
+  }
+};
+
+// Inputs: the gates' shares from the input and from the hidden state, r z n, and the hidden state h.
+// r, z = sigmoid of the two shares' sum, n = tanh(n_x + r n_h), h' = n + z (h - n); outputs h' and the gates.
+struct GruCell : CellOp {
+  static constexpr const char* kName = "gru_cell";
+  static constexpr RowOperand kInputs[] = {RowOperand::rows(3), RowOperand::rows(3), RowOperand::row},
+                              kOutputs[] = {RowOperand::row, RowOperand::rows(3)};
+  using CellOp::CellOp;
+  struct Proposed : Widened {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V of_input, V r, V of_hidden) const {
+      return tanh(of_input + r * of_hidden);
+    }
+  };
+  struct Hidden : Narrow {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V z, V proposed, V h) const {
+      return proposed + z * (h - proposed);
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    const int64_t n = row.n;
+    const auto *of_input = row.inputs[0], *of_hidden = row.inputs[1];
+    auto *r = row.outputs[1], *z = r + n, *proposed = z + n;
+    loops.map(SigmoidOfSum(), 2 * n, r, of_input, of_hidden);
+    loops.map(Proposed(), n, proposed, of_input + 2 * n, r, of_hidden + 2 * n);
+    loops.map(Hidden(), n, row.outputs[0], z, proposed, row.inputs[2]);
+  }
+};
+
+// Inputs: the gradient of h', the gates, the shares from the hidden state, and h. The gradients of the gates' shares from the
+// input, dn = dh' (1 - z) (1 - n^2), dr = dn n_h r (1 - r) and dz = dh' (h - n) z (1 - z); from the hidden state, where the last is
+// dn r; and dh = dh' z.
+struct GruCellBackward : CellOp {
+  static constexpr const char* kName = "gru_cell_backward";
+  static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::rows(3), RowOperand::rows(3), RowOperand::row},
+                              kOutputs[] = {RowOperand::rows(3), RowOperand::rows(3), RowOperand::row};
+  using CellOp::CellOp;
+  struct OfProposed : Narrow {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V gradient, V z, V proposed) const {
+      return gradient * (constant<V>(1) - z) * (constant<V>(1) - proposed * proposed);
+    }
+  };
+  struct OfUpdate : Narrow {
+    template <class V>
+    ULPSCOPE_LANE_FUNCTION V operator()(V gradient, V z, V proposed, V h) const {
+      return gradient * (h - proposed) * (z * (constant<V>(1) - z));
+    }
+  };
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
+    const int64_t n = row.n;
+    const auto *gradient = row.inputs[0], *r = row.inputs[1], *z = r + n, *proposed = z + n, *of_hidden = row.inputs[2];
+    auto *by_input = row.outputs[0], *by_hidden = row.outputs[1];
+    loops.map(OfProposed(), n, by_input + 2 * n, gradient, z, proposed);
+    loops.map(ThroughSigmoid(), n, by_input, by_input + 2 * n, of_hidden + 2 * n, r);
+    loops.map(OfUpdate(), n, by_input + n, gradient, z, proposed, row.inputs[3]);
+    loops.map(Itself(), 2 * n, by_hidden, by_input);
+    loops.map(Product(), n, by_hidden + 2 * n, by_input + 2 * n, r);
+    loops.map(Product(), n, row.outputs[2], gradient, z);
+  }
+};
+
 template <class... R>
 struct RowOpList {};
 
-using RowOps = RowOpList<Softmax, MaskedSoftmax, SoftmaxBackward, LogSoftmax, LogSoftmaxBackward, LogSumExp, LogSumExpBackward,
-                         LayerNorm, LayerNormBackward, RmsNorm, RmsNormBackward>;
+using RowOps =
+    RowOpList<Softmax, MaskedSoftmax, SoftmaxBackward, LogSoftmax, LogSoftmaxBackward, LogSumExp, LogSumExpBackward, LayerNorm,
+              LayerNormBackward, RmsNorm, RmsNormBackward, LstmCell, LstmCellBackward, GruCell, GruCellBackward>;
 
 ULPSCOPE_LANES_END
 

@@ -8,7 +8,8 @@ from op_table.elementwise import ELEMENTWISE
 from op_table.linear import MOVES, PRODUCTS
 from op_table.losses import LOSSES
 from op_table.normalization import NORMALIZATIONS
+from op_table.recurrent import RECURRENT
 from op_table.reductions import REDUCTIONS
 from op_table.windows import WINDOWS
 
-ROWS = [*ELEMENTWISE, *MOVES, *PRODUCTS, *REDUCTIONS, *WINDOWS, *NORMALIZATIONS, *LOSSES]
+ROWS = [*ELEMENTWISE, *MOVES, *PRODUCTS, *RECURRENT, *REDUCTIONS, *WINDOWS, *NORMALIZATIONS, *LOSSES]

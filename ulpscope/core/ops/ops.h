@@ -22,6 +22,7 @@ std::span<const Op> product_ops();
 std::span<const Op> convolution_ops();
 std::span<const Op> pooling_ops();
 std::span<const Op> normalization_ops();
+std::span<const Op> recurrent_ops();
 std::span<const Op> loss_ops();
 std::span<const Op> training_ops();
 

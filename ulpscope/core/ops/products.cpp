@@ -70,6 +70,10 @@ const Op kProducts[] = {
 
 std::span<const Op> product_ops() { return kProducts; }
 
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return bias ? call("linear", {x, weight, bias}) : call("linear", {x, weight});
+}
+
 Tensor matmul(const Tensor& a, const Tensor& b) {
   if (a.rank() < 2 || b.rank() < 2)
     throw usage_error("matmul: expected a [..., M, K] and b [..., K, N], got {} and {}", a.describe(), b.describe());

@@ -1,4 +1,4 @@
-// Cells of recurrent networks, made of the ops that they consist of: each of them is recorded.
+// Cells of recurrent networks: what a step does after its products, one op each.
 #include <fmt/format.h>
 
 #include "ulpscope/base/error.h"
@@ -8,40 +8,98 @@ namespace ulpscope {
 
 namespace {
 
-void check_cell(std::string_view name, int64_t gates, const Tensor& input, const Tensor& hidden, const RecurrentWeights& weights) {
-  const bool fits = input.rank() == 2 && hidden.rank() == 2 && weights.hidden.rank() == 2 && input.shape(0) == hidden.shape(0) &&
-                    weights.hidden.shape(1) == hidden.shape(1) && input.shape(1) == gates * hidden.shape(1) &&
-                    weights.hidden.shape(0) == gates * hidden.shape(1);
+// The gates' shares from the input and from the hidden state, [..., gates H] both, and a state [..., H].
+void check_gates(const OpArguments& arguments, int64_t gates) {
+  const Tensor &of_input = arguments.inputs[0], &of_hidden = arguments.inputs[1], &state = arguments.inputs[2];
+  bool fits = state.rank() >= 1 && of_input.rank() == state.rank() && of_hidden.rank() == state.rank();
+  for (int i = 0; fits && i < state.rank(); ++i) {
+    const int64_t extent = i + 1 < state.rank() ? state.shape(i) : gates * state.shape(i);
+    fits = of_input.shape(i) == extent && of_hidden.shape(i) == extent;
+  }
   if (!fits)
-    throw usage_error("{}: expected gates of the input [N, {} H], hidden [N, H] and weight [{} H, H], got {}, {} and {}", name,
-                      gates, gates, input.describe(), hidden.describe(), weights.hidden.describe());
+    wrong_shape(arguments, fmt::format("gates [..., {} H] of the input and of the hidden state, and a state [..., H]", gates));
 }
 
-Tensor sigmoid(const Tensor& x) { return call("sigmoid", {x}); }
-Tensor tanh(const Tensor& x) { return call("tanh", {x}); }
+void lstm_cell_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  check_gates(arguments, 4);
+  const Tensor &gates = arguments.inputs[0], &cell = arguments.inputs[2];
+  for (int i = 0; i < 2; ++i) specs.push_back(make_spec(cell.dtype(), cell.shape()));
+  specs.push_back(make_spec(gates.dtype(), gates.shape()));
+}
+
+// At the last step no gradient arrives at the cell, or none at the hidden state: it is zero.
+void lstm_cell_backward(BackwardCall& b) {
+  const auto arrived = [&](size_t output) {
+    return b.gradient(output) ? b.gradient(output) : call("fill", {b.gradient(1 - output)}, {{"value", 0}});
+  };
+  const Tensor inputs[] = {arrived(0), arrived(1), b.output(2), b.input(2), b.output(1)};
+  const Tensors gradients = dispatch(find_op("lstm_cell_backward"), inputs, {}, {.hints = b.into({0, 2})});
+  for (size_t i = 0; i < 2; ++i) b.set(i, gradients[0]);
+  b.set(2, gradients[1]);
+}
+
+void lstm_cell_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  for (const size_t like : {2, 3}) specs.push_back(make_spec(arguments.inputs[like].dtype(), arguments.inputs[like].shape()));
+}
+
+void gru_cell_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  check_gates(arguments, 3);
+  for (const size_t like : {2, 0}) specs.push_back(make_spec(arguments.inputs[like].dtype(), arguments.inputs[like].shape()));
+}
+
+void gru_cell_backward(BackwardCall& b) {
+  const Tensor inputs[] = {b.gradient(), b.output(1), b.input(1), b.input(2)};
+  const Tensors gradients = dispatch(find_op("gru_cell_backward"), inputs, {}, {.hints = b.into({0, 1, 2})});
+  for (size_t i = 0; i < 3; ++i) b.set(i, gradients[i]);
+}
+
+void gru_cell_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
+  for (const size_t like : {1, 2, 3}) specs.push_back(make_spec(arguments.inputs[like].dtype(), arguments.inputs[like].shape()));
+}
+
+// Of each gate an addition and a function; of the states what is left.
+double lstm_cell_flops(std::span<const Tensor>, std::span<const Tensor> outputs) {
+  return 13.0 * static_cast<double>(outputs[0].size());
+}
+double gru_cell_flops(std::span<const Tensor>, std::span<const Tensor> outputs) {
+  return 10.0 * static_cast<double>(outputs[0].size());
+}
+
+// PyTorch's autocast runs cells in the lower precision.
+const Op kRecurrent[] = {
+    {.name = "lstm_cell",
+     .inputs = 3,
+     .autocast = AutocastClass::lower_precision,
+     .shape_rule = lstm_cell_shape,
+     .backward = lstm_cell_backward,
+     .saves_inputs = 0b100,
+     .saves_outputs = 0b110,
+     .differentiable_outputs = 0b11,
+     .flops = lstm_cell_flops},
+    {.name = "lstm_cell_backward", .inputs = 5, .shape_rule = lstm_cell_backward_shape},
+    {.name = "gru_cell",
+     .inputs = 3,
+     .autocast = AutocastClass::lower_precision,
+     .shape_rule = gru_cell_shape,
+     .backward = gru_cell_backward,
+     .saves_inputs = 0b110,
+     .saves_outputs = 0b10,
+     .flops = gru_cell_flops},
+    {.name = "gru_cell_backward", .inputs = 4, .shape_rule = gru_cell_backward_shape},
+};
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return bias ? call("linear", {x, weight, bias}) : call("linear", {x, weight});
-}
+std::span<const Op> recurrent_ops() { return kRecurrent; }
 
 LstmState lstm_cell(const Tensor& input_gates, const LstmState& state, const RecurrentWeights& weights) {
-  check_cell("lstm_cell", 4, input_gates, state.hidden, weights);
-  const Tensors gates = split(add(input_gates, linear(state.hidden, weights.hidden, weights.hidden_bias)), 4, 1);
-  const Tensor kept = mul(sigmoid(gates[1]), state.cell);
-  const Tensor cell = add(kept, mul(sigmoid(gates[0]), tanh(gates[2])));
-  return {mul(sigmoid(gates[3]), tanh(cell)), cell};
+  const Tensor inputs[] = {input_gates, linear(state.hidden, weights.hidden, weights.hidden_bias), state.cell};
+  const Tensors outputs = dispatch(find_op("lstm_cell"), inputs);
+  return {outputs[0], outputs[1]};
 }
 
 Tensor gru_cell(const Tensor& input_gates, const Tensor& hidden, const RecurrentWeights& weights) {
-  check_cell("gru_cell", 3, input_gates, hidden, weights);
-  const Tensors of_input = split(input_gates, 3, 1);
-  const Tensors of_hidden = split(linear(hidden, weights.hidden, weights.hidden_bias), 3, 1);
-  const Tensor reset = sigmoid(add(of_input[0], of_hidden[0]));
-  const Tensor update = sigmoid(add(of_input[1], of_hidden[1]));
-  const Tensor proposed = tanh(add(of_input[2], mul(reset, of_hidden[2])));
-  return add(proposed, mul(update, call("sub", {hidden, proposed})));
+  return call("gru_cell", {input_gates, linear(hidden, weights.hidden, weights.hidden_bias), hidden});
 }
 
 }  // namespace ulpscope

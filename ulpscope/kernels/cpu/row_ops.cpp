@@ -1,5 +1,5 @@
-// Ops on rows along the last dimension: softmax and its relatives, layer_norm and rms_norm. What they do with a row is said in
-// rows.h; here rows are read, shared out among threads and stored.
+// Ops on rows along the last dimension: softmax and its relatives, layer_norm, rms_norm and recurrent cells. What they do with a
+// row is said in rows.h; here rows are read, shared out among threads and stored.
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -67,17 +67,17 @@ void row_op(Context& context, const OpCall& call, const RowOpShape& op, int inde
   std::array<std::optional<Scratch>, kMaxRowOutputs> scalars;
   int64_t buffered = 0;  // operands of a piece that need a buffer, at most
   for (size_t i = 0; i < op.inputs.size(); ++i) {
-    if (op.inputs[i] == RowOperand::row) {
-      readers[i] = Reader(call.inputs[i], order);
-      ++buffered;
+    if (op.inputs[i].is_row()) {
+      readers[i] = Reader(call.inputs[i], contiguous(call.inputs[i]));
+      buffered += op.inputs[i].parts();
     } else {
       whole[i].emplace(context, call.inputs[i]);
     }
   }
   for (size_t i = 0; i < op.outputs.size(); ++i) {
-    if (op.outputs[i] == RowOperand::row) {
-      row_outputs[i].emplace(context, call, static_cast<int>(i), piece * n);
-      ++buffered;
+    if (op.outputs[i].is_row()) {
+      row_outputs[i].emplace(context, call, static_cast<int>(i), piece * op.outputs[i].stride(n));
+      buffered += op.outputs[i].parts();
     } else {
       scalars[i].emplace(context.allocator, bytes_of(rows));
     }
@@ -89,31 +89,34 @@ void row_op(Context& context, const OpCall& call, const RowOpShape& op, int inde
     RowCall<float> row;
     row.n = n;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-      if (op.inputs[i] == RowOperand::row) {
-        row.inputs[i] = readers[i].read(first * n, count * n, buffer);
-        buffer += piece * n;
+      const int64_t stride = op.inputs[i].stride(n);
+      if (op.inputs[i].is_row()) {
+        row.inputs[i] = readers[i].read(first * stride, count * stride, buffer);
+        buffer += piece * stride;
       } else {
-        row.inputs[i] = whole[i]->values() + (op.inputs[i] == RowOperand::scalar ? first : 0);
+        row.inputs[i] = whole[i]->values() + first * stride;
       }
     }
     std::array<float*, kMaxRowOutputs> begin{};
     for (size_t i = 0; i < op.outputs.size(); ++i) {
-      if (op.outputs[i] == RowOperand::row) {
-        float* place = row_outputs[i]->place(first * n);
+      const int64_t stride = op.outputs[i].stride(n);
+      if (op.outputs[i].is_row()) {
+        float* place = row_outputs[i]->place(first * stride);
         row.outputs[i] = begin[i] = place != nullptr ? place : buffer;
-        buffer += piece * n;
+        buffer += piece * stride;
       } else {
-        row.outputs[i] = scalars[i]->as<float>() + first;
+        row.outputs[i] = scalars[i]->as<float>() + first * stride;
       }
     }
     for (int64_t r = 0; r < count; ++r) {
       kernel(*call.attributes, row);
-      for (size_t i = 0; i < op.inputs.size(); ++i)
-        row.inputs[i] += op.inputs[i] == RowOperand::row ? n : op.inputs[i] == RowOperand::scalar;
-      for (size_t i = 0; i < op.outputs.size(); ++i) row.outputs[i] += op.outputs[i] == RowOperand::row ? n : 1;
+      for (size_t i = 0; i < op.inputs.size(); ++i) row.inputs[i] += op.inputs[i].stride(n);
+      for (size_t i = 0; i < op.outputs.size(); ++i) row.outputs[i] += op.outputs[i].stride(n);
     }
-    for (size_t i = 0; i < op.outputs.size(); ++i)
-      if (row_outputs[i]) row_outputs[i]->put(first * n, begin[i], count * n);
+    for (size_t i = 0; i < op.outputs.size(); ++i) {
+      const int64_t stride = op.outputs[i].stride(n);
+      if (row_outputs[i]) row_outputs[i]->put(first * stride, begin[i], count * stride);
+    }
   });
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     if (row_outputs[i]) {

@@ -22,11 +22,8 @@ void row_op(const OpCall& call) {
   for (int64_t r = 0; r < rows; ++r) {
     RowCall<C> row;
     row.n = n;
-    const auto start = [&](RowOperand operand) {
-      return operand == RowOperand::row ? r * n : operand == RowOperand::scalar ? r : 0;
-    };
-    for (size_t i = 0; i < kInputs; ++i) row.inputs[i] = inputs[i].data() + start(R::kInputs[i]);
-    for (size_t i = 0; i < kOutputs; ++i) row.outputs[i] = outputs[i].data() + start(R::kOutputs[i]);
+    for (size_t i = 0; i < kInputs; ++i) row.inputs[i] = inputs[i].data() + r * R::kInputs[i].stride(n);
+    for (size_t i = 0; i < kOutputs; ++i) row.outputs[i] = outputs[i].data() + r * R::kOutputs[i].stride(n);
     op(PlainLoops<C>(), row);
   }
   for (size_t i = 0; i < kOutputs; ++i) {
@@ -65,7 +62,11 @@ void weight_gradient(const OpCall& call) {
 
 template <class R>
 void capture_row(Capture& capture) {
-  capture::rows(capture, R::kInputs);
+  if constexpr (R::kByPlace) {
+    capture::places(capture, R::kInputs, R::kOutputs);
+  } else {
+    capture::rows(capture, R::kInputs);
+  }
 }
 
 template <class... R>
