@@ -15,6 +15,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// Counts the rows that a recording would have.
+class Counter : public Observer {
+ public:
+  void after(const OpEvent& event) override {
+    ids.push_back(fmt::format("{} {:x} of {:x}", event.op.name, event.id, event.forward_id));
+  }
+  std::vector<std::string> ids;
+};
+
 class FunctionTest : public EngineTest {
  protected:
   Tensor leaf(DType dtype, std::vector<int64_t> shape, uint64_t stream = 1) {
@@ -99,6 +108,23 @@ TEST_F(FunctionTest, CastInputsSwitchAutocastOff) {
   EXPECT_EQ(outside.dtype(), DType::f32) << "without autocast nothing is cast";
 }
 
+// Casts that autocast adds count for nothing else: recordings in other precisions have the same ids.
+TEST_F(FunctionTest, CastsOfItsInputsShiftNoIds) {
+  std::vector<std::string> last;
+  for (const bool on : {false, true}) {
+    context_.begin_step(1);
+    Counter counter;
+    const ContextGuard<&Context::observers> observed(std::vector<Observer*>{&counter});
+    Autocast autocast({.dtype = DType::f16, .ops = {}, .modules = {}});
+    const AutocastScope scope(on ? &autocast : nullptr);
+    const Tensor x = leaf(DType::f32, {2, 2});
+    apply(std::make_shared<Square>(DType::f16), {&x, 1});
+    call("cast", {x}, {}, {.dtype = DType::bf16});
+    last.push_back(counter.ids.back());
+  }
+  EXPECT_EQ(last[0], last[1]);
+}
+
 class Wrong : public Function {
  public:
   explicit Wrong(bool number) : number_(number) {}
@@ -173,6 +199,21 @@ TEST_F(ActivationCheckpointTest, GradientsHaveTheSameBits) {
   }
 }
 
+TEST_F(ActivationCheckpointTest, AnOutputThatIsGivenTwiceGetsBothGradients) {
+  std::vector<std::vector<double>> gradients;
+  for (const bool checkpointed : {false, true}) {
+    Tensor x = leaf(DType::f32, {5});
+    const auto body = [](std::span<const Tensor> inputs) {
+      const Tensor y = call("tanh", {inputs[0]});
+      return Tensors{y, y};
+    };
+    const Tensors both = checkpointed ? checkpoint(body, {&x, 1}) : body({&x, 1});
+    backward(sum(add(scale(both[0], 3), scale(both[1], 5))));
+    gradients.push_back(gradient(x));
+  }
+  EXPECT_EQ(gradients[0], gradients[1]);
+}
+
 // A block keeps nine tensors of its input's size, and with checkpoints one: of 16 blocks there are never more than 16 inputs, the
 // 20 or so tensors of the block that is under way, weights and gradients.
 TEST_F(ActivationCheckpointTest, PeakMemoryIsThatOfOneBlock) {
@@ -196,15 +237,6 @@ TEST_F(ActivationCheckpointTest, AWeightThatSeveralOfThemUseGetsTheSumInTheSameO
   }
   EXPECT_EQ(gradients[0], gradients[1]);
 }
-
-// Counts the rows that a recording would have.
-class Counter : public Observer {
- public:
-  void after(const OpEvent& event) override {
-    ids.push_back(fmt::format("{} {:x} of {:x}", event.op.name, event.id, event.forward_id));
-  }
-  std::vector<std::string> ids;
-};
 
 TEST_F(ActivationCheckpointTest, WhatIsComputedAgainIsNotRecordedAndIdsStay) {
   std::vector<std::vector<std::string>> ids;

@@ -85,26 +85,6 @@ const Op& cast_op() {
   return op;
 }
 
-// A cast of the input `index` of the op call with the id `served`: named after what it serves, so that it counts for nothing else.
-Tensor cast_input(Context& context, const Tensor& input, DType dtype, uint64_t served, size_t index) {
-  const bool is_parameter = input.body()->parameter && input.dtype() == DType::f32;  // or a view of one
-  const bool is_cached = is_parameter && input.is_leaf() && context.autocast;
-  if (is_cached) {
-    if (const Tensor* cached = context.autocast->cached_cast(input, dtype)) return *cached;
-  }
-  const OutputHint hint{is_parameter ? Role::weight_cast : Role::activation, input.body()->parameter};
-  CallOptions options;
-  options.dtype = dtype;
-  options.hints = {&hint, 1};
-  options.id = hash_combine(hash_combine(served, hash_text("cast")), index);
-  const Tensor inputs[] = {input};
-  Tensor result = dispatch(cast_op(), inputs, {}, options)[0];
-  result.body()->parameter = input.body()->parameter;
-  result.body()->module = input.body()->module;
-  if (is_cached) context.autocast->remember_cast(input, result);
-  return result;
-}
-
 Tensor expand_to(const Op& op, const Tensor& input, const OutputSpec& spec) {
   const TensorView& view = input.view();
   if (view.rank == spec.rank && std::equal(view.shape.begin(), view.shape.begin() + view.rank, spec.shape.begin())) return input;
@@ -205,6 +185,26 @@ bool is_differentiated(const Op& op, const Context& context, std::span<const Ten
 
 }  // namespace
 
+Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t index) {
+  Context& context = ulpscope::context();
+  const bool is_parameter = input.body()->parameter && input.dtype() == DType::f32;  // or a view of one
+  const bool is_cached = is_parameter && input.is_leaf() && context.autocast;
+  if (is_cached) {
+    if (const Tensor* cached = context.autocast->cached_cast(input, dtype)) return *cached;
+  }
+  const OutputHint hint{is_parameter ? Role::weight_cast : Role::activation, input.body()->parameter};
+  CallOptions options;
+  options.dtype = dtype;
+  options.hints = {&hint, 1};
+  options.id = hash_combine(hash_combine(served, hash_text("cast")), index);
+  const Tensor inputs[] = {input};
+  Tensor result = dispatch(cast_op(), inputs, {}, options)[0];
+  result.body()->parameter = input.body()->parameter;
+  result.body()->module = input.body()->module;
+  if (is_cached) context.autocast->remember_cast(input, result);
+  return result;
+}
+
 Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attributes& attributes, const CallOptions& options) {
   Context& context = ulpscope::context();
   check_inputs(op, arguments);
@@ -218,7 +218,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   Tensors inputs(arguments);
   if (const auto type = input_type(context, op, arguments, options)) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (is_cast(op, inputs, i) && inputs[i].dtype() != *type) inputs[i] = cast_input(context, inputs[i], *type, id, i);
+      if (is_cast(op, inputs, i) && inputs[i].dtype() != *type) inputs[i] = autocast_input(inputs[i], *type, id, i);
     }
   }
   ++context.calls;

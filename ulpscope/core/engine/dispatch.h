@@ -30,6 +30,10 @@ Tensors dispatch(const Op& op, std::span<const Tensor> inputs, const Attributes&
 Tensor call(std::string_view name, std::initializer_list<Tensor> inputs, const Attributes& attributes = {},
             const CallOptions& options = {});
 
+// A cast that autocast adds, of the input `index` of the call with the id `served`: named after what it serves, so that it counts
+// for nothing else, and for parameters kept for the next call.
+Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t index);
+
 // The values of scalar tensors, read by the host after one synchronisation. The only place where a step waits for the device.
 std::vector<double> read_scalars(std::span<const Tensor> scalars);
 

@@ -133,9 +133,9 @@ Tensors apply_as(std::shared_ptr<Function> function, std::shared_ptr<Function> k
     std::optional<AutocastScope> off;
     if (function->cast_inputs() && at.autocast != nullptr) {
       const DType type = *function->cast_inputs();
-      for (Tensor& input : inputs)
-        if (is_float(input.dtype()) && input.dtype() != DType::f64 && input.dtype() != type)
-          input = call("cast", {input}, {}, {.dtype = type});
+      for (size_t i = 0; i < inputs.size(); ++i)
+        if (is_float(inputs[i].dtype()) && inputs[i].dtype() != DType::f64 && inputs[i].dtype() != type)
+          inputs[i] = autocast_input(inputs[i], type, id, i);
       off.emplace(nullptr);
     }
     outputs = function->forward(inputs);

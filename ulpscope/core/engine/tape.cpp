@@ -224,7 +224,8 @@ class Walk {
 
   void begin(const Tensor& root, Tensor gradient) {
     if (auto* made_by = static_cast<Node*>(root.body()->node.get())) {
-      arrive(Ref<Node>(made_by), root.body()->node_slot, std::move(gradient), nullptr);
+      const int slot = root.body()->node_slot;
+      arrive(Ref<Node>(made_by), slot, std::move(gradient), *root.body(), MeetingPoint(*made_by, slot));
     } else {
       give(root, std::move(gradient));
     }
@@ -262,20 +263,15 @@ class Walk {
         sum ? add_gradients("add", sum, gradient, MeetingPoint(body), {gradient_role(body), body.parameter}) : std::move(gradient);
   }
 
-  // A gradient of output `slot` of a node, by way of `input` of another one where it did not begin there.
-  void arrive(const Ref<Node>& producer, int slot, Tensor gradient, const Node::Input* input) {
+  // A gradient of output `slot` of a node, which is `value`.
+  void arrive(const Ref<Node>& producer, int slot, Tensor gradient, const TensorBody& value, const MeetingPoint& at) {
     if (producer->outputs.empty())
       throw failed_error("backward of {}: the graph was released by an earlier backward (retain_graph keeps it)",
                          producer->op->name);
     Tensor& arrived = producer->gradients[static_cast<size_t>(slot)];
     bool queued = false;
     for (const Tensor& other : producer->gradients) queued = queued || other.defined();
-    if (arrived && input != nullptr) {
-      const TensorBody& value = *input->value.body();
-      arrived = add_gradients("add", arrived, gradient, MeetingPoint::of(*input), {gradient_role(value), value.parameter});
-    } else {
-      arrived = std::move(gradient);
-    }
+    arrived = arrived ? add_gradients("add", arrived, gradient, at, {gradient_role(value), value.parameter}) : std::move(gradient);
     if (!queued) queue_.push(producer);
   }
 
@@ -295,7 +291,8 @@ class Walk {
       if (input.leaf) {
         give(input.leaf, std::move(gradient));
       } else {
-        arrive(Ref<Node>(static_cast<Node*>(input.node.get())), input.slot, std::move(gradient), &input);
+        arrive(Ref<Node>(static_cast<Node*>(input.node.get())), input.slot, std::move(gradient), *input.value.body(),
+               MeetingPoint::of(input));
       }
     }
   }
