@@ -86,6 +86,9 @@ std::vector<LayerRow> layer_rows() {
        {8},
        7},
       {"dropout", ", p = 0.25", {6, 5}},
+      {"softmax", "", {3, 4}},
+      {"log_softmax", "", {5}},
+      {"batch_norm", "", {3, 7}},
       {"flatten", "", {3, 4, 2}},
       {"flatten", "", {5}},
   };

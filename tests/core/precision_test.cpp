@@ -261,7 +261,6 @@ TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
       if (of_head && op.name == "linear" && op.phase == Phase::forward) see("output", tensor);
       if (of_head && tensor.role == Role::weight && op.name == "source") see("parameter", tensor);
       if (of_head && tensor.role == Role::master_weight && op.name == "source") see("master", tensor);
-      if (of_head && tensor.role == Role::weight_gradient && op.name == "linear_backward_weight") see("gradient", tensor);
       if (of_head && tensor.role == Role::weight_gradient && op.name != "cast") see("gradient", tensor);
       if (of_head && op.name == "sgd_update" && tensor.role != Role::update) see("updated", tensor);
       if (op.module == "norm" && tensor.role == Role::buffer && op.name == "source") see("statistics", tensor);

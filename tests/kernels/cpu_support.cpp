@@ -536,7 +536,7 @@ void add_row_ops(std::vector<Case>& cases) {
       cases.push_back({std::string(op) + "_backward", {{shape}, {shape}}, {{shape}}});
     }
     cases.push_back(
-        {"masked_softmax", {{shape, Lay::contiguous, {}, 0, -8, 8}, {shape, Lay::contiguous, DType::boolean, 1}}, {{shape}}});
+        {"masked_softmax", {{shape, Lay::contiguous, {}, 0, -8, 8}, {shape, Lay::contiguous, DType::boolean, 2}}, {{shape}}});
     cases.push_back({"logsumexp", {{shape, Lay::contiguous, {}, 0, -8, 8}}, {{scalars}}});
     cases.push_back({"logsumexp_backward", {{scalars}, {shape}, {scalars}}, {{shape}}});
     cases.push_back({"layer_norm", {{shape}, {vector}, {vector}}, {{shape}, wide_scalars, wide_scalars}, eps});
@@ -593,7 +593,8 @@ void add_indexing(std::vector<Case>& cases) {
   cases.push_back({"scatter_add", {{{6, 4, 4}}, below_4, {{5, 4, 5}, Lay::transposed}}, {{{6, 4, 4}}}, {{"dim", 1}}});
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {37}, {3, 4001}})
     cases.push_back({"dropout", {{shape}}, {{shape}}, {{"p", 0.3}, {"seed", 7}, {"stream", 11}}});
-  cases.push_back({"dropout", {{{2, 3, 4, 5}}}, {{{2, 3, 4, 5}, Lay::channels_last}}, {{"p", 0.3}, {"seed", 7}, {"stream", 11}}});
+  for (const std::vector<int64_t>& images : {std::vector<int64_t>{2, 3, 4, 5}, {3, 33, 20, 21}})
+    cases.push_back({"dropout", {{images}}, {{images, Lay::channels_last}}, {{"p", 0.3}, {"seed", 7}, {"stream", 11}}});
   cases.push_back({"embedding_backward", {{{4000, 19}}, {{4000}, Lay::contiguous, DType::i64, 30}}, {{{30, 19}}}});
 }
 

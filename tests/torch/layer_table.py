@@ -235,6 +235,7 @@ LAYERS = {
     **{name: elementwise(getattr(torch, name), "fp32") for name in ("exp", "log", "rsqrt", "reciprocal")},
     "softplus": elementwise(functional.softplus, "fp32"),
     "softmax": elementwise(lambda t: t.softmax(-1), "fp32"),
+    "log_softmax": elementwise(lambda t: t.log_softmax(-1), "fp32"),
 }
 
 

@@ -20,12 +20,12 @@ class Dropout {
   // 1 / (1 - p) for a kept element, else 0.
   double factor(uint64_t element) const { return factor_of(random_.bits(element)); }
 
-  // out[i] = x[i] * factor(first + i) in FP32 for n elements; first is a multiple of 4, and out may be x.
-  void apply(const float* x, uint64_t first, int64_t n, float* out) const {
+  // Those of the elements first, ..., first + n - 1 in FP32; first is a multiple of 4.
+  void factors(uint64_t first, int64_t n, float* out) const {
     for (int64_t begin = 0; begin < n; begin += 4) {
       const auto bits = random_.four_bits((first + static_cast<uint64_t>(begin)) / 4);
       for (int64_t i = begin; i < n && i < begin + 4; ++i)
-        out[i] = x[i] * static_cast<float>(factor_of(bits[static_cast<size_t>(i - begin)]));
+        out[i] = static_cast<float>(factor_of(bits[static_cast<size_t>(i - begin)]));
     }
   }
 

@@ -41,4 +41,14 @@ double Attributes::value_or(std::string_view name, double otherwise) const {
   return otherwise;
 }
 
+bool computes_in_double(const OpCall& call) {
+  for (const TensorView& view : call.inputs) {
+    if (view.dtype == DType::f64) return true;
+  }
+  for (const TensorView& view : call.outputs) {
+    if (view.dtype == DType::f64) return true;
+  }
+  return false;
+}
+
 }  // namespace ulpscope

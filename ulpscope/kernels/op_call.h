@@ -53,6 +53,9 @@ struct OpCall {
   double attribute(std::string_view name) const { return (*attributes)[name]; }
 };
 
+// Whether the call is computed in FP64: an input or output is.
+bool computes_in_double(const OpCall& call);
+
 // How one element of an output came about: what explaining a NaN needs later, without the engine.
 struct ElementCapture {
   struct Operand {

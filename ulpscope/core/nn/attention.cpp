@@ -1,4 +1,4 @@
-// Multi-head self-attention.
+// Multi-head attention.
 #include <fmt/format.h>
 
 #include "ulpscope/core/nn/layers.h"
@@ -7,44 +7,83 @@ namespace ulpscope {
 
 namespace {
 
-// One linear layer gives queries, keys and values of all heads, and one takes the heads' outputs together, as in GPT-2.
-class Attention : public Layer {
- public:
-  explicit Attention(const LayerArguments& a) : Layer(a), heads_(a.spec.integer("heads")), causal_(a.spec.flag("causal")) {
+// What comes in asks, in several heads; linear layers make queries, keys and values, and one takes the heads' outputs together.
+class MultiHead : public Layer {
+ protected:
+  explicit MultiHead(const LayerArguments& a) : Layer(a), heads_(a.spec.integer("heads")) {
     if (a.input.size() != 2) throw a.mismatch("samples of [places, features]");
     features_ = a.input[1];
     if (features_ % heads_ != 0) throw a.mismatch(fmt::format("features that {} heads share equally", heads_));
-    add_linear("qkv", a, a.input, 3 * features_);
-    add_linear("out", a, a.input, features_);
     set_output_shape(a.input);
   }
 
- private:
+  int64_t features() const { return features_; }
+
   void add_linear(std::string name, const LayerArguments& a, SampleShape input, int64_t features) {
     const LayerSpec spec(*find_layer_type("linear"), std::move(name), {{"out_features", features}, {"bias", a.spec.flag("bias")}});
     add_layer(spec, std::move(input));
   }
 
-  Tensor forward(const Tensor& x, bool training) override {
-    // [N, places, 3 features] as [N, 3 heads, places, features of a head]: views, of which the first third are the queries.
-    constexpr int kOrder[] = {0, 2, 1, 3};
-    const int64_t by_head[] = {x.shape(0), x.shape(1), 3 * heads_, features_ / heads_},
-                  together[] = {x.shape(0), x.shape(1), features_};
-    const Tensors parts = split(permute(reshape((*layers()[0])(x, training), by_head), kOrder), 3, 1);
-    if (causal_ && !mask_) mask_ = causal_mask(x.shape(1), x.shape(1));
-    const Tensor heads = scaled_dot_product_attention(parts[0], parts[1], parts[2], mask_);
-    return (*layers()[1])(reshape(permute(heads, kOrder), together), training);
+  // [N, places, parts features] as [N, heads, places, features of a head] for each part: views.
+  Tensors by_head(const Tensor& x, int64_t parts) const {
+    const int64_t shape[] = {x.shape(0), x.shape(1), parts * heads_, features_ / heads_};
+    const Tensor heads = permute(reshape(x, shape), kOrder);
+    return parts == 1 ? Tensors{heads} : split(heads, parts, 1);
+  }
+  Tensor together(const Tensor& heads) const {
+    const int64_t shape[] = {heads.shape(0), heads.shape(2), features_};
+    return reshape(permute(heads, kOrder), shape);
   }
 
+ private:
+  static constexpr int kOrder[] = {0, 2, 1, 3};
   int64_t heads_, features_ = 0;
+};
+
+// To itself, with one linear layer for queries, keys and values, as in GPT-2.
+class Attention : public MultiHead {
+ public:
+  explicit Attention(const LayerArguments& a) : MultiHead(a), causal_(a.spec.flag("causal")) {
+    add_linear("qkv", a, a.input, 3 * features());
+    add_linear("out", a, a.input, features());
+  }
+
+ private:
+  Tensor forward(const Tensor& x, bool training) override {
+    const Tensors parts = by_head((*layers()[0])(x, training), 3);
+    if (causal_ && !mask_) mask_ = causal_mask(x.shape(1), x.shape(1));
+    return (*layers()[1])(together(scaled_dot_product_attention(parts[0], parts[1], parts[2], mask_)), training);
+  }
+
   bool causal_;
   Tensor mask_;  // made when it is first needed: its shape never changes
+};
+
+// To what the encoder gave.
+class CrossAttention : public MultiHead {
+ public:
+  explicit CrossAttention(const LayerArguments& a) : MultiHead(a), encoded_(a.around.encoded) {
+    if (!encoded_) throw usage_error("expected to stand in the decoder of an encoder_decoder");
+    add_linear("query", a, a.input, features());
+    add_linear("key_value", a, encoded_->shape, 2 * features());
+    add_linear("out", a, a.input, features());
+  }
+
+ private:
+  Tensor forward(const Tensor& x, bool training) override {
+    const Tensor query = by_head((*layers()[0])(x, training), 1)[0];
+    const Tensors parts = by_head((*layers()[1])(encoded_->value, training), 2);
+    return (*layers()[2])(together(scaled_dot_product_attention(query, parts[0], parts[1])), training);
+  }
+
+  std::shared_ptr<const EncoderOutput> encoded_;
 };
 
 }  // namespace
 
 std::vector<LayerType> attention_layers() {
-  return {{"attention", {output_extent("heads"), flag("causal", false), flag("bias", true)}, make_layer<Attention>}};
+  return {{"attention", {output_extent("heads"), flag("causal", false), flag("bias", true)}, make_layer<Attention>},
+          {"cross_attention", {output_extent("heads"), flag("bias", true)}, make_layer<CrossAttention>}};
 }
 
 }  // namespace ulpscope

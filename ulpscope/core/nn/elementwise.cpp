@@ -1,13 +1,14 @@
-// Elementwise ops as layers.
+// Ops as layers.
 #include "ulpscope/core/nn/layers.h"
 
 namespace ulpscope {
 
 namespace {
 
-class Elementwise : public Layer {
+// One of one input, whose output has its shape.
+class OpLayer : public Layer {
  public:
-  explicit Elementwise(const LayerArguments& a) : Layer(a), op_(find_op(a.spec.type->name)) { set_output_shape(a.input); }
+  explicit OpLayer(const LayerArguments& a) : Layer(a), op_(find_op(a.spec.type->name)) { set_output_shape(a.input); }
 
  private:
   Tensor forward(const Tensor& x, bool) override { return dispatch(op_, {&x, 1})[0]; }
@@ -34,8 +35,10 @@ std::vector<LayerType> elementwise_layers() {
       {"dropout", {number("p", {.low = 0, .high = 1}, 0.5, "the share of elements that become 0")}, make_layer<DropoutLayer>});
   for (const Op* op : all_ops()) {
     if (op->broadcasts && op->inputs == 1 && !op->needs_attributes && op->backward)
-      types.push_back({op->name, {}, make_layer<Elementwise>});
+      types.push_back({op->name, {}, make_layer<OpLayer>});
   }
+  // Over the last dimension of a sample.
+  for (const std::string_view name : {"softmax", "log_softmax"}) types.push_back({name, {}, make_layer<OpLayer>});
   return types;
 }
 

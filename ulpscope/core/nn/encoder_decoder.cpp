@@ -32,42 +32,6 @@ class EncoderDecoder : public Layer {
   std::shared_ptr<EncoderOutput> encoded_ = std::make_shared<EncoderOutput>();
 };
 
-// Multi-head attention of what comes in to what the encoder gave.
-class CrossAttention : public Layer {
- public:
-  explicit CrossAttention(const LayerArguments& a) : Layer(a), heads_(a.spec.integer("heads")), encoded_(a.around.encoded) {
-    if (!encoded_) throw usage_error("expected to stand in the decoder of an encoder_decoder");
-    if (a.input.size() != 2) throw a.mismatch("samples of [places, features]");
-    features_ = a.input[1];
-    if (features_ % heads_ != 0) throw a.mismatch(fmt::format("features that {} heads share equally", heads_));
-    add_linear("query", a, a.input, features_);
-    add_linear("key_value", a, encoded_->shape, 2 * features_);
-    add_linear("out", a, a.input, features_);
-    set_output_shape(a.input);
-  }
-
- private:
-  void add_linear(std::string name, const LayerArguments& a, SampleShape input, int64_t features) {
-    const LayerSpec spec(*find_layer_type("linear"), std::move(name), {{"out_features", features}, {"bias", a.spec.flag("bias")}});
-    add_layer(spec, std::move(input));
-  }
-
-  Tensor forward(const Tensor& x, bool training) override {
-    constexpr int kOrder[] = {0, 2, 1, 3};
-    const Tensor& source = encoded_->value;
-    const int64_t share = features_ / heads_;
-    const int64_t of_query[] = {x.shape(0), x.shape(1), heads_, share},
-                  of_source[] = {x.shape(0), source.shape(1), 2 * heads_, share}, together[] = {x.shape(0), x.shape(1), features_};
-    const Tensor query = permute(reshape((*layers()[0])(x, training), of_query), kOrder);
-    const Tensors parts = split(permute(reshape((*layers()[1])(source, training), of_source), kOrder), 2, 1);
-    const Tensor heads = scaled_dot_product_attention(query, parts[0], parts[1]);
-    return (*layers()[2])(reshape(permute(heads, kOrder), together), training);
-  }
-
-  int64_t heads_, features_ = 0;
-  std::shared_ptr<const EncoderOutput> encoded_;
-};
-
 }  // namespace
 
 std::vector<LayerType> encoder_decoder_layers() {
@@ -76,7 +40,7 @@ std::vector<LayerType> encoder_decoder_layers() {
   LayerType both{"encoder_decoder", {std::move(source)}, make_layer<EncoderDecoder>};
   both.lists = {{"encoder", "gets the source, gives [places, features]"}, {"decoder", "gets the other indices"}};
   both.takes_indices = true;
-  return {std::move(both), {"cross_attention", {output_extent("heads"), flag("bias", true)}, make_layer<CrossAttention>}};
+  return {std::move(both)};
 }
 
 }  // namespace ulpscope

@@ -18,7 +18,8 @@ std::vector<LayerType> attention_layers();
 std::vector<LayerType> recurrent_layers();
 std::vector<LayerType> encoder_decoder_layers();
 std::vector<LayerType> block_layers();
-// Ops that are layers as they are: elementwise ones of one input that need no attributes, under the ops' names.
+// Ops that are layers as they are, under their names: elementwise ones of one input that need no attributes, softmax and
+// log_softmax.
 std::vector<LayerType> elementwise_layers();
 
 // Keys of a layer.

@@ -25,12 +25,10 @@ class Linear : public Layer {
 
  private:
   Tensor forward(const Tensor& x, bool) override {
-    if (x.rank() == 2) return multiply(x);
+    if (x.rank() == 2) return linear(x, weight_, bias_);
     const int64_t rows[] = {-1, x.shape(-1)}, places[] = {x.shape(0), x.shape(1), weight_.shape(0)};
-    return reshape(multiply(reshape(x, rows)), places);
+    return reshape(linear(reshape(x, rows), weight_, bias_), places);
   }
-
-  Tensor multiply(const Tensor& x) const { return bias_ ? call("linear", {x, weight_, bias_}) : call("linear", {x, weight_}); }
 
   Tensor weight_, bias_;
 };

@@ -13,7 +13,8 @@ class BatchNorm : public Layer {
  public:
   explicit BatchNorm(const LayerArguments& a)
       : Layer(a), attributes_{{"eps", a.spec.number("eps")}, {"momentum", a.spec.number("momentum")}} {
-    if (a.input.size() != 1 && a.input.size() != 3) throw a.mismatch("samples of [features] or [channels, height, width]");
+    if (a.input.empty() || a.input.size() > 3)
+      throw a.mismatch("samples of [features], [channels, length] or [channels, height, width]");
     const int64_t features = a.input[0];
     if (a.around.smallest_batch == 1 && std::all_of(a.input.begin() + 1, a.input.end(), [](int64_t extent) { return extent == 1; }))
       throw usage_error(

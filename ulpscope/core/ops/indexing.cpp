@@ -8,14 +8,12 @@ namespace ulpscope {
 
 namespace {
 
-constexpr std::string_view kPlaces[kMaxRank] = {"d0", "d1", "d2", "d3", "d4", "d5"};
-
 // permute: attribute d_i is the input's dimension that becomes dimension i.
 void permute_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];
   OutputSpec spec = make_spec(x.dtype(), x.shape());
   for (int i = 0; i < spec.rank; ++i) {
-    const auto from = static_cast<int>(arguments.attributes[kPlaces[i]]);
+    const auto from = static_cast<int>(arguments.attributes[kExtentNames[i]]);
     spec.shape[i] = x.shape(from);
     spec.strides[i] = x.view().strides[from];
   }
@@ -25,7 +23,7 @@ void permute_shape(const OpArguments& arguments, OutputSpecs& specs) {
 void permute_backward(BackwardCall& b) {
   std::array<int, kMaxRank> inverse{};
   const int rank = b.input_like(0).rank();
-  for (int i = 0; i < rank; ++i) inverse[static_cast<size_t>(b.attributes()[kPlaces[i]])] = i;
+  for (int i = 0; i < rank; ++i) inverse[static_cast<size_t>(b.attributes()[kExtentNames[i]])] = i;
   b.set(0, permute(b.gradient(), {inverse.data(), static_cast<size_t>(rank)}));
 }
 
@@ -88,7 +86,7 @@ void expand_shape(const OpArguments& arguments, OutputSpecs& specs) {
   spec.rank = static_cast<int>(arguments.attributes["rank"]);
   for (int i = 0; i < spec.rank; ++i) {
     const int from = i - (spec.rank - x.rank());
-    spec.shape[i] = static_cast<int64_t>(arguments.attributes[kPlaces[i]]);
+    spec.shape[i] = static_cast<int64_t>(arguments.attributes[kExtentNames[i]]);
     spec.strides[i] = from >= 0 && x.shape(from) == spec.shape[i] ? x.view().strides[from] : 0;
   }
   specs.push_back(spec);
@@ -158,13 +156,13 @@ void gather_shape(const OpArguments& arguments, OutputSpecs& specs) {
 
 void gather_backward(BackwardCall& b) {
   Attributes attributes = b.attributes();
-  for (int i = 0; i < b.input_like(0).rank(); ++i) attributes.set(kPlaces[i], static_cast<double>(b.input_like(0).shape(i)));
+  for (int i = 0; i < b.input_like(0).rank(); ++i) attributes.set(kExtentNames[i], static_cast<double>(b.input_like(0).shape(i)));
   b.set(0, call("gather_backward", {b.gradient(), b.input(1)}, attributes, {.hints = b.into({0})}));
 }
 
 void gather_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
   OutputSpec spec = make_spec(arguments.inputs[0].dtype(), arguments.inputs[0].shape());
-  for (int i = 0; i < spec.rank; ++i) spec.shape[i] = static_cast<int64_t>(arguments.attributes[kPlaces[i]]);
+  for (int i = 0; i < spec.rank; ++i) spec.shape[i] = static_cast<int64_t>(arguments.attributes[kExtentNames[i]]);
   specs.push_back(spec);
 }
 
@@ -225,7 +223,7 @@ Tensor permute(const Tensor& x, std::span<const int> order) {
   if (static_cast<int>(order.size()) != x.rank() || seen != (1u << x.rank()) - 1)
     throw usage_error("permute: expected each dimension of {} once", x.describe());
   Attributes attributes;
-  for (size_t i = 0; i < order.size(); ++i) attributes.set(kPlaces[i], order[i]);
+  for (size_t i = 0; i < order.size(); ++i) attributes.set(kExtentNames[i], order[i]);
   return call("permute", {x}, attributes);
 }
 
@@ -255,7 +253,7 @@ Tensor expand(const Tensor& x, std::span<const int64_t> shape) {
   for (const int64_t extent : shape) fits = fits && extent >= 0;
   if (!fits) throw usage_error("expand: {} does not broadcast to {}", x.describe(), describe_shape(shape));
   Attributes attributes{{"rank", static_cast<double>(shape.size())}};
-  for (size_t i = 0; i < shape.size(); ++i) attributes.set(kPlaces[i], static_cast<double>(shape[i]));
+  for (size_t i = 0; i < shape.size(); ++i) attributes.set(kExtentNames[i], static_cast<double>(shape[i]));
   return call("expand", {x}, attributes);
 }
 

@@ -9,15 +9,13 @@ namespace ulpscope {
 
 namespace {
 
-DType wide_type(const Tensor& x) { return x.dtype() == DType::f64 ? DType::f64 : DType::f32; }
-
 void cross_entropy_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& logits = arguments.inputs[0];
   const Tensor& target = arguments.inputs[1];
   if (logits.rank() != 2 || target.rank() != 1 || target.shape(0) != logits.shape(0) || target.dtype() != DType::i64)
     wrong_shape(arguments, "logits [N, C] and i64 targets [N]");
-  specs.push_back(with_role(make_spec(wide_type(logits), {}), Role::loss));
-  specs.push_back(make_spec(wide_type(logits), target.shape()));
+  specs.push_back(with_role(make_spec(wide_type(logits.dtype()), {}), Role::loss));
+  specs.push_back(make_spec(wide_type(logits.dtype()), target.shape()));
 }
 
 void cross_entropy_backward(BackwardCall& b) {
@@ -29,7 +27,7 @@ void nll_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor &x = arguments.inputs[0], &target = arguments.inputs[1];
   if (x.rank() != 2 || target.rank() != 1 || target.shape(0) != x.shape(0) || target.dtype() != DType::i64)
     wrong_shape(arguments, "log-probabilities [N, C] and i64 targets [N]");
-  specs.push_back(with_role(make_spec(wide_type(x), {}), Role::loss));
+  specs.push_back(with_role(make_spec(wide_type(x.dtype()), {}), Role::loss));
 }
 
 void nll_backward(BackwardCall& b) {
@@ -51,7 +49,7 @@ void by_element_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& target = arguments.inputs[1];
   if (!std::equal(prediction.shape().begin(), prediction.shape().end(), target.shape().begin(), target.shape().end()))
     wrong_shape(arguments, "prediction and target of one shape");
-  specs.push_back(with_role(make_spec(wide_type(prediction), {}), Role::loss));
+  specs.push_back(with_role(make_spec(wide_type(prediction.dtype()), {}), Role::loss));
 }
 
 // By NAME_backward, an elementwise op that gets what the sum of terms was multiplied by.

@@ -12,7 +12,7 @@ namespace {
 // the type of x alone. The running statistics are outputs in training only, where they change.
 void batch_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];
-  const DType wide = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const DType wide = wide_type(x.dtype());
   const DType kept = arguments.inputs[1].dtype();
   bool fits = x.rank() >= 2 && is_float(kept) && (kept == DType::f64) == (wide == DType::f64);
   for (size_t i = 1; i < arguments.inputs.size(); ++i) {
@@ -52,7 +52,7 @@ void group_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   if (!fits) wrong_shape(arguments, fmt::format("x [N, C, ...], weight [C] and bias [C], with groups = {} that divide C", groups));
   const int64_t statistics[] = {x.shape(0), groups};
   specs.push_back(spec_like(x, 0));
-  OutputSpec statistic = with_role(make_spec(x.dtype() == DType::f64 ? DType::f64 : DType::f32, statistics), Role::buffer);
+  OutputSpec statistic = with_role(make_spec(wide_type(x.dtype()), statistics), Role::buffer);
   statistic.stays_wide = true;
   for (int i = 0; i < 2; ++i) specs.push_back(statistic);
 }

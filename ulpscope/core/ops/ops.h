@@ -106,7 +106,11 @@ Tensor kl_div(const Tensor& log_probability, const Tensor& target);
 // Enters a batch, an initial weight or a buffer into the recording. The same tensor, now an op's output.
 Tensor source(const Tensor& x, Role role, const std::string* parameter = nullptr);
 
-// For definitions: the spec of an output of this type and shape.
+// For definitions: the names of attributes that are extents or dimensions.
+inline constexpr std::string_view kExtentNames[kMaxRank] = {"d0", "d1", "d2", "d3", "d4", "d5"};
+// The type that sums and statistics of tensors of a type are in: FP64 for FP64, else FP32.
+inline DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+// The spec of an output of this type and shape.
 OutputSpec make_spec(DType dtype, std::span<const int64_t> shape, Layout layout = Layout::contiguous);
 OutputSpec spec_like(const Tensor& tensor, int input);  // of tensor's type, shape and, where it is dense, layout
 // That of an input which the op changes. Throws a usage Error where it does not fill its memory: kernels write what is dense.

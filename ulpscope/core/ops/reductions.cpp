@@ -57,7 +57,7 @@ void nonempty_shape(const OpArguments& arguments, OutputSpecs& specs) {
     if ((dims >> i & 1) != 0 && x.shape(i) == 0) wrong_shape(arguments, "at least one element in each reduced dimension");
   if (!statistic) return;
   OutputSpec wide = with_role(specs[0], Role::buffer);
-  wide.dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  wide.dtype = wide_type(x.dtype());
   wide.stays_wide = true;
   specs.push_back(wide);
 }

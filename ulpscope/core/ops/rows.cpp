@@ -57,7 +57,7 @@ void normalization_shape(const OpArguments& arguments, OutputSpecs& specs) {
     fits = fits && parameter.rank() == 1 && parameter.shape(0) == x.shape(-1);
   if (!fits) wrong_shape(arguments, statistics == 2 ? "x [..., N], weight [N] and bias [N]" : "x [..., N] and weight [N]");
   specs.push_back(make_spec(x.dtype(), x.shape()));
-  OutputSpec statistic = with_role(row_scalar(x, x.dtype() == DType::f64 ? DType::f64 : DType::f32), Role::buffer);
+  OutputSpec statistic = with_role(row_scalar(x, wide_type(x.dtype())), Role::buffer);
   statistic.stays_wide = true;
   for (int i = 0; i < statistics; ++i) specs.push_back(statistic);
 }

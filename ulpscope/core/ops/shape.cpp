@@ -38,11 +38,10 @@ std::optional<Extents> strides_in_shape(const TensorView& view, std::span<const 
 
 // reshape: attributes rank, d0, d1, ...; the memory order allows it (reshape() below copies where it does not).
 void reshape_shape(const OpArguments& arguments, OutputSpecs& specs) {
-  static constexpr std::string_view kNames[kMaxRank] = {"d0", "d1", "d2", "d3", "d4", "d5"};
   OutputSpec spec;
   spec.dtype = arguments.inputs[0].dtype();
   spec.rank = static_cast<int>(arguments.attributes["rank"]);
-  for (int i = 0; i < spec.rank; ++i) spec.shape[i] = static_cast<int64_t>(arguments.attributes[kNames[i]]);
+  for (int i = 0; i < spec.rank; ++i) spec.shape[i] = static_cast<int64_t>(arguments.attributes[kExtentNames[i]]);
   const auto strides = strides_in_shape(arguments.inputs[0].view(), {spec.shape.data(), static_cast<size_t>(spec.rank)});
   if (!strides) wrong_shape(arguments, "a tensor that lies so that it can be seen in another shape");
   spec.strides = *strides;
@@ -134,12 +133,11 @@ Tensor reshape(const Tensor& x, std::span<const int64_t> shape) {
   }
   const bool fits = shape.size() <= kMaxRank && (unknown < 0 ? known == x.size() : known > 0 && x.size() % known == 0);
   if (!fits) throw usage_error("reshape: {} does not have the elements of {}", x.describe(), describe_shape(shape));
-  static constexpr std::string_view kNames[kMaxRank] = {"d0", "d1", "d2", "d3", "d4", "d5"};
   Attributes attributes{{"rank", static_cast<double>(shape.size())}};
   Extents whole{};
   for (size_t i = 0; i < shape.size(); ++i) {
     whole[i] = static_cast<int>(i) == unknown ? x.size() / known : shape[i];
-    attributes.set(kNames[i], static_cast<double>(whole[i]));
+    attributes.set(kExtentNames[i], static_cast<double>(whole[i]));
   }
   const bool is_view = strides_in_shape(x.view(), {whole.data(), shape.size()}).has_value();
   return call("reshape", {is_view ? x : copy(x)}, attributes);

@@ -45,7 +45,7 @@ void update_shape(const OpArguments& arguments, OutputSpecs& specs) {
   for (size_t i = 2; i < arguments.inputs.size(); ++i)
     specs.push_back(with_role(in_place_spec(arguments, static_cast<int>(i)), Role::optimizer_state));
   // d is not stored, so a 16-bit weight's is wide.
-  OutputSpec update = with_role(make_spec(weight.dtype() == DType::f64 ? DType::f64 : DType::f32, weight.shape()), Role::update);
+  OutputSpec update = with_role(make_spec(wide_type(weight.dtype()), weight.shape()), Role::update);
   update.record_only = true;
   specs.push_back(update);
 }

@@ -34,7 +34,7 @@ class CpuBackend final : public Backend {
 
   void run(const OpCall& call) override {
     const auto found = kernels_.find(call.op);
-    if (found == kernels_.end() || has_double(call)) {
+    if (found == kernels_.end() || computes_in_double(call)) {
       run_plain(call);
     } else {
       found->second(context_, call);
@@ -57,16 +57,6 @@ class CpuBackend final : public Backend {
   void synchronize() override {}
 
  private:
-  static bool has_double(const OpCall& call) {
-    for (const TensorView& view : call.inputs) {
-      if (view.dtype == DType::f64) return true;
-    }
-    for (const TensorView& view : call.outputs) {
-      if (view.dtype == DType::f64) return true;
-    }
-    return false;
-  }
-
   cpu::Context context_;
   std::unordered_map<std::string_view, cpu::Kernel> kernels_;
 };

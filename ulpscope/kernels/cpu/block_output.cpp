@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "ulpscope/kernels/cpu/parallel.h"
 
 namespace ulpscope::cpu {
+
+int64_t BlockOutput::rows_of_piece(int64_t row, int64_t most_blocks) {
+  const int64_t aligned = kStatisticsBlock / std::gcd(kStatisticsBlock, row);
+  return aligned * row <= most_blocks * kStatisticsBlock ? aligned : blocks_of(kStatisticsBlock, row);
+}
 
 BlockOutput::BlockOutput(Context& context, const OpCall& call, int slot, int64_t piece)
     : context_(context), size_(call.outputs[slot].size()), piece_(std::min(piece, std::max<int64_t>(size_, 1))) {

@@ -14,6 +14,10 @@ namespace ulpscope::cpu {
 
 class BlockOutput {
  public:
+  // How many rows of so many elements a thread should hand over at a time: whole blocks of statistics, where these are no more than
+  // `most_blocks`, which should stay in cache with what a row is made from; else what fills a block.
+  static int64_t rows_of_piece(int64_t row, int64_t most_blocks);
+
   // Pieces begin at multiples of `piece` elements (the last is shorter). Where that is no multiple of kStatisticsBlock, blocks that
   // two pieces share are counted by finish(): from the output, or, where it is narrower, from values kept till then.
   BlockOutput(Context& context, const OpCall& call, int slot, int64_t piece = kStatisticsBlock);

@@ -50,18 +50,33 @@ void elementwise(Context& context, const OpCall& call, int index, int inputs) {
   out.finish();
 }
 
-// What is dropped depends on an element's logical index.
+// What is dropped depends on an element's logical index: where the output lies in another order, as channels-last does, the factors
+// are made first and read in that order.
 void dropout(Context& context, const OpCall& call) {
   const TensorView &x = call.inputs[0], &view = call.outputs[0];
-  if (!is_contiguous(view)) return run_plain(call);
   const Dropout rule(*call.attributes);
-  const Reader reader(x, view);
+  const int64_t blocks = blocks_of(view.size(), kStatisticsBlock);
+  const bool parallel = view.size() >= kParallelElements / 8, reordered = !is_contiguous(view);
+  const auto size_of = [&](int64_t begin) { return std::min(kStatisticsBlock, view.size() - begin); };
+  const Scratch scratch(context.allocator, reordered ? bytes_of(view.size()) : 0);
+  TensorView factors = contiguous(view);
+  factors.data = scratch.as<void>();
+  factors.dtype = DType::f32;
+  if (reordered) {
+    parallel_for(context, blocks, parallel, [&](int64_t block) {
+      const int64_t begin = block * kStatisticsBlock;
+      rule.factors(static_cast<uint64_t>(begin), size_of(begin), scratch.as<float>() + begin);
+    });
+  }
+  const Reader reader(x, view), factor_reader = reordered ? Reader(factors, view) : Reader();
   BlockOutput out(context, call, 0);
-  parallel_for(context, blocks_of(out.size(), kStatisticsBlock), out.size() >= kParallelElements / 8, [&](int64_t block) {
-    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, out.size() - begin);
-    alignas(64) float buffer[kStatisticsBlock], wide[kStatisticsBlock];
+  parallel_for(context, blocks, parallel, [&](int64_t block) {
+    const int64_t begin = block * kStatisticsBlock, n = size_of(begin);
+    alignas(64) float buffer[kStatisticsBlock], wide[kStatisticsBlock], made[kStatisticsBlock];
+    if (!reordered) rule.factors(static_cast<uint64_t>(begin), n, made);
+    const float *values = reader.read(begin, n, buffer), *factor = reordered ? factor_reader.read(begin, n, made) : made;
     float* result = out.place(begin) != nullptr ? out.place(begin) : wide;
-    rule.apply(reader.read(begin, n, buffer), static_cast<uint64_t>(begin), n, result);
+    for (int64_t i = 0; i < n; ++i) result[i] = values[i] * factor[i];
     out.put(begin, result, n);
   });
   out.finish();

@@ -2,7 +2,6 @@
 // numbers that are in L2 by then, and the blocks merged in FP64; so the tensor is read once for them.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "ulpscope/kernels/cpu/block_output.h"
 #include "ulpscope/kernels/cpu/parallel.h"
@@ -75,13 +74,6 @@ void merge_blocks(const ChannelMoments& blocks, double* counts, int64_t channels
         std::copy_n(blocks.squares + from * channels, channels, blocks.squares + to * channels);
         counts[to] = counts[from];
       });
-}
-
-// Rows that a thread normalises at a time: whole blocks of statistics where their number is not too large.
-int64_t rows_of_piece(int64_t channels) {
-  const int64_t aligned = kStatisticsBlock / std::gcd(kStatisticsBlock, channels);
-  if (aligned * channels <= 8 * kStatisticsBlock) return aligned;
-  return blocks_of(kStatisticsBlock, channels);
 }
 
 // Values for each channel as the kernels want them for rows of a dense piece: narrow rows are taken 16 at a time.
@@ -159,7 +151,7 @@ void batch_norm(Context& context, const OpCall& call) {
   }
   const float *center = centers.repeat(), *factor = factors.repeat(), *offset = biases.repeat();
 
-  const int64_t piece = rows_of_piece(channels) * channels;
+  const int64_t piece = BlockOutput::rows_of_piece(channels, 8) * channels;
   BlockOutput out(context, call, 0, piece);
   const bool parallel = out.size() >= kParallelElements;
   const int slots = parallel ? context.threads : 1;
@@ -274,7 +266,7 @@ void batch_norm_backward(Context& context, const OpCall& call) {
   const float *center = centers.repeat(), *offset = offsets.repeat(), *factor = factors.repeat();
   const float* slope = training ? slopes.repeat() : nullptr;
 
-  const int64_t piece = rows_of_piece(channels) * channels;
+  const int64_t piece = BlockOutput::rows_of_piece(channels, 8) * channels;
   BlockOutput out(context, call, 0, piece);
   const bool parallel = out.size() >= kParallelElements;
   const int slots = parallel ? context.threads : 1;

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/kernels/cpu/block_output.h"
@@ -53,18 +52,14 @@ struct Pooling : PoolRow {
   }
 };
 
-// Output rows that a thread handles at a time: whole blocks of statistics where that is not too much.
-int64_t rows_of_piece(int64_t row) {
-  const int64_t aligned = kStatisticsBlock / std::gcd(kStatisticsBlock, row);
-  return aligned * row <= 16 * kStatisticsBlock ? aligned : blocks_of(kStatisticsBlock, row);
-}
+constexpr int64_t kPieceBlocks = 16;  // of an output, at most, that a thread handles at a time
 
 void max_pool2d(Context& context, const OpCall& call) {
   const TensorView &x = call.inputs[0], &y = call.outputs[0], &index_view = call.outputs[1];
   if (y.size() == 0 || !is_channels_last(y) || !is_channels_last(index_view)) return run_plain(call);
   const Pooling shape(call, x, y);
   const Images in(context, x);
-  const int64_t rows = rows_of_piece(shape.out_row()), all_rows = shape.images * shape.out_height;
+  const int64_t rows = BlockOutput::rows_of_piece(shape.out_row(), kPieceBlocks), all_rows = shape.images * shape.out_height;
   BlockOutput out(context, call, 0, rows * shape.out_row());
   const bool parallel = x.size() >= kParallelElements;
   const int slots = parallel ? context.threads : 1;
@@ -101,7 +96,7 @@ void max_pool2d_backward(Context& context, const OpCall& call) {
   const bool tiles = shape.tiles();
   if (tiles) shape.make_images_of_rows();
   const int64_t image = shape.height * shape.row(), out_image = shape.out_height * shape.out_row();
-  const int64_t images = tiles ? rows_of_piece(image) : 1;  // of a piece
+  const int64_t images = tiles ? BlockOutput::rows_of_piece(image, kPieceBlocks) : 1;  // of a piece
   BlockOutput out(context, call, 0, images * image);
   const bool parallel = dx.size() >= kParallelElements;
   const int slots = parallel ? context.threads : 1;
@@ -156,7 +151,7 @@ void for_each_image(Context& context, const OpCall& call, Body body) {
   const TensorView &from = call.inputs[0], &to = call.outputs[0];
   const Images in(context, from);
   const int64_t images = to.shape[0], in_image = from.size() / images, out_image = to.size() / images;
-  const int64_t of_piece = rows_of_piece(out_image);
+  const int64_t of_piece = BlockOutput::rows_of_piece(out_image, kPieceBlocks);
   BlockOutput out(context, call, 0, of_piece * out_image);
   const bool parallel = std::max(from.size(), to.size()) >= kParallelElements;
   const int slots = parallel ? context.threads : 1;

@@ -1,7 +1,6 @@
 // Ops on rows along the last dimension: softmax and its relatives, layer_norm, rms_norm and recurrent cells. What they do with a
 // row is said in rows.h; here rows are read, shared out among threads and stored.
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "ulpscope/kernels/cpu/block_output.h"
@@ -27,12 +26,6 @@ struct RowOpShape {
   }
 };
 
-// Rows that a thread handles at a time: whole blocks of statistics where that is not too much.
-int64_t rows_of_piece(int64_t n) {
-  const int64_t aligned = kStatisticsBlock / std::gcd(kStatisticsBlock, n);
-  return aligned * n <= 4 * kStatisticsBlock ? aligned : blocks_of(kStatisticsBlock, n);
-}
-
 // All values of a small operand, widened.
 const float* read_whole(const TensorView& view, float* buffer) {
   const TensorView order = contiguous(view);
@@ -56,7 +49,7 @@ void row_op(Context& context, const OpCall& call, const RowOpShape& op, int inde
   if (order.size() == 0 || order.rank == 0) return run_plain(call);
   for (size_t i = 0; i < op.outputs.size(); ++i)
     if (!is_contiguous(call.outputs[i])) return run_plain(call);
-  const int64_t n = order.shape[order.rank - 1], rows = order.size() / n, piece = std::min(rows_of_piece(n), rows);
+  const int64_t n = order.shape[order.rank - 1], rows = order.size() / n, piece = std::min(BlockOutput::rows_of_piece(n, 4), rows);
   const bool parallel = order.size() >= kParallelElements / 4;
   const int slots = parallel ? context.threads : 1;
   const RowKernel kernel = row_kernel(index);

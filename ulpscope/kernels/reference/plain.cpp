@@ -37,7 +37,7 @@ std::vector<std::string_view> plain_ops() {
 
 void run_plain(const OpCall& call) {
   const plain::NamedKernel& kernel = kernel_of(call);
-  (plain::computes_in_double(call) ? kernel.in_double : kernel.in_float)(call);
+  (computes_in_double(call) ? kernel.in_double : kernel.in_float)(call);
 }
 
 ElementCapture capture_nonfinite(const OpCall& call, int slot) { return capture_nonfinite(call, slot, kernel_of(call).operands); }

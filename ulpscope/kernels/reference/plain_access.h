@@ -106,17 +106,6 @@ inline std::vector<int64_t> offsets_of(const TensorView& view, const DimensionLi
   return offsets;
 }
 
-// True iff the call is computed in FP64.
-inline bool computes_in_double(const OpCall& call) {
-  for (const TensorView& view : call.inputs) {
-    if (view.dtype == DType::f64) return true;
-  }
-  for (const TensorView& view : call.outputs) {
-    if (view.dtype == DType::f64) return true;
-  }
-  return false;
-}
-
 using Kernel = void (*)(const OpCall&);
 struct NamedKernel {
   std::string_view name;
