@@ -154,7 +154,7 @@ TEST_F(LayerTest, AnElementwiseOpOfOneInputIsALayerOfItsName) {
     EXPECT_NE(to_host(model(x, true)), to_host(x)) << op;
   }
   // These need attributes or another input, or are no computation on elements.
-  for (const char* op : {"clip", "scale", "add", "sum", "copy", "cast", "transpose", "source", "relu_backward"}) {
+  for (const char* op : {"clamp", "scale", "add", "sum", "copy", "cast", "transpose", "source", "relu_backward"}) {
     EXPECT_EQ(find_layer_type(op), nullptr) << op;
   }
 }

@@ -56,7 +56,7 @@ inline std::vector<OpRow> op_rows() {
       {"neg", "", {{{5}}}},
       {"maximum", "broadcast", {{{3, 4}}, {{4}}}},
       {"relu", "", {{{37}}}},
-      {"clip", "", {{{37}}}, {{"min", -1}, {"max", 1.25}}},
+      {"clamp", "", {{{37}}}, {{"min", -1}, {"max", 1.25}}},
       {"minimum", "broadcast", {{{3, 4}}, {{4}}}},
       {"where", "broadcast", {integers({3, 1}, {1, 0, 1}), {{3, 4}}, {{4}}}},
       {"masked_fill", "broadcast", {{{3, 4}}, integers({4}, {0, 1, 1, 0})}, {{"value", -7}}},

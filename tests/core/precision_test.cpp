@@ -51,8 +51,7 @@ TEST(PrecisionTable, ListsNameOpsThatTheyTreatOtherwise) {
   for (const PrecisionRow& row : precision_rows()) {
     if (row.lists == nullptr) continue;
     for (const AutocastLists::Row& listed : row.lists->ops)
-      EXPECT_NE(row.lists->of_class.at(static_cast<size_t>(find_op(listed.op).autocast)), listed.autocast)
-          << row.name << " " << listed.op;
+      EXPECT_NE(row.lists->of_class(find_op(listed.op).autocast), listed.autocast) << row.name << " " << listed.op;
   }
 }
 

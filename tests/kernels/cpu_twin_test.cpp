@@ -178,16 +178,16 @@ TEST(CpuFormulas, MeanWhatTheTableSays) {
       {"relu_backward", {5, nan}, nan},
       {"relu_backward", {nan, 0}, 0},
       {"relu_backward", {nan, 1}, nan},
-      {"clip", {0.125}, 0.125},
-      {"clip", {7}, 0.5},
-      {"clip", {-7}, -0.25},
-      {"clip", {nan}, nan},
-      {"clip", {infinity}, 0.5},
-      {"clip_backward", {5, 0.125}, 5},
-      {"clip_backward", {5, 0.5}, 5},
-      {"clip_backward", {5, 7}, 0},
-      {"clip_backward", {5, -7}, 0},
-      {"clip_backward", {5, nan}, nan},
+      {"clamp", {0.125}, 0.125},
+      {"clamp", {7}, 0.5},
+      {"clamp", {-7}, -0.25},
+      {"clamp", {nan}, nan},
+      {"clamp", {infinity}, 0.5},
+      {"clamp_backward", {5, 0.125}, 5},
+      {"clamp_backward", {5, 0.5}, 5},
+      {"clamp_backward", {5, 7}, 0},
+      {"clamp_backward", {5, -7}, 0},
+      {"clamp_backward", {5, nan}, nan},
       {"abs", {-3}, 3},
       {"abs", {-infinity}, infinity},
       {"abs_backward", {2, -3}, -2},
@@ -391,7 +391,7 @@ TEST(CpuTwin, NanIsNotDroppedByReluMaxPoolMaximumAndClip) {
   std::vector<Case> cases = elementwise_cases({37});
   for (const Case& what : ours()) cases.push_back(what);
   for (const Case& what : cases) {
-    if (what.op != "relu" && what.op != "maximum" && what.op != "clip" && what.op != "max_pool2d") continue;
+    if (what.op != "relu" && what.op != "maximum" && what.op != "clamp" && what.op != "max_pool2d") continue;
     Instance instance(what, DType::f16);
     instance.inputs()[0].set(0, nan);
     EXPECT_TRUE(std::isnan(instance.run(*backend).outputs[0].get(0))) << what.name();

@@ -130,11 +130,11 @@ struct ReluBackward : Formula<2> {
   }
 };
 
-struct Clip : Formula<1> {
-  static constexpr const char* kName = "clip";
+struct Clamp : Formula<1> {
+  static constexpr const char* kName = "clamp";
   double min = 0, max = 0;
-  Clip() = default;
-  explicit Clip(const Attributes& attributes) : min(attributes["min"]), max(attributes["max"]) {}
+  Clamp() = default;
+  explicit Clamp(const Attributes& attributes) : min(attributes["min"]), max(attributes["max"]) {}
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
     const V raised = select(x < constant<V>(min), constant<V>(min), x);
@@ -142,11 +142,11 @@ struct Clip : Formula<1> {
   }
 };
 
-struct ClipBackward : Formula<2> {
-  static constexpr const char* kName = "clip_backward";
+struct ClampBackward : Formula<2> {
+  static constexpr const char* kName = "clamp_backward";
   double min = 0, max = 0;
-  ClipBackward() = default;
-  explicit ClipBackward(const Attributes& attributes) : min(attributes["min"]), max(attributes["max"]) {}
+  ClampBackward() = default;
+  explicit ClampBackward(const Attributes& attributes) : min(attributes["min"]), max(attributes["max"]) {}
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
     const V open = select((x >= constant<V>(min)) & (x <= constant<V>(max)), g, constant<V>(0));
@@ -669,7 +669,7 @@ template <class... F>
 struct FormulaList {};
 
 using Formulas = FormulaList<  //
-    Add, Accumulate, Assign, Subtract, Multiply, Divide, Negate, Maximum, MaximumBackward, Relu, ReluBackward, Clip, ClipBackward,
+    Add, Accumulate, Assign, Subtract, Multiply, Divide, Negate, Maximum, MaximumBackward, Relu, ReluBackward, Clamp, ClampBackward,
     Scale, Copy, Cast, Fill, ClipNorm, AbsoluteValue, AbsoluteValueBackward, SquareRoot, SquareRootBackward, ReciprocalSquareRoot,
     ReciprocalSquareRootBackward, Reciprocal, ReciprocalBackward, Exponential, Logarithm, Power, PowerBackwardBase,
     PowerBackwardExponent, Minimum, MinimumBackward, Where, WhereBackward, MaskedFill, HyperbolicTangent, HyperbolicTangentBackward,

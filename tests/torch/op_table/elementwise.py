@@ -122,7 +122,7 @@ ELEMENTWISE = [
     elementwise("masked_fill", lambda x, m, value: torch.masked_fill(*torch.broadcast_tensors(x, m), value),
                 lambda x, m, value: x.where(m.v == 0, ball(value)), lambda g, x, m, y, value: (g.times(m.v == 0), None), 2,
                 lambda d: {"value": d.between(-64, 64) / 8}, masks=(1,)),
-    elementwise("clip", lambda x, min, max: torch.clamp(x, min, max),
+    elementwise("clamp", lambda x, min, max: torch.clamp(x, min, max),
                 lambda x, min, max: exact(np.clip(x.v, min, max)),
                 lambda g, x, y, min, max: (g.times((x.v >= min) & (x.v <= max)),), 1,
                 lambda d: {"min": d.between(-24, 0) / 8, "max": d.between(0, 24) / 8}, nan=any_nan),

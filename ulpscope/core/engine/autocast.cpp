@@ -20,10 +20,30 @@ Autocast::Autocast(AutocastPolicy policy) : policy_(std::move(policy)) {
   }
 }
 
+AutocastClass AutocastLists::of_class(AutocastClass own) const {
+  switch (own) {
+    case AutocastClass::input_type:
+      return input_type;
+    case AutocastClass::lower_precision:
+      return lower_precision;
+    case AutocastClass::fp32:
+      return fp32;
+    case AutocastClass::fp32_unless_dtype:
+      return fp32_unless_dtype;
+    case AutocastClass::loss:
+      return loss;
+    case AutocastClass::forbidden:
+      return forbidden;
+    case AutocastClass::exempt:
+    case AutocastClass::inferred:
+      break;
+  }
+  return own;
+}
+
 AutocastClass AutocastLists::class_of(const Op& op) const {
-  if (op.autocast == AutocastClass::exempt) return op.autocast;
   const auto row = std::find_if(ops.begin(), ops.end(), [&](const Row& listed) { return listed.op == op.name; });
-  return row == ops.end() ? of_class[static_cast<size_t>(op.autocast)] : row->autocast;
+  return row == ops.end() ? of_class(op.autocast) : row->autocast;
 }
 
 std::optional<DType> Autocast::module_type() {

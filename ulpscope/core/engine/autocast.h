@@ -2,7 +2,6 @@
 // other lists, and overrides.
 #pragma once
 
-#include <array>
 #include <map>
 #include <optional>
 #include <span>
@@ -22,9 +21,11 @@ struct AutocastLists {
     std::string_view op;
     AutocastClass autocast;
   };
-  std::array<AutocastClass, static_cast<size_t>(AutocastClass::exempt)> of_class;  // by the ops' own classes
+  // By the ops' own classes.
+  AutocastClass input_type, lower_precision, fp32, fp32_unless_dtype, loss, forbidden;
   std::span<const Row> ops = {};
 
+  AutocastClass of_class(AutocastClass own) const;
   AutocastClass class_of(const Op& op) const;
 };
 

@@ -1,4 +1,5 @@
-// Sums and means over dimensions. They add in FP32 (FP64 for f64) and round once.
+// Sums, means, variances, norms and maxima over dimensions, and counts of a whole tensor. Sums add in FP32 (FP64 for f64), norms of
+// gradients in FP64, and all round once.
 #include <algorithm>
 
 #include "ulpscope/base/error.h"

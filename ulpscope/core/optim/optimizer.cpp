@@ -166,7 +166,7 @@ void clip_gradient_value(const Optimizer& optimizer, double limit) {
   for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) {
     const OutputHint hint{Role::unscaled_gradient, parameter.name};
     parameter.tensor.body()->grad =
-        call("clip", {parameter.tensor.grad()}, {{"min", -limit}, {"max", limit}}, {.hints = {&hint, 1}});
+        call("clamp", {parameter.tensor.grad()}, {{"min", -limit}, {"max", limit}}, {.hints = {&hint, 1}});
   });
 }
 

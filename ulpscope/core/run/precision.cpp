@@ -7,21 +7,29 @@ namespace {
 using Class = AutocastClass;
 using Row = AutocastLists::Row;
 
-// Lists give each class of PyTorch's, in the order of AutocastClass, what the library makes of it: input_type, lower_precision,
-// fp32, fp32_unless_dtype, loss, forbidden. Then come the ops that it treats otherwise than the others of their class.
+// Lists give each class of PyTorch's what the library makes of it, and then the ops that it treats otherwise than the others of
+// their class.
 
 // A layer computes in its dtype, FP16, softmax too; layers that normalise widen their input and round their output, which here the
 // next op does. A loss has a dtype of its own, FP32.
 constexpr Row kKerasOps[] = {{"layer_norm", Class::fp32}, {"rms_norm", Class::fp32}, {"group_norm", Class::fp32}};
-constexpr AutocastLists kKeras{.of_class = {Class::lower_precision, Class::lower_precision, Class::lower_precision,
-                                            Class::lower_precision, Class::loss, Class::loss},
+constexpr AutocastLists kKeras{.input_type = Class::lower_precision,
+                               .lower_precision = Class::lower_precision,
+                               .fp32 = Class::lower_precision,
+                               .fp32_unless_dtype = Class::lower_precision,
+                               .loss = Class::loss,
+                               .forbidden = Class::loss,
                                .ops = kKerasOps};
 
 // Like PyTorch's, which came from it; what it has no name for runs in the type of its inputs.
 constexpr Row kApexOps[] = {{"logsumexp", Class::input_type}, {"var", Class::fp32}};
-constexpr AutocastLists kApex{
-    .of_class = {Class::input_type, Class::lower_precision, Class::fp32, Class::fp32, Class::loss, Class::forbidden},
-    .ops = kApexOps};
+constexpr AutocastLists kApex{.input_type = Class::input_type,
+                              .lower_precision = Class::lower_precision,
+                              .fp32 = Class::fp32,
+                              .fp32_unless_dtype = Class::fp32,
+                              .loss = Class::loss,
+                              .forbidden = Class::forbidden,
+                              .ops = kApexOps};
 
 // Allow: products. Deny: exp, pow, mean, sum, and what is made of them. All else is inferred, as are some that PyTorch keeps in
 // FP32. rsqrt is on no list, so it stays FP32.
@@ -34,18 +42,31 @@ constexpr Row kTensorFlowOps[] = {{"softmax", Class::inferred},
                                   {"mean", Class::fp32},
                                   {"var", Class::fp32},
                                   {"gelu_tanh", Class::fp32}};
-constexpr AutocastLists kTensorFlow{
-    .of_class = {Class::inferred, Class::lower_precision, Class::fp32, Class::fp32, Class::loss, Class::loss},
-    .ops = kTensorFlowOps};
+constexpr AutocastLists kTensorFlow{.input_type = Class::inferred,
+                                    .lower_precision = Class::lower_precision,
+                                    .fp32 = Class::fp32,
+                                    .fp32_unless_dtype = Class::fp32,
+                                    .loss = Class::loss,
+                                    .forbidden = Class::loss,
+                                    .ops = kTensorFlowOps};
 
 // Layers of products only; a product of two activations takes the widest type.
 constexpr Row kMxnetOps[] = {{"matmul", Class::input_type}, {"mean", Class::fp32}, {"var", Class::fp32}};
-constexpr AutocastLists kMxnet{
-    .of_class = {Class::input_type, Class::lower_precision, Class::fp32, Class::fp32, Class::loss, Class::loss}, .ops = kMxnetOps};
+constexpr AutocastLists kMxnet{.input_type = Class::input_type,
+                               .lower_precision = Class::lower_precision,
+                               .fp32 = Class::fp32,
+                               .fp32_unless_dtype = Class::fp32,
+                               .loss = Class::loss,
+                               .forbidden = Class::loss,
+                               .ops = kMxnetOps};
 
 // Nothing is cast: the types of parameters and inputs decide.
-constexpr AutocastLists kNone{
-    .of_class = {Class::input_type, Class::input_type, Class::input_type, Class::input_type, Class::input_type, Class::input_type}};
+constexpr AutocastLists kNone{.input_type = Class::input_type,
+                              .lower_precision = Class::input_type,
+                              .fp32 = Class::input_type,
+                              .fp32_unless_dtype = Class::input_type,
+                              .loss = Class::input_type,
+                              .forbidden = Class::input_type};
 
 constexpr PrecisionRow kRows[] = {
     {.name = "fp32", .meaning = "nothing is cast"},

@@ -1,3 +1,4 @@
+// Losses over the classes of rows, and means of elementwise terms.
 #include <algorithm>
 
 #include "ulpscope/kernels/cpu/formula_kernels.h"
@@ -15,15 +16,10 @@ namespace {
 
 // The sum of n values in the order of reduction_order.h; the values are overwritten.
 float ordered_sum(float* values, int64_t n) {
-  const auto& kernels = reduction_kernels();
   const int64_t blocks = blocks_of(n, kReductionBlock);
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t first = block * kReductionBlock, count = std::min(kReductionBlock, n - first);
-    alignas(64) float lanes[kSumLanes] = {};
-    const LaneForm form(RowSums{values + first, 1, count, 1, kSumLanes});
-    for (int part = 0; part < form.parts(); ++part) kernels.add(form.part(part), lanes);
-    form.add_lanes(lanes);
-    values[block] = lanes[0];
+    values[block] = block_sum(values + first, count);
   }
   merge_by_tree(values, blocks, [](float a, float b) { return a + b; });
   return values[0];
@@ -107,17 +103,12 @@ void mean_of_terms(Context& context, const OpCall& call, int index) {
   const FormulaKernel kernel = loss_term_kernel(index);
   const int64_t blocks = blocks_of(size, kReductionBlock);
   const Scratch parts(context.allocator, bytes_of(blocks));
-  const auto& kernels = reduction_kernels();
   parallel_for(context, blocks, size >= kParallelElements, [&](int64_t block) {
     const int64_t first = block * kReductionBlock, n = std::min(kReductionBlock, size - first);
     alignas(64) float buffers[2][kReductionBlock], terms[kReductionBlock];
-    alignas(64) float lanes[kSumLanes] = {};
     const float* inputs[] = {p.read(first, n, buffers[0]), t.read(first, n, buffers[1])};
     kernel(*call.attributes, inputs, terms, n);
-    const LaneForm form(RowSums{terms, 1, n, 1, kSumLanes});
-    for (int part = 0; part < form.parts(); ++part) kernels.add(form.part(part), lanes);
-    form.add_lanes(lanes);
-    parts.as<float>()[block] = lanes[0];
+    parts.as<float>()[block] = block_sum(terms, n);
   });
   merge_by_tree(parts.as<float>(), blocks, [](float a, float b) { return a + b; });
   const float loss = parts.as<float>()[0] / static_cast<float>(size);

@@ -56,6 +56,14 @@ const float* LaneForm::repeat(const float* values, float* buffer) const {
 
 void LaneForm::add_lanes(float* sums) const { ulpscope::add_lanes(sums, columns_); }
 
+float block_sum(const float* values, int64_t n) {
+  alignas(64) float lanes[kSumLanes] = {};
+  const LaneForm form(RowSums{values, 1, n, 1, kSumLanes});
+  for (int part = 0; part < form.parts(); ++part) reduction_kernels().add(form.part(part), lanes);
+  form.add_lanes(lanes);
+  return lanes[0];
+}
+
 void add_blocks(float* blocks, int64_t n, int64_t columns) {
   merge_by_tree(
       n,
@@ -109,7 +117,6 @@ void sum_each(Context& context, const TensorView& view, unsigned mask, float* su
   const TensorView terms = with_dimensions(view, dimensions_in_memory_order(view, mask));
   const int64_t n = terms.size(), blocks = blocks_of(n, kReductionBlock), count = kept_view.size();
   const Scratch parts(context.allocator, bytes_of(count * blocks));
-  const auto& kernels = reduction_kernels();
   const auto size = static_cast<int64_t>(info(view.dtype).size);
   parallel_for(context, count * blocks, n * count >= kParallelElements, [&](int64_t i) {
     const int64_t sum = i / blocks, block = i % blocks;
@@ -117,12 +124,7 @@ void sum_each(Context& context, const TensorView& view, unsigned mask, float* su
     start.data = view.as<char>() + offset_of(kept_view, sum) * size;
     const int64_t first = block * kReductionBlock, values = std::min(kReductionBlock, n - first);
     alignas(64) float buffer[kReductionBlock];
-    alignas(64) float lanes[kSumLanes] = {};
-    const float* x = Reader(start, contiguous(start)).read(first, values, buffer);
-    const LaneForm form(RowSums{x, 1, values, 1, kSumLanes});
-    for (int part = 0; part < form.parts(); ++part) kernels.add(form.part(part), lanes);
-    form.add_lanes(lanes);
-    parts.as<float>()[i] = lanes[0];
+    parts.as<float>()[i] = block_sum(Reader(start, contiguous(start)).read(first, values, buffer), values);
   });
   for (int64_t i = 0; i < count; ++i) {
     float* part = parts.as<float>() + i * blocks;

@@ -80,4 +80,7 @@ class LaneForm {
   RowSums whole_, rest_;
 };
 
+// The sum of at most kReductionBlock values in the order of reduction_order.h, in which blocks are then merged.
+float block_sum(const float* values, int64_t n);
+
 }  // namespace ulpscope::cpu

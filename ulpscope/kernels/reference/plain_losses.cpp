@@ -1,3 +1,4 @@
+// Losses in plain loops.
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/reference/plain_loops.h"
 #include "ulpscope/kernels/targets.h"

@@ -1,3 +1,4 @@
+// Batch and group normalization in plain loops.
 #include <cmath>
 #include <optional>
 

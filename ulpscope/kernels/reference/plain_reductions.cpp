@@ -1,3 +1,4 @@
+// Sums, means, variances, norms, maxima and counts over dimensions in plain loops.
 #include <cmath>
 
 #include "ulpscope/kernels/reference/plain_access.h"

@@ -1,3 +1,4 @@
+// What acts on gradients and parameters in plain loops: unscaling, norms and the updates of optimizers.
 #include <cmath>
 #include <utility>
 
