@@ -32,9 +32,9 @@ Batch read_all(const Dataset& data) {
   return batch;
 }
 
-std::string error_of(const DataSettings& settings) {
+std::string error_of(const DataSettings& settings, const DataUse& use = 0) {
   try {
-    open_data(settings, 0);
+    open_data(settings, use);
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
     return error.what();
@@ -304,6 +304,15 @@ TEST_F(PythonFiles, WhatCannotBeReadSaysWhy) {
   EXPECT_EQ(error_of(settings), "cannot open '" + settings.path + "': No such file or directory");
 }
 
+TEST_F(PythonFiles, ALabelThatTheLossIgnoresNeedsNoClass) {
+  DataSettings settings = npy("x_f4", "y");
+  settings.classes = 2;
+  EXPECT_THAT(read_all(*open_data(settings, {0, 2}).train).labels, ElementsAre(0, 1, 2, 0, 1, 2, 0));
+  EXPECT_EQ(error_of(settings, {0, -100}),
+            folder_->file("y.npy: the label of sample 2 is 2, expected 0 to 1 for 2 classes (data.classes), or -100 "
+                          "(loss.ignore_index)"));
+}
+
 class Csv : public ::testing::Test {
  protected:
   DataSettings table(const std::string& text) {
@@ -380,6 +389,13 @@ TEST_F(Csv, CompressedFilesAndSplits) {
   EXPECT_THAT(read_all(*splits.test).inputs, ElementsAre(4));
 }
 
+TEST_F(Csv, ALabelThatTheLossIgnoresNeedsNoClass) {
+  const DataSettings settings = table("x,y\n1,-100\n2,1\n");
+  EXPECT_THAT(read_all(*open_data(settings, {0, -100}).train).labels, ElementsAre(-100, 1));
+  EXPECT_EQ(error_of(settings),
+            settings.path + ":2:2: column 'y': the label is -100, expected 0 to 2 for 3 classes (data.classes)");
+}
+
 TEST_F(Csv, MistakesAreNamedWithTheirPlace) {
   EXPECT_EQ(error("a,b\n1,0\n\nx1,1\n"), "FILE:4:1: column 'a': expected a number that FP64 holds, found 'x1'");
   EXPECT_EQ(error("a,b\n1,0\n,1\n"), "FILE:3:1: column 'a': expected a number, found nothing");
@@ -433,7 +449,7 @@ TEST(SampleArrays, AShuffledEpochReadsEachChunkOnce) {
   DataSettings settings;
   settings.target_kind = TargetKind::values;
   settings.test_share = 0;
-  const DataSplits splits = open_arrays(settings, {inputs, targets}, {});
+  const DataSplits splits = open_arrays(settings, 0, {inputs, targets}, {});
   const Locality locality = splits.train->locality();
   EXPECT_EQ(locality.block, kChunk);
   ASSERT_LT(locality.window, kSamples / kChunk / 3);

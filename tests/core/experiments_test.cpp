@@ -214,9 +214,9 @@ TEST_F(Scenarios, OddDimensionsComputeTheSame) {
 
 TEST_F(Scenarios, InferenceRunsUnderAutocastAndNothingElseIsRecorded) {
   const Run seen = run(preset("inference"), "inference.h5");
-  ASSERT_TRUE(seen.result.test_accuracy);
+  ASSERT_TRUE(seen.result.test);
   const Run wide = run(preset("inference", {"precision=fp32"}));
-  EXPECT_LE(std::abs(*seen.result.test_accuracy - *wide.result.test_accuracy), 0.05);
+  EXPECT_LE(std::abs(*seen.result.test->accuracy - *wide.result.test->accuracy), 0.05);
   const TraceReader reader(file("inference.h5"));
   std::set<std::string> linear;
   reader.visit_rows({}, [&](std::span<const TensorRow> rows) {

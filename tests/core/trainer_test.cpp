@@ -496,7 +496,7 @@ TEST_F(TrainerTest, SlowFashionAccuracyInEveryPrecision) {
       Experiment experiment = *find_preset("fashion_cnn");
       experiment.precision = precision;
       experiment.seed = seed;
-      accuracy += *run(experiment, false).result.test_accuracy / 3;
+      accuracy += *run(experiment, false).result.test->accuracy / 3;
     }
     RecordProperty(std::string("accuracy_") + name_of(precision), std::to_string(accuracy));
     EXPECT_GE(accuracy, 0.865) << name_of(precision);
@@ -517,10 +517,10 @@ TEST_F(TrainerTest, SlowTheScalerRescuesTheUnderflowExperiment) {
   if (!have_fashion_mnist()) GTEST_SKIP() << "Fashion-MNIST is not installed (Debian package dataset-fashion-mnist)";
   Experiment experiment = load_experiment(ULPSCOPE_SOURCE_DIR "/experiments/underflow.toml");
   experiment.precision = Precision::fp32;
-  const double reference = *run(experiment, false).result.test_accuracy;
+  const double reference = *run(experiment, false).result.test->accuracy;
   experiment.precision = Precision::fp16;
   experiment.scaler.enabled = Switch::on;
-  const double rescued = *run(experiment, false).result.test_accuracy;
+  const double rescued = *run(experiment, false).result.test->accuracy;
   EXPECT_LE(std::abs(rescued - reference), 0.02) << rescued << " with the scaler, " << reference << " in FP32";
 }
 

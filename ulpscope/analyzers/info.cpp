@@ -124,10 +124,10 @@ Report describe_trace(const TraceReader& reader, const AnalysisOptions& options,
   add(kInReport, "final_loss", loss_cell(totals, totals.last));
   add(kInfoOnly, "nonfinite_losses", count_cell(totals.nonfinite_losses), Unit::count);
   const Table metrics = metrics_table(reader, options.steps);
-  for (auto row = metrics.rows.rbegin(); row != metrics.rows.rend(); ++row) {
-    if (std::get<std::string>(row->cells[0]) != "test_accuracy") continue;
-    add(kInReport, "test_accuracy", row->cells[2], Unit::share);
-    break;
+  for (const auto& [name, unit] : {std::pair{"test_loss", Unit::none}, std::pair{"test_accuracy", Unit::share}}) {
+    const auto last = std::find_if(metrics.rows.rbegin(), metrics.rows.rend(),
+                                   [&](const TableRow& row) { return std::get<std::string>(row.cells[0]) == name; });
+    if (last != metrics.rows.rend()) add(kInReport, name, last->cells[2], unit);
   }
   add(kInReport, "skipped_steps", count_cell(totals.skipped), Unit::count);
   add(kInReport, "loss_scale", any ? Cell(totals.last.scale_after) : Cell(Unknown{}), Unit::scale);

@@ -1,6 +1,6 @@
 // What is in a trace: where it comes from, how far it got, how large it is. Input: the step table and the small tables; no tensor
-// row is read. Facts: schema_version, writer, steps, first_loss, final_loss, test_accuracy where there is one, ops, tensor_rows,
-// bytes_per_row, backend, precision, skipped_steps, peak_memory_bytes and more. Table: the metrics of the run.
+// row is read. Facts: schema_version, writer, steps, first_loss, final_loss, test_loss and test_accuracy where there are some, ops,
+// tensor_rows, bytes_per_row, backend, precision, skipped_steps, peak_memory_bytes and more. Table: the metrics of the run.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"

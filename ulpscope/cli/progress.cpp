@@ -26,8 +26,10 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
+std::string loss_text(double loss) { return std::isnan(loss) ? "loss nan" : fmt::format("loss {:.4g}", loss); }
+
 std::string numbers(const StepResult& step, uint64_t skipped, bool scaled) {
-  std::string text = std::isnan(step.loss) ? "loss nan" : fmt::format("loss {:.4g}", step.loss);
+  std::string text = loss_text(step.loss);
   if (scaled) text += fmt::format("  scale {}", cell_text(step.scale, Unit::scale));
   if (scaled || skipped > 0) text += fmt::format("  skipped {}", skipped);
   return text;
@@ -84,9 +86,10 @@ void Progress::update(const StepResult& step) {
       say("{}", plain_line(step, total_, skipped_, scaled_, steps_per_second(done)));
     }
   }
-  if (step.accuracy) {
+  if (step.test) {
     if (drawn_) write_stderr(kEraseLine);
-    say("test accuracy {:.4f} after step {}", *step.accuracy, done);
+    const std::string accuracy = step.test->accuracy ? fmt::format(", accuracy {:.4f},", *step.test->accuracy) : "";
+    say("test {}{} after step {}", loss_text(step.test->loss), accuracy, done);
   }
   if (!terminal_) return;
   const auto now = Clock::now();

@@ -160,7 +160,10 @@ Report describe(const Experiment& experiment, const TrainResult& result, const s
   report.add_fact("skipped_steps", count_cell(result.skipped_steps), Unit::count);
   report.add_fact("first_loss", any ? Cell(result.first_loss) : Cell(Unknown{}));
   report.add_fact("final_loss", any ? Cell(result.final_loss) : Cell(Unknown{}));
-  if (result.test_accuracy) report.add_fact("test_accuracy", *result.test_accuracy, Unit::share);
+  if (result.test) {
+    report.add_fact("test_loss", result.test->loss);
+    if (result.test->accuracy) report.add_fact("test_accuracy", *result.test->accuracy, Unit::share);
+  }
   report.add_fact("seconds", result.seconds, Unit::seconds);
   report.add_fact("peak_memory_bytes", count_cell(result.peak_memory_bytes), Unit::bytes);
   report.add_fact("weights_fingerprint", fmt::format("{:016x}", result.weights_fingerprint));

@@ -163,7 +163,8 @@ std::optional<double> parse_number(std::string_view text) {
 // Reads a table into two arrays.
 class TableReader {
  public:
-  TableReader(const std::string& path, const DataSettings& settings) : path_(path), settings_(settings) {}
+  TableReader(const std::string& path, const DataSettings& settings, const DataUse& use)
+      : path_(path), settings_(settings), labels_{settings.classes, use.ignored_label} {}
 
   ArrayPair read() {
     Splitter(path_, settings_.delimiter[0], [&](int64_t line, const Fields& fields) { take(line, fields); }).split();
@@ -191,11 +192,8 @@ class TableReader {
     for (const size_t column : inputs_) input_numbers_.add(number(line, fields, column));
     for (const size_t column : targets_) {
       const double target = number(line, fields, column);
-      if (settings_.target_kind == TargetKind::labels && !is_index(target, settings_.classes)) {
-        fail(line, column,
-             fmt::format("the label is {}, expected 0 to {} for {} classes (data.classes)", fields[column], settings_.classes - 1,
-                         settings_.classes));
-      }
+      if (settings_.target_kind == TargetKind::labels && !labels_.contains(target))
+        fail(line, column, fmt::format("the label is {}, expected {}", fields[column], labels_.text()));
       target_numbers_.add(target);
     }
     ++rows_;
@@ -253,6 +251,7 @@ class TableReader {
 
   const std::string& path_;
   const DataSettings& settings_;
+  const LabelRange labels_;
   size_t width_ = 0;  // fields of every row
   std::vector<std::string> names_;
   std::vector<size_t> inputs_, targets_;  // columns
@@ -262,10 +261,10 @@ class TableReader {
 
 }  // namespace
 
-DataSplits open_csv(const DataSettings& settings, uint64_t) {
-  ArrayPair train = TableReader(settings.path, settings).read(), test;
-  if (!settings.test_path.empty()) test = TableReader(settings.test_path, settings).read();
-  return open_arrays(settings, std::move(train), std::move(test));
+DataSplits open_csv(const DataSettings& settings, const DataUse& use) {
+  ArrayPair train = TableReader(settings.path, settings, use).read(), test;
+  if (!settings.test_path.empty()) test = TableReader(settings.test_path, settings, use).read();
+  return open_arrays(settings, use, std::move(train), std::move(test));
 }
 
 }  // namespace ulpscope

@@ -15,7 +15,7 @@ namespace {
 
 struct DataSource {
   const char* name;
-  DataSplits (*open)(const DataSettings& settings, uint64_t seed);
+  DataSplits (*open)(const DataSettings& settings, const DataUse& use);
 };
 // In the order of DataKind.
 constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist},
@@ -70,8 +70,8 @@ std::vector<std::string DataSettings::*> path_keys(DataKind kind) {
 
 const char* name_of(TargetSource source) { return source == TargetSource::data ? "data" : "input"; }
 
-DataSplits open_data(const DataSettings& settings, uint64_t seed) {
-  DataSplits splits = source_of(settings.kind).open(settings, seed);
+DataSplits open_data(const DataSettings& settings, const DataUse& use) {
+  DataSplits splits = source_of(settings.kind).open(settings, use);
   if (settings.target == TargetSource::input) {
     for (std::unique_ptr<Dataset>* split : {&splits.train, &splits.test})
       if (*split) *split = std::make_unique<InputAsTarget>(std::move(*split));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +43,7 @@ class Dataset {
   virtual const std::vector<int64_t>& target_shape() const = 0;  // of one sample; [] for one label
   virtual int64_t input_indices() const { return 0; }            // not 0: inputs are indices below it
   virtual TargetKind target_kind() const = 0;
-  virtual int64_t classes() const = 0;                       // labels lie in [0, classes); 0 for values
+  virtual int64_t classes() const = 0;                       // labels lie in [0, classes), or are ignored; 0 for values
   virtual Locality locality() const { return {size(), 1}; }  // all are shuffled with each other
   // The samples of these blocks, in ascending order, will be asked for soon.
   virtual void prefetch(std::span<const int64_t> /*blocks*/) const {}
@@ -95,8 +96,16 @@ struct DataSplits {
   std::string description;        // one line: what was opened, and from where
 };
 
+// What data depend on besides their settings.
+struct DataUse {
+  DataUse(uint64_t used_seed, std::optional<int64_t> ignored = {}) : seed(used_seed), ignored_label(ignored) {}
+
+  uint64_t seed;                         // of what is generated
+  std::optional<int64_t> ignored_label;  // a label that the loss ignores, and so need not be a class
+};
+
 // Opens or generates the data. Throws Error (unreadable) for files that are missing or not what they claim to be.
-DataSplits open_data(const DataSettings& settings, uint64_t seed);
+DataSplits open_data(const DataSettings& settings, const DataUse& use);
 
 // Where a loader stands: the next batch is `batch` of `epoch`.
 struct LoaderPosition {

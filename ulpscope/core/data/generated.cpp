@@ -134,7 +134,7 @@ class CopyTaskDataset : public Dataset {
 
 }  // namespace
 
-DataSplits make_quantized_sine(const DataSettings& settings, uint64_t) {
+DataSplits make_quantized_sine(const DataSettings& settings, const DataUse&) {
   auto data = std::make_unique<TableDataset>();
   const int64_t height = settings.height, width = settings.width;
   data->samples = 1;
@@ -163,26 +163,26 @@ DataSplits make_quantized_sine(const DataSettings& settings, uint64_t) {
   return splits;
 }
 
-DataSplits make_random_classification(const DataSettings& settings, uint64_t seed) {
+DataSplits make_random_classification(const DataSettings& settings, const DataUse& use) {
   const auto features =
       static_cast<size_t>(std::accumulate(settings.shape.begin(), settings.shape.end(), int64_t{1}, std::multiplies<>()));
   std::vector<double> teacher(static_cast<size_t>(settings.classes) * features);
-  const Philox random(seed, hash_text("random_classification.teacher"));
+  const Philox random(use.seed, hash_text("random_classification.teacher"));
   for (size_t i = 0; i < teacher.size(); ++i) teacher[i] = random.normal(i);
 
   DataSplits splits;
-  splits.train = make_random_split(settings, seed, "random_classification.train",
+  splits.train = make_random_split(settings, use.seed, "random_classification.train",
                                    settings.train_size > 0 ? settings.train_size : kTrainSize, teacher);
-  splits.test = make_random_split(settings, seed, "random_classification.test",
+  splits.test = make_random_split(settings, use.seed, "random_classification.test",
                                   settings.test_size > 0 ? settings.test_size : kTestSize, teacher);
   splits.description = fmt::format("random classification: {} training and {} test samples of {}, {} classes", splits.train->size(),
                                    splits.test->size(), fmt::join(settings.shape, " x "), settings.classes);
   return splits;
 }
 
-DataSplits make_copy_task(const DataSettings& settings, uint64_t seed) {
+DataSplits make_copy_task(const DataSettings& settings, const DataUse& use) {
   const auto make = [&](std::string_view split, int64_t samples) {
-    return std::make_unique<CopyTaskDataset>(settings, seed, split, samples);
+    return std::make_unique<CopyTaskDataset>(settings, use.seed, split, samples);
   };
   DataSplits splits;
   splits.train = make("copy_task.train", settings.train_size > 0 ? settings.train_size : kTrainSize);

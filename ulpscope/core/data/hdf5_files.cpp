@@ -22,7 +22,7 @@ class Hdf5Array : public SampleArray {
 
 }  // namespace
 
-DataSplits open_hdf5(const DataSettings& settings, uint64_t) {
+DataSplits open_hdf5(const DataSettings& settings, const DataUse& use) {
   const auto open = [](const std::string& path, const std::string& inputs, const std::string& targets) {
     return ArrayPair{std::make_shared<Hdf5Array>(path, inputs), std::make_shared<Hdf5Array>(path, targets)};
   };
@@ -33,7 +33,7 @@ DataSplits open_hdf5(const DataSettings& settings, uint64_t) {
     test = open(either(settings.test_path, settings.path), either(settings.test_inputs, inputs),
                 either(settings.test_targets, targets));
   }
-  return open_arrays(settings, std::move(train), std::move(test));
+  return open_arrays(settings, use, std::move(train), std::move(test));
 }
 
 }  // namespace ulpscope

@@ -8,6 +8,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/data/idx.h"
+#include "ulpscope/core/data/sample_array.h"
 #include "ulpscope/core/data/sources.h"
 
 namespace ulpscope {
@@ -55,8 +56,8 @@ class ImageDataset : public Dataset {
   std::array<float, 256> levels_;
 };
 
-std::unique_ptr<Dataset> open_images(const std::string& images_path, const std::string& labels_path, int64_t limit, int64_t classes,
-                                     const DataSettings& settings) {
+std::unique_ptr<Dataset> open_images(const std::string& images_path, const std::string& labels_path, int64_t limit,
+                                     const DataSettings& settings, const DataUse& use) {
   IdxArray images = read_idx(images_path);
   IdxArray labels = read_idx(labels_path);
   if (images.shape.size() < 3) {
@@ -70,10 +71,12 @@ std::unique_ptr<Dataset> open_images(const std::string& images_path, const std::
     throw unreadable_error("{}: expected as many labels as {} has images, {}, found {}", labels_path, images_path, images.shape[0],
                            labels.shape[0]);
   }
-  const auto wrong = std::find_if(labels.values.begin(), labels.values.end(), [&](uint8_t label) { return label >= classes; });
+  const LabelRange range{settings.classes, use.ignored_label};
+  const auto wrong =
+      std::find_if(labels.values.begin(), labels.values.end(), [&](uint8_t label) { return !range.contains(label); });
   if (wrong != labels.values.end()) {
-    throw unreadable_error("{}: the label of sample {} is {}, expected 0 to {} for {} classes", labels_path,
-                           wrong - labels.values.begin(), *wrong, classes - 1, classes);
+    throw unreadable_error("{}: the label of sample {} is {}, expected {}", labels_path, wrong - labels.values.begin(), *wrong,
+                           range.text());
   }
 
   std::vector<int64_t> shape(images.shape.begin() + 1, images.shape.end());
@@ -83,7 +86,7 @@ std::unique_ptr<Dataset> open_images(const std::string& images_path, const std::
     labels.values.resize(static_cast<size_t>(limit));
     images.values.shrink_to_fit();
   }
-  return std::make_unique<ImageDataset>(std::move(shape), std::move(images.values), std::move(labels.values), classes,
+  return std::make_unique<ImageDataset>(std::move(shape), std::move(images.values), std::move(labels.values), settings.classes,
                                         settings.mean, settings.std);
 }
 
@@ -119,7 +122,7 @@ std::filesystem::path find_fashion_mnist(const std::string& path) {
 
 }  // namespace
 
-DataSplits open_idx(const DataSettings& settings, uint64_t) {
+DataSplits open_idx(const DataSettings& settings, const DataUse& use) {
   if (settings.train_images.empty() || settings.train_labels.empty()) {
     throw usage_error("data.kind = \"idx\" needs data.train_images and data.train_labels");
   }
@@ -127,9 +130,9 @@ DataSplits open_idx(const DataSettings& settings, uint64_t) {
     throw usage_error("data.test_images and data.test_labels: expected both or neither");
   }
   DataSplits splits;
-  splits.train = open_images(settings.train_images, settings.train_labels, settings.train_size, settings.classes, settings);
+  splits.train = open_images(settings.train_images, settings.train_labels, settings.train_size, settings, use);
   if (!settings.test_images.empty()) {
-    splits.test = open_images(settings.test_images, settings.test_labels, settings.test_size, settings.classes, settings);
+    splits.test = open_images(settings.test_images, settings.test_labels, settings.test_size, settings, use);
     if (splits.test->input_shape() != splits.train->input_shape()) {
       throw unreadable_error("{}: expected images of {} as in {}, found {}", settings.test_images,
                              fmt::join(splits.train->input_shape(), " x "), settings.train_images,
@@ -141,7 +144,7 @@ DataSplits open_idx(const DataSettings& settings, uint64_t) {
   return splits;
 }
 
-DataSplits open_fashion_mnist(const DataSettings& settings, uint64_t seed) {
+DataSplits open_fashion_mnist(const DataSettings& settings, const DataUse& use) {
   const std::filesystem::path folder = find_fashion_mnist(settings.path);
   DataSettings files = settings;
   files.classes = 10;
@@ -154,7 +157,7 @@ DataSplits open_fashion_mnist(const DataSettings& settings, uint64_t seed) {
   files.train_labels = find("train-labels-idx1-ubyte");
   files.test_images = find("t10k-images-idx3-ubyte");
   files.test_labels = find("t10k-labels-idx1-ubyte");
-  DataSplits splits = open_idx(files, seed);
+  DataSplits splits = open_idx(files, use);
   splits.description = fmt::format("Fashion-MNIST in {}: {} training and {} test images", folder.string(), splits.train->size(),
                                    splits.test->size());
   return splits;

@@ -161,10 +161,10 @@ ArrayPair open_pair(const std::string& inputs, const std::string& targets) { ret
 
 }  // namespace
 
-DataSplits open_npy(const DataSettings& settings, uint64_t) {
+DataSplits open_npy(const DataSettings& settings, const DataUse& use) {
   ArrayPair train = open_pair(settings.inputs, settings.targets), test;
   if (!settings.test_inputs.empty()) test = open_pair(settings.test_inputs, settings.test_targets);
-  return open_arrays(settings, std::move(train), std::move(test));
+  return open_arrays(settings, use, std::move(train), std::move(test));
 }
 
 }  // namespace ulpscope

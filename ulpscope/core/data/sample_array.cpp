@@ -40,6 +40,7 @@ struct Part {
   std::vector<int64_t> shape;  // of one sample
   Use use = Use::inputs;
   int64_t limit = 0;
+  std::optional<int64_t> ignored = {};  // a label beside those
   double mean = 0, std = 1;
 
   size_t elements() const {
@@ -71,7 +72,7 @@ class PartReader {
   void take_indices(int64_t first, std::vector<int64_t>& indices) {
     indices.resize(raw_.size());
     for (size_t i = 0; i < raw_.size(); ++i) {
-      if (!is_index(raw_[i], part_.limit)) fail(first, i);
+      if (!LabelRange{part_.limit, part_.ignored}.contains(raw_[i])) fail(first, i);
       indices[i] = static_cast<int64_t>(raw_[i]);
     }
   }
@@ -89,8 +90,8 @@ class PartReader {
     const std::string element = elements > 1 ? fmt::format("element {} of ", at % elements) : "";
     const std::string where = fmt::format("{}sample {}", element, first + static_cast<int64_t>(at / elements));
     if (part_.use == Use::labels) {
-      throw unreadable_error("{}: the label of {} is {}, expected 0 to {} for {} classes (data.classes)", part_.array->name(),
-                             where, raw_[at], part_.limit - 1, part_.limit);
+      throw unreadable_error("{}: the label of {} is {}, expected {}", part_.array->name(), where, raw_[at],
+                             LabelRange{part_.limit, part_.ignored}.text());
     }
     if (part_.use == Use::input_indices) {
       throw unreadable_error("{}: the index of {} is {}, expected 0 to {} for data.input_indices = {}", part_.array->name(), where,
@@ -231,7 +232,7 @@ void check_all(const Part& part) {
 }
 
 struct Parts {
-  Parts(const DataSettings& settings, ArrayPair arrays)
+  Parts(const DataSettings& settings, const DataUse& use, ArrayPair arrays)
       : inputs{arrays.inputs, sample_shape(*arrays.inputs)}, targets{arrays.targets, sample_shape(*arrays.targets)} {
     if (samples() != targets.array->shape()[0]) {
       throw unreadable_error("{}: expected as many targets as {} has inputs, {}, found {}", targets.array->name(),
@@ -248,6 +249,7 @@ struct Parts {
     if (settings.target_kind == TargetKind::labels) {
       targets.use = Use::labels;
       targets.limit = settings.classes;
+      targets.ignored = use.ignored_label;
       check_all(targets);
     }
   }
@@ -268,14 +270,19 @@ void check_same_samples(const Part& train, const Part& test) {
 
 }  // namespace
 
-DataSplits open_arrays(const DataSettings& settings, ArrayPair train, ArrayPair test) {
-  const Parts parts(settings, std::move(train));
+std::string LabelRange::text() const {
+  const std::string range = fmt::format("0 to {} for {} classes (data.classes)", classes - 1, classes);
+  return ignored ? fmt::format("{}, or {} (loss.ignore_index)", range, *ignored) : range;
+}
+
+DataSplits open_arrays(const DataSettings& settings, const DataUse& use, ArrayPair train, ArrayPair test) {
+  const Parts parts(settings, use, std::move(train));
   DataSplits splits;
   const int64_t all = parts.samples();
   const auto cut = test.inputs ? all : all - static_cast<int64_t>(static_cast<double>(all) * settings.test_share);
   splits.train = parts.dataset(0, cut, settings.train_size);
   if (test.inputs) {
-    const Parts others(settings, std::move(test));
+    const Parts others(settings, use, std::move(test));
     check_same_samples(parts.inputs, others.inputs);
     check_same_samples(parts.targets, others.targets);
     splits.test = others.dataset(0, others.samples(), settings.test_size);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,17 @@ inline bool is_index(double value, int64_t limit) {
   return value >= 0 && value < static_cast<double>(limit) && value == std::floor(value);
 }
 
+// The labels that data may have: the classes, and one that the loss ignores.
+struct LabelRange {
+  int64_t classes = 0;
+  std::optional<int64_t> ignored;
+
+  bool contains(double label) const { return is_index(label, classes) || (ignored && label == static_cast<double>(*ignored)); }
+  std::string text() const;  // "0 to 9 for 10 classes (data.classes), or -100 (loss.ignore_index)"
+};
+
 // The splits of a data set in files. Without `test`, data.test_share of the training samples, those at the end, are the test split.
 // Throws Error (unreadable) where arrays do not fit each other or a label is no class.
-DataSplits open_arrays(const DataSettings& settings, ArrayPair train, ArrayPair test);
+DataSplits open_arrays(const DataSettings& settings, const DataUse& use, ArrayPair train, ArrayPair test);
 
 }  // namespace ulpscope

@@ -86,7 +86,7 @@ std::vector<std::string> files_at(const std::string& path) {
 
 }  // namespace
 
-DataSplits open_text(const DataSettings& settings, uint64_t) {
+DataSplits open_text(const DataSettings& settings, const DataUse&) {
   if (settings.path.empty()) throw usage_error("data.path: text needs a file or a folder");
   std::vector<Passage> train, test;
   int64_t bytes = 0;

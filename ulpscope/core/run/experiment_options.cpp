@@ -241,7 +241,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
       integer("training.steps", kNotNegative,
               "exactly this many steps, through as many epochs as it takes; 0: training.epochs decides",
               ULPSCOPE_FIELD(training.steps)),
-      choice("training.evaluation", Evaluation::end, "when the test split is evaluated", ULPSCOPE_FIELD(training.evaluation)),
+      choice("training.evaluation", Evaluation::end, "when the test split is evaluated: its loss, and of labels the accuracy",
+             ULPSCOPE_FIELD(training.evaluation)),
       integer("training.evaluation_batch_size", {.low = 0, .high = 1 << 24}, "samples a batch of it; 0: training.batch_size",
               ULPSCOPE_FIELD(training.evaluation_batch_size)),
 
@@ -253,8 +254,10 @@ std::vector<Option<Experiment>> make_experiment_options() {
 
       number("loss.label_smoothing", {.low = 0, .high = 1}, "cross_entropy: this share of each target goes to all classes alike",
              ULPSCOPE_FIELD(loss.label_smoothing)),
-      integer("loss.ignore_index", {.low = -1048576, .high = 1048576}, "cross_entropy, nll: targets that have no part in the loss",
-              ULPSCOPE_FIELD(loss.ignore_index)),
+      integer(
+          "loss.ignore_index", {.low = -1048576, .high = 1048576},
+          "cross_entropy, nll: the label of targets that have no part in the loss and in the test accuracy; it need not be a class",
+          ULPSCOPE_FIELD(loss.ignore_index)),
       number("loss.delta", kPositive, "huber: from here on it is a line", ULPSCOPE_FIELD(loss.delta)),
 
       choice("optimizer.type", OptimizerType::lion, "as in PyTorch; lion as in its paper", ULPSCOPE_FIELD(optimizer.type)),

@@ -26,6 +26,10 @@ Tensor huber_of(const Tensor& output, const Tensor& target, const LossSettings& 
 
 }  // namespace
 
+std::optional<int64_t> LossSettings::ignored_label() const {
+  return type_of(function).targets == TargetKind::labels ? std::optional(ignore_index) : std::nullopt;
+}
+
 std::pair<Tensor, Tensor> as_rows(const Tensor& logits, const Tensor& labels) {
   if (logits.rank() < 3) return {logits, labels};
   const int64_t rows[] = {-1, logits.shape(-1)}, all[] = {-1};

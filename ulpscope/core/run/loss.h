@@ -1,6 +1,7 @@
 // The loss functions that an experiment can name, a row of the table in loss.cpp each.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@ struct LossSettings {
   int64_t ignore_index = kIgnoredTarget;  // cross_entropy, nll
   double delta = 1.0;                     // huber
 
+  std::optional<int64_t> ignored_label() const;  // nothing: targets are values
   bool operator==(const LossSettings&) const = default;
 };
 

@@ -127,12 +127,13 @@ struct Trainer::State {
   Tensor load_targets(const Batch& batch) const;
   // A batch through the model, under autocast, with the casts that the precision puts around it.
   Tensor run_model(Tensor inputs, bool training);
-  Tensor compute_loss(const Tensor& output, Tensor target) const;
+  // Multiplied by `factor`.
+  Tensor compute_loss(const Tensor& output, Tensor target, double factor) const;
   TrainingState training() { return {*model, optimizers, scaler ? &*scaler : nullptr, *loader}; }
   // A forward and a backward pass over the next batch; gives its share of the step's loss.
   Tensor run_batch();
   uint64_t next_step() const { return result.first_step + result.steps; }
-  std::optional<double> evaluate(bool recorded);
+  std::optional<TestResult> evaluate(bool recorded);
   // Ends a pass of a recorded step: its rows are written, and the next one's ids count from 0.
   void begin_pass(uint32_t micro_batch);
 
@@ -163,7 +164,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   context.seed = experiment.seed;
   validate(experiment);
 
-  data = open_data(experiment.data, experiment.seed);
+  data = open_data(experiment.data, {experiment.seed, experiment.loss.ignored_label()});
   model = build_model(experiment, *data.train);
   at_place(experiment.place_of({"data", "training.batch_size"}), [&] {
     loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
@@ -224,14 +225,12 @@ Tensor Trainer::State::run_model(Tensor inputs, bool training) {
   return row.output_fp32 && output.dtype() != DType::f32 ? cast(output, DType::f32) : output;
 }
 
-Tensor Trainer::State::compute_loss(const Tensor& output, Tensor target) const {
-  const PhaseGuard phase(Phase::loss);
+Tensor Trainer::State::compute_loss(const Tensor& output, Tensor target, double factor) const {
   const PrecisionRow& row = row_of(experiment.precision);
   if (row.narrow_loss && is_float(target.dtype())) target = cast(target, row.dtype);
   const OutputHint hint{Role::loss, nullptr};
   Tensor loss = type_of(experiment.loss.function).compute(output, target, experiment.loss);
   if (row.narrow_loss) loss = call("cast", {loss}, {}, {.dtype = row.dtype, .hints = {&hint, 1}});
-  const double factor = experiment.loss.factor / static_cast<double>(experiment.training.accumulation);
   if (factor == 1.0) return loss;
   return call("scale", {loss}, {{"factor", factor}}, {.hints = {&hint, 1}});
 }
@@ -247,7 +246,9 @@ Tensor Trainer::State::run_batch() {
   Tensor loss;
   {
     const AutocastScope scope(autocast ? &*autocast : nullptr);
-    loss = compute_loss(run_model(inputs, true), targets);
+    const Tensor output = run_model(inputs, true);
+    const PhaseGuard phase(Phase::loss);
+    loss = compute_loss(output, targets, experiment.loss.factor / static_cast<double>(experiment.training.accumulation));
   }
   backward(scaler ? scaler->scale_loss(loss) : loss);
   return loss.detach();
@@ -357,8 +358,11 @@ StepResult Trainer::step() {
   const bool epoch_ended = s.loader->position().epoch != result.epoch;
   const Evaluation when = s.experiment.training.evaluation;
   if ((when == Evaluation::end && last) || (when == Evaluation::epoch && (last || epoch_ended))) {
-    result.accuracy = run.test_accuracy = s.evaluate(true);
-    if (s.recorder && result.accuracy) s.recorder->add_metric("test_accuracy", *result.accuracy);
+    result.test = run.test = s.evaluate(true);
+    if (s.recorder && result.test) {
+      s.recorder->add_metric("test_loss", result.test->loss);
+      if (result.test->accuracy) s.recorder->add_metric("test_accuracy", *result.test->accuracy);
+    }
   }
   const auto recording = Clock::now();
   if (s.recorder) s.recorder->end_step(row);
@@ -369,37 +373,52 @@ StepResult Trainer::step() {
   return result;
 }
 
-std::optional<double> Trainer::evaluate() {
+std::optional<TestResult> Trainer::evaluate() {
   State& s = *state_;
   const ContextScope current(s.context);
   const ContextGuard<&Context::observers> unrecorded(s.profiler ? s.profiler->around({}) : std::vector<Observer*>{});
   return s.evaluate(false);
 }
 
-std::optional<double> Trainer::State::evaluate(bool recorded) {
-  if (!data.test || data.test->target_kind() != TargetKind::labels) return {};
+std::optional<TestResult> Trainer::State::evaluate(bool recorded) {
+  if (!data.test) return {};
   const PhaseGuard phase(Phase::evaluation);
   const NoGrad no_grad;
+  const std::optional<int64_t> ignored = experiment.loss.ignored_label();  // of labels
   const int64_t size = data.test->size();
   const int64_t batch_size =
       experiment.training.evaluation_batch_size > 0 ? experiment.training.evaluation_batch_size : experiment.training.batch_size;
   std::vector<int64_t> indices;
-  std::vector<Tensor> counts;
-  double predictions = 0;
+  std::vector<Tensor> scalars;   // read together: of each batch the loss, and of labels how many were right
+  std::vector<int64_t> counted;  // targets of each batch that are not ignored
   for (int64_t first = 0; first < size; first += batch_size) {
-    if (recorded) begin_pass(static_cast<uint32_t>(counts.size()));
+    if (recorded) begin_pass(static_cast<uint32_t>(counted.size()));
     indices.clear();
     for (int64_t i = first; i < std::min(size, first + batch_size); ++i) indices.push_back(i);
     data.test->fill_batch(indices, test_batch);
     const Tensor inputs = source(load_inputs(test_batch), Role::input), targets = source(load_targets(test_batch), Role::input);
     const AutocastScope scope(autocast ? &*autocast : nullptr);
-    const auto [logits, labels] = as_rows(run_model(inputs, false), targets);
-    counts.push_back(call("correct_count", {logits, labels}));
-    predictions += static_cast<double>(targets.size());
+    const Tensor output = run_model(inputs, false);
+    scalars.push_back(compute_loss(output, targets, experiment.loss.factor));
+    counted.push_back(targets.size());
+    if (!ignored) continue;
+    const auto [logits, labels] = as_rows(output, targets);
+    scalars.push_back(call("correct_count", {logits, labels}, {{"ignore_index", static_cast<double>(*ignored)}}));
+    counted.back() -= std::count(test_batch.labels.begin(), test_batch.labels.end(), *ignored);
   }
-  double correct = 0;
-  for (const double count : read_scalars(counts)) correct += count;
-  return correct / predictions;
+  const std::vector<double> values = read_scalars(scalars);
+  const size_t each = ignored ? 2 : 1;
+  double all = 0, losses = 0, correct = 0;
+  for (size_t i = 0; i < counted.size(); ++i) {
+    if (counted[i] == 0) continue;  // its loss is 0 / 0
+    const auto count = static_cast<double>(counted[i]);
+    all += count;
+    losses += count * values[each * i];
+    if (ignored) correct += values[each * i + 1];
+  }
+  TestResult measured{losses / all, {}};
+  if (ignored && all > 0) measured.accuracy = correct / all;
+  return measured;
 }
 
 void Trainer::save_checkpoint(const std::string& path) {

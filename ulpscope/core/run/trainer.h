@@ -27,6 +27,12 @@ struct TrainerOptions {
   bool profile = false;     // measure where the time goes
 };
 
+// What the test data gave.
+struct TestResult {
+  double loss = 0;                 // a mean over all targets that count, with loss.factor
+  std::optional<double> accuracy;  // of labels: the share of those that are not ignored
+};
+
 // What a step did.
 struct StepResult {
   uint64_t step = 0;
@@ -36,7 +42,7 @@ struct StepResult {
   double scale = 1;      // the loss scale in force in this step
   bool skipped = false;  // gradients were not finite
   double seconds = 0;
-  std::optional<double> accuracy;  // on the test data, where it was measured after this step
+  std::optional<TestResult> test;  // where it was measured after this step
 };
 
 struct TrainResult {
@@ -44,8 +50,8 @@ struct TrainResult {
   uint64_t steps = 0;       // of this run
   uint64_t skipped_steps = 0;
   double first_loss = 0, final_loss = 0;
-  std::optional<double> test_accuracy;
-  double seconds = 0;  // of all steps
+  std::optional<TestResult> test;  // the last one
+  double seconds = 0;              // of all steps
   size_t peak_memory_bytes = 0;
   uint64_t weights_fingerprint = 0;  // a hash of the final parameters' bits: equal for bit-equal weights
   std::string stop_reason;           // what --stop-on found, what interrupted the run, or ""
@@ -69,8 +75,8 @@ class Trainer {
   // One step of training, recorded; evaluates after the last step of an epoch or run where the experiment says so, which is
   // recorded as part of the step, in phase evaluation, its batches as micro-batches.
   StepResult step();
-  // Accuracy on the test data; nothing where there is none, or no labels. Not recorded: it belongs to no step.
-  std::optional<double> evaluate();
+  // The test data through the model; nothing where there are none. Not recorded: it belongs to no step.
+  std::optional<TestResult> evaluate();
   // Everything that training needs to go on after the last step taken; the trace's steps up to there are committed before. Throws
   // Error (failed).
   void save_checkpoint(const std::string& path);

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ulpscope/kernels/reference/plain_access.h"
+#include "ulpscope/kernels/targets.h"
 
 namespace ulpscope::plain {
 namespace {
@@ -100,14 +101,16 @@ void gradient_norm(const OpCall& call) {
 void correct_count(const OpCall& call) {
   const TensorView& logits = call.inputs[0];
   const int64_t rows = logits.shape[0], classes = logits.shape[1];
+  const Targets targets(call, call.inputs[1], classes);
   int64_t correct = 0;
   for (int64_t row = 0; row < rows; ++row) {
+    if (targets[row] == Targets::kIgnored) continue;
     int64_t best = 0;
     for (int64_t i = 1; i < classes; ++i) {
       const auto value = at<double>(logits, {row, i}), largest = at<double>(logits, {row, best});
       if (!std::isnan(largest) && (value > largest || std::isnan(value))) best = i;
     }
-    correct += best == at<int64_t>(call.inputs[1], row);
+    correct += best == targets[row];
   }
   *call.outputs[0].as<int64_t>() = correct;
   record_stored(call, 0);
