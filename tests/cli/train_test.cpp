@@ -99,6 +99,8 @@ TEST_F(Train, RefusesWhatItDoesNotKnow) {
   expect({"mlp", "--checkpoint", "last", "--checkpoint-every", "0"}, 2, "--checkpoint-every");
   expect({"mlp", "--steps", "1", "--checkpoint", "no/such/folder/last"}, 4, "no/such/folder");
   expect({"mlp", "--steps", "1", "--save-weights", "no/such/folder/weights"}, 4, "no/such/folder");
+  expect({"mlp", "--steps", "1", "--checkpoint", "/proc/last"}, 4, "cannot create a file beside '/proc/last'");
+  expect({"mlp", "--steps", "1", "--save-weights", "/proc/weights"}, 4, "cannot create a file beside '/proc/weights'");
   write_file(file("text"), "no checkpoint");
   expect({"--resume", "text"}, 3, "text");
   expect({"mlp", "--max-size", "100KB"}, 2, "recording.max_size: expected 0 or at least");
@@ -153,7 +155,33 @@ TEST_F(Train, SignalsFinishTheStepAndCloseTheTrace) {
     EXPECT_EQ(trace["writer"], "closed");
     EXPECT_GE(trace["steps"].get<int>(), 1);
     EXPECT_EQ(read_checkpoint_info(file("last")).step, trace["steps"].get<uint64_t>());
+    EXPECT_THAT(result.err,
+                HasSubstr(fmt::format("\ngo on with: ulpscope train --resume last -o run-{}.h5\n", trace["steps"].get<int>())));
   }
+}
+
+TEST_F(Train, TheCommandThatAnInterruptNamesGoesOn) {
+  RunOptions options;
+  options.interrupt_after = "step 1/";
+  std::filesystem::create_directory(file("a folder"));
+  const Result result = train({"mlp", "--steps", "100000000", "-o", "a folder/run.h5", "--checkpoint", "it's last"}, options);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::string prefix = "go on with: ulpscope";
+  const size_t at = result.err.find(prefix);
+  ASSERT_NE(at, std::string::npos) << result.err;
+  const std::string command = result.err.substr(at + prefix.size(), result.err.find('\n', at) - at - prefix.size());
+  const uint64_t step = read_checkpoint_info(file("it's last")).step;
+  const std::string shell = fmt::format("cd {} && {}{} --steps {} 2> said", folder_.path(), ULPSCOPE_PROGRAM, command, step + 2);
+  ASSERT_EQ(std::system((shell + " > printed").c_str()), 0) << read_file(file("said"));
+  EXPECT_EQ(info(file("a folder"))["steps"], step + 2);
+}
+
+TEST_F(Train, AnInterruptThatKeepsNoStateSaysWhatKeepsIt) {
+  RunOptions options;
+  options.interrupt_after = "step 1/";
+  const Result result = train({"mlp", "--steps", "100000000"}, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("\nthe state of training was not kept; --checkpoint FILE keeps it\n"));
 }
 
 // The first one has been handled when the program says so; that it cannot write its result yet keeps it alive for the second.
@@ -163,6 +191,7 @@ TEST_F(Train, ASecondInterruptEndsAtOnce) {
   options.interrupt_again_after = "stopped early";
   const Result result = train({"mlp", "--steps", "100000000", "--threads", "1"}, options);
   EXPECT_EQ(result.signal, SIGINT) << result.exit_code;
+  EXPECT_THAT(result.err, HasSubstr("ulpscope: ended at once by SIGINT, the second signal\n"));
 }
 
 TEST_F(Train, ProfilesTheOpsOfTheRun) {

@@ -36,6 +36,13 @@ class Descriptor {
   int number_;
 };
 
+// Creates what is to take the place of `target`.
+Descriptor create(const Replacement& replacement, const std::filesystem::path& target) {
+  const int file = open(replacement.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) fail("create a file beside", target);
+  return Descriptor(file);
+}
+
 }  // namespace
 
 Replacement::Replacement(std::filesystem::path target) : target_(std::move(target)) {
@@ -62,10 +69,14 @@ void Replacement::commit() {
   if (folder.number() >= 0) fsync(folder.number());
 }
 
+void check_creatable(const std::filesystem::path& path) {
+  const Replacement replacement(path);
+  create(replacement, path);
+}
+
 void atomic_write_file(const std::filesystem::path& path, std::string_view contents) {
   Replacement replacement(path);
-  Descriptor file(open(replacement.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.number() < 0) fail("create a file beside", path);
+  Descriptor file = create(replacement, path);
   while (!contents.empty()) {
     const ssize_t written = write(file.number(), contents.data(), contents.size());
     if (written < 0 && errno == EINTR) continue;

@@ -32,6 +32,9 @@ class Replacement {
 // Replaces the file at `path` by one with these contents. Throws Error (failed).
 void atomic_write_file(const std::filesystem::path& path, std::string_view contents);
 
+// Throws Error (failed) where no file can be created beside `path`, and so none takes its place.
+void check_creatable(const std::filesystem::path& path);
+
 // The first bytes of a file, at most so many: fewer of a shorter one, none of one that cannot be read.
 std::string first_bytes(const std::string& path, size_t most);
 

@@ -88,10 +88,11 @@ void check_replaceable(const std::string& path, bool force, const std::vector<st
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     if (!folder.empty() && !std::filesystem::is_directory(folder, error))
       throw failed_error("cannot write '{}': there is no folder '{}'", path, folder.string());
-    return;
+  } else {
+    if (!std::filesystem::is_regular_file(status)) throw not_a_file_error(path);
+    if (!force) throw file_exists_error(path);
   }
-  if (!std::filesystem::is_regular_file(status)) throw not_a_file_error(path);
-  if (!force) throw file_exists_error(path);
+  check_creatable(path);
 }
 
 }  // namespace ulpscope::cli

@@ -37,7 +37,8 @@ TextOptions text_options_of_stdout();
 bool is_same_file(const std::string& a, const std::string& b);
 
 // Before anything else is done: throws Error (usage) where the file exists and may not be replaced, without `force`, where it is no
-// regular file, or where it is one of the command's other files, and Error (failed) where its folder does not exist.
+// regular file, or where it is one of the command's other files, and Error (failed) where its folder does not exist or takes no
+// file.
 void check_replaceable(const std::string& path, bool force, const std::vector<std::string>& others = {});
 
 }  // namespace ulpscope::cli

@@ -2,9 +2,24 @@
 
 #include <pthread.h>
 
+#include "ulpscope/cli/output.h"
+
 namespace ulpscope::cli {
 
 namespace {
+
+const char* name_of(int signal) {
+  switch (signal) {
+    case 0:
+      return "";
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    default:
+      return "SIGHUP";
+  }
+}
 
 // Ends the thread's wait for a signal when there is nothing more to wait for.
 int wake_up() { return SIGRTMIN; }
@@ -29,23 +44,13 @@ StopSignals::~StopSignals() {
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
-const char* StopSignals::name() const {
-  switch (first_) {
-    case 0:
-      return "";
-    case SIGINT:
-      return "SIGINT";
-    case SIGTERM:
-      return "SIGTERM";
-    default:
-      return "SIGHUP";
-  }
-}
+const char* StopSignals::name() const { return name_of(first_); }
 
 void StopSignals::take() {
   int number = 0;
   while (sigwait(&taken_, &number) == 0 && !ended_) {
     if (number == wake_up() || first_.exchange(number) == 0) continue;
+    say("ulpscope: ended at once by {}, the second signal", name_of(number));
     std::signal(number, SIG_DFL);
     sigset_t last;
     sigemptyset(&last);

@@ -8,7 +8,7 @@
 namespace ulpscope::cli {
 
 // While it lives, a thread of its own takes these signals: the first one is told, the second ends the program as if nobody had
-// caught it. Those that the caller has ignored (nohup) stay ignored.
+// caught it, with a word about it on stderr. Those that the caller has ignored (nohup) stay ignored.
 //
 // Handlers would not do: the matrix products of oneDNN point the stack pointer into the heap while they run, and the frame of a
 // handler that interrupts them overwrites what lies there.

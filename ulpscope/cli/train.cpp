@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
@@ -220,6 +221,17 @@ void check_outputs(const Arguments& arguments, const Experiment& experiment, con
   }
 }
 
+// Tells how the run goes on after `steps`, of which it is recorded beside this trace.
+void say_how_to_go_on(const std::string& checkpoint, const std::string& trace, uint64_t steps) {
+  if (checkpoint.empty()) return say("the state of training was not kept; --checkpoint FILE keeps it");
+  std::string command = "ulpscope train --resume " + shell_word(checkpoint);
+  if (const std::filesystem::path path = trace; !trace.empty()) {
+    const std::string next = fmt::format("{}-{}{}", path.stem().string(), steps, path.extension().string());
+    command += " -o " + shell_word((path.parent_path() / next).string());
+  }
+  say("go on with: {}", one_line(command));
+}
+
 int run(const Arguments& arguments) {
   const Experiment experiment = load(arguments);
   const TrainerOptions options = trainer_options(arguments, experiment);
@@ -257,6 +269,7 @@ int run(const Arguments& arguments) {
   if (!result.limits_met.empty()) say("ulpscope: warning: less was recorded: {}", result.limits_met);
   if (result.trace.failed) say("ulpscope: warning: {}", result.trace.failure);
   if (!checkpoint.empty()) trainer.save_checkpoint(checkpoint);
+  if (interrupted) say_how_to_go_on(checkpoint, options.trace_path, steps_done);
   if (!weights.empty()) save_weights(trainer.model(), weights);
   const Report report = describe(experiment, result, options.trace_path);
   write_stdout(arguments.has("--json") ? render_json(report) : render_text(report, text_options_of_stdout()));
@@ -284,7 +297,10 @@ Verb train_verb() {
   options.insert(options.end(), rest.begin(), rest.end());
   return {"train",
           "train a model and record what happens to its numbers",
-          "Ctrl+C ends after the step that runs, closes the trace, and is no error; a second one ends at once.",
+          "Ctrl+C (or SIGTERM, SIGHUP) ends after the step that runs, closes the trace, says how to go on, and is no error. A "
+          "second one "
+          "ends at once, by that signal (a shell gives 130 for Ctrl+C): the trace is left as a killed writer leaves it, and a "
+          "checkpoint is the one written before.",
           {{"EXPERIMENT",
             fmt::format("a TOML file, or a preset: {}; without it, that of --resume", join_words(preset_names(), "or")), true}},
           std::move(options),
