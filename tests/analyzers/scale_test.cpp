@@ -337,6 +337,16 @@ TEST(Scale, WithoutAScalerItAsksForOneOnlyWhereGradientsAreFlushed) {
   const Finding* finding = find_finding(report, "scale.missing");
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(finding->severity, Severity::warning);
+  EXPECT_EQ(finding->suggestion, "Switch the gradient scaler on, or use BF16.");
+  for (const bool kept : {false, true}) {
+    ScaledRun pure(
+        rule(1, 1), 10, [](int) { return 1e-9; }, false);
+    pure.trace.add_tensor("fc", "source", Phase::data, Role::weight, DType::f16, "fc.weight");
+    if (kept) pure.trace.add_tensor("fc", "source", Phase::data, Role::master_weight, DType::f32, "fc.weight");
+    const Report of_pure = analyze_scale(pure.trace.read());
+    const bool asked = find_finding(of_pure, "scale.missing")->suggestion.find("with FP32 master weights") != std::string::npos;
+    EXPECT_EQ(asked, !kept);
+  }
   ScaledRun fine(
       rule(1, 1), 10, [](int) { return 1e-3; }, false);
   const Report fine_report = analyze_scale(fine.trace.read());

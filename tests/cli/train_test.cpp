@@ -85,7 +85,7 @@ TEST_F(Train, RefusesWhatItDoesNotKnow) {
          "mxnet, pure_fp16 or pure_bf16, found \"e4m3\"\n");
   expect({"mlp", "--steps", "-1"}, 2, "--steps takes an integer of at least 1");
   expect({"mlp", "--steps", "0"}, 2, "--steps takes an integer of at least 1, not '0'");
-  expect({"mlp", "--epochs", "0"}, 2, "--epochs 0: training.epochs: expected an integer >= 1, found 0");
+  expect({"mlp", "--epochs", "0"}, 2, "--epochs 0: training.epochs: expected an integer >= 1 and <= 1099511627776, found 0");
   expect({"mlp", "--filter-module", "fc"}, 2, "no module of the model matches 'fc'");
   expect({"mlp", "--filter-op", "lineer"}, 2, "did you mean 'linear'?");
   expect({"/dev/full"}, 3, "/dev/full: expected an experiment file of at most");

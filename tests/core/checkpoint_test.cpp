@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iterator>
 
+#include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
@@ -295,6 +296,43 @@ TEST_F(Checkpoints, WhatIsNoCheckpointIsUnreadable) {
   newer.set_attribute("/", "checkpoint_version", kCheckpointVersion + 1);
   newer.close();
   EXPECT_THAT(refused(file("newer")), AllOf(HasSubstr("version 2"), HasSubstr("version 1")));
+}
+
+// Numbers that no run has, with checksums that fit.
+TEST_F(Checkpoints, NumbersThatNoRunHasAreUnreadable) {
+  const std::string python = find_python("h5py, numpy");
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py and numpy";
+  const std::string checkpoint = half(experiment({"precision=fp16"}));
+  struct Change {
+    const char *object, *attribute, *value, *found;
+  };
+  const std::vector<Change> changes{{"scaler", "scale", "0.0", "0, expected 1.1754943508222875e-38 to 3.4028234663852886e+38"},
+                                    {"scaler", "scale", "-8.0", "-8, expected"},
+                                    {"scaler", "scale", "float('nan')", "nan, expected"},
+                                    {"scaler", "scale", "float('inf')", "inf, expected"},
+                                    {"scaler", "growth_tracker", "-1", "-1, expected 0 to 1099511627776"},
+                                    {"scaler", "growth_tracker", "numpy.uint64(2**63)", "9223372036854775807, expected"},
+                                    {"scaler", "hysteresis_left", "0", "0, expected 1 to"},
+                                    {"parameters/fc.bias", "updates", "-3", "-3, expected 0 to"},
+                                    {"parameters/fc.bias", "updates", "numpy.uint64(2**63)", "9223372036854775807, expected"},
+                                    {"/", "step", "-5", "-5, expected 0 to"},
+                                    {"/", "step", "2**62", "4611686018427387904, expected"},
+                                    {"/", "epoch", "-1", "-1, expected 0 to"},
+                                    {"/", "batch", "-1", "-1, expected 0 to"},
+                                    {"/", "seed", "-1", "-1, expected 0 to"}};
+  std::string script =
+      "import h5py, numpy, shutil\ndef change(name, object, attribute, value):\n    shutil.copy('half', name)\n"
+      "    with h5py.File(name, 'a') as file:\n        file[object].attrs[attribute] = value\n";
+  for (size_t i = 0; i < changes.size(); ++i)
+    script += fmt::format("change('{}', '{}', '{}', {})\n", i, changes[i].object, changes[i].attribute, changes[i].value);
+  write_file(file("change.py"), script);
+  ASSERT_EQ(std::system(fmt::format("cd {} && {} change.py", folder_.path(), python).c_str()), 0);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const Change& change = changes[i];
+    EXPECT_THAT(refusal(experiment({"precision=fp16"}), file(std::to_string(i)), ErrorKind::unreadable),
+                StartsWith(fmt::format("'{}' is damaged: the attribute '{}' of '{}' is {}", file(std::to_string(i)),
+                                       change.attribute, change.object, change.found)));
+  }
 }
 
 TEST_F(Checkpoints, DamageIsNoticedOrChangesNothing) {

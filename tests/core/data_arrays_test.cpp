@@ -88,6 +88,7 @@ with h5py.File("data.h5", "w") as file:
     file["none"] = np.zeros((0, 3))
     file["big_indices"] = np.full((7, 2), 2 ** 62)
     file.create_dataset("lzf", data=x, compression="lzf")
+    file.create_dataset("endless", shape=(2 ** 41, 1), dtype="u1", chunks=(2 ** 20, 1))
     file["test_x"] = x[:2]
     file["test_y"] = y[:2]
 with h5py.File("latest.h5", "w", libver="latest") as file:
@@ -288,6 +289,7 @@ TEST_F(PythonFiles, WhatCannotBeReadSaysWhy) {
   EXPECT_EQ(error_of(hdf5("texts", "")), file + ": texts: expected integers or floating-point numbers, found texts");
   EXPECT_EQ(error_of(hdf5("scalar", "")), file + ": scalar: expected an array, found a single value");
   EXPECT_EQ(error_of(hdf5("none", "none")), file + ": none: empty, of shape 0 x 3; expected at least one sample");
+  EXPECT_EQ(error_of(hdf5("endless", "endless")), file + ": endless: of shape 2199023255552 x 1; expected at most 2^40 samples");
   EXPECT_THAT(error_of(hdf5("lzf", "")),
               HasSubstr("compressed with the filter 'lzf' (32000), which the HDF5 library does not have"));
   EXPECT_THAT(error_of(hdf5("", "large")), HasSubstr("the label of element 0 of sample 0 is 1e+39, expected 0 to 2"));
@@ -363,6 +365,7 @@ TEST_F(Csv, ColumnsAreChosenByNameOrIndex) {
   EXPECT_THAT(read_all(*open_data(settings, 0).train).inputs, ElementsAre(1, 2, 4, 5, 6, 8));
   settings.input_columns = {"-1", "a"};
   EXPECT_THAT(read_all(*open_data(settings, 0).train).inputs, ElementsAre(4, 1, 8, 5));
+  settings.input_columns = {"a"};
   settings.target_columns = {"1", "3"};
   settings.target_kind = TargetKind::values;
   const DataSplits splits = open_data(settings, 0);
@@ -394,6 +397,33 @@ TEST_F(Csv, ALabelThatTheLossIgnoresNeedsNoClass) {
   EXPECT_THAT(read_all(*open_data(settings, {0, -100}).train).labels, ElementsAre(-100, 1));
   EXPECT_EQ(error_of(settings),
             settings.path + ":2:2: column 'y': the label is -100, expected 0 to 2 for 3 classes (data.classes)");
+}
+
+TEST_F(Csv, AColumnIsUsedOnce) {
+  const auto error_with = [&](std::vector<std::string> inputs, std::vector<std::string> targets) {
+    return error("a,b,c\n1,2,0\n", [&](DataSettings& settings) {
+      settings.input_columns = std::move(inputs);
+      settings.target_columns = std::move(targets);
+      settings.target_kind = TargetKind::values;
+    });
+  };
+  EXPECT_EQ(error_with({"a", "b", "0"}, {}), "data.input_columns: column '0' of FILE stands twice");
+  EXPECT_EQ(error_with({}, {"c", "c"}), "data.target_columns: column 'c' of FILE stands twice");
+  EXPECT_EQ(error_with({"a", "c"}, {}), "data.input_columns: column 'c' of FILE is a target as well");
+  EXPECT_EQ(error_with({"b", "a"}, {"c", "0"}), "data.input_columns: column 'a' of FILE is a target as well");
+  EXPECT_EQ(error_with({"b", "a"}, {"c"}), "no error");
+}
+
+// A folder that is not there.
+TEST_F(Csv, TheFolderOfScratchFilesIsNamed) {
+  const char* before = std::getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  const std::string missing = folder_.file("missing");
+  setenv("TMPDIR", missing.c_str(), 1);
+  const std::string found = error("a,b\n1,0\n");
+  before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
+  EXPECT_EQ(found, "cannot write a scratch file for CSV data in '" + missing +
+                       "': No such file or directory; TMPDIR names another folder");
 }
 
 TEST_F(Csv, MistakesAreNamedWithTheirPlace) {

@@ -465,6 +465,20 @@ TEST_F(TrainerTest, TheLossFactorIsExactInFP32AndWithoutAScalerFP16ChangesNoWeig
   EXPECT_EQ(flushed, nonzero);
 }
 
+// 2^40 epochs of 16 batches.
+TEST_F(TrainerTest, MoreBatchesThanCanBeCountedAreAnError) {
+  Experiment experiment = small_images(0, Precision::fp32);
+  experiment.training.epochs = int64_t{1} << 40;
+  try {
+    run(experiment);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(),
+                ::testing::HasSubstr("training.epochs: expected at most 2^40 batches in all, found 1099511627776 epochs of 16"));
+  }
+}
+
 TEST_F(TrainerTest, ShapesThatDoNotFitAreErrorsBeforeTheFirstStep) {
   Experiment experiment = small_images(1, Precision::fp32);
   experiment.data.shape = {3, 28, 28};

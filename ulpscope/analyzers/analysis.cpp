@@ -238,6 +238,14 @@ void check_asked_for(std::initializer_list<const TraceReader*> readers, const An
   }
 }
 
+bool lacks_master_weights(const TraceReader& reader) {
+  const auto has = [&](Role role, DType dtype) {
+    return std::any_of(reader.tensors().begin(), reader.tensors().end(),
+                       [&](const TensorInfo& tensor) { return tensor.role == role && tensor.dtype == dtype; });
+  };
+  return has(Role::weight, DType::f16) && !has(Role::master_weight, DType::f32);
+}
+
 std::string shell_word(const std::string& path) {
   const bool plain = !path.empty() && path.front() != '-' && std::all_of(path.begin(), path.end(), [](unsigned char c) {
     return std::isalnum(c) || c >= 0x80 || std::string_view("_-./+=:,@").find(static_cast<char>(c)) != std::string_view::npos;

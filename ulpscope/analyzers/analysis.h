@@ -93,6 +93,10 @@ StepFacts step_facts(const TraceReader& reader, StepRange range);
 // comes of a misspelling should not look like an answer.
 void check_asked_for(std::initializer_list<const TraceReader*> readers, const AnalysisOptions& options);
 
+// True iff the trace has FP16 parameters and no FP32 master weights: a gradient scaler, which cannot unscale FP16 gradients, takes
+// those first.
+bool lacks_master_weights(const TraceReader& reader);
+
 // A path as a shell takes it, for commands that reports suggest.
 std::string shell_word(const std::string& path);
 

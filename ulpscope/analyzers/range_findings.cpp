@@ -107,8 +107,10 @@ bool RangeAnalysis::find_vanished(Report& report) const {
                    "behind it learns.",
                    vanished, backward_passes_, name),
        suspects.worst(),
-       "Scale the loss (a gradient scaler), or run in BF16, whose range is that of FP32. Which scale fits, a recording in "
-       "FP32 tells (`--precision fp32`, then `ulpscope scale`): here all that is computed from this rounding is zero."});
+       fmt::format(
+           "Scale the loss (a gradient scaler{}), or run in BF16, whose range is that of FP32. Which scale fits, a recording "
+           "in FP32 tells (`--precision fp32`, then `ulpscope scale`): here all that is computed from this rounding is zero.",
+           lacks_master_weights(reader_) ? ", with FP32 master weights: optimizer.master_weights" : "")});
   return true;
 }
 

@@ -244,7 +244,9 @@ void ScaleAnalysis::add_findings(Report& report) const {
         missing ? Severity::warning : Severity::info,
         (missing ? "The loss was not scaled, and gradients were flushed to zero." : "The loss was not scaled.") + fitting,
         {},
-        missing ? "Switch the gradient scaler on, or use BF16." : ""};
+        missing ? fmt::format("Switch the gradient scaler on{}, or use BF16.",
+                              lacks_master_weights(reader_) ? ", with FP32 master weights (optimizer.master_weights)" : "")
+                : ""};
     if (missing) finding.evidence.push_back({{}, {{"flushed_of_the_worst_gradient", worst, Unit::share}}});
     report.findings.push_back(std::move(finding));
     find_hidden(report);

@@ -332,10 +332,6 @@ std::vector<std::string> File::members(const std::string& group) const {
   return names;
 }
 
-std::optional<uint64_t> File::number_attribute(const std::string& object, const std::string& name) const {
-  return ScalarAttribute(handle_, object, name, H5T_INTEGER).value<uint64_t>(H5T_NATIVE_UINT64);
-}
-
 std::optional<int64_t> File::signed_attribute(const std::string& object, const std::string& name) const {
   return ScalarAttribute(handle_, object, name, H5T_INTEGER).value<int64_t>(H5T_NATIVE_INT64);
 }

@@ -99,7 +99,7 @@ class File {
   // Throws where it is missing, which is said, or has other elements.
   Dataset open_dataset(const std::string& name, ElementType type) const;
   // Nothing where there is none, or none of that type.
-  std::optional<uint64_t> number_attribute(const std::string& object, const std::string& name) const;
+  // One beyond int64_t is its nearest value.
   std::optional<int64_t> signed_attribute(const std::string& object, const std::string& name) const;
   std::optional<double> real_attribute(const std::string& object, const std::string& name) const;
   std::optional<std::string> text_attribute(const std::string& object, const std::string& name) const;

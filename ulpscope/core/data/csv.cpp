@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 
 #include "ulpscope/base/error.h"
@@ -106,10 +105,10 @@ class Splitter {
 class Scratch {
  public:
   Scratch() {
-    std::error_code error;
-    folder_ = std::filesystem::temp_directory_path(error).string();
+    const char* given = std::getenv("TMPDIR");
+    folder_ = given != nullptr && *given != '\0' ? given : "/tmp";
     std::string path = folder_ + "/ulpscope-csv-XXXXXX";
-    file_ = error ? -1 : ::mkstemp(path.data());
+    file_ = ::mkstemp(path.data());
     if (file_ < 0) fail();
     ::unlink(path.c_str());
   }
@@ -211,12 +210,22 @@ class TableReader {
     const auto is_target = [&](size_t column) { return std::find(targets_.begin(), targets_.end(), column) != targets_.end(); };
     for (size_t column = 0; settings_.input_columns.empty() && column < width_; ++column)
       if (!is_target(column)) inputs_.push_back(column);
+    // A model that gets the target as an input learns to hand it on.
+    for (size_t i = 0; i < settings_.input_columns.size(); ++i) {
+      if (is_target(inputs_[i]))
+        throw usage_error("data.input_columns: column '{}' of {} is a target as well", one_line(settings_.input_columns[i]), path_);
+    }
     if (inputs_.empty())
       throw unreadable_error("{}: expected a column beside the targets, found {}", path_, count_of(width_, "column"));
   }
   std::vector<size_t> find_columns(const char* key, const std::vector<std::string>& wanted) const {
     std::vector<size_t> columns;
-    for (const std::string& name : wanted) columns.push_back(find_column(key, name));
+    for (const std::string& name : wanted) {
+      const size_t column = find_column(key, name);
+      if (std::find(columns.begin(), columns.end(), column) != columns.end())
+        throw usage_error("{}: column '{}' of {} stands twice", key, one_line(name), path_);
+      columns.push_back(column);
+    }
     return columns;
   }
   // By name, else by index, which counts from the end where it is negative.

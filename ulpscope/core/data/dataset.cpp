@@ -16,17 +16,33 @@ namespace {
 struct DataSource {
   const char* name;
   DataSplits (*open)(const DataSettings& settings, const DataUse& use);
+  std::span<const std::string_view> keys;  // as keys_of gives them
 };
+constexpr std::string_view kFashionKeys[] = {"path", "mean", "std", "train_size", "test_size"};
+constexpr std::string_view kIdxKeys[] = {"train_images", "train_labels", "test_images", "test_labels", "mean",
+                                         "std",          "train_size",   "test_size",   "classes"};
+constexpr std::string_view kHdf5Keys[] = {"path",         "test_path",   "inputs",        "targets",   "test_inputs",
+                                          "test_targets", "target_kind", "input_indices", "mean",      "std",
+                                          "train_size",   "test_size",   "classes",       "test_share"};
+constexpr std::string_view kNpyKeys[] = {"inputs", "targets", "test_inputs", "test_targets", "target_kind", "input_indices",
+                                         "mean",   "std",     "train_size",  "test_size",    "classes",     "test_share"};
+constexpr std::string_view kCsvKeys[] = {"path",          "test_path",   "header",        "delimiter", "target_columns",
+                                         "input_columns", "target_kind", "input_indices", "mean",      "std",
+                                         "train_size",    "test_size",   "classes",       "test_share"};
+constexpr std::string_view kTextKeys[] = {"path", "context", "stride", "train_size", "test_size", "test_share"};
+constexpr std::string_view kSineKeys[] = {"height", "width", "frequency", "levels"};
+constexpr std::string_view kRandomKeys[] = {"shape", "classes", "train_size", "test_size"};
+constexpr std::string_view kCopyKeys[] = {"context", "classes", "train_size", "test_size"};
 // In the order of DataKind.
-constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist},
-                                   {"idx", open_idx},
-                                   {"hdf5", open_hdf5},
-                                   {"npy", open_npy},
-                                   {"csv", open_csv},
-                                   {"text", open_text},
-                                   {"quantized_sine", make_quantized_sine},
-                                   {"random_classification", make_random_classification},
-                                   {"copy_task", make_copy_task}};
+constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist, kFashionKeys},
+                                   {"idx", open_idx, kIdxKeys},
+                                   {"hdf5", open_hdf5, kHdf5Keys},
+                                   {"npy", open_npy, kNpyKeys},
+                                   {"csv", open_csv, kCsvKeys},
+                                   {"text", open_text, kTextKeys},
+                                   {"quantized_sine", make_quantized_sine, kSineKeys},
+                                   {"random_classification", make_random_classification, kRandomKeys},
+                                   {"copy_task", make_copy_task, kCopyKeys}};
 
 const DataSource& source_of(DataKind kind) { return kSources[static_cast<size_t>(kind)]; }
 
@@ -59,6 +75,8 @@ class InputAsTarget : public Dataset {
 const char* name_of(TargetKind kind) { return kind == TargetKind::labels ? "labels" : "values"; }
 
 const char* name_of(DataKind kind) { return source_of(kind).name; }
+
+std::span<const std::string_view> keys_of(DataKind kind) { return source_of(kind).keys; }
 
 std::vector<std::string DataSettings::*> path_keys(DataKind kind) {
   using Data = DataSettings;

@@ -35,10 +35,14 @@ struct Locality {
 inline constexpr int64_t kMostShuffled = int64_t{1} << 20;
 inline constexpr Locality kAnywhere{1 << 10, kMostShuffled >> 10};
 
+// Of samples, and of the steps and epochs that they are used in: what is multiplied by what a batch or a step may hold stays in an
+// int64_t.
+inline constexpr int64_t kMostCounted = int64_t{1} << 40;
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  virtual int64_t size() const = 0;                              // samples, at least 1
+  virtual int64_t size() const = 0;                              // samples, at least 1 and at most kMostCounted
   virtual const std::vector<int64_t>& input_shape() const = 0;   // of one sample: [features], [channels, height, width] or [places]
   virtual const std::vector<int64_t>& target_shape() const = 0;  // of one sample; [] for one label
   virtual int64_t input_indices() const { return 0; }            // not 0: inputs are indices below it

@@ -22,6 +22,8 @@ std::vector<int64_t> sample_shape(const SampleArray& array) {
   const std::vector<int64_t>& shape = array.shape();
   if (std::find(shape.begin(), shape.end(), 0) != shape.end())
     throw unreadable_error("{}: empty, of shape {}; expected at least one sample", array.name(), shape_text(shape));
+  if (shape[0] > kMostCounted)
+    throw unreadable_error("{}: of shape {}; expected at most 2^40 samples", array.name(), shape_text(shape));
   int64_t elements = 1;
   for (auto extent = shape.begin() + 1; extent != shape.end(); ++extent) {
     if (*extent > kMostElements / elements)

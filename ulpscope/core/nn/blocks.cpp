@@ -64,6 +64,7 @@ class Branches : public Layer {
  public:
   explicit Branches(const LayerArguments& a)
       : Layer(a), concatenates_(a.spec.text("join") == "concat"), dim_(a.spec.integer("dim")) {
+    if (dim_ != 0 && !concatenates_) throw usage_error("dim belongs to join = \"concat\"; join is \"add\"");
     SampleShape joined;
     for (const LayerSpec& spec : a.spec.layers("layers")) {
       const SampleShape& shape = add_layer(spec, a.input, a.indices).output_shape();

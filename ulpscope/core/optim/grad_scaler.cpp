@@ -32,6 +32,10 @@ Tensor GradScaler::unscale(Optimizer& optimizer) {
   Tensor found;
   for_each_gradient(optimizer, [&](const OptimizedParameter& parameter) {
     const Tensor& gradient = parameter.tensor.grad();
+    if (gradient.dtype() == DType::f16) {
+      throw usage_error("unscale: the gradient of '{}' is FP16, which flushes what the scale kept; expected FP32 master weights",
+                        *parameter.name);
+    }
     if (!found) found = make_flag();
     const OutputHint of_parameter{{}, parameter.name};
     call("unscale", {gradient, found}, attributes, {.hints = {&of_parameter, 1}});

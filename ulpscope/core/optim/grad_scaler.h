@@ -17,7 +17,7 @@ class GradScaler {
   // The loss times the scale, in phase scaling.
   Tensor scale_loss(const Tensor& loss) const;
   // Divides the optimizer's gradients by the scale, in place and in their own type, and returns the scalar that is 1 if any of them
-  // was not finite. Once per optimizer and step.
+  // was not finite. Once per optimizer and step. Throws Error (usage) where a gradient is FP16, as PyTorch does.
   Tensor unscale(Optimizer& optimizer);
   // Steps the optimizer unless its gradients were not finite: `found_nonfinite` is the value of the scalar that unscale returned.
   // True iff the step was taken.

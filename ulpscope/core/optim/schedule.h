@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 namespace ulpscope {
 
 enum class ScheduleType : uint8_t { constant, linear, cosine, step };
 const char* name_of(ScheduleType type);
+std::span<const std::string_view> keys_of(ScheduleType type);  // of Schedule's members, those that not all types take and this does
 
 struct Schedule {
   ScheduleType type = ScheduleType::constant;

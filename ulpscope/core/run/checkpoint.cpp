@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <set>
 
 #include "ulpscope/base/error.h"
@@ -130,7 +131,10 @@ class CheckpointFile {
       throw unreadable_error("'{}' has checkpoint version {}; this ulpscope reads version {}", path, *version, kCheckpointVersion);
   }
 
-  CheckpointInfo info() const { return {text("run_id"), text("experiment"), number("/", "seed"), number("/", "step")}; }
+  CheckpointInfo info() const {
+    return {text("run_id"), text("experiment"), static_cast<uint64_t>(number("/", "seed", 0, std::numeric_limits<int64_t>::max())),
+            static_cast<uint64_t>(count("/", "step"))};
+  }
 
   // A group has the tensors that this model has, no more and no fewer.
   void check_names(const std::string& group, const std::vector<NamedTensor>& tensors) const {
@@ -167,11 +171,29 @@ class CheckpointFile {
     write_values(tensor, values);
   }
 
-  uint64_t number(const std::string& object, const char* name) const { return needed(file_.number_attribute(object, name), name); }
-  double real(const std::string& object, const char* name) const { return needed(file_.real_attribute(object, name), name); }
+  int64_t count(const std::string& object, const char* name, int64_t least = 0) const {
+    return number(object, name, least, kMostCounted);
+  }
+  // One that FP32 holds as a normal number.
+  double loss_scale(const std::string& object, const char* name) const {
+    const double value = needed(file_.real_attribute(object, name), name);
+    constexpr double kLeast = std::numeric_limits<float>::min(), kMost = std::numeric_limits<float>::max();
+    if (!(value >= kLeast && value <= kMost)) throw wrong_value(object, name, value, kLeast, kMost);
+    return value;
+  }
   bool exists(const std::string& object) const { return file_.exists(object); }
 
  private:
+  int64_t number(const std::string& object, const char* name, int64_t least, int64_t most) const {
+    const int64_t value = needed(file_.signed_attribute(object, name), name);
+    if (value < least || value > most) throw wrong_value(object, name, value, least, most);
+    return value;
+  }
+  template <typename T>
+  Error wrong_value(const std::string& object, const char* name, T value, T least, T most) const {
+    return unreadable_error("'{}' is damaged: the attribute '{}' of '{}' is {}, expected {} to {}", path_, name, object, value,
+                            least, most);
+  }
   std::string text(const char* name) const { return needed(file_.text_attribute("/", name), name); }
   template <typename T>
   T needed(const std::optional<T>& value, const char* attribute) const {
@@ -226,7 +248,7 @@ CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& tra
     file.check_names(kBuffers, training.model.buffers());
     file.check_optimizers(state_names(training));
     for_each_parameter(training, [&](const OptimizedParameter& parameter, OptimizerState& state, const auto& names) {
-      state.updates = static_cast<int64_t>(file.number(member_path(kParameters, *parameter.name), kUpdates));
+      state.updates = file.count(member_path(kParameters, *parameter.name), kUpdates);
       const Tensor& like = parameter.tensor;
       state.tensors.resize(state.updates > 0 ? names.size() : 0);
       for (Tensor& tensor : state.tensors) tensor = empty(*context().backend, like.dtype(), like.shape());
@@ -236,10 +258,10 @@ CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& tra
       if (parameter.model) write_values(parameter.model, widened(parameter.tensor));
     });
     if (training.scaler && file.exists(kScaler)) {
-      training.scaler->restore({file.real(kScaler, "scale"), static_cast<int64_t>(file.number(kScaler, "growth_tracker")),
-                                static_cast<int64_t>(file.number(kScaler, "hysteresis_left"))});
+      training.scaler->restore(
+          {file.loss_scale(kScaler, "scale"), file.count(kScaler, "growth_tracker"), file.count(kScaler, "hysteresis_left", 1)});
     }
-    const LoaderPosition position{static_cast<int64_t>(file.number("/", "epoch")), static_cast<int64_t>(file.number("/", "batch"))};
+    const LoaderPosition position{file.count("/", "epoch"), file.count("/", "batch")};
     const int64_t batches = training.loader.batches_per_epoch();
     if (position.batch >= batches) {
       throw usage_error(

@@ -9,6 +9,8 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/core/data/data_files.h"
+#include "ulpscope/core/run/experiment_options.h"
 #include "ulpscope/trace/sink.h"
 
 namespace ulpscope {
@@ -144,43 +146,86 @@ void check_data_keys(const Experiment& experiment) {
 
 using Keys = std::initializer_list<std::string_view>;  // that what is checked depends on
 
+// A key that chooses a kind, with which the other keys of its table have an effect or none.
+struct KindKey {
+  std::string key;  // "data.kind"
+  size_t chosen = 0;
+  struct Kind {
+    std::string_view name;
+    std::span<const std::string_view> keys;  // that not all kinds take
+  };
+  std::vector<Kind> kinds;
+
+  std::string_view table() const { return std::string_view(key).substr(0, key.find('.') + 1); }
+  // "data.context belongs to text and copy_task; data.kind is csv", or "" where the kind takes it.
+  std::string refusal_of(std::string_view member) const {
+    std::vector<std::string> takers;
+    for (size_t i = 0; i < kinds.size(); ++i) {
+      if (std::find(kinds[i].keys.begin(), kinds[i].keys.end(), member) == kinds[i].keys.end()) continue;
+      if (i == chosen) return "";
+      takers.emplace_back(kinds[i].name);
+    }
+    if (takers.empty()) return "";
+    return fmt::format("{}{} belongs to {}; {} is {}", table(), member, join_words(takers), key, kinds[chosen].name);
+  }
+};
+
+template <typename Kind, typename KeysOf>
+KindKey kind_key(const char* key, Kind chosen, KeysOf keys_of_kind) {
+  KindKey result{key, static_cast<size_t>(chosen), {}};
+  for (size_t i = 0; i < experiment_choices(key).size(); ++i) {
+    const auto kind = static_cast<Kind>(i);
+    result.kinds.push_back({name_of(kind), keys_of_kind(kind)});
+  }
+  return result;
+}
+
+KindKey optimizer_kind(const OptimizerSettings& settings) {
+  return kind_key("optimizer.type", settings.type, [](OptimizerType type) { return row_of(type).keys; });
+}
+
+std::vector<KindKey> kind_keys(const Experiment& experiment) {
+  return {kind_key("data.kind", experiment.data.kind, [](DataKind kind) { return keys_of(kind); }),
+          kind_key("loss.function", experiment.loss.function, [](LossFunction function) { return type_of(function).keys; }),
+          optimizer_kind(experiment.optimizer),
+          kind_key("schedule.type", experiment.schedule.type, [](ScheduleType type) { return keys_of(type); })};
+}
+
+// A key that would have no effect, and has another value than its default, is a mistake.
+void check_kinds(const Experiment& experiment) {
+  static const Experiment defaults;
+  for (const KindKey& kind : kind_keys(experiment)) {
+    for (const Option<Experiment>& option : experiment_options()) {
+      if (!option.key.starts_with(kind.table()) || option.get(experiment) == option.get(defaults)) continue;
+      const std::string refusal = kind.refusal_of(option.key.substr(kind.table().size()));
+      if (!refusal.empty()) throw usage_error("{}: {}", experiment.place_of({kind.key, option.key}), refusal);
+    }
+  }
+  for (const OptimizerGroup& group : experiment.optimizers) {
+    const KindKey kind = optimizer_kind(experiment.settings_of(group));
+    for (const auto& [key, value] : group.values) {
+      if (const std::string refusal = kind.refusal_of(key); !refusal.empty())
+        throw usage_error("{}: {}", group.place.text, refusal);
+    }
+  }
+}
+
 // `fail` throws.
 template <typename Fail>
-void check_optimizer(const OptimizerSettings& optimizer, Precision precision, const Fail& fail) {
-  const OptimizerSettings defaults;
-  const OptimizerRow& row = row_of(optimizer.type);
-  // The optimizers that take what is set: "adam, adamw and lion".
-  const auto belongs = [&](bool OptimizerRow::*takes) {
-    std::vector<std::string> names;
-    for (const OptimizerRow& other : optimizer_rows())
-      if (other.*takes) names.emplace_back(other.name);
-    return join_words(names);
-  };
-  if (!row.takes_momentum && (optimizer.momentum != 0 || optimizer.dampening != 0 || optimizer.nesterov)) {
-    fail({"optimizer.type", "optimizer.momentum", "optimizer.dampening", "optimizer.nesterov"},
-         fmt::format("optimizer.momentum, dampening and nesterov belong to {}; optimizer.type is {}",
-                     belongs(&OptimizerRow::takes_momentum), row.name));
-  }
-  if (!row.takes_betas && (optimizer.beta1 != defaults.beta1 || optimizer.beta2)) {
-    fail(
-        {"optimizer.type", "optimizer.beta1", "optimizer.beta2"},
-        fmt::format("optimizer.beta1 and beta2 belong to {}; optimizer.type is {}", belongs(&OptimizerRow::takes_betas), row.name));
-  }
-  if (!row.takes_eps && optimizer.eps != defaults.eps) {
-    fail({"optimizer.type", "optimizer.eps"},
-         fmt::format("optimizer.eps belongs to {}; optimizer.type is {}", belongs(&OptimizerRow::takes_eps), row.name));
-  }
+void check_optimizer(const OptimizerSettings& optimizer, const Experiment& experiment, const Fail& fail) {
   if (optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0)) {
     fail({"optimizer.nesterov", "optimizer.momentum", "optimizer.dampening"},
          "optimizer.nesterov needs optimizer.momentum > 0 and optimizer.dampening = 0");
   }
-  if (optimizer.master_weights && !row_of(precision).casts_model) {
-    std::vector<std::string> names;
-    for (const PrecisionRow& other : precision_rows())
-      if (other.casts_model) names.emplace_back(other.name);
-    fail({"optimizer.master_weights", "precision"},
-         fmt::format("optimizer.master_weights belongs to {}, whose parameters have 16 bits; precision is {}", join_words(names),
-                     name_of(precision)));
+  // What the scale kept from being flushed would be when it is taken out again in FP16.
+  const PrecisionRow& row = row_of(experiment.precision);
+  const bool is_bare = row.casts_model && row.dtype == DType::f16 && !optimizer.master_weights.value_or(row.master_weights);
+  if (experiment.scaler_enabled() && is_bare) {
+    fail(
+        {"precision", "scaler.enabled", "optimizer.master_weights"},
+        fmt::format("a gradient scaler cannot unscale the FP16 gradients of {}, as in PyTorch; expected optimizer.master_weights = "
+                    "true, or no scaler",
+                    row.name));
   }
 }
 
@@ -207,10 +252,11 @@ void validate(const Experiment& experiment) {
     if (elements > 0x1p31) fail({"data"}, "data: expected at most 2^31 generated elements (samples times features), found more");
   }
 
-  check_optimizer(experiment.optimizer, experiment.precision, fail);
+  check_kinds(experiment);
+  check_optimizer(experiment.optimizer, experiment, fail);
   for (const OptimizerGroup& group : experiment.optimizers) {
     const auto fail_in_group = [&](Keys, std::string_view message) { throw usage_error("{}: {}", group.place.text, message); };
-    check_optimizer(experiment.settings_of(group), experiment.precision, fail_in_group);
+    check_optimizer(experiment.settings_of(group), experiment, fail_in_group);
   }
 
   const uint64_t max_size = experiment.recording.max_size;

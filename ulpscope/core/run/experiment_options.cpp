@@ -16,7 +16,9 @@ constexpr Range kNotNegative{.low = 0};
 constexpr double kLargest = std::numeric_limits<float>::max(), kSmallestNormal = std::numeric_limits<float>::min();
 constexpr Range kNormal{.low = kSmallestNormal, .high = kLargest};
 constexpr Range kMagnitude{.low = 0, .high = kLargest};
-constexpr Range kAtLeastOne{.low = 1};
+// Of samples, steps, epochs and what else is counted.
+constexpr Range kCount{.low = 0, .high = kMostCounted};
+constexpr Range kAtLeastOne{.low = 1, .high = kMostCounted};
 constexpr Range kBelowOne{.low = 0, .high = 1, .high_open = true};
 
 template <typename T>
@@ -199,10 +201,10 @@ std::vector<Option<Experiment>> make_experiment_options() {
       number("data.mean", {}, "files: numbers become (number - mean) / std; those of fashion_mnist and idx are pixel / 255",
              ULPSCOPE_FIELD(data.mean)),
       number("data.std", kNormal, "files", ULPSCOPE_FIELD(data.std)),
-      integer("data.train_size", kNotNegative,
+      integer("data.train_size", kCount,
               "at most this many training samples; 0: all there are (files), 4096 (random_classification, copy_task)",
               ULPSCOPE_FIELD(data.train_size)),
-      integer("data.test_size", kNotNegative,
+      integer("data.test_size", kCount,
               "the same for the test split; 0: all there are (files), 1024 (random_classification, copy_task)",
               ULPSCOPE_FIELD(data.test_size)),
       integer("data.classes", {.low = 2, .high = 65536},
@@ -213,7 +215,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
                                               ULPSCOPE_FIELD(data.shape)),
       integer("data.context", {.low = 1, .high = 1 << 20},
               "text: bytes of a sample; copy_task: symbols of a sequence, half of a sample", ULPSCOPE_FIELD(data.context)),
-      integer("data.stride", kNotNegative, "text: bytes from one training sample to the next; 0: data.context",
+      integer("data.stride", kCount, "text: bytes from one training sample to the next; 0: data.context",
               ULPSCOPE_FIELD(data.stride)),
       number("data.test_share", kBelowOne,
              "the share that is the test split: text: at the end of each file; hdf5, npy, csv: of the samples, at the end, unless "
@@ -238,8 +240,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
               "go on into the next one",
               ULPSCOPE_FIELD(training.accumulation)),
       integer("training.epochs", kAtLeastOne, "passes through the training samples", ULPSCOPE_FIELD(training.epochs)),
-      integer("training.steps", kNotNegative,
-              "exactly this many steps, through as many epochs as it takes; 0: training.epochs decides",
+      integer("training.steps", kCount, "exactly this many steps, through as many epochs as it takes; 0: training.epochs decides",
               ULPSCOPE_FIELD(training.steps)),
       choice("training.evaluation", Evaluation::end, "when the test split is evaluated: its loss, and of labels the accuracy",
              ULPSCOPE_FIELD(training.evaluation)),
@@ -282,11 +283,11 @@ std::vector<Option<Experiment>> make_experiment_options() {
              "multiplied by "
              "schedule.gamma every schedule.step_size steps",
              ULPSCOPE_FIELD(schedule.type)),
-      integer("schedule.warmup", kNotNegative, "steps in which it first rises linearly to its full value",
+      integer("schedule.warmup", kCount, "steps in which it first rises linearly to its full value",
               ULPSCOPE_FIELD(schedule.warmup)),
       number("schedule.end_factor", {.low = 0, .high = 1}, "linear, cosine: the share of it that is left after the last step",
              ULPSCOPE_FIELD(schedule.end_factor)),
-      integer("schedule.steps", kNotNegative,
+      integer("schedule.steps", kCount,
               "linear, cosine: the steps until schedule.end_factor is reached; 0: those of the run, so that a run that is cut "
               "short and "
               "resumed needs it to go on as one that went through",

@@ -14,6 +14,10 @@ An experiment is a TOML file that says everything about a training run. `ulpscop
 its full name, after the file and in the order given, for instance `--set optimizer.learning_rate=0.01`. The trace keeps the effective
 text. Unknown keys, wrong types and values out of range are errors that name the file, the line and what was expected.
 
+So are keys that the chosen kind of data, loss, optimizer or schedule does not take, unless they have their default value. What has no
+effect with the precision is no error, so that one file runs in several: a scaler's rule, `optimizer.math`, `optimizer.master_weights`
+and overrides of autocast.
+
 A number may also be written as a power of two in quotes: `"2^-20"`. In `--set`, strings need no quotes, and lists may be written with
 commas: `--set recording.ops=conv2d*,linear`. Patterns know `*` (any characters, dots too) and `?` (one character).
 

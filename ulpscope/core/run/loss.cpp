@@ -37,12 +37,14 @@ std::pair<Tensor, Tensor> as_rows(const Tensor& logits, const Tensor& labels) {
 }
 
 std::span<const LossType> loss_types() {
+  static constexpr std::string_view kCrossEntropyKeys[] = {"label_smoothing", "ignore_index"}, kNllKeys[] = {"ignore_index"},
+                                    kHuberKeys[] = {"delta"};
   static constexpr LossType kTypes[] = {
-      {"cross_entropy", TargetKind::labels, cross_entropy_of_rows},
-      {"nll", TargetKind::labels, nll_of_rows},
+      {"cross_entropy", TargetKind::labels, cross_entropy_of_rows, kCrossEntropyKeys},
+      {"nll", TargetKind::labels, nll_of_rows, kNllKeys},
       {"mse", TargetKind::values, by_element<mse>},
       {"l1", TargetKind::values, by_element<l1>},
-      {"huber", TargetKind::values, huber_of},
+      {"huber", TargetKind::values, huber_of, kHuberKeys},
       {"bce_with_logits", TargetKind::values, by_element<bce_with_logits>},
       {"binary_cross_entropy", TargetKind::values, by_element<binary_cross_entropy>},
       {"kl_div", TargetKind::values, by_element<kl_div>},

@@ -28,6 +28,7 @@ struct LossType {
   const char* name;
   TargetKind targets;
   Tensor (*compute)(const Tensor& output, const Tensor& target, const LossSettings& settings);  // a scalar
+  std::span<const std::string_view> keys = {};  // of the settings, those that not all take and this one does
 };
 
 // Logits [N, ..., C] and labels [N, ...] as [M, C] and [M].

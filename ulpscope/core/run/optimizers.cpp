@@ -21,35 +21,13 @@ std::unique_ptr<Optimizer> lion(std::vector<OptimizedParameter> parameters, cons
 }  // namespace
 
 std::span<const OptimizerRow> optimizer_rows() {
+  static constexpr std::string_view kSgdKeys[] = {"momentum", "dampening", "nesterov"}, kAdamKeys[] = {"beta1", "beta2", "eps"},
+                                    kLionKeys[] = {"beta1", "beta2"};
   static constexpr OptimizerRow kRows[] = {
-      {.name = "sgd",
-       .takes_momentum = true,
-       .takes_betas = false,
-       .takes_eps = false,
-       .weight_decay = 0,
-       .beta2 = 0.999,
-       .make = sgd},
-      {.name = "adam",
-       .takes_momentum = false,
-       .takes_betas = true,
-       .takes_eps = true,
-       .weight_decay = 0,
-       .beta2 = 0.999,
-       .make = adam<false>},
-      {.name = "adamw",
-       .takes_momentum = false,
-       .takes_betas = true,
-       .takes_eps = true,
-       .weight_decay = 0.01,
-       .beta2 = 0.999,
-       .make = adam<true>},
-      {.name = "lion",
-       .takes_momentum = false,
-       .takes_betas = true,
-       .takes_eps = false,
-       .weight_decay = 0,
-       .beta2 = 0.99,
-       .make = lion},
+      {.name = "sgd", .keys = kSgdKeys, .weight_decay = 0, .beta2 = 0.999, .make = sgd},
+      {.name = "adam", .keys = kAdamKeys, .weight_decay = 0, .beta2 = 0.999, .make = adam<false>},
+      {.name = "adamw", .keys = kAdamKeys, .weight_decay = 0.01, .beta2 = 0.999, .make = adam<true>},
+      {.name = "lion", .keys = kLionKeys, .weight_decay = 0, .beta2 = 0.99, .make = lion},
   };
   return kRows;
 }

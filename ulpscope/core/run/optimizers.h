@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ulpscope/core/optim/optimizer.h"
@@ -32,8 +33,8 @@ struct OptimizerSettings {
 
 struct OptimizerRow {
   const char* name;
-  bool takes_momentum, takes_betas, takes_eps;
-  double weight_decay, beta2;  // by default
+  std::span<const std::string_view> keys;  // of the settings, those that not all take and this one does
+  double weight_decay, beta2;              // by default
   std::unique_ptr<Optimizer> (*make)(std::vector<OptimizedParameter> parameters, const OptimizerSettings& settings);
 };
 

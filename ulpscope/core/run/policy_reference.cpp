@@ -42,8 +42,9 @@ constexpr std::string_view kTypesText = R"(
 - **batch_norm** computes in FP32 whatever its types; 16-bit running statistics are rounded once a step.
 - **Output layer**: where it says FP32, what comes out of the model is cast. A layer may ask for a type by itself, as the last one of a
   Keras model should: `{ type = "linear", out_features = 10, dtype = "fp32" }`.
-- **Scaler**: the preset that `scaler.enabled = "auto"` turns on; `scaler` has keys for all of it. With 16-bit gradients and no master
-  weights, which PyTorch refuses to unscale and Apex does not, they are unscaled in place, in their own type, and may be flushed then.
+- **Scaler**: the preset that `scaler.enabled = "auto"` turns on; `scaler` has keys for all of it. With FP16 gradients and no master
+  weights a scaler is an error, as in PyTorch (Apex would unscale them): in FP16, unscaling flushes what the scale kept.
+  `optimizer.master_weights = true` is what a scaler takes. BF16 gradients are unscaled in place, in their own type.
 
 ## Ops
 

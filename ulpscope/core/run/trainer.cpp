@@ -118,6 +118,17 @@ RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool 
   return run;
 }
 
+uint64_t count_steps(const Experiment& experiment, int64_t batches_per_epoch) {
+  const TrainingSettings& training = experiment.training;
+  if (training.steps > 0) return static_cast<uint64_t>(training.steps);
+  if (training.epochs > kMostCounted / batches_per_epoch) {
+    throw usage_error("{}: training.epochs: expected at most 2^40 batches in all, found {} epochs of {}",
+                      experiment.place_of({"training", "data"}), training.epochs, batches_per_epoch);
+  }
+  const int64_t batches = batches_per_epoch * training.epochs;
+  return static_cast<uint64_t>((batches + training.accumulation - 1) / training.accumulation);
+}
+
 }  // namespace
 
 struct Trainer::State {
@@ -173,11 +184,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   if (dtype_of(experiment.precision) != DType::f32) {
     at_place(experiment.place_of({"autocast", "precision"}), [&] { autocast.emplace(make_policy(experiment)); });
   }
-  const auto per_epoch = static_cast<uint64_t>(loader->batches_per_epoch());
-  const auto accumulated = static_cast<uint64_t>(experiment.training.accumulation);
-  total_steps = experiment.training.steps > 0
-                    ? static_cast<uint64_t>(experiment.training.steps)
-                    : (per_epoch * static_cast<uint64_t>(experiment.training.epochs) + accumulated - 1) / accumulated;
+  total_steps = count_steps(experiment, loader->batches_per_epoch());
 
   model->create_tensors(experiment.seed, row_of(experiment.precision).parameter_types());
   optimizers = make_optimizers(experiment, *model);

@@ -29,7 +29,7 @@ std::optional<double> number_of(const RawValue& raw) {
   if (const auto* real = std::get_if<double>(&raw.value)) return *real;
   if (const auto* text = std::get_if<std::string>(&raw.value); text != nullptr && text->starts_with("2^")) {
     const auto exponent = whole_number(std::string_view(*text).substr(2));
-    if (exponent && std::abs(*exponent) <= 1000) return std::ldexp(1.0, static_cast<int>(*exponent));
+    if (exponent && *exponent >= -1000 && *exponent <= 1000) return std::ldexp(1.0, static_cast<int>(*exponent));
   }
   return std::nullopt;
 }
