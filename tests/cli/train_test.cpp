@@ -115,10 +115,14 @@ TEST_F(Train, OutOfMemoryIsOneLine) {
 #endif
   RunOptions options;
   options.memory_limit = uint64_t{2} << 30;
-  const Result result = train({"mlp", "--set", "data.train_size=1000000", "--set", "data.shape=1024"}, options);  // 4 GB
+  const Result result = train({"mlp", "--set", "data.train_size=10000000"}, options);  // 5 GB
   EXPECT_EQ(result.exit_code, 4) << result.err;
   EXPECT_THAT(result.err, HasSubstr("out of memory"));
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  // Shapes that do not fit are found before the data are generated.
+  const Result misfit = train({"mlp", "--set", "data.train_size=1000000", "--set", "data.shape=1024"}, options);
+  EXPECT_EQ(misfit.exit_code, 2) << misfit.err;
+  EXPECT_THAT(misfit.err, HasSubstr("expected in_features = 128, got [1024]"));
 }
 
 TEST_F(Train, SaysWhereTheSizeLimitMadeItRecordLess) {

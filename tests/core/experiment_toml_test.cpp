@@ -192,9 +192,11 @@ TEST(ExperimentToml, WrongValuesSayWhatWasExpectedAndWhatCame) {
 TEST(ExperimentToml, WrongLayersSayWhichOne) {
   const auto layers = [](const std::string& text) { return "[model]\nlayers = [\n  { type = \"relu\" },\n  " + text + "\n]"; };
   // Every elementwise op of one input is a layer too.
-  EXPECT_THAT(parse_error(layers("{ type = \"conv\" }")),
+  EXPECT_EQ(parse_error(layers("{ type = \"conv\" }")), "run.toml:4: model.layers[1].type: found \"conv\"; did you mean 'conv2d'?");
+  EXPECT_THAT(parse_error(layers("{ type = \"quux\" }")),
               AllOf(StartsWith("run.toml:4: model.layers[1].type: expected linear, conv2d, conv1d, conv_transpose2d, max_pool2d, "),
-                    EndsWith(", found \"conv\"; did you mean 'conv2d'?")));
+                    EndsWith(", found \"quux\"")));
+  EXPECT_EQ(parse_error("model.preset = \"gpt_mimi\""), "run.toml:1: model.preset: found \"gpt_mimi\"; did you mean 'gpt_mini'?");
   EXPECT_THAT(parse_error(layers("{ type = \"rleu\" }")), HasSubstr("did you mean 'relu'?"));  // an op that is a layer as it is
   EXPECT_THAT(parse_error(layers("{ name = \"a\" }")), HasSubstr("run.toml:4: model.layers[1]: no type: expected linear"));
   EXPECT_EQ(parse_error(layers("{ type = \"linear\" }")),
@@ -390,7 +392,11 @@ TEST(ExperimentOverrides, RefuseWhatTheFileWouldRefuse) {
             "found \"fast\"");
   EXPECT_EQ(override_error("optimizer.learning_rate"), "--set optimizer.learning_rate: expected key=value");
   EXPECT_THAT(override_error("optimizer=adam"), HasSubstr("optimizer is a table: expected one of its keys"));
-  EXPECT_THAT(override_error("model.layers=[]"), HasSubstr("layers are set in a file only"));
+  for (const char* key : {"model.layers=[]", "model.layers[0].type=relu"})
+    EXPECT_THAT(override_error(key), HasSubstr(": layers are set in a file only"));
+  for (const char* key : {"optimizers=[]", "optimizers[0].learning_rate=1", "optimizers.learning_rate=1"})
+    EXPECT_THAT(override_error(key),
+                HasSubstr(": optimizers are set in a file only; those of optimizer hold where they say nothing"));
   EXPECT_THAT(override_error("autocast.ops=fp32"), HasSubstr("autocast.ops is a table"));
   EXPECT_THAT(override_error("seed=1\nname=2"), HasSubstr("seed: expected an integer"));
 }

@@ -316,6 +316,8 @@ TEST_F(LayerTest, BlocksNameTheirModulesAndSayWhatDoesNotFit) {
             "run.toml:1: model.layers[0].layers[1]: linear has no key 'out_featres'; did you mean 'out_features'?");
   EXPECT_EQ(error_of(R"({ type = "branches", layers = [{ type = "identity" }, { type = "linear", out_features = 3 }] })", {5}),
             "run.toml:1: model.layers[0] (branches): expected branches that give the same shape, got [5] and [3]");
+  EXPECT_EQ(error_of(R"({ type = "branches", dim = 1, layers = [{ type = "identity" }, { type = "identity" }] })", {5}),
+            "run.toml:1: model.layers[0] (branches): dim belongs to join = \"concat\"; join is \"add\"");
   EXPECT_EQ(
       error_of(R"({ type = "branches", join = "concat", layers = [{ type = "identity" }, { type = "max_pool2d", kernel = 2 }] })",
                {3, 4, 4}),

@@ -76,7 +76,9 @@ Experiment load(const Arguments& arguments) {
     const bool is_path = name.find('/') != std::string::npos || name.ends_with(".toml") || std::filesystem::exists(name, error);
     if (is_path) return load_experiment(name, overrides);
     const std::vector<std::string> presets = preset_names();
-    throw usage_error("'{}' is neither a file nor one of the presets {}{}", name, join_words(presets), did_you_mean(name, presets));
+    const std::string hint = did_you_mean(name, presets);
+    if (!hint.empty()) throw usage_error("'{}' is neither a file nor a preset{}", name, hint);
+    throw usage_error("'{}' is neither a file nor one of the presets {}", name, join_words(presets));
   }
   Experiment experiment = *preset;
   for (const Override& setting : overrides) apply_override(experiment, setting);

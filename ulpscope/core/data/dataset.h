@@ -49,6 +49,8 @@ class Dataset {
   virtual TargetKind target_kind() const = 0;
   virtual int64_t classes() const = 0;                       // labels lie in [0, classes), or are ignored; 0 for values
   virtual Locality locality() const { return {size(), 1}; }  // all are shuffled with each other
+  // Generates what is generated, which may take long and much memory; otherwise the first batch does.
+  virtual void prepare() const {}
   // The samples of these blocks, in ascending order, will be asked for soon.
   virtual void prefetch(std::span<const int64_t> /*blocks*/) const {}
   // Samples in the order of `indices`, each in [0, size()).

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 #include <numeric>
+#include <optional>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
@@ -20,26 +22,39 @@ namespace {
 constexpr int64_t kTrainSize = 4096;
 constexpr int64_t kTestSize = 1024;
 
-class TableDataset : public Dataset {
- public:
-  int64_t samples = 0;
-  std::vector<int64_t> input, target;
+// Samples one after another; labels or values.
+struct Table {
   std::vector<float> inputs, values;
   std::vector<int64_t> labels;
-  int64_t class_count = 0;
+};
 
-  int64_t size() const override { return samples; }
-  const std::vector<int64_t>& input_shape() const override { return input; }
-  const std::vector<int64_t>& target_shape() const override { return target; }
-  TargetKind target_kind() const override { return class_count > 0 ? TargetKind::labels : TargetKind::values; }
-  int64_t classes() const override { return class_count; }
+// A table that is generated when it is needed: its shapes are known before.
+class TableDataset : public Dataset {
+ public:
+  TableDataset(int64_t samples, std::vector<int64_t> input, std::vector<int64_t> target, int64_t classes,
+               std::function<Table()> generate)
+      : samples_(samples),
+        input_(std::move(input)),
+        target_(std::move(target)),
+        classes_(classes),
+        generate_(std::move(generate)) {}
+
+  int64_t size() const override { return samples_; }
+  const std::vector<int64_t>& input_shape() const override { return input_; }
+  const std::vector<int64_t>& target_shape() const override { return target_; }
+  TargetKind target_kind() const override { return classes_ > 0 ? TargetKind::labels : TargetKind::values; }
+  int64_t classes() const override { return classes_; }
+  void prepare() const override {
+    if (!table_) table_ = generate_();
+  }
 
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
-    set_shape(indices, input, batch.input_shape);
-    set_shape(indices, target, batch.target_shape);
-    gather(indices, inputs, batch.inputs);
-    gather(indices, values, batch.values);
-    gather(indices, labels, batch.labels);
+    prepare();
+    set_shape(indices, input_, batch.input_shape);
+    set_shape(indices, target_, batch.target_shape);
+    gather(indices, table_->inputs, batch.inputs);
+    gather(indices, table_->values, batch.values);
+    gather(indices, table_->labels, batch.labels);
   }
 
  private:
@@ -50,29 +65,35 @@ class TableDataset : public Dataset {
 
   template <typename T>
   void gather(std::span<const int64_t> indices, const std::vector<T>& from, std::vector<T>& to) const {
-    const size_t each = from.size() / static_cast<size_t>(samples);
+    const size_t each = from.size() / static_cast<size_t>(samples_);
     to.resize(indices.size() * each);
     for (size_t i = 0; i < indices.size(); ++i) {
       const T* sample = from.data() + static_cast<size_t>(indices[i]) * each;
       std::copy(sample, sample + each, to.data() + i * each);
     }
   }
+
+  int64_t samples_;
+  std::vector<int64_t> input_, target_;
+  int64_t classes_;
+  std::function<Table()> generate_;
+  mutable std::optional<Table> table_;
 };
 
-std::unique_ptr<Dataset> make_random_split(const DataSettings& settings, uint64_t seed, std::string_view split, int64_t samples,
-                                           const std::vector<double>& teacher) {
-  auto data = std::make_unique<TableDataset>();
-  data->samples = samples;
-  data->input = settings.shape;
-  data->class_count = settings.classes;
+Table generate_random_split(const DataSettings& settings, uint64_t seed, std::string_view split, int64_t samples) {
   const auto features =
       static_cast<size_t>(std::accumulate(settings.shape.begin(), settings.shape.end(), int64_t{1}, std::multiplies<>()));
-  data->inputs.resize(static_cast<size_t>(samples) * features);
-  data->labels.resize(static_cast<size_t>(samples));
+  std::vector<double> teacher(static_cast<size_t>(settings.classes) * features);
+  const Philox weights_of_teacher(seed, hash_text("random_classification.teacher"));
+  for (size_t i = 0; i < teacher.size(); ++i) teacher[i] = weights_of_teacher.normal(i);
+
+  Table table;
+  table.inputs.resize(static_cast<size_t>(samples) * features);
+  table.labels.resize(static_cast<size_t>(samples));
   const Philox random(seed, hash_text(split));
-  for (size_t i = 0; i < data->inputs.size(); ++i) data->inputs[i] = static_cast<float>(random.normal(i));
-  for (size_t sample = 0; sample < data->labels.size(); ++sample) {
-    const float* x = data->inputs.data() + sample * features;
+  for (size_t i = 0; i < table.inputs.size(); ++i) table.inputs[i] = static_cast<float>(random.normal(i));
+  for (size_t sample = 0; sample < table.labels.size(); ++sample) {
+    const float* x = table.inputs.data() + sample * features;
     double best = -std::numeric_limits<double>::infinity();
     for (size_t label = 0; label < static_cast<size_t>(settings.classes); ++label) {
       const double* weights = teacher.data() + label * features;
@@ -80,11 +101,33 @@ std::unique_ptr<Dataset> make_random_split(const DataSettings& settings, uint64_
       for (size_t k = 0; k < features; ++k) score += weights[k] * x[k];
       if (score > best) {
         best = score;
-        data->labels[sample] = static_cast<int64_t>(label);
+        table.labels[sample] = static_cast<int64_t>(label);
       }
     }
   }
-  return data;
+  return table;
+}
+
+Table generate_quantized_sine(const DataSettings& settings) {
+  const int64_t height = settings.height, width = settings.width;
+  const auto pixels = static_cast<size_t>(height * width);
+  Table table;
+  table.inputs.resize(2 * pixels);
+  table.values.resize(pixels);
+  const auto coordinate = [](int64_t i, int64_t n) { return n > 1 ? static_cast<double>(i) / static_cast<double>(n - 1) : 0.0; };
+  const double turns = 2 * std::numbers::pi * settings.frequency;
+  const auto levels = static_cast<double>(settings.levels);
+  for (int64_t row = 0; row < height; ++row) {
+    for (int64_t column = 0; column < width; ++column) {
+      const double x = coordinate(column, width), y = coordinate(row, height);
+      const auto pixel = static_cast<size_t>(row * width + column);
+      table.inputs[pixel] = static_cast<float>(x);
+      table.inputs[pixels + pixel] = static_cast<float>(y);
+      const double share = (std::sin(turns * x) * std::sin(turns * y) + 1) / 2;  // in [0, 1]
+      table.values[pixel] = static_cast<float>(std::min(std::floor(share * levels), levels - 1) / (levels - 1));
+    }
+  }
+  return table;
 }
 
 // Each symbol is computed where it is asked for.
@@ -135,46 +178,24 @@ class CopyTaskDataset : public Dataset {
 }  // namespace
 
 DataSplits make_quantized_sine(const DataSettings& settings, const DataUse&) {
-  auto data = std::make_unique<TableDataset>();
   const int64_t height = settings.height, width = settings.width;
-  data->samples = 1;
-  data->input = {2, height, width};
-  data->target = {1, height, width};
-  const auto pixels = static_cast<size_t>(height * width);
-  data->inputs.resize(2 * pixels);
-  data->values.resize(pixels);
-  const auto coordinate = [](int64_t i, int64_t n) { return n > 1 ? static_cast<double>(i) / static_cast<double>(n - 1) : 0.0; };
-  const double turns = 2 * std::numbers::pi * settings.frequency;
-  const auto levels = static_cast<double>(settings.levels);
-  for (int64_t row = 0; row < height; ++row) {
-    for (int64_t column = 0; column < width; ++column) {
-      const double x = coordinate(column, width), y = coordinate(row, height);
-      const auto pixel = static_cast<size_t>(row * width + column);
-      data->inputs[pixel] = static_cast<float>(x);
-      data->inputs[pixels + pixel] = static_cast<float>(y);
-      const double share = (std::sin(turns * x) * std::sin(turns * y) + 1) / 2;  // in [0, 1]
-      data->values[pixel] = static_cast<float>(std::min(std::floor(share * levels), levels - 1) / (levels - 1));
-    }
-  }
   DataSplits splits;
-  splits.train = std::move(data);
+  splits.train = std::make_unique<TableDataset>(1, std::vector<int64_t>{2, height, width}, std::vector<int64_t>{1, height, width},
+                                                0, [settings] { return generate_quantized_sine(settings); });
   splits.description =
       fmt::format("quantized sine: {} x {}, frequency {}, {} levels", height, width, settings.frequency, settings.levels);
   return splits;
 }
 
 DataSplits make_random_classification(const DataSettings& settings, const DataUse& use) {
-  const auto features =
-      static_cast<size_t>(std::accumulate(settings.shape.begin(), settings.shape.end(), int64_t{1}, std::multiplies<>()));
-  std::vector<double> teacher(static_cast<size_t>(settings.classes) * features);
-  const Philox random(use.seed, hash_text("random_classification.teacher"));
-  for (size_t i = 0; i < teacher.size(); ++i) teacher[i] = random.normal(i);
-
+  const auto make = [&](std::string_view split, int64_t samples) {
+    return std::make_unique<TableDataset>(
+        samples, settings.shape, std::vector<int64_t>{}, settings.classes,
+        [settings, seed = use.seed, split, samples] { return generate_random_split(settings, seed, split, samples); });
+  };
   DataSplits splits;
-  splits.train = make_random_split(settings, use.seed, "random_classification.train",
-                                   settings.train_size > 0 ? settings.train_size : kTrainSize, teacher);
-  splits.test = make_random_split(settings, use.seed, "random_classification.test",
-                                  settings.test_size > 0 ? settings.test_size : kTestSize, teacher);
+  splits.train = make("random_classification.train", settings.train_size > 0 ? settings.train_size : kTrainSize);
+  splits.test = make("random_classification.test", settings.test_size > 0 ? settings.test_size : kTestSize);
   splits.description = fmt::format("random classification: {} training and {} test samples of {}, {} classes", splits.train->size(),
                                    splits.test->size(), fmt::join(settings.shape, " x "), settings.classes);
   return splits;

@@ -244,6 +244,7 @@ struct Parts {
     if (settings.input_indices > 0) {
       inputs.use = Use::input_indices;
       inputs.limit = settings.input_indices;
+      check_all(inputs);
     } else {
       inputs.mean = settings.mean;
       inputs.std = settings.std;

@@ -67,8 +67,8 @@ constexpr std::string_view kDataText = R"(
 The kinds `hdf5`, `npy` and `csv` take an array of inputs and one of targets, whose first dimension counts samples: integers, truth
 values (npy) or floating-point numbers of any size and byte order. The shape of a sample is what follows; a number alone is one feature.
 Numbers are read as FP64, normalized, and rounded to FP32 once; NaN and infinities pass, and a finite number that FP32 cannot hold is an
-error. Labels may be stored in any of these types, and are all checked before training begins. In `csv`, only the columns that are used
-have to be numbers; fields may stand in quotes, and empty lines are passed over.
+error. Labels and indices may be stored in any of these types, and are all checked before training begins. In `csv`, only the columns
+that are used have to be numbers; fields may stand in quotes, and empty lines are passed over.
 
 ```toml
 [data]

@@ -409,8 +409,13 @@ void apply_override(Experiment& experiment, const Override& setting) {
       return;
     }
   }
-  if (key == kLayers) throw usage_error("{}: layers are set in a file only", place);
-  if (key == kOptimizers) throw usage_error("{}: {} are set in a file only", place, kOptimizers);
+  const auto is_of = [&](std::string_view list) {
+    return key.starts_with(list) && (key.size() == list.size() || key[list.size()] == '[' || key[list.size()] == '.');
+  };
+  if (is_of(kLayers)) throw usage_error("{}: layers are set in a file only", place);
+  if (is_of(kOptimizers))
+    throw usage_error("{}: {} are set in a file only; those of {} hold where they say nothing", place, kOptimizers,
+                      kOptimizer.substr(0, kOptimizer.size() - 1));
   if (is_table_name(key)) throw usage_error("{}: {} is a table: expected one of its keys", place, key);
   throw unknown_key(place, key);
 }

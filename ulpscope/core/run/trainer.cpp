@@ -177,6 +177,8 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
 
   data = open_data(experiment.data, {experiment.seed, experiment.loss.ignored_label()});
   model = build_model(experiment, *data.train);
+  for (const Dataset* split : {data.train.get(), data.test.get()})
+    if (split) split->prepare();
   at_place(experiment.place_of({"data", "training.batch_size"}), [&] {
     loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
                                                 experiment.seed});

@@ -68,7 +68,11 @@ std::string choice_of(const OptionType& type, const RawValue& raw) {
   const auto* text = std::get_if<std::string>(&raw.value);
   if (text == nullptr) throw wrong_value(type, raw);
   if (std::find(type.choices.begin(), type.choices.end(), *text) == type.choices.end()) {
-    throw wrong_value(type, raw, did_you_mean(*text, type.choices));
+    // A long list would bury what was meant.
+    constexpr size_t kFew = 16;
+    const std::string hint = did_you_mean(*text, type.choices);
+    if (!hint.empty() && type.choices.size() > kFew) throw usage_error("found {}{}", raw.text, hint);
+    throw wrong_value(type, raw, hint);
   }
   return *text;
 }
