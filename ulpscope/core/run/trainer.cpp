@@ -129,6 +129,30 @@ uint64_t count_steps(const Experiment& experiment, int64_t batches_per_epoch) {
   return static_cast<uint64_t>((batches + training.accumulation - 1) / training.accumulation);
 }
 
+// What a step reads from the device, all at once.
+struct StepScalars {
+  std::vector<Tensor> losses;     // of each batch its share
+  std::vector<Tensor> nonfinite;  // with a scaler, of each optimizer: whether a gradient was
+  std::vector<Tensor> norms;      // of all gradients, and again after clipping by value; or none
+};
+struct StepValues {
+  explicit StepValues(StepScalars scalars) {
+    std::vector<Tensor> all = std::move(scalars.losses);
+    const size_t batches = all.size(), optimizers = scalars.nonfinite.size();
+    all.insert(all.end(), scalars.nonfinite.begin(), scalars.nonfinite.end());
+    all.insert(all.end(), scalars.norms.begin(), scalars.norms.end());
+    const std::vector<double> values = read_scalars(all);
+    const auto flags = values.begin() + static_cast<std::ptrdiff_t>(batches),
+               norms_at = flags + static_cast<std::ptrdiff_t>(optimizers);
+    loss = std::accumulate(values.begin(), flags, 0.0);
+    nonfinite.assign(flags, norms_at);
+    norms.assign(norms_at, values.end());
+  }
+
+  double loss;
+  std::vector<double> nonfinite, norms;
+};
+
 }  // namespace
 
 struct Trainer::State {
@@ -144,6 +168,17 @@ struct Trainer::State {
   // A forward and a backward pass over the next batch; gives its share of the step's loss.
   Tensor run_batch();
   uint64_t next_step() const { return result.first_step + result.steps; }
+  double scale() const { return scaler ? scaler->scale() : 1.0; }
+  // The parts of a step, in their order.
+  void begin_step(uint64_t step);
+  std::vector<Tensor> run_batches();     // the losses
+  double take_gradients(uint64_t step);  // the learning rate of the first optimizer
+  void unscale_and_clip(StepScalars& scalars);
+  bool update(const std::vector<double>& nonfinite);  // true iff every optimizer took the step
+  void describe_norms(const std::vector<double>& norms, StepRow& row) const;
+  void count_step(const StepResult& step, uint64_t peak_memory);
+  bool evaluation_is_due(int64_t epoch_before) const;  // after a step that began in that epoch
+  void evaluate_step(StepResult& step);
   std::optional<TestResult> evaluate(bool recorded);
   // Ends a pass of a recorded step: its rows are written, and the next one's ids count from 0.
   void begin_pass(uint32_t micro_batch);
@@ -284,95 +319,119 @@ bool Trainer::finished() const {
 Model& Trainer::model() { return *state_->model; }
 Context& Trainer::context() { return state_->context; }
 
-StepResult Trainer::step() {
-  State& s = *state_;
-  const ContextScope current(s.context);
-  StepResult result;
-  result.step = s.next_step();
-  result.epoch = s.loader->position().epoch;
-  const auto start = Clock::now();
-  s.backend->reset_peak();
-  s.context.begin_step(result.step);
-  if (s.recorder) s.recorder->begin_step(result.step);
-  if (s.result.steps == 0) {
-    s.model->record_initial_values();
-    for (const auto& optimizer : s.optimizers) optimizer->record_initial_values();
-  }
+void Trainer::State::begin_step(uint64_t step) {
+  backend->reset_peak();
+  context.begin_step(step);
+  if (recorder) recorder->begin_step(step);
+  if (result.steps > 0) return;
+  model->record_initial_values();
+  for (const auto& optimizer : optimizers) optimizer->record_initial_values();
+}
 
-  std::vector<Tensor> scalars;  // read together: losses, then what else the step needs to know
-  const auto batches = static_cast<size_t>(s.experiment.training.accumulation);
-  for (size_t i = 0; i < batches; ++i) {
-    if (i > 0) s.begin_pass(static_cast<uint32_t>(i));
-    scalars.push_back(s.run_batch());
+std::vector<Tensor> Trainer::State::run_batches() {
+  std::vector<Tensor> losses;
+  for (int64_t i = 0; i < experiment.training.accumulation; ++i) {
+    if (i > 0) begin_pass(static_cast<uint32_t>(i));
+    losses.push_back(run_batch());
   }
+  return losses;
+}
 
-  StepRow row;
-  const double factor = s.experiment.schedule.factor(result.step, s.total_steps);
-  for (size_t i = 0; i < s.optimizers.size(); ++i) {
-    s.optimizers[i]->learning_rate = s.learning_rates[i] * factor;
-    s.optimizers[i]->take_gradients();
+double Trainer::State::take_gradients(uint64_t step) {
+  const double factor = experiment.schedule.factor(step, total_steps);
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    optimizers[i]->learning_rate = learning_rates[i] * factor;
+    optimizers[i]->take_gradients();
   }
-  row.learning_rate = result.learning_rate = s.optimizers[0]->learning_rate;
-  row.scale_before = result.scale = s.scaler ? s.scaler->scale() : 1.0;
-  if (s.scaler)
-    for (const auto& optimizer : s.optimizers) scalars.push_back(s.scaler->unscale(*optimizer));
-  const size_t first_norm = scalars.size();
-  const ClippingSettings& clipping = s.experiment.clipping;
-  const bool with_norm = s.recorder || clipping.norm > 0 || clipping.value > 0;
-  if (with_norm) scalars.push_back(gradient_norm(s.optimizers));
+  return optimizers[0]->learning_rate;
+}
+
+void Trainer::State::unscale_and_clip(StepScalars& scalars) {
+  if (scaler)
+    for (const auto& optimizer : optimizers) scalars.nonfinite.push_back(scaler->unscale(*optimizer));
+  const ClippingSettings& clipping = experiment.clipping;
+  if (recorder || clipping.norm > 0 || clipping.value > 0) scalars.norms.push_back(gradient_norm(optimizers));
   if (clipping.value > 0) {
-    for (const auto& optimizer : s.optimizers) clip_gradient_value(*optimizer, clipping.value);
-    scalars.push_back(gradient_norm(s.optimizers));
+    for (const auto& optimizer : optimizers) clip_gradient_value(*optimizer, clipping.value);
+    scalars.norms.push_back(gradient_norm(optimizers));
   }
   if (clipping.norm > 0)
-    for (const auto& optimizer : s.optimizers) clip_gradient_norm(*optimizer, scalars.back(), clipping.norm);
+    for (const auto& optimizer : optimizers) clip_gradient_norm(*optimizer, scalars.norms.back(), clipping.norm);
+}
 
-  const std::vector<double> values = read_scalars(scalars);
-  scalars.clear();
-  row.loss = result.loss = std::accumulate(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(batches), 0.0);
-  row.loss_known = true;
+bool Trainer::State::update(const std::vector<double>& nonfinite) {
   bool taken = true;
-  for (size_t i = 0; i < s.optimizers.size(); ++i) {
-    Optimizer& optimizer = *s.optimizers[i];
-    if (!s.scaler) {
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    Optimizer& optimizer = *optimizers[i];
+    if (!scaler) {
       optimizer.step();
-    } else if (!s.scaler->step(optimizer, values[batches + i] != 0)) {
+    } else if (!scaler->step(optimizer, nonfinite[i] != 0)) {
       taken = false;
     }
     optimizer.zero_grad();
   }
-  if (s.scaler) s.scaler->update();
-  result.skipped = !taken;
-  row.skipped = result.skipped;
-  row.scale_after = s.scaler ? s.scaler->scale() : 1.0;
-  if (with_norm) {
-    row.norm_known = true;
-    row.gradient_norm = values[first_norm];
-    row.clipped_gradient_norm = values.back();
-    // What clip_norm multiplied by.
-    if (clipping.norm > 0) row.clipped_gradient_norm *= std::min(1.0, clipping.norm / (values.back() + 1e-6));
-  }
+  if (scaler) scaler->update();
+  return taken;
+}
+
+void Trainer::State::describe_norms(const std::vector<double>& norms, StepRow& row) const {
+  if (norms.empty()) return;
+  const double limit = experiment.clipping.norm;
+  row.norm_known = true;
+  row.gradient_norm = norms.front();
+  row.clipped_gradient_norm = norms.back();
+  // What clip_norm multiplied by.
+  if (limit > 0) row.clipped_gradient_norm *= std::min(1.0, limit / (norms.back() + 1e-6));
+}
+
+void Trainer::State::count_step(const StepResult& step, uint64_t peak_memory) {
+  if (result.steps == 0) result.first_loss = step.loss;
+  result.final_loss = step.loss;
+  result.skipped_steps += step.skipped;
+  result.seconds += step.seconds;
+  result.peak_memory_bytes = std::max<size_t>(result.peak_memory_bytes, peak_memory);
+  ++result.steps;
+}
+
+bool Trainer::State::evaluation_is_due(int64_t epoch_before) const {
+  const Evaluation when = experiment.training.evaluation;
+  if (next_step() == total_steps) return when != Evaluation::never;
+  return when == Evaluation::epoch && loader->position().epoch != epoch_before;
+}
+
+void Trainer::State::evaluate_step(StepResult& step) {
+  step.test = result.test = evaluate(true);
+  if (!recorder || !step.test) return;
+  recorder->add_metric("test_loss", step.test->loss);
+  if (step.test->accuracy) recorder->add_metric("test_accuracy", *step.test->accuracy);
+}
+
+StepResult Trainer::step() {
+  State& s = *state_;
+  const ContextScope current(s.context);
+  const auto start = Clock::now();
+  StepResult result;
+  StepRow row;
+  result.step = s.next_step();
+  result.epoch = s.loader->position().epoch;
+  s.begin_step(result.step);
+  StepScalars scalars;
+  scalars.losses = s.run_batches();
+  row.learning_rate = result.learning_rate = s.take_gradients(result.step);
+  row.scale_before = result.scale = s.scale();
+  s.unscale_and_clip(scalars);
+
+  const StepValues values(std::move(scalars));
+  row.loss = result.loss = values.loss;
+  row.loss_known = true;
+  row.skipped = result.skipped = !s.update(values.nonfinite);
+  row.scale_after = s.scale();
+  s.describe_norms(values.norms, row);
   row.peak_memory = s.backend->peak_bytes();
   row.seconds = result.seconds = seconds_since(start);
+  s.count_step(result, row.peak_memory);
 
-  TrainResult& run = s.result;
-  if (run.steps == 0) run.first_loss = result.loss;
-  run.final_loss = result.loss;
-  run.skipped_steps += result.skipped;
-  run.seconds += result.seconds;
-  run.peak_memory_bytes = std::max<size_t>(run.peak_memory_bytes, row.peak_memory);
-  ++run.steps;
-
-  const bool last = s.next_step() == s.total_steps;
-  const bool epoch_ended = s.loader->position().epoch != result.epoch;
-  const Evaluation when = s.experiment.training.evaluation;
-  if ((when == Evaluation::end && last) || (when == Evaluation::epoch && (last || epoch_ended))) {
-    result.test = run.test = s.evaluate(true);
-    if (s.recorder && result.test) {
-      s.recorder->add_metric("test_loss", result.test->loss);
-      if (result.test->accuracy) s.recorder->add_metric("test_accuracy", *result.test->accuracy);
-    }
-  }
+  if (s.evaluation_is_due(result.epoch)) s.evaluate_step(result);
   const auto recording = Clock::now();
   if (s.recorder) s.recorder->end_step(row);
   if (s.profiler) {
