@@ -517,11 +517,16 @@ TEST_F(TrainerTest, SlowFashionAccuracyInEveryPrecision) {
   }
 }
 
+// Over the last 400 of 512 steps. From about step 100 on the loss leaps up now and then, by a factor of up to six and for a dozen
+// steps, in every precision and at other steps for each seed, as it does with Adam and a constant learning rate. Where the last leap
+// falls decides a mean of 50 steps: in FP16 that of the last 50 was 1.13, 1.27 and 1.48 times FP32's (seeds 0 to 2), and of the 50
+// before 0.97 and 0.74 times (seeds 1 and 2); the mean of 400 was 0.99 and 1.00 times.
 TEST_F(TrainerTest, SlowConvSineLossOfMixedPrecisionIsThatOfFP32) {
   double mean[3] = {};
   for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
     const Training each = run(preset("conv_sine", 512, precision), false);
-    for (size_t i = each.losses.size() - 50; i < each.losses.size(); ++i) mean[static_cast<int>(precision)] += each.losses[i] / 50;
+    for (size_t i = each.losses.size() - 400; i < each.losses.size(); ++i)
+      mean[static_cast<int>(precision)] += each.losses[i] / 400;
   }
   EXPECT_LE(std::abs(mean[1] - mean[0]), 0.1 * mean[0]) << mean[1] << " in FP16, " << mean[0] << " in FP32";
   EXPECT_LE(std::abs(mean[2] - mean[0]), 0.1 * mean[0]) << mean[2] << " in BF16, " << mean[0] << " in FP32";
