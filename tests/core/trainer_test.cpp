@@ -518,9 +518,9 @@ TEST_F(TrainerTest, SlowFashionAccuracyInEveryPrecision) {
 }
 
 // Over the last 400 of 512 steps. From about step 100 on the loss leaps up now and then, by a factor of up to six and for a dozen
-// steps, in every precision and at other steps for each seed, as it does with Adam and a constant learning rate. Where the last leap
-// falls decides a mean of 50 steps: in FP16 that of the last 50 was 1.13, 1.27 and 1.48 times FP32's (seeds 0 to 2), and of the 50
-// before 0.97 and 0.74 times (seeds 1 and 2); the mean of 400 was 0.99 and 1.00 times.
+// steps, in every precision and at other steps for each seed, as it does with Adam and a constant learning rate. Where the last
+// leap falls decides a mean of 50 steps: in FP16 that of the last 50 was 1.13, 1.27 and 1.48 times FP32's (seeds 0 to 2), and of
+// the 50 before 0.97 and 0.74 times (seeds 1 and 2); the mean of 400 was 0.99 and 1.00 times.
 TEST_F(TrainerTest, SlowConvSineLossOfMixedPrecisionIsThatOfFP32) {
   double mean[3] = {};
   for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
