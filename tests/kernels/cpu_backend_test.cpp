@@ -58,6 +58,52 @@ TEST(CpuBackend, StatisticsAreThoseOfTheWideValues) {
   }
 }
 
+// Adam in FP16 with a rounding after every operation. 0.001 g^2 is flushed below 2^-25, and eps = 1e-8 always: gradients of 2^-12
+// make the weight infinite, gradients of 0 NaN; with the sum in FP32 all are finite. An exp_avg of 0.1 * 2^-14 is subnormal.
+TEST(CpuBackend, UpdatesThatRoundEveryStepCountWhatThatLost) {
+  const auto backend = make_cpu_backend({.threads = 2});
+  const double gradients[] = {0x1p-12, 0, 0x1p-14, 1, 0x1p-2};
+  const OutputSpec d{{5}, Lay::contiguous, {}, -1, true};
+  const auto in_place = [](int input) { return OutputSpec{{5}, Lay::contiguous, {}, input}; };
+  const Case what{"adam_update",
+                  {{{5}}, {{5}}, {{5}}, {{5}}},
+                  {in_place(0), in_place(2), in_place(3), d},
+                  {{"lr", 1e-3},
+                   {"beta1", 0.9},
+                   {"beta2", 0.999},
+                   {"eps", 1e-8},
+                   {"weight_decay", 0},
+                   {"decoupled", 0},
+                   {"step", 1},
+                   {"stepwise", 1}}};
+  for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::full}) {
+    Instance instance(what, DType::f16);
+    for (int64_t i = 0; i < 5; ++i) {
+      instance.inputs()[0].set(i, 0.5);
+      instance.inputs()[1].set(i, gradients[i]);
+      for (const int state : {2, 3}) instance.inputs()[static_cast<size_t>(state)].set(i, 0);
+    }
+    for (const Result& result : {instance.run(*backend, level), instance.run_plain(level)}) {
+      for (int slot = 0; slot < 3; ++slot) {
+        EXPECT_TRUE(result.records[static_cast<size_t>(slot)].rounding_known) << slot;
+        EXPECT_TRUE(result.records[static_cast<size_t>(slot)].before_rounding) << slot;
+      }
+      const OutputRecord &weight = result.records[0], &exp_avg = result.records[1], &exp_avg_sq = result.records[2];
+      EXPECT_EQ(weight.rounding.overflowed, 2u);
+      EXPECT_EQ(weight.statistics.nan, 1u);
+      EXPECT_EQ(weight.statistics.infinities(), 0u);
+      EXPECT_EQ(exp_avg.rounding.flushed, 0u);
+      EXPECT_EQ(exp_avg.rounding.subnormal, 2u);
+      EXPECT_EQ(exp_avg.statistics.zeros, 1u);
+      EXPECT_EQ(exp_avg_sq.rounding.flushed, 2u);
+      EXPECT_EQ(exp_avg_sq.statistics.zeros, 1u);
+      EXPECT_EQ(exp_avg_sq.rounding.overflowed, 0u);
+      EXPECT_EQ(result.outputs[0].get(0), -kInfinity);
+      EXPECT_EQ(result.outputs[2].get(2), 0);
+    }
+  }
+}
+
 // What is planned for a call that one thread computes also serves one that all share.
 TEST(CpuBackend, ConvolutionOfFewImagesThenOfMany) {
   const auto convolution = [](int64_t images) {

@@ -1,8 +1,10 @@
 #include "ulpscope/kernels/store.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "ulpscope/emulation/narrow_format.h"
 
@@ -46,6 +48,37 @@ void store_output(const OpCall& call, int slot, const float* values, const Paral
 
 void store_output(const OpCall& call, int slot, const double* values, const ParallelFor& parallel_for) {
   store(call, slot, values, parallel_for);
+}
+
+void store_stepwise(const OpCall& call, int slot, const float* values, const float* wide) {
+  const TensorView& view = call.outputs[slot];
+  const NarrowFormat& narrow = narrow_format(*info(view.dtype).format);
+  const FloatFormat& format = *narrow.format;
+  const int64_t size = view.size();
+  for (int64_t i = 0; i < size; ++i) view.as<uint16_t>()[i] = narrow.round(values[i]);
+  OutputRecord* record = wanted_record(call, slot);
+  if (record == nullptr) return;
+  std::vector<float> before(wide, wide + size);
+  RoundingCounts counts;
+  for (int64_t i = 0; i < size; ++i) {
+    if (std::isnan(values[i])) before[i] = values[i];
+    const float was = std::abs(before[i]), is = std::abs(values[i]);
+    if (!(was > 0) || std::isinf(was)) continue;
+    counts.flushed += is == 0;
+    counts.overflowed += std::isinf(is);
+    if (is > 0 && is < format.smallest_normal()) {
+      ++counts.subnormal;
+      counts.inexact_subnormal += values[i] != before[i];
+    }
+    counts.rescued += is > 0 && std::isfinite(is) && was <= record->scale * format.flush_threshold();
+  }
+  StatisticsCollector collector(*record, size, &format);
+  for (int64_t block = 0; block * kStatisticsBlock < size; ++block) {
+    const int64_t begin = block * kStatisticsBlock;
+    collector.add(block, before.data() + begin, std::min(kStatisticsBlock, size - begin));
+  }
+  collector.finish();
+  record->rounding = counts;
 }
 
 void record_stored(const OpCall& call, int slot, const ParallelFor& parallel_for) {

@@ -14,6 +14,10 @@ OutputRecord* wanted_record(const OpCall& call, int slot);
 void store_output(const OpCall& call, int slot, const float* values, const ParallelFor& parallel_for = serial_for);
 void store_output(const OpCall& call, int slot, const double* values, const ParallelFor& parallel_for = serial_for);
 
+// Stores values of output `slot` that every operation on the way rounded to its type, f16 or bf16. `wide` are those that the same
+// operations give without: the record says what the roundings made of them. What became NaN counts as NaN.
+void store_stepwise(const OpCall& call, int slot, const float* values, const float* wide);
+
 // Fills in the record of an output that is stored already and was not rounded on the way, or whose type is an integer.
 void record_stored(const OpCall& call, int slot, const ParallelFor& parallel_for = serial_for);
 

@@ -1,5 +1,6 @@
 // What acts on gradients and parameters in plain loops: unscaling, norms and the updates of optimizers.
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "ulpscope/kernels/reference/plain_access.h"
@@ -48,31 +49,49 @@ struct Stepwise {
   friend Stepwise select(bool mask, Stepwise yes, Stepwise no) { return mask ? yes : no; }
 };
 
-// Inputs w, g and the states; outputs w, the states in place, and the update d. Of values of the type C, computed with as V.
+// Inputs w, g and the states; outputs w, the states in place, and the update d. Of values of the type C, computed with as V. Where
+// that rounds at every step, what it lost of the weights and states is counted from what C makes of them.
 template <typename C, typename V, typename Update>
 void update_as(const OpCall& call) {
   const Update rule(*call.attributes);
   const auto states = static_cast<int>(call.inputs.size()) - 2;
   const int update_slot = states + 1;
-  std::vector<Output<C>> outputs;
-  for (int slot = 0; slot <= update_slot; ++slot) outputs.emplace_back(call, slot);
+  constexpr bool stepwise = !std::is_same_v<C, V>;
+  std::vector<Output<C>> outputs, wide;
+  for (int slot = 0; slot <= update_slot; ++slot) {
+    outputs.emplace_back(call, slot);
+    if (stepwise) wide.emplace_back(call, slot);
+  }
   std::vector<C> old_weights, shares;
   const int64_t size = call.outputs[0].size();
   for (int64_t i = 0; i < size; ++i) {
-    const auto value = [&](int input) { return V(input < states + 2 ? at<C>(call.inputs[input], i) : C{}); };
-    const V w = value(0);
-    const auto updated = [&]<size_t... k>(std::index_sequence<k...>) {
-      const V old[] = {value(static_cast<int>(k) + 2)...};
-      return rule.template operator()<V>(w, value(1), old);
+    const auto value = [&](int input) { return input < states + 2 ? at<C>(call.inputs[input], i) : C{}; };
+    const auto evaluate = [&]<typename T>() {
+      return [&]<size_t... k>(std::index_sequence<k...>) {
+        const T old[] = {T(value(static_cast<int>(k) + 2))...};
+        return rule.template operator()<T>(T(value(0)), T(value(1)), old);
+      }
+      (std::make_index_sequence<Update::kStates>());
+    };
+    const C w = value(0);
+    const auto updated = evaluate.template operator()<V>();
+    if (stepwise) {
+      const auto exact = evaluate.template operator()<C>();
+      wide[0][i] = exact.weight;
+      for (int k = 0; k < states; ++k) wide[k + 1][i] = exact.state[k];
     }
-    (std::make_index_sequence<Update::kStates>());
     outputs[0][i] = static_cast<C>(updated.weight);
     for (int k = 0; k < states; ++k) outputs[k + 1][i] = static_cast<C>(updated.state[k]);
     outputs[update_slot][i] = static_cast<C>(updated.update);
-    old_weights.push_back(static_cast<C>(w));
+    old_weights.push_back(w);
     shares.push_back(static_cast<C>(updated.gradient_share));
   }
-  for (int slot = 0; slot < update_slot; ++slot) outputs[slot].store();
+  for (int slot = 0; slot < update_slot; ++slot) {
+    if constexpr (stepwise)
+      outputs[slot].store_stepwise(wide[slot]);
+    else
+      outputs[slot].store();
+  }
   OutputRecord* record = wanted_record(call, update_slot);
   if (record == nullptr && call.outputs[update_slot].data == nullptr) return;
   outputs[update_slot].store();
