@@ -1,6 +1,8 @@
 // Autocast against what PyTorch's CUDA autocast does with the same ops.
 #include <gmock/gmock.h>
 
+#include <map>
+#include <optional>
 #include <sstream>
 
 #include "tests/support/engine_fixture.h"
@@ -49,6 +51,51 @@ TEST_F(AutocastTest, ListsDecideTheTypeOfEachOp) {
     EXPECT_EQ(matmul(random(DType::f64, {2, 2}), random(DType::f64, {2, 2})).dtype(), DType::f64);
   }
   EXPECT_EQ(matmul(x, x).dtype(), DType::f32);
+}
+
+// Whether outputs say that autocast leaves them wide: by the lists, and by what overrides them.
+TEST_F(AutocastTest, OverridesDecideWhatStaysWide) {
+  struct Labels : Observer {
+    void after(const OpEvent& event) override { stays_wide[std::string(event.op.name)] = event.labels[0].stays_wide; }
+    std::map<std::string, bool> stays_wide;
+  } labels;
+  context_.observers = {&labels};
+  const auto run = [&](const AutocastPolicy* policy, std::optional<DType> layer) {
+    Tensor w = parameter({4, 4}, "w");
+    labels.stays_wide.clear();
+    {
+      std::optional<Autocast> autocast;
+      if (policy != nullptr) autocast.emplace(*policy);
+      const AutocastScope scope(autocast ? &*autocast : nullptr);
+      const ContextGuard<&Context::layer_type> asked(layer);
+      const ContextGuard<&Context::module> module(intern("fc"));
+      const Tensor y = call("linear", {random(DType::f32, {4, 4}, 1), w});
+      const ContextGuard<&Context::layer_type> none(std::nullopt);
+      const ContextGuard<&Context::module> outside(intern(""));
+      backward(mean(call("exp", {y})));
+    }
+    return labels.stays_wide;
+  };
+  const AutocastPolicy lists = policy(DType::f16);
+  AutocastPolicy ops = lists, modules = lists, exp = lists;
+  ops.ops = {{"linear", DType::f32}};
+  modules.modules = {{"fc", DType::f32}};
+  exp.ops = {{"exp", DType::f16}};
+  for (const AutocastPolicy* policy : {&lists, static_cast<const AutocastPolicy*>(nullptr)}) {
+    auto seen = run(policy, {});
+    EXPECT_FALSE(seen["linear"]);
+    EXPECT_FALSE(seen["matmul"]) << "the gradient of the weight";
+    EXPECT_TRUE(seen["exp"]);
+    seen = run(policy, DType::f32);
+    EXPECT_TRUE(seen["linear"]);
+    EXPECT_TRUE(seen["matmul"]);
+  }
+  for (const AutocastPolicy* policy : {&ops, &modules}) {
+    auto seen = run(policy, {});
+    EXPECT_TRUE(seen["linear"]);
+    EXPECT_TRUE(seen["matmul"]);
+  }
+  EXPECT_FALSE(run(&exp, {})["exp"]);
 }
 
 TEST_F(AutocastTest, IsOffInBackwardWhichUsesTheTypesOfForward) {

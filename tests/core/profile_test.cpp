@@ -5,7 +5,10 @@
 
 #include "tests/support/counting_backend.h"
 #include "tests/support/engine_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/core/run/trainer.h"
+#include "ulpscope/trace/reader.h"
 
 namespace ulpscope {
 namespace {
@@ -92,9 +95,52 @@ TEST_F(ProfileTest, CountsOperationsBytesAndExtentsOfProducts) {
 
   ASSERT_EQ(profile.products.size(), 2u);
   const ProfiledProduct& product = profile.products[0];
+  EXPECT_EQ(product.module, "first");
+  EXPECT_EQ(product.calls, 2u);
   EXPECT_EQ(product.dtype, DType::f16);
   EXPECT_EQ(product.shape.padding(), "M 6 -> 8, N 10 -> 16, K 20 -> 24");
   EXPECT_FALSE(product.is_eligible());
+}
+
+// Operations on each element, counted in the formulas of docs/ops.md: softmax is max, -, exp, + and /, for instance.
+TEST_F(ProfileTest, CountsTheOperationsOfReductionsNormalisationsAndLosses) {
+  Profiler profiler(*context_.backend);
+  const auto input = [&](std::vector<int64_t> shape) {
+    Tensor tensor = random(DType::f32, std::move(shape));
+    tensor.set_requires_grad(true);
+    return tensor;
+  };
+  const Tensor logits = input({192, 256}), x = input({30, 50}), weight = input({50}), bias = input({50});
+  Tensor running_mean = random(DType::f32, {50}), running_variance = random(DType::f32, {50});
+  std::vector<int64_t> classes(192);
+  for (size_t i = 0; i < classes.size(); ++i) classes[i] = static_cast<int64_t>(i);
+  const Tensor target = labels(classes);
+  context_.observers = profiler.around({});
+  backward(cross_entropy(logits, target));
+  backward(sum(call("layer_norm", {x, weight, bias}, {{"eps", 1e-5}})));
+  softmax(x);
+  mse(x, x.detach());
+  call("gradient_norm", {x.detach(), weight.detach()});
+  const NoGrad no_grad;
+  const Attributes evaluation{{"training", 0}, {"momentum", 0.1}, {"eps", 1e-5}},
+      training{{"training", 1}, {"momentum", 0.1}, {"eps", 1e-5}};
+  const ContextGuard<&Context::phase> phase(Phase::evaluation);
+  call("batch_norm", {x, weight, bias, running_mean, running_variance}, evaluation);
+  std::map<std::string, double> flop;
+  for (const ProfileEntry& entry : profiler.profile().entries) flop[std::string(entry.op)] += entry.flop;
+  EXPECT_EQ(flop["cross_entropy"], 4.0 * 192 * 256);  // max, -, exp, +
+  EXPECT_EQ(flop["cross_entropy_backward"], 3.0 * 192 * 256);
+  EXPECT_EQ(flop["sum"], 30 * 50);
+  EXPECT_EQ(flop["layer_norm"], 8.0 * 30 * 50);  // a sum; -, *, +; -, *, *, +
+  EXPECT_EQ(flop["layer_norm_backward_weight"], 5.0 * 30 * 50);
+  EXPECT_EQ(flop["softmax"], 5.0 * 30 * 50);
+  EXPECT_EQ(flop["mse"], 3.0 * 30 * 50);
+  EXPECT_EQ(flop["gradient_norm"], 2.0 * (30 * 50 + 50));
+  EXPECT_EQ(flop["batch_norm"], 3.0 * 30 * 50);
+  call("batch_norm", {x, weight, bias, running_mean, running_variance}, training);
+  flop.clear();
+  for (const ProfileEntry& entry : profiler.profile().entries) flop[std::string(entry.op)] += entry.flop;
+  EXPECT_EQ(flop["batch_norm"], (3.0 + 7) * 30 * 50);
 }
 
 TEST(Profiles, ReachAShareOfTheRoofline) {
@@ -114,6 +160,115 @@ TEST_F(ProfileTest, SlowTheRooflineIsMeasured) {
   EXPECT_LT(roofline.flop_per_second, 1e15);
   EXPECT_GT(roofline.bytes_per_second, 1e8);
   EXPECT_LT(roofline.bytes_per_second, 1e14);
+}
+
+// Two heads of 12 features on 16 places, and 16 steps of an LSTM of 20 units, by hand: what is padded, and how much more work that
+// is.
+TEST(TrainingProfile, AndReportOfTheTraceTellTheSameProducts) {
+  constexpr const char* kModel = R"(
+precision = "fp16"
+[model]
+layers = [
+  { type = "reshape", shape = [16, 24] },
+  { type = "attention", name = "heads", heads = 2 },
+  { type = "lstm", name = "rnn", hidden_size = 20, return_sequences = false },
+  { type = "linear", name = "head", out_features = 10 },
+]
+[data]
+kind = "random_classification"
+shape = [384]
+train_size = 64
+[training]
+batch_size = 8
+steps = 3
+evaluation = "never"
+)";
+  const TemporaryFolder folder;
+  TrainerOptions options;
+  options.profile = true;
+  options.trace_path = folder.file("run.h5");
+  const TrainResult result = train(parse_experiment(kModel, "run.toml"), options, [](const StepResult&) {});
+
+  struct Row {
+    const char* module;
+    int64_t m, n, k, batch, calls;
+    const char* padding;
+    double padded_over_real;
+    double flop() const { return 2.0 * static_cast<double>(m * n * k * batch * calls); }
+  };
+  const Row rows[] = {
+      {"heads.qkv", 8 * 16, 72, 24, 1, 1, "", 1},
+      {"heads", 16, 16, 12, 8 * 2, 1, "K 12 -> 16", 16.0 / 12},
+      {"heads", 16, 12, 16, 8 * 2, 1, "N 12 -> 16", 16.0 / 12},
+      {"heads.out", 8 * 16, 24, 24, 1, 1, "", 1},
+      {"rnn", 8 * 16, 80, 24, 1, 1, "", 1},
+      {"rnn", 8, 80, 20, 1, 16, "K 20 -> 24", 24.0 / 20},
+      {"head", 8, 10, 20, 1, 1, "N 10 -> 16, K 20 -> 24", 16.0 / 10 * (24.0 / 20)},
+  };
+  ASSERT_EQ(result.profile->products.size(), std::size(rows));
+  double work = 0, padded_work = 0;
+  for (const Row& row : rows) {
+    SCOPED_TRACE(fmt::format("{} {} {} {}", row.module, row.m, row.n, row.k));
+    work += row.flop();
+    padded_work += row.flop() * row.padded_over_real;
+    const ProductShape shape{row.m, row.n, row.k, row.batch, true};
+    const auto product = std::find_if(result.profile->products.begin(), result.profile->products.end(),
+                                      [&](const ProfiledProduct& p) { return p.module == row.module && p.shape == shape; });
+    ASSERT_NE(product, result.profile->products.end());
+    EXPECT_EQ(product->calls, static_cast<uint64_t>(3 * row.calls));
+    EXPECT_EQ(product->dtype, DType::f16);
+    EXPECT_EQ(product->shape.padding(), row.padding);
+    EXPECT_DOUBLE_EQ(product->shape.padded_over_real(), row.padded_over_real);
+  }
+
+  ReportOptions only;
+  only.only = {"tensor_cores"};
+  const Report report = analyze_all(TraceReader(options.trace_path), only);
+  ASSERT_EQ(report.findings.size(), 1u);
+  const Finding& finding = report.findings[0];
+  EXPECT_THAT(finding.title, ::testing::StartsWith("19 products in 16 bits have extents that are no multiples of 8"));
+  EXPECT_THAT(finding.title, ::testing::HasSubstr(fmt::format("{:.3g} times the work", padded_work / work)));
+  ASSERT_EQ(finding.evidence.size(), 4u);
+  for (const Evidence& evidence : finding.evidence) {
+    const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const Row& candidate) {
+      return candidate.module == evidence.key.module && evidence.values[0].value == Cell(std::string(candidate.padding));
+    });
+    ASSERT_NE(row, std::end(rows)) << evidence.key.name;
+    EXPECT_DOUBLE_EQ(std::get<double>(evidence.values[1].value), row->padded_over_real);
+    EXPECT_DOUBLE_EQ(std::get<double>(evidence.values[2].value), row->flop() / work);
+    EXPECT_EQ(evidence.values[3].value, count_cell(static_cast<uint64_t>(row->calls)));
+  }
+}
+
+TEST(TrainingProfile, ShowsWhatCheckpointsComputeAgain) {
+  Experiment experiment = *find_preset("checkpointing");
+  experiment.training.steps = 2;
+  experiment.training.batch_size = 16;
+  experiment.training.evaluation = Evaluation::never;
+  const auto profile_of = [&] {
+    TrainerOptions options;
+    options.profile = true;
+    return *train(experiment, options, [](const StepResult&) {}).profile;
+  };
+  using Totals = std::map<std::string, std::pair<uint64_t, double>>;  // calls and FLOP of an op
+  const auto totals = [](const Profile& profile, Phase phase) {
+    Totals ops;
+    for (const ProfileEntry& entry : profile.entries) {
+      if (entry.phase != phase || !entry.module.starts_with("blocks")) continue;
+      auto& [calls, flop] = ops[std::string(entry.op)];
+      calls += entry.calls;
+      flop += entry.flop;
+    }
+    return ops;
+  };
+  const Profile with = profile_of();
+  const Totals forward = totals(with, Phase::forward);
+  EXPECT_EQ(forward.at("linear").first, 2u * 12 * 2);
+  EXPECT_EQ(totals(with, Phase::recompute), forward);
+  experiment.model.layers[0].set("checkpoint", false);
+  const Profile without = profile_of();
+  EXPECT_TRUE(totals(without, Phase::recompute).empty());
+  EXPECT_EQ(totals(without, Phase::forward), forward);
 }
 
 TEST(TrainingProfile, HasEveryOpInItsPhase) {

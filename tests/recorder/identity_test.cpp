@@ -11,6 +11,7 @@ TEST(RecorderIdentity, OpsAndTensorsAreDescribedOnce) {
   Recorder recorder(sink, {});
   Attributes attributes({{"stride_y", 2}, {"eps", 0.25}}, {{"rate", 0.5}, {"step", 1}});
   std::vector<OutputDescription> outputs{float_output(Role::activation, "", DType::f16), float_output(Role::buffer, "0.mean")};
+  outputs[1].name = "running_mean";
   outputs[0].view.rank = 2;
   outputs[0].view.shape[1] = 3;
   for (uint64_t step = 0; step < 3; ++step) {
@@ -23,12 +24,14 @@ TEST(RecorderIdentity, OpsAndTensorsAreDescribedOnce) {
     op.id = 77;
     op.forward_id = 42;
     op.attributes = &attributes;
+    op.product = ProductShape{.m = 98, .n = 12, .k = 3, .batch = 9, .m_is_padded = false};
     op.outputs = outputs;
     recorder.before(op);
     recorder.after();
     recorder.end_step({});
   }
   ASSERT_EQ(sink.ops.size(), 1u);
+  EXPECT_EQ(sink.ops[0].product, (std::vector<int64_t>{98, 12, 3, 9, 0}));
   EXPECT_EQ(sink.ops[0].id, 77u);
   EXPECT_EQ(sink.ops[0].forward_id, 42u);
   EXPECT_EQ(sink.ops[0].name, "conv2d");
@@ -42,6 +45,8 @@ TEST(RecorderIdentity, OpsAndTensorsAreDescribedOnce) {
   EXPECT_EQ(sink.tensors[1].slot, 1);
   EXPECT_EQ(sink.tensors[1].role, Role::buffer);
   EXPECT_EQ(sink.tensors[1].parameter, "0.mean");
+  EXPECT_EQ(sink.tensors[0].name, "");
+  EXPECT_EQ(sink.tensors[1].name, "running_mean");
   EXPECT_EQ(sink.steps.size(), 3u);
   EXPECT_EQ(sink.steps[2].step, 2u);
 }

@@ -182,7 +182,7 @@ TEST_F(Recover, ADamagedTailCostsTheStepsInIt) {
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
   write_file(damaged_, bytes);
   EXPECT_EQ(error_of_reading(damaged_),
-            fmt::format("'{}': the tail of table 'stats' is damaged; `ulpscope recover` saves what can be read", damaged_));
+            fmt::format("'{}': the tail of table 'stats' is damaged; `ulpscope recover` may save a part of it", damaged_));
   EXPECT_EQ(recover(bytes).size(), kTail / kRowsPerStep);
 }
 
@@ -201,7 +201,7 @@ TEST_F(Recover, ADamagedChunkCostsItsStepsOnly) {
   bytes[at + 100] = static_cast<char>(bytes[at + 100] ^ 1);
   write_file(damaged_, bytes);
   EXPECT_EQ(error_of_reading(damaged_), fmt::format("'{}': cannot read 'stats/sum', rows 0 to 8191: damaged; `ulpscope recover` "
-                                                    "saves what can be read",
+                                                    "may save a part of it",
                                                     damaged_));
   const std::vector<uint64_t> steps = recover(bytes);
   const uint64_t first = kChunk / kRowsPerStep, last = (2 * kChunk - 1) / kRowsPerStep;

@@ -117,8 +117,9 @@ TEST_F(Resumed, TablesAreJoinedAndInitialValuesLeftOut) {
     info.parent_step = run.parent_step;
     paths_.push_back(folder_.file(run.name + ".h5"));
     const auto sink = create_trace(paths_.back(), info);
-    const OpInfo batch{1, 0, "source", "", Phase::data, ""}, weight{2, 0, "source", "0", Phase::data, ""},
-        state{3, 0, "source", "0", Phase::data, ""}, linear{4, 0, "linear", "0", Phase::forward, resumed ? "a=1 b=2" : "a=1 b=3"};
+    const OpInfo batch{1, 0, "source", "", Phase::data, "", {}}, weight{2, 0, "source", "0", Phase::data, "", {}},
+        state{3, 0, "source", "0", Phase::data, "", {}},
+        linear{4, 0, "linear", "0", Phase::forward, resumed ? "a=1 b=2" : "a=1 b=3", {}};
     std::map<uint64_t, uint32_t> tensors, ops;
     const auto add = [&](const OpInfo& op, Role role) {
       TensorInfo tensor;

@@ -121,11 +121,11 @@ static std::string line(const RunInfo& r) {
                  SAME(started)});
 }
 static std::string line(const OpInfo& r) {
-  return joined({SAME(id), SAME(forward_id), SAME(name), SAME(module), SAME(phase), SAME(attributes)});
+  return joined({SAME(id), SAME(forward_id), SAME(name), SAME(module), SAME(phase), SAME(attributes), SAME(product)});
 }
 static std::string line(const TensorInfo& r) {
   return joined({SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(stays_wide), SAME(parameter), SAME(shape), SAME(shard_offset),
-                 SAME(replicated)});
+                 SAME(replicated), SAME(name)});
 }
 static std::string line(const GraphEdge& r) {
   return joined({SAME(graph), SAME(consumer), SAME(input), SAME(producer), SAME(slot)});
@@ -233,6 +233,7 @@ std::vector<OpInfo> sample_ops(uint64_t seed) {
     op.module = i == 0 ? "" : fmt::format("features.{}", i);
     op.phase = static_cast<Phase>(i);
     op.attributes = i == 3 ? "stride=1 padding=1" : "";
+    if (i % 2 != 0) op.product = {i, 1 << i, 0, 7, 0};
     ops.push_back(op);
   }
   return ops;
@@ -251,6 +252,7 @@ std::vector<TensorInfo> sample_tensors(uint64_t) {
     for (int k = 0; k < i; ++k) tensor.shape.push_back((int64_t{1} << (8 * k)) * k);
     if (i == 4) tensor.shard_offset = {0, 1, 2, 3};
     tensor.replicated = i != 4;
+    tensor.name = i == 2 ? "exp_avg" : "";
     tensors.push_back(tensor);
   }
   return tensors;

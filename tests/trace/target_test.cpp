@@ -144,7 +144,7 @@ TEST_F(Target, NewerAndOlderSchemasAreToldApart) {
     file.close();
     return open_error(path);
   };
-  EXPECT_THAT(with_version(kSchemaVersion + 1), AllOf(HasSubstr("newer"), HasSubstr("schema version 5")));
+  EXPECT_THAT(with_version(kSchemaVersion + 1), AllOf(HasSubstr("newer"), HasSubstr("schema version 6")));
   EXPECT_THAT(with_version(kOldestSchemaVersion - 1), AllOf(HasSubstr("older"), HasSubstr("schema version 2")));
   EXPECT_THAT(with_version(UINT64_MAX), HasSubstr("newer"));
 }
@@ -183,11 +183,12 @@ TEST_F(Target, WhatIsDamagedSaysSoAndWhetherItCanBeRecovered) {
     file.close();
     return open_error(path_);
   };
-  const std::string path = "'" + path_ + "'", hint = "; `ulpscope recover` saves what can be read";
+  const std::string path = "'" + path_ + "'", hint = "; `ulpscope recover` may save a part of it";
   EXPECT_EQ(make(2, true), path + ": dataset 'strings/end' is missing" + hint);
   EXPECT_EQ(make(2, false), path + ": 'commit' is damaged");
   EXPECT_EQ(make(3, true), fmt::format("{} is damaged: expected 'commit' to have the shape [2, {}], found [3, {}]", path,
-                                       kCommitWords, kCommitWords));
+                                       kCommitWords, kCommitWords) +
+                               "; without it nothing can be recovered");
 }
 
 // A data set is not replaced, whether it is in the file format of ours or in an older one.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "ulpscope/analyzers/what_if.h"
 #include "ulpscope/base/text.h"
@@ -15,9 +16,13 @@ namespace {
 
 constexpr size_t kMostEvidence = 5;
 
-struct PaddedProduct {
-  uint32_t tensor = 0;
+// The products of one op of a module that have one shape: those of a recurrent layer's steps, for instance.
+struct Products {
+  uint32_t tensor = 0;  // the first one's
   ProductShape shape;
+  size_t count = 0;
+
+  double flop() const { return static_cast<double>(count) * shape.flop(); }
 };
 
 // The shapes of the tensors that ops made, and which of them an op reads. An op reads what a view shows of a tensor as that tensor.
@@ -29,6 +34,14 @@ class Shapes {
     for (const GraphEdge& edge : reader.edges())
       inputs_.emplace(std::pair(edge.consumer, edge.input), std::pair(edge.producer, edge.slot));
   }
+  // What the trace says of the op, or else its operands' shapes.
+  std::optional<ProductShape> product_of(const TensorInfo& output) const {
+    const OpInfo& op = reader_.ops()[output.op];
+    if (const auto product = ProductShape::of(op.product)) return product;
+    return product_shape(product_kind(op.name), of_input(output.op, 0), of_input(output.op, 1), output.shape);
+  }
+
+ private:
   std::span<const int64_t> of_input(uint32_t op, uint8_t input) const {
     const auto edge = inputs_.find({op, input});
     if (edge == inputs_.end()) return {};
@@ -37,7 +50,6 @@ class Shapes {
     return reader_.tensors()[tensor->second].shape;
   }
 
- private:
   using Output = std::pair<uint32_t, uint8_t>;  // op and slot
   const TraceReader& reader_;
   std::map<Output, uint32_t> outputs_;
@@ -48,39 +60,46 @@ class Shapes {
 
 void add_tensor_core_findings(const TraceReader& reader, const Selection& selection, Report& report) {
   const Shapes shapes(reader);
-  std::vector<PaddedProduct> padded;
+  std::vector<Products> padded;
+  std::map<std::tuple<std::string_view, std::string_view, ProductShape>, size_t> rows;  // of `padded`
+  size_t count = 0;
   double work = 0, padded_work = 0;
   for (uint32_t i = 0; i < selection.size(); ++i) {
     const TensorInfo& tensor = selection.tensor(i);
     const OpInfo& op = selection.op(i);
     if (!selection.contains(i) || op.phase != Phase::forward || tensor.slot != 0 || !is_narrow(tensor.dtype)) continue;
-    const auto product = product_shape(op.name, shapes.of_input(tensor.op, 0), shapes.of_input(tensor.op, 1), tensor.shape);
+    const auto product = shapes.product_of(tensor);
     if (!product) continue;
     // What an unknown K leaves out of one product would be missing in the share of all others.
-    if (product->k > 0) {
+    if (product->k != ProductShape::kUnknown) {
       work += product->flop();
       padded_work += product->flop() * product->padded_over_real();
     }
-    if (!product->is_aligned()) padded.push_back({i, *product});
+    if (product->is_aligned()) continue;
+    const auto [row, is_new] = rows.try_emplace({op.module, op.name, *product}, padded.size());
+    if (is_new) padded.push_back({i, *product});
+    ++padded[row->second].count;
+    ++count;
   }
   if (padded.empty()) return;
-  const auto more = [](const PaddedProduct& product) { return product.shape.flop() * (product.shape.padded_over_real() - 1); };
+  const auto more = [](const Products& products) { return products.flop() * (products.shape.padded_over_real() - 1); };
   std::stable_sort(padded.begin(), padded.end(), [&](const auto& a, const auto& b) { return more(a) > more(b); });
   Finding finding{
       "tensor_cores.padding",
       Severity::info,
       fmt::format("{} in 16 bits {} extents that are no multiples of 8: what tensor cores pad them to makes the products of the "
                   "forward pass {:.3g} times the work.",
-                  count_of(padded.size(), "product"), padded.size() == 1 ? "has" : "have", work > 0 ? padded_work / work : 1),
+                  count_of(count, "product"), count == 1 ? "has" : "have", work > 0 ? padded_work / work : 1),
       {},
       "Numbers of features, channels and samples that are multiples of 8 use tensor cores in full."};
-  for (const PaddedProduct& product : padded) {
+  for (const Products& products : padded) {
     if (finding.evidence.size() == kMostEvidence) break;
-    finding.evidence.push_back(
-        {selection.key(product.tensor),
-         {{"padding", product.shape.padding()},
-          {"padded_over_real_work", product.shape.padded_over_real(), Unit::ratio},
-          {"share_of_products", product.shape.k > 0 ? Cell(product.shape.flop() / work) : Cell(Unknown{}), Unit::share}}});
+    const bool known = products.shape.k != ProductShape::kUnknown;
+    finding.evidence.push_back({selection.key(products.tensor),
+                                {{"padding", products.shape.padding()},
+                                 {"padded_over_real_work", products.shape.padded_over_real(), Unit::ratio},
+                                 {"share_of_products", known ? Cell(products.flop() / work) : Cell(Unknown{}), Unit::share},
+                                 {"products", count_cell(products.count), Unit::count}}});
   }
   report.findings.push_back(std::move(finding));
 }

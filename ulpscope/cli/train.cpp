@@ -138,17 +138,20 @@ void add_profile(Report& report, const Profile& profile) {
                   {"m"},
                   {"n"},
                   {"k"},
+                  {"batch", ColumnKind::number, Unit::count},
+                  {"calls", ColumnKind::number, Unit::count},
                   {"tensor_cores", ColumnKind::flag},
                   {"padding", ColumnKind::text},
                   {"padded_over_real", ColumnKind::number, Unit::ratio}},
                  {},
                  0,
-                 "Tensor cores take 16-bit products whose extents are multiples of 8; other extents are padded."};
+                 "Batch: products of a call. Tensor cores take 16-bit products whose extents are multiples of 8; other extents are "
+                 "padded."};
   for (const ProfiledProduct& product : profile.products) {
-    products.rows.push_back(
-        {{},
-         {std::string(product.module), std::string(product.op), std::string(info(product.dtype).name), product.shape.m,
-          product.shape.n, product.shape.k, product.is_eligible(), product.shape.padding(), product.shape.padded_over_real()}});
+    products.rows.push_back({{},
+                             {std::string(product.module), std::string(product.op), std::string(info(product.dtype).name),
+                              product.shape.m, product.shape.n, product.shape.k, product.shape.batch, count_cell(product.calls),
+                              product.is_eligible(), product.shape.padding(), product.shape.padded_over_real()}});
   }
   if (!products.rows.empty()) report.tables.push_back(std::move(products));
 }

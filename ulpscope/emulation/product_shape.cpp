@@ -20,10 +20,9 @@ int64_t elements(Shape shape) {
   return count;
 }
 
-// x [..., K] by weight [N, K].
 std::optional<ProductShape> linear(Shape a, Shape b, Shape output) {
   if (output.empty()) return std::nullopt;
-  ProductShape product{.n = output.back()};
+  ProductShape product{.n = output.back(), .k = ProductShape::kUnknown};
   product.m = elements(output.first(output.size() - 1));
   if (b.size() == 2 && b[0] == product.n) {
     product.k = b[1];
@@ -33,7 +32,6 @@ std::optional<ProductShape> linear(Shape a, Shape b, Shape output) {
   return product;
 }
 
-// a [..., M, K] by b [..., K, N].
 std::optional<ProductShape> matmul(Shape a, Shape b, Shape output) {
   if (output.size() < 2) return std::nullopt;
   const size_t outer = output.size() - 2;
@@ -41,7 +39,8 @@ std::optional<ProductShape> matmul(Shape a, Shape b, Shape output) {
     return input.size() == output.size() &&
            std::equal(output.begin(), output.begin() + static_cast<std::ptrdiff_t>(outer), input.begin());
   };
-  ProductShape product{.m = output[outer], .n = output[outer + 1], .batch = elements(output.first(outer))};
+  ProductShape product{
+      .m = output[outer], .n = output[outer + 1], .k = ProductShape::kUnknown, .batch = elements(output.first(outer))};
   if (fits(a) && a[outer] == product.m) {
     product.k = a[outer + 1];
   } else if (fits(b) && b[outer + 1] == product.n) {
@@ -50,12 +49,12 @@ std::optional<ProductShape> matmul(Shape a, Shape b, Shape output) {
   return product;
 }
 
-// Weight [out, in of a group, window...], or of a transposed one [in, out of a group, window...]. Each output pixel is a row of M.
 std::optional<ProductShape> convolution(Shape a, Shape b, Shape output, bool is_transposed) {
-  if (b.size() < 3 || output.size() != b.size() || elements(b) == 0) return std::nullopt;
-  const int64_t pixels = output[0] * elements(output.subspan(2));
-  const int64_t groups = is_transposed ? output[1] / b[1] : a.size() == b.size() ? std::max<int64_t>(1, a[1] / b[1]) : 1;
-  ProductShape product{.m = pixels, .n = output[1] / groups, .k = is_transposed ? b[0] / groups : b[1], .m_is_padded = false};
+  if (b.size() < 3 || a.size() != b.size() || output.size() != b.size() || elements(b) == 0) return std::nullopt;
+  const Shape image = is_transposed ? a : output;
+  const int64_t groups = std::max<int64_t>(1, (is_transposed ? output[1] : a[1]) / b[1]);
+  ProductShape product{
+      .m = image[0] * elements(image.subspan(2)), .n = output[1] / groups, .k = a[1] / groups, .m_is_padded = false};
   product.batch = groups * elements(b.subspan(2));  // a product of channels for each place of the window
   return product;
 }
@@ -64,7 +63,7 @@ std::optional<ProductShape> convolution(Shape a, Shape b, Shape output, bool is_
 
 double ProductShape::flop() const {
   double flop = 2.0 * static_cast<double>(batch);
-  for (const int64_t extent : {m, n, k}) flop *= static_cast<double>(std::max<int64_t>(1, extent));
+  for (const int64_t extent : {m, n, k == kUnknown ? 1 : k}) flop *= static_cast<double>(extent);
   return flop;
 }
 
@@ -82,23 +81,39 @@ std::string ProductShape::padding() const {
   };
   if (m_is_padded) add('M', m);
   add('N', n);
-  add('K', k);
+  if (k != kUnknown) add('K', k);
   return text;
 }
 
-std::optional<ProductShape> product_shape(std::string_view op, Shape a, Shape b, Shape output) {
-  std::optional<ProductShape> product;
-  if (op == "linear") {
-    product = linear(a, b, output);
-  } else if (op == "matmul" || op == "bmm") {
-    product = matmul(a, b, output);
-  } else if (op == "conv1d" || op == "conv2d" || op == "conv3d") {
-    product = convolution(a, b, output, false);
-  } else if (op.starts_with("conv_transpose")) {
-    product = convolution(a, b, output, true);
+std::vector<int64_t> ProductShape::numbers() const { return {m, n, k, batch, m_is_padded ? 1 : 0}; }
+
+std::optional<ProductShape> ProductShape::of(std::span<const int64_t> numbers) {
+  if (numbers.size() != 5) return std::nullopt;
+  return ProductShape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4] != 0};
+}
+
+ProductKind product_kind(std::string_view op) {
+  if (op == "linear") return ProductKind::linear;
+  if (op == "matmul" || op == "bmm") return ProductKind::matmul;
+  if (op == "conv1d" || op == "conv2d" || op == "conv3d") return ProductKind::convolution;
+  if (op == "conv_transpose1d" || op == "conv_transpose2d" || op == "conv_transpose3d") return ProductKind::transposed_convolution;
+  return ProductKind::none;
+}
+
+std::optional<ProductShape> product_shape(ProductKind kind, Shape a, Shape b, Shape output) {
+  if (elements(output) == 0) return std::nullopt;
+  switch (kind) {
+    case ProductKind::linear:
+      return linear(a, b, output);
+    case ProductKind::matmul:
+      return matmul(a, b, output);
+    case ProductKind::convolution:
+    case ProductKind::transposed_convolution:
+      return convolution(a, b, output, kind == ProductKind::transposed_convolution);
+    case ProductKind::none:
+      break;
   }
-  if (product && elements(output) == 0) return std::nullopt;
-  return product;
+  return std::nullopt;
 }
 
 }  // namespace ulpscope

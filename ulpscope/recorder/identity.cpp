@@ -66,6 +66,7 @@ uint32_t OpTable::add(const OpDescription& op) {
   info.module = op.module;
   info.phase = op.phase;
   info.attributes = attributes_text(op.attributes, AttributesOf::op);
+  if (op.product && op.product->k != ProductShape::kUnknown) info.product = op.product->numbers();
 
   OpEntry entry;
   entry.id = op.id;
@@ -97,6 +98,7 @@ void OpTable::add_outputs(OpEntry& entry, const OpDescription& op) {
     info.dtype = output.view.dtype;
     info.stays_wide = output.stays_wide;
     info.parameter = output.parameter;
+    info.name = output.name;
     info.shape.assign(output.view.shape.begin(), output.view.shape.begin() + output.view.rank);
     const bool floating = is_float(info.dtype);
     tensors_.push_back({sink_.add_tensor(info), info.role, floating});

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ulpscope/emulation/product_shape.h"
 #include "ulpscope/kernels/op_call.h"
 #include "ulpscope/trace/sink.h"
 
@@ -37,6 +38,7 @@ struct OutputDescription {
   std::string_view parameter;  // its parameter's name, or ""
   double scale = 1.0;          // the loss scale that its values contain
   bool stays_wide = false;     // as TensorInfo has it
+  std::string_view name = {};  // what the op calls it, or ""
 };
 
 struct OpDescription {
@@ -48,6 +50,7 @@ struct OpDescription {
   uint32_t micro_batch = 0;
   uint8_t pass = 0;
   const Attributes* attributes = nullptr;
+  std::optional<ProductShape> product = {};  // of a matrix product
   std::span<const ValueKey> inputs;
   std::span<const OutputDescription> outputs;
 };

@@ -38,11 +38,17 @@ struct Column {
   Packing packing = Packing::gzip;
   Refers refers = Refers::nothing;
   double fill = 0;
+  uint64_t since = kOldestSchemaVersion;  // the schema version that it came with; older traces do not have it
 
+  constexpr Column since_version(uint64_t version) const {
+    Column column = *this;
+    column.since = version;
+    return column;
+  }
   // The same column, whose values mean something only in rows of which `condition` holds.
   template <typename Condition>
   constexpr Column<Get, Condition> known_if(Condition) const {
-    return {name, unit, meaning, get, packing, refers, fill};
+    return {name, unit, meaning, get, packing, refers, fill, since};
   }
   template <typename Row>
   static bool known(const Row& row) {
@@ -107,7 +113,13 @@ struct Table<OpInfo> {
              Refers::op_ids},
       Column{"name", "", "op name", FIELD(name)}, Column{"module", "", "module path; empty at top level", FIELD(module)},
       Column{"phase", "", "phase of the step", FIELD(phase)},
-      Column{"attributes", "", "as name=value, separated by spaces; name=varies where calls differ", FIELD(attributes)});
+      Column{"attributes", "", "as name=value, separated by spaces; name=varies where calls differ", FIELD(attributes)},
+      Column{
+          "product", "",
+          "of matrix products, M x K by K x N, as first seen: M, N, K, how many, and 1 where M is padded to a multiple of 8 (0: M "
+          "counts pixels); with commas; empty where the op is none, or not known",
+          FIELD(product)}
+          .since_version(5));
 };
 
 template <>
@@ -126,7 +138,8 @@ struct Table<TensorInfo> {
              FIELD(shape)},
       Column{"shard_offset", "", "where this rank's part begins, in each dimension; empty where it is not sharded",
              FIELD(shard_offset)},
-      Column{"replicated", "", "every rank holds the same values", FIELD(replicated)});
+      Column{"replicated", "", "every rank holds the same values", FIELD(replicated)},
+      Column{"name", "", "what the op calls the output, as exp_avg, or empty", FIELD(name)}.since_version(5));
 };
 
 template <>

@@ -49,6 +49,10 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
     auto& field = column.get(out);
     using Field = std::remove_cvref_t<decltype(field)>;
     using Type = typename Storage<Field>::Type;
+    if (column.since > file_.schema_version()) {
+      field = Field();
+      return;
+    }
     const auto fail = [&](const std::string& what) {
       throw file_.damaged(*block.table, block.table->columns[index], block.first + row, what);
     };

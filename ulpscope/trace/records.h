@@ -87,7 +87,8 @@ struct OpInfo {
   std::string name;         // "conv2d", "conv2d_backward"
   std::string module;       // "features.0"; "" at top level
   Phase phase = Phase::forward;
-  std::string attributes;  // "stride=1 padding=1"; "step=varies" where calls differ
+  std::string attributes;        // "stride=1 padding=1"; "step=varies" where calls differ
+  std::vector<int64_t> product;  // of a matrix product: ProductShape::numbers(); empty: none, or not known
 };
 
 // A tensor of the experiment, once per distinct (op, slot): what does not change from step to step.
@@ -101,6 +102,7 @@ struct TensorInfo {
   std::vector<int64_t> shape;         // global, when it was first seen: a smaller last batch shows in a TensorRow's count
   std::vector<int64_t> shard_offset;  // empty: not sharded
   bool replicated = true;
+  std::string name;  // what the op calls it, "exp_avg", or ""
 };
 
 // An edge of the graph: input `input` of op `consumer` is output `slot` of op `producer`. Stored once per distinct graph.

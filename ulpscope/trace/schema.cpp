@@ -44,6 +44,7 @@ TableSpec table_of(std::string name, uint64_t chunk_rows, std::string meaning) {
     if (column.refers == trace_detail::Refers::tensors) spec.refers_to = "tensors";
     spec.compress = column.packing == trace_detail::Packing::gzip;
     spec.fill = column.fill;
+    spec.since = column.since;
     if constexpr (std::is_enum_v<Field>) {
       for (int i = 0; i < trace_detail::enumerators<Field>(); ++i)
         spec.values.emplace_back(name_of_enumerator(static_cast<Field>(i)));
@@ -135,6 +136,7 @@ std::string schema_markdown() {
                         table.meaning, count_of(table.chunk_rows, "row"));
     for (const ColumnSpec& column : table.columns) {
       std::string meaning = column.meaning;
+      if (column.since > kOldestSchemaVersion) meaning += fmt::format(" (from version {} on)", column.since);
       const auto add = [&](const std::string& more) { meaning += (meaning.empty() ? "" : ": ") + more; };
       if (column.kind == ValueKind::text) add("row in strings");
       if (column.kind == ValueKind::histogram) add("end of its bytes in histograms");

@@ -14,7 +14,7 @@
 namespace ulpscope {
 
 // Readers read [kOldestSchemaVersion, kSchemaVersion]. A new table, column or enumerator raises the version.
-inline constexpr uint64_t kSchemaVersion = 4;
+inline constexpr uint64_t kSchemaVersion = 5;
 inline constexpr uint64_t kOldestSchemaVersion = 3;
 
 enum class TableId : uint8_t {
@@ -54,6 +54,7 @@ struct ColumnSpec {
   std::string refers_to = {};            // the table whose rows the values are, or ""
   bool compress = true;
   double fill = 0;
+  uint64_t since = kOldestSchemaVersion;  // older traces do not have it
 };
 
 struct TableSpec {

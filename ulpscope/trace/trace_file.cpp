@@ -21,7 +21,9 @@ namespace {
 // No table is longer; a number beyond it is damage.
 constexpr uint64_t kLargestTable = uint64_t{1} << 48;
 
-constexpr std::string_view kRecoverHint = "; `ulpscope recover` saves what can be read";
+// It may not: what it cannot do without can be damaged, too.
+constexpr std::string_view kRecoverHint = "; `ulpscope recover` may save a part of it";
+constexpr std::string_view kLostHint = "; without it nothing can be recovered";
 
 }  // namespace
 
@@ -87,6 +89,7 @@ TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage 
   } catch (const Error& error) {
     throw unreadable_error("{}", error.what());
   }
+  hint_ = kLostHint;
   reading([&] {
     std::lock_guard lock(open_->mutex);
     const hdf5::File& file = open_->file;
@@ -109,12 +112,11 @@ TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage 
     open_->commit = std::move(commit);
     open_->note = std::move(note);
   });
-  // Without a commit record, nothing can be recovered either.
   reading([&] {
     std::lock_guard lock(open_->mutex);
     read_record();
   });
-  if (on_damage == OnDamage::refuse) hint_ = kRecoverHint;
+  hint_ = on_damage == OnDamage::refuse ? kRecoverHint : std::string_view();
   refresh();
 }
 
@@ -209,6 +211,7 @@ bool TraceFile::read_tail(const CommitRecord& record, const TableSpec& table, Ta
   try {
     for (size_t i = 0; i < table.columns.size(); ++i) {
       const ColumnSpec& column = table.columns[i];
+      if (column.since > schema_version_) continue;
       hdf5::Dataset& dataset = open_->columns[static_cast<size_t>(table.id)][i].tail;
       if (!dataset) {
         hdf5::Dataset opened = open_->file.open_dataset(tail_path(table, column), column.type);
@@ -283,6 +286,10 @@ void TraceFile::read_rows(TableId id, size_t index, uint64_t first, size_t count
   const TableSpec& table = spec(id);
   const uint64_t main_rows = record_[id].main_rows;
   const size_t size = size_of(table.columns[index].type);
+  if (table.columns[index].since > schema_version_) {
+    std::memset(values, 0, count * size);
+    return;
+  }
   if (first < main_rows) {
     const size_t in_place = static_cast<size_t>(std::min<uint64_t>(count, main_rows - first));
     const hdf5::Dataset& dataset = column(table, index, first + in_place);

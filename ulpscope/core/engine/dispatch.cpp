@@ -40,21 +40,30 @@ DType widest(const Op& op, std::span<const Tensor> inputs) {
   return with_dimensions ? *with_dimensions : scalars.value_or(DType::f32);
 }
 
-// The type that the inputs of `op` are cast to, or nothing to leave them.
-std::optional<DType> input_type(Context& context, const Op& op, std::span<const Tensor> inputs, const CallOptions& options) {
+// The type that the inputs of `op` are cast to; nothing: they are left as they are.
+struct InputType {
+  std::optional<DType> promoted;    // the widest of their own
+  std::optional<DType> autocasted;  // what autocast asks for instead; nothing: it is off, or leaves the op alone
+  std::optional<DType> type() const { return autocasted ? autocasted : promoted; }
+};
+
+InputType input_type(Context& context, const Op& op, std::span<const Tensor> inputs, const CallOptions& options) {
   if (op.autocast == AutocastClass::exempt || op.is_view) return {};
   const DType wide = widest(op, inputs);
   // In backward it is on only within a function that has it so.
-  if (!context.autocast || wide == DType::f64) return wide;
-  return context.autocast->input_type(op, inputs, options.dtype).value_or(wide);
+  if (!context.autocast || wide == DType::f64) return {wide, {}};
+  return {wide, context.autocast->input_type(op, inputs, options.dtype)};
 }
 
-// Whether the op runs in the lower precision where autocast is on, by its class and the values that it gets (TensorBody::lowered).
-// Of `inputs`, those that autocast cast are the casts.
-bool runs_lowered(const Context& context, const Op& op, std::span<const Tensor> inputs, const CallOptions& options) {
+// Whether the op runs in the lower precision where autocast is on: as autocast has it, or else by its class and the values that it
+// gets (TensorBody::lowered). Of `inputs`, those that autocast cast are the casts.
+bool runs_lowered(const Context& context, const Op& op, std::span<const Tensor> inputs, const InputType& type,
+                  const CallOptions& options) {
   if (op.autocast == AutocastClass::exempt) return !inputs.empty() && inputs[0].body()->lowered;
-  if (computes_forward(context.phase)) {
-    switch (context.autocast ? context.autocast->class_of(op) : op.autocast) {
+  if (type.autocasted) return is_narrow(*type.autocasted);
+  if (computes_forward(context.phase) && !context.autocast) {
+    if (context.layer_type) return is_narrow(*context.layer_type);
+    switch (op.autocast) {
       case AutocastClass::lower_precision:
         return true;
       case AutocastClass::fp32:
@@ -216,7 +225,8 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   const uint64_t id = options.id ? *options.id : hash_combine(key, context.counters.next(key));
 
   Tensors inputs(arguments);
-  if (const auto type = input_type(context, op, arguments, options)) {
+  const InputType chosen = input_type(context, op, arguments, options);
+  if (const auto type = chosen.type()) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (is_cast(op, inputs, i) && inputs[i].dtype() != *type) inputs[i] = autocast_input(inputs[i], *type, id, i);
     }
@@ -246,7 +256,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   }
 
   Tensors outputs;
-  const bool lowered = runs_lowered(context, op, inputs, options);
+  const bool lowered = runs_lowered(context, op, inputs, chosen, options);
   const bool kept_fp32 = context.autocast && computes_forward(context.phase) && context.autocast->keeps_fp32(op, arguments);
   const double scale = op.loss_scale ? op.loss_scale(inputs, attributes) : inputs.empty() ? 1.0 : inputs[0].body()->loss_scale;
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -279,11 +289,12 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     SmallVector<OutputLabel, 5> labels;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const OutputHint hint = i < options.hints.size() ? options.hints[i] : OutputHint{{}, outputs[i].body()->parameter};
-      labels.push_back({hint.role.value_or(specs[i].role.value_or(otherwise)), hint.parameter, !outputs[i].body()->lowered});
+      labels.push_back(
+          {hint.role.value_or(specs[i].role.value_or(otherwise)), hint.parameter, !outputs[i].body()->lowered, specs[i].name});
     }
     run_observed(context, call,
-                 {op, id, context.forward_id, context.phase, *context.module, context.micro_batch, context.pass, attributes, inputs,
-                  outputs, labels, call});
+                 {op, id, context.forward_id, context.recomputing ? Phase::recompute : context.phase, *context.module,
+                  context.micro_batch, context.pass, attributes, inputs, outputs, labels, call});
   }
 
   for (size_t i = 0; i < specs.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "ulpscope/core/engine/function.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
@@ -92,6 +93,9 @@ class Checkpoint : public Function {
   }
 
   Tensors backward(std::span<const Tensor> gradients) override {
+    std::vector<Observer*> observers;
+    std::copy_if(context().observers.begin(), context().observers.end(), std::back_inserter(observers),
+                 [](const Observer* observer) { return observer->sees_recomputed(); });
     Tensors outputs;
     {
       const PhaseGuard phase(phase_);
@@ -100,7 +104,7 @@ class Checkpoint : public Function {
       const ContextGuard<&Context::forward_id> no_forward(0);
       const ContextGuard<&Context::grad_enabled> grad(true);
       const ContextGuard<&Context::recomputing> recomputing(true);
-      const ContextGuard<&Context::observers> unrecorded({});
+      const ContextGuard<&Context::observers> observed(std::move(observers));
       const ContextGuard<&Context::counters> counters(counters_);
       std::optional<Autocast> autocast = autocast_.make();
       const AutocastScope scope(pointer_to(autocast));

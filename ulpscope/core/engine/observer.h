@@ -21,7 +21,8 @@ struct OutputHint {
 struct OutputLabel {
   Role role = Role::activation;
   const std::string* parameter = nullptr;
-  bool stays_wide = false;  // of a wide type, under autocast too
+  bool stays_wide = false;     // of a wide type, under autocast too
+  std::string_view name = {};  // OutputSpec::name
 };
 
 struct OpEvent {
@@ -37,6 +38,12 @@ struct OpEvent {
   std::span<const Tensor> outputs;
   std::span<const OutputLabel> labels;  // one per output
   const OpCall& call;
+
+  // Of a matrix product.
+  std::optional<ProductShape> product() const {
+    if (op.product == ProductKind::none) return std::nullopt;
+    return product_shape(op.product, inputs[0].shape(), inputs[1].shape(), outputs[0].shape());
+  }
 };
 
 class Observer {
@@ -47,6 +54,8 @@ class Observer {
   // by the next synchronisation, and valid until the next pass begins.
   virtual void before(const OpEvent&, std::span<OutputRecord* const> /*records*/) {}
   virtual void after(const OpEvent&) {}
+  // Whether it is shown what a checkpoint computes again: in phase recompute, under the ids that the ops had in the forward pass.
+  virtual bool sees_recomputed() const { return false; }
 };
 
 }  // namespace ulpscope

@@ -9,6 +9,7 @@
 #include "ulpscope/base/hash.h"
 #include "ulpscope/core/tensor/small_vector.h"
 #include "ulpscope/core/tensor/tensor.h"
+#include "ulpscope/emulation/product_shape.h"
 #include "ulpscope/kernels/op_call.h"
 #include "ulpscope/trace/records.h"
 
@@ -44,6 +45,7 @@ struct OutputSpec {
   bool stays_wide = false;   // the type does not follow that of the inputs that autocast casts (batch_norm's statistics)
   // What the output is, where the caller does not say (OutputHint); nothing: a gradient in backward, else an activation.
   std::optional<Role> role = {};
+  std::string_view name = {};  // "exp_avg"; "": it is the op's only one, or says nothing more than the op and its parameter do
 };
 using OutputSpecs = SmallVector<OutputSpec, 5>;
 
@@ -77,8 +79,9 @@ struct Op {
   bool needs_attributes = false;  // a call without them means nothing
   uint32_t saves_inputs = 0;      // bit i: backward reads the values of input i
   uint32_t saves_outputs = 0;
-  uint32_t differentiable_outputs = 0b1;  // bit i: backward takes a gradient of output i; the others are constants to the tape
-  // Floating-point operations of a call; nullptr: one per element of the first output.
+  uint32_t differentiable_outputs = 0b1;    // bit i: backward takes a gradient of output i; the others are constants to the tape
+  ProductKind product = ProductKind::none;  // of its first two inputs
+  // Floating-point operations of a call that is no product; nullptr: one per element of the first output.
   double (*flops)(std::span<const Tensor> inputs, std::span<const Tensor> outputs) = nullptr;
 
   uint64_t hash = hash_text(name);

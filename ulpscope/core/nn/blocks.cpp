@@ -112,7 +112,10 @@ class Branches : public Layer {
 
 std::vector<LayerType> block_layers() {
   LayerOption repeat{{"repeat", {ValueKind::integer, {.low = 1, .high = 1000}, {}}, "how many times", ""}, int64_t{1}};
-  LayerType sequential{"sequential", {std::move(repeat), flag("checkpoint", false)}, make_layer<Sequential>};
+  LayerType sequential{"sequential",
+                       {std::move(repeat),
+                        flag("checkpoint", false, "keep what comes into each repetition, and compute the rest again in backward")},
+                       make_layer<Sequential>};
   sequential.lists = {{"layers", "one after another"}};
   sequential.takes_indices = true;
   LayerType residual{"residual", {}, make_layer<Residual>};

@@ -23,9 +23,9 @@ std::vector<LayerType> block_layers();
 std::vector<LayerType> elementwise_layers();
 
 // Keys of a layer.
-LayerOption input_extent(std::string key);      // what has to come in; 0, the default: whatever comes
-LayerOption output_extent(std::string key);     // required
-LayerOption flag(std::string key, bool value);  // `value` by default, here and below
+LayerOption input_extent(std::string key);                                // what has to come in; 0, the default: whatever comes
+LayerOption output_extent(std::string key);                               // required
+LayerOption flag(std::string key, bool value, std::string meaning = "");  // `value` by default, here and below
 LayerOption number(std::string key, Range range, double value, std::string meaning = "");
 LayerOption integer(std::string key, int64_t low, int64_t value, std::string meaning = "");
 LayerOption integer_list(std::string key, int64_t low, std::string meaning);                 // required

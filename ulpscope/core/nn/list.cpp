@@ -35,7 +35,9 @@ LayerOption output_extent(std::string key) {
   return {{std::move(key), {ValueKind::integer, {.low = 1, .high = 0x1p31}, {}}, "", "required"}, std::nullopt, true};
 }
 
-LayerOption flag(std::string key, bool value) { return {{std::move(key), {ValueKind::boolean, {}, {}}, "", ""}, value}; }
+LayerOption flag(std::string key, bool value, std::string meaning) {
+  return {{std::move(key), {ValueKind::boolean, {}, {}}, std::move(meaning), ""}, value};
+}
 
 LayerOption number(std::string key, Range range, double value, std::string meaning) {
   return {{std::move(key), {ValueKind::number, range, {}}, std::move(meaning), ""}, value};

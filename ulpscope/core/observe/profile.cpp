@@ -50,7 +50,8 @@ double bytes_of(const Tensor& tensor) {
   return bytes;
 }
 
-double flop_of(const OpEvent& event) {
+double flop_of(const OpEvent& event, const std::optional<ProductShape>& product) {
+  if (product) return product->flop();
   if (event.op.flops) return event.op.flops(event.inputs, event.outputs);
   return event.outputs.empty() ? 0 : static_cast<double>(event.outputs[0].size());
 }
@@ -116,14 +117,11 @@ void Profiler::First::after(const OpEvent& event) {
   ProfileEntry& entry = owner.entries_[{&event.op, event.phase, &event.module}];
   ++entry.calls;
   entry.seconds += owner.lap();
-  entry.flop += flop_of(event);
+  const std::optional<ProductShape> product = event.product();
+  entry.flop += flop_of(event, product);
   for (const std::span<const Tensor> tensors : {event.inputs, event.outputs})
     for (const Tensor& tensor : tensors) entry.bytes += bytes_of(tensor);
-  if (event.phase != Phase::forward || event.inputs.size() < 2 || event.outputs.empty()) return;
-  const auto product = product_shape(event.op.name, event.inputs[0].shape(), event.inputs[1].shape(), event.outputs[0].shape());
-  if (product)
-    owner.products_.try_emplace({&event.op, &event.module},
-                                ProfiledProduct{event.op.name, event.module, event.outputs[0].dtype(), *product});
+  if (product && event.phase == Phase::forward) ++owner.products_[{&event.op, &event.module, event.outputs[0].dtype(), *product}];
 }
 
 void Profiler::Last::after(const OpEvent&) { owner.recording_seconds_ += owner.lap(); }
@@ -146,9 +144,13 @@ Profile Profiler::profile() const {
   }
   std::stable_sort(profile.entries.begin(), profile.entries.end(),
                    [](const ProfileEntry& a, const ProfileEntry& b) { return a.seconds > b.seconds; });
-  for (const auto& [key, product] : products_) profile.products.push_back(product);
+  for (const auto& [key, calls] : products_) {
+    const auto& [op, module, dtype, shape] = key;
+    profile.products.push_back({op->name, *module, dtype, shape, calls});
+  }
+  const auto flop = [](const ProfiledProduct& product) { return static_cast<double>(product.calls) * product.shape.flop(); };
   std::stable_sort(profile.products.begin(), profile.products.end(),
-                   [](const ProfiledProduct& a, const ProfiledProduct& b) { return a.shape.flop() > b.shape.flop(); });
+                   [&](const ProfiledProduct& a, const ProfiledProduct& b) { return flop(a) > flop(b); });
   return profile;
 }
 

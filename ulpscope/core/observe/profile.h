@@ -27,11 +27,12 @@ struct ProfileEntry {
   double seconds_per_call() const { return calls > 0 ? seconds / static_cast<double>(calls) : 0; }
 };
 
-// A forward call of an op that is a matrix product, as it was first seen.
+// The forward calls of an op of one module that are matrix products of one type and shape.
 struct ProfiledProduct {
   std::string_view op = {}, module = {};
   DType dtype = DType::f32;
   ProductShape shape;
+  uint64_t calls = 0;
 
   // Whether tensor cores take it as it is.
   bool is_eligible() const { return is_narrow(*info(dtype).format) && shape.is_aligned(); }
@@ -53,7 +54,7 @@ struct Profile {
   std::vector<ProfileEntry> entries;      // those that took longest first
   double recording_seconds = 0;           // of the engine's thread, within observers and the recorder
   double total_seconds = 0;               // of all steps, with evaluation
-  std::vector<ProfiledProduct> products;  // those with most operations first
+  std::vector<ProfiledProduct> products;  // those with most operations, over all calls, first
   Roofline roofline;
 
   double computing_seconds() const;  // in ops
@@ -84,12 +85,13 @@ class Profiler {
   using Clock = std::chrono::steady_clock;
   // Modules are interned.
   using Entries = std::map<std::tuple<const Op*, Phase, const std::string*>, ProfileEntry>;
-  using Products = std::map<std::pair<const Op*, const std::string*>, ProfiledProduct>;
+  using Products = std::map<std::tuple<const Op*, const std::string*, DType, ProductShape>, uint64_t>;  // how many calls
 
   struct First : Observer {
     First(Profiler& profiler, Backend& computing) : owner(profiler), backend(computing) {}
     void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
     void after(const OpEvent& event) override;
+    bool sees_recomputed() const override { return true; }
     Profiler& owner;
     Backend& backend;
   };
@@ -97,6 +99,7 @@ class Profiler {
     explicit Last(Profiler& profiler) : owner(profiler) {}
     void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
     void after(const OpEvent& event) override;
+    bool sees_recomputed() const override { return true; }
     Profiler& owner;
   };
   // Seconds since the moment before, and from here on.

@@ -8,7 +8,7 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
     const Tensor& output = event.outputs[i];
     const OutputLabel& label = event.labels[i];
     outputs.push_back({output.view(), label.role, label.parameter ? std::string_view(*label.parameter) : std::string_view(),
-                       output.body()->loss_scale, label.stays_wide});
+                       output.body()->loss_scale, label.stays_wide, label.name});
   }
   SmallVector<ValueKey, 8> inputs;
   for (const Tensor& input : event.inputs) inputs.push_back(input.body()->value);
@@ -21,6 +21,7 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
   description.micro_batch = event.micro_batch;
   description.pass = event.pass;
   description.attributes = &event.attributes;
+  description.product = event.product();
   description.inputs = inputs;
   description.outputs = outputs;
   recorder_.before(description, records);

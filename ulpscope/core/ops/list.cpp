@@ -63,6 +63,11 @@ OutputSpec with_role(OutputSpec spec, Role role) {
   return spec;
 }
 
+OutputSpec with_name(OutputSpec spec, std::string_view name) {
+  spec.name = name;
+  return spec;
+}
+
 Role weight_role(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16 ? Role::weight : Role::master_weight; }
 
 double multiplied_loss_scales(std::span<const Tensor> inputs, const Attributes&) {

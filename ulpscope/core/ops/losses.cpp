@@ -15,7 +15,7 @@ void cross_entropy_shape(const OpArguments& arguments, OutputSpecs& specs) {
   if (logits.rank() != 2 || target.rank() != 1 || target.shape(0) != logits.shape(0) || target.dtype() != DType::i64)
     wrong_shape(arguments, "logits [N, C] and i64 targets [N]");
   specs.push_back(with_role(make_spec(wide_type(logits.dtype()), {}), Role::loss));
-  specs.push_back(make_spec(wide_type(logits.dtype()), target.shape()));
+  specs.push_back(with_name(make_spec(wide_type(logits.dtype()), target.shape()), "logsumexp"));
 }
 
 void cross_entropy_backward(BackwardCall& b) {
@@ -71,6 +71,8 @@ void prediction_backward(BackwardCall& b) {
   b.set(0, by_element_gradient(b));
 }
 
+// `flops`: of an element's term, the sum included.
+template <int flops>
 constexpr Op by_element(std::string_view name, void (*backward)(BackwardCall&), bool needs_attributes = false) {
   return {.name = name,
           .inputs = 2,
@@ -78,7 +80,8 @@ constexpr Op by_element(std::string_view name, void (*backward)(BackwardCall&), 
           .shape_rule = by_element_shape,
           .backward = backward,
           .needs_attributes = needs_attributes,
-          .saves_inputs = 0b11};
+          .saves_inputs = 0b11,
+          .flops = flops_per_element<flops, 0>};
 }
 
 constexpr Op forbidden(Op op, std::string_view because) {
@@ -94,28 +97,35 @@ const Op kLosses[] = {
      .shape_rule = cross_entropy_shape,
      .backward = cross_entropy_backward,
      .saves_inputs = 0b11,
-     .saves_outputs = 0b10},
-    {.name = "cross_entropy_backward", .inputs = 4, .autocast = AutocastClass::exempt, .shape_rule = like_input_1},
+     .saves_outputs = 0b10,
+     .flops = flops_per_element<4, 0>},
+    {.name = "cross_entropy_backward",
+     .inputs = 4,
+     .autocast = AutocastClass::exempt,
+     .shape_rule = like_input_1,
+     .flops = flops_per_element<3, 1>},
     {.name = "nll",
      .inputs = 2,
      .autocast = AutocastClass::loss,
      .shape_rule = nll_shape,
      .backward = nll_backward,
-     .saves_inputs = 0b10},
+     .saves_inputs = 0b10,
+     .flops = flops_per_element<1, 1>},
     {.name = "nll_backward",
      .inputs = 2,
      .autocast = AutocastClass::exempt,
      .shape_rule = nll_backward_shape,
-     .needs_attributes = true},
-    by_element("mse", difference_backward),
-    by_element("l1", difference_backward),
-    by_element("huber", difference_backward, true),
-    by_element("bce_with_logits", prediction_backward),
+     .needs_attributes = true,
+     .flops = flops_per_element<1, 1>},
+    by_element<3>("mse", difference_backward),
+    by_element<2>("l1", difference_backward),
+    by_element<5>("huber", difference_backward, true),
+    by_element<7>("bce_with_logits", prediction_backward),
     forbidden(
-        by_element("binary_cross_entropy", prediction_backward),
+        by_element<10>("binary_cross_entropy", prediction_backward),
         "log of a probability that the lower precision rounded to 0 or 1 is lost; expected bce_with_logits of what came before the "
         "sigmoid, or a module or op that autocast leaves in FP32"),
-    by_element("kl_div", prediction_backward),
+    by_element<5>("kl_div", prediction_backward),
 };
 
 }  // namespace

@@ -28,9 +28,15 @@ void batch_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(spec_like(x, 0));
   OutputSpec statistic = with_role(make_spec(wide, channels), Role::buffer);
   statistic.stays_wide = true;
-  for (int i = 0; i < 2; ++i) specs.push_back(statistic);
+  for (const auto* name : {"mean", "inverse_deviation"}) specs.push_back(with_name(statistic, name));
   if (!training) return;
-  for (int i = 3; i < 5; ++i) specs.push_back(with_role(in_place_spec(arguments, i), Role::buffer));
+  specs.push_back(with_name(with_role(in_place_spec(arguments, 3), Role::buffer), "running_mean"));
+  specs.push_back(with_name(with_role(in_place_spec(arguments, 4), Role::buffer), "running_var"));
+}
+
+// Mean and variance are taken in training only, where the running ones are outputs.
+double batch_norm_flops(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  return (outputs.size() > 3 ? 7 : 3) * static_cast<double>(inputs[0].size());
 }
 
 void batch_norm_backward(BackwardCall& b) {
@@ -54,7 +60,7 @@ void group_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(spec_like(x, 0));
   OutputSpec statistic = with_role(make_spec(wide_type(x.dtype()), statistics), Role::buffer);
   statistic.stays_wide = true;
-  for (int i = 0; i < 2; ++i) specs.push_back(statistic);
+  for (const auto* name : {"mean", "inverse_deviation"}) specs.push_back(with_name(statistic, name));
 }
 
 void group_norm_backward(BackwardCall& b) {
@@ -71,12 +77,14 @@ const Op kNormalization[] = {
      .backward = batch_norm_backward,
      .needs_attributes = true,
      .saves_inputs = 0b11,
-     .saves_outputs = 0b110},
+     .saves_outputs = 0b110,
+     .flops = batch_norm_flops},
     {.name = "batch_norm_backward",
      .inputs = 5,
      .autocast = AutocastClass::exempt,
      .shape_rule = batch_norm_backward_shape,
-     .needs_attributes = true},
+     .needs_attributes = true,
+     .flops = flops_per_element<8, 1>},
     {.name = "group_norm",
      .inputs = 3,
      .autocast = AutocastClass::fp32,
@@ -84,8 +92,13 @@ const Op kNormalization[] = {
      .backward = group_norm_backward,
      .needs_attributes = true,
      .saves_inputs = 0b11,
-     .saves_outputs = 0b110},
-    {.name = "group_norm_backward", .inputs = 5, .autocast = AutocastClass::exempt, .shape_rule = batch_norm_backward_shape},
+     .saves_outputs = 0b110,
+     .flops = flops_per_element<7, 0>},
+    {.name = "group_norm_backward",
+     .inputs = 5,
+     .autocast = AutocastClass::exempt,
+     .shape_rule = batch_norm_backward_shape,
+     .flops = flops_per_element<9, 1>},
 };
 
 }  // namespace

@@ -116,9 +116,16 @@ OutputSpec spec_like(const Tensor& tensor, int input);  // of tensor's type, sha
 // That of an input which the op changes. Throws a usage Error where it does not fill its memory: kernels write what is dense.
 OutputSpec in_place_spec(const OpArguments& arguments, int input);
 OutputSpec with_role(OutputSpec spec, Role role);
+OutputSpec with_name(OutputSpec spec, std::string_view name);
 // Of a parameter of this type.
 Role weight_role(DType dtype);
 // For Op::loss_scale: of a product, the product of the loss scales that the first two inputs contain.
+// For Op::flops: so many for each element of one of the inputs, where what remains (a row's or channel's mean) is little.
+template <int per_element, size_t input>
+double flops_per_element(std::span<const Tensor> inputs, std::span<const Tensor>) {
+  return per_element * static_cast<double>(inputs[input].size());
+}
+
 double multiplied_loss_scales(std::span<const Tensor> inputs, const Attributes& attributes);
 // Throws a usage Error: "OP: expected EXPECTED, got GOT".
 [[noreturn]] void wrong_shape(const OpArguments& arguments, std::string_view expected);

@@ -25,10 +25,6 @@ void matmul_backward(BackwardCall& b) {
   if (b.needs(1)) b.set(1, call("matmul", {transpose(b.input(0)), gradient}, {}, {.hints = b.into({1})}));
 }
 
-double matmul_flops(std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
-  return 2.0 * static_cast<double>(outputs[0].size()) * static_cast<double>(inputs[0].shape(-1));
-}
-
 void linear_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];
   const Tensor& weight = arguments.inputs[1];
@@ -55,7 +51,7 @@ const Op kProducts[] = {
      .backward = matmul_backward,
      .loss_scale = multiplied_loss_scales,
      .saves_inputs = 0b11,
-     .flops = matmul_flops},
+     .product = ProductKind::matmul},
     {.name = "linear",
      .inputs = 3,
      .optional_inputs = 1,
@@ -63,7 +59,7 @@ const Op kProducts[] = {
      .shape_rule = linear_shape,
      .backward = linear_backward,
      .saves_inputs = 0b11,
-     .flops = matmul_flops},
+     .product = ProductKind::linear},
 };
 
 }  // namespace

@@ -23,8 +23,8 @@ void check_gates(const OpArguments& arguments, int64_t gates) {
 void lstm_cell_shape(const OpArguments& arguments, OutputSpecs& specs) {
   check_gates(arguments, 4);
   const Tensor &gates = arguments.inputs[0], &cell = arguments.inputs[2];
-  for (int i = 0; i < 2; ++i) specs.push_back(make_spec(cell.dtype(), cell.shape()));
-  specs.push_back(make_spec(gates.dtype(), gates.shape()));
+  for (const auto* name : {"hidden", "cell"}) specs.push_back(with_name(make_spec(cell.dtype(), cell.shape()), name));
+  specs.push_back(with_name(make_spec(gates.dtype(), gates.shape()), "gates"));
 }
 
 // At the last step no gradient arrives at the cell, or none at the hidden state: it is zero.
@@ -44,7 +44,8 @@ void lstm_cell_backward_shape(const OpArguments& arguments, OutputSpecs& specs) 
 
 void gru_cell_shape(const OpArguments& arguments, OutputSpecs& specs) {
   check_gates(arguments, 3);
-  for (const size_t like : {2, 0}) specs.push_back(make_spec(arguments.inputs[like].dtype(), arguments.inputs[like].shape()));
+  specs.push_back(make_spec(arguments.inputs[2].dtype(), arguments.inputs[2].shape()));
+  specs.push_back(with_name(make_spec(arguments.inputs[0].dtype(), arguments.inputs[0].shape()), "gates"));
 }
 
 void gru_cell_backward(BackwardCall& b) {

@@ -48,16 +48,18 @@ void mean_backward(BackwardCall& b) {
   b.set(0, call("scale", {expanded(b, b.gradient())}, attributes, {.hints = b.into({0})}));
 }
 
-// A reduction that has no value where there is nothing; and beside it, unless it is norm, one that backward needs, in FP32.
-template <bool statistic>
+constexpr std::string_view kMean = "mean", kCount = "count";
+
+// A reduction that has no value where there is nothing; and beside it, unless it is norm, a statistic that backward needs, in FP32.
+template <const std::string_view* statistic>
 void nonempty_shape(const OpArguments& arguments, OutputSpecs& specs) {
   reduction_shape(arguments, specs);
   const Tensor& x = arguments.inputs[0];
   const auto dims = static_cast<uint32_t>(arguments.attributes["dims"]);
   for (int i = 0; i < x.rank(); ++i)
     if ((dims >> i & 1) != 0 && x.shape(i) == 0) wrong_shape(arguments, "at least one element in each reduced dimension");
-  if (!statistic) return;
-  OutputSpec wide = with_role(specs[0], Role::buffer);
+  if (statistic == nullptr) return;
+  OutputSpec wide = with_name(with_role(specs[0], Role::buffer), *statistic);
   wide.dtype = wide_type(x.dtype());
   wide.stays_wide = true;
   specs.push_back(wide);
@@ -87,6 +89,12 @@ void gradient_norm_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(norm);
 }
 
+double gradient_norm_flops(std::span<const Tensor> inputs, std::span<const Tensor>) {
+  double flops = 0;
+  for (const Tensor& gradient : inputs) flops += 2 * static_cast<double>(gradient.size());
+  return flops;
+}
+
 void correct_count_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& logits = arguments.inputs[0];
   const Tensor& target = arguments.inputs[1];
@@ -100,29 +108,45 @@ const Op kReductions[] = {
      .autocast = AutocastClass::fp32_unless_dtype,
      .shape_rule = reduction_shape,
      .backward = sum_backward,
-     .needs_attributes = true},
-    {.name = "mean", .shape_rule = reduction_shape, .backward = mean_backward, .needs_attributes = true},
+     .needs_attributes = true,
+     .flops = flops_per_element<1, 0>},
+    {.name = "mean",
+     .shape_rule = reduction_shape,
+     .backward = mean_backward,
+     .needs_attributes = true,
+     .flops = flops_per_element<1, 0>},
     {.name = "var",
-     .shape_rule = nonempty_shape<true>,
+     .shape_rule = nonempty_shape<&kMean>,
      .backward = var_backward,
      .needs_attributes = true,
      .saves_inputs = 0b1,
-     .saves_outputs = 0b10},
+     .saves_outputs = 0b10,
+     .flops = flops_per_element<4, 0>},
     {.name = "max",
-     .shape_rule = nonempty_shape<true>,
+     .shape_rule = nonempty_shape<&kCount>,
      .backward = max_backward,
      .needs_attributes = true,
      .saves_inputs = 0b1,
-     .saves_outputs = 0b11},
+     .saves_outputs = 0b11,
+     .flops = flops_per_element<2, 0>},
     {.name = "norm",
      .autocast = AutocastClass::fp32,
-     .shape_rule = nonempty_shape<false>,
+     .shape_rule = nonempty_shape<nullptr>,
      .backward = norm_backward,
      .needs_attributes = true,
      .saves_inputs = 0b1,
-     .saves_outputs = 0b1},
-    {.name = "gradient_norm", .inputs = kVariadic, .autocast = AutocastClass::exempt, .shape_rule = gradient_norm_shape},
-    {.name = "correct_count", .inputs = 2, .autocast = AutocastClass::exempt, .shape_rule = correct_count_shape},
+     .saves_outputs = 0b1,
+     .flops = flops_per_element<2, 0>},
+    {.name = "gradient_norm",
+     .inputs = kVariadic,
+     .autocast = AutocastClass::exempt,
+     .shape_rule = gradient_norm_shape,
+     .flops = gradient_norm_flops},
+    {.name = "correct_count",
+     .inputs = 2,
+     .autocast = AutocastClass::exempt,
+     .shape_rule = correct_count_shape,
+     .flops = flops_per_element<1, 0>},
 };
 
 Tensor reduce(std::string_view name, const Tensor& x, uint32_t dims, bool keep) {
