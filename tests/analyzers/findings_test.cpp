@@ -144,6 +144,29 @@ TEST(Info, UnknownIsNotNanAndNanIsNotUnknown) {
   EXPECT_TRUE(is_unknown(fact(nothing, "peak_memory_bytes")));
 }
 
+// Why no weight changed: the learning rate, gradients that were zero, or updates that were rounded away.
+TEST(Report, SaysWhyNoUpdateWasApplied) {
+  const auto suggestion = [](double rate, uint64_t nonzero) {
+    SyntheticTrace trace;
+    const uint32_t weight = trace.add_tensor("fc", "sgd_update", Phase::optimizer, Role::weight, DType::f16, "fc.weight");
+    for (int step = 0; step < 2; ++step) {
+      trace.add_update(weight, nonzero, nonzero, 0);
+      StepRow row = SyntheticTrace::default_step();
+      row.learning_rate = rate;
+      trace.end_step(row);
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* finding = find_finding(report, "updates.none_applied");
+    return finding != nullptr ? finding->suggestion : "";
+  };
+  EXPECT_EQ(suggestion(0, 0), "The learning rate was 0.");
+  for (const double rate : {0.1, kUnknown}) {
+    EXPECT_NE(suggestion(rate, 0).find("every gradient was"), std::string::npos) << suggestion(rate, 0);
+    EXPECT_NE(suggestion(rate, 7).find("half an ulp"), std::string::npos) << suggestion(rate, 7);
+    EXPECT_EQ(suggestion(rate, 7).find("gradient"), std::string::npos) << suggestion(rate, 7);
+  }
+}
+
 TEST(Report, GathersAllPartsBySeverityAndLeavesOutWhatWasNotAskedFor) {
   RunInfo run;
   run.precision = "fp16";

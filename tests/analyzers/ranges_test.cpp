@@ -363,33 +363,39 @@ TEST(Ranges, FlushedGradientsAreAFindingAboveTheLimitAndAWarningWhereTheNormFeel
   }
 }
 
-// Where the largest gradients leave no room, a larger scale is no advice; the op that can be changed is the one behind the cast.
+// Where the largest gradients leave no room, a larger scale is no advice; the op that can be changed is the one behind the cast,
+// where autocast is what casts.
 TEST(Ranges, AdviceOnFlushedGradientsCanBeFollowed) {
-  SyntheticTrace trace;
-  OpInfo linear{11, 0, "linear", "head", Phase::forward, ""}, widen{12, 0, "cast", "", Phase::loss, ""},
-      narrow{13, 12, "cast", "", Phase::backward, ""};
-  const uint32_t made = trace.sink().add_op(linear), widened = trace.sink().add_op(widen);
-  TensorInfo small;
-  small.op = trace.sink().add_op(narrow);
-  small.role = Role::activation_gradient;
-  small.dtype = DType::f16;
-  small.shape = {100};
-  const uint32_t cast = trace.sink().add_tensor(small);
-  const uint32_t large = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
-  trace.sink().add_edge({0, widened, 0, made, 0});
-  std::vector<double> values(100, 0x1p-22);
-  std::fill_n(values.begin(), 50, 0x1p-60);
-  trace.add(cast, make_row(values, DType::f16, 8.0));
-  trace.add(large, make_row({60000.0}, DType::f16, 8.0));
-  trace.end_step();
-  const Report report = analyze_ranges(trace.read());
-  const Finding* finding = find_finding(report, "range.gradients_flushed");
-  ASSERT_NE(finding, nullptr);
-  EXPECT_EQ(finding->severity, Severity::warning);
-  EXPECT_EQ(finding->suggestion,
-            "No loss scale keeps them: it would have to be 2^35 times as large, and the largest gradients leave no room. BF16 has "
-            "the range, and so has FP32 for the module head (autocast.modules).");
-  EXPECT_EQ(finding->evidence[0].values.back().value, Cell(std::string("head linear")));
+  for (const bool autocast : {true, false}) {
+    SyntheticTrace trace;
+    OpInfo linear{11, 0, "linear", "head", Phase::forward, "", {}}, widen{12, 0, "cast", "", Phase::loss, "", {}},
+        narrow{13, 12, "cast", "", Phase::backward, "", {}};
+    const uint32_t made = trace.sink().add_op(linear), widened = trace.sink().add_op(widen);
+    TensorInfo small;
+    small.op = trace.sink().add_op(narrow);
+    small.role = Role::activation_gradient;
+    small.dtype = DType::f16;
+    small.shape = {100};
+    const uint32_t cast = trace.sink().add_tensor(small);
+    if (autocast) trace.add_tensor("head", "cast", Phase::forward, Role::weight_cast, DType::f16, "head.weight");
+    const uint32_t large = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
+    trace.sink().add_edge({0, widened, 0, made, 0});
+    std::vector<double> values(100, 0x1p-22);
+    std::fill_n(values.begin(), 50, 0x1p-60);
+    trace.add(cast, make_row(values, DType::f16, 8.0));
+    trace.add(large, make_row({60000.0}, DType::f16, 8.0));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.gradients_flushed");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->severity, Severity::warning);
+    EXPECT_EQ(
+        finding->suggestion,
+        std::string("No loss scale keeps them: it would have to be 2^35 times as large, and the largest gradients leave no room. "
+                    "BF16 has the range") +
+            (autocast ? ", and so has FP32 for the module head (autocast.modules)." : "."));
+    EXPECT_EQ(finding->evidence[0].values.back().value, Cell(std::string("head linear")));
+  }
 }
 
 // Underflow is judged at the rounding of the FP16 gradient, never at the FP32 gradient made from it.
@@ -481,6 +487,67 @@ TEST(Ranges, GradientsFitByTheirCountsToo) {
   EXPECT_NE(fit->title.find("none lost anything to zero"), std::string::npos) << fit->title;
   EXPECT_NE(fit->title.find("`--record stats`"), std::string::npos) << fit->title;
   EXPECT_TRUE(fit->evidence.empty());
+}
+
+// One of 100,000 is less than a hundredth of a percent.
+TEST(Ranges, AShareThatIsTooSmallToPrintIsSaidToBeBelowOneThatIsNot) {
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  std::vector<double> values(100000, 0.25);
+  values[3] = 1e-9;
+  trace.add(gradient, make_row(values, DType::f16));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* fit = find_finding(report, "range.gradients_fit");
+  ASSERT_NE(fit, nullptr);
+  EXPECT_NE(fit->title.find("none lost as much as 0.01% to zero"), std::string::npos) << fit->title;
+}
+
+// With finite logits a mean over targets is NaN where there is none. With others it says nothing.
+TEST(Ranges, ALossThatIgnoredEveryTargetIsExplained) {
+  for (const double sum : {1.5, static_cast<double>(NAN)}) {
+    SyntheticTrace trace;
+    const OpInfo op{.id = 900, .name = "cross_entropy", .module = "", .phase = Phase::loss, .attributes = "", .product = {}};
+    TensorInfo loss, sums;
+    loss.role = Role::loss;
+    sums.slot = 1;
+    sums.name = "logsumexp";
+    const uint32_t of_loss = trace.add_output(op, loss), of_sums = trace.add_output(op, sums);
+    trace.add(of_loss, make_row({NAN}, DType::f32));
+    trace.add(of_sums, make_row({sum, 2.5}, DType::f32));
+    trace.end_step(SyntheticTrace::default_step(NAN));
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.nonfinite");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->suggestion.find("loss.ignore_index ignored every target") != std::string::npos, sum == 1.5)
+        << finding->suggestion;
+  }
+}
+
+// A bias before a normalisation: its true gradient is 0, and the sum of 1,000 terms of 2^-24 holds what their last bits leave, at
+// most (2^-24 + gamma_1000) * 1000 * 2^-24 = 2^-28.07. A gradient of 2^-26 is more than that.
+TEST(Ranges, RoundingNoiseAsksForNoLossScale) {
+  for (const bool noise : {true, false}) {
+    SyntheticTrace trace;
+    const auto op = [](uint64_t id, const char* name) {
+      return OpInfo{.id = id, .name = name, .module = "fc", .phase = Phase::backward, .attributes = "", .product = {}};
+    };
+    TensorInfo terms, bias, weight;
+    terms.role = Role::activation_gradient;
+    bias.role = weight.role = Role::weight_gradient;
+    bias.parameter = "fc.bias";
+    const uint32_t of_terms = trace.add_output(op(900, "batch_norm_backward"), terms),
+                   of_bias = trace.add_output(op(901, "sum"), bias), of_weight = trace.add_output(op(902, "matmul"), weight);
+    trace.sink().add_edge({0, 1, 0, 0, 0});
+    std::vector<double> values;
+    for (int i = 0; i < 1000; ++i) values.push_back(i % 2 == 0 ? 0x1p-24 : -0x1p-24);
+    trace.add(of_terms, make_row(values, DType::f32));
+    trace.add(of_bias, make_row({noise ? 0x1p-30 : 0x1p-26}, DType::f32));
+    trace.add(of_weight, make_row({1.0}, DType::f32));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    EXPECT_EQ(find_finding(report, "range.gradients_would_flush") == nullptr, noise);
+  }
 }
 
 // Each number stands with the tensor that it is of.

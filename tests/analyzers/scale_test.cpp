@@ -337,14 +337,14 @@ TEST(Scale, WithoutAScalerItAsksForOneOnlyWhereGradientsAreFlushed) {
   const Finding* finding = find_finding(report, "scale.missing");
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(finding->severity, Severity::warning);
-  EXPECT_EQ(finding->suggestion, "Switch the gradient scaler on, or use BF16.");
+  EXPECT_EQ(finding->suggestion, "Switch the gradient scaler on (scaler.enabled = \"on\"), or use BF16.");
   for (const bool kept : {false, true}) {
     ScaledRun pure(
         rule(1, 1), 10, [](int) { return 1e-9; }, false);
     pure.trace.add_tensor("fc", "source", Phase::data, Role::weight, DType::f16, "fc.weight");
     if (kept) pure.trace.add_tensor("fc", "source", Phase::data, Role::master_weight, DType::f32, "fc.weight");
     const Report of_pure = analyze_scale(pure.trace.read());
-    const bool asked = find_finding(of_pure, "scale.missing")->suggestion.find("with FP32 master weights") != std::string::npos;
+    const bool asked = find_finding(of_pure, "scale.missing")->suggestion.find("Keep FP32 master weights") != std::string::npos;
     EXPECT_EQ(asked, !kept);
   }
   ScaledRun fine(
@@ -400,6 +400,26 @@ TEST(Scale, CopesWithNothing) {
   EXPECT_TRUE(is_unknown(fact(report, "final_scale")));
   EXPECT_TRUE(is_unknown(fact(report, "largest_fitting_scale")));
   EXPECT_TRUE(report.plots.empty());
+}
+
+// A scale that began low is not one that large values keep low.
+TEST(Scale, NoOverflowIsBlamedForAScaleThatBeganLow) {
+  for (const bool overflowed : {false, true}) {
+    RunInfo run;
+    run.dynamic_loss_scale = true;
+    SyntheticTrace trace(run);
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    trace.add(gradient, make_row({1e-9, 1.0}, DType::f16, 2.0));
+    StepRow row = SyntheticTrace::default_step(1.0, 2.0);
+    row.skipped = overflowed;
+    trace.end_step(row);
+    trace.add(gradient, make_row({1e-9, 1.0}, DType::f16, 2.0));
+    trace.end_step(SyntheticTrace::default_step(1.0, 2.0));
+    const Report report = analyze_scale(trace.read());
+    const Finding* low = find_finding(report, "scale.below_100");
+    ASSERT_NE(low, nullptr);
+    EXPECT_EQ(low->suggestion.find("far larger") != std::string::npos, overflowed) << low->suggestion;
+  }
 }
 
 }  // namespace

@@ -140,6 +140,12 @@ uint32_t SyntheticTrace::add_tensor(const std::string& module, const std::string
   return sink_->add_tensor(tensor);
 }
 
+uint32_t SyntheticTrace::add_output(const OpInfo& op, TensorInfo tensor) {
+  if (!ops_.contains(op.id)) ops_[op.id] = sink_->add_op(op);
+  tensor.op = ops_[op.id];
+  return sink_->add_tensor(tensor);
+}
+
 void SyntheticTrace::add(uint32_t tensor, TensorRow row) {
   row.step = step_;
   row.tensor = tensor;

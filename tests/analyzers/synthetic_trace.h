@@ -1,6 +1,7 @@
 // Traces made of known values, and the plain computation of what an analyzer must say of them: one rounding at a time, in FP64.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ class SyntheticTrace {
   // Index of a new tensor, made by an op of its own.
   uint32_t add_tensor(const std::string& module, const std::string& op, Phase phase, Role role, DType dtype,
                       const std::string& parameter = "", bool stays_wide = false);
+  // The same, as one of the outputs of an op that is added where it is new: one of another id.
+  uint32_t add_output(const OpInfo& op, TensorInfo tensor);
   void add(uint32_t tensor, TensorRow row);  // to the current step
   void add_event(EventKind kind, int64_t tensor = -1, uint64_t count = 0, double value = 0, const std::string& text = "");
   void add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost, uint64_t lost_to_decay);
@@ -54,6 +57,7 @@ class SyntheticTrace {
   std::unique_ptr<TraceSink> sink_;
   uint64_t step_ = 0, next_id_ = 1;
   uint32_t sequence_ = 0;
+  std::map<uint64_t, uint32_t> ops_;  // of add_output, by id
 };
 
 }  // namespace ulpscope::analyzers_test

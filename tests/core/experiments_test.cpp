@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -17,6 +18,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::Each;
+using ::testing::HasSubstr;
 using ::testing::Not;
 
 class Scenarios : public ::testing::Test {
@@ -72,12 +74,23 @@ TEST_F(Scenarios, ScalerMlpGrowsUntilItOverflowsAndBacksOff) {
 
 TEST_F(Scenarios, ClippingKeepsTheNormWithinItsLimit) {
   run(preset("clipping", {"training.steps=30"}), "clipping.h5");
+  const TraceReader reader(file("clipping.h5"));
+  std::map<uint64_t, double> squares;  // of the gradients that clip_norm left, by step
+  reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows)
+      if (reader.ops()[reader.tensors()[row.tensor].op].name == "clip_norm") squares[row.step] += row.statistics.sum_of_squares;
+    return true;
+  });
+  // FP32 rounds the norm, the norm plus 1e-6, that constant, the limit over the sum, and each gradient times the ratio.
+  const double u = 0x1p-24, gamma = 5 * u / (1 - 5 * u);
   uint64_t steps = 0, clipped = 0;
-  TraceReader(file("clipping.h5")).visit_steps({}, [&](std::span<const StepRow> rows) {
+  reader.visit_steps({}, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) {
       ++steps;
       clipped += row.gradient_norm > 0.5;
-      EXPECT_LE(row.clipped_gradient_norm, 0.5);
+      const double norm = std::sqrt(squares[row.step]);
+      EXPECT_LE(norm, 0.5 * (1 + gamma));
+      EXPECT_LE(std::abs(norm - row.clipped_gradient_norm), gamma * row.clipped_gradient_norm);
       EXPECT_LE(row.clipped_gradient_norm, row.gradient_norm);
     }
     return true;
@@ -172,6 +185,47 @@ TEST_F(Scenarios, ApexLevelsLearnAndO3BreaksDown) {
   EXPECT_FALSE(std::isfinite(o3.steps.back().loss));
   const Run wide = run(preset("apex_levels", {"precision=apex_o3", "optimizer.math=fp32", "training.steps=60"}));
   EXPECT_TRUE(std::isfinite(wide.steps.back().loss));
+}
+
+// What the report of a broken run says, followed.
+TEST_F(Scenarios, AdviceOnPureFp16IsWorthFollowing) {
+  const auto problems = [&](const char* trace) {
+    std::map<std::string, std::string> suggestions;  // of errors and warnings, by code
+    for (const Finding& finding : analyze_all(TraceReader(file(trace))).findings)
+      if (finding.severity != Severity::info) suggestions[finding.code] = finding.suggestion;
+    return suggestions;
+  };
+  run(preset("pure_fp16", {"training.steps=40"}), "stalled.h5");
+  const auto stalled = problems("stalled.h5");
+  EXPECT_THAT(stalled.at("updates.none_applied"), HasSubstr("every gradient was"));
+  EXPECT_THAT(stalled.at("scale.missing"), HasSubstr("optimizer.master_weights = true, scaler.enabled = \"on\""));
+  for (const auto& [code, suggestion] : stalled) EXPECT_THAT(suggestion, Not(HasSubstr("autocast."))) << code;
+  const Run mended =
+      run(preset("pure_fp16", {"training.steps=40", "optimizer.master_weights=true", "scaler.enabled=on"}), "mended.h5");
+  EXPECT_TRUE(problems("mended.h5").empty()) << problems("mended.h5").begin()->first;
+  EXPECT_LT(mended.end(), mended.steps[0].loss);
+
+  // Adam with a rounding after every operation divides by zero, and the report says which number was zero, and why.
+  run(preset("apex_levels", {"precision=apex_o3", "training.steps=3"}), "adam.h5");
+  EXPECT_FALSE(problems("adam.h5").contains("range.values_overflow")) << "an update is no forward value";
+  const std::string cause = problems("adam.h5").at("range.nonfinite");
+  EXPECT_THAT(cause, HasSubstr("divides by 0"));
+  EXPECT_THAT(cause, HasSubstr("eps = 1e-08"));
+  EXPECT_THAT(cause, HasSubstr("up to 2^-25"));
+  EXPECT_THAT(cause, HasSubstr(fmt::format("up to 2^{:.3g}", std::log2(std::sqrt(0x1p-25 / 0.001)))));
+  EXPECT_THAT(cause, HasSubstr("optimizer.math = \"fp32\""));
+  for (const Override& advice : {Override("optimizer.math=fp32"), Override("optimizer.master_weights=true")}) {
+    run(preset("apex_levels", {"precision=apex_o3", "training.steps=3", advice}), "finite.h5");
+    EXPECT_FALSE(problems("finite.h5").contains("range.nonfinite"));
+    std::filesystem::remove(file("finite.h5"));
+  }
+  const TraceReader reader(file("adam.h5"));
+  const Selection selection(reader, {});
+  std::set<std::string> names;
+  for (uint32_t i = 0; i < selection.size(); ++i)
+    if (selection.op(i).name == "adam_update") names.insert(selection.name(i));
+  EXPECT_THAT(names, Contains("head adam_update (weight)"));
+  EXPECT_THAT(names, Contains("head adam_update exp_avg_sq (weight)"));
 }
 
 TEST_F(Scenarios, OddDimensionsComputeTheSame) {

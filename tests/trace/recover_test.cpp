@@ -164,9 +164,9 @@ TEST_F(Recover, SlowDamagedTracesGiveTheStepsThatAreWhole) { flip_bits(20, 400);
 TEST_F(Recover, ATruncatedTraceSaysHowMuchIsThere) {
   const std::string good = make(true);
   write_file(damaged_, good.substr(0, good.size() - 1000));
-  EXPECT_EQ(error_of_reading(damaged_), fmt::format("'{}' is truncated: it has {} of {} bytes; `ulpscope recover` saves what can "
-                                                    "be read",
-                                                    damaged_, good.size() - 1000, good.size()));
+  EXPECT_EQ(error_of_reading(damaged_),
+            fmt::format("'{}' is truncated: it has {} of {} bytes; `ulpscope recover` may save a part of it", damaged_,
+                        good.size() - 1000, good.size()));
 }
 
 TEST_F(Recover, ADamagedTailCostsTheStepsInIt) {

@@ -162,7 +162,7 @@ TEST_F(Target, ADatasetThatIsMissingIsNamed) {
   hdf5::File file = hdf5::File::create(path_, path_);
   file.set_attribute("/", kSchemaAttribute, kSchemaVersion);
   file.close();
-  EXPECT_EQ(open_error(path_), "'" + path_ + "': dataset 'commit' is missing");
+  EXPECT_EQ(open_error(path_), "'" + path_ + "': dataset 'commit' is missing; without it nothing can be recovered");
 }
 
 // A trace of which only the commit record is there, and says that there are two texts.

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <set>
+#include <sstream>
 #include <unordered_map>
 
+#include "ulpscope/analyzers/what_if.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 
@@ -37,7 +40,10 @@ std::string name_of(const OpInfo& op, const TensorInfo& tensor, bool with_phase)
   };
   if (with_phase && op.phase != Phase::forward) add(name_of(op.phase));
   add(op.name);
-  if (tensor.slot > 0) add(fmt::format("output {}", tensor.slot));
+  if (!tensor.name.empty())
+    add(tensor.name);
+  else if (tensor.slot > 0)
+    add(fmt::format("output {}", tensor.slot));
   // A parameter of the op's own module needs only its last name.
   if (!tensor.parameter.empty()) {
     const std::string prefix = op.module + ".";
@@ -174,6 +180,35 @@ bool visit_selected(const TraceReader& reader, const Selection& selection, const
   return !cancelled;
 }
 
+PrecisionFacts precision_facts(const TraceReader& reader) {
+  PrecisionFacts facts;
+  std::set<std::string_view> narrow, masters;
+  for (const TensorInfo& tensor : reader.tensors()) {
+    facts.casts_weights = facts.casts_weights || tensor.role == Role::weight_cast;
+    if (tensor.role == Role::weight && is_narrow(tensor.dtype)) narrow.insert(tensor.parameter);
+    if (tensor.role == Role::master_weight) masters.insert(tensor.parameter);
+  }
+  facts.updates_narrow_weights = !std::includes(masters.begin(), masters.end(), narrow.begin(), narrow.end());
+  return facts;
+}
+
+std::string scaling_advice(const PrecisionFacts& facts) {
+  if (!facts.updates_narrow_weights) return "Switch the gradient scaler on (scaler.enabled = \"on\")";
+  return "Keep FP32 master weights and switch the gradient scaler on (optimizer.master_weights = true, scaler.enabled = \"on\")";
+}
+
+std::optional<double> attribute(const OpInfo& op, std::string_view name) {
+  std::istringstream items(op.attributes);
+  for (std::string item; items >> item;) {
+    if (!item.starts_with(name) || item.size() <= name.size() || item[name.size()] != '=') continue;
+    double value = 0;
+    const char* const end = item.data() + item.size();
+    const auto [stop, error] = std::from_chars(item.data() + name.size() + 1, end, value);
+    return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
 bool StepFacts::was_skipped(uint64_t step) const { return std::binary_search(skipped.begin(), skipped.end(), step); }
 
 StepFacts step_facts(const TraceReader& reader, StepRange range) {
@@ -236,14 +271,6 @@ void check_asked_for(std::initializer_list<const TraceReader*> readers, const An
   if (options.restricts_steps() && !any_step && first) {
     throw usage_error("no step of the trace is in what --step asks for; expected one of {} to {}", *first, *last);
   }
-}
-
-bool lacks_master_weights(const TraceReader& reader) {
-  const auto has = [&](Role role, DType dtype) {
-    return std::any_of(reader.tensors().begin(), reader.tensors().end(),
-                       [&](const TensorInfo& tensor) { return tensor.role == role && tensor.dtype == dtype; });
-  };
-  return has(Role::weight, DType::f16) && !has(Role::master_weight, DType::f32);
 }
 
 std::string shell_word(const std::string& path) {

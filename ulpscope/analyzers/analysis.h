@@ -50,8 +50,9 @@ class Selection {
   RowKey key(uint32_t tensor, uint64_t step, uint32_t micro_batch, uint8_t pass) const;
   // The forward op whose result a gradient is of, past the casts that autocast added; nullptr where the trace does not say.
   const OpInfo* serves(uint32_t tensor) const;
-  // "features.0 conv2d_backward output 1 (weight)"; where another tensor of the trace would be called the same, also its phase,
-  // "features.0 backward cast (weight)", and if that does not tell them apart, the how-many-th it is: "... #2".
+  // "features.0 conv2d_backward output 1 (weight)", "fc adam_update exp_avg (weight)"; where another tensor of the trace would be
+  // called the same, also its phase, "features.0 backward cast (weight)", and if that does not tell them apart, the how-many-th it
+  // is: "... #2".
   const std::string& name(uint32_t tensor) const { return names_[tensor]; }
   // Weights, the loss, and what is kept for scaling and the optimizer: neither activations nor gradients as they were computed.
   bool is_bookkeeping(uint32_t tensor) const;
@@ -78,6 +79,18 @@ class RowConsumer {
 bool visit_selected(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options,
                     std::span<RowConsumer* const> consumers);
 
+// What can be set, by the roles of the tensors: advice that names a setting must be about one that the run has.
+struct PrecisionFacts {
+  bool casts_weights = false;           // autocast does: the run follows its lists
+  bool updates_narrow_weights = false;  // a 16-bit parameter has no FP32 master weight
+};
+PrecisionFacts precision_facts(const TraceReader& reader);
+// What scales the loss in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit gradients.
+std::string scaling_advice(const PrecisionFacts& facts);
+
+// The value of an attribute of an op, or nothing: it has none of that name, or calls differ.
+std::optional<double> attribute(const OpInfo& op, std::string_view name);
+
 // What the step table says of the steps in a range.
 struct StepFacts {
   std::vector<uint64_t> skipped;  // ascending
@@ -92,10 +105,6 @@ StepFacts step_facts(const TraceReader& reader, StepRange range);
 // Throws Error (usage) where a pattern matches no module or op of any of the traces, or none of them has a step in the range: what
 // comes of a misspelling should not look like an answer.
 void check_asked_for(std::initializer_list<const TraceReader*> readers, const AnalysisOptions& options);
-
-// True iff the trace has FP16 parameters and no FP32 master weights: a gradient scaler, which cannot unscale FP16 gradients, takes
-// those first.
-bool lacks_master_weights(const TraceReader& reader);
 
 // A path as a shell takes it, for commands that reports suggest.
 std::string shell_word(const std::string& path);

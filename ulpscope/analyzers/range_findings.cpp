@@ -36,12 +36,54 @@ struct Suspects {
 std::string tensors(size_t n) { return count_of(n, "tensor"); }
 std::string gradient_tensors(size_t n) { return count_of(n, "gradient tensor"); }
 
+// "more than 0.105%", "as much as 0.01%"
+std::string at_most(double lost) {
+  const std::string text = cell_text(lost, Unit::share);
+  return text.starts_with('<') ? "as much as " + text.substr(1) : "more than " + text;
+}
+
 Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {name, share(count, base), Unit::share}; }
 
 }  // namespace
 
 RowKey RangeAnalysis::key_at(uint32_t tensor, const Place& place) const {
   return selection_.key(tensor, place.step, place.micro_batch, place.pass);
+}
+
+// Where the op and what was recorded beside it leave one way only in which the first NaN or infinity came about: that, and what
+// helps. "" otherwise.
+std::string RangeAnalysis::cause_of_nonfinite(uint32_t tensor) const {
+  const OpInfo& op = selection_.op(tensor);
+  const TensorInfo& made = selection_.tensor(tensor);
+  const auto beside = [&](std::string_view name) -> const TensorFacts* {
+    for (uint32_t i = 0; i < tensors_.size(); ++i)
+      if (tensors_[i] && selection_.tensor(i).op == made.op && selection_.tensor(i).name == name) return tensors_[i].get();
+    return nullptr;
+  };
+  if (op.name == "adam_update" && is_narrow(made.dtype)) {
+    const auto stepwise = attribute(op, "stepwise"), eps = attribute(op, "eps"), beta2 = attribute(op, "beta2");
+    const FloatFormat& format = *info(made.dtype).format;
+    const double flushed = format.flush_threshold();
+    const TensorFacts* squares = beside("exp_avg_sq");
+    if (stepwise.value_or(0) == 0 || !eps || *eps > flushed || !beta2 || squares == nullptr) return "";
+    if (squares->totals.seen.flushed.lower + squares->totals.zeros == 0) return "";
+    return fmt::format(
+        "The update divides by 0: each of its operations is rounded to {0} (optimizer.math = \"param\"), which makes eps = {1:g} "
+        "zero, "
+        "as all up to 2^{2:g} are, and (1 - beta2) g^2 too for gradients g up to 2^{3:.3g}; exp_avg / (sqrt(exp_avg_sq) + eps) is "
+        "then exp_avg / 0. optimizer.math = \"fp32\" rounds once at the end; optimizer.master_weights = true updates in FP32. ",
+        format.name, *eps, std::log2(flushed), 0.5 * std::log2(flushed / (1 - *beta2)));
+  }
+  const bool is_nan =
+      tensors_[tensor]->totals.infinities == 0 && (!tensors_[tensor]->broken || tensors_[tensor]->broken->infinities == 0);
+  if (op.name == "cross_entropy" && made.slot == 0 && is_nan) {
+    const TensorFacts* sums = beside("logsumexp");
+    if (sums == nullptr || (sums->first_nonfinite && sums->first_nonfinite->step <= tensors_[tensor]->first_nonfinite->step))
+      return "";
+    return "All logits were finite, so the mean was one over no target, 0 / 0: loss.ignore_index ignored every target of the "
+           "batch. ";
+  }
+  return "";
 }
 
 void RangeAnalysis::find_nonfinite(Report& report) const {
@@ -71,10 +113,11 @@ void RangeAnalysis::find_nonfinite(Report& report) const {
                    facts.first_nonfinite->step, name, name.find(phase) == std::string::npos ? fmt::format(" in {}", phase) : "",
                    how),
        std::move(evidence),
-       fmt::format(
-           "What made the first is the cause, the others follow from it. `ulpscope export {} --table captures --step {}` shows "
-           "its element and operands.",
-           shell_word(reader_.path()), facts.first_nonfinite->step)});
+       cause_of_nonfinite(first) +
+           fmt::format(
+               "What made the first is the cause, the others follow from it. `ulpscope export {} --table captures --step {}` shows "
+               "its element and operands.",
+               shell_word(reader_.path()), facts.first_nonfinite->step)});
 }
 
 bool RangeAnalysis::find_vanished(Report& report) const {
@@ -108,9 +151,9 @@ bool RangeAnalysis::find_vanished(Report& report) const {
                    vanished, backward_passes_, name),
        suspects.worst(),
        fmt::format(
-           "Scale the loss (a gradient scaler{}), or run in BF16, whose range is that of FP32. Which scale fits, a recording "
-           "in FP32 tells (`--precision fp32`, then `ulpscope scale`): here all that is computed from this rounding is zero.",
-           lacks_master_weights(reader_) ? ", with FP32 master weights: optimizer.master_weights" : "")});
+           "{}, or run in BF16, whose range is that of FP32. Which scale fits, a recording in FP32 tells (`--precision fp32`, "
+           "then `ulpscope scale`): here all that is computed from this rounding is zero.",
+           scaling_advice(precision_facts(reader_)))});
   return true;
 }
 
@@ -147,7 +190,8 @@ std::string RangeAnalysis::flushed_advice(uint32_t tensor) const {
     }
   }
   advice += " BF16 has the range";
-  if (const OpInfo* served = selection_.serves(tensor)) {
+  // Without autocast its settings change nothing.
+  if (const OpInfo* served = precision_facts(reader_).casts_weights ? selection_.serves(tensor) : nullptr) {
     advice += served->module.empty() ? fmt::format(", and so has FP32 for the op {} (autocast.ops)", served->name)
                                      : fmt::format(", and so has FP32 for the module {} (autocast.modules)", served->module);
   }
@@ -224,7 +268,8 @@ void RangeAnalysis::find_value_trouble(Report& report) const {
     if (!tensors_[i] || is_gradient(selection_.tensor(i).role) || !is_narrow(selection_.tensor(i).dtype)) continue;
     const TensorFacts& facts = *tensors_[i];
     const RoundingBounds& seen = facts.totals.seen;
-    if (seen.overflowed.lower > 0) {
+    // Weights and states that an update made infinite are a matter of range.nonfinite, and no forward values.
+    if (seen.overflowed.lower > 0 && selection_.op(i).phase != Phase::optimizer) {
       overflowed.add(
           static_cast<double>(seen.overflowed.lower), key_at(i, *facts.first_overflow),
           {{"elements", count_cell(seen.overflowed.lower), Unit::count}, share_of("overflowed", seen.overflowed.lower, seen.base)});
@@ -258,6 +303,8 @@ void RangeAnalysis::find_what_if_trouble(Report& report) const {
     if (totals.rows == 0 || selection_.tensor(i).stays_wide) continue;
     const WhatIfTotals& what_if = totals.what_if[what_if_index(binary16)].as_true;
     if (what_if.rows == 0) continue;
+    // A sum that is zero but for rounding, as that of a bias before batch_norm, asks for nothing.
+    if (tensors_[i]->noise_rows == totals.rows) continue;
     ++judged;
     const CountBounds lost = what_if.bounds.flushed;
     if (share(lost.lower, what_if.bounds.base) <= options_.flushed_limit) continue;
@@ -305,17 +352,16 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
     if (formats.find(format) == std::string::npos) formats += (formats.empty() ? "" : " and ") + format;
   }
   if (judged == 0 || (any_values && std::isnan(least_headroom))) return;
-  Finding finding{
-      "range.gradients_fit",
-      Severity::info,
-      fmt::format("{} {}: of {}, none lost {} to zero, and the largest values leave {}.{}",
-                  skipped ? "In the steps that were not skipped the gradients fit" : "The gradients fit", formats,
-                  gradient_tensors(judged), most_flushed > 0 ? "more than " + cell_text(most_flushed, Unit::share) : "anything",
-                  any_values ? cell_text(least_headroom, Unit::bits) + " bits of headroom"
-                             : std::string("room, how much is not known without magnitudes (`--record stats`)"),
-                  unjudged > 0 ? fmt::format(" {} could not be judged.", gradient_tensors(unjudged)) : std::string()),
-      {},
-      ""};
+  Finding finding{"range.gradients_fit",
+                  Severity::info,
+                  fmt::format("{} {}: of {}, none lost {} to zero, and the largest values leave {}.{}",
+                              skipped ? "In the steps that were not skipped the gradients fit" : "The gradients fit", formats,
+                              gradient_tensors(judged), most_flushed > 0 ? at_most(most_flushed) : "anything",
+                              any_values ? cell_text(least_headroom, Unit::bits) + " bits of headroom"
+                                         : std::string("room, how much is not known without magnitudes (`--record stats`)"),
+                              unjudged > 0 ? fmt::format(" {} could not be judged.", gradient_tensors(unjudged)) : std::string()),
+                  {},
+                  ""};
   if (any_values) finding.evidence.push_back({selection_.key(tightest), {{"headroom", least_headroom, Unit::bits}}});
   if (most_flushed > 0) finding.evidence.push_back({selection_.key(most_flushed_tensor), {{"flushed", most_flushed, Unit::share}}});
   report.findings.push_back(std::move(finding));

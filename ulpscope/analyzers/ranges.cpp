@@ -119,8 +119,50 @@ RangeAnalysis::RangeAnalysis(const TraceReader& reader, const Selection& selecti
       options_(options),
       steps_(steps),
       what_ifs_(options.formats),
-      tensors_(reader.tensors().size()) {
+      tensors_(reader.tensors().size()),
+      terms_of_(reader.tensors().size()),
+      terms_(reader.tensors().size()) {
   if (what_if_index(binary16) == what_ifs_.size()) what_ifs_.push_back(&binary16);
+  find_terms();
+}
+
+// Gradients of biases: sums over the elements of the gradient that the op reads first.
+void RangeAnalysis::find_terms() {
+  struct BiasGradient {
+    std::string_view op;
+    uint8_t slot;
+  };
+  static constexpr BiasGradient kBiasGradients[] = {
+      {"sum", 0}, {"conv2d_backward_weight", 1}, {"conv_transpose2d_backward_weight", 1}};
+  const std::vector<TensorInfo>& tensors = reader_.tensors();
+  std::map<std::pair<uint32_t, uint8_t>, uint32_t> by_output;
+  for (uint32_t i = 0; i < tensors.size(); ++i) by_output.emplace(std::pair(tensors[i].op, tensors[i].slot), i);
+  std::map<uint32_t, uint32_t> first_inputs;  // by op
+  for (const GraphEdge& edge : reader_.edges()) {
+    if (edge.input != 0) continue;
+    const auto producer = by_output.find({edge.producer, edge.slot});
+    if (producer != by_output.end()) first_inputs.emplace(edge.consumer, producer->second);
+  }
+  for (uint32_t i = 0; i < tensors.size(); ++i) {
+    const auto terms = first_inputs.find(tensors[i].op);
+    if (tensors[i].role != Role::weight_gradient || terms == first_inputs.end()) continue;
+    if (std::none_of(std::begin(kBiasGradients), std::end(kBiasGradients), [&](const BiasGradient& gradient) {
+          return gradient.op == selection_.op(i).name && gradient.slot == tensors[i].slot;
+        }))
+      continue;
+    terms_of_[i] = terms->second;
+    terms_[terms->second].wanted = true;
+  }
+}
+
+// Whether no element is larger than the rounding errors of its sum: of k terms t, each known to half an ulp of its type, added in
+// FP32, at most (u + gamma_k) * sum |t|, and sum |t| <= sqrt(k * sum t^2).
+bool RangeAnalysis::is_rounding_noise(const TensorRow& row) const {
+  if (!terms_of_[row.tensor] || row.known != StatisticsLevel::full || row.statistics.count == 0) return false;
+  const uint32_t summed = *terms_of_[row.tensor];
+  const double k = terms_[summed].count / static_cast<double>(row.statistics.count), u = std::ldexp(1.0, -24);
+  const double of_term = std::ldexp(0.5, -info(selection_.tensor(summed).dtype).format->fraction_bits);
+  return row.statistics.largest <= (of_term + k * u / (1 - k * u)) * std::sqrt(k * terms_[summed].squares);
 }
 
 size_t RangeAnalysis::what_if_index(const FloatFormat& format) const {
@@ -138,6 +180,10 @@ void RangeAnalysis::see(const TensorRow& row) {
   first_rounding_ = false;
   if (row.known == StatisticsLevel::none) return;
   before_ = std::exchange(previous_, row.tensor);
+  if (Terms& terms = terms_[row.tensor]; terms.wanted) {
+    terms.count = static_cast<double>(row.statistics.count);
+    terms.squares = row.known == StatisticsLevel::full ? row.statistics.sum_of_squares : kUnknown;
+  }
   if (selection_.op(row.tensor).phase != Phase::backward || !is_narrow(selection_.tensor(row.tensor).dtype)) return;
   if (!row.rounding_known || share_base(row) == 0) return;
   const std::pair pass{row.micro_batch, row.pass};
@@ -161,6 +207,7 @@ void RangeAnalysis::add(const TensorRow& row) {
     }
   }
   if (step_broken_) return;
+  facts.noise_rows += is_rounding_noise(row);
   if (first_rounding_) {
     ++backward_passes_;
     if (row.rounding.flushed == share_base(row) && facts.vanished_steps++ == 0) facts.vanished_after = before_;

@@ -46,6 +46,7 @@ class RangeAnalysis : public RowConsumer {
     uint64_t nonfinite_steps = 0;  // rows with NaN or Inf; for gradients those of steps that were not skipped
     std::optional<Place> first_nonfinite;
     uint64_t first_overflowed = 0;  // of that row: finite values that became infinite when they were rounded
+    uint64_t noise_rows = 0;        // rows of sums that hold nothing but what their terms were rounded by
     uint64_t vanished_steps = 0;    // rows that were the first rounding of a backward pass, and flushed every nonzero element
     FlushLoss flush_loss;
     std::optional<Place> first_overflow;
@@ -63,9 +64,12 @@ class RangeAnalysis : public RowConsumer {
 
   RowKey key_at(uint32_t tensor, const Place& place) const;
   void find_nonfinite(Report& report) const;
+  std::string cause_of_nonfinite(uint32_t tensor) const;
   bool find_vanished(Report& report) const;
   bool find_gradient_trouble(Report& report) const;
   std::string flushed_advice(uint32_t tensor) const;
+  void find_terms();
+  bool is_rounding_noise(const TensorRow& row) const;
   void find_value_trouble(Report& report) const;
   void find_what_if_trouble(Report& report) const;
   void find_gradients_fit(Report& report) const;
@@ -82,6 +86,13 @@ class RangeAnalysis : public RowConsumer {
   std::vector<std::pair<uint32_t, uint8_t>> passes_seen_;  // of it: (micro-batch, pass) whose backward has had its first rounding
   std::optional<uint32_t> previous_, before_;              // the tensors of the current row and of the one before, in the same step
   bool first_rounding_ = false;                            // the current row is that of a backward pass
+  // Of a tensor that is a sum over another's elements: that one. Of that one: what its last row tells.
+  struct Terms {
+    bool wanted = false;
+    double count = 0, squares = kUnknown;
+  };
+  std::vector<std::optional<uint32_t>> terms_of_;
+  std::vector<Terms> terms_;
   uint64_t backward_passes_ = 0;
 };
 

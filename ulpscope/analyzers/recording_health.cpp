@@ -131,7 +131,7 @@ void add_update_findings(const TraceReader& reader, const Selection& selection, 
     uint64_t rows = 0, nonzero = 0, lost = 0, lost_to_decay = 0;
   };
   std::vector<Updates> updates(selection.size());
-  uint64_t rows_seen = 0, nonzero = 0;
+  uint64_t rows_seen = 0, nonzero = 0, applied = 0;
   reader.visit_updates(options.steps, [&](std::span<const UpdateRow> rows) {
     for (const UpdateRow& row : rows) {
       if (!selection.contains(row.tensor)) continue;
@@ -141,18 +141,26 @@ void add_update_findings(const TraceReader& reader, const Selection& selection, 
       of_tensor.lost += row.lost;
       of_tensor.lost_to_decay += row.lost_to_decay;
       ++rows_seen;
-      nonzero += row.nonzero - row.lost;
+      nonzero += row.nonzero;
+      applied += row.nonzero - row.lost;
     }
     return !options.cancelled();
   });
-  if (rows_seen > 0 && nonzero == 0) {
+  if (rows_seen > 0 && applied == 0) {
+    bool rate_was_zero = true;  // in every step; not known is no zero
+    reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
+      for (const StepRow& row : rows) rate_was_zero = rate_was_zero && row.learning_rate == 0;
+      return true;
+    });
     report.findings.push_back(
         {"updates.none_applied",
          Severity::error,
          fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(rows_seen, "recorded update")),
          {},
-         "Either every gradient is zero (see the findings on ranges), or every update is smaller than half an "
-         "ulp of its weight: keep FP32 master weights."});
+         rate_was_zero  ? "The learning rate was 0."
+         : nonzero == 0 ? "Every update was zero, for every gradient was: the findings on ranges say where they were lost."
+                        : "Every update was smaller than half an ulp of its weight: keep FP32 master weights "
+                          "(optimizer.master_weights = true), or raise the learning rate."});
     return;
   }
   std::vector<std::pair<double, uint32_t>> lost;

@@ -32,17 +32,24 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
     const char* text;
     const Zone& zone;
     bool trouble;
-    const char* suggestion;
+    std::string suggestion;
   };
   // Low scales are trouble where steps are still skipped or gradients are flushed; a high one where it costs more than a skipped
   // step now and then. Gradients that are flushed in spite of it ask for a higher one still.
   const bool high_skips = above_100000_.skipped > kThrashingShare * static_cast<double>(above_100000_.steps) &&
                           above_100000_.skipped >= kThrashingLeast;
+  // Where nothing overflowed, no value keeps the scale low.
+  const std::string began = fmt::format("Nothing overflowed: it began at {}{}.", scale_text(first_scale_),
+                                        reader_.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");
   const ZoneText zones[] = {
       {"scale.below_100", "below 100", below_100_, below_100_.skipped > 0 || flushed,
-       "Some values are far larger than the others: look at the tensor that overflows first, and keep its op in FP32."},
+       skipped_ == 0 ? began
+                     : "Some values are far larger than the others: look at the tensor that overflows first, and keep its op in "
+                       "FP32."},
       {"scale.below_1000", "below 1000", below_1000_, below_1000_.skipped > 0 || flushed,
-       "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."},
+       skipped_ == 0
+           ? began
+           : "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."},
       {"scale.above_100000", "above 100000", above_100000_, high_skips,
        high_skips ? "Grow less often (a longer growth interval), or cap the scale."
                   : "The gradients are very small. That is healthy as long as few steps are skipped."}};
@@ -244,9 +251,7 @@ void ScaleAnalysis::add_findings(Report& report) const {
         missing ? Severity::warning : Severity::info,
         (missing ? "The loss was not scaled, and gradients were flushed to zero." : "The loss was not scaled.") + fitting,
         {},
-        missing ? fmt::format("Switch the gradient scaler on{}, or use BF16.",
-                              lacks_master_weights(reader_) ? ", with FP32 master weights (optimizer.master_weights)" : "")
-                : ""};
+        missing ? scaling_advice(precision_facts(reader_)) + ", or use BF16." : ""};
     if (missing) finding.evidence.push_back({{}, {{"flushed_of_the_worst_gradient", worst, Unit::share}}});
     report.findings.push_back(std::move(finding));
     find_hidden(report);
