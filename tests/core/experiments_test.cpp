@@ -21,6 +21,8 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+// How near two runs come, and how far a loss falls, no bound tells: those limits are from runs of seeds 1 to 6, and beside each
+// stands the worst that was seen there. A difference may be up to ten times as large.
 class Scenarios : public ::testing::Test {
  protected:
   struct Run {
@@ -69,7 +71,7 @@ TEST_F(Scenarios, ScalerMlpGrowsUntilItOverflowsAndBacksOff) {
   }
   EXPECT_GT(largest, 0x1p18);
   EXPECT_GT(seen.result.skipped_steps, 0u);
-  EXPECT_LT(seen.end(), seen.steps[0].loss / 2);
+  EXPECT_LT(seen.end(), seen.steps[0].loss / 2);  // 0.24
 }
 
 TEST_F(Scenarios, ClippingKeepsTheNormWithinItsLimit) {
@@ -105,7 +107,7 @@ TEST_F(Scenarios, AccumulationOfFourBatchesIsOneOfFourTimesTheSize) {
   // Sums of the same FP16 products in another order: an ulp of FP16 in each of some hundred gradients at most, of a loss of
   // about 2.
   EXPECT_LE(std::abs(four.steps[0].loss - one.steps[0].loss), 4 * 0x1p-24 * one.steps[0].loss);
-  EXPECT_LE(std::abs(four.steps[4].loss - one.steps[4].loss), 0x1p-6 * one.steps[4].loss);
+  EXPECT_LE(std::abs(four.steps[4].loss - one.steps[4].loss), 3e-4 * one.steps[4].loss);  // 2.6e-5
 }
 
 TEST_F(Scenarios, CheckpointingGivesTheSameWeightsInLessMemory) {
@@ -124,7 +126,7 @@ TEST_F(Scenarios, CheckpointingGivesTheSameWeightsInLessMemory) {
 TEST_F(Scenarios, SeveralOptimizersShareOneScaler) {
   const Run seen = run(preset("several_optimizers"), "several.h5");
   EXPECT_GT(seen.result.skipped_steps, 0u) << "it begins with an overflow";
-  EXPECT_LT(seen.end(), seen.steps[0].loss / 2);
+  EXPECT_LT(seen.end(), seen.steps[0].loss / 2);  // 0.20
   const TraceReader reader(file("several.h5"));
   std::map<std::string, std::set<std::string>> updates;
   for (const OpInfo& op : reader.ops())
@@ -139,16 +141,16 @@ TEST_F(Scenarios, PureFP16StallsWhereMasterWeightsAndAScalerLearn) {
   EXPECT_EQ(stalled.result.weights_fingerprint, still.result.weights_fingerprint);
   EXPECT_THROW(run(preset("pure_fp16", {"scaler.enabled=on"})), Error) << "there is nothing to unscale into";
   const Run kept = run(preset("pure_fp16", {"scaler.enabled=on", "optimizer.master_weights=true"}));
-  EXPECT_LT(kept.end(), 0.8 * kept.steps[0].loss);
+  EXPECT_LT(kept.end(), 0.7 * kept.steps[0].loss);  // 0.60
   const Run wide = run(preset("pure_fp16", {"precision=fp32"})), amp = run(preset("pure_fp16", {"precision=fp16"}));
-  EXPECT_LT(wide.end(), 0.8 * wide.steps[0].loss);
-  EXPECT_LE(std::abs(amp.end() - wide.end()), 0.05 * wide.end());
+  EXPECT_LT(wide.end(), 0.7 * wide.steps[0].loss);                 // 0.60
+  EXPECT_LE(std::abs(amp.end() - wide.end()), 3e-3 * wide.end());  // 2.7e-4
 }
 
 TEST_F(Scenarios, BF16TrainsWithoutAScalerWhereFP16DoesNot) {
   const Run bf16 = run(preset("bf16_without_scaler")), fp32 = run(preset("bf16_without_scaler", {"precision=fp32"}));
-  EXPECT_LE(std::abs(bf16.end() - fp32.end()), 0.1 * fp32.end());
-  EXPECT_LT(bf16.end(), 0.8 * bf16.steps[0].loss);
+  EXPECT_LE(std::abs(bf16.end() - fp32.end()), 1e-2 * fp32.end());  // 9.3e-4
+  EXPECT_LT(bf16.end(), 0.7 * bf16.steps[0].loss);                  // 0.60
   const Run fp16 = run(preset("bf16_without_scaler", {"precision=fp16", "scaler.enabled=off", "training.steps=20"}));
   Experiment whole = preset("bf16_without_scaler", {"precision=fp16", "scaler.enabled=off", "training.steps=20"});
   whole.optimizer.learning_rate = 0;
@@ -179,9 +181,9 @@ TEST_F(Scenarios, ApexLevelsLearnAndO3BreaksDown) {
   };
   const Run o0 = level("apex_o0"), o1 = level("apex_o1"), o2 = level("apex_o2"), o3 = level("apex_o3");
   EXPECT_EQ(o0.losses(), level("fp32").losses());
-  EXPECT_LT(o0.end(), 0.7 * o0.steps[0].loss);
-  EXPECT_LE(std::abs(o1.end() - o0.end()), 0.1 * o0.end());
-  EXPECT_LE(std::abs(o2.end() - o0.end()), 0.1 * o0.end());
+  EXPECT_LT(o0.end(), 0.7 * o0.steps[0].loss);                // 0.56
+  EXPECT_LE(std::abs(o1.end() - o0.end()), 6e-4 * o0.end());  // 5.8e-5
+  EXPECT_LE(std::abs(o2.end() - o0.end()), 3e-3 * o0.end());  // 2.5e-4
   EXPECT_FALSE(std::isfinite(o3.steps.back().loss));
   const Run wide = run(preset("apex_levels", {"precision=apex_o3", "optimizer.math=fp32", "training.steps=60"}));
   EXPECT_TRUE(std::isfinite(wide.steps.back().loss));
@@ -230,7 +232,7 @@ TEST_F(Scenarios, AdviceOnPureFp16IsWorthFollowing) {
 
 TEST_F(Scenarios, OddDimensionsComputeTheSame) {
   const Run seen = run(preset("odd_dimensions"), "odd.h5"), wide = run(preset("odd_dimensions", {"precision=fp32"}));
-  EXPECT_LE(std::abs(seen.end() - wide.end()), 0.02 * wide.end());
+  EXPECT_LE(std::abs(seen.end() - wide.end()), 1e-3 * wide.end());  // 1.0e-4
   const TraceReader reader(file("odd.h5"));
   int products = 0;
   for (const TensorInfo& tensor : reader.tensors()) {
@@ -269,7 +271,7 @@ TEST_F(Scenarios, InferenceRunsUnderAutocastAndNothingElseIsRecorded) {
   const Run seen = run(preset("inference"), "inference.h5");
   ASSERT_TRUE(seen.result.test);
   const Run wide = run(preset("inference", {"precision=fp32"}));
-  EXPECT_LE(std::abs(*seen.result.test->accuracy - *wide.result.test->accuracy), 0.05);
+  EXPECT_LE(std::abs(*seen.result.test->accuracy - *wide.result.test->accuracy), 12.0 / 256);  // 3 of 256 samples
   const TraceReader reader(file("inference.h5"));
   std::set<std::string> linear;
   reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
@@ -301,9 +303,9 @@ TEST_F(Scenarios, CompareShowsTimeLossAndMemoryOfConvSine) {
       if (const double* ratio = std::get_if<double>(&row.cells[3])) ratios[std::get<std::string>(row.cells[0])] = *ratio;
   }
   EXPECT_GT(ratios.at("seconds_per_step"), 0);
-  EXPECT_LE(std::abs(ratios.at("final_loss") - 1), 0.1);
+  EXPECT_LE(std::abs(ratios.at("final_loss") - 1), 0.1);  // 0.023
   EXPECT_GT(ratios.at("mean_loss_of_last_50_steps"), 0);
-  EXPECT_LT(ratios.at("peak_memory_bytes"), 0.8);
+  EXPECT_LT(ratios.at("peak_memory_bytes"), 0.8);  // 0.66
 }
 
 }  // namespace
