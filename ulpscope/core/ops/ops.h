@@ -119,13 +119,13 @@ OutputSpec with_role(OutputSpec spec, Role role);
 OutputSpec with_name(OutputSpec spec, std::string_view name);
 // Of a parameter of this type.
 Role weight_role(DType dtype);
-// For Op::loss_scale: of a product, the product of the loss scales that the first two inputs contain.
 // For Op::flops: so many for each element of one of the inputs, where what remains (a row's or channel's mean) is little.
 template <int per_element, size_t input>
 double flops_per_element(std::span<const Tensor> inputs, std::span<const Tensor>) {
   return per_element * static_cast<double>(inputs[input].size());
 }
 
+// For Op::loss_scale: of a product, the product of the loss scales that the first two inputs contain.
 double multiplied_loss_scales(std::span<const Tensor> inputs, const Attributes& attributes);
 // Throws a usage Error: "OP: expected EXPECTED, got GOT".
 [[noreturn]] void wrong_shape(const OpArguments& arguments, std::string_view expected);
