@@ -16,7 +16,7 @@ def sources(root):
                             cwd=root, capture_output=True, text=True)
     if listed.returncode == 0:
         return [root / line for line in listed.stdout.splitlines() if (root / line).exists()]
-    return [path for folder in ("ulpscope", "tests", "bench") for path in (root / folder).rglob("*")
+    return [path for folder in ("ulpscope", "tests", "bench", "examples") for path in (root / folder).rglob("*")
             if path.suffix in (".h", ".cpp", ".cu")]
 
 
