@@ -188,7 +188,7 @@ std::vector<Item> items() {
   relu("conv_sine", {1, 256, 128, 128});
   const Shape image{{1, 1, 128, 128}}, scalar{{}, true};
   all.push_back({"conv_sine", "mse", {image, image}, {scalar}});
-  all.push_back({"conv_sine", "mse_backward", {scalar, image, image}, {image}});
+  all.push_back({"conv_sine", "mse_backward", {scalar, image, image}, {image}, {{"factor", 2}}});
 
   convolution("fashion_cnn", 64, 1, 32, 28, 3, 1);
   relu("fashion_cnn", {64, 32, 28, 28});
