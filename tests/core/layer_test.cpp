@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "tests/support/engine_fixture.h"
@@ -141,6 +143,72 @@ TEST_F(LayerTest, ComputesTheShapeThatItPromisesAndTrainsItsParameters) {
       EXPECT_TRUE(parameter.name->starts_with("layer.")) << *parameter.name;
       ASSERT_TRUE(parameter.tensor.grad()) << *parameter.name;
       EXPECT_EQ(parameter.tensor.grad().size(), parameter.tensor.size());
+    }
+  }
+}
+
+// The weights' gradients are one product each, over all places. Beside it the same cells with products and sums place by place: the
+// terms g h are equal and |h| < 1, so two orders of adding n of them differ by at most 2 gamma_n times the sum of |g|.
+TEST_F(LayerTest, RecurrentWeightsHaveTheGradientOfTheirUseAtEveryPlace) {
+  constexpr int64_t kSamples = 4, kPlaces = 5, kFeatures = 3, kHidden = 6;
+  const Tensor x = random(DType::f32, {kSamples, kPlaces, kFeatures}),
+               upstream = random(DType::f32, {kSamples, kPlaces, kHidden}, 1);
+  for (const char* type : {"lstm", "gru"}) {
+    SCOPED_TRACE(type);
+    const LayerSpec spec = LayerRow{type, ", hidden_size = 6", {kPlaces, kFeatures}}.spec();
+    Model model({&spec, 1}, {kPlaces, kFeatures});
+    model.create_tensors(0);
+    std::map<std::string, Tensor> ours, beside;
+    for (const NamedTensor& parameter : model.parameters()) {
+      ours[*parameter.name] = parameter.tensor;
+      beside[*parameter.name] = copy(parameter.tensor.detach());
+      beside[*parameter.name].set_requires_grad(true);
+    }
+    const auto weight = [&](const char* name) { return beside.at(std::string("layer.") + name + "_l0"); };
+
+    // The last place takes no part in the loss.
+    for (const int64_t used : {kPlaces, kPlaces - 1}) {
+      for (auto* parameters : {&ours, &beside})
+        for (auto& [name, parameter] : *parameters) parameter.set_grad({});
+      backward(sum(mul(slice(model(x, true), 1, 0, used), slice(upstream, 1, 0, used))));
+
+      const Tensor rows = reshape(permute(x, std::array{1, 0, 2}), std::array{kPlaces * kSamples, kFeatures});
+      const Tensor of_inputs = linear(rows, weight("weight_ih"), weight("bias_ih"));
+      std::vector<Tensor> gates;
+      Tensor hidden = call("fill", {slice(upstream, 1, 0, 1)}, {{"value", 0}}), loss;
+      hidden = reshape(hidden, std::array{kSamples, kHidden});
+      Tensor cell = hidden;
+      for (int64_t place = 0; place < used; ++place) {
+        Tensor of_input = slice(of_inputs, 0, place * kSamples, kSamples).detach();
+        of_input.set_requires_grad(true);
+        gates.push_back(of_input);
+        const Tensor of_hidden = linear(hidden, weight("weight_hh"), weight("bias_hh"));
+        if (type == std::string("lstm")) {
+          const LstmState state = lstm_cell(of_input, of_hidden, cell);
+          hidden = state.hidden;
+          cell = state.cell;
+        } else {
+          hidden = gru_cell(of_input, of_hidden, hidden);
+        }
+        const Tensor term = sum(mul(hidden, reshape(slice(upstream, 1, place, 1), std::array{kSamples, kHidden})));
+        loss = loss ? add(loss, term) : term;
+      }
+      backward(loss);
+
+      const int64_t width = gates[0].shape(1), n = kSamples * used;
+      std::vector<double> magnitude(static_cast<size_t>(width));
+      for (const Tensor& gate : gates) {
+        const std::vector<double> values = to_host(gate.grad());
+        for (size_t i = 0; i < values.size(); ++i) magnitude[i % magnitude.size()] += std::abs(values[i]);
+      }
+      const double unit = std::ldexp(1.0, -24), gamma = static_cast<double>(n) * unit / (1 - static_cast<double>(n) * unit);
+      for (const char* name : {"layer.weight_hh_l0", "layer.bias_hh_l0"}) {
+        const std::vector<double> got = to_host(ours.at(name).grad()), expected = to_host(beside.at(name).grad());
+        ASSERT_EQ(got.size(), expected.size());
+        const size_t columns = got.size() / magnitude.size();
+        for (size_t i = 0; i < got.size(); ++i)
+          EXPECT_NEAR(got[i], expected[i], 2 * gamma * magnitude[i / columns]) << name << ' ' << i << " of " << used;
+      }
     }
   }
 }

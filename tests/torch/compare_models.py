@@ -116,6 +116,10 @@ class Run:
             self.casts[key] = x.value, self.err(x.value, narrows(x.form, form), narrows(form, x.form))
         return self.casts[key][1]
 
+    def shared(self, *parameters, terms):
+        """Parameters of many products in the lower precision, whose gradient is one sum of so many terms."""
+        return [self.err(self.cast(p, self.lower), None, (terms, self.lower)) for p in parameters]
+
     def op(self, kind, function, *inputs, terms=1, backward=1):
         """`kind`: lower and fp32 are classes of autocast; input: in the widest type of the inputs; first: in that of the first."""
         typed = [x.form for x in inputs if x.form != "i64"]

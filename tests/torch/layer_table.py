@@ -174,7 +174,9 @@ def recurrent(step, states):
         for level in range(layer["num_layers"]):
             weights = lambda which: [p for kind in ("weight", "bias") for p in run.parameters_of(path, f"{kind}_{which}_l{level}")]
             all_gates = affine(run, x, *weights("ih"))
-            hidden = lambda h: affine(run, h, *weights("hh"))
+            shared = run.shared(*weights("hh"), terms=rows(x))
+            hidden = lambda h: run.op("lower", lambda t: functional.linear(t, *shared), h, terms=layer["hidden_size"] + 1,
+                                      backward=shared[0].shape[0])
             zeros = torch.zeros(x.value.shape[0], layer["hidden_size"], dtype=x.value.dtype)
             state, outputs = tuple(Typed(zeros, all_gates.form) for _ in range(states)), []
             for place in range(x.value.shape[1]):

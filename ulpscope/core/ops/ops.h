@@ -77,18 +77,15 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& indices, const Tensor
 // softmax(query key^T / sqrt(E)) value for query [..., L, E], key [..., S, E] and value [..., S, V]. Where `masked`, which
 // broadcasts to [..., L, S], is given and not 0, the score is -Inf. Every op of it is recorded.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& masked = {});
-// One step of a recurrent network, gates in PyTorch's order. What the input gives to the gates, x w^T + b, is computed for all
-// steps at once and comes as [N, gates H]; of the weights those of the hidden state are used: [gates H, H], and [gates H] or none.
-struct RecurrentWeights {
-  Tensor hidden, hidden_bias;
-};
+// One step of a recurrent network, gates in PyTorch's order: from what the input and the hidden state give to the gates, their
+// products with the weights, [N, gates H] both.
 struct LstmState {
   Tensor hidden, cell;  // [N, H]
 };
 // Gates i, f, g, o: c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c').
-LstmState lstm_cell(const Tensor& input_gates, const LstmState& state, const RecurrentWeights& weights);
+LstmState lstm_cell(const Tensor& of_input, const Tensor& of_hidden, const Tensor& cell);
 // Gates r, z, n: n = tanh(n_x + sigmoid(r) n_h), h' = n + sigmoid(z) (h - n).
-Tensor gru_cell(const Tensor& input_gates, const Tensor& hidden, const RecurrentWeights& weights);
+Tensor gru_cell(const Tensor& of_input, const Tensor& of_hidden, const Tensor& hidden);
 // [queries, keys], true where the key comes after the query.
 Tensor causal_mask(int64_t queries, int64_t keys);
 Tensor copy(const Tensor& x);  // dense, last dimension fastest

@@ -93,14 +93,14 @@ const Op kRecurrent[] = {
 
 std::span<const Op> recurrent_ops() { return kRecurrent; }
 
-LstmState lstm_cell(const Tensor& input_gates, const LstmState& state, const RecurrentWeights& weights) {
-  const Tensor inputs[] = {input_gates, linear(state.hidden, weights.hidden, weights.hidden_bias), state.cell};
+LstmState lstm_cell(const Tensor& of_input, const Tensor& of_hidden, const Tensor& cell) {
+  const Tensor inputs[] = {of_input, of_hidden, cell};
   const Tensors outputs = dispatch(find_op("lstm_cell"), inputs);
   return {outputs[0], outputs[1]};
 }
 
-Tensor gru_cell(const Tensor& input_gates, const Tensor& hidden, const RecurrentWeights& weights) {
-  return call("gru_cell", {input_gates, linear(hidden, weights.hidden, weights.hidden_bias), hidden});
+Tensor gru_cell(const Tensor& of_input, const Tensor& of_hidden, const Tensor& hidden) {
+  return call("gru_cell", {of_input, of_hidden, hidden});
 }
 
 }  // namespace ulpscope
