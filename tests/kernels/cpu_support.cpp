@@ -278,6 +278,8 @@ void add_reductions(std::vector<Case>& cases) {
     for (const auto& [x, lay, out, dims] :
          {std::tuple<std::vector<int64_t>, Lay, std::vector<int64_t>, double>{{37}, Lay::contiguous, {}, 1},
           {{7, 530}, Lay::transposed, {7}, 2},
+          {{1100, 33}, Lay::contiguous, {33}, 1},
+          {{9, 1500}, Lay::broadcast, {}, 3},
           {{3, 17, 5, 7}, Lay::channels_last, {17}, 13}}) {
       std::vector<OutputSpec> outputs{{out}};
       if (std::string_view(op) != "norm") outputs.push_back({out, Lay::contiguous, DType::f32});
@@ -655,20 +657,19 @@ void add_updates(std::vector<Case>& cases) {
                             {"stepwise", stepwise}}});
         }
       }
-      cases.push_back({"lion_update",
-                       {{shape}, {shape}, {shape}},
-                       {in_place(0), in_place(2), d},
-                       {{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.99}, {"weight_decay", decay}}});
-      cases.push_back({"sgd_update",
-                       {{shape}, {shape}},
-                       {in_place(0), d},
-                       {{"lr", 0.1}, {"momentum", 0}, {"dampening", 0}, {"weight_decay", decay}, {"nesterov", 0}, {"first", 0}}});
-      for (const double first : {0.0, 1.0}) {
-        cases.push_back(
-            {"sgd_update",
-             {{shape}, {shape}, {shape}},
-             {in_place(0), in_place(2), d},
-             {{"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.1}, {"weight_decay", decay}, {"nesterov", first}, {"first", first}}});
+      for (const double stepwise : {0.0, 1.0}) {
+        cases.push_back({"lion_update",
+                         {{shape}, {shape}, {shape}},
+                         {in_place(0), in_place(2), d},
+                         {{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.99}, {"weight_decay", decay}, {"stepwise", stepwise}}});
+        const auto sgd = [&](double momentum, double damping, double flag) {
+          return std::vector<Attributes::Item>{
+              {"lr", 0.1},        {"momentum", momentum}, {"dampening", damping}, {"weight_decay", decay},
+              {"nesterov", flag}, {"first", flag},        {"stepwise", stepwise}};
+        };
+        cases.push_back({"sgd_update", {{shape}, {shape}}, {in_place(0), d}, sgd(0, 0, 0)});
+        for (const double first : {0.0, 1.0})
+          cases.push_back({"sgd_update", {{shape}, {shape}, {shape}}, {in_place(0), in_place(2), d}, sgd(0.9, 0.1, first)});
       }
     }
   }

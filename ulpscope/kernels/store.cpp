@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <type_traits>
-#include <vector>
 
 #include "ulpscope/emulation/narrow_format.h"
 
@@ -50,35 +49,37 @@ void store_output(const OpCall& call, int slot, const double* values, const Para
   store(call, slot, values, parallel_for);
 }
 
-void store_stepwise(const OpCall& call, int slot, const float* values, const float* wide) {
-  const TensorView& view = call.outputs[slot];
-  const NarrowFormat& narrow = narrow_format(*info(view.dtype).format);
-  const FloatFormat& format = *narrow.format;
-  const int64_t size = view.size();
-  for (int64_t i = 0; i < size; ++i) view.as<uint16_t>()[i] = narrow.round(values[i]);
-  OutputRecord* record = wanted_record(call, slot);
-  if (record == nullptr) return;
-  std::vector<float> before(wide, wide + size);
+StepwiseOutput::StepwiseOutput(const OpCall& call, int slot)
+    : view_(call.outputs[slot]), narrow_(narrow_format(*info(view_.dtype).format)), record_(wanted_record(call, slot)) {
+  if (record_ != nullptr) collector_.emplace(*record_, view_.size(), narrow_.format);
+}
+
+void StepwiseOutput::put(int64_t block, const float* values, float* wide, int64_t n) {
+  narrow_.round_all(values, view_.as<uint16_t>() + block * kStatisticsBlock, static_cast<size_t>(n));
+  if (!recorded()) return;
+  const FloatFormat& format = *narrow_.format;
   RoundingCounts counts;
-  for (int64_t i = 0; i < size; ++i) {
-    if (std::isnan(values[i])) before[i] = values[i];
-    const float was = std::abs(before[i]), is = std::abs(values[i]);
+  for (int64_t i = 0; i < n; ++i) {
+    if (std::isnan(values[i])) wide[i] = values[i];
+    const float was = std::abs(wide[i]), is = std::abs(values[i]);
     if (!(was > 0) || std::isinf(was)) continue;
     counts.flushed += is == 0;
     counts.overflowed += std::isinf(is);
     if (is > 0 && is < format.smallest_normal()) {
       ++counts.subnormal;
-      counts.inexact_subnormal += values[i] != before[i];
+      counts.inexact_subnormal += values[i] != wide[i];
     }
-    counts.rescued += is > 0 && std::isfinite(is) && was <= record->scale * format.flush_threshold();
+    counts.rescued += is > 0 && std::isfinite(is) && was <= record_->scale * format.flush_threshold();
   }
-  StatisticsCollector collector(*record, size, &format);
-  for (int64_t block = 0; block * kStatisticsBlock < size; ++block) {
-    const int64_t begin = block * kStatisticsBlock;
-    collector.add(block, before.data() + begin, std::min(kStatisticsBlock, size - begin));
-  }
-  collector.finish();
-  record->rounding = counts;
+  collector_->add(block, wide, n);
+  const std::lock_guard lock(mutex_);
+  counts_.merge(counts);
+}
+
+void StepwiseOutput::finish() {
+  if (!recorded()) return;
+  collector_->finish();
+  record_->rounding = counts_;
 }
 
 void record_stored(const OpCall& call, int slot, const ParallelFor& parallel_for) {

@@ -1,6 +1,10 @@
 // How wide values become an output: rounded once into its type, with the counts and statistics that the call asks for.
 #pragma once
 
+#include <mutex>
+#include <optional>
+
+#include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/kernels/op_call.h"
 #include "ulpscope/kernels/statistics.h"
 
@@ -14,9 +18,28 @@ OutputRecord* wanted_record(const OpCall& call, int slot);
 void store_output(const OpCall& call, int slot, const float* values, const ParallelFor& parallel_for = serial_for);
 void store_output(const OpCall& call, int slot, const double* values, const ParallelFor& parallel_for = serial_for);
 
-// Stores values of output `slot` that every operation on the way rounded to its type, f16 or bf16. `wide` are those that the same
-// operations give without: the record says what the roundings made of them. What became NaN counts as NaN.
-void store_stepwise(const OpCall& call, int slot, const float* values, const float* wide);
+// Takes the values of a dense output that every operation on the way rounded to its type, f16 or bf16: by blocks of
+// kStatisticsBlock, in any order and from any threads. The record says what the roundings made of the values that the same
+// operations give without.
+class StepwiseOutput {
+ public:
+  StepwiseOutput(const OpCall& call, int slot);
+
+  // Whether put() is to be given the values without roundings.
+  bool recorded() const { return collector_.has_value(); }
+  // What became NaN counts as NaN: `wide`, nullptr where nothing is recorded, is overwritten there.
+  void put(int64_t block, const float* values, float* wide, int64_t n);
+  // Once, after all blocks, from one thread.
+  void finish();
+
+ private:
+  const TensorView& view_;
+  const NarrowFormat& narrow_;
+  OutputRecord* record_;
+  std::optional<StatisticsCollector> collector_;
+  std::mutex mutex_;  // of counts_
+  RoundingCounts counts_;
+};
 
 // Fills in the record of an output that is stored already and was not rounded on the way, or whose type is an integer.
 void record_stored(const OpCall& call, int slot, const ParallelFor& parallel_for = serial_for);

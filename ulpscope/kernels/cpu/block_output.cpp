@@ -16,7 +16,7 @@ int64_t BlockOutput::rows_of_piece(int64_t row, int64_t most_blocks) {
 BlockOutput::BlockOutput(Context& context, const OpCall& call, int slot, int64_t piece)
     : context_(context), size_(call.outputs[slot].size()), piece_(std::min(piece, std::max<int64_t>(size_, 1))) {
   const TensorView& view = call.outputs[slot];
-  if (view.dtype == DType::f32) {
+  if (view.dtype == DType::f32 || view.data == nullptr) {
     floats_ = view.as<float>();
   } else {
     encodings_ = view.as<uint16_t>();

@@ -1,6 +1,7 @@
 // Losses over the classes of rows, and means of elementwise terms.
 #include <algorithm>
 
+#include "ulpscope/kernels/cpu/block_output.h"
 #include "ulpscope/kernels/cpu/formula_kernels.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
@@ -94,6 +95,48 @@ void cross_entropy_backward(Context& context, const OpCall& call) {
   store_output(call, 0, wide.as<float>());
 }
 
+// `x`: log-probabilities.
+void nll(Context& context, const OpCall& call) {
+  const TensorView& x = call.inputs[0];
+  if (x.size() == 0) return run_plain(call);
+  const Targets targets(call, call.inputs[1], x.shape[1]);
+  const Scratch terms(context.allocator, bytes_of(x.shape[0]));
+  for (int64_t row = 0; row < x.shape[0]; ++row) {
+    float value = 0;
+    if (targets[row] != Targets::kIgnored)
+      widen_run(x.data, x.dtype, row * x.strides[0] + targets[row] * x.strides[1], 1, 1, &value);
+    terms.as<float>()[row] = targets[row] == Targets::kIgnored ? 0.0f : -value;
+  }
+  const float loss = ordered_sum(terms.as<float>(), x.shape[0]) / static_cast<float>(targets.counted());
+  store_output(call, 0, &loss);
+}
+
+void nll_backward(Context& context, const OpCall& call) {
+  const TensorView& out_view = call.outputs[0];
+  if (out_view.size() == 0 || !is_contiguous(out_view)) return run_plain(call);
+  const int64_t rows = out_view.shape[0], classes = out_view.shape[1];
+  const Targets targets(call, call.inputs[1], classes);
+  float g = 0;
+  widen_run(call.inputs[0].data, call.inputs[0].dtype, 0, 1, 1, &g);
+  const float gradient = -g / static_cast<float>(targets.counted());
+  const int64_t of_piece = BlockOutput::rows_of_piece(classes, 4), piece = of_piece * classes;
+  BlockOutput out(context, call, 0, piece);
+  const bool parallel = out.size() >= kParallelElements;
+  const ThreadScratch wide(context.allocator, parallel ? context.threads : 1, bytes_of(out.place(0) != nullptr ? 0 : piece));
+  parallel_for(context, blocks_of(rows, of_piece), parallel, [&](int64_t i) {
+    const int64_t first = i * of_piece, count = std::min(of_piece, rows - first);
+    float* place = out.place(first * classes);
+    float* values = place != nullptr ? place : wide.of(parallel ? omp_get_thread_num() : 0);
+    std::fill_n(values, count * classes, 0.0f);
+    for (int64_t row = 0; row < count; ++row) {
+      const int64_t target = targets[first + row];
+      if (target != Targets::kIgnored) values[row * classes + target] = gradient;
+    }
+    out.put(first * classes, values, count * classes);
+  });
+  out.finish();
+}
+
 // The mean of the formula with this place in the list of losses' terms.
 void mean_of_terms(Context& context, const OpCall& call, int index) {
   const TensorView& prediction = call.inputs[0];
@@ -127,7 +170,10 @@ void add_losses(lanes::FormulaList<F...>, std::vector<NamedKernel>& kernels) {
 }  // namespace
 
 std::vector<NamedKernel> loss_ops() {
-  std::vector<NamedKernel> kernels{{"cross_entropy", cross_entropy}, {"cross_entropy_backward", cross_entropy_backward}};
+  std::vector<NamedKernel> kernels{{"cross_entropy", cross_entropy},
+                                   {"cross_entropy_backward", cross_entropy_backward},
+                                   {"nll", nll},
+                                   {"nll_backward", nll_backward}};
   add_losses(lanes::LossTerms{}, kernels);
   return kernels;
 }

@@ -367,8 +367,7 @@ void group_norm(Context& context, const OpCall& call) {
     }
     const float* from = reader.read(i * size, size, wide_x.of(slot));
     float* to = out.place(i * size) != nullptr ? out.place(i * size) : wide_y.of(slot);
-    for (int64_t row = 0; row < size; row += channels)
-      for (int64_t c = 0; c < channels; ++c) to[row + c] = (from[row + c] - center[c]) * factor[c] + bias[c];
+    reduction_kernels().normalize({from, channels, size / channels, channels, 1}, center, factor, bias, to);
     out.put(i * size, to, size);
   });
   out.finish();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
@@ -107,8 +108,10 @@ TensorView with_dimensions(const TensorView& view, const DimensionList& list) {
   return part;
 }
 
-// Any layout: the terms of each sum are read block by block.
-void sum_each(Context& context, const TensorView& view, unsigned mask, float* sums) {
+// Any layout: the terms of each reduction are read block by block. `results` has one for each index of the dimensions outside of
+// `mask`: part(i, values, n) of the blocks of terms of result i, merged by the tree.
+template <typename T, typename Part, typename Merge>
+void reduce_each(Context& context, const TensorView& view, unsigned mask, T* results, Part part, Merge merge) {
   DimensionList kept;
   for (int i = 0; i < view.rank; ++i) {
     if (((mask >> i) & 1) == 0) kept.dimensions[kept.count++] = i;
@@ -116,41 +119,115 @@ void sum_each(Context& context, const TensorView& view, unsigned mask, float* su
   const TensorView kept_view = with_dimensions(view, kept);
   const TensorView terms = with_dimensions(view, dimensions_in_memory_order(view, mask));
   const int64_t n = terms.size(), blocks = blocks_of(n, kReductionBlock), count = kept_view.size();
-  const Scratch parts(context.allocator, bytes_of(count * blocks));
+  const Scratch scratch(context.allocator, static_cast<size_t>(count * blocks) * sizeof(T));
+  T* parts = scratch.as<T>();
   const auto size = static_cast<int64_t>(info(view.dtype).size);
   parallel_for(context, count * blocks, n * count >= kParallelElements, [&](int64_t i) {
-    const int64_t sum = i / blocks, block = i % blocks;
+    const int64_t result = i / blocks, block = i % blocks;
     TensorView start = terms;
-    start.data = view.as<char>() + offset_of(kept_view, sum) * size;
+    start.data = view.as<char>() + offset_of(kept_view, result) * size;
     const int64_t first = block * kReductionBlock, values = std::min(kReductionBlock, n - first);
     alignas(64) float buffer[kReductionBlock];
-    parts.as<float>()[i] = block_sum(Reader(start, contiguous(start)).read(first, values, buffer), values);
+    parts[i] = part(result, Reader(start, contiguous(start)).read(first, values, buffer), values);
   });
   for (int64_t i = 0; i < count; ++i) {
-    float* part = parts.as<float>() + i * blocks;
-    merge_by_tree(part, blocks, [](float a, float b) { return a + b; });
-    sums[i] = part[0];
+    merge_by_tree(parts + i * blocks, blocks, merge);
+    results[i] = parts[i * blocks];
   }
 }
 
+template <typename T>
+T sum_of(T a, T b) {
+  return a + b;
+}
+
+// The sum of the squares of at most kReductionBlock values.
+double square_sum(const float* values, int64_t n) {
+  std::array<double, kSumLanes> lanes{};
+  reduction_kernels().add_squares(values, n, lanes.data());
+  add_lanes(lanes.data());
+  return lanes[0];
+}
+
+// Whether the reduction of input 0 is left to the plain loops.
+bool is_plain_reduction(const OpCall& call) {
+  const TensorView& x = call.inputs[0];
+  for (const TensorView& out : call.outputs) {
+    if (out.size() == 0 || !is_contiguous(out)) return true;
+  }
+  return x.size() == 0 || !is_float(x.dtype);
+}
+
+unsigned reduced_dimensions(const OpCall& call) { return static_cast<unsigned>(call.attribute("dims")); }
+
 template <bool mean>
 void sum(Context& context, const OpCall& call) {
-  const TensorView& x = call.inputs[0];
-  const auto mask = static_cast<unsigned>(call.attribute("dims"));
+  if (is_plain_reduction(call)) return run_plain(call);
   const int64_t size = call.outputs[0].size();
-  if (x.size() == 0 || size == 0 || !is_float(x.dtype) || !is_contiguous(call.outputs[0])) return run_plain(call);
   const Scratch sums(context.allocator, bytes_of(size));
-  sum_rows(context, x, mask, sums.as<float>());
+  sum_rows(context, call.inputs[0], reduced_dimensions(call), sums.as<float>());
   if (mean) {
-    const auto count = static_cast<float>(x.size() / size);
+    const auto count = static_cast<float>(call.inputs[0].size() / size);
     for (int64_t i = 0; i < size; ++i) sums.as<float>()[i] /= count;
   }
   store_output(call, 0, sums.as<float>());
 }
 
+void variance(Context& context, const OpCall& call) {
+  if (is_plain_reduction(call)) return run_plain(call);
+  const TensorView& x = call.inputs[0];
+  const unsigned mask = reduced_dimensions(call);
+  const int64_t size = call.outputs[0].size(), count = x.size() / size;
+  const Scratch results(context.allocator, bytes_of(2 * size));
+  float *variances = results.as<float>(), *means = variances + size;
+  sum_rows(context, x, mask, means);
+  for (int64_t i = 0; i < size; ++i) means[i] /= static_cast<float>(count);
+  const auto squared_deviations = [&](int64_t i, const float* values, int64_t n) {
+    alignas(64) float squares[kReductionBlock];
+    for (int64_t k = 0; k < n; ++k) squares[k] = (values[k] - means[i]) * (values[k] - means[i]);
+    return block_sum(squares, n);
+  };
+  reduce_each(context, x, mask, variances, squared_deviations, sum_of<float>);
+  const auto divisor = static_cast<float>(std::max(0.0, static_cast<double>(count) - call.attribute("correction")));
+  for (int64_t i = 0; i < size; ++i) variances[i] /= divisor;
+  store_output(call, 0, variances);
+  store_output(call, 1, means);
+}
+
+// The first of the largest values, or the first NaN.
+float larger(float a, float b) { return !(b <= a) && !std::isnan(a) ? b : a; }
+
+void largest(Context& context, const OpCall& call) {
+  if (is_plain_reduction(call)) return run_plain(call);
+  const TensorView& x = call.inputs[0];
+  const unsigned mask = reduced_dimensions(call);
+  const int64_t size = call.outputs[0].size();
+  const Scratch results(context.allocator, bytes_of(2 * size));
+  float *values = results.as<float>(), *counts = values + size;
+  const auto largest_of = [](int64_t, const float* block, int64_t n) {
+    return std::accumulate(block + 1, block + n, block[0], larger);
+  };
+  reduce_each(context, x, mask, values, largest_of, larger);
+  const Scratch exact(context.allocator, static_cast<size_t>(size) * sizeof(int64_t));
+  const auto count = [&](int64_t i, const float* block, int64_t n) { return std::count(block, block + n, values[i]); };
+  reduce_each(context, x, mask, exact.as<int64_t>(), count, sum_of<int64_t>);
+  for (int64_t i = 0; i < size; ++i) counts[i] = static_cast<float>(exact.as<int64_t>()[i]);
+  store_output(call, 0, values);
+  store_output(call, 1, counts);
+}
+
+void norm(Context& context, const OpCall& call) {
+  if (is_plain_reduction(call)) return run_plain(call);
+  const int64_t size = call.outputs[0].size();
+  const Scratch squares(context.allocator, static_cast<size_t>(size) * sizeof(double)), norms(context.allocator, bytes_of(size));
+  const auto of_block = [](int64_t, const float* values, int64_t n) { return square_sum(values, n); };
+  reduce_each(context, call.inputs[0], reduced_dimensions(call), squares.as<double>(), of_block, sum_of<double>);
+  for (int64_t i = 0; i < size; ++i) norms.as<float>()[i] = static_cast<float>(std::sqrt(squares.as<double>()[i]));
+  store_output(call, 0, norms.as<float>());
+}
+
 // Squares in FP64, each input by itself; the inputs' sums are added in their order.
 void gradient_norm(Context& context, const OpCall& call) {
-  const auto& kernels = reduction_kernels();
   double total = 0;
   for (const TensorView& g : call.inputs) {
     if (!is_dense(g)) return run_plain(call);
@@ -166,13 +243,10 @@ void gradient_norm(Context& context, const OpCall& call) {
       alignas(64) float buffer[kReductionBlock];
       for (int64_t block = share * 16; block < std::min(blocks, share * 16 + 16); ++block) {
         const int64_t first = block * kReductionBlock, n = std::min(kReductionBlock, size - first);
-        std::array<double, kSumLanes> lanes{};
-        kernels.add_squares(reader.read(first, n, buffer), n, lanes.data());
-        add_lanes(lanes.data());
-        sums[block] = lanes[0];
+        sums[block] = square_sum(reader.read(first, n, buffer), n);
       }
     });
-    merge_by_tree(sums, blocks, [](double a, double b) { return a + b; });
+    merge_by_tree(sums, blocks, sum_of<double>);
     total += sums[0];
   }
   const auto norm = static_cast<float>(std::sqrt(total));
@@ -185,10 +259,14 @@ void sum_rows(Context& context, const TensorView& view, unsigned mask, float* su
   if (RowsOfChannels::fits(view, mask)) {
     sum_channels(context, RowsOfChannels(view, mask), sums);
   } else {
-    sum_each(context, view, mask, sums);
+    reduce_each(
+        context, view, mask, sums, [](int64_t, const float* values, int64_t n) { return block_sum(values, n); }, sum_of<float>);
   }
 }
 
-std::vector<NamedKernel> reduction_ops() { return {{"sum", sum<false>}, {"mean", sum<true>}, {"gradient_norm", gradient_norm}}; }
+std::vector<NamedKernel> reduction_ops() {
+  return {{"sum", sum<false>}, {"mean", sum<true>}, {"var", variance},
+          {"max", largest},    {"norm", norm},      {"gradient_norm", gradient_norm}};
+}
 
 }  // namespace ulpscope::cpu

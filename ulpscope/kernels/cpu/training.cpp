@@ -34,37 +34,75 @@ void unscale(Context& context, const OpCall& call) {
 
 constexpr int kMostStates = lanes::Updates::kMostStates;
 
-// Inputs w, g and the states; outputs w, the states, d. All FP32, dense and laid out alike.
+// Inputs w, g and the states; outputs w, the states, d; dense and laid out alike.
 void update(Context& context, const OpCall& call, int index) {
   const auto states = static_cast<int>(call.inputs.size()) - 2;
   const TensorView& weight = call.outputs[0];
   for (const TensorView& view : call.inputs) {
-    if (view.dtype != DType::f32 || !is_dense(view) || !same_layout(view, weight)) return run_plain(call);
+    if (!is_dense(view) || !same_layout(view, weight)) return run_plain(call);
   }
   const TensorView& d_view = call.outputs[static_cast<size_t>(states) + 1];
-  if (d_view.data != nullptr && (d_view.dtype != DType::f32 || !same_layout(d_view, weight))) return run_plain(call);
+  if (d_view.data != nullptr && !same_layout(d_view, weight)) return run_plain(call);
   OutputRecord* record = wanted_record(call, states + 1);
   const bool with_update = record != nullptr || d_view.data != nullptr;
-  const UpdateKernel kernel = update_kernel(index);
-  std::optional<BlockOutput> outputs[kMostStates + 2];
-  for (int slot = 0; slot <= states; ++slot) outputs[slot].emplace(context, call, slot);
+  const bool stepwise = weight.dtype != DType::f32 && call.attributes->value_or("stepwise", 0) != 0;
+  const UpdateKernel kernel = update_kernel(index, weight.dtype, stepwise);
+
+  std::optional<BlockOutput> outputs[kMostStates + 2];  // the last is d
+  std::optional<StepwiseOutput> stepwise_outputs[kMostStates + 1];
+  Reader readers[kMostStates + 1];
+  bool in_place = true, wide = false;
+  for (int slot = 0; slot <= states; ++slot) {
+    readers[slot] = Reader(call.inputs[slot == 0 ? 0 : slot + 1], weight);
+    if (stepwise) {
+      wide = stepwise_outputs[slot].emplace(call, slot).recorded() || wide;
+    } else {
+      outputs[slot].emplace(context, call, slot);
+    }
+    in_place = in_place && call.outputs[slot].dtype == DType::f32;
+  }
+  const Reader gradients(call.inputs[1], weight);
   if (with_update) outputs[states + 1].emplace(context, call, states + 1);
+
   const int64_t size = weight.size();
+  const bool parallel = size >= kParallelElements / 2;
+  // Of a block: d, the gradient, and the weight and states, as they become and without roundings.
+  const int buffered = 2 + (in_place ? 0 : states + 1) + (wide ? states + 1 : 0);
+  const ThreadScratch buffers(context.allocator, parallel ? context.threads : 1, bytes_of(buffered * kStatisticsBlock));
   std::atomic<uint64_t> nonzero = 0, lost = 0, lost_to_decay = 0;
-  parallel_for(context, blocks_of(size, kStatisticsBlock), size >= kParallelElements / 2, [&](int64_t block) {
+  parallel_for(context, blocks_of(size, kStatisticsBlock), parallel, [&](int64_t block) {
     const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, size - begin);
-    alignas(64) float d[kStatisticsBlock];
-    float* places[kMostStates + 1] = {};
-    for (int slot = 0; slot <= states; ++slot) places[slot] = outputs[slot]->place(begin);
+    float *d = buffers.of(parallel ? omp_get_thread_num() : 0), *buffer = d + kStatisticsBlock;
+    const float* gradient = gradients.read(begin, n, buffer);
+    float *places[kMostStates + 1] = {}, *wide_places[kMostStates + 1] = {};
+    for (int slot = 0; slot <= states; ++slot) {
+      places[slot] = stepwise ? nullptr : outputs[slot]->place(begin);
+      if (places[slot] == nullptr) {
+        places[slot] = buffer += kStatisticsBlock;
+        readers[slot].read(begin, n, places[slot]);
+      }
+    }
+    if (wide) {
+      for (int slot = 0; slot <= states; ++slot) wide_places[slot] = buffer += kStatisticsBlock;
+    }
     const UpdateCounts counts =
-        kernel(*call.attributes, {places[0], call.inputs[1].as<const float>() + begin, places + 1, with_update ? d : nullptr, n});
-    for (int slot = 0; slot <= states; ++slot) outputs[slot]->put(begin, places[slot], n);
+        kernel(*call.attributes, {places[0], gradient, places + 1, with_update ? d : nullptr, n, wide ? wide_places : nullptr});
+    for (int slot = 0; slot <= states; ++slot) {
+      if (stepwise) {
+        stepwise_outputs[slot]->put(block, places[slot], wide_places[slot], n);
+      } else {
+        outputs[slot]->put(begin, places[slot], n);
+      }
+    }
     if (!with_update) return;
     outputs[states + 1]->put(begin, d, n);
     nonzero.fetch_add(counts.nonzero, std::memory_order_relaxed);
     lost.fetch_add(counts.lost, std::memory_order_relaxed);
     lost_to_decay.fetch_add(counts.lost_to_decay, std::memory_order_relaxed);
   });
+  for (auto& out : stepwise_outputs) {
+    if (out) out->finish();
+  }
   for (auto& out : outputs) {
     if (out) out->finish();
   }

@@ -1,8 +1,9 @@
-// Optimizer updates of a block of FP32 elements, chosen at run time by the CPU's instruction set.
+// Optimizer updates of a block of elements, as FP32, chosen at run time by the CPU's instruction set.
 #pragma once
 
 #include <cstdint>
 
+#include "ulpscope/emulation/format.h"
 #include "ulpscope/kernels/op_call.h"
 
 namespace ulpscope::cpu {
@@ -15,10 +16,12 @@ struct UpdateBlock {
   float* const* states;  // as many as the rule has
   float* d;
   int64_t n;
+  // What an update that rounds at every step gives without: the weight and the states. nullptr where it is not asked for.
+  float* const* wide;
 };
 using UpdateKernel = UpdateCounts (*)(const Attributes& attributes, const UpdateBlock& block);
-// Of the rule with this place in the list of updates.h.
-UpdateKernel update_kernel(int index);
+// Of the rule with this place in the list of updates.h, for weights of this type; `stepwise`: every operation is rounded to it.
+UpdateKernel update_kernel(int index, DType weights, bool stepwise);
 
 // g <- g * factor; true iff some g was NaN or Inf.
 bool unscale_block(const float* g, float factor, float* out, int64_t n);

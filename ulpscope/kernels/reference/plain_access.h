@@ -63,8 +63,15 @@ class Output {
   Output(const OpCall& call, int slot) : call_(call), slot_(slot), values_(static_cast<size_t>(view().size())) {}
   C& operator[](int64_t index) { return values_[static_cast<size_t>(offset_of(view(), index))]; }
   void store() { store_output(call_, slot_, values_.data()); }
-  // Of values that were rounded at every step; `wide` is the output without that.
-  void store_stepwise(const Output& wide) { ulpscope::store_stepwise(call_, slot_, values_.data(), wide.values_.data()); }
+  // Of values that were rounded at every step; `wide`, which is overwritten, is the output without that.
+  void store_stepwise(Output& wide) {
+    StepwiseOutput out(call_, slot_);
+    const int64_t size = view().size();
+    for (int64_t begin = 0; begin < size; begin += kStatisticsBlock)
+      out.put(begin / kStatisticsBlock, values_.data() + begin, wide.values_.data() + begin,
+              std::min(kStatisticsBlock, size - begin));
+    out.finish();
+  }
 
  private:
   const TensorView& view() const { return call_.outputs[slot_]; }
