@@ -192,6 +192,80 @@ bool is_differentiated(const Op& op, const Context& context, std::span<const Ten
   return false;
 }
 
+// Stable: from the phase, the module, the op and how often it was called there in this pass.
+uint64_t next_id(Context& context, const Op& op) {
+  static const uint64_t kPhaseSalt = hash_text("phase");
+  const uint64_t place = hash_combine(hash_combine(kPhaseSalt, static_cast<uint64_t>(context.phase)),
+                                      context.forward_id ? context.forward_id : context.module_hash);
+  const uint64_t key = hash_combine(place, op.hash);
+  return hash_combine(key, context.counters.next(key));
+}
+
+void cast_inputs(const Op& op, uint64_t id, DType type, Tensors& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (is_cast(op, inputs, i) && inputs[i].dtype() != type) inputs[i] = autocast_input(inputs[i], type, id, i);
+  }
+}
+
+Tensors make_views(const Tensor& input, const OutputSpecs& specs) {
+  Tensors views;
+  for (const OutputSpec& spec : specs) {
+    const auto rank = static_cast<size_t>(spec.rank);
+    views.push_back(make_view(input, {spec.shape.data(), rank}, {spec.strides.data(), rank}, spec.offset));
+  }
+  return views;
+}
+
+// What the outputs of a call are marked with (TensorBody).
+struct OutputMarks {
+  double loss_scale;
+  bool lowered, kept_fp32;
+};
+
+Tensors make_outputs(Context& context, uint64_t id, std::span<const Tensor> operands, const OutputSpecs& specs,
+                     const OutputMarks& marks, std::span<const OutputHint> hints) {
+  Tensors outputs;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    Tensor output = make_output(context, specs[i], operands);
+    TensorBody& body = *output.body();
+    body.value = {id, static_cast<uint8_t>(i)};
+    body.loss_scale = marks.loss_scale;
+    body.kept_fp32 = marks.kept_fp32;
+    if (specs[i].alias < 0) {
+      body.lowered = marks.lowered && !specs[i].stays_wide;
+      if (i < hints.size() && hints[i].lowered) body.lowered = *hints[i].lowered;
+      if (is_narrow(specs[i].dtype)) body.lowered = true;
+    }
+    outputs.push_back(std::move(output));
+  }
+  return outputs;
+}
+
+// What the outputs are, for observers.
+using OutputLabels = SmallVector<OutputLabel, 5>;
+OutputLabels labels_of(const Context& context, const Tensors& outputs, const OutputSpecs& specs,
+                       std::span<const OutputHint> hints) {
+  const Role otherwise = context.phase == Phase::backward ? Role::activation_gradient : Role::activation;
+  OutputLabels labels;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const TensorBody& body = *outputs[i].body();
+    const OutputHint hint = i < hints.size() ? hints[i] : OutputHint{{}, body.parameter};
+    labels.push_back({hint.role.value_or(specs[i].role.value_or(otherwise)), hint.parameter, !body.lowered, specs[i].name});
+  }
+  return labels;
+}
+
+// An input that was changed in place is now the output of the op.
+void mark_changed(const Tensors& inputs, Tensors& outputs, const OutputSpecs& specs) {
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].alias < 0) continue;
+    ++outputs[i].storage().version;
+    TensorBody& changed = *inputs[static_cast<size_t>(specs[i].alias)].body();
+    changed.value = outputs[i].body()->value;
+    changed.loss_scale = outputs[i].body()->loss_scale;
+  }
+}
+
 }  // namespace
 
 Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t index) {
@@ -217,35 +291,19 @@ Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t 
 Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attributes& attributes, const CallOptions& options) {
   Context& context = ulpscope::context();
   check_inputs(op, arguments);
-
-  static const uint64_t kPhaseSalt = hash_text("phase");
-  const uint64_t place = hash_combine(hash_combine(kPhaseSalt, static_cast<uint64_t>(context.phase)),
-                                      context.forward_id ? context.forward_id : context.module_hash);
-  const uint64_t key = hash_combine(place, op.hash);
-  const uint64_t id = options.id ? *options.id : hash_combine(key, context.counters.next(key));
-
+  const uint64_t id = options.id ? *options.id : next_id(context, op);
   Tensors inputs(arguments);
   const InputType chosen = input_type(context, op, arguments, options);
-  if (const auto type = chosen.type()) {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (is_cast(op, inputs, i) && inputs[i].dtype() != *type) inputs[i] = autocast_input(inputs[i], *type, id, i);
-    }
-  }
+  if (const auto type = chosen.type()) cast_inputs(op, id, *type, inputs);
   ++context.calls;
 
   OutputSpecs specs;
-  const OpArguments call_arguments{op, inputs, attributes, options.dtype};
-  op.shape_rule(call_arguments, specs);
+  op.shape_rule({op, inputs, attributes, options.dtype}, specs);
   const bool differentiated = is_differentiated(op, context, inputs, specs);
-
   if (op.is_view) {
-    Tensors outputs;
-    for (const OutputSpec& spec : specs) {
-      const auto rank = static_cast<size_t>(spec.rank);
-      outputs.push_back(make_view(inputs[0], {spec.shape.data(), rank}, {spec.strides.data(), rank}, spec.offset));
-    }
-    if (differentiated) record_on_tape(op, id, inputs, outputs, specs, attributes, inputs[0].body()->lowered);
-    return outputs;
+    Tensors views = make_views(inputs[0], specs);
+    if (differentiated) record_on_tape(op, id, inputs, views, specs, attributes, inputs[0].body()->lowered);
+    return views;
   }
 
   Tensors expanded;
@@ -254,24 +312,13 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     for (const Tensor& input : inputs) expanded.push_back(expand_to(op, input, specs[0]));
     operands = expanded;
   }
-
-  Tensors outputs;
-  const bool lowered = runs_lowered(context, op, inputs, chosen, options);
-  const bool kept_fp32 = context.autocast && computes_forward(context.phase) && context.autocast->keeps_fp32(op, arguments);
-  const double scale = op.loss_scale ? op.loss_scale(inputs, attributes) : inputs.empty() ? 1.0 : inputs[0].body()->loss_scale;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    Tensor output = make_output(context, specs[i], operands);
-    TensorBody& body = *output.body();
-    body.value = {id, static_cast<uint8_t>(i)};
-    body.loss_scale = scale;
-    body.kept_fp32 = kept_fp32;
-    if (specs[i].alias < 0) {
-      body.lowered = lowered && !specs[i].stays_wide;
-      if (i < options.hints.size() && options.hints[i].lowered) body.lowered = *options.hints[i].lowered;
-      if (is_narrow(specs[i].dtype)) body.lowered = true;
-    }
-    outputs.push_back(std::move(output));
-  }
+  const OutputMarks marks{
+      .loss_scale = op.loss_scale    ? op.loss_scale(inputs, attributes)
+                    : inputs.empty() ? 1.0
+                                     : inputs[0].body()->loss_scale,
+      .lowered = runs_lowered(context, op, inputs, chosen, options),
+      .kept_fp32 = context.autocast && computes_forward(context.phase) && context.autocast->keeps_fp32(op, arguments)};
+  Tensors outputs = make_outputs(context, id, operands, specs, marks, options.hints);
 
   SmallVector<TensorView, 5> input_views, output_views;
   for (const Tensor& operand : operands) input_views.push_back(operand.view());
@@ -281,31 +328,17 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   call.inputs = input_views;
   call.outputs = output_views;
   call.attributes = &attributes;
-
   if (context.observers.empty()) {
     context.backend->run(call);
   } else {
-    const Role otherwise = context.phase == Phase::backward ? Role::activation_gradient : Role::activation;
-    SmallVector<OutputLabel, 5> labels;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const OutputHint hint = i < options.hints.size() ? options.hints[i] : OutputHint{{}, outputs[i].body()->parameter};
-      labels.push_back(
-          {hint.role.value_or(specs[i].role.value_or(otherwise)), hint.parameter, !outputs[i].body()->lowered, specs[i].name});
-    }
+    const OutputLabels labels = labels_of(context, outputs, specs, options.hints);
     run_observed(context, call,
                  {op, id, context.forward_id, context.recomputing ? Phase::recompute : context.phase, *context.module,
                   context.micro_batch, context.pass, attributes, inputs, outputs, labels, call});
   }
 
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (specs[i].alias < 0) continue;
-    ++outputs[i].storage().version;
-    // The tensor that was changed is now the output of this op.
-    TensorBody& changed = *inputs[static_cast<size_t>(specs[i].alias)].body();
-    changed.value = outputs[i].body()->value;
-    changed.loss_scale = scale;
-  }
-  if (differentiated) record_on_tape(op, id, inputs, outputs, specs, attributes, lowered);
+  mark_changed(inputs, outputs, specs);
+  if (differentiated) record_on_tape(op, id, inputs, outputs, specs, attributes, marks.lowered);
   return outputs;
 }
 
