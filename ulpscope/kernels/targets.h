@@ -8,8 +8,10 @@
 
 namespace ulpscope {
 
-// i64 [N], each in [0, classes), or the attribute ignore_index (-100 where it is not given, as in PyTorch): such a row has no part
-// in the loss.
+inline constexpr int64_t kIgnoredTarget = -100;  // where nothing else is given, as in PyTorch
+
+// i64 [N], each in [0, classes), or the attribute ignore_index (kIgnoredTarget where it is not given): such a row has no part in
+// the loss.
 class Targets {
  public:
   static constexpr int64_t kIgnored = -1;
@@ -18,7 +20,7 @@ class Targets {
   Targets(const OpCall& call, const TensorView& view, int64_t classes)
       : data_(view.as<const int64_t>()),
         stride_(view.strides[0]),
-        ignored_(static_cast<int64_t>(call.attributes->value_or("ignore_index", -100))) {
+        ignored_(static_cast<int64_t>(call.attributes->value_or("ignore_index", kIgnoredTarget))) {
     for (int64_t row = 0; row < view.shape[0]; ++row) {
       const int64_t target = data_[row * stride_];
       if (target == ignored_) continue;

@@ -42,8 +42,6 @@ void nll_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(make_spec(arguments.dtype.value_or(arguments.inputs[0].dtype()), shape));
 }
 
-void like_input_1(const OpArguments& arguments, OutputSpecs& specs) { specs.push_back(spec_like(arguments.inputs[1], 1)); }
-
 void by_element_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& prediction = arguments.inputs[0];
   const Tensor& target = arguments.inputs[1];
@@ -102,7 +100,7 @@ const Op kLosses[] = {
     {.name = "cross_entropy_backward",
      .inputs = 4,
      .autocast = AutocastClass::exempt,
-     .shape_rule = like_input_1,
+     .shape_rule = like_input<1>,
      .flops = flops_per_element<3, 1>},
     {.name = "nll",
      .inputs = 2,

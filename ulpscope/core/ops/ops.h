@@ -8,6 +8,7 @@
 #include "ulpscope/core/engine/dispatch.h"
 #include "ulpscope/core/engine/op.h"
 #include "ulpscope/core/engine/tape.h"
+#include "ulpscope/kernels/targets.h"
 #include "ulpscope/kernels/windows.h"
 
 namespace ulpscope {
@@ -90,7 +91,6 @@ Tensor gru_cell(const Tensor& of_input, const Tensor& of_hidden, const Tensor& h
 Tensor causal_mask(int64_t queries, int64_t keys);
 Tensor copy(const Tensor& x);  // dense, last dimension fastest
 // Means over the rows whose target is not ignore_index.
-inline constexpr int64_t kIgnoredTarget = -100;  // as in PyTorch
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, double label_smoothing = 0, int64_t ignore_index = kIgnoredTarget);
 Tensor nll(const Tensor& log_probabilities, const Tensor& target, int64_t ignore_index = kIgnoredTarget);
 // Means over the elements.
@@ -110,6 +110,16 @@ inline DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : 
 // The spec of an output of this type and shape.
 OutputSpec make_spec(DType dtype, std::span<const int64_t> shape, Layout layout = Layout::contiguous);
 OutputSpec spec_like(const Tensor& tensor, int input);  // of tensor's type, shape and, where it is dense, layout
+// For Op::shape_rule: one output of that input's type and shape, the last dimension fastest; and one that lies like the input as
+// well.
+template <size_t input>
+void shaped_as_input(const OpArguments& arguments, OutputSpecs& specs) {
+  specs.push_back(make_spec(arguments.inputs[input].dtype(), arguments.inputs[input].shape()));
+}
+template <size_t input>
+void like_input(const OpArguments& arguments, OutputSpecs& specs) {
+  specs.push_back(spec_like(arguments.inputs[input], static_cast<int>(input)));
+}
 // That of an input which the op changes. Throws a usage Error where it does not fill its memory: kernels write what is dense.
 OutputSpec in_place_spec(const OpArguments& arguments, int input);
 OutputSpec with_role(OutputSpec spec, Role role);

@@ -79,10 +79,6 @@ void rms_norm_backward(BackwardCall& b) {
   if (b.needs(1)) b.set(1, call("rms_norm_backward_weight", {g, x, inverse}, {}, {.hints = b.into({1})}));
 }
 
-void like_input_1(const OpArguments& arguments, OutputSpecs& specs) {
-  specs.push_back(make_spec(arguments.inputs[1].dtype(), arguments.inputs[1].shape()));
-}
-
 template <int parameters>
 void normalization_weight_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[1];
@@ -120,7 +116,7 @@ const Op kRows[] = {
      .saves_inputs = 0b1,
      .saves_outputs = 0b1,
      .flops = flops_per_element<4, 0>},
-    {.name = "logsumexp_backward", .inputs = 3, .shape_rule = like_input_1, .flops = flops_per_element<3, 1>},
+    {.name = "logsumexp_backward", .inputs = 3, .shape_rule = shaped_as_input<1>, .flops = flops_per_element<3, 1>},
     {.name = "layer_norm",
      .inputs = 3,
      .autocast = AutocastClass::fp32,
@@ -133,7 +129,7 @@ const Op kRows[] = {
     {.name = "layer_norm_backward",
      .inputs = 5,
      .autocast = AutocastClass::exempt,
-     .shape_rule = like_input_1,
+     .shape_rule = shaped_as_input<1>,
      .flops = flops_per_element<10, 1>},
     {.name = "layer_norm_backward_weight",
      .inputs = 4,
@@ -152,7 +148,7 @@ const Op kRows[] = {
     {.name = "rms_norm_backward",
      .inputs = 4,
      .autocast = AutocastClass::exempt,
-     .shape_rule = like_input_1,
+     .shape_rule = shaped_as_input<1>,
      .flops = flops_per_element<6, 1>},
     {.name = "rms_norm_backward_weight",
      .inputs = 3,

@@ -66,19 +66,42 @@ struct Step {
 
   hn::Vec<D> raw;
 };
-// clang-format off
-template <class D, class S> HWY_INLINE Step<D, S> operator+(Step<D, S> a, Step<D, S> b) { return a.of(hn::Add(a.wide(), b.wide())); }
-template <class D, class S> HWY_INLINE Step<D, S> operator-(Step<D, S> a, Step<D, S> b) { return a.of(hn::Sub(a.wide(), b.wide())); }
-template <class D, class S> HWY_INLINE Step<D, S> operator*(Step<D, S> a, Step<D, S> b) { return a.of(hn::Mul(a.wide(), b.wide())); }
-template <class D, class S> HWY_INLINE Step<D, S> operator/(Step<D, S> a, Step<D, S> b) { return a.of(hn::Div(a.wide(), b.wide())); }
-template <class D, class S> HWY_INLINE Step<D, S> square_root(Step<D, S> a) { return a.of(hn::Sqrt(a.wide())); }
-template <class D, class S> HWY_INLINE LanesMask<D> operator>(Step<D, S> a, Step<D, S> b) { return {hn::Gt(a.raw, b.raw)}; }
-template <class D, class S> HWY_INLINE LanesMask<D> operator<(Step<D, S> a, Step<D, S> b) { return {hn::Lt(a.raw, b.raw)}; }
-template <class D, class S> HWY_INLINE LanesMask<D> operator==(Step<D, S> a, Step<D, S> b) { return {hn::Eq(a.raw, b.raw)}; }
-template <class D, class S> HWY_INLINE Step<D, S> select(LanesMask<D> mask, Step<D, S> yes, Step<D, S> no) {
+template <class D, class S>
+HWY_INLINE Step<D, S> operator+(Step<D, S> a, Step<D, S> b) {
+  return a.of(hn::Add(a.wide(), b.wide()));
+}
+template <class D, class S>
+HWY_INLINE Step<D, S> operator-(Step<D, S> a, Step<D, S> b) {
+  return a.of(hn::Sub(a.wide(), b.wide()));
+}
+template <class D, class S>
+HWY_INLINE Step<D, S> operator*(Step<D, S> a, Step<D, S> b) {
+  return a.of(hn::Mul(a.wide(), b.wide()));
+}
+template <class D, class S>
+HWY_INLINE Step<D, S> operator/(Step<D, S> a, Step<D, S> b) {
+  return a.of(hn::Div(a.wide(), b.wide()));
+}
+template <class D, class S>
+HWY_INLINE Step<D, S> square_root(Step<D, S> a) {
+  return a.of(hn::Sqrt(a.wide()));
+}
+template <class D, class S>
+HWY_INLINE LanesMask<D> operator>(Step<D, S> a, Step<D, S> b) {
+  return {hn::Gt(a.raw, b.raw)};
+}
+template <class D, class S>
+HWY_INLINE LanesMask<D> operator<(Step<D, S> a, Step<D, S> b) {
+  return {hn::Lt(a.raw, b.raw)};
+}
+template <class D, class S>
+HWY_INLINE LanesMask<D> operator==(Step<D, S> a, Step<D, S> b) {
+  return {hn::Eq(a.raw, b.raw)};
+}
+template <class D, class S>
+HWY_INLINE Step<D, S> select(LanesMask<D> mask, Step<D, S> yes, Step<D, S> no) {
   return {hn::IfThenElse(mask.raw, yes.raw, no.raw)};
 }
-// clang-format on
 
 // How an update computes: wide, and rounds when it stores; or with a rounding at every step.
 template <class Stored>

@@ -1,6 +1,7 @@
-// Elementwise ops by the shared formulas, on float or double.
+// Elementwise ops by the shared formulas, on float or double, and those that no formula says.
 #include <utility>
 
+#include "ulpscope/kernels/dropout.h"
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/reference/plain_loops.h"
 
@@ -51,6 +52,15 @@ void add_formulas(lanes::FormulaList<F...>, std::vector<NamedKernel>& kernels) {
   (kernels.push_back({F::kName, elementwise<F, float>, elementwise<F, double>, capture::elementwise}), ...);
 }
 
+template <typename C>
+void dropout(const OpCall& call) {
+  const Dropout rule(*call.attributes);
+  Output<C> out(call, 0);
+  for (int64_t i = 0; i < call.outputs[0].size(); ++i)
+    out[i] = at<C>(call.inputs[0], i) * static_cast<C>(rule.factor(static_cast<uint64_t>(i)));
+  out.store();
+}
+
 void source(const OpCall& call) {
   if (is_dense(call.outputs[0])) {
     record_moved(call, 0);
@@ -62,7 +72,8 @@ void source(const OpCall& call) {
 }  // namespace
 
 std::vector<NamedKernel> elementwise_kernels() {
-  std::vector<NamedKernel> kernels{{"source", source, source, capture::elementwise}};
+  std::vector<NamedKernel> kernels{{"source", source, source, capture::elementwise},
+                                   {"dropout", dropout<float>, dropout<double>, capture::elementwise}};
   add_formulas(lanes::Formulas{}, kernels);
   return kernels;
 }

@@ -1,5 +1,4 @@
 // Ops that move elements: joining, cutting out, and looking up by index.
-#include "ulpscope/kernels/dropout.h"
 #include "ulpscope/kernels/reference/plain_access.h"
 
 namespace ulpscope::plain {
@@ -123,15 +122,6 @@ void embedding_backward(const OpCall& call) {
   out.store();
 }
 
-template <typename C>
-void dropout(const OpCall& call) {
-  const Dropout rule(*call.attributes);
-  Output<C> out(call, 0);
-  for (int64_t i = 0; i < call.outputs[0].size(); ++i)
-    out[i] = at<C>(call.inputs[0], i) * static_cast<C>(rule.factor(static_cast<uint64_t>(i)));
-  out.store();
-}
-
 }  // namespace
 
 std::vector<NamedKernel> indexing_kernels() {
@@ -141,8 +131,7 @@ std::vector<NamedKernel> indexing_kernels() {
           {"embedding_backward", embedding_backward<float>, embedding_backward<double>, capture::embedding_backward},
           {"gather", gather<float>, gather<double>, capture::gather},
           {"gather_backward", gather_backward<float>, gather_backward<double>, capture::gather_backward},
-          {"scatter_add", scatter_add<float>, scatter_add<double>, capture::scatter_add},
-          {"dropout", dropout<float>, dropout<double>, capture::elementwise}};
+          {"scatter_add", scatter_add<float>, scatter_add<double>, capture::scatter_add}};
 }
 
 }  // namespace ulpscope::plain
