@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/core/settings/enumerators.h"
 
 namespace ulpscope {
 
@@ -51,27 +52,13 @@ Option<Settings> field(std::string key, OptionType type, std::string meaning, Ac
   return option;
 }
 
-// The names of an enum's values, which begin at 0 and lie together.
-template <typename Enum>
-std::vector<std::string> names_up_to(Enum last) {
-  std::vector<std::string> names;
-  for (int i = 0; i <= static_cast<int>(last); ++i) names.emplace_back(name_of(static_cast<Enum>(i)));
-  return names;
-}
-
-template <typename Enum>
-Enum find_name(Enum last, const std::string& name) {
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
-    if (name == name_of(static_cast<Enum>(i))) return static_cast<Enum>(i);
-  }
-  throw failed_error("internal: no choice is called '{}'", name);  // check_value let it pass
-}
-
-template <typename Enum, typename Access>
-Option<Experiment> choice(std::string key, Enum last, std::string meaning, Access access) {
-  Option<Experiment> option{{std::move(key), {ValueKind::choice, {}, names_up_to(last)}, std::move(meaning), ""}, {}, {}};
-  option.set = [access, last](Experiment& experiment, const OptionValue& value) {
-    access(experiment) = find_name(last, std::get<std::string>(value));
+template <typename Access>
+Option<Experiment> choice(std::string key, std::string meaning, Access access) {
+  using Enum = std::remove_cvref_t<decltype(access(std::declval<Experiment&>()))>;
+  OptionType type{ValueKind::choice, {}, enumerator_names<Enum>()};
+  Option<Experiment> option{{std::move(key), std::move(type), std::move(meaning), ""}, {}, {}};
+  option.set = [access](Experiment& experiment, const OptionValue& value) {
+    access(experiment) = find_enumerator<Enum>(std::get<std::string>(value));
   };
   option.get = [access](const Experiment& experiment) -> std::optional<OptionValue> {
     return std::string(name_of(access(experiment)));
@@ -128,7 +115,7 @@ Option<Experiment> recorded_phases() {
   option.set = [](Experiment& experiment, const OptionValue& value) {
     experiment.recording.phases.clear();
     for (const std::string& name : std::get<std::vector<std::string>>(value)) {
-      experiment.recording.phases.push_back(find_name(Phase::evaluation, name));
+      experiment.recording.phases.push_back(find_enumerator<Phase>(name));
     }
   };
   option.get = [](const Experiment& experiment) -> std::optional<OptionValue> {
@@ -151,7 +138,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
       text("name", "a name for the run", ULPSCOPE_FIELD(name), "the file's name"),
       integer("seed", seed_range, "decides initial weights, generated data and the order of samples", ULPSCOPE_FIELD(seed)),
       choice(
-          "precision", Precision::pure_bf16,
+          "precision",
           "the policy of mixed precision ([policies.md](policies.md)): `fp16` is PyTorch's FP16 autocast with a gradient scaler, "
           "`bf16` its BF16 autocast, `fp32` neither; the others do as the libraries that they are named after",
           ULPSCOPE_FIELD(precision)),
@@ -159,7 +146,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
       model_preset(),
 
       choice(
-          "data.kind", DataKind::copy_task,
+          "data.kind",
           "`fashion_mnist`; `idx`: labelled images in IDX files; `hdf5`, `npy`, `csv`: numbers in files; `text`: runs of bytes, "
           "the "
           "target of each byte the next one; `quantized_sine`: one image whose channels are x and y in [0, 1], its target a 2-D "
@@ -186,7 +173,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
            ULPSCOPE_FIELD(data.test_inputs), "hdf5, with data.test_path: data.inputs"),
       text("data.test_targets", "and of its targets", ULPSCOPE_FIELD(data.test_targets), "hdf5, with data.test_path: data.targets"),
       choice(
-          "data.target_kind", TargetKind::values,
+          "data.target_kind",
           "hdf5, npy, csv: what the targets are. Labels are whole numbers below data.classes, one a sample or one for each place",
           ULPSCOPE_FIELD(data.target_kind)),
       integer("data.input_indices", {.low = 0, .high = 0x1p31},
@@ -226,7 +213,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
       integer("data.width", {.low = 1, .high = 16384}, "quantized_sine: columns", ULPSCOPE_FIELD(data.width)),
       number("data.frequency", kPositive, "quantized_sine: periods across the image", ULPSCOPE_FIELD(data.frequency)),
       integer("data.levels", {.low = 2, .high = 65536}, "quantized_sine: distinct target values", ULPSCOPE_FIELD(data.levels)),
-      choice("data.target", TargetSource::input,
+      choice("data.target",
              "what the model is to give: `data`: the target that the data have; `input`: the input, whatever target they have",
              ULPSCOPE_FIELD(data.target)),
       boolean("data.shuffle", "a new order of the training samples in each epoch", ULPSCOPE_FIELD(data.shuffle)),
@@ -242,12 +229,12 @@ std::vector<Option<Experiment>> make_experiment_options() {
       integer("training.epochs", kAtLeastOne, "passes through the training samples", ULPSCOPE_FIELD(training.epochs)),
       integer("training.steps", kCount, "exactly this many steps, through as many epochs as it takes; 0: training.epochs decides",
               ULPSCOPE_FIELD(training.steps)),
-      choice("training.evaluation", Evaluation::end, "when the test split is evaluated: its loss, and of labels the accuracy",
+      choice("training.evaluation", "when the test split is evaluated: its loss, and of labels the accuracy",
              ULPSCOPE_FIELD(training.evaluation)),
       integer("training.evaluation_batch_size", {.low = 0, .high = 1 << 24}, "samples a batch of it; 0: training.batch_size",
               ULPSCOPE_FIELD(training.evaluation_batch_size)),
 
-      choice("loss.function", LossFunction::kl_div,
+      choice("loss.function",
              "of labels: `cross_entropy` of logits, or `nll` of log-probabilities; of values, a mean over elements: `mse`, `l1`, "
              "`huber`, `bce_with_logits`, `binary_cross_entropy` of probabilities, `kl_div` of log-probabilities",
              ULPSCOPE_FIELD(loss.function)),
@@ -261,7 +248,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
           ULPSCOPE_FIELD(loss.ignore_index)),
       number("loss.delta", kPositive, "huber: from here on it is a line", ULPSCOPE_FIELD(loss.delta)),
 
-      choice("optimizer.type", OptimizerType::lion, "as in PyTorch; lion as in its paper", ULPSCOPE_FIELD(optimizer.type)),
+      choice("optimizer.type", "as in PyTorch; lion as in its paper", ULPSCOPE_FIELD(optimizer.type)),
       number("optimizer.learning_rate", kMagnitude, "", ULPSCOPE_FIELD(optimizer.learning_rate)),
       number("optimizer.weight_decay", kNotNegative, "decoupled from the gradient with adamw and lion",
              ULPSCOPE_FIELD(optimizer.weight_decay), "0.01 with adamw, else 0"),
@@ -271,14 +258,14 @@ std::vector<Option<Experiment>> make_experiment_options() {
       number("optimizer.beta1", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta1)),
       number("optimizer.beta2", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta2), "0.99 with lion, else 0.999"),
       number("optimizer.eps", kNotNegative, "adam, adamw", ULPSCOPE_FIELD(optimizer.eps)),
-      choice("optimizer.math", UpdateMath::fp32,
+      choice("optimizer.math",
              "how 16-bit parameters are updated: `param`, with a rounding to their type after every elementary operation; `fp32`, "
              "computed in FP32 and rounded once",
              ULPSCOPE_FIELD(optimizer.math)),
       boolean("optimizer.master_weights", "keep 16-bit parameters in FP32 as well, and update those",
               ULPSCOPE_FIELD(optimizer.master_weights), "the precision's"),
 
-      choice("schedule.type", ScheduleType::step,
+      choice("schedule.type",
              "the learning rate over the run: `constant`; `linear` and `cosine` fall to schedule.end_factor of it; `step` is "
              "multiplied by "
              "schedule.gamma every schedule.step_size steps",
@@ -301,7 +288,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
              "the unscaled gradients together are scaled down to at most this Euclidean norm, after clipping.value; 0: not",
              ULPSCOPE_FIELD(clipping.norm)),
 
-      choice("scaler.enabled", Switch::on, "the gradient scaler; `auto`: as the precision has it", ULPSCOPE_FIELD(scaler.enabled)),
+      choice("scaler.enabled", "the gradient scaler; `auto`: as the precision has it", ULPSCOPE_FIELD(scaler.enabled)),
       scaler_preset(),
       number("scaler.initial", kNormal, "the loss scale at the start", ULPSCOPE_FIELD(scaler.initial), "the preset's"),
       number("scaler.growth_factor", {.low = 1, .low_open = true}, "the scale grows by it", ULPSCOPE_FIELD(scaler.growth_factor),
@@ -317,7 +304,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
       boolean("scaler.dynamic", "false: the scale stays, and overflowing steps are still skipped", ULPSCOPE_FIELD(scaler.dynamic),
               "the preset's"),
 
-      choice("recording.level", RecordLevel::full,
+      choice("recording.level",
              "`health`: counts of NaN, Inf, zeros and of what rounding lost; `stats`: all statistics with the exponent histogram; "
              "`full`: "
              "16 values of each tensor as well",
@@ -334,7 +321,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
           "near it the level is lowered, at it recording stops; 0: no limit, else at least what a trace without "
           "tensor rows takes, about 1.3 MB",
           ULPSCOPE_FIELD(recording.max_size)),
-      choice("recording.stop_on", StopOn::backoff, "end training after a step with a NaN, an Inf, or a loss scale that backed off",
+      choice("recording.stop_on", "end training after a step with a NaN, an Inf, or a loss scale that backed off",
              ULPSCOPE_FIELD(recording.stop_on)),
       number("recording.flush_interval", {.low = 0, .high = 3600}, "seconds between flushes of the trace",
              ULPSCOPE_FIELD(recording.flush_interval)),
@@ -370,10 +357,15 @@ OptimizerSettings Experiment::settings_of(const OptimizerGroup& group) const {
 }
 
 const OptionType& precision_type() {
-  static const OptionType type{ValueKind::choice, {}, names_up_to(Precision::bf16)};
+  static const OptionType type = [] {
+    OptionType formats{ValueKind::choice, {}, {}};
+    for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
+      formats.choices.emplace_back(name_of(precision));
+    return formats;
+  }();
   return type;
 }
 
-Precision find_precision(std::string_view name) { return find_name(Precision::bf16, std::string(name)); }
+Precision find_precision(std::string_view name) { return find_enumerator<Precision>(name); }
 
 }  // namespace ulpscope
