@@ -251,6 +251,7 @@ int run(const Arguments& arguments) {
   say("{}: {}; {} in {}", one_line(experiment.name), trainer.data_description(), count_of(trainer.total_steps(), "step"),
       name_of(experiment.precision));
   if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
+  if (!trainer.warning().empty()) say("ulpscope: warning: {}", one_line(trainer.warning()));
   Progress progress(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
   uint64_t steps_done = trainer.first_step();
   bool interrupted = false;

@@ -4,7 +4,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "ulpscope/core/data/dataset.h"
 
@@ -13,6 +12,7 @@ namespace ulpscope {
 // Of the keys that not all kinds take, those that this one does: "path", without the name of the table.
 std::span<const std::string_view> keys_of(DataKind kind);
 // The keys that hold paths of files or folders where data are of this kind.
-std::vector<std::string DataSettings::*> path_keys(DataKind kind);
+using PathKeys = std::span<std::string DataSettings::*const>;
+PathKeys path_keys(DataKind kind);
 
 }  // namespace ulpscope

@@ -1,7 +1,10 @@
 #include "ulpscope/core/data/dataset.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <numeric>
+#include <type_traits>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
@@ -17,6 +20,7 @@ struct DataSource {
   const char* name;
   DataSplits (*open)(const DataSettings& settings, const DataUse& use);
   std::span<const std::string_view> keys;  // as keys_of gives them
+  PathKeys paths = {};                     // as path_keys gives them
 };
 constexpr std::string_view kFashionKeys[] = {"path", "mean", "std", "train_size", "test_size"};
 constexpr std::string_view kIdxKeys[] = {"train_images", "train_labels", "test_images", "test_labels", "mean",
@@ -33,13 +37,17 @@ constexpr std::string_view kTextKeys[] = {"path", "context", "stride", "train_si
 constexpr std::string_view kSineKeys[] = {"height", "width", "frequency", "levels"};
 constexpr std::string_view kRandomKeys[] = {"shape", "classes", "train_size", "test_size"};
 constexpr std::string_view kCopyKeys[] = {"context", "classes", "train_size", "test_size"};
+using Data = DataSettings;
+constexpr std::string Data::*kOnePath[] = {&Data::path}, Data::*kPathOfEachSplit[] = {&Data::path, &Data::test_path};
+constexpr std::string Data::*kIdxPaths[] = {&Data::train_images, &Data::train_labels, &Data::test_images, &Data::test_labels};
+constexpr std::string Data::*kNpyPaths[] = {&Data::inputs, &Data::targets, &Data::test_inputs, &Data::test_targets};
 // In the order of DataKind.
-constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist, kFashionKeys},
-                                   {"idx", open_idx, kIdxKeys},
-                                   {"hdf5", open_hdf5, kHdf5Keys},
-                                   {"npy", open_npy, kNpyKeys},
-                                   {"csv", open_csv, kCsvKeys},
-                                   {"text", open_text, kTextKeys},
+constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist, kFashionKeys, kOnePath},
+                                   {"idx", open_idx, kIdxKeys, kIdxPaths},
+                                   {"hdf5", open_hdf5, kHdf5Keys, kPathOfEachSplit},
+                                   {"npy", open_npy, kNpyKeys, kNpyPaths},
+                                   {"csv", open_csv, kCsvKeys, kPathOfEachSplit},
+                                   {"text", open_text, kTextKeys, kOnePath},
                                    {"quantized_sine", make_quantized_sine, kSineKeys},
                                    {"random_classification", make_random_classification, kRandomKeys},
                                    {"copy_task", make_copy_task, kCopyKeys}};
@@ -79,12 +87,36 @@ const char* name_of(DataKind kind) { return source_of(kind).name; }
 
 std::span<const std::string_view> keys_of(DataKind kind) { return source_of(kind).keys; }
 
-std::vector<std::string DataSettings::*> path_keys(DataKind kind) {
-  using Data = DataSettings;
-  std::vector<std::string Data::*> keys{&Data::path,         &Data::test_path,   &Data::train_images,
-                                        &Data::train_labels, &Data::test_images, &Data::test_labels};
-  if (kind == DataKind::npy) keys.insert(keys.end(), {&Data::inputs, &Data::targets, &Data::test_inputs, &Data::test_targets});
-  return keys;
+PathKeys path_keys(DataKind kind) { return source_of(kind).paths; }
+
+DataIdentity identity_of(const Dataset& dataset) {
+  constexpr int64_t kMostSamples = 16, kMostElements = 1 << 16;  // at either end
+  const auto elements = [](const std::vector<int64_t>& shape) {
+    return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  };
+  const int64_t of_sample = std::max<int64_t>(1, elements(dataset.input_shape()) + elements(dataset.target_shape()));
+  const int64_t size = dataset.size(), count = std::min(size, std::clamp<int64_t>(kMostElements / of_sample, 1, kMostSamples));
+  Batch batch;
+  DataIdentity identity{size, hash_text("data")};
+  const auto add = [&](uint64_t value) { identity.hash = hash_combine(identity.hash, value); };
+  // Of a sample of more than that, what it begins with.
+  const auto add_all = [&](const auto& values) {
+    for (size_t i = 0; i < std::min<size_t>(values.size(), kMostElements); ++i) {
+      if constexpr (std::is_same_v<decltype(values[i]), const float&>) {
+        add(std::bit_cast<uint32_t>(values[i]));
+      } else {
+        add(static_cast<uint64_t>(values[i]));
+      }
+    }
+  };
+  for (const int64_t first : {int64_t{0}, size - count}) {
+    std::vector<int64_t> samples(static_cast<size_t>(count));
+    std::iota(samples.begin(), samples.end(), first);
+    dataset.fill_batch(samples, batch);
+    for (const auto* integers : {&batch.input_shape, &batch.indices, &batch.target_shape, &batch.labels}) add_all(*integers);
+    for (const auto* reals : {&batch.inputs, &batch.values}) add_all(*reals);
+  }
+  return identity;
 }
 
 const char* name_of(TargetSource source) { return source == TargetSource::data ? "data" : "input"; }

@@ -57,6 +57,16 @@ class Dataset {
   virtual void fill_batch(std::span<const int64_t> indices, Batch& batch) const = 0;
 };
 
+// What tells data apart: how many samples there are, and a hash of the first and last of them as training gets them. What changes
+// between those goes unseen.
+struct DataIdentity {
+  int64_t samples = 0;
+  uint64_t hash = 0;
+
+  bool operator==(const DataIdentity&) const = default;
+};
+DataIdentity identity_of(const Dataset& dataset);
+
 // What the model is to give: the target that the data have, or the input (an autoencoder).
 enum class TargetSource : uint8_t { data, input };
 const char* name_of(TargetSource source);

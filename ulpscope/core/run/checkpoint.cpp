@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <charconv>
 #include <limits>
 #include <set>
 
@@ -93,6 +94,8 @@ void write(hdf5::File& file, const CheckpointInfo& info, const TrainingState& tr
   file.set_attribute("/", "experiment", info.experiment);
   file.set_attribute("/", "seed", info.seed);
   file.set_attribute("/", "step", info.step);
+  file.set_attribute("/", "samples", static_cast<uint64_t>(info.data.samples));
+  file.set_attribute("/", "data_hash", fmt::format("{:016x}", info.data.hash));
   file.set_attribute("/", "epoch", static_cast<uint64_t>(training.loader.position().epoch));
   file.set_attribute("/", "batch", static_cast<uint64_t>(training.loader.position().batch));
   if (training.scaler) {
@@ -132,8 +135,11 @@ class CheckpointFile {
   }
 
   CheckpointInfo info() const {
-    return {text("run_id"), text("experiment"), static_cast<uint64_t>(number("/", "seed", 0, std::numeric_limits<int64_t>::max())),
-            static_cast<uint64_t>(count("/", "step"))};
+    return {text("run_id"),
+            text("experiment"),
+            static_cast<uint64_t>(number("/", "seed", 0, std::numeric_limits<int64_t>::max())),
+            static_cast<uint64_t>(count("/", "step")),
+            {count("/", "samples", 1), hash("data_hash")}};
   }
 
   // A group has the tensors that this model has, no more and no fewer.
@@ -193,6 +199,15 @@ class CheckpointFile {
   Error wrong_value(const std::string& object, const char* name, T value, T least, T most) const {
     return unreadable_error("'{}' is damaged: the attribute '{}' of '{}' is {}, expected {} to {}", path_, name, object, value,
                             least, most);
+  }
+  uint64_t hash(const char* name) const {
+    const std::string digits = text(name);
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    if (error != std::errc{} || end != digits.data() + digits.size())
+      throw unreadable_error("'{}' is damaged: the attribute '{}' of '/' is '{}', expected a hexadecimal number", path_, name,
+                             digits);
+    return value;
   }
   std::string text(const char* name) const { return needed(file_.text_attribute("/", name), name); }
   template <typename T>

@@ -12,13 +12,14 @@
 namespace ulpscope {
 
 // Readers read this version only. A change of the file's layout raises it.
-inline constexpr uint64_t kCheckpointVersion = 1;
+inline constexpr uint64_t kCheckpointVersion = 2;
 
 struct CheckpointInfo {
   std::string run_id;      // of the run that wrote it
   std::string experiment;  // its effective TOML text
   uint64_t seed = 0;
   uint64_t step = 0;  // steps done, of the runs before included
+  DataIdentity data;  // of the training split
 };
 
 // What is saved and restored.

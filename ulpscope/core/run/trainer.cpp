@@ -153,6 +153,14 @@ struct StepValues {
   std::vector<double> nonfinite, norms;
 };
 
+// What differs between the data of the checkpoint at `path` and those that are there now, or "".
+std::string difference(const DataIdentity& then, const DataIdentity& now, const std::string& path) {
+  if (then == now) return "";
+  const std::string what = then.samples == now.samples ? fmt::format("the first or last of the {} samples differ", now.samples)
+                                                       : fmt::format("{} samples then, {} now", then.samples, now.samples);
+  return fmt::format("the training data are not those of '{}': {}", path, what);
+}
+
 }  // namespace
 
 struct Trainer::State {
@@ -198,7 +206,9 @@ struct Trainer::State {
   std::optional<RecordingObserver> observer;
   Batch batch, test_batch;
   std::optional<Profiler> profiler;
+  DataIdentity identity;  // of the training split
   std::string run_id = new_run_id();
+  std::string warning;
   uint64_t total_steps = 0;
   TrainResult result;
 };
@@ -214,6 +224,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   model = build_model(experiment, *data.train);
   for (const Dataset* split : {data.train.get(), data.test.get()})
     if (split) split->prepare();
+  identity = identity_of(*data.train);
   at_place(experiment.place_of({"data", "training.batch_size"}), [&] {
     loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
                                                 experiment.seed});
@@ -232,6 +243,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   if (!options.resume_from.empty()) {
     parent = load_checkpoint(options.resume_from, training());
     result.first_step = parent->step;
+    warning = difference(parent->data, identity, options.resume_from);
     if (parent->step >= total_steps) {
       throw usage_error("'{}' stands at step {}, and the experiment ends at {}: expected more steps in all (training.steps)",
                         options.resume_from, parent->step, total_steps);
@@ -312,6 +324,7 @@ Trainer::~Trainer() = default;
 
 uint64_t Trainer::first_step() const { return state_->result.first_step; }
 uint64_t Trainer::total_steps() const { return state_->total_steps; }
+const std::string& Trainer::warning() const { return state_->warning; }
 const std::string& Trainer::data_description() const { return state_->data.description; }
 bool Trainer::finished() const {
   return state_->next_step() >= state_->total_steps || (state_->recorder && state_->recorder->stop_requested());
@@ -495,7 +508,7 @@ void Trainer::save_checkpoint(const std::string& path) {
   // A run that goes on from the checkpoint records the steps after it only: those before have to be in this trace even if the
   // process is killed now. Where the recording has failed, training goes on, and a reader finds the steps missing.
   if (s.sink) s.sink->flush();
-  ulpscope::save_checkpoint(path, {s.run_id, to_toml(s.experiment), s.experiment.seed, s.next_step()}, s.training());
+  ulpscope::save_checkpoint(path, {s.run_id, to_toml(s.experiment), s.experiment.seed, s.next_step(), s.identity}, s.training());
 }
 
 TrainResult Trainer::finish(const std::string& interruption) {
