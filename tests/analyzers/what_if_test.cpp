@@ -41,7 +41,7 @@ TEST(WhatIf, BracketsTheTruth) {
   uint64_t exact = 0, answers = 0;
   for (int round = 0; round < 400; ++round) {
     const FloatFormat& format = round % 2 ? bfloat16 : binary16;
-    const int limits[] = {format.smallest_subnormal_exponent() - 1, format.smallest_normal_exponent(),
+    const int limits[] = {format.smallest_exponent() - 1, format.smallest_normal_exponent(),
                           std::min(format.largest_exponent(), 126), 0};
     // Scales with few bits, so that FP64 holds x / S well enough to round as the quotient itself does.
     const double scales[] = {1.0, 65536.0, 0x1p-3, 1024.0};

@@ -11,7 +11,7 @@
 namespace ulpscope {
 
 // The value of a non-negative encoding; Inf's counts as the next power of two, as where rounding to nearest is concerned it is.
-inline double value_of(const FloatFormat& format, uint32_t encoding) {
+inline double finite_value(const FloatFormat& format, uint32_t encoding) {
   const int field = static_cast<int>(encoding >> format.fraction_bits);
   const double fraction = encoding & ((1u << format.fraction_bits) - 1);
   const double significand = field == 0 ? fraction : fraction + std::ldexp(1.0, format.fraction_bits);
@@ -23,7 +23,7 @@ inline uint32_t infinity_of(const FloatFormat& format) { return ((1u << format.e
 // midpoints[h] lies halfway between the values of the encodings h and h + 1; the last one between the largest finite value and Inf.
 inline std::vector<double> midpoints(const FloatFormat& format) {
   std::vector<double> result;
-  for (uint32_t h = 0; h < infinity_of(format); ++h) result.push_back((value_of(format, h) + value_of(format, h + 1)) / 2);
+  for (uint32_t h = 0; h < infinity_of(format); ++h) result.push_back((finite_value(format, h) + finite_value(format, h + 1)) / 2);
   return result;
 }
 

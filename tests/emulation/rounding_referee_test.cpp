@@ -57,17 +57,15 @@ void check(const FloatFormat& format, double value) {
   }
 }
 
-constexpr FloatFormat kTensorFloat32{"tf32", 8, 10, 127};
-constexpr FloatFormat kE5M2{"e5m2", 5, 2, 15};
 constexpr FloatFormat kFewFractionBits{"e11m3", 11, 3, 1023};
-const FloatFormat* const kFormats[] = {&binary16, &bfloat16, &binary32, &kTensorFloat32, &kE5M2, &kFewFractionBits};
+const FloatFormat* const kIeeeFormats[] = {&binary16, &bfloat16, &binary32, &tensor_float32, &e5m2, &e4m3_ieee, &kFewFractionBits};
 
 TEST(RoundToFormat, IsExactForRandomDoubles) {
   const Philox random(7, 8);
   uint64_t draw = 0;
-  for (const FloatFormat* format : kFormats) {
+  for (const FloatFormat* format : kIeeeFormats) {
     // Exponents from below the flush threshold to above the overflow threshold, as far as FP64 has them.
-    const int lowest = std::max(format->smallest_subnormal_exponent() - 3, -1074);
+    const int lowest = std::max(format->smallest_exponent() - 3, -1074);
     const int highest = std::min(format->largest_exponent() + 2, 1023);
     for (int i = 0; i < 3000; ++i, draw += 4) {
       const uint64_t fraction = (uint64_t{random.bits(draw)} << 20) ^ random.bits(draw + 1);
@@ -80,9 +78,9 @@ TEST(RoundToFormat, IsExactForRandomDoubles) {
 }
 
 TEST(RoundToFormat, IsExactNextToItsThresholds) {
-  for (const FloatFormat* format : kFormats) {
+  for (const FloatFormat* format : kIeeeFormats) {
     for (const double threshold :
-         {format->flush_threshold(), format->smallest_subnormal(), format->smallest_normal(),
+         {format->flush_threshold(), format->smallest_positive(), format->smallest_normal(),
           format->smallest_normal() - format->flush_threshold(), format->largest_finite(), format->overflow_threshold()}) {
       if (!std::isfinite(threshold)) continue;  // e11m3 overflows where FP64 does
       check(*format, threshold);
@@ -93,7 +91,7 @@ TEST(RoundToFormat, IsExactNextToItsThresholds) {
 }
 
 TEST(RoundToFormat, KeepsWhatIsNotANumber) {
-  for (const FloatFormat* format : kFormats) {
+  for (const FloatFormat* format : kIeeeFormats) {
     EXPECT_EQ(round_to_format(*format, -HUGE_VAL), -HUGE_VAL);
     const double nan = round_to_format(*format, std::bit_cast<double>(0xFFF0000000000001));
     EXPECT_TRUE(std::isnan(nan) && std::signbit(nan)) << format->name;

@@ -57,7 +57,7 @@ OutputRecord round_with_counts(const FloatFormat& format, const std::vector<floa
 // Log-uniform magnitudes around all thresholds of the format, with zeros and what is not finite.
 std::vector<float> around_thresholds(const FloatFormat& format, int64_t n, uint64_t seed) {
   const Philox random(seed, 77);
-  const int lowest = std::max(format.smallest_subnormal_exponent() - 4, -149);
+  const int lowest = std::max(format.smallest_exponent() - 4, -149);
   const int highest = std::min(format.largest_exponent() + 1, 127);
   std::vector<float> values(n);
   for (int64_t i = 0; i < n; ++i) {
@@ -108,7 +108,7 @@ TEST_P(RoundingCounting, SeesASingleValueAtEachThreshold) {
   const double rescue = 8 * format.flush_threshold();
   on_every_target([&] {
     for (const double threshold :
-         {format.flush_threshold(), format.smallest_subnormal(), rescue, format.smallest_normal() - format.flush_threshold(),
+         {format.flush_threshold(), format.smallest_positive(), rescue, format.smallest_normal() - format.flush_threshold(),
           format.smallest_normal(), format.largest_finite(), format.overflow_threshold()}) {
       const auto at = static_cast<float>(threshold);
       for (const float value : {std::nextafter(at, 0.0f), at, std::nextafter(at, HUGE_VALF)}) {

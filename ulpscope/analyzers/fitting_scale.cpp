@@ -171,7 +171,7 @@ std::optional<ExponentBounds> FlushCounts::smallest_fitting(const FloatFormat& f
   if (base_ == 0) return std::nullopt;
   const double budget = limit * static_cast<double>(base_);
   // Elements with |x| / S <= 2^j are flushed at the scale 2^k with j = flush exponent - k.
-  const int flush_exponent = format.smallest_subnormal_exponent() - 1;
+  const int flush_exponent = format.smallest_exponent() - 1;
   ExponentBounds bounds;
   if (const auto j = highest_threshold(sure_, 0, budget); j && *j < kLast) bounds.lower = flush_exponent - *j;
   if (uncounted_) return bounds;

@@ -175,7 +175,7 @@ std::string RangeAnalysis::flushed_advice(uint32_t tensor) const {
     const ExponentHistogram& histogram = *totals.histogram;
     const double budget = options_.flushed_limit * static_cast<double>(histogram.total());
     auto below = static_cast<double>(histogram.below_range);
-    int exponent = format.smallest_subnormal_exponent() - 1, least = -ExponentHistogram::kBias;
+    int exponent = format.smallest_exponent() - 1, least = -ExponentHistogram::kBias;
     for (; least < exponent; ++least) {
       below += static_cast<double>(histogram.bins[least + ExponentHistogram::kBias]);
       if (below > budget) break;

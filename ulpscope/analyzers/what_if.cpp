@@ -84,7 +84,7 @@ CountBounds count_up_to(const TensorStatistics& statistics, Threshold threshold,
   return {at_lower.lower, count_below(statistics, threshold.upper, strictly).upper};
 }
 
-double normal_threshold(const FloatFormat& format) { return format.smallest_normal() - format.smallest_subnormal() / 2; }
+double normal_threshold(const FloatFormat& format) { return format.smallest_normal() - format.smallest_positive() / 2; }
 
 RoundingBounds& RoundingBounds::operator+=(const RoundingBounds& other) {
   base += other.base;

@@ -69,7 +69,7 @@ std::vector<OptionSpec> what_if_options() {
   format->meaning = "how to print, and which formats to answer for";
   format->list = true;
   for (const FloatFormat* narrow : kFormats) {
-    if (is_narrow(*narrow)) format->choices.emplace_back(narrow->name);
+    if (is_narrow(*narrow) && narrow->is_signed) format->choices.emplace_back(narrow->name);
   }
   return options;
 }

@@ -1,42 +1,103 @@
-// Floating-point formats and the data types that tensors store. A format is one constexpr row.
+// Floating-point formats and the data types that tensors store. A format is one constexpr row, or read from a text.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace ulpscope {
 
-// An IEEE-like binary format: a sign, `exponent_bits` and `fraction_bits`, an all-ones exponent for Inf and NaN, subnormals.
+// Which encodings stand for what is no number, of the magnitudes in increasing order.
+enum class SpecialValues : uint8_t {
+  ieee,           // an exponent field of all ones: Inf where the fraction is zero, else NaN
+  nan_only,       // NaN where all bits of exponent and fraction are ones; no Inf ("fn")
+  negative_zero,  // what would be -0 is the only NaN; neither Inf nor -0 ("fnuz")
+  none,           // every encoding is a finite number
+};
+
+// What an exponent field of zero means.
+enum class ZeroField : uint8_t {
+  subnormals,  // zero and subnormal numbers
+  zero,        // zero, whatever the fraction
+  normal,      // an exponent like all others; there is no zero
+};
+
+// A binary format: perhaps a sign, then an exponent field and a fraction. The number of a field f > 0 is
+// 2^(f - bias) (1 + fraction / 2^fraction_bits); a subnormal one is 2^(1 - bias) fraction / 2^fraction_bits.
 struct FloatFormat {
   std::string_view name;
   int exponent_bits;
   int fraction_bits;
   int bias;
+  SpecialValues special_values = SpecialValues::ieee;
+  ZeroField zero_field = ZeroField::subnormals;
+  bool is_signed = true;
+  // The encoding of the largest finite number, where it is not the last that the special values leave. Those above it are NaN.
+  uint64_t last_encoding = 0;
 
-  constexpr int storage_bits() const { return 1 + exponent_bits + fraction_bits; }
-  constexpr int largest_exponent() const { return (1 << exponent_bits) - 2 - bias; }  // of the largest finite value
-  constexpr int smallest_normal_exponent() const { return 1 - bias; }
-  constexpr int smallest_subnormal_exponent() const { return 1 - bias - fraction_bits; }
-  constexpr uint64_t infinity_encoding() const { return ((uint64_t{1} << exponent_bits) - 1) << fraction_bits; }
-  // Values; exact in FP64 for every format up to FP64 itself.
+  constexpr int storage_bits() const { return (is_signed ? 1 : 0) + exponent_bits + fraction_bits; }
+  constexpr uint64_t sign_bit() const { return is_signed ? uint64_t{1} << (exponent_bits + fraction_bits) : 0; }
+  // Magnitudes are encodings without the sign.
+  constexpr uint64_t last_magnitude() const { return (uint64_t{1} << (exponent_bits + fraction_bits)) - 1; }
+  constexpr bool has_infinity() const { return special_values == SpecialValues::ieee; }
+  constexpr bool has_nan() const { return special_values != SpecialValues::none; }
+  constexpr bool has_zero() const { return zero_field != ZeroField::normal; }
+  constexpr uint64_t infinity_encoding() const {
+    return ((uint64_t{1} << exponent_bits) - 1) << fraction_bits;
+  }  // where it has one
+  constexpr uint64_t largest_encoding() const {
+    if (last_encoding != 0) return last_encoding;
+    if (special_values == SpecialValues::ieee) return infinity_encoding() - 1;
+    return last_magnitude() - (special_values == SpecialValues::nan_only ? 1 : 0);
+  }
+  // The quiet NaN without a payload, positive where there is a sign to choose; where it has one.
+  constexpr uint64_t nan_encoding() const {
+    if (special_values == SpecialValues::ieee) return infinity_encoding() | (uint64_t{1} << (fraction_bits - 1));
+    return special_values == SpecialValues::negative_zero ? sign_bit() : last_magnitude();
+  }
+  constexpr int largest_exponent() const {  // of the largest finite number
+    return static_cast<int>(largest_encoding() >> fraction_bits) - bias;
+  }
+  constexpr int smallest_normal_exponent() const { return (zero_field == ZeroField::normal ? 0 : 1) - bias; }
+  // Of the least number above zero.
+  constexpr int smallest_exponent() const {
+    return smallest_normal_exponent() - (zero_field == ZeroField::subnormals ? fraction_bits : 0);
+  }
+  // Exact in FP64 for every format up to FP64 itself.
   double largest_finite() const;
   double smallest_normal() const;
-  double smallest_subnormal() const;
-  // The least magnitude that round-to-nearest-even takes to Inf: half an ulp above the largest finite value.
+  double smallest_positive() const;
+  // The distance from 1 to the next number above it.
+  double epsilon() const;
+  // The least FP64 magnitude that round-to-nearest-even takes beyond the largest finite number: half an ulp above it, or, where
+  // that number is even, the next one after that.
   double overflow_threshold() const;
-  // The largest magnitude that round-to-nearest-even takes to zero: half the smallest subnormal, which ties to even.
+  // The largest magnitude that round-to-nearest-even takes to zero: half the smallest number, which ties to even; 0 without a zero.
   double flush_threshold() const;
 };
 
 inline constexpr FloatFormat binary16{"fp16", 5, 10, 15};
 inline constexpr FloatFormat bfloat16{"bf16", 8, 7, 127};
+inline constexpr FloatFormat tensor_float32{"tf32", 8, 10, 127};
 inline constexpr FloatFormat binary32{"fp32", 8, 23, 127};
 inline constexpr FloatFormat binary64{"fp64", 11, 52, 1023};
+// FP8, of the Open Compute Project (OFP8, 2023) and of other makers.
+inline constexpr FloatFormat e4m3{"e4m3", 4, 3, 7, SpecialValues::nan_only};
+inline constexpr FloatFormat e4m3_ieee{"e4m3ieee", 4, 3, 7};
+inline constexpr FloatFormat e4m3_fnuz{"e4m3fnuz", 4, 3, 8, SpecialValues::negative_zero};
+inline constexpr FloatFormat e5m2{"e5m2", 5, 2, 15};
+inline constexpr FloatFormat e5m2_fnuz{"e5m2fnuz", 5, 2, 16, SpecialValues::negative_zero};
+// FP6, FP4 and block scales, of the Open Compute Project's Microscaling formats (OCP MX v1.0, 2023).
+inline constexpr FloatFormat e3m2{"e3m2", 3, 2, 3, SpecialValues::none};
+inline constexpr FloatFormat e2m3{"e2m3", 2, 3, 1, SpecialValues::none};
+inline constexpr FloatFormat e2m1{"e2m1", 2, 1, 1, SpecialValues::none};
+inline constexpr FloatFormat e8m0{"e8m0", 8, 0, 127, SpecialValues::nan_only, ZeroField::normal, false};
 
-// All formats. Whatever can be asked about a format by its name can be asked about each of these.
-inline constexpr std::array kFormats{&binary16, &bfloat16, &binary32, &binary64};
+// All rows. Whatever can be asked about a format by its name can be asked about each of these.
+inline constexpr std::array kFormats{&binary16,  &bfloat16, &tensor_float32, &binary32, &binary64, &e4m3, &e4m3_ieee,
+                                     &e4m3_fnuz, &e5m2,     &e5m2_fnuz,      &e3m2,     &e2m3,     &e2m1, &e8m0};
 // Those that values of FP32 are rounded into.
 constexpr bool is_narrow(const FloatFormat& format) { return format.storage_bits() < binary32.storage_bits(); }
 
@@ -61,7 +122,17 @@ inline constexpr std::array<DTypeInfo, 8> kDTypes{{{"f64", 8, &binary64},
 constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
 constexpr bool is_float(DType dtype) { return info(dtype).format != nullptr; }
 
-// The format called `name`, or nullptr.
+// The row called `name`, in small letters as above or by another usual name ("half", "bfloat16", "e4m3fn", "e2m1fn"), or nullptr.
 const FloatFormat* find_format(std::string_view name);
+
+// The format that a text describes: a row's name, or e<E>m<F> with these many exponent and fraction bits, followed by
+//   ieee, fn, fnuz or finite   its special values; nothing: ieee ("e5m10" is fp16), but for names that are rows ("e4m3", "e2m1")
+//   :bias=B                    2^(E-1) - 1 unless given, one more with fnuz
+//   :largest=VALUE             the largest finite number, one of the format
+//   :subnormals=no             numbers below the smallest normal one are zero
+// such as "e4m3fn:bias=11" or "e3m4". The same format is the same object, which lives as long as the program. Throws a usage Error
+// that says what was expected for a text that is no format, and for one that cannot be: more bits or a wider range than FP32, or no
+// encoding for what the special values ask for.
+const FloatFormat& parse_format(std::string_view text);
 
 }  // namespace ulpscope

@@ -703,7 +703,7 @@ RoundingThresholds::RoundingThresholds(const FloatFormat& format, double scale)
       overflow_first(last_magnitude(format.overflow_threshold())),
       rescue_last(scale > 0 ? std::min(last_magnitude(scale * format.flush_threshold()), overflow_first - 1) : 0),
       // An ulp of it is the smallest subnormal.
-      subnormal_step(static_cast<float>(std::ldexp(1.0, format.smallest_subnormal_exponent() + binary32.fraction_bits))) {}
+      subnormal_step(static_cast<float>(std::ldexp(1.0, format.smallest_exponent() + binary32.fraction_bits))) {}
 
 BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, const RoundingThresholds* thresholds, bool streamed,
                       BlockCounts& counts) {
