@@ -232,5 +232,27 @@ TEST_F(SharedParameters, HaveTheSameIdsAfterAnUpdate) {
   EXPECT_EQ(ids[0], ids[1]);
 }
 
+TEST(CallCounters, AnswerNotedCallsAgain) {
+  CallCounters counters;
+  for (const uint64_t key : {7, 7, 9}) counters.next(key);
+  std::vector<CallCounters::Call> outer, inner;
+  std::vector<uint32_t> first;
+  {
+    const CallCounters::Notes notes(counters, outer);
+    for (const uint64_t key : {7, 9}) first.push_back(counters.next(key));
+    const CallCounters::Notes within(counters, inner);
+    for (const uint64_t key : {7, 11}) first.push_back(counters.next(key));
+  }
+  counters.next(7);  // noted no more
+  EXPECT_EQ(first, (std::vector<uint32_t>{2, 1, 3, 0}));
+  std::vector<uint32_t> again;
+  CallCounters replayed(outer);
+  for (const uint64_t key : {7, 9, 7, 11}) again.push_back(replayed.next(key));
+  EXPECT_EQ(again, first);
+  CallCounters part(inner);
+  EXPECT_EQ(part.next(7), 3);
+  EXPECT_EQ(part.next(11), 0);
+}
+
 }  // namespace
 }  // namespace ulpscope

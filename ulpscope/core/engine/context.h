@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -20,10 +21,30 @@ namespace ulpscope {
 // Counts the calls of one op in one module within one forward pass: what makes ids stable.
 class CallCounters {
  public:
+  // A question and its answer.
+  struct Call {
+    uint64_t key;
+    uint32_t count;
+  };
   CallCounters();
+  // Counters that answer these calls, in their order, as they were answered.
+  explicit CallCounters(std::span<const Call> calls);
+
   // How often `key` was asked for since the last reset, before this time.
   uint32_t next(uint64_t key);
   void reset() { ++generation_; }
+
+  // Notes every call within its lifetime; those within another's belong to both.
+  class Notes {
+   public:
+    Notes(CallCounters& counters, std::vector<Call>& calls) : counters_(counters), outer_(std::exchange(counters.noted_, &calls)) {}
+    ~Notes();
+    Notes(const Notes&) = delete;
+
+   private:
+    CallCounters& counters_;
+    std::vector<Call>* outer_;
+  };
 
  private:
   struct Entry {
@@ -31,10 +52,12 @@ class CallCounters {
     uint32_t generation = 0;
     uint32_t count = 0;
   };
+  uint32_t& count_of(uint64_t key);
   void grow();
   std::vector<Entry> entries_;  // open addressing, a power of two
   uint32_t generation_ = 1;
   uint32_t used_ = 0;
+  std::vector<Call>* noted_ = nullptr;
 };
 
 struct Context {

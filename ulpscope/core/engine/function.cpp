@@ -78,8 +78,7 @@ class Checkpoint : public Function {
         autocast_(context().autocast),
         layer_type_(context().layer_type),
         phase_(context().phase),
-        module_(context().module),
-        counters_(context().counters) {}
+        module_(context().module) {}
 
   bool uses_parameters() const override { return true; }
 
@@ -89,6 +88,7 @@ class Checkpoint : public Function {
       leaf.set_requires_grad(input.requires_grad());
       inputs_.push_back(std::move(leaf));
     }
+    const CallCounters::Notes notes(context().counters, calls_);
     return body_(inputs);
   }
 
@@ -105,7 +105,7 @@ class Checkpoint : public Function {
       const ContextGuard<&Context::grad_enabled> grad(true);
       const ContextGuard<&Context::recomputing> recomputing(true);
       const ContextGuard<&Context::observers> observed(std::move(observers));
-      const ContextGuard<&Context::counters> counters(counters_);
+      const ContextGuard<&Context::counters> counters{CallCounters(calls_)};
       std::optional<Autocast> autocast = autocast_.make();
       const AutocastScope scope(pointer_to(autocast));
       outputs = body_(inputs_);
@@ -119,7 +119,7 @@ class Checkpoint : public Function {
   std::optional<DType> layer_type_;
   Phase phase_;
   const std::string* module_;
-  CallCounters counters_;
+  std::vector<CallCounters::Call> calls_;  // so that ids and random numbers are those of the first time
   Tensors inputs_;
 };
 
