@@ -48,6 +48,8 @@ std::vector<LayerRow> layer_rows() {
       {"group_norm", ", groups = 2", {4, 3, 5}},
       {"group_norm", ", groups = 1, eps = 0.5", {6}},
       {"max_pool2d", ", kernel = 2", {3, 7, 8}},
+      {"max_pool2d", ", kernel = 3, stride = 2, ceil_mode = true", {3, 7, 8}},
+      {"avg_pool2d", ", kernel = 2, ceil_mode = true", {3, 7, 8}},
       {"max_pool2d", ", kernel = [3, 2], stride = [1, 2], padding = [1, 0]", {3, 7, 8}},
       {"batch_norm", "", {5}},
       {"batch_norm", ", eps = 0.5, momentum = 0.3", {3, 4, 2}},

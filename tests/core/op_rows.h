@@ -44,6 +44,8 @@ inline std::vector<OpRow> op_rows() {
   const Attributes pool{{"kernel_y", 2}, {"kernel_x", 2}, {"stride_y", 2}, {"stride_x", 2}, {"padding_y", 0}, {"padding_x", 0}};
   const Attributes overlapping{{"kernel_y", 3}, {"kernel_x", 3},  {"stride_y", 2},
                                {"stride_x", 1}, {"padding_y", 1}, {"padding_x", 1}};
+  Attributes beyond = padded;
+  beyond.set("ceil_mode", 1);
   const Attributes norm{{"eps", 1e-5}, {"momentum", 0.1}, {"training", 1}};
   const Attributes norm_evaluation{{"eps", 1e-5}, {"momentum", 0.1}, {"training", 0}};
   return {
@@ -98,7 +100,9 @@ inline std::vector<OpRow> op_rows() {
       {"adaptive_avg_pool2d", "", {{{2, 3, 5, 6}}}, {{"height", 3}, {"width", 4}}},
       {"adaptive_avg_pool2d", "more than there are", {{{2, 3, 2, 3}}}, {{"height", 3}, {"width", 3}}},
       {"adaptive_max_pool2d", "", {{{2, 3, 5, 6}}}, {{"height", 3}, {"width", 4}}},
+      {"avg_pool2d", "beyond the image", {{{2, 3, 6, 6}}}, beyond},
       {"max_pool2d", "", {{{2, 3, 4, 6}}}, pool},
+      {"max_pool2d", "beyond the image", {{{2, 3, 6, 6}}}, beyond},
       {"max_pool2d", "overlapping", {{{2, 3, 5, 6}}}, overlapping},
       {"batch_norm", "", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm},
       {"batch_norm", "evaluation", {{{3, 2, 4, 3}}, {{2}}, {{2}}, {{2}, -1, 1, false}, {{2}, 0.5, 2, false}}, norm_evaluation},

@@ -409,18 +409,21 @@ void add_convolutions(std::vector<Case>& cases) {
 void add_pooling(std::vector<Case>& cases) {
   struct Sizes {
     int64_t images, channels, height, width, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
+    int64_t beyond_y = 0, beyond_x = 0;  // ceil_mode: the last window's place that lies beyond the padding
   };
   for (const Sizes& s :
        {Sizes{3, 32, 8, 8, 2, 2, 2, 2, 0, 0}, Sizes{5, 7, 27, 28, 3, 2, 3, 2, 0, 0}, Sizes{2, 5, 7, 9, 2, 2, 2, 2, 0, 0},
         Sizes{1, 19, 4, 5, 2, 3, 2, 1, 1, 1}, Sizes{2, 7, 9, 11, 3, 3, 2, 2, 1, 1}, Sizes{1, 19, 6, 7, 3, 2, 1, 1, 1, 0},
-        Sizes{2, 1, 20, 20, 5, 4, 3, 3, 2, 2}}) {
-    const int64_t out_height = (s.height + 2 * s.padding_y - s.kernel_y) / s.stride_y + 1;
-    const int64_t out_width = (s.width + 2 * s.padding_x - s.kernel_x) / s.stride_x + 1;
+        Sizes{2, 1, 20, 20, 5, 4, 3, 3, 2, 2}, Sizes{2, 19, 6, 7, 3, 2, 2, 2, 0, 0, 1, 1},
+        Sizes{1, 7, 8, 7, 3, 3, 2, 3, 1, 1, 1, 0}}) {
+    const int64_t out_height = (s.height + 2 * s.padding_y + s.beyond_y - s.kernel_y) / s.stride_y + 1;
+    const int64_t out_width = (s.width + 2 * s.padding_x + s.beyond_x - s.kernel_x) / s.stride_x + 1;
     const std::vector<int64_t> x{s.images, s.channels, s.height, s.width}, y{s.images, s.channels, out_height, out_width};
     const std::vector<Attributes::Item> attributes{
-        {"kernel_y", static_cast<double>(s.kernel_y)},   {"kernel_x", static_cast<double>(s.kernel_x)},
-        {"stride_y", static_cast<double>(s.stride_y)},   {"stride_x", static_cast<double>(s.stride_x)},
-        {"padding_y", static_cast<double>(s.padding_y)}, {"padding_x", static_cast<double>(s.padding_x)}};
+        {"kernel_y", static_cast<double>(s.kernel_y)},         {"kernel_x", static_cast<double>(s.kernel_x)},
+        {"stride_y", static_cast<double>(s.stride_y)},         {"stride_x", static_cast<double>(s.stride_x)},
+        {"padding_y", static_cast<double>(s.padding_y)},       {"padding_x", static_cast<double>(s.padding_x)},
+        {"ceil_mode", s.beyond_y + s.beyond_x > 0 ? 1.0 : 0.0}};
     for (const Lay lay : {Lay::channels_last, Lay::contiguous}) {
       cases.push_back({"max_pool2d", {{x, lay}}, {{y, Lay::channels_last}, {y, Lay::channels_last, DType::u8}}, attributes});
       cases.push_back({"max_pool2d_backward",

@@ -7,7 +7,7 @@ namespace ulpscope {
 Windows Windows::of(const Attributes& attributes, int64_t kernel_y, int64_t kernel_x) {
   const auto of_dimension = [&](int64_t kernel, std::string_view stride, std::string_view padding, std::string_view dilation) {
     return Window{kernel, static_cast<int64_t>(attributes[stride]), static_cast<int64_t>(attributes[padding]),
-                  static_cast<int64_t>(attributes.value_or(dilation, 1))};
+                  static_cast<int64_t>(attributes.value_or(dilation, 1)), attributes.value_or("ceil_mode", 0) != 0};
   };
   return {of_dimension(kernel_y, "stride_y", "padding_y", "dilation_y"),
           of_dimension(kernel_x, "stride_x", "padding_x", "dilation_x")};
@@ -24,6 +24,7 @@ Attributes Windows::attributes() const {
   set("stride_x", x.stride);
   set("padding_y", y.padding);
   set("padding_x", x.padding);
+  if (y.ceil_mode) set("ceil_mode", 1);
   if (y.dilation == 1 && x.dilation == 1) return all;
   set("dilation_y", y.dilation);
   set("dilation_x", x.dilation);

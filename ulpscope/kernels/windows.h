@@ -12,12 +12,14 @@ namespace ulpscope {
 // Along one dimension, which is padded on both sides. The elements of a window are `dilation` apart.
 struct Window {
   int64_t kernel = 1, stride = 1, padding = 0, dilation = 1;
+  bool ceil_mode = false;  // the last one may go beyond the padding where it begins in the extent
 
   int64_t reach() const { return dilation * (kernel - 1) + 1; }
   // The places that it takes; 0 where it is larger than the padded extent.
   int64_t outputs(int64_t extent) const {
-    const int64_t room = extent + 2 * padding - reach();
-    return room < 0 ? 0 : room / stride + 1;
+    const int64_t room = extent + 2 * padding - reach() + (ceil_mode ? stride - 1 : 0);
+    const int64_t last = room < 0 ? -1 : room / stride;
+    return ceil_mode && input(last, 0) >= extent ? last : last + 1;
   }
   // The smallest extent in which it takes so many places.
   int64_t extent_of(int64_t outputs) const { return (outputs - 1) * stride + reach() - 2 * padding; }
@@ -34,8 +36,8 @@ struct Window {
 struct Windows {
   Window y, x;
 
-  // From the attributes of an op: stride_y, stride_x, padding_y, padding_x and, 1 where missing, dilation_y and dilation_x. The
-  // kernel is that of a weight, or kernel_y and kernel_x.
+  // From the attributes of an op: stride_y, stride_x, padding_y, padding_x and, 1 where missing, dilation_y and dilation_x; of
+  // pooling ceil_mode. The kernel is that of a weight, or kernel_y and kernel_x.
   static Windows of(const Attributes& attributes, int64_t kernel_y, int64_t kernel_x);
   static Windows of(const Attributes& attributes);
   // As attributes, without the kernel.

@@ -1,5 +1,6 @@
 """Windows that slide over images: convolutions and pooling."""
 
+import functools
 import math
 
 import numpy as np
@@ -104,7 +105,7 @@ def draw_image(d):
 def draw_pool(d, **more):
     a = {f"{name}_{axis}": value for axis in "yx" for name, value in (("kernel", d.between(1, 3)), ("stride", d.between(1, 3)))}
     a |= {f"padding_{axis}": d.below(a[f"kernel_{axis}"] // 2 + 1) for axis in "yx"}
-    return draw_image(d), a | more
+    return draw_image(d), a | {"ceil_mode": d.below(2)} | more
 
 
 def draw_adaptive(d):
@@ -112,11 +113,11 @@ def draw_adaptive(d):
 
 
 def pooled(function):
-    return lambda x, **a: function(x, *(whole(a, name, "yx") for name in ("kernel", "stride", "padding")))
+    return lambda x, **a: function(x, *(whole(a, name, "yx") for name in ("kernel", "stride", "padding")), ceil_mode=bool(a["ceil_mode"]))
 
 
 def torch_average(x, count_include_pad, **a):
-    return functional.avg_pool2d(x, *(whole(a, name, "yx") for name in ("kernel", "stride", "padding")), False, bool(count_include_pad))
+    return pooled(functools.partial(functional.avg_pool2d, count_include_pad=bool(count_include_pad)))(x, **a)
 
 
 def adapted(function):

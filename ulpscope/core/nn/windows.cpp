@@ -127,7 +127,8 @@ class Conv1d : public Convolution {
 // Windows of a pooling layer, checked.
 Windows pooling_windows(const LayerArguments& a, std::string (*problem_of)(const Windows&)) {
   const HeightWidth kernel = a.spec.extents("kernel");
-  const Windows windows = windows_of(kernel, a.spec.has("stride") ? a.spec.extents("stride") : kernel, a.spec.extents("padding"));
+  Windows windows = windows_of(kernel, a.spec.has("stride") ? a.spec.extents("stride") : kernel, a.spec.extents("padding"));
+  windows.y.ceil_mode = windows.x.ceil_mode = a.spec.flag("ceil_mode");
   if (const std::string problem = problem_of(windows); !problem.empty()) throw usage_error("{}", problem);
   return windows;
 }
@@ -181,6 +182,7 @@ class AdaptivePool2d : public Layer {
 std::vector<LayerType> window_layers() {
   const LayerOption bias = flag("bias", true), in = input_extent("in_channels"), out = output_extent("out_channels");
   const LayerOption groups = integer("groups", 1, 1, "each sees its share of the channels");
+  const LayerOption ceil_mode = flag("ceil_mode", false, "the last window may go beyond the padding where it begins in the image");
   const std::string apart = "from one element of the kernel to the next";
   return {{"conv2d",
            {in, out, required_pair("kernel", 1), pair("stride", 1, 1), pair("padding", 0, 0, "zeros on each side"),
@@ -196,11 +198,11 @@ std::vector<LayerType> window_layers() {
            make_layer<ConvTranspose2d>},
           {"max_pool2d",
            {required_pair("kernel", 1, fmt::format("at most {} elements", kPoolPlaces)), dependent_pair("stride", 1, "the kernel"),
-            pair("padding", 0, 0, "at most half the kernel")},
+            pair("padding", 0, 0, "at most half the kernel"), ceil_mode},
            make_layer<MaxPool2d>},
           {"avg_pool2d",
            {required_pair("kernel", 1), dependent_pair("stride", 1, "the kernel"), pair("padding", 0, 0, "at most half the kernel"),
-            flag("count_include_pad", true)},
+            ceil_mode, flag("count_include_pad", true)},
            make_layer<AvgPool2d>},
           {"adaptive_avg_pool2d", {required_pair("output_size", 1)}, make_layer<AdaptivePool2d<adaptive_avg_pool2d>>},
           {"adaptive_max_pool2d", {required_pair("output_size", 1)}, make_layer<AdaptivePool2d<adaptive_max_pool2d>>}};
