@@ -356,8 +356,10 @@ TEST(Ranges, FlushedGradientsAreAFindingAboveTheLimitAndAWarningWhereTheNormFeel
       const bool felt = others == 0x1p-23;
       EXPECT_EQ(finding->severity, felt ? Severity::warning : Severity::info);
       EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.02));
-      // 1e-9 lies in [2^-30, 2^-29): five powers of two lift it above 2^-25 at the least, and 2^-23 leaves 38.
-      EXPECT_EQ(finding->suggestion.find("2^5 times as large keeps them") != std::string::npos, felt) << finding->suggestion;
+      // At the scale 2^3, 1e-9 lies in [2^-30, 2^-29): five powers of two lift it above 2^-25, and 2^-23 stays below 2^16 for 38.
+      EXPECT_EQ(finding->suggestion.find("A loss scale of 2^8 keeps them; the largest that fits is 2^41.") != std::string::npos,
+                felt)
+          << finding->suggestion;
       EXPECT_EQ(finding->suggestion.empty(), !felt);
     }
   }
@@ -381,9 +383,9 @@ TEST(Ranges, AdviceOnFlushedGradientsCanBeFollowed) {
     const uint32_t large = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
     trace.sink().add_edge({0, widened, 0, made, 0});
     std::vector<double> values(100, 0x1p-22);
-    std::fill_n(values.begin(), 50, 0x1p-60);
-    trace.add(cast, make_row(values, DType::f16, 8.0));
+    std::fill_n(values.begin(), 50, 0x1.8p-60);
     trace.add(large, make_row({60000.0}, DType::f16, 8.0));
+    trace.add(cast, make_row(values, DType::f16, 8.0));
     trace.end_step();
     const Report report = analyze_ranges(trace.read());
     const Finding* finding = find_finding(report, "range.gradients_flushed");
@@ -391,10 +393,36 @@ TEST(Ranges, AdviceOnFlushedGradientsCanBeFollowed) {
     EXPECT_EQ(finding->severity, Severity::warning);
     EXPECT_EQ(
         finding->suggestion,
-        std::string("No loss scale keeps them: it would have to be 2^35 times as large, and the largest gradients leave no room. "
-                    "BF16 has the range") +
+        std::string(
+            "No single loss scale keeps them: it would have to be at least 2^38, and the largest gradients overflow above 2^3. "
+            "BF16 has the range") +
             (autocast ? ", and so has FP32 for the module head (autocast.modules)." : "."));
     EXPECT_EQ(finding->evidence[0].values.back().value, Cell(std::string("head linear")));
+  }
+}
+
+// What was computed from a flushed gradient tells neither which scale it needs nor how large it would be.
+TEST(Ranges, AdviceOnFlushedGradientsIsABoundWhereTheyHideOthers) {
+  for (const bool hides : {true, false}) {
+    SyntheticTrace trace;
+    const uint32_t first =
+        trace.add_tensor("head", "cast", Phase::backward, hides ? Role::activation_gradient : Role::weight_gradient, DType::f16);
+    const uint32_t behind = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
+    std::vector<double> values(100, 0x1p-22);
+    std::fill_n(values.begin(), 50, 0x1.8p-30);
+    trace.add(first, make_row(values, DType::f16, 8.0));
+    trace.add(behind, make_row(std::vector<double>(100, 0x1p-24), DType::f16, 8.0));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.gradients_flushed");
+    ASSERT_NE(finding, nullptr);
+    // At the scale 2^3, 1.5 2^-30 passes 2^-25 from 2^8 on, and 2^-22 stays below 2^16 up to 2^40.
+    const char* const expected =
+        hides
+            ? "They need a loss scale of at least 2^8, and what was computed from them may need a larger one: a recording in FP32 "
+              "tells (`--precision fp32`, then `ulpscope scale`); the largest that fits is at most 2^40. BF16"
+            : "A loss scale of 2^8 keeps them; the largest that fits is 2^40. BF16";
+    EXPECT_TRUE(finding->suggestion.starts_with(expected)) << finding->suggestion;
   }
 }
 
@@ -521,6 +549,26 @@ TEST(Ranges, ALossThatIgnoredEveryTargetIsExplained) {
     ASSERT_NE(finding, nullptr);
     EXPECT_EQ(finding->suggestion.find("loss.ignore_index ignored every target") != std::string::npos, sum == 1.5)
         << finding->suggestion;
+  }
+}
+
+// Of finite p and targets, only the logarithm of a negative number is NaN.
+TEST(Ranges, AnOutputThatIsNoProbabilityIsExplained) {
+  for (const double output : {1.5, static_cast<double>(NAN)}) {
+    SyntheticTrace trace;
+    const OpInfo linear{.id = 900, .name = "linear", .module = "fc", .phase = Phase::forward, .attributes = "", .product = {}},
+        bce{.id = 901, .name = "binary_cross_entropy", .module = "", .phase = Phase::loss, .attributes = "", .product = {}};
+    TensorInfo probability, loss;
+    loss.role = Role::loss;
+    const uint32_t of_linear = trace.add_output(linear, probability), of_loss = trace.add_output(bce, loss);
+    trace.sink().add_edge({0, 1, 0, 0, 0});
+    trace.add(of_linear, make_row({output, 0.5}, DType::f32));
+    trace.add(of_loss, make_row({NAN}, DType::f32));
+    trace.end_step(SyntheticTrace::default_step(NAN));
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.nonfinite");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->suggestion.find("no probability") != std::string::npos, output == 1.5) << finding->suggestion;
   }
 }
 

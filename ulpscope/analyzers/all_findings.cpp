@@ -16,12 +16,17 @@ namespace {
 // What every part is made from. Outlives the parts.
 struct Inputs {
   Inputs(const TraceReader& trace, const AnalysisOptions& chosen)
-      : reader(trace), options(chosen), selection(trace, chosen), steps(step_facts(trace, chosen.steps)) {}
+      : reader(trace),
+        options(chosen),
+        selection(trace, chosen),
+        steps(step_facts(trace, chosen.steps)),
+        fitting(trace, selection, format_to_ask(trace), chosen.flushed_limit, steps.broken_from) {}
 
   const TraceReader& reader;
   const AnalysisOptions& options;
   const Selection selection;
   const StepFacts steps;
+  FittingScale fitting;  // takes the rows before the parts
 };
 
 struct Part {
@@ -35,7 +40,7 @@ Part analysis_of_rows(const Inputs& inputs, Options options) {
   static_cast<AnalysisOptions&>(options) = inputs.options;
   struct WithOptions : RowConsumer {
     WithOptions(const Inputs& from, Options chosen)
-        : options(std::move(chosen)), analysis(from.reader, from.selection, options, from.steps) {}
+        : options(std::move(chosen)), analysis(from.reader, from.selection, options, from.steps, from.fitting) {}
     void see(const TensorRow& row) override { analysis.see(row); }
     void add(const TensorRow& row) override { analysis.add(row); }
     void finish() override { analysis.finish(); }
@@ -96,7 +101,7 @@ Report analyze_all(const TraceReader& reader, const ReportOptions& options) {
   Report report = info_for_report(reader, options);
   report.analysis = "report";
 
-  const Inputs inputs(reader, options);
+  Inputs inputs(reader, options);
   std::vector<Part> parts;
   std::vector<RowConsumer*> consumers;
   for (const PartRow& row : kParts) {
@@ -104,6 +109,7 @@ Report analyze_all(const TraceReader& reader, const ReportOptions& options) {
     parts.push_back(row.make(inputs));
     if (parts.back().rows) consumers.push_back(parts.back().rows.get());
   }
+  if (!consumers.empty()) consumers.insert(consumers.begin(), &inputs.fitting);
   if (!consumers.empty()) report.complete = visit_selected(reader, inputs.selection, options, consumers) && report.complete;
   for (const Part& part : parts) part.add_findings(report);
 

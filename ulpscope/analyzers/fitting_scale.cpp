@@ -25,15 +25,6 @@ void narrow_from_above(std::optional<ExponentBounds>& into, const ExponentBounds
   into->upper = std::min(into->upper, other.upper);
 }
 
-void raise(std::optional<ExponentBounds>& into, const ExponentBounds& other) {
-  if (!into) {
-    into = other;
-    return;
-  }
-  into->lower = std::max(into->lower, other.lower);
-  into->upper = std::max(into->upper, other.upper);
-}
-
 // Of a step or a tensor some of whose rows are no evidence.
 template <typename Fit>
 void open_bounds(Fit& fit) {
@@ -53,6 +44,15 @@ bool is_stored(const TensorRow& row, const TensorInfo& tensor) { return !row.bef
 bool usable(const TensorRow& row) { return row.known == StatisticsLevel::full && row.scale > 0 && std::isfinite(row.scale); }
 
 }  // namespace
+
+void raise(std::optional<ExponentBounds>& into, const ExponentBounds& other) {
+  if (!into) {
+    into = other;
+    return;
+  }
+  into->lower = std::max(into->lower, other.lower);
+  into->upper = std::max(into->upper, other.upper);
+}
 
 Cell scale_cell(const std::optional<ExponentBounds>& bounds) {
   if (!bounds || (bounds->lower == kNoLower && bounds->upper == kNoUpper)) return Unknown{};
@@ -179,11 +179,20 @@ std::optional<ExponentBounds> FlushCounts::smallest_fitting(const FloatFormat& f
   return bounds;
 }
 
-FittingScale::FittingScale(const TraceReader& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit)
+const FloatFormat* format_to_ask(const TraceReader& reader) {
+  const bool rounded = std::any_of(reader.tensors().begin(), reader.tensors().end(), [](const TensorInfo& tensor) {
+    return is_computed_gradient(tensor.role) && is_narrow(tensor.dtype);
+  });
+  return rounded ? nullptr : &binary16;
+}
+
+FittingScale::FittingScale(const TraceReader& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit,
+                           uint64_t broken_from)
     : selection_(selection),
       upstream_(reader, flushed_limit),
       what_if_(what_if),
       limit_(flushed_limit),
+      broken_from_(broken_from),
       fits_(selection.size()),
       flushes_(selection.size()),
       formats_(selection.size(), nullptr) {}
@@ -191,6 +200,7 @@ FittingScale::FittingScale(const TraceReader& reader, const Selection& selection
 void FittingScale::see(const TensorRow& row) { upstream_.see(row); }
 
 void FittingScale::add(const TensorRow& row) {
+  if (row.step >= broken_from_) return;
   const TensorInfo& tensor = selection_.tensor(row.tensor);
   // Gradients contain the loss scale until they are unscaled, and so does the scaled loss, which is FP32 in mixed precision too
   // unless it was rounded here.

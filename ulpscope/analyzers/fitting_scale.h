@@ -26,6 +26,9 @@ struct ExponentBounds {
   bool operator==(const ExponentBounds&) const = default;
 };
 
+// The greater of both bounds.
+void raise(std::optional<ExponentBounds>& into, const ExponentBounds& other);
+
 // The scale 2^k as a cell; Unknown without bounds on both sides.
 Cell scale_cell(const std::optional<ExponentBounds>& bounds);
 
@@ -55,10 +58,15 @@ class FlushCounts {
   bool uncounted_ = false;  // the same, and not even how many
 };
 
+// FP16 where no gradient was rounded: then the question is which scale FP16 would need. nullptr otherwise.
+const FloatFormat* format_to_ask(const TraceReader& reader);
+
 class FittingScale : public RowConsumer {
  public:
-  // `what_if`: the format that computed gradients are rounded to; nullptr: those that they were rounded to.
-  FittingScale(const TraceReader& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit);
+  // `what_if`: the format that computed gradients are rounded to; nullptr: those that they were rounded to. Steps from
+  // `broken_from` on are no evidence.
+  FittingScale(const TraceReader& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit,
+               uint64_t broken_from = UINT64_MAX);
   void see(const TensorRow& row) override;
   void add(const TensorRow& row) override;
   void finish() override;
@@ -81,6 +89,7 @@ class FittingScale : public RowConsumer {
   std::optional<uint32_t> decides_smallest() const { return decides_smallest_; }
   uint64_t hidden_steps() const { return hidden_steps_; }
   const FlushedUpstream& upstream() const { return upstream_; }
+  const FloatFormat* what_if() const { return what_if_; }
 
  private:
   void end_step();
@@ -89,6 +98,7 @@ class FittingScale : public RowConsumer {
   FlushedUpstream upstream_;
   const FloatFormat* what_if_;
   double limit_;
+  uint64_t broken_from_;
   FlushCounts row_;  // of one row at a time
   std::optional<StepFit> step_;
   std::vector<StepFit> steps_;

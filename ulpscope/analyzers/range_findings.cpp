@@ -55,6 +55,15 @@ RowKey RangeAnalysis::key_at(uint32_t tensor, const Place& place) const {
 std::string RangeAnalysis::cause_of_nonfinite(uint32_t tensor) const {
   const OpInfo& op = selection_.op(tensor);
   const TensorInfo& made = selection_.tensor(tensor);
+  const auto read_by = [&](uint32_t consumer, uint8_t input) -> const TensorFacts* {
+    for (const GraphEdge& edge : reader_.edges()) {
+      if (edge.consumer != consumer || edge.input != input) continue;
+      for (uint32_t i = 0; i < tensors_.size(); ++i)
+        if (tensors_[i] && selection_.tensor(i).op == edge.producer && selection_.tensor(i).slot == edge.slot)
+          return tensors_[i].get();
+    }
+    return nullptr;
+  };
   const auto beside = [&](std::string_view name) -> const TensorFacts* {
     for (uint32_t i = 0; i < tensors_.size(); ++i)
       if (tensors_[i] && selection_.tensor(i).op == made.op && selection_.tensor(i).name == name) return tensors_[i].get();
@@ -76,10 +85,19 @@ std::string RangeAnalysis::cause_of_nonfinite(uint32_t tensor) const {
   }
   const bool is_nan =
       tensors_[tensor]->totals.infinities == 0 && (!tensors_[tensor]->broken || tensors_[tensor]->broken->infinities == 0);
+  const auto was_finite = [&](const TensorFacts* facts) {
+    return !facts->first_nonfinite || facts->first_nonfinite->step > tensors_[tensor]->first_nonfinite->step;
+  };
+  if (op.name == "binary_cross_entropy" && made.slot == 0 && is_nan) {
+    const TensorFacts *probability = read_by(made.op, 0), *target = read_by(made.op, 1);
+    if (probability == nullptr || !was_finite(probability) || (target && !was_finite(target))) return "";
+    return "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, "
+           "and "
+           "below 0 a logarithm is NaN. End the model with a sigmoid, or use bce_with_logits. ";
+  }
   if (op.name == "cross_entropy" && made.slot == 0 && is_nan) {
     const TensorFacts* sums = beside("logsumexp");
-    if (sums == nullptr || (sums->first_nonfinite && sums->first_nonfinite->step <= tensors_[tensor]->first_nonfinite->step))
-      return "";
+    if (sums == nullptr || !was_finite(sums)) return "";
     return "All logits were finite, so the mean was one over no target, 0 / 0: loss.ignore_index ignored every target of the "
            "batch. ";
   }
@@ -157,41 +175,41 @@ bool RangeAnalysis::find_vanished(Report& report) const {
   return true;
 }
 
-// What can be done about a gradient that flushing hurts: is there room for the scale that it needs?
-std::string RangeAnalysis::flushed_advice(uint32_t tensor) const {
-  const FloatFormat& format = *info(selection_.tensor(tensor).dtype).format;
-  const RangeTotals& totals = tensors_[tensor]->totals;
-  double room = kUnknown;
-  for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    const TensorInfo& other = selection_.tensor(i);
-    if (tensors_[i] && is_computed_gradient(other.role) && is_narrow(other.dtype))
-      room = std::fmin(room, tensors_[i]->kept_headroom);
+// What can be done about gradients that flushing hurts: which loss scale do they need, and do the others leave room for it?
+std::string RangeAnalysis::flushed_advice(const std::vector<uint32_t>& flushed, uint32_t worst) const {
+  std::optional<ExponentBounds> smallest;
+  for (const uint32_t i : flushed) {
+    if (const auto& fit = fitting_.tensors()[i]; fit && fit->smallest) raise(smallest, *fit->smallest);
   }
+  const std::optional<ExponentBounds>& largest = fitting_.run().largest;
+  const bool limited = largest && largest->upper != ExponentBounds::kNoUpper;
+  const auto text = [](const std::optional<ExponentBounds>& bounds) { return cell_text(scale_cell(bounds), Unit::scale); };
+  const auto power = [&](int exponent) { return text(ExponentBounds{exponent, exponent}); };
   std::string advice;
-  if (std::isnan(room) || !totals.histogram || totals.as_stored > 0) {
+  if (!smallest || smallest->lower == ExponentBounds::kNoLower) {
     advice = "Which loss scales fit is not known; magnitudes before the rounding (`--record stats`) tell.";
+  } else if (limited && smallest->lower > largest->upper) {
+    advice = fmt::format(
+        "No single loss scale keeps them: it would have to be at least {}, and the largest gradients overflow above {}.",
+        power(smallest->lower), power(largest->upper));
   } else {
-    // The least factor 2^n at which at most the limit is still below the threshold for sure.
-    const ExponentHistogram& histogram = *totals.histogram;
-    const double budget = options_.flushed_limit * static_cast<double>(histogram.total());
-    auto below = static_cast<double>(histogram.below_range);
-    int exponent = format.smallest_exponent() - 1, least = -ExponentHistogram::kBias;
-    for (; least < exponent; ++least) {
-      below += static_cast<double>(histogram.bins[least + ExponentHistogram::kBias]);
-      if (below > budget) break;
-    }
-    const int factor = std::max(1, exponent - least);
-    if (factor <= room) {
-      advice = fmt::format("A loss scale 2^{} times as large keeps them; the largest gradients leave room for 2^{}.", factor,
-                           static_cast<int>(room));
+    const bool hidden = fitting_.run().hidden;
+    if (hidden || smallest->upper == ExponentBounds::kNoUpper) {
+      advice = fmt::format("They need a loss scale of at least {}", power(smallest->lower));
     } else {
-      advice = fmt::format("No loss scale keeps them: it would have to be 2^{} times as large, and the largest gradients leave {}.",
-                           factor, room < 1 ? std::string("no room") : fmt::format("room for 2^{}", static_cast<int>(room)));
+      advice = fmt::format("A loss scale of {} keeps them", power(smallest->upper));
     }
+    if (hidden) {
+      advice +=
+          ", and what was computed from them may need a larger one: a recording in FP32 tells (`--precision fp32`, then "
+          "`ulpscope scale`)";
+    }
+    if (limited) advice += fmt::format("; the largest that fits is {}", text(largest));
+    advice += '.';
   }
   advice += " BF16 has the range";
   // Without autocast its settings change nothing.
-  if (const OpInfo* served = precision_facts(reader_).casts_weights ? selection_.serves(tensor) : nullptr) {
+  if (const OpInfo* served = precision_facts(reader_).casts_weights ? selection_.serves(worst) : nullptr) {
     advice += served->module.empty() ? fmt::format(", and so has FP32 for the op {} (autocast.ops)", served->name)
                                      : fmt::format(", and so has FP32 for the module {} (autocast.modules)", served->module);
   }
@@ -202,6 +220,7 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
   Suspects flushed, harmless, kept, skipped;
   double worst_share = 0;
   uint32_t worst = 0;
+  std::vector<uint32_t> felt;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i]) continue;
     const TensorInfo& tensor = selection_.tensor(i);
@@ -216,6 +235,7 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
       const OpInfo* served = selection_.op(i).module.empty() ? selection_.serves(i) : nullptr;
       if (served) values.push_back({"gradient_of", served->module + (served->module.empty() ? "" : " ") + served->name});
       (matters ? flushed : harmless).add(lost, selection_.key(i), std::move(values));
+      if (matters) felt.push_back(i);
       if (matters && lost > worst_share) {
         worst_share = lost;
         worst = i;
@@ -237,7 +257,7 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
          fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and more than rounding noise of "
                      "the norm.",
                      gradient_tensors(flushed.size()), 100 * options_.flushed_limit),
-         flushed.worst(), flushed_advice(worst)});
+         flushed.worst(), flushed_advice(felt, worst)});
   }
   if (!harmless.empty()) {
     report.findings.push_back(

@@ -113,11 +113,12 @@ Plot histogram_plot(std::string name, std::string title, const FloatFormat& form
 }  // namespace
 
 RangeAnalysis::RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options,
-                             const StepFacts& steps)
+                             const StepFacts& steps, const FittingScale& fitting)
     : reader_(reader),
       selection_(selection),
       options_(options),
       steps_(steps),
+      fitting_(fitting),
       what_ifs_(options.formats),
       tensors_(reader.tensors().size()),
       terms_of_(reader.tensors().size()),
@@ -422,8 +423,9 @@ Report analyze_ranges(const TraceReader& reader, const RangeOptions& options) {
   report.sources.push_back(source_of(reader));
   const Selection selection(reader, options);
   const StepFacts steps = step_facts(reader, options.steps);
-  RangeAnalysis analysis(reader, selection, options, steps);
-  RowConsumer* const consumers[] = {&analysis};
+  FittingScale fitting(reader, selection, format_to_ask(reader), options.flushed_limit, steps.broken_from);
+  RangeAnalysis analysis(reader, selection, options, steps, fitting);
+  RowConsumer* const consumers[] = {&fitting, &analysis};
   report.complete = visit_selected(reader, selection, options, consumers);
   analysis.add_findings(report);
   sort_by_severity(report.findings);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/fitting_scale.h"
 #include "ulpscope/analyzers/flush_loss.h"
 #include "ulpscope/analyzers/range_totals.h"
 
@@ -22,8 +23,9 @@ struct RangeOptions : AnalysisOptions {
 // The analysis as a consumer of rows, so that a report reads the trace once for several. Rows come in the trace's order.
 class RangeAnalysis : public RowConsumer {
  public:
-  // `steps`: of the options' range. All arguments outlive the analysis.
-  RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options, const StepFacts& steps);
+  // `steps`: of the options' range. `fitting` takes the same rows. All arguments outlive the analysis.
+  RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options, const StepFacts& steps,
+                const FittingScale& fitting);
   void see(const TensorRow& row) override;
   void add(const TensorRow& row) override;
   void add_findings(Report& report) const;
@@ -67,7 +69,7 @@ class RangeAnalysis : public RowConsumer {
   std::string cause_of_nonfinite(uint32_t tensor) const;
   bool find_vanished(Report& report) const;
   bool find_gradient_trouble(Report& report) const;
-  std::string flushed_advice(uint32_t tensor) const;
+  std::string flushed_advice(const std::vector<uint32_t>& flushed, uint32_t worst) const;
   void find_terms();
   bool is_rounding_noise(const TensorRow& row) const;
   void find_value_trouble(Report& report) const;
@@ -79,6 +81,7 @@ class RangeAnalysis : public RowConsumer {
   const Selection& selection_;
   const RangeOptions& options_;
   const StepFacts& steps_;
+  const FittingScale& fitting_;
   std::vector<const FloatFormat*> what_ifs_;           // that are answered: the options', and FP16, which a finding asks for
   std::vector<std::unique_ptr<TensorFacts>> tensors_;  // by tensor index; empty where no row came
   std::optional<uint64_t> step_;                       // the current one

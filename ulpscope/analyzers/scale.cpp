@@ -10,15 +10,6 @@ namespace ulpscope {
 
 namespace {
 
-// FP16 where no gradient was rounded: then the question is which scale FP16 would need.
-const FloatFormat* what_if_format(const TraceReader& reader, const ScaleOptions& options) {
-  if (options.format) return options.format;
-  const bool rounded = std::any_of(reader.tensors().begin(), reader.tensors().end(), [](const TensorInfo& tensor) {
-    return is_computed_gradient(tensor.role) && is_narrow(tensor.dtype);
-  });
-  return rounded ? nullptr : &binary16;
-}
-
 const char* kind_of(bool skipped, double before, double after) {
   if (after < before) return "backoff";
   if (after > before) return "growth";
@@ -28,14 +19,8 @@ const char* kind_of(bool skipped, double before, double after) {
 }  // namespace
 
 ScaleAnalysis::ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options,
-                             const StepFacts& steps)
-    : reader_(reader),
-      selection_(selection),
-      options_(options),
-      step_facts_(steps),
-      what_if_(what_if_format(reader, options)),
-      fitting_(reader, selection, what_if_, options.flushed_limit),
-      flushed_(selection.size()) {
+                             const StepFacts& steps, const FittingScale& fitting)
+    : reader_(reader), selection_(selection), options_(options), step_facts_(steps), fitting_(fitting), flushed_(selection.size()) {
   read_steps();
   blame_events();
 }
@@ -91,11 +76,8 @@ void ScaleAnalysis::blame_events() {
   }
 }
 
-void ScaleAnalysis::see(const TensorRow& row) { fitting_.see(row); }
-
 void ScaleAnalysis::add(const TensorRow& row) {
   if (row.step >= step_facts_.broken_from) return;
-  fitting_.add(row);
   const TensorInfo& tensor = selection_.tensor(row.tensor);
   rows_without_values_ += is_computed_gradient(tensor.role) && row.known == StatisticsLevel::health;
   if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) return;
@@ -105,8 +87,6 @@ void ScaleAnalysis::add(const TensorRow& row) {
     flushed.loss.add(row, *info(tensor.dtype).format);
   }
 }
-
-void ScaleAnalysis::finish() { fitting_.finish(); }
 
 // The share of the worst gradient tensor that flushing hurts.
 double ScaleAnalysis::flushed_share() const {
@@ -141,7 +121,7 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
   const auto fits_for = [&](const char* which) { return fmt::format("{}_fitting_scale", which); };
   report.add_fact(fits_for("largest"), scale_cell(fitting_.run().largest), Unit::scale);
   report.add_fact(fits_for("smallest"), scale_cell(fitting_.run().smallest), Unit::scale);
-  report.add_fact("fitting_scales_for", std::string(what_if_ ? what_if_->name : "the recorded types"));
+  report.add_fact("fitting_scales_for", std::string(fitting_.what_if() ? fitting_.what_if()->name : "the recorded types"));
 
   Table changes{"changes",
                 "Changes of the loss scale, and skipped steps",
@@ -255,8 +235,10 @@ Report analyze_scale(const TraceReader& reader, const ScaleOptions& options) {
   report.sources.push_back(source_of(reader));
   const Selection selection(reader, options);
   const StepFacts steps = step_facts(reader, options.steps);
-  ScaleAnalysis analysis(reader, selection, options, steps);
-  RowConsumer* const consumers[] = {&analysis};
+  FittingScale fitting(reader, selection, options.format ? options.format : format_to_ask(reader), options.flushed_limit,
+                       steps.broken_from);
+  ScaleAnalysis analysis(reader, selection, options, steps, fitting);
+  RowConsumer* const consumers[] = {&fitting, &analysis};
   report.complete = visit_selected(reader, selection, options, consumers);
   analysis.add_findings(report);
   sort_by_severity(report.findings);

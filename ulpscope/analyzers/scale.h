@@ -23,10 +23,10 @@ struct ScaleOptions : AnalysisOptions {
 class ScaleAnalysis : public RowConsumer {
  public:
   // Reads the step table at once. All arguments outlive the analysis.
-  ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options, const StepFacts& steps);
-  void see(const TensorRow& row) override;
+  // `fitting` takes the same rows.
+  ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options, const StepFacts& steps,
+                const FittingScale& fitting);
   void add(const TensorRow& row) override;
-  void finish() override;
   void add_findings(Report& report) const;
   void add_facts_and_tables(Report& report) const;
 
@@ -60,8 +60,7 @@ class ScaleAnalysis : public RowConsumer {
   const Selection& selection_;
   const ScaleOptions& options_;
   const StepFacts& step_facts_;
-  const FloatFormat* what_if_;
-  FittingScale fitting_;
+  const FittingScale& fitting_;
   struct Flushed {
     RoundingBounds seen;
     FlushLoss loss;

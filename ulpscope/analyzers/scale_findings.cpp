@@ -231,9 +231,10 @@ void ScaleAnalysis::add_findings(Report& report) const {
   const bool flushed = worst > options_.flushed_limit;
   if (!scaled_) {
     find_no_step_taken(report, {});
-    const bool missing = flushed && !what_if_ && !reader_.run().dynamic_loss_scale;
+    const FloatFormat* const what_if = fitting_.what_if();
+    const bool missing = flushed && !what_if && !reader_.run().dynamic_loss_scale;
     const auto& [unused, largest, smallest, hidden] = fitting_.run();
-    const std::string_view types = what_if_ ? what_if_->name : std::string_view("the recorded types");
+    const std::string_view types = what_if ? what_if->name : std::string_view("the recorded types");
     std::string fitting;
     if (none_fits()) {
       fitting = fmt::format(" For {}, no single scale fits: one gradient needs at least {}, another overflows above {}.", types,
