@@ -307,9 +307,25 @@ TEST_F(Checkpoints, WhatDoesNotFitIsNamed) {
                 "{ type = \"flatten\" },{ type = \"linear\", name = \"more\", out_features = 9 }");
   EXPECT_THAT(refusal(parse_experiment(other, "other"), checkpoint, ErrorKind::usage),
               HasSubstr("it has no 'parameters/more.bias'"));
-  EXPECT_THAT(refused("optimizer.type=sgd"), HasSubstr("it keeps mean and square for each parameter, this one nothing"));
+  EXPECT_THAT(refused("optimizer.type=sgd"), HasSubstr("it keeps mean and square of 'features/0.weight', this one nothing"));
   EXPECT_THAT(refused("training.batch_size=32"), HasSubstr("training.batch_size"));
   EXPECT_THAT(refused("training.steps=10"), AllOf(HasSubstr("step 10"), HasSubstr("training.steps")));
+}
+
+// Which parameter has what: the names of all states together are the same in each case.
+TEST_F(Checkpoints, WhatAnOptimizerKeepsIsThatOfEachParameter) {
+  const auto with_head = [&](const std::string& body, const std::string& head) {
+    return experiment({}, std::string(kExperiment) + "[optimizer]\n" + body + "\n[[optimizers]]\nmodules = [\"fc\"]\n" + head);
+  };
+  const std::string adam = "type = \"adam\"", momentum = "type = \"sgd\"\nmomentum = 0.9", plain = "type = \"sgd\"\nmomentum = 0";
+  const auto refused = [&](const std::string& body, const std::string& head, const std::string& other_body,
+                           const std::string& other) {
+    return refusal(with_head(other_body, other), half(with_head(body, head)), ErrorKind::usage);
+  };
+  EXPECT_THAT(refused(adam, momentum, momentum, adam),
+              HasSubstr("it keeps mean and square of 'features/0.weight', this one momentum"));
+  EXPECT_THAT(refused(momentum, momentum, momentum, plain), HasSubstr("it keeps momentum of 'fc.weight', this one nothing"));
+  EXPECT_EQ(refused(adam, momentum, "type = \"adamw\"", momentum), "accepted");
 }
 
 TEST_F(Checkpoints, WhatIsNoCheckpointIsUnreadable) {

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <charconv>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "ulpscope/base/error.h"
@@ -154,13 +155,22 @@ class CheckpointFile {
     if (!expected.empty()) throw usage_error("'{}' is of another model: it has no '{}'", path_, *expected.begin());
   }
 
-  void check_optimizers(const std::set<std::string>& names) const {
-    const auto kept = [](const std::vector<std::string>& list) { return list.empty() ? "nothing" : join_words(list); };
-    const std::vector<std::string> expected(names.begin(), names.end()), found = file_.members(kOptimizer);
-    if (found != expected) {
-      throw usage_error("'{}' is of another optimizer: it keeps {} for each parameter, this one {}", path_, kept(found),
-                        kept(expected));
+  // Of every parameter that was updated the file has what this optimizer keeps, no more and no less.
+  void check_optimizers(const TrainingState& training) const {
+    std::map<std::string, std::set<std::string>> found;  // by the parameter's link
+    for (const std::string& name : file_.members(kOptimizer)) {
+      for (const std::string& link : file_.members(state_group(name))) found[link].insert(name);
     }
+    const auto kept = [](const std::set<std::string>& names) {
+      return names.empty() ? "nothing" : join_words(std::vector<std::string>(names.begin(), names.end()));
+    };
+    for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState&, const auto& names) {
+      if (count(member_path(kParameters, *parameter.name), kUpdates) == 0) return;
+      const std::set<std::string> expected(names.begin(), names.end()), &in_file = found[link_name(*parameter.name)];
+      if (in_file == expected) return;
+      throw usage_error("'{}' is of another optimizer: it keeps {} of '{}', this one {}", path_, kept(in_file), *parameter.name,
+                        kept(expected));
+    });
   }
 
   void read(const std::string& member, const Tensor& tensor) const {
@@ -261,7 +271,7 @@ CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& tra
   return reading(path, [&](const CheckpointFile& file) {
     file.check_names(kParameters, training.model.parameters());
     file.check_names(kBuffers, training.model.buffers());
-    file.check_optimizers(state_names(training));
+    file.check_optimizers(training);
     for_each_parameter(training, [&](const OptimizedParameter& parameter, OptimizerState& state, const auto& names) {
       state.updates = file.count(member_path(kParameters, *parameter.name), kUpdates);
       const Tensor& like = parameter.tensor;
