@@ -291,7 +291,7 @@ TEST(Compare, MatchesOpsByIdAndFindsTheFirstDifference) {
   EXPECT_EQ(cell(tensors, linear, "overflow_b"), Cell(0.5));
   EXPECT_EQ(cell(tensors, row_of(tensors, "fc relu"), "overflow_b"), Cell(1.0));
   const Table& summary = table(report, "summary");
-  const size_t loss = row_of(summary, "mean_loss_of_last_50_steps");
+  const size_t loss = row_of(summary, "mean_loss_of_last_6_steps");
   EXPECT_EQ(cell(summary, loss, "a"), Cell(2.0));
   EXPECT_EQ(cell(summary, loss, "b"), Cell(2.25));
   EXPECT_EQ(cell(summary, loss, "b_over_a"), Cell(1.125));
@@ -315,11 +315,16 @@ TEST(Compare, EqualRunsAreSaidToBeEqualNansIncluded) {
 TEST(Compare, MeanLossIsThatOfTheLastFiftySteps) {
   SyntheticTrace first, second;
   for (int step = 0; step < 120; ++step) first.end_step(SyntheticTrace::default_step(step));
-  second.end_step();
+  for (int step = 0; step < 30; ++step) second.end_step(SyntheticTrace::default_step(step));
   const TraceReader a = first.read(), b = second.read();
-  const Report report = analyze_compare(a, b);
-  const Table& summary = table(report, "summary");
-  EXPECT_EQ(cell(summary, row_of(summary, "mean_loss_of_last_50_steps"), "a"), Cell((70 + 119) / 2.0));
+  const auto means = [](const Report& report, const char* name) {
+    const Table& summary = table(report, "summary");
+    const size_t row = row_of(summary, name);
+    return std::pair(cell(summary, row, "a"), cell(summary, row, "b"));
+  };
+  EXPECT_EQ(means(analyze_compare(a, a), "mean_loss_of_last_50_steps"), std::pair(Cell((70 + 119) / 2.0), Cell((70 + 119) / 2.0)));
+  // Of as many in both: those that the shorter run has.
+  EXPECT_EQ(means(analyze_compare(a, b), "mean_loss_of_last_30_steps"), std::pair(Cell((90 + 119) / 2.0), Cell(29 / 2.0)));
 }
 
 TEST(Compare, OnlyTheSecondRunBreakingIsAnError) {

@@ -98,7 +98,7 @@ TEST_F(Scenarios, ClippingKeepsTheNormWithinItsLimit) {
     return true;
   });
   EXPECT_EQ(steps, 30u);
-  EXPECT_GT(clipped, 0u);
+  EXPECT_EQ(clipped, steps);
 }
 
 TEST_F(Scenarios, AccumulationOfFourBatchesIsOneOfFourTimesTheSize) {
@@ -304,7 +304,7 @@ TEST_F(Scenarios, CompareShowsTimeLossAndMemoryOfConvSine) {
   }
   EXPECT_GT(ratios.at("seconds_per_step"), 0);
   EXPECT_LE(std::abs(ratios.at("final_loss") - 1), 0.1);  // 0.023
-  EXPECT_GT(ratios.at("mean_loss_of_last_50_steps"), 0);
+  EXPECT_GT(ratios.at("mean_loss_of_last_30_steps"), 0);
   EXPECT_LT(ratios.at("peak_memory_bytes"), 0.8);  // 0.66
 }
 

@@ -49,10 +49,11 @@ struct RunTotals {
     lowest_scale = std::fmin(lowest_scale, row.scale_after);
     final_scale = row.scale_after;
   }
-  double mean_loss() const {
+  // Of the last `count`, 1 to last_losses.size().
+  double mean_loss(size_t count) const {
     double sum = 0;
-    for (const double loss : last_losses) sum += loss;
-    return last_losses.empty() ? kUnknown : sum / static_cast<double>(last_losses.size());
+    for (size_t i = losses - count; i < losses; ++i) sum += last_losses[i % kLastSteps];
+    return sum / static_cast<double>(count);
   }
 };
 
@@ -151,15 +152,20 @@ struct Metric {
 
 Table summary_table(const Side& a, const Side& b) {
   std::vector<Metric> metrics;
-  const auto add = [&](const char* name, Unit unit, auto&& cell_of) { metrics.push_back({name, cell_of(a), cell_of(b), unit}); };
+  const auto add = [&](std::string name, Unit unit, auto&& cell_of) {
+    metrics.push_back({std::move(name), cell_of(a), cell_of(b), unit});
+  };
   add("precision", Unit::none, [](const Side& side) { return Cell(side.reader.run().precision); });
   add("steps", Unit::count, [](const Side& side) { return count_cell(side.run.steps); });
   add("first_loss", Unit::none,
       [](const Side& side) { return side.run.first_known ? Cell(side.run.first_loss) : Cell(Unknown{}); });
   add("final_loss", Unit::none,
       [](const Side& side) { return side.run.final_known ? Cell(side.run.final_loss) : Cell(Unknown{}); });
-  add("mean_loss_of_last_50_steps", Unit::none,
-      [](const Side& side) { return side.run.last_losses.empty() ? Cell(Unknown{}) : Cell(side.run.mean_loss()); });
+  // Of as many steps in both runs.
+  if (const size_t last = std::min(a.run.last_losses.size(), b.run.last_losses.size()); last > 0) {
+    add(fmt::format("mean_loss_of_last_{}_steps", last), Unit::none,
+        [last](const Side& side) { return Cell(side.run.mean_loss(last)); });
+  }
   add("nonfinite_losses", Unit::count, [](const Side& side) { return count_cell(side.run.nonfinite); });
   const auto metrics_a = metrics_of(a.reader), metrics_b = metrics_of(b.reader);
   for (const auto& [name, value] : metrics_a) {
