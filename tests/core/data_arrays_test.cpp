@@ -279,7 +279,7 @@ TEST_F(PythonFiles, WhatCannotBeReadSaysWhy) {
 
   const std::string file = folder_->file("data.h5");
   EXPECT_EQ(error_of(hdf5("input", "")), "'" + file + "' has no data set 'input'; did you mean 'inputs'?");
-  EXPECT_THAT(error_of(hdf5("deep", "")), HasSubstr("has no data set 'deep'"));
+  EXPECT_THAT(error_of(hdf5("deep", "")), HasSubstr("has no data set 'deep', but a group of that name"));
   EXPECT_EQ(error_of(hdf5("texts", "")), file + ": texts: expected integers or floating-point numbers, found texts");
   EXPECT_EQ(error_of(hdf5("scalar", "")), file + ": scalar: expected an array, found a single value");
   EXPECT_EQ(error_of(hdf5("none", "none")), file + ": none: empty, of shape 0 x 3; expected at least one sample");

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <thread>
 
 #include "tests/support/temporary_folder.h"
@@ -160,6 +161,8 @@ TEST(ExperimentToml, WrongValuesSayWhatWasExpectedAndWhatCame) {
             "run.toml:2: training.batch_size: expected an integer >= 1 and <= 16777216, found 0");
   EXPECT_EQ(parse_error("[training]\nbatch_size = 1.5"),
             "run.toml:2: training.batch_size: expected an integer >= 1 and <= 16777216, found 1.5");
+  EXPECT_EQ(parse_error("[training]\nbatch_size = 3.0"),
+            "run.toml:2: training.batch_size: expected an integer >= 1 and <= 16777216, found 3.0");
   EXPECT_EQ(parse_error("optimizer.learning_rate = nan"),
             "run.toml:1: optimizer.learning_rate: expected a number >= 0 and <= 3.4028234663852886e+38, found nan");
   EXPECT_EQ(parse_error("optimizer.learning_rate = inf"),
@@ -511,6 +514,26 @@ TEST(ExperimentFiles, AreThePresets) {
   EXPECT_GT(files, 0u);
   EXPECT_EQ(preset_names().size(), files);
   EXPECT_EQ(find_preset("fashion"), std::nullopt);
+}
+
+// Each --set of a comment, for itself, but for what the comment says is refused.
+TEST(ExperimentFiles, CommentsNameSettingsThatAreTaken) {
+  const std::regex setting("--set ([a-z_.]+=[^\\s),]*[^\\s),.:])"), file_name("=FILE$");
+  size_t taken = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kSource + "/experiments")) {
+    std::ifstream file(entry.path());
+    const std::string name = entry.path().stem().string(), text{std::istreambuf_iterator<char>(file), {}};
+    for (std::sregex_iterator match(text.begin(), text.end(), setting), end; match != end; ++match, ++taken) {
+      const std::string assignment = (*match)[1];
+      const Override override{std::regex_replace(assignment, file_name, "=x")};
+      if (name == "pure_fp16" && assignment == "scaler.enabled=on") {
+        EXPECT_THROW(parse_experiment(text, name, {&override, 1}), Error);
+      } else {
+        EXPECT_NO_THROW(parse_experiment(text, name, {&override, 1})) << name << ": " << assignment;
+      }
+    }
+  }
+  EXPECT_GT(taken, 20u);
 }
 
 TEST(ExperimentFiles, UnderflowScalesBackToThePlainRun) {

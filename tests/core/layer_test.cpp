@@ -396,7 +396,9 @@ TEST_F(LayerTest, BlocksNameTheirModulesAndSayWhatDoesNotFit) {
   EXPECT_EQ(error_of(R"({ type = "reshape", shape = [4, -1] })", {5, 6}),
             "run.toml:1: model.layers[0] (reshape): expected a sample with the elements of [4, -1], got [5, 6]");
   EXPECT_EQ(error_of(R"({ type = "permute", order = [0, 0] })", {5, 6}),
-            "run.toml:1: model.layers[0] (permute): expected samples of the 2 dimensions of order = [0, 0], got [5, 6]");
+            "run.toml:1: model.layers[0] (permute): order: expected each dimension once, found 0 twice or more in [0, 0]");
+  EXPECT_EQ(error_of(R"({ type = "reshape", shape = [-1, -1] })", {5, 6}),
+            "run.toml:1: model.layers[0] (reshape): shape: expected at most one extent that is -1, found [-1, -1]");
   EXPECT_EQ(error_of(R"({ type = "conv2d", out_channels = 6, kernel = 1, groups = 4 })", {6, 2, 2}),
             "run.toml:1: model.layers[0] (conv2d): expected channels that 4 groups share equally, got [6, 2, 2]");
   EXPECT_EQ(error_of(R"({ type = "conv1d", out_channels = 6, kernel = 3, dilation = 2 })", {6, 4}),

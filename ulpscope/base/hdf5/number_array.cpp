@@ -44,11 +44,12 @@ std::vector<std::string> dataset_names(const Handle& file) {
 
 Handle open_dataset(const Handle& file, const std::string& path, const std::string& name, const Handle& access) {
   Handle object(H5Oopen(file.get(), name.c_str(), H5P_DEFAULT));
-  const bool is_dataset = object && H5Iget_type(object.get()) == H5I_DATASET;
+  const H5I_type_t kind = object ? H5Iget_type(object.get()) : H5I_BADID;
   H5Eclear2(H5E_DEFAULT);
-  if (!is_dataset) {
+  if (kind != H5I_DATASET) {
     const std::vector<std::string> names = dataset_names(file);
-    throw usage_error("'{}' has no data set '{}'{}", path, one_line(name), did_you_mean_or_expected(name, names));
+    throw usage_error("'{}' has no data set '{}'{}{}", path, one_line(name), kind == H5I_GROUP ? ", but a group of that name" : "",
+                      did_you_mean_or_expected(name, names));
   }
   return Handle(H5Dopen2(file.get(), name.c_str(), access.get()));
 }

@@ -40,6 +40,8 @@ class Reshape : public Layer {
  public:
   explicit Reshape(const LayerArguments& a) : Layer(a) {
     SampleShape shape = a.spec.integers("shape");
+    if (std::count(shape.begin(), shape.end(), -1) > 1)
+      throw usage_error("shape: expected at most one extent that is -1, found {}", describe_shape(shape));
     const auto open = std::find(shape.begin(), shape.end(), -1);
     const int64_t elements = elements_of(a.input);
     double known = 1;  // a double, since hostile extents overflow integers
@@ -47,7 +49,7 @@ class Reshape : public Layer {
     const bool left = open != shape.end() && known > 0 && std::fmod(static_cast<double>(elements), known) == 0;
     if (left) *open = elements / static_cast<int64_t>(known);
     const bool fits = left || (open == shape.end() && known == static_cast<double>(elements));
-    if (!fits || std::count(shape.begin(), shape.end(), -1) > 0 || shape.empty() || shape.size() >= kMaxRank)
+    if (!fits || shape.empty() || shape.size() >= kMaxRank)
       throw a.mismatch(fmt::format("a sample with the elements of {}", describe_shape(a.spec.integers("shape"))));
     set_output_shape(std::move(shape));
   }
@@ -67,6 +69,8 @@ class Permute : public Layer {
     const std::vector<int64_t>& order = a.spec.integers("order");
     std::vector<int64_t> sorted = order;
     std::sort(sorted.begin(), sorted.end());
+    if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+      throw usage_error("order: expected each dimension once, found {} twice or more in {}", *twice, describe_shape(order));
     std::vector<int64_t> all(a.input.size());
     std::iota(all.begin(), all.end(), 0);
     if (sorted != all) throw a.mismatch(fmt::format("samples of the {} dimensions of order = {}", order.size(), order));

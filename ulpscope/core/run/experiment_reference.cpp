@@ -66,7 +66,8 @@ block of a transformer:
 constexpr std::string_view kDataText = R"(
 The kinds `hdf5`, `npy` and `csv` take an array of inputs and one of targets, whose first dimension counts samples: integers, truth
 values (npy) or floating-point numbers of any size and byte order. The shape of a sample is what follows; a number alone is one feature.
-Numbers are read as FP64, normalized, and rounded to FP32 once; NaN and infinities pass, and a finite number that FP32 cannot hold is an
+An `npy` file has to be in C order, as `numpy.save(FILE, numpy.ascontiguousarray(x))` writes it: in Fortran order the numbers of a
+sample lie apart. Numbers are read as FP64, normalized, and rounded to FP32 once; NaN and infinities pass, and a finite number that FP32 cannot hold is an
 error. Labels and indices may be stored in any of these types, and are all checked before training begins. In `csv`, only the columns
 that are used have to be numbers; fields may stand in quotes, and empty lines are passed over.
 

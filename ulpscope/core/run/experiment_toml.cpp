@@ -23,10 +23,17 @@ constexpr std::string_view kOptimizer = "optimizer.";  // what its keys begin wi
 constexpr std::string_view kAutocastOps = "autocast.ops";
 constexpr std::string_view kAutocastModules = "autocast.modules";
 
+// 3.0 and not 3, which would be an integer.
+std::string float_text(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
 RawValue raw_value(const toml::node& node) {
   if (const auto* value = node.as_boolean()) return {value->get(), value->get() ? "true" : "false"};
   if (const auto* value = node.as_integer()) return {value->get(), fmt::format("{}", value->get())};
-  if (const auto* value = node.as_floating_point()) return {value->get(), fmt::format("{}", value->get())};
+  if (const auto* value = node.as_floating_point()) return {value->get(), float_text(value->get())};
   if (const auto* value = node.as_string()) return {value->get(), toml_string(value->get())};
   if (const auto* list = node.as_array()) {
     std::vector<RawValue> items;
