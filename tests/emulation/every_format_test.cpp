@@ -151,7 +151,7 @@ TEST(StochasticRounding, GoesUpForTheShareOfRandomNumbersThatTheDistanceSays) {
                         {&e2m1, 0.125f, 0.25, 0},
                         {&e5m2, 0x1p-18f, 0.25, 0}};
   for (const Case& c : cases) {
-    for (const int bits : {1, 3, 8, 16}) {
+    for (const int bits : {1, 3, 8, 16, 20}) {
       const Rounding rounding{.mode = RoundingMode::stochastic, .random_bits = bits};
       const uint32_t count = 1u << bits;
       uint32_t up = 0;

@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <limits>
 #include <string>
 
-#include "hwy/highway.h"
 #include "tests/emulation/midpoints.h"
+#include "tests/emulation/simd_targets.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/simd_rounding.h"
 
@@ -31,16 +30,6 @@ const Case kCases[] = {{"f16", binary16, round_to_f16, round_to_f16, f16_to_floa
                        {"bf16", bfloat16, round_to_bf16, round_to_bf16, bf16_to_float, round_to_bf16, bf16_to_float}};
 
 uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
-
-void on_every_target(const std::function<void(const std::string&)>& body) {
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().DeInit();
-    body(hwy::TargetName(target));
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().DeInit();
-}
 
 std::string name_of(const testing::TestParamInfo<Case>& format) { return format.param.name; }
 

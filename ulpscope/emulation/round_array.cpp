@@ -1,0 +1,176 @@
+#include "ulpscope/emulation/round_array.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "hwy/detect_compiler_arch.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/emulation/round_kernel.h"
+#include "ulpscope/emulation/rounding.h"
+
+#if HWY_ARCH_X86
+#include <xmmintrin.h>
+#endif
+
+namespace ulpscope {
+
+namespace {
+
+constexpr int kFp32Bias = 127;
+
+RoundingCore core_of(const FloatFormat& format, bool to_values) {
+#if HWY_ARCH_X86
+  const int discarded = binary32.fraction_bits - format.fraction_bits, normal = format.smallest_normal_exponent();
+  if (format.zero_field != ZeroField::subnormals || discarded < 1) return RoundingCore::none;
+  if (!to_values && format.storage_bits() > 16) return RoundingCore::none;
+  if (normal == binary32.smallest_normal_exponent()) return RoundingCore::shifted;
+  // The power of two that is added, and the parts of a step that ties and random numbers are, are ordinary numbers.
+  const bool has_power = format.largest_exponent() + 2 + discarded <= binary32.largest_exponent();
+  const bool has_parts = normal - format.fraction_bits - 24 >= binary32.smallest_normal_exponent();
+  if (has_power && has_parts) return RoundingCore::scaled;
+#endif
+  return RoundingCore::none;
+}
+
+bool takes_halves(const FloatFormat& format, const Rounding& rounding) {
+  const bool shifted = format.smallest_normal_exponent() == binary32.smallest_normal_exponent();
+  return rounding.random_bits <= 16 || (shifted && binary32.fraction_bits - format.fraction_bits <= 16);
+}
+
+// The CPU's rounding mode and its treatment of subnormals, set for a loop over additions and put back after it.
+class CpuRounding {
+ public:
+#if HWY_ARCH_X86
+  explicit CpuRounding(RoundingMode mode) : before_(_mm_getcsr()) {
+    constexpr unsigned kAllMasked = 0x1F80, kDown = 0x2000, kUp = 0x4000, kTowardZero = 0x6000;
+    const unsigned control = mode == RoundingMode::nearest_even ? 0
+                             : mode == RoundingMode::up         ? kUp
+                             : mode == RoundingMode::down       ? kDown
+                                                                : kTowardZero;
+    _mm_setcsr(kAllMasked | control);
+  }
+  ~CpuRounding() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#else
+  explicit CpuRounding(RoundingMode) {}
+#endif
+};
+
+template <typename Out>
+void round_array(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<Out> out,
+                 const RandomStream& random) {
+  constexpr bool kToValues = std::is_same_v<Out, float>;
+  if (in.size() != out.size()) throw usage_error("rounding to {}: {} values, but room for {}", format.name, in.size(), out.size());
+  if ((in.data() == nullptr || out.data() == nullptr) && !in.empty())
+    throw usage_error("rounding to {}: expected arrays of {} elements, got a null pointer", format.name, in.size());
+  const bool is_stochastic = rounding.mode == RoundingMode::stochastic;
+  if (is_stochastic && (rounding.random_bits < 1 || rounding.random_bits > 24))
+    throw usage_error("rounding to {}: expected 1 to 24 random bits, got {}", format.name, rounding.random_bits);
+  if (kToValues && format.storage_bits() > binary32.storage_bits())
+    throw usage_error("rounding to {}: FP32 does not hold its values", format.name);
+  if (!kToValues && format.storage_bits() > static_cast<int>(8 * sizeof(Out)))
+    throw usage_error("rounding to {}: its encodings have {} bits, expected at most {}", format.name, format.storage_bits(),
+                      8 * sizeof(Out));
+
+  const Philox philox(random.seed, random.stream);
+  const auto one_by_one = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const uint32_t bits = is_stochastic ? random_bits_of(format, rounding, philox, random.first + i) : 0;
+      if constexpr (kToValues) {
+        out[i] = round_to_format(format, in[i], rounding, bits);
+      } else {
+        out[i] = static_cast<Out>(round_to_encoding(format, in[i], rounding, bits));
+      }
+    }
+  };
+  if constexpr (sizeof(Out) < 4 || kToValues) {
+    const RoundConstants constants = round_constants(format, rounding, kToValues);
+    if (constants.core != RoundingCore::none) {
+      // Vectors begin where a block of random numbers does.
+      const uint64_t into_block = random.first % kRandomBlock;
+      const size_t head = is_stochastic && into_block != 0 ? std::min<size_t>(kRandomBlock - into_block, in.size()) : 0;
+      one_by_one(0, head);
+      const CpuRounding cpu(rounding.mode);
+      round_lanes(constants, in.data() + head, out.data() + head, in.size() - head,
+                  {random.seed, random.stream, random.first + head});
+      return;
+    }
+  }
+  one_by_one(0, in.size());
+}
+
+}  // namespace
+
+RoundConstants round_constants(const FloatFormat& format, const Rounding& rounding, bool to_values) {
+  RoundConstants constants;
+  constants.core = core_of(format, to_values);
+  if (constants.core == RoundingCore::none) return constants;
+  constants.mode = rounding.mode;
+  constants.discarded = binary32.fraction_bits - format.fraction_bits;
+  constants.smallest_field = static_cast<uint32_t>(format.smallest_normal_exponent() + kFp32Bias) << binary32.fraction_bits;
+  constants.clamp = constants.core == RoundingCore::scaled
+                        ? static_cast<uint32_t>(format.largest_exponent() + 2 + kFp32Bias) << binary32.fraction_bits
+                        : static_cast<uint32_t>(binary32.infinity_encoding());
+  constants.random_bits = rounding.random_bits;
+  constants.halves = takes_halves(format, rounding);
+
+  const auto in_units = [&](uint64_t encoding) {
+    return static_cast<uint32_t>(to_values ? convert(format, binary32, encoding) : encoding);
+  };
+  Rounding of_finite = rounding;
+  if (rounding.mode == RoundingMode::stochastic)
+    of_finite.mode = RoundingMode::nearest_even;  // beyond the last step it is no matter
+  const auto beyond = [&](double value) { return in_units(round_to_encoding(format, value, of_finite)); };
+  constexpr double kHuge = std::numeric_limits<double>::max();
+  constants.largest = in_units(format.largest_encoding());
+  constants.over_positive = beyond(kHuge);
+  constants.over_negative = beyond(-kHuge);
+  constants.infinite = beyond(std::numeric_limits<double>::infinity());
+  const bool flushes = rounding.subnormals == SubnormalResults::flush && format.exponent_bits > 0;
+  if (flushes) constants.smallest_kept = in_units(uint64_t{1} << format.fraction_bits);
+  const bool keeps_sign = format.special_values != SpecialValues::negative_zero;
+  constants.zero_sign = keeps_sign ? ~uint32_t{0} : 0;
+  constants.is_simple = !flushes && keeps_sign;
+  if (!format.has_nan()) {
+    constants.nan_set = constants.largest;
+  } else {
+    constants.nan_set = in_units(format.nan_encoding());
+    constants.nan_sign = ~uint32_t{0};
+    if (format.has_infinity()) {
+      const uint32_t payload = (uint32_t{1} << format.fraction_bits) - 1;
+      constants.nan_shift = to_values ? 0 : constants.discarded;
+      constants.nan_payload = to_values ? payload << constants.discarded : payload;
+    }
+  }
+  constants.sign_shift = to_values ? 0 : 32 - format.storage_bits();
+  return constants;
+}
+
+uint32_t random_bits_of(const FloatFormat& format, const Rounding& rounding, const Philox& philox, uint64_t element) {
+  if (!takes_halves(format, rounding)) return philox.bits(element);
+  return philox.bits(element / 2) >> (element % 2 * 16) << 16;
+}
+
+void round_values(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<float> out,
+                  const RandomStream& random) {
+  round_array(format, rounding, in, out, random);
+}
+void round_encodings(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<uint8_t> out,
+                     const RandomStream& random) {
+  round_array(format, rounding, in, out, random);
+}
+void round_encodings(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<uint16_t> out,
+                     const RandomStream& random) {
+  round_array(format, rounding, in, out, random);
+}
+void round_encodings(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<uint32_t> out,
+                     const RandomStream& random) {
+  round_array(format, rounding, in, out, random);
+}
+
+}  // namespace ulpscope
