@@ -20,6 +20,12 @@ enum class RoundingMode : uint8_t {
   stochastic,  // up or down, with a probability proportional to the distance from the other neighbour
 };
 
+// Modes in which a finite number may stay below the largest one however large it is.
+constexpr bool is_directed(RoundingMode mode) {
+  return mode == RoundingMode::toward_zero || mode == RoundingMode::up || mode == RoundingMode::down ||
+         mode == RoundingMode::to_odd;
+}
+
 // What becomes of results beyond the largest finite number.
 enum class Overflow : uint8_t {
   // Inf, or NaN in formats without it; modes that round towards zero there give the largest finite number. Formats that have

@@ -21,12 +21,18 @@ namespace {
 
 constexpr int kFp32Bias = 127;
 
-RoundingCore core_of(const FloatFormat& format, bool to_values) {
+RoundingCore core_of(const FloatFormat& format, const Rounding& rounding, bool to_values) {
 #if HWY_ARCH_X86
   const int discarded = binary32.fraction_bits - format.fraction_bits, normal = format.smallest_normal_exponent();
   if (format.zero_field != ZeroField::subnormals || discarded < 1) return RoundingCore::none;
   if (!to_values && format.storage_bits() > 16) return RoundingCore::none;
-  if (normal == binary32.smallest_normal_exponent()) return RoundingCore::shifted;
+  const bool is_usual = rounding.overflow == Overflow::ieee && rounding.subnormals == SubnormalResults::keep;
+  if (&format == &binary16 && is_usual && rounding.mode == RoundingMode::nearest_even) return RoundingCore::converted;
+  if (normal == binary32.smallest_normal_exponent()) {
+    const bool ends_in_infinity = format.has_infinity() && format.largest_encoding() + 1 == format.infinity_encoding() &&
+                                  format.largest_exponent() == binary32.largest_exponent();
+    return is_usual && !is_directed(rounding.mode) && ends_in_infinity ? RoundingCore::carried : RoundingCore::shifted;
+  }
   // The power of two that is added, and the parts of a step that ties and random numbers are, are ordinary numbers.
   const bool has_power = format.largest_exponent() + 2 + discarded <= binary32.largest_exponent();
   const bool has_parts = normal - format.fraction_bits - 24 >= binary32.smallest_normal_exponent();
@@ -108,7 +114,7 @@ void round_array(const FloatFormat& format, const Rounding& rounding, std::span<
 
 RoundConstants round_constants(const FloatFormat& format, const Rounding& rounding, bool to_values) {
   RoundConstants constants;
-  constants.core = core_of(format, to_values);
+  constants.core = core_of(format, rounding, to_values);
   if (constants.core == RoundingCore::none) return constants;
   constants.mode = rounding.mode;
   constants.discarded = binary32.fraction_bits - format.fraction_bits;

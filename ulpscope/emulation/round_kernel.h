@@ -12,8 +12,10 @@ namespace ulpscope {
 // How a vector loop finds the neighbours of a value.
 enum class RoundingCore : uint8_t {
   shifted,  // the format has the exponents of FP32: the same bits of every value go away
+  carried,  // the same, where overflow needs no thought: a carry out of the largest number gives the bits of Inf, which are wanted
   scaled,   // a power of two is added whose ulp is the format's step at the value, so that the addition rounds
-  none,     // neither will do
+  converted,  // to FP16 and nearest even, which CPUs have an instruction for
+  none,       // none of them will do
 };
 
 // Results are magnitudes "in units": bits of FP32 values, or encodings.

@@ -1,6 +1,6 @@
 // The vector loops of round_array.h. Let s be the step of the format at a value x: the distance between its neighbours.
 //   shifted core: s is a fixed number of bits of x's encoding, at every value. Rounding adds to the encoding, a carry out of the
-//     fraction goes into the exponent as it should, and the bits below s are cleared.
+//     fraction goes into the exponent as it should, and the bits below s are cleared. The carried core is its short form.
 //   scaled core: c is the power of two whose ulp is s. |x| + c has the bits of x down to s and no others, so the addition rounds,
 //   in
 //     the CPU's rounding mode, and subtracting c again is exact. Its last bits, counted from those of c, are |x| / s: the encoding.
@@ -36,10 +36,12 @@ HWY_INLINE VU32 Set(uint32_t value) { return hn::Set(kU32, value); }
 HWY_INLINE VF32 AsFloat(VU32 bits) { return hn::BitCast(kF32, bits); }
 HWY_INLINE VU32 AsBits(VF32 value) { return hn::BitCast(kU32, value); }
 
-// Philox's numbers of consecutive elements, in their order: two vectors a draw, of as many counters as a vector has 64-bit lanes.
-class RandomLanes {
+// Philox's numbers of consecutive elements, in their order, some thousand at a time.
+class RandomNumbers {
  public:
-  RandomLanes(const RandomStream& random, bool halves) : halves_(halves), block_((halves ? random.first / 2 : random.first) / 4) {
+  static constexpr size_t kElements = 1024;  // of a fill; half as many numbers serve where elements share them
+
+  RandomNumbers(const RandomStream& random, bool halves) : halves_(halves), block_((halves ? random.first / 2 : random.first) / 4) {
     for (int round = 0; round < 10; ++round) {
       const auto step = static_cast<uint32_t>(round);
       keys_[round][0] = static_cast<uint32_t>(random.seed) + step * 0x9E3779B9u;
@@ -49,78 +51,97 @@ class RandomLanes {
     stream_[1] = static_cast<uint32_t>(random.stream >> 32);
   }
 
-  // Of the next vector of elements.
-  HWY_INLINE VU32 Next() {
-    if (left_ == 0) Draw();
-    if (!halves_) return left_-- == 2 ? words_[0] : words_[1];
-    // The lower half of a word is the earlier element.
+  void Fill() {
+    constexpr size_t kChains = 4;  // independent of each other, as a round's multiplications have to wait for those of the last
+    const size_t count = halves_ ? kElements / 2 : kElements;
+    for (size_t i = 0; i < count; i += kChains * kNumbers) Draw<kChains>(numbers_ + i);
+  }
+
+  // For the elements i, i + 1, ... of a fill.
+  HWY_INLINE VU32 Get(size_t i) const {
+    if (!halves_) return hn::Load(kU32, numbers_ + i);
+    // The lower half of a number is the earlier element.
     const hn::Rebind<uint16_t, U32> half;
-    const VU32 words = left_ > 2 ? words_[0] : words_[1];
-    const auto halves = hn::BitCast(hn::Repartition<uint16_t, U32>(), words);
-    const bool is_first = left_ % 2 == 0;
-    --left_;
-    const auto part = is_first ? hn::LowerHalf(half, halves) : hn::UpperHalf(half, halves);
-    return hn::ShiftLeft<16>(hn::PromoteTo(kU32, part));
+    return hn::ShiftLeft<16>(hn::PromoteTo(kU32, hn::Load(half, reinterpret_cast<const uint16_t*>(numbers_) + i)));
   }
 
  private:
-  HWY_INLINE void Draw() {
-    constexpr size_t kCounters = hn::MaxLanes(U64());
-    // The order in which pairs of words, interleaved within 128 bits, come out in the order of counters: all even 64-bit lanes hold
+  static constexpr size_t kCounters = hn::MaxLanes(U64()), kNumbers = 4 * kCounters;  // of a chain
+
+  template <size_t kChains>
+  HWY_INLINE void Draw(uint32_t* HWY_RESTRICT out) {
+    // The order in which pairs of words, interleaved within 128 bits, come out in the order of counters: the even 64-bit lanes hold
     // the first half of them.
     alignas(64) static constexpr uint64_t kOrder[3][8] = {{0, 1}, {0, 2, 1, 3}, {0, 4, 1, 5, 2, 6, 3, 7}};
     constexpr int kRow = kCounters == 2 ? 0 : kCounters == 4 ? 1 : 2;
-    const VU64 counter = hn::Add(hn::Set(kU64, block_), hn::Load(kU64, kOrder[kRow]));
-    block_ += kCounters;
+    const VU64 order = hn::Load(kU64, kOrder[kRow]);
     // Each 64-bit lane is a counter; of a word the upper half is whatever comes, and is not used.
-    const VU64 m0 = hn::Set(kU64, 0xD2511F53u), m1 = hn::Set(kU64, 0xCD9E8D57u);
-    VU64 c0 = counter, c1 = hn::ShiftRight<32>(counter), c2 = hn::Set(kU64, stream_[0]), c3 = hn::Set(kU64, stream_[1]);
+    const VU32 m0 = hn::BitCast(kU32, hn::Set(kU64, 0xD2511F53u)), m1 = hn::BitCast(kU32, hn::Set(kU64, 0xCD9E8D57u));
+    VU64 c0[kChains], c1[kChains], c2[kChains], c3[kChains];
+    for (size_t j = 0; j < kChains; ++j) {
+      c0[j] = hn::Add(hn::Set(kU64, block_ + j * kCounters), order);
+      c1[j] = hn::ShiftRight<32>(c0[j]);
+      c2[j] = hn::Set(kU64, stream_[0]);
+      c3[j] = hn::Set(kU64, stream_[1]);
+    }
+    block_ += kChains * kCounters;
     for (const auto& key : keys_) {
-      const VU64 p0 = hn::MulEven(hn::BitCast(kU32, c0), hn::BitCast(kU32, m0));
-      const VU64 p1 = hn::MulEven(hn::BitCast(kU32, c2), hn::BitCast(kU32, m1));
-      c0 = hn::Xor3(hn::ShiftRight<32>(p1), c1, hn::Set(kU64, key[0]));
-      c1 = p1;
-      c2 = hn::Xor3(hn::ShiftRight<32>(p0), c3, hn::Set(kU64, key[1]));
-      c3 = p0;
+      const VU64 key0 = hn::Set(kU64, key[0]), key1 = hn::Set(kU64, key[1]);
+      for (size_t j = 0; j < kChains; ++j) {
+        const VU64 p0 = hn::MulEven(hn::BitCast(kU32, c0[j]), m0), p1 = hn::MulEven(hn::BitCast(kU32, c2[j]), m1);
+        c0[j] = hn::Xor3(hn::ShiftRight<32>(p1), c1[j], key0);
+        c1[j] = p1;
+        c2[j] = hn::Xor3(hn::ShiftRight<32>(p0), c3[j], key1);
+        c3[j] = p0;
+      }
     }
     const VU64 low = hn::Set(kU64, 0xFFFFFFFFu);
-    const VU64 first = hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1)), second = hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3));
-    words_[0] = hn::BitCast(kU32, hn::InterleaveLower(kU64, first, second));
-    words_[1] = hn::BitCast(kU32, hn::InterleaveUpper(kU64, first, second));
-    left_ = halves_ ? 4 : 2;
+    for (size_t j = 0; j < kChains; ++j) {
+      const VU64 first = hn::Or(hn::And(c0[j], low), hn::ShiftLeft<32>(c1[j]));
+      const VU64 second = hn::Or(hn::And(c2[j], low), hn::ShiftLeft<32>(c3[j]));
+      uint32_t* numbers = out + j * kNumbers;
+      hn::Store(hn::BitCast(kU32, hn::InterleaveLower(kU64, first, second)), kU32, numbers);
+      hn::Store(hn::BitCast(kU32, hn::InterleaveUpper(kU64, first, second)), kU32, numbers + 2 * kCounters);
+    }
   }
 
   bool halves_;
   uint64_t block_;
   uint32_t keys_[10][2];
   uint32_t stream_[2];
-  int left_ = 0;
-  VU32 words_[2] = {hn::Zero(kU32), hn::Zero(kU32)};
+  alignas(64) uint32_t numbers_[kElements];
 };
+
+// `values` and what rounding adds to them, in the bits below a step and carried into it.
+template <RoundingMode kMode>
+HWY_INLINE VU32 AddedBelow(const RoundConstants& k, VU32 bits, VU32 values, VU32 random) {
+  const int discarded = k.discarded;
+  const VU32 below = Set((1u << discarded) - 1);
+  VU32 sum = values;
+  if constexpr (kMode == RoundingMode::nearest_even) {
+    const VU32 odd = hn::And(hn::ShiftRightSame(values, discarded), Set(1));
+    sum = hn::Add(values, hn::Add(odd, Set((1u << (discarded - 1)) - 1)));
+  } else if constexpr (kMode == RoundingMode::nearest_away) {
+    sum = hn::Add(values, Set(1u << (discarded - 1)));
+  } else if constexpr (kMode == RoundingMode::up || kMode == RoundingMode::down) {
+    const VU32 negative = hn::BitCast(kU32, hn::ShiftRight<31>(hn::BitCast(kI32, bits)));
+    sum = hn::Add(values, kMode == RoundingMode::up ? hn::AndNot(negative, below) : hn::And(negative, below));
+  } else if constexpr (kMode == RoundingMode::to_odd) {
+    // Bits below s carry into its bit exactly where they are not all zero; where it is set already they are cut off.
+    sum = hn::Or(values, hn::Add(hn::And(values, below), below));
+  } else if constexpr (kMode == RoundingMode::stochastic) {
+    const VU32 leading = hn::And(random, Set(~0u << (32 - k.random_bits)));
+    sum = hn::Add(values, hn::ShiftRightSame(leading, 32 - discarded));
+  }
+  return sum;
+}
 
 // Rounded magnitudes in units: encodings, or bits of FP32 values.
 template <RoundingMode kMode, bool kEncodings>
 HWY_INLINE VU32 RoundShifted(const RoundConstants& k, VU32 bits, VU32 magnitude, VU32 random) {
-  const int discarded = k.discarded;
-  const VU32 below = Set((1u << discarded) - 1);
-  VU32 sum = magnitude;
-  if constexpr (kMode == RoundingMode::nearest_even) {
-    const VU32 odd = hn::And(hn::ShiftRightSame(magnitude, discarded), Set(1));
-    sum = hn::Add(magnitude, hn::Add(odd, Set((1u << (discarded - 1)) - 1)));
-  } else if constexpr (kMode == RoundingMode::nearest_away) {
-    sum = hn::Add(magnitude, Set(1u << (discarded - 1)));
-  } else if constexpr (kMode == RoundingMode::up || kMode == RoundingMode::down) {
-    const VU32 negative = hn::BitCast(kU32, hn::ShiftRight<31>(hn::BitCast(kI32, bits)));
-    sum = hn::Add(magnitude, kMode == RoundingMode::up ? hn::AndNot(negative, below) : hn::And(negative, below));
-  } else if constexpr (kMode == RoundingMode::to_odd) {
-    // Bits below s carry into its bit exactly where they are not all zero; where it is set already they are cut off.
-    sum = hn::Or(magnitude, hn::Add(hn::And(magnitude, below), below));
-  } else if constexpr (kMode == RoundingMode::stochastic) {
-    const VU32 leading = hn::And(random, Set(~0u << (32 - k.random_bits)));
-    sum = hn::Add(magnitude, hn::ShiftRightSame(leading, 32 - discarded));
-  }
-  if constexpr (kEncodings) return hn::ShiftRightSame(sum, discarded);
-  return hn::AndNot(below, sum);
+  const VU32 sum = AddedBelow<kMode>(k, bits, magnitude, random);
+  if constexpr (kEncodings) return hn::ShiftRightSame(sum, k.discarded);
+  return hn::AndNot(Set((1u << k.discarded) - 1), sum);
 }
 
 template <RoundingMode kMode, bool kEncodings>
@@ -157,16 +178,34 @@ HWY_INLINE VU32 RoundScaled(const RoundConstants& k, VU32 bits, VU32 magnitude, 
   return rounded;
 }
 
+// Signs and all: a carry does not reach them, as the largest sum is that of Inf.
+template <RoundingMode kMode, bool kEncodings>
+HWY_INLINE VU32 RoundCarried(const RoundConstants& k, VU32 bits, VU32 random) {
+  const VU32 sum = AddedBelow<kMode>(k, bits, bits, random);
+  const VU32 quiet = hn::Or(bits, Set(0x400000));
+  const VU32 result = hn::IfThenElse(hn::RebindMask(kU32, hn::IsNaN(AsFloat(bits))), quiet, sum);
+  if constexpr (kEncodings) return hn::ShiftRightSame(result, k.discarded);
+  return hn::AndNot(Set((1u << k.discarded) - 1), result);
+}
+
+template <bool kEncodings>
+HWY_INLINE VU32 RoundConverted(VU32 bits) {
+  const auto encodings = RoundToF16(kF32, AsFloat(bits));
+  if constexpr (kEncodings) return hn::PromoteTo(kU32, encodings);
+  return AsBits(F16ToFloat(kF32, encodings));
+}
+
 // A vector of results, from the bits of FP32 values.
-template <RoundingMode kMode, bool kShifted, bool kEncodings, bool kSimple>
+template <RoundingMode kMode, RoundingCore kCore, bool kEncodings, bool kSimple>
 HWY_INLINE VU32 Round(const RoundConstants& k, VU32 bits, VU32 random) {
+  if constexpr (kCore == RoundingCore::carried) return RoundCarried<kMode, kEncodings>(k, bits, random);
+  if constexpr (kCore == RoundingCore::converted) return RoundConverted<kEncodings>(bits);
   const VU32 magnitude = hn::And(bits, Set(0x7FFFFFFF));
-  VU32 result = kShifted ? RoundShifted<kMode, kEncodings>(k, bits, magnitude, random)
-                         : RoundScaled<kMode, kEncodings>(k, bits, magnitude, random);
+  VU32 result = kCore == RoundingCore::shifted ? RoundShifted<kMode, kEncodings>(k, bits, magnitude, random)
+                                               : RoundScaled<kMode, kEncodings>(k, bits, magnitude, random);
   if constexpr (!kSimple) result = hn::IfThenZeroElse(Greater(Set(k.smallest_kept), result), result);
 
-  constexpr bool kIsDirected = kMode == RoundingMode::up || kMode == RoundingMode::down || kMode == RoundingMode::toward_zero ||
-                               kMode == RoundingMode::to_odd;
+  constexpr bool kIsDirected = is_directed(kMode);
   VU32 over = Set(k.over_positive);
   if constexpr (kMode == RoundingMode::up || kMode == RoundingMode::down) {
     const auto negative = hn::RebindMask(kU32, hn::MaskFromVec(hn::BroadcastSignBit(hn::BitCast(kI32, bits))));
@@ -195,33 +234,51 @@ HWY_INLINE void Put(VU32 results, Out* out) {
   hn::StoreU(hn::TruncateTo(narrow, results), narrow, out);
 }
 
-template <RoundingMode kMode, bool kShifted, bool kSimple, typename Out>
-HWY_NOINLINE void Loop(const RoundConstants& constants, const float* in, Out* out, size_t count, const RandomStream& stream) {
-  const RoundConstants k = constants;
-  constexpr bool kEncodings = !hwy::IsFloat<Out>();
-  constexpr bool kIsRandom = kMode == RoundingMode::stochastic;
+// body(values, results) for whole vectors; the last, which is a part, from and to a copy.
+template <typename Out, typename Body>
+HWY_INLINE void ForVectors(const float* in, Out* out, size_t count, Body body) {
   constexpr size_t kLanes = hn::MaxLanes(F32());
-  RandomLanes numbers(stream, k.halves);
-  const auto round = [&](VU32 bits) HWY_ATTR {
-    VU32 random = hn::Zero(kU32);
-    if constexpr (kIsRandom) random = numbers.Next();
-    return Round<kMode, kShifted, kEncodings, kSimple>(k, bits, random);
-  };
   size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) Put(round(AsBits(hn::LoadU(kF32, in + i))), out + i);
+  for (; i + kLanes <= count; i += kLanes) Put(body(AsBits(hn::LoadU(kF32, in + i)), i), out + i);
   if (i == count) return;
   float rest_in[kLanes] = {};
   Out rest_out[kLanes];
   for (size_t j = i; j < count; ++j) rest_in[j - i] = in[j];
-  Put(round(AsBits(hn::LoadU(kF32, rest_in))), rest_out);
+  Put(body(AsBits(hn::LoadU(kF32, rest_in)), i), rest_out);
   for (size_t j = i; j < count; ++j) out[j] = rest_out[j - i];
+}
+
+template <RoundingMode kMode, RoundingCore kCore, bool kSimple, typename Out>
+HWY_NOINLINE void Loop(const RoundConstants& constants, const float* in, Out* out, size_t count, const RandomStream& stream) {
+  const RoundConstants k = constants;
+  constexpr bool kEncodings = !hwy::IsFloat<Out>();
+  if constexpr (kMode == RoundingMode::stochastic) {
+    RandomNumbers numbers(stream, k.halves);
+    for (size_t begin = 0; begin < count; begin += RandomNumbers::kElements) {
+      numbers.Fill();
+      ForVectors(in + begin, out + begin, HWY_MIN(count - begin, RandomNumbers::kElements),
+                 [&](VU32 bits, size_t i) HWY_ATTR { return Round<kMode, kCore, kEncodings, kSimple>(k, bits, numbers.Get(i)); });
+    }
+  } else {
+    ForVectors(in, out, count,
+               [&](VU32 bits, size_t) HWY_ATTR { return Round<kMode, kCore, kEncodings, kSimple>(k, bits, hn::Zero(kU32)); });
+  }
 }
 
 template <RoundingMode kMode, typename Out>
 void LoopOfMode(const RoundConstants& k, const float* in, Out* out, size_t count, const RandomStream& random) {
-  const bool shifted = k.core == RoundingCore::shifted;
-  const auto loop = shifted ? (k.is_simple ? Loop<kMode, true, true, Out> : Loop<kMode, true, false, Out>)
-                            : (k.is_simple ? Loop<kMode, false, true, Out> : Loop<kMode, false, false, Out>);
+  constexpr bool kIsDirected = is_directed(kMode);
+  const auto loop = [&] {
+    if constexpr (kMode == RoundingMode::nearest_even) {
+      if (k.core == RoundingCore::converted) return Loop<kMode, RoundingCore::converted, true, Out>;
+    }
+    if constexpr (!kIsDirected) {
+      if (k.core == RoundingCore::carried) return Loop<kMode, RoundingCore::carried, true, Out>;
+    }
+    if (k.core == RoundingCore::shifted)
+      return k.is_simple ? Loop<kMode, RoundingCore::shifted, true, Out> : Loop<kMode, RoundingCore::shifted, false, Out>;
+    return k.is_simple ? Loop<kMode, RoundingCore::scaled, true, Out> : Loop<kMode, RoundingCore::scaled, false, Out>;
+  }();
   loop(k, in, out, count, random);
 }
 
