@@ -1,0 +1,169 @@
+// Block formats against the rules of OCP MX v1.0 and NVIDIA's NVFP4, followed by hand or with exact rational arithmetic.
+#include "ulpscope/emulation/block_format.h"
+
+#include <gmock/gmock.h>
+
+#include <boost/multiprecision/cpp_int.hpp>
+#include <cmath>
+#include <limits>
+
+#include "tests/emulation/neighbours.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope {
+namespace {
+
+using Rational = boost::multiprecision::cpp_rational;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<float> random_values(size_t count, uint64_t stream) {
+  const Philox random(5, stream);
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i)
+    values[i] = static_cast<float>(std::ldexp(random.normal(i), static_cast<int>(random.below(2 * count + i, 12)) - 6));
+  return values;
+}
+
+BlockArray quantised(const BlockFormat& format, const BlockAxis& axis, const std::vector<float>& values,
+                     const Rounding& rounding = {}) {
+  BlockArray array(format, axis);
+  quantise(array, values, rounding);
+  return array;
+}
+
+// MX v1.0, 6.3: the scale is the largest power of two in the block over the largest one of the element.
+TEST(BlockFormats, MxfpScalesAreTheQuotientsOfPowersOfTwo) {
+  std::vector<float> values(32, 0.0f);
+  values[3] = -100;  // 1.5625 * 2^6
+  values[4] = 1;
+  const BlockArray fp8 = quantised(mxfp8_e4m3, {1, 32, 1}, values);
+  EXPECT_EQ(value_of(e8m0, fp8.scales[0]), 0x1p-2);  // 6 - 8: 448 = 1.75 * 2^8
+  EXPECT_EQ(value_of(e4m3, fp8.elements[3]), -384);  // -400 lies between -384 and -416, which is odd
+  EXPECT_EQ(value_of(e4m3, fp8.elements[4]), 4);
+  const BlockArray fp4 = quantised(mxfp4, {1, 32, 1}, values);
+  EXPECT_EQ(value_of(e8m0, fp4.scales[0]), 0x1p4);  // 6 - 2: 6 = 1.5 * 2^2
+  EXPECT_EQ(value_of(e2m1, fp4.elements[3]), -6);   // -6.25
+  EXPECT_EQ(value_of(e2m1, fp4.elements[4]), 0);    // 0.0625
+  const BlockArray wide = quantised(mxfp8_e5m2, {1, 32, 1}, values);
+  EXPECT_EQ(value_of(e8m0, wide.scales[0]), 0x1p-9);  // 6 - 15
+}
+
+// 1.9 * 2^k is beyond 6 / 4 * 2^k: the rule of MX saturates it, the other one takes the next scale.
+TEST(BlockFormats, RoundedUpScalesDoNotSaturate) {
+  std::vector<float> values(32, 1.9f);
+  BlockFormat up = mxfp4;
+  up.rule = ScaleRule::round_up;
+  const BlockArray floor = quantised(mxfp4, {1, 32, 1}, values), above = quantised(up, {1, 32, 1}, values);
+  EXPECT_EQ(value_of(e8m0, floor.scales[0]), 0.25);
+  EXPECT_EQ(value_of(e2m1, floor.elements[0]), 6);
+  EXPECT_EQ(loss_of(floor, values).saturated, 32u);
+  EXPECT_EQ(value_of(e8m0, above.scales[0]), 0.5);
+  EXPECT_EQ(value_of(e2m1, above.elements[0]), 4);  // 3.8
+  EXPECT_EQ(loss_of(above, values).saturated, 0u);
+  values.assign(32, 1.5f);  // 6 / 4 exactly
+  EXPECT_EQ(value_of(e8m0, quantised(up, {1, 32, 1}, values).scales[0]), 0.25);
+}
+
+// Every element of every format: the quotient by the divisor, as a rational number, rounded by comparing it with its neighbours.
+TEST(BlockFormats, ElementsAreTheNearestToTheExactQuotient) {
+  const BlockAxis axis{3, 70, 2};  // blocks across memory, the last of a line shorter
+  const std::vector<float> values = random_values(axis.size(), 1);
+  for (const BlockFormat* format : kBlockFormats) {
+    const BlockArray array = quantised(*format, axis, values);
+    const size_t blocks_of_line = (axis.length + format->block_size - 1) / format->block_size;
+    ASSERT_EQ(array.scales.size(), 6 * blocks_of_line);
+    const Neighbours numbers(*format->element);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const size_t outer = i / (axis.length * axis.inner), along = i / axis.inner % axis.length, inner = i % axis.inner;
+      const size_t block = (outer * axis.inner + inner) * blocks_of_line + along / format->block_size;
+      float divisor = static_cast<float>(value_of(*format->scale, array.scales[block]));
+      if (format->has_tensor_scale) divisor *= array.tensor_scale;
+      const Rational quotient = abs(Rational(values[i])) / Rational(divisor);
+      const double found = std::fabs(value_of(*format->element, array.elements[i]));
+      const auto place = std::lower_bound(numbers.values().begin(), numbers.values().end(), found);
+      const size_t at = static_cast<size_t>(place - numbers.values().begin());
+      const bool is_even = numbers.encoding(at) % 2 == 0;
+      if (at > 0) {
+        const Rational middle = (Rational(found) + Rational(numbers.values()[at - 1])) / 2;
+        ASSERT_TRUE(quotient > middle || (quotient == middle && is_even)) << format->name << ' ' << i;
+      }
+      if (at + 1 < numbers.values().size()) {
+        const Rational middle = (Rational(found) + Rational(numbers.values()[at + 1])) / 2;
+        ASSERT_TRUE(quotient < middle || (quotient == middle && is_even)) << format->name << ' ' << i;
+      }
+      EXPECT_EQ(std::signbit(value_of(*format->element, array.elements[i])), std::signbit(values[i]));
+    }
+  }
+}
+
+// The largest magnitude of the tensor is 448 * 6 tensor scales, so its block has the scale 448 and it the element 6.
+TEST(BlockFormats, Nvfp4BringsTheLargestScaleToTheEndOfE4m3) {
+  std::vector<float> values = random_values(160, 2);
+  values[37] = -2688 * 0.125f;  // a tensor scale of 0.125
+  for (float& value : values) value = std::clamp(value, -336.0f, 336.0f);
+  const BlockArray array = quantised(nvfp4, {1, 160, 1}, values);
+  EXPECT_EQ(array.tensor_scale, 0.125f);
+  EXPECT_EQ(value_of(e4m3, array.scales[2]), 448);
+  EXPECT_EQ(value_of(e2m1, array.elements[37]), -6);
+  std::vector<float> back(160);
+  dequantise(array, back);
+  EXPECT_EQ(back[37], -336.0f);
+}
+
+TEST(BlockFormats, NonfiniteBlocksAreNanAndZerosStayZeros) {
+  for (const BlockFormat* format : kBlockFormats) {
+    std::vector<float> values = random_values(3 * format->block_size, 3);
+    const size_t second = format->block_size;
+    values[second + 1] = std::numeric_limits<float>::infinity();
+    std::fill(values.begin() + static_cast<long>(2 * second), values.end(), -0.0f);
+    const BlockArray array = quantised(*format, {1, values.size(), 1}, values);
+    std::vector<float> back(values.size());
+    dequantise(array, back);
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(std::isnan(back[i]), i / second == 1) << format->name;
+      EXPECT_TRUE(i / second < 2 || (back[i] == 0 && std::signbit(back[i]))) << format->name;
+    }
+    EXPECT_EQ(value_of(*format->scale, array.scales[2]), format->scale->smallest_positive());
+    EXPECT_EQ(loss_of(array, values).nonfinite_blocks, 1u);
+  }
+}
+
+TEST(BlockFormats, LossIsCountedElementByElement) {
+  // Divided by the scale 1: 4, 3.5 (to 4), 6.5 (beyond), 0.2 (to 0), 0.5 (subnormal), 0.
+  std::vector<float> values{4, 3.5f, 6.5f, 0.2f, -0.5f, 0};
+  const BlockArray array = quantised(mxfp4, {1, 6, 1}, values);
+  const QuantisationLoss loss = loss_of(array, values);
+  EXPECT_EQ(loss.elements, 6u);
+  EXPECT_EQ(loss.inexact, 3u);
+  EXPECT_EQ(loss.saturated, 1u);
+  EXPECT_EQ(loss.flushed, 1u);
+  EXPECT_EQ(loss.subnormal, 1u);
+  EXPECT_DOUBLE_EQ(loss.noise, 0.25 + 0.25 + static_cast<double>(0.2f) * static_cast<double>(0.2f));
+  EXPECT_EQ(loss.largest_error, 0.5);
+  EXPECT_EQ(loss_of(quantised(mxfp8_e4m3, {1, 2, 1}, {1, 2}), std::vector<float>{1, 2}).signal_to_noise(), HUGE_VAL);
+}
+
+TEST(BlockFormats, WhatDoesNotFitIsRefused) {
+  const auto message = [](auto body) -> std::string {
+    try {
+      body();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.what();
+    }
+    return "no error";
+  };
+  BlockFormat none = mxfp4;
+  none.block_size = 0;
+  EXPECT_THAT(message([&] {
+                quantised(none, {1, 4, 1}, {1, 2, 3, 4});
+              }),
+              HasSubstr("mxfp4: expected a block size of at least 1, got 0"));
+  EXPECT_THAT(message([&] { quantised(mxfp4, {2, 4, 1}, {1, 2, 3, 4}); }), HasSubstr("expected 2 x 4 x 1 = 8 values, got 4"));
+  EXPECT_THAT(message([] { find_block_format("mxfp5"); }), HasSubstr("expected mxfp8_e4m3"));
+}
+
+}  // namespace
+}  // namespace ulpscope

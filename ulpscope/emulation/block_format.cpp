@@ -1,0 +1,160 @@
+#include "ulpscope/emulation/block_format.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope {
+
+namespace {
+
+// body(block, first, count, stride) for every block in order: its elements are first, first + stride, ...
+template <typename Body>
+void for_blocks(const BlockAxis& axis, size_t block_size, Body body) {
+  size_t block = 0;
+  for (size_t outer = 0; outer < axis.outer; ++outer)
+    for (size_t inner = 0; inner < axis.inner; ++inner)
+      for (size_t begin = 0; begin < axis.length; begin += block_size)
+        body(block++, (outer * axis.length + begin) * axis.inner + inner, std::min(block_size, axis.length - begin), axis.inner);
+}
+
+void check(const BlockArray& array, size_t values) {
+  if (array.format->block_size == 0) throw usage_error("{}: expected a block size of at least 1, got 0", array.format->name);
+  if (values != array.axis.size())
+    throw usage_error("{}: expected {} x {} x {} = {} values, got {}", array.format->name, array.axis.outer, array.axis.length,
+                      array.axis.inner, array.axis.size(), values);
+}
+
+// The largest magnitude of a block; NaN where one of its values is NaN or Inf.
+float largest_of(std::span<const float> values, size_t first, size_t count, size_t stride) {
+  float largest = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const float value = values[first + i * stride];
+    if (!std::isfinite(value)) return std::numeric_limits<float>::quiet_NaN();
+    largest = std::max(largest, std::fabs(value));
+  }
+  return largest;
+}
+
+double scale_of(const BlockFormat& format, float largest, float tensor_scale) {
+  const double most = format.element->largest_finite();
+  switch (format.rule) {
+    case ScaleRule::floor:
+      return std::ldexp(1.0, std::ilogb(largest) - std::ilogb(most));
+    case ScaleRule::round_up: {
+      // The quotient of an FP32 number and one of few bits is no power of two unless it is one exactly, in FP64 too.
+      const double quotient = static_cast<double>(largest) / most;
+      const double below = std::ldexp(1.0, std::ilogb(quotient));
+      return below < quotient ? 2 * below : below;
+    }
+    case ScaleRule::nearest:
+      break;
+  }
+  return static_cast<double>(largest) / (most * static_cast<double>(tensor_scale));
+}
+
+uint8_t scale_encoding(const BlockFormat& format, float largest, float tensor_scale) {
+  if (std::isnan(largest)) return static_cast<uint8_t>(format.scale->nan_encoding());
+  const double scale = largest == 0 ? format.scale->smallest_positive() : scale_of(format, largest, tensor_scale);
+  const auto encoding = static_cast<uint8_t>(round_to_encoding(*format.scale, scale, {.overflow = Overflow::saturate}));
+  // A divisor of zero would make every element saturate.
+  const auto smallest = static_cast<uint8_t>(round_to_encoding(*format.scale, format.scale->smallest_positive()));
+  return std::max(encoding, smallest);
+}
+
+// By which a block's values are divided: exact, or the FP32 product of two scales.
+double divisor_of(const BlockArray& array, size_t block) {
+  const double scale = value_of(*array.format->scale, array.scales[block]);
+  return array.format->has_tensor_scale ? static_cast<double>(static_cast<float>(scale) * array.tensor_scale) : scale;
+}
+
+float tensor_scale_of(const BlockArray& array, std::span<const float> values) {
+  float largest = 0;
+  for_blocks(array.axis, array.format->block_size, [&](size_t, size_t first, size_t count, size_t stride) {
+    const float of_block = largest_of(values, first, count, stride);
+    if (!std::isnan(of_block)) largest = std::max(largest, of_block);
+  });
+  const double most = array.format->element->largest_finite() * array.format->scale->largest_finite();
+  const auto scale = static_cast<float>(static_cast<double>(largest) / most);
+  return scale > 0 ? scale : 1;
+}
+
+}  // namespace
+
+double QuantisationLoss::signal_to_noise() const {
+  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+}
+
+const BlockFormat& find_block_format(std::string_view name) {
+  std::vector<std::string> names;
+  for (const BlockFormat* format : kBlockFormats) {
+    if (format->name == name) return *format;
+    names.emplace_back(format->name);
+  }
+  throw usage_error("block format '{}': expected {}{}", one_line(name), join_words(names, "or"), did_you_mean(name, names));
+}
+
+void quantise(BlockArray& array, std::span<const float> values, const Rounding& rounding, const RandomStream& random) {
+  check(array, values.size());
+  const BlockFormat& format = *array.format;
+  array.elements.resize(values.size());
+  array.scales.resize(array.axis.blocks(format.block_size));
+  array.tensor_scale = format.has_tensor_scale ? tensor_scale_of(array, values) : 1;
+  Rounding saturating = rounding;
+  saturating.overflow = Overflow::saturate;
+  const bool is_stochastic = rounding.mode == RoundingMode::stochastic;
+  const Philox philox(random.seed, random.stream);
+  for_blocks(array.axis, format.block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
+    array.scales[block] = scale_encoding(format, largest_of(values, first, count, stride), array.tensor_scale);
+    const double divisor = divisor_of(array, block);
+    for (size_t i = first; count > 0; --count, i += stride) {
+      const uint32_t bits = is_stochastic ? random_bits_of(*format.element, saturating, philox, random.first + i) : 0;
+      // FP64 holds the quotient by a power of two. That of 24-bit numbers that is not halfway between two elements, which have few
+      // bits, differs from it by more than FP64's rounding.
+      const double quotient = std::isnan(divisor) ? 0 : static_cast<double>(values[i]) / divisor;
+      array.elements[i] = static_cast<uint8_t>(round_to_encoding(*format.element, quotient, saturating, bits));
+    }
+  });
+}
+
+void dequantise(const BlockArray& array, std::span<float> values) {
+  check(array, values.size());
+  for_blocks(array.axis, array.format->block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
+    const double divisor = divisor_of(array, block);
+    for (size_t i = first; count > 0; --count, i += stride)
+      values[i] = round_to_f32(value_of(*array.format->element, array.elements[i]) * divisor);
+  });
+}
+
+QuantisationLoss loss_of(const BlockArray& array, std::span<const float> values) {
+  check(array, values.size());
+  const FloatFormat& element = *array.format->element;
+  QuantisationLoss loss;
+  loss.elements = values.size();
+  for_blocks(array.axis, array.format->block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
+    const double divisor = divisor_of(array, block);
+    if (std::isnan(divisor)) {
+      ++loss.nonfinite_blocks;
+      return;
+    }
+    for (size_t i = first; count > 0; --count, i += stride) {
+      const double before = static_cast<double>(values[i]), number = value_of(element, array.elements[i]);
+      const double after = number * divisor, error = std::fabs(after - before);
+      loss.inexact += error != 0;
+      loss.saturated += std::fabs(before) > element.largest_finite() * divisor;
+      loss.flushed += number == 0 && before != 0;
+      loss.subnormal += number != 0 && std::fabs(number) < element.smallest_normal();
+      loss.signal += before * before;
+      loss.noise += error * error;
+      loss.largest_error = std::max(loss.largest_error, error);
+    }
+  });
+  return loss;
+}
+
+}  // namespace ulpscope
