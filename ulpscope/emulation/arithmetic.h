@@ -18,6 +18,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
 #include <utility>
 
 #include "ulpscope/emulation/number.h"
@@ -68,6 +69,12 @@ constexpr bool is_nan(const Number& number) { return number.kind == Number::Kind
 constexpr bool is_infinite(const Number& number) { return number.kind == Number::Kind::infinite; }
 constexpr bool is_zero(const Number& number) { return number.kind == Number::Kind::zero; }
 
+// What is subtracted, as it is added: a NaN keeps its sign.
+constexpr Number opposite(Number number) {
+  if (!is_nan(number)) number.negative = !number.negative;
+  return number;
+}
+
 // Of what cancels, or of two zeros with different signs.
 constexpr Number cancelled(RoundingMode mode) { return zero(mode == RoundingMode::down); }
 
@@ -102,9 +109,8 @@ constexpr Number add(const Number& a, const Number& b, RoundingMode mode = Round
   return detail::sum(detail::widen(a), detail::widen(b), mode);
 }
 
-constexpr Number subtract(const Number& a, Number b, RoundingMode mode = RoundingMode::nearest_even) {
-  if (!detail::is_nan(b)) b.negative = !b.negative;
-  return add(a, b, mode);
+constexpr Number subtract(const Number& a, const Number& b, RoundingMode mode = RoundingMode::nearest_even) {
+  return add(a, detail::opposite(b), mode);
 }
 
 constexpr Number multiply(const Number& a, const Number& b) {
@@ -151,16 +157,22 @@ constexpr Number square_root(const Number& a) {
   return detail::leading_bits(false, root, square.exponent / 2, rest != 0);
 }
 
+// a b + c d, rounded once.
+constexpr Number sum_of_products(const Number& a, const Number& b, const Number& c, const Number& d,
+                                 RoundingMode mode = RoundingMode::nearest_even) {
+  const auto is_finite = [](const Number& number) { return number.kind == Number::Kind::finite; };
+  if (is_finite(a) && is_finite(b) && is_finite(c) && is_finite(d))
+    return detail::sum(detail::product(a, b), detail::product(c, d), mode);
+  for (const Number* number : {&a, &b, &c, &d})
+    if (detail::is_nan(*number)) return *number;
+  // At most one of the products is a number that could need rounding.
+  return add(multiply(a, b), multiply(c, d), mode);
+}
+
 // a b + c, rounded once.
 constexpr Number fused_multiply_add(const Number& a, const Number& b, const Number& c,
                                     RoundingMode mode = RoundingMode::nearest_even) {
-  const bool is_ordinary = a.kind == Number::Kind::finite && b.kind == Number::Kind::finite && c.kind == Number::Kind::finite;
-  if (is_ordinary) return detail::sum(detail::product(a, b), detail::widen(c), mode);
-  if (detail::is_nan(a)) return a;
-  if (detail::is_nan(b)) return b;
-  if (detail::is_nan(c)) return c;
-  // One of them is zero or Inf, so at most one of product and c is a number that could need rounding.
-  return add(multiply(a, b), c, mode);
+  return sum_of_products(a, b, c, {.kind = Number::Kind::finite, .significand = 1}, mode);
 }
 
 // Operands and result of one format. `random`: uniform bits, for stochastic rounding.

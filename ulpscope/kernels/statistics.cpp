@@ -1,7 +1,5 @@
 #include "ulpscope/kernels/statistics.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/floating_point_mode.h"
 #include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/statistics_kernel.h"
@@ -19,23 +18,6 @@
 namespace ulpscope {
 
 namespace {
-
-// Restores the default mode (round to nearest, subnormals kept, exceptions masked) while it lives: conversions of FP32 subnormals
-// to FP64 must not depend on what the caller set.
-class DefaultFloatingPointMode {
- public:
-  DefaultFloatingPointMode() : caller_(_mm_getcsr()) {
-    if (caller_ != kDefault) _mm_setcsr(kDefault);
-  }
-  ~DefaultFloatingPointMode() {
-    if (caller_ != kDefault) _mm_setcsr(caller_);
-  }
-  DefaultFloatingPointMode(const DefaultFloatingPointMode&) = delete;
-
- private:
-  static constexpr unsigned kDefault = 0x1F80;
-  unsigned caller_;
-};
 
 int64_t block_count(int64_t elements) { return (elements + kStatisticsBlock - 1) / kStatisticsBlock; }
 
