@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include <bit>
 #include <boost/multiprecision/cpp_int.hpp>
 #include <cmath>
 #include <limits>
 
 #include "tests/emulation/neighbours.h"
+#include "tests/emulation/simd_targets.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/rounding.h"
 
@@ -94,6 +96,45 @@ TEST(BlockFormats, ElementsAreTheNearestToTheExactQuotient) {
         ASSERT_TRUE(quotient < middle || (quotient == middle && is_even)) << format->name << ' ' << i;
       }
       EXPECT_EQ(std::signbit(value_of(*format->element, array.elements[i])), std::signbit(values[i]));
+    }
+  }
+}
+
+// The vector loops take whole blocks that lie together; with an axis across memory every block goes one value at a time. Values of
+// few bits make ties between elements and between scales.
+TEST(BlockFormats, GiveTheSameBitsInVectorsOnEveryTarget) {
+  const Philox random(6, 7);
+  constexpr size_t kBlocks = 67;
+  for (const BlockFormat* row : kBlockFormats) {
+    for (const ScaleRule rule : {row->rule, ScaleRule::round_up}) {
+      if (row->rule == ScaleRule::nearest && rule != row->rule) continue;
+      BlockFormat format = *row;
+      format.rule = rule;
+      const size_t length = format.block_size * kBlocks;
+      for (const bool wide : {false, true}) {
+        std::vector<float> values(length);
+        for (uint32_t i = 0; i < length; ++i) {
+          const uint32_t bits = random.bits(2 * i), few = bits & (~0u << (14 + random.bits(2 * i + 1) % 12));
+          const uint32_t exponent = wide ? few >> 23 & 0xFF : 118 + (few >> 23 & 7);
+          values[i] = std::bit_cast<float>((few & 0x807FFFFF) | exponent << 23);
+          if (!std::isfinite(values[i]) && i / format.block_size % 3 != 0) values[i] = 0;
+        }
+        // The same numbers as lines across memory.
+        const std::vector<float> across = [&] {
+          std::vector<float> moved(2 * length);
+          for (size_t i = 0; i < length; ++i) moved[2 * i] = moved[2 * i + 1] = values[i];
+          return moved;
+        }();
+        const BlockArray expected = quantised(format, {1, length, 2}, across);
+        on_every_target([&](const std::string& target) {
+          const BlockArray found = quantised(format, {1, length, 1}, values);
+          ASSERT_EQ(found.tensor_scale, expected.tensor_scale);
+          for (size_t block = 0; block < kBlocks; ++block)
+            ASSERT_EQ(found.scales[block], expected.scales[block]) << format.name << ' ' << target << " block " << block;
+          for (size_t i = 0; i < length; ++i)
+            ASSERT_EQ(found.elements[i], expected.elements[2 * i]) << format.name << ' ' << target << ' ' << values[i];
+        });
+      }
     }
   }
 }

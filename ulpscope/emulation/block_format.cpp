@@ -7,6 +7,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/emulation/block_kernel.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
@@ -74,11 +75,14 @@ double divisor_of(const BlockArray& array, size_t block) {
 }
 
 float tensor_scale_of(const BlockArray& array, std::span<const float> values) {
-  float largest = 0;
-  for_blocks(array.axis, array.format->block_size, [&](size_t, size_t first, size_t count, size_t stride) {
-    const float of_block = largest_of(values, first, count, stride);
-    if (!std::isnan(of_block)) largest = std::max(largest, of_block);
-  });
+  float largest = largest_of_lanes(values);
+  if (std::isnan(largest)) {
+    largest = 0;
+    for_blocks(array.axis, array.format->block_size, [&](size_t, size_t first, size_t count, size_t stride) {
+      const float of_block = largest_of(values, first, count, stride);
+      if (!std::isnan(of_block)) largest = std::max(largest, of_block);
+    });
+  }
   const double most = array.format->element->largest_finite() * array.format->scale->largest_finite();
   const auto scale = static_cast<float>(static_cast<double>(largest) / most);
   return scale > 0 ? scale : 1;
@@ -108,8 +112,12 @@ void quantise(BlockArray& array, std::span<const float> values, const Rounding& 
   Rounding saturating = rounding;
   saturating.overflow = Overflow::saturate;
   const bool is_stochastic = rounding.mode == RoundingMode::stochastic;
+  const bool is_plain = rounding.mode == RoundingMode::nearest_even && rounding.subnormals == SubnormalResults::keep;
+  const bool lie_together = array.axis.inner == 1 && (array.axis.outer == 1 || array.axis.length % format.block_size == 0);
+  const size_t done = is_plain && lie_together ? quantise_lanes(array, values, array.elements.data(), array.scales.data()) : 0;
   const Philox philox(random.seed, random.stream);
   for_blocks(array.axis, format.block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
+    if (block < done) return;
     array.scales[block] = scale_encoding(format, largest_of(values, first, count, stride), array.tensor_scale);
     const double divisor = divisor_of(array, block);
     for (size_t i = first; count > 0; --count, i += stride) {

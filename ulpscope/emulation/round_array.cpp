@@ -11,10 +11,6 @@
 #include "ulpscope/emulation/round_kernel.h"
 #include "ulpscope/emulation/rounding.h"
 
-#if HWY_ARCH_X86
-#include <xmmintrin.h>
-#endif
-
 namespace ulpscope {
 
 namespace {
@@ -45,27 +41,6 @@ bool takes_halves(const FloatFormat& format, const Rounding& rounding) {
   const bool shifted = format.smallest_normal_exponent() == binary32.smallest_normal_exponent();
   return rounding.random_bits <= 16 || (shifted && binary32.fraction_bits - format.fraction_bits <= 16);
 }
-
-// The CPU's rounding mode and its treatment of subnormals, set for a loop over additions and put back after it.
-class CpuRounding {
- public:
-#if HWY_ARCH_X86
-  explicit CpuRounding(RoundingMode mode) : before_(_mm_getcsr()) {
-    constexpr unsigned kAllMasked = 0x1F80, kDown = 0x2000, kUp = 0x4000, kTowardZero = 0x6000;
-    const unsigned control = mode == RoundingMode::nearest_even ? 0
-                             : mode == RoundingMode::up         ? kUp
-                             : mode == RoundingMode::down       ? kDown
-                                                                : kTowardZero;
-    _mm_setcsr(kAllMasked | control);
-  }
-  ~CpuRounding() { _mm_setcsr(before_); }
-
- private:
-  unsigned before_;
-#else
-  explicit CpuRounding(RoundingMode) {}
-#endif
-};
 
 template <typename Out>
 void round_array(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<Out> out,

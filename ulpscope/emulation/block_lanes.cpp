@@ -1,0 +1,180 @@
+// The vector loops of block_format.h. Scales that are powers of two divide exactly, so elements are rounded as round_array.h does
+// it. With another divisor d an element's number is counted up: one more for each middle between two elements that |value| / d is
+// above, which is the sign of |value| - middle * d, and a fused multiply-add has the sign of the exact difference.
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "ulpscope/emulation/block_kernel.h"
+#include "ulpscope/emulation/round_kernel.h"
+#include "ulpscope/emulation/rounding.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ulpscope/emulation/block_lanes.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "ulpscope/emulation/round_lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ulpscope {
+namespace HWY_NAMESPACE {
+
+constexpr size_t kBlockLanes = hn::MaxLanes(F32());
+
+size_t QuantisePowers(const RoundConstants& constants, const PowerScales& scales, const float* in, size_t blocks, uint8_t* elements,
+                      uint8_t* scale_encodings) {
+  const RoundConstants k = constants;
+  const PowerScales s = scales;
+  for (size_t block = 0; block < blocks; ++block) {
+    VU32 largest = hn::Zero(kU32);
+    for (size_t i = 0; i < s.block_size; i += kBlockLanes) {
+      const VU32 magnitude = hn::And(AsBits(hn::LoadU(kF32, in + i)), Set(0x7FFFFFFF));
+      largest = hn::BitCast(kU32, hn::Max(hn::BitCast(kI32, largest), hn::BitCast(kI32, magnitude)));
+    }
+    largest = hn::MaxOfLanes(kU32, largest);
+    // FP32 and e8m0 have one bias. What is below e8m0's range, zero included, has its smallest scale.
+    const uint32_t bits = hn::GetLane(largest);
+    const bool is_finite = bits < 0x7F800000;
+    const uint32_t exponent = (bits >> 23) + ((bits & 0x7FFFFF) >= s.rounded_up_from ? 1 : 0);
+    const uint32_t scale = !is_finite ? 255 : exponent > s.element_exponent ? exponent - s.element_exponent : 0;
+    *scale_encodings++ = static_cast<uint8_t>(scale);
+    const VF32 factor = AsFloat(Set(is_finite ? (254 - scale) << 23 : 0));
+    const VU32 kept = Set(is_finite ? ~0u : 0);
+    for (size_t i = 0; i < s.block_size; i += kBlockLanes) {
+      const VU32 quotient = hn::And(AsBits(hn::Mul(hn::LoadU(kF32, in + i), factor)), kept);
+      Put(Round<RoundingMode::nearest_even, RoundingCore::scaled, true, true>(k, quotient, quotient), elements + i);
+    }
+    in += s.block_size;
+    elements += s.block_size;
+  }
+  return blocks;
+}
+
+// The scales of blocks with these largest magnitudes: quotients in FP64, rounded to e4m3 by the addition of a power of two whose
+// ulp is its step.
+template <class D64, class V>
+HWY_INLINE V RoundToE4m3(D64 d, V quotient) {
+  const hn::RebindToUnsigned<D64> u64;
+  const auto exponent = hn::And(quotient, hn::BitCast(d, hn::Set(u64, uint64_t{0x7FF} << 52)));
+  const auto smallest = hn::Set(d, 0x1p-6);
+  const auto power = hn::Mul(hn::Max(exponent, smallest), hn::Set(d, 0x1p49));
+  const auto rounded = hn::Sub(hn::Add(quotient, power), power);
+  return hn::Max(hn::Min(rounded, hn::Set(d, 448.0)), hn::Set(d, 0x1p-9));
+}
+
+// Sixteen blocks of sixteen at a time.
+size_t QuantiseQuotients(const RoundConstants& scale_constants, float tensor_scale, const float* in, size_t blocks,
+                         uint8_t* elements, uint8_t* scale_encodings) {
+#if HWY_TARGET <= HWY_AVX2
+  constexpr size_t kBlock = 16;
+  const RoundConstants k = scale_constants;
+  const hn::ScalableTag<double> f64;
+  const hn::Rebind<float, decltype(f64)> part;
+  const auto divisor64 = hn::Set(f64, 6 * static_cast<double>(tensor_scale));
+  alignas(64) float scales[kBlock];
+  size_t done = 0;
+  for (; done + kBlock <= blocks; done += kBlock) {
+    for (size_t block = 0; block < kBlock; ++block) {
+      VF32 largest = hn::Zero(kF32);
+      for (size_t i = 0; i < kBlock; i += kBlockLanes)
+        largest = hn::Max(largest, hn::Abs(hn::LoadU(kF32, in + block * kBlock + i)));
+      scales[block] = hn::GetLane(hn::MaxOfLanes(kF32, largest));
+    }
+    for (size_t block = 0; block < kBlock; block += hn::Lanes(f64)) {
+      const auto quotient = hn::Div(hn::PromoteTo(f64, hn::Load(part, scales + block)), divisor64);
+      hn::Store(hn::DemoteTo(part, RoundToE4m3(f64, quotient)), part, scales + block);
+    }
+    for (size_t block = 0; block < kBlock; block += kBlockLanes) {
+      const VU32 bits = AsBits(hn::Load(kF32, scales + block));
+      Put(Round<RoundingMode::nearest_even, RoundingCore::scaled, true, true>(k, bits, bits), scale_encodings + block);
+    }
+    for (size_t block = 0; block < kBlock; ++block) {
+      const VF32 divisor = hn::Set(kF32, scales[block] * tensor_scale);
+      for (size_t i = 0; i < kBlock; i += kBlockLanes) {
+        const VF32 value = hn::LoadU(kF32, in + block * kBlock + i), magnitude = hn::Abs(value);
+        VU32 number = hn::ShiftLeft<3>(hn::ShiftRight<31>(AsBits(value)));
+        // Middles are given with the parity of the number below them: a tie goes to the even one.
+        const auto count = [&](float middle, auto compare) HWY_ATTR {
+          const VF32 rest = hn::NegMulAdd(hn::Set(kF32, middle), divisor, magnitude);
+          number = hn::Sub(number, hn::BitCast(kU32, hn::VecFromMask(kF32, compare(rest, hn::Zero(kF32)))));
+        };
+        const auto above_even = [](VF32 a, VF32 b) HWY_ATTR { return hn::Gt(a, b); };
+        const auto above_odd = [](VF32 a, VF32 b) HWY_ATTR { return hn::Ge(a, b); };
+        count(0.25f, above_even);
+        count(0.75f, above_odd);
+        count(1.25f, above_even);
+        count(1.75f, above_odd);
+        count(2.5f, above_even);
+        count(3.5f, above_odd);
+        count(5.0f, above_even);
+        Put(number, elements + block * kBlock + i);
+      }
+    }
+    in += kBlock * kBlock;
+    elements += kBlock * kBlock;
+    scale_encodings += kBlock;
+  }
+  return done;
+#else
+  (void)scale_constants, (void)tensor_scale, (void)in, (void)blocks, (void)elements, (void)scale_encodings;
+  return 0;  // a product and a difference would be rounded each
+#endif
+}
+
+uint32_t LargestMagnitude(const float* in, size_t count) {
+  VU32 a = hn::Zero(kU32), b = a;
+  const auto larger = [](VU32 x, const float* values) HWY_ATTR {
+    const VU32 magnitude = hn::And(AsBits(hn::LoadU(kF32, values)), Set(0x7FFFFFFF));
+    return hn::BitCast(kU32, hn::Max(hn::BitCast(kI32, x), hn::BitCast(kI32, magnitude)));
+  };
+  size_t i = 0;
+  for (; i + 2 * kBlockLanes <= count; i += 2 * kBlockLanes) {
+    a = larger(a, in + i);
+    b = larger(b, in + i + kBlockLanes);
+  }
+  uint32_t largest = hn::GetLane(hn::MaxOfLanes(kU32, hn::Max(a, b)));
+  for (; i < count; ++i) largest = HWY_MAX(largest, static_cast<uint32_t>(encoding_of(in[i])) & 0x7FFFFFFF);
+  return largest;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ulpscope
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace ulpscope {
+
+HWY_EXPORT(QuantisePowers);
+HWY_EXPORT(QuantiseQuotients);
+HWY_EXPORT(LargestMagnitude);
+
+size_t quantise_lanes(const BlockArray& array, std::span<const float> values, uint8_t* elements, uint8_t* scales) {
+  const BlockFormat& format = *array.format;
+  const size_t blocks = values.size() / format.block_size;
+  const CpuRounding cpu(RoundingMode::nearest_even);
+  if (format.scale == &e8m0 && !format.has_tensor_scale && format.block_size % 16 == 0 && format.rule != ScaleRule::nearest) {
+    const RoundConstants constants = round_constants(*format.element, {.overflow = Overflow::saturate}, false);
+    if (constants.core != RoundingCore::scaled) return 0;
+    const auto largest = static_cast<float>(format.element->largest_finite());
+    const auto fraction = static_cast<uint32_t>(encoding_of(largest)) & 0x7FFFFF;
+    const PowerScales powers{format.block_size, static_cast<uint32_t>(format.element->largest_exponent()),
+                             format.rule == ScaleRule::round_up ? fraction + 1 : uint32_t{1} << 23};
+    return HWY_DYNAMIC_DISPATCH(QuantisePowers)(constants, powers, values.data(), blocks, elements, scales);
+  }
+  if (format.element == &e2m1 && format.scale == &e4m3 && format.has_tensor_scale && format.block_size == 16 &&
+      format.rule == ScaleRule::nearest && std::isfinite(largest_of_lanes(values))) {
+    const RoundConstants constants = round_constants(e4m3, {}, false);
+    return HWY_DYNAMIC_DISPATCH(QuantiseQuotients)(constants, array.tensor_scale, values.data(), blocks, elements, scales);
+  }
+  return 0;
+}
+
+float largest_of_lanes(std::span<const float> values) {
+  const float largest = std::bit_cast<float>(HWY_DYNAMIC_DISPATCH(LargestMagnitude)(values.data(), values.size()));
+  return std::isfinite(largest) ? largest : std::numeric_limits<float>::quiet_NaN();
+}
+
+}  // namespace ulpscope
+
+#endif

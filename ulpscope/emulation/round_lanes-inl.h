@@ -1,0 +1,169 @@
+// Roundings of vectors to any format with subnormals, in any mode. Included once per Highway target, after highway.h, by loops that
+// are compiled for several targets. Let s be the step of the format at a value x: the distance between its neighbours.
+//   shifted core: s is a fixed number of bits of x's encoding, at every value. Rounding adds to the encoding, a carry out of the
+//     fraction goes into the exponent as it should, and the bits below s are cleared. The carried core is its short form.
+//   scaled core: c is the power of two whose ulp is s. |x| + c has the bits of x down to s and no others, so the addition rounds,
+//   in
+//     the CPU's rounding mode, and subtracting c again is exact. Its last bits, counted from those of c, are |x| / s: the encoding.
+//     Ties away from zero and random numbers are added to |x| before, the sum cut off: it keeps all bits down to s and below.
+#if defined(ULPSCOPE_EMULATION_ROUND_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ULPSCOPE_EMULATION_ROUND_LANES_INL_H_
+#undef ULPSCOPE_EMULATION_ROUND_LANES_INL_H_
+#else
+#define ULPSCOPE_EMULATION_ROUND_LANES_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "ulpscope/emulation/round_kernel.h"
+#include "ulpscope/emulation/simd_rounding-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ulpscope {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::CappedTag<float, 16>;
+using U32 = hn::RebindToUnsigned<F32>;
+using I32 = hn::RebindToSigned<F32>;
+using U64 = hn::Repartition<uint64_t, U32>;
+using VF32 = hn::Vec<F32>;
+using VU32 = hn::Vec<U32>;
+using VU64 = hn::Vec<U64>;
+constexpr F32 kF32;
+constexpr U32 kU32;
+constexpr I32 kI32;
+constexpr U64 kU64;
+
+HWY_INLINE auto Greater(VU32 a, VU32 b) { return hn::RebindMask(kU32, hn::Gt(hn::BitCast(kI32, a), hn::BitCast(kI32, b))); }
+HWY_INLINE VU32 Set(uint32_t value) { return hn::Set(kU32, value); }
+HWY_INLINE VF32 AsFloat(VU32 bits) { return hn::BitCast(kF32, bits); }
+HWY_INLINE VU32 AsBits(VF32 value) { return hn::BitCast(kU32, value); }
+
+// `values` and what rounding adds to them, in the bits below a step and carried into it.
+template <RoundingMode kMode>
+HWY_INLINE VU32 AddedBelow(const RoundConstants& k, VU32 bits, VU32 values, VU32 random) {
+  const int discarded = k.discarded;
+  const VU32 below = Set((1u << discarded) - 1);
+  VU32 sum = values;
+  if constexpr (kMode == RoundingMode::nearest_even) {
+    const VU32 odd = hn::And(hn::ShiftRightSame(values, discarded), Set(1));
+    sum = hn::Add(values, hn::Add(odd, Set((1u << (discarded - 1)) - 1)));
+  } else if constexpr (kMode == RoundingMode::nearest_away) {
+    sum = hn::Add(values, Set(1u << (discarded - 1)));
+  } else if constexpr (kMode == RoundingMode::up || kMode == RoundingMode::down) {
+    const VU32 negative = hn::BitCast(kU32, hn::ShiftRight<31>(hn::BitCast(kI32, bits)));
+    sum = hn::Add(values, kMode == RoundingMode::up ? hn::AndNot(negative, below) : hn::And(negative, below));
+  } else if constexpr (kMode == RoundingMode::to_odd) {
+    // Bits below s carry into its bit exactly where they are not all zero; where it is set already they are cut off.
+    sum = hn::Or(values, hn::Add(hn::And(values, below), below));
+  } else if constexpr (kMode == RoundingMode::stochastic) {
+    const VU32 leading = hn::And(random, Set(~0u << (32 - k.random_bits)));
+    sum = hn::Add(values, hn::ShiftRightSame(leading, 32 - discarded));
+  }
+  return sum;
+}
+
+// Rounded magnitudes in units: encodings, or bits of FP32 values.
+template <RoundingMode kMode, bool kEncodings>
+HWY_INLINE VU32 RoundShifted(const RoundConstants& k, VU32 bits, VU32 magnitude, VU32 random) {
+  const VU32 sum = AddedBelow<kMode>(k, bits, magnitude, random);
+  if constexpr (kEncodings) return hn::ShiftRightSame(sum, k.discarded);
+  return hn::AndNot(Set((1u << k.discarded) - 1), sum);
+}
+
+template <RoundingMode kMode, bool kEncodings>
+HWY_INLINE VU32 RoundScaled(const RoundConstants& k, VU32 bits, VU32 magnitude, VU32 random) {
+  const int fraction_bits = 23 - k.discarded;
+  const VU32 clamped = hn::BitCast(kU32, hn::Min(hn::BitCast(kI32, magnitude), hn::BitCast(kI32, Set(k.clamp))));
+  const VU32 smallest = Set(k.smallest_field);
+  const VU32 exponent =
+      hn::BitCast(kU32, hn::Max(hn::BitCast(kI32, hn::And(clamped, Set(0x7F800000))), hn::BitCast(kI32, smallest)));
+  VU32 power = hn::Add(exponent, Set(static_cast<uint32_t>(k.discarded) << 23));
+  VU32 value = clamped;
+  if constexpr (kMode == RoundingMode::up || kMode == RoundingMode::down) {
+    const VU32 sign = hn::And(bits, Set(0x80000000));
+    power = hn::Or(power, sign);
+    value = hn::Or(clamped, sign);
+  } else if constexpr (kMode == RoundingMode::nearest_away) {
+    const VU32 half = hn::Sub(exponent, Set(static_cast<uint32_t>(fraction_bits + 1) << 23));
+    value = AsBits(hn::Add(AsFloat(clamped), AsFloat(half)));
+  } else if constexpr (kMode == RoundingMode::stochastic) {
+    const VU32 unit = hn::Sub(exponent, Set(static_cast<uint32_t>(fraction_bits + k.random_bits) << 23));
+    const VU32 number = hn::ShiftRightSame(random, 32 - k.random_bits);
+    const VF32 part = hn::Mul(hn::ConvertTo(kF32, hn::BitCast(kI32, number)), AsFloat(unit));
+    value = AsBits(hn::Add(AsFloat(clamped), part));
+  }
+  VF32 sum = hn::Add(AsFloat(value), AsFloat(power));
+  if constexpr (kMode == RoundingMode::to_odd) {
+    const auto exact = hn::Eq(hn::Sub(sum, AsFloat(power)), AsFloat(clamped));
+    sum = AsFloat(hn::IfThenElse(hn::RebindMask(kU32, exact), AsBits(sum), hn::Or(AsBits(sum), Set(1))));
+  }
+  if constexpr (kEncodings)
+    return hn::Add(hn::ShiftRightSame(hn::Sub(exponent, smallest), k.discarded), hn::Sub(AsBits(sum), power));
+  const VU32 rounded = AsBits(hn::Sub(sum, AsFloat(power)));
+  if constexpr (kMode == RoundingMode::up || kMode == RoundingMode::down) return hn::And(rounded, Set(0x7FFFFFFF));
+  return rounded;
+}
+
+// Signs and all: a carry does not reach them, as the largest sum is that of Inf.
+template <RoundingMode kMode, bool kEncodings>
+HWY_INLINE VU32 RoundCarried(const RoundConstants& k, VU32 bits, VU32 random) {
+  const VU32 sum = AddedBelow<kMode>(k, bits, bits, random);
+  const VU32 quiet = hn::Or(bits, Set(0x400000));
+  const VU32 result = hn::IfThenElse(hn::RebindMask(kU32, hn::IsNaN(AsFloat(bits))), quiet, sum);
+  if constexpr (kEncodings) return hn::ShiftRightSame(result, k.discarded);
+  return hn::AndNot(Set((1u << k.discarded) - 1), result);
+}
+
+template <bool kEncodings>
+HWY_INLINE VU32 RoundConverted(VU32 bits) {
+  const auto encodings = RoundToF16(kF32, AsFloat(bits));
+  if constexpr (kEncodings) return hn::PromoteTo(kU32, encodings);
+  return AsBits(F16ToFloat(kF32, encodings));
+}
+
+// A vector of results, from the bits of FP32 values.
+template <RoundingMode kMode, RoundingCore kCore, bool kEncodings, bool kSimple>
+HWY_INLINE VU32 Round(const RoundConstants& k, VU32 bits, VU32 random) {
+  if constexpr (kCore == RoundingCore::carried) return RoundCarried<kMode, kEncodings>(k, bits, random);
+  if constexpr (kCore == RoundingCore::converted) return RoundConverted<kEncodings>(bits);
+  const VU32 magnitude = hn::And(bits, Set(0x7FFFFFFF));
+  VU32 result = kCore == RoundingCore::shifted ? RoundShifted<kMode, kEncodings>(k, bits, magnitude, random)
+                                               : RoundScaled<kMode, kEncodings>(k, bits, magnitude, random);
+  if constexpr (!kSimple) result = hn::IfThenZeroElse(Greater(Set(k.smallest_kept), result), result);
+
+  constexpr bool kIsDirected = is_directed(kMode);
+  VU32 over = Set(k.over_positive);
+  if constexpr (kMode == RoundingMode::up || kMode == RoundingMode::down) {
+    const auto negative = hn::RebindMask(kU32, hn::MaskFromVec(hn::BroadcastSignBit(hn::BitCast(kI32, bits))));
+    over = hn::IfThenElse(negative, Set(k.over_negative), over);
+  }
+  const VU32 infinity = Set(0x7F800000);
+  result = hn::IfThenElse(Greater(result, Set(k.largest)), over, result);
+  if constexpr (kIsDirected) result = hn::IfThenElse(hn::Eq(magnitude, infinity), Set(k.infinite), result);
+
+  VU32 sign = hn::And(bits, Set(0x80000000));
+  if constexpr (kEncodings) sign = hn::ShiftRightSame(sign, k.sign_shift);
+  VU32 signed_result = hn::Or(result, sign);
+  if constexpr (!kSimple) {
+    const auto drops = hn::And(hn::Eq(result, hn::Zero(kU32)), hn::Eq(Set(k.zero_sign), hn::Zero(kU32)));
+    signed_result = hn::IfThenZeroElse(drops, signed_result);
+  }
+  const VU32 payload = hn::And(kEncodings ? hn::ShiftRightSame(bits, k.nan_shift) : bits, Set(k.nan_payload));
+  const VU32 nan = hn::Or(hn::Or(payload, Set(k.nan_set)), hn::And(sign, Set(k.nan_sign)));
+  return hn::IfThenElse(Greater(magnitude, infinity), nan, signed_result);
+}
+
+HWY_INLINE void Put(VU32 results, float* out) { hn::StoreU(AsFloat(results), kF32, out); }
+template <typename Out>
+HWY_INLINE void Put(VU32 results, Out* out) {
+  const hn::Rebind<Out, U32> narrow;
+  hn::StoreU(hn::TruncateTo(narrow, results), narrow, out);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ulpscope
+HWY_AFTER_NAMESPACE();
+
+#endif
