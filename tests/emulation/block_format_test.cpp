@@ -111,13 +111,23 @@ TEST(BlockFormats, GiveTheSameBitsInVectorsOnEveryTarget) {
       BlockFormat format = *row;
       format.rule = rule;
       const size_t length = format.block_size * kBlocks;
-      for (const bool wide : {false, true}) {
+      enum class Range { ordinary, all, tiny };
+      for (const Range range : {Range::ordinary, Range::all, Range::tiny}) {
         std::vector<float> values(length);
         for (uint32_t i = 0; i < length; ++i) {
-          const uint32_t bits = random.bits(2 * i), few = bits & (~0u << (14 + random.bits(2 * i + 1) % 12));
-          const uint32_t exponent = wide ? few >> 23 & 0xFF : 118 + (few >> 23 & 7);
-          values[i] = std::bit_cast<float>((few & 0x807FFFFF) | exponent << 23);
+          const uint32_t bits = random.bits(2 * i), few = bits & (~0u << (19 + random.bits(2 * i + 1) % 4));
+          const uint32_t field = few >> 23 & 0xFF;
+          const uint32_t exponent = range == Range::all ? field : 120 + field % 4;
+          // A tensor scale for the tiny ones is the smallest number of FP32, well below the quotient that it stands for.
+          values[i] = std::bit_cast<float>(range == Range::tiny ? bits & 0x80000EFF : (few & 0x807FFFFF) | exponent << 23);
           if (!std::isfinite(values[i]) && i / format.block_size % 3 != 0) values[i] = 0;
+        }
+        // A tensor scale that is a power of two, so that quotients have few bits; and the last value of a scale and the first of
+        // the next.
+        if (format.has_tensor_scale && range == Range::ordinary) values[0] = 2688 * 0.125f;
+        if (!format.has_tensor_scale && range == Range::ordinary) {
+          values[0] = static_cast<float>(format.element->largest_finite());
+          values[format.block_size] = std::nextafter(values[0], HUGE_VALF);
         }
         // The same numbers as lines across memory.
         const std::vector<float> across = [&] {
