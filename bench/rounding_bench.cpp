@@ -8,6 +8,7 @@
 
 #include "hwy/aligned_allocator.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/emulation/block_format.h"
 #include "ulpscope/emulation/round_array.h"
 #include "ulpscope/emulation/rounding.h"
 
@@ -88,11 +89,18 @@ void register_all() {
     const std::string end = std::string("/") + size.name;
     add("in_place_copy" + end, size.count, [](size_t n) { HWY_DYNAMIC_DISPATCH(LoadAndStore)(values(n).data(), n); });
     add("memcpy" + end, size.count, [](size_t n) { std::memcpy(room<float>(n).data(), values(n).data(), n * sizeof(float)); });
+    for (const BlockFormat* format : {&mxfp8_e4m3, &mxfp4, &nvfp4}) {
+      add("blocks/" + std::string(format->name) + end, size.count, [=](size_t n) {
+        static BlockArray array(*format, {1, n, 1});
+        array.format = format;
+        array.axis.length = n;
+        quantise(array, values(n));
+      });
+    }
     for (const RoundingModeName& mode : rounding_modes()) {
       const Rounding rounding{.mode = mode.mode};
       for (const FloatFormat* format : {&binary16, &bfloat16, &e4m3, &e5m2, &parse_format("e6m9")}) {
         const std::string what = std::string(format->name) + '/' + std::string(mode.name);
-        add("values/" + what + end, size.count, [=](size_t n) { round_values(*format, rounding, values(n), room<float>(n)); });
         add("in_place/" + what + end, size.count,
             [=](size_t n) { round_values(*format, rounding, room<float>(n), room<float>(n)); });
         if (format->storage_bits() == 8) {

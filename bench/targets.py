@@ -61,6 +61,30 @@ def step_targets(workload):
     return targets
 
 
+def rounding_targets():
+    """One thread; large arrays are beyond every cache."""
+    def speed(what, peer, name, limit, size="large"):
+        return at_least(what, lambda m: m[f"rounding/{peer}/{size}"] / m[f"rounding/{name}/{size}"], limit)
+
+    result = []
+    for form, in_cache in (("fp16", 0.18), ("bf16", 0.35)):
+        name = form.upper()
+        result += [
+            speed(f"round to {name}, rne / an in-place copy", "in_place_copy", f"in_place/{form}/rne", 0.95),
+            speed(f"round to {name}, rne / an in-place copy, in cache", "in_place_copy", f"in_place/{form}/rne", 0.8, "in_cache"),
+            speed(f"round to {name}, sr, encodings / a copy", "memcpy", f"encodings/{form}/sr", 0.85),
+            speed(f"round to {name}, sr, encodings / a copy, in cache", "memcpy", f"encodings/{form}/sr", in_cache, "in_cache"),
+        ]
+    for form in ("fp16", "bf16", "e4m3", "e5m2"):
+        for mode in ("rne", "rna", "rz", "ru", "rd", "ro", "sr"):
+            if form.startswith("e") or mode not in ("rne", "sr"):
+                result.append(speed(f"round to {form.upper()}, {mode} / an in-place copy", "in_place_copy", f"in_place/{form}/{mode}", 0.7))
+    result.append(speed("round to e6m9, rne / an in-place copy", "in_place_copy", "in_place/e6m9:bias=31/rne", 0.5))
+    for form in ("mxfp8_e4m3", "nvfp4"):
+        result.append(speed(f"quantise to {form} / a copy", "memcpy", f"blocks/{form}", 0.5))
+    return result
+
+
 WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn", "resnet20", "gpt_mini", "lstm_text")
 LARGE = 1 << 24  # elements of the statistics benchmarks
 TARGETS = [
@@ -72,5 +96,6 @@ TARGETS = [
     at_most("trace: bytes a tensor row", lambda m: m["trace/bytes_per_row"], 100),
     at_most("trace of 10^6 rows: info, s", lambda m: m["trace/info_seconds"], 1),
     at_most("trace of 10^6 rows: report, s", lambda m: m["trace/report_seconds"], 3),
+    *rounding_targets(),
     *[target for workload in WORKLOADS for target in step_targets(workload)],
 ]
