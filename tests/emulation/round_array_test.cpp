@@ -116,6 +116,34 @@ TEST(RoundArray, GivesTheBitsOfOneAtATimeOnEveryTarget) {
   }
 }
 
+TEST(RoundArray, OfFp64RoundsOnce) {
+  const Philox random(8, 9);
+  std::vector<double> values;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    // Next to numbers and midpoints of FP16 and FP32, where a rounding to FP32 first would decide otherwise.
+    const auto near = static_cast<double>(std::bit_cast<float>((random.bits(i) & 0x8000FFFF) << 12 | 0x38000800));
+    values.push_back(std::nextafter(near, random.bits(i) & 0x10000 ? 0 : HUGE_VAL));
+  }
+  for (const FloatFormat* format : {&binary16, &bfloat16, &binary32, &e5m2}) {
+    for (const Rounding& rounding : roundings()) {
+      const RandomStream stream{1, 2, 3};
+      std::vector<double> rounded(values.size());
+      std::vector<uint32_t> encodings(values.size());
+      round_values(*format, rounding, values, rounded, stream);
+      round_encodings(*format, rounding, values, encodings, stream);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const uint32_t bits = random_bits_of(*format, rounding, Philox(stream.seed, stream.stream), stream.first + i);
+        ASSERT_EQ(encodings[i], round_to_encoding(*format, values[i], rounding, bits)) << format->name << ' ' << values[i];
+        ASSERT_EQ(rounded[i], value_of(*format, encodings[i]));
+      }
+    }
+  }
+  std::vector<float> once(values.size());
+  std::vector<uint32_t> encodings(values.size());
+  round_encodings(binary32, {}, values, encodings);
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(std::bit_cast<float>(encodings[i]), static_cast<float>(values[i]));
+}
+
 TEST(RoundArray, OfAnyLengthAndPartGivesTheSameStochasticResults) {
   const std::vector<float> values = values_for(binary16, 1200);
   const Rounding rounding{.mode = RoundingMode::stochastic};
@@ -203,10 +231,14 @@ TEST(RoundArray, RefusesWhatDoesNotFit) {
   std::vector<uint8_t> bytes(4);
   EXPECT_THAT(message([&] { round_values(binary16, {}, values, more); }), HasSubstr("rounding to fp16: 4 values, but room for 5"));
   EXPECT_THAT(message([&] { round_encodings(binary16, {}, values, bytes); }), HasSubstr("16 bits, expected at most 8"));
-  EXPECT_THAT(message([&] { round_values(binary64, {}, values, values); }), HasSubstr("FP32 does not hold its values"));
+  EXPECT_THAT(message([&] { round_values(binary64, {}, values, values); }),
+              HasSubstr("rounding to fp64: its encodings have 64 bits, expected at most 32"));
+  std::vector<double> doubles(4);
+  EXPECT_THAT(message([&] { round_values(e4m3, {}, values, doubles); }),
+              HasSubstr("values in FP32 and in FP64, expected one type"));
   EXPECT_THAT(message([&] { round_values(e4m3, {.mode = RoundingMode::stochastic, .random_bits = 25}, values, values); }),
               HasSubstr("expected 1 to 24 random bits, got 25"));
-  EXPECT_THAT(message([&] { round_values(e4m3, {}, std::span<const float>(static_cast<float*>(nullptr), 4), values); }),
+  EXPECT_THAT(message([&] { round_values(e4m3, {}, std::span<const float>(static_cast<const float*>(nullptr), 4), values); }),
               HasSubstr("got a null pointer"));
   EXPECT_EQ(message([&] { round_values(e4m3, {}, std::span<const float>(), std::span<float>()); }), "no error");
 }

@@ -42,19 +42,17 @@ bool takes_halves(const FloatFormat& format, const Rounding& rounding) {
   return rounding.random_bits <= 16 || (shifted && binary32.fraction_bits - format.fraction_bits <= 16);
 }
 
-template <typename Out>
-void round_array(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<Out> out,
+template <typename In, typename Out>
+void round_array(const FloatFormat& format, const Rounding& rounding, std::span<const In> in, std::span<Out> out,
                  const RandomStream& random) {
-  constexpr bool kToValues = std::is_same_v<Out, float>;
+  constexpr bool kToValues = std::is_floating_point_v<Out>;
   if (in.size() != out.size()) throw usage_error("rounding to {}: {} values, but room for {}", format.name, in.size(), out.size());
   if ((in.data() == nullptr || out.data() == nullptr) && !in.empty())
     throw usage_error("rounding to {}: expected arrays of {} elements, got a null pointer", format.name, in.size());
   const bool is_stochastic = rounding.mode == RoundingMode::stochastic;
   if (is_stochastic && (rounding.random_bits < 1 || rounding.random_bits > 24))
     throw usage_error("rounding to {}: expected 1 to 24 random bits, got {}", format.name, rounding.random_bits);
-  if (kToValues && format.storage_bits() > binary32.storage_bits())
-    throw usage_error("rounding to {}: FP32 does not hold its values", format.name);
-  if (!kToValues && format.storage_bits() > static_cast<int>(8 * sizeof(Out)))
+  if (format.storage_bits() > static_cast<int>(8 * sizeof(Out)))
     throw usage_error("rounding to {}: its encodings have {} bits, expected at most {}", format.name, format.storage_bits(),
                       8 * sizeof(Out));
 
@@ -69,7 +67,7 @@ void round_array(const FloatFormat& format, const Rounding& rounding, std::span<
       }
     }
   };
-  if constexpr (sizeof(Out) < 4 || kToValues) {
+  if constexpr (std::is_same_v<In, float> && (sizeof(Out) < 4 || kToValues)) {
     const RoundConstants constants = round_constants(format, rounding, kToValues);
     if (constants.core != RoundingCore::none) {
       // Vectors begin where a block of random numbers does.
@@ -137,21 +135,20 @@ uint32_t random_bits_of(const FloatFormat& format, const Rounding& rounding, con
   return philox.bits(element / 2) >> (element % 2 * 16) << 16;
 }
 
-void round_values(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<float> out,
-                  const RandomStream& random) {
-  round_array(format, rounding, in, out, random);
+void round_values(const FloatFormat& format, const Rounding& rounding, ConstValues in, Values out, const RandomStream& random) {
+  std::visit(
+      [&](auto from) {
+        using Value = std::remove_const_t<typename decltype(from)::element_type>;
+        auto* to = std::get_if<std::span<Value>>(&out);
+        if (to == nullptr) throw usage_error("rounding to {}: values in FP32 and in FP64, expected one type", format.name);
+        round_array(format, rounding, from, *to, random);
+      },
+      in);
 }
-void round_encodings(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<uint8_t> out,
+
+void round_encodings(const FloatFormat& format, const Rounding& rounding, ConstValues in, Encodings out,
                      const RandomStream& random) {
-  round_array(format, rounding, in, out, random);
-}
-void round_encodings(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<uint16_t> out,
-                     const RandomStream& random) {
-  round_array(format, rounding, in, out, random);
-}
-void round_encodings(const FloatFormat& format, const Rounding& rounding, std::span<const float> in, std::span<uint32_t> out,
-                     const RandomStream& random) {
-  round_array(format, rounding, in, out, random);
+  std::visit([&](auto from, auto to) { round_array(format, rounding, from, to, random); }, in, out);
 }
 
 }  // namespace ulpscope
