@@ -17,6 +17,7 @@ namespace {
 
 using analyzers_test::make_row;
 using analyzers_test::SyntheticTrace;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -89,6 +90,24 @@ TEST_F(CommandLine, WrongArgumentsAreUsageErrors) {
   expect_error({"ranges", "a.h5", "--phase", ""}, 2, "--phase");
   expect_error({"ranges", "a.h5", "--phase"}, 2, "--phase");
   expect_error({"export", "a.h5"}, 2, "--table");
+  expect_error({"float"}, 2, "VALUE");
+  expect_error({"float", "0.1x"}, 2, "0.1x");
+  expect_error({"float", "1", "--format", "fp61"}, 2, "fp16");
+  expect_error({"float", "1", "--round", "rx"}, 2, "rz");
+  expect_error({"float", "1", "--table", "all"}, 2, "'1'");
+}
+
+TEST_F(CommandLine, NumbersAreExplained) {
+  const auto out = [&](std::vector<std::string> words) {
+    const Result result = run_program(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_THAT(out({"float", "-0.1", "--format", "fp16"}), HasSubstr("-0.0999755859375"));
+  EXPECT_THAT(out({"float", "65520", "1e-8", "--format", "fp16,e4m3"}), AllOf(HasSubstr("overflow"), HasSubstr("flushed to zero")));
+  EXPECT_THAT(out({"float", "--format", "e4m3", "--", "-nan"}), HasSubstr("0xFF"));
+  EXPECT_THAT(out({"float", "0x3C00", "--format", "fp16", "--json"}), HasSubstr("\"value\": \"1\""));
+  EXPECT_THAT(out({"float", "--table", "all"}), AllOf(HasSubstr("e4m3fnuz"), HasSubstr("65504")));
 }
 
 TEST_F(CommandLine, WhatIsNoTraceIsUnreadable) {

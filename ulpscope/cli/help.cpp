@@ -17,8 +17,7 @@ constexpr size_t kWidth = 100;
 
 std::string usage_line(const Verb& verb) {
   std::string line = "ulpscope " + verb.name;
-  for (const PositionalSpec& positional : verb.positionals)
-    line += positional.optional ? fmt::format(" [{}]", positional.name) : fmt::format(" {}", positional.name);
+  for (const PositionalSpec& positional : verb.positionals) line += " " + shown(positional, positional.name);
   if (!verb.options.empty()) line += " [OPTIONS]";
   return line;
 }
@@ -45,6 +44,11 @@ std::string examples_text(std::span<const Example> examples) {
 }
 
 }  // namespace
+
+std::string shown(const PositionalSpec& positional, std::string_view name) {
+  const std::string text = fmt::format("{}{}", name, positional.repeated ? "..." : "");
+  return positional.optional ? "[" + text + "]" : text;
+}
 
 std::string describe(const OptionSpec& option) {
   std::string text = option.meaning;

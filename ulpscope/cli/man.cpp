@@ -91,8 +91,7 @@ std::string verb_page(const Verb& verb) {
   std::string text = heading(page_name(verb), verb.summary);
   text += ".SH SYNOPSIS\n" + bold("ulpscope " + verb.name);
   for (const PositionalSpec& positional : verb.positionals) {
-    const std::string name = italic(positional.name);
-    text += positional.optional ? fmt::format(" [{}]", name) : fmt::format(" {}", name);
+    text += " " + shown(positional, italic(positional.name));
   }
   text += fmt::format(" [{}]\n", italic("OPTIONS"));
   if (!verb.description.empty()) text += ".SH DESCRIPTION\n" + escaped(verb.description) + "\n";

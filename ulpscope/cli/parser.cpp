@@ -78,7 +78,8 @@ Command parse_verb(const Verb& verb, std::vector<std::string> words) {
     command.show = verb_help(verb);
     return command;
   }
-  for (const std::string& word : app.remaining()) refuse(verb, word);
+  for (const std::string& word : app.remaining())
+    if (word != "--") refuse(verb, word);  // which ends the options
   for (size_t i = 0; i < verb.options.size(); ++i) {
     const OptionSpec& option = verb.options[i];
     for (const std::string& value : values[i]) {
@@ -90,13 +91,15 @@ Command parse_verb(const Verb& verb, std::vector<std::string> words) {
       }
     }
   }
-  if (positionals.size() > verb.positionals.size()) refuse(verb, positionals[verb.positionals.size()]);
+  const bool is_open = !verb.positionals.empty() && verb.positionals.back().repeated;
+  if (positionals.size() > verb.positionals.size() && !is_open) refuse(verb, positionals[verb.positionals.size()]);
   if (positionals.size() < verb.positionals.size() && !verb.positionals[positionals.size()].optional) {
     const PositionalSpec& missing = verb.positionals[positionals.size()];
     throw usage_error("{} needs {} ({}); `ulpscope {} --help` shows how", verb.name, missing.name, missing.meaning, verb.name);
   }
   for (size_t i = 0; i < positionals.size(); ++i) {
-    check_choice(verb.positionals[i].name, verb.positionals[i].choices, positionals[i]);
+    const PositionalSpec& positional = verb.positionals[std::min(i, verb.positionals.size() - 1)];
+    check_choice(positional.name, positional.choices, positionals[i]);
     command.arguments.add_positional(std::move(positionals[i]));
   }
   command.verb = &verb;

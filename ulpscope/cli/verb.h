@@ -28,7 +28,11 @@ struct PositionalSpec {
   std::string meaning;
   bool optional = false;                  // may be missing; none that may not comes after it
   std::vector<std::string> choices = {};  // what it can be; empty: anything
+  bool repeated = false;                  // may come any number of times; the last one only
 };
+
+// "TRACE", "[TRACE]", "VALUE...".
+std::string shown(const PositionalSpec& positional, std::string_view name);
 
 struct Example {
   std::string command;

@@ -13,6 +13,7 @@ Verb scale_verb();
 Verb compare_verb();
 Verb export_verb();
 Verb recover_verb();
+Verb float_verb();
 Verb completion_verb();
 Verb man_verb(std::vector<std::string> commands);
 

@@ -127,7 +127,6 @@ constexpr bool rounds_up(const Steps& steps, bool negative, const Rounding& roun
   return false;
 }
 
-// Of a finite number beyond the largest one.
 constexpr bool stays_finite(bool negative, const Rounding& rounding) {
   return rounding.overflow == Overflow::saturate || rounding.mode == RoundingMode::toward_zero ||
          rounding.mode == RoundingMode::to_odd || rounding.mode == (negative ? RoundingMode::up : RoundingMode::down);
@@ -138,6 +137,14 @@ constexpr uint64_t encode_nan(const FloatFormat& format, const Number& nan) {
   if (!format.has_infinity()) return format.nan_encoding() | (nan.negative ? format.sign_bit() : 0);
   // The quiet bit keeps a NaN whose leading payload bits are zero from becoming an Inf.
   return format.nan_encoding() | (nan.negative ? format.sign_bit() : 0) | (nan.significand >> (64 - format.fraction_bits));
+}
+
+// Of a finite number beyond the largest one.
+constexpr uint64_t encode_overflow(const FloatFormat& format, bool negative, const Rounding& rounding) {
+  const uint64_t sign = negative ? format.sign_bit() : 0;
+  if (stays_finite(negative, rounding) || !format.has_nan()) return sign | format.largest_encoding();
+  if (format.has_infinity()) return sign | format.infinity_encoding();
+  return encode_nan(format, {.kind = Number::Kind::nan, .negative = negative});
 }
 
 }  // namespace detail
@@ -157,6 +164,7 @@ constexpr uint64_t encode(const FloatFormat& format, const Number& number, const
 
   // Of the leading bit, and of the step between numbers there.
   const int leading = number.exponent + 63 - std::countl_zero(number.significand);
+  if (leading > format.largest_exponent() + 1) return detail::encode_overflow(format, number.negative, rounding);
   const int normal = format.smallest_normal_exponent();
   const bool below_normal = leading < normal;
   const int fraction_bits = below_normal && format.zero_field == ZeroField::zero ? 0 : format.fraction_bits;
@@ -177,13 +185,7 @@ constexpr uint64_t encode(const FloatFormat& format, const Number& number, const
   } else {
     magnitude = rounded == 0 ? 0 : normal_begin;
   }
-  if (magnitude > format.largest_encoding()) {
-    if (detail::stays_finite(number.negative, rounding) || !format.has_nan()) return sign | format.largest_encoding();
-    if (format.has_infinity()) return sign | format.infinity_encoding();
-    Number nan = number;
-    nan.significand = 0;
-    return detail::encode_nan(format, nan);
-  }
+  if (magnitude > format.largest_encoding()) return detail::encode_overflow(format, number.negative, rounding);
   if (rounding.subnormals == SubnormalResults::flush && magnitude < normal_begin && format.exponent_bits > 0) magnitude = 0;
   return magnitude == 0 && !keeps_zero_sign ? 0 : sign | magnitude;
 }

@@ -1,0 +1,127 @@
+// Texts of numbers against Boost's rational arithmetic and the C library's conversions.
+#include "ulpscope/emulation/number_text.h"
+
+#include <gmock/gmock.h>
+
+#include <boost/multiprecision/cpp_int.hpp>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/philox.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope {
+namespace {
+
+using Rational = boost::multiprecision::cpp_rational;
+using Integer = boost::multiprecision::cpp_int;
+
+Rational power(int base, int exponent) {
+  const Rational result(boost::multiprecision::pow(Integer(base), static_cast<unsigned>(std::abs(exponent))));
+  return exponent < 0 ? 1 / result : result;
+}
+
+Rational exact(const Number& number) { return Rational(Integer(number.significand)) * power(2, number.exponent); }
+
+// Of a decimal text without a sign.
+Rational exact(const std::string& text) {
+  const size_t e = text.find('e');
+  std::string digits = text.substr(0, e);
+  int exponent = e == std::string::npos ? 0 : std::stoi(text.substr(e + 1));
+  if (const size_t point = digits.find('.'); point != std::string::npos) {
+    exponent -= static_cast<int>(digits.size() - point - 1);
+    digits.erase(point, 1);
+  }
+  digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size() - 1));
+  return Rational(Integer(digits)) * power(10, exponent);
+}
+
+TEST(NumberText, DecimalsLieWhereTheNumberSays) {
+  const Philox random(1, 1);
+  std::vector<std::string> texts{"0.1",
+                                 "1e-7",
+                                 "65519.99999999999999999999999999",
+                                 "65520",
+                                 "2.5e-8",
+                                 "5e-324",
+                                 "4.9e-324",
+                                 "2.4e-324",
+                                 "1e308",
+                                 "1.7976931348623157e308",
+                                 "3",
+                                 ".5",
+                                 "7.",
+                                 "0001.50",
+                                 "1e+2",
+                                 "12345678901234567890123",
+                                 "9007199254740993",
+                                 "2.98023223876953125e-8"};  // 2^-25, a tie of FP16
+  for (uint64_t i = 0; i < 2000; ++i)
+    texts.push_back(std::to_string(random.bits(3 * i)) + "." + std::to_string(random.bits(3 * i + 1)) + "e" +
+                    std::to_string(static_cast<int>(random.below(3 * i + 2, 560)) - 290));
+  for (const std::string& text : texts) {
+    const Number number = parse_number(text);
+    const Rational value = exact(text);
+    ASSERT_EQ(number.kind, Number::Kind::finite) << text;
+    const Rational low = exact(number), step = power(2, number.exponent);
+    ASSERT_TRUE(number.sticky ? low < value && value < low + step : low == value) << text;
+    ASSERT_EQ(value_of(binary64, encode(binary64, number)), std::strtod(text.c_str(), nullptr)) << text;
+    ASSERT_TRUE(parse_number("-" + text).negative);
+  }
+}
+
+// Through FP64 these would become a tie, and then go to even.
+TEST(NumberText, AreRoundedOnce) {
+  EXPECT_EQ(encode(binary16, parse_number("1.00048828125000000000000000000001")), 0x3C01u);  // above 1 + 2^-11
+  EXPECT_EQ(encode(binary16, parse_number("1.00146484374999999999999999999999")), 0x3C01u);  // below 1 + 3 * 2^-11
+  EXPECT_EQ(encode(binary16, parse_number("0x1.00200000000000000000001p0")), 0x3C01u);
+  EXPECT_EQ(encode(binary16, parse_number("65519.999999999999999999999")), 0x7BFFu);
+  EXPECT_EQ(encode(binary16, parse_number("65520")), 0x7C00u);
+}
+
+TEST(NumberText, BeyondFp64IsBeyondEveryFormat) {
+  for (const char* text : {"1e400", "1e999999999999999999999", "0x1p5000", "2e308"}) {
+    EXPECT_EQ(encode(binary64, parse_number(text)), binary64.infinity_encoding()) << text;
+    EXPECT_EQ(encode(binary16, parse_number(text), {.mode = RoundingMode::toward_zero}), 0x7BFFu) << text;
+  }
+  for (const char* text : {"1e-400", "1e-999999999999999999999", "0x1p-5000", "2e-324"}) {
+    EXPECT_EQ(encode(binary64, parse_number(text)), 0u) << text;
+    EXPECT_EQ(encode(binary16, parse_number(text), {.mode = RoundingMode::up}), 1u) << text;
+  }
+}
+
+TEST(NumberText, SpecialValuesAndHexadecimals) {
+  EXPECT_EQ(parse_number("-inf").kind, Number::Kind::infinite);
+  EXPECT_TRUE(parse_number("-Infinity").negative);
+  EXPECT_EQ(parse_number("NaN").kind, Number::Kind::nan);
+  EXPECT_EQ(parse_number("0e5").kind, Number::Kind::zero);
+  EXPECT_TRUE(parse_number("-0").negative);
+  for (const char* text : {"0x1.8p-3", "0xA.Bp+4", "0x.001p0", "0x1p-1074", "0X1.FFFFFFFFFFFFFp1023"})
+    EXPECT_EQ(value_of(binary64, encode(binary64, parse_number(text))), std::strtod(text, nullptr)) << text;
+  for (const char* text : {"", "-", "e5", "1e", "1e+", "1.2.3", "0x", "0x1.8", "0x1p", "0xp3", "one", "1,5", "--1", "1e5x", "1 "})
+    EXPECT_THROW(parse_number(text), Error) << text;
+}
+
+TEST(NumberText, ExactDecimalsAreExact) {
+  const Philox random(2, 2);
+  for (uint64_t i = 0; i < 3000; ++i) {
+    const uint64_t bits = uint64_t{random.bits(2 * i)} << 32 | random.bits(2 * i + 1);
+    const Number number = decode(binary64, bits & ~binary64.sign_bit());
+    if (number.kind != Number::Kind::finite) continue;
+    ASSERT_EQ(exact(exact_decimal(number)), exact(number)) << hexadecimal(number);
+  }
+  const auto text = [](double value) { return exact_decimal(decode(binary64, encoding_of(value))); };
+  EXPECT_EQ(text(0x1p-24), "5.9604644775390625e-08");
+  EXPECT_EQ(text(-65504), "-65504");
+  EXPECT_EQ(text(0x1p60), "1152921504606846976");
+  EXPECT_EQ(text(0.0999755859375), "0.0999755859375");
+  EXPECT_EQ(text(-0.0), "-0");
+  EXPECT_EQ(text(-HUGE_VAL), "-inf");
+  EXPECT_EQ(hexadecimal(decode(binary16, 0x2E66)), "0x1.998p-4");
+}
+
+}  // namespace
+}  // namespace ulpscope

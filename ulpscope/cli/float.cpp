@@ -1,0 +1,81 @@
+#include <algorithm>
+
+#include "ulpscope/analyzers/float_explanation.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/verbs.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+std::vector<const FloatFormat*> formats_of(const std::vector<std::string>& names) {
+  std::vector<const FloatFormat*> formats;
+  for (const std::string& name : names) {
+    if (name == "all") {
+      formats.insert(formats.end(), kFormats.begin(), kFormats.end());
+    } else if (name != "text" && name != "json") {
+      formats.push_back(&parse_format(name));
+    }
+  }
+  return formats;
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.has("--table")) {
+    if (!arguments.positionals().empty())
+      throw usage_error("float --table prints formats; expected no value, got '{}'", arguments.positional(0));
+    return finish(describe_formats(formats_of(arguments.list("--table"))), arguments);
+  }
+  if (arguments.positionals().empty()) throw usage_error("float needs VALUE or --table; `ulpscope float --help` shows how");
+  FloatQuestion question;
+  question.formats = formats_of(arguments.list("--format"));
+  question.rounding.mode = parse_rounding_mode(arguments.text("--round", "rne"));
+  if (arguments.has("--saturate")) question.rounding.overflow = Overflow::saturate;
+  if (arguments.has("--flush")) question.rounding.subnormals = SubnormalResults::flush;
+  question.seed = static_cast<uint64_t>(arguments.integer("--seed", 0).value_or(0));
+  return finish(explain_floats(arguments.positionals(), question), arguments);
+}
+
+std::vector<OptionSpec> options() {
+  std::vector<std::string> modes;
+  for (const RoundingModeName& mode : rounding_modes()) modes.emplace_back(mode.name);
+  std::vector<OptionSpec> all{
+      {"--round", "", "MODE", "how numbers are rounded", "rne", modes},
+      {"--saturate", "", "", "what is beyond the largest number becomes that, not Inf or NaN"},
+      {"--flush", "", "", "subnormal results become zero"},
+      {"--seed", "", "N", "of stochastic rounding", "0"},
+      {"--table", "", "FORMAT", "print the limits of these formats instead; all: of every format that has a name", "", {}, true}};
+  for (OptionSpec& option : output_options()) {
+    if (option.name == "--limit" || option.name == "--fail-on") continue;
+    if (option.name == "--format") {
+      option.meaning =
+          "formats: names such as fp16, bf16, e4m3, or texts such as e5m7, e4m3fn:bias=11; all; and text or json, how to print";
+      option.default_text = "those in wide use, and text";
+      option.choices.clear();
+      option.list = true;
+    }
+    all.push_back(std::move(option));
+  }
+  return all;
+}
+
+}  // namespace
+
+Verb float_verb() {
+  return {"float",
+          "what formats make of a number: bits, exact value, neighbours, error",
+          "Decimal and hexadecimal numbers (0.1, -6e-8, 0x1.8p-3, inf, nan) are rounded to each format, once.\n"
+          "Encodings (0x3C00: hexadecimal, without a power of two) are read in each. After -- a value may begin\n"
+          "with a minus and a letter.",
+          {{"VALUE", "a number or an encoding", true, {}, true}},
+          options(),
+          {{"ulpscope float 0.1", "0.1 in every format in wide use"},
+           {"ulpscope float 65520 --format fp16 --round rz", "all about one value in one format"},
+           {"ulpscope float 0x7E00", "an encoding of 16 bits, read as FP16 and as BF16"},
+           {"ulpscope float --table all", "the limits of all formats"}},
+          run};
+}
+
+}  // namespace ulpscope::cli
