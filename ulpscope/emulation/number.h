@@ -164,7 +164,7 @@ constexpr uint64_t encode(const FloatFormat& format, const Number& number, const
 
   // Of the leading bit, and of the step between numbers there.
   const int leading = number.exponent + 63 - std::countl_zero(number.significand);
-  if (leading > format.largest_exponent() + 1) return detail::encode_overflow(format, number.negative, rounding);
+  if (leading > format.largest_exponent()) return detail::encode_overflow(format, number.negative, rounding);
   const int normal = format.smallest_normal_exponent();
   const bool below_normal = leading < normal;
   const int fraction_bits = below_normal && format.zero_field == ZeroField::zero ? 0 : format.fraction_bits;
@@ -175,9 +175,7 @@ constexpr uint64_t encode(const FloatFormat& format, const Number& number, const
   // A normal significand's leading one counts as one in the exponent field, as does a carry out of the fraction.
   const uint64_t normal_begin = (format.zero_field == ZeroField::normal ? 0 : uint64_t{1}) << format.fraction_bits;
   uint64_t magnitude = 0;
-  if (leading > format.largest_exponent()) {
-    magnitude = format.largest_encoding() + 1;  // whatever the exponent: its field may need more than 64 bits
-  } else if (!below_normal) {
+  if (!below_normal) {
     magnitude =
         (static_cast<uint64_t>(leading - normal) << fraction_bits) + (rounded - (uint64_t{1} << fraction_bits)) + normal_begin;
   } else if (format.zero_field == ZeroField::subnormals) {
