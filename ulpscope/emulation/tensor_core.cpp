@@ -8,6 +8,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/emulation/arithmetic.h"
 
 namespace ulpscope {
 
@@ -137,24 +138,6 @@ Factor read_scale(BlockScales scales, uint8_t encoding) {
   return read(e8m0, encoding);
 }
 
-Number nan_number() { return {.kind = Number::Kind::nan, .significand = uint64_t{1} << 63}; }
-
-// Exact: significands are integers of few bits.
-Number multiply(const Number& x, const Number& y) {
-  using enum Number::Kind;
-  const bool is_zero = x.kind == zero || y.kind == zero, is_infinite = x.kind == infinite || y.kind == infinite;
-  if (x.kind == nan || y.kind == nan || (is_zero && is_infinite)) return nan_number();
-  Number product{.negative = x.negative != y.negative};
-  if (is_infinite) {
-    product.kind = infinite;
-  } else if (!is_zero) {
-    product.kind = finite;
-    product.exponent = x.exponent + y.exponent;
-    product.significand = x.significand * y.significand;
-  }
-  return product;
-}
-
 Factor multiply(const Factor& x, const Factor& y) { return {multiply(x.number, y.number), x.exponent + y.exponent}; }
 
 uint32_t nan_of(const FloatFormat& output) { return static_cast<uint32_t>(output.last_magnitude()); }
@@ -221,34 +204,6 @@ uint32_t fused_sum(const TensorCoreModel& model, std::span<TensorCoreTerm> terms
   return convert_sum(model, sum, unit, all_negative_zero);
 }
 
-// x + y in a format, to nearest even.
-uint32_t add(const FloatFormat& format, uint32_t x_encoding, uint32_t y_encoding) {
-  Number x = decode(format, x_encoding), y = decode(format, y_encoding);
-  SpecialSum special;
-  special.add(x);
-  special.add(y);
-  if (special) return special.result(format);
-  if (x.kind == Number::Kind::zero && y.kind == Number::Kind::zero)
-    return x.negative && y.negative ? static_cast<uint32_t>(format.sign_bit()) : 0;
-  if (x.kind == Number::Kind::zero) return y_encoding;
-  if (y.kind == Number::Kind::zero) return x_encoding;
-  if (x.exponent < y.exponent) {
-    std::swap(x, y);
-    std::swap(x_encoding, y_encoding);
-  }
-  // Further down, 24 bits are less than half of the last one of x.
-  constexpr int kFarthest = 36;
-  const int distance = x.exponent - y.exponent;
-  if (distance > kFarthest) return x_encoding;
-  const auto left = static_cast<int64_t>(x.significand << distance), right = static_cast<int64_t>(y.significand);
-  const int64_t sum = (x.negative ? -left : left) + (y.negative ? -right : right);
-  if (sum == 0) return 0;
-  return static_cast<uint32_t>(encode(format, {.kind = Number::Kind::finite,
-                                               .negative = sum < 0,
-                                               .exponent = y.exponent,
-                                               .significand = static_cast<uint64_t>(sum < 0 ? -sum : sum)}));
-}
-
 TensorCoreTerm accumulator_term(const TensorCoreModel& model, uint32_t accumulator) {
   const Factor c = read(*model.output, accumulator);
   return {TensorCoreTerm::kAccumulator, c.number, c.number.kind == Number::Kind::finite ? c.exponent : model.zero_exponent};
@@ -306,12 +261,13 @@ class Dot {
       is_zero &= number.kind == Number::Kind::zero;
       is_negative_zero &= number.kind == Number::Kind::zero && number.negative;
     }
-    const Number group{.kind = is_zero ? Number::Kind::zero : Number::Kind::finite,
+    const Number group{.kind = sum == 0 ? Number::Kind::zero : Number::Kind::finite,
                        .negative = sum < 0 || is_negative_zero,
                        .exponent = unit,
                        .significand = static_cast<uint64_t>(sum < 0 ? -sum : sum)};
     const Factor by = scale(element);
-    return make_term(element, multiply(group, by.number), by.exponent);
+    is_zero |= by.number.kind == Number::Kind::zero;
+    return {static_cast<int64_t>(element), multiply(group, by.number), is_zero ? model_.zero_exponent : by.exponent};
   }
   TensorCoreTerm make_term(size_t element, const Number& number, int exponent) const {
     return {static_cast<int64_t>(element), number, number.kind == Number::Kind::finite ? exponent : model_.zero_exponent};
@@ -335,7 +291,9 @@ class Dot {
   }
 
   uint32_t add_c(uint32_t sum, uint32_t c) {
-    const uint32_t result = add(*model_.output, sum, c);
+    const FloatFormat& output = *model_.output;
+    const Number total = add(decode(output, sum), decode(output, c));
+    const uint32_t result = total.kind == Number::Kind::nan ? nan_of(output) : static_cast<uint32_t>(encode(output, total));
     if (explained_) {
       TensorCoreSum& addition = explained_->emplace_back();
       addition.is_addition = true;
