@@ -41,6 +41,11 @@ bool wants_json(const Arguments& arguments) {
   return arguments.has("--json") || std::find(formats.begin(), formats.end(), "json") != formats.end();
 }
 
+std::string render(const Report& report, const Arguments& arguments, TextOptions text) {
+  text.unicode = !arguments.has("--ascii");
+  return wants_json(arguments) ? render_json(report) : render_text(report, text);
+}
+
 }  // namespace
 
 std::vector<std::string> phase_names() { return names<Phase>(kPhases); }
@@ -61,6 +66,12 @@ std::vector<OptionSpec> output_options() {
           {"--force", "", "", "replace FILE where it exists"},
           {"--fail-on", "", "SEVERITY", "exit with 1 where a finding is at least this severe", "never", {"warn", "error"}},
           {"--ascii", "", "", "no characters beyond ASCII"}};
+}
+
+std::vector<OptionSpec> print_options() {
+  std::vector<OptionSpec> options = output_options();
+  std::erase_if(options, [](const OptionSpec& o) { return o.name == "--output" || o.name == "--force" || o.name == "--fail-on"; });
+  return options;
 }
 
 std::vector<OptionSpec> what_if_options() {
@@ -99,19 +110,18 @@ std::vector<const FloatFormat*> asked_formats(const Arguments& arguments) {
   return formats;
 }
 
+void print(const Report& report, const Arguments& arguments) { write_stdout(render(report, arguments, text_options_of_stdout())); }
+
 int finish(const Report& report, const Arguments& arguments) {
-  const bool to_file = arguments.has("--output");
-  TextOptions text = to_file ? TextOptions{} : text_options_of_stdout();
-  text.unicode = !arguments.has("--ascii");
-  const std::string rendered = wants_json(arguments) ? render_json(report) : render_text(report, text);
-  if (to_file) {
+  if (arguments.has("--output")) {
+    const std::string rendered = render(report, arguments, {});
     const std::string path = arguments.text("--output");
     std::vector<std::string> inputs;
     for (const ReportSource& source : report.sources) inputs.push_back(source.path);
     check_replaceable(path, arguments.has("--force"), inputs);
     atomic_write_file(path, rendered);
   } else {
-    write_stdout(rendered);
+    print(report, arguments);
   }
   if (!arguments.has("--fail-on")) return kClean;
   const Severity limit = arguments.text("--fail-on") == "error" ? Severity::error : Severity::warning;

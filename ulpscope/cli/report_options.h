@@ -11,7 +11,9 @@ std::vector<std::string> phase_names();
 std::vector<OptionSpec> selection_options();
 // --limit, --format (text and json), --json, --output, --force, --fail-on, --ascii.
 std::vector<OptionSpec> output_options();
-// The same; --format also takes the number formats that a what-if can be about.
+// Of these, what is about printing: --limit, --format, --json, --ascii.
+std::vector<OptionSpec> print_options();
+// The same as output_options; --format also takes the number formats that a what-if can be about.
 std::vector<OptionSpec> what_if_options();
 std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> lists);
 
@@ -19,6 +21,8 @@ AnalysisOptions analysis_options(const Arguments& arguments);
 // The number formats that --format names.
 std::vector<const FloatFormat*> asked_formats(const Arguments& arguments);
 
+// Writes the report to stdout, as print_options ask.
+void print(const Report& report, const Arguments& arguments);
 // Writes the report as asked for. The exit code: kFindings where --fail-on is met.
 int finish(const Report& report, const Arguments& arguments);
 

@@ -14,6 +14,7 @@ Verb compare_verb();
 Verb export_verb();
 Verb recover_verb();
 Verb float_verb();
+Verb dot_verb();
 Verb completion_verb();
 Verb man_verb(std::vector<std::string> commands);
 

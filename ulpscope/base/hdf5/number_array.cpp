@@ -29,7 +29,6 @@ Handle open_file(const std::string& path) {
   return file;
 }
 
-// The paths of all data sets in a file.
 std::vector<std::string> dataset_names(const Handle& file) {
   std::vector<std::string> names;
   H5Ovisit2(
@@ -84,6 +83,8 @@ void check_filters(const Handle& properties, const std::string& label) {
 }
 
 }  // namespace
+
+std::vector<std::string> data_set_names(const std::string& path) { return dataset_names(open_file(path)); }
 
 NumberArray::NumberArray(const std::string& path, const std::string& name) : label_(path + ": " + name) {
   file_ = open_file(path);

@@ -9,6 +9,9 @@
 
 namespace ulpscope::hdf5 {
 
+// The paths of all data sets in the file. Throws Error (unreadable) where `path` is no HDF5 file.
+std::vector<std::string> data_set_names(const std::string& path);
+
 class NumberArray {
  public:
   // Throws Error: unreadable where `path` is no HDF5 file or its data set `name` has no numbers, usage where it has no `name`.

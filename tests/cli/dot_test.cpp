@@ -1,0 +1,191 @@
+// `ulpscope dot` as its users run it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "child_process.h"
+#include "tests/support/temporary_folder.h"
+#include "ulpscope/base/hdf5/hdf5.h"
+
+namespace ulpscope::cli_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Json = nlohmann::json;
+
+class DotCommand : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    write_file(folder_.file(name), text);
+    return folder_.file(name);
+  }
+  static Json table(const Json& report, const std::string& name) {
+    for (const Json& candidate : report["tables"])
+      if (candidate["name"] == name) return candidate;
+    ADD_FAILURE() << "no table " << name;
+    return {};
+  }
+  static Json cell(const Json& table, size_t row, const std::string& column) { return table["rows"].at(row)["values"].at(column); }
+  static Result run(const std::string& file, std::vector<std::string> options) {
+    options.insert(options.begin(), {"dot", file});
+    return run_program(options);
+  }
+  // One line that says so, and nothing else.
+  static void expect_error(const std::string& file, const std::vector<std::string>& options, int code, const std::string& message) {
+    const Result result = run(file, options);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(message));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_THAT(result.out, IsEmpty());
+  }
+
+  const std::vector<std::string> fp16_{"--gpu", "v100", "--input", "fp16"};
+  // 1.5 * 2 + 0.5 * 0.5 + 1 = 4.25; 2^12 * 2^12 + 1 * 1 - 2^24, where V100 loses the 1, which is 2^-24 of the largest term.
+  const std::string rows_ =
+      "# a, b, c, d\n3fc00000,3f000000,40000000,3f000000,3f800000,40880000\n"
+      "45800000,3f800000,45800000,3f800000,cb800000,3f800000\n";
+  TemporaryFolder folder_;
+};
+
+TEST_F(DotCommand, PrintsResults) {
+  const Result result = run(write("rows.csv", rows_), fp16_);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("4.25"));
+  EXPECT_THAT(result.out, HasSubstr("0x40880000"));
+  std::vector<std::string> json = fp16_;
+  json.push_back("--json");
+  const Json report = Json::parse(run(write("rows.csv", rows_), json).out);
+  EXPECT_EQ(report["rows"], 2);
+  EXPECT_EQ(report["generation"], "volta");
+  EXPECT_FALSE(report.contains("mismatches"));
+  EXPECT_EQ(cell(table(report, "results"), 1, "encoding"), "0x00000000");
+  json.insert(json.end(), {"--output", "fp16"});
+  EXPECT_EQ(cell(table(Json::parse(run(write("rows.csv", rows_), json).out), "results"), 0, "encoding"), "0x4440");
+}
+
+TEST_F(DotCommand, ChecksResultsOfTheFile) {
+  const std::string plain = write("rows.csv", rows_), zipped = folder_.file("rows.csv.gz");
+  const gzFile file = gzopen(zipped.c_str(), "wb");
+  ASSERT_EQ(gzwrite(file, rows_.data(), static_cast<unsigned>(rows_.size())), static_cast<int>(rows_.size()));
+  gzclose(file);
+  for (const std::string& path : {plain, zipped}) {
+    const Result v100 = run(path, {"--gpu", "v100", "--input", "fp16", "--check", "--json"});
+    EXPECT_EQ(v100.exit_code, 1) << v100.err;
+    EXPECT_EQ(Json::parse(v100.out)["mismatches"], 1);
+    EXPECT_EQ(table(Json::parse(v100.out), "results")["rows"].size(), 1u);
+    EXPECT_EQ(cell(table(Json::parse(v100.out), "results"), 0, "row"), 1);
+    const Result a100 = run(path, {"--gpu", "a100", "--input", "fp16", "--check", "--json"});
+    EXPECT_EQ(a100.exit_code, 0) << a100.err;
+    EXPECT_EQ(Json::parse(a100.out)["mismatches"], 0);
+  }
+  EXPECT_THAT(run(plain, {"--gpu", "v100", "--input", "fp16", "--check"}).out, HasSubstr("mismatches"));
+  // Any NaN is a NaN; zeros have signs.
+  const std::string special = write("special.csv", "7f800000,0,0,ffc12345\n80000000,3f800000,80000000,80000000\n");
+  const Result result = run(special, {"--gpu", "v100", "--input", "fp16", "--check", "--json"});
+  EXPECT_EQ(Json::parse(result.out)["mismatches"], 1) << "zeros that fill the row up are positive";
+}
+
+TEST_F(DotCommand, ResultsOfHardwareHaveNoMismatches) {
+  const std::string folder = std::string(ULPSCOPE_SOURCE_DIR) + "/../shared/data/tensorcore/";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no results of GPUs to compare with: " << folder << " is missing";
+  const Result e4m3 = run(folder + "rtx1000ada_e4m3_fp16_k32.csv.gz",
+                          {"--gpu", "rtx1000ada", "--input", "e4m3", "--output", "fp16", "--check", "--json"});
+  EXPECT_EQ(e4m3.exit_code, 0) << e4m3.err;
+  EXPECT_EQ(Json::parse(e4m3.out)["rows"], 5000);
+  const Result tf32 = run(folder + "a100_tf32_fp32_k4.csv.gz", {"--gpu", "a100", "--input", "tf32", "--check"});
+  EXPECT_EQ(tf32.exit_code, 0) << tf32.err;
+}
+
+TEST_F(DotCommand, ExplainsEachTerm) {
+  const std::string path = write("rows.csv", rows_);
+  const Result result = run(path, {"--gpu", "v100", "--input", "fp16", "--explain", "1", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const Json sum = table(Json::parse(result.out), "sum_0");
+  ASSERT_EQ(sum["rows"].size(), 5u);  // 4 products of a block, and C
+  const auto one = [&](const char* column) { return cell(sum, 1, column); };
+  const auto accumulator = [&](const char* column) { return cell(sum, 4, column); };
+  EXPECT_EQ(one("term"), "a b [1]");
+  EXPECT_EQ(one("value"), "1");
+  EXPECT_EQ(one("exponent"), 0);
+  EXPECT_EQ(one("shift"), 24);
+  EXPECT_EQ(one("bits"), "+00." + std::string(23, '0') + "|1");
+  EXPECT_EQ(one("cut_off"), "1");
+  EXPECT_EQ(accumulator("term"), "accumulator");
+  EXPECT_EQ(accumulator("bits"), "-01." + std::string(23, '0') + "|");
+  EXPECT_EQ(accumulator("cut_off"), "0");
+  // Passes over pairs, and C at the end.
+  const Json passes = Json::parse(run(path, {"--gpu", "h100", "--input", "e5m2", "--explain", "0", "--json"}).out);
+  EXPECT_EQ(cell(table(passes, "sum_1"), 0, "term"), "a b [2]");
+  EXPECT_EQ(cell(table(passes, "sum_2"), 1, "value"), "1");
+  expect_error(path, {"--gpu", "v100", "--input", "fp16", "--explain", "2"}, 2, "has the rows 0 to 1");
+}
+
+TEST_F(DotCommand, ReadsHdf5WithScales) {
+  const std::string path = folder_.file("rows.h5");
+  {
+    hdf5::File file = hdf5::File::create(path, path);
+    const auto add = [&](const char* name, std::vector<uint64_t> shape, const std::vector<float>& values) {
+      file.create_array(name, ElementType::f32, shape).write_all(values.data());
+    };
+    std::vector<float> a(2 * 40, 0), b(2 * 40, 1);
+    a[0] = 3;
+    a[39] = -1;  // the second scale's
+    a[40] = 6;
+    add("a", {2, 40}, a);
+    add("b", {2, 40}, b);
+    add("c", {2}, {0.25f, -1});
+    add("d", {2}, {0.25f + 6 - 8, 2});
+    add("a_scale", {2, 2}, {128, 130, 126, 0});
+    add("b_scale", {2, 2}, {127, 127, 127, 0});
+    file.close();
+  }
+  for (const char* kind : {"mx", "mxfp4"}) {
+    const Result result = run(path, {"--gpu", "b200", "--input", "e2m1", "--instruction", "tcgen05", "--scales", kind, "--check"});
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  }
+  expect_error(path, {"--gpu", "b200", "--input", "e2m1", "--instruction", "tcgen05"}, 2, "has scales, a_scale and b_scale");
+  expect_error(path, {"--gpu", "b200", "--input", "e2m1", "--instruction", "tcgen05", "--scales", "nvfp4"}, 2,
+               "row 0: dot product: expected 3 scales of a for 40 elements, got 2");
+  expect_error(write("rows.csv", rows_), {"--gpu", "b200", "--input", "e2m1", "--instruction", "tcgen05", "--scales", "mx"}, 2,
+               "is CSV, which has no scales");
+}
+
+TEST_F(DotCommand, BadFilesAreSaidToBe) {
+  const auto bad = [&](const std::string& text, const std::string& message) {
+    expect_error(write("bad.csv", text), fp16_, 3, "bad.csv" + message);
+  };
+  bad("", ": expected rows of FP32 bit patterns, found none");
+  bad("# nothing\n", ": expected rows of FP32 bit patterns, found none");
+  bad("0,0\n", ":1: expected a, b and c, at least 3 fields, found 2");
+  bad("0,0,0\n0,0,0,0\n", ":2: expected 3 fields as in the first row, found 4");
+  bad("# x\n0,0,0\n0,1.5,0\n", ":3:2: expected an FP32 bit pattern of up to 8 hexadecimal digits, found '1.5'");
+  bad("0,,0\n", ":1:2: expected an FP32 bit pattern");
+  bad("0,-1,0\n", ":1:2: expected an FP32 bit pattern");
+  bad("0,123456789,0\n", ":1:2: expected an FP32 bit pattern");
+  bad("0,\"0,0\n", ":2: a quote within a field, or one that is not closed");
+  bad("0,3f800001,0\n", ":1: b[0]: expected a number of fp16, found 3f800001");
+  bad("7f7fffff,0,0\n", ":1: a[0]: expected a number of fp16");
+  const std::string path = write("rows.csv", "0,0,0\n");
+  expect_error(path, {"--gpu", "v100", "--input", "fp16", "--check"}, 2, "rows.csv:1 has no results to compare with");
+  expect_error(folder_.file("missing.csv"), fp16_, 3, "missing.csv: no such file");
+  expect_error(folder_.path(), fp16_, 3, "a folder, expected a file of CSV data");
+  expect_error(write("bad.h5", "\x89HDF\r\n\x1a\n and no more"), fp16_, 3, "bad.h5");
+  expect_error(write("bad.csv.gz", "\x1f\x8b\x08 and no more"), fp16_, 3, "bad.csv.gz: damaged gzip data");
+}
+
+TEST_F(DotCommand, WhatAGpuDoesNotHaveIsSaid) {
+  const std::string path = write("rows.csv", rows_);
+  expect_error(path, {"--input", "fp16"}, 2, "dot needs --gpu: v100, t4, ");
+  expect_error(path, {"--gpu", "v100"}, 2, "dot needs --input: fp16, bf16, ");
+  expect_error(path, {"--gpu", "h10", "--input", "fp16"}, 2, "did you mean 'h100'?");
+  expect_error(path, {"--gpu", "h100", "--input", "e4m3", "--instruction", "tcgen05"}, 2,
+               "e4m3 or e5m2 -> fp32 (instruction wgmma)");
+  expect_error(path, {"--gpu", "h100", "--input", "e4m3,e5m2,e4m3"}, 2, "those of a and b, not 3");
+}
+
+}  // namespace
+}  // namespace ulpscope::cli_test
