@@ -291,9 +291,7 @@ class Dot {
   }
 
   uint32_t add_c(uint32_t sum, uint32_t c) {
-    const FloatFormat& output = *model_.output;
-    const Number total = add(decode(output, sum), decode(output, c));
-    const uint32_t result = total.kind == Number::Kind::nan ? nan_of(output) : static_cast<uint32_t>(encode(output, total));
+    const uint32_t result = add_accumulators(*model_.output, sum, c);
     if (explained_) {
       TensorCoreSum& addition = explained_->emplace_back();
       addition.is_addition = true;
@@ -356,6 +354,11 @@ int elements_of_scale(BlockScales scales) {
 uint32_t dot(const TensorCore& core, std::span<const uint32_t> a, std::span<const uint32_t> b, uint32_t c,
              const ScaleFactors& scales) {
   return Dot(core, a, b, scales, nullptr).run(c);
+}
+
+uint32_t add_accumulators(const FloatFormat& output, uint32_t x, uint32_t y) {
+  const Number sum = add(decode(output, x), decode(output, y));
+  return sum.kind == Number::Kind::nan ? nan_of(output) : static_cast<uint32_t>(encode(output, sum));
 }
 
 std::vector<TensorCoreSum> explain_dot(const TensorCore& core, std::span<const uint32_t> a, std::span<const uint32_t> b, uint32_t c,

@@ -97,6 +97,9 @@ struct ScaleFactors {
 uint32_t dot(const TensorCore& core, std::span<const uint32_t> a, std::span<const uint32_t> b, uint32_t c,
              const ScaleFactors& scales = {});
 
+// x + y in an output's format, to nearest even: the last addition of C where the model has it.
+uint32_t add_accumulators(const FloatFormat& output, uint32_t x, uint32_t y);
+
 // What became of one term.
 struct TensorCoreTerm {
   static constexpr int64_t kAccumulator = -1;

@@ -1,0 +1,181 @@
+// Matrix products of tensor cores against their scalar dot product, element by element, on every SIMD target.
+#include "ulpscope/emulation/tensor_core_product.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "hwy/highway.h"
+#include "tests/emulation/tensor_core_cases.h"
+#include "ulpscope/base/error.h"
+
+namespace ulpscope {
+namespace {
+
+void on_every_target(const std::function<void(const std::string&)>& body) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().DeInit();
+    body(hwy::TargetName(target));
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().DeInit();
+}
+
+// Encodings as they lie in memory, row-major or column-major.
+class Matrix {
+ public:
+  Matrix(int bytes, int64_t rows, int64_t columns, bool is_transposed = false)
+      : bytes_(bytes), rows_(rows), columns_(columns), is_transposed_(is_transposed), data_(rows * columns * bytes) {}
+
+  void set(int64_t row, int64_t column, uint32_t encoding) {
+    std::memcpy(data_.data() + index(row, column) * bytes_, &encoding, bytes_);
+  }
+  uint32_t get(int64_t row, int64_t column) const {
+    uint32_t encoding = 0;
+    std::memcpy(&encoding, data_.data() + index(row, column) * bytes_, bytes_);
+    return encoding;
+  }
+  EncodedMatrix view() const { return {data_.data(), is_transposed_ ? 1 : columns_, is_transposed_ ? rows_ : 1}; }
+  void* data() { return data_.data(); }
+  bool operator==(const Matrix& other) const { return data_ == other.data_; }
+
+ private:
+  int64_t index(int64_t row, int64_t column) const { return is_transposed_ ? column * rows_ + row : row * columns_ + column; }
+
+  int bytes_;
+  int64_t rows_, columns_;
+  bool is_transposed_;
+  std::vector<uint8_t> data_;
+};
+
+int bytes_of(const FloatFormat& format) { return format.storage_bits() <= 8 ? 1 : format.storage_bits() <= 16 ? 2 : 4; }
+
+struct Operands {
+  Matrix a, b, c, expected;
+  Matrix a_scales{1, 0, 0}, b_scales{1, 0, 0};
+  MatrixScales scales() const {
+    return a_scales == Matrix(1, 0, 0) ? MatrixScales{} : MatrixScales{a_scales.view(), b_scales.view()};
+  }
+};
+
+// Rows and columns of different kinds of numbers, and what dot() makes of each pair.
+Operands operands(const TensorCore& core, RandomCases& random, int64_t m, int64_t n, int64_t k, bool is_transposed) {
+  const int output = bytes_of(*core.model->output), each = elements_of_scale(core.model->scales);
+  const int64_t scales = each == 0 ? 0 : (k + each - 1) / each;
+  Operands result{{bytes_of(*core.a), m, k, is_transposed}, {bytes_of(*core.b), k, n, !is_transposed}, {output, m, n}, {output, m, n}};
+  result.a_scales = {1, m, scales};
+  result.b_scales = {1, scales, n, is_transposed};
+  std::vector<RandomCase> rows, columns;
+  for (int64_t i = 0; i < m; ++i) rows.push_back(random.next(core, k));
+  for (int64_t j = 0; j < n; ++j) columns.push_back(random.next(core, k));
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t l = 0; l < k; ++l) result.a.set(i, l, rows[i].a[l]);
+    for (int64_t l = 0; l < scales; ++l) result.a_scales.set(i, l, rows[i].a_scales[l]);
+    for (int64_t j = 0; j < n; ++j) {
+      const uint32_t c = (i + j) % 2 == 0 ? rows[i].c : columns[j].c;
+      result.c.set(i, j, c);
+      result.expected.set(i, j, dot(core, rows[i].a, columns[j].b, c, {rows[i].a_scales, columns[j].b_scales}));
+    }
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t l = 0; l < k; ++l) result.b.set(l, j, columns[j].b[l]);
+    for (int64_t l = 0; l < scales; ++l) result.b_scales.set(l, j, columns[j].b_scales[l]);
+  }
+  return result;
+}
+
+TEST(TensorCoreProduct, EveryRowHasTheBitsOfDotOnEveryTarget) {
+  for (const twin::Row& row : twin::rows()) {
+    for (const twin::Format* a_format : row.inputs) {
+      const twin::Format& b_format = row.inputs[0]->exponent_bits == 4 ? *row.inputs[0] : *a_format;
+      const TensorCore core = core_of(row, *a_format, b_format);
+      RandomCases random(core.a->storage_bits() + core.model->products);
+      int shape = 0;
+      for (const auto& [m, n, k] : {std::array<int64_t, 3>{3, 18, 1}, {1, 1, 70}, {17, 5, 33}, {4, 33, 64}, {2, 16, 150}}) {
+        const Operands given = operands(core, random, m, n, k, shape++ % 2 == 0);
+        on_every_target([&](const std::string& target) {
+          Matrix d(bytes_of(*core.model->output), m, n);
+          multiply(core, given.a.view(), given.b.view(), given.c.view(), d.data(), m, n, k, given.scales());
+          for (int64_t i = 0; i < m; ++i) {
+            for (int64_t j = 0; j < n; ++j)
+              ASSERT_EQ(d.get(i, j), given.expected.get(i, j)) << row.gpu << ' ' << row.family << ' ' << row.scales << ' '
+                                                               << a_format->name << ' ' << target << ' ' << i << ' ' << j << " k " << k;
+          }
+        });
+      }
+    }
+  }
+}
+
+// Sums next to nothing, cancellation, overflow in the middle: many columns of each kind.
+TEST(TensorCoreProduct, ManyColumnsHaveTheBitsOfDot) {
+  for (const auto& [gpu, input, output] :
+       {std::array<const char*, 3>{"h100", "bf16", "fp32"}, {"a100", "fp16", "fp16"}, {"rtx4090", "e5m2", "fp32"},
+        {"v100", "fp16", "fp32"}, {"h200", "e4m3", "fp16"}}) {
+    const TensorCore core = find_tensor_core(gpu, parse_format(input), parse_format(input), parse_format(output));
+    RandomCases random(99);
+    const Operands given = operands(core, random, 60, 200, 48, false);
+    on_every_target([&](const std::string& target) {
+      Matrix d(bytes_of(*core.model->output), 60, 200);
+      multiply(core, given.a.view(), given.b.view(), given.c.view(), d.data(), 60, 200, 48);
+      EXPECT_TRUE(d == given.expected) << gpu << ' ' << input << ' ' << target;
+    });
+  }
+}
+
+TEST(TensorCoreProduct, ThreadsShareRows) {
+  const TensorCore core = find_tensor_core("h100", binary16, binary16, binary32);
+  RandomCases random(5);
+  Operands given = operands(core, random, 37, 20, 40, false);
+  const TensorCoreProduct product(core, given.b.view(), 40, 20);
+  Matrix& d = given.c;  // in place
+  std::thread other([&] { product.compute(given.a.view(), d.view(), d.data(), 0, 19); });
+  product.compute(given.a.view(), d.view(), d.data(), 19, 37);
+  other.join();
+  EXPECT_TRUE(d == given.expected);
+}
+
+TEST(TensorCoreProduct, WithoutCItIsZero) {
+  const TensorCore core = find_tensor_core("h100", binary16, binary16, binary16);
+  const std::vector<uint16_t> a{0x3C00, 0x4000}, b{0x4200, 0x3800};  // 1 2 by 3 0.5
+  uint16_t d = 0xFFFF;
+  multiply(core, {a.data(), 2}, {b.data(), 1}, {}, &d, 1, 1, 2);
+  EXPECT_EQ(d, 0x4400);
+  multiply(core, {}, {}, {}, &d, 1, 1, 0);
+  EXPECT_EQ(d, 0);
+  multiply(core, {}, {}, {}, nullptr, 0, 0, 0);
+}
+
+void expect_error(const std::function<void()>& body, const char* message) {
+  try {
+    body();
+    FAIL() << message;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), testing::HasSubstr(message));
+  }
+}
+
+TEST(TensorCoreProduct, RefusesWhatIsMissing) {
+  const TensorCore plain = find_tensor_core("h100", binary16, binary16, binary32);
+  const TensorCore scaled = find_tensor_core("rtx5090", e5m2, e5m2, binary32, InstructionFamily::mma, BlockScales::mx);
+  const std::vector<uint8_t> bytes(64);
+  const EncodedMatrix some{bytes.data(), 2};
+  uint32_t d = 0;
+  expect_error([&] { multiply(plain, some, some, {}, &d, -1, 1, 1); }, "m is -1, expected at least 0");
+  expect_error([&] { multiply(plain, some, some, {}, &d, 1, 1, -2); }, "k is -2");
+  expect_error([&] { multiply(plain, {}, some, {}, &d, 1, 1, 1); }, "a is a null pointer");
+  expect_error([&] { multiply(plain, some, {}, {}, &d, 1, 1, 1); }, "b is a null pointer");
+  expect_error([&] { multiply(plain, some, some, {}, nullptr, 1, 1, 1); }, "d is a null pointer");
+  expect_error([&] { multiply(scaled, some, some, {}, &d, 1, 1, 1); }, "the scales of b is a null pointer");
+  expect_error([&] { multiply(scaled, some, some, {}, &d, 1, 1, 1, {{}, some}); }, "the scales of a is a null pointer");
+  expect_error([&] { multiply(plain, some, some, {}, &d, 1, 1, 1, {some, {}}); }, "a has scales, and the instruction has none");
+}
+
+}  // namespace
+}  // namespace ulpscope
