@@ -67,7 +67,8 @@ struct Operands {
 Operands operands(const TensorCore& core, RandomCases& random, int64_t m, int64_t n, int64_t k, bool is_transposed) {
   const int output = bytes_of(*core.model->output), each = elements_of_scale(core.model->scales);
   const int64_t scales = each == 0 ? 0 : (k + each - 1) / each;
-  Operands result{{bytes_of(*core.a), m, k, is_transposed}, {bytes_of(*core.b), k, n, !is_transposed}, {output, m, n}, {output, m, n}};
+  Operands result{
+      {bytes_of(*core.a), m, k, is_transposed}, {bytes_of(*core.b), k, n, !is_transposed}, {output, m, n}, {output, m, n}};
   result.a_scales = {1, m, scales};
   result.b_scales = {1, scales, n, is_transposed};
   std::vector<RandomCase> rows, columns;
@@ -103,8 +104,9 @@ TEST(TensorCoreProduct, EveryRowHasTheBitsOfDotOnEveryTarget) {
           multiply(core, given.a.view(), given.b.view(), given.c.view(), d.data(), m, n, k, given.scales());
           for (int64_t i = 0; i < m; ++i) {
             for (int64_t j = 0; j < n; ++j)
-              ASSERT_EQ(d.get(i, j), given.expected.get(i, j)) << row.gpu << ' ' << row.family << ' ' << row.scales << ' '
-                                                               << a_format->name << ' ' << target << ' ' << i << ' ' << j << " k " << k;
+              ASSERT_EQ(d.get(i, j), given.expected.get(i, j))
+                  << row.gpu << ' ' << row.family << ' ' << row.scales << ' ' << a_format->name << ' ' << target << ' ' << i << ' '
+                  << j << " k " << k;
           }
         });
       }
@@ -114,9 +116,11 @@ TEST(TensorCoreProduct, EveryRowHasTheBitsOfDotOnEveryTarget) {
 
 // Sums next to nothing, cancellation, overflow in the middle: many columns of each kind.
 TEST(TensorCoreProduct, ManyColumnsHaveTheBitsOfDot) {
-  for (const auto& [gpu, input, output] :
-       {std::array<const char*, 3>{"h100", "bf16", "fp32"}, {"a100", "fp16", "fp16"}, {"rtx4090", "e5m2", "fp32"},
-        {"v100", "fp16", "fp32"}, {"h200", "e4m3", "fp16"}}) {
+  for (const auto& [gpu, input, output] : {std::array<const char*, 3>{"h100", "bf16", "fp32"},
+                                           {"a100", "fp16", "fp16"},
+                                           {"rtx4090", "e5m2", "fp32"},
+                                           {"v100", "fp16", "fp32"},
+                                           {"h200", "e4m3", "fp16"}}) {
     const TensorCore core = find_tensor_core(gpu, parse_format(input), parse_format(input), parse_format(output));
     RandomCases random(99);
     const Operands given = operands(core, random, 60, 200, 48, false);

@@ -31,7 +31,8 @@ struct Fp16 {
 // 16 products of less than 4 * 2^25 each are an int32.
 constexpr int kInt32Products = 16;
 
-template <class Output>
+// kValues: takes_values().
+template <class Output, bool kValues>
 class Sums {
   using D = hn::CappedTag<float, kPanel>;
   using I = hn::RebindToSigned<D>;
@@ -80,13 +81,20 @@ class Sums {
     const VI accumulator_base = hn::Sub(base, hn::Set(i32, Output::kFractionBits));
     const VF value = hn::Mul(hn::ConvertTo(d, hn::BitCast(i32, significand)), PowerOfTwo(hn::Add(exponent, accumulator_base)));
     const VF negative = hn::BitCast(d, hn::ShiftLeft<31 - Output::kWidth>(hn::And(accumulator, hn::Set(u32, kSign))));
-    const VI term = hn::ConvertTo(i32, hn::Or(value, negative));
+    const VI term = Truncate(hn::Or(value, negative));
     auto low = hn::PromoteTo(d64, hn::LowerHalf(half, term)), high = hn::PromoteTo(d64, hn::UpperHalf(half, term));
+    // One for all values. Where it is more than FP32 holds, there are no products but zeros.
+    const VF unit = PowerOfTwo(hn::Min(base, hn::Set(i32, 254)));
     for (int64_t part = begin; part < begin + products_; part += kInt32Products) {
       const int64_t end = HWY_MIN(part + kInt32Products, begin + products_);
       VI sum = hn::Zero(i32);
-      for (int64_t k = part; k < end; ++k)
-        sum = hn::Add(sum, hn::ConvertTo(i32, hn::Mul(Product(k), PowerOfTwo(hn::Add(Exponent(k), base)))));
+      for (int64_t k = part; k < end; ++k) {
+        if constexpr (kValues) {
+          sum = hn::Add(sum, Truncate(hn::Mul(Product(k), unit)));
+        } else {
+          sum = hn::Add(sum, Truncate(hn::Mul(Product(k), PowerOfTwo(hn::Add(Exponent(k), base)))));
+        }
+      }
       low = hn::Add(low, hn::PromoteTo(d64, hn::LowerHalf(half, sum)));
       high = hn::Add(high, hn::PromoteTo(d64, hn::UpperHalf(half, sum)));
     }
@@ -117,6 +125,18 @@ class Sums {
   HWY_INLINE VF Product(int64_t k) const {
     const D d;
     return hn::Mul(hn::Set(d, factors_.a[k]), hn::LoadU(d, factors_.b + k * kPanel + lane_));
+  }
+  // To an integer, which is one of int32: Highway's function takes three more instructions to look after others.
+  static HWY_INLINE VI Truncate(VF value) {
+#if HWY_TARGET == HWY_AVX3
+    return VI{_mm512_cvttps_epi32(value.raw)};
+#elif HWY_TARGET == HWY_AVX2
+    return VI{_mm256_cvttps_epi32(value.raw)};
+#elif HWY_TARGET == HWY_SSE4
+    return VI{_mm_cvttps_epi32(value.raw)};
+#else
+    return hn::ConvertTo(I(), value);
+#endif
   }
   // 2^(field - 127), or 0 below that: the field of FP32.
   static HWY_INLINE VF PowerOfTwo(VI field) {
@@ -192,21 +212,41 @@ class Sums {
   const size_t lane_;
 };
 
-template <class Output>
-void SumBlocksAs(const TensorCoreModel& model, const LaneFactors& factors, int64_t blocks, uint32_t* HWY_RESTRICT accumulators) {
+template <class Output, bool kValues>
+void SumBlocksAs(const TensorCoreModel& model, const LaneFactors* rows, int count, int64_t blocks,
+                 uint32_t* HWY_RESTRICT accumulators) {
+  static_assert(kLaneRows == 2);
   const hn::CappedTag<uint32_t, kPanel> u32;
   for (size_t lane = 0; lane < kPanel; lane += hn::Lanes(u32)) {
-    const Sums<Output> sums(model, factors, lane);
+    const Sums<Output, kValues> first(model, rows[0], lane);
     auto accumulator = hn::LoadU(u32, accumulators + lane);
-    for (int64_t block = 0; block < blocks; ++block) accumulator = sums.Block(block * model.products, accumulator);
+    if (count == 1) {
+      for (int64_t block = 0; block < blocks; ++block) accumulator = first.Block(block * model.products, accumulator);
+    } else {
+      const Sums<Output, kValues> second(model, rows[1], lane);
+      auto other = hn::LoadU(u32, accumulators + kPanel + lane);
+      for (int64_t block = 0; block < blocks; ++block) {
+        accumulator = first.Block(block * model.products, accumulator);
+        other = second.Block(block * model.products, other);
+      }
+      hn::StoreU(other, u32, accumulators + kPanel + lane);
+    }
     hn::StoreU(accumulator, u32, accumulators + lane);
   }
 }
 
-void SumBlocks(const TensorCoreModel& model, const LaneFactors& factors, int64_t blocks, uint32_t* accumulators) {
-  if (model.output == &binary16) return SumBlocksAs<Fp16>(model, factors, blocks, accumulators);
-  if (model.conversion == &e8m13) return SumBlocksAs<E8M13>(model, factors, blocks, accumulators);
-  SumBlocksAs<Fp32>(model, factors, blocks, accumulators);
+template <bool kValues>
+void SumBlocks(const TensorCoreModel& model, const LaneFactors* rows, int count, int64_t blocks, uint32_t* accumulators) {
+  if (model.output == &binary16) return SumBlocksAs<Fp16, kValues>(model, rows, count, blocks, accumulators);
+  if (model.conversion == &e8m13) return SumBlocksAs<E8M13, kValues>(model, rows, count, blocks, accumulators);
+  SumBlocksAs<Fp32, kValues>(model, rows, count, blocks, accumulators);
+}
+void SumBlocksOfValues(const TensorCoreModel& model, const LaneFactors* rows, int count, int64_t blocks, uint32_t* accumulators) {
+  SumBlocks<true>(model, rows, count, blocks, accumulators);
+}
+void SumBlocksOfSignificands(const TensorCoreModel& model, const LaneFactors* rows, int count, int64_t blocks,
+                             uint32_t* accumulators) {
+  SumBlocks<false>(model, rows, count, blocks, accumulators);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -217,10 +257,23 @@ HWY_AFTER_NAMESPACE();
 
 namespace ulpscope {
 
-HWY_EXPORT(SumBlocks);
+HWY_EXPORT(SumBlocksOfValues);
+HWY_EXPORT(SumBlocksOfSignificands);
 
-void sum_blocks(const TensorCoreModel& model, const LaneFactors& factors, int64_t blocks, uint32_t* accumulators) {
-  HWY_DYNAMIC_DISPATCH(SumBlocks)(model, factors, blocks, accumulators);
+bool takes_values(const TensorCore& core) {
+  const TensorCoreModel& model = *core.model;
+  const FloatFormat &a = model.factors ? *model.factors : *core.a, &b = model.factors ? *model.factors : *core.b;
+  const int smallest = a.smallest_exponent() + b.smallest_exponent(), largest = a.largest_exponent() + b.largest_exponent();
+  return model.scales == BlockScales::none && largest < binary32.largest_exponent() &&
+         smallest - largest + model.fraction_bits >= binary32.smallest_normal_exponent();
+}
+
+void sum_blocks(const TensorCore& core, const LaneFactors* rows, int count, int64_t blocks, uint32_t* accumulators) {
+  if (takes_values(core)) {
+    HWY_DYNAMIC_DISPATCH(SumBlocksOfValues)(*core.model, rows, count, blocks, accumulators);
+  } else {
+    HWY_DYNAMIC_DISPATCH(SumBlocksOfSignificands)(*core.model, rows, count, blocks, accumulators);
+  }
 }
 
 }  // namespace ulpscope

@@ -12,19 +12,27 @@ inline constexpr int64_t kPanel = 16;  // columns, whatever the width of vectors
 // The exponent of a zero: below that of any product.
 inline constexpr int32_t kExponentOfZero = -(1 << 20);
 
-// A row of A and a panel of B. A factor is significand * 2^exponent; an element of B has the index kPanel * position + column.
+// Whether FP32 holds all products, and what sum_blocks makes of them, as normal numbers. Then factors are values; else they are
+// significands, in [1, 2) or less, that their exponents belong to.
+bool takes_values(const TensorCore& core);
+
+// A row of A and a panel of B, with the exponents that factors' fields stand for. An element of B has the index
+// kPanel * position + column.
 struct LaneFactors {
   const float* a;
   const int32_t* a_exponents;
   const float* b;
   const int32_t* b_exponents;
-  // The significands with NaN and Inf, which `a` and `b` have as +0; nullptr: there are none on either side.
+  // The same with NaN and Inf, which `a` and `b` have as +0; nullptr: there are none on either side.
   const float* a_special;
   const float* b_special;
 };
 
-// `blocks` fused sums after one another, for rows without groups. `accumulators`: kPanel encodings of the output, replaced by the
-// results.
-void sum_blocks(const TensorCoreModel& model, const LaneFactors& factors, int64_t blocks, uint32_t* accumulators);
+// Rows that are summed side by side: each has to wait for its own results only.
+inline constexpr int kLaneRows = 2;
+
+// `blocks` fused sums after one another, of 1 to kLaneRows rows, for models without groups. `accumulators`: kPanel encodings of the
+// output for each row, replaced by the results.
+void sum_blocks(const TensorCore& core, const LaneFactors* rows, int count, int64_t blocks, uint32_t* accumulators);
 
 }  // namespace ulpscope

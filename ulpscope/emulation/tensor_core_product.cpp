@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -39,6 +40,9 @@ void store(void* data, int bytes, int64_t index, uint32_t encoding) {
   }
 }
 
+// Of FP32's normal exponents.
+float power_of_two(int exponent) { return std::bit_cast<float>(static_cast<uint32_t>(exponent + binary32.bias) << 23); }
+
 // A factor as sum_blocks takes it.
 struct LaneFactor {
   float significand = 0;
@@ -49,23 +53,34 @@ struct LaneFactor {
 // What decode() makes of a factor, in the form of LaneFactor.
 class FactorReader {
  public:
-  FactorReader(const TensorCoreModel& model, const FloatFormat& format)
-      : stored_(format), format_(model.factors ? *model.factors : format), converts_(model.factors != nullptr) {}
+  FactorReader(const TensorCore& core, const FloatFormat& stored)
+      : stored_(stored),
+        format_(core.model->factors ? *core.model->factors : stored),
+        makes_values_(takes_values(core)),
+        shift_(&stored == &tensor_float32 ? binary32.fraction_bits - tensor_float32.fraction_bits : 0),
+        sign_bit_(static_cast<uint32_t>(format_.sign_bit())),
+        last_magnitude_(static_cast<uint32_t>(format_.last_magnitude())),
+        largest_(static_cast<uint32_t>(format_.largest_encoding())),
+        fraction_bits_(format_.fraction_bits),
+        unit_(power_of_two(-format_.fraction_bits)) {}
 
   LaneFactor operator()(uint32_t encoding) const {
-    if (&stored_ == &tensor_float32) encoding >>= binary32.fraction_bits - tensor_float32.fraction_bits;
-    if (converts_) encoding = static_cast<uint32_t>(convert(stored_, format_, encoding));
-    const auto magnitude = static_cast<uint32_t>(encoding & format_.last_magnitude());
-    const float sign = (encoding & format_.sign_bit()) != 0 ? -1.0f : 1.0f;
-    if (magnitude > format_.largest_encoding()) {
-      const bool is_infinite = format_.has_infinity() && magnitude == format_.infinity_encoding();
-      return {.special = is_infinite ? sign * std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN()};
+    encoding >>= shift_;
+    if (&stored_ != &format_) encoding = static_cast<uint32_t>(convert(stored_, format_, encoding));
+    const uint32_t magnitude = encoding & last_magnitude_;
+    if (magnitude > largest_) [[unlikely]] {
+      const Number number = decode(format_, encoding);
+      if (number.kind == Number::Kind::nan) return {.special = std::numeric_limits<float>::quiet_NaN()};
+      return {.special = number.negative ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity()};
     }
-    const uint32_t field = magnitude >> format_.fraction_bits, implicit = 1u << format_.fraction_bits;
+    const uint32_t field = magnitude >> fraction_bits_, implicit = 1u << fraction_bits_;
     const uint32_t integer = (magnitude & (implicit - 1)) | (field > 0 ? implicit : 0);
+    const int exponent = static_cast<int>(std::max(field, 1u)) - format_.bias;
+    const float magnitude_value =
+        static_cast<float>(static_cast<int>(integer)) * (makes_values_ ? unit_ * power_of_two(exponent) : unit_);
     LaneFactor factor;
-    factor.significand = sign * static_cast<float>(integer) / static_cast<float>(implicit);
-    if (integer != 0) factor.exponent = std::max(static_cast<int>(field), 1) - format_.bias;
+    factor.significand = (encoding & sign_bit_) != 0 ? -magnitude_value : magnitude_value;
+    factor.exponent = integer != 0 ? exponent : kExponentOfZero;
     factor.special = factor.significand;
     return factor;
   }
@@ -73,7 +88,11 @@ class FactorReader {
  private:
   const FloatFormat& stored_;
   const FloatFormat& format_;
-  const bool converts_;
+  const bool makes_values_;
+  const int shift_;
+  const uint32_t sign_bit_, last_magnitude_, largest_;
+  const int fraction_bits_;
+  const float unit_;
 };
 
 // A power of two that an element has as its scale.
@@ -105,6 +124,7 @@ struct TensorCoreProduct::PackedRows {
 // The element of k that stands there in an instruction's order; beyond k there are zeros.
 int64_t TensorCoreProduct::element_at(int64_t position) const {
   const TensorCoreModel& model = *core_.model;
+  if (model.passes == 1) return position;
   const int64_t all = model.products_of_instruction(), first = position / all * all, inside = position % all;
   const int64_t pass = inside / model.products, i = inside % model.products;
   return first + i / 2 * 2 * model.passes + 2 * pass + i % 2;
@@ -135,7 +155,7 @@ TensorCoreProduct::TensorCoreProduct(const TensorCore& core, const EncodedMatrix
   significands_.assign(static_cast<size_t>(panels * positions_ * kPanel), 0.0f);
   exponents_.assign(significands_.size(), kExponentOfZero);
   specials_.resize(static_cast<size_t>(panels));
-  const FactorReader read(model, *core.b);
+  const FactorReader read(core, *core.b);
   for (int64_t panel = 0; panel < panels; ++panel) {
     const int64_t columns = std::min(kPanel, n - panel * kPanel);
     const size_t begin = static_cast<size_t>(panel * positions_ * kPanel);
@@ -143,13 +163,15 @@ TensorCoreProduct::TensorCoreProduct(const TensorCore& core, const EncodedMatrix
     for (int64_t position = 0; position < positions_; ++position) {
       const int64_t row = element_at(position);
       if (row >= k) continue;
+      float* const significands = &significands_[begin + position * kPanel];
+      int32_t* const exponents = &exponents_[begin + position * kPanel];
       for (int64_t column = 0; column < columns; ++column) {
         LaneFactor factor = read(load(b, bytes, row, panel * kPanel + column));
         if (each > 0) factor = scaled(factor, load(b_scales, 1, row / each, panel * kPanel + column));
-        const int64_t index = position * kPanel + column;
-        significands_[begin + index] = factor.significand;
-        exponents_[begin + index] = factor.exponent;
-        if (is_special(factor)) specials.emplace_back(index, factor.special);
+        significands[column] = factor.significand;
+        exponents[column] = factor.exponent;
+        if (is_special(factor)) [[unlikely]]
+          specials.emplace_back(position * kPanel + column, factor.special);
       }
     }
     if (specials.empty()) continue;
@@ -162,7 +184,7 @@ TensorCoreProduct::TensorCoreProduct(const TensorCore& core, const EncodedMatrix
 void TensorCoreProduct::pack_row(const EncodedMatrix& a, const EncodedMatrix& scales, int64_t row, PackedRows& rows,
                                  int64_t place) const {
   const TensorCoreModel& model = *core_.model;
-  const FactorReader read(model, *core_.a);
+  const FactorReader read(core_, *core_.a);
   const int bytes = bytes_of(*core_.a);
   const int64_t each = elements_of_scale(model.scales);
   bool any_special = false;
@@ -182,28 +204,29 @@ void TensorCoreProduct::pack_row(const EncodedMatrix& a, const EncodedMatrix& sc
   rows.has_special[place] = any_special;
 }
 
-void TensorCoreProduct::compute_panel(const PackedRows& rows, int64_t place, int64_t panel, uint32_t* accumulators) const {
+void TensorCoreProduct::compute_panel(const PackedRows& rows, int64_t place, int count, int64_t panel,
+                                      uint32_t* accumulators) const {
   const TensorCoreModel& model = *core_.model;
-  const bool special = rows.has_special[place] || !specials_[panel].empty();
+  std::array<LaneFactors, kLaneRows> factors;
   const auto factors_from = [&](int64_t position) {
-    const size_t a = static_cast<size_t>(place * positions_ + position);
-    const size_t b = static_cast<size_t>((panel * positions_ + position) * kPanel);
-    LaneFactors factors{&rows.significands[a], &rows.exponents[a], &significands_[b], &exponents_[b], nullptr, nullptr};
-    if (special) {
-      factors.a_special = &rows.specials[a];
-      factors.b_special = specials_[panel].empty() ? &significands_[b] : &specials_[panel][position * kPanel];
+    const auto b = static_cast<size_t>((panel * positions_ + position) * kPanel);
+    for (int i = 0; i < count; ++i) {
+      const auto a = static_cast<size_t>((place + i) * positions_ + position);
+      factors[i] = {&rows.significands[a], &rows.exponents[a], &significands_[b], &exponents_[b], nullptr, nullptr};
+      if (!rows.has_special[place + i] && specials_[panel].empty()) continue;
+      factors[i].a_special = &rows.specials[a];
+      factors[i].b_special = specials_[panel].empty() ? &significands_[b] : &specials_[panel][position * kPanel];
     }
-    return factors;
+    return factors.data();
   };
   if (!model.adds_c_last) {
-    if (positions_ > 0) sum_blocks(model, factors_from(0), positions_ / model.products, accumulators);
+    if (positions_ > 0) sum_blocks(core_, factors_from(0), count, positions_ / model.products, accumulators);
     return;
   }
   for (int64_t position = 0; position < positions_; position += model.products_of_instruction()) {
-    std::array<uint32_t, kPanel> sums{};
-    sum_blocks(model, factors_from(position), model.passes, sums.data());
-    for (int64_t column = 0; column < kPanel; ++column)
-      accumulators[column] = add_accumulators(*model.output, sums[column], accumulators[column]);
+    std::array<uint32_t, kLaneRows * kPanel> sums{};
+    sum_blocks(core_, factors_from(position), count, model.passes, sums.data());
+    for (int64_t i = 0; i < count * kPanel; ++i) accumulators[i] = add_accumulators(*model.output, sums[i], accumulators[i]);
   }
 }
 
@@ -231,11 +254,17 @@ void TensorCoreProduct::compute(const EncodedMatrix& a, const EncodedMatrix& c, 
     for (int64_t place = 0; place < count; ++place) pack_row(a, a_scales, begin + place, rows, place);
     for (int64_t panel = 0; panel * kPanel < n_; ++panel) {
       const int64_t column = panel * kPanel, columns = std::min(kPanel, n_ - column);
-      for (int64_t place = 0; place < count; ++place) {
-        std::array<uint32_t, kPanel> accumulators{};
-        for (int64_t j = 0; c.data != nullptr && j < columns; ++j) accumulators[j] = load(c, bytes, begin + place, column + j);
-        compute_panel(rows, place, panel, accumulators.data());
-        for (int64_t j = 0; j < columns; ++j) store(d, bytes, (begin + place) * n_ + column + j, accumulators[j]);
+      for (int64_t place = 0; place < count; place += kLaneRows) {
+        const auto side_by_side = static_cast<int>(std::min<int64_t>(kLaneRows, count - place));
+        std::array<uint32_t, kLaneRows * kPanel> accumulators{};
+        for (int i = 0; c.data != nullptr && i < side_by_side; ++i) {
+          for (int64_t j = 0; j < columns; ++j) accumulators[i * kPanel + j] = load(c, bytes, begin + place + i, column + j);
+        }
+        compute_panel(rows, place, side_by_side, panel, accumulators.data());
+        for (int i = 0; i < side_by_side; ++i) {
+          for (int64_t j = 0; j < columns; ++j)
+            store(d, bytes, (begin + place + i) * n_ + column + j, accumulators[i * kPanel + j]);
+        }
       }
     }
   }

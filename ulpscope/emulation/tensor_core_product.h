@@ -36,7 +36,7 @@ class TensorCoreProduct {
  private:
   struct PackedRows;
   void pack_row(const EncodedMatrix& a, const EncodedMatrix& scales, int64_t row, PackedRows& rows, int64_t place) const;
-  void compute_panel(const PackedRows& rows, int64_t place, int64_t panel, uint32_t* accumulators) const;
+  void compute_panel(const PackedRows& rows, int64_t place, int count, int64_t panel, uint32_t* accumulators) const;
   void compute_by_dot(const EncodedMatrix& a, const EncodedMatrix& c, void* d, int64_t first, int64_t last,
                       const EncodedMatrix& a_scales) const;
   int64_t element_at(int64_t position) const;
