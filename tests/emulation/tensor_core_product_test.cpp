@@ -132,6 +132,56 @@ TEST(TensorCoreProduct, ManyColumnsHaveTheBitsOfDot) {
   }
 }
 
+TEST(TensorCoreProduct, EveryPowerOfTwoStaysBesideZeros) {
+  for (const char* gpu : {"v100", "a100", "h100"}) {
+    const TensorCore core = find_tensor_core(gpu, binary16, binary16, binary32);
+    const int64_t k = core.model->products, n = 2 * 277;
+    const std::vector<uint16_t> a(k, 0), b(k * n, 0x3C00);
+    std::vector<uint32_t> c;
+    for (int exponent = -149; exponent <= 127; ++exponent) {
+      c.push_back(exponent < -126 ? 1u << (exponent + 149) : static_cast<uint32_t>(exponent + 127) << 23);
+      c.push_back(c.back() | 0x80000000);
+    }
+    on_every_target([&](const std::string& target) {
+      std::vector<uint32_t> d(n);
+      multiply(core, {a.data(), k}, {b.data(), n}, {c.data(), n}, d.data(), 1, n, k);
+      EXPECT_EQ(d, c) << gpu << ' ' << target;
+    });
+  }
+}
+
+TEST(TensorCoreProduct, ZeroIsNegativeOnlyWhereEveryTermIs) {
+  const TensorCore core = find_tensor_core("a100", binary16, binary16, binary32);
+  const std::vector<uint16_t> a{0x8000, 0, 0, 0, 0, 0, 0, 0};
+  std::vector<uint16_t> b(8 * 3, 0x8000);  // 0 * -0, but for -0 times these:
+  b[0] = 0x3C00;
+  b[1] = 0xBC00;
+  b[2] = 0x3C00;
+  const std::vector<uint32_t> c{0x80000000, 0x80000000, 0}, expected{0x80000000, 0, 0};
+  on_every_target([&](const std::string& target) {
+    std::vector<uint32_t> d(3);
+    multiply(core, {a.data(), 8}, {b.data(), 3}, {c.data(), 3}, d.data(), 1, 3, 8);
+    EXPECT_EQ(d, expected) << target;
+  });
+}
+
+// 16384 + 8 is the middle between two FP16 numbers; its 32nd bit, 2^-17 more, rounds it up.
+TEST(TensorCoreProduct, TheLastBitOfALongSumCounts) {
+  const TensorCore core = find_tensor_core("rtx5090", e4m3, e4m3, binary16);
+  std::vector<uint8_t> a(20, 0x5E), b(20, 0x5E);  // 28 * 28
+  for (const auto& [left, right] : {std::pair<uint8_t, uint8_t>{0x5C, 0x58}, {0x5A, 0x58}, {0x40, 0x48}, {0x01, 0x02}}) {
+    a.push_back(left);  // 24 * 16, 20 * 16, 2 * 4, 2^-9 * 2^-8
+    b.push_back(right);
+  }
+  on_every_target([&](const std::string& target) {
+    uint16_t d = 0;
+    multiply(core, {a.data(), 24}, {b.data(), 1}, {}, &d, 1, 1, 24);
+    EXPECT_EQ(d, 0x7401) << target;
+    multiply(core, {a.data(), 23}, {b.data(), 1}, {}, &d, 1, 1, 23);
+    EXPECT_EQ(d, 0x7400) << target;
+  });
+}
+
 TEST(TensorCoreProduct, ThreadsShareRows) {
   const TensorCore core = find_tensor_core("h100", binary16, binary16, binary32);
   RandomCases random(5);
