@@ -85,6 +85,19 @@ def rounding_targets():
     return result
 
 
+def tensor_core_targets():
+    """FP16 -> FP32 beside the plain twin: the scalar dot product of 512 elements, a matrix product of 512 x 512 x 512."""
+    def product(m, name):
+        return m[f"emulation/tensor_core_product/{name}/real_time"]
+
+    return [
+        *[at_least(f"tensor-core product, {gpu} / its plain twin",
+                   lambda m, gpu=gpu: m[f"emulation/tensor_core_dot/{gpu}"] * 512**2 / product(m, gpu), limit)
+          for gpu, limit in (("h100", 80), ("a100", 50))],
+        at_least("tensor-core product, h100: two threads / one", lambda m: product(m, "h100") / product(m, "h100_2_threads"), 1.9),
+    ]
+
+
 WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn", "resnet20", "gpt_mini", "lstm_text")
 LARGE = 1 << 24  # elements of the statistics benchmarks
 TARGETS = [
@@ -97,5 +110,6 @@ TARGETS = [
     at_most("trace of 10^6 rows: info, s", lambda m: m["trace/info_seconds"], 1),
     at_most("trace of 10^6 rows: report, s", lambda m: m["trace/report_seconds"], 3),
     *rounding_targets(),
+    *tensor_core_targets(),
     *[target for workload in WORKLOADS for target in step_targets(workload)],
 ]
