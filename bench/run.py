@@ -2,8 +2,8 @@
 """What `./dev bench` runs: the Google Benchmark programs and the comparison with PyTorch; then the table of targets.
 
 usage: run.py [NAME]... [--compare OLD.json] [-o FILE] [--threads N] [--rounds N] [--seconds S] [--build FOLDER]
-NAME is a benchmark program without its _bench ("dispatch", "trace"), "steps" (training steps beside PyTorch's), or a workload of
-those ("mlp"). Without a name: all. Results go to FILE (build/bench.json), and --compare prints them beside those of an earlier file.
+NAME is a benchmark program without its _bench ("dispatch", "trace"), "emulation" (all programs of that folder), "steps" (training steps
+beside PyTorch's), or a workload of those ("mlp"). Without a name: all. Results go to FILE (build/bench.json), and --compare prints them beside those of an earlier file.
 """
 
 import argparse
@@ -153,7 +153,7 @@ def main():
 
     programs = {path.name.removesuffix("_bench"): path for path in sorted((options.build / "bench").glob("*_bench"))}
     step_bench, trace_bench = programs.pop("step", None), programs.pop("trace", None)
-    known = [*programs, "trace", "steps", *targets.WORKLOADS]
+    known = [*programs, "emulation", "trace", "steps", *targets.WORKLOADS]
     for name in options.names:
         if name not in known:
             print(f"no benchmark '{name}': there are {', '.join(known)}", file=sys.stderr)
@@ -161,6 +161,9 @@ def main():
     if options.compare and not pathlib.Path(options.compare).exists():
         print(f"no file '{options.compare}' to compare with", file=sys.stderr)
         return 3
+
+    if "emulation" in options.names:
+        options.names += ["rounding", "exact", "tensor_core"]
 
     results = Results()
     for name, program in programs.items():

@@ -88,14 +88,20 @@ def rounding_targets():
 def tensor_core_targets():
     """FP16 -> FP32 beside the plain twin: the scalar dot product of 512 elements, a matrix product of 512 x 512 x 512."""
     def product(m, name):
-        return m[f"emulation/tensor_core_product/{name}/real_time"]
+        return m[f"tensor_core/tensor_core_product/{name}/real_time"]
 
     return [
         *[at_least(f"tensor-core product, {gpu} / its plain twin",
-                   lambda m, gpu=gpu: m[f"emulation/tensor_core_dot/{gpu}"] * 512**2 / product(m, gpu), limit)
+                   lambda m, gpu=gpu: m[f"tensor_core/tensor_core_dot/{gpu}"] * 512**2 / product(m, gpu), limit)
           for gpu, limit in (("h100", 80), ("a100", 50))],
         at_least("tensor-core product, h100: two threads / one", lambda m: product(m, "h100") / product(m, "h100_2_threads"), 1.9),
     ]
+
+
+def exact_targets():
+    elements = 1 << 16  # in cache
+    return [at_least(f"exact dot product, {form.upper()}, G multiply-adds/s", lambda m, form=form: elements / m[f"exact/exact_dot_{form}/{elements}"],
+                     limit) for form, limit in (("f16", 0.3), ("f32", 0.05))]
 
 
 WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn", "resnet20", "gpt_mini", "lstm_text")
@@ -111,5 +117,6 @@ TARGETS = [
     at_most("trace of 10^6 rows: report, s", lambda m: m["trace/report_seconds"], 3),
     *rounding_targets(),
     *tensor_core_targets(),
+    *exact_targets(),
     *[target for workload in WORKLOADS for target in step_targets(workload)],
 ]

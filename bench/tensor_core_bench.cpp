@@ -1,4 +1,4 @@
-// Emulation beside its plain twins. Items are multiply-adds.
+// Tensor cores: products beside their plain twins, FP16 numbers, normally distributed. Items are multiply-adds.
 #include <benchmark/benchmark.h>
 
 #include <thread>
@@ -11,8 +11,6 @@
 namespace ulpscope {
 
 namespace {
-
-// Tensor cores: FP16 numbers, normally distributed.
 
 constexpr int64_t kRows = 512, kColumns = 512, kInner = 512;
 
