@@ -99,7 +99,7 @@ def tensor_core_targets():
 
 
 def exact_targets():
-    elements = 1 << 16  # in cache
+    elements = 1 << 12  # in cache
     return [at_least(f"exact dot product, {form.upper()}, G multiply-adds/s", lambda m, form=form: elements / m[f"exact/exact_dot_{form}/{elements}"],
                      limit) for form, limit in (("f16", 0.3), ("f32", 0.05))]
 
