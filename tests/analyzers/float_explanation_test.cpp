@@ -41,6 +41,11 @@ TEST(FloatExplanation, TellsFieldsValueNeighboursAndError) {
   EXPECT_NEAR(std::get<double>(facts.at("error_relative")), -0.4 / 1638.4, 1e-14);
 }
 
+// Without subnormals the step between normal numbers is as fine as with them: 2^-6 has 2 fraction bits.
+TEST(FloatExplanation, TellsTheUlpOfFormatsWithoutSubnormals) {
+  EXPECT_EQ(std::get<double>(facts_of("0.015625", parse_format("e4m2:subnormals=no")).at("ulp")), 0x1p-8);
+}
+
 TEST(FloatExplanation, SaysWhatBecameOfANumber) {
   const auto note = [](const std::string& value, const FloatFormat& format, const Rounding& rounding = {}) {
     return text(facts_of(value, format, rounding), "note");

@@ -12,6 +12,7 @@
 #include "ulpscope/base/philox.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/arithmetic.h"
+#include "ulpscope/emulation/error_measures.h"
 #include "ulpscope/emulation/number_text.h"
 #include "ulpscope/emulation/rounding.h"
 
@@ -21,8 +22,6 @@ namespace {
 
 constexpr const FloatFormat* kUsualFormats[] = {&binary64, &binary32, &tensor_float32, &bfloat16, &binary16,
                                                 &e5m2,     &e4m3,     &e3m2,           &e2m3,     &e2m1};
-
-int hexadecimal_digits(const FloatFormat& format) { return (format.storage_bits() + 3) / 4; }
 
 // A value as it was asked for.
 struct Asked {
@@ -59,10 +58,6 @@ std::vector<const FloatFormat*> formats_for(const Asked& asked, const FloatQuest
   return formats;
 }
 
-std::string hexadecimal_encoding(const FloatFormat& format, uint64_t encoding) {
-  return fmt::format("0x{:0{}X}", encoding, hexadecimal_digits(format));
-}
-
 std::string binary(uint64_t bits, int count) { return count > 0 ? fmt::format("{:0{}b}", bits, count) : ""; }
 
 // The fields, with blanks between them.
@@ -90,13 +85,6 @@ std::optional<uint64_t> neighbour(const FloatFormat& format, uint64_t encoding, 
   if (magnitude > smallest) return sign | (magnitude - 1);
   if (!format.has_zero()) return {};
   return format.special_values == SpecialValues::negative_zero ? 0 : sign;
-}
-
-// The step of the format at a number.
-double ulp_of(const FloatFormat& format, const Number& number) {
-  const int leading =
-      number.kind == Number::Kind::zero ? format.smallest_exponent() : number.exponent + 63 - std::countl_zero(number.significand);
-  return std::ldexp(1.0, std::max(leading - format.fraction_bits, format.smallest_exponent()));
 }
 
 // What a rounded number is, and what became of the one that was asked for.
@@ -168,7 +156,7 @@ Explained explain(const FloatFormat& format, const Asked& asked, const FloatQues
   if (!asked.encoding && is_real(asked.number) && is_real(result.number) && is_known) {
     const Number wide = decode(binary64, encode(binary64, asked.number));
     const double error = value_of(binary64, encode(binary64, subtract(result.number, wide)));
-    result.ulps = error / ulp_of(format, result.number);
+    result.ulps = error / ulp(format, value_of(format, result.encoding));
     if (wide.kind == Number::Kind::finite) result.relative = error / value_of(binary64, encode(binary64, wide));
   }
   return result;
@@ -207,11 +195,11 @@ Table table_of(const Asked& asked, const std::vector<const FloatFormat*>& format
   for (const FloatFormat* format : formats) {
     const Explained found = explain(*format, asked, question);
     const bool is_nan = found.number.kind == Number::Kind::nan || found.number.kind == Number::Kind::infinite;
-    table.rows.push_back(
-        {{},
-         {std::string(format->name), shortened(exact_decimal(found.number)), hexadecimal_encoding(*format, found.encoding),
-          fields_cell(*format, found.encoding), is_nan ? Cell(NotApplicable{}) : Cell(ulp_of(*format, found.number)),
-          cell_of(found.ulps), cell_of(found.relative), note_of(*format, found.encoding, asked)}});
+    table.rows.push_back({{},
+                          {std::string(format->name), shortened(exact_decimal(found.number)),
+                           hexadecimal_encoding(*format, found.encoding), fields_cell(*format, found.encoding),
+                           is_nan ? Cell(NotApplicable{}) : Cell(ulp(*format, value_of(*format, found.encoding))),
+                           cell_of(found.ulps), cell_of(found.relative), note_of(*format, found.encoding, asked)}});
   }
   return table;
 }
@@ -232,7 +220,7 @@ void add_facts(Report& report, const FloatFormat& format, const Asked& asked, co
       report.add_fact(up ? "next_above" : "next_below", exact_decimal(decode(format, *next)));
   }
   if (found.number.kind == Number::Kind::zero || found.number.kind == Number::Kind::finite)
-    report.add_fact("ulp", ulp_of(format, found.number));
+    report.add_fact("ulp", ulp(format, value_of(format, found.encoding)));
   if (found.ulps) report.add_fact("error_ulp", *found.ulps);
   if (found.relative) report.add_fact("error_relative", *found.relative);
   if (std::string note = note_of(format, found.encoding, asked); !note.empty()) report.add_fact("note", std::move(note));

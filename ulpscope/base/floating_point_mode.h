@@ -8,26 +8,30 @@
 
 namespace ulpscope {
 
-// Restores the default mode (round to nearest, subnormals kept, exceptions masked) while it lives.
-class DefaultFloatingPointMode {
+// How additions and other operations on floats are rounded, as the bits of the CPU's control register.
+enum class CpuRounding : unsigned { nearest = 0, down = 0x2000, up = 0x4000, toward_zero = 0x6000 };
+
+// While it lives: this rounding, by default that of every program, subnormals kept, exceptions masked. Then what the caller had.
+class FloatingPointMode {
  public:
 #if defined(__SSE__)
-  DefaultFloatingPointMode() : caller_(_mm_getcsr()) {
-    if (caller_ != kDefault) _mm_setcsr(kDefault);
+  explicit FloatingPointMode(CpuRounding rounding = CpuRounding::nearest)
+      : caller_(_mm_getcsr()), mode_(kExceptionsMasked | static_cast<unsigned>(rounding)) {
+    if (caller_ != mode_) _mm_setcsr(mode_);
   }
-  ~DefaultFloatingPointMode() {
-    if (caller_ != kDefault) _mm_setcsr(caller_);
+  ~FloatingPointMode() {
+    if (caller_ != mode_) _mm_setcsr(caller_);
   }
 #else
-  DefaultFloatingPointMode() {}
+  explicit FloatingPointMode(CpuRounding = CpuRounding::nearest) {}
 #endif
-  DefaultFloatingPointMode(const DefaultFloatingPointMode&) = delete;
-  DefaultFloatingPointMode& operator=(const DefaultFloatingPointMode&) = delete;
+  FloatingPointMode(const FloatingPointMode&) = delete;
+  FloatingPointMode& operator=(const FloatingPointMode&) = delete;
 
 #if defined(__SSE__)
  private:
-  static constexpr unsigned kDefault = 0x1F80;
-  unsigned caller_;
+  static constexpr unsigned kExceptionsMasked = 0x1F80;
+  unsigned caller_, mode_;
 #endif
 };
 

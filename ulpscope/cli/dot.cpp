@@ -8,6 +8,7 @@
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/core/data/dot_products.h"
+#include "ulpscope/emulation/number_text.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/emulation/tensor_core.h"
 
@@ -93,10 +94,6 @@ bool is_result(const FloatFormat& output, uint32_t result, uint32_t expected) {
   return bits == expected || (std::isnan(value_of(binary32, bits)) && std::isnan(value_of(binary32, expected)));
 }
 
-std::string hexadecimal(const FloatFormat& format, uint64_t encoding) {
-  return fmt::format("0x{:0{}X}", encoding, (format.storage_bits() + 3) / 4);
-}
-
 // "-01.0110|11": what is kept of a term, and what is cut off.
 std::string aligned_bits(const TensorCoreTerm& term, int unit, int fraction_bits) {
   const uint64_t kept = static_cast<uint64_t>(std::abs(term.kept));
@@ -125,7 +122,7 @@ Table explain(const TensorCoreModel& model, const TensorCoreSum& sum, size_t ind
   });
   Table table{fmt::format("sum_{}", index), "", {}, {}, 0, ""};
   const double result = value_of(*model.output, sum.result);
-  const std::string is = fmt::format("{} ({})", result, hexadecimal(*model.output, sum.result));
+  const std::string is = fmt::format("{} ({})", result, hexadecimal_encoding(*model.output, sum.result));
   if (sum.is_addition || is_special) {
     table.title =
         fmt::format("Sum {}: {}{}", index, sum.is_addition ? "C is added, to nearest even: " : "not of finite numbers only: ", is);
@@ -182,7 +179,7 @@ int run(const Arguments& arguments) {
       if (limit > 0 && results.rows.size() == limit) {
         ++results.rows_left_out;
       } else {
-        std::vector<Cell> cells{rows, fmt::format("{}", value_of(output, result)), hexadecimal(output, result)};
+        std::vector<Cell> cells{rows, fmt::format("{}", value_of(output, result)), hexadecimal_encoding(output, result)};
         if (check) cells.emplace_back(fmt::format("{}", value_of(binary32, *row.result)));
         results.rows.push_back({{}, std::move(cells)});
       }

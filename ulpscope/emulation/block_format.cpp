@@ -8,6 +8,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/block_kernel.h"
+#include "ulpscope/emulation/error_measures.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
@@ -90,9 +91,7 @@ float tensor_scale_of(const BlockArray& array, std::span<const float> values) {
 
 }  // namespace
 
-double QuantisationLoss::signal_to_noise() const {
-  return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
-}
+double QuantisationLoss::signal_to_noise() const { return ulpscope::signal_to_noise(signal, noise); }
 
 const BlockFormat& find_block_format(std::string_view name) {
   std::vector<std::string> names;

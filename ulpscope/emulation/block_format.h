@@ -60,7 +60,7 @@ struct QuantisationLoss {
   uint64_t nonfinite_blocks = 0;
   double signal = 0, noise = 0;    // sums of squares of the values and of the errors, over blocks that are finite
   double largest_error = 0;        // magnitude
-  double signal_to_noise() const;  // in dB; Inf without noise
+  double signal_to_noise() const;  // error_measures.h
 };
 
 // A quantised array: an encoding a byte, elements in their order; scales in the order of blocks, line after line.

@@ -152,7 +152,7 @@ HWY_EXPORT(LargestMagnitude);
 size_t quantise_lanes(const BlockArray& array, std::span<const float> values, uint8_t* elements, uint8_t* scales) {
   const BlockFormat& format = *array.format;
   const size_t blocks = values.size() / format.block_size;
-  const CpuRounding cpu(RoundingMode::nearest_even);
+  const FloatingPointMode mode;
   if (format.scale == &e8m0 && !format.has_tensor_scale && format.block_size % 16 == 0 && format.rule != ScaleRule::nearest) {
     const RoundConstants constants = round_constants(*format.element, {.overflow = Overflow::saturate}, false);
     if (constants.core != RoundingCore::scaled) return 0;

@@ -15,7 +15,7 @@ double ulp(const FloatFormat& format, double value) {
   return std::ldexp(1.0, std::min(std::ilogb(value), std::max(format.largest_exponent(), normal)) - format.fraction_bits);
 }
 
-double ErrorMeasures::signal_to_noise() const { return noise == 0 ? HUGE_VAL : 10 * std::log10(signal / noise); }
+double signal_to_noise(double signal, double noise) { return noise == 0 ? HUGE_VAL : 10 * std::log10(signal / noise); }
 
 ErrorMeasures measure_errors(const EncodedArray& computed, const EncodedArray& reference, const FloatFormat& format) {
   if (computed.size() != reference.size())

@@ -13,6 +13,9 @@ namespace ulpscope {
 // the largest number that of the last binade.
 double ulp(const FloatFormat& format, double value);
 
+// 10 log10(signal / noise), of sums of squares, in dB; Inf without noise.
+double signal_to_noise(double signal, double noise);
+
 // Over pairs of numbers. Where one is NaN or Inf and the other is not the same, an error is Inf. Errors are differences in FP64, so
 // each is itself off by a relative 2^-53 at most.
 struct ErrorMeasures {
@@ -21,9 +24,9 @@ struct ErrorMeasures {
   uint64_t mismatched = 0;  // one is NaN or Inf, and the other is not the same
   double largest_ulp = 0, mean_ulp = 0;
   double largest_absolute = 0;
-  double largest_relative = 0;     // over the reference; Inf where that is zero and the other is not
-  double signal = 0, noise = 0;    // sums of squares of the finite references and of the errors
-  double signal_to_noise() const;  // in dB: 10 log10(signal / noise); Inf without noise
+  double largest_relative = 0;   // over the reference; Inf where that is zero and the other is not
+  double signal = 0, noise = 0;  // sums of squares of the finite references and of the errors
+  double signal_to_noise() const { return ulpscope::signal_to_noise(signal, noise); }
 };
 
 // In ulps of `format`. Throws a usage Error where the lengths differ.

@@ -56,7 +56,7 @@ void ExactSum::add_product(const Number& a, const Number& b) {
 
 template <bool kProducts>
 void ExactSum::add_blocks(const float* a, const float* b, size_t count) {
-  const DefaultFloatingPointMode mode;
+  const FloatingPointMode mode;
   alignas(64) double terms[kExactBlock];
   for (size_t begin = 0; begin < count; begin += kExactBlock) {
     const size_t size = std::min(kExactBlock, count - begin);

@@ -177,4 +177,8 @@ std::string hexadecimal(const Number& number) {
   return text.data();
 }
 
+std::string hexadecimal_encoding(const FloatFormat& format, uint64_t encoding) {
+  return fmt::format("0x{:0{}X}", encoding, hexadecimal_digits(format));
+}
+
 }  // namespace ulpscope

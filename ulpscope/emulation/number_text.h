@@ -1,6 +1,7 @@
 // Numbers as people write them, and as they are: exact texts of values, and texts read without a rounding of their own.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,5 +21,9 @@ std::string exact_decimal(const Number& number);
 
 // "0x1.8p-3", exactly.
 std::string hexadecimal(const Number& number);
+
+// Of an encoding, and "0x3C00": as many digits as the format's encodings need.
+constexpr int hexadecimal_digits(const FloatFormat& format) { return (format.storage_bits() + 3) / 4; }
+std::string hexadecimal_encoding(const FloatFormat& format, uint64_t encoding);
 
 }  // namespace ulpscope

@@ -74,7 +74,7 @@ void round_array(const FloatFormat& format, const Rounding& rounding, std::span<
       const uint64_t into_block = random.first % kRandomBlock;
       const size_t head = is_stochastic && into_block != 0 ? std::min<size_t>(kRandomBlock - into_block, in.size()) : 0;
       one_by_one(0, head);
-      const CpuRounding cpu(rounding.mode);
+      const FloatingPointMode mode(cpu_rounding(rounding.mode));
       round_lanes(constants, in.data() + head, out.data() + head, in.size() - head,
                   {random.seed, random.stream, random.first + head});
       return;

@@ -4,13 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "hwy/detect_compiler_arch.h"
+#include "ulpscope/base/floating_point_mode.h"
 #include "ulpscope/emulation/number.h"
 #include "ulpscope/emulation/round_array.h"
-
-#if HWY_ARCH_X86
-#include <xmmintrin.h>
-#endif
 
 namespace ulpscope {
 
@@ -45,31 +41,24 @@ struct RoundConstants {
   int sign_shift = 0;  // from the sign bit of FP32 to that of a result, to the right
 };
 
+// Of additions that cut off where the mode is neither to nearest nor to one side.
+constexpr CpuRounding cpu_rounding(RoundingMode mode) {
+  switch (mode) {
+    case RoundingMode::nearest_even:
+      return CpuRounding::nearest;
+    case RoundingMode::up:
+      return CpuRounding::up;
+    case RoundingMode::down:
+      return CpuRounding::down;
+    default:
+      return CpuRounding::toward_zero;
+  }
+}
+
 RoundConstants round_constants(const FloatFormat& format, const Rounding& rounding, bool to_values);
 
-// The CPU's rounding mode and its treatment of subnormals, set for a loop over additions and put back after it.
-class CpuRounding {
- public:
-#if HWY_ARCH_X86
-  explicit CpuRounding(RoundingMode mode) : before_(_mm_getcsr()) {
-    constexpr unsigned kAllMasked = 0x1F80, kDown = 0x2000, kUp = 0x4000, kTowardZero = 0x6000;
-    const unsigned control = mode == RoundingMode::nearest_even ? 0
-                             : mode == RoundingMode::up         ? kUp
-                             : mode == RoundingMode::down       ? kDown
-                                                                : kTowardZero;
-    _mm_setcsr(kAllMasked | control);
-  }
-  ~CpuRounding() { _mm_setcsr(before_); }
-
- private:
-  unsigned before_;
-#else
-  explicit CpuRounding(RoundingMode) {}
-#endif
-};
-
 // Vector loops over `count` elements, with the random numbers first, first + 1, ... of the stream; first is a multiple of
-// kRandomBlock where there are any. The CPU rounds as `mode` has it in the scaled core: see CpuRounding.
+// kRandomBlock where there are any. In the scaled core the CPU has to round as cpu_rounding() says.
 inline constexpr uint64_t kRandomBlock = 64;
 void round_lanes(const RoundConstants& constants, const float* in, float* out, size_t count, const RandomStream& random);
 void round_lanes(const RoundConstants& constants, const float* in, uint8_t* out, size_t count, const RandomStream& random);

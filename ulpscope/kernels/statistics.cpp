@@ -97,14 +97,14 @@ struct StatisticsCollector::State {
   const RoundingThresholds* rounding() const { return thresholds ? &*thresholds : nullptr; }
 
   void count(int64_t block, const float* values, int64_t n, bool streamed) {
-    const DefaultFloatingPointMode mode;
+    const FloatingPointMode mode;
     Hold hold(*this);
     const BlockSums block_sums = count_block(values, n, level, rounding(), streamed, hold.counts());
     if (level == StatisticsLevel::full) sums[block] = block_sums;
   }
 
   void count_health_and_round(const float* values, int64_t n, uint16_t* out) {
-    const DefaultFloatingPointMode mode;
+    const FloatingPointMode mode;
     Hold hold(*this);
     count_and_round(values, n, *thresholds, out, hold.counts());
   }
@@ -121,7 +121,7 @@ struct StatisticsCollector::State {
 
   // FP64 is for checking, not for training: the plain loops do.
   void count(int64_t block, const double* values, int64_t n, const FloatFormat* format) {
-    const DefaultFloatingPointMode mode;
+    const FloatingPointMode mode;
     Hold hold(*this);
     const TensorStatistics counted = reference_statistics(values, n);
     TensorStatistics& statistics = hold.counts().statistics;
@@ -138,7 +138,7 @@ struct StatisticsCollector::State {
 StatisticsCollector::StatisticsCollector(OutputRecord& record, int64_t count, const FloatFormat* format)
     : record_(record), count_(count), format_(format), narrow_(format && is_narrow(*format) ? &narrow_format(*format) : nullptr) {
   if (record.wanted == StatisticsLevel::none) return;
-  const DefaultFloatingPointMode mode;
+  const FloatingPointMode mode;
   state_ = State::take();
   state_->level = record.wanted;
   state_->scale = record.scale;
@@ -183,7 +183,7 @@ void StatisticsCollector::add_and_round(int64_t block, const double* values, int
 
 void StatisticsCollector::finish() {
   if (!state_) return;
-  const DefaultFloatingPointMode mode;
+  const FloatingPointMode mode;
   record_.known = state_->level;
   record_.before_rounding = record_.rounding_known = format_ != nullptr;
   BlockCounts* total = nullptr;
