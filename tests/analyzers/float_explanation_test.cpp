@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "ulpscope/base/error.h"
+#include "tests/support/usage_error.h"
 
 namespace ulpscope {
 namespace {
@@ -99,14 +99,8 @@ TEST(FloatExplanation, SeveralValuesAreATableEach) {
 }
 
 TEST(FloatExplanation, RefusesWhatIsNoNumber) {
-  const auto message = [](const std::string& value, const FloatQuestion& question = {}) -> std::string {
-    try {
-      explain_floats({&value, 1}, question);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::usage);
-      return error.what();
-    }
-    return "no error";
+  const auto message = [](const std::string& value, const FloatQuestion& question = {}) {
+    return usage_error_of([&] { explain_floats({&value, 1}, question); });
   };
   EXPECT_THAT(message("0x12345"), HasSubstr("no error"));  // tf32
   EXPECT_THAT(message("0x123456"), HasSubstr("no format has encodings of 6 hexadecimal digits"));

@@ -8,6 +8,7 @@
 #include "tests/support/counting_backend.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/name_printer.h"
+#include "tests/support/usage_error.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/nn/model.h"
 #include "ulpscope/core/observe/recording.h"
@@ -20,16 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class DispatchTest : public EngineTest {};
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST_F(DispatchTest, EveryOpOfATrainingStepReachesTheBackend) {
   CountingBackend counting(*backend_);
@@ -209,19 +200,19 @@ TEST_F(DispatchTest, ChannelsLastOperandsKeepTheirLayout) {
 TEST_F(DispatchTest, ErrorsNameOpModuleAndShapes) {
   const ModuleScope module(intern("features.0"));
   const Tensor x = random(DType::f32, {2, 3});
-  EXPECT_THAT(error_of([&] { add(x, random(DType::f32, {4})); }),
+  EXPECT_THAT(usage_error_of([&] { add(x, random(DType::f32, {4})); }),
               ::testing::AllOf(HasSubstr("add in module 'features.0'"), HasSubstr("f32 [2, 3]"), HasSubstr("f32 [4]")));
-  EXPECT_THAT(error_of([&] { matmul(x, x); }), HasSubstr("expected a [..., M, K] and b [..., K, N]"));
-  EXPECT_THAT(error_of([&] { call("linear", {x}); }), HasSubstr("expected 2 to 3 inputs, got 1"));
-  EXPECT_THAT(error_of([&] { call("conv2d", {x, x}, {{"stride_y", 1}}); }), HasSubstr("conv2d"));
-  EXPECT_THAT(error_of([&] { call("relo", {x}); }), HasSubstr("did you mean 'relu'"));
+  EXPECT_THAT(usage_error_of([&] { matmul(x, x); }), HasSubstr("expected a [..., M, K] and b [..., K, N]"));
+  EXPECT_THAT(usage_error_of([&] { call("linear", {x}); }), HasSubstr("expected 2 to 3 inputs, got 1"));
+  EXPECT_THAT(usage_error_of([&] { call("conv2d", {x, x}, {{"stride_y", 1}}); }), HasSubstr("conv2d"));
+  EXPECT_THAT(usage_error_of([&] { call("relo", {x}); }), HasSubstr("did you mean 'relu'"));
   const int64_t four[] = {4}, gaps[] = {2}, shape[] = {4, 2};
   const Tensor spread = make_view(random(DType::f32, {8}), four, gaps);
-  EXPECT_THAT(error_of([&] {
+  EXPECT_THAT(usage_error_of([&] {
                 call("accumulate", {spread, random(DType::f32, {4})});
               }),
               HasSubstr("expected no gaps or repeated elements in input 0, which changes in place, got f32 [4] and f32 [4]"));
-  EXPECT_THAT(error_of([&] { reshape(x, shape); }), HasSubstr("f32 [2, 3] does not have the elements of [4, 2]"));
+  EXPECT_THAT(usage_error_of([&] { reshape(x, shape); }), HasSubstr("f32 [2, 3] does not have the elements of [4, 2]"));
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "tests/emulation/neighbours.h"
-#include "tests/emulation/simd_targets.h"
-#include "ulpscope/base/error.h"
+#include "tests/support/simd_targets.h"
+#include "tests/support/usage_error.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
@@ -197,23 +197,17 @@ TEST(BlockFormats, LossIsCountedElementByElement) {
 }
 
 TEST(BlockFormats, WhatDoesNotFitIsRefused) {
-  const auto message = [](auto body) -> std::string {
-    try {
-      body();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::usage);
-      return error.what();
-    }
-    return "no error";
-  };
   BlockFormat none = mxfp4;
   none.block_size = 0;
-  EXPECT_THAT(message([&] {
+  EXPECT_THAT(usage_error_of([&] {
                 quantised(none, {1, 4, 1}, {1, 2, 3, 4});
               }),
               HasSubstr("mxfp4: expected a block size of at least 1, got 0"));
-  EXPECT_THAT(message([&] { quantised(mxfp4, {2, 4, 1}, {1, 2, 3, 4}); }), HasSubstr("expected 2 x 4 x 1 = 8 values, got 4"));
-  EXPECT_THAT(message([] { find_block_format("mxfp5"); }), HasSubstr("expected mxfp8_e4m3"));
+  EXPECT_THAT(usage_error_of([&] {
+                quantised(mxfp4, {2, 4, 1}, {1, 2, 3, 4});
+              }),
+              HasSubstr("expected 2 x 4 x 1 = 8 values, got 4"));
+  EXPECT_THAT(usage_error_of([] { find_block_format("mxfp5"); }), HasSubstr("expected mxfp8_e4m3"));
 }
 
 }  // namespace

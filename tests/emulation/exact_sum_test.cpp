@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/emulation/rational_rounding.h"
-#include "tests/emulation/simd_targets.h"
+#include "tests/support/simd_targets.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/summation.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "ulpscope/base/error.h"
+#include "tests/support/usage_error.h"
 
 namespace ulpscope {
 namespace {
@@ -93,15 +93,7 @@ TEST(FloatFormat, IsReadFromItsBits) {
 }
 
 TEST(FloatFormat, ThatCannotBeIsRefusedWithTheReason) {
-  const auto message = [](const char* text) -> std::string {
-    try {
-      parse_format(text);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::usage);
-      return error.what();
-    }
-    return "no error";
-  };
+  const auto message = [](const char* text) { return usage_error_of([&] { parse_format(text); }); };
   using testing::HasSubstr;
   EXPECT_THAT(message("fp61"), HasSubstr("format 'fp61': expected a name"));
   EXPECT_THAT(message("e4m3nf"), HasSubstr("expected a name"));

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/emulation/simd_targets.h"
-#include "ulpscope/base/error.h"
+#include "tests/support/simd_targets.h"
+#include "tests/support/usage_error.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
@@ -218,29 +218,22 @@ TEST(RoundArray, DoesNotDependOnTheModesOfTheCpu) {
 }
 
 TEST(RoundArray, RefusesWhatDoesNotFit) {
-  const auto message = [](auto body) -> std::string {
-    try {
-      body();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::usage);
-      return error.what();
-    }
-    return "no error";
-  };
   std::vector<float> values(4), more(5);
   std::vector<uint8_t> bytes(4);
-  EXPECT_THAT(message([&] { round_values(binary16, {}, values, more); }), HasSubstr("rounding to fp16: 4 values, but room for 5"));
-  EXPECT_THAT(message([&] { round_encodings(binary16, {}, values, bytes); }), HasSubstr("16 bits, expected at most 8"));
-  EXPECT_THAT(message([&] { round_values(binary64, {}, values, values); }),
+  EXPECT_THAT(usage_error_of([&] { round_values(binary16, {}, values, more); }),
+              HasSubstr("rounding to fp16: 4 values, but room for 5"));
+  EXPECT_THAT(usage_error_of([&] { round_encodings(binary16, {}, values, bytes); }), HasSubstr("16 bits, expected at most 8"));
+  EXPECT_THAT(usage_error_of([&] { round_values(binary64, {}, values, values); }),
               HasSubstr("rounding to fp64: its encodings have 64 bits, expected at most 32"));
   std::vector<double> doubles(4);
-  EXPECT_THAT(message([&] { round_values(e4m3, {}, values, doubles); }),
+  EXPECT_THAT(usage_error_of([&] { round_values(e4m3, {}, values, doubles); }),
               HasSubstr("values in FP32 and in FP64, expected one type"));
-  EXPECT_THAT(message([&] { round_values(e4m3, {.mode = RoundingMode::stochastic, .random_bits = 25}, values, values); }),
+  EXPECT_THAT(usage_error_of([&] { round_values(e4m3, {.mode = RoundingMode::stochastic, .random_bits = 25}, values, values); }),
               HasSubstr("expected 1 to 24 random bits, got 25"));
-  EXPECT_THAT(message([&] { round_values(e4m3, {}, std::span<const float>(static_cast<const float*>(nullptr), 4), values); }),
-              HasSubstr("got a null pointer"));
-  EXPECT_EQ(message([&] { round_values(e4m3, {}, std::span<const float>(), std::span<float>()); }), "no error");
+  EXPECT_THAT(
+      usage_error_of([&] { round_values(e4m3, {}, std::span<const float>(static_cast<const float*>(nullptr), 4), values); }),
+      HasSubstr("got a null pointer"));
+  EXPECT_EQ(usage_error_of([&] { round_values(e4m3, {}, std::span<const float>(), std::span<float>()); }), "no error");
 }
 
 }  // namespace

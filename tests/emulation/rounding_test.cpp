@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tests/emulation/midpoints.h"
-#include "tests/emulation/simd_targets.h"
+#include "tests/support/simd_targets.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/simd_rounding.h"
 

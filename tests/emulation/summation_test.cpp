@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/emulation/rational_rounding.h"
-#include "ulpscope/base/error.h"
+#include "tests/support/usage_error.h"
 #include "ulpscope/base/philox.h"
 
 namespace ulpscope {
@@ -144,29 +144,18 @@ TEST(Summation, KeepsSignsOfZeroAndNans) {
   EXPECT_EQ(sum(EncodedArray(binary16, std::span(nans)), {.order = SumOrder::compensated, .accumulator = &binary16}), 0xFE05u);
 }
 
-template <typename Function>
-std::string message_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Summation, SaysWhatIsWrongWithItsArguments) {
   const std::vector<float> three(3), four(4);
   const std::vector<uint8_t> bytes(3);
-  EXPECT_EQ(message_of([&] { dot(EncodedArray(std::span(three)), EncodedArray(std::span(four)), {}); }),
+  EXPECT_EQ(usage_error_of([&] { dot(EncodedArray(std::span(three)), EncodedArray(std::span(four)), {}); }),
             "dot product of fp32 and fp32: lengths 3 and 4 differ");
-  EXPECT_EQ(message_of([&] { EncodedArray(binary16, std::span<const uint8_t>(bytes)); }),
+  EXPECT_EQ(usage_error_of([&] { EncodedArray(binary16, std::span<const uint8_t>(bytes)); }),
             "array of fp16: expected elements of 16 bits or more, got 8");
-  EXPECT_EQ(message_of([&] { EncodedArray(binary16, std::span<const uint16_t>(static_cast<const uint16_t*>(nullptr), 3)); }),
+  EXPECT_EQ(usage_error_of([&] { EncodedArray(binary16, std::span<const uint16_t>(static_cast<const uint16_t*>(nullptr), 3)); }),
             "array of fp16: 3 elements at a null pointer");
-  EXPECT_EQ(
-      message_of([&] { sum(EncodedArray(std::span(three)), {.rounding = {.mode = RoundingMode::stochastic, .random_bits = 33}}); }),
-      "sum in fp32: expected 1 to 32 random bits, got 33");
+  EXPECT_EQ(usage_error_of(
+                [&] { sum(EncodedArray(std::span(three)), {.rounding = {.mode = RoundingMode::stochastic, .random_bits = 33}}); }),
+            "sum in fp32: expected 1 to 32 random bits, got 33");
 }
 
 }  // namespace

@@ -9,22 +9,12 @@
 #include <functional>
 #include <thread>
 
-#include "hwy/highway.h"
 #include "tests/emulation/tensor_core_cases.h"
-#include "ulpscope/base/error.h"
+#include "tests/support/simd_targets.h"
+#include "tests/support/usage_error.h"
 
 namespace ulpscope {
 namespace {
-
-void on_every_target(const std::function<void(const std::string&)>& body) {
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().DeInit();
-    body(hwy::TargetName(target));
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().DeInit();
-}
 
 // Encodings as they lie in memory, row-major or column-major.
 class Matrix {
@@ -206,13 +196,7 @@ TEST(TensorCoreProduct, WithoutCItIsZero) {
 }
 
 void expect_error(const std::function<void()>& body, const char* message) {
-  try {
-    body();
-    FAIL() << message;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_THAT(error.what(), testing::HasSubstr(message));
-  }
+  EXPECT_THAT(usage_error_of(body), testing::HasSubstr(message));
 }
 
 TEST(TensorCoreProduct, RefusesWhatIsMissing) {

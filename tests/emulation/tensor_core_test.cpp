@@ -15,7 +15,7 @@
 
 #include "tests/emulation/tensor_core_cases.h"
 #include "tests/emulation/tensor_core_twin.h"
-#include "ulpscope/base/error.h"
+#include "tests/support/usage_error.h"
 
 namespace ulpscope {
 namespace {
@@ -243,13 +243,7 @@ TEST(TensorCore, ExplanationsAddUp) {
 }
 
 void expect_error(const std::function<void()>& body, const char* message) {
-  try {
-    body();
-    FAIL() << message;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_THAT(error.what(), testing::HasSubstr(message));
-  }
+  EXPECT_THAT(usage_error_of(body), testing::HasSubstr(message));
 }
 
 TEST(TensorCore, WhatAGpuDoesNotHaveIsSaid) {

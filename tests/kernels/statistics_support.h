@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "hwy/highway.h"
+#include "tests/support/simd_targets.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/kernels/statistics.h"
 
@@ -18,14 +18,10 @@ namespace ulpscope::testing_support {
 
 // Runs `body` once for each SIMD target that the CPU has.
 inline void on_every_target(const std::function<void()>& body) {
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().DeInit();
-    SCOPED_TRACE(hwy::TargetName(target));
+  ulpscope::on_every_target([&](const std::string& target) {
+    SCOPED_TRACE(target);
     body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().DeInit();
+  });
 }
 
 // A view of n elements with the strides of a contiguous tensor.
