@@ -53,6 +53,13 @@ std::vector<double> as_floats(std::vector<double> values) {
   return values;
 }
 
+std::vector<double> lognormal(std::mt19937& random, double center, double spread, int count) {
+  std::normal_distribution<double> exponent(center, spread), sign;
+  std::vector<double> values;
+  for (int i = 0; i < count; ++i) values.push_back(std::copysign(std::exp2(exponent(random)), sign(random)));
+  return as_floats(values);
+}
+
 RoundingTruth round_all(const std::vector<double>& values, const FloatFormat& format, double scale) {
   RoundingTruth truth;
   for (const double value : values) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ TensorRow make_stored_row(const std::vector<double>& values, DType dtype, double
 TensorRow make_health_row(const std::vector<double>& values, DType dtype, double scale = 1.0);
 
 std::vector<double> as_floats(std::vector<double> values);
+// Of both signs, their binary logarithms normally distributed; as floats.
+std::vector<double> lognormal(std::mt19937& random, double center, double spread, int count);
 
 class SyntheticTrace {
  public:

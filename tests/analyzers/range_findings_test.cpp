@@ -1,0 +1,413 @@
+// Findings of ranges in traces made of known values: each provoked and absent.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "report_access.h"
+#include "synthetic_trace.h"
+#include "ulpscope/analyzers/ranges.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+// What follows once all losses are NaN says nothing about formats and scales.
+TEST(RangeFindings, RowsOfABrokenRunAreNoEvidence) {
+  SyntheticTrace trace;
+  const uint32_t forward = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  for (int step = 0; step < 6; ++step) {
+    const bool broken = step >= 3;
+    trace.add(forward, make_row({1.0, broken ? 1e6 : 2.0}, DType::f16));
+    trace.add(gradient, make_row(broken ? std::vector{NAN, 1e-9} : std::vector{0.25, 0.5}, DType::f16, 8.0));
+    trace.end_step(SyntheticTrace::default_step(step == 1 || broken ? NAN : 1.0, 8.0));  // in step 1 it was the data
+  }
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.nonfinite");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_NE(
+      finding->title.find("step 3, was made by fc linear in forward, where 1 finite value became infinite when rounded to fp16"),
+      std::string::npos)
+      << finding->title;
+  ASSERT_EQ(finding->evidence.size(), 2u);
+  EXPECT_EQ(finding->evidence[0].key.op_name, "linear");
+  EXPECT_EQ(finding->evidence[0].values[2].value, Cell(int64_t{3}));  // infinities of all steps
+  EXPECT_EQ(report.findings.size(), 1u) << report.findings[1].code;
+  // The tables have all rows.
+  EXPECT_EQ(cell(table(report, "recorded"), 0, "rows"), Cell(int64_t{6}));
+}
+
+TEST(RangeFindings, OneSurvivingElementIsNoVanishing) {
+  SyntheticTrace trace;
+  const uint32_t first = trace.add_tensor("fc", "cast", Phase::backward, Role::activation_gradient, DType::f16);
+  trace.add(first, make_row({1e-9, 2e-9, 1e-3}, DType::f16));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  EXPECT_EQ(find_finding(report, "range.gradients_vanish"), nullptr);
+  EXPECT_NE(find_finding(report, "range.gradients_flushed"), nullptr);
+}
+
+TEST(RangeFindings, GradientsThatFitAreSaidToFitWithTheirHeadroom) {
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(gradient, make_row({1.0, 4.0, 0.5}, DType::f16, 1024.0));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  ASSERT_EQ(report.findings.size(), 1u);
+  EXPECT_EQ(report.findings[0].code, "range.gradients_fit");
+  EXPECT_EQ(report.findings[0].severity, Severity::info);
+  EXPECT_DOUBLE_EQ(lower(report.findings[0].evidence[0].values[0].value), std::log2(65504.0 / 4.0));
+}
+
+// With 100 elements, r of them flushed and the others m: the norm flushed is at most sqrt(r) 2^-25, the tensor's at least
+// sqrt(100 - r) m. So m = 2^-14 hides the flush of 2 below 2^-11 of the norm, and m = 2^-18 does not.
+TEST(RangeFindings, FlushedGradientsAreAFindingAboveTheLimitAndAWarningWhereTheNormFeelsIt) {
+  for (const auto& [flushed, others] : {std::pair{2, 0x1p-14}, {2, 0x1p-23}, {1, 0x1p-23}}) {  // 1 of 100 is at the limit of 1%
+    SyntheticTrace trace;
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    std::vector<double> values(100, others);
+    std::fill_n(values.begin(), flushed, 1e-9);
+    trace.add(gradient, make_row(values, DType::f16, 8.0));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.gradients_flushed");
+    ASSERT_EQ(finding != nullptr, flushed == 2);
+    if (finding) {
+      const bool felt = others == 0x1p-23;
+      EXPECT_EQ(finding->severity, felt ? Severity::warning : Severity::info);
+      EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.02));
+      // At the scale 2^3, 1e-9 lies in [2^-30, 2^-29): five powers of two lift it above 2^-25, and 2^-23 stays below 2^16 for 38.
+      EXPECT_EQ(finding->suggestion.find("A loss scale of 2^8 keeps them; the largest that fits is 2^41.") != std::string::npos,
+                felt)
+          << finding->suggestion;
+      EXPECT_EQ(finding->suggestion.empty(), !felt);
+    }
+  }
+}
+
+// Where the largest gradients leave no room, a larger scale is no advice; the op that can be changed is the one behind the cast,
+// where autocast is what casts.
+TEST(RangeFindings, AdviceOnFlushedGradientsCanBeFollowed) {
+  for (const bool autocast : {true, false}) {
+    SyntheticTrace trace;
+    OpInfo linear{11, 0, "linear", "head", Phase::forward, "", {}}, widen{12, 0, "cast", "", Phase::loss, "", {}},
+        narrow{13, 12, "cast", "", Phase::backward, "", {}};
+    const uint32_t made = trace.sink().add_op(linear), widened = trace.sink().add_op(widen);
+    TensorInfo small;
+    small.op = trace.sink().add_op(narrow);
+    small.role = Role::activation_gradient;
+    small.dtype = DType::f16;
+    small.shape = {100};
+    const uint32_t cast = trace.sink().add_tensor(small);
+    if (autocast) trace.add_tensor("head", "cast", Phase::forward, Role::weight_cast, DType::f16, "head.weight");
+    const uint32_t large = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
+    trace.sink().add_edge({0, widened, 0, made, 0});
+    std::vector<double> values(100, 0x1p-22);
+    std::fill_n(values.begin(), 50, 0x1.8p-60);
+    trace.add(large, make_row({60000.0}, DType::f16, 8.0));
+    trace.add(cast, make_row(values, DType::f16, 8.0));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.gradients_flushed");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->severity, Severity::warning);
+    EXPECT_EQ(
+        finding->suggestion,
+        std::string(
+            "No single loss scale keeps them: it would have to be at least 2^38, and the largest gradients overflow above 2^3. "
+            "BF16 has the range") +
+            (autocast ? ", and so has FP32 for the module head (autocast.modules)." : "."));
+    EXPECT_EQ(finding->evidence[0].values.back().value, Cell(std::string("head linear")));
+  }
+}
+
+// What was computed from a flushed gradient tells neither which scale it needs nor how large it would be.
+TEST(RangeFindings, AdviceOnFlushedGradientsIsABoundWhereTheyHideOthers) {
+  for (const bool hides : {true, false}) {
+    SyntheticTrace trace;
+    const uint32_t first =
+        trace.add_tensor("head", "cast", Phase::backward, hides ? Role::activation_gradient : Role::weight_gradient, DType::f16);
+    const uint32_t behind = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
+    std::vector<double> values(100, 0x1p-22);
+    std::fill_n(values.begin(), 50, 0x1.8p-30);
+    trace.add(first, make_row(values, DType::f16, 8.0));
+    trace.add(behind, make_row(std::vector<double>(100, 0x1p-24), DType::f16, 8.0));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.gradients_flushed");
+    ASSERT_NE(finding, nullptr);
+    // At the scale 2^3, 1.5 2^-30 passes 2^-25 from 2^8 on, and 2^-22 stays below 2^16 up to 2^40.
+    const char* const expected =
+        hides
+            ? "They need a loss scale of at least 2^8, and what was computed from them may need a larger one: a recording in FP32 "
+              "tells (`--precision fp32`, then `ulpscope scale`); the largest that fits is at most 2^40. BF16"
+            : "A loss scale of 2^8 keeps them; the largest that fits is 2^40. BF16";
+    EXPECT_TRUE(finding->suggestion.starts_with(expected)) << finding->suggestion;
+  }
+}
+
+// Underflow is judged at the rounding of the FP16 gradient, never at the FP32 gradient made from it.
+TEST(RangeFindings, WideGradientsAreNotJudged) {
+  SyntheticTrace trace;
+  const uint32_t wide = trace.add_tensor("fc", "accumulate", Phase::backward, Role::accumulated_gradient, DType::f32);
+  trace.add(wide, make_row({1e-9, 1e-9, 1.0}, DType::f32, 1024.0));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  EXPECT_TRUE(report.findings.empty()) << report.findings[0].code;
+}
+
+TEST(RangeFindings, OverflowIsAnErrorUnlessTheStepWasSkipped) {
+  for (const bool skipped : {false, true}) {
+    SyntheticTrace trace;
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    trace.add(gradient, make_row({1.0, 32.0}, DType::f16, 1024.0));
+    trace.end_step();
+    trace.add(gradient, make_row({70000.0, 1.0}, DType::f16, 65536.0));
+    StepRow step = SyntheticTrace::default_step(1.0, 65536.0);
+    step.skipped = skipped;
+    trace.end_step(step);
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.gradients_overflow");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->severity, skipped ? Severity::info : Severity::error);
+    EXPECT_EQ(finding->evidence[0].key.step, 1u);
+    const Finding* fit = find_finding(report, "range.gradients_fit");
+    ASSERT_EQ(fit != nullptr, skipped);
+    // Of the step that was kept.
+    if (fit) {
+      EXPECT_DOUBLE_EQ(lower(fit->evidence[0].values[0].value), std::log2(65504.0 / 32.0));
+    }
+  }
+}
+
+// 70000 is finite before its rounding to FP16 and Inf after it: it is the cause, though its statistics hold no Inf.
+TEST(RangeFindings, AnOverflowAtTheStoreIsTheFirstNonfiniteValue) {
+  SyntheticTrace trace;
+  const uint32_t consumer = trace.add_tensor("b", "relu", Phase::forward, Role::activation, DType::f16);
+  const uint32_t overflowing = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);
+  TensorRow first = make_row({70000.0, 1.0}, DType::f16);
+  first.micro_batch = 2;
+  first.pass = 1;
+  trace.add(overflowing, first);
+  trace.add(consumer, make_row({INFINITY, 1.0}, DType::f16));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.nonfinite");
+  ASSERT_NE(finding, nullptr);
+  ASSERT_EQ(finding->evidence.size(), 2u);
+  EXPECT_EQ(finding->evidence[0].key.op_name, "linear");
+  EXPECT_EQ(finding->evidence[0].key.micro_batch, 2u);
+  EXPECT_EQ(finding->evidence[0].key.pass, 1);
+  EXPECT_EQ(finding->evidence[1].key.op_name, "relu");
+  const Table& recorded = table(report, "recorded");
+  EXPECT_EQ(cell(recorded, row_of(recorded, "a linear"), "nonfinite"), Cell(int64_t{1}));
+  EXPECT_EQ(cell(recorded, row_of(recorded, "b relu"), "nonfinite"), Cell(int64_t{1}));
+}
+
+// Who made NaN or Inf comes before those that carry it on, whatever their shares; the first of all even where it was computed as
+// NaN.
+TEST(RangeFindings, WorstFirstIsWhoMadeTheFirstInfinity) {
+  SyntheticTrace trace;
+  const uint32_t loss = trace.add_tensor("c", "softmax", Phase::forward, Role::activation, DType::f32);
+  const uint32_t carried = trace.add_tensor("b", "relu", Phase::forward, Role::activation, DType::f16);
+  const uint32_t made = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t later = trace.add_tensor("d", "linear", Phase::forward, Role::activation, DType::f16);
+  trace.add(made, make_row({70000.0, 1.0, 1.0, 1.0}, DType::f16));
+  trace.add(carried, make_row({INFINITY, 1.0}, DType::f16));
+  trace.add(loss, make_row({NAN, NAN}, DType::f32));
+  trace.add(later, make_row({80000.0, 1.0, 1.0, 1.0, 1.0}, DType::f16));
+  trace.end_step(SyntheticTrace::default_step(NAN));
+  const Report report = analyze_ranges(trace.read());
+  std::vector<std::string> names;
+  for (const TableRow& row : table(report, "recorded").rows) names.push_back(std::get<std::string>(row.cells[0]));
+  EXPECT_EQ(names, (std::vector<std::string>{"a linear", "d linear", "c softmax", "b relu"}));
+}
+
+// At level health the counts still say that nothing was lost.
+TEST(RangeFindings, GradientsFitByTheirCountsToo) {
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(gradient, make_health_row({1.0, 4.0, 0.5}, DType::f16, 1024.0));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* fit = find_finding(report, "range.gradients_fit");
+  ASSERT_NE(fit, nullptr);
+  EXPECT_NE(fit->title.find("none lost anything to zero"), std::string::npos) << fit->title;
+  EXPECT_NE(fit->title.find("`--record stats`"), std::string::npos) << fit->title;
+  EXPECT_TRUE(fit->evidence.empty());
+}
+
+// One of 100,000 is less than a hundredth of a percent.
+TEST(RangeFindings, AShareThatIsTooSmallToPrintIsSaidToBeBelowOneThatIsNot) {
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  std::vector<double> values(100000, 0.25);
+  values[3] = 1e-9;
+  trace.add(gradient, make_row(values, DType::f16));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* fit = find_finding(report, "range.gradients_fit");
+  ASSERT_NE(fit, nullptr);
+  EXPECT_NE(fit->title.find("none lost as much as 0.01% to zero"), std::string::npos) << fit->title;
+}
+
+// With finite logits a mean over targets is NaN where there is none. With others it says nothing.
+TEST(RangeFindings, ALossThatIgnoredEveryTargetIsExplained) {
+  for (const double sum : {1.5, static_cast<double>(NAN)}) {
+    SyntheticTrace trace;
+    const OpInfo op{.id = 900, .name = "cross_entropy", .module = "", .phase = Phase::loss, .attributes = "", .product = {}};
+    TensorInfo loss, sums;
+    loss.role = Role::loss;
+    sums.slot = 1;
+    sums.name = "logsumexp";
+    const uint32_t of_loss = trace.add_output(op, loss), of_sums = trace.add_output(op, sums);
+    trace.add(of_loss, make_row({NAN}, DType::f32));
+    trace.add(of_sums, make_row({sum, 2.5}, DType::f32));
+    trace.end_step(SyntheticTrace::default_step(NAN));
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.nonfinite");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->suggestion.find("loss.ignore_index ignored every target") != std::string::npos, sum == 1.5)
+        << finding->suggestion;
+  }
+}
+
+// Of finite p and targets, only the logarithm of a negative number is NaN.
+TEST(RangeFindings, AnOutputThatIsNoProbabilityIsExplained) {
+  for (const double output : {1.5, static_cast<double>(NAN)}) {
+    SyntheticTrace trace;
+    const OpInfo linear{.id = 900, .name = "linear", .module = "fc", .phase = Phase::forward, .attributes = "", .product = {}},
+        bce{.id = 901, .name = "binary_cross_entropy", .module = "", .phase = Phase::loss, .attributes = "", .product = {}};
+    TensorInfo probability, loss;
+    loss.role = Role::loss;
+    const uint32_t of_linear = trace.add_output(linear, probability), of_loss = trace.add_output(bce, loss);
+    trace.sink().add_edge({0, 1, 0, 0, 0});
+    trace.add(of_linear, make_row({output, 0.5}, DType::f32));
+    trace.add(of_loss, make_row({NAN}, DType::f32));
+    trace.end_step(SyntheticTrace::default_step(NAN));
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.nonfinite");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->suggestion.find("no probability") != std::string::npos, output == 1.5) << finding->suggestion;
+  }
+}
+
+// A bias before a normalisation: its true gradient is 0, and the sum of 1,000 terms of 2^-24 holds what their last bits leave, at
+// most (2^-24 + gamma_1000) * 1000 * 2^-24 = 2^-28.07. A gradient of 2^-26 is more than that.
+TEST(RangeFindings, RoundingNoiseAsksForNoLossScale) {
+  for (const bool noise : {true, false}) {
+    SyntheticTrace trace;
+    const auto op = [](uint64_t id, const char* name) {
+      return OpInfo{.id = id, .name = name, .module = "fc", .phase = Phase::backward, .attributes = "", .product = {}};
+    };
+    TensorInfo terms, bias, weight;
+    terms.role = Role::activation_gradient;
+    bias.role = weight.role = Role::weight_gradient;
+    bias.parameter = "fc.bias";
+    const uint32_t of_terms = trace.add_output(op(900, "batch_norm_backward"), terms),
+                   of_bias = trace.add_output(op(901, "sum"), bias), of_weight = trace.add_output(op(902, "matmul"), weight);
+    trace.sink().add_edge({0, 1, 0, 0, 0});
+    std::vector<double> values;
+    for (int i = 0; i < 1000; ++i) values.push_back(i % 2 == 0 ? 0x1p-24 : -0x1p-24);
+    trace.add(of_terms, make_row(values, DType::f32));
+    trace.add(of_bias, make_row({noise ? 0x1p-30 : 0x1p-26}, DType::f32));
+    trace.add(of_weight, make_row({1.0}, DType::f32));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    EXPECT_EQ(find_finding(report, "range.gradients_would_flush") == nullptr, noise);
+  }
+}
+
+// Each number stands with the tensor that it is of.
+TEST(RangeFindings, TheFitsEvidencePairsTensorsWithTheirOwnNumbers) {
+  SyntheticTrace trace;
+  const uint32_t large = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  const uint32_t small = trace.add_tensor("b", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  std::vector<double> values(1000, 0.25);
+  values[3] = 1e-9;
+  trace.add(large, make_row({4096.0, 1.0}, DType::f16));
+  trace.add(small, make_row(values, DType::f16));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* fit = find_finding(report, "range.gradients_fit");
+  ASSERT_NE(fit, nullptr);
+  ASSERT_EQ(fit->evidence.size(), 2u);
+  EXPECT_EQ(fit->evidence[0].key.module, "a");
+  EXPECT_DOUBLE_EQ(lower(fit->evidence[0].values[0].value), std::log2(65504.0 / 4096.0));
+  EXPECT_EQ(fit->evidence[1].key.module, "b");
+  EXPECT_EQ(fit->evidence[1].values[0].value, Cell(0.001));
+}
+
+TEST(RangeFindings, GradientsDoNotFitWhereOneWasNotFiniteOrCouldNotBeJudged) {
+  for (const bool nan : {true, false}) {
+    SyntheticTrace trace;
+    const uint32_t good = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    const uint32_t wide = trace.add_tensor("b", "linear_backward", Phase::backward, Role::weight_gradient, DType::f32);
+    const uint32_t unseen = trace.add_tensor("c", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    trace.add(good, make_row({1.0, 2.0}, DType::f16));
+    trace.add(wide, make_row({nan ? NAN : 1.0, 2.0}, DType::f32));
+    trace.add(unseen, make_stored_row({1.0, 2.0}, DType::f16));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.gradients_fit");
+    ASSERT_EQ(finding == nullptr, nan);
+    if (nan) continue;
+    EXPECT_NE(finding->title.find("1 gradient tensor could not be judged"), std::string::npos) << finding->title;
+  }
+}
+
+TEST(RangeFindings, NonfiniteValuesAreFoundWhereTheyCount) {
+  SyntheticTrace trace;
+  const uint32_t forward = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(gradient, make_row({INFINITY, 1.0}, DType::f16, 64.0));
+  StepRow skipped = SyntheticTrace::default_step(1.0, 64.0);
+  skipped.skipped = true;
+  const uint32_t norm = trace.add_tensor("", "gradient_norm", Phase::scaling, Role::buffer, DType::f32);
+  trace.add(norm, make_row({INFINITY}, DType::f32));
+  trace.end_step(skipped);  // how the scaler works: nothing to report
+  trace.add(forward, make_row({1.0}, DType::f16));
+  trace.end_step();
+  trace.add(forward, make_row({NAN, NAN}, DType::f16));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.nonfinite");
+  ASSERT_NE(finding, nullptr);
+  ASSERT_EQ(finding->evidence.size(), 1u);
+  EXPECT_EQ(finding->evidence[0].key.op_name, "linear");
+  EXPECT_EQ(finding->evidence[0].key.step, 2u);
+}
+
+TEST(RangeFindings, ForwardOverflowIsAnErrorAndFlushingANote) {
+  SyntheticTrace trace;
+  const uint32_t forward = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t cast = trace.add_tensor("fc", "cast", Phase::forward, Role::weight_cast, DType::f16);
+  trace.add(forward, make_row({70000.0, 1.0}, DType::f16));
+  trace.add(cast, make_row({1e-9, 1.0}, DType::f16));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  ASSERT_NE(find_finding(report, "range.values_overflow"), nullptr);
+  EXPECT_EQ(find_finding(report, "range.values_overflow")->severity, Severity::error);
+  EXPECT_EQ(report.findings.front().severity, Severity::error);  // errors first
+  EXPECT_EQ(report.findings.back().severity, Severity::info);
+  ASSERT_NE(find_finding(report, "range.values_flushed"), nullptr);
+  EXPECT_EQ(find_finding(report, "range.values_flushed")->severity, Severity::info);
+  EXPECT_EQ(find_finding(report, "range.values_flushed")->evidence[0].key.role, "weight_cast");
+}
+
+TEST(RangeFindings, AnFp32RunIsAskedWhatFp16WouldDo) {
+  std::mt19937 random(14);
+  for (const bool small : {true, false}) {
+    SyntheticTrace trace;
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f32);
+    trace.add(gradient, make_row(lognormal(random, small ? -26 : -5, 2, 500), DType::f32));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    EXPECT_EQ(find_finding(report, "range.gradients_would_flush") != nullptr, small);
+    EXPECT_EQ(find_finding(report, "range.gradients_flushed"), nullptr);
+    EXPECT_EQ(find_finding(report, "range.gradients_fit"), nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test
