@@ -11,6 +11,7 @@
 #include "tests/emulation/neighbours.h"
 #include "tests/support/simd_targets.h"
 #include "tests/support/usage_error.h"
+#include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {

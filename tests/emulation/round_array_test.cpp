@@ -13,6 +13,7 @@
 
 #include "tests/support/simd_targets.h"
 #include "tests/support/usage_error.h"
+#include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
@@ -95,11 +96,10 @@ TEST(RoundArray, GivesTheBitsOfOneAtATimeOnEveryTarget) {
     const std::vector<float> values = values_for(*format, 3000);
     for (const Rounding& rounding : roundings()) {
       const RandomStream random{11, 12, 1000003};
-      const Philox philox(random.seed, random.stream);
       std::vector<uint64_t> encodings;
       std::vector<uint32_t> expected;
       for (size_t i = 0; i < values.size(); ++i) {
-        const uint32_t bits = random_bits_of(*format, rounding, philox, random.first + i);
+        const uint32_t bits = random_bits_of(random, i);
         encodings.push_back(round_to_encoding(*format, values[i], rounding, bits));
         expected.push_back(std::bit_cast<uint32_t>(round_to_format(*format, values[i], rounding, bits)));
       }
@@ -112,6 +112,36 @@ TEST(RoundArray, GivesTheBitsOfOneAtATimeOnEveryTarget) {
         check_encodings<uint16_t>(*format, rounding, values, encodings, random, target);
         check_encodings<uint32_t>(*format, rounding, values, encodings, random, target);
       });
+    }
+  }
+}
+
+// Values whose distance from the neighbour below, in steps, has the 16 leading bits that the first half of their random number lacks
+// to all ones, so that the bits after these decide.
+TEST(RoundArray, GoesOnWhereTheFirstHalfOfARandomNumberDoesNotDecide) {
+  const RandomStream random{21, 22, 640};
+  for (const FloatFormat* format : {&e4m3, &e5m2, &e2m1, &parse_format("e8m2")}) {
+    const int discarded = 23 - format->fraction_bits;
+    for (const double subnormal : {1.0, 0.5}) {
+      std::vector<float> values;
+      for (uint64_t i = 0; i < 4000; ++i) {
+        const uint32_t first = random_bits_of(random, i) >> 16, rest = static_cast<uint32_t>(i) % (1u << (discarded - 16));
+        const uint32_t below = (0xFFFF - first) << (discarded - 16) | rest;
+        // 1 + below / 2^23 with a step of 2^-fraction_bits; or, below the normal numbers, 1/2 + below / 2^24 of the smallest normal.
+        const double value = std::ldexp(1 + below * 0x1p-23, subnormal == 1 ? 0 : format->smallest_normal_exponent());
+        values.push_back(static_cast<float>(subnormal == 1 ? value : value - format->smallest_normal() / 2));
+      }
+      int up = 0;
+      on_every_target([&](const std::string& target) {
+        std::vector<float> rounded(values.size());
+        round_values(*format, {.mode = RoundingMode::stochastic}, values, rounded, random);
+        for (size_t i = 0; i < values.size(); ++i) {
+          const float expected = round_to_format(*format, values[i], {.mode = RoundingMode::stochastic}, random_bits_of(random, i));
+          ASSERT_EQ(rounded[i], expected) << format->name << ' ' << target << ' ' << values[i];
+          up += expected > values[i];
+        }
+      });
+      EXPECT_GT(up, 0);
     }
   }
 }
@@ -132,7 +162,7 @@ TEST(RoundArray, OfFp64RoundsOnce) {
       round_values(*format, rounding, values, rounded, stream);
       round_encodings(*format, rounding, values, encodings, stream);
       for (size_t i = 0; i < values.size(); ++i) {
-        const uint32_t bits = random_bits_of(*format, rounding, Philox(stream.seed, stream.stream), stream.first + i);
+        const uint32_t bits = random_bits_of(stream, i);
         ASSERT_EQ(encodings[i], round_to_encoding(*format, values[i], rounding, bits)) << format->name << ' ' << values[i];
         ASSERT_EQ(rounded[i], value_of(*format, encodings[i]));
       }

@@ -154,8 +154,8 @@ TEST(Summation, SaysWhatIsWrongWithItsArguments) {
   EXPECT_EQ(usage_error_of([&] { EncodedArray(binary16, std::span<const uint16_t>(static_cast<const uint16_t*>(nullptr), 3)); }),
             "array of fp16: 3 elements at a null pointer");
   EXPECT_EQ(usage_error_of(
-                [&] { sum(EncodedArray(std::span(three)), {.rounding = {.mode = RoundingMode::stochastic, .random_bits = 33}}); }),
-            "sum in fp32: expected 1 to 32 random bits, got 33");
+                [&] { sum(EncodedArray(std::span(three)), {.rounding = {.mode = RoundingMode::stochastic, .random_bits = 25}}); }),
+            "sum in fp32: expected 1 to 24 random bits, got 25");
 }
 
 }  // namespace

@@ -114,13 +114,12 @@ void quantise(BlockArray& array, std::span<const float> values, const Rounding& 
   const bool is_plain = rounding.mode == RoundingMode::nearest_even && rounding.subnormals == SubnormalResults::keep;
   const bool lie_together = array.axis.inner == 1 && (array.axis.outer == 1 || array.axis.length % format.block_size == 0);
   const size_t done = is_plain && lie_together ? quantise_lanes(array, values, array.elements.data(), array.scales.data()) : 0;
-  const Philox philox(random.seed, random.stream);
   for_blocks(array.axis, format.block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
     if (block < done) return;
     array.scales[block] = scale_encoding(format, largest_of(values, first, count, stride), array.tensor_scale);
     const double divisor = divisor_of(array, block);
     for (size_t i = first; count > 0; --count, i += stride) {
-      const uint32_t bits = is_stochastic ? random_bits_of(*format.element, saturating, philox, random.first + i) : 0;
+      const uint32_t bits = is_stochastic ? random_bits_of(random, i) : 0;
       // FP64 holds the quotient by a power of two. That of 24-bit numbers that is not halfway between two elements, which have few
       // bits, differs from it by more than FP64's rounding.
       const double quotient = std::isnan(divisor) ? 0 : static_cast<double>(values[i]) / divisor;

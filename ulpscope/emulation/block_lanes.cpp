@@ -42,7 +42,7 @@ size_t QuantisePowers(const RoundConstants& constants, const PowerScales& scales
     const VU32 kept = Set(is_finite ? ~0u : 0);
     for (size_t i = 0; i < s.block_size; i += kBlockLanes) {
       const VU32 quotient = hn::And(AsBits(hn::Mul(hn::LoadU(kF32, in + i), factor)), kept);
-      Put(Round<RoundingMode::nearest_even, RoundingCore::scaled, true, true>(k, quotient, quotient), elements + i);
+      Put(Round<RoundingMode::nearest_even, RoundingCore::scaled, true, true>(k, quotient), elements + i);
     }
     in += s.block_size;
     elements += s.block_size;
@@ -86,7 +86,7 @@ size_t QuantiseQuotients(const RoundConstants& scale_constants, float tensor_sca
     }
     for (size_t block = 0; block < kBlock; block += kBlockLanes) {
       const VU32 bits = AsBits(hn::Load(kF32, scales + block));
-      Put(Round<RoundingMode::nearest_even, RoundingCore::scaled, true, true>(k, bits, bits), scale_encodings + block);
+      Put(Round<RoundingMode::nearest_even, RoundingCore::scaled, true, true>(k, bits), scale_encodings + block);
     }
     for (size_t block = 0; block < kBlock; ++block) {
       const VF32 divisor = hn::Set(kF32, scales[block] * tensor_scale);

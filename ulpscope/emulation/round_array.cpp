@@ -1,6 +1,7 @@
 #include "ulpscope/emulation/round_array.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -8,6 +9,7 @@
 
 #include "hwy/detect_compiler_arch.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/round_kernel.h"
 #include "ulpscope/emulation/rounding.h"
 
@@ -27,7 +29,8 @@ RoundingCore core_of(const FloatFormat& format, const Rounding& rounding, bool t
   if (normal == binary32.smallest_normal_exponent()) {
     const bool ends_in_infinity = format.has_infinity() && format.largest_encoding() + 1 == format.infinity_encoding() &&
                                   format.largest_exponent() == binary32.largest_exponent();
-    return is_usual && !is_directed(rounding.mode) && ends_in_infinity ? RoundingCore::carried : RoundingCore::shifted;
+    const bool is_carried = is_usual && !is_directed(rounding.mode) && ends_in_infinity && discarded <= 16;
+    return is_carried ? RoundingCore::carried : RoundingCore::shifted;
   }
   // The power of two that is added, and the parts of a step that ties and random numbers are, are ordinary numbers.
   const bool has_power = format.largest_exponent() + 2 + discarded <= binary32.largest_exponent();
@@ -35,11 +38,6 @@ RoundingCore core_of(const FloatFormat& format, const Rounding& rounding, bool t
   if (has_power && has_parts) return RoundingCore::scaled;
 #endif
   return RoundingCore::none;
-}
-
-bool takes_halves(const FloatFormat& format, const Rounding& rounding) {
-  const bool shifted = format.smallest_normal_exponent() == binary32.smallest_normal_exponent();
-  return rounding.random_bits <= 16 || (shifted && binary32.fraction_bits - format.fraction_bits <= 16);
 }
 
 template <typename In, typename Out>
@@ -56,10 +54,9 @@ void round_array(const FloatFormat& format, const Rounding& rounding, std::span<
     throw usage_error("rounding to {}: its encodings have {} bits, expected at most {}", format.name, format.storage_bits(),
                       8 * sizeof(Out));
 
-  const Philox philox(random.seed, random.stream);
   const auto one_by_one = [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      const uint32_t bits = is_stochastic ? random_bits_of(format, rounding, philox, random.first + i) : 0;
+      const uint32_t bits = is_stochastic ? random_bits_of(random, i) : 0;
       if constexpr (kToValues) {
         out[i] = round_to_format(format, in[i], rounding, bits);
       } else {
@@ -96,7 +93,8 @@ RoundConstants round_constants(const FloatFormat& format, const Rounding& roundi
                         ? static_cast<uint32_t>(format.largest_exponent() + 2 + kFp32Bias) << binary32.fraction_bits
                         : static_cast<uint32_t>(binary32.infinity_encoding());
   constants.random_bits = rounding.random_bits;
-  constants.halves = takes_halves(format, rounding);
+  constants.usual = static_cast<uint32_t>(convert(format, binary32, format.largest_encoding())) - 1;
+  if (rounding.random_bits > 16 && constants.discarded > 16) constants.undecided = uint32_t{0xFFFF} << (constants.discarded - 16);
 
   const auto in_units = [&](uint64_t encoding) {
     return static_cast<uint32_t>(to_values ? convert(format, binary32, encoding) : encoding);
@@ -130,9 +128,17 @@ RoundConstants round_constants(const FloatFormat& format, const Rounding& roundi
   return constants;
 }
 
-uint32_t random_bits_of(const FloatFormat& format, const Rounding& rounding, const Philox& philox, uint64_t element) {
-  if (!takes_halves(format, rounding)) return philox.bits(element);
-  return philox.bits(element / 2) >> (element % 2 * 16) << 16;
+uint32_t random_bits_of(const RandomStream& random, uint64_t i) {
+  const uint64_t element = random.first + i;
+  const auto half_of_word = [&](uint64_t word) {
+    const std::array<uint32_t, 4> words =
+        philox4x32<kRandomRounds>({static_cast<uint32_t>(word / 4), static_cast<uint32_t>(word / 4 >> 32),
+                                   static_cast<uint32_t>(random.stream), static_cast<uint32_t>(random.stream >> 32)},
+                                  {static_cast<uint32_t>(random.seed), static_cast<uint32_t>(random.seed >> 32)});
+    return words[word % 4] >> (element % 2 * 16) & 0xFFFF;
+  };
+  constexpr uint64_t kFurther = uint64_t{1} << 63;
+  return half_of_word(element / 2) << 16 | half_of_word(kFurther + element / 2);
 }
 
 void round_values(const FloatFormat& format, const Rounding& rounding, ConstValues in, Values out, const RandomStream& random) {

@@ -10,7 +10,6 @@
 #include <span>
 #include <variant>
 
-#include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/format.h"
 #include "ulpscope/emulation/number.h"
 
@@ -21,15 +20,19 @@ using ConstValues = std::variant<std::span<const float>, std::span<const double>
 using Values = std::variant<std::span<float>, std::span<double>>;
 using Encodings = std::variant<std::span<uint8_t>, std::span<uint16_t>, std::span<uint32_t>>;
 
-// Where the random bits of a stochastic rounding come from: element i of an array has those of number first + i of this seed and
+// Where the random bits of stochastic rounding come from: element i of an array has those of number first + i of this seed and
 // stream (random_bits_of), whatever the CPU and however the work is shared out.
 struct RandomStream {
   uint64_t seed = 0, stream = 0, first = 0;
 };
 
-// 32 bits for the `element`th rounding to `format`, of which the rounding takes the leading ones. Where it needs no more than 16,
-// two elements share a number of Philox: formats with the exponents of FP32 need as many as they discard.
-uint32_t random_bits_of(const FloatFormat& format, const Rounding& rounding, const Philox& philox, uint64_t element);
+// The rounds of Philox4x32 that make them.
+inline constexpr int kRandomRounds = 7;
+
+// The 32 bits of element `i` of an array, of which a rounding takes the leading ones. The first 16 decide nearly always, so two
+// elements share a word of Philox: with e = first + i, bits 16 to 31 are from word e / 2 (the lower half of it where e is even),
+// the others from word 2^63 + e / 2. Word w is that of index w % 4 of the counter w / 4.
+uint32_t random_bits_of(const RandomStream& random, uint64_t i);
 
 // To values that stay in the type that they have, which has to hold the format's: FP32 holds those of all formats but fp64. `in`
 // and `out` may be the same array, and must not overlap otherwise.

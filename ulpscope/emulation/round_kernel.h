@@ -13,7 +13,8 @@ namespace ulpscope {
 // How a vector loop finds the neighbours of a value.
 enum class RoundingCore : uint8_t {
   shifted,  // the format has the exponents of FP32: the same bits of every value go away
-  carried,  // the same, where overflow needs no thought: a carry out of the largest number gives the bits of Inf, which are wanted
+  carried,  // the same of up to 16 bits, where overflow needs no thought: a carry out of the largest number gives the bits of Inf,
+            // which are wanted
   scaled,   // a power of two is added whose ulp is the format's step at the value, so that the addition rounds
   converted,  // to FP16 and nearest even, which CPUs have an instruction for
   none,       // none of them will do
@@ -27,7 +28,9 @@ struct RoundConstants {
   uint32_t smallest_field = 0;  // FP32 bits of the smallest normal number
   uint32_t clamp = 0;           // FP32 bits of a magnitude that is beyond the largest number, whatever the mode
   int random_bits = 24;
-  bool halves = false;    // random numbers have 16 bits
+  // Of stochastic rounding: FP32 bits of the largest number's lower neighbour, and in the shifted core the bits of a sum that are
+  // all ones where 16 random bits do not decide; 0: they always do.
+  uint32_t usual = 0, undecided = 0;
   bool is_simple = true;  // subnormals and the sign of zero are kept
   // In units.
   uint32_t largest = 0;

@@ -3,9 +3,11 @@
 //   shifted core: s is a fixed number of bits of x's encoding, at every value. Rounding adds to the encoding, a carry out of the
 //     fraction goes into the exponent as it should, and the bits below s are cleared. The carried core is its short form.
 //   scaled core: c is the power of two whose ulp is s. |x| + c has the bits of x down to s and no others, so the addition rounds,
-//   in
-//     the CPU's rounding mode, and subtracting c again is exact. Its last bits, counted from those of c, are |x| / s: the encoding.
-//     Ties away from zero and random numbers are added to |x| before, the sum cut off: it keeps all bits down to s and below.
+//     in the CPU's rounding mode, and subtracting c again is exact. Its last bits, counted from those of c, are |x| / s: the
+//     encoding. Half a step is added to |x| before, for ties away from zero, and the sum cut off: it keeps all bits down to s.
+// Stochastic rounding goes up where the part of a step that x is above its lower neighbour and the random number, both cut off
+// after so many bits, add up to a step. The first 16 bits of a random number tell, unless those of the sum are all ones, as they
+// are once in 65536 times: such lanes are undecided, and rounded again with the whole number.
 #if defined(ULPSCOPE_EMULATION_ROUND_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ULPSCOPE_EMULATION_ROUND_LANES_INL_H_
 #undef ULPSCOPE_EMULATION_ROUND_LANES_INL_H_
@@ -30,6 +32,7 @@ using U64 = hn::Repartition<uint64_t, U32>;
 using VF32 = hn::Vec<F32>;
 using VU32 = hn::Vec<U32>;
 using VU64 = hn::Vec<U64>;
+using MU32 = hn::Mask<U32>;
 constexpr F32 kF32;
 constexpr U32 kU32;
 constexpr I32 kI32;
@@ -40,15 +43,30 @@ HWY_INLINE VU32 Set(uint32_t value) { return hn::Set(kU32, value); }
 HWY_INLINE VF32 AsFloat(VU32 bits) { return hn::BitCast(kF32, bits); }
 HWY_INLINE VU32 AsBits(VF32 value) { return hn::BitCast(kU32, value); }
 
+HWY_INLINE MU32 IsNotANumber(VU32 bits) { return hn::RebindMask(kU32, hn::IsNaN(AsFloat(bits))); }
+
+// Of stochastic rounding: integers below 2^bits, and what comes back.
+struct RandomLanes {
+  VU32 numbers;
+  int bits;
+  MU32 undecided = hn::MaskFromVec(hn::Zero(kU32));
+};
+
+// A random number in units of the last place that FP32 values have, where a step has `discarded` bits.
+HWY_INLINE VU32 BelowStep(const RandomLanes& random, int discarded) {
+  const int shift = discarded - random.bits;
+  return shift >= 0 ? hn::ShiftLeftSame(random.numbers, shift) : hn::ShiftRightSame(random.numbers, -shift);
+}
+
 // `values` and what rounding adds to them, in the bits below a step and carried into it.
 template <RoundingMode kMode>
-HWY_INLINE VU32 AddedBelow(const RoundConstants& k, VU32 bits, VU32 values, VU32 random) {
+HWY_INLINE VU32 AddedBelow(const RoundConstants& k, VU32 bits, VU32 values, RandomLanes* random) {
   const int discarded = k.discarded;
   const VU32 below = Set((1u << discarded) - 1);
   VU32 sum = values;
   if constexpr (kMode == RoundingMode::nearest_even) {
-    const VU32 odd = hn::And(hn::ShiftRightSame(values, discarded), Set(1));
-    sum = hn::Add(values, hn::Add(odd, Set((1u << (discarded - 1)) - 1)));
+    const VU32 down = hn::Add(values, Set((1u << (discarded - 1)) - 1));
+    sum = hn::IfThenElse(hn::TestBit(values, Set(1u << discarded)), hn::Add(down, Set(1)), down);
   } else if constexpr (kMode == RoundingMode::nearest_away) {
     sum = hn::Add(values, Set(1u << (discarded - 1)));
   } else if constexpr (kMode == RoundingMode::up || kMode == RoundingMode::down) {
@@ -58,24 +76,26 @@ HWY_INLINE VU32 AddedBelow(const RoundConstants& k, VU32 bits, VU32 values, VU32
     // Bits below s carry into its bit exactly where they are not all zero; where it is set already they are cut off.
     sum = hn::Or(values, hn::Add(hn::And(values, below), below));
   } else if constexpr (kMode == RoundingMode::stochastic) {
-    const VU32 leading = hn::And(random, Set(~0u << (32 - k.random_bits)));
-    sum = hn::Add(values, hn::ShiftRightSame(leading, 32 - discarded));
+    sum = hn::Add(values, BelowStep(*random, discarded));
+    random->undecided = hn::Eq(hn::And(sum, Set(k.undecided)), Set(HWY_MAX(k.undecided, 1)));
   }
   return sum;
 }
 
 // Rounded magnitudes in units: encodings, or bits of FP32 values.
 template <RoundingMode kMode, bool kEncodings>
-HWY_INLINE VU32 RoundShifted(const RoundConstants& k, VU32 bits, VU32 magnitude, VU32 random) {
+HWY_INLINE VU32 RoundShifted(const RoundConstants& k, VU32 bits, VU32 magnitude, RandomLanes* random) {
   const VU32 sum = AddedBelow<kMode>(k, bits, magnitude, random);
   if constexpr (kEncodings) return hn::ShiftRightSame(sum, k.discarded);
   return hn::AndNot(Set((1u << k.discarded) - 1), sum);
 }
 
-template <RoundingMode kMode, bool kEncodings>
-HWY_INLINE VU32 RoundScaled(const RoundConstants& k, VU32 bits, VU32 magnitude, VU32 random) {
+// `kUsual`: all magnitudes are below the largest number; what becomes of others does not matter.
+template <RoundingMode kMode, bool kEncodings, bool kUsual>
+HWY_INLINE VU32 RoundScaled(const RoundConstants& k, VU32 bits, VU32 magnitude, RandomLanes* random) {
   const int fraction_bits = 23 - k.discarded;
-  const VU32 clamped = hn::BitCast(kU32, hn::Min(hn::BitCast(kI32, magnitude), hn::BitCast(kI32, Set(k.clamp))));
+  const VU32 clamped =
+      kUsual ? magnitude : hn::BitCast(kU32, hn::Min(hn::BitCast(kI32, magnitude), hn::BitCast(kI32, Set(k.clamp))));
   const VU32 smallest = Set(k.smallest_field);
   const VU32 exponent =
       hn::BitCast(kU32, hn::Max(hn::BitCast(kI32, hn::And(clamped, Set(0x7F800000))), hn::BitCast(kI32, smallest)));
@@ -89,15 +109,20 @@ HWY_INLINE VU32 RoundScaled(const RoundConstants& k, VU32 bits, VU32 magnitude, 
     const VU32 half = hn::Sub(exponent, Set(static_cast<uint32_t>(fraction_bits + 1) << 23));
     value = AsBits(hn::Add(AsFloat(clamped), AsFloat(half)));
   } else if constexpr (kMode == RoundingMode::stochastic) {
-    const VU32 unit = hn::Sub(exponent, Set(static_cast<uint32_t>(fraction_bits + k.random_bits) << 23));
-    const VU32 number = hn::ShiftRightSame(random, 32 - k.random_bits);
-    const VF32 part = hn::Mul(hn::ConvertTo(kF32, hn::BitCast(kI32, number)), AsFloat(unit));
-    value = AsBits(hn::Add(AsFloat(clamped), part));
+    const VU32 unit = hn::Sub(exponent, Set(static_cast<uint32_t>(fraction_bits + random->bits) << 23));
+    const VF32 number = hn::ConvertTo(kF32, hn::BitCast(kI32, random->numbers));
+    value = AsBits(hn::Add(AsFloat(clamped), hn::Mul(number, AsFloat(unit))));
   }
   VF32 sum = hn::Add(AsFloat(value), AsFloat(power));
   if constexpr (kMode == RoundingMode::to_odd) {
     const auto exact = hn::Eq(hn::Sub(sum, AsFloat(power)), AsFloat(clamped));
     sum = AsFloat(hn::IfThenElse(hn::RebindMask(kU32, exact), AsBits(sum), hn::Or(AsBits(sum), Set(1))));
+  }
+  if constexpr (kMode == RoundingMode::stochastic) {
+    // What is left above the lower neighbour, beside (1 - 2^-16) s.
+    const VF32 rest = hn::Sub(AsFloat(value), hn::Sub(sum, AsFloat(power)));
+    const VU32 all_ones = hn::Sub(exponent, Set((static_cast<uint32_t>(fraction_bits) << 23) + 0x100));
+    random->undecided = hn::RebindMask(kU32, hn::Ge(rest, AsFloat(all_ones)));
   }
   if constexpr (kEncodings)
     return hn::Add(hn::ShiftRightSame(hn::Sub(exponent, smallest), k.discarded), hn::Sub(AsBits(sum), power));
@@ -106,14 +131,17 @@ HWY_INLINE VU32 RoundScaled(const RoundConstants& k, VU32 bits, VU32 magnitude, 
   return rounded;
 }
 
-// Signs and all: a carry does not reach them, as the largest sum is that of Inf.
+// Signs and all: a carry does not reach them, as the largest sum is that of Inf. Not of NaN.
 template <RoundingMode kMode, bool kEncodings>
-HWY_INLINE VU32 RoundCarried(const RoundConstants& k, VU32 bits, VU32 random) {
-  const VU32 sum = AddedBelow<kMode>(k, bits, bits, random);
-  const VU32 quiet = hn::Or(bits, Set(0x400000));
-  const VU32 result = hn::IfThenElse(hn::RebindMask(kU32, hn::IsNaN(AsFloat(bits))), quiet, sum);
-  if constexpr (kEncodings) return hn::ShiftRightSame(result, k.discarded);
-  return hn::AndNot(Set((1u << k.discarded) - 1), result);
+HWY_INLINE VU32 RoundCarried(const RoundConstants& k, VU32 bits, RandomLanes* random) {
+  VU32 sum;
+  if constexpr (kMode == RoundingMode::stochastic) {
+    sum = hn::Add(bits, hn::ShiftRightSame(random->numbers, 16 - k.discarded));  // at most 16 are discarded: they decide
+  } else {
+    sum = AddedBelow<kMode>(k, bits, bits, nullptr);
+  }
+  if constexpr (kEncodings) return hn::ShiftRightSame(sum, k.discarded);
+  return hn::AndNot(Set((1u << k.discarded) - 1), sum);
 }
 
 template <bool kEncodings>
@@ -123,15 +151,36 @@ HWY_INLINE VU32 RoundConverted(VU32 bits) {
   return AsBits(F16ToFloat(kF32, encodings));
 }
 
+// Magnitudes in units with the signs of `bits`.
+template <bool kEncodings, bool kSimple>
+HWY_INLINE VU32 WithSign(const RoundConstants& k, VU32 bits, VU32 result) {
+  VU32 sign = hn::And(bits, Set(0x80000000));
+  if constexpr (kEncodings) sign = hn::ShiftRightSame(sign, k.sign_shift);
+  const VU32 signed_result = hn::Or(result, sign);
+  if constexpr (kSimple) return signed_result;
+  const auto drops = hn::And(hn::Eq(result, hn::Zero(kU32)), hn::Eq(Set(k.zero_sign), hn::Zero(kU32)));
+  return hn::IfThenZeroElse(drops, signed_result);
+}
+
+// Rounded magnitudes in units, before overflow.
+template <RoundingMode kMode, RoundingCore kCore, bool kEncodings, bool kSimple, bool kUsual>
+HWY_INLINE VU32 RoundMagnitude(const RoundConstants& k, VU32 bits, VU32 magnitude, RandomLanes* random) {
+  const VU32 result = kCore == RoundingCore::shifted ? RoundShifted<kMode, kEncodings>(k, bits, magnitude, random)
+                                                     : RoundScaled<kMode, kEncodings, kUsual>(k, bits, magnitude, random);
+  return kSimple ? result : hn::IfThenZeroElse(Greater(Set(k.smallest_kept), result), result);
+}
+
 // A vector of results, from the bits of FP32 values.
 template <RoundingMode kMode, RoundingCore kCore, bool kEncodings, bool kSimple>
-HWY_INLINE VU32 Round(const RoundConstants& k, VU32 bits, VU32 random) {
-  if constexpr (kCore == RoundingCore::carried) return RoundCarried<kMode, kEncodings>(k, bits, random);
+HWY_INLINE VU32 Round(const RoundConstants& k, VU32 bits, RandomLanes* random = nullptr) {
   if constexpr (kCore == RoundingCore::converted) return RoundConverted<kEncodings>(bits);
+  if constexpr (kCore == RoundingCore::carried) {
+    const VU32 quiet = kEncodings ? hn::ShiftRightSame(bits, k.discarded) : hn::AndNot(Set((1u << k.discarded) - 1), bits);
+    const VU32 result = RoundCarried<kMode, kEncodings>(k, bits, random);
+    return hn::IfThenElse(IsNotANumber(bits), hn::Or(quiet, Set(k.nan_set)), result);
+  }
   const VU32 magnitude = hn::And(bits, Set(0x7FFFFFFF));
-  VU32 result = kCore == RoundingCore::shifted ? RoundShifted<kMode, kEncodings>(k, bits, magnitude, random)
-                                               : RoundScaled<kMode, kEncodings>(k, bits, magnitude, random);
-  if constexpr (!kSimple) result = hn::IfThenZeroElse(Greater(Set(k.smallest_kept), result), result);
+  VU32 result = RoundMagnitude<kMode, kCore, kEncodings, kSimple, false>(k, bits, magnitude, random);
 
   constexpr bool kIsDirected = is_directed(kMode);
   VU32 over = Set(k.over_positive);
@@ -145,14 +194,29 @@ HWY_INLINE VU32 Round(const RoundConstants& k, VU32 bits, VU32 random) {
 
   VU32 sign = hn::And(bits, Set(0x80000000));
   if constexpr (kEncodings) sign = hn::ShiftRightSame(sign, k.sign_shift);
-  VU32 signed_result = hn::Or(result, sign);
-  if constexpr (!kSimple) {
-    const auto drops = hn::And(hn::Eq(result, hn::Zero(kU32)), hn::Eq(Set(k.zero_sign), hn::Zero(kU32)));
-    signed_result = hn::IfThenZeroElse(drops, signed_result);
-  }
   const VU32 payload = hn::And(kEncodings ? hn::ShiftRightSame(bits, k.nan_shift) : bits, Set(k.nan_payload));
   const VU32 nan = hn::Or(hn::Or(payload, Set(k.nan_set)), hn::And(sign, Set(k.nan_sign)));
-  return hn::IfThenElse(Greater(magnitude, infinity), nan, signed_result);
+  return hn::IfThenElse(Greater(magnitude, infinity), nan, WithSign<kEncodings, kSimple>(k, bits, result));
+}
+
+// The same in fewer steps, where no lane is `unusual`: as large as the largest number, Inf, NaN, or undecided.
+template <RoundingMode kMode, RoundingCore kCore, bool kEncodings, bool kSimple>
+HWY_INLINE VU32 RoundUsual(const RoundConstants& k, VU32 bits, MU32& unusual, RandomLanes* random = nullptr) {
+  VU32 result;
+  if constexpr (kCore == RoundingCore::converted) {
+    result = RoundConverted<kEncodings>(bits);
+    unusual = hn::MaskFromVec(hn::Zero(kU32));
+  } else if constexpr (kCore == RoundingCore::carried) {
+    result = RoundCarried<kMode, kEncodings>(k, bits, random);
+    unusual = IsNotANumber(bits);
+  } else {
+    const VU32 magnitude = hn::And(bits, Set(0x7FFFFFFF));
+    result =
+        WithSign<kEncodings, kSimple>(k, bits, RoundMagnitude<kMode, kCore, kEncodings, kSimple, true>(k, bits, magnitude, random));
+    unusual = Greater(magnitude, Set(k.usual));
+  }
+  if constexpr (kMode == RoundingMode::stochastic && kCore != RoundingCore::carried) unusual = hn::Or(unusual, random->undecided);
+  return result;
 }
 
 HWY_INLINE void Put(VU32 results, float* out) { hn::StoreU(AsFloat(results), kF32, out); }

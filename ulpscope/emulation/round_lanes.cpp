@@ -11,13 +11,14 @@ HWY_BEFORE_NAMESPACE();
 namespace ulpscope {
 namespace HWY_NAMESPACE {
 
-// Philox's numbers of consecutive elements, in their order, some thousand at a time.
+// The random bits of consecutive elements (random_bits_of), some hundred at a time: the first halves, and the whole where those do
+// not decide.
 class RandomNumbers {
  public:
-  static constexpr size_t kElements = 1024;  // of a fill; half as many numbers serve where elements share them
+  static constexpr size_t kElements = 256;  // of a fill
 
-  RandomNumbers(const RandomStream& random, bool halves) : halves_(halves), block_((halves ? random.first / 2 : random.first) / 4) {
-    for (int round = 0; round < 10; ++round) {
+  RandomNumbers(const RandomStream& random, int random_bits) : random_(random), kept_(~0u << (32 - random_bits)) {
+    for (int round = 0; round < kRandomRounds; ++round) {
       const auto step = static_cast<uint32_t>(round);
       keys_[round][0] = static_cast<uint32_t>(random.seed) + step * 0x9E3779B9u;
       keys_[round][1] = static_cast<uint32_t>(random.seed >> 32) + step * 0xBB67AE85u;
@@ -28,23 +29,33 @@ class RandomNumbers {
 
   void Fill() {
     constexpr size_t kChains = 4;  // independent of each other, as a round's multiplications have to wait for those of the last
-    const size_t count = halves_ ? kElements / 2 : kElements;
-    for (size_t i = 0; i < count; i += kChains * kNumbers) Draw<kChains>(numbers_ + i);
+    for (size_t i = 0; i < kElements / 2; i += kChains * kNumbers) Draw<kChains>((random_.first + next_ + 2 * i) / 8, numbers_ + i);
+    filled_ = next_;
+    next_ += kElements;
   }
 
-  // For the elements i, i + 1, ... of a fill.
-  HWY_INLINE VU32 Get(size_t i) const {
-    if (!halves_) return hn::Load(kU32, numbers_ + i);
-    // The lower half of a number is the earlier element.
+  // Of the elements i, i + 1, ... of a fill.
+  HWY_INLINE RandomLanes FirstHalves(size_t i) const {
     const hn::Rebind<uint16_t, U32> half;
-    return hn::ShiftLeft<16>(hn::PromoteTo(kU32, hn::Load(half, reinterpret_cast<const uint16_t*>(numbers_) + i)));
+    return {hn::PromoteTo(kU32, hn::Load(half, reinterpret_cast<const uint16_t*>(numbers_) + i)), 16};
+  }
+  // All bits of the lanes that are undecided, and the first halves of the others.
+  RandomLanes Whole(size_t i, const RandomLanes& first_halves) const {
+    constexpr size_t kLanes = hn::MaxLanes(F32());
+    alignas(64) uint32_t numbers[kLanes], undecided[kLanes];
+    hn::Store(hn::ShiftLeft<8>(first_halves.numbers), kU32, numbers);
+    hn::Store(hn::VecFromMask(kU32, first_halves.undecided), kU32, undecided);
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      if (undecided[lane] != 0) numbers[lane] = (random_bits_of(random_, filled_ + i + lane) & kept_) >> 8;
+    }
+    return {hn::Load(kU32, numbers), 24};
   }
 
  private:
   static constexpr size_t kCounters = hn::MaxLanes(U64()), kNumbers = 4 * kCounters;  // of a chain
 
   template <size_t kChains>
-  HWY_INLINE void Draw(uint32_t* HWY_RESTRICT out) {
+  HWY_INLINE void Draw(uint64_t block, uint32_t* HWY_RESTRICT out) {
     // The order in which pairs of words, interleaved within 128 bits, come out in the order of counters: the even 64-bit lanes hold
     // the first half of them.
     alignas(64) static constexpr uint64_t kOrder[3][8] = {{0, 1}, {0, 2, 1, 3}, {0, 4, 1, 5, 2, 6, 3, 7}};
@@ -54,12 +65,11 @@ class RandomNumbers {
     const VU32 m0 = hn::BitCast(kU32, hn::Set(kU64, 0xD2511F53u)), m1 = hn::BitCast(kU32, hn::Set(kU64, 0xCD9E8D57u));
     VU64 c0[kChains], c1[kChains], c2[kChains], c3[kChains];
     for (size_t j = 0; j < kChains; ++j) {
-      c0[j] = hn::Add(hn::Set(kU64, block_ + j * kCounters), order);
+      c0[j] = hn::Add(hn::Set(kU64, block + j * kCounters), order);
       c1[j] = hn::ShiftRight<32>(c0[j]);
       c2[j] = hn::Set(kU64, stream_[0]);
       c3[j] = hn::Set(kU64, stream_[1]);
     }
-    block_ += kChains * kCounters;
     for (const auto& key : keys_) {
       const VU64 key0 = hn::Set(kU64, key[0]), key1 = hn::Set(kU64, key[1]);
       for (size_t j = 0; j < kChains; ++j) {
@@ -71,50 +81,92 @@ class RandomNumbers {
       }
     }
     const VU64 low = hn::Set(kU64, 0xFFFFFFFFu);
+    const VU32 kept = Set(kept_ >> 16 | (kept_ & 0xFFFF0000));
     for (size_t j = 0; j < kChains; ++j) {
       const VU64 first = hn::Or(hn::And(c0[j], low), hn::ShiftLeft<32>(c1[j]));
       const VU64 second = hn::Or(hn::And(c2[j], low), hn::ShiftLeft<32>(c3[j]));
       uint32_t* numbers = out + j * kNumbers;
-      hn::Store(hn::BitCast(kU32, hn::InterleaveLower(kU64, first, second)), kU32, numbers);
-      hn::Store(hn::BitCast(kU32, hn::InterleaveUpper(kU64, first, second)), kU32, numbers + 2 * kCounters);
+      hn::Store(hn::And(kept, hn::BitCast(kU32, hn::InterleaveLower(kU64, first, second))), kU32, numbers);
+      hn::Store(hn::And(kept, hn::BitCast(kU32, hn::InterleaveUpper(kU64, first, second))), kU32, numbers + 2 * kCounters);
     }
   }
 
-  bool halves_;
-  uint64_t block_;
-  uint32_t keys_[10][2];
+  RandomStream random_;
+  uint64_t filled_ = 0, next_ = 0;  // elements of the stream: the first of the last fill, and of the next
+  uint32_t kept_;                   // the leading bits that are asked for
+  uint32_t keys_[kRandomRounds][2];
   uint32_t stream_[2];
-  alignas(64) uint32_t numbers_[kElements];
+  alignas(64) uint32_t numbers_[kElements / 2];
 };
 
-// body(values, results) for whole vectors; the last, which is a part, from and to a copy.
-template <typename Out, typename Body>
-HWY_INLINE void ForVectors(const float* in, Out* out, size_t count, Body body) {
+// result(bits, i, unusual) for the vector of elements i, i + 1, ..., and where that says that a lane is unusual
+// result_of_unusual(bits, i). Two vectors at a time, which share the test; the last, which is a part, from and to a copy.
+template <typename Out, typename Usual, typename Unusual>
+HWY_INLINE void ForVectors(const float* in, Out* out, size_t count, Usual result, Unusual result_of_unusual) {
   constexpr size_t kLanes = hn::MaxLanes(F32());
+  const auto one = [&](const float* from, Out* to, size_t i) HWY_ATTR {
+    const VU32 bits = AsBits(hn::LoadU(kF32, from));
+    MU32 unusual;
+    const VU32 usual_result = result(bits, i, unusual);
+    Put(HWY_LIKELY(hn::AllFalse(kU32, unusual)) ? usual_result : result_of_unusual(bits, i), to);
+  };
   size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) Put(body(AsBits(hn::LoadU(kF32, in + i)), i), out + i);
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+    const VU32 bits0 = AsBits(hn::LoadU(kF32, in + i)), bits1 = AsBits(hn::LoadU(kF32, in + i + kLanes));
+    MU32 unusual0, unusual1;
+    VU32 result0 = result(bits0, i, unusual0), result1 = result(bits1, i + kLanes, unusual1);
+    if (HWY_UNLIKELY(!hn::AllFalse(kU32, hn::Or(unusual0, unusual1)))) {
+      result0 = result_of_unusual(bits0, i);
+      result1 = result_of_unusual(bits1, i + kLanes);
+    }
+    Put(result0, out + i);
+    Put(result1, out + i + kLanes);
+  }
+  if (i + kLanes <= count) {
+    one(in + i, out + i, i);
+    i += kLanes;
+  }
   if (i == count) return;
   float rest_in[kLanes] = {};
   Out rest_out[kLanes];
   for (size_t j = i; j < count; ++j) rest_in[j - i] = in[j];
-  Put(body(AsBits(hn::LoadU(kF32, rest_in)), i), rest_out);
+  one(rest_in, rest_out, i);
   for (size_t j = i; j < count; ++j) out[j] = rest_out[j - i];
+}
+
+// `numbers`: of stochastic rounding.
+template <RoundingMode kMode, RoundingCore kCore, bool kEncodings, bool kSimple>
+HWY_NOINLINE VU32 RoundUnusual(const RoundConstants& k, VU32 bits, size_t i, const RandomNumbers* numbers) {
+  if constexpr (kMode != RoundingMode::stochastic) return Round<kMode, kCore, kEncodings, kSimple>(k, bits);
+  RandomLanes random = numbers->FirstHalves(i);
+  const VU32 result = Round<kMode, kCore, kEncodings, kSimple>(k, bits, &random);
+  if (hn::AllFalse(kU32, random.undecided)) return result;
+  random = numbers->Whole(i, random);
+  return Round<kMode, kCore, kEncodings, kSimple>(k, bits, &random);
 }
 
 template <RoundingMode kMode, RoundingCore kCore, bool kSimple, typename Out>
 HWY_NOINLINE void Loop(const RoundConstants& constants, const float* in, Out* out, size_t count, const RandomStream& stream) {
-  const RoundConstants k = constants;
+  const RoundConstants k = constants;  // a copy that no call can change, so that vectors of them stay in registers
   constexpr bool kEncodings = !hwy::IsFloat<Out>();
   if constexpr (kMode == RoundingMode::stochastic) {
-    RandomNumbers numbers(stream, k.halves);
+    RandomNumbers numbers(stream, k.random_bits);
     for (size_t begin = 0; begin < count; begin += RandomNumbers::kElements) {
       numbers.Fill();
-      ForVectors(in + begin, out + begin, HWY_MIN(count - begin, RandomNumbers::kElements),
-                 [&](VU32 bits, size_t i) HWY_ATTR { return Round<kMode, kCore, kEncodings, kSimple>(k, bits, numbers.Get(i)); });
+      ForVectors(
+          in + begin, out + begin, HWY_MIN(count - begin, RandomNumbers::kElements),
+          [&](VU32 bits, size_t i, MU32& unusual) HWY_ATTR {
+            RandomLanes random = numbers.FirstHalves(i);
+            return RoundUsual<kMode, kCore, kEncodings, kSimple>(k, bits, unusual, &random);
+          },
+          [&](VU32 bits, size_t i)
+              HWY_ATTR { return RoundUnusual<kMode, kCore, kEncodings, kSimple>(constants, bits, i, &numbers); });
     }
   } else {
-    ForVectors(in, out, count,
-               [&](VU32 bits, size_t) HWY_ATTR { return Round<kMode, kCore, kEncodings, kSimple>(k, bits, hn::Zero(kU32)); });
+    ForVectors(
+        in, out, count,
+        [&](VU32 bits, size_t, MU32& unusual) HWY_ATTR { return RoundUsual<kMode, kCore, kEncodings, kSimple>(k, bits, unusual); },
+        [&](VU32 bits, size_t i) HWY_ATTR { return RoundUnusual<kMode, kCore, kEncodings, kSimple>(constants, bits, i, nullptr); });
   }
 }
 

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/arithmetic.h"
 #include "ulpscope/emulation/exact_sum.h"
 #include "ulpscope/emulation/rounding.h"
@@ -20,23 +19,20 @@ constexpr Number kOne{.kind = Number::Kind::finite, .significand = 1};
 
 void check(const Summation& summation) {
   const Rounding& rounding = summation.rounding;
-  if (rounding.mode == RoundingMode::stochastic && (rounding.random_bits < 1 || rounding.random_bits > 32))
-    throw usage_error("sum in {}: expected 1 to 32 random bits, got {}", summation.accumulator->name, rounding.random_bits);
+  if (rounding.mode == RoundingMode::stochastic && (rounding.random_bits < 1 || rounding.random_bits > 24))
+    throw usage_error("sum in {}: expected 1 to 24 random bits, got {}", summation.accumulator->name, rounding.random_bits);
 }
 
 // Rounds partial results, each with random bits of its own.
 class Accumulator {
  public:
   explicit Accumulator(const Summation& summation)
-      : format_(*summation.accumulator),
-        rounding_(summation.rounding),
-        philox_(summation.random.seed, summation.random.stream),
-        next_(summation.random.first) {}
+      : format_(*summation.accumulator), rounding_(summation.rounding), random_(summation.random) {}
 
   RoundingMode mode() const { return rounding_.mode; }
   uint64_t encoding(const Number& number) {
     const bool is_stochastic = rounding_.mode == RoundingMode::stochastic;
-    return encode(format_, number, rounding_, is_stochastic ? philox_.bits(next_++) : 0);
+    return encode(format_, number, rounding_, is_stochastic ? random_bits_of(random_, roundings_++) : 0);
   }
   Number rounded(const Number& number) { return decode(format_, encoding(number)); }
   Number add(const Number& a, const Number& b) { return rounded(ulpscope::add(a, b, mode())); }
@@ -45,8 +41,8 @@ class Accumulator {
  private:
   const FloatFormat& format_;
   const Rounding& rounding_;
-  Philox philox_;
-  uint64_t next_;
+  RandomStream random_;
+  uint64_t roundings_ = 0;
 };
 
 // A term is the product of two numbers: of a sum, of the element and 1.

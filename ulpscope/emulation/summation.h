@@ -56,12 +56,12 @@ struct Summation {
   const FloatFormat* accumulator = &binary32;  // of every partial result, and of the result
   Terms terms = Terms::exact;
   Rounding rounding = {};
-  RandomStream random = {};  // of stochastic rounding: the i-th rounding has the bits of element first + i
+  RandomStream random = {};  // of stochastic rounding: the i-th rounding has those of the i-th element (random_bits_of)
 };
 
 // The encoding of the sum of an array, or of the dot product of two, in the accumulator's format; +0 of no terms. The exact
 // order's rules of zero and NaN are those of ExactSum, the others' those of arithmetic.h, operation by operation. Throws a usage
-// Error where lengths differ, and for numbers of random bits that are not 1 to 32.
+// Error where lengths differ, and for numbers of random bits that are not 1 to 24.
 uint64_t sum(const EncodedArray& terms, const Summation& summation);
 uint64_t dot(const EncodedArray& a, const EncodedArray& b, const Summation& summation);
 
