@@ -116,8 +116,8 @@ TEST(RoundArray, GivesTheBitsOfOneAtATimeOnEveryTarget) {
   }
 }
 
-// Values whose distance from the neighbour below, in steps, has the 16 leading bits that the first half of their random number lacks
-// to all ones, so that the bits after these decide.
+// Values whose distance from the neighbour below, in steps, has the 16 leading bits that the first half of their random number
+// lacks to all ones, so that the bits after these decide.
 TEST(RoundArray, GoesOnWhereTheFirstHalfOfARandomNumberDoesNotDecide) {
   const RandomStream random{21, 22, 640};
   for (const FloatFormat* format : {&e4m3, &e5m2, &e2m1, &parse_format("e8m2")}) {
@@ -127,7 +127,8 @@ TEST(RoundArray, GoesOnWhereTheFirstHalfOfARandomNumberDoesNotDecide) {
       for (uint64_t i = 0; i < 4000; ++i) {
         const uint32_t first = random_bits_of(random, i) >> 16, rest = static_cast<uint32_t>(i) % (1u << (discarded - 16));
         const uint32_t below = (0xFFFF - first) << (discarded - 16) | rest;
-        // 1 + below / 2^23 with a step of 2^-fraction_bits; or, below the normal numbers, 1/2 + below / 2^24 of the smallest normal.
+        // 1 + below / 2^23 with a step of 2^-fraction_bits; or, below the normal numbers, 1/2 + below / 2^24 of the smallest
+        // normal.
         const double value = std::ldexp(1 + below * 0x1p-23, subnormal == 1 ? 0 : format->smallest_normal_exponent());
         values.push_back(static_cast<float>(subnormal == 1 ? value : value - format->smallest_normal() / 2));
       }

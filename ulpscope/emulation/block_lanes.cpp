@@ -1,6 +1,8 @@
 // The vector loops of block_format.h. Scales that are powers of two divide exactly, so elements are rounded as round_array.h does
-// it. With another divisor d an element's number is counted up: one more for each middle between two elements that |value| / d is
-// above, which is the sign of |value| - middle * d, and a fused multiply-add has the sign of the exact difference.
+// it. With another divisor d, |value| is multiplied by numbers just below and just above 1 / d, and both products are rounded:
+// where they become the same element, so does the quotient between them. Where they do not, which is next to the middle of two
+// elements, an element's number is counted up: one more for each middle that |value| / d is above, which is the sign of |value| -
+// middle * d, and a fused multiply-add has the sign of the exact difference.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -62,6 +64,55 @@ HWY_INLINE V RoundToE4m3(D64 d, V quotient) {
   return hn::Max(hn::Min(rounded, hn::Set(d, 448.0)), hn::Set(d, 0x1p-9));
 }
 
+#if HWY_TARGET <= HWY_AVX2
+// The largest lanes of as many vectors as one has lanes, in their order.
+template <size_t kVectors>
+HWY_INLINE VF32 LargestOfEach(VF32* vectors) {
+  if constexpr (kVectors == 1) {
+    return vectors[0];
+  } else {
+    for (size_t i = 0; i < kVectors; i += 2) {
+      const VF32 even = hn::ConcatEven(kF32, vectors[i + 1], vectors[i]), odd = hn::ConcatOdd(kF32, vectors[i + 1], vectors[i]);
+      vectors[i / 2] = hn::Max(even, odd);
+    }
+    return LargestOfEach<kVectors / 2>(vectors);
+  }
+}
+
+// The numbers of the elements of e2m1 that |value| / divisor is next to, exactly.
+HWY_INLINE VU32 CountMiddles(VF32 magnitude, VF32 divisor) {
+  VU32 number = hn::Zero(kU32);
+  // Middles are given with the parity of the number below them: a tie goes to the even one.
+  const auto count = [&](float middle, auto compare) HWY_ATTR {
+    const VF32 rest = hn::NegMulAdd(hn::Set(kF32, middle), divisor, magnitude);
+    number = hn::Sub(number, hn::BitCast(kU32, hn::VecFromMask(kF32, compare(rest, hn::Zero(kF32)))));
+  };
+  const auto above_even = [](VF32 a, VF32 b) HWY_ATTR { return hn::Gt(a, b); };
+  const auto above_odd = [](VF32 a, VF32 b) HWY_ATTR { return hn::Ge(a, b); };
+  count(0.25f, above_even);
+  count(0.75f, above_odd);
+  count(1.25f, above_even);
+  count(1.75f, above_odd);
+  count(2.5f, above_even);
+  count(3.5f, above_odd);
+  count(5.0f, above_even);
+  return number;
+}
+
+// As CountMiddles; `below` and `above` enclose 1 / divisor.
+HWY_INLINE VU32 NumberOfQuotient(VF32 magnitude, VF32 divisor, VF32 below, VF32 above) {
+  constexpr uint32_t kOne = 0x3F800000;  // bits of 1, e2m1's smallest normal number; its step is 1/2 there, as below it
+  const VF32 low = hn::Mul(magnitude, below), high = hn::Mul(magnitude, above);
+  const VU32 exponent = hn::BitCast(kU32, hn::Max(hn::BitCast(kI32, hn::And(AsBits(low), Set(0x7F800000))), hn::Set(kI32, kOne)));
+  const VU32 power = hn::Add(exponent, Set(22u << 23));  // whose ulp is the step
+  const VF32 sum = hn::Add(low, AsFloat(power));
+  const auto same = hn::Eq(sum, hn::Add(high, AsFloat(power)));
+  if (HWY_UNLIKELY(!hn::AllTrue(kF32, same))) return CountMiddles(magnitude, divisor);
+  const VU32 number = hn::Add(hn::ShiftRight<22>(hn::Sub(exponent, Set(kOne))), hn::Sub(AsBits(sum), power));
+  return hn::Min(number, Set(7));
+}
+#endif
+
 // Sixteen blocks of sixteen at a time.
 size_t QuantiseQuotients(const RoundConstants& scale_constants, float tensor_scale, const float* in, size_t blocks,
                          uint8_t* elements, uint8_t* scale_encodings) {
@@ -71,43 +122,40 @@ size_t QuantiseQuotients(const RoundConstants& scale_constants, float tensor_sca
   const hn::ScalableTag<double> f64;
   const hn::Rebind<float, decltype(f64)> part;
   const auto divisor64 = hn::Set(f64, 6 * static_cast<double>(tensor_scale));
-  alignas(64) float scales[kBlock];
+  alignas(64) float scales[kBlock], divisors[kBlock], below[kBlock], above[kBlock];
   size_t done = 0;
   for (; done + kBlock <= blocks; done += kBlock) {
-    for (size_t block = 0; block < kBlock; ++block) {
-      VF32 largest = hn::Zero(kF32);
-      for (size_t i = 0; i < kBlock; i += kBlockLanes)
-        largest = hn::Max(largest, hn::Abs(hn::LoadU(kF32, in + block * kBlock + i)));
-      scales[block] = hn::GetLane(hn::MaxOfLanes(kF32, largest));
+    for (size_t block = 0; block < kBlock; block += kBlockLanes) {
+      VF32 largest[kBlockLanes];
+      for (size_t j = 0; j < kBlockLanes; ++j) {
+        const float* values = in + (block + j) * kBlock;
+        largest[j] = hn::Abs(hn::LoadU(kF32, values));
+        for (size_t i = kBlockLanes; i < kBlock; i += kBlockLanes)
+          largest[j] = hn::Max(largest[j], hn::Abs(hn::LoadU(kF32, values + i)));
+      }
+      hn::Store(LargestOfEach<kBlockLanes>(largest), kF32, scales + block);
     }
     for (size_t block = 0; block < kBlock; block += hn::Lanes(f64)) {
       const auto quotient = hn::Div(hn::PromoteTo(f64, hn::Load(part, scales + block)), divisor64);
       hn::Store(hn::DemoteTo(part, RoundToE4m3(f64, quotient)), part, scales + block);
     }
     for (size_t block = 0; block < kBlock; block += kBlockLanes) {
-      const VU32 bits = AsBits(hn::Load(kF32, scales + block));
-      Put(Round<RoundingMode::nearest_even, RoundingCore::scaled, true, true>(k, bits), scale_encodings + block);
+      const VF32 scale = hn::Load(kF32, scales + block), divisor = hn::Mul(scale, hn::Set(kF32, tensor_scale));
+      Put(Round<RoundingMode::nearest_even, RoundingCore::scaled, true, true>(k, AsBits(scale)), scale_encodings + block);
+      // Two roundings, of this quotient and of a product, are off by less than 2^-22 of it, where both are normal numbers. NaN is
+      // never the same as another.
+      const auto is_normal = hn::And(hn::Ge(divisor, hn::Set(kF32, 0x1p-120f)), hn::Le(divisor, hn::Set(kF32, 0x1p120f)));
+      const VF32 reciprocal = hn::IfThenElse(is_normal, hn::Div(hn::Set(kF32, 1.0f), divisor), hn::NaN(kF32));
+      hn::Store(divisor, kF32, divisors + block);
+      hn::Store(hn::Mul(reciprocal, hn::Set(kF32, 1 - 0x1p-20f)), kF32, below + block);
+      hn::Store(hn::Mul(reciprocal, hn::Set(kF32, 1 + 0x1p-20f)), kF32, above + block);
     }
     for (size_t block = 0; block < kBlock; ++block) {
-      const VF32 divisor = hn::Set(kF32, scales[block] * tensor_scale);
+      const VF32 divisor = hn::Set(kF32, divisors[block]), low = hn::Set(kF32, below[block]), high = hn::Set(kF32, above[block]);
       for (size_t i = 0; i < kBlock; i += kBlockLanes) {
-        const VF32 value = hn::LoadU(kF32, in + block * kBlock + i), magnitude = hn::Abs(value);
-        VU32 number = hn::ShiftLeft<3>(hn::ShiftRight<31>(AsBits(value)));
-        // Middles are given with the parity of the number below them: a tie goes to the even one.
-        const auto count = [&](float middle, auto compare) HWY_ATTR {
-          const VF32 rest = hn::NegMulAdd(hn::Set(kF32, middle), divisor, magnitude);
-          number = hn::Sub(number, hn::BitCast(kU32, hn::VecFromMask(kF32, compare(rest, hn::Zero(kF32)))));
-        };
-        const auto above_even = [](VF32 a, VF32 b) HWY_ATTR { return hn::Gt(a, b); };
-        const auto above_odd = [](VF32 a, VF32 b) HWY_ATTR { return hn::Ge(a, b); };
-        count(0.25f, above_even);
-        count(0.75f, above_odd);
-        count(1.25f, above_even);
-        count(1.75f, above_odd);
-        count(2.5f, above_even);
-        count(3.5f, above_odd);
-        count(5.0f, above_even);
-        Put(number, elements + block * kBlock + i);
+        const VF32 value = hn::LoadU(kF32, in + block * kBlock + i);
+        const VU32 sign = hn::ShiftLeft<3>(hn::ShiftRight<31>(AsBits(value)));
+        Put(hn::Or(NumberOfQuotient(hn::Abs(value), divisor, low, high), sign), elements + block * kBlock + i);
       }
     }
     in += kBlock * kBlock;
