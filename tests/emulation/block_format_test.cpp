@@ -195,6 +195,13 @@ TEST(BlockFormats, LossIsCountedElementByElement) {
   EXPECT_DOUBLE_EQ(loss.noise, 0.25 + 0.25 + static_cast<double>(0.2f) * static_cast<double>(0.2f));
   EXPECT_EQ(loss.largest_error, 0.5);
   EXPECT_EQ(loss_of(quantised(mxfp8_e4m3, {1, 2, 1}, {1, 2}), std::vector<float>{1, 2}).signal_to_noise(), HUGE_VAL);
+  // What comes back as it was is exact, though the product of number and divisor has more bits than FP32.
+  const std::vector<float> largest{4.33462048f, 1};
+  const BlockArray quotients = quantised(nvfp4, {1, 2, 1}, largest);
+  std::vector<float> back(2);
+  dequantise(quotients, back);
+  EXPECT_EQ(back[0], largest[0]);
+  EXPECT_EQ(loss_of(quotients, largest).inexact, 1u);
 }
 
 TEST(BlockFormats, WhatDoesNotFitIsRefused) {
@@ -204,10 +211,23 @@ TEST(BlockFormats, WhatDoesNotFitIsRefused) {
                 quantised(none, {1, 4, 1}, {1, 2, 3, 4});
               }),
               HasSubstr("mxfp4: expected a block size of at least 1, got 0"));
+  EXPECT_THAT(usage_error_of([&] { quantised(mxfp4, {2, 4, 1}, {1, 2, 3, 4}); }), HasSubstr("expected 2 x 4 x 1 values, got 4"));
+  const size_t half = size_t{1} << 32;  // of them the product is 0 in 64 bits
   EXPECT_THAT(usage_error_of([&] {
-                quantised(mxfp4, {2, 4, 1}, {1, 2, 3, 4});
+                quantised(mxfp4, {half, half, 1}, {});
               }),
-              HasSubstr("expected 2 x 4 x 1 = 8 values, got 4"));
+              HasSubstr("expected 4294967296 x 4294967296 x 1 values, got 0"));
+  BlockArray array(mxfp4, {1, 3, 1});
+  EXPECT_EQ(usage_error_of([&] { quantise(array, {static_cast<const float*>(nullptr), 3}); }), "mxfp4: 3 values at a null pointer");
+  std::vector<float> values(3);
+  EXPECT_EQ(usage_error_of([&] { dequantise(array, values); }),
+            "mxfp4: expected a quantised array of 3 elements and 1 scales, got 0 and 0");
+  BlockFormat wide = mxfp4;
+  wide.element = &binary16;
+  EXPECT_EQ(usage_error_of([&] {
+              quantised(wide, {1, 1, 1}, {1});
+            }),
+            "mxfp4: expected elements and scales of up to 8 bits, got fp16, which has 16");
   EXPECT_THAT(usage_error_of([] { find_block_format("mxfp5"); }), HasSubstr("expected mxfp8_e4m3"));
 }
 

@@ -11,6 +11,7 @@
 #include "tests/emulation/rational_rounding.h"
 #include "tests/support/usage_error.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/emulation/exact_sum.h"
 
 namespace ulpscope {
 namespace {
@@ -156,6 +157,13 @@ TEST(Summation, SaysWhatIsWrongWithItsArguments) {
   EXPECT_EQ(usage_error_of(
                 [&] { sum(EncodedArray(std::span(three)), {.rounding = {.mode = RoundingMode::stochastic, .random_bits = 25}}); }),
             "sum in fp32: expected 1 to 24 random bits, got 25");
+  EXPECT_EQ(usage_error_of([&] { sum(EncodedArray(std::span(three)), {.accumulator = nullptr}); }),
+            "sum: expected the format of an accumulator, got a null pointer");
+  ExactSum total;
+  EXPECT_EQ(usage_error_of([&] { total.add_products(three, four); }), "exact dot product: lengths 3 and 4 differ");
+  const std::span<const float> nowhere(static_cast<const float*>(nullptr), 3);
+  EXPECT_EQ(usage_error_of([&] { total.add_products(three, nowhere); }), "exact dot product: 3 factors at a null pointer");
+  EXPECT_EQ(usage_error_of([&] { total.add(nowhere); }), "exact sum: 3 terms at a null pointer");
 }
 
 }  // namespace

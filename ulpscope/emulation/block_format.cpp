@@ -25,11 +25,27 @@ void for_blocks(const BlockAxis& axis, size_t block_size, Body body) {
         body(block++, (outer * axis.length + begin) * axis.inner + inner, std::min(block_size, axis.length - begin), axis.inner);
 }
 
-void check(const BlockArray& array, size_t values) {
-  if (array.format->block_size == 0) throw usage_error("{}: expected a block size of at least 1, got 0", array.format->name);
-  if (values != array.axis.size())
-    throw usage_error("{}: expected {} x {} x {} = {} values, got {}", array.format->name, array.axis.outer, array.axis.length,
-                      array.axis.inner, array.axis.size(), values);
+void check(const BlockArray& array, const float* values, size_t count) {
+  const BlockFormat& format = *array.format;
+  const BlockAxis& axis = array.axis;
+  if (format.block_size == 0) throw usage_error("{}: expected a block size of at least 1, got 0", format.name);
+  for (const FloatFormat* part : {format.element, format.scale})
+    if (part->storage_bits() > 8)
+      throw usage_error("{}: expected elements and scales of up to 8 bits, got {}, which has {}", format.name, part->name,
+                        part->storage_bits());
+  size_t size = 0;
+  if (__builtin_mul_overflow(axis.outer, axis.length, &size) || __builtin_mul_overflow(size, axis.inner, &size) || size != count)
+    throw usage_error("{}: expected {} x {} x {} values, got {}", format.name, axis.outer, axis.length, axis.inner, count);
+  if (values == nullptr && count > 0) throw usage_error("{}: {} values at a null pointer", format.name, count);
+}
+
+// The same of an array that quantise() has filled.
+void check_filled(const BlockArray& array, const float* values, size_t count) {
+  check(array, values, count);
+  const size_t blocks = array.axis.blocks(array.format->block_size);
+  if (array.elements.size() != count || array.scales.size() != blocks)
+    throw usage_error("{}: expected a quantised array of {} elements and {} scales, got {} and {}", array.format->name, count,
+                      blocks, array.elements.size(), array.scales.size());
 }
 
 // The largest magnitude of a block; NaN where one of its values is NaN or Inf.
@@ -75,6 +91,10 @@ double divisor_of(const BlockArray& array, size_t block) {
   return array.format->has_tensor_scale ? static_cast<double>(static_cast<float>(scale) * array.tensor_scale) : scale;
 }
 
+float value_of_element(const BlockArray& array, size_t element, double divisor) {
+  return round_to_f32(value_of(*array.format->element, array.elements[element]) * divisor);
+}
+
 float tensor_scale_of(const BlockArray& array, std::span<const float> values) {
   float largest = largest_of_lanes(values);
   if (std::isnan(largest)) {
@@ -103,7 +123,7 @@ const BlockFormat& find_block_format(std::string_view name) {
 }
 
 void quantise(BlockArray& array, std::span<const float> values, const Rounding& rounding, const RandomStream& random) {
-  check(array, values.size());
+  check(array, values.data(), values.size());
   const BlockFormat& format = *array.format;
   array.elements.resize(values.size());
   array.scales.resize(array.axis.blocks(format.block_size));
@@ -129,16 +149,15 @@ void quantise(BlockArray& array, std::span<const float> values, const Rounding& 
 }
 
 void dequantise(const BlockArray& array, std::span<float> values) {
-  check(array, values.size());
+  check_filled(array, values.data(), values.size());
   for_blocks(array.axis, array.format->block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
     const double divisor = divisor_of(array, block);
-    for (size_t i = first; count > 0; --count, i += stride)
-      values[i] = round_to_f32(value_of(*array.format->element, array.elements[i]) * divisor);
+    for (size_t i = first; count > 0; --count, i += stride) values[i] = value_of_element(array, i, divisor);
   });
 }
 
 QuantisationLoss loss_of(const BlockArray& array, std::span<const float> values) {
-  check(array, values.size());
+  check_filled(array, values.data(), values.size());
   const FloatFormat& element = *array.format->element;
   QuantisationLoss loss;
   loss.elements = values.size();
@@ -150,7 +169,7 @@ QuantisationLoss loss_of(const BlockArray& array, std::span<const float> values)
     }
     for (size_t i = first; count > 0; --count, i += stride) {
       const double before = static_cast<double>(values[i]), number = value_of(element, array.elements[i]);
-      const double after = number * divisor, error = std::fabs(after - before);
+      const double after = static_cast<double>(value_of_element(array, i, divisor)), error = std::fabs(after - before);
       loss.inexact += error != 0;
       loss.saturated += std::fabs(before) > element.largest_finite() * divisor;
       loss.flushed += number == 0 && before != 0;

@@ -76,10 +76,11 @@ struct BlockArray {
 // Elements are value / divisor, rounded once, where the divisor is the block's scale, or the FP32 product of it and the tensor's;
 // what is beyond the largest element saturates, whatever `rounding` says of overflow. With NaN or Inf in it a block has the scale
 // NaN, and all its values are NaN then (formats' own NaN and Inf stay unused); it is left out of the tensor's scale. A block of
-// zeros has the smallest scale. Throws a usage Error for other numbers of values than the axis has, and for a format without
-// elements in a block.
+// zeros has the smallest scale. Throws a usage Error for other numbers of values than the axis has, a null pointer
+// to values, a format without elements in a block, and elements or scales of more than 8 bits.
 void quantise(BlockArray& array, std::span<const float> values, const Rounding& rounding = {}, const RandomStream& random = {});
-// The values, products rounded to FP32 (exact without a tensor scale, but for those below FP32's range).
+// The values, products rounded to FP32 (exact without a tensor scale, but for those below FP32's range). This and loss_of throw a
+// usage Error for an array that is not quantised, and as quantise() does.
 void dequantise(const BlockArray& array, std::span<float> values);
 // What quantising `values` to `array` lost.
 QuantisationLoss loss_of(const BlockArray& array, std::span<const float> values);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/base/error.h"
 #include "ulpscope/base/floating_point_mode.h"
 #include "ulpscope/emulation/exact_block.h"
 
@@ -77,9 +78,17 @@ void ExactSum::add_blocks(const float* a, const float* b, size_t count) {
   }
 }
 
-void ExactSum::add(std::span<const float> terms) { add_blocks<false>(terms.data(), nullptr, terms.size()); }
+void ExactSum::add(std::span<const float> terms) {
+  if (terms.data() == nullptr && !terms.empty()) throw usage_error("exact sum: {} terms at a null pointer", terms.size());
+  add_blocks<false>(terms.data(), nullptr, terms.size());
+}
 
-void ExactSum::add_products(std::span<const float> a, std::span<const float> b) { add_blocks<true>(a.data(), b.data(), a.size()); }
+void ExactSum::add_products(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) throw usage_error("exact dot product: lengths {} and {} differ", a.size(), b.size());
+  if ((a.data() == nullptr || b.data() == nullptr) && !a.empty())
+    throw usage_error("exact dot product: {} factors at a null pointer", a.size());
+  add_blocks<true>(a.data(), b.data(), a.size());
+}
 
 void ExactSum::carry() {
   for (size_t i = 0; i + 1 < chunks_.size(); ++i) {

@@ -20,7 +20,8 @@ class ExactSum {
   void add(const Number& term);
   void add(double term) { add(decode(binary64, std::bit_cast<uint64_t>(term))); }
   void add_product(const Number& a, const Number& b);
-  // Of FP32 numbers, whole arrays at once: the sum of `terms`, and the dot product of `a` and `b`, which have the same length.
+  // Of FP32 numbers, whole arrays at once: the sum of `terms`, and the dot product of `a` and `b`. Throw a usage Error where
+  // lengths differ, and for a null pointer with a length.
   void add(std::span<const float> terms);
   void add_products(std::span<const float> a, std::span<const float> b);
   // The terms of another sum: parts may be summed apart, in any order.

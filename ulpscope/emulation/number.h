@@ -46,7 +46,9 @@ struct Rounding {
   RoundingMode mode = RoundingMode::nearest_even;
   Overflow overflow = Overflow::ieee;
   SubnormalResults subnormals = SubnormalResults::keep;
-  int random_bits = 24;  // of each stochastic rounding, 1 to 24: probabilities are multiples of 2^-random_bits, rounded down
+  // Of each stochastic rounding: probabilities are multiples of 2^-random_bits, rounded down. 1 to 24; the scalar functions do not
+  // check that.
+  int random_bits = 24;
 };
 
 // (-1)^negative * significand * 2^exponent, or zero, Inf or NaN. `sticky`: the magnitude is more than that, by less than

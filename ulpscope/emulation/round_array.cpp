@@ -109,7 +109,11 @@ RoundConstants round_constants(const FloatFormat& format, const Rounding& roundi
   constants.over_negative = beyond(-kHuge);
   constants.infinite = beyond(std::numeric_limits<double>::infinity());
   const bool flushes = rounding.subnormals == SubnormalResults::flush && format.exponent_bits > 0;
-  if (flushes) constants.smallest_kept = in_units(uint64_t{1} << format.fraction_bits);
+  if (flushes) {
+    // Where all finite numbers are subnormal, what is above them overflows.
+    const uint64_t normal = uint64_t{1} << format.fraction_bits;
+    constants.smallest_kept = normal <= format.largest_encoding() ? in_units(normal) : constants.largest + 1;
+  }
   const bool keeps_sign = format.special_values != SpecialValues::negative_zero;
   constants.zero_sign = keeps_sign ? ~uint32_t{0} : 0;
   constants.is_simple = !flushes && keeps_sign;

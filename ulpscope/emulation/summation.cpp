@@ -18,6 +18,7 @@ constexpr size_t kBlock = 1024;  // elements that are widened at a time: they st
 constexpr Number kOne{.kind = Number::Kind::finite, .significand = 1};
 
 void check(const Summation& summation) {
+  if (summation.accumulator == nullptr) throw usage_error("sum: expected the format of an accumulator, got a null pointer");
   const Rounding& rounding = summation.rounding;
   if (rounding.mode == RoundingMode::stochastic && (rounding.random_bits < 1 || rounding.random_bits > 24))
     throw usage_error("sum in {}: expected 1 to 24 random bits, got {}", summation.accumulator->name, rounding.random_bits);
