@@ -10,8 +10,10 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 find_package(CUDAToolkit REQUIRED)
 
-# Device and host must round at the same places, so no multiplication and addition are fused.
+# Device and host must round at the same places, so no multiplication and addition are fused. The emulation's constexpr functions
+# are called from both.
 target_compile_options(ulpscope_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-ffp-contract=off,-march=x86-64-v2>)
 if(ULPSCOPE_WERROR)

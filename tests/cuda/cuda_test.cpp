@@ -1,6 +1,7 @@
-// The formulas shared by host and device, and a cuBLAS product, on a GPU. Skipped where there is none.
+// The formulas and roundings shared by host and device, and a cuBLAS product, on a GPU. Skipped where there is none.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -19,18 +20,21 @@ class Cuda : public testing::Test {
   }
 };
 
-// Every pair of special values, then random encodings.
-Floats operands(int which) {
+// Every combination of three special values, then random encodings.
+Floats operands() {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const Floats special = {0.0f, -0.0f, 1.0f, -1.0f, 0x1p-149f, -0x1p-126f, 0x1.fffffep127f, infinity, -infinity, NAN, 0.5f, 1e-6f};
+  std::array<Floats, kOperands> arrays;
+  for (const float a : special)
+    for (const float b : special)
+      for (const float c : special)
+        for (int which = 0; which < kOperands; ++which) arrays[which].push_back(which == 0 ? a : which == 1 ? b : c);
   Floats values;
-  for (const float a : special) {
-    for (const float b : special) {
-      for (const float c : special) values.push_back(which == 0 ? a : which == 1 ? b : c);
-    }
+  for (int which = 0; which < kOperands; ++which) {
+    const Philox random(1, static_cast<uint64_t>(which));
+    for (uint64_t i = 0; i < 100000; ++i) arrays[which].push_back(std::bit_cast<float>(random.bits(i)));
+    values.insert(values.end(), arrays[which].begin(), arrays[which].end());
   }
-  const Philox random(1, static_cast<uint64_t>(which));
-  for (uint64_t i = 0; i < 100000; ++i) values.push_back(std::bit_cast<float>(random.bits(i)));
   return values;
 }
 
@@ -38,12 +42,39 @@ Floats operands(int which) {
 bool same(float a, float b) { return std::isnan(a) ? std::isnan(b) : std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
 
 TEST_F(Cuda, EveryFormulaGivesTheBitsOfTheHost) {
-  const Floats a = operands(0), b = operands(1), c = operands(2);
+  const Floats inputs = operands();
   for (const FormulaRun& formula : formula_runs()) {
-    const Floats host = formula.on_host(a, b, c), device = formula.on_device(a, b, c);
-    for (size_t i = 0; i < a.size(); ++i) {
-      ASSERT_TRUE(same(host[i], device[i])) << formula.name << " of " << a[i] << ", " << b[i] << ", " << c[i] << ": " << host[i]
-                                            << " on the host, " << device[i] << " on the device";
+    const Floats host = formula.on_host(inputs), device = formula.on_device(inputs);
+    for (size_t i = 0; i < host.size(); ++i) {
+      ASSERT_TRUE(same(host[i], device[i])) << formula.name << " of " << inputs[i] << ", " << inputs[host.size() + i]
+                                            << ", ...: " << host[i] << " on the host, " << device[i] << " on the device";
+    }
+  }
+}
+
+// From FP32 to every format in every mode, and back; NaN's payloads too, since only integers are computed with.
+TEST_F(Cuda, ConversionsGiveTheBitsOfTheHost) {
+  const Philox bits(3, 0);
+  std::vector<uint64_t> encodings;
+  std::vector<uint32_t> random;
+  for (uint64_t i = 0; i < 100000; ++i) {
+    // One in eight is of a format with few bits, as numbers and midpoints of narrow formats are.
+    encodings.push_back(bits.bits(2 * i) & (i % 8 == 0 ? 0xFFF80000 : 0xFFFFFFFF));
+    random.push_back(bits.bits(2 * i + 1));
+  }
+  for (const FloatFormat* format : kFormats) {
+    for (const RoundingModeName& mode : rounding_modes()) {
+      for (const Overflow overflow : {Overflow::ieee, Overflow::saturate}) {
+        for (const SubnormalResults subnormals : {SubnormalResults::keep, SubnormalResults::flush}) {
+          const Rounding rounding{.mode = mode.mode, .overflow = overflow, .subnormals = subnormals};
+          const std::vector<uint64_t> found = convert_on_device(binary32, *format, rounding, encodings, random);
+          const std::vector<uint64_t> back = convert_on_device(*format, binary32, rounding, found, random);
+          for (size_t i = 0; i < encodings.size(); ++i) {
+            ASSERT_EQ(found[i], convert(binary32, *format, encodings[i], rounding, random[i])) << format->name << ' ' << mode.name;
+            ASSERT_EQ(back[i], convert(*format, binary32, found[i], rounding, random[i])) << format->name << ' ' << mode.name;
+          }
+        }
+      }
     }
   }
 }

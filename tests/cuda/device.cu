@@ -39,41 +39,65 @@ class DeviceArray {
   size_t count_;
 };
 
-template <typename F>
-__host__ __device__ float evaluate(const F& formula, float a, float b, float c) {
-  if constexpr (F::kInputs == 0) {
+// As the plain twin does it: formulas with elementary functions in Wide, and rounded once.
+template <typename F, typename... T>
+__host__ __device__ float evaluate_on(const F& formula, T... values) {
+  if constexpr (F::kWide) {
+    return static_cast<float>(formula(ulpscope::lanes::Wide(values)...).raw);
+  } else if constexpr (sizeof...(values) == 0) {
     return formula.template operator()<float>();
-  } else if constexpr (F::kInputs == 1) {
-    return formula(a);
-  } else if constexpr (F::kInputs == 2) {
-    return formula(a, b);
   } else {
-    return formula(a, b, c);
+    return formula(values...);
   }
 }
 
 template <typename F>
-__global__ void evaluate_all(F formula, const float* a, const float* b, const float* c, float* out, int n) {
+__host__ __device__ float evaluate(const F& formula, const float (&values)[kOperands]) {
+  if constexpr (F::kInputs == 0) {
+    return evaluate_on(formula);
+  } else if constexpr (F::kInputs == 1) {
+    return evaluate_on(formula, values[0]);
+  } else if constexpr (F::kInputs == 2) {
+    return evaluate_on(formula, values[0], values[1]);
+  } else if constexpr (F::kInputs == 3) {
+    return evaluate_on(formula, values[0], values[1], values[2]);
+  } else {
+    static_assert(F::kInputs == kOperands);
+    return evaluate_on(formula, values[0], values[1], values[2], values[3]);
+  }
+}
+
+// `operands`: one array of n after the other.
+template <typename F>
+__global__ void evaluate_all(F formula, const float* operands, float* out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = evaluate(formula, a[i], b[i], c[i]);
+  if (i < n) out[i] = evaluate(formula, {operands[i], operands[n + i], operands[2 * n + i], operands[3 * n + i]});
 }
 
 template <typename F>
 FormulaRun formula_run() {
   const F formula;
-  const auto on_host = [formula](const Floats& a, const Floats& b, const Floats& c) {
-    Floats out(a.size());
-    for (size_t i = 0; i < a.size(); ++i) out[i] = evaluate(formula, a[i], b[i], c[i]);
+  const auto on_host = [formula](const Floats& operands) {
+    const size_t n = operands.size() / kOperands;
+    Floats out(n);
+    for (size_t i = 0; i < n; ++i)
+      out[i] = evaluate(formula, {operands[i], operands[n + i], operands[2 * n + i], operands[3 * n + i]});
     return out;
   };
-  const auto on_device = [formula](const Floats& a, const Floats& b, const Floats& c) {
-    DeviceArray<float> device_a(a), device_b(b), device_c(c), out(a.size());
-    const int n = static_cast<int>(a.size());
-    evaluate_all<<<(n + 255) / 256, 256>>>(formula, device_a.data(), device_b.data(), device_c.data(), out.data(), n);
+  const auto on_device = [formula](const Floats& operands) {
+    const int n = static_cast<int>(operands.size() / kOperands);
+    DeviceArray<float> device_operands(operands), out(static_cast<size_t>(n));
+    evaluate_all<<<(n + 255) / 256, 256>>>(formula, device_operands.data(), out.data(), n);
     check(cudaGetLastError(), F::kName);
     return out.values();
   };
   return {F::kName, on_host, on_device};
+}
+
+__global__ void convert_all(ulpscope::FloatFormat from, ulpscope::FloatFormat to, ulpscope::Rounding rounding,
+                            const uint64_t* encodings, const uint32_t* random, uint64_t* out, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = ulpscope::convert(from, to, encodings[i], rounding, random[i]);
 }
 
 template <typename... F>
@@ -91,6 +115,17 @@ std::string why_no_device() {
 }
 
 std::vector<FormulaRun> formula_runs() { return runs_of(ulpscope::lanes::Formulas()); }
+
+std::vector<uint64_t> convert_on_device(const ulpscope::FloatFormat& from, const ulpscope::FloatFormat& to,
+                                        const ulpscope::Rounding& rounding, const std::vector<uint64_t>& encodings,
+                                        const std::vector<uint32_t>& random) {
+  DeviceArray<uint64_t> device_encodings(encodings), out(encodings.size());
+  DeviceArray<uint32_t> device_random(random);
+  const int n = static_cast<int>(encodings.size());
+  convert_all<<<(n + 255) / 256, 256>>>(from, to, rounding, device_encodings.data(), device_random.data(), out.data(), n);
+  check(cudaGetLastError(), "convert");
+  return out.values();
+}
 
 std::vector<uint16_t> gemm_f16(const std::vector<uint16_t>& a, const std::vector<uint16_t>& b, int m, int n, int k) {
   DeviceArray<uint16_t> device_a(a), device_b(b), c(static_cast<size_t>(m) * n);
