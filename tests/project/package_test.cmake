@@ -38,11 +38,25 @@ foreach(file IN LISTS exported)
   endif()
 endforeach()
 
-file(COPY ${SOURCE}/tests/project/consumer_${COMPONENT}/ DESTINATION ${SCRATCH}/consumer)
+set(example ${SOURCE}/examples/accumulators)
+set(consumer ${SOURCE}/tests/project/consumer_all)
+set(program consumer)
+if(COMPONENT STREQUAL emulation)
+  set(consumer ${example})
+  set(program accumulators)
+endif()
+file(COPY ${consumer}/ DESTINATION ${SCRATCH}/consumer)
 run(${CMAKE_COMMAND} -S ${SCRATCH}/consumer -B ${SCRATCH}/consumer/build ${common} -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_FLAGS=${FLAGS})
 run(${CMAKE_COMMAND} --build ${SCRATCH}/consumer/build)
-run(${SCRATCH}/consumer/build/consumer)
+execute_process(COMMAND ${SCRATCH}/consumer/build/${program} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${program} exits with ${status}\n${output}")
+endif()
 if(COMPONENT STREQUAL emulation)
+  # Terms of 2^-14 are below the last place of 1 in FP16, and below the 13 bits that Hopper's FP8 sums keep.
+  if(NOT output MATCHES "fp16, one after the other: 1\n.*fp32, one after the other: 1.24993896\n.*exact: 1.24993896\n.*wgmma: 1\n")
+    message(FATAL_ERROR "the example prints\n${output}")
+  endif()
   # What is not installed must be refused by name.
   execute_process(COMMAND ${CMAKE_COMMAND} -S ${SCRATCH}/consumer -B ${SCRATCH}/consumer/refused ${common}
     -DCMAKE_PREFIX_PATH=${prefix} -DEXTRA_COMPONENT=core RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -59,7 +73,7 @@ else()
   endforeach()
   # Traces, their analysis and recording need nothing of the engine's libraries.
   foreach(component trace recorder analyzers)
-    run(${CMAKE_COMMAND} -S ${SOURCE}/tests/project/consumer_emulation -B ${SCRATCH}/${component} ${common}
+    run(${CMAKE_COMMAND} -S ${example} -B ${SCRATCH}/${component} ${common}
       -DCMAKE_PREFIX_PATH=${prefix} -DEXTRA_COMPONENT=${component} -DCMAKE_DISABLE_FIND_PACKAGE_OneDNN=ON
       -DCMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -DCMAKE_DISABLE_FIND_PACKAGE_tomlplusplus=ON)
   endforeach()
