@@ -116,6 +116,7 @@ static std::string line(const RunInfo& r) {
                  SAME(filters),
                  SAME(dynamic_loss_scale),
                  SAME(growth_interval),
+                 SAME(arithmetic),
                  SAME(growth_factor),
                  SAME(backoff_factor),
                  SAME(started)});
@@ -217,6 +218,7 @@ RunInfo sample_run(uint64_t seed) {
   run.filters = "module=features.*";
   run.dynamic_loss_scale = true;
   run.growth_interval = 150;
+  run.arithmetic = "accumulate=a100 rounding=sr";
   run.growth_factor = 2.5;
   run.backoff_factor = 0.25;
   run.started = "2026-01-02T03:04:05Z";

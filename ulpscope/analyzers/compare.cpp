@@ -156,6 +156,8 @@ Table summary_table(const Side& a, const Side& b) {
     metrics.push_back({std::move(name), cell_of(a), cell_of(b), unit});
   };
   add("precision", Unit::none, [](const Side& side) { return Cell(side.reader.run().precision); });
+  if (!a.reader.run().arithmetic.empty() || !b.reader.run().arithmetic.empty())
+    add("arithmetic", Unit::none, [](const Side& side) { return Cell(side.reader.run().arithmetic); });
   add("steps", Unit::count, [](const Side& side) { return count_cell(side.run.steps); });
   add("first_loss", Unit::none,
       [](const Side& side) { return side.run.first_known ? Cell(side.run.first_loss) : Cell(Unknown{}); });

@@ -106,6 +106,7 @@ Report describe_trace(const TraceReader& reader, const AnalysisOptions& options,
   add(kInfoOnly, "producer_version", run.producer_version);
   add(kInfoOnly, "started", run.started);
   add(kInReport, "precision", run.precision);
+  if (!run.arithmetic.empty()) add(kInReport, "arithmetic", run.arithmetic);
   add(kInReport, "backend", run.backend);
   add(kInfoOnly, "machine", run.machine);
   add(kInfoOnly, "dtypes", run.dtypes);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ulpscope/kernels/op_call_arithmetic.h"
 #include "ulpscope/kernels/statistics.h"
 #include "ulpscope/kernels/view.h"
 
@@ -49,6 +50,10 @@ struct OpCall {
   const Attributes* attributes = nullptr;
   // One per output, or empty where nothing was asked for. The backend fills them in before the next synchronisation.
   std::span<OutputRecord* const> records;
+  const Arithmetic* arithmetic = nullptr;  // nullptr: the default. FP64 calls have no other
+  // Of stochastic rounding: the numbers of the element at place i of output `slot` are those of element i of the stream
+  // hash_combine(stream, slot).
+  uint64_t seed = 0, stream = 0;
 
   double attribute(std::string_view name) const { return (*attributes)[name]; }
 };

@@ -100,7 +100,11 @@ struct Table<RunInfo> {
           WHERE(row.growth_factor > 0)),
       Column{"backoff_factor", "", "of that scaler: by which it shrinks after an overflow; 0: not known", FIELD(backoff_factor)}
           .known_if(WHERE(row.backoff_factor > 0)),
-      Column{"started", "", "UTC, ISO 8601", FIELD(started)});
+      Column{"started", "", "UTC, ISO 8601", FIELD(started)},
+      Column{"arithmetic", "",
+             "what differs from FP32 sums, one rounding to nearest even, and subnormals kept, as accumulate=a100 rounding=sr",
+             FIELD(arithmetic)}
+          .since_version(6));
 };
 
 template <>

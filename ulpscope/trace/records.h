@@ -66,10 +66,11 @@ struct RunInfo {
   std::string experiment;     // the TOML text, overrides applied
   std::string experiment_name;
   uint64_t seed = 0;
-  std::string precision;  // "fp32", "fp16", "bf16"
-  std::string backend;    // "cpu"
-  std::string machine;    // Backend::description
-  std::string dtypes;     // data types in use, comma-separated
+  std::string precision;   // "fp32", "fp16", "bf16"
+  std::string arithmetic;  // what differs from FP32 sums, one rounding to nearest even, and subnormals kept; or ""
+  std::string backend;     // "cpu"
+  std::string machine;     // Backend::description
+  std::string dtypes;      // data types in use, comma-separated
   RecordLevel level = RecordLevel::stats;
   int64_t every = 1;
   std::string filters;  // as given, or ""

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ulpscope/core/engine/arithmetic.h"
 #include "ulpscope/core/engine/autocast.h"
 #include "ulpscope/core/engine/observer.h"
 #include "ulpscope/kernels/backend.h"
@@ -63,11 +64,12 @@ class CallCounters {
 struct Context {
   Backend* backend = nullptr;
   std::vector<Observer*> observers;
-  Autocast* autocast = nullptr;  // nullptr: off
+  Autocast* autocast = nullptr;           // nullptr: off
+  ArithmeticRules* arithmetic = nullptr;  // nullptr: the default for every op
   bool grad_enabled = true;
   bool recomputing = false;  // within a checkpoint's second forward pass: what changes state in place leaves it as it is
 
-  uint64_t seed = 0;  // of what ops draw at random (dropout), an integer below 2^53
+  uint64_t seed = 0;  // of what ops draw at random (dropout, stochastic rounding), an integer below 2^53
   uint64_t step = 0;
   uint32_t micro_batch = 0;
   uint8_t pass = 0;  // which loss
@@ -76,6 +78,7 @@ struct Context {
   uint64_t module_hash = 0;         // of *module
   std::optional<DType> layer_type;  // that the layer asks autocast for; nothing: what the lists say
   uint64_t forward_id = 0;          // in backward: the id of the forward op that is differentiated
+  const Op* forward_op = nullptr;   // and that op
   CallCounters counters;
   RecordArena records;      // of the calls of this pass, for observers
   uint64_t calls = 0;       // dispatched so far

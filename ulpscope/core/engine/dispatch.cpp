@@ -216,6 +216,12 @@ Tensors make_views(const Tensor& input, const OutputSpecs& specs) {
   return views;
 }
 
+void set_arithmetic(OpCall& call, Context& context, const Op& op, uint64_t id) {
+  call.arithmetic = context.arithmetic->of(op, context.forward_op, context.module);
+  call.seed = context.seed;
+  call.stream = hash_combine(id, hash_combine(context.step, context.micro_batch << 8 | context.pass));
+}
+
 // What the outputs of a call are marked with (TensorBody).
 struct OutputMarks {
   double loss_scale;
@@ -328,6 +334,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   call.inputs = input_views;
   call.outputs = output_views;
   call.attributes = &attributes;
+  if (context.arithmetic != nullptr) set_arithmetic(call, context, op, id);
   if (context.observers.empty()) {
     context.backend->run(call);
   } else {

@@ -102,6 +102,7 @@ class Checkpoint : public Function {
       const ModuleScope module(module_);
       const ContextGuard<&Context::layer_type> layer_type(layer_type_);
       const ContextGuard<&Context::forward_id> no_forward(0);
+      const ContextGuard<&Context::forward_op> no_forward_op(nullptr);
       const ContextGuard<&Context::grad_enabled> grad(true);
       const ContextGuard<&Context::recomputing> recomputing(true);
       const ContextGuard<&Context::observers> observed(std::move(observers));

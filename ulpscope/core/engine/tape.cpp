@@ -66,6 +66,7 @@ struct MeetingPoint {
 Tensor add_gradients(std::string_view op, const Tensor& a, const Tensor& b, const MeetingPoint& at, const OutputHint& hint) {
   const ModuleScope module(at.module);
   const ContextGuard<&Context::forward_id> forward(at.forward_id);
+  const ContextGuard<&Context::forward_op> no_forward_op(nullptr);
   const uint64_t key = hash_combine(hash_text(op), at.key);
   CallOptions options;
   options.hints = {&hint, 1};
@@ -278,6 +279,7 @@ class Walk {
   void visit(Node& node) {
     const ModuleScope module(node.module);
     const ContextGuard<&Context::forward_id> forward(node.id);
+    const ContextGuard<&Context::forward_op> forward_op(node.op);
     BackwardCall step(node);
     node.op->backward(step);
     for (size_t i = 0; i < node.inputs.size(); ++i) {

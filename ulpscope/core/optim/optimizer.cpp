@@ -96,6 +96,10 @@ void Optimizer::take_gradients() {
   }
 }
 
+bool Optimizer::rounds_every_step(const OptimizedParameter& parameter) const {
+  return math == UpdateMath::param && weight_role(parameter.tensor.dtype()) == Role::weight;
+}
+
 void Optimizer::step() {
   const PhaseGuard phase(Phase::optimizer);
   const NoGrad no_grad;
@@ -107,7 +111,7 @@ void Optimizer::step() {
     while (state.tensors.size() < state_names_.size()) state.tensors.push_back(zeros_like(parameter.tensor));
     ++state.updates;
     Attributes with = attributes(state.updates);
-    if (math == UpdateMath::param && weight_role(parameter.tensor.dtype()) == Role::weight) with.set("stepwise", 1);
+    if (rounds_every_step(parameter)) with.set("stepwise", 1);
     Tensors inputs{parameter.tensor, parameter.tensor.grad()};
     for (const Tensor& tensor : state.tensors) inputs.push_back(tensor);
     const auto hints = of_parameter(parameter);

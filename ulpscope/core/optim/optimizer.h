@@ -56,6 +56,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   const std::vector<OptimizedParameter>& parameters() const { return parameters_; }
+  const Op& op() const { return op_; }
+  // Whether the update of a parameter rounds after every operation.
+  bool rounds_every_step(const OptimizedParameter& parameter) const;
   void zero_grad();
   // Gives master weights the gradients of the model's parameters, in FP32. In phase scaling, before anything else is done to them.
   void take_gradients();

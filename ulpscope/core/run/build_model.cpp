@@ -47,9 +47,10 @@ void check_patterns(std::string_view what, const std::vector<std::string>& patte
 // A filter or an override without effect is a mistake.
 void check_names(const Experiment& experiment, const Model& model) {
   const std::vector<std::string> modules = model.module_paths();
-  std::vector<std::string> ops, cast_modules;
+  std::vector<std::string> ops, cast_modules, arithmetic_modules;
   for (const Op* op : all_ops()) ops.emplace_back(op->name);
   for (const auto& [pattern, precision] : experiment.autocast.modules) cast_modules.push_back(pattern);
+  for (const auto& [pattern, change] : experiment.arithmetic.modules) arithmetic_modules.push_back(pattern);
   const auto check = [&](std::string_view key, auto body) {
     at_place(fmt::format("{}: {}", experiment.place_of({key}), key), body);
   };
@@ -57,6 +58,8 @@ void check_names(const Experiment& experiment, const Model& model) {
     for (const auto& [op, precision] : experiment.autocast.ops) find_op(op);
   });
   check("autocast.modules", [&] { check_patterns("module of the model", cast_modules, modules); });
+  check("arithmetic.ops", [&] { ArithmeticRules{experiment.arithmetic}; });
+  check("arithmetic.modules", [&] { check_patterns("module of the model", arithmetic_modules, modules); });
   check("recording.modules", [&] { check_patterns("module of the model", experiment.recording.modules, modules); });
   check("recording.ops", [&] { check_patterns("op", experiment.recording.ops, ops); });
 }

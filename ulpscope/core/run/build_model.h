@@ -9,7 +9,7 @@
 namespace ulpscope {
 
 // The model of an experiment for its data, without tensors yet. Throws Error (usage) where a layer does not fit what comes in, the
-// output or the loss does not fit the targets, or a name or pattern of autocast and recording matches no module or op.
+// output or the loss does not fit the targets, or a name or pattern of autocast, arithmetic and recording matches no module or op.
 std::unique_ptr<Model> build_model(const Experiment& experiment, const Dataset& dataset);
 
 }  // namespace ulpscope

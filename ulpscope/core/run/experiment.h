@@ -14,6 +14,7 @@
 
 #include "ulpscope/base/text.h"
 #include "ulpscope/core/data/dataset.h"
+#include "ulpscope/core/engine/arithmetic.h"
 #include "ulpscope/core/nn/layer_spec.h"
 #include "ulpscope/core/optim/schedule.h"
 #include "ulpscope/core/run/loss.h"
@@ -121,6 +122,7 @@ struct Experiment {
   ClippingSettings clipping;
   ScalerSettings scaler;
   AutocastSettings autocast;
+  ArithmeticPolicy arithmetic;
   RecordingSettings recording;
   Place place{"experiment"};  // the file that it is read from
   OverriddenKeys overridden;

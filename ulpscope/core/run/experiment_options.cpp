@@ -6,6 +6,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/settings/enumerators.h"
+#include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
 
@@ -130,6 +131,21 @@ Option<Experiment> scaler_preset() {
   OptionType type{ValueKind::choice, {}, {"pytorch", "keras", "tensorflow", "deepspeed", "megatron", "apex", "mxnet"}};
   return field<std::string, Experiment>("scaler.preset", std::move(type), "the library whose rule and defaults to follow",
                                         ULPSCOPE_FIELD(scaler.preset), "the precision's, else `\"pytorch\"`");
+}
+
+// The key of the run by that of a change.
+Option<Experiment> arithmetic_of_run(std::string_view key) {
+  const auto& options = arithmetic_options();
+  const auto row = std::find_if(options.begin(), options.end(), [&](const auto& option) { return option.key == key; });
+  Option<Experiment> option{*row, {}, {}};
+  option.key = "arithmetic." + row->key;
+  option.set = [set = row->set](Experiment& experiment, const OptionValue& value) {
+    ArithmeticChange change;
+    set(change, value);
+    experiment.arithmetic.run = change.applied_to(experiment.arithmetic.run);
+  };
+  option.get = [get = row->get](const Experiment& experiment) { return get(ArithmeticChange::to(experiment.arithmetic.run)); };
+  return option;
 }
 
 std::vector<Option<Experiment>> make_experiment_options() {
@@ -304,6 +320,11 @@ std::vector<Option<Experiment>> make_experiment_options() {
       boolean("scaler.dynamic", "false: the scale stays, and overflowing steps are still skipped", ULPSCOPE_FIELD(scaler.dynamic),
               "the preset's"),
 
+      arithmetic_of_run("accumulate"),
+      arithmetic_of_run("tf32"),
+      arithmetic_of_run("rounding"),
+      arithmetic_of_run("subnormals"),
+
       choice("recording.level",
              "`health`: counts of NaN, Inf, zeros and of what rounding lost; `stats`: all statistics with the exponent histogram; "
              "`full`: "
@@ -330,7 +351,56 @@ std::vector<Option<Experiment>> make_experiment_options() {
 
 #undef ULPSCOPE_FIELD
 
+// A key whose value is one of these names, `find` and `name` going from a name to a value and back.
+template <typename T, typename Find, typename Name>
+Option<ArithmeticChange> arithmetic_choice(std::string key, std::vector<std::string> names, std::string meaning,
+                                           std::optional<T> ArithmeticChange::*field, Find find, Name name) {
+  Option<ArithmeticChange> option{{std::move(key), {ValueKind::choice, {}, std::move(names)}, std::move(meaning), ""}, {}, {}};
+  option.set = [=](ArithmeticChange& change, const OptionValue& value) { change.*field = find(std::get<std::string>(value)); };
+  option.get = [=](const ArithmeticChange& change) -> std::optional<OptionValue> {
+    if (!(change.*field)) return std::nullopt;
+    return std::string(name(*(change.*field)));
+  };
+  return option;
+}
+
+std::vector<Option<ArithmeticChange>> make_arithmetic_options() {
+  const auto names_of = [](const auto& rows) {
+    std::vector<std::string> names;
+    for (const auto& row : rows) names.emplace_back(row.name);
+    return names;
+  };
+  return {
+      arithmetic_choice(
+          "accumulate", names_of(accumulations()),
+          "what sums of matrix products and convolutions are kept in: `fp32`; `fp16` or `fp64`, term after term; `exact`, with no "
+          "rounding before that of the output; `mi200`, FP32 with subnormal FP16 and BF16 factors and results flushed, as AMD's "
+          "MI200; or as the tensor cores of a GPU",
+          &ArithmeticChange::accumulation, find_accumulation, [](const Accumulation* row) { return row->name; }),
+      field<bool, ArithmeticChange>(
+          "tf32", {ValueKind::boolean, {}, {}},
+          "with a GPU that multiplies TF32: FP32 products and convolutions are multiplied so, as with "
+          "PyTorch's `allow_tf32`",
+          [](auto& change) -> auto& { return change.tf32; }),
+      arithmetic_choice(
+          "rounding", names_of(rounding_modes()),
+          "how outputs are rounded to FP16 and BF16, and to FP32 where a sum is known better: to nearest, ties to even or away; "
+          "toward zero, up, down; to odd; or stochastically, with random bits that follow from the seed",
+          &ArithmeticChange::rounding, parse_rounding_mode, [](RoundingMode mode) { return name_of(mode); }),
+      arithmetic_choice(
+          "subnormals", enumerator_names<Subnormals>(),
+          "where subnormals of a tensor's own format become zero: nowhere, in what an op reads, in what it writes, or "
+          "in both",
+          &ArithmeticChange::subnormals, find_enumerator<Subnormals>, [](Subnormals subnormals) { return name_of(subnormals); }),
+  };
+}
+
 }  // namespace
+
+const std::vector<Option<ArithmeticChange>>& arithmetic_options() {
+  static const std::vector<Option<ArithmeticChange>> options = make_arithmetic_options();
+  return options;
+}
 
 const std::vector<Option<Experiment>>& experiment_options() {
   static const std::vector<Option<Experiment>> options = make_experiment_options();

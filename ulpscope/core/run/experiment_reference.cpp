@@ -125,6 +125,28 @@ linear = "fp32"
 ```
 )";
 
+constexpr std::string_view kArithmeticText = R"(
+`arithmetic.ops` changes these keys for an op, and for the ops of its backward as far as their own names stand there with other values;
+`arithmetic.modules` for the modules whose path matches a pattern, the first that fits. Later ones win, key by key: the run's, the op's,
+the module's. Ops that only move elements (views, `cat`, `copy`, `embedding`, `gather`) do no arithmetic, and those in FP64 none but
+FP64's. Updates of 16-bit parameters that round after every operation (`optimizer.math = "param"`) take neither `rounding` nor
+`subnormals`. [emulation.md](emulation.md#training-as-on-a-gpu) says what is computed, in which order, and what is not modelled.
+
+```toml
+[arithmetic]
+accumulate = "a100"
+
+[arithmetic.ops]
+linear = { accumulate = "fp16", rounding = "rz" }
+adam_update = { rounding = "sr" }
+
+[arithmetic.modules]
+"classifier" = { accumulate = "fp32" }
+```
+
+On the command line: `--set arithmetic.ops.linear.accumulate=fp16`.
+)";
+
 std::string cell(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
@@ -175,7 +197,8 @@ std::string experiment_reference() {
       if (table == "model") text += fmt::format("{}{}", kLayersText, layer_rows());
       if (table == "data") text += kDataText;
       if (table == "optimizer") text += kOptimizersText;
-      if (of == "recording") text += kAutocastText;
+      if (table == "scaler") text += kAutocastText;
+      if (table == "arithmetic") text += kArithmeticText;
       text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n", of.empty() ? "The run" : of);
       table = of;
     }

@@ -22,6 +22,10 @@ constexpr std::string_view kOptimizers = "optimizers";
 constexpr std::string_view kOptimizer = "optimizer.";  // what its keys begin with
 constexpr std::string_view kAutocastOps = "autocast.ops";
 constexpr std::string_view kAutocastModules = "autocast.modules";
+constexpr std::string_view kArithmeticOps = "arithmetic.ops";
+constexpr std::string_view kArithmeticModules = "arithmetic.modules";
+// Tables whose keys are free names.
+constexpr std::string_view kNamedTables[] = {kAutocastOps, kAutocastModules, kArithmeticOps, kArithmeticModules};
 
 // 3.0 and not 3, which would be an integer.
 std::string float_text(double value) {
@@ -68,7 +72,7 @@ std::vector<Member> members_of(const toml::table& table) {
 }
 
 bool is_table_name(std::string_view key) {
-  if (key == "autocast" || key == kAutocastOps || key == kAutocastModules) return true;
+  if (key == "autocast" || std::find(std::begin(kNamedTables), std::end(kNamedTables), key) != std::end(kNamedTables)) return true;
   const auto& options = experiment_options();
   return std::any_of(options.begin(), options.end(),
                      [&](const auto& option) { return option.key.starts_with(std::string(key) + '.'); });
@@ -77,8 +81,8 @@ bool is_table_name(std::string_view key) {
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 Error unknown_key(std::string_view place, const std::string& key) {
-  std::vector<std::string> candidates{std::string(kLayers), std::string(kOptimizers), std::string(kAutocastOps),
-                                      std::string(kAutocastModules)};
+  std::vector<std::string> candidates{std::string(kLayers), std::string(kOptimizers)};
+  candidates.insert(candidates.end(), std::begin(kNamedTables), std::end(kNamedTables));
   for (const auto& option : experiment_options()) candidates.push_back(option.key);
   // Within the table that is named, or was meant.
   std::vector<std::string> tables, members;
@@ -133,6 +137,23 @@ void assign_precision(Experiment& experiment, std::string_view place, bool is_mo
   }
 }
 
+const Option<ArithmeticChange>& find_arithmetic_option(std::string_view where, const std::string& key) {
+  std::vector<std::string> keys;
+  for (const auto& option : arithmetic_options()) {
+    if (option.key == key) return option;
+    keys.push_back(option.key);
+  }
+  throw usage_error("{}: unknown key '{}'{}", where, one_line(key), did_you_mean_or_expected(key, keys));
+}
+
+// What arithmetic.ops and arithmetic.modules change for a name.
+ArithmeticChange& change_of(ArithmeticPolicy& policy, bool is_module, const std::string& name) {
+  if (!is_module) return policy.ops[name];
+  const auto known =
+      std::find_if(policy.modules.begin(), policy.modules.end(), [&](const auto& item) { return item.first == name; });
+  return known != policy.modules.end() ? known->second : policy.modules.emplace_back(name, ArithmeticChange{}).second;
+}
+
 class FileParser {
  public:
   FileParser(std::string source, Experiment& experiment) : source_(std::move(source)), experiment_(experiment) {}
@@ -146,6 +167,8 @@ class FileParser {
       if (preset_given_ && layers_given_) throw usage_error("{}: expected model.preset or model.layers, found both", place);
       if (prefix == kAutocastOps || prefix == kAutocastModules) {
         assign_precision(experiment_, place, prefix == kAutocastModules, member.key, raw_value(*member.node));
+      } else if (prefix == kArithmeticOps || prefix == kArithmeticModules) {
+        parse_arithmetic(member, place, key, prefix == kArithmeticModules);
       } else if (const Option<Experiment>* option = find_option(key)) {
         assign(*option, experiment_, place, raw_value(*member.node));
       } else if (key == kLayers) {
@@ -164,6 +187,20 @@ class FileParser {
 
  private:
   std::string place_of(toml::source_index line) const { return line > 0 ? fmt::format("{}:{}", source_, line) : source_; }
+
+  void parse_arithmetic(const Member& named, const std::string& place, const std::string& key, bool is_module) {
+    const toml::table* table = named.node->as_table();
+    if (table == nullptr || table->empty()) {
+      throw usage_error("{}: {}: expected a table like {{ accumulate = \"fp16\" }}, found {}", place, one_line(key),
+                        table == nullptr ? raw_value(*named.node).text : "an empty one");
+    }
+    ArithmeticChange& change = change_of(experiment_.arithmetic, is_module, named.key);
+    for (const Member& member : members_of(*table)) {
+      const std::string where = fmt::format("{}: {}", place_of(member.line), one_line(key));
+      const Option<ArithmeticChange>& option = find_arithmetic_option(where, member.key);
+      at_place(where + '.' + option.key, [&] { option.set(change, check_value(option.type, raw_value(*member.node))); });
+    }
+  }
 
   void parse_optimizers(const toml::node& node, const std::string& place) {
     const toml::array* list = node.as_array();
@@ -416,6 +453,19 @@ void apply_override(Experiment& experiment, const Override& setting) {
       return;
     }
   }
+  for (const std::string_view table : {kArithmeticOps, kArithmeticModules}) {
+    if (key.size() <= table.size() + 1 || !key.starts_with(table) || key[table.size()] != '.') continue;
+    const size_t dot = key.rfind('.');
+    if (dot <= table.size())
+      throw usage_error("{}: {} is a table: expected one of its keys, like {}.accumulate", place, one_line(key), one_line(key));
+    const std::string name = without_quotes(key.substr(table.size() + 1, dot - table.size() - 1));
+    const Option<ArithmeticChange>& option = find_arithmetic_option(place, key.substr(dot + 1));
+    at_place(fmt::format("{}: {}", place, one_line(key)), [&] {
+      option.set(change_of(experiment.arithmetic, table == kArithmeticModules, name),
+                 check_value(option.type, override_value(value, option.type.kind)));
+    });
+    return;
+  }
   const auto is_of = [&](std::string_view list) {
     return key.starts_with(list) && (key.size() == list.size() || key[list.size()] == '[' || key[list.size()] == '.');
   };
@@ -453,6 +503,19 @@ std::string to_toml(const Experiment& experiment) {
   };
   write_overrides(kAutocastOps, experiment.autocast.ops);
   write_overrides(kAutocastModules, experiment.autocast.modules);
+  const auto write_changes = [&](std::string_view name, const auto& changes) {
+    if (changes.empty()) return;
+    text += fmt::format("\n[{}]\n", name);
+    for (const auto& [key, change] : changes) {
+      std::vector<std::string> values;
+      for (const auto& option : arithmetic_options())
+        if (const auto value = option.get(change))
+          values.push_back(fmt::format("{} = {}", option.key, value_text(option.type, *value)));
+      text += fmt::format("{} = {{ {} }}\n", toml_string(key), fmt::join(values, ", "));
+    }
+  };
+  write_changes(kArithmeticOps, experiment.arithmetic.ops);
+  write_changes(kArithmeticModules, experiment.arithmetic.modules);
   for (const OptimizerGroup& group : experiment.optimizers) {
     text += fmt::format("\n[[{}]]\nmodules = {}\n", kOptimizers, value_text({ValueKind::text_list, {}, {}}, group.modules));
     for (const auto& [key, value] : group.values)

@@ -80,6 +80,20 @@ std::vector<std::unique_ptr<Optimizer>> make_optimizers(const Experiment& experi
   return optimizers;
 }
 
+// Where every operation of an update is rounded, it is rounded by the update's own rule.
+void check_updates(const std::vector<std::unique_ptr<Optimizer>>& optimizers, ArithmeticRules& arithmetic) {
+  for (const auto& optimizer : optimizers) {
+    for (const OptimizedParameter& parameter : optimizer->parameters()) {
+      const Arithmetic* how = arithmetic.of(optimizer->op(), nullptr, parameter.module);
+      if (how == nullptr || !how->rounds_otherwise() || !optimizer->rounds_every_step(parameter)) continue;
+      throw usage_error(
+          "optimizer.math = \"param\" rounds after every operation, to nearest even, and keeps subnormals; expected optimizer.math "
+          "= \"fp32\", which rounds once, or arithmetic.ops.{} with rounding = \"rne\" and subnormals = \"keep\"",
+          optimizer->op().name);
+    }
+  }
+}
+
 // The types that tensors of the run have: "f32,f16".
 std::string types_of(const PrecisionRow& row) {
   const std::string_view lower = info(row.dtype).name;
@@ -102,6 +116,7 @@ RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool 
   run.experiment_name = experiment.name;
   run.seed = experiment.seed;
   run.precision = name_of(experiment.precision);
+  run.arithmetic = describe(experiment.arithmetic);
   run.backend = backend.name();
   run.machine = backend.description();
   run.dtypes = types_of(row_of(experiment.precision));
@@ -201,6 +216,7 @@ struct Trainer::State {
   std::vector<double> learning_rates;  // of each, which the schedule multiplies
   std::optional<GradScaler> scaler;
   std::optional<Autocast> autocast;
+  std::optional<ArithmeticRules> arithmetic;
   std::unique_ptr<TraceSink> sink;
   std::optional<Recorder> recorder;
   std::optional<RecordingObserver> observer;
@@ -232,10 +248,17 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   if (dtype_of(experiment.precision) != DType::f32) {
     at_place(experiment.place_of({"autocast", "precision"}), [&] { autocast.emplace(make_policy(experiment)); });
   }
+  if (experiment.arithmetic != ArithmeticPolicy{}) {
+    arithmetic.emplace(experiment.arithmetic);
+    context.arithmetic = &*arithmetic;
+  }
   total_steps = count_steps(experiment, loader->batches_per_epoch());
 
   model->create_tensors(experiment.seed, row_of(experiment.precision).parameter_types());
   optimizers = make_optimizers(experiment, *model);
+  if (arithmetic) {
+    at_place(experiment.place_of({"arithmetic", "optimizer.math", "precision"}), [&] { check_updates(optimizers, *arithmetic); });
+  }
   for (const auto& optimizer : optimizers) learning_rates.push_back(optimizer->learning_rate);
   if (experiment.scaler_enabled()) scaler.emplace(experiment.scaler_rule());
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "ulpscope/kernels/cpu/arithmetic.h"
 #include "ulpscope/kernels/cpu/context.h"
 #include "ulpscope/kernels/reference/plain.h"
 #include "ulpscope/kernels/store.h"
@@ -34,10 +35,12 @@ class CpuBackend final : public Backend {
 
   void run(const OpCall& call) override {
     const auto found = kernels_.find(call.op);
-    if (found == kernels_.end() || computes_in_double(call)) {
-      run_plain(call);
+    const bool in_double = computes_in_double(call);
+    const cpu::Kernel& kernel = found == kernels_.end() || in_double ? plain_ : found->second;
+    if (call.arithmetic == nullptr || in_double) {
+      kernel(context_, call);
     } else {
-      found->second(context_, call);
+      run_with_arithmetic(context_, call, kernel);
     }
     for (size_t slot = 0; slot < call.records.size(); ++slot) {
       OutputRecord* record = call.records[slot];
@@ -59,6 +62,7 @@ class CpuBackend final : public Backend {
  private:
   cpu::Context context_;
   std::unordered_map<std::string_view, cpu::Kernel> kernels_;
+  const cpu::Kernel plain_ = [](cpu::Context&, const OpCall& call) { run_plain(call); };
 };
 
 }  // namespace

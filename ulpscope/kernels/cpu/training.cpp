@@ -1,5 +1,6 @@
 // What a training step does to gradients and weights, in place, in one pass by blocks.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <optional>
 
@@ -7,6 +8,7 @@
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
 #include "ulpscope/kernels/cpu/update_kernels.h"
+#include "ulpscope/kernels/output_rounding.h"
 #include "ulpscope/kernels/reference/plain.h"
 #include "ulpscope/kernels/updates.h"
 
@@ -34,6 +36,23 @@ void unscale(Context& context, const OpCall& call) {
 
 constexpr int kMostStates = lanes::Updates::kMostStates;
 
+// What became of an update whose weights are rounded as the call's arithmetic says, and by whoever gave the call FP32 outputs:
+// the kernel knows other roundings only.
+UpdateCounts count_lost(const OutputRounding& rounding, DType stored, const float* old, const UpdateBlock& block, int64_t first) {
+  alignas(64) std::array<uint32_t, kStatisticsBlock> elements;
+  alignas(64) std::array<float, kStatisticsBlock> weights;
+  rounding.round(block.weight, first, block.n, elements.data());
+  widen_run(elements.data(), stored, 0, 1, block.n, weights.data());
+  UpdateCounts counts;
+  for (int64_t i = 0; i < block.n; ++i) {
+    const bool nonzero = block.d[i] != 0, lost = nonzero && weights[static_cast<size_t>(i)] == old[i];
+    counts.nonzero += nonzero;
+    counts.lost += lost;
+    counts.lost_to_decay += lost && block.gradient_share[i] == 0;
+  }
+  return counts;
+}
+
 // Inputs w, g and the states; outputs w, the states, d; dense and laid out alike.
 void update(Context& context, const OpCall& call, int index) {
   const auto states = static_cast<int>(call.inputs.size()) - 2;
@@ -46,6 +65,8 @@ void update(Context& context, const OpCall& call, int index) {
   OutputRecord* record = wanted_record(call, states + 1);
   const bool with_update = record != nullptr || d_view.data != nullptr;
   const bool stepwise = weight.dtype != DType::f32 && call.attributes->value_or("stepwise", 0) != 0;
+  const OutputRounding rounding(call, 0, call.inputs[0].dtype);
+  const bool recounted = record != nullptr && rounding.is_special();
   const UpdateKernel kernel = update_kernel(index, weight.dtype, stepwise);
 
   std::optional<BlockOutput> outputs[kMostStates + 2];  // the last is d
@@ -66,8 +87,9 @@ void update(Context& context, const OpCall& call, int index) {
 
   const int64_t size = weight.size();
   const bool parallel = size >= kParallelElements / 2;
-  // Of a block: d, the gradient, and the weight and states, as they become and without roundings.
-  const int buffered = 2 + (in_place ? 0 : states + 1) + (wide ? states + 1 : 0);
+  // Of a block: d, the gradient, and the weight and states, as they become and without roundings; the old weight, and the
+  // gradient's share of d.
+  const int buffered = 2 + (in_place ? 0 : states + 1) + (wide ? states + 1 : 0) + (recounted ? 2 : 0);
   const ThreadScratch buffers(context.allocator, parallel ? context.threads : 1, bytes_of(buffered * kStatisticsBlock));
   std::atomic<uint64_t> nonzero = 0, lost = 0, lost_to_decay = 0;
   parallel_for(context, blocks_of(size, kStatisticsBlock), parallel, [&](int64_t block) {
@@ -85,8 +107,15 @@ void update(Context& context, const OpCall& call, int index) {
     if (wide) {
       for (int slot = 0; slot <= states; ++slot) wide_places[slot] = buffer += kStatisticsBlock;
     }
-    const UpdateCounts counts =
-        kernel(*call.attributes, {places[0], gradient, places + 1, with_update ? d : nullptr, n, wide ? wide_places : nullptr});
+    UpdateBlock of_block{places[0], gradient, places + 1, with_update ? d : nullptr, n, wide ? wide_places : nullptr};
+    float* old = nullptr;
+    if (recounted) {
+      old = buffer += kStatisticsBlock;
+      std::copy_n(places[0], n, old);
+      of_block.gradient_share = buffer += kStatisticsBlock;
+    }
+    UpdateCounts counts = kernel(*call.attributes, of_block);
+    if (recounted) counts = count_lost(rounding, call.inputs[0].dtype, old, of_block, begin);
     for (int slot = 0; slot <= states; ++slot) {
       if (stepwise) {
         stepwise_outputs[slot]->put(block, places[slot], wide_places[slot], n);

@@ -18,6 +18,8 @@ struct UpdateBlock {
   int64_t n;
   // What an update that rounds at every step gives without: the weight and the states. nullptr where it is not asked for.
   float* const* wide;
+  // Where not nullptr, as `d` is then: the share of it that does not come from weight decay alone (updates.h).
+  float* gradient_share = nullptr;
 };
 using UpdateKernel = UpdateCounts (*)(const Attributes& attributes, const UpdateBlock& block);
 // Of the rule with this place in the list of updates.h, for weights of this type; `stepwise`: every operation is rounded to it.

@@ -143,6 +143,7 @@ HWY_INLINE void UpdateVector(D d, const Rule& rule, const cpu::UpdateBlock& bloc
   store(updated, block.weight, block.states);
   if (block.d == nullptr) return;
   hn::StoreU(updated.update.raw, d, block.d + i);
+  if (block.gradient_share != nullptr) hn::StoreU(updated.gradient_share.raw, d, block.gradient_share + i);
   const V zero{hn::Zero(d)}, stored{Arithmetic::Rounded(d, updated.weight.raw)};
   const LanesMask<D> nonzero{hn::Not((updated.update == zero).raw)};
   const LanesMask<D> lost = nonzero & (stored == weight);

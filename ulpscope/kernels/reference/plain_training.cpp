@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "ulpscope/kernels/output_rounding.h"
 #include "ulpscope/kernels/reference/plain_access.h"
 #include "ulpscope/kernels/updates.h"
 
@@ -97,9 +98,16 @@ void update_as(const OpCall& call) {
   outputs[update_slot].store();
   if (record == nullptr) return;
   record->update = {};
+  // By a rounding other than store()'s, of whoever gave the call FP32 outputs.
+  const OutputRounding rounding(call, 0, call.inputs[0].dtype);
+  const auto stored_weight = [&](int64_t i) {
+    const auto place = offset_of(call.outputs[0], i);
+    return rounding.is_special() ? static_cast<C>(rounding.rounded(static_cast<double>(outputs[0][i]), place))
+                                 : at<C>(call.outputs[0], i);
+  };
   for (int64_t i = 0; i < size; ++i) {
     if (outputs[update_slot][i] == 0) continue;
-    const bool lost = at<C>(call.outputs[0], i) == old_weights[i];
+    const bool lost = stored_weight(i) == old_weights[i];
     ++record->update.nonzero;
     record->update.lost += lost;
     record->update.lost_to_decay += lost && shares[i] == 0;

@@ -1,0 +1,467 @@
+#include "ulpscope/kernels/cpu/accumulated_product.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/emulation/exact_sum.h"
+#include "ulpscope/emulation/tensor_core_product.h"
+#include "ulpscope/kernels/cpu/accumulation.h"
+#include "ulpscope/kernels/cpu/parallel.h"
+#include "ulpscope/kernels/cpu/reader.h"
+#include "ulpscope/kernels/cpu/reductions.h"
+#include "ulpscope/kernels/store.h"
+#include "ulpscope/kernels/windows.h"
+
+namespace ulpscope::cpu {
+namespace {
+
+// Multiplications below which a second thread costs more than it brings, and rows that a thread takes at a time.
+constexpr int64_t kSerialWork = 1 << 14;
+constexpr int64_t kTileRows = 32;
+
+// Writes the rows first, ..., first + count - 1 of a factor, one after the other, in its own type.
+using Gather = std::function<void(int64_t first, int64_t count, void* to)>;
+
+// One product of an op call, of rows and columns that are gathered. Element (i, j) of it is the one at
+// row_offset(i) + j * column_stride of the output.
+struct Product {
+  int64_t rows = 0, columns = 0, terms = 0;
+  Gather a, b;  // rows of the first factor; columns of the second
+  std::function<int64_t(int64_t row)> row_offset;
+  int64_t column_stride = 1;
+  const float* bias = nullptr;  // one for each column
+};
+
+std::optional<TensorCore> core_for(std::string_view gpu, const FloatFormat& factors) {
+  const auto gpus = tensor_core_gpus();
+  const auto row = std::find_if(gpus.begin(), gpus.end(), [&](const TensorCoreGpu& known) { return known.name == gpu; });
+  for (const TensorCoreModel& model : tensor_core_models()) {
+    const bool fits = model.generation == row->generation && model.family == InstructionFamily::mma &&
+                      model.scales == BlockScales::none && model.output == &binary32 &&
+                      std::find(model.inputs.begin(), model.inputs.end(), &factors) != model.inputs.end();
+    if (fits) return TensorCore{&model, &factors, &factors};
+  }
+  return std::nullopt;
+}
+
+// The elements of the view's `inner` dimensions, in their order, at these strides; E holds an encoding.
+template <typename E>
+void copy_strided(const E* from, int64_t stride, int64_t n, E* to) {
+  if (stride == 1) {
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(E));
+  } else {
+    for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
+  }
+}
+
+// Rows of a matrix that lies in memory.
+template <typename E>
+Gather rows_of(const void* data, int64_t row_stride, int64_t column_stride, int64_t terms) {
+  return [=](int64_t first, int64_t count, void* to) {
+    for (int64_t i = 0; i < count; ++i)
+      copy_strided(static_cast<const E*>(data) + (first + i) * row_stride, column_stride, terms, static_cast<E*>(to) + i * terms);
+  };
+}
+
+// The offset, in elements, of the matrix of the last two dimensions at batch index `index` (row-major over the others).
+int64_t matrix_offset(const TensorView& view, int64_t index) {
+  int64_t offset = 0;
+  for (int i = view.rank - 3; i >= 0; --i) {
+    offset += index % view.shape[i] * view.strides[i];
+    index /= view.shape[i];
+  }
+  return offset;
+}
+
+template <typename E>
+std::vector<Product> matmul_products(const OpCall& call) {
+  const TensorView &a = call.inputs[0], &b = call.inputs[1], &out = call.outputs[0];
+  const int rank = a.rank;
+  const int64_t m = a.shape[rank - 2], k = a.shape[rank - 1], n = b.shape[rank - 1], row = out.strides[rank - 2];
+  std::vector<Product> products(static_cast<size_t>(out.size() / (m * n)));
+  for (size_t i = 0; i < products.size(); ++i) {
+    const auto batch = static_cast<int64_t>(i);
+    const int64_t base = matrix_offset(out, batch);
+    products[i] = {.rows = m,
+                   .columns = n,
+                   .terms = k,
+                   .a = rows_of<E>(a.as<const E>() + matrix_offset(a, batch), a.strides[rank - 2], a.strides[rank - 1], k),
+                   .b = rows_of<E>(b.as<const E>() + matrix_offset(b, batch), b.strides[rank - 1], b.strides[rank - 2], k),
+                   .row_offset = [=](int64_t r) { return base + r * row; },
+                   .column_stride = out.strides[rank - 1]};
+  }
+  return products;
+}
+
+template <typename E>
+std::vector<Product> linear_products(const OpCall& call, const float* bias) {
+  const TensorView &x = call.inputs[0], &w = call.inputs[1], &out = call.outputs[0];
+  const int64_t k = x.shape[1], row = out.strides[0];
+  return {{.rows = x.shape[0],
+           .columns = w.shape[0],
+           .terms = k,
+           .a = rows_of<E>(x.data, x.strides[0], x.strides[1], k),
+           .b = rows_of<E>(w.data, w.strides[0], w.strides[1], k),
+           .row_offset = [=](int64_t r) { return r * row; },
+           .column_stride = out.strides[1],
+           .bias = bias}};
+}
+
+// The tensors of a convolution by their parts in it (see convolutions.cpp of core/ops): an image, a map of it, a weight
+// [filters, channels of a group, KH, KW].
+struct Convolution {
+  TensorView image, map, weight;
+  Windows windows;
+  int64_t groups, channels, filters;  // the last two of a group
+
+  Convolution(const Attributes& attributes, const TensorView& of_image, const TensorView& of_map, const TensorView& of_weight)
+      : image(of_image),
+        map(of_map),
+        weight(of_weight),
+        windows(Windows::of(attributes, of_weight.shape[2], of_weight.shape[3])),
+        groups(groups_of(attributes)),
+        channels(of_weight.shape[1]),
+        filters(of_weight.shape[0] / groups) {}
+  int64_t kernel_y() const { return weight.shape[2]; }
+  int64_t kernel_x() const { return weight.shape[3]; }
+};
+
+// Where pixel `row` (row-major over image, row and column) of a view [N, C, H, W] lies.
+int64_t pixel_offset(const TensorView& view, int64_t row) {
+  const int64_t x = row % view.shape[3], y = row / view.shape[3] % view.shape[2], n = row / (view.shape[3] * view.shape[2]);
+  return n * view.strides[0] + y * view.strides[2] + x * view.strides[3];
+}
+
+// For each pixel of `to`, what its terms meet of `from`: `count` channels from `first_channel` on for each place of the kernel, or
+// zeros. place(window, output, k, extent): the coordinate there, or one outside of it.
+template <typename E, typename Place>
+Gather windows_of(const Convolution& c, const TensorView& from, const TensorView& to, int64_t first_channel, int64_t count,
+                  Place place) {
+  return [=](int64_t first, int64_t rows, void* out) {
+    auto* at = static_cast<E*>(out);
+    const auto* base = from.as<const E>() + first_channel * from.strides[1];
+    for (int64_t row = first; row < first + rows; ++row) {
+      const int64_t x = row % to.shape[3], y = row / to.shape[3] % to.shape[2], n = row / (to.shape[3] * to.shape[2]);
+      for (int64_t ky = 0; ky < c.kernel_y(); ++ky) {
+        const int64_t from_y = place(c.windows.y, y, ky, from.shape[2]);
+        for (int64_t kx = 0; kx < c.kernel_x(); ++kx, at += count) {
+          const int64_t from_x = place(c.windows.x, x, kx, from.shape[3]);
+          if (from_y < 0 || from_y >= from.shape[2] || from_x < 0 || from_x >= from.shape[3]) {
+            std::fill_n(at, count, E{});
+          } else {
+            copy_strided(base + n * from.strides[0] + from_y * from.strides[2] + from_x * from.strides[3], from.strides[1], count,
+                         at);
+          }
+        }
+      }
+    }
+  };
+}
+
+int64_t input_of(const Window& window, int64_t output, int64_t k, int64_t) { return window.input(output, k); }
+int64_t output_of(const Window& window, int64_t input, int64_t k, int64_t outputs) { return window.output(input, k, outputs); }
+
+// A map of an image: conv2d, and the gradient of a transposed convolution's input.
+template <typename E>
+std::vector<Product> map_products(const OpCall& call, const float* bias) {
+  const TensorView& map = call.outputs[0];
+  const Convolution c(*call.attributes, call.inputs[0], map, call.inputs[1]);
+  std::vector<Product> products;
+  for (int64_t group = 0; group < c.groups; ++group) {
+    const int64_t filter = group * c.filters, base = filter * map.strides[1];
+    products.push_back({.rows = map.shape[0] * map.shape[2] * map.shape[3],
+                        .columns = c.filters,
+                        .terms = c.kernel_y() * c.kernel_x() * c.channels,
+                        .a = windows_of<E>(c, c.image, map, group * c.channels, c.channels, input_of),
+                        .b =
+                            [=](int64_t first, int64_t count, void* to) {
+                              auto* at = static_cast<E*>(to);
+                              for (int64_t o = first; o < first + count; ++o)
+                                for (int64_t ky = 0; ky < c.kernel_y(); ++ky)
+                                  for (int64_t kx = 0; kx < c.kernel_x(); ++kx, at += c.channels)
+                                    copy_strided(c.weight.as<const E>() + (filter + o) * c.weight.strides[0] +
+                                                     ky * c.weight.strides[2] + kx * c.weight.strides[3],
+                                                 c.weight.strides[1], c.channels, at);
+                            },
+                        .row_offset = [=](int64_t row) { return base + pixel_offset(map, row); },
+                        .column_stride = map.strides[1],
+                        .bias = bias != nullptr ? bias + filter : nullptr});
+  }
+  return products;
+}
+
+// An image of a map: conv_transpose2d, and the gradient of a convolution's input.
+template <typename E>
+std::vector<Product> image_products(const OpCall& call, const float* bias) {
+  const TensorView& image = call.outputs[0];
+  const Convolution c(*call.attributes, image, call.inputs[0], call.inputs[1]);
+  std::vector<Product> products;
+  for (int64_t group = 0; group < c.groups; ++group) {
+    const int64_t filter = group * c.filters, channel = group * c.channels, base = channel * image.strides[1];
+    products.push_back({.rows = image.shape[0] * image.shape[2] * image.shape[3],
+                        .columns = c.channels,
+                        .terms = c.kernel_y() * c.kernel_x() * c.filters,
+                        .a = windows_of<E>(c, c.map, image, filter, c.filters, output_of),
+                        .b =
+                            [=](int64_t first, int64_t count, void* to) {
+                              auto* at = static_cast<E*>(to);
+                              for (int64_t i = first; i < first + count; ++i)
+                                for (int64_t ky = 0; ky < c.kernel_y(); ++ky)
+                                  for (int64_t kx = 0; kx < c.kernel_x(); ++kx, at += c.filters)
+                                    copy_strided(c.weight.as<const E>() + filter * c.weight.strides[0] + i * c.weight.strides[1] +
+                                                     ky * c.weight.strides[2] + kx * c.weight.strides[3],
+                                                 c.weight.strides[0], c.filters, at);
+                            },
+                        .row_offset = [=](int64_t row) { return base + pixel_offset(image, row); },
+                        .column_stride = image.strides[1],
+                        .bias = bias != nullptr ? bias + channel : nullptr});
+  }
+  return products;
+}
+
+// The gradient of a weight: a row for each place of the kernel and channel of a group, a column for each of its filters.
+template <typename E>
+std::vector<Product> weight_products(const OpCall& call, const TensorView& image, const TensorView& map) {
+  const TensorView& weight = call.outputs[0];
+  const Convolution c(*call.attributes, image, map, weight);
+  const int64_t pixels = map.shape[0] * map.shape[2] * map.shape[3];
+  std::vector<Product> products;
+  for (int64_t group = 0; group < c.groups; ++group) {
+    const int64_t filter = group * c.filters, base = filter * weight.strides[0];
+    products.push_back(
+        {.rows = c.kernel_y() * c.kernel_x() * c.channels,
+         .columns = c.filters,
+         .terms = pixels,
+         .a =
+             [=](int64_t first, int64_t count, void* to) {
+               auto* at = static_cast<E*>(to);
+               for (int64_t row = first; row < first + count; ++row) {
+                 const int64_t channel = row % c.channels, kx = row / c.channels % c.kernel_x(),
+                               ky = row / (c.channels * c.kernel_x());
+                 const E* base_of_channel = image.as<const E>() + (group * c.channels + channel) * image.strides[1];
+                 for (int64_t n = 0; n < map.shape[0]; ++n)
+                   for (int64_t y = 0; y < map.shape[2]; ++y) {
+                     const int64_t image_y = c.windows.y.input(y, ky);
+                     const bool in_image = image_y >= 0 && image_y < image.shape[2];
+                     for (int64_t x = 0; x < map.shape[3]; ++x) {
+                       const int64_t image_x = c.windows.x.input(x, kx);
+                       *at++ = in_image && image_x >= 0 && image_x < image.shape[3]
+                                   ? base_of_channel[n * image.strides[0] + image_y * image.strides[2] + image_x * image.strides[3]]
+                                   : E{};
+                     }
+                   }
+               }
+             },
+         .b =
+             [=](int64_t first, int64_t count, void* to) {
+               auto* at = static_cast<E*>(to);
+               for (int64_t o = filter + first; o < filter + first + count; ++o)
+                 for (int64_t pixel = 0; pixel < pixels; ++pixel)
+                   *at++ = map.as<const E>()[o * map.strides[1] + pixel_offset(map, pixel)];
+             },
+         .row_offset =
+             [=](int64_t row) {
+               return base + row % c.channels * weight.strides[1] + row / c.channels % c.kernel_x() * weight.strides[3] +
+                      row / (c.channels * c.kernel_x()) * weight.strides[2];
+             },
+         .column_stride = weight.strides[0]});
+  }
+  return products;
+}
+
+template <typename E>
+std::vector<Product> products_of(const OpCall& call, const float* bias) {
+  struct Row {
+    std::string_view op;
+    std::vector<Product> (*products)(const OpCall& call, const float* bias);
+  };
+  static constexpr Row kRows[] = {
+      {"matmul", [](const OpCall& of, const float*) { return matmul_products<E>(of); }},
+      {"linear", linear_products<E>},
+      {"conv2d", map_products<E>},
+      {"conv2d_backward_input", image_products<E>},
+      {"conv2d_backward_weight", [](const OpCall& of, const float*) { return weight_products<E>(of, of.inputs[1], of.inputs[0]); }},
+      {"conv_transpose2d", image_products<E>},
+      {"conv_transpose2d_backward_input", map_products<E>},
+      {"conv_transpose2d_backward_weight",
+       [](const OpCall& of, const float*) { return weight_products<E>(of, of.inputs[0], of.inputs[1]); }},
+  };
+  const auto* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& known) { return known.op == call.op; });
+  if (row == std::end(kRows)) throw failed_error("internal: {} is no product", call.op);
+  return row->products(call, bias);
+}
+
+void widen(DType dtype, const void* from, int64_t n, float* to) { widen_run(from, dtype, 0, 1, n, to); }
+
+// The sums of one product, by rows; columns are prepared once. C is what sums are known in.
+template <typename C>
+class Sums {
+ public:
+  Sums(const AccumulatedProduct& how, const OpCall& call, const Product& product)
+      : how_(how), product_(product), mode_(call.arithmetic->rounding), bytes_(info(how.factors).size) {
+    const int64_t n = product.columns, k = product.terms;
+    std::vector<char> columns(static_cast<size_t>(n * k) * bytes_);
+    product.b(0, n, columns.data());
+    switch (how.accumulator) {
+      case Accumulator::tensor_core:
+        core_.emplace(*how.core, EncodedMatrix{columns.data(), 1, k}, k, n);
+        break;
+      case Accumulator::exact:
+        columns_.resize(static_cast<size_t>(n * k));
+        widen(how.factors, columns.data(), n * k, columns_.data());
+        break;
+      case Accumulator::fp16:
+      case Accumulator::fp64: {
+        padded_ = blocks_of(n, kAccumulatedColumns) * kAccumulatedColumns;
+        columns_.resize(static_cast<size_t>(padded_ * k));
+        std::vector<float> column(static_cast<size_t>(k));
+        for (int64_t j = 0; j < n; ++j) {
+          widen(how.factors, columns.data() + static_cast<size_t>(j * k) * bytes_, k, column.data());
+          for (int64_t l = 0; l < k; ++l) columns_[static_cast<size_t>(l * padded_ + j)] = column[static_cast<size_t>(l)];
+        }
+        break;
+      }
+      case Accumulator::fp32:
+        break;
+    }
+  }
+
+  // The rows first, ..., first + count - 1, into the output's memory order.
+  void rows(int64_t first, int64_t count, C* out) const {
+    const int64_t n = product_.columns, k = product_.terms;
+    std::vector<char> a(static_cast<size_t>(count * k) * bytes_);
+    product_.a(first, count, a.data());
+    std::vector<C> sums(static_cast<size_t>(count * n));
+    if constexpr (std::is_same_v<C, float>) {
+      if (core_) core_->compute({a.data(), k, 1}, {}, sums.data(), 0, count);
+    }
+    if (!core_) {
+      std::vector<float> wide(static_cast<size_t>(count * k));
+      widen(how_.factors, a.data(), count * k, wide.data());
+      for (int64_t i = 0; i < count; ++i) row(wide.data() + i * k, sums.data() + i * n);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      C* to = out + product_.row_offset(first + i);
+      const bool add_bias = product_.bias != nullptr && how_.accumulator != Accumulator::exact;
+      for (int64_t j = 0; j < n; ++j) {
+        const C sum = sums[static_cast<size_t>(i * n + j)];
+        to[j * product_.column_stride] = add_bias ? sum + static_cast<C>(product_.bias[j]) : sum;
+      }
+    }
+  }
+
+ private:
+  void row(const float* a, C* sums) const {
+    const int64_t n = product_.columns, k = product_.terms;
+    if constexpr (std::is_same_v<C, float>) {
+      std::vector<float> padded(static_cast<size_t>(padded_));
+      accumulate_in_fp16(a, columns_.data(), k, padded_, padded.data());
+      std::copy_n(padded.data(), n, sums);
+    } else if (how_.accumulator == Accumulator::fp64) {
+      for (int64_t l = 0; l < k; ++l) {
+        const double factor = a[l];
+        const float* b = columns_.data() + l * padded_;
+        // The first term is not added to +0, which would lose the sign of -0. Products of FP32 numbers are exact.
+        for (int64_t j = 0; j < n; ++j) sums[j] = l == 0 ? factor * b[j] : sums[j] + factor * b[j];
+      }
+    } else {
+      const auto terms = static_cast<size_t>(k);
+      for (int64_t j = 0; j < n; ++j) {
+        ExactSum sum;
+        sum.add_products({a, terms}, {columns_.data() + j * k, terms});
+        if (product_.bias != nullptr) sum.add(static_cast<double>(product_.bias[j]));
+        sums[j] = std::bit_cast<double>(encode(binary64, sum.total(mode_), {.mode = RoundingMode::to_odd}));
+      }
+    }
+  }
+
+  const AccumulatedProduct& how_;
+  const Product& product_;
+  RoundingMode mode_;
+  size_t bytes_;
+  std::optional<TensorCoreProduct> core_;
+  std::vector<float> columns_;  // exact: one after the other; else rows of padded_ columns
+  int64_t padded_ = 0;
+};
+
+template <typename C>
+void multiply_all(Context& context, const OpCall& call, const AccumulatedProduct& how, const std::vector<Product>& products) {
+  std::vector<C> values(static_cast<size_t>(call.outputs[0].size()));
+  const auto work = [&](const Product& product) { return product.rows * product.columns * product.terms; };
+  const bool many = static_cast<int64_t>(products.size()) >= context.threads;
+  const bool large = work(products[0]) * static_cast<int64_t>(products.size()) >= kSerialWork;
+  parallel_for(context, static_cast<int64_t>(products.size()), many && large, [&](int64_t i) {
+    const Product& product = products[static_cast<size_t>(i)];
+    const Sums<C> sums(how, call, product);
+    parallel_for(context, blocks_of(product.rows, kTileRows), !many && large, [&](int64_t tile) {
+      const int64_t first = tile * kTileRows;
+      sums.rows(first, std::min(kTileRows, product.rows - first), values.data());
+    });
+  });
+  const ParallelFor by_blocks = [&](int64_t n, const std::function<void(int64_t)>& body) { parallel_for(context, n, n > 4, body); };
+  store_output(call, 0, values.data(), by_blocks);
+}
+
+}  // namespace
+
+std::optional<AccumulatedProduct> accumulated_product(const OpCall& call) {
+  if (!is_product(call.op)) return std::nullopt;
+  const Arithmetic& how = *call.arithmetic;
+  const TensorView &a = call.inputs[0], &b = call.inputs[1], &out = call.outputs[0];
+  if (how.accumulation->accumulator == Accumulator::fp32 || a.size() == 0 || b.size() == 0 || out.size() == 0) return std::nullopt;
+  AccumulatedProduct product{how.accumulation->accumulator, a.dtype == b.dtype ? a.dtype : DType::f32, {}};
+  if (product.accumulator == Accumulator::tensor_core) {
+    if (product.factors == DType::f32 && !how.tf32) return std::nullopt;
+    product.core = core_for(how.accumulation->name, product.factors == DType::f32 ? tensor_float32 : *info(product.factors).format);
+    if (!product.core) return std::nullopt;
+  }
+  return product;
+}
+
+bool sums_in_double(const AccumulatedProduct& product) {
+  return product.accumulator == Accumulator::fp64 || product.accumulator == Accumulator::exact;
+}
+
+void multiply_accumulated(Context& context, const OpCall& call, const AccumulatedProduct& how) {
+  // Factors of different types become FP32.
+  std::vector<TensorView> inputs(call.inputs.begin(), call.inputs.end());
+  std::optional<Scratch> widened;
+  for (size_t i = 0; i < 2; ++i) {
+    if (inputs[i].dtype == how.factors) continue;
+    TensorView wide = contiguous(inputs[i]);
+    wide.dtype = how.factors;
+    widened.emplace(context.allocator, bytes_of(wide.size()));
+    wide.data = widened->as<void>();
+    read_all(context, inputs[i], wide, wide.as<float>());
+    inputs[i] = wide;
+  }
+  OpCall inner = call;
+  inner.inputs = inputs;
+  std::vector<float> bias;
+  if (inputs.size() > 2) {
+    bias.resize(static_cast<size_t>(inputs[2].size()));
+    widen_run(inputs[2].data, inputs[2].dtype, 0, inputs[2].strides[0], inputs[2].size(), bias.data());
+  }
+  const float* added = bias.empty() ? nullptr : bias.data();
+  const std::vector<Product> products =
+      info(how.factors).size == sizeof(uint16_t) ? products_of<uint16_t>(inner, added) : products_of<uint32_t>(inner, added);
+  if (sums_in_double(how)) {
+    multiply_all<double>(context, inner, how, products);
+  } else {
+    multiply_all<float>(context, inner, how, products);
+  }
+  if (call.outputs.size() < 2) return;
+  // The gradient of the bias is a sum and no product.
+  const TensorView& gradient = call.inputs[0];
+  const Scratch sums(context.allocator, bytes_of(gradient.shape[1]));
+  sum_rows(context, gradient, ~2u, sums.as<float>());
+  store_output(call, 1, sums.as<float>());
+}
+
+}  // namespace ulpscope::cpu

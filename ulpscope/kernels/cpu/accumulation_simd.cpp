@@ -1,0 +1,87 @@
+// Compiled once per instruction set; lanes are columns, so that the order of the sums is the same on all of them.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ulpscope/kernels/cpu/accumulation_simd.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, which says which target is being compiled.
+#include "hwy/highway.h"
+#include "ulpscope/kernels/cpu/accumulation.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ulpscope {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Tag = hn::CappedTag<double, cpu::kAccumulatedColumns>;
+using Narrow = hn::Rebind<float, Tag>;
+using Vector = hn::Vec<Tag>;
+
+// Of FP64 numbers that stand for exact ones: to FP16's numbers, to nearest even. Adding 1.5 * 2^42 times the power of two below
+// leaves room for 10 more bits, or in FP16's subnormals for those down to 2^-24, so that the addition rounds.
+HWY_INLINE Vector RoundToFp16(Vector v) {
+  const Tag d;
+  const hn::RebindToUnsigned<Tag> du;
+  const auto power = hn::BitCast(d, hn::And(hn::BitCast(du, v), hn::Set(du, 0x7FF0000000000000)));
+  const auto magic = hn::Mul(hn::Max(power, hn::Set(d, 0x1p-14)), hn::Set(d, 0x1.8p42));
+  const auto rounded = hn::CopySign(hn::Sub(hn::Add(v, magic), magic), v);
+  const auto infinity = hn::CopySign(hn::Inf(d), v);
+  const auto kept = hn::IfThenElse(hn::Gt(hn::Abs(rounded), hn::Set(d, 65504.0)), infinity, rounded);
+  return hn::IfThenElse(hn::IsFinite(v), kept, v);
+}
+
+// Products of FP32 numbers are exact in FP64. What the addition loses (D. Knuth's two-sum) makes its last bit odd, so that the
+// rounding after it is one of the exact sum.
+HWY_INLINE Vector AddRoundedToOdd(Vector a, Vector b) {
+  const Tag d;
+  const hn::RebindToSigned<Tag> di;
+  const auto sum = hn::Add(a, b);
+  const auto b_part = hn::Sub(sum, a);
+  const auto lost = hn::Add(hn::Sub(a, hn::Sub(sum, b_part)), hn::Sub(b, b_part));
+  const auto zero = hn::Zero(d);
+  const auto inexact = hn::And(hn::IsFinite(sum), hn::Or(hn::Lt(lost, zero), hn::Gt(lost, zero)));
+  const auto sign = hn::Xor(hn::BitCast(di, lost), hn::BitCast(di, sum));
+  const auto one = hn::Set(di, 1);
+  const auto towards_zero = hn::Sub(hn::BitCast(di, sum), hn::And(hn::BroadcastSignBit(sign), one));
+  return hn::IfThenElse(inexact, hn::BitCast(d, hn::Or(towards_zero, one)), sum);
+}
+
+template <int kVectors>
+HWY_INLINE void Accumulate(const float* a, const float* b, int64_t terms, int64_t columns, float* sums) {
+  const Tag d;
+  const Narrow narrow;
+  const auto width = static_cast<int64_t>(hn::Lanes(d));
+  Vector partial[kVectors];
+  for (int64_t l = 0; l < terms; ++l) {
+    const auto factor = hn::Set(d, static_cast<double>(a[l]));
+    for (int v = 0; v < kVectors; ++v) {
+      const auto product = hn::Mul(factor, hn::PromoteTo(d, hn::LoadU(narrow, b + l * columns + v * width)));
+      partial[v] = RoundToFp16(l == 0 ? product : AddRoundedToOdd(product, partial[v]));
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(hn::DemoteTo(narrow, partial[v]), narrow, sums + v * width);
+}
+
+void AccumulateInFp16(const float* a, const float* b, int64_t terms, int64_t columns, float* sums) {
+  const auto width = static_cast<int64_t>(hn::Lanes(Tag()));
+  int64_t j = 0;
+  for (; j + 4 * width <= columns; j += 4 * width) Accumulate<4>(a, b + j, terms, columns, sums + j);
+  for (; j < columns; j += width) Accumulate<1>(a, b + j, terms, columns, sums + j);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ulpscope
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ulpscope {
+namespace {
+HWY_EXPORT(AccumulateInFp16);
+}
+namespace cpu {
+void accumulate_in_fp16(const float* a, const float* b, int64_t terms, int64_t columns, float* sums) {
+  HWY_DYNAMIC_DISPATCH(AccumulateInFp16)(a, b, terms, columns, sums);
+}
+}  // namespace cpu
+}  // namespace ulpscope
+#endif

@@ -1,0 +1,47 @@
+// Roundings of outputs by the mode and with the subnormals that a call's arithmetic asks for, and exact counts of what they lost.
+#pragma once
+
+#include <cstdint>
+
+#include "ulpscope/emulation/round_array.h"
+#include "ulpscope/emulation/tensor_statistics.h"
+#include "ulpscope/kernels/op_call.h"
+
+namespace ulpscope {
+
+// Subnormals of `dtype` (f16, bf16 or f32) become zeros of their sign. Returns how many there were.
+uint64_t flush_subnormals(DType dtype, void* elements, int64_t n);
+
+// How the wide values of output `slot` of a call become elements of the type `stored`: f16, bf16 or f32.
+class OutputRounding {
+ public:
+  OutputRounding(const OpCall& call, int slot, DType stored);
+
+  // False: to nearest even with subnormals kept, as every kernel rounds by itself.
+  bool is_special() const { return rounding_.mode != RoundingMode::nearest_even || flushes(); }
+  bool flushes() const { return rounding_.subnormals == SubnormalResults::flush; }
+
+  // The elements first, ..., first + n - 1 of the output in memory order, which the random bits of stochastic rounding depend on.
+  // FP32 values that stay FP32 are only flushed.
+  void round(const float* values, int64_t first, int64_t n, void* elements) const;
+  void round(const double* values, int64_t first, int64_t n, void* elements) const;
+  // The value that one of them becomes.
+  double rounded(double value, int64_t element) const;
+  // What that rounding did. A number is rescued where the same rounding, with the same random bits, of the number without the loss
+  // scale `scale` gives zero, and of itself does not. Numbers that a directed mode keeps finite have not overflowed.
+  RoundingCounts count(const float* values, int64_t first, int64_t n, const void* elements, double scale) const;
+  RoundingCounts count(const double* values, int64_t first, int64_t n, const void* elements, double scale) const;
+
+ private:
+  template <typename C>
+  void round_all(const C* values, int64_t first, int64_t n, void* elements) const;
+  template <typename C>
+  RoundingCounts count_all(const C* values, int64_t first, int64_t n, const void* elements, double scale) const;
+
+  DType stored_;
+  const FloatFormat& format_;
+  Rounding rounding_;
+  RandomStream random_;
+};
+
+}  // namespace ulpscope
