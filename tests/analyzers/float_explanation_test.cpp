@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/support/usage_error.h"
+#include "ulpscope/analyzers/report/text.h"
 
 namespace ulpscope {
 namespace {
@@ -37,8 +38,8 @@ TEST(FloatExplanation, TellsFieldsValueNeighboursAndError) {
   EXPECT_EQ(text(facts, "next_below"), "0.09991455078125");
   EXPECT_EQ(text(facts, "next_above"), "0.10003662109375");
   EXPECT_EQ(std::get<double>(facts.at("ulp")), 0x1p-14);
-  EXPECT_NEAR(std::get<double>(facts.at("error_ulp")), (1638 - 1638.4), 1e-10);  // FP64's 0.1 is off by 2^-57
-  EXPECT_NEAR(std::get<double>(facts.at("error_relative")), -0.4 / 1638.4, 1e-14);
+  EXPECT_EQ(std::get<double>(facts.at("error_ulp")), -0.4);  // 0.1 * 2^14 = 1638.4
+  EXPECT_EQ(std::get<double>(facts.at("error_relative")), -0.4 / 1638.4);
 }
 
 // Without subnormals the step between normal numbers is as fine as with them: 2^-6 has 2 fraction bits.
@@ -68,6 +69,11 @@ TEST(FloatExplanation, SaysWhatBecameOfANumber) {
   EXPECT_EQ(note("0x7E00", binary16), "quiet NaN");
   EXPECT_EQ(note("0xFC00", binary16), "Inf");
   EXPECT_EQ(note("1.5", binary16), "missing");
+  EXPECT_EQ(note("65519.99999999999999999999", binary16), "the largest number") << "FP64 has 65520 for it";
+  EXPECT_EQ(note("1e400", binary16, {.overflow = Overflow::saturate}),
+            "the largest number; saturated; the error in ulps is beyond FP64");
+  EXPECT_EQ(note("1e400", binary64, {.mode = RoundingMode::toward_zero}), "the largest number; saturated") << "1e400 / 2^971";
+  EXPECT_EQ(note("1e-400", binary32), "flushed to zero; the error in ulps is beyond FP64");
 }
 
 TEST(FloatExplanation, NeighboursCrossZeroAndEndAtTheLargestNumber) {
@@ -90,6 +96,36 @@ TEST(FloatExplanation, EncodingsByThemselvesMeanFormatsOfTheirLength) {
   EXPECT_THAT(names, testing::ElementsAre("fp16", "bf16"));
 }
 
+TEST(FloatExplanation, EncodingsOf64BitsAreFp64s) {
+  EXPECT_EQ(text(facts_of("0x3FF0000000000000", binary64), "value"), "1");
+  const std::string value = "0x7ff8000000000000";
+  const Report report = explain_floats({&value, 1}, {});
+  ASSERT_TRUE(report.tables.empty());
+  EXPECT_EQ(std::get<std::string>(report.facts[0].value), "fp64");
+}
+
+// Whole for programs, cut off where it says so for people.
+TEST(FloatExplanation, TablesHaveAllThereIsToSay) {
+  const std::string value = "0.1";
+  const Report report = explain_floats({&value, 1}, {{&binary32, &binary64, &e4m3}, {}, 0});
+  const Table& table = report.tables.at(0);
+  const auto cell = [&](size_t row, const std::string& name) {
+    for (size_t i = 0; i < table.columns.size(); ++i)
+      if (table.columns[i].name == name) return std::get<LongText>(table.rows[row].cells[i]);
+    ADD_FAILURE() << "no column " << name;
+    return LongText{};
+  };
+  // 13421773 and its neighbours, over 2^27.
+  EXPECT_EQ(cell(0, "value"), (LongText{"0.100000001490116119384765625", "0.100000001490..."}));
+  EXPECT_EQ(cell(0, "next_below").text, "0.0999999940395355224609375");
+  EXPECT_EQ(cell(0, "next_above"), (LongText{"0.10000000894069671630859375", "0.100000008940..."}));
+  EXPECT_EQ(cell(1, "value").text, "0.1000000000000000055511151231257827021181583404541015625");
+  EXPECT_EQ(cell(1, "fields"),
+            (LongText{"0 01111111011 1001100110011001100110011001100110011001100110011010", "0 01111111011 10011001100110011..."}));
+  EXPECT_EQ(cell(2, "next_below").brief, "0.09375");
+  EXPECT_EQ(cell(2, "fields"), (LongText{"0 0011 101", "0 0011 101"}));
+}
+
 TEST(FloatExplanation, SeveralValuesAreATableEach) {
   const std::vector<std::string> values{"1", "2"};
   const Report report = explain_floats(values, {{&binary16, &e4m3}, {}, 0});
@@ -107,14 +143,32 @@ TEST(FloatExplanation, RefusesWhatIsNoNumber) {
   EXPECT_THAT(message("0x7E01", {{&e4m3}, {}, 0}), HasSubstr("encoding '0x7E01': e4m3 has 8 bits"));
   EXPECT_THAT(message("0x12345678901234567"), HasSubstr("at most 16 hexadecimal digits"));
   EXPECT_THAT(message("1.2.3"), HasSubstr("'1.2.3' is no number"));
+  EXPECT_THAT(message("1.2.3"), HasSubstr("or an encoding such as 0x3C00"));
 }
 
 TEST(FloatTable, HasALineForEveryFormat) {
   const Report report = describe_formats(kFormats);
   ASSERT_EQ(report.tables[0].rows.size(), kFormats.size());
   const auto& half = report.tables[0].rows[0].cells;
-  EXPECT_EQ(std::get<std::string>(half[3]), "65504");
+  EXPECT_EQ(std::get<LongText>(half[3]), (LongText{"65504", "65504"}));
   EXPECT_EQ(std::get<int64_t>(half[7]), 3);  // as C's FLT_DIG would be
+  const auto& bfloat = report.tables[0].rows[1].cells;
+  EXPECT_EQ(std::get<LongText>(bfloat[3]), (LongText{"3.3895313892515354759047080037148786688e+38", "(2 - 2^-7) * 2^127"}));
+  EXPECT_EQ(cell_text(bfloat[4], report.tables[0].columns[4].unit), "2^-126");
+  EXPECT_EQ(cell_text(bfloat[6], report.tables[0].columns[6].unit), "2^-7");
+}
+
+// e1m5: the exponent field of ones is Inf's, so numbers are f / 16, and 1 + 1/16 follows 1. e0m5finite has none of 1 and above.
+TEST(FloatTable, ShowsNoNumbersThatAreNotThere) {
+  const FloatFormat* const formats[] = {&parse_format("e1m5"), &parse_format("e0m5finite"), &e2m1};
+  const Report report = describe_formats(formats);
+  const auto cell = [&](size_t row, size_t column) { return report.tables[0].rows[row].cells[column]; };
+  EXPECT_EQ(cell(0, 4), Cell(NotApplicable{}));
+  EXPECT_EQ(cell(1, 4), Cell(NotApplicable{}));
+  EXPECT_EQ(cell(0, 6), Cell(0x1p-4));
+  EXPECT_EQ(cell(1, 6), Cell(NotApplicable{}));
+  EXPECT_EQ(cell(2, 4), Cell(1.0));
+  EXPECT_EQ(cell(2, 6), Cell(0.5));
 }
 
 }  // namespace

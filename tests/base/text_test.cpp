@@ -19,6 +19,7 @@ TEST(DidYouMean, SaysNothingWhereNothingIsNear) {
   EXPECT_EQ(did_you_mean("x", Words{}), "");
   // Three edits for six letters are too many; a swap of neighbours is one.
   EXPECT_EQ(did_you_mean("abcdef", Words{"abcxyz"}), "");
+  EXPECT_EQ(did_you_mean("foo", Words{"f16"}), "") << "two of three";
   EXPECT_EQ(did_you_mean("abcdef", Words{"badcef"}), "; did you mean 'badcef'?");
 }
 
@@ -30,11 +31,21 @@ TEST(DidYouMean, KnowsAbbreviations) {
   EXPECT_EQ(did_you_mean("wei", Words{"weights_one", "weights_two"}), "") << "it could be either";
 }
 
-// Where names differ in their digits, what stands there is another name and no misspelling.
+TEST(DidYouMean, ReadsNamesInAnyCase) {
+  EXPECT_EQ(lower_case("E4M3-fn \xC3\x84"), "e4m3-fn \xC3\x84");
+  EXPECT_EQ(did_you_mean("BF61", Words{"fp32", "bf16"}), "; did you mean 'bf16'?");
+  EXPECT_EQ(did_you_mean("lr", Words{"Learning_Rate"}), "; did you mean 'Learning_Rate'?");
+}
+
+// Where names differ in their digits by more than one edit, what stands there is another name and no misspelling.
 TEST(DidYouMean, TakesDigitsAtTheirWord) {
   const Words precisions{"fp32", "fp16", "bf16"};
-  for (const char* other : {"fp8", "e4m3", "fp17", "fp64"}) EXPECT_EQ(did_you_mean(other, precisions), "") << other;
+  for (const char* other : {"fp8", "e4m3", "fp71", "fp64"}) EXPECT_EQ(did_you_mean(other, precisions), "") << other;
   EXPECT_EQ(did_you_mean("fp61", precisions), "; did you mean 'fp16'?");
+  EXPECT_EQ(did_you_mean("fp17", precisions), "; did you mean 'fp16'?");
+  EXPECT_EQ(did_you_mean("a1000", Words{"v100", "a100"}), "; did you mean 'a100'?");
+  EXPECT_EQ(did_you_mean("v101", Words{"h100", "v100"}), "; did you mean 'v100'?");
+  EXPECT_EQ(did_you_mean("b16", Words{"b17", "bf16"}), "; did you mean 'bf16'?") << "it has the digits";
   EXPECT_EQ(did_you_mean("bf1", Words{"bf16"}), "; did you mean 'bf16'?");
   EXPECT_EQ(did_you_mean("conv", Words{"conv2d"}), "; did you mean 'conv2d'?");
 }

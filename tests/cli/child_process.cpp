@@ -38,7 +38,8 @@ int open_terminal(std::string& name) {
   return terminal;
 }
 
-[[noreturn]] void become_program(const std::vector<std::string>& arguments, const RunOptions& options, int out, int err) {
+[[noreturn]] void become_program(const std::vector<std::string>& arguments, const RunOptions& options, int in, int out, int err) {
+  if (options.input) dup2(in, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   for (int file = 3; file < 64; ++file) close(file);
@@ -81,7 +82,10 @@ bool read_some(int file, std::string& text) {
 }  // namespace
 
 Result run_program(const std::vector<std::string>& arguments, const RunOptions& options) {
-  Pipe out, err;
+  Pipe in, out, err;
+  if (options.input &&
+      write(in.ends[1], options.input->data(), options.input->size()) != static_cast<ssize_t>(options.input->size()))
+    throw std::runtime_error("the pipe does not hold the input");
   int terminal = -1, child_out = out.ends[1], child_err = err.ends[1], opened = -1;
   std::string terminal_name;
   if (options.terminal) {
@@ -95,8 +99,10 @@ Result run_program(const std::vector<std::string>& arguments, const RunOptions& 
   if (options.stdout_closed) out.close_end(0);
   if (!options.interrupt_again_after.empty()) fill_pipe(out.ends[1]);
   const pid_t child = fork();
-  if (child == 0) become_program(arguments, options, child_out, child_err);
+  if (child == 0) become_program(arguments, options, in.ends[0], child_out, child_err);
   if (opened >= 0) close(opened);
+  in.close_end(0);
+  in.close_end(1);
   out.close_end(1);
   err.close_end(1);
 

@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct RunOptions {
   std::vector<std::string> environment;  // "NAME=VALUE", besides the test's own without NO_COLOR and COLUMNS
   std::string stdout_path;               // stdout goes there
   bool stdout_closed = false;            // stdout is a pipe that nobody reads
+  std::optional<std::string> input;      // stdin is a pipe that holds this, at most 64 KiB
   std::vector<int> closed;               // standard files that are closed when it starts
   bool terminal = false;                 // stdout and stderr are a terminal of kTerminalColumns; both come back in `out`
   std::string working_directory;

@@ -93,6 +93,8 @@ TEST_F(CommandLine, WrongArgumentsAreUsageErrors) {
   expect_error({"float"}, 2, "VALUE");
   expect_error({"float", "0.1x"}, 2, "0.1x");
   expect_error({"float", "1", "--format", "fp61"}, 2, "fp16");
+  expect_error({"float", "1", "--format", "jsn"}, 2, "did you mean 'json'?");
+  expect_error({"float", "--table", "foo"}, 2, "expected a name (fp16, bf16, ");
   expect_error({"float", "1", "--round", "rx"}, 2, "rz");
   expect_error({"float", "1", "--table", "all"}, 2, "'1'");
 }
@@ -106,6 +108,10 @@ TEST_F(CommandLine, NumbersAreExplained) {
   EXPECT_THAT(out({"float", "-0.1", "--format", "fp16"}), HasSubstr("-0.0999755859375"));
   EXPECT_THAT(out({"float", "65520", "1e-8", "--format", "fp16,e4m3"}), AllOf(HasSubstr("overflow"), HasSubstr("flushed to zero")));
   EXPECT_THAT(out({"float", "--format", "e4m3", "--", "-nan"}), HasSubstr("0xFF"));
+  EXPECT_THAT(out({"float", "-inf", "-.5", "--format", "BF16", "--round", "RZ"}), AllOf(HasSubstr("0xFF80"), HasSubstr("0xBF00")));
+  const Json several = Json::parse(out({"float", "0.1", "--format", "FP32,FP64,JSON"}));
+  EXPECT_EQ(several["tables"][0]["rows"][0]["values"]["value"], "0.100000001490116119384765625");
+  EXPECT_EQ(several["tables"][0]["rows"][1]["values"]["next_below"], "0.09999999999999999167332731531132594682276248931884765625");
   EXPECT_THAT(out({"float", "0x3C00", "--format", "fp16", "--json"}), HasSubstr("\"value\": \"1\""));
   EXPECT_THAT(out({"float", "--table", "all"}), AllOf(HasSubstr("e4m3fnuz"), HasSubstr("65504")));
 }

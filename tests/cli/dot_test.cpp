@@ -1,12 +1,15 @@
 // `ulpscope dot` as its users run it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "child_process.h"
+#include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 
@@ -89,6 +92,83 @@ TEST_F(DotCommand, ChecksResultsOfTheFile) {
   EXPECT_EQ(Json::parse(result.out)["mismatches"], 1) << "zeros that fill the row up are positive";
 }
 
+TEST_F(DotCommand, ExpectedResultsHaveEncodings) {
+  // 0x3f800001 is no number of FP16, and stays the FP32 bit pattern that it is.
+  const std::string path = write("rows.csv", "3f800000,3f800000,0,40000000\n3f800000,3f800000,0,3f800001\n");
+  const Json wide = table(Json::parse(run(path, {"--gpu", "v100", "--input", "fp16", "--check", "--json"}).out), "results");
+  EXPECT_EQ(cell(wide, 0, "expected_encoding"), "0x40000000");
+  EXPECT_EQ(cell(wide, 0, "expected"), "2");
+  EXPECT_EQ(cell(wide, 1, "expected"), "1.00000011920928955078125");
+  const Json half =
+      table(Json::parse(run(path, {"--gpu", "v100", "--input", "fp16", "--output", "fp16", "--check", "--json"}).out), "results");
+  EXPECT_EQ(cell(half, 0, "encoding"), "0x3C00");
+  EXPECT_EQ(cell(half, 0, "expected_encoding"), "0x4000");
+  EXPECT_EQ(cell(half, 1, "expected_encoding"), "0x3F800001");
+}
+
+std::string zip(const std::string& path, const std::string& text) {
+  const gzFile file = gzopen(path.c_str(), "wb");
+  EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
+  gzclose(file);
+  return read_file(path);
+}
+
+Result run_with_input(const std::vector<std::string>& arguments, const std::string& input) {
+  RunOptions options;
+  options.input = input;
+  return run_program(arguments, options);
+}
+
+TEST_F(DotCommand, ReadsPipesFromTheirBeginning) {
+  const std::string zipped = zip(folder_.file("rows.csv.gz"), rows_);
+  for (const std::string& input : {rows_, zipped}) {
+    for (const char* file : {"-", "/dev/stdin", "/dev/fd/0"}) {
+      const Result result = run_with_input({"dot", file, "--gpu", "a100", "--input", "fp16", "--check", "--json"}, input);
+      EXPECT_EQ(result.exit_code, 0) << file << result.err;
+      EXPECT_EQ(Json::parse(result.out)["rows"], 2) << file;
+    }
+  }
+  const Result bad = run_with_input({"dot", "-", "--gpu", "v100", "--input", "fp16"}, "0,0,0\n0,1.5,0\n");
+  EXPECT_EQ(bad.exit_code, 3);
+  EXPECT_THAT(bad.err, HasSubstr("standard input:2:2: expected an FP32 bit pattern"));
+  const Result hdf5 = run_with_input({"dot", "-", "--gpu", "v100", "--input", "fp16"}, "\x89HDF\r\n\x1a\n");
+  EXPECT_EQ(hdf5.exit_code, 3);
+  EXPECT_THAT(hdf5.err, HasSubstr("standard input: HDF5 data in a pipe, expected a file"));
+}
+
+TEST_F(DotCommand, ReadsFilesOfSeveralCompressedParts) {
+  const std::string first = zip(folder_.file("first.gz"), rows_), path = folder_.file("rows.csv.gz");
+  const auto rows = [&](const std::string& bytes) {
+    write_file(path, bytes);
+    const Result result = run(path, {"--gpu", "v100", "--input", "fp16", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out)["rows"];
+  };
+  EXPECT_EQ(rows(first + first), 4);
+  EXPECT_EQ(rows(first + std::string(1000, '\0')), 2) << "padding, as of tapes";
+  EXPECT_EQ(rows(first + zip(folder_.file("none.gz"), "")), 2);
+  for (const char* junk : {"3f800000,0,0\n", "\x1f", "x"})
+    expect_error(write("junk.csv.gz", first + junk), fp16_, 3, "damaged gzip data (bytes follow that are not compressed)");
+  expect_error(write("cut.csv.gz", first.substr(0, first.size() - 3)), fp16_, 3, "damaged gzip data (the file is truncated)");
+}
+
+TEST_F(DotCommand, PassesOverARowOfNames) {
+  for (const char* names : {"a,b,c,d", "a0,b0,c,result", "A[0],B[0],accumulator,D", "\"a\",b_0,_c,deadbeefs"}) {
+    const Result result = run(write("rows.csv", std::string("# x\n") + names + "\n3f800000,3f800000,0,3f800000\n"),
+                              {"--gpu", "v100", "--input", "fp16", "--check", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << names << result.err;
+    EXPECT_EQ(Json::parse(result.out)["rows"], 1) << names;
+  }
+  // Bit patterns all, though with letters only.
+  EXPECT_EQ(Json::parse(
+                run(write("rows.csv", "ffffffff,ffffffff,ffffffff\n"), {"--gpu", "v100", "--input", "fp16", "--json"}).out)["rows"],
+            1);
+  expect_error(write("bad.csv", "a,b,c\n"), fp16_, 3, "expected rows of FP32 bit patterns, found none");
+  expect_error(write("bad.csv", "a,b,c\na,x,c\n"), fp16_, 3, ":2:2: expected an FP32 bit pattern");
+  expect_error(write("bad.csv", "1.5,2.5,x\n"), fp16_, 3, ":1:1: expected an FP32 bit pattern");
+  expect_error(write("bad.csv", "a,b,c\n0,0,0,0\n"), fp16_, 3, ":2: expected 3 fields as in the first row, found 4");
+}
+
 TEST_F(DotCommand, ResultsOfHardwareHaveNoMismatches) {
   const std::string folder = std::string(ULPSCOPE_SOURCE_DIR) + "/../shared/data/tensorcore/";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no results of GPUs to compare with: " << folder << " is missing";
@@ -154,6 +234,55 @@ TEST_F(DotCommand, ReadsHdf5WithScales) {
                "is CSV, which has no scales");
 }
 
+// 1.5 * 2 + 0.25 * -4 + 1 = 3, as values and as encodings.
+TEST_F(DotCommand, Hdf5IntegersAreEncodings) {
+  const std::string python = find_python("h5py");
+  if (python.empty()) GTEST_SKIP() << "no python3 has h5py";
+  const std::string path = folder_.file("rows.h5");
+  const auto write_set = [&](const std::string& text) {
+    const std::string script = write("write.py", "import h5py, numpy\nwith h5py.File(r'" + path + "', 'w') as f:\n" + text);
+    ASSERT_EQ(std::system(("'" + python + "' '" + script + "'").c_str()), 0);
+  };
+  const auto set = [](const char* name, const char* type, const char* values) {
+    return fmt::format("  f.create_dataset('{}', data=numpy.array({}, '{}'))\n", name, values, type);
+  };
+  const std::string fp16 = set("a", "u2", "[[0x3E00, 0x3400]]") + set("b", "u2", "[[0x4000, 0xC400]]"),
+                    c32 = set("c", "u4", "[0x3F800000]"), d32 = set("d", "u4", "[0x40400000]");
+  const auto check = [&](const std::string& text, std::vector<std::string> options) {
+    write_set(text);
+    options.push_back("--check");
+    const Result result = run(path, options);
+    EXPECT_EQ(result.exit_code, 0) << text << result.out << result.err;
+  };
+  check(fp16 + c32 + d32, {"--gpu", "a100", "--input", "fp16"});
+  check(fp16 + set("c", "u2", "[0x3C00]") + set("d", ">u2", "[0x4200]"), {"--gpu", "a100", "--input", "fp16", "--output", "fp16"});
+  check(set("a", "f2", "[[1.5, 0.25]]") + set("b", "f8", "[[2, -4]]") + c32 + set("d", "f4", "[3]"),
+        {"--gpu", "a100", "--input", "fp16"});
+  check(set("a", "u2", "[[0x3FC0, 0x3E80]]") + set("b", "u2", "[[0x4000, 0xC080]]") + c32 + d32,
+        {"--gpu", "a100", "--input", "bf16"});
+  check(set("a", "u4", "[[0x3FC00000, 0x3E800000]]") + set("b", "u4", "[[0x40000000, 0xC0800000]]") + c32 + d32,
+        {"--gpu", "a100", "--input", "tf32"});
+  check(set("a", "u1", "[[0x3C, 0x28]]") + set("b", "u1", "[[0x40, 0xC4]]") + c32 + d32, {"--gpu", "l4", "--input", "e4m3,e5m2"});
+  const auto bad = [&](const std::string& text, const std::vector<std::string>& options, const std::string& message) {
+    write_set(text);
+    expect_error(path, options, 3, message);
+  };
+  bad(set("a", "i4", "[[1, 2]]") + set("b", "u2", "[[1, 2]]") + c32, fp16_,
+      "rows.h5: a: expected floating-point values, or unsigned integers of 16 bits that are encodings of fp16, found signed "
+      "integers "
+      "of 32 bits");
+  bad(fp16 + set("c", "u2", "[0x3C00]"), fp16_,
+      "c: expected floating-point values, or unsigned integers of 32 bits that are encodings "
+      "of fp32, found unsigned integers of 16 bits");
+  bad(set("a", "u4", "[[1, 2]]") + set("b", "u2", "[[1, 2]]") + c32, fp16_,
+      "a: expected floating-point values, or unsigned integers of 16");
+  bad(set("a", "u1", "[[1, 16]]") + set("b", "u1", "[[1, 2]]") + c32, {"--gpu", "rtx5090", "--input", "e2m1"},
+      "a, row 0, element 1: expected an encoding of e2m1, of 4 bits, found 0x10");
+  bad(fp16, fp16_, "rows.h5 has no data set c: expected a, b, c and perhaps d, found a and b");
+  bad(fp16 + c32, {"--gpu", "rtx5090", "--input", "e2m1", "--scales", "mx"},
+      "has no data set a_scale: expected a_scale and b_scale");
+}
+
 TEST_F(DotCommand, BadFilesAreSaidToBe) {
   const auto bad = [&](const std::string& text, const std::string& message) {
     expect_error(write("bad.csv", text), fp16_, 3, "bad.csv" + message);
@@ -172,7 +301,7 @@ TEST_F(DotCommand, BadFilesAreSaidToBe) {
   const std::string path = write("rows.csv", "0,0,0\n");
   expect_error(path, {"--gpu", "v100", "--input", "fp16", "--check"}, 2, "rows.csv:1 has no results to compare with");
   expect_error(folder_.file("missing.csv"), fp16_, 3, "missing.csv: no such file");
-  expect_error(folder_.path(), fp16_, 3, "a folder, expected a file of CSV data");
+  expect_error(folder_.path(), fp16_, 3, "a folder, expected a file of CSV or HDF5 data");
   expect_error(write("bad.h5", "\x89HDF\r\n\x1a\n and no more"), fp16_, 3, "bad.h5");
   expect_error(write("bad.csv.gz", "\x1f\x8b\x08 and no more"), fp16_, 3, "bad.csv.gz: damaged gzip data");
 }
@@ -182,6 +311,8 @@ TEST_F(DotCommand, WhatAGpuDoesNotHaveIsSaid) {
   expect_error(path, {"--input", "fp16"}, 2, "dot needs --gpu: v100, t4, ");
   expect_error(path, {"--gpu", "v100"}, 2, "dot needs --input: fp16, bf16, ");
   expect_error(path, {"--gpu", "h10", "--input", "fp16"}, 2, "did you mean 'h100'?");
+  expect_error(path, {"--gpu", "v101", "--input", "fp16"}, 2, "did you mean 'v100'?");
+  EXPECT_EQ(run(path, {"--gpu", "GH200", "--input", "FP16", "--output", "FP16", "--instruction", "WGMMA"}).exit_code, 0);
   expect_error(path, {"--gpu", "h100", "--input", "e4m3", "--instruction", "tcgen05"}, 2,
                "e4m3 or e5m2 -> fp32 (instruction wgmma)");
   expect_error(path, {"--gpu", "h100", "--input", "e4m3,e5m2,e4m3"}, 2, "those of a and b, not 3");

@@ -83,6 +83,20 @@ TEST(Parser, TakesListsApartAndLeavesOthersWhole) {
   EXPECT_EQ(plain.arguments.text("--set", "none"), "none");
 }
 
+TEST(Parser, TakesChoicesInAnyCase) {
+  EXPECT_THAT(parse(sample_verbs(), {"verb", "--list", "A,b", "t.h5"}).arguments.list("--list"), ElementsAre("a", "b"));
+}
+
+TEST(Parser, TakesNegativeNumbersForNumbers) {
+  const std::vector<Verb> verbs{
+      {"verb", "a verb", "", {{"VALUE", "a number", true, {}, true, true}}, {{"--number", "-n", "N", "a number"}}, {}, no_run}};
+  const Command command = parse(verbs, {"verb", "-inf", "1", "-n", "-3", "-.5", "-NaN", "--", "-x"});
+  EXPECT_THAT(command.arguments.positionals(), ElementsAre("-inf", "1", "-.5", "-NaN", "-x"));
+  EXPECT_EQ(command.arguments.text("--number"), "-3");
+  EXPECT_THROW(parse(verbs, {"verb", "-info"}), Error);
+  EXPECT_THROW(parse(sample_verbs(), {"verb", "-inf"}), Error) << "a file";
+}
+
 TEST(Parser, RefusesWhatItDoesNotKnow) {
   const auto message = [](std::vector<std::string> words) -> std::string {
     try {

@@ -71,6 +71,9 @@ TEST(FloatFormat, IsFoundByName) {
   }
   EXPECT_EQ(find_format("fp8"), nullptr);
   EXPECT_EQ(find_format("half"), &binary16);
+  EXPECT_EQ(find_format("BF16"), &bfloat16);
+  EXPECT_EQ(&parse_format("E5M10"), &binary16);
+  EXPECT_EQ(&parse_format("E4M3FN:BIAS=11"), &parse_format("e4m3fn:bias=11"));
 }
 
 TEST(FloatFormat, IsReadFromItsBits) {
@@ -97,7 +100,12 @@ TEST(FloatFormat, ThatCannotBeIsRefusedWithTheReason) {
   using testing::HasSubstr;
   EXPECT_THAT(message("fp61"), HasSubstr("format 'fp61': expected a name"));
   EXPECT_THAT(message("e4m3nf"), HasSubstr("expected a name"));
+  EXPECT_THAT(message("foo"), HasSubstr("'foo': expected a name (fp16, bf16, tf32, "));
   EXPECT_THAT(message("bfp16"), HasSubstr("did you mean 'fp16'?"));
+  EXPECT_THAT(message("bf17"), HasSubstr("did you mean 'bf16'?"));
+  EXPECT_THAT(message("e5m10:bias=15:bias=16"), HasSubstr("bias: given twice"));
+  EXPECT_THAT(message("e4m3fn:largest=240:largest=240"), HasSubstr("largest: given twice"));
+  EXPECT_THAT(message("e4m3fn:subnormals=no:subnormals=yes"), HasSubstr("subnormals: given twice"));
   EXPECT_THAT(message("e0m7"), HasSubstr("without exponent bits there is no Inf"));
   EXPECT_THAT(message("e5m0"), HasSubstr("no encoding for NaN"));
   EXPECT_THAT(message("e5m24"), HasSubstr("at most 8 exponent and 23 fraction bits"));

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/support/usage_error.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/rounding.h"
@@ -93,6 +94,101 @@ TEST(NumberText, BeyondFp64IsBeyondEveryFormat) {
   }
 }
 
+// Beyond FP64 as well, they lie where the number says.
+TEST(NumberText, NumbersBeyondFp64AreExact) {
+  for (const char* text : {"1e400", "123456789e390", "1e-400", "4.5e-1999"}) {
+    const Number number = parse_number(text);
+    const Rational low = exact(number);
+    EXPECT_TRUE(number.sticky && low < exact(text) && exact(text) < low + power(2, number.exponent)) << text;
+  }
+  const Number number = parse_number("0x1.8p-5000");
+  EXPECT_FALSE(number.sticky);
+  EXPECT_EQ(exact(number), 3 * power(2, -5001));
+  // A long row of zeros moves the point as a power does.
+  EXPECT_EQ(encode(binary16, parse_number("0." + std::string(9999, '0') + "15e10000")), encode(binary16, parse_number("1.5")));
+  EXPECT_EQ(encode(binary16, parse_number("0x0." + std::string(9999, '0') + "18p39996")),
+            encode(binary16, parse_number("0x0.18p0")));
+}
+
+Rational exact_value(double value) {
+  const Number number = decode(binary64, encoding_of(value));
+  const Rational magnitude = number.kind == Number::Kind::zero ? Rational(0) : exact(number);
+  return number.negative ? -magnitude : magnitude;
+}
+
+// Whether no FP64 number is nearer.
+bool is_nearest(double value, const Rational& to) {
+  const auto distance = [&](double candidate) -> Rational { return abs(exact_value(candidate) - to); };
+  return distance(value) <= distance(std::nextafter(value, HUGE_VAL)) &&
+         distance(value) <= distance(std::nextafter(value, -HUGE_VAL));
+}
+
+TEST(RoundingError, IsThatOfTheText) {
+  const Philox random(3, 3);
+  const FloatFormat* const formats[] = {&binary16, &bfloat16, &binary32, &binary64, &e4m3};
+  for (uint64_t i = 0; i < 400; ++i) {
+    const std::string text = std::to_string(random.bits(3 * i)) + "." + std::to_string(random.bits(3 * i + 1)) + "e" +
+                             std::to_string(static_cast<int>(random.below(3 * i + 2, 40)) - 30);
+    const Rational number = exact(text);
+    for (const FloatFormat* format : formats) {
+      const uint64_t encoding = encode(*format, parse_number(text), {.overflow = Overflow::saturate});
+      const double value = value_of(*format, encoding);
+      const Rational error = exact_value(value) - number;
+      const RoundingError found = rounding_error(text, *format, encoding);
+      const int exponent =
+          value == 0 ? format->smallest_normal_exponent() : std::max(std::ilogb(value), format->smallest_normal_exponent());
+      ASSERT_TRUE(found.ulps && is_nearest(*found.ulps, error / power(2, exponent - format->fraction_bits)))
+          << text << format->name;
+      ASSERT_TRUE(found.relative && is_nearest(*found.relative, error / number)) << text << " in " << format->name;
+      const uint64_t negative = encode(*format, parse_number("-" + text), {.overflow = Overflow::saturate});
+      const RoundingError mirrored = rounding_error("-" + text, *format, negative);
+      ASSERT_EQ(mirrored.ulps, -*found.ulps);
+      ASSERT_EQ(mirrored.relative, found.relative);
+    }
+  }
+}
+
+TEST(RoundingError, SeesWhatFp64DoesNot) {
+  const auto error = [](const char* text, const FloatFormat& format, const Rounding& rounding = {}) {
+    return rounding_error(text, format, encode(format, parse_number(text), rounding));
+  };
+  EXPECT_EQ(error("1.00000000000000000001", binary32).relative, -1e-20);
+  EXPECT_EQ(error("0.1", binary64).ulps, 0.4);  // 0.1 * 2^56 = 7205759403792793.6
+  EXPECT_EQ(error("0.1", binary64).relative, 0.4 / 7205759403792793.6);
+  EXPECT_EQ(error("0.1", binary32).ulps, 0.2);  // 0.1 * 2^27 = 13421772.8
+  EXPECT_EQ(error("0x1.8000000000000000001p0", binary16).ulps, -0x1p-66);
+  EXPECT_EQ(error("1.5", binary16).ulps, 0);
+  EXPECT_EQ(error("1.5", binary16).relative, 0);
+  EXPECT_EQ(error("0", binary16).ulps, 0);
+  EXPECT_EQ(error("0", binary16).relative, std::nullopt);
+  EXPECT_EQ(error("1e400", binary16).ulps, std::nullopt) << "Inf";
+  EXPECT_EQ(error("1e400", binary16, {.overflow = Overflow::saturate}).ulps, std::nullopt);
+  EXPECT_EQ(error("1e400", binary16, {.overflow = Overflow::saturate}).relative, -1);
+  EXPECT_EQ(error("1e300", binary16, {.overflow = Overflow::saturate}).ulps, -1e300 / 32);
+  EXPECT_EQ(error("1e-400", binary16).relative, -1);
+  EXPECT_EQ(error("1e-400", binary16).ulps, std::nullopt);
+  EXPECT_EQ(error("1e-400", binary16, {.mode = RoundingMode::up}).ulps, 1);
+  EXPECT_EQ(error("1e-999999999999", binary64, {.mode = RoundingMode::up}).relative, std::nullopt);
+  EXPECT_EQ(error("nan", binary16).ulps, std::nullopt);
+  EXPECT_THROW(error("0x3C00", binary16), Error);
+}
+
+TEST(NumberText, ShortFormsSayThatTheyAre) {
+  const auto of = [](double value) { return decode(binary64, encoding_of(value)); };
+  EXPECT_EQ(leading_digits(of(0x1p-126), binary32), "1.17549435082...e-38");
+  EXPECT_EQ(leading_digits(of(-0x1p-126), bfloat16), "-1.17549435082...e-38");
+  EXPECT_EQ(leading_digits(of(0.1), binary64), "0.10000000000000000...");
+  EXPECT_EQ(leading_digits(of(123456.1), binary32), "123456.100000...");
+  EXPECT_EQ(leading_digits(of(0x1p-24), binary16), "5.9604644775390625e-08") << "it fits";
+  EXPECT_EQ(leading_digits(of(1e20), binary64), "100000000000000000000");
+  EXPECT_EQ(leading_digits(of(HUGE_VAL), binary64), "inf");
+  EXPECT_EQ(power_of_two_text(of(0x1p-24)), "2^-24");
+  EXPECT_EQ(power_of_two_text(decode(bfloat16, bfloat16.largest_encoding())), "(2 - 2^-7) * 2^127");
+  EXPECT_EQ(power_of_two_text(of(-0.625)), "-5 * 2^-3");
+  EXPECT_EQ(power_of_two_text(of(-6)), "-(2 - 2^-1) * 2^2");
+  EXPECT_EQ(power_of_two_text(of(0)), "0");
+}
+
 TEST(NumberText, SpecialValuesAndHexadecimals) {
   EXPECT_EQ(parse_number("-inf").kind, Number::Kind::infinite);
   EXPECT_TRUE(parse_number("-Infinity").negative);
@@ -103,6 +199,7 @@ TEST(NumberText, SpecialValuesAndHexadecimals) {
     EXPECT_EQ(value_of(binary64, encode(binary64, parse_number(text))), std::strtod(text, nullptr)) << text;
   for (const char* text : {"", "-", "e5", "1e", "1e+", "1.2.3", "0x", "0x1.8", "0x1p", "0xp3", "one", "1,5", "--1", "1e5x", "1 "})
     EXPECT_THROW(parse_number(text), Error) << text;
+  EXPECT_THAT(usage_error_of([] { parse_number("0x3C00"); }), testing::EndsWith("such as 0.1, -6e-8, 0x1.8p-3, inf or nan"));
 }
 
 TEST(NumberText, ExactDecimalsAreExact) {

@@ -11,7 +11,6 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/base/text.h"
-#include "ulpscope/emulation/arithmetic.h"
 #include "ulpscope/emulation/error_measures.h"
 #include "ulpscope/emulation/number_text.h"
 #include "ulpscope/emulation/rounding.h"
@@ -41,9 +40,17 @@ Asked read(const std::string& text) {
     asked.encoding = encoding;
     asked.digits = static_cast<int>(digits.size());
   } else {
-    asked.number = parse_number(text);
+    try {
+      asked.number = parse_number(text);
+    } catch (const Error& no_number) {
+      throw usage_error("{}, or an encoding such as 0x3C00", no_number.what());
+    }
   }
   return asked;
+}
+
+bool has_encoding(const FloatFormat& format, uint64_t encoding) {
+  return format.storage_bits() == 64 || encoding >> format.storage_bits() == 0;
 }
 
 std::vector<const FloatFormat*> formats_for(const Asked& asked, const FloatQuestion& question) {
@@ -51,12 +58,14 @@ std::vector<const FloatFormat*> formats_for(const Asked& asked, const FloatQuest
   if (!asked.encoding) return {std::begin(kUsualFormats), std::end(kUsualFormats)};
   std::vector<const FloatFormat*> formats;
   for (const FloatFormat* format : kFormats)
-    if (hexadecimal_digits(*format) == asked.digits && *asked.encoding >> format->storage_bits() == 0) formats.push_back(format);
+    if (hexadecimal_digits(*format) == asked.digits && has_encoding(*format, *asked.encoding)) formats.push_back(format);
   if (formats.empty())
     throw usage_error("encoding '{}': no format has encodings of {}; --format names one", asked.text,
                       count_of(static_cast<uint64_t>(asked.digits), "hexadecimal digit"));
   return formats;
 }
+
+bool is_number(const Number& number) { return number.kind == Number::Kind::zero || number.kind == Number::Kind::finite; }
 
 std::string binary(uint64_t bits, int count) { return count > 0 ? fmt::format("{:0{}b}", bits, count) : ""; }
 
@@ -73,7 +82,7 @@ std::string fields_of(const FloatFormat& format, uint64_t encoding) {
 // The next number of the format towards Inf (`up`) or -Inf; nothing beyond the last one, and for what is no number.
 std::optional<uint64_t> neighbour(const FloatFormat& format, uint64_t encoding, bool up) {
   const Number number = decode(format, encoding);
-  if (number.kind == Number::Kind::nan || number.kind == Number::Kind::infinite) return {};
+  if (!is_number(number)) return {};
   const uint64_t magnitude = encoding & format.last_magnitude(), sign = encoding & format.sign_bit();
   const uint64_t smallest = format.has_zero() ? round_to_encoding(format, format.smallest_positive()) : 0;
   const bool is_zero = number.kind == Number::Kind::zero;
@@ -87,10 +96,33 @@ std::optional<uint64_t> neighbour(const FloatFormat& format, uint64_t encoding, 
   return format.special_values == SpecialValues::negative_zero ? 0 : sign;
 }
 
+// Of a value in a format.
+struct Explained {
+  uint64_t encoding = 0;
+  Number number;
+  RoundingError error;  // of a number that was asked for
+};
+
+Explained explain(const FloatFormat& format, const Asked& asked, const FloatQuestion& question) {
+  Explained result;
+  if (asked.encoding) {
+    if (!has_encoding(format, *asked.encoding))
+      throw usage_error("encoding '{}': {} has {}", asked.text, format.name,
+                        count_of(static_cast<uint64_t>(format.storage_bits()), "bit"));
+    result.encoding = *asked.encoding;
+  } else {
+    const uint32_t random = Philox(question.seed, 0).bits(0);
+    result.encoding = encode(format, asked.number, question.rounding, random);
+  }
+  result.number = decode(format, result.encoding);
+  if (!asked.encoding) result.error = rounding_error(asked.text, format, result.encoding);
+  return result;
+}
+
 // What a rounded number is, and what became of the one that was asked for.
-std::string note_of(const FloatFormat& format, uint64_t encoding, const Asked& asked) {
-  const Number number = decode(format, encoding);
-  const uint64_t magnitude = encoding & format.last_magnitude();
+std::string note_of(const FloatFormat& format, const Explained& found, const Asked& asked) {
+  const Number& number = found.number;
+  const uint64_t magnitude = found.encoding & format.last_magnitude();
   std::vector<std::string> notes;
   const bool is_rounded = !asked.encoding;
   const bool was_finite = asked.number.kind == Number::Kind::finite;
@@ -122,60 +154,40 @@ std::string note_of(const FloatFormat& format, uint64_t encoding, const Asked& a
       break;
   }
   if (is_rounded && number.kind == Number::Kind::finite) {
+    // Cut off to FP64, a number is on the same side of the threshold, which is an FP64 number but for FP64 itself.
     const bool is_beyond =
-        was_finite && std::fabs(value_of(binary64, encode(binary64, asked.number))) >= format.overflow_threshold();
+        was_finite && (!std::isfinite(value_of(format, encode(format, asked.number))) ||
+                       std::fabs(value_of(binary64, encode(binary64, asked.number, {.mode = RoundingMode::toward_zero}))) >=
+                           format.overflow_threshold());
     if (is_beyond || asked.number.kind == Number::Kind::infinite) notes.push_back("saturated");
+  }
+  if (is_rounded && was_finite && is_number(number)) {
+    if (!found.error.ulps) notes.push_back("the error in ulps is beyond FP64");
+    if (!found.error.relative) notes.push_back("the relative error is beyond FP64");
   }
   return fmt::format("{}", fmt::join(notes, "; "));
 }
 
-// Of a value in a format.
-struct Explained {
-  uint64_t encoding = 0;
-  Number number;
-  std::optional<double> ulps, relative;  // the error of the rounding, where it can be told
-};
-
-Explained explain(const FloatFormat& format, const Asked& asked, const FloatQuestion& question) {
-  Explained result;
-  if (asked.encoding) {
-    if (*asked.encoding >> format.storage_bits() != 0)
-      throw usage_error("encoding '{}': {} has {}", asked.text, format.name,
-                        count_of(static_cast<uint64_t>(format.storage_bits()), "bit"));
-    result.encoding = *asked.encoding;
-  } else {
-    const uint32_t random = Philox(question.seed, 0).bits(0);
-    result.encoding = encode(format, asked.number, question.rounding, random);
-  }
-  result.number = decode(format, result.encoding);
-  const auto is_real = [](const Number& number) {
-    return number.kind == Number::Kind::zero || number.kind == Number::Kind::finite;
-  };
-  // A number that FP64 does not hold is taken as the nearest that it holds, which says nothing of FP64's own error.
-  const bool is_known = !asked.number.sticky || format.storage_bits() <= binary32.storage_bits();
-  if (!asked.encoding && is_real(asked.number) && is_real(result.number) && is_known) {
-    const Number wide = decode(binary64, encode(binary64, asked.number));
-    const double error = value_of(binary64, encode(binary64, subtract(result.number, wide)));
-    result.ulps = error / ulp(format, value_of(format, result.encoding));
-    if (wide.kind == Number::Kind::finite) result.relative = error / value_of(binary64, encode(binary64, wide));
-  }
-  return result;
-}
-
 Cell cell_of(const std::optional<double>& value) { return value ? Cell(*value) : Cell(NotApplicable{}); }
 
-// Long expansions would leave no room for anything else.
-std::string shortened(std::string decimal) {
-  constexpr size_t kMost = 24, kKept = 14;
-  if (decimal.size() <= kMost) return decimal;
-  const size_t power = decimal.find('e');
-  return decimal.substr(0, kKept) + "..." + (power == std::string::npos ? "" : decimal.substr(power));
+Cell value_cell(const FloatFormat& format, const Number& number) {
+  return LongText{exact_decimal(number), leading_digits(number, format)};
 }
 
-// The fields of encodings that leave room for the rest of a row.
+Cell neighbour_cell(const FloatFormat& format, uint64_t encoding, bool up) {
+  const auto next = neighbour(format, encoding, up);
+  return next ? value_cell(format, decode(format, *next)) : Cell(NotApplicable{});
+}
+
+// The fields of FP64 leave no room for the rest of a row.
 Cell fields_cell(const FloatFormat& format, uint64_t encoding) {
-  if (format.storage_bits() > binary32.storage_bits()) return NotApplicable{};
-  return fields_of(format, encoding);
+  constexpr size_t kColumn = 34;  // FP32's
+  const std::string fields = fields_of(format, encoding);
+  return LongText{fields, fields.size() <= kColumn ? fields : fields.substr(0, kColumn - 3) + "..."};
+}
+
+Cell ulp_cell(const FloatFormat& format, const Explained& found) {
+  return is_number(found.number) ? Cell(ulp(format, value_of(format, found.encoding))) : Cell(NotApplicable{});
 }
 
 Table table_of(const Asked& asked, const std::vector<const FloatFormat*>& formats, const FloatQuestion& question) {
@@ -185,7 +197,9 @@ Table table_of(const Asked& asked, const std::vector<const FloatFormat*>& format
                {"value", ColumnKind::text},
                {"encoding", ColumnKind::text},
                {"fields", ColumnKind::text},
-               {"ulp", ColumnKind::number},
+               {"next_below", ColumnKind::text},
+               {"next_above", ColumnKind::text},
+               {"ulp", ColumnKind::number, Unit::power_of_two},
                {"error_ulp", ColumnKind::number},
                {"error_relative", ColumnKind::number},
                {"note", ColumnKind::text}},
@@ -194,12 +208,12 @@ Table table_of(const Asked& asked, const std::vector<const FloatFormat*>& format
               ""};
   for (const FloatFormat* format : formats) {
     const Explained found = explain(*format, asked, question);
-    const bool is_nan = found.number.kind == Number::Kind::nan || found.number.kind == Number::Kind::infinite;
-    table.rows.push_back({{},
-                          {std::string(format->name), shortened(exact_decimal(found.number)),
-                           hexadecimal_encoding(*format, found.encoding), fields_cell(*format, found.encoding),
-                           is_nan ? Cell(NotApplicable{}) : Cell(ulp(*format, value_of(*format, found.encoding))),
-                           cell_of(found.ulps), cell_of(found.relative), note_of(*format, found.encoding, asked)}});
+    table.rows.push_back(
+        {{},
+         {std::string(format->name), value_cell(*format, found.number), hexadecimal_encoding(*format, found.encoding),
+          fields_cell(*format, found.encoding), neighbour_cell(*format, found.encoding, false),
+          neighbour_cell(*format, found.encoding, true), ulp_cell(*format, found), cell_of(found.error.ulps),
+          cell_of(found.error.relative), note_of(*format, found, asked)}});
   }
   return table;
 }
@@ -219,11 +233,34 @@ void add_facts(Report& report, const FloatFormat& format, const Asked& asked, co
     if (const auto next = neighbour(format, found.encoding, up))
       report.add_fact(up ? "next_above" : "next_below", exact_decimal(decode(format, *next)));
   }
-  if (found.number.kind == Number::Kind::zero || found.number.kind == Number::Kind::finite)
-    report.add_fact("ulp", ulp(format, value_of(format, found.encoding)));
-  if (found.ulps) report.add_fact("error_ulp", *found.ulps);
-  if (found.relative) report.add_fact("error_relative", *found.relative);
-  if (std::string note = note_of(format, found.encoding, asked); !note.empty()) report.add_fact("note", std::move(note));
+  if (is_number(found.number)) report.add_fact("ulp", ulp_cell(format, found), Unit::power_of_two);
+  if (!asked.encoding && is_number(asked.number) && is_number(found.number)) {
+    report.add_fact("error_ulp", cell_of(found.error.ulps));
+    report.add_fact("error_relative", cell_of(found.error.relative));
+  }
+  if (std::string note = note_of(format, found, asked); !note.empty()) report.add_fact("note", std::move(note));
+}
+
+// The largest number: short integers as they are, others as a power of two and what it lacks.
+LongText largest_text(const FloatFormat& format) {
+  constexpr size_t kShort = 8;
+  const Number largest = decode(format, format.largest_encoding());
+  std::string exact = exact_decimal(largest);
+  return {exact, exact.size() <= kShort ? exact : power_of_two_text(largest)};
+}
+
+// Some formats have subnormal numbers only.
+Cell smallest_normal_cell(const FloatFormat& format) {
+  if (format.largest_exponent() < format.smallest_normal_exponent()) return NotApplicable{};
+  return format.smallest_normal();
+}
+
+// From 1 to the next number above it, in formats that have both.
+Cell epsilon_cell(const FloatFormat& format) {
+  const uint64_t one = round_to_encoding(format, 1.0);
+  const auto next = neighbour(format, one, true);
+  if (!next || value_of(format, one) != 1) return NotApplicable{};
+  return value_of(format, *next) - 1;
 }
 
 }  // namespace
@@ -259,9 +296,9 @@ Report describe_formats(std::span<const FloatFormat* const> formats) {
                {"bits", ColumnKind::text},
                {"bias", ColumnKind::number},
                {"largest", ColumnKind::text},
-               {"smallest_normal", ColumnKind::number},
-               {"smallest", ColumnKind::number},
-               {"epsilon", ColumnKind::number},
+               {"smallest_normal", ColumnKind::number, Unit::power_of_two},
+               {"smallest", ColumnKind::number, Unit::power_of_two},
+               {"epsilon", ColumnKind::number, Unit::power_of_two},
                {"decimal_digits", ColumnKind::number},
                {"inf", ColumnKind::flag},
                {"nan", ColumnKind::flag}},
@@ -274,8 +311,8 @@ Report describe_formats(std::span<const FloatFormat* const> formats) {
     table.rows.push_back({{},
                           {std::string(format->name),
                            fmt::format("{}/{}/{}", format->is_signed ? 1 : 0, format->exponent_bits, format->fraction_bits),
-                           int64_t{format->bias}, fmt::format("{}", format->largest_finite()), format->smallest_normal(),
-                           format->smallest_positive(), format->epsilon(), digits, format->has_infinity(), format->has_nan()}});
+                           int64_t{format->bias}, largest_text(*format), smallest_normal_cell(*format), format->smallest_positive(),
+                           epsilon_cell(*format), digits, format->has_infinity(), format->has_nan()}});
   }
   report.tables.push_back(std::move(table));
   return report;

@@ -45,18 +45,30 @@ bool abbreviates(std::string_view text, std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> nearest_name(std::string_view wrong, std::span<const std::string> candidates) {
-  const auto abbreviated = [&](const std::string& candidate) { return abbreviates(wrong, candidate); };
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
+std::optional<std::string> nearest_name(std::string_view given, std::span<const std::string> candidates) {
+  const std::string wrong = lower_case(given);
+  const auto abbreviated = [&](const std::string& candidate) { return abbreviates(wrong, lower_case(candidate)); };
   if (std::count_if(candidates.begin(), candidates.end(), abbreviated) == 1) {
     return *std::find_if(candidates.begin(), candidates.end(), abbreviated);
   }
-  size_t best = std::max<size_t>(2, wrong.size() / 3) + 1;
+  // Of two that are as near, the one with the digits is nearer.
+  const size_t most = wrong.size() <= 3 ? 1 : std::max<size_t>(2, wrong.size() / 3);
+  size_t best = 2 * most + 1;
   const std::string* nearest = nullptr;
   for (const std::string& candidate : candidates) {
-    if (!has_digits_of(candidate, wrong)) continue;
-    const size_t distance = edit_distance(wrong, candidate);
-    if (distance < best) {
-      best = distance;
+    const size_t distance = edit_distance(wrong, lower_case(candidate));
+    const bool has_digits = has_digits_of(candidate, wrong);
+    // One letter of a name as short as x7 is half of it.
+    if (!has_digits && (distance > 1 || wrong.size() < 3)) continue;
+    if (const size_t rank = 2 * distance + (has_digits ? 0 : 1); rank < best) {
+      best = rank;
       nearest = &candidate;
     }
   }

@@ -10,9 +10,12 @@
 
 namespace ulpscope {
 
+// With small letters for the capitals of ASCII: names of formats, modes and GPUs are read in any case.
+std::string lower_case(std::string_view text);
+
 // What `wrong` was probably meant to be: the candidate that it abbreviates (its beginning, or the first letters of its words: lr
-// for learning_rate), else the nearest by edit distance, else nothing. Digits tell names apart (fp8 is no misspelling of fp32), so
-// a candidate has those of `wrong`, in any order.
+// for learning_rate), else the nearest by edit distance, in any case, else nothing. Digits tell names apart (fp8 is no misspelling
+// of fp32), so a candidate has those of `wrong`, in any order, or is a single edit away (v101, bf17).
 std::optional<std::string> nearest_name(std::string_view wrong, std::span<const std::string> candidates);
 // "; did you mean 'NAME'?", or "" where nothing is near.
 std::string did_you_mean(std::string_view wrong, std::span<const std::string> candidates);

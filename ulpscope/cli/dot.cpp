@@ -8,6 +8,7 @@
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/core/data/dot_products.h"
+#include "ulpscope/emulation/arithmetic.h"
 #include "ulpscope/emulation/number_text.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/emulation/tensor_core.h"
@@ -116,19 +117,33 @@ std::string term_name(const TensorCoreTerm& term, const TensorCoreModel& model) 
   return fmt::format("a b [{}]", term.element);
 }
 
+// Of a term, or of what was cut off.
+LongText value_text(const Number& number) { return {exact_decimal(number), leading_digits(number, binary64)}; }
+
+LongText result_text(const FloatFormat& format, uint64_t encoding) {
+  const Number number = decode(format, encoding);
+  return {exact_decimal(number), leading_digits(number, format)};
+}
+
+// An expected result as the output's encoding, or as the FP32 bit pattern that it is where it is no number of the output.
+std::string expected_encoding(const FloatFormat& output, uint32_t expected) {
+  const uint64_t encoding = convert(binary32, output, expected);
+  return is_result(output, static_cast<uint32_t>(encoding), expected) ? hexadecimal_encoding(output, encoding)
+                                                                      : hexadecimal_encoding(binary32, expected);
+}
+
 Table explain(const TensorCoreModel& model, const TensorCoreSum& sum, size_t index) {
   const bool is_special = std::any_of(sum.terms.begin(), sum.terms.end(), [](const TensorCoreTerm& term) {
     return term.value.kind == Number::Kind::nan || term.value.kind == Number::Kind::infinite;
   });
   Table table{fmt::format("sum_{}", index), "", {}, {}, 0, ""};
-  const double result = value_of(*model.output, sum.result);
-  const std::string is = fmt::format("{} ({})", result, hexadecimal_encoding(*model.output, sum.result));
+  const std::string is =
+      fmt::format("{} ({})", result_text(*model.output, sum.result).brief, hexadecimal_encoding(*model.output, sum.result));
   if (sum.is_addition || is_special) {
     table.title =
         fmt::format("Sum {}: {}{}", index, sum.is_addition ? "C is added, to nearest even: " : "not of finite numbers only: ", is);
     table.columns = {{"term", ColumnKind::text}, {"value", ColumnKind::text}};
-    for (const TensorCoreTerm& term : sum.terms)
-      table.rows.push_back({{}, {term_name(term, model), fmt::format("{}", value_of(binary64, encode(binary64, term.value)))}});
+    for (const TensorCoreTerm& term : sum.terms) table.rows.push_back({{}, {term_name(term, model), value_text(term.value)}});
     return table;
   }
   const int unit = sum.max_exponent - model.fraction_bits;
@@ -141,12 +156,13 @@ Table explain(const TensorCoreModel& model, const TensorCoreSum& sum, size_t ind
                    {"bits", ColumnKind::text},
                    {"cut_off", ColumnKind::text}};
   for (const TensorCoreTerm& term : sum.terms) {
-    const double value = value_of(binary64, encode(binary64, term.value));
-    const double lost = value - std::ldexp(static_cast<double>(term.kept), unit);
+    // Of the value's leading bits, so the difference is exact.
+    const Number kept{term.kept == 0 ? Number::Kind::zero : Number::Kind::finite, term.value.negative, false, unit,
+                      static_cast<uint64_t>(std::abs(term.kept))};
     table.rows.push_back(
         {{},
-         {term_name(term, model), fmt::format("{}", value), int64_t{term.exponent}, int64_t{sum.max_exponent - term.exponent},
-          aligned_bits(term, unit, model.fraction_bits), fmt::format("{}", lost)}});
+         {term_name(term, model), value_text(term.value), int64_t{term.exponent}, int64_t{sum.max_exponent - term.exponent},
+          aligned_bits(term, unit, model.fraction_bits), value_text(subtract(term.value, kept))}});
   }
   return table;
 }
@@ -166,10 +182,13 @@ int run(const Arguments& arguments) {
                 {},
                 0,
                 ""};
-  if (check) results.columns.push_back({"expected", ColumnKind::text});
+  if (check) {
+    results.columns.push_back({"expected", ColumnKind::text});
+    results.columns.push_back({"expected_encoding", ColumnKind::text});
+  }
   std::vector<Table> sums;
   int64_t rows = 0, mismatches = 0;
-  read_dot_products(path, model.scales != BlockScales::none, [&](const DotProduct& row) {
+  read_dot_products(path, core, [&](const DotProduct& row) {
     const Operands operands(core, row);
     if (check && !row.result) throw usage_error("{} has no results to compare with: --check needs them", row.place);
     const uint32_t result = at_place(row.place, [&] { return dot(core, operands.a, operands.b, operands.c, operands.scales()); });
@@ -179,8 +198,11 @@ int run(const Arguments& arguments) {
       if (limit > 0 && results.rows.size() == limit) {
         ++results.rows_left_out;
       } else {
-        std::vector<Cell> cells{rows, fmt::format("{}", value_of(output, result)), hexadecimal_encoding(output, result)};
-        if (check) cells.emplace_back(fmt::format("{}", value_of(binary32, *row.result)));
+        std::vector<Cell> cells{rows, result_text(output, result), hexadecimal_encoding(output, result)};
+        if (check) {
+          cells.emplace_back(result_text(binary32, *row.result));
+          cells.emplace_back(expected_encoding(output, *row.result));
+        }
         results.rows.push_back({{}, std::move(cells)});
       }
     }
@@ -216,7 +238,9 @@ Verb dot_verb() {
   return {"dot",
           "dot products as tensor cores compute them, bit for bit",
           "FILE has a row for each dot product: CSV with a, b, c and perhaps the result d as FP32 bit patterns in\n"
-          "hexadecimal (gzip too), or HDF5 with data sets a, b, c and perhaps d. c is rounded to the output's format.",
+          "hexadecimal (gzip too, or a pipe; - is standard input), or HDF5 with data sets a, b, c and perhaps d:\n"
+          "floating-point values, or unsigned integers that are encodings of the formats of --input and --output.\n"
+          "c is rounded to the output's format.",
           {{"FILE", "CSV or HDF5 with vectors"}},
           join({{{"--gpu", "", "NAME", "whose tensor cores", "", gpu_names()},
                  {"--input", "", "FORMAT", "of a and b, or of each", "", input_names(), true},
@@ -227,6 +251,7 @@ Verb dot_verb() {
                  {"--check", "", "", "compare with the file's results; exit with 1 where one differs"}},
                 print_options()}),
           {{"ulpscope dot --gpu h100 --input fp16 vectors.csv", "FP16 vectors, FP32 results"},
+           {"ulpscope dot --gpu a100 --input bf16 - --check", "from standard input"},
            {"ulpscope dot --gpu rtx4090 --input e4m3 vectors.csv.gz --check", "is the file's d what the model says?"}},
           run};
 }

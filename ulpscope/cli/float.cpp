@@ -2,6 +2,7 @@
 
 #include "ulpscope/analyzers/float_explanation.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/emulation/rounding.h"
@@ -10,13 +11,17 @@ namespace ulpscope::cli {
 
 namespace {
 
-std::vector<const FloatFormat*> formats_of(const std::vector<std::string>& names) {
+// The formats of an option that takes `words` beside them; "all" is all formats.
+std::vector<const FloatFormat*> formats_of(const std::vector<std::string>& names, const std::vector<std::string>& words) {
   std::vector<const FloatFormat*> formats;
-  for (const std::string& name : names) {
+  for (const std::string& given : names) {
+    const std::string name = lower_case(given);
     if (name == "all") {
       formats.insert(formats.end(), kFormats.begin(), kFormats.end());
-    } else if (name != "text" && name != "json") {
-      formats.push_back(&parse_format(name));
+    } else if (std::find(words.begin(), words.end(), name) == words.end()) {
+      const auto nearest = find_format(name) == nullptr ? nearest_name(name, words) : std::nullopt;
+      if (nearest) throw usage_error("format '{}': did you mean '{}'?", one_line(given), *nearest);
+      formats.push_back(&parse_format(given));
     }
   }
   return formats;
@@ -26,11 +31,11 @@ int run(const Arguments& arguments) {
   if (arguments.has("--table")) {
     if (!arguments.positionals().empty())
       throw usage_error("float --table prints formats; expected no value, got '{}'", arguments.positional(0));
-    return finish(describe_formats(formats_of(arguments.list("--table"))), arguments);
+    return finish(describe_formats(formats_of(arguments.list("--table"), {"all"})), arguments);
   }
   if (arguments.positionals().empty()) throw usage_error("float needs VALUE or --table; `ulpscope float --help` shows how");
   FloatQuestion question;
-  question.formats = formats_of(arguments.list("--format"));
+  question.formats = formats_of(arguments.list("--format"), {"all", "text", "json"});
   question.rounding.mode = parse_rounding_mode(arguments.text("--round", "rne"));
   if (arguments.has("--saturate")) question.rounding.overflow = Overflow::saturate;
   if (arguments.has("--flush")) question.rounding.subnormals = SubnormalResults::flush;
@@ -67,9 +72,8 @@ Verb float_verb() {
   return {"float",
           "what formats make of a number: bits, exact value, neighbours, error",
           "Decimal and hexadecimal numbers (0.1, -6e-8, 0x1.8p-3, inf, nan) are rounded to each format, once.\n"
-          "Encodings (0x3C00: hexadecimal, without a power of two) are read in each. After -- a value may begin\n"
-          "with a minus and a letter.",
-          {{"VALUE", "a number or an encoding", true, {}, true}},
+          "Encodings (0x3C00: hexadecimal, without a power of two) are read in each.",
+          {{"VALUE", "a number or an encoding", true, {}, true, true}},
           options(),
           {{"ulpscope float 0.1", "0.1 in every format in wide use"},
            {"ulpscope float 65520 --format fp16 --round rz", "all about one value in one format"},

@@ -11,8 +11,11 @@ namespace ulpscope::cli {
 
 namespace {
 
-void check_choice(const std::string& name, const std::vector<std::string>& choices, const std::string& value) {
-  if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+// The choice as help writes it: E4M3 is e4m3.
+std::string choice_of(const std::string& name, const std::vector<std::string>& choices, const std::string& value) {
+  if (choices.empty()) return value;
+  for (const std::string& choice : choices)
+    if (lower_case(choice) == lower_case(value)) return choice;
   throw usage_error("{} takes {}, not '{}'{}", name, join_words(choices, "or"), value, did_you_mean(value, choices));
 }
 
@@ -25,10 +28,9 @@ void add_values(const OptionSpec& option, const std::string& value, Arguments& a
   size_t begin = 0;
   do {
     const size_t end = option.list ? value.find(',', begin) : std::string::npos;
-    std::string part = value.substr(begin, end == std::string::npos ? end : end - begin);
+    const std::string part = value.substr(begin, end == std::string::npos ? end : end - begin);
     if (part.empty()) refuse_without_value(option);
-    check_choice(option.name, option.choices, part);
-    arguments.add(option, std::move(part));
+    arguments.add(option, choice_of(option.name, option.choices, part));
     begin = end == std::string::npos ? end : end + 1;
   } while (begin != std::string::npos);
 }
@@ -41,7 +43,25 @@ void add_values(const OptionSpec& option, const std::string& value, Arguments& a
   throw usage_error("{} has no option {}{}", verb.name, name, did_you_mean(name, names));
 }
 
+// CLI11 takes -inf and -.5 for options. Behind this mark, which no word has by itself, they are none.
+constexpr char kNumberMark = '\x1F';
+
+bool is_negative_number(const std::string& word) {
+  const std::string lower = lower_case(word);
+  if (lower == "-inf" || lower == "-infinity" || lower == "-nan") return true;
+  return word.size() > 1 && word[0] == '-' && (word[1] == '.' || (word[1] >= '0' && word[1] <= '9'));
+}
+
+void unmark(std::vector<std::string>& words) {
+  for (std::string& word : words)
+    if (word.starts_with(kNumberMark)) word.erase(0, 1);
+}
+
 Command parse_verb(const Verb& verb, std::vector<std::string> words) {
+  if (!verb.positionals.empty() && verb.positionals.back().is_number) {
+    for (std::string& word : words)
+      if (is_negative_number(word)) word.insert(word.begin(), kNumberMark);
+  }
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
@@ -73,6 +93,8 @@ Command parse_verb(const Verb& verb, std::vector<std::string> words) {
     std::replace(message.begin(), message.end(), '\n', ' ');
     throw usage_error("{}: {}", verb.name, message);
   }
+  unmark(positionals);
+  for (std::vector<std::string>& of_option : values) unmark(of_option);
   Command command;
   if (help) {
     command.show = verb_help(verb);
@@ -99,8 +121,7 @@ Command parse_verb(const Verb& verb, std::vector<std::string> words) {
   }
   for (size_t i = 0; i < positionals.size(); ++i) {
     const PositionalSpec& positional = verb.positionals[std::min(i, verb.positionals.size() - 1)];
-    check_choice(positional.name, positional.choices, positionals[i]);
-    command.arguments.add_positional(std::move(positionals[i]));
+    command.arguments.add_positional(choice_of(positional.name, positional.choices, positionals[i]));
   }
   command.verb = &verb;
   return command;

@@ -6,6 +6,7 @@
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/file.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/cli/help.h"
 #include "ulpscope/cli/output.h"
 
@@ -38,7 +39,8 @@ StepRange parse_steps(const std::string& text) {
 
 bool wants_json(const Arguments& arguments) {
   const std::vector<std::string> formats = arguments.list(kFormatOption);
-  return arguments.has("--json") || std::find(formats.begin(), formats.end(), "json") != formats.end();
+  return arguments.has("--json") ||
+         std::any_of(formats.begin(), formats.end(), [](const std::string& format) { return lower_case(format) == "json"; });
 }
 
 std::string render(const Report& report, const Arguments& arguments, TextOptions text) {

@@ -29,6 +29,7 @@ struct PositionalSpec {
   bool optional = false;                  // may be missing; none that may not comes after it
   std::vector<std::string> choices = {};  // what it can be; empty: anything
   bool repeated = false;                  // may come any number of times; the last one only
+  bool is_number = false;                 // so that -inf is one, and no options; the last one only
 };
 
 // "TRACE", "[TRACE]", "VALUE...".

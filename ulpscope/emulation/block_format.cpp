@@ -113,13 +113,14 @@ float tensor_scale_of(const BlockArray& array, std::span<const float> values) {
 
 double QuantisationLoss::signal_to_noise() const { return ulpscope::signal_to_noise(signal, noise); }
 
-const BlockFormat& find_block_format(std::string_view name) {
+const BlockFormat& find_block_format(std::string_view given) {
+  const std::string name = lower_case(given);
   std::vector<std::string> names;
   for (const BlockFormat* format : kBlockFormats) {
     if (format->name == name) return *format;
     names.emplace_back(format->name);
   }
-  throw usage_error("block format '{}': expected {}{}", one_line(name), join_words(names, "or"), did_you_mean(name, names));
+  throw usage_error("block format '{}': expected {}{}", one_line(given), join_words(names, "or"), did_you_mean(name, names));
 }
 
 void quantise(BlockArray& array, std::span<const float> values, const Rounding& rounding, const RandomStream& random) {

@@ -67,9 +67,10 @@ bool take(std::string_view& text, std::string_view prefix) {
 Error no_format(std::string_view text) {
   std::vector<std::string> names;
   for (const FloatFormat* format : kFormats) names.emplace_back(format->name);
+  const std::string rows = fmt::format("{}", fmt::join(names, ", "));
   for (const Alias& alias : kAliases) names.emplace_back(alias.name);
-  return usage_error("format '{}': expected a name such as fp16, bf16, e4m3 or e2m1, or e<E>m<F> with numbers of bits{}",
-                     one_line(text), did_you_mean(text, names));
+  return usage_error("format '{}': expected a name ({}) or e<E>m<F> with numbers of bits{}", one_line(text), rows,
+                     did_you_mean(text, names));
 }
 
 Error impossible(std::string_view text, std::string_view why) { return usage_error("format '{}': {}", one_line(text), why); }
@@ -83,21 +84,29 @@ void read_options(std::string_view text, std::string_view rest, FloatFormat& for
       break;
     }
   }
+  const auto once = [&](std::string_view option, bool given) {
+    if (given) throw impossible(text, fmt::format("{}: given twice", option));
+  };
+  bool has_subnormals_option = false;
   while (!rest.empty()) {
     const size_t end = rest.find(':', 1);
     std::string_view option = rest.substr(0, end);
     rest = end == std::string_view::npos ? std::string_view() : rest.substr(end);
     if (take(option, ":bias=")) {
+      once("bias", bias.has_value());
       bias = take_number(option);
       if (!bias || !option.empty() || std::abs(*bias) > 1000)
         throw impossible(text, "bias: expected an integer from -1000 to 1000");
     } else if (take(option, ":largest=")) {
+      once("largest", largest.has_value());
       double value = 0;
       const auto [stop, error] = std::from_chars(option.data(), option.data() + option.size(), value);
       if (error != std::errc() || stop != option.data() + option.size() || !(value > 0) || std::isinf(value))
         throw impossible(text, "largest: expected a number above zero");
       largest = value;
     } else if (option == ":subnormals=no" || option == ":subnormals=yes") {
+      once("subnormals", has_subnormals_option);
+      has_subnormals_option = true;
       format.zero_field = option.ends_with("no") ? ZeroField::zero : ZeroField::subnormals;
     } else if (option.starts_with(":")) {
       throw impossible(text, fmt::format("expected bias=B, largest=VALUE or subnormals=no, got '{}'", one_line(option.substr(1))));
@@ -185,7 +194,8 @@ double FloatFormat::overflow_threshold() const {
 
 double FloatFormat::flush_threshold() const { return has_zero() ? std::ldexp(1.0, smallest_exponent() - 1) : 0; }
 
-const FloatFormat* find_format(std::string_view name) {
+const FloatFormat* find_format(std::string_view given) {
+  const std::string name = lower_case(given);
   for (const FloatFormat* format : kFormats) {
     if (format->name == name) return format;
   }
@@ -195,7 +205,8 @@ const FloatFormat* find_format(std::string_view name) {
   return nullptr;
 }
 
-const FloatFormat& parse_format(std::string_view text) {
+const FloatFormat& parse_format(std::string_view given) {
+  const std::string text = lower_case(given);
   if (const FloatFormat* row = find_format(text)) return *row;
   FloatFormat format = read_format(text);
   for (const FloatFormat* row : kFormats) {

@@ -42,13 +42,14 @@ float f16_to_float(uint16_t bits) {
 
 std::span<const RoundingModeName> rounding_modes() { return kModes; }
 
-RoundingMode parse_rounding_mode(std::string_view name) {
+RoundingMode parse_rounding_mode(std::string_view given) {
+  const std::string name = lower_case(given);
   const auto* found =
       std::find_if(std::begin(kModes), std::end(kModes), [&](const RoundingModeName& mode) { return mode.name == name; });
   if (found != std::end(kModes)) return found->mode;
   std::vector<std::string> names;
   for (const RoundingModeName& mode : kModes) names.emplace_back(mode.name);
-  throw usage_error("rounding mode '{}': expected {}{}", one_line(name), join_words(names, "or"), did_you_mean(name, names));
+  throw usage_error("rounding mode '{}': expected {}{}", one_line(given), join_words(names, "or"), did_you_mean(name, names));
 }
 
 std::string_view name_of(RoundingMode mode) { return kModes[static_cast<size_t>(mode)].name; }

@@ -81,20 +81,22 @@ constexpr TensorCoreModel kModels[] = {
 };
 
 constexpr TensorCoreGpu kGpus[] = {
-    {"v100", "volta"},  {"t4", "turing"},      {"a100", "ampere"},           {"a2", "ampere"},
-    {"rtx4090", "ada"}, {"l40s", "ada"},       {"rtx1000ada", "ada"},        {"h100", "hopper"},
-    {"h200", "hopper"}, {"b200", "blackwell"}, {"rtx5090", "rtx blackwell"},
+    {"v100", "volta"},   {"t4", "turing"},      {"a100", "ampere"},    {"a30", "ampere"},      {"a10", "ampere"},
+    {"a2", "ampere"},    {"rtx3090", "ampere"}, {"rtx4090", "ada"},    {"rtx4080", "ada"},     {"l40s", "ada"},
+    {"l4", "ada"},       {"rtx1000ada", "ada"}, {"h100", "hopper"},    {"h200", "hopper"},     {"h20", "hopper"},
+    {"gh200", "hopper"}, {"b200", "blackwell"}, {"b100", "blackwell"}, {"gb200", "blackwell"}, {"rtx5090", "rtx blackwell"},
 };
 
 constexpr std::string_view kFamilies[] = {"mma", "wgmma", "tcgen05"};
 constexpr std::string_view kScales[] = {"none", "mx", "mxfp4", "nvfp4"};
 
 template <typename Enum, size_t n>
-Enum parse(const std::string_view (&names)[n], std::string_view name, std::string_view what) {
+Enum parse(const std::string_view (&names)[n], std::string_view given, std::string_view what) {
+  const std::string name = lower_case(given);
   const auto* found = std::find(std::begin(names), std::end(names), name);
   if (found != std::end(names)) return static_cast<Enum>(found - std::begin(names));
   const std::vector<std::string> all(std::begin(names), std::end(names));
-  throw usage_error("{} '{}': expected {}{}", what, one_line(name), join_words(all, "or"), did_you_mean(name, all));
+  throw usage_error("{} '{}': expected {}{}", what, one_line(given), join_words(all, "or"), did_you_mean(name, all));
 }
 
 bool takes(const TensorCoreModel& model, const FloatFormat& a, const FloatFormat& b) {
@@ -321,7 +323,8 @@ BlockScales parse_block_scales(std::string_view name) { return parse<BlockScales
 
 TensorCore find_tensor_core(std::string_view gpu, const FloatFormat& a, const FloatFormat& b, const FloatFormat& output,
                             InstructionFamily family, BlockScales scales) {
-  const auto* known = std::find_if(std::begin(kGpus), std::end(kGpus), [&](const TensorCoreGpu& row) { return row.name == gpu; });
+  const std::string name = lower_case(gpu);
+  const auto* known = std::find_if(std::begin(kGpus), std::end(kGpus), [&](const TensorCoreGpu& row) { return row.name == name; });
   if (known == std::end(kGpus)) {
     std::vector<std::string> names;
     for (const TensorCoreGpu& row : kGpus) names.emplace_back(row.name);

@@ -25,6 +25,7 @@ struct CellToJson {
   Json operator()(double value) const { return number(value); }
   Json operator()(const Interval& value) const { return {{"lower", number(value.lower)}, {"upper", number(value.upper)}}; }
   Json operator()(const std::string& value) const { return value; }
+  Json operator()(const LongText& value) const { return value.text; }
 };
 
 Json cell_json(const Cell& cell) { return std::visit(CellToJson(), cell); }

@@ -12,8 +12,8 @@ const char* name_of(Severity severity) {
 }
 
 const char* name_of(Unit unit) {
-  static constexpr std::array<const char*, 9> kNames{"none",  "count",   "share", "bits", "exponent",
-                                                     "bytes", "seconds", "ratio", "scale"};
+  static constexpr std::array<const char*, 10> kNames{"none",  "count",   "share", "bits",  "exponent",
+                                                      "bytes", "seconds", "ratio", "scale", "power_of_two"};
   return kNames[static_cast<size_t>(unit)];
 }
 

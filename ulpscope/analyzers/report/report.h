@@ -26,8 +26,9 @@ enum class Unit : uint8_t {
   exponent,  // e of a magnitude 2^e
   bytes,
   seconds,
-  ratio,  // one run's value over another's
-  scale,  // a loss scale; of bounds, a lower one of 0 is none
+  ratio,         // one run's value over another's
+  scale,         // a loss scale; of bounds, a lower one of 0 is none
+  power_of_two,  // of a number that is one, shown as 2^e
 };
 const char* name_of(Unit unit);
 
@@ -62,7 +63,13 @@ struct Unknown {  // nobody saw it
 struct NotApplicable {  // the question makes no sense here: what an FP32 tensor lost when it was rounded
   bool operator==(const NotApplicable&) const = default;
 };
-using Cell = std::variant<Unknown, NotApplicable, bool, int64_t, double, Interval, std::string>;
+// A text that programs get whole, and readers of a table in a form that fits there and says where something was left out.
+struct LongText {
+  std::string text;
+  std::string brief;
+  bool operator==(const LongText&) const = default;
+};
+using Cell = std::variant<Unknown, NotApplicable, bool, int64_t, double, Interval, std::string, LongText>;
 
 // The cell of a count, a share or any number between two bounds: the number where they meet.
 Cell bounded(double lower, double upper);

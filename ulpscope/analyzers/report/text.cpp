@@ -24,6 +24,7 @@ void make_one_line(std::string& text) { text = one_line(text); }
 
 void make_one_line(Cell& cell) {
   if (std::string* text = std::get_if<std::string>(&cell)) make_one_line(*text);
+  if (LongText* text = std::get_if<LongText>(&cell)) make_one_line(text->brief);
 }
 
 void make_one_line(RowKey& key) {
@@ -109,7 +110,8 @@ std::string unit_text(double value, Unit unit) {
                             : fmt::format("{} s", number_text(value, 4));
     case Unit::ratio:
       return fmt::format("{}x", number_text(value, 3));
-    case Unit::scale: {
+    case Unit::scale:
+    case Unit::power_of_two: {
       int exponent = 0;
       const bool power = std::frexp(value, &exponent) == 0.5;
       if (power && value != 1) return fmt::format("2^{}", exponent - 1);
@@ -141,6 +143,7 @@ struct CellText {
     return lower == upper ? lower : fmt::format("{} to {}", lower, upper);
   }
   std::string operator()(const std::string& value) const { return value.empty() ? "-" : value; }
+  std::string operator()(const LongText& value) const { return (*this)(value.brief); }
 };
 
 std::string facts_text(const Report& report, const TextOptions& options) {

@@ -97,6 +97,10 @@ NumberArray::NumberArray(const std::string& path, const std::string& name) : lab
   Handle access(H5Pcreate(H5P_DATASET_ACCESS));
   dataset_ = opened(access);
   check_type(dataset_, label_);
+  const Handle element(H5Dget_type(dataset_.get()));
+  bits_ = static_cast<int>(8 * H5Tget_size(element.get()));
+  if (H5Tget_class(element.get()) == H5T_INTEGER)
+    kind_ = H5Tget_sign(element.get()) == H5T_SGN_NONE ? NumberKind::unsigned_integer : NumberKind::signed_integer;
   const Handle space(H5Dget_space(dataset_.get())), properties(H5Dget_create_plist(dataset_.get()));
   if (!space || !properties) throw failed();
   hsize_t extents[H5S_MAX_RANK] = {}, chunk[H5S_MAX_RANK] = {};

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "ulpscope/base/error.h"
-#include "ulpscope/core/data/gzip_file.h"
 
 namespace ulpscope {
 
@@ -14,18 +13,17 @@ namespace {
 
 class Splitter {
  public:
-  Splitter(const std::string& path, char delimiter, std::function<void(int64_t line, const CsvFields&)> take)
-      : path_(path), take_(std::move(take)) {
-    if (csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI) != 0) throw failed_error("{}: no memory to read it", path);
+  Splitter(GzipFile& file, char delimiter, std::function<void(int64_t line, const CsvFields&)> take)
+      : file_(file), take_(std::move(take)) {
+    if (csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI) != 0) throw failed_error("{}: no memory to read it", file.name());
     csv_set_delim(&parser_, static_cast<unsigned char>(delimiter));
   }
   Splitter(const Splitter&) = delete;
   ~Splitter() { csv_free(&parser_); }
 
   void split() {
-    GzipFile file(path_, "CSV data");
     std::vector<uint8_t> buffer(size_t{1} << 16);
-    for (bool first = true; const size_t size = file.read(buffer.data(), buffer.size()); first = false) {
+    for (bool first = true; const size_t size = file_.read(buffer.data(), buffer.size()); first = false) {
       const uint8_t *begin = buffer.data(), *const end = begin + size;
       constexpr uint8_t kByteOrderMark[] = {0xEF, 0xBB, 0xBF};
       if (first && size >= 3 && std::memcmp(begin, kByteOrderMark, 3) == 0) begin += 3;
@@ -47,7 +45,7 @@ class Splitter {
  private:
   [[noreturn]] void fail() {
     const int error = csv_error(&parser_);
-    throw unreadable_error("{}:{}: {}", path_, line_,
+    throw unreadable_error("{}:{}: {}", file_.name(), line_,
                            error == CSV_EPARSE ? "a quote within a field, or one that is not closed" : csv_strerror(error));
   }
   // Both are called from C, through which no exception may pass; memory that runs out ends the program.
@@ -78,7 +76,7 @@ class Splitter {
     rows_.clear();
   }
 
-  const std::string& path_;
+  GzipFile& file_;
   std::function<void(int64_t, const CsvFields&)> take_;
   csv_parser parser_;
   int64_t line_ = 1;
@@ -90,8 +88,13 @@ class Splitter {
 
 }  // namespace
 
+void read_csv_rows(GzipFile& file, char delimiter, std::function<void(int64_t line, const CsvFields&)> take) {
+  Splitter(file, delimiter, std::move(take)).split();
+}
+
 void read_csv_rows(const std::string& path, char delimiter, std::function<void(int64_t line, const CsvFields&)> take) {
-  Splitter(path, delimiter, std::move(take)).split();
+  GzipFile file(path, "CSV data");
+  read_csv_rows(file, delimiter, std::move(take));
 }
 
 }  // namespace ulpscope
