@@ -63,9 +63,7 @@ TEST(ArithmeticSettings, MistakesAreNamed) {
   const auto error = [](const std::string& text, const std::vector<std::string>& assignments = {}) {
     return usage_error_of([&] { parse(text, assignments); });
   };
-  EXPECT_EQ(error("[arithmetic]\naccumulate = \"h10\""),
-            "run.toml:3: arithmetic.accumulate: expected fp32, fp16, fp64, exact, mi200, v100, t4, a100, a2, rtx4090, l40s, "
-            "rtx1000ada, h100, h200, b200 or rtx5090, found \"h10\"; did you mean 'h100'?");
+  EXPECT_EQ(error("[arithmetic]\naccumulate = \"h10\""), "run.toml:3: arithmetic.accumulate: found \"h10\"; did you mean 'h100'?");
   EXPECT_THAT(error("", {"arithmetic.rounding=rnd"}),
               HasSubstr("--set arithmetic.rounding=rnd: arithmetic.rounding: expected rne, rna"));
   EXPECT_THAT(error("", {"arithmetic.subnormals=flush-input"}), EndsWith("did you mean 'flush-inputs'?"));

@@ -126,9 +126,9 @@ linear = "fp32"
 )";
 
 constexpr std::string_view kArithmeticText = R"(
-`arithmetic.ops` changes these keys for an op, and for the ops of its backward as far as their own names stand there with other values;
-`arithmetic.modules` for the modules whose path matches a pattern, the first that fits. Later ones win, key by key: the run's, the op's,
-the module's. Ops that only move elements (views, `cat`, `copy`, `embedding`, `gather`) do no arithmetic, and those in FP64 none but
+`arithmetic.ops` changes these keys for an op and for the ops of its backward, `arithmetic.modules` for the modules whose path matches a
+pattern, the first that fits. Key by key, a module's value comes first, then that of the op's own name, of the op whose backward it
+belongs to, and of the run. Ops that only move elements (views, `cat`, `copy`, `embedding`, `gather`) do no arithmetic, and those in FP64 none but
 FP64's. Updates of 16-bit parameters that round after every operation (`optimizer.math = "param"`) take neither `rounding` nor
 `subnormals`. [emulation.md](emulation.md#training-as-on-a-gpu) says what is computed, in which order, and what is not modelled.
 
