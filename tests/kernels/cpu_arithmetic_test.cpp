@@ -514,6 +514,27 @@ TEST(CpuArithmetic, Fp16AccumulatorsMeetTheirLimits) {
   }
 }
 
+// Sums a little below the middle of two FP16 numbers, by less than FP64 shows beside them: rounded to FP64 first they would be the
+// middle, which ties upwards.
+TEST(CpuArithmetic, SumsAreNotRoundedTwice) {
+  for (const std::string& isa : instruction_sets()) {
+    const auto backend = make_cpu_backend({.threads = 1, .isa = isa});
+    const auto sum = [&](DType dtype, std::string_view name, const std::vector<double>& a, const std::vector<double>& b) {
+      const auto terms = static_cast<int64_t>(a.size());
+      Instance instance({"matmul", {{{1, terms}}, {{terms, 1}}}, {{{1, 1}}}}, dtype);
+      for (int64_t i = 0; i < terms; ++i) {
+        instance.inputs()[0].set(i, a[static_cast<size_t>(i)]);
+        instance.inputs()[1].set(i, b[static_cast<size_t>(i)]);
+      }
+      return run(instance.prepare(), *backend, accumulated(name)).outputs[0].get(0);
+    };
+    // 1 + 2^-10 + 2^-11 - 2^-55
+    EXPECT_EQ(sum(DType::f32, "fp16", {1 + 0x1p-10, 0x1p-11 * (1 + 0x1p-22)}, {1, 1 - 0x1p-22}), 1 + 0x1p-10) << isa;
+    // 4100 + 2 - 2^-48
+    EXPECT_EQ(sum(DType::f16, "exact", {64.0625, 2, 0x1p-24}, {64, 1, -0x1p-24}), 4100) << isa;
+  }
+}
+
 // AMD's MI200: 16-bit products flush their subnormal factors and results, and nothing else is flushed.
 TEST(CpuArithmetic, Mi200FlushesSubnormalsOfNarrowProducts) {
   const auto backend = make_cpu_backend({.threads = 1});
