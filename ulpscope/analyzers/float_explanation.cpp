@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/philox.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/error_measures.h"
 #include "ulpscope/emulation/number_text.h"
+#include "ulpscope/emulation/round_array.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
@@ -111,7 +111,7 @@ Explained explain(const FloatFormat& format, const Asked& asked, const FloatQues
                         count_of(static_cast<uint64_t>(format.storage_bits()), "bit"));
     result.encoding = *asked.encoding;
   } else {
-    const uint32_t random = Philox(question.seed, 0).bits(0);
+    const uint32_t random = random_bits_of({.seed = question.seed}, 0);
     result.encoding = encode(format, asked.number, question.rounding, random);
   }
   result.number = decode(format, result.encoding);
