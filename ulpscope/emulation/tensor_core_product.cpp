@@ -5,6 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/tensor_core_lanes.h"
@@ -43,14 +46,7 @@ void store(void* data, int bytes, int64_t index, uint32_t encoding) {
 // Of FP32's normal exponents.
 float power_of_two(int exponent) { return std::bit_cast<float>(static_cast<uint32_t>(exponent + binary32.bias) << 23); }
 
-// A factor as sum_blocks takes it.
-struct LaneFactor {
-  float significand = 0;
-  int32_t exponent = kExponentOfZero;
-  float special = 0;
-};
-
-// What decode() makes of a factor, in the form of LaneFactor.
+// What decode() makes of factors, in the form that sum_blocks takes.
 class FactorReader {
  public:
   FactorReader(const TensorCore& core, const FloatFormat& stored)
@@ -64,28 +60,40 @@ class FactorReader {
         fraction_bits_(format_.fraction_bits),
         unit_(power_of_two(-format_.fraction_bits)) {}
 
-  LaneFactor operator()(uint32_t encoding) const {
-    encoding >>= shift_;
-    if (&stored_ != &format_) encoding = static_cast<uint32_t>(convert(stored_, format_, encoding));
-    const uint32_t magnitude = encoding & last_magnitude_;
-    if (magnitude > largest_) [[unlikely]] {
-      const Number number = decode(format_, encoding);
-      if (number.kind == Number::Kind::nan) return {.special = std::numeric_limits<float>::quiet_NaN()};
-      return {.special = number.negative ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity()};
+  // Of `count` encodings, written so that compilers make vectors of it. Whether all of them are numbers: where one is not, its
+  // place holds nothing of use, and special() tells.
+  bool read(const uint32_t* encodings, int64_t count, float* significands, int32_t* exponents) const {
+    const uint32_t implicit = 1u << fraction_bits_;
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t encoding = factor_of(encodings[i]), magnitude = encoding & last_magnitude_;
+      largest = std::max(largest, magnitude);
+      const uint32_t field = magnitude >> fraction_bits_;
+      const uint32_t integer = (magnitude & (implicit - 1)) | (field > 0 ? implicit : 0);
+      const int exponent = static_cast<int>(std::max(field, 1u)) - format_.bias;
+      const float value = static_cast<float>(static_cast<int>(integer)) * (makes_values_ ? unit_ * power_of_two(exponent) : unit_);
+      const uint32_t sign = (encoding & sign_bit_) != 0 ? 0x80000000 : 0;
+      significands[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
+      exponents[i] = integer != 0 ? exponent : kExponentOfZero;
     }
-    const uint32_t field = magnitude >> fraction_bits_, implicit = 1u << fraction_bits_;
-    const uint32_t integer = (magnitude & (implicit - 1)) | (field > 0 ? implicit : 0);
-    const int exponent = static_cast<int>(std::max(field, 1u)) - format_.bias;
-    const float magnitude_value =
-        static_cast<float>(static_cast<int>(integer)) * (makes_values_ ? unit_ * power_of_two(exponent) : unit_);
-    LaneFactor factor;
-    factor.significand = (encoding & sign_bit_) != 0 ? -magnitude_value : magnitude_value;
-    factor.exponent = integer != 0 ? exponent : kExponentOfZero;
-    factor.special = factor.significand;
-    return factor;
+    return largest <= largest_;
+  }
+
+  // Inf or NaN; nothing of numbers.
+  std::optional<float> special(uint32_t encoding) const {
+    encoding = factor_of(encoding);
+    if ((encoding & last_magnitude_) <= largest_) return {};
+    const Number number = decode(format_, encoding);
+    if (number.kind == Number::Kind::nan) return std::numeric_limits<float>::quiet_NaN();
+    return number.negative ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
   }
 
  private:
+  uint32_t factor_of(uint32_t encoding) const {
+    encoding >>= shift_;
+    return &stored_ == &format_ ? encoding : static_cast<uint32_t>(convert(stored_, format_, encoding));
+  }
+
   const FloatFormat& stored_;
   const FloatFormat& format_;
   const bool makes_values_;
@@ -95,15 +103,39 @@ class FactorReader {
   const float unit_;
 };
 
-// A power of two that an element has as its scale.
-LaneFactor scaled(LaneFactor factor, uint32_t scale) {
+// A power of two that an element has as its scale; nothing where it is NaN.
+std::optional<int32_t> exponent_of(uint32_t scale) {
   const Number number = decode(e8m0, scale);
-  if (number.kind == Number::Kind::nan) return {.special = std::numeric_limits<float>::quiet_NaN()};
-  factor.exponent += number.exponent;
-  return factor;
+  if (number.kind == Number::Kind::nan) return {};
+  return number.exponent;
 }
 
-bool is_special(const LaneFactor& factor) { return !std::isfinite(factor.special); }
+// Factors in a line, as sum_blocks takes them, and which of them are Inf or NaN.
+class FactorLine {
+ public:
+  // `encodings` and, where the model has scales, `scales` of each factor. Specials have significands of zero.
+  void read(const FactorReader& reader, std::span<const uint32_t> encodings, std::span<const uint8_t> scales, float* significands,
+            int32_t* exponents) {
+    specials.clear();
+    const bool all_numbers = reader.read(encodings.data(), static_cast<int64_t>(encodings.size()), significands, exponents);
+    if (all_numbers && scales.empty()) return;
+    for (size_t i = 0; i < encodings.size(); ++i) {
+      std::optional<float> special = reader.special(encodings[i]);
+      if (!scales.empty()) {
+        if (const auto exponent = exponent_of(scales[i])) {
+          exponents[i] += *exponent;
+        } else {
+          special = std::numeric_limits<float>::quiet_NaN();
+        }
+      }
+      if (!special) continue;
+      significands[i] = 0;
+      exponents[i] = kExponentOfZero;
+      specials.emplace_back(i, *special);
+    }
+  }
+  std::vector<std::pair<size_t, float>> specials;  // place, value
+};
 
 void check(const EncodedMatrix& matrix, bool needed, const char* name) {
   if (needed && matrix.data == nullptr) throw usage_error("matrix product: {} is a null pointer", name);
@@ -156,23 +188,23 @@ TensorCoreProduct::TensorCoreProduct(const TensorCore& core, const EncodedMatrix
   exponents_.assign(significands_.size(), kExponentOfZero);
   specials_.resize(static_cast<size_t>(panels));
   const FactorReader read(core, *core.b);
+  FactorLine line;
   for (int64_t panel = 0; panel < panels; ++panel) {
     const int64_t columns = std::min(kPanel, n - panel * kPanel);
     const size_t begin = static_cast<size_t>(panel * positions_ * kPanel);
-    std::vector<std::pair<int64_t, float>> specials;
+    std::vector<std::pair<size_t, float>> specials;
     for (int64_t position = 0; position < positions_; ++position) {
       const int64_t row = element_at(position);
       if (row >= k) continue;
-      float* const significands = &significands_[begin + position * kPanel];
-      int32_t* const exponents = &exponents_[begin + position * kPanel];
-      for (int64_t column = 0; column < columns; ++column) {
-        LaneFactor factor = read(load(b, bytes, row, panel * kPanel + column));
-        if (each > 0) factor = scaled(factor, load(b_scales, 1, row / each, panel * kPanel + column));
-        significands[column] = factor.significand;
-        exponents[column] = factor.exponent;
-        if (is_special(factor)) [[unlikely]]
-          specials.emplace_back(position * kPanel + column, factor.special);
-      }
+      std::array<uint32_t, kPanel> encodings;
+      std::array<uint8_t, kPanel> scales;
+      for (int64_t column = 0; column < columns; ++column) encodings[column] = load(b, bytes, row, panel * kPanel + column);
+      for (int64_t column = 0; each > 0 && column < columns; ++column)
+        scales[column] = static_cast<uint8_t>(load(b_scales, 1, row / each, panel * kPanel + column));
+      const auto count = static_cast<size_t>(columns), place = static_cast<size_t>(position * kPanel);
+      line.read(read, {encodings.data(), count}, {scales.data(), each > 0 ? count : 0}, &significands_[begin + place],
+                &exponents_[begin + place]);
+      for (const auto& [column, value] : line.specials) specials.emplace_back(place + column, value);
     }
     if (specials.empty()) continue;
     std::vector<float>& all_of_panel = specials_[panel];
@@ -187,21 +219,21 @@ void TensorCoreProduct::pack_row(const EncodedMatrix& a, const EncodedMatrix& sc
   const FactorReader read(core_, *core_.a);
   const int bytes = bytes_of(*core_.a);
   const int64_t each = elements_of_scale(model.scales);
-  bool any_special = false;
+  const auto count = static_cast<size_t>(positions_), begin = static_cast<size_t>(place) * count;
+  std::vector<uint32_t> encodings(count, 0);
+  std::vector<uint8_t> element_scales(each > 0 ? count : 0, 0);
   for (int64_t position = 0; position < positions_; ++position) {
     const int64_t element = element_at(position);
-    LaneFactor factor;
-    if (element < k_) {
-      factor = read(load(a, bytes, row, element));
-      if (each > 0) factor = scaled(factor, load(scales, 1, row, element / each));
-    }
-    const size_t index = static_cast<size_t>(place * positions_ + position);
-    rows.significands[index] = factor.significand;
-    rows.exponents[index] = factor.exponent;
-    rows.specials[index] = factor.special;
-    any_special |= is_special(factor);
+    if (element >= k_) continue;
+    encodings[position] = load(a, bytes, row, element);
+    if (each > 0) element_scales[position] = static_cast<uint8_t>(load(scales, 1, row, element / each));
   }
-  rows.has_special[place] = any_special;
+  FactorLine line;
+  line.read(read, encodings, element_scales, &rows.significands[begin], &rows.exponents[begin]);
+  rows.has_special[place] = !line.specials.empty();
+  if (line.specials.empty()) return;
+  std::copy_n(&rows.significands[begin], count, &rows.specials[begin]);
+  for (const auto& [position, value] : line.specials) rows.specials[begin + position] = value;
 }
 
 void TensorCoreProduct::compute_panel(const PackedRows& rows, int64_t place, int count, int64_t panel,
@@ -214,7 +246,7 @@ void TensorCoreProduct::compute_panel(const PackedRows& rows, int64_t place, int
       const auto a = static_cast<size_t>((place + i) * positions_ + position);
       factors[i] = {&rows.significands[a], &rows.exponents[a], &significands_[b], &exponents_[b], nullptr, nullptr};
       if (!rows.has_special[place + i] && specials_[panel].empty()) continue;
-      factors[i].a_special = &rows.specials[a];
+      factors[i].a_special = rows.has_special[place + i] ? &rows.specials[a] : &rows.significands[a];
       factors[i].b_special = specials_[panel].empty() ? &significands_[b] : &specials_[panel][position * kPanel];
     }
     return factors.data();
