@@ -268,14 +268,13 @@ TEST_F(DotCommand, Hdf5IntegersAreEncodings) {
     expect_error(path, options, 3, message);
   };
   bad(set("a", "i4", "[[1, 2]]") + set("b", "u2", "[[1, 2]]") + c32, fp16_,
-      "rows.h5: a: expected floating-point values, or unsigned integers of 16 bits that are encodings of fp16, found signed "
-      "integers "
-      "of 32 bits");
+      "rows.h5: a: expected floating-point values, or encodings of fp16 as unsigned integers of 16 bits, found signed integers of "
+      "32 bits");
   bad(fp16 + set("c", "u2", "[0x3C00]"), fp16_,
-      "c: expected floating-point values, or unsigned integers of 32 bits that are encodings "
-      "of fp32, found unsigned integers of 16 bits");
+      "c: expected floating-point values, or encodings of fp32 as unsigned integers of 32 bits, found unsigned integers of 16 "
+      "bits");
   bad(set("a", "u4", "[[1, 2]]") + set("b", "u2", "[[1, 2]]") + c32, fp16_,
-      "a: expected floating-point values, or unsigned integers of 16");
+      "a: expected floating-point values, or encodings of fp16 as unsigned integers of 16");
   bad(set("a", "u1", "[[1, 16]]") + set("b", "u1", "[[1, 2]]") + c32, {"--gpu", "rtx5090", "--input", "e2m1"},
       "a, row 0, element 1: expected an encoding of e2m1, of 4 bits, found 0x10");
   bad(fp16, fp16_, "rows.h5 has no data set c: expected a, b, c and perhaps d, found a and b");

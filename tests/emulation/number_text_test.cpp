@@ -197,7 +197,8 @@ TEST(NumberText, SpecialValuesAndHexadecimals) {
   EXPECT_TRUE(parse_number("-0").negative);
   for (const char* text : {"0x1.8p-3", "0xA.Bp+4", "0x.001p0", "0x1p-1074", "0X1.FFFFFFFFFFFFFp1023"})
     EXPECT_EQ(value_of(binary64, encode(binary64, parse_number(text))), std::strtod(text, nullptr)) << text;
-  for (const char* text : {"", "-", "e5", "1e", "1e+", "1.2.3", "0x", "0x1.8", "0x1p", "0xp3", "one", "1,5", "--1", "1e5x", "1 "})
+  for (const char* text :
+       {"", "-", "e5", "1e", "1e+", "1.2.3", "0x", "0x1.8", "0x1p", "0xp3", "one", "1,5", "--1", "1e5x", "1 ", "1e+-5", "0x1p+-3"})
     EXPECT_THROW(parse_number(text), Error) << text;
   EXPECT_THAT(usage_error_of([] { parse_number("0x3C00"); }), testing::EndsWith("such as 0.1, -6e-8, 0x1.8p-3, inf or nan"));
 }

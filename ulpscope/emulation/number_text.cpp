@@ -82,6 +82,21 @@ struct Decimal {
   int64_t exponent = 0;
 };
 
+// An exponent with a sign or none. It may be one that not even 64 bits hold: then it is one that is larger than digits before or
+// behind the point can bring back.
+std::optional<int64_t> read_power(std::string_view text) {
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-')) return {};
+  }
+  int64_t power = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), power);
+  if (text.empty() || end != text.data() + text.size()) return {};
+  constexpr int64_t kMost = int64_t{1} << 40;
+  if (error != std::errc()) power = text[0] == '-' ? -kMost : kMost;
+  return std::clamp(power, -kMost, kMost);
+}
+
 // Of an unsigned decimal number in C's notation.
 std::optional<Decimal> read_decimal(std::string_view text) {
   Decimal decimal;
@@ -107,14 +122,9 @@ std::optional<Decimal> read_decimal(std::string_view text) {
   if (!any) return {};
   if (i < text.size()) {
     if (text[i] != 'e' && text[i] != 'E') return {};
-    std::string_view power = text.substr(i + 1);
-    if (power.starts_with('+')) power.remove_prefix(1);
-    const auto [end, error] = std::from_chars(power.data(), power.data() + power.size(), decimal.exponent);
-    if (power.empty() || end != power.data() + power.size()) return {};
-    // A power may be one that not even 64 bits hold. As many digits before or behind the point can bring it back.
-    constexpr int64_t kMost = int64_t{1} << 40;
-    if (error != std::errc()) decimal.exponent = power[0] == '-' ? -kMost : kMost;
-    decimal.exponent = std::clamp(decimal.exponent, -kMost, kMost);
+    const auto power = read_power(text.substr(i + 1));
+    if (!power) return {};
+    decimal.exponent = *power;
   }
   decimal.exponent += before_point;
   while (decimal.digits.ends_with('0')) decimal.digits.pop_back();
@@ -145,14 +155,9 @@ std::optional<Fraction> read_hexadecimal(std::string_view text) {
     exponent -= point ? 4 : 0;
   }
   if (!any || i == text.size() || text[i] != 'p') return {};
-  std::string_view power_text = text.substr(i + 1);
-  if (power_text.starts_with('+')) power_text.remove_prefix(1);
-  int64_t given = 0;
-  const auto [end, error] = std::from_chars(power_text.data(), power_text.data() + power_text.size(), given);
-  if (power_text.empty() || end != power_text.data() + power_text.size()) return {};
-  constexpr int64_t kMost = int64_t{1} << 40;
-  if (error != std::errc()) given = power_text[0] == '-' ? -kMost : kMost;
-  exponent += std::clamp(given, -kMost, kMost);
+  const auto given = read_power(text.substr(i + 1));
+  if (!given) return {};
+  exponent += *given;
   if (digits.empty()) return Fraction{};
   const auto bits = static_cast<int64_t>(4 * digits.size());
   return Fraction{Integer("0x" + digits), 1} * power(2, std::clamp(exponent + bits, -kMostPowerOfTwo, kMostPowerOfTwo) - bits);

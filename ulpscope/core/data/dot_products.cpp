@@ -82,11 +82,10 @@ class Columns {
     const int bits = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(format_->storage_bits(), 8))));
     const hdf5::NumberKind kind = array_.kind();
     if (kind == hdf5::NumberKind::floating_point || (kind == hdf5::NumberKind::unsigned_integer && array_.bits() == bits)) return;
+    const char* sign = kind == hdf5::NumberKind::unsigned_integer ? "unsigned" : "signed";
     throw unreadable_error(
-        "{}: expected floating-point values, or unsigned integers of {} bits that are encodings of {}, found {}signed integers of "
-        "{} "
-        "bits",
-        label(), bits, format_->name, kind == hdf5::NumberKind::unsigned_integer ? "un" : "", array_.bits());
+        "{}: expected floating-point values, or encodings of {} as unsigned integers of {} bits, found {} integers of {} bits",
+        label(), format_->name, bits, sign, array_.bits());
   }
   const std::string& label() const { return array_.label(); }
   int64_t rows() const { return array_.shape()[0]; }
