@@ -124,7 +124,7 @@ void round_values(benchmark::State& state, const FloatFormat& format, Statistics
   for ([[maybe_unused]] auto _ : state) {
     StatisticsCollector collector(record, kLarge, &format);
     for (int64_t i = 0; i < kLarge; i += kStatisticsBlock) {
-      collector.add_and_round(i / kStatisticsBlock, values + i, kStatisticsBlock, out.get() + i);
+      collector.add_and_encode(i / kStatisticsBlock, values + i, kStatisticsBlock, out.get() + i);
     }
     collector.finish();
     benchmark::ClobberMemory();

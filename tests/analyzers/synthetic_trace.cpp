@@ -44,7 +44,7 @@ TensorStatistics statistics_of(const std::vector<double>& values, DType dtype) {
   return record.statistics;
 }
 
-bool is_narrow_type(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+bool is_narrow_type(DType dtype) { return is_float(dtype) && is_narrow(*info(dtype).format); }
 
 }  // namespace
 
@@ -68,7 +68,7 @@ RoundingTruth round_all(const std::vector<double>& values, const FloatFormat& fo
     const double x = value / scale, rounded = round_to_format(format, x);
     ++truth.base;
     truth.flushed += rounded == 0;
-    truth.overflowed += std::isinf(rounded);
+    truth.overflowed += !(std::fabs(rounded) <= format.largest_finite());  // Inf, or NaN in a format without it
     const bool subnormal = rounded != 0 && std::fabs(rounded) < format.smallest_normal();
     truth.subnormal += subnormal;
     truth.inexact_subnormal += subnormal && rounded != x;

@@ -23,8 +23,8 @@ using ::testing::StartsWith;
 
 const std::string kSource = ULPSCOPE_SOURCE_DIR;
 const std::string kPrecisions =
-    "fp32, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, tf_auto_mixed, mxnet, pure_fp16 or "
-    "pure_bf16";
+    "fp32, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, tf_auto_mixed, mxnet, pure_fp16, "
+    "pure_bf16 or fp8";
 
 Experiment parse(const std::string& text, const std::vector<Override>& overrides = {}) {
   return parse_experiment(text, "run.toml", overrides);
@@ -411,7 +411,7 @@ std::string other_value(const Option<Experiment>& option) {
       return held && std::get<bool>(*held) ? "false" : "true";
     case ValueKind::integer:
     case ValueKind::size:
-      return "17";
+      return option.type.range.contains(17) ? "17" : "3";
     case ValueKind::number:
       return option.type.range.contains(17.1) ? "17.1" : "0.2";
     case ValueKind::text:

@@ -40,9 +40,10 @@ class PrecisionTest : public EngineTest {
 };
 
 TEST(PrecisionTable, RowsAreInTheOrderOfTheEnum) {
-  EXPECT_EQ(precision_rows().size(), static_cast<size_t>(Precision::pure_bf16) + 1);
+  EXPECT_EQ(precision_rows().size(), static_cast<size_t>(Precision::fp8) + 1);
   EXPECT_STREQ(name_of(Precision::apex_o2), "apex_o2");
   EXPECT_STREQ(name_of(Precision::pure_bf16), "pure_bf16");
+  EXPECT_STREQ(name_of(Precision::fp8), "fp8");
   EXPECT_EQ(dtype_of(Precision::mixed_bfloat16), DType::bf16);
 }
 
@@ -230,6 +231,7 @@ TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
       {"mxnet", "f32 f32 f16 f32 f32 f16 f32 f32 yes"},
       {"pure_fp16", "f16 none f16 f16 f16 f16 f16 f16 no"},
       {"pure_bf16", "bf16 none bf16 bf16 bf16 bf16 bf16 bf16 no"},
+      {"fp8", "f32 f32 bf16 f32 f32 bf16 f32 f32 no"},
   };
   for (const PrecisionRow& row : precision_rows()) {
     Experiment experiment = parse_experiment(R"(
@@ -257,7 +259,7 @@ TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
     for (const TensorInfo& tensor : reader.tensors()) {
       const OpInfo& op = reader.ops()[tensor.op];
       const bool of_head = op.module == "head";
-      if (of_head && op.name == "linear" && op.phase == Phase::forward) see("output", tensor);
+      if (of_head && (op.name == "linear" || op.name == "scaled_matmul") && op.phase == Phase::forward) see("output", tensor);
       if (of_head && tensor.role == Role::weight && op.name == "source") see("parameter", tensor);
       if (of_head && tensor.role == Role::master_weight && op.name == "source") see("master", tensor);
       if (of_head && tensor.role == Role::weight_gradient && op.name != "cast") see("gradient", tensor);
@@ -276,7 +278,7 @@ TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
     reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
       for (const TensorRow& tensor_row : rows) {
         const TensorInfo& tensor = reader.tensors()[tensor_row.tensor];
-        const bool narrow = tensor.dtype == DType::f16 || tensor.dtype == DType::bf16;
+        const bool narrow = is_narrow(*info(tensor.dtype).format);
         EXPECT_EQ(tensor_row.rounding_known, narrow) << row.name << " " << reader.ops()[tensor.op].name;
       }
       return true;

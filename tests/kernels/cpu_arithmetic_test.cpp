@@ -81,6 +81,8 @@ std::vector<Case> rounded_cases() {
         elements += size;
       }
       const auto stepwise = [](const Attributes::Item& item) { return item.name == "stepwise" && item.value != 0; };
+      const auto quantized = [](const OutputSpec& output) { return output.dtype && is_quantized(*output.dtype); };
+      if (std::any_of(what.outputs.begin(), what.outputs.end(), quantized)) continue;  // to nearest even, whatever the arithmetic
       if (!is_product(what.op) && elements < 20000 && std::none_of(what.attributes.begin(), what.attributes.end(), stepwise))
         cases.push_back(what);
     }
@@ -486,7 +488,9 @@ TEST(CpuArithmetic, ProductsAccumulateAsTheScalarRoutines) {
       }
     }
   }
-  EXPECT_EQ(seen, (std::set<std::string>(arithmetic_products().begin(), arithmetic_products().end())));
+  std::set<std::string> all(arithmetic_products().begin(), arithmetic_products().end());
+  all.erase("scaled_matmul");  // tests/core/fp8_test.cpp
+  EXPECT_EQ(seen, all);
 }
 
 // Without TF32, FP32 products are those of the default.

@@ -33,6 +33,11 @@ void write(const TensorView& view, int64_t index, double value) {
     case DType::bf16:
       view.as<uint16_t>()[at] = round_to_bf16(value);
       break;
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      view.as<uint8_t>()[at] =
+          static_cast<uint8_t>(round_to_encoding(*info(view.dtype).format, value, {.overflow = Overflow::saturate}));
+      break;
     case DType::i64:
       view.as<int64_t>()[at] = static_cast<int64_t>(value);
       break;
@@ -193,6 +198,7 @@ void expect_same_record(const OutputRecord& actual, const OutputRecord& expected
   EXPECT_EQ(actual.rounding_known, expected.rounding_known) << what;
   EXPECT_EQ(actual.statistics, expected.statistics) << what << ": statistics";
   EXPECT_EQ(actual.rounding, expected.rounding) << what << ": rounding counts";
+  EXPECT_EQ(actual.quantization_scale, expected.quantization_scale) << what;
   EXPECT_EQ(actual.update_known, expected.update_known) << what;
   EXPECT_EQ(actual.update.nonzero, expected.update.nonzero) << what;
   EXPECT_EQ(actual.update.lost, expected.update.lost) << what;
@@ -309,6 +315,42 @@ void add_reductions(std::vector<Case>& cases) {
   cases.push_back({"gradient_norm", {{{37}}, {{3, 5}}}, {{{}, Lay::contiguous, DType::f32}}});
   cases.push_back({"gradient_norm", {{{1500}}, {{3, 5}}, {{2, 3, 5, 7}, Lay::channels_last}}, {{{}, Lay::contiguous, DType::f32}}});
   cases.push_back({"correct_count", {{{33, 10}}, {{33}, Lay::contiguous, DType::i64, 10}}, {{{}, Lay::contiguous, DType::i64}}});
+}
+
+void add_quantization(std::vector<Case>& cases) {
+  const OutputSpec scalar{{}, Lay::contiguous, DType::f32};
+  for (const DType type : {DType::f8_e4m3, DType::f8_e5m2}) {
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{37}, {9, 16}, {0}, {3, 5, 7, 4}, {70, 600}}) {
+      const std::vector<OutputSpec> outputs{{shape, Lay::contiguous, type}, scalar, scalar, scalar};
+      for (const double power_of_two : {0.0, 1.0})
+        cases.push_back({"quantize", {{shape}}, outputs, {{"margin", 2 * power_of_two}, {"power_of_two", power_of_two}}});
+      // A scale that flushes, and one that saturates.
+      for (const double scale : {1e-3, 1e6})
+        cases.push_back({"quantize", {{shape}, {{}, Lay::contiguous, DType::f32, 0, scale, scale}}, outputs});
+    }
+    for (const double most_recent : {0.0, 1.0}) {
+      cases.push_back({"amax_history_update",
+                       {{{5}, Lay::contiguous, DType::f32, 0, 0, 3},
+                        {{}, Lay::contiguous, DType::f32, 0, 7, 8},
+                        {{}, Lay::contiguous, DType::f32, 0, 0, 3}},
+                       {{{5}, Lay::contiguous, DType::f32, 0}, {{}, Lay::contiguous, DType::f32, 1}},
+                       {{"dtype", static_cast<double>(type)}, {"most_recent", most_recent}}});
+    }
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{3, 5, 7}, {32, 10, 100}, {301, 50, 60}, {20, 700, 60}, {16, 24, 2500}, {0, 4, 5}}) {
+      Case product{"scaled_matmul",
+                   {{{m, k}, Lay::contiguous, type, 0, -300, 300},
+                    {{k, n}, Lay::transposed, DType::f8_e4m3, 0, -300, 300},
+                    {{}, Lay::contiguous, DType::f32, 0, 1e-4, 1e-3},
+                    {{}, Lay::contiguous, DType::f32, 0, 1e-4, 1e-3}},
+                   {{{m, n}}},
+                   {},
+                   k + 3};  // two scales and the bias besides
+      cases.push_back(product);
+      product.inputs.push_back({{n}});
+      cases.push_back(product);
+    }
+  }
 }
 
 void add_products(std::vector<Case>& cases) {
@@ -683,6 +725,7 @@ void add_updates(std::vector<Case>& cases) {
 std::vector<Case> other_cases() {
   std::vector<Case> cases;
   add_reductions(cases);
+  add_quantization(cases);
   add_products(cases);
   add_convolutions(cases);
   add_pooling(cases);

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "tests/emulation/midpoints.h"
 #include "tests/kernels/statistics_support.h"
+#include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/statistics_reference.h"
 
@@ -44,12 +46,15 @@ OutputRecord round_with_counts(const FloatFormat& format, const std::vector<floa
                                std::vector<uint16_t>& out) {
   const auto n = static_cast<int64_t>(values.size());
   out.assign(values.size(), 0);
+  const NarrowFormat& narrow = narrow_format(format);
+  std::vector<char> encodings(values.size() * narrow.size);
   OutputRecord record = wanting(level, scale);
   StatisticsCollector collector(record, n, &format);
   for (int64_t begin = 0; begin < n; begin += kStatisticsBlock) {
-    collector.add_and_round(begin / kStatisticsBlock, values.data() + begin, std::min(kStatisticsBlock, n - begin),
-                            out.data() + begin);
+    collector.add_and_encode(begin / kStatisticsBlock, values.data() + begin, std::min(kStatisticsBlock, n - begin),
+                             encodings.data() + begin * static_cast<int64_t>(narrow.size));
   }
+  for (size_t i = 0; i < values.size(); ++i) std::memcpy(&out[i], encodings.data() + i * narrow.size, narrow.size);
   collector.finish();
   return record;
 }
@@ -73,7 +78,7 @@ std::vector<float> around_thresholds(const FloatFormat& format, int64_t n, uint6
 }
 
 class RoundingCounting : public testing::TestWithParam<const FloatFormat*> {};
-INSTANTIATE_TEST_SUITE_P(Formats, RoundingCounting, testing::Values(&binary16, &bfloat16),
+INSTANTIATE_TEST_SUITE_P(Formats, RoundingCounting, testing::Values(&binary16, &bfloat16, &e4m3, &e5m2),
                          [](const testing::TestParamInfo<const FloatFormat*>& format) { return std::string(format.param->name); });
 
 TEST_P(RoundingCounting, EqualsBruteForce) {
@@ -93,7 +98,8 @@ TEST_P(RoundingCounting, EqualsBruteForce) {
         }
         expect_same(reference_rounding(format, values.data(), n, scale), brute_force(format, values, scale));
         for (int64_t i = 0; i < n; ++i) {
-          ASSERT_EQ(out[i], &format == &binary16 ? round_to_f16(values[i]) : round_to_bf16(values[i]));
+          const bool saturates = &format == &e4m3 || &format == &e5m2;
+          ASSERT_EQ(out[i], round_to_encoding(format, values[i], {.overflow = saturates ? Overflow::saturate : Overflow::ieee}));
         }
         if (testing::Test::HasFailure()) FAIL() << "scale " << scale << ", " << n << " values";
       }
@@ -161,7 +167,7 @@ TEST(RoundingCountsOfFp64, CountOneRounding) {
   OutputRecord record = wanting(StatisticsLevel::full);
   std::vector<uint16_t> out(values.size());
   StatisticsCollector collector(record, static_cast<int64_t>(values.size()), &binary16);
-  collector.add_and_round(0, values.data(), static_cast<int64_t>(values.size()), out.data());
+  collector.add_and_encode(0, values.data(), static_cast<int64_t>(values.size()), out.data());
   collector.finish();
   EXPECT_EQ(record.rounding.flushed, 2u);
   EXPECT_EQ(record.rounding.subnormal, 1u);

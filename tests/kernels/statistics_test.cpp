@@ -202,8 +202,8 @@ TEST(Statistics, DoNotDependOnTheFloatingPointMode) {
       const unsigned before = _mm_getcsr();
       _mm_setcsr(before | 0x8040 | 0x6000);
       StatisticsCollector collector(record, 8192 + 77, &bfloat16);
-      collector.add_and_round(0, values.data(), 8192, out.data());
-      collector.add_and_round(1, values.data() + 8192, 77, out.data() + 8192);
+      collector.add_and_encode(0, values.data(), 8192, out.data());
+      collector.add_and_encode(1, values.data() + 8192, 77, out.data() + 8192);
       collector.finish();
       const unsigned after = _mm_getcsr();
       _mm_setcsr(before);
@@ -266,7 +266,7 @@ TEST(Statistics, NotWantedLeaveTheRecordAlone) {
   StatisticsCollector collector(record, 100, &binary16);
   EXPECT_FALSE(collector.active());
   std::vector<uint16_t> out(100);
-  collector.add_and_round(0, values.data(), 100, out.data());
+  collector.add_and_encode(0, values.data(), 100, out.data());
   collector.finish();
   EXPECT_EQ(out[99], 0x3C00);
   EXPECT_FALSE(record.rounding_known);

@@ -155,6 +155,7 @@ std::string line(const TensorRow& r) {
                  SAME(sequence),
                  SAME(tensor),
                  SAME(scale),
+                 SAME(quantization_scale),
                  SAME(known),
                  SAME(before_rounding),
                  SAME(rounding_known),
@@ -273,6 +274,7 @@ Step sample_step(uint64_t seed, uint64_t number) {
     row.sequence = i;
     row.tensor = draws.below(kTensors);
     row.scale = draws.below(2) ? 65536.0 : 1.0;
+    row.quantization_scale = draws.below(2) ? 1.0 : draws.value();
     row.known = static_cast<StatisticsLevel>(draws.below(3));
     row.before_rounding = draws.below(2);
     row.rounding_known = draws.below(2);

@@ -221,24 +221,24 @@ Cell largest_cell(const RangeTotals& totals) {
 }
 
 Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64_t, int>, Match>& matches, size_t limit) {
-  Table table{
-      "tensors",
-      "Ranges of the tensors that both have, largest differences first",
-      {{"tensor", ColumnKind::text},
-       {"type_a", ColumnKind::text},
-       {"type_b", ColumnKind::text},
-       {"flushed_a", ColumnKind::number, Unit::share},
-       {"flushed_b", ColumnKind::number, Unit::share},
-       {"overflow_a", ColumnKind::number, Unit::share},
-       {"overflow_b", ColumnKind::number, Unit::share},
-       {"nonfinite_a", ColumnKind::number, Unit::count},
-       {"nonfinite_b", ColumnKind::number, Unit::count},
-       {"largest_a", ColumnKind::number, Unit::exponent},
-       {"largest_b", ColumnKind::number, Unit::exponent}},
-      {},
-      0,
-      "Largest: log2 of the largest finite magnitude, divided by the loss scale. Weights, the loss, and what scaling and the "
-      "optimizer keep come last."};
+  Table table{"tensors",
+              "Ranges of the tensors that both have, largest differences first",
+              {{"tensor", ColumnKind::text},
+               {"type_a", ColumnKind::text},
+               {"type_b", ColumnKind::text},
+               {"flushed_a", ColumnKind::number, Unit::share},
+               {"flushed_b", ColumnKind::number, Unit::share},
+               {"overflow_a", ColumnKind::number, Unit::share},
+               {"overflow_b", ColumnKind::number, Unit::share},
+               {"nonfinite_a", ColumnKind::number, Unit::count},
+               {"nonfinite_b", ColumnKind::number, Unit::count},
+               {"largest_a", ColumnKind::number, Unit::exponent},
+               {"largest_b", ColumnKind::number, Unit::exponent}},
+              {},
+              0,
+              "Largest: log2 of the largest finite magnitude, divided by the loss scale, and in FP8 by the quantisation scale. "
+              "Weights, the loss, and what scaling and the "
+              "optimizer keep come last."};
   std::vector<std::pair<double, TableRow>> rows;
   for (const auto& [unused, match] : matches) {
     if (!match.a || !match.b) continue;

@@ -181,7 +181,7 @@ std::optional<ExponentBounds> FlushCounts::smallest_fitting(const FloatFormat& f
 
 const FloatFormat* format_to_ask(const TraceReader& reader) {
   const bool rounded = std::any_of(reader.tensors().begin(), reader.tensors().end(), [](const TensorInfo& tensor) {
-    return is_computed_gradient(tensor.role) && is_narrow(tensor.dtype);
+    return is_computed_gradient(tensor.role) && is_plainly_narrow(tensor.dtype);
   });
   return rounded ? nullptr : &binary16;
 }
@@ -207,7 +207,8 @@ void FittingScale::add(const TensorRow& row) {
   const bool computed = is_computed_gradient(tensor.role) && !tensor.stays_wide;
   const bool carries_scale = computed || tensor.role == Role::accumulated_gradient ||
                              (tensor.role == Role::loss && row.scale != 1.0 && is_narrow(tensor.dtype));
-  if (!carries_scale || !is_float(tensor.dtype)) return;
+  // What FP8 holds is scaled anew: no loss scale changes what fits there.
+  if (!carries_scale || !is_float(tensor.dtype) || is_quantized(tensor.dtype)) return;
   const FloatFormat& format = computed && what_if_ ? *what_if_ : *info(tensor.dtype).format;
   if (!step_ || step_->step != row.step) {
     end_step();

@@ -224,7 +224,7 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i]) continue;
     const TensorInfo& tensor = selection_.tensor(i);
-    if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) continue;
+    if (!is_gradient(tensor.role) || !is_plainly_narrow(tensor.dtype)) continue;
     const TensorFacts& facts = *tensors_[i];
     const RoundingBounds& seen = facts.totals.seen;
     if (share(seen.flushed.lower, seen.base) > options_.flushed_limit) {
@@ -285,7 +285,7 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
 void RangeAnalysis::find_value_trouble(Report& report) const {
   Suspects overflowed, flushed;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_[i] || is_gradient(selection_.tensor(i).role) || !is_narrow(selection_.tensor(i).dtype)) continue;
+    if (!tensors_[i] || is_gradient(selection_.tensor(i).role) || !is_plainly_narrow(selection_.tensor(i).dtype)) continue;
     const TensorFacts& facts = *tensors_[i];
     const RoundingBounds& seen = facts.totals.seen;
     // Weights and states that an update made infinite are a matter of range.nonfinite, and no forward values.
@@ -310,6 +310,52 @@ void RangeAnalysis::find_value_trouble(Report& report) const {
          fmt::format("{} other than gradients lost more than {:g}% of the nonzero elements to zero when rounded.",
                      tensors(flushed.size()), 100 * options_.flushed_limit),
          flushed.worst(), ""});
+  }
+}
+
+// What one scale a tensor could not keep. FP8 has its own scales, so that a loss scale is no remedy.
+void RangeAnalysis::find_quantization_trouble(Report& report) const {
+  Suspects flushed, saturated;
+  double most_saturated = 0;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i] || !is_quantized(selection_.tensor(i).dtype)) continue;
+    const TensorFacts& facts = *tensors_[i];
+    const RoundingBounds& seen = facts.totals.seen;
+    if (share(seen.flushed.lower, seen.base) > options_.flushed_limit && facts.flush_loss.matters()) {
+      flushed.add(
+          share(seen.flushed.lower, seen.base), selection_.key(i),
+          {share_of("flushed", seen.flushed.lower, seen.base), {"of_the_norm_at_most", facts.flush_loss.most_norm, Unit::share}});
+    }
+    if (seen.overflowed.lower > 0) {
+      most_saturated = std::max(most_saturated, share(seen.overflowed.lower, seen.base));
+      saturated.add(share(seen.overflowed.lower, seen.base), key_at(i, *facts.first_overflow),
+                    {{"steps", count_cell(facts.overflow_steps_kept + facts.overflow_steps_skipped), Unit::count},
+                     {"elements", count_cell(seen.overflowed.lower), Unit::count},
+                     share_of("saturated", seen.overflowed.lower, seen.base)});
+    }
+  }
+  if (!flushed.empty()) {
+    report.findings.push_back(
+        {"range.quantization_flushed", Severity::warning,
+         fmt::format(
+             "{} lost more than {:g}% of the nonzero elements to zero when quantised to FP8, and more than rounding noise of "
+             "the norm.",
+             tensors(flushed.size()), 100 * options_.flushed_limit),
+         flushed.worst(),
+         "Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale changes nothing. "
+         "Keep "
+         "these layers in BF16 (a layer's dtype, autocast.modules); with fp8.recipe = \"delayed\", \"current\" follows the values "
+         "of "
+         "each step."});
+  }
+  if (!saturated.empty()) {
+    report.findings.push_back(
+        {"range.quantization_saturated", most_saturated > options_.flushed_limit ? Severity::warning : Severity::info,
+         fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
+                     tensors(saturated.size())),
+         saturated.worst(),
+         "The scale of delayed scaling follows from earlier steps. fp8.margin = 1 or more leaves room above them, fp8.recipe = "
+         "\"current\" saturates nothing."});
   }
 }
 
@@ -349,7 +395,7 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_gradient(selection_.tensor(i).role)) continue;
     if (tensors_[i]->nonfinite_steps > 0) return;  // in a step that was not skipped
-    if (!is_narrow(selection_.tensor(i).dtype)) continue;
+    if (!is_plainly_narrow(selection_.tensor(i).dtype)) continue;
     const RangeTotals& totals = tensors_[i]->totals;
     if (totals.rows_seen == 0 || totals.rows_unseen > 0) {
       unjudged += totals.rows_unseen > 0;
@@ -412,6 +458,7 @@ void RangeAnalysis::add_findings(Report& report) const {
   const bool vanished = find_vanished(report);
   const bool trouble = find_gradient_trouble(report);
   find_value_trouble(report);
+  find_quantization_trouble(report);
   find_what_if_trouble(report);
   const bool broke = steps_.broken_from != UINT64_MAX;
   if (!vanished && !trouble && !broke) find_gradients_fit(report);

@@ -18,7 +18,7 @@ void add_bounds(WhatIfTotals& totals, const std::optional<RoundingBounds>& bound
 
 // The row's rounding was into `format` itself, and was counted: then nothing has to be asked of the histogram.
 std::optional<RoundingBounds> counted(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format) {
-  if (info(tensor.dtype).format != &format) return std::nullopt;
+  if (info(tensor.dtype).format != &format || row.quantization_scale != 1.0) return std::nullopt;
   return as_seen(row);
 }
 
@@ -34,7 +34,11 @@ std::optional<RoundingBounds> true_what_if(const TensorRow& row, const TensorInf
   return bounds;
 }
 
-void merge_histogram(std::unique_ptr<ExponentHistogram>& into, const TensorStatistics& statistics, int shift) {
+// The histogram of the values divided by `scale`; nothing where that is no power of two.
+void merge_histogram(std::unique_ptr<ExponentHistogram>& into, const TensorStatistics& statistics, double scale) {
+  int exponent = 0;
+  if (std::frexp(scale, &exponent) != 0.5) return;
+  const int shift = exponent - 1;
   if (!into) into = std::make_unique<ExponentHistogram>();
   const ExponentHistogram& from = statistics.histogram;
   constexpr int kLast = ExponentHistogram::kBins - 1;
@@ -84,7 +88,7 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<
   if (row.known == StatisticsLevel::none) return;
   elements += statistics.count;
   nan += statistics.nan;
-  infinities += stored_infinities(row);
+  infinities += stored_infinities(row, tensor.dtype);
   zeros += statistics.zeros;
   if (const auto rounding = as_seen(row)) {
     seen += *rounding;
@@ -95,20 +99,21 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<
   }
   const bool has_scale = row.scale != 1.0;
   scaled = scaled || has_scale;
+  quantized = quantized || is_quantized(tensor.dtype);
   if (row.known == StatisticsLevel::full) {
     ++rows_with_values;
     as_stored += !row.before_rounding && is_narrow(tensor.dtype);
-    recorded.add(statistics.smallest, statistics.largest);
-    unscaled.add(statistics.smallest / row.scale, statistics.largest / row.scale);
+    const double quantization = row.quantization_scale, both = quantization * row.scale;
+    recorded.add(statistics.smallest / quantization, statistics.largest / quantization);
+    unscaled.add(statistics.smallest / both, statistics.largest / both);
     if (is_float(tensor.dtype))
       least_headroom = std::fmin(least_headroom, headroom(*info(tensor.dtype).format, statistics.largest));
     // Until a row contains a loss scale, the true histogram is the recorded one.
     if (has_scale && !true_histogram) {
       true_histogram = histogram ? std::make_unique<ExponentHistogram>(*histogram) : std::make_unique<ExponentHistogram>();
     }
-    merge_histogram(histogram, statistics, 0);
-    int exponent = 0;
-    if (true_histogram && std::frexp(row.scale, &exponent) == 0.5) merge_histogram(true_histogram, statistics, exponent - 1);
+    merge_histogram(histogram, statistics, quantization);
+    if (true_histogram) merge_histogram(true_histogram, statistics, both);
   }
   if (!is_float(tensor.dtype)) return;
   for (size_t i = 0; i < formats.size(); ++i) {
@@ -136,6 +141,7 @@ void RangeTotals::add(const RangeTotals& other) {
   unscaled.add(other.unscaled.smallest, other.unscaled.largest);
   least_headroom = std::fmin(least_headroom, other.least_headroom);
   scaled = scaled || other.scaled;
+  quantized = quantized || other.quantized;
   what_if.resize(std::max(what_if.size(), other.what_if.size()));
   for (size_t i = 0; i < other.what_if.size(); ++i) {
     what_if[i].as_scaled += other.what_if[i].as_scaled;

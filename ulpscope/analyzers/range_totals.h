@@ -40,12 +40,13 @@ struct RangeTotals {
   uint64_t rescued = 0;
   uint64_t rows_seen = 0, rows_unseen = 0;  // counted by the backend, and not
   uint64_t as_stored = 0;                   // rows whose values were taken after their rounding
-  MagnitudeRange recorded, unscaled;        // unscaled: divided by the loss scale
+  MagnitudeRange recorded, unscaled;        // without the quantisation scale; unscaled: divided by the loss scale as well
   double least_headroom = kUnknown;         // against the stored format, of the row that has least
   bool scaled = false;                      // some row contained a loss scale other than 1
+  bool quantized = false;                   // some row is of a tensor in FP8
   std::vector<FormatTotals> what_if;        // for each of the formats that `add` was given
-  // Made when first needed. The true one, divided by the loss scale, exists once a row contained one; rows whose scale is no power
-  // of two are missing from it.
+  // Of values without their quantisation scale. Made when first needed. The true one, divided by the loss scale, exists once a row
+  // contained one. Rows whose scale is no power of two are missing, in the first where the quantisation scale is none.
   std::unique_ptr<ExponentHistogram> histogram, true_histogram;
 
   // `formats`: those to answer what-ifs for, the same at every call.

@@ -75,6 +75,13 @@ std::string bookkeeping_note(const std::vector<Group>& groups) {
                      count_of(static_cast<uint64_t>(rows), "row"));
 }
 
+// `note`, where some rows hold values times a quantisation scale.
+template <typename Group>
+std::string quantized_note(const std::vector<Group>& groups, std::string note) {
+  const bool any = std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.get().quantized; });
+  return any ? std::move(note) : "";
+}
+
 // What a table's note says where rows of the level health leave its cells unknown.
 template <typename Group>
 std::string level_note(const std::vector<Group>& groups) {
@@ -185,7 +192,7 @@ void RangeAnalysis::see(const TensorRow& row) {
     terms.count = static_cast<double>(row.statistics.count);
     terms.squares = row.known == StatisticsLevel::full ? row.statistics.sum_of_squares : kUnknown;
   }
-  if (selection_.op(row.tensor).phase != Phase::backward || !is_narrow(selection_.tensor(row.tensor).dtype)) return;
+  if (selection_.op(row.tensor).phase != Phase::backward || !is_plainly_narrow(selection_.tensor(row.tensor).dtype)) return;
   if (!row.rounding_known || share_base(row) == 0) return;
   const std::pair pass{row.micro_batch, row.pass};
   first_rounding_ = std::find(passes_seen_.begin(), passes_seen_.end(), pass) == passes_seen_.end();
@@ -201,10 +208,10 @@ void RangeAnalysis::add(const TensorRow& row) {
   if (row.known == StatisticsLevel::none) return;
   const Place place{row.step, row.sequence, row.micro_batch, row.pass};
   // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
-  if (stored_nonfinite(row) > 0 && !(step_skipped_ && comes_after_loss(selection_.op(row.tensor).phase))) {
+  if (stored_nonfinite(row, tensor.dtype) > 0 && !(step_skipped_ && comes_after_loss(selection_.op(row.tensor).phase))) {
     if (facts.nonfinite_steps++ == 0) {
       facts.first_nonfinite = place;
-      if (row.statistics.nonfinite() == 0) facts.first_overflowed = row.rounding.overflowed;
+      if (row.statistics.nonfinite() == 0 && !is_quantized(tensor.dtype)) facts.first_overflowed = row.rounding.overflowed;
     }
   }
   if (step_broken_) return;
@@ -310,6 +317,7 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
       0,
       "Shares are of the elements that were finite and nonzero before rounding; zeros are of all. Headroom in powers of two. "
       "- no rounding into a narrower format, ? not known." +
+          quantized_note(groups, " FP8: of the values times their quantisation scale; overflow is what saturated.") +
           level_note(groups) + bookkeeping_note(groups)};
   const auto key = [](const Group& group) {
     const RangeTotals& totals = group.get();
@@ -336,6 +344,7 @@ void RangeAnalysis::add_recorded_table(Report& report, const std::vector<Group>&
 void RangeAnalysis::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
   constexpr size_t kColumnsWithoutScale = 6;
   const std::string local_note = "Each rounding by itself, with the inputs that were recorded: a rerun differs." +
+                                 quantized_note(groups, " FP8 tensors: their values without their quantisation scale.") +
                                  level_note(groups) + bookkeeping_note(groups);
   const size_t index = what_if_index(format);
   Table table{

@@ -2,7 +2,8 @@
 // recorded roundings counted them and as a what-if in other formats; gradients as scaled and true (divided by the loss scale);
 // headroom; and exponent histograms against the format's limits. Worst first. Definitions: docs/numerics.md.
 // Findings (codes): range.no_rows, range.nonfinite, range.gradients_vanish, range.gradients_flushed, range.gradients_overflow,
-// range.values_overflow, range.values_flushed, range.gradients_would_flush, range.gradients_fit, range.rounding_unknown.
+// range.values_overflow, range.values_flushed, range.quantization_flushed, range.quantization_saturated,
+// range.gradients_would_flush, range.gradients_fit, range.rounding_unknown.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
@@ -73,6 +74,7 @@ class RangeAnalysis : public RowConsumer {
   void find_terms();
   bool is_rounding_noise(const TensorRow& row) const;
   void find_value_trouble(Report& report) const;
+  void find_quantization_trouble(Report& report) const;
   void find_what_if_trouble(Report& report) const;
   void find_gradients_fit(Report& report) const;
   void find_unknown(Report& report) const;

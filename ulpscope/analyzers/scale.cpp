@@ -80,7 +80,7 @@ void ScaleAnalysis::add(const TensorRow& row) {
   if (row.step >= step_facts_.broken_from) return;
   const TensorInfo& tensor = selection_.tensor(row.tensor);
   rows_without_values_ += is_computed_gradient(tensor.role) && row.known == StatisticsLevel::health;
-  if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) return;
+  if (!is_gradient(tensor.role) || !is_plainly_narrow(tensor.dtype)) return;
   if (const auto rounding = as_seen(row)) {
     Flushed& flushed = flushed_[row.tensor];
     flushed.seen += *rounding;

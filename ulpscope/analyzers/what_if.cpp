@@ -95,6 +95,7 @@ RoundingBounds& RoundingBounds::operator+=(const RoundingBounds& other) {
 }
 
 bool is_narrow(DType dtype) { return is_float(dtype) && is_narrow(*info(dtype).format); }
+bool is_plainly_narrow(DType dtype) { return is_narrow(dtype) && !is_quantized(dtype); }
 
 uint64_t share_base(const TensorRow& row) {
   const uint64_t stored = row.statistics.finite_nonzero();
@@ -124,7 +125,9 @@ Threshold widened(Threshold threshold, const FloatFormat& stored) {
 
 }  // namespace
 
-std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double scale) {
+std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format,
+                                      double loss_scale) {
+  const double scale = loss_scale * row.quantization_scale;
   if (row.known != StatisticsLevel::full || !is_float(tensor.dtype) || !(scale > 0) || !std::isfinite(scale)) return std::nullopt;
   uint64_t lost_small = 0, lost_large = 0;
   const bool as_stored = !row.before_rounding && is_narrow(tensor.dtype);

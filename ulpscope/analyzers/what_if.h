@@ -58,7 +58,8 @@ struct RoundingBounds {
   RoundingBounds& operator+=(const RoundingBounds& other);
 };
 
-// What rounding x / S to `format` does, x being the recorded values; S = 1: as scaled. For values recorded as stored in a narrower
+// What rounding x / S to `format` does, x being the recorded values, of FP8 tensors without their quantisation scale; S = 1: as
+// scaled. For values recorded as stored in a narrower
 // format, what they lost before can only be bounded: each was up to half an ulp away, and elements that were flushed or overflowed
 // count in the upper bounds, and nothing is known (nullopt) where their number is not. Nothing is known either without a histogram.
 std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double scale);
@@ -68,6 +69,8 @@ std::optional<RoundingBounds> as_seen(const TensorRow& row);
 
 // True iff tensors of this type are made by a rounding into a narrower format.
 bool is_narrow(DType dtype);
+// The same, but for FP8, where not the loss scale but the quantisation scale decides what is lost.
+bool is_plainly_narrow(DType dtype);
 
 // Elements that were finite and nonzero before the rounding, as well as that is known.
 uint64_t share_base(const TensorRow& row);

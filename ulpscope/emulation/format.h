@@ -102,25 +102,32 @@ inline constexpr std::array kFormats{&binary16,  &bfloat16, &tensor_float32, &bi
 constexpr bool is_narrow(const FloatFormat& format) { return format.storage_bits() < binary32.storage_bits(); }
 
 // What a tensor's elements are. A data type is a size and, where it is a floating-point type, a format.
-enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
+// Their numbers stand in traces, so new ones come last.
+enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean, f8_e4m3, f8_e5m2 };
 
 struct DTypeInfo {
   std::string_view name;      // "f16"
   size_t size;                // bytes
   const FloatFormat* format;  // nullptr for integers and bool
+  // Its tensors are made by a multiplication with a quantisation scale and a rounding that saturates, and only such ops read them
+  // that know it.
+  bool quantized = false;
 };
 
-inline constexpr std::array<DTypeInfo, 8> kDTypes{{{"f64", 8, &binary64},
-                                                   {"f32", 4, &binary32},
-                                                   {"f16", 2, &binary16},
-                                                   {"bf16", 2, &bfloat16},
-                                                   {"i64", 8, nullptr},
-                                                   {"i32", 4, nullptr},
-                                                   {"u8", 1, nullptr},
-                                                   {"bool", 1, nullptr}}};
+inline constexpr std::array<DTypeInfo, 10> kDTypes{{{"f64", 8, &binary64},
+                                                    {"f32", 4, &binary32},
+                                                    {"f16", 2, &binary16},
+                                                    {"bf16", 2, &bfloat16},
+                                                    {"i64", 8, nullptr},
+                                                    {"i32", 4, nullptr},
+                                                    {"u8", 1, nullptr},
+                                                    {"bool", 1, nullptr},
+                                                    {"e4m3", 1, &e4m3, true},
+                                                    {"e5m2", 1, &e5m2, true}}};
 
 constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
 constexpr bool is_float(DType dtype) { return info(dtype).format != nullptr; }
+constexpr bool is_quantized(DType dtype) { return info(dtype).quantized; }
 
 // The row called `name`, in small letters as above or by another usual name ("half", "bfloat16", "e4m3fn", "e2m1fn"), or nullptr.
 const FloatFormat* find_format(std::string_view name);

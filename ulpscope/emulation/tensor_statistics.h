@@ -61,7 +61,7 @@ struct RoundingCounts {
   uint64_t flushed = 0;            // nonzero before, zero after
   uint64_t subnormal = 0;          // nonzero after, below the smallest normal
   uint64_t inexact_subnormal = 0;  // those of them that rounding changed
-  uint64_t overflowed = 0;         // finite before, Inf after
+  uint64_t overflowed = 0;         // finite before, Inf after, or saturated
   uint64_t rescued = 0;            // finite and nonzero after, while round(x / S) is zero; S is the loss scale that x contains
 
   void merge(const RoundingCounts& other);

@@ -190,6 +190,15 @@ void linear(Capture& capture) {
   if (capture.call().inputs.size() > 2) capture.term({{2, capture.place()[1]}});
 }
 
+// Scales and bias come first, for only so many operands are kept. The partial sums are those of the product before it is scaled.
+void scaled_matmul(Capture& capture) {
+  for (int scale = 2; scale < 4; ++scale) capture.operand(scale, 0);
+  if (capture.call().inputs.size() > 4) capture.operand(4, capture.place()[1]);
+  matmul(capture);
+}
+
+void quantize(Capture& capture) { (capture.slot() == 0 ? elementwise : whole_tensors)(capture); }
+
 // An element of the map that a convolution makes of an image; inputs image and weight, and where there is one the bias.
 void convolution_map(Capture& capture) {
   const TensorView &x = capture.input(0), &w = capture.input(1);

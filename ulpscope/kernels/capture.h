@@ -22,11 +22,13 @@ namespace capture {
 // The same element of every input.
 CaptureOperands elementwise;
 // Terms in the order of the op's sum.
-CaptureOperands reduction, matmul, linear, average_pooling, average_pooling_backward;
+CaptureOperands reduction, matmul, linear, scaled_matmul, average_pooling, average_pooling_backward;
 // Convolutions by what they make: a map, an image, or the gradient of a weight (reference/plain_windows.cpp).
 CaptureOperands convolution_map, convolution_image, conv2d_weight, conv_transpose2d_weight;
 // The first nonfinite element of each input.
 CaptureOperands whole_tensors;
+// The element and its scale, or what made a scale.
+CaptureOperands quantize;
 // What the element was chosen from.
 CaptureOperands max_pooling, max_pool2d_backward, adaptive_max_pool2d_backward;
 // The element, its channel's parameters, and what made the channel's statistics nonfinite.

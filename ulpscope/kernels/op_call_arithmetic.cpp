@@ -15,7 +15,8 @@ constexpr std::string_view kProducts[] = {"matmul",
                                           "conv2d_backward_weight",
                                           "conv_transpose2d",
                                           "conv_transpose2d_backward_input",
-                                          "conv_transpose2d_backward_weight"};
+                                          "conv_transpose2d_backward_weight",
+                                          "scaled_matmul"};
 constexpr std::string_view kMoves[] = {"cat", "copy", "embedding", "gather", "slice_backward", "source"};
 
 bool stands_in(std::span<const std::string_view> names, std::string_view name) {

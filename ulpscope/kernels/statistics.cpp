@@ -39,6 +39,7 @@ void OutputRecord::clear() {
   }
   known = StatisticsLevel::none;
   before_rounding = rounding_known = update_known = false;
+  quantization_scale = 1.0;
   samples = 0;
   rounding = {};
   update = {};
@@ -109,14 +110,15 @@ struct StatisticsCollector::State {
     count_and_round(values, n, *thresholds, out, hold.counts());
   }
 
-  void count(int64_t block, const FloatFormat& stored, const uint16_t* encodings, int64_t n) {
-    if (level == StatisticsLevel::full) {
+  void count(int64_t block, const FloatFormat& stored, const void* encodings, int64_t n) {
+    const NarrowFormat& narrow = narrow_format(stored);
+    if (level == StatisticsLevel::full || narrow.size != sizeof(uint16_t)) {
       alignas(64) thread_local float wide[kStatisticsBlock];
-      narrow_format(stored).widen_all(encodings, wide, n);
+      narrow.widen_all(encodings, wide, n);
       return count(block, wide, n, false);
     }
     Hold hold(*this);
-    count_health(stored, encodings, n, hold.counts().statistics);
+    count_health(stored, static_cast<const uint16_t*>(encodings), n, hold.counts().statistics);
   }
 
   // FP64 is for checking, not for training: the plain loops do.
@@ -161,19 +163,20 @@ void StatisticsCollector::add(int64_t block, const double* values, int64_t n) {
   if (state_) state_->count(block, values, n, format_);
 }
 
-void StatisticsCollector::add(int64_t block, const FloatFormat& stored, const uint16_t* encodings, int64_t n) {
+void StatisticsCollector::add(int64_t block, const FloatFormat& stored, const void* encodings, int64_t n) {
   if (state_) state_->count(block, stored, encodings, n);
 }
 
-void StatisticsCollector::add_and_round(int64_t block, const float* values, int64_t n, uint16_t* out) {
-  if (state_ && state_->level == StatisticsLevel::health) return state_->count_health_and_round(values, n, out);
+void StatisticsCollector::add_and_encode(int64_t block, const float* values, int64_t n, void* encodings) {
+  if (state_ && state_->level == StatisticsLevel::health && state_->count_and_round != nullptr)
+    return state_->count_health_and_round(values, n, static_cast<uint16_t*>(encodings));
   if (state_) state_->count(block, values, n, false);
-  narrow_->round_all(values, out, n);
+  narrow_->round_all(values, encodings, n);
 }
 
-void StatisticsCollector::add_and_round(int64_t block, const double* values, int64_t n, uint16_t* out) {
+void StatisticsCollector::add_and_encode(int64_t block, const double* values, int64_t n, void* encodings) {
   add(block, values, n);
-  for (int64_t i = 0; i < n; ++i) out[i] = narrow_->round(values[i]);
+  for (int64_t i = 0; i < n; ++i) narrow_->round_at(values[i], encodings, i);
 }
 
 void StatisticsCollector::add_and_round(int64_t block, const double* values, int64_t n, float* out) {

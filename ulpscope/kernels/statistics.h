@@ -31,7 +31,8 @@ struct OutputRecord {
 
   // The answer.
   StatisticsLevel known = StatisticsLevel::none;
-  bool before_rounding = false;  // the statistics are of the values before rounding, else as stored
+  bool before_rounding = false;     // the statistics are of the values before rounding, else as stored
+  double quantization_scale = 1.0;  // what the values were multiplied by before they were rounded (op quantize)
   bool rounding_known = false;
   bool update_known = false;
   int samples = 0;
@@ -66,11 +67,11 @@ class StatisticsCollector {
   // Block `block` as wide values.
   void add(int64_t block, const float* values, int64_t n);
   void add(int64_t block, const double* values, int64_t n);
-  // Block `block` as it is stored, in encodings of `stored` (f16 or bf16).
-  void add(int64_t block, const FloatFormat& stored, const uint16_t* encodings, int64_t n);
-  // Counts the block and rounds it into `out`: encodings of the format (f16 or bf16), or FP32 values.
-  void add_and_round(int64_t block, const float* values, int64_t n, uint16_t* out);
-  void add_and_round(int64_t block, const double* values, int64_t n, uint16_t* out);
+  // Block `block` as it is stored, in encodings of `stored` (narrow_format.h).
+  void add(int64_t block, const FloatFormat& stored, const void* encodings, int64_t n);
+  // Counts the block and rounds it into `encodings` of the format, or to FP32 values.
+  void add_and_encode(int64_t block, const float* values, int64_t n, void* encodings);
+  void add_and_encode(int64_t block, const double* values, int64_t n, void* encodings);
   void add_and_round(int64_t block, const double* values, int64_t n, float* out);
   // Merges the blocks into the record. Once, after all blocks, from one thread.
   void finish();
@@ -80,7 +81,7 @@ class StatisticsCollector {
   OutputRecord& record_;
   int64_t count_;
   const FloatFormat* format_;
-  const NarrowFormat* narrow_;  // of format_, where that has 16 bits
+  const NarrowFormat* narrow_;  // of format_, where tensors are stored in it as encodings
   State* state_ = nullptr;
 };
 

@@ -693,6 +693,11 @@ uint32_t last_magnitude(double limit) {
   const auto nearest = static_cast<float>(limit);
   return std::bit_cast<uint32_t>(nearest) - (nearest > limit);
 }
+// That of the smallest that is not below it.
+uint32_t first_magnitude(double limit) {
+  const uint32_t last = last_magnitude(limit);
+  return last + (std::bit_cast<float>(last) < limit);
+}
 
 }  // namespace
 
@@ -700,7 +705,7 @@ RoundingThresholds::RoundingThresholds(const FloatFormat& format, double scale)
     : flush_last(last_magnitude(format.flush_threshold())),
       // The tie below the smallest normal value goes to it, whose last bit is 0.
       normal_first(last_magnitude(format.smallest_normal() - format.flush_threshold())),
-      overflow_first(last_magnitude(format.overflow_threshold())),
+      overflow_first(first_magnitude(format.overflow_threshold())),
       rescue_last(scale > 0 ? std::min(last_magnitude(scale * format.flush_threshold()), overflow_first - 1) : 0),
       // An ulp of it is the smallest subnormal.
       subnormal_step(static_cast<float>(std::ldexp(1.0, format.smallest_exponent() + binary32.fraction_bits))) {}
@@ -712,11 +717,7 @@ BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, con
   return {};
 }
 
-CountAndRound count_health_and_round(const FloatFormat& format) {
-  const CountAndRound run = HWY_DYNAMIC_DISPATCH(HealthAndRound)(format);
-  if (run == nullptr) throw failed_error("internal: no kernel counts and rounds to {}", format.name);
-  return run;
-}
+CountAndRound count_health_and_round(const FloatFormat& format) { return HWY_DYNAMIC_DISPATCH(HealthAndRound)(format); }
 
 void count_health(const FloatFormat& format, const uint16_t* encodings, int64_t n, TensorStatistics& statistics) {
   HWY_DYNAMIC_DISPATCH(CountHealthNarrow)(encodings, n, static_cast<uint16_t>(format.infinity_encoding()), statistics);

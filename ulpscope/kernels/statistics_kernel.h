@@ -12,7 +12,7 @@ namespace ulpscope {
 struct RoundingThresholds {
   uint32_t flush_last;      // the largest that rounds to zero
   uint32_t normal_first;    // the smallest that rounds to a normal value
-  uint32_t overflow_first;  // the smallest that rounds to Inf
+  uint32_t overflow_first;  // the smallest that rounds beyond the largest finite value
   uint32_t rescue_last;     // the largest that rounds to a finite value, and to zero once divided by the loss scale
   float subnormal_step;  // adding and subtracting it rounds a magnitude below normal_first to a multiple of the smallest subnormal
 
@@ -40,7 +40,7 @@ BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, con
 // Level health of a block that is rounded at the same time, into `out`.
 using CountAndRound = void (*)(const float* values, int64_t n, const RoundingThresholds& thresholds, uint16_t* out,
                                BlockCounts& counts);
-// To this format; an internal error where it has no 16-bit encodings.
+// To this format; nullptr where it has no 16-bit encodings: then counting and rounding are two passes.
 CountAndRound count_health_and_round(const FloatFormat& format);
 
 // Level health of a block of f16 or bf16 encodings, as they are stored.

@@ -90,7 +90,7 @@ RoundingCounts rounding(const FloatFormat& format, const T* values, int64_t coun
     if (!(before > 0) || std::isinf(before)) continue;
     const double after = round_to_format(format, before);
     counts.flushed += after == 0;
-    counts.overflowed += std::isinf(after);
+    counts.overflowed += !(after <= format.largest_finite());  // Inf, or NaN in a format without it
     if (after > 0 && after < format.smallest_normal()) {
       ++counts.subnormal;
       counts.inexact_subnormal += after != before;

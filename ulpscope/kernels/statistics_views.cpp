@@ -19,7 +19,9 @@ double element_at(const TensorView& view, int64_t offset) {
       return f32_to_double(view.as<const float>()[offset]);
     case DType::f16:
     case DType::bf16:
-      return f32_to_double(narrow_format(*info(view.dtype).format).widen(view.as<const uint16_t>()[offset]));
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      return f32_to_double(narrow_format(*info(view.dtype).format).widen_at(view.data, offset));
     case DType::i64:
       return static_cast<double>(view.as<const int64_t>()[offset]);
     case DType::i32:
@@ -70,7 +72,12 @@ void add_block(const TensorView& view, bool dense, int64_t block, int64_t n, Sta
     add_values<double>(view, dense, begin, n, add);
   } else {
     const FloatFormat& stored = *info(view.dtype).format;
-    add_values<uint16_t>(view, dense, begin, n, [&](const uint16_t* encodings) { collector.add(block, stored, encodings, n); });
+    const auto add_encodings = [&](const auto* encodings) { collector.add(block, stored, encodings, n); };
+    if (info(view.dtype).size == sizeof(uint8_t)) {
+      add_values<uint8_t>(view, dense, begin, n, add_encodings);
+    } else {
+      add_values<uint16_t>(view, dense, begin, n, add_encodings);
+    }
   }
 }
 
@@ -83,12 +90,13 @@ uint64_t count_zeros(const TensorView& view) {
   return zeros;
 }
 
-// The logical index of the first element all of whose exponent bits are set, or -1. `infinity`: those bits.
+// The logical index of the first element whose magnitude is above the largest finite one, or -1.
 template <typename Bits>
-int64_t first_with_exponent(const TensorView& view, Bits infinity) {
+int64_t first_above_largest(const TensorView& view, const FloatFormat& format) {
   const int64_t size = view.size();
   const Bits* data = view.as<const Bits>();
-  const auto found = [infinity](Bits bits) { return (bits & infinity) == infinity; };
+  const auto magnitude = static_cast<Bits>(format.last_magnitude()), largest = static_cast<Bits>(format.largest_encoding());
+  const auto found = [=](Bits bits) { return static_cast<Bits>(bits & magnitude) > largest; };
   if (is_contiguous(view)) {
     // Whole blocks first, in loops without a way out, which compilers vectorise.
     for (int64_t begin = 0; begin < size; begin += kStatisticsBlock) {
@@ -156,14 +164,16 @@ void collect_samples(const TensorView& view, OutputRecord& record) {
 
 int64_t first_nonfinite(const TensorView& view) {
   if (!is_float(view.dtype)) return -1;
-  const uint64_t infinity = info(view.dtype).format->infinity_encoding();
+  const FloatFormat& format = *info(view.dtype).format;
   switch (info(view.dtype).size) {
     case 8:
-      return first_with_exponent<uint64_t>(view, infinity);
+      return first_above_largest<uint64_t>(view, format);
     case 4:
-      return first_with_exponent<uint32_t>(view, static_cast<uint32_t>(infinity));
+      return first_above_largest<uint32_t>(view, format);
+    case 2:
+      return first_above_largest<uint16_t>(view, format);
     default:
-      return first_with_exponent<uint16_t>(view, static_cast<uint16_t>(infinity));
+      return first_above_largest<uint8_t>(view, format);
   }
 }
 

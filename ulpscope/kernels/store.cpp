@@ -24,8 +24,8 @@ void store(const OpCall& call, int slot, const C* values, const ParallelFor& par
     if (!narrower) {
       if (view.data != nullptr) std::memcpy(view.as<C>() + begin, values + begin, static_cast<size_t>(n) * sizeof(C));
       collector.add(block, values + begin, n);
-    } else if (info(view.dtype).size == 2) {
-      collector.add_and_round(block, values + begin, n, view.as<uint16_t>() + begin);
+    } else if (is_narrow(*info(view.dtype).format)) {
+      collector.add_and_encode(block, values + begin, n, view.as<char>() + begin * static_cast<int64_t>(info(view.dtype).size));
     } else if constexpr (std::is_same_v<C, double>) {
       collector.add_and_round(block, values + begin, n, view.as<float>() + begin);
     }
@@ -55,7 +55,7 @@ StepwiseOutput::StepwiseOutput(const OpCall& call, int slot)
 }
 
 void StepwiseOutput::put(int64_t block, const float* values, float* wide, int64_t n) {
-  narrow_.round_all(values, view_.as<uint16_t>() + block * kStatisticsBlock, static_cast<size_t>(n));
+  narrow_.round_all(values, narrow_.at(view_.data, block * kStatisticsBlock), static_cast<size_t>(n));
   if (!recorded()) return;
   const FloatFormat& format = *narrow_.format;
   RoundingCounts counts;
@@ -98,7 +98,7 @@ void record_moved(const OpCall& call, int slot, const ParallelFor& parallel_for)
   parallel_for((size + kStatisticsBlock - 1) / kStatisticsBlock, [&](int64_t block) {
     alignas(64) float wide[kStatisticsBlock];
     const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, size - begin);
-    narrow.widen_all(view.as<const uint16_t>() + begin, wide, static_cast<size_t>(n));
+    narrow.widen_all(narrow.at(view.data, begin), wide, static_cast<size_t>(n));
     collector.add(block, wide, n);
   });
   collector.finish();

@@ -101,7 +101,7 @@ void OpTable::add_outputs(OpEntry& entry, const OpDescription& op) {
     info.name = output.name;
     info.shape.assign(output.view.shape.begin(), output.view.shape.begin() + output.view.rank);
     const bool floating = is_float(info.dtype);
-    tensors_.push_back({sink_.add_tensor(info), info.role, floating});
+    tensors_.push_back({sink_.add_tensor(info), info.role, floating, info.dtype});
     entry.any_float |= floating;
   }
   entry.first_tensor = first;

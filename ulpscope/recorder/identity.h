@@ -19,6 +19,7 @@ struct TensorEntry {
   uint32_t tensor = 0;  // index in the trace's tensor table
   Role role = Role::activation;
   bool is_float = false;  // integers are described, but have no rows
+  DType dtype = DType::f32;
 };
 
 struct OpEntry {

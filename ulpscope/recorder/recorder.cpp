@@ -190,7 +190,7 @@ std::optional<int> Recorder::after() {
   if (state.found_nonfinite || state.calls.empty() || !state.written) return std::nullopt;
   const State::Call& call = state.calls.back();
   for (uint32_t slot = 0; slot < call.outputs; ++slot) {
-    if (stored_nonfinite(*call.records[slot]) == 0) continue;
+    if (stored_nonfinite(*call.records[slot], state.ops.tensor(state.ops[call.entry], slot).dtype) == 0) continue;
     state.found_nonfinite = true;
     state.capture_tensor = state.ops.tensor(state.ops[call.entry], slot).tensor;
     if (state.repeats(state.capture_tensor) || state.control.rows_stopped()) return std::nullopt;
@@ -257,6 +257,7 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
   tensor_row.sequence = sequence;
   tensor_row.tensor = tensor;
   tensor_row.scale = record.scale;
+  tensor_row.quantization_scale = record.quantization_scale;
   const StatisticsLevel known = call.full ? record.known : std::min(record.known, StatisticsLevel::health);
   tensor_row.known = known;
   tensor_row.before_rounding = record.before_rounding;
@@ -285,7 +286,7 @@ void Recorder::State::write_rows(bool rows) {
       const TensorEntry& tensor = ops.tensor(entry, slot);
       if (!tensor.is_float) continue;
       const OutputRecord& record = *call.records[slot];
-      const uint64_t nonfinite = stored_nonfinite(record);
+      const uint64_t nonfinite = stored_nonfinite(record, tensor.dtype);
       bool row_wanted = entry.rows_wanted;
       if (nonfinite > 0) {
         const uint64_t nan = record.statistics.nan;

@@ -190,6 +190,11 @@ struct Table<TensorRow> {
       Column{"sequence", "", "order of execution within the step", FIELD(sequence)},
       Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
       Column{"scale", "", "the loss scale that the values contain", FIELD(scale), Packing::gzip, Refers::nothing, 1.0},
+      Column{"quantization_scale", "",
+             "what the values were multiplied by before they were rounded to FP8, apart from the loss scale; statistics and counts "
+             "are of the products; else 1",
+             FIELD(quantization_scale), Packing::gzip, Refers::nothing, 1.0}
+          .since_version(6),
       Column{"known", "", "which statistics were taken; the others are 0 and mean nothing", FIELD(known)},
       Column{"before_rounding", "", "1: statistics of the values before they were rounded to the stored type, 0: as stored",
              FIELD(before_rounding)}
@@ -217,7 +222,8 @@ struct Table<TensorRow> {
           seen),
       Column{"inexact_subnormal", "elements", "those of them that rounding changed", FIELD(rounding.inexact_subnormal)}.known_if(
           seen),
-      Column{"overflowed", "elements", "finite before rounding, Inf after", FIELD(rounding.overflowed)}.known_if(seen),
+      Column{"overflowed", "elements", "finite before rounding, Inf after; in FP8 those that saturated", FIELD(rounding.overflowed)}
+          .known_if(seen),
       Column{"rescued", "elements", "finite and nonzero after rounding, while the same value without the loss scale rounds to zero",
              FIELD(rounding.rescued)}
           .known_if(seen));

@@ -50,7 +50,10 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
     using Field = std::remove_cvref_t<decltype(field)>;
     using Type = typename Storage<Field>::Type;
     if (column.since > file_.schema_version()) {
-      field = Field();
+      if constexpr (Storage<Field>::kind == ValueKind::number && std::is_arithmetic_v<Field>)
+        field = static_cast<Field>(column.fill);
+      else
+        field = Field();
       return;
     }
     const auto fail = [&](const std::string& what) {

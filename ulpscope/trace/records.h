@@ -123,6 +123,8 @@ struct TensorRow {
   uint32_t sequence = 0;  // order of execution within the step, taken at dispatch
   uint32_t tensor = 0;    // index in the tensor table
   double scale = 1.0;     // the loss scale that the values contain
+  // The factor that the values were multiplied by before they were rounded to FP8: statistics and counts are of the products.
+  double quantization_scale = 1.0;
   StatisticsLevel known = StatisticsLevel::none;
   bool before_rounding = false;
   bool rounding_known = false;
@@ -130,17 +132,17 @@ struct TensorRow {
   RoundingCounts rounding;
 };
 
-// Infinities and nonfinite values as stored, of a TensorRow or an OutputRecord. Where the statistics are of the values before
-// rounding, those that overflowed came on top.
+// Infinities and nonfinite values as stored in that type, of a TensorRow or an OutputRecord. Where the statistics are of the values
+// before rounding, those that overflowed came on top; roundings to FP8 saturate.
 template <typename Recorded>
-uint64_t stored_infinities(const Recorded& recorded) {
-  if (recorded.known == StatisticsLevel::none) return 0;
+uint64_t stored_infinities(const Recorded& recorded, DType dtype) {
+  if (recorded.known == StatisticsLevel::none || (recorded.before_rounding && is_quantized(dtype))) return 0;
   return recorded.statistics.infinities() +
          (recorded.before_rounding && recorded.rounding_known ? recorded.rounding.overflowed : 0);
 }
 template <typename Recorded>
-uint64_t stored_nonfinite(const Recorded& recorded) {
-  return recorded.known == StatisticsLevel::none ? 0 : recorded.statistics.nan + stored_infinities(recorded);
+uint64_t stored_nonfinite(const Recorded& recorded, DType dtype) {
+  return recorded.known == StatisticsLevel::none ? 0 : recorded.statistics.nan + stored_infinities(recorded, dtype);
 }
 
 // A lost-update count: one parameter in one step.

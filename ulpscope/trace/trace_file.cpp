@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -288,6 +289,11 @@ void TraceFile::read_rows(TableId id, size_t index, uint64_t first, size_t count
   const size_t size = size_of(table.columns[index].type);
   if (table.columns[index].since > schema_version_) {
     std::memset(values, 0, count * size);
+    const double fill = table.columns[index].fill;
+    if (fill != 0) {
+      assert(table.columns[index].type == ElementType::f64);
+      for (size_t i = 0; i < count; ++i) std::memcpy(values + i * size, &fill, size);
+    }
     return;
   }
   if (first < main_rows) {

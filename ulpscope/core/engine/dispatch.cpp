@@ -170,6 +170,12 @@ void record_on_tape(const Op& op, uint64_t id, std::span<const Tensor> inputs, T
 void check_inputs(const Op& op, std::span<const Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i]) throw usage_error("{}{}: input {} is an undefined tensor", op.name, in_module(), i);
+  if (!op.takes_quantized && !op.is_view) {
+    for (const Tensor& input : inputs)
+      if (is_quantized(input.dtype()))
+        throw usage_error("{}{}: expected no FP8 tensor, which only scaled_matmul reads, got {}", op.name, in_module(),
+                          input.describe());
+  }
   const size_t count = inputs.size();
   if (op.inputs == kVariadic) return;
   const int least = op.inputs - op.optional_inputs;

@@ -67,7 +67,8 @@ struct Op {
   AutocastClass autocast = AutocastClass::input_type;
   // Of an op that is forbidden under autocast: what goes wrong, and what to use instead.
   std::string_view forbidden_because = {};
-  uint32_t cast_inputs = ~0u;  // bit i: input i is one that is cast; the others are taken as they are (batch_norm's parameters)
+  bool takes_quantized = false;  // inputs may be FP8 tensors, whose values are not what they stand for without their scales
+  uint32_t cast_inputs = ~0u;    // bit i: input i is one that is cast; the others are taken as they are (batch_norm's parameters)
   // Appends the outputs' specs, or throws a usage Error that says which shapes came and which were expected.
   void (*shape_rule)(const OpArguments&, OutputSpecs&) = nullptr;
   // Sets the gradients of the inputs that need one, with public ops. nullptr: the op has no gradient.

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ulpscope/base/philox.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
@@ -58,6 +61,18 @@ std::vector<double> InitialValues::values(size_t count, uint64_t seed, std::stri
     elements[i] = static_cast<float>(value * value_);
   }
   return elements;
+}
+
+Layer::Layer(const LayerArguments& arguments) : Layer(arguments.path, arguments.around) {
+  dtype_ = arguments.spec.dtype;
+  if (dtype_) around_.fp8.reset();
+}
+
+const Fp8Settings* Layer::fp8_settings() const {
+  if (!around_.fp8) return nullptr;
+  const std::vector<std::string>& excluded = around_.fp8->excluded;
+  const auto matches = [&](const std::string& pattern) { return glob_match(pattern, *path_); };
+  return std::any_of(excluded.begin(), excluded.end(), matches) ? nullptr : &around_.fp8->settings;
 }
 
 Tensor Layer::operator()(const Tensor& x, bool training) {

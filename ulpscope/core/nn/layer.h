@@ -12,6 +12,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/nn/layer_spec.h"
+#include "ulpscope/core/ops/fp8.h"
 #include "ulpscope/core/ops/ops.h"
 
 namespace ulpscope {
@@ -37,10 +38,17 @@ struct EncoderOutput {
   Tensor value;
 };
 
+// Which linear layers compute in FP8.
+struct Fp8Layers {
+  Fp8Settings settings;
+  std::vector<std::string> excluded;  // patterns of module paths: layers that do not
+};
+
 // What holds for a layer and for those within it.
 struct LayerSurroundings {
   std::optional<int64_t> smallest_batch = {};         // samples in the smallest batch of the training, where that is known
   std::shared_ptr<const EncoderOutput> encoded = {};  // within a decoder
+  std::shared_ptr<const Fp8Layers> fp8 = {};          // nullptr: no layer does
 };
 
 // What a layer is built from.
@@ -95,9 +103,11 @@ class Layer {
 
  protected:
   Layer(std::string_view path, LayerSurroundings around) : path_(intern(path)), around_(std::move(around)) {}
-  explicit Layer(const LayerArguments& arguments) : Layer(arguments.path, arguments.around) { dtype_ = arguments.spec.dtype; }
+  explicit Layer(const LayerArguments& arguments);
 
   virtual Tensor forward(const Tensor& x, bool training) = 0;
+  // What a linear layer here computes in FP8 with; nullptr: it does not.
+  const Fp8Settings* fp8_settings() const;
   // Of the layer's own tensors.
   virtual DType parameter_type(const ParameterTypes& types) const { return types.others; }
 

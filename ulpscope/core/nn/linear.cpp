@@ -1,4 +1,6 @@
 // Layers that are matrix products with a weight.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "ulpscope/core/nn/layers.h"
@@ -18,6 +20,7 @@ class Linear : public Layer {
     const auto initial = InitialValues::uniform(1.0 / std::sqrt(static_cast<double>(in)));
     add_parameter(weight_, "weight", {out, in}, initial);
     if (a.spec.flag("bias")) add_parameter(bias_, "bias", {out}, initial);
+    if (const Fp8Settings* fp8 = fp8_settings()) add_scales(*fp8);
     SampleShape output = a.input;
     output.back() = out;
     set_output_shape(std::move(output));
@@ -25,12 +28,29 @@ class Linear : public Layer {
 
  private:
   Tensor forward(const Tensor& x, bool) override {
-    if (x.rank() == 2) return linear(x, weight_, bias_);
+    if (x.rank() == 2) return product(x);
     const int64_t rows[] = {-1, x.shape(-1)}, places[] = {x.shape(0), x.shape(1), weight_.shape(0)};
-    return reshape(linear(reshape(x, rows), weight_, bias_), places);
+    return reshape(product(reshape(x, rows)), places);
+  }
+
+  Tensor product(const Tensor& x) {
+    if (const Fp8Settings* fp8 = fp8_settings(); fp8 != nullptr && context().autocast != nullptr)
+      return fp8_linear(x, weight_, bias_, *fp8, scales_);
+    return linear(x, weight_, bias_);
+  }
+
+  // As in Transformer Engine, scales begin at 1, and histories empty.
+  void add_scales(const Fp8Settings& fp8) {
+    if (fp8.recipe != ScalingRecipe::delayed) return;
+    for (const Fp8Operand operand : {Fp8Operand::input, Fp8Operand::weight, Fp8Operand::gradient}) {
+      auto& [history, scale] = scales_.of[static_cast<size_t>(operand)];
+      add_buffer(history, fmt::format("{}_amax_history", name_of(operand)), {fp8.amax_history}, InitialValues::constant(0));
+      add_buffer(scale, fmt::format("{}_scale", name_of(operand)), {1}, InitialValues::constant(1));
+    }
   }
 
   Tensor weight_, bias_;
+  DelayedScales scales_;
 };
 
 }  // namespace

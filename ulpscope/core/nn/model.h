@@ -12,7 +12,8 @@ class Model : public Layer {
   // For samples of the shape `input`, which come in batches of at least `smallest_batch` in training, where that is known. Throws
   // Error (usage) that names the first layer that does not fit, what came and what it expects.
   // Samples are values, or where `indices` is not 0 indices below it.
-  Model(std::span<const LayerSpec> layers, SampleShape input, std::optional<int64_t> smallest_batch = {}, int64_t indices = 0);
+  Model(std::span<const LayerSpec> layers, SampleShape input, std::optional<int64_t> smallest_batch = {}, int64_t indices = 0,
+        std::shared_ptr<const Fp8Layers> fp8 = {});
 
  private:
   Tensor forward(const Tensor& x, bool training) override;

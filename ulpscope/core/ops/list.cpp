@@ -13,8 +13,9 @@ namespace ulpscope {
 std::span<const Op* const> all_ops() {
   static const std::vector<const Op*> ops = [] {
     std::vector<const Op*> list;
-    for (const auto family : {elementwise_ops(), shape_ops(), indexing_ops(), reduction_ops(), row_ops(), product_ops(),
-                              convolution_ops(), pooling_ops(), normalization_ops(), recurrent_ops(), loss_ops(), training_ops()})
+    for (const auto family :
+         {elementwise_ops(), shape_ops(), indexing_ops(), reduction_ops(), row_ops(), product_ops(), convolution_ops(),
+          pooling_ops(), normalization_ops(), recurrent_ops(), loss_ops(), quantization_ops(), training_ops()})
       for (const Op& op : family) list.push_back(&op);
     return list;
   }();

@@ -25,6 +25,7 @@ std::span<const Op> pooling_ops();
 std::span<const Op> normalization_ops();
 std::span<const Op> recurrent_ops();
 std::span<const Op> loss_ops();
+std::span<const Op> quantization_ops();
 std::span<const Op> training_ops();
 
 Tensor add(const Tensor& a, const Tensor& b);

@@ -84,12 +84,21 @@ int64_t smallest_batch(const Experiment& experiment, const Dataset& dataset) {
   return rest > 0 && reached && !experiment.data.drop_last ? rest : size;
 }
 
+// An override of autocast takes a layer out, whatever the type.
+std::shared_ptr<const Fp8Layers> fp8_layers(const Experiment& experiment) {
+  if (!row_of(experiment.precision).fp8 || experiment.autocast.ops.contains("linear")) return nullptr;
+  auto layers = std::make_shared<Fp8Layers>();
+  layers->settings = experiment.fp8;
+  for (const auto& [pattern, precision] : experiment.autocast.modules) layers->excluded.push_back(pattern);
+  return layers;
+}
+
 }  // namespace
 
 std::unique_ptr<Model> build_model(const Experiment& experiment, const Dataset& dataset) {
   const auto make = [&] {
     return std::make_unique<Model>(experiment.model.layers, dataset.input_shape(), smallest_batch(experiment, dataset),
-                                   dataset.input_indices());
+                                   dataset.input_indices(), fp8_layers(experiment));
   };
   // A layer's message begins with its own place.
   const std::string of_samples = experiment.overrides_of(

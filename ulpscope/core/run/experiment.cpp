@@ -188,7 +188,8 @@ std::vector<KindKey> kind_keys(const Experiment& experiment) {
   return {kind_key("data.kind", experiment.data.kind, [](DataKind kind) { return keys_of(kind); }),
           kind_key("loss.function", experiment.loss.function, [](LossFunction function) { return type_of(function).keys; }),
           optimizer_kind(experiment.optimizer),
-          kind_key("schedule.type", experiment.schedule.type, [](ScheduleType type) { return keys_of(type); })};
+          kind_key("schedule.type", experiment.schedule.type, [](ScheduleType type) { return keys_of(type); }),
+          kind_key("fp8.recipe", experiment.fp8.recipe, [](ScalingRecipe recipe) { return keys_of(recipe); })};
 }
 
 // A key that would have no effect, and has another value than its default, is a mistake.

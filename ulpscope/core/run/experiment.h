@@ -122,6 +122,7 @@ struct Experiment {
   ClippingSettings clipping;
   ScalerSettings scaler;
   AutocastSettings autocast;
+  Fp8Settings fp8;
   ArithmeticPolicy arithmetic;
   RecordingSettings recording;
   Place place{"experiment"};  // the file that it is read from

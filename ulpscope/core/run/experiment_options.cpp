@@ -7,6 +7,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/settings/enumerators.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/quantization.h"
 
 namespace ulpscope {
 
@@ -319,6 +320,18 @@ std::vector<Option<Experiment>> make_experiment_options() {
       number("scaler.cap", kMagnitude, "it never grows above; 0: no cap", ULPSCOPE_FIELD(scaler.cap), "the preset's"),
       boolean("scaler.dynamic", "false: the scale stays, and overflowing steps are still skipped", ULPSCOPE_FIELD(scaler.dynamic),
               "the preset's"),
+
+      choice(
+          "fp8.recipe",
+          "where the scales of linear layers in FP8 come from, one a tensor: `current`, from the largest magnitude of the tensor "
+          "itself; `delayed`, from those of the steps before",
+          ULPSCOPE_FIELD(fp8.recipe)),
+      choice("fp8.format", "`hybrid`: E4M3 in the forward pass, E5M2 for gradients; `e4m3`: for both", ULPSCOPE_FIELD(fp8.format)),
+      integer("fp8.margin", {.low = 0, .high = kLargestMargin}, "scales are divided by 2^margin", ULPSCOPE_FIELD(fp8.margin)),
+      boolean("fp8.power_of_two", "scales are rounded down to a power of two", ULPSCOPE_FIELD(fp8.power_of_two)),
+      integer("fp8.amax_history", {.low = 1, .high = 1 << 20}, "delayed: how many backward passes are remembered",
+              ULPSCOPE_FIELD(fp8.amax_history)),
+      choice("fp8.amax", "delayed: what is taken of them: the `max`, or the `most_recent`", ULPSCOPE_FIELD(fp8.amax)),
 
       arithmetic_of_run("accumulate"),
       arithmetic_of_run("tf32"),

@@ -113,7 +113,7 @@ constexpr std::string_view kAutocastText = R"(
 Which type an op's floating-point inputs are cast to in the forward pass: by default what the lists of the precision say for it
 ([policies.md](policies.md)). `autocast.ops` replaces that for an op everywhere, a layer's `dtype` for its ops, `autocast.modules` for the
 modules whose path matches a pattern, the first that fits; of these the last wins. Values are `fp32`, `fp16` or `bf16`. With a precision
-that casts nothing they have no effect.
+that casts nothing they have no effect. With `fp8`, a linear layer whose type one of them says does not compute in FP8.
 
 ```toml
 [autocast.ops]

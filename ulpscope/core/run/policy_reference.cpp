@@ -77,6 +77,15 @@ constexpr std::string_view kEnd = R"(
   in FP16.
 - **pure_fp16, pure_bf16**: the model, its input, the targets of a regression and the loss are cast. A loss is computed in FP32 and rounded
   once. There are no master weights and no scaler.
+- **fp8**: as in Transformer Engine (Float8CurrentScaling, DelayedScaling), and under its fp8_autocast within BF16 autocast. The input of a
+  linear layer, cast to BF16, and its FP32 weight are quantised to E4M3, the gradient that comes back to E5M2 (`fp8.format`), each with a
+  scale of its own ([numerics.md](numerics.md)). The three products have FP8 factors and BF16 results; the bias and its gradient are not
+  quantised. So in place of `linear` and `matmul` a trace has `quantize` and `scaled_matmul`. The projections of attention are linear
+  layers; lstm and gru are not. There is no scaler (`scaler.enabled = "on"` turns one on): the quantisation scales move gradients into
+  range. A layer with a `dtype`, one that `autocast.modules` names, and all with `autocast.ops.linear` compute in that type instead.
+  With `arithmetic.accumulate` of a GPU that multiplies FP8, as "h100", scaled_matmul adds as its tensor cores do; of `arithmetic` nothing
+  else acts on FP8 tensors. Hardware multiplies FP8 in tiles of 16; here any extents will do. Delayed scaling takes amaxes into its histories when a layer's
+  backward pass ends, Transformer Engine at the end of the forward and of the backward pass: the scales are the same.
 )";
 
 std::string type_name(DType dtype) { return dtype == DType::f16 ? "FP16" : dtype == DType::bf16 ? "BF16" : "FP32"; }

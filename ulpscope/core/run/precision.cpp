@@ -111,6 +111,10 @@ constexpr PrecisionRow kRows[] = {
      .casts_model = true,
      .batch_norm_fp32 = false,
      .narrow_loss = true},
+    {.name = "fp8",
+     .meaning = "linear layers as Transformer Engine's, in FP8; all else as `bf16`",
+     .dtype = DType::bf16,
+     .fp8 = true},
 };
 
 }  // namespace

@@ -25,6 +25,7 @@ enum class Precision : uint8_t {
   mxnet,
   pure_fp16,
   pure_bf16,
+  fp8,
 };
 
 struct PrecisionRow {
@@ -37,6 +38,7 @@ struct PrecisionRow {
   bool batch_norm_fp32 = true;   // the parameters and statistics of batch_norm stay FP32
   bool master_weights = false;   // the optimizer keeps FP32 parameters, and FP32 gradients, of which the model's are copies
   bool output_fp32 = false;      // the model's output is cast to FP32
+  bool fp8 = false;              // linear layers compute in FP8, all else as `dtype` has it
   bool narrow_loss = false;      // the loss and floating-point targets are rounded to `dtype`
   const char* scaler = nullptr;  // the preset of its gradient scaler; nullptr: none
 

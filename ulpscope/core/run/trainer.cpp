@@ -94,12 +94,17 @@ void check_updates(const std::vector<std::unique_ptr<Optimizer>>& optimizers, Ar
   }
 }
 
-// The types that tensors of the run have: "f32,f16".
-std::string types_of(const PrecisionRow& row) {
+// The types that tensors of the run have: "f32,bf16,e4m3".
+std::string types_of(const PrecisionRow& row, const Fp8Settings& fp8) {
   const std::string_view lower = info(row.dtype).name;
   if (row.dtype == DType::f32) return std::string(lower);
   const bool narrow_only = row.casts_model && !row.batch_norm_fp32 && !row.output_fp32;
-  return narrow_only ? std::string(lower) : fmt::format("f32,{}", lower);
+  std::string types = narrow_only ? std::string(lower) : fmt::format("f32,{}", lower);
+  if (row.fp8) {
+    for (const DType type : {fp8.forward_type(), fp8.backward_type()})
+      if (types.find(info(type).name) == std::string::npos) types += fmt::format(",{}", info(type).name);
+  }
+  return types;
 }
 
 // `parent`: what the run goes on from.
@@ -119,7 +124,7 @@ RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool 
   run.arithmetic = describe(experiment.arithmetic);
   run.backend = backend.name();
   run.machine = backend.description();
-  run.dtypes = types_of(row_of(experiment.precision));
+  run.dtypes = types_of(row_of(experiment.precision), experiment.fp8);
   run.level = experiment.recording.level;
   run.every = experiment.recording.every;
   run.filters = experiment.recording.filters();

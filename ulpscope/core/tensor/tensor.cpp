@@ -27,7 +27,9 @@ void write_element(const TensorView& view, int64_t offset, double value) {
       break;
     case DType::f16:
     case DType::bf16:
-      view.as<uint16_t>()[offset] = narrow_format(*info(view.dtype).format).round(value);
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      narrow_format(*info(view.dtype).format).round_at(value, view.data, offset);
       break;
     case DType::i64:
       view.as<int64_t>()[offset] = static_cast<int64_t>(value);

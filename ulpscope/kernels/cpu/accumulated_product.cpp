@@ -38,14 +38,15 @@ struct Product {
   const float* bias = nullptr;  // one for each column
 };
 
-std::optional<TensorCore> core_for(std::string_view gpu, const FloatFormat& factors) {
+std::optional<TensorCore> core_for(std::string_view gpu, const FloatFormat& a, const FloatFormat& b) {
   const auto gpus = tensor_core_gpus();
   const auto row = std::find_if(gpus.begin(), gpus.end(), [&](const TensorCoreGpu& known) { return known.name == gpu; });
   for (const TensorCoreModel& model : tensor_core_models()) {
     const bool fits = model.generation == row->generation && model.family == InstructionFamily::mma &&
                       model.scales == BlockScales::none && model.output == &binary32 &&
-                      std::find(model.inputs.begin(), model.inputs.end(), &factors) != model.inputs.end();
-    if (fits) return TensorCore{&model, &factors, &factors};
+                      std::find(model.inputs.begin(), model.inputs.end(), &a) != model.inputs.end() &&
+                      std::find(model.inputs.begin(), model.inputs.end(), &b) != model.inputs.end();
+    if (fits) return TensorCore{&model, &a, &b};
   }
   return std::nullopt;
 }
@@ -304,7 +305,7 @@ template <typename C>
 class Sums {
  public:
   Sums(const AccumulatedProduct& how, const OpCall& call, const Product& product)
-      : how_(how), product_(product), mode_(call.arithmetic->rounding), bytes_(info(how.factors).size) {
+      : how_(how), product_(product), mode_(call.arithmetic->rounding), bytes_(info(how.factors[0]).size) {
     const int64_t n = product.columns, k = product.terms;
     std::vector<char> columns(static_cast<size_t>(n * k) * bytes_);
     product.b(0, n, columns.data());
@@ -314,7 +315,7 @@ class Sums {
         break;
       case Accumulator::exact:
         columns_.resize(static_cast<size_t>(n * k));
-        widen(how.factors, columns.data(), n * k, columns_.data());
+        widen(how.factors[1], columns.data(), n * k, columns_.data());
         break;
       case Accumulator::fp16:
       case Accumulator::fp64: {
@@ -322,7 +323,7 @@ class Sums {
         columns_.resize(static_cast<size_t>(padded_ * k));
         std::vector<float> column(static_cast<size_t>(k));
         for (int64_t j = 0; j < n; ++j) {
-          widen(how.factors, columns.data() + static_cast<size_t>(j * k) * bytes_, k, column.data());
+          widen(how.factors[1], columns.data() + static_cast<size_t>(j * k) * bytes_, k, column.data());
           for (int64_t l = 0; l < k; ++l) columns_[static_cast<size_t>(l * padded_ + j)] = column[static_cast<size_t>(l)];
         }
         break;
@@ -343,7 +344,7 @@ class Sums {
     }
     if (!core_) {
       std::vector<float> wide(static_cast<size_t>(count * k));
-      widen(how_.factors, a.data(), count * k, wide.data());
+      widen(how_.factors[0], a.data(), count * k, wide.data());
       for (int64_t i = 0; i < count; ++i) row(wide.data() + i * k, sums.data() + i * n);
     }
     for (int64_t i = 0; i < count; ++i) {
@@ -411,14 +412,20 @@ void multiply_all(Context& context, const OpCall& call, const AccumulatedProduct
 }  // namespace
 
 std::optional<AccumulatedProduct> accumulated_product(const OpCall& call) {
-  if (!is_product(call.op)) return std::nullopt;
+  // The kernel of scaled_matmul has the product within it computed so.
+  if (!is_product(call.op) || call.op == "scaled_matmul") return std::nullopt;
   const Arithmetic& how = *call.arithmetic;
   const TensorView &a = call.inputs[0], &b = call.inputs[1], &out = call.outputs[0];
   if (how.accumulation->accumulator == Accumulator::fp32 || a.size() == 0 || b.size() == 0 || out.size() == 0) return std::nullopt;
-  AccumulatedProduct product{how.accumulation->accumulator, a.dtype == b.dtype ? a.dtype : DType::f32, {}};
+  AccumulatedProduct product{how.accumulation->accumulator, {a.dtype, b.dtype}, {}};
+  // Factors of different types become FP32, but those in FP8.
+  if (a.dtype != b.dtype && !(is_quantized(a.dtype) && is_quantized(b.dtype))) product.factors = {DType::f32, DType::f32};
   if (product.accumulator == Accumulator::tensor_core) {
-    if (product.factors == DType::f32 && !how.tf32) return std::nullopt;
-    product.core = core_for(how.accumulation->name, product.factors == DType::f32 ? tensor_float32 : *info(product.factors).format);
+    if (product.factors[0] == DType::f32 && !how.tf32) return std::nullopt;
+    const auto multiplied = [](DType dtype) -> const FloatFormat& {
+      return dtype == DType::f32 ? tensor_float32 : *info(dtype).format;
+    };
+    product.core = core_for(how.accumulation->name, multiplied(product.factors[0]), multiplied(product.factors[1]));
     if (!product.core) return std::nullopt;
   }
   return product;
@@ -429,13 +436,12 @@ bool sums_in_double(const AccumulatedProduct& product) {
 }
 
 void multiply_accumulated(Context& context, const OpCall& call, const AccumulatedProduct& how) {
-  // Factors of different types become FP32.
   std::vector<TensorView> inputs(call.inputs.begin(), call.inputs.end());
   std::optional<Scratch> widened;
   for (size_t i = 0; i < 2; ++i) {
-    if (inputs[i].dtype == how.factors) continue;
+    if (inputs[i].dtype == how.factors[i]) continue;
     TensorView wide = contiguous(inputs[i]);
-    wide.dtype = how.factors;
+    wide.dtype = how.factors[i];
     widened.emplace(context.allocator, bytes_of(wide.size()));
     wide.data = widened->as<void>();
     read_all(context, inputs[i], wide, wide.as<float>());
@@ -449,8 +455,10 @@ void multiply_accumulated(Context& context, const OpCall& call, const Accumulate
     widen_run(inputs[2].data, inputs[2].dtype, 0, inputs[2].strides[0], inputs[2].size(), bias.data());
   }
   const float* added = bias.empty() ? nullptr : bias.data();
-  const std::vector<Product> products =
-      info(how.factors).size == sizeof(uint16_t) ? products_of<uint16_t>(inner, added) : products_of<uint32_t>(inner, added);
+  const auto bytes = info(how.factors[0]).size;
+  const std::vector<Product> products = bytes == sizeof(uint8_t)    ? products_of<uint8_t>(inner, added)
+                                        : bytes == sizeof(uint16_t) ? products_of<uint16_t>(inner, added)
+                                                                    : products_of<uint32_t>(inner, added);
   if (sums_in_double(how)) {
     multiply_all<double>(context, inner, how, products);
   } else {

@@ -6,6 +6,7 @@
 // A bias is added in what the sum is known in (FP32, FP64, or exactly), before the output is rounded.
 #pragma once
 
+#include <array>
 #include <optional>
 
 #include "ulpscope/emulation/tensor_core.h"
@@ -15,7 +16,7 @@ namespace ulpscope::cpu {
 
 struct AccumulatedProduct {
   Accumulator accumulator;
-  DType factors;                   // that both have, or are widened to
+  std::array<DType, 2> factors;    // that they have, or are widened to; of one size
   std::optional<TensorCore> core;  // of Accumulator::tensor_core
 };
 

@@ -24,7 +24,8 @@ int64_t span_of(const TensorView& view) {
 }
 
 bool flushes_input(const OpCall& call, const TensorView& view) {
-  if (!is_float(view.dtype)) return false;
+  // What is made by quantisation, and read, is as it is: to nearest even, with subnormals.
+  if (!is_float(view.dtype) || is_quantized(view.dtype)) return false;
   const Arithmetic& how = *call.arithmetic;
   const bool as_product = how.accumulation->flushes_narrow_products && is_product(call.op) && view.dtype != DType::f32;
   return flushes_inputs(how.subnormals) || as_product;
@@ -85,7 +86,7 @@ class ArithmeticCall {
   void redirect(size_t slot, bool in_double) {
     TensorView& view = outputs_[slot];
     const OutputRounding rounding(call_, static_cast<int>(slot), is_float(view.dtype) ? view.dtype : DType::f32);
-    if (!is_stored(slot) || !rounding.is_special() || (view.dtype == DType::f32 && !in_double)) return;
+    if (!is_stored(slot) || is_quantized(view.dtype) || !rounding.is_special() || (view.dtype == DType::f32 && !in_double)) return;
     const TensorView stored = view;
     view.dtype = in_double ? DType::f64 : DType::f32;
     view.data = scratch_.emplace_back(context_.allocator, static_cast<size_t>(view.size()) * info(view.dtype).size).as<void>();

@@ -16,9 +16,9 @@ namespace {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuOptions& options) : context_(options) {
-    for (const auto& family :
-         {cpu::elementwise_ops(), cpu::product_ops(), cpu::convolution_ops(), cpu::pooling_ops(), cpu::normalization_ops(),
-          cpu::row_ops(), cpu::indexing_ops(), cpu::reduction_ops(), cpu::loss_ops(), cpu::training_ops()}) {
+    for (const auto& family : {cpu::elementwise_ops(), cpu::product_ops(), cpu::convolution_ops(), cpu::pooling_ops(),
+                               cpu::normalization_ops(), cpu::row_ops(), cpu::indexing_ops(), cpu::reduction_ops(), cpu::loss_ops(),
+                               cpu::quantization_ops(), cpu::training_ops()}) {
       for (const cpu::NamedKernel& kernel : family) kernels_.emplace(kernel.op, kernel.run);
     }
   }

@@ -19,7 +19,7 @@ BlockOutput::BlockOutput(Context& context, const OpCall& call, int slot, int64_t
   if (view.dtype == DType::f32 || view.data == nullptr) {
     floats_ = view.as<float>();
   } else {
-    encodings_ = view.as<uint16_t>();
+    encodings_ = view.data;
     narrow_ = &narrow_format(*info(view.dtype).format);
   }
   OutputRecord* record = wanted_record(call, slot);
@@ -35,7 +35,7 @@ void BlockOutput::store(int64_t begin, const float* values, int64_t n) {
     if (floats_ != nullptr && values != floats_ + begin)
       std::memcpy(floats_ + begin, values, static_cast<size_t>(n) * sizeof(float));
   } else {
-    narrow_->round_all(values, encodings_ + begin, static_cast<size_t>(n));
+    narrow_->round_all(values, narrow_->at(encodings_, begin), static_cast<size_t>(n));
   }
 }
 
@@ -48,7 +48,7 @@ float* BlockOutput::kept(int64_t block_begin) const {
 void BlockOutput::put_block(int64_t block, const float* values, int64_t n) {
   const int64_t begin = block * kStatisticsBlock;
   if (encodings_ != nullptr) {
-    collector_->add_and_round(block, values, n, encodings_ + begin);
+    collector_->add_and_encode(block, values, n, narrow_->at(encodings_, begin));
   } else {
     collector_->add(block, values, n);
     store(begin, values, n);

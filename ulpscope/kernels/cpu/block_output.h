@@ -40,7 +40,7 @@ class BlockOutput {
 
   Context& context_;
   float* floats_ = nullptr;
-  uint16_t* encodings_ = nullptr;
+  void* encodings_ = nullptr;
   const NarrowFormat* narrow_ = nullptr;  // of the encodings
   int64_t size_, piece_;
   std::optional<StatisticsCollector> collector_;

@@ -46,6 +46,7 @@ std::vector<NamedKernel> row_ops();
 std::vector<NamedKernel> indexing_ops();
 std::vector<NamedKernel> reduction_ops();
 std::vector<NamedKernel> loss_ops();
+std::vector<NamedKernel> quantization_ops();
 std::vector<NamedKernel> training_ops();
 
 }  // namespace ulpscope::cpu

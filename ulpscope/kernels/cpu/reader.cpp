@@ -14,6 +14,19 @@ void convert(const void* data, int64_t offset, int64_t stride, int64_t n, float*
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(from[i * stride]);
 }
 
+// Encodings, gathered first and then widened together.
+template <typename Encoding>
+void widen_gathered(const void* data, DType dtype, int64_t offset, int64_t stride, int64_t n, float* out) {
+  constexpr int64_t kChunk = 512;
+  Encoding encodings[kChunk];
+  const auto* from = static_cast<const Encoding*>(data) + offset;
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    const int64_t count = std::min(kChunk, n - begin);
+    for (int64_t i = 0; i < count; ++i) encodings[i] = from[(begin + i) * stride];
+    widen_run(encodings, dtype, 0, 1, count, out + begin);
+  }
+}
+
 void widen_strided(const void* data, DType dtype, int64_t offset, int64_t stride, int64_t n, float* out) {
   switch (dtype) {
     case DType::f32:
@@ -28,17 +41,11 @@ void widen_strided(const void* data, DType dtype, int64_t offset, int64_t stride
     case DType::boolean:
       return convert<uint8_t>(data, offset, stride, n, out);
     case DType::f16:
-    case DType::bf16: {
-      // Gathered first, then widened together.
-      constexpr int64_t kChunk = 512;
-      uint16_t encodings[kChunk];
-      const auto* from = static_cast<const uint16_t*>(data) + offset;
-      for (int64_t begin = 0; begin < n; begin += kChunk) {
-        const int64_t count = std::min(kChunk, n - begin);
-        for (int64_t i = 0; i < count; ++i) encodings[i] = from[(begin + i) * stride];
-        widen_run(encodings, dtype, 0, 1, count, out + begin);
-      }
-    }
+    case DType::bf16:
+      return widen_gathered<uint16_t>(data, dtype, offset, stride, n, out);
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      return widen_gathered<uint8_t>(data, dtype, offset, stride, n, out);
   }
 }
 
@@ -49,8 +56,9 @@ void widen_run(const void* data, DType dtype, int64_t offset, int64_t stride, in
     widen_strided(data, dtype, offset, stride, n, out);
   } else if (dtype == DType::f32) {
     std::copy_n(static_cast<const float*>(data) + offset, n, out);
-  } else if (info(dtype).size == sizeof(uint16_t)) {
-    narrow_format(*info(dtype).format).widen_all(static_cast<const uint16_t*>(data) + offset, out, static_cast<size_t>(n));
+  } else if (is_float(dtype) && is_narrow(*info(dtype).format)) {
+    const NarrowFormat& narrow = narrow_format(*info(dtype).format);
+    narrow.widen_all(narrow.at(data, offset), out, static_cast<size_t>(n));
   } else {
     widen_strided(data, dtype, offset, 1, n, out);
   }

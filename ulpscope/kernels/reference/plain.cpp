@@ -11,9 +11,10 @@ namespace {
 const std::unordered_map<std::string_view, plain::NamedKernel>& kernels() {
   static const auto table = [] {
     std::unordered_map<std::string_view, plain::NamedKernel> all;
-    for (const auto& family : {plain::elementwise_kernels(), plain::reduction_kernels(), plain::product_kernels(),
-                               plain::window_kernels(), plain::normalization_kernels(), plain::row_kernels(),
-                               plain::indexing_kernels(), plain::loss_kernels(), plain::training_kernels()}) {
+    for (const auto& family :
+         {plain::elementwise_kernels(), plain::reduction_kernels(), plain::product_kernels(), plain::window_kernels(),
+          plain::normalization_kernels(), plain::row_kernels(), plain::indexing_kernels(), plain::loss_kernels(),
+          plain::quantization_kernels(), plain::training_kernels()}) {
       for (const auto& kernel : family) all.emplace(kernel.name, kernel);
     }
     return all;

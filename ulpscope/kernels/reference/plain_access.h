@@ -24,7 +24,9 @@ C load(const TensorView& view, int64_t offset) {
       return static_cast<C>(view.as<const float>()[offset]);
     case DType::f16:
     case DType::bf16:
-      return static_cast<C>(narrow_format(*info(view.dtype).format).widen(view.as<const uint16_t>()[offset]));
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      return static_cast<C>(narrow_format(*info(view.dtype).format).widen_at(view.data, offset));
     case DType::i64:
       return static_cast<C>(view.as<const int64_t>()[offset]);
     case DType::i32:
@@ -129,6 +131,7 @@ std::vector<NamedKernel> normalization_kernels();
 std::vector<NamedKernel> row_kernels();
 std::vector<NamedKernel> indexing_kernels();
 std::vector<NamedKernel> loss_kernels();
+std::vector<NamedKernel> quantization_kernels();
 std::vector<NamedKernel> training_kernels();
 
 }  // namespace ulpscope::plain

@@ -1,0 +1,150 @@
+// Rows of FP8 tensors: what-ifs without their quantisation scale against one rounding at a time, and what is said of them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "report_access.h"
+#include "synthetic_trace.h"
+#include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/what_if.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+// As the op quantize records `values`, which contain the loss scale `scale`.
+TensorRow make_quantized_row(std::vector<double> values, DType dtype, double quantization_scale, double scale = 1.0) {
+  for (double& value : values) value *= quantization_scale;
+  TensorRow row = make_row(values, dtype, scale);
+  row.quantization_scale = quantization_scale;
+  return row;
+}
+
+TEST(Quantization, WhatIfsAreOfTheValuesWithoutTheirScale) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    const double q = round % 3 == 0 ? 1024.0 : std::exp2(std::uniform_real_distribution(-10.0, 20.0)(random));
+    const double scale = round % 2 == 0 ? 1.0 : 256.0;
+    std::vector<double> scaled = lognormal(random, 3, 6, 60);
+    std::vector<double> values;
+    for (const double value : scaled) values.push_back(value / q);
+    TensorInfo tensor;
+    tensor.dtype = DType::f8_e4m3;
+    TensorRow row = make_row(scaled, DType::f8_e4m3, scale);
+    row.quantization_scale = q;
+    for (const FloatFormat* format : {&binary16, &bfloat16, &e4m3, &e5m2}) {
+      for (const double divided : {1.0, scale}) {
+        const RoundingTruth truth = round_all(values, *format, divided);
+        const auto bounds = what_if(row, tensor, *format, divided);
+        ASSERT_TRUE(bounds);
+        EXPECT_EQ(bounds->base, truth.base);
+        const auto holds = [](const CountBounds& bound, uint64_t count) { return bound.lower <= count && count <= bound.upper; };
+        EXPECT_TRUE(holds(bounds->flushed, truth.flushed)) << format->name << " " << q;
+        EXPECT_TRUE(holds(bounds->subnormal, truth.subnormal)) << format->name << " " << q;
+        EXPECT_TRUE(holds(bounds->overflowed, truth.overflowed)) << format->name << " " << q;
+      }
+    }
+  }
+}
+
+TEST(Quantization, TablesHaveTheRecordedRoundingAndMagnitudesWithoutTheScale) {
+  SyntheticTrace trace;
+  const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+  trace.add(x, make_quantized_row({1.0, -3.5, 1e-6}, DType::f8_e4m3, 128));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Table& recorded = table(report, "recorded");
+  EXPECT_DOUBLE_EQ(lower(cell(recorded, 0, "flushed")), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(lower(cell(recorded, 0, "headroom")), 0);  // 3.5 * 128 is 448
+  EXPECT_NE(recorded.note.find("FP8"), std::string::npos);
+  const Table& fp16 = table(report, "what_if_fp16");
+  EXPECT_DOUBLE_EQ(lower(cell(fp16, 0, "flushed")), 0);  // 1e-6 is subnormal there
+  EXPECT_DOUBLE_EQ(lower(cell(fp16, 0, "headroom")), std::log2(65504 / 3.5));
+}
+
+// The advice for what FP8 loses is about quantisation scales.
+TEST(Quantization, FlushedGradientsAreNoMatterOfTheLossScale) {
+  SyntheticTrace trace;
+  const uint32_t wide = trace.add_tensor("fc", "matmul", Phase::backward, Role::activation_gradient, DType::bf16);
+  const uint32_t g = trace.add_tensor("fc", "quantize", Phase::backward, Role::activation_gradient, DType::f8_e5m2);
+  const std::vector<double> values{1e-4, 1e-4, 2e-4, 1e-9};
+  trace.add(wide, make_row(values, DType::bf16));
+  trace.add(g, make_quantized_row(values, DType::f8_e5m2, 0.125));  // a quarter is flushed, and the rest is subnormal
+  trace.end_step();
+  const TraceReader reader = trace.read();
+  const Report report = analyze_ranges(reader);
+  EXPECT_EQ(find_finding(report, "range.gradients_flushed"), nullptr);
+  EXPECT_EQ(find_finding(report, "range.gradients_vanish"), nullptr);
+  const Finding* finding = find_finding(report, "range.quantization_flushed");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::warning);
+  EXPECT_EQ(finding->evidence[0].key.op_name, "quantize");
+  EXPECT_NE(finding->suggestion.find("a loss scale changes nothing"), std::string::npos);
+  // The BF16 gradients fit, whatever FP8 did.
+  EXPECT_NE(find_finding(report, "range.gradients_fit"), nullptr);
+}
+
+TEST(Quantization, SaturationIsNoInfinity) {
+  SyntheticTrace trace;
+  const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+  const uint32_t g = trace.add_tensor("fc", "quantize", Phase::backward, Role::activation_gradient, DType::f8_e5m2);
+  trace.add(x, make_quantized_row({1.0, 500.0, INFINITY}, DType::f8_e4m3, 1));
+  trace.add(g, make_quantized_row({1e6, 1.0}, DType::f8_e5m2, 1, 16.0));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  for (const char* code : {"range.nonfinite", "range.values_overflow", "range.gradients_overflow"})
+    EXPECT_EQ(find_finding(report, code), nullptr) << code;
+  const Finding* finding = find_finding(report, "range.quantization_saturated");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->evidence.size(), 2u);
+  EXPECT_EQ(finding->severity, Severity::warning);
+  EXPECT_EQ(cell(table(report, "recorded"), row_of(table(report, "recorded"), "fc quantize"), "nonfinite"), Cell(int64_t{0}));
+}
+
+// Delayed scaling saturates a few elements of healthy runs.
+TEST(Quantization, FewSaturatedElementsAreANote) {
+  SyntheticTrace trace;
+  const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+  std::vector<double> values(1000, 1.0);
+  values[7] = 500.0;
+  trace.add(x, make_quantized_row(values, DType::f8_e4m3, 1));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.quantization_saturated");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::info);
+}
+
+// A NaN stays one.
+TEST(Quantization, NanIsNonfinite) {
+  SyntheticTrace trace;
+  const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+  trace.add(x, make_quantized_row({1.0, NAN, 500.0}, DType::f8_e4m3, 1));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.nonfinite");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->title.find("became infinite"), std::string::npos) << finding->title;
+}
+
+TEST(Quantization, HasNoPartInFittingScales) {
+  const auto scales = [](bool quantized) {
+    SyntheticTrace trace;
+    const uint32_t wide = trace.add_tensor("fc", "matmul", Phase::backward, Role::activation_gradient, DType::f16);
+    const uint32_t g = trace.add_tensor("fc", "quantize", Phase::backward, Role::activation_gradient, DType::f8_e5m2);
+    trace.add(wide, make_row({1e-3, 2.0, 5.0}, DType::f16, 1024));
+    if (quantized) trace.add(g, make_quantized_row({1e-3, 2.0, 5.0}, DType::f8_e5m2, 8192, 1024));
+    trace.end_step(SyntheticTrace::default_step(1, 1024));
+    const Report report = analyze_scale(trace.read());
+    std::string text;
+    for (const Quantity& quantity : report.facts)
+      if (quantity.name.ends_with("_fitting_scale")) text += quantity.name + " " + std::to_string(lower(quantity.value)) + "\n";
+    return text;
+  };
+  EXPECT_FALSE(scales(false).empty());
+  EXPECT_EQ(scales(true), scales(false));
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test

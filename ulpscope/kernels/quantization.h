@@ -1,0 +1,44 @@
+// The scales of FP8 tensors, as NVIDIA's Transformer Engine has them: one a tensor, in FP32, by which values are multiplied before
+// they are rounded.
+//   current scaling  from the largest magnitude (amax) of the tensor itself
+//   delayed scaling  from the amaxes of the calls before, the newest first; the scale is kept where they tell none
+// Source: Transformer Engine, recipe/current_scaling.cu and recipe/delayed_scaling.cu; Micikevicius et al., "FP8 formats for deep
+// learning" (arXiv:2209.05433).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "ulpscope/emulation/format.h"
+#include "ulpscope/kernels/op_call.h"
+
+namespace ulpscope {
+
+// The largest margin: up to it a scale, and its inverse, are finite in FP32 whatever the amax.
+inline constexpr int kLargestMargin = 6;
+
+struct QuantizationScale {
+  double largest;  // that values are scaled to: the format's, divided by 2^margin, which is exact
+  bool power_of_two;
+
+  QuantizationScale(const FloatFormat& format, const Attributes& attributes)
+      : largest(std::ldexp(format.largest_finite(), -static_cast<int>(attributes.value_or("margin", 0)))),
+        power_of_two(attributes.value_or("power_of_two", 0) != 0) {}
+
+  // largest / amax, rounded to FP32, or the power of two below. Where that is beyond FP32, FP32's largest; `otherwise` where amax
+  // is zero or not finite.
+  float of(float amax, float otherwise) const {
+    if (!(amax > 0) || std::isinf(amax)) return otherwise;
+    const float scale = std::min(static_cast<float>(largest) / amax, std::numeric_limits<float>::max());
+    return power_of_two ? std::ldexp(1.0f, std::ilogb(scale)) : scale;
+  }
+};
+
+// What delayed scaling takes for the amax: of `history` the largest, or the newest.
+inline float amax_of(std::span<const float> history, bool most_recent) {
+  return most_recent ? history.front() : *std::max_element(history.begin(), history.end());
+}
+
+}  // namespace ulpscope
