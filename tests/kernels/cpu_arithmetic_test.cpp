@@ -349,27 +349,30 @@ uint64_t encoding_in(const FloatFormat& format, const HostTensor& tensor, int64_
   return index < 0 ? 0 : round_to_encoding(format, tensor.get(index));
 }
 
+// What factors are multiplied as: FP32 holds every other type.
+DType factor_type_of(DType a, DType b) { return a == b ? a : DType::f32; }
+
 // The element as its type stores it, by scalar routines.
 double expected_element(const Case& what, const OpCall& call, const std::vector<HostTensor>& inputs, const Arithmetic& how,
                         int64_t element) {
-  const DType dtype = call.outputs[0].dtype;
-  const FloatFormat& format = *info(dtype).format;
+  const DType dtype = call.outputs[0].dtype, factor_type = factor_type_of(call.inputs[0].dtype, call.inputs[1].dtype);
+  const FloatFormat &format = *info(dtype).format, &factor_format = *info(factor_type).format;
   const Terms terms = terms_of(call, element);
   std::vector<uint32_t> a, b;
   for (const Term& term : terms) {
-    a.push_back(static_cast<uint32_t>(encoding_in(format, inputs[0], term.a)));
-    b.push_back(static_cast<uint32_t>(encoding_in(format, inputs[1], term.b)));
+    a.push_back(static_cast<uint32_t>(encoding_in(factor_format, inputs[0], term.a)));
+    b.push_back(static_cast<uint32_t>(encoding_in(factor_format, inputs[1], term.b)));
   }
   const auto bias_at = [&](const TensorView& out) {
     return out.rank == 4 ? element / (out.shape[2] * out.shape[3]) % out.shape[1] : element % out.shape[1];
   };
   const bool with_bias = what.inputs.size() > 2;
   const float bias = with_bias ? static_cast<float>(inputs[2].get(bias_at(call.outputs[0]))) : 0.0f;
-  const EncodedArray a_array(format, std::span<const uint32_t>(a)), b_array(format, std::span<const uint32_t>(b));
+  const EncodedArray a_array(factor_format, std::span<const uint32_t>(a)), b_array(factor_format, std::span<const uint32_t>(b));
   double wide = 0;
   switch (how.accumulation->accumulator) {
     case Accumulator::tensor_core: {
-      const FloatFormat& factors = dtype == DType::f32 ? tensor_float32 : format;
+      const FloatFormat& factors = factor_type == DType::f32 ? tensor_float32 : factor_format;
       const TensorCore core = find_tensor_core(how.accumulation->name, factors, factors, binary32);
       wide = value_of(binary32, dot(core, a, b, 0));
       break;
@@ -383,7 +386,7 @@ double expected_element(const Case& what, const OpCall& call, const std::vector<
       break;
     case Accumulator::exact: {
       ExactSum sum;
-      for (size_t i = 0; i < a.size(); ++i) sum.add_product(decode(format, a[i]), decode(format, b[i]));
+      for (size_t i = 0; i < a.size(); ++i) sum.add_product(decode(factor_format, a[i]), decode(factor_format, b[i]));
       if (with_bias) sum.add(static_cast<double>(bias));
       const Rounding rounding{.mode = how.rounding,
                               .subnormals = flushes_outputs(how.subnormals) ? SubnormalResults::flush : SubnormalResults::keep};
@@ -405,6 +408,8 @@ std::vector<Case> product_cases() {
     for (const Lay b : {Lay::contiguous, Lay::transposed}) cases.push_back({"matmul", {{{5, 37}, a}, {{37, 19}, b}}, {{{5, 19}}}});
   cases.push_back({"matmul", {{{3, 2, 4, 9}}, {{3, 2, 9, 5}, Lay::broadcast}}, {{{3, 2, 4, 5}}}});
   cases.push_back({"matmul", {{{1, 1}}, {{1, 1}}}, {{{1, 1}}}});
+  for (const DType second : {DType::f16, DType::bf16})
+    cases.push_back({"matmul", {{{20, 20}}, {{20, 20}, Lay::transposed, second}}, {{{20, 20}}}});
   cases.push_back({"linear", {{{35, 41}}, {{10, 41}}, {{10}}}, {{{35, 10}}}});
   cases.push_back({"linear", {{{7, 16}, Lay::transposed}, {{33, 16}}}, {{{7, 33}}}});
   struct Shape {
@@ -448,7 +453,7 @@ void check_product(const Case& what, DType dtype, const Arithmetic& how, Backend
   for (const HostTensor& input : instance.inputs()) {
     inputs.push_back(input.copy());
     for (int64_t i = 0; flushes_inputs(how.subnormals) && i < input.view().size(); ++i)
-      inputs.back().set(i, flushed(dtype, input.get(i)));
+      inputs.back().set(i, flushed(input.view().dtype, input.get(i)));
   }
   HostTensor expected = actual.outputs[0].copy();
   for (int64_t i = 0; i < expected.view().size(); ++i) expected.set(i, expected_element(what, call, inputs, how, i));
@@ -472,7 +477,8 @@ TEST(CpuArithmetic, ProductsAccumulateAsTheScalarRoutines) {
     seen.insert(what.op);
     for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
       for (const std::string_view name : {"fp16", "fp64", "exact", "v100", "t4", "a100", "h100"}) {
-        const FloatFormat& factors = dtype == DType::f32 ? tensor_float32 : *info(dtype).format;
+        const DType factor_type = factor_type_of(what.inputs[0].dtype.value_or(dtype), what.inputs[1].dtype.value_or(dtype));
+        const FloatFormat& factors = factor_type == DType::f32 ? tensor_float32 : *info(factor_type).format;
         if (find_accumulation(name)->accumulator == Accumulator::tensor_core && !has_tensor_core(name, factors)) {
           // As the GPU's other cores: what the default gives.
           expect_same(run(Instance(what, dtype).prepare(), *backend, accumulated(name)).outputs[0],

@@ -740,7 +740,7 @@ std::vector<Case> other_cases() {
 
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;
-  for (const char* name : {"sse4", "avx2", "avx512"}) {
+  for (const char* name : {"avx512", "avx2", "sse4"}) {
     try {
       make_cpu_backend({.threads = 1, .isa = name});
       names.emplace_back(name);

@@ -117,7 +117,8 @@ void expect_same_pattern(const HostTensor& actual, const HostTensor& expected, c
 std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape);
 std::vector<Case> other_cases();
 
-// The instruction sets that this CPU has, as CpuOptions names them.
+// The instruction sets that this CPU has, as CpuOptions names them, the widest first: oneDNN keeps the first that a process names,
+// and with narrow ones its convolutions multiply padding (docs/ops.md).
 std::vector<std::string> instruction_sets();
 
 }  // namespace ulpscope::testing_support

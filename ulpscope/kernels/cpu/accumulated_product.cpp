@@ -51,7 +51,7 @@ std::optional<TensorCore> core_for(std::string_view gpu, const FloatFormat& a, c
   return std::nullopt;
 }
 
-// The elements of the view's `inner` dimensions, in their order, at these strides; E holds an encoding.
+// `n` elements that lie this far apart; E holds an encoding.
 template <typename E>
 void copy_strided(const E* from, int64_t stride, int64_t n, E* to) {
   if (stride == 1) {
@@ -437,13 +437,12 @@ bool sums_in_double(const AccumulatedProduct& product) {
 
 void multiply_accumulated(Context& context, const OpCall& call, const AccumulatedProduct& how) {
   std::vector<TensorView> inputs(call.inputs.begin(), call.inputs.end());
-  std::optional<Scratch> widened;
-  for (size_t i = 0; i < 2; ++i) {
+  std::optional<Scratch> widened[2];
+  for (size_t i = 0; i < std::size(widened); ++i) {
     if (inputs[i].dtype == how.factors[i]) continue;
     TensorView wide = contiguous(inputs[i]);
     wide.dtype = how.factors[i];
-    widened.emplace(context.allocator, bytes_of(wide.size()));
-    wide.data = widened->as<void>();
+    wide.data = widened[i].emplace(context.allocator, bytes_of(wide.size())).as<void>();
     read_all(context, inputs[i], wide, wide.as<float>());
     inputs[i] = wide;
   }
