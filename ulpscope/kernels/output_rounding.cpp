@@ -64,6 +64,8 @@ void OutputRounding::round_all(const C* values, int64_t first, int64_t n, void* 
 template <typename C>
 RoundingCounts OutputRounding::count_all(const C* values, int64_t first, int64_t n, const void* elements, double scale) const {
   const double smallest_normal = format_.smallest_normal();
+  Rounding rounding = rounding_;
+  if (std::is_same_v<C, float> && stored_ == DType::f32) rounding.mode = RoundingMode::nearest_even;  // the kernel's
   RoundingCounts counts;
   for (int64_t i = 0; i < n; ++i) {
     const double was = std::abs(static_cast<double>(values[i]));
@@ -79,7 +81,7 @@ RoundingCounts OutputRounding::count_all(const C* values, int64_t first, int64_t
     }
     if (!(is > 0) || std::isinf(is) || was >= scale * smallest_normal) continue;
     const uint32_t bits = random_bits_of(random_, static_cast<uint64_t>(first + i));
-    const uint64_t unscaled = round_to_encoding(format_, static_cast<double>(values[i]) / scale, rounding_, bits);
+    const uint64_t unscaled = round_to_encoding(format_, static_cast<double>(values[i]) / scale, rounding, bits);
     counts.rescued += (unscaled & format_.last_magnitude()) == 0;
   }
   return counts;

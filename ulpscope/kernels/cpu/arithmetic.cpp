@@ -102,18 +102,20 @@ class ArithmeticCall {
     OutputRecord* record = wanted_record(call_, static_cast<int>(slot));
     RoundingCounts counts;
     std::mutex mutex;
-    const auto round = [&](const auto* values) {
+    const auto round = [&]<typename C>(const C* values) {
       for_blocks(stored.size(), [&](int64_t begin, int64_t n) {
         char* elements = stored.as<char>() + begin * static_cast<int64_t>(info(stored.dtype).size);
-        RoundingCounts of_block;
-        if (redirected) {
-          rounding.round(values + begin, begin, n, elements);
-          if (record != nullptr) of_block = rounding.count(values + begin, begin, n, elements, record->scale);
-        } else {
-          of_block.flushed = flush_subnormals(stored.dtype, elements, n);
+        const C* of_block = values + begin;
+        std::vector<C> kept;  // of a block that is flushed where it lies
+        if (record != nullptr && !redirected) {
+          kept.assign(of_block, of_block + n);
+          of_block = kept.data();
         }
+        rounding.round(of_block, begin, n, elements);
+        if (record == nullptr) return;
+        const RoundingCounts counted = rounding.count(of_block, begin, n, elements, record->scale);
         const std::lock_guard lock(mutex);
-        counts.merge(of_block);
+        counts.merge(counted);
       });
     };
     if (wide.dtype == DType::f64) {
