@@ -6,6 +6,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/info.h"
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/scale.h"
 #include "ulpscope/analyzers/what_if.h"
@@ -68,9 +69,9 @@ TEST(Quantization, FlushedGradientsAreNoMatterOfTheLossScale) {
   SyntheticTrace trace;
   const uint32_t wide = trace.add_tensor("fc", "matmul", Phase::backward, Role::activation_gradient, DType::bf16);
   const uint32_t g = trace.add_tensor("fc", "quantize", Phase::backward, Role::activation_gradient, DType::f8_e5m2);
-  const std::vector<double> values{1e-4, 1e-4, 2e-4, 1e-9};
+  const std::vector<double> values{1e-4, 1e-4, 2e-4, 1e-16};
   trace.add(wide, make_row(values, DType::bf16));
-  trace.add(g, make_quantized_row(values, DType::f8_e5m2, 0.125));  // a quarter is flushed, and the rest is subnormal
+  trace.add(g, make_quantized_row(values, DType::f8_e5m2, 0.125));  // a quarter is flushed, the rest subnormal
   trace.end_step();
   const TraceReader reader = trace.read();
   const Report report = analyze_ranges(reader);
@@ -83,6 +84,55 @@ TEST(Quantization, FlushedGradientsAreNoMatterOfTheLossScale) {
   EXPECT_NE(finding->suggestion.find("a loss scale changes nothing"), std::string::npos);
   // The BF16 gradients fit, whatever FP8 did.
   EXPECT_NE(find_finding(report, "range.gradients_fit"), nullptr);
+}
+
+// One outlier in the history of delayed scaling: the scale of the steps after it is far too small, though one fits.
+TEST(Quantization, AScaleFarBelowWhatTheValuesAskForIsStale) {
+  const auto report_of = [](const std::vector<double>& values, double scale) {
+    SyntheticTrace trace;
+    const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+    trace.add(x, make_quantized_row({1e7}, DType::f8_e4m3, 1));
+    trace.end_step();
+    trace.add(x, make_quantized_row(values, DType::f8_e4m3, scale));
+    trace.end_step();
+    return analyze_ranges(trace.read());
+  };
+  const double outlier = 448 / 1e7;
+  const Report stale = report_of({0.5, 1.0, 2.0, -1.5}, outlier);
+  const Finding* finding = find_finding(stale, "range.quantization_stale");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(find_finding(stale, "range.quantization_flushed"), nullptr);
+  EXPECT_NE(finding->suggestion.find("fp8.amax_history"), std::string::npos);
+  // Values over more binades than E4M3 has are flushed at any scale.
+  const Report spread = report_of({1e-9, 1e-9, 1.0, -1.5}, 448 / 1.5);
+  EXPECT_EQ(find_finding(spread, "range.quantization_stale"), nullptr);
+  const Report both = report_of({1e-9, 1e-9, 1.0, -1.5}, outlier);
+  EXPECT_EQ(find_finding(both, "range.quantization_stale"), nullptr);
+  EXPECT_NE(find_finding(both, "range.quantization_flushed"), nullptr);
+}
+
+TEST(Quantization, InfoTellsTheScales) {
+  SyntheticTrace trace;
+  const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+  const uint32_t g = trace.add_tensor("fc", "quantize", Phase::backward, Role::activation_gradient, DType::f8_e5m2);
+  for (const double scale : {64.0, 16.0, 32.0}) {
+    trace.add(x, make_quantized_row({1.0}, DType::f8_e4m3, scale));
+    trace.add(g, make_quantized_row({1.0}, DType::f8_e5m2, 2));
+    trace.end_step();
+  }
+  const Report report = analyze_info(trace.read());
+  EXPECT_EQ(fact(report, "quantization_scaling"), Cell(std::string("current")));
+  const Table& scales = table(report, "quantization_scales");
+  ASSERT_EQ(scales.rows.size(), 2u);
+  EXPECT_EQ(cell(scales, 0, "largest"), Cell(2.0));  // the smallest stands first
+  EXPECT_EQ(cell(scales, 1, "smallest"), Cell(16.0));
+  EXPECT_EQ(cell(scales, 1, "largest"), Cell(64.0));
+  EXPECT_EQ(cell(scales, 1, "last"), Cell(32.0));
+  SyntheticTrace without;
+  without.add(without.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16), make_row({1.0}, DType::f16));
+  without.end_step();
+  const Report none = analyze_info(without.read());
+  for (const Table& other : none.tables) EXPECT_NE(other.name, "quantization_scales");
 }
 
 TEST(Quantization, SaturationIsNoInfinity) {

@@ -16,9 +16,12 @@
 #include "tests/support/engine_fixture.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/hash.h"
 #include "ulpscope/core/engine/autocast.h"
 #include "ulpscope/core/run/trainer.h"
+#include "ulpscope/emulation/round_array.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/emulation/summation.h"
 #include "ulpscope/emulation/tensor_core.h"
 #include "ulpscope/kernels/op_call_arithmetic.h"
 #include "ulpscope/trace/reader.h"
@@ -173,48 +176,221 @@ TEST_F(Fp8Test, ProductsAreThoseOfTheValuesScaledBack) {
   }
 }
 
-// Bit for bit: the tensor cores' sum, then both scales. A GPU without FP8 adds in FP32, as the default does.
-TEST_F(Fp8Test, ProductsAddAsTheTensorCoresThatAreNamed) {
+// scaled_matmul and quantize as calls of a run with such an arithmetic.
+class Fp8Arithmetic : public Fp8Test {
+ protected:
+  static constexpr uint64_t kSeed = 3, kStream = 99;
+
+  Tensor multiplied(const QuantizedTensor& a, const Tensor& b, const Tensor& inverse_b, DType type, const Arithmetic* how) {
+    Tensor out = empty(*backend_, type, std::vector<int64_t>{a.values.shape(0), b.shape(1)});
+    const TensorView in[] = {a.values.view(), b.view(), a.inverse_scale.view(), inverse_b.view()}, outputs[] = {out.view()};
+    run({"scaled_matmul", in, outputs, nullptr, {}}, how);
+    return out;
+  }
+  void run(OpCall call, const Arithmetic* how) {
+    const Attributes none;
+    if (call.attributes == nullptr) call.attributes = &none;
+    call.arithmetic = how;
+    call.seed = kSeed;
+    call.stream = kStream;
+    backend_->run(call);
+  }
+  static std::vector<uint32_t> encodings(const Tensor& x) {
+    std::vector<uint32_t> codes;
+    for (const std::byte byte : stored_bytes(x)) codes.push_back(static_cast<uint32_t>(byte));
+    return codes;
+  }
+  // What element `place` of output `slot` becomes.
+  static uint64_t rounded(const FloatFormat& format, float value, const Arithmetic& how, int slot, uint64_t place) {
+    const Rounding rounding{.mode = how.rounding,
+                            .overflow = format.storage_bits() <= 8 ? Overflow::saturate : Overflow::ieee,
+                            .subnormals = flushes_outputs(how.subnormals) ? SubnormalResults::flush : SubnormalResults::keep};
+    const RandomStream random{kSeed, hash_combine(kStream, static_cast<uint64_t>(slot))};
+    return round_to_encoding(format, value, rounding, random_bits_of(random, place));
+  }
+  static double flushed(const FloatFormat& format, double value) {
+    return std::fabs(value) < format.smallest_normal() ? std::copysign(0.0, value) : value;
+  }
+};
+
+// Bit for bit: the sum as it is named, in FP32, then both scales. GPUs add with the instructions that libraries use for FP8; those
+// without FP8 add in FP32, as the default does.
+TEST_F(Fp8Arithmetic, ProductsAddAsIsNamed) {
   constexpr size_t m = 5, n = 7, k = 77;
+  const std::map<std::string_view, InstructionFamily> gpus{
+      {"rtx4090", InstructionFamily::mma},  {"l40s", InstructionFamily::mma},     {"rtx5090", InstructionFamily::mma},
+      {"h100", InstructionFamily::wgmma},   {"h200", InstructionFamily::wgmma},   {"h20", InstructionFamily::wgmma},
+      {"gh200", InstructionFamily::wgmma},  {"b100", InstructionFamily::tcgen05}, {"b200", InstructionFamily::tcgen05},
+      {"gb200", InstructionFamily::tcgen05}};
   for (const DType type : {DType::f8_e4m3, DType::f8_e5m2}) {
-    const QuantizedTensor a = quantize(random(DType::f32, {m, k}, 1), type, {}),
-                          b = quantize(random(DType::f32, {n, k}, 2), DType::f8_e4m3, {});
-    const Tensor columns = transpose(b.values);
-    const auto run = [&](const Arithmetic* how) {
-      const Tensor out = tensor(DType::f32, {m, n}, std::vector<double>(m * n));
-      const TensorView in[] = {a.values.view(), columns.view(), a.inverse_scale.view(), b.inverse_scale.view()};
-      const TensorView outputs[] = {out.view()};
-      const Attributes none;
-      OpCall call{"scaled_matmul", in, outputs, &none, {}};
-      call.arithmetic = how;
-      backend_->run(call);
-      return to_host(out);
-    };
-    const auto encodings = [&](const Tensor& x) {
-      std::vector<uint32_t> codes;
-      for (const std::byte byte : stored_bytes(x)) codes.push_back(static_cast<uint32_t>(byte));
-      return codes;
-    };
+    const FloatFormat& format = *info(type).format;
+    // Within FP16's range: larger products overflow its accumulator.
+    const Tensor one = scalar(DType::f32, 1);
+    const QuantizedTensor a = quantize(random(DType::f32, {m, k}, 1, -4, 4), type, {}, one),
+                          b = quantize(random(DType::f32, {n, k}, 2, -4, 4), DType::f8_e4m3, {}, one);
+    const QuantizedTensor scaled{a.values, scalar(DType::f32, 0.3), {}};
+    const Tensor inverse_b = scalar(DType::f32, 0.7), columns = transpose(b.values);
+    const auto run_as = [&](const Arithmetic* how) { return to_host(multiplied(scaled, columns, inverse_b, DType::f32, how)); };
     const std::vector<uint32_t> rows = encodings(a.values), others = encodings(b.values);
     std::set<std::vector<double>> distinct;
-    for (const char* gpu : {"rtx4090", "h100", "b200"}) {
-      const Arithmetic how{find_accumulation(gpu)};
-      const std::vector<double> actual = run(&how);
+    for (const char* name :
+         {"rtx4090", "l40s", "rtx5090", "h100", "h200", "h20", "gh200", "b100", "b200", "gb200", "fp16", "fp64", "exact"}) {
+      const Arithmetic how{find_accumulation(name)};
+      const std::vector<double> actual = run_as(&how);
       distinct.insert(actual);
-      const TensorCore core = find_tensor_core(gpu, *info(type).format, e4m3, binary32);
       for (size_t i = 0; i < m; ++i) {
         for (size_t j = 0; j < n; ++j) {
-          const uint32_t sum = dot(core, std::span(rows).subspan(i * k, k), std::span(others).subspan(j * k, k), 0);
-          ASSERT_EQ(actual[i * n + j], std::bit_cast<float>(sum) * value(a.inverse_scale) * value(b.inverse_scale)) << gpu;
+          const std::span<const uint32_t> left = std::span(rows).subspan(i * k, k), right = std::span(others).subspan(j * k, k);
+          const EncodedArray left_array(format, left), right_array(e4m3, right);
+          float sum = 0;
+          if (const auto gpu = gpus.find(name); gpu != gpus.end()) {
+            sum = std::bit_cast<float>(dot(find_tensor_core(name, format, e4m3, binary32, gpu->second), left, right, 0));
+          } else if (how.accumulation->accumulator == Accumulator::fp16) {
+            sum = static_cast<float>(value_of(binary16, dot(left_array, right_array, {.accumulator = &binary16})));
+          } else {
+            const SumOrder order = how.accumulation->accumulator == Accumulator::exact ? SumOrder::exact : SumOrder::sequential;
+            sum = static_cast<float>(value_of(binary64, dot(left_array, right_array, {.order = order, .accumulator = &binary64})));
+          }
+          ASSERT_EQ(actual[i * n + j], sum * 0.3f * 0.7f) << name << " " << i << " " << j;
         }
       }
     }
-    EXPECT_GT(distinct.size(), 1u);
+    EXPECT_GE(distinct.size(), 3u);
     const Arithmetic ampere{find_accumulation("a100")};
-    EXPECT_EQ(run(&ampere), run(nullptr));
-    const Arithmetic exact{find_accumulation("exact")};
-    EXPECT_NE(run(&exact), *distinct.begin());
+    EXPECT_EQ(run_as(&ampere), run_as(nullptr));
   }
+}
+
+// 1 * 1 + 4095 * (2^-7 * 2^-7) is 1.24993896484375, as in examples/accumulators. Hopper's FP8 instructions keep 13 bits below the
+// largest term, so all the small ones of a block but the first are cut off with the accumulator at 1.
+TEST_F(Fp8Arithmetic, HopperLosesWhatItsFp8InstructionsLose) {
+  std::vector<double> values(4096, 0x1p-7);
+  values[0] = 1;
+  const Tensor one = scalar(DType::f32, 1);
+  const QuantizedTensor x = quantize(tensor(DType::f32, {1, 4096}, values), DType::f8_e4m3, {}, one);
+  const auto sum_as = [&](std::string_view name) {
+    const Arithmetic how{find_accumulation(name)};
+    return to_host(multiplied(x, transpose(x.values), one, DType::f32, &how))[0];
+  };
+  EXPECT_EQ(sum_as("h100"), 1);
+  EXPECT_EQ(sum_as("h20"), 1);
+  EXPECT_EQ(sum_as("fp16"), 1);
+  EXPECT_EQ(sum_as("b200"), 1.24993896484375);
+  EXPECT_EQ(sum_as("exact"), 1.24993896484375);
+}
+
+// Products of scaled values reach 448 * 448, and FP16 ends at 65504.
+TEST_F(Fp8Arithmetic, Fp16AccumulatorsOverflow) {
+  const QuantizedTensor x = quantize(tensor(DType::f32, {1, 2}, {1, -1}), DType::f8_e4m3, {}),
+                        y = quantize(tensor(DType::f32, {1, 2}, {1, 1}), DType::f8_e4m3, {});
+  const Arithmetic how{find_accumulation("fp16")};
+  EXPECT_EQ(to_host(multiplied(x, transpose(y.values), y.inverse_scale, DType::f32, &how))[0], kInfinity);
+  EXPECT_EQ(to_host(multiplied(x, transpose(y.values), y.inverse_scale, DType::f32, nullptr))[0], 0);
+}
+
+// In every mode and with every treatment of subnormals: the encodings, and the counts by hand.
+TEST_F(Fp8Arithmetic, QuantizeRoundsAsIsAsked) {
+  for (const DType type : {DType::f8_e4m3, DType::f8_e5m2}) {
+    const FloatFormat& format = *info(type).format;
+    for (int mode = 0; mode < 7; ++mode) {
+      for (const Subnormals subnormals :
+           {Subnormals::keep, Subnormals::flush_inputs, Subnormals::flush_outputs, Subnormals::flush}) {
+        const Arithmetic how{find_accumulation("fp32"), static_cast<RoundingMode>(mode), subnormals};
+        const std::string where = fmt::format("{} {} {}", format.name, name_of(how.rounding), name_of(subnormals));
+        // Some saturate, many are subnormal or flushed, and more than a block of statistics.
+        const float scale = 3.0f, loss_scale = 8;
+        std::vector<double> values = to_host(random(DType::bf16, {9001}, 7));
+        for (size_t i = 0; i < values.size(); ++i)
+          values[i] = std::ldexp(values[i], static_cast<int>(i % 40) - 30) * format.largest_finite() / 16;
+        values[5] = 0x1p-130;  // subnormal in BF16
+        values[6] = kNan;
+        values[7] = -kInfinity;
+        values[8] = -0.0;
+        const Tensor x = tensor(DType::bf16, {9001}, values), given = scalar(DType::f32, scale);
+        const std::vector<double> stored = to_host(x);
+        for (const StatisticsLevel level : {StatisticsLevel::none, StatisticsLevel::full}) {
+          const Tensor codes = empty(*backend_, type, x.shape());
+          const Tensor scalars[] = {scalar(DType::f32, 0), scalar(DType::f32, 0), scalar(DType::f32, 0)};
+          OutputRecord record, others[3];
+          record.wanted = level;
+          record.scale = loss_scale;
+          OutputRecord* records[] = {&record, &others[0], &others[1], &others[2]};
+          const TensorView in[] = {x.view(), given.view()},
+                           out[] = {codes.view(), scalars[0].view(), scalars[1].view(), scalars[2].view()};
+          run({"quantize", in, out, nullptr, records}, &how);
+          const std::vector<uint32_t> actual = encodings(codes);
+          RoundingCounts counts;
+          for (size_t i = 0; i < stored.size(); ++i) {
+            const double read = flushes_inputs(subnormals) ? flushed(bfloat16, stored[i]) : stored[i];
+            const float wide = static_cast<float>(read) * scale;
+            ASSERT_EQ(actual[i], rounded(format, wide, how, 0, i)) << where << " " << i;
+            if (wide == 0 || !std::isfinite(wide)) continue;
+            const double is = std::fabs(value_of(format, actual[i]));
+            const RandomStream random{kSeed, hash_combine(kStream, 0)};
+            counts.flushed += is == 0;
+            counts.overflowed += !std::isfinite(
+                round_to_format(format, static_cast<double>(wide), {.mode = how.rounding}, random_bits_of(random, i)));
+            const bool subnormal = is > 0 && is < format.smallest_normal();
+            counts.subnormal += subnormal;
+            counts.inexact_subnormal += subnormal && is != std::fabs(wide);
+            counts.rescued += is > 0 && value_of(format, rounded(format, wide / loss_scale, how, 0, i)) == 0;
+          }
+          if (level == StatisticsLevel::none) continue;
+          EXPECT_TRUE(record.before_rounding && record.rounding_known) << where;
+          EXPECT_EQ(record.rounding, counts) << where;
+          EXPECT_EQ(record.quantization_scale, scale);
+          EXPECT_EQ(record.statistics.count, 9001u);
+          EXPECT_EQ(record.statistics.nan, 1u);
+          EXPECT_EQ(counts.flushed > 0, how.rounding != RoundingMode::to_odd || flushes_outputs(subnormals)) << where;
+        }
+      }
+    }
+  }
+}
+
+// FP8 factors flush as all others do, and results round as is asked.
+TEST_F(Fp8Arithmetic, ProductsFlushAndRoundAsIsAsked) {
+  constexpr size_t m = 3, n = 4, k = 9;
+  const Tensor one = scalar(DType::f32, 1);
+  const QuantizedTensor a = quantize(random(DType::f32, {m, k}, 1, -0x1p-5, 0x1p-5), DType::f8_e4m3, {}, one),
+                        b = quantize(random(DType::f32, {n, k}, 2, -0x1p-5, 0x1p-5), DType::f8_e4m3, {}, one);
+  const QuantizedTensor scaled{a.values, scalar(DType::f32, 0x1p-4f), {}};
+  const Tensor columns = transpose(b.values);
+  const std::vector<double> rows = to_host(a.values), others = to_host(b.values);
+  size_t subnormal = 0;
+  for (const double value : rows) subnormal += value != 0 && std::fabs(value) < e4m3.smallest_normal();
+  ASSERT_GT(subnormal, 2u);
+  for (int mode = 0; mode < 7; ++mode) {
+    for (const Subnormals subnormals : {Subnormals::keep, Subnormals::flush_inputs, Subnormals::flush_outputs, Subnormals::flush}) {
+      const Arithmetic how{find_accumulation("fp32"), static_cast<RoundingMode>(mode), subnormals};
+      const Tensor out = multiplied(scaled, columns, one, DType::f16, &how);
+      const std::vector<double> actual = to_host(out);
+      for (size_t i = 0; i < m; ++i) {
+        for (size_t j = 0; j < n; ++j) {
+          double sum = 0;  // so few and small products are exact in FP32, whatever their order
+          for (size_t l = 0; l < k; ++l) {
+            const double x = rows[i * k + l], y = others[j * k + l];
+            sum += flushes_inputs(subnormals) ? flushed(e4m3, x) * flushed(e4m3, y) : x * y;
+          }
+          const double expected = value_of(binary16, rounded(binary16, static_cast<float>(sum) * 0x1p-4f, how, 0, i * n + j));
+          ASSERT_EQ(actual[i * n + j], expected) << name_of(how.rounding) << " " << name_of(subnormals);
+        }
+      }
+    }
+  }
+}
+
+// The loss scale S of a gradient: current scaling's scale contains 1 / S, a given one none.
+TEST_F(Fp8Test, ScalesContainTheInverseLossScale) {
+  const Tensor x = random(DType::f32, {8}, 1);
+  x.body()->loss_scale = 1024;
+  const auto loss_scales = [&](const Tensor& given) {
+    std::vector<double> all;
+    for (const Tensor& output : quantized(x, DType::f8_e5m2, {}, given)) all.push_back(output.body()->loss_scale);
+    return all;
+  };
+  EXPECT_THAT(loss_scales({}), ElementsAre(1024, 1.0 / 1024, 1024, 1024));
+  EXPECT_THAT(loss_scales(scalar(DType::f32, 2)), ElementsAre(1024, 1, 1, 1024));
 }
 
 TEST_F(Fp8Test, HistoriesMoveAndScalesFollow) {
@@ -487,6 +663,34 @@ TEST_P(Fp8Runs, LayersStayOutWhereATypeIsAskedFor) {
   EXPECT_THAT(quantizes(layer), ElementsAre("head"));
 }
 
+// What arithmetic.ops says of linear holds for the ops that it is made of in FP8, in forward and backward.
+TEST_P(Fp8Runs, TheArithmeticOfLinearIsThatOfItsFp8Form) {
+  const auto weights = [&](std::vector<std::string> assignments) {
+    return run(experiment(std::move(assignments))).weights_fingerprint;
+  };
+  const uint64_t as_default = weights({});
+  EXPECT_NE(weights({"arithmetic.ops.linear.accumulate=h100"}), as_default);
+  EXPECT_NE(weights({"arithmetic.ops.linear.rounding=rz"}), weights({"arithmetic.ops.scaled_matmul.rounding=rz"}));  // quantize too
+  EXPECT_EQ(weights({"arithmetic.ops.linear.accumulate=h100"}), weights({"arithmetic.ops.scaled_matmul.accumulate=h100"}));
+  // The op's own name comes first.
+  EXPECT_EQ(weights({"arithmetic.ops.linear.accumulate=h100", "arithmetic.ops.scaled_matmul.accumulate=fp32"}), as_default);
+}
+
+// Stochastic rounding of what is quantised: another run than to nearest, and the same one whatever is recorded, whatever the
+// threads.
+TEST_P(Fp8Runs, StochasticRoundingOfQuantisationIsReproducible) {
+  const Experiment settings = experiment({"arithmetic.ops.quantize.rounding=sr"});
+  const uint64_t weights = run(settings).weights_fingerprint;
+  EXPECT_NE(weights, run(experiment()).weights_fingerprint);
+  EXPECT_EQ(run(settings, "run.h5").weights_fingerprint, weights);
+  Experiment again = settings;
+  again.model.layers[0].set("checkpoint", true);
+  EXPECT_EQ(run(again).weights_fingerprint, weights);
+  Experiment other = settings;
+  other.seed = 6;
+  EXPECT_NE(run(other).weights_fingerprint, weights);
+}
+
 INSTANTIATE_TEST_SUITE_P(Recipes, Fp8Runs, ::testing::Values("current", "delayed"),
                          [](const auto& tested) { return std::string(tested.param); });
 
@@ -521,6 +725,27 @@ TEST(Fp8Delayed, ScalesOfARunFollowTheirHistories) {
       EXPECT_EQ(of_op[step], static_cast<float>(info(dtype).format->largest_finite() / amax)) << step;
     }
   }
+}
+
+// The histories are buffers of the model: a run without them, or with longer ones, cannot go on.
+TEST(Fp8Delayed, ACheckpointIsOfItsRecipeAndHistory) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("delayed.ckpt");
+  const auto experiment = [](const std::vector<Override>& overrides) { return parse_experiment(kExperiment, "small", overrides); };
+  Trainer first(experiment({"fp8.recipe=delayed"}), {});
+  first.step();
+  first.save_checkpoint(file);
+  first.finish();
+  const auto error = [&](const std::vector<Override>& overrides) {
+    TrainerOptions resumed;
+    resumed.resume_from = file;
+    return error_of([&] { train(experiment(overrides), resumed); });
+  };
+  const auto buffers = HasSubstr("expected the same precision, fp8.recipe and fp8.amax_history");
+  EXPECT_THAT(error({"precision=bf16"}), AllOf(HasSubstr("amax_history'"), HasSubstr("which this one lacks"), buffers));
+  EXPECT_THAT(error({"fp8.recipe=current"}), buffers);
+  EXPECT_THAT(error({"fp8.recipe=delayed", "fp8.amax_history=3"}), AllOf(HasSubstr("[1024]"), HasSubstr("[3]"), buffers));
+  EXPECT_EQ(error({"fp8.recipe=delayed"}), "no error");
 }
 
 TEST(Fp8Settings, KeysOfAnotherRecipeAreErrors) {

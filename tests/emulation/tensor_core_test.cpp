@@ -266,5 +266,23 @@ TEST(TensorCore, WhatAGpuDoesNotHaveIsSaid) {
   EXPECT_EQ(dot(plain, {}, {}, kOne), kOne);
 }
 
+// Every GPU has its libraries' instructions, and for formats of more than 8 bits they add as mma does.
+TEST(TensorCore, InstructionsOfLibrariesDifferFromMmaInFp8Only) {
+  for (const TensorCoreGpu& gpu : tensor_core_gpus()) {
+    for (const TensorCoreModel& mma : tensor_core_models()) {
+      if (mma.generation != gpu.generation || mma.family != InstructionFamily::mma || mma.scales != BlockScales::none) continue;
+      const FloatFormat& format = *mma.inputs[0];
+      const TensorCoreModel& model = *find_tensor_core(gpu.name, format, format, *mma.output, gpu.of_libraries).model;
+      if (format.storage_bits() <= 8 || mma.output != &binary32) continue;
+      EXPECT_EQ(model.products, mma.products) << gpu.name;
+      EXPECT_EQ(model.fraction_bits, mma.fraction_bits) << gpu.name;
+      EXPECT_EQ(model.zero_exponent, mma.zero_exponent) << gpu.name;
+      EXPECT_EQ(model.conversion, mma.conversion) << gpu.name;
+      EXPECT_EQ(model.rounding, mma.rounding) << gpu.name;
+    }
+  }
+  EXPECT_EQ(find_tensor_core("h100", e4m3, e4m3, binary32, InstructionFamily::wgmma).model->conversion, &e8m13);
+}
+
 }  // namespace
 }  // namespace ulpscope

@@ -82,7 +82,7 @@ std::vector<Case> rounded_cases() {
       }
       const auto stepwise = [](const Attributes::Item& item) { return item.name == "stepwise" && item.value != 0; };
       const auto quantized = [](const OutputSpec& output) { return output.dtype && is_quantized(*output.dtype); };
-      if (std::any_of(what.outputs.begin(), what.outputs.end(), quantized)) continue;  // to nearest even, whatever the arithmetic
+      if (std::any_of(what.outputs.begin(), what.outputs.end(), quantized)) continue;  // tests/core/fp8_test.cpp
       if (!is_product(what.op) && elements < 20000 && std::none_of(what.attributes.begin(), what.attributes.end(), stepwise))
         cases.push_back(what);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "ulpscope/analyzers/recording_health.h"
 
@@ -56,6 +57,50 @@ Table metrics_table(const TraceReader& reader, const StepRange& steps) {
   return table;
 }
 
+// The scales of FP8 tensors, those that came nearest to zero first.
+Table quantization_scale_table(const TraceReader& reader, const AnalysisOptions& options) {
+  struct Scales {
+    double smallest = 0, largest = 0, last = 0;
+  };
+  std::map<uint32_t, Scales> by_tensor;
+  reader.visit_rows_without_histograms(options.steps, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      if (row.tensor >= reader.tensors().size() || !is_quantized(reader.tensors()[row.tensor].dtype)) continue;
+      const double scale = row.quantization_scale;
+      Scales& scales = by_tensor.try_emplace(row.tensor, Scales{scale, scale, scale}).first->second;
+      scales = {std::min(scales.smallest, scale), std::max(scales.largest, scale), scale};
+    }
+    return !options.cancelled();
+  });
+  Table table{"quantization_scales",
+              "Quantisation scales of FP8 tensors, smallest first",
+              {{"tensor", ColumnKind::text}, {"type", ColumnKind::text}, {"smallest"}, {"largest"}, {"last"}},
+              {},
+              0,
+              ""};
+  const Selection selection(reader, options);
+  std::vector<std::pair<uint32_t, Scales>> sorted(by_tensor.begin(), by_tensor.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.smallest < b.second.smallest; });
+  for (const auto& [tensor, scales] : sorted) {
+    if (options.limit > 0 && table.rows.size() == options.limit) break;
+    table.rows.push_back({selection.key(tensor),
+                          {selection.name(tensor), std::string(info(reader.tensors()[tensor].dtype).name), scales.smallest,
+                           scales.largest, scales.last}});
+  }
+  table.rows_left_out = sorted.size() - table.rows.size();
+  return table;
+}
+
+// How FP8 tensors get their scales; "": there are none.
+std::string quantization_recipe(const TraceReader& reader) {
+  const auto has = [&](std::string_view name) {
+    return std::any_of(reader.ops().begin(), reader.ops().end(), [&](const OpInfo& op) { return op.name == name; });
+  };
+  if (!has("quantize")) return "";
+  return has("amax_history_update") ? "delayed" : "current";
+}
+
 // The traces that are read as one run.
 Table parts_table(const TraceReader& reader, const std::vector<TracePart>& parts) {
   Table table{"parts",
@@ -107,6 +152,8 @@ Report describe_trace(const TraceReader& reader, const AnalysisOptions& options,
   add(kInfoOnly, "started", run.started);
   add(kInReport, "precision", run.precision);
   if (!run.arithmetic.empty()) add(kInReport, "arithmetic", run.arithmetic);
+  const std::string recipe = quantization_recipe(reader);
+  if (!recipe.empty()) add(kInReport, "quantization_scaling", recipe);
   add(kInReport, "backend", run.backend);
   add(kInfoOnly, "machine", run.machine);
   add(kInfoOnly, "dtypes", run.dtypes);
@@ -148,6 +195,7 @@ Report describe_trace(const TraceReader& reader, const AnalysisOptions& options,
   if (for_report) return report;
   if (const std::vector<TracePart> parts = reader.parts(); parts.size() > 1) report.tables.push_back(parts_table(reader, parts));
   if (!metrics.rows.empty()) report.tables.push_back(metrics);
+  if (!recipe.empty()) report.tables.push_back(quantization_scale_table(reader, options));
   if (Table recording = recording_table(reader); !recording.rows.empty()) report.tables.push_back(std::move(recording));
   return report;
 }

@@ -313,18 +313,21 @@ void RangeAnalysis::find_value_trouble(Report& report) const {
   }
 }
 
-// What one scale a tensor could not keep. FP8 has its own scales, so that a loss scale is no remedy.
+// What one scale a tensor could not keep. FP8 has its own scales, so that a loss scale is no remedy. A scale is stale where the one
+// that follows from the tensor itself would have kept what it flushed.
 void RangeAnalysis::find_quantization_trouble(Report& report) const {
-  Suspects flushed, saturated;
+  Suspects flushed, stale, saturated;
   double most_saturated = 0;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_quantized(selection_.tensor(i).dtype)) continue;
     const TensorFacts& facts = *tensors_[i];
-    const RoundingBounds& seen = facts.totals.seen;
-    if (share(seen.flushed.lower, seen.base) > options_.flushed_limit && facts.flush_loss.matters()) {
-      flushed.add(
-          share(seen.flushed.lower, seen.base), selection_.key(i),
-          {share_of("flushed", seen.flushed.lower, seen.base), {"of_the_norm_at_most", facts.flush_loss.most_norm, Unit::share}});
+    const RoundingBounds &seen = facts.totals.seen, &own = facts.at_own_scale;
+    if (const double lost = share(seen.flushed.lower, seen.base); lost > options_.flushed_limit && facts.flush_loss.matters()) {
+      std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
+                                   {"of_the_norm_at_most", facts.flush_loss.most_norm, Unit::share}};
+      const bool is_stale = own.base > 0 && share(own.flushed.upper, own.base) <= options_.flushed_limit;
+      if (is_stale) values.push_back(share_of("flushed_at_its_own_scale_at_most", own.flushed.upper, own.base));
+      (is_stale ? stale : flushed).add(lost, selection_.key(i), std::move(values));
     }
     if (seen.overflowed.lower > 0) {
       most_saturated = std::max(most_saturated, share(seen.overflowed.lower, seen.base));
@@ -334,19 +337,25 @@ void RangeAnalysis::find_quantization_trouble(Report& report) const {
                      share_of("saturated", seen.overflowed.lower, seen.base)});
     }
   }
+  const auto lost_much = [&](const Suspects& suspects) {
+    return fmt::format(
+        "{} lost more than {:g}% of the nonzero elements to zero when quantised to FP8, and more than rounding noise of the norm",
+        tensors(suspects.size()), 100 * options_.flushed_limit);
+  };
+  if (!stale.empty()) {
+    report.findings.push_back(
+        {"range.quantization_stale", Severity::warning,
+         lost_much(stale) + ": their quantisation scale was far below what their largest magnitude asked for.", stale.worst(),
+         "A scale that follows from earlier steps (fp8.recipe = \"delayed\") is as small as the largest amax of the history, "
+         "perhaps "
+         "one outlier, makes it. \"current\" follows the values of each step; a shorter fp8.amax_history, or fp8.amax = "
+         "\"most_recent\", forgets sooner."});
+  }
   if (!flushed.empty()) {
     report.findings.push_back(
-        {"range.quantization_flushed", Severity::warning,
-         fmt::format(
-             "{} lost more than {:g}% of the nonzero elements to zero when quantised to FP8, and more than rounding noise of "
-             "the norm.",
-             tensors(flushed.size()), 100 * options_.flushed_limit),
-         flushed.worst(),
+        {"range.quantization_flushed", Severity::warning, lost_much(flushed) + ".", flushed.worst(),
          "Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale changes nothing. "
-         "Keep "
-         "these layers in BF16 (a layer's dtype, autocast.modules); with fp8.recipe = \"delayed\", \"current\" follows the values "
-         "of "
-         "each step."});
+         "Keep these layers in BF16 (a layer's dtype, autocast.modules)."});
   }
   if (!saturated.empty()) {
     report.findings.push_back(

@@ -223,6 +223,12 @@ void RangeAnalysis::add(const TensorRow& row) {
   if (row.known == StatisticsLevel::full && is_float(tensor.dtype) && !step_skipped_) {
     facts.kept_headroom = std::fmin(facts.kept_headroom, headroom(*info(tensor.dtype).format, row.statistics.largest));
   }
+  if (is_quantized(tensor.dtype) && row.statistics.largest > 0) {
+    const FloatFormat& format = *info(tensor.dtype).format;
+    // what_if divides by row.quantization_scale as well.
+    if (const auto own = what_if(row, tensor, format, row.statistics.largest / (format.largest_finite() * row.quantization_scale)))
+      facts.at_own_scale += *own;
+  }
   if (is_narrow(tensor.dtype)) facts.flush_loss.add(row, *info(tensor.dtype).format);
   if (row.rounding_known && row.rounding.overflowed > 0) {
     ++(step_skipped_ ? facts.overflow_steps_skipped : facts.overflow_steps_kept);

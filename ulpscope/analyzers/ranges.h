@@ -2,8 +2,8 @@
 // recorded roundings counted them and as a what-if in other formats; gradients as scaled and true (divided by the loss scale);
 // headroom; and exponent histograms against the format's limits. Worst first. Definitions: docs/numerics.md.
 // Findings (codes): range.no_rows, range.nonfinite, range.gradients_vanish, range.gradients_flushed, range.gradients_overflow,
-// range.values_overflow, range.values_flushed, range.quantization_flushed, range.quantization_saturated,
-// range.gradients_would_flush, range.gradients_fit, range.rounding_unknown.
+// range.values_overflow, range.values_flushed, range.quantization_flushed, range.quantization_stale,
+// range.quantization_saturated, range.gradients_would_flush, range.gradients_fit, range.rounding_unknown.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
@@ -52,6 +52,8 @@ class RangeAnalysis : public RowConsumer {
     uint64_t noise_rows = 0;        // rows of sums that hold nothing but what their terms were rounded by
     uint64_t vanished_steps = 0;    // rows that were the first rounding of a backward pass, and flushed every nonzero element
     FlushLoss flush_loss;
+    // Of rows in FP8, with the quantisation scale that takes the row's own largest magnitude to the format's largest.
+    RoundingBounds at_own_scale;
     std::optional<Place> first_overflow;
     double kept_headroom = kUnknown;         // the least, of steps that were not skipped
     std::optional<uint32_t> vanished_after;  // the tensor recorded before the one that vanished

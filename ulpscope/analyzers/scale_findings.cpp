@@ -197,6 +197,7 @@ void ScaleAnalysis::find_hidden(Report& report) const {
   }
   const std::vector<uint64_t>& flushed_rows = fitting_.upstream().flushed_rows();
   const auto worst = std::max_element(flushed_rows.begin(), flushed_rows.end());  // the first of equals
+  const auto worst_tensor = static_cast<uint32_t>(worst - flushed_rows.begin());
   Finding finding{
       "scale.fit_hidden",
       Severity::info,
@@ -206,10 +207,12 @@ void ScaleAnalysis::find_hidden(Report& report) const {
                   fitting_.hidden_steps(), count_of(steps_, "step"), count_of(hidden, "gradient tensor"), was(hidden),
                   100 * options_.flushed_limit),
       {},
-      "Record the run with `--precision fp32`, where nothing is flushed: `ulpscope scale` of that trace tells which scales "
-      "FP16 needs, and `ulpscope ranges --format fp16` where its gradients lie."};
-  finding.evidence.push_back(
-      {selection_.key(static_cast<uint32_t>(worst - flushed_rows.begin())), {{"rows_flushed", count_cell(*worst), Unit::count}}});
+      is_quantized(selection_.tensor(worst_tensor).dtype)
+          ? "FP8 flushed them at its quantisation scales, which no loss scale changes: `ulpscope ranges` tells why. Record the run "
+            "with `--precision bf16` for what was flushed."
+          : "Record the run with `--precision fp32`, where nothing is flushed: `ulpscope scale` of that trace tells which scales "
+            "FP16 needs, and `ulpscope ranges --format fp16` where its gradients lie."};
+  finding.evidence.push_back({selection_.key(worst_tensor), {{"rows_flushed", count_cell(*worst), Unit::count}}});
   report.findings.push_back(std::move(finding));
 }
 

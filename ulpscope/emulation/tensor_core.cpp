@@ -81,10 +81,26 @@ constexpr TensorCoreModel kModels[] = {
 };
 
 constexpr TensorCoreGpu kGpus[] = {
-    {"v100", "volta"},   {"t4", "turing"},      {"a100", "ampere"},    {"a30", "ampere"},      {"a10", "ampere"},
-    {"a2", "ampere"},    {"rtx3090", "ampere"}, {"rtx4090", "ada"},    {"rtx4080", "ada"},     {"l40s", "ada"},
-    {"l4", "ada"},       {"rtx1000ada", "ada"}, {"h100", "hopper"},    {"h200", "hopper"},     {"h20", "hopper"},
-    {"gh200", "hopper"}, {"b200", "blackwell"}, {"b100", "blackwell"}, {"gb200", "blackwell"}, {"rtx5090", "rtx blackwell"},
+    {"v100", "volta", mma},
+    {"t4", "turing", mma},
+    {"a100", "ampere", mma},
+    {"a30", "ampere", mma},
+    {"a10", "ampere", mma},
+    {"a2", "ampere", mma},
+    {"rtx3090", "ampere", mma},
+    {"rtx4090", "ada", mma},
+    {"rtx4080", "ada", mma},
+    {"l40s", "ada", mma},
+    {"l4", "ada", mma},
+    {"rtx1000ada", "ada", mma},
+    {"h100", "hopper", wgmma},
+    {"h200", "hopper", wgmma},
+    {"h20", "hopper", wgmma},
+    {"gh200", "hopper", wgmma},
+    {"b200", "blackwell", tcgen05},
+    {"b100", "blackwell", tcgen05},
+    {"gb200", "blackwell", tcgen05},
+    {"rtx5090", "rtx blackwell", mma},
 };
 
 constexpr std::string_view kFamilies[] = {"mma", "wgmma", "tcgen05"};

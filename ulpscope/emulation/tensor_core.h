@@ -73,6 +73,7 @@ struct TensorCore {
 
 struct TensorCoreGpu {
   std::string_view name, generation;
+  InstructionFamily of_libraries;  // that cuBLASLt and Transformer Engine multiply matrices with
 };
 std::span<const TensorCoreGpu> tensor_core_gpus();
 std::string_view name_of(InstructionFamily family);

@@ -10,6 +10,20 @@
 namespace ulpscope {
 namespace {
 
+// body(encodings), an array of the unsigned integers that elements of `dtype` are stored in. Void: void or const void.
+template <typename Void, typename Body>
+auto with_encodings(DType dtype, Void* elements, Body body) {
+  const auto as = [&]<typename E>(E) { return static_cast<std::conditional_t<std::is_const_v<Void>, const E, E>*>(elements); };
+  switch (info(dtype).size) {
+    case sizeof(uint8_t):
+      return body(as(uint8_t{}));
+    case sizeof(uint16_t):
+      return body(as(uint16_t{}));
+    default:
+      return body(as(uint32_t{}));
+  }
+}
+
 template <typename Encoding>
 uint64_t flush(const FloatFormat& format, Encoding* encodings, int64_t n) {
   const auto fraction = static_cast<Encoding>((Encoding{1} << format.fraction_bits) - 1);
@@ -34,12 +48,12 @@ bool flushes(const OpCall& call, int slot, DType stored) {
 
 uint64_t flush_subnormals(DType dtype, void* elements, int64_t n) {
   const FloatFormat& format = *info(dtype).format;
-  return dtype == DType::f32 ? flush(format, static_cast<uint32_t*>(elements), n)
-                             : flush(format, static_cast<uint16_t*>(elements), n);
+  return with_encodings(dtype, elements, [&](auto* encodings) { return flush(format, encodings, n); });
 }
 
 OutputRounding::OutputRounding(const OpCall& call, int slot, DType stored)
     : stored_(stored), format_(*info(stored).format), random_{call.seed, hash_combine(call.stream, static_cast<uint64_t>(slot))} {
+  if (is_quantized(stored)) rounding_.overflow = Overflow::saturate;
   if (call.arithmetic == nullptr) return;
   rounding_.mode = call.arithmetic->rounding;
   if (ulpscope::flushes(call, slot, stored)) rounding_.subnormals = SubnormalResults::flush;
@@ -55,35 +69,37 @@ void OutputRounding::round_all(const C* values, int64_t first, int64_t n, void* 
       return;
     }
   }
-  const Encodings encodings = stored_ == DType::f32 ? Encodings(std::span(static_cast<uint32_t*>(elements), count))
-                                                    : Encodings(std::span(static_cast<uint16_t*>(elements), count));
-  round_encodings(format_, rounding_, std::span(values, count), encodings,
-                  {random_.seed, random_.stream, static_cast<uint64_t>(first)});
+  with_encodings(stored_, elements, [&](auto* encodings) {
+    round_encodings(format_, rounding_, std::span(values, count), std::span(encodings, count),
+                    {random_.seed, random_.stream, static_cast<uint64_t>(first)});
+  });
 }
 
 template <typename C>
 RoundingCounts OutputRounding::count_all(const C* values, int64_t first, int64_t n, const void* elements, double scale) const {
-  const double smallest_normal = format_.smallest_normal();
+  const double smallest_normal = format_.smallest_normal(), largest = format_.largest_finite();
   Rounding rounding = rounding_;
   if (std::is_same_v<C, float> && stored_ == DType::f32) rounding.mode = RoundingMode::nearest_even;  // the kernel's
+  const Rounding unsaturated{.mode = rounding.mode};
   RoundingCounts counts;
-  for (int64_t i = 0; i < n; ++i) {
-    const double was = std::abs(static_cast<double>(values[i]));
-    if (!(was > 0) || std::isinf(was)) continue;
-    const uint64_t encoding =
-        stored_ == DType::f32 ? static_cast<const uint32_t*>(elements)[i] : static_cast<const uint16_t*>(elements)[i];
-    const double is = std::abs(value_of(format_, encoding));
-    counts.flushed += is == 0;
-    counts.overflowed += std::isinf(is);
-    if (is > 0 && is < smallest_normal) {
-      ++counts.subnormal;
-      counts.inexact_subnormal += is != was;
+  with_encodings(stored_, elements, [&](const auto* encodings) {
+    for (int64_t i = 0; i < n; ++i) {
+      const auto value = static_cast<double>(values[i]);
+      const double was = std::abs(value);
+      if (!(was > 0) || std::isinf(was)) continue;
+      const auto bits = [&] { return random_bits_of(random_, static_cast<uint64_t>(first + i)); };
+      const double is = std::abs(value_of(format_, encodings[i]));
+      counts.flushed += is == 0;
+      counts.overflowed += was > largest && !std::isfinite(round_to_format(format_, value, unsaturated, bits()));
+      if (is > 0 && is < smallest_normal) {
+        ++counts.subnormal;
+        counts.inexact_subnormal += is != was;
+      }
+      if (!(is > 0) || std::isinf(is) || was >= scale * smallest_normal) continue;
+      const uint64_t unscaled = round_to_encoding(format_, value / scale, rounding, bits());
+      counts.rescued += (unscaled & format_.last_magnitude()) == 0;
     }
-    if (!(is > 0) || std::isinf(is) || was >= scale * smallest_normal) continue;
-    const uint32_t bits = random_bits_of(random_, static_cast<uint64_t>(first + i));
-    const uint64_t unscaled = round_to_encoding(format_, static_cast<double>(values[i]) / scale, rounding, bits);
-    counts.rescued += (unscaled & format_.last_magnitude()) == 0;
-  }
+  });
   return counts;
 }
 

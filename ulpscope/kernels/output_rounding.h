@@ -9,10 +9,10 @@
 
 namespace ulpscope {
 
-// Subnormals of `dtype` (f16, bf16 or f32) become zeros of their sign. Returns how many there were.
+// Subnormals of `dtype` (of up to f32) become zeros of their sign. Returns how many there were.
 uint64_t flush_subnormals(DType dtype, void* elements, int64_t n);
 
-// How the wide values of output `slot` of a call become elements of the type `stored`: f16, bf16 or f32.
+// How the wide values of output `slot` of a call become elements of the type `stored`: f16, bf16, f32, or of FP8, which saturates.
 class OutputRounding {
  public:
   OutputRounding(const OpCall& call, int slot, DType stored);
@@ -28,7 +28,8 @@ class OutputRounding {
   // The value that one of them becomes.
   double rounded(double value, int64_t element) const;
   // What that rounding did. A number is rescued where the same rounding, with the same random bits, of the number without the loss
-  // scale `scale` gives zero, and of itself does not. Numbers that a directed mode keeps finite have not overflowed.
+  // scale `scale` gives zero, and of itself does not. Numbers that a directed mode keeps finite have not overflowed, those that
+  // saturate have.
   RoundingCounts count(const float* values, int64_t first, int64_t n, const void* elements, double scale) const;
   RoundingCounts count(const double* values, int64_t first, int64_t n, const void* elements, double scale) const;
 

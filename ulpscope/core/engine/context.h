@@ -78,7 +78,7 @@ struct Context {
   uint64_t module_hash = 0;         // of *module
   std::optional<DType> layer_type;  // that the layer asks autocast for; nothing: what the lists say
   uint64_t forward_id = 0;          // in backward: the id of the forward op that is differentiated
-  const Op* forward_op = nullptr;   // and that op
+  const Op* forward_op = nullptr;   // and that op; in forward too where ops stand for another (FP8's for linear)
   CallCounters counters;
   RecordArena records;      // of the calls of this pass, for observers
   uint64_t calls = 0;       // dispatched so far

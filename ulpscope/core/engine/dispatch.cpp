@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
@@ -241,7 +242,7 @@ Tensors make_outputs(Context& context, uint64_t id, std::span<const Tensor> oper
     Tensor output = make_output(context, specs[i], operands);
     TensorBody& body = *output.body();
     body.value = {id, static_cast<uint8_t>(i)};
-    body.loss_scale = marks.loss_scale;
+    body.loss_scale = specs[i].loss_scale_power == 1 ? marks.loss_scale : std::pow(marks.loss_scale, specs[i].loss_scale_power);
     body.kept_fp32 = marks.kept_fp32;
     if (specs[i].alias < 0) {
       body.lowered = marks.lowered && !specs[i].stays_wide;

@@ -42,6 +42,7 @@ struct OutputSpec {
   int like = -1;             // the strides of this input, where it is dense and of the same shape; before `layout`
   int alias = -1;            // in place: the output is this input
   bool record_only = false;  // no memory: the backend only fills in its record
+  int loss_scale_power = 1;  // of the loss scale that the call's outputs contain (Op::loss_scale), the one that this output does
   bool stays_wide = false;   // the type does not follow that of the inputs that autocast casts (batch_norm's statistics)
   // What the output is, where the caller does not say (OutputHint); nothing: a gradient in backward, else an activation.
   std::optional<Role> role = {};

@@ -20,7 +20,7 @@ class Linear : public Layer {
     const auto initial = InitialValues::uniform(1.0 / std::sqrt(static_cast<double>(in)));
     add_parameter(weight_, "weight", {out, in}, initial);
     if (a.spec.flag("bias")) add_parameter(bias_, "bias", {out}, initial);
-    if (const Fp8Settings* fp8 = fp8_settings()) add_scales(*fp8);
+    if (fp8_ != nullptr) add_scales(*fp8_);
     SampleShape output = a.input;
     output.back() = out;
     set_output_shape(std::move(output));
@@ -34,8 +34,7 @@ class Linear : public Layer {
   }
 
   Tensor product(const Tensor& x) {
-    if (const Fp8Settings* fp8 = fp8_settings(); fp8 != nullptr && context().autocast != nullptr)
-      return fp8_linear(x, weight_, bias_, *fp8, scales_);
+    if (fp8_ != nullptr && context().autocast != nullptr) return fp8_linear(x, weight_, bias_, *fp8_, scales_);
     return linear(x, weight_, bias_);
   }
 
@@ -49,6 +48,7 @@ class Linear : public Layer {
     }
   }
 
+  const Fp8Settings* const fp8_ = fp8_settings();
   Tensor weight_, bias_;
   DelayedScales scales_;
 };

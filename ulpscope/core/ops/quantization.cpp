@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
@@ -41,7 +42,12 @@ void quantize_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(values);
   OutputSpec scalar = with_role(make_spec(DType::f32, {}), Role::buffer);
   scalar.stays_wide = true;
-  for (const auto* name : {"scale", "inverse_scale", "amax"}) specs.push_back(with_name(scalar, name));
+  // A scale that follows from x is inversely proportional to it; one that is given contains no loss scale.
+  const int power = arguments.inputs.size() > 1 ? 0 : 1;
+  for (const auto& [name, loss_scale_power] : {std::pair{"scale", -power}, {"inverse_scale", power}, {"amax", 1}}) {
+    scalar.loss_scale_power = loss_scale_power;
+    specs.push_back(with_name(scalar, name));
+  }
 }
 
 void scaled_matmul_shape(const OpArguments& arguments, OutputSpecs& specs) {
@@ -119,6 +125,7 @@ class Fp8Linear : public Function {
   Fp8Linear(const Fp8Settings& settings, DelayedScales& scales) : settings_(settings), scales_(scales) {}
 
   Tensors forward(std::span<const Tensor> inputs) override {
+    const ContextGuard<&Context::forward_op> as_linear(&find_op("linear"));
     const Tensor none, &x = inputs[0], &weight = inputs[1], &bias = inputs.size() > 2 ? inputs[2] : none;
     needs_input_gradient_ = x.requires_grad();
     type_ = x.dtype();
@@ -137,6 +144,7 @@ class Fp8Linear : public Function {
   Tensors backward(std::span<const Tensor> gradients) override {
     const AutocastScope off(nullptr);  // types are those that forward had
     const ContextGuard<&Context::forward_id> of_product(id_);
+    const ContextGuard<&Context::forward_op> as_linear(&find_op("linear"));
     const Tensor& g = gradients[0];
     const QuantizedTensor gradient = quantized(g, Fp8Operand::gradient, {});
     Tensors results(has_bias_ ? 3 : 2);

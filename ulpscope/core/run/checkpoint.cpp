@@ -150,9 +150,10 @@ class CheckpointFile {
     for (const std::string& link : file_.members(group)) {
       const std::string member = fmt::format("{}/{}", group, link);
       if (expected.erase(member) == 0)
-        throw usage_error("'{}' is of another model: it has '{}', which this one lacks", path_, member);
+        throw usage_error("'{}' is of another model: it has '{}', which this one lacks{}", path_, member, hint_of(group));
     }
-    if (!expected.empty()) throw usage_error("'{}' is of another model: it has no '{}'", path_, *expected.begin());
+    if (!expected.empty())
+      throw usage_error("'{}' is of another model: it has no '{}'{}", path_, *expected.begin(), hint_of(group));
   }
 
   // Of every parameter that was updated the file has what this optimizer keeps, no more and no less.
@@ -177,8 +178,9 @@ class CheckpointFile {
     const hdf5::Dataset array = file_.open_dataset(member, element_type(tensor));
     const std::vector<uint64_t> shape = array.shape();
     if (shape != extents(tensor)) {
-      throw usage_error("'{}' is of another model: its '{}' is {}, expected {}", path_, member,
-                        describe_shape(std::vector<int64_t>(shape.begin(), shape.end())), describe_shape(tensor.shape()));
+      throw usage_error("'{}' is of another model: its '{}' is {}, expected {}{}", path_, member,
+                        describe_shape(std::vector<int64_t>(shape.begin(), shape.end())), describe_shape(tensor.shape()),
+                        hint_of(member.substr(0, member.find('/', 1))));
     }
     assert(tensor.is_contiguous());
     if (is_stored_as_is(tensor)) return array.read_all(writable_bytes(tensor).data());
@@ -200,6 +202,12 @@ class CheckpointFile {
   bool exists(const std::string& object) const { return file_.exists(object); }
 
  private:
+  // Buffers follow from more than the layers.
+  static std::string_view hint_of(std::string_view group) {
+    return group == kBuffers
+               ? " (delayed scaling of FP8 keeps buffers: expected the same precision, fp8.recipe and fp8.amax_history)"
+               : "";
+  }
   int64_t number(const std::string& object, const char* name, int64_t least, int64_t most) const {
     const int64_t value = needed(file_.signed_attribute(object, name), name);
     if (value < least || value > most) throw wrong_value(object, name, value, least, most);

@@ -126,7 +126,8 @@ linear = "fp32"
 )";
 
 constexpr std::string_view kArithmeticText = R"(
-`arithmetic.ops` changes these keys for an op and for the ops of its backward, `arithmetic.modules` for the modules whose path matches a
+`arithmetic.ops` changes these keys for an op and for the ops of its backward, those of `linear` in FP8 also for the ops that stand in its
+place (`quantize`, `scaled_matmul`), `arithmetic.modules` for the modules whose path matches a
 pattern, the first that fits. Key by key, a module's value comes first, then that of the op's own name, of the op whose backward it
 belongs to, and of the run. Ops that only move elements (views, `cat`, `copy`, `embedding`, `gather`) do no arithmetic, and those in FP64 none but
 FP64's. Updates of 16-bit parameters that round after every operation (`optimizer.math = "param"`) take neither `rounding` nor

@@ -83,8 +83,8 @@ constexpr std::string_view kEnd = R"(
   quantised. So in place of `linear` and `matmul` a trace has `quantize` and `scaled_matmul`. The projections of attention are linear
   layers; lstm and gru are not. There is no scaler (`scaler.enabled = "on"` turns one on): the quantisation scales move gradients into
   range. A layer with a `dtype`, one that `autocast.modules` names, and all with `autocast.ops.linear` compute in that type instead.
-  With `arithmetic.accumulate` of a GPU that multiplies FP8, as "h100", scaled_matmul adds as its tensor cores do; of `arithmetic` nothing
-  else acts on FP8 tensors. Hardware multiplies FP8 in tiles of 16; here any extents will do. Delayed scaling takes amaxes into its histories when a layer's
+  `arithmetic` acts on quantize and scaled_matmul as on other ops, and what `arithmetic.ops` says of linear holds for all that a linear
+  layer is made of in FP8 ([emulation.md](emulation.md#training-as-on-a-gpu)). Hardware multiplies FP8 in tiles of 16; here any extents will do. Delayed scaling takes amaxes into its histories when a layer's
   backward pass ends, Transformer Engine at the end of the forward and of the backward pass: the scales are the same.
 )";
 

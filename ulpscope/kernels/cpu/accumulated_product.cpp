@@ -42,7 +42,7 @@ std::optional<TensorCore> core_for(std::string_view gpu, const FloatFormat& a, c
   const auto gpus = tensor_core_gpus();
   const auto row = std::find_if(gpus.begin(), gpus.end(), [&](const TensorCoreGpu& known) { return known.name == gpu; });
   for (const TensorCoreModel& model : tensor_core_models()) {
-    const bool fits = model.generation == row->generation && model.family == InstructionFamily::mma &&
+    const bool fits = model.generation == row->generation && model.family == row->of_libraries &&
                       model.scales == BlockScales::none && model.output == &binary32 &&
                       std::find(model.inputs.begin(), model.inputs.end(), &a) != model.inputs.end() &&
                       std::find(model.inputs.begin(), model.inputs.end(), &b) != model.inputs.end();

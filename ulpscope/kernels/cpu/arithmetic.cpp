@@ -24,10 +24,10 @@ int64_t span_of(const TensorView& view) {
 }
 
 bool flushes_input(const OpCall& call, const TensorView& view) {
-  // What is made by quantisation, and read, is as it is: to nearest even, with subnormals.
-  if (!is_float(view.dtype) || is_quantized(view.dtype)) return false;
+  if (!is_float(view.dtype)) return false;
   const Arithmetic& how = *call.arithmetic;
-  const bool as_product = how.accumulation->flushes_narrow_products && is_product(call.op) && view.dtype != DType::f32;
+  const bool is_half = view.dtype == DType::f16 || view.dtype == DType::bf16;
+  const bool as_product = how.accumulation->flushes_narrow_products && is_product(call.op) && is_half;
   return flushes_inputs(how.subnormals) || as_product;
 }
 
@@ -82,7 +82,8 @@ class ArithmeticCall {
   }
 
   // An output that the kernel would round by itself is computed as FP32, or as FP64, and rounded by finish(). Kernels that update
-  // FP32 in place, or a part of it, expect the input's values there.
+  // FP32 in place, or a part of it, expect the input's values there. quantize rounds by itself, since its scale depends on the
+  // type.
   void redirect(size_t slot, bool in_double) {
     TensorView& view = outputs_[slot];
     const OutputRounding rounding(call_, static_cast<int>(slot), is_float(view.dtype) ? view.dtype : DType::f32);

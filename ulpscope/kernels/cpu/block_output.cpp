@@ -21,10 +21,11 @@ BlockOutput::BlockOutput(Context& context, const OpCall& call, int slot, int64_t
   } else {
     encodings_ = view.data;
     narrow_ = &narrow_format(*info(view.dtype).format);
+    if (const OutputRounding rounding(call, slot, view.dtype); rounding.is_special()) rounding_.emplace(rounding);
   }
-  OutputRecord* record = wanted_record(call, slot);
-  if (record == nullptr) return;
-  collector_.emplace(*record, size_, narrow_ != nullptr ? narrow_->format : nullptr);
+  record_ = wanted_record(call, slot);
+  if (record_ == nullptr) return;
+  collector_.emplace(*record_, size_, narrow_ != nullptr && !rounding_ ? narrow_->format : nullptr);
   if (encodings_ != nullptr && shares_blocks()) {
     shared_.emplace(context.allocator, static_cast<size_t>(blocks_of(size_, piece_) * kStatisticsBlock) * sizeof(float));
   }
@@ -34,6 +35,13 @@ void BlockOutput::store(int64_t begin, const float* values, int64_t n) {
   if (encodings_ == nullptr) {
     if (floats_ != nullptr && values != floats_ + begin)
       std::memcpy(floats_ + begin, values, static_cast<size_t>(n) * sizeof(float));
+  } else if (rounding_) {
+    void* elements = narrow_->at(encodings_, begin);
+    rounding_->round(values, begin, n, elements);
+    if (record_ == nullptr) return;
+    const RoundingCounts of_piece = rounding_->count(values, begin, n, elements, record_->scale);
+    const std::lock_guard lock(mutex_);
+    counts_.merge(of_piece);
   } else {
     narrow_->round_all(values, narrow_->at(encodings_, begin), static_cast<size_t>(n));
   }
@@ -47,7 +55,7 @@ float* BlockOutput::kept(int64_t block_begin) const {
 
 void BlockOutput::put_block(int64_t block, const float* values, int64_t n) {
   const int64_t begin = block * kStatisticsBlock;
-  if (encodings_ != nullptr) {
+  if (encodings_ != nullptr && !rounding_) {
     collector_->add_and_encode(block, values, n, narrow_->at(encodings_, begin));
   } else {
     collector_->add(block, values, n);
@@ -86,6 +94,9 @@ void BlockOutput::finish() {
     });
   }
   collector_->finish();
+  if (!rounding_) return;
+  record_->before_rounding = record_->rounding_known = true;
+  record_->rounding.merge(counts_);
 }
 
 }  // namespace ulpscope::cpu

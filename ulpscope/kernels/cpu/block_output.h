@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 
 #include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/kernels/cpu/context.h"
 #include "ulpscope/kernels/op_call.h"
+#include "ulpscope/kernels/output_rounding.h"
 #include "ulpscope/kernels/store.h"
 
 namespace ulpscope::cpu {
@@ -41,7 +43,11 @@ class BlockOutput {
   Context& context_;
   float* floats_ = nullptr;
   void* encodings_ = nullptr;
-  const NarrowFormat* narrow_ = nullptr;  // of the encodings
+  const NarrowFormat* narrow_ = nullptr;    // of the encodings
+  std::optional<OutputRounding> rounding_;  // of them, where the call's arithmetic has another than to nearest even
+  OutputRecord* record_ = nullptr;
+  RoundingCounts counts_;  // of rounding_
+  std::mutex mutex_;
   int64_t size_, piece_;
   std::optional<StatisticsCollector> collector_;
   std::optional<Scratch> shared_;  // narrow outputs: one block for each boundary between pieces

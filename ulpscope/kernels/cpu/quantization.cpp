@@ -63,7 +63,7 @@ void quantize(Context& context, const OpCall& call) {
 void scaled_matmul(Context& context, const OpCall& call) {
   const TensorView &a = call.inputs[0], &b = call.inputs[1], &out = call.outputs[0];
   const int64_t m = a.shape[0], k = a.shape[1], n = b.shape[1];
-  if (out.size() == 0 || k == 0 || !is_contiguous(out)) return run_plain(call);
+  if (out.size() == 0 || k == 0) return run_plain(call);
   const bool with_bias = call.inputs.size() > 4;
   const Scratch bias(context.allocator, bytes_of(with_bias ? n : 0)), product(context.allocator, bytes_of(m * n));
   if (with_bias) widen_run(call.inputs[4].data, call.inputs[4].dtype, 0, call.inputs[4].strides[0], n, bias.as<float>());
