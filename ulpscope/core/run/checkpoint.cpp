@@ -150,10 +150,10 @@ class CheckpointFile {
     for (const std::string& link : file_.members(group)) {
       const std::string member = fmt::format("{}/{}", group, link);
       if (expected.erase(member) == 0)
-        throw usage_error("'{}' is of another model: it has '{}', which this one lacks{}", path_, member, hint_of(group));
+        throw usage_error("'{}' is of another model: it has '{}', which this one lacks{}", path_, member, hint_of(member));
     }
     if (!expected.empty())
-      throw usage_error("'{}' is of another model: it has no '{}'{}", path_, *expected.begin(), hint_of(group));
+      throw usage_error("'{}' is of another model: it has no '{}'{}", path_, *expected.begin(), hint_of(*expected.begin()));
   }
 
   // Of every parameter that was updated the file has what this optimizer keeps, no more and no less.
@@ -180,7 +180,7 @@ class CheckpointFile {
     if (shape != extents(tensor)) {
       throw usage_error("'{}' is of another model: its '{}' is {}, expected {}{}", path_, member,
                         describe_shape(std::vector<int64_t>(shape.begin(), shape.end())), describe_shape(tensor.shape()),
-                        hint_of(member.substr(0, member.find('/', 1))));
+                        hint_of(member));
     }
     assert(tensor.is_contiguous());
     if (is_stored_as_is(tensor)) return array.read_all(writable_bytes(tensor).data());
@@ -202,10 +202,10 @@ class CheckpointFile {
   bool exists(const std::string& object) const { return file_.exists(object); }
 
  private:
-  // Buffers follow from more than the layers.
-  static std::string_view hint_of(std::string_view group) {
-    return group == kBuffers
-               ? " (delayed scaling of FP8 keeps buffers: expected the same precision, fp8.recipe and fp8.amax_history)"
+  // The state of delayed scaling follows from more than the layers. Its histories come first among a layer's buffers.
+  static std::string_view hint_of(std::string_view member) {
+    return member.ends_with("_amax_history")
+               ? " (delayed scaling of FP8: expected the same precision, fp8.recipe and fp8.amax_history)"
                : "";
   }
   int64_t number(const std::string& object, const char* name, int64_t least, int64_t most) const {
