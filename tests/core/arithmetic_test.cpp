@@ -9,6 +9,7 @@
 #include "tests/support/engine_fixture.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/usage_error.h"
+#include "ulpscope/core/engine/function.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/core/run/trainer.h"
 #include "ulpscope/trace/reader.h"
@@ -114,11 +115,12 @@ class NotingBackend : public CountingBackend {
 class ArithmeticTest : public EngineTest {
  protected:
   // A linear layer, ReLU and a product, forward and backward, in modules "first" and "second".
-  void run(ArithmeticPolicy policy) {
+  void run(ArithmeticPolicy policy, uint64_t step = 3, uint32_t micro_batch = 0, uint8_t pass = 0) {
     ArithmeticRules rules(std::move(policy));
     context_.arithmetic = &rules;
     context_.backend = &noting_;
-    context_.begin_step(3);
+    context_.begin_step(step);
+    context_.begin_pass(micro_batch, pass);
     Tensor x = random(DType::f16, {4, 5}, 1), w = random(DType::f16, {6, 5}, 2), v = random(DType::f16, {6, 3}, 3);
     for (Tensor* leaf : {&x, &w, &v}) leaf->set_requires_grad(true);
     Tensor hidden;
@@ -162,12 +164,63 @@ TEST_F(ArithmeticTest, OfAModuleComesFirst) {
   EXPECT_EQ(noting_.seen["matmul"], (Names{"v100", "exact"}));  // linear's backward, and the product of the other module
 }
 
-// No two calls of a step draw the same random bits.
+// No two calls of a run draw the same random bits.
 TEST_F(ArithmeticTest, EveryCallHasAStreamOfItsOwn) {
   ArithmeticPolicy policy;
   policy.run.rounding = RoundingMode::stochastic;
-  run(policy);
+  for (const uint64_t step : {3, 4})
+    for (const uint32_t micro_batch : {0, 1})
+      for (const uint8_t pass : {0, 1}) run(policy, step, micro_batch, pass);
   EXPECT_EQ(noting_.streams.size(), noting_.count);
+}
+
+// Recomputation begins without the cast that an op before the checkpoint made.
+TEST_F(ArithmeticTest, ACheckpointCastsASharedWeightAsTheFirstTime) {
+  ArithmeticPolicy policy;
+  policy.run.rounding = RoundingMode::stochastic;
+  ArithmeticRules rules(policy);
+  const ContextGuard<&Context::arithmetic> with_rules(&rules);
+  std::vector<std::vector<double>> gradients;
+  for (const bool checkpointed : {false, true}) {
+    context_.begin_step(3);
+    Tensor x = random(DType::f32, {16, 16}, 1), weight = random(DType::f32, {16, 16}, 2);
+    weight.body()->parameter = intern("shared.weight");
+    for (Tensor* leaf : {&x, &weight}) leaf->set_requires_grad(true);
+    Autocast autocast({.dtype = DType::f16, .ops = {}, .modules = {}});
+    Tensor value;
+    {
+      const AutocastScope scope(&autocast);
+      const auto body = [&](std::span<const Tensor> inputs) { return Tensors{call("tanh", {linear(inputs[0], weight, {})})}; };
+      const Tensor before = scale(linear(x, weight, {}), 0.01);
+      value = checkpointed ? checkpoint(body, {&before, 1})[0] : body({&before, 1})[0];
+    }
+    backward(call("sum", {value}, {{"dims", 3}, {"keep", 0}}));
+    // That of the weight comes through two casts instead of one, in any rounding.
+    gradients.push_back(to_host(x.grad()));
+  }
+  EXPECT_EQ(gradients[0], gradients[1]);
+}
+
+// What the kernels know by name agrees with the definitions of the ops.
+TEST(ArithmeticOps, ProductsAndMovesAreThoseOfTheDefinitions) {
+  for (const Op* op : all_ops()) {
+    if (op->product != ProductKind::none) {
+      EXPECT_TRUE(is_product(op->name)) << op->name;
+    }
+    // The gradients of a convolution have ops of their own, which are products too.
+    const size_t suffix = op->name.find("_backward_");
+    if (suffix != std::string_view::npos && find_op(op->name.substr(0, suffix)).product != ProductKind::none) {
+      EXPECT_TRUE(is_product(op->name)) << op->name;
+    }
+    EXPECT_FALSE(op->is_view && (is_product(op->name) || only_moves(op->name))) << op->name;
+  }
+  for (const std::string_view name : arithmetic_products()) {
+    const std::string_view forward = name.substr(0, name.find("_backward_"));
+    EXPECT_NE(find_op(forward).product, ProductKind::none) << name;
+    EXPECT_EQ(find_op(name).name, name);
+    EXPECT_FALSE(only_moves(name)) << name;
+  }
+  for (const std::string_view name : moving_ops()) EXPECT_EQ(find_op(name).product, ProductKind::none) << name;
 }
 
 Experiment small(const std::string& model, const std::vector<std::string>& assignments) {

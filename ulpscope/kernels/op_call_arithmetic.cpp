@@ -54,6 +54,7 @@ const char* name_of(Subnormals subnormals) {
 
 std::span<const std::string_view> arithmetic_products() { return kProducts; }
 bool is_product(std::string_view op) { return stands_in(kProducts, op); }
+std::span<const std::string_view> moving_ops() { return kMoves; }
 bool only_moves(std::string_view op) { return stands_in(kMoves, op); }
 
 }  // namespace ulpscope

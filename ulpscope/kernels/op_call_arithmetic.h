@@ -54,7 +54,8 @@ struct Arithmetic {
 // Ops that `accumulate` and `tf32` act on: matrix products, convolutions, and the backward ops that are.
 std::span<const std::string_view> arithmetic_products();
 bool is_product(std::string_view op);
-// Ops that only move elements, so that no arithmetic acts on them.
+// Ops that only move elements, so that no arithmetic acts on them; views, which nothing computes, are not among them.
+std::span<const std::string_view> moving_ops();
 bool only_moves(std::string_view op);
 
 }  // namespace ulpscope

@@ -223,10 +223,15 @@ Tensors make_views(const Tensor& input, const OutputSpecs& specs) {
   return views;
 }
 
-void set_arithmetic(OpCall& call, Context& context, const Op& op, uint64_t id) {
+void set_arithmetic(OpCall& call, Context& context, const Op& op, uint64_t stream) {
   call.arithmetic = context.arithmetic->of(op, context.forward_op, context.module);
   call.seed = context.seed;
-  call.stream = hash_combine(id, hash_combine(context.step, context.micro_batch << 8 | context.pass));
+  call.stream = hash_combine(stream, hash_combine(context.step, context.micro_batch << 8 | context.pass));
+}
+
+// The random bits of a parameter's cast. Evaluation comes after the step's update and casts anew.
+uint64_t cached_cast_stream(const Context& context, std::string_view parameter) {
+  return hash_combine(hash_text("cast"), hash_combine(hash_text(parameter), context.phase == Phase::evaluation));
 }
 
 // What the outputs of a call are marked with (TensorBody).
@@ -293,6 +298,7 @@ Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t 
   options.dtype = dtype;
   options.hints = {&hint, 1};
   options.id = hash_combine(hash_combine(served, hash_text("cast")), index);
+  if (is_cached && context.arithmetic != nullptr) options.stream = cached_cast_stream(context, *input.body()->parameter);
   const Tensor inputs[] = {input};
   Tensor result = dispatch(cast_op(), inputs, {}, options)[0];
   result.body()->parameter = input.body()->parameter;
@@ -341,7 +347,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   call.inputs = input_views;
   call.outputs = output_views;
   call.attributes = &attributes;
-  if (context.arithmetic != nullptr) set_arithmetic(call, context, op, id);
+  if (context.arithmetic != nullptr) set_arithmetic(call, context, op, options.stream.value_or(id));
   if (context.observers.empty()) {
     context.backend->run(call);
   } else {

@@ -16,6 +16,7 @@ struct CallOptions {
   std::optional<DType> dtype = {};         // the output type, for ops that take one
   std::span<const OutputHint> hints = {};  // what the outputs are, in their order; missing ones follow from the op's definition
   std::optional<uint64_t> id = {};         // an id that does not come from the call counter (casts that autocast adds)
+  std::optional<uint64_t> stream = {};     // what the random bits of roundings follow from; nothing: the id
 };
 
 // Computes `op` on `inputs` in the current context:
@@ -31,7 +32,8 @@ Tensor call(std::string_view name, std::initializer_list<Tensor> inputs, const A
             const CallOptions& options = {});
 
 // A cast that autocast adds, of the input `index` of the call with the id `served`: named after what it serves, so that it counts
-// for nothing else, and for parameters kept for the next call.
+// for nothing else, and for parameters kept for the next call. The random bits of a kept one follow from the parameter, so that a
+// checkpoint, which begins with none kept, makes the same one again.
 Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t index);
 
 // The values of scalar tensors, read by the host after one synchronisation. The only place where a step waits for the device.

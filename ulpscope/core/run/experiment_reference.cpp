@@ -130,7 +130,9 @@ constexpr std::string_view kArithmeticText = R"(
 place (`quantize`, `scaled_matmul`), `arithmetic.modules` for the modules whose path matches a
 pattern, the first that fits. Key by key, a module's value comes first, then that of the op's own name, of the op whose backward it
 belongs to, and of the run. Ops that only move elements (views, `cat`, `copy`, `embedding`, `gather`) do no arithmetic, and those in FP64 none but
-FP64's. Updates of 16-bit parameters that round after every operation (`optimizer.math = "param"`) take neither `rounding` nor
+FP64's. One file serves every precision, so keys that a precision leaves nothing to do are no mistake: `accumulate` acts on matrix
+products and convolutions, with a GPU's name on those whose types its tensor cores take; `tf32` on FP32 ones with such a GPU; `rounding`
+on FP16 and BF16 outputs, and on FP32 products with `fp64` or `exact`; `subnormals` on every type but FP64. Updates of 16-bit parameters that round after every operation (`optimizer.math = "param"`) take neither `rounding` nor
 `subnormals`. [emulation.md](emulation.md#training-as-on-a-gpu) says what is computed, in which order, and what is not modelled.
 
 ```toml
