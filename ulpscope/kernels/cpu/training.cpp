@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <optional>
 
 #include "ulpscope/kernels/cpu/block_output.h"
@@ -39,7 +40,7 @@ constexpr int kMostStates = lanes::Updates::kMostStates;
 // What became of an update whose weights are rounded as the call's arithmetic says, and by whoever gave the call FP32 outputs:
 // the kernel knows other roundings only.
 UpdateCounts count_lost(const OutputRounding& rounding, DType stored, const float* old, const UpdateBlock& block, int64_t first) {
-  alignas(64) std::array<uint32_t, kStatisticsBlock> elements;
+  alignas(64) std::array<std::byte, kStatisticsBlock * sizeof(float)> elements;  // of any type up to FP32
   alignas(64) std::array<float, kStatisticsBlock> weights;
   rounding.round(block.weight, first, block.n, elements.data());
   widen_run(elements.data(), stored, 0, 1, block.n, weights.data());
