@@ -14,6 +14,7 @@ namespace ulpscope::analyzers_test {
 namespace {
 
 constexpr double kLimit = 0.01;
+const MagnitudeThreshold kFlushed = magnitude_thresholds(binary16).flushed;
 
 struct Recorded {
   std::vector<double> values;
@@ -116,11 +117,11 @@ TEST(FittingScale, BoundsOfStoredSubnormalsAndOddScalesHoldTheTruth) {
       ASSERT_TRUE(bounds);
       EXPECT_LE(bounds->lower, *search_largest({recorded}, binary16)) << value;
       EXPECT_GE(bounds->upper, *search_largest({recorded}, binary16)) << value;
-      FlushCounts counts;
+      FlushCounts counts(kFlushed);
       TensorRow counted = row;
       counted.rounding_known = true;
       counts.add(counted, tensor_of(DType::f16));
-      const auto smallest = counts.smallest_fitting(binary16, kLimit);
+      const auto smallest = counts.smallest_fitting(kLimit);
       EXPECT_LE(smallest->lower, *search_smallest({recorded}, binary16)) << value;
       EXPECT_GE(smallest->upper, *search_smallest({recorded}, binary16)) << value;
     }
@@ -143,13 +144,13 @@ TEST(FittingScale, SmallestBracketsWhatASearchFinds) {
   for (int round = 0; round < 200; ++round) {
     const FloatFormat& format = round % 4 == 3 ? bfloat16 : binary16;
     std::vector<Recorded> rows;
-    FlushCounts counts;
+    FlushCounts counts(magnitude_thresholds(format).flushed);
     for (int step = 0; step <= round % 3; ++step) {
       const double scale = step % 2 ? 1024.0 : static_cast<double>(1 << (round % 16));
       rows.push_back({random_values(random, (&format == &binary16 ? -20 : -110) + round % 9, 4, 30 + 50 * (round % 5)), scale});
       ASSERT_TRUE(counts.add(make_row(rows.back().values, DType::f16, scale), tensor_of(DType::f16)));
     }
-    const auto bounds = counts.smallest_fitting(format, kLimit);
+    const auto bounds = counts.smallest_fitting(kLimit);
     const auto truth = search_smallest(rows, format);
     ASSERT_TRUE(bounds && truth);
     EXPECT_LE(bounds->lower, *truth) << round;
@@ -165,9 +166,9 @@ TEST(FittingScale, SmallestBracketsForScalesThatAreNoPowersOfTwo) {
   for (int round = 0; round < 100; ++round) {
     const double scale = static_cast<float>(std::exp2(std::uniform_real_distribution<double>(0, 16)(random)));
     const Recorded recorded{random_values(random, -20, 4, 150), scale};
-    FlushCounts counts;
+    FlushCounts counts(kFlushed);
     counts.add(make_row(recorded.values, DType::f16, scale), tensor_of(DType::f16));
-    const auto bounds = counts.smallest_fitting(binary16, kLimit);
+    const auto bounds = counts.smallest_fitting(kLimit);
     const auto truth = search_smallest({recorded}, binary16);
     EXPECT_LE(bounds->lower, *truth);
     EXPECT_GE(bounds->upper, *truth);
@@ -175,24 +176,24 @@ TEST(FittingScale, SmallestBracketsForScalesThatAreNoPowersOfTwo) {
 }
 
 TEST(FittingScale, SmallestIsOpenAboveWhereLossesWereNotCounted) {
-  FlushCounts counts;
+  FlushCounts counts(kFlushed);
   counts.add(make_stored_row({1e-9, 1e-3, 1e-4}, DType::f16, 1.0), tensor_of(DType::f16));
-  const auto bounds = counts.smallest_fitting(binary16, kLimit);
+  const auto bounds = counts.smallest_fitting(kLimit);
   EXPECT_EQ(bounds->upper, ExponentBounds::kNoUpper);
   EXPECT_NE(bounds->lower, ExponentBounds::kNoLower);
-  FlushCounts nothing;
-  EXPECT_FALSE(nothing.smallest_fitting(binary16, kLimit));
+  FlushCounts nothing(kFlushed);
+  EXPECT_FALSE(nothing.smallest_fitting(kLimit));
   EXPECT_FALSE(nothing.add(make_row({NAN, 1.0}, DType::f16, 1.0), tensor_of(DType::f16)));
   nothing.add(make_row({0.0}, DType::f16, 1.0), tensor_of(DType::f16));
-  EXPECT_FALSE(nothing.smallest_fitting(binary16, kLimit));
+  EXPECT_FALSE(nothing.smallest_fitting(kLimit));
 }
 
-TEST(FittingScale, ClearingForgetsEverything) {
-  FlushCounts reused, fresh;
+TEST(FittingScale, RestartingForgetsEverything) {
+  FlushCounts reused(kFlushed), fresh(kFlushed);
   reused.add(make_stored_row({1e-9, 1e-3}, DType::f16, 4.0), tensor_of(DType::f16));
-  reused.clear();
+  reused.restart(kFlushed);
   for (FlushCounts* counts : {&reused, &fresh}) counts->add(make_row({1e-6, 1e-3}, DType::f16, 1024.0), tensor_of(DType::f16));
-  EXPECT_EQ(reused.smallest_fitting(binary16, kLimit), fresh.smallest_fitting(binary16, kLimit));
+  EXPECT_EQ(reused.smallest_fitting(kLimit), fresh.smallest_fitting(kLimit));
 }
 
 // Over a trace: per step, per tensor and over the run.

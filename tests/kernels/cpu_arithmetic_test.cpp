@@ -59,7 +59,12 @@ RoundingCounts count_by_hand(const HostTensor& wide, const HostTensor& stored, c
     const double was = wide.get(i), is = stored.get(i);
     if (was == 0 || !std::isfinite(was)) continue;
     counts.flushed += is == 0;
-    counts.overflowed += std::isinf(is);
+    // Beyond the largest number by a step: kept at it, or infinite.
+    const FloatFormat& format = *info(dtype).format;
+    const double step = std::ldexp(1.0, format.largest_exponent() - format.fraction_bits);
+    const bool saturated = std::abs(is) == format.largest_finite() && std::abs(was) >= format.largest_finite() + step;
+    counts.saturated += saturated;
+    counts.overflowed += saturated || std::isinf(is);
     const bool subnormal = is != 0 && std::abs(is) < info(dtype).format->smallest_normal();
     counts.subnormal += subnormal;
     counts.inexact_subnormal += subnormal && is != was;

@@ -126,7 +126,7 @@ static std::string line(const OpInfo& r) {
 }
 static std::string line(const TensorInfo& r) {
   return joined({SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(stays_wide), SAME(parameter), SAME(shape), SAME(shard_offset),
-                 SAME(replicated), SAME(name)});
+                 SAME(replicated), SAME(name), SAME(rounding), SAME(flushes_results), SAME(flushes_inputs)});
 }
 static std::string line(const GraphEdge& r) {
   return joined({SAME(graph), SAME(consumer), SAME(input), SAME(producer), SAME(slot)});
@@ -176,7 +176,10 @@ std::string line(const TensorRow& r) {
                  NAMED("subnormal", rounding.subnormal),
                  NAMED("inexact_subnormal", rounding.inexact_subnormal),
                  NAMED("overflowed", rounding.overflowed),
-                 NAMED("rescued", rounding.rescued)});
+                 NAMED("rescued", rounding.rescued),
+                 NAMED("saturated", rounding.saturated),
+                 NAMED("input_nonzero", input.nonzero),
+                 NAMED("input_flushed", input.flushed)});
 }
 
 std::string line(const StepRow& r) {
@@ -256,6 +259,9 @@ std::vector<TensorInfo> sample_tensors(uint64_t) {
     if (i == 4) tensor.shard_offset = {0, 1, 2, 3};
     tensor.replicated = i != 4;
     tensor.name = i == 2 ? "exp_avg" : "";
+    tensor.rounding = static_cast<RoundingMode>(i % kRoundingModes);
+    tensor.flushes_results = i % 2 != 0;
+    tensor.flushes_inputs = i % 3 != 0;
     tensors.push_back(tensor);
   }
   return tensors;
@@ -292,7 +298,8 @@ Step sample_step(uint64_t seed, uint64_t number) {
     for (int bin = first; shape != 1 && bin < last; ++bin) statistics.histogram.bins[static_cast<size_t>(bin)] = draws.count();
     RoundingCounts& rounding = row.rounding;
     for (uint64_t* count :
-         {&rounding.flushed, &rounding.subnormal, &rounding.inexact_subnormal, &rounding.overflowed, &rounding.rescued}) {
+         {&rounding.flushed, &rounding.subnormal, &rounding.inexact_subnormal, &rounding.overflowed, &rounding.rescued,
+          &rounding.saturated, &row.input.nonzero, &row.input.flushed}) {
       *count = draws.count();
     }
     step.rows.push_back(row);

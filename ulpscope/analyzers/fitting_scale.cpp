@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace ulpscope {
 
@@ -39,6 +40,8 @@ bool is_power_of_two(double scale) {
   return std::frexp(scale, &exponent) == 0.5;
 }
 
+double significand(double magnitude) { return std::ldexp(magnitude, -std::ilogb(magnitude)); }
+
 bool is_stored(const TensorRow& row, const TensorInfo& tensor) { return !row.before_rounding && is_narrow(tensor.dtype); }
 
 bool usable(const TensorRow& row) { return row.known == StatisticsLevel::full && row.scale > 0 && std::isfinite(row.scale); }
@@ -64,7 +67,9 @@ std::optional<ExponentBounds> largest_fitting(const TensorRow& row, const Tensor
   if (!usable(row)) return std::nullopt;
   ExponentBounds bounds;
   const double largest = row.statistics.largest;
-  const Threshold overflow = scaled_threshold(format.overflow_threshold(), row.scale);
+  const MagnitudeThreshold beyond = magnitude_thresholds(format, rounding_of(tensor)).beyond;
+  const Threshold overflow{scaled_threshold(beyond.perhaps_above(), row.scale).lower,
+                           scaled_threshold(beyond.surely_above(), row.scale).upper};
   if (largest > 0 && std::isfinite(overflow.upper) && overflow.lower > 0) {
     double least = largest, most = largest;
     const FloatFormat& stored = *info(tensor.dtype).format;
@@ -95,7 +100,8 @@ void FlushCounts::add_at(std::vector<uint64_t>& counts, int exponent, uint64_t n
   last_used_ = std::max(last_used_, used);
 }
 
-void FlushCounts::clear() {
+void FlushCounts::restart(const MagnitudeThreshold& flushed) {
+  flushed_ = flushed;
   for (int used = first_used_; used <= last_used_; ++used) sure_[used - kFirst] = maybe_[used - kFirst] = 0;
   first_used_ = kLast;
   last_used_ = kFirst;
@@ -111,7 +117,7 @@ bool FlushCounts::add(const TensorRow& row, const TensorInfo& tensor) {
     maybe_.assign(kLast - kFirst + 1, 0);
   }
   base_ += share_base(row);
-  const bool stored = is_stored(row, tensor), power = is_power_of_two(row.scale);
+  const bool stored = is_stored(row, tensor);
   if (stored) {
     if (row.rounding_known) {
       lost_ += row.rounding.flushed;
@@ -120,40 +126,54 @@ bool FlushCounts::add(const TensorRow& row, const TensorInfo& tensor) {
     }
   }
   if (statistics.finite_nonzero() == 0) return true;
-  // x / S in bin e lies in [2^(e - s) / f, 2^(e - s + 1) / f) with S = f 2^s, 1 <= f < 2. So |x| / S <= 2^j holds for none of the
-  // bin where j < e - s, for all where j > e - s, and for j = e - s the extremes decide.
-  const int s = std::ilogb(row.scale);
+  if (flushed_.surely_below > 0) add_sure(row, stored);
+  if (flushed_.perhaps_below > 0) add_maybe(row, stored);
+  return true;
+}
+
+// |x| / S <= m 2^j is |x| <= p 2^j with p = m S = f 2^s, 1 <= f < 2. Of the bin [2^e, 2^(e + 1)) that holds for no element where
+// j < e - s, for all where j > e - s, and for j = e - s the extremes decide. A value before its rounding may have been half an ulp
+// above the threshold that it stands on now. It has not crossed a power of two, but any other threshold.
+void FlushCounts::add_sure(const TensorRow& row, bool stored) {
+  const double p = scaled_threshold(significand(flushed_.surely_below), row.scale).lower;
+  const int s = std::ilogb(p);
+  const TensorStatistics& statistics = row.statistics;
   const ExponentHistogram& histogram = statistics.histogram;
   add_at(sure_, -149 - s, histogram.below_range);
-  add_at(maybe_, kFirst, histogram.below_range);
   // Bin 0 holds every exponent from -149 to -127.
-  const double smallest = statistics.smallest;
   add_at(sure_, -126 - s, histogram.bins[0]);
+  const auto [first, last] = occupied_bins(statistics);
+  for (int bin = std::max(1, first); bin <= last; ++bin) {
+    const uint64_t n = histogram.bins[bin];
+    const int j = ExponentHistogram::exponent(bin) - s;
+    const uint64_t at_threshold = stored ? 0 : count_in_bin(statistics, bin, std::ldexp(p, j)).lower;
+    add_at(sure_, j, at_threshold);
+    add_at(sure_, j + 1, n - at_threshold);
+  }
+  add_at(sure_, kLast, histogram.above_range);
+}
+
+void FlushCounts::add_maybe(const TensorRow& row, bool stored) {
+  const double p = scaled_threshold(significand(flushed_.perhaps_below), row.scale).upper;
+  const int s = std::ilogb(p);
+  const TensorStatistics& statistics = row.statistics;
+  const ExponentHistogram& histogram = statistics.histogram;
+  const double smallest = statistics.smallest;
+  add_at(maybe_, kFirst, histogram.below_range);
   add_at(maybe_, (smallest >= 0x1p-149 && smallest < 0x1p-126 ? std::ilogb(smallest) : -149) - s, histogram.bins[0]);
   const auto [first, last] = occupied_bins(statistics);
   for (int bin = std::max(1, first); bin <= last; ++bin) {
     const uint64_t n = histogram.bins[bin];
-    if (n == 0) continue;
     const int j = ExponentHistogram::exponent(bin) - s;
-    CountBounds at_threshold = count_in_bin(statistics, bin, std::ldexp(row.scale, j));
-    if (stored) {
-      // A value before its rounding may have been half an ulp above the threshold that it stands on now. It has not crossed a power
-      // of two, but any other threshold.
-      at_threshold.lower = 0;
-      if (!power) {
-        add_at(sure_, j + 1, n);
-        add_at(maybe_, j - 1, n);
-        continue;
-      }
+    if (stored && !is_power_of_two(p)) {
+      add_at(maybe_, j - 1, n);
+      continue;
     }
-    add_at(sure_, j, at_threshold.lower);
-    add_at(sure_, j + 1, n - at_threshold.lower);
-    add_at(maybe_, j, at_threshold.upper);
-    add_at(maybe_, j + 1, n - at_threshold.upper);
+    const uint64_t at_threshold = count_in_bin(statistics, bin, std::ldexp(p, j)).upper;
+    add_at(maybe_, j, at_threshold);
+    add_at(maybe_, j + 1, n - at_threshold);
   }
-  add_at(sure_, kLast, histogram.above_range);
   add_at(maybe_, 128 - s, histogram.above_range);
-  return true;
 }
 
 // The highest j up to which the count stays within the budget.
@@ -167,15 +187,15 @@ std::optional<int> FlushCounts::highest_threshold(const std::vector<uint64_t>& c
   return kLast;
 }
 
-std::optional<ExponentBounds> FlushCounts::smallest_fitting(const FloatFormat& format, double limit) const {
-  if (base_ == 0) return std::nullopt;
+std::optional<ExponentBounds> FlushCounts::smallest_fitting(double limit) const {
+  if (base_ == 0 || flushed_.perhaps_below == 0) return std::nullopt;
   const double budget = limit * static_cast<double>(base_);
-  // Elements with |x| / S <= 2^j are flushed at the scale 2^k with j = flush exponent - k.
-  const int flush_exponent = format.smallest_exponent() - 1;
+  // Elements with |x| / S <= m 2^j are flushed at the scale 2^k with j = exponent of the threshold - k.
   ExponentBounds bounds;
-  if (const auto j = highest_threshold(sure_, 0, budget); j && *j < kLast) bounds.lower = flush_exponent - *j;
+  if (const auto j = highest_threshold(sure_, 0, budget); j && *j < kLast && flushed_.surely_below > 0)
+    bounds.lower = std::ilogb(flushed_.surely_below) - *j;
   if (uncounted_) return bounds;
-  if (const auto j = highest_threshold(maybe_, lost_, budget); j && *j >= kFirst) bounds.upper = flush_exponent - *j;
+  if (const auto j = highest_threshold(maybe_, lost_, budget); j && *j >= kFirst) bounds.upper = std::ilogb(flushed_.perhaps_below) - *j;
   return bounds;
 }
 
@@ -195,7 +215,16 @@ FittingScale::FittingScale(const TraceReader& reader, const Selection& selection
       broken_from_(broken_from),
       fits_(selection.size()),
       flushes_(selection.size()),
-      formats_(selection.size(), nullptr) {}
+      read_as_zero_(selection.size()) {
+  // A subnormal that every op reads as zero is as good as flushed by its own rounding.
+  const std::vector<TensorInfo>& tensors = reader.tensors();
+  std::vector<bool> flushing(reader.ops().size());
+  for (const TensorInfo& tensor : tensors) flushing[tensor.op] = flushing[tensor.op] || tensor.flushes_inputs;
+  std::set<std::pair<uint32_t, uint8_t>> read;
+  for (const GraphEdge& edge : reader.edges())
+    if (edge.consumer < flushing.size() && flushing[edge.consumer]) read.emplace(edge.producer, edge.slot);
+  for (size_t i = 0; i < tensors.size(); ++i) read_as_zero_[i] = read.contains({tensors[i].op, tensors[i].slot});
+}
 
 void FittingScale::see(const TensorRow& row) { upstream_.see(row); }
 
@@ -227,12 +256,14 @@ void FittingScale::add(const TensorRow& row) {
   // Underflow is judged where a gradient is rounded, or would be.
   const bool judged = is_narrow(tensor.dtype) ? is_gradient(tensor.role) : computed && what_if_;
   if (!judged) return;
-  formats_[row.tensor] = &format;
-  if (!flushes_[row.tensor]) flushes_[row.tensor] = std::make_unique<FlushCounts>();
+  Rounding rounding = rounding_of(tensor);
+  if (read_as_zero_[row.tensor]) rounding.subnormals = SubnormalResults::flush;
+  const MagnitudeThreshold flushed = magnitude_thresholds(format, rounding).flushed;
+  if (!flushes_[row.tensor]) flushes_[row.tensor] = std::make_unique<FlushCounts>(flushed);
   if (!flushes_[row.tensor]->add(row, tensor)) return;
-  row_.clear();
+  row_.restart(flushed);
   row_.add(row, tensor);
-  if (const auto smallest = row_.smallest_fitting(format, limit_)) raise(step_->smallest, *smallest);
+  if (const auto smallest = row_.smallest_fitting(limit_)) raise(step_->smallest, *smallest);
 }
 
 void FittingScale::end_step() {
@@ -250,7 +281,7 @@ void FittingScale::finish() {
   end_step();
   for (uint32_t i = 0; i < fits_.size(); ++i) {
     if (!fits_[i]) continue;
-    if (flushes_[i]) fits_[i]->smallest = flushes_[i]->smallest_fitting(*formats_[i], limit_);
+    if (flushes_[i]) fits_[i]->smallest = flushes_[i]->smallest_fitting(limit_);
     if (fits_[i]->hidden) open_bounds(*fits_[i]);
     const auto& [largest, smallest, hidden] = *fits_[i];
     if (largest && (!decides_largest_ || largest->upper < fits_[*decides_largest_]->largest->upper)) decides_largest_ = i;

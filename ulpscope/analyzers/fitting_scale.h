@@ -36,21 +36,29 @@ Cell scale_cell(const std::optional<ExponentBounds>& bounds);
 // is known. Where the row holds NaN or Inf the values behind them are not known, only that S itself is too large.
 std::optional<ExponentBounds> largest_fitting(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format);
 
-// How many elements rounding x * 2^k / S flushes, for every k at once; adds over rows.
+// How many elements rounding x * 2^k / S flushes, for every k at once; adds over rows. Where the mode's direction depends on signs
+// or random bits: at least and at most.
 class FlushCounts {
  public:
+  // `flushed`: of the rounding (magnitude_thresholds).
+  explicit FlushCounts(const MagnitudeThreshold& flushed) { restart(flushed); }
+  // Without rows, for this threshold.
+  void restart(const MagnitudeThreshold& flushed);
   // False: the row tells nothing (no histogram, or NaN and Inf in it).
   bool add(const TensorRow& row, const TensorInfo& tensor);
-  void clear();
-  // The least k at which the share flushed by `format` is at most `limit`; nullopt where there is no nonzero element.
-  std::optional<ExponentBounds> smallest_fitting(const FloatFormat& format, double limit) const;
+  // The least k at which the share flushed is at most `limit`; nullopt where there is no nonzero element, or none is ever flushed.
+  std::optional<ExponentBounds> smallest_fitting(double limit) const;
 
  private:
   static constexpr int kFirst = -320, kLast = 320;  // exponents of |x| / S, clamped
+  void add_sure(const TensorRow& row, bool stored);
+  void add_maybe(const TensorRow& row, bool stored);
   void add_at(std::vector<uint64_t>& counts, int exponent, uint64_t n);
   std::optional<int> highest_threshold(const std::vector<uint64_t>& counts, uint64_t start, double budget) const;
 
-  // Entry j: what the number of elements with |x| / S <= 2^j gains between j - 1 and j, at least (sure) and at most (maybe).
+  MagnitudeThreshold flushed_{};
+  // Entry j: what the number of elements with |x| / S <= m 2^j gains between j - 1 and j, at least (sure) and at most (maybe). m is
+  // the significand, from 1 up to 2, of the threshold below which all are flushed (sure), or some (maybe).
   std::vector<uint64_t> sure_, maybe_;
   int first_used_ = kLast, last_used_ = kFirst;  // all other entries are 0
   uint64_t base_ = 0;
@@ -99,13 +107,13 @@ class FittingScale : public RowConsumer {
   const FloatFormat* what_if_;
   double limit_;
   uint64_t broken_from_;
-  FlushCounts row_;  // of one row at a time
+  FlushCounts row_{{}};  // of one row at a time
   std::optional<StepFit> step_;
   std::vector<StepFit> steps_;
   StepFit run_{};
   std::vector<std::optional<TensorFit>> fits_;
   std::vector<std::unique_ptr<FlushCounts>> flushes_;
-  std::vector<const FloatFormat*> formats_;
+  std::vector<bool> read_as_zero_;  // by tensor: some op reads its subnormals so
   std::optional<uint32_t> decides_largest_, decides_smallest_;
   uint64_t hidden_steps_ = 0;
 };

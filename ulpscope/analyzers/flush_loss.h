@@ -4,21 +4,21 @@
 
 #include <cstdint>
 
-#include "ulpscope/emulation/format.h"
+#include "ulpscope/emulation/number.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
 
-// At most this share of the row's Euclidean norm was flushed by rounding to `format`; 0 where nothing was, 1 where all was. Without
-// magnitudes the counts bound the norm from below.
-double flushed_norm_bound(const TensorRow& row, const FloatFormat& format);
+// At most this share of the row's Euclidean norm was flushed by the rounding to `format`; 0 where nothing was, 1 where all was.
+// Without magnitudes the counts bound the norm from below.
+double flushed_norm_bound(const TensorRow& row, const FloatFormat& format, const Rounding& rounding = {});
 
 struct FlushLoss {
   uint64_t rows = 0;     // with an element that was not zero
   uint64_t felt = 0;     // those of which more may have been flushed than rounding changes anyway
   double most_norm = 0;  // the largest bound
 
-  void add(const TensorRow& row, const FloatFormat& format);
+  void add(const TensorRow& row, const FloatFormat& format, const Rounding& rounding = {});
   // Felt in more than a tenth of the rows.
   bool matters() const { return 10 * felt > rows; }
 };

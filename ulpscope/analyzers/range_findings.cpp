@@ -7,6 +7,7 @@
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
 
@@ -72,7 +73,7 @@ std::string RangeAnalysis::cause_of_nonfinite(uint32_t tensor) const {
   if (op.name == "adam_update" && is_narrow(made.dtype)) {
     const auto stepwise = attribute(op, "stepwise"), eps = attribute(op, "eps"), beta2 = attribute(op, "beta2");
     const FloatFormat& format = *info(made.dtype).format;
-    const double flushed = format.flush_threshold();
+    const double flushed = magnitude_thresholds(format, rounding_of(made)).flushed.surely_below;
     const TensorFacts* squares = beside("exp_avg_sq");
     if (stepwise.value_or(0) == 0 || !eps || *eps > flushed || !beta2 || squares == nullptr) return "";
     if (squares->totals.seen.flushed.lower + squares->totals.zeros == 0) return "";
@@ -155,7 +156,8 @@ bool RangeAnalysis::find_vanished(Report& report) const {
     if (facts.totals.recorded.largest > 0) {
       values.push_back({"largest", std::log2(facts.totals.recorded.largest), Unit::exponent});
       const FloatFormat& format = *info(selection_.tensor(i).dtype).format;
-      values.push_back({"flushed_up_to", std::log2(format.flush_threshold()), Unit::exponent});
+      const double flushed = magnitude_thresholds(format, rounding_of(selection_.tensor(i))).flushed.perhaps_below;
+      values.push_back({"flushed_up_to", std::log2(flushed), Unit::exponent});
     }
     if (facts.vanished_after) values.push_back({"made_after", selection_.name(*facts.vanished_after)});
     suspects.add(static_cast<double>(facts.vanished_steps), selection_.key(i), std::move(values));
@@ -244,7 +246,7 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
     const RowKey key = facts.first_overflow ? key_at(i, *facts.first_overflow) : selection_.key(i);
     const std::vector<Quantity> overflow{
         {"steps", count_cell(facts.overflow_steps_kept + facts.overflow_steps_skipped), Unit::count},
-        {"elements", count_cell(seen.overflowed.lower), Unit::count}};
+        {"elements", count_cell(seen.overflowed.lower - facts.totals.saturated), Unit::count}};
     if (facts.overflow_steps_kept > 0) {
       kept.add(static_cast<double>(facts.overflow_steps_kept), key, overflow);
     } else if (facts.overflow_steps_skipped > 0) {
@@ -289,10 +291,11 @@ void RangeAnalysis::find_value_trouble(Report& report) const {
     const TensorFacts& facts = *tensors_[i];
     const RoundingBounds& seen = facts.totals.seen;
     // Weights and states that an update made infinite are a matter of range.nonfinite, and no forward values.
-    if (seen.overflowed.lower > 0 && selection_.op(i).phase != Phase::optimizer) {
+    if (const uint64_t infinite = seen.overflowed.lower - facts.totals.saturated;
+        infinite > 0 && selection_.op(i).phase != Phase::optimizer) {
       overflowed.add(
-          static_cast<double>(seen.overflowed.lower), key_at(i, *facts.first_overflow),
-          {{"elements", count_cell(seen.overflowed.lower), Unit::count}, share_of("overflowed", seen.overflowed.lower, seen.base)});
+          static_cast<double>(infinite), key_at(i, *facts.first_overflow),
+          {{"elements", count_cell(infinite), Unit::count}, share_of("overflowed", infinite, seen.base)});
     }
     if (share(seen.flushed.lower, seen.base) > options_.flushed_limit) {
       flushed.add(share(seen.flushed.lower, seen.base), selection_.key(i), {share_of("flushed", seen.flushed.lower, seen.base)});
@@ -311,6 +314,78 @@ void RangeAnalysis::find_value_trouble(Report& report) const {
                      tensors(flushed.size()), 100 * options_.flushed_limit),
          flushed.worst(), ""});
   }
+}
+
+// Subnormals that ops read as zero: what flushing takes where no rounding does.
+bool RangeAnalysis::find_inputs_flushed(Report& report) const {
+  Suspects backward, forward;
+  std::vector<bool> seen(reader_.ops().size());  // outputs of one op share the counts
+  uint64_t starved = 0, rows = 0;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i] || seen[selection_.tensor(i).op]) continue;
+    seen[selection_.tensor(i).op] = true;
+    const auto& [input, starved_rows] = std::pair(tensors_[i]->input, tensors_[i]->starved_rows);
+    if (share(input.flushed, input.nonzero) <= options_.flushed_limit) continue;
+    const bool is_backward = selection_.op(i).phase == Phase::backward;
+    (is_backward ? backward : forward)
+        .add(share(input.flushed, input.nonzero), selection_.key(i),
+             {share_of("read_as_zero", input.flushed, input.nonzero),
+              {"rows_with_all_of_an_input", count_cell(starved_rows), Unit::count}});
+    if (!is_backward) continue;
+    starved += starved_rows;
+    rows += tensors_[i]->totals.rows;
+  }
+  const std::string which = fmt::format("more than {:g}% of the nonzero elements of an input", 100 * options_.flushed_limit);
+  if (!backward.empty()) {
+    const std::optional<ExponentBounds>& smallest = fitting_.run().smallest;
+    const bool known = smallest && smallest->lower != ExponentBounds::kNoLower;
+    report.findings.push_back(
+        {"range.inputs_flushed", 2 * starved >= rows ? Severity::error : Severity::warning,
+         fmt::format("{} of the backward pass read {} as zero: they were subnormal, and the arithmetic of the run flushes those. In {} "
+                     "of {} of their rows all of an input was.",
+                     count_of(backward.size(), "op"), which, starved, rows),
+         backward.worst(),
+         fmt::format("{}, for which the loss scale has to lift gradients above the smallest normal number{}. BF16 has the range of "
+                     "FP32, subnormals too. Without flushing (arithmetic.subnormals = \"keep\", an arithmetic.accumulate other than "
+                     "mi200) they are read as they are.",
+                     scaling_advice(precision_facts(reader_)),
+                     known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, smallest->lower), Unit::scale)) : "")});
+  }
+  if (!forward.empty()) {
+    report.findings.push_back({"range.inputs_flushed", Severity::info,
+                               fmt::format("{} outside the backward pass read {} as zero: they were subnormal.",
+                                           count_of(forward.size(), "op"), which),
+                               forward.worst(), ""});
+  }
+  return !backward.empty();
+}
+
+// Values that a directed mode keeps at the largest number, which no NaN or infinity tells of.
+void RangeAnalysis::find_saturated(Report& report) const {
+  Suspects suspects;
+  uint64_t elements = 0;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i] || tensors_[i]->totals.saturated == 0) continue;
+    const RangeTotals& totals = tensors_[i]->totals;
+    elements += totals.saturated;
+    std::vector<Quantity> values{{"elements", count_cell(totals.saturated), Unit::count},
+                                 share_of("saturated", totals.saturated, totals.seen.base),
+                                 {"rounding", std::string(name_of(selection_.tensor(i).rounding))}};
+    if (totals.recorded.largest > 0) {
+      values.push_back({"largest", std::log2(totals.recorded.largest), Unit::exponent});
+      values.push_back({"stored_as", std::log2(info(selection_.tensor(i).dtype).format->largest_finite()), Unit::exponent});
+    }
+    suspects.add(share(totals.saturated, totals.seen.base), selection_.key(i), std::move(values));
+  }
+  if (suspects.empty()) return;
+  report.findings.push_back(
+      {"range.saturated", Severity::warning,
+       fmt::format("{} held {} beyond the largest number of the type, at which the rounding mode keeps them: no infinity tells a "
+                   "scaler, or a check, of it.",
+                   tensors(suspects.size()), count_of(elements, "finite value")),
+       suspects.worst(),
+       "These are overflows. For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or smaller inputs; in "
+       "mode rne they become infinite and are seen."});
 }
 
 // What one scale a tensor could not keep. FP8 has its own scales, so that a loss scale is no remedy. A scale is stale where the one
@@ -404,6 +479,7 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_gradient(selection_.tensor(i).role)) continue;
     if (tensors_[i]->nonfinite_steps > 0) return;  // in a step that was not skipped
+    if (tensors_[i]->totals.saturated > 0) return;
     if (!is_plainly_narrow(selection_.tensor(i).dtype)) continue;
     const RangeTotals& totals = tensors_[i]->totals;
     if (totals.rows_seen == 0 || totals.rows_unseen > 0) {
@@ -465,7 +541,9 @@ void RangeAnalysis::add_findings(Report& report) const {
   }
   find_nonfinite(report);
   const bool vanished = find_vanished(report);
-  const bool trouble = find_gradient_trouble(report);
+  const bool starved = find_inputs_flushed(report);
+  const bool trouble = find_gradient_trouble(report) || starved;
+  find_saturated(report);
   find_value_trouble(report);
   find_quantization_trouble(report);
   find_what_if_trouble(report);

@@ -28,7 +28,8 @@ std::optional<RoundingBounds> true_what_if(const TensorRow& row, const TensorInf
   // With S >= 1, x / S rounds to zero where x does, in the rescued elements besides, and under an enormous S in elements that
   // overflowed.
   const uint64_t flushed = row.rounding.flushed + row.rounding.rescued;
-  const bool beyond = row.scale * format.flush_threshold() >= format.overflow_threshold();
+  const MagnitudeThresholds thresholds = magnitude_thresholds(format, rounding_of(tensor));
+  const bool beyond = row.scale * thresholds.flushed.perhaps_below >= thresholds.beyond.perhaps_above();
   const uint64_t most = flushed + (beyond ? row.rounding.overflowed : 0);
   bounds->flushed = {std::max(flushed, bounds->flushed.lower), std::min(most, bounds->flushed.upper)};
   return bounds;
@@ -93,6 +94,7 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<
   if (const auto rounding = as_seen(row)) {
     seen += *rounding;
     rescued += row.rounding.rescued;
+    saturated += row.rounding.saturated;
     ++rows_seen;
   } else if (is_narrow(tensor.dtype)) {
     ++rows_unseen;
@@ -134,6 +136,7 @@ void RangeTotals::add(const RangeTotals& other) {
   rows_with_values += other.rows_with_values;
   seen += other.seen;
   rescued += other.rescued;
+  saturated += other.saturated;
   rows_seen += other.rows_seen;
   rows_unseen += other.rows_unseen;
   as_stored += other.as_stored;

@@ -211,7 +211,7 @@ void RangeAnalysis::add(const TensorRow& row) {
   if (stored_nonfinite(row, tensor.dtype) > 0 && !(step_skipped_ && comes_after_loss(selection_.op(row.tensor).phase))) {
     if (facts.nonfinite_steps++ == 0) {
       facts.first_nonfinite = place;
-      if (row.statistics.nonfinite() == 0 && !is_quantized(tensor.dtype)) facts.first_overflowed = row.rounding.overflowed;
+      if (row.statistics.nonfinite() == 0 && !is_quantized(tensor.dtype)) facts.first_overflowed = row.rounding.infinite();
     }
   }
   if (step_broken_) return;
@@ -229,8 +229,11 @@ void RangeAnalysis::add(const TensorRow& row) {
     if (const auto own = what_if(row, tensor, format, row.statistics.largest / (format.largest_finite() * row.quantization_scale)))
       facts.at_own_scale += *own;
   }
-  if (is_narrow(tensor.dtype)) facts.flush_loss.add(row, *info(tensor.dtype).format);
-  if (row.rounding_known && row.rounding.overflowed > 0) {
+  if (is_narrow(tensor.dtype)) facts.flush_loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
+  facts.input.nonzero += row.input.nonzero;
+  facts.input.flushed += row.input.flushed;
+  facts.starved_rows += row.input.nonzero > 0 && row.input.flushed == row.input.nonzero;
+  if (row.rounding_known && row.rounding.infinite() > 0) {
     ++(step_skipped_ ? facts.overflow_steps_skipped : facts.overflow_steps_kept);
     if (!facts.first_overflow) facts.first_overflow = place;
   }

@@ -3,7 +3,8 @@
 // headroom; and exponent histograms against the format's limits. Worst first. Definitions: docs/numerics.md.
 // Findings (codes): range.no_rows, range.nonfinite, range.gradients_vanish, range.gradients_flushed, range.gradients_overflow,
 // range.values_overflow, range.values_flushed, range.quantization_flushed, range.quantization_stale,
-// range.quantization_saturated, range.gradients_would_flush, range.gradients_fit, range.rounding_unknown.
+// range.quantization_saturated, range.inputs_flushed, range.saturated, range.gradients_would_flush, range.gradients_fit,
+// range.rounding_unknown.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
@@ -54,6 +55,8 @@ class RangeAnalysis : public RowConsumer {
     FlushLoss flush_loss;
     // Of rows in FP8, with the quantisation scale that takes the row's own largest magnitude to the format's largest.
     RoundingBounds at_own_scale;
+    InputFlushCounts input;     // of its op, over its rows
+    uint64_t starved_rows = 0;  // those in which all of an input was read as zero
     std::optional<Place> first_overflow;
     double kept_headroom = kUnknown;         // the least, of steps that were not skipped
     std::optional<uint32_t> vanished_after;  // the tensor recorded before the one that vanished
@@ -76,6 +79,8 @@ class RangeAnalysis : public RowConsumer {
   void find_terms();
   bool is_rounding_noise(const TensorRow& row) const;
   void find_value_trouble(Report& report) const;
+  bool find_inputs_flushed(Report& report) const;
+  void find_saturated(Report& report) const;
   void find_quantization_trouble(Report& report) const;
   void find_what_if_trouble(Report& report) const;
   void find_gradients_fit(Report& report) const;

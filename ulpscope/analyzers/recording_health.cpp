@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/what_if.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -24,6 +25,40 @@ constexpr const char* kMissingSuggestion =
     "The program that wrote the earlier trace was killed, or its recording ended, before they were in the file. What is said of "
     "the "
     "run leaves them out.";
+
+// How a weight's rounding treats updates that are small beside its ulp.
+enum class SmallUpdates : uint8_t { nearest, stochastic, directed };
+
+// An FP32 weight is made by FP32 arithmetic, which rounds to nearest whatever the mode.
+SmallUpdates kind_of(const TensorInfo& weight) {
+  const RoundingMode mode = is_narrow(weight.dtype) ? weight.rounding : RoundingMode::nearest_even;
+  if (mode == RoundingMode::stochastic) return SmallUpdates::stochastic;
+  return is_directed(mode) ? SmallUpdates::directed : SmallUpdates::nearest;
+}
+
+// What is said of the parameters that lost more than a share of their nonzero updates.
+struct LostText {
+  SmallUpdates of;
+  double limit;
+  const char* code;
+  Severity severity;
+  const char* title;
+  const char* suggestion;
+};
+constexpr LostText kLostTexts[] = {
+    {SmallUpdates::nearest, kLostLimit, "updates.lost", Severity::warning,
+     "{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
+     "Keep FP32 master weights, round the update stochastically (arithmetic.ops.<optimizer>_update.rounding = \"sr\" with "
+     "optimizer.math = \"fp32\"), or raise the learning rate: an update below half an ulp of the weight is rounded away."},
+    {SmallUpdates::directed, 0, "updates.biased", Severity::warning,
+     "{} rounded updates to a fixed side of the weight: some changed nothing, the others changed it by more than they were.",
+     "In a directed mode what an update below an ulp does depends on its sign, not its size, so that errors add up. Round the "
+     "update to nearest or stochastically (rounding = \"rne\" or \"sr\"), or keep FP32 master weights."},
+    {SmallUpdates::stochastic, kLostLimit, "updates.lost", Severity::info,
+     "{} kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does with updates below an ulp: "
+     "one of a tenth of an ulp changes the weight by an ulp one time in ten. On average nothing is lost.",
+     ""},
+};
 
 bool in_range(const StepRange& range, uint64_t step) { return step >= range.first && step < range.last; }
 
@@ -159,33 +194,33 @@ void add_update_findings(const TraceReader& reader, const Selection& selection, 
          {},
          rate_was_zero  ? "The learning rate was 0."
          : nonzero == 0 ? "Every update was zero, for every gradient was: the findings on ranges say where they were lost."
-                        : "Every update was smaller than half an ulp of its weight: keep FP32 master weights "
-                          "(optimizer.master_weights = true), or raise the learning rate."});
+                        : "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep "
+                          "FP32 master weights (optimizer.master_weights = true), or raise the learning rate."});
     return;
   }
-  std::vector<std::pair<double, uint32_t>> lost;
-  for (uint32_t i = 0; i < updates.size(); ++i) {
-    if (updates[i].nonzero == 0) continue;
-    const double share = static_cast<double>(updates[i].lost) / static_cast<double>(updates[i].nonzero);
-    if (share > kLostLimit) lost.emplace_back(share, i);
+  for (const LostText& text : kLostTexts) {
+    std::vector<std::pair<double, uint32_t>> lost;
+    for (uint32_t i = 0; i < updates.size(); ++i) {
+      if (updates[i].nonzero == 0 || text.of != kind_of(selection.tensor(i))) continue;
+      const double share = static_cast<double>(updates[i].lost) / static_cast<double>(updates[i].nonzero);
+      if (share > text.limit) lost.emplace_back(share, i);
+    }
+    if (lost.empty()) continue;
+    std::stable_sort(lost.begin(), lost.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    Finding finding{text.code,
+                    text.severity,
+                    fmt::format(fmt::runtime(text.title), count_of(lost.size(), "parameter"), 100 * text.limit),
+                    {},
+                    text.suggestion};
+    for (size_t i = 0; i < std::min<size_t>(5, lost.size()); ++i) {
+      const Updates& of_tensor = updates[lost[i].second];
+      finding.evidence.push_back({selection.key(lost[i].second),
+                                  {{"lost", lost[i].first, Unit::share},
+                                   {"nonzero_updates", count_cell(of_tensor.nonzero), Unit::count},
+                                   {"lost_to_decay", count_cell(of_tensor.lost_to_decay), Unit::count}}});
+    }
+    report.findings.push_back(std::move(finding));
   }
-  if (lost.empty()) return;
-  std::stable_sort(lost.begin(), lost.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  Finding finding{
-      "updates.lost",
-      Severity::warning,
-      fmt::format("{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
-                  count_of(lost.size(), "parameter"), 100 * kLostLimit),
-      {},
-      "Keep FP32 master weights, or raise the learning rate: an update below half an ulp of the weight is rounded away."};
-  for (size_t i = 0; i < std::min<size_t>(5, lost.size()); ++i) {
-    const Updates& of_tensor = updates[lost[i].second];
-    finding.evidence.push_back({selection.key(lost[i].second),
-                                {{"lost", lost[i].first, Unit::share},
-                                 {"nonzero_updates", count_cell(of_tensor.nonzero), Unit::count},
-                                 {"lost_to_decay", count_cell(of_tensor.lost_to_decay), Unit::count}}});
-  }
-  report.findings.push_back(std::move(finding));
 }
 
 }  // namespace ulpscope

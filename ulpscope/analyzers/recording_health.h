@@ -1,7 +1,8 @@
 // How the recording itself went, and what the run as a whole shows without its ranges: how the trace ended, warnings, levels
 // lowered, steps between the traces of a run that none of them has, a loss that became NaN, and updates that changed no weight.
 // Findings (codes): recording.dead, recording.ended_early, recording.missing_steps, recording.level_lowered, recording.cut_short,
-// recording.warning, recording.note, run.loss_nonfinite, run.stopped, updates.none_applied, updates.lost.
+// recording.warning, recording.note, run.loss_nonfinite, run.stopped, updates.none_applied, updates.lost,
+// updates.biased.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"

@@ -84,7 +84,7 @@ void ScaleAnalysis::add(const TensorRow& row) {
   if (const auto rounding = as_seen(row)) {
     Flushed& flushed = flushed_[row.tensor];
     flushed.seen += *rounding;
-    flushed.loss.add(row, *info(tensor.dtype).format);
+    flushed.loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
   }
 }
 

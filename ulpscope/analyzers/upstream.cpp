@@ -55,16 +55,21 @@ void FlushedUpstream::begin_pass(const TensorRow& row) {
 void FlushedUpstream::see(const TensorRow& row) {
   begin_pass(row);
   const TensorInfo& tensor = reader_.tensors()[row.tensor];
-  if (!is_computed_gradient(tensor.role) || !is_narrow(tensor.dtype) || tensor.slot >= 64) return;
+  const bool starved = lost_inputs(row);
+  if (!is_computed_gradient(tensor.role) || !(is_narrow(tensor.dtype) || starved) || tensor.slot >= 64) return;
   const auto seen = as_seen(row);
   const bool flushed =
-      seen && seen->base > 0 && static_cast<double>(seen->flushed.lower) > limit_ * static_cast<double>(seen->base);
+      starved || (seen && seen->base > 0 && static_cast<double>(seen->flushed.lower) > limit_ * static_cast<double>(seen->base));
   const uint64_t bit = uint64_t{1} << tensor.slot;
   uint64_t& slots = ops_[tensor.op].flushed_slots;
   slots = flushed ? slots | bit : slots & ~bit;
   if (!flushed || tensor.role != Role::activation_gradient) return;
   ++flushed_rows_[row.tensor];
   if (!flushed_at_) flushed_at_ = row.sequence;
+}
+
+bool FlushedUpstream::lost_inputs(const TensorRow& row) const {
+  return static_cast<double>(row.input.flushed) > limit_ * static_cast<double>(row.input.nonzero);
 }
 
 bool FlushedUpstream::behind(const Graph& graph, uint32_t op) {
@@ -86,6 +91,7 @@ bool FlushedUpstream::is_behind(const TensorRow& row) {
   begin_pass(row);
   const uint32_t op = reader_.tensors()[row.tensor].op;
   if (reader_.ops()[op].phase != Phase::backward) return false;
+  if (lost_inputs(row)) return true;
   return graph_ ? behind(*graph_, op) : flushed_at_ && *flushed_at_ < row.sequence;
 }
 

@@ -18,7 +18,8 @@ class FlushedUpstream {
 
   // Takes all rows of a step, in the trace's order, whether they are looked at or not.
   void see(const TensorRow& row);
-  // True iff the row's values were computed from a flushed gradient, by the edges of its step's graph. In a graph without edges all
+  // True iff the row's values were computed from a flushed gradient, by the edges of its step's graph, or its op read
+  // too much of an input as zero. In a graph without edges all
   // that comes after a flushed activation gradient, in the same backward pass, counts as computed from it. Rows that have been
   // seen.
   bool is_behind(const TensorRow& row);
@@ -43,6 +44,7 @@ class FlushedUpstream {
 
   const Graph* graph_of(uint64_t step) const;
   void begin_pass(const TensorRow& row);
+  bool lost_inputs(const TensorRow& row) const;  // more than the limit of them was read as zero
   bool behind(const Graph& graph, uint32_t op);
 
   const TraceReader& reader_;

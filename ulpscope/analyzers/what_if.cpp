@@ -34,8 +34,9 @@ CountBounds count_in_range(uint64_t n, BinRange range, const TensorStatistics& s
   }
   const double least = has_smallest ? statistics.smallest : range.lower;
   if (!passes(least, threshold, strictly)) return {0, 0};
-  // Every element is below range.upper, so a threshold there takes all, strictly or not.
-  if (has_largest ? passes(statistics.largest, threshold, strictly) : threshold >= range.upper) return {n, n};
+  // Every element is below range.upper.
+  const double last = strictly ? range.upper : std::nextafter(range.upper, 0.0);
+  if (has_largest ? passes(statistics.largest, threshold, strictly) : threshold >= last) return {n, n};
   return {has_smallest ? 1u : 0u, has_largest ? n - 1 : n};
 }
 
@@ -84,7 +85,9 @@ CountBounds count_up_to(const TensorStatistics& statistics, Threshold threshold,
   return {at_lower.lower, count_below(statistics, threshold.upper, strictly).upper};
 }
 
-double normal_threshold(const FloatFormat& format) { return format.smallest_normal() - format.smallest_positive() / 2; }
+Rounding rounding_of(const TensorInfo& tensor) {
+  return {.mode = tensor.rounding, .subnormals = tensor.flushes_results ? SubnormalResults::flush : SubnormalResults::keep};
+}
 
 RoundingBounds& RoundingBounds::operator+=(const RoundingBounds& other) {
   base += other.base;
@@ -100,7 +103,7 @@ bool is_plainly_narrow(DType dtype) { return is_narrow(dtype) && !is_quantized(d
 uint64_t share_base(const TensorRow& row) {
   const uint64_t stored = row.statistics.finite_nonzero();
   // Statistics taken after a counted rounding miss what it flushed and what it took to Inf.
-  if (!row.before_rounding && row.rounding_known) return stored + row.rounding.flushed + row.rounding.overflowed;
+  if (!row.before_rounding && row.rounding_known) return stored + row.rounding.flushed + row.rounding.infinite();
   return stored;
 }
 
@@ -144,11 +147,16 @@ std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& te
   };
   RoundingBounds bounds;
   bounds.base = stored + lost_small + lost_large;
-  bounds.flushed = count_up_to(statistics, limit(format.flush_threshold()));
-  const CountBounds below_normal = count_up_to(statistics, limit(normal_threshold(format)), true);
+  const MagnitudeThresholds thresholds = magnitude_thresholds(format, rounding_of(tensor));
+  const auto between = [&](double surely, double perhaps, bool strictly) {
+    const CountBounds counted = count_up_to(statistics, limit(surely), strictly);
+    return surely == perhaps ? counted : CountBounds{counted.lower, count_up_to(statistics, limit(perhaps), strictly).upper};
+  };
+  bounds.flushed = between(thresholds.flushed.surely_below, thresholds.flushed.perhaps_below, false);
+  const CountBounds below_normal = between(thresholds.normal.perhaps_above(), thresholds.normal.surely_above(), true);
   bounds.subnormal.lower = below_normal.lower > bounds.flushed.upper ? below_normal.lower - bounds.flushed.upper : 0;
   bounds.subnormal.upper = below_normal.upper - bounds.flushed.lower;
-  const CountBounds in_range = count_up_to(statistics, limit(format.overflow_threshold()), true);
+  const CountBounds in_range = between(thresholds.beyond.perhaps_above(), thresholds.beyond.surely_above(), true);
   bounds.overflowed = {stored - in_range.upper, stored - in_range.lower};
   bounds.flushed.upper += lost_small;
   bounds.subnormal.upper += lost_small;

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/report/report.h"
-#include "ulpscope/emulation/format.h"
+#include "ulpscope/emulation/magnitude_thresholds.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
@@ -47,8 +47,8 @@ CountBounds count_in_bin(const TensorStatistics& statistics, int bin, double thr
 // The finite nonzero elements of magnitude <= threshold (or, strictly, < threshold). Needs StatisticsLevel::full.
 CountBounds count_up_to(const TensorStatistics& statistics, Threshold threshold, bool strictly = false);
 
-// The least magnitude that rounds to a normal number: half a subnormal ulp below the smallest normal, and the tie is even.
-double normal_threshold(const FloatFormat& format);
+// As the op that made the tensor rounded its results.
+Rounding rounding_of(const TensorInfo& tensor);
 
 // A rounding of all finite elements. `base`: those finite and nonzero before it, of which shares are taken.
 struct RoundingBounds {
@@ -58,7 +58,7 @@ struct RoundingBounds {
   RoundingBounds& operator+=(const RoundingBounds& other);
 };
 
-// What rounding x / S to `format` does, x being the recorded values, of FP8 tensors without their quantisation scale; S = 1: as
+// What rounding x / S to `format` does, in the mode and with the subnormals that the tensor's op rounds with, x being the recorded values, of FP8 tensors without their quantisation scale; S = 1: as
 // scaled. For values recorded as stored in a narrower
 // format, what they lost before can only be bounded: each was up to half an ulp away, and elements that were flushed or overflowed
 // count in the upper bounds, and nothing is known (nullopt) where their number is not. Nothing is known either without a histogram.

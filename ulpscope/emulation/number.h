@@ -19,6 +19,7 @@ enum class RoundingMode : uint8_t {
   to_odd,      // what is not exact goes to the neighbour with an odd significand, so that a second rounding does no harm
   stochastic,  // up or down, with a probability proportional to the distance from the other neighbour
 };
+inline constexpr int kRoundingModes = 7;
 
 // Modes in which a finite number may stay below the largest one however large it is.
 constexpr bool is_directed(RoundingMode mode) {

@@ -43,6 +43,7 @@ void RoundingCounts::merge(const RoundingCounts& other) {
   inexact_subnormal += other.inexact_subnormal;
   overflowed += other.overflowed;
   rescued += other.rescued;
+  saturated += other.saturated;
 }
 
 double headroom(const FloatFormat& format, double largest) {

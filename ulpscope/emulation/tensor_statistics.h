@@ -61,11 +61,23 @@ struct RoundingCounts {
   uint64_t flushed = 0;            // nonzero before, zero after
   uint64_t subnormal = 0;          // nonzero after, below the smallest normal
   uint64_t inexact_subnormal = 0;  // those of them that rounding changed
-  uint64_t overflowed = 0;         // finite before, Inf after, or saturated
+  uint64_t overflowed = 0;         // finite before, Inf after, or saturated: kept at the largest finite value, though beyond it
   uint64_t rescued = 0;            // finite and nonzero after, while round(x / S) is zero; S is the loss scale that x contains
+  // Those that overflowed of which a directed rounding mode made the largest finite value. Of formats all of whose roundings
+  // saturate it is not counted.
+  uint64_t saturated = 0;
 
+  uint64_t infinite() const { return overflowed - saturated; }
   void merge(const RoundingCounts& other);
   bool operator==(const RoundingCounts&) const = default;
+};
+
+// Of an op that reads subnormals as zero: of that input which lost the largest share of its nonzero elements so.
+struct InputFlushCounts {
+  uint64_t nonzero = 0;  // finite ones; 0 also where the op reads subnormals as they are
+  uint64_t flushed = 0;  // those of them that were subnormal in the input's format
+
+  bool operator==(const InputFlushCounts&) const = default;
 };
 
 // How much is asked for. Each level contains the ones before.

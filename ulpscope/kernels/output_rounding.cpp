@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "ulpscope/base/hash.h"
+#include "ulpscope/emulation/magnitude_thresholds.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
@@ -38,10 +39,14 @@ uint64_t flush(const FloatFormat& format, Encoding* encodings, int64_t n) {
   return flushed;
 }
 
-bool flushes(const OpCall& call, int slot, DType stored) {
-  const Arithmetic& how = *call.arithmetic;
-  const bool as_product = how.accumulation->flushes_narrow_products && is_product(call.op) && slot == 0 && stored != DType::f32;
-  return flushes_outputs(how.subnormals) || as_product;
+// Whether the call's arithmetic acts on its tensors of this type.
+bool acts_on(const OpCall& call, DType dtype) {
+  return call.arithmetic != nullptr && is_float(dtype) && !only_moves(call.op);
+}
+
+bool flushes_as_product(const OpCall& call, DType dtype) {
+  const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
+  return call.arithmetic->accumulation->flushes_narrow_products && is_product(call.op) && is_half;
 }
 
 }  // namespace
@@ -51,13 +56,27 @@ uint64_t flush_subnormals(DType dtype, void* elements, int64_t n) {
   return with_encodings(dtype, elements, [&](auto* encodings) { return flush(format, encodings, n); });
 }
 
-OutputRounding::OutputRounding(const OpCall& call, int slot, DType stored)
-    : stored_(stored), format_(*info(stored).format), random_{call.seed, hash_combine(call.stream, static_cast<uint64_t>(slot))} {
-  if (is_quantized(stored)) rounding_.overflow = Overflow::saturate;
-  if (call.arithmetic == nullptr) return;
-  rounding_.mode = call.arithmetic->rounding;
-  if (ulpscope::flushes(call, slot, stored)) rounding_.subnormals = SubnormalResults::flush;
+bool flushes_input(const OpCall& call, const TensorView& input) {
+  if (!acts_on(call, input.dtype)) return false;
+  return flushes_inputs(call.arithmetic->subnormals) || flushes_as_product(call, input.dtype);
 }
+
+Rounding output_rounding(const OpCall& call, int slot, DType stored) {
+  Rounding rounding;
+  if (is_quantized(stored)) rounding.overflow = Overflow::saturate;
+  if (!acts_on(call, stored)) return rounding;
+  rounding.mode = call.arithmetic->rounding;
+  const bool flushes = flushes_outputs(call.arithmetic->subnormals) || (slot == 0 && flushes_as_product(call, stored));
+  if (flushes) rounding.subnormals = SubnormalResults::flush;
+  return rounding;
+}
+
+OutputRounding::OutputRounding(const OpCall& call, int slot, DType stored)
+    : stored_(stored),
+      format_(*info(stored).format),
+      rounding_(output_rounding(call, slot, stored)),
+      random_{call.seed, hash_combine(call.stream, static_cast<uint64_t>(slot))},
+      beyond_(magnitude_thresholds(format_, rounding_).beyond.surely_above()) {}
 
 template <typename C>
 void OutputRounding::round_all(const C* values, int64_t first, int64_t n, void* elements) const {
@@ -90,7 +109,9 @@ RoundingCounts OutputRounding::count_all(const C* values, int64_t first, int64_t
       const auto bits = [&] { return random_bits_of(random_, static_cast<uint64_t>(first + i)); };
       const double is = std::abs(value_of(format_, encodings[i]));
       counts.flushed += is == 0;
-      counts.overflowed += was > largest && !std::isfinite(round_to_format(format_, value, unsaturated, bits()));
+      const bool kept = is == largest && was >= beyond_ && is_directed(rounding.mode) && !is_quantized(stored_);
+      counts.saturated += kept;
+      counts.overflowed += kept || (was > largest && !std::isfinite(round_to_format(format_, value, unsaturated, bits())));
       if (is > 0 && is < smallest_normal) {
         ++counts.subnormal;
         counts.inexact_subnormal += is != was;

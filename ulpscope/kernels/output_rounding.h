@@ -12,6 +12,12 @@ namespace ulpscope {
 // Subnormals of `dtype` (of up to f32) become zeros of their sign. Returns how many there were.
 uint64_t flush_subnormals(DType dtype, void* elements, int64_t n);
 
+// Whether a call reads subnormals of this input of its as zero.
+bool flushes_input(const OpCall& call, const TensorView& input);
+
+// How the values of output `slot` of a call become elements of the type `stored`.
+Rounding output_rounding(const OpCall& call, int slot, DType stored);
+
 // How the wide values of output `slot` of a call become elements of the type `stored`: f16, bf16, f32, or of FP8, which saturates.
 class OutputRounding {
  public:
@@ -28,8 +34,8 @@ class OutputRounding {
   // The value that one of them becomes.
   double rounded(double value, int64_t element) const;
   // What that rounding did. A number is rescued where the same rounding, with the same random bits, of the number without the loss
-  // scale `scale` gives zero, and of itself does not. Numbers that a directed mode keeps finite have not overflowed, those that
-  // saturate have.
+  // scale `scale` gives zero, and of itself does not. Numbers beyond the largest one that a directed mode keeps at it are those that
+  // saturated; those that FP8 keeps at it have overflowed.
   RoundingCounts count(const float* values, int64_t first, int64_t n, const void* elements, double scale) const;
   RoundingCounts count(const double* values, int64_t first, int64_t n, const void* elements, double scale) const;
 
@@ -43,6 +49,7 @@ class OutputRounding {
   const FloatFormat& format_;
   Rounding rounding_;
   RandomStream random_;
+  double beyond_;  // from this magnitude on, every value is rounded beyond the largest number, or kept at it
 };
 
 }  // namespace ulpscope

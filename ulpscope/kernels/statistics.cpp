@@ -42,6 +42,7 @@ void OutputRecord::clear() {
   quantization_scale = 1.0;
   samples = 0;
   rounding = {};
+  input = {};
   update = {};
 }
 

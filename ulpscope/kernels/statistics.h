@@ -38,6 +38,7 @@ struct OutputRecord {
   int samples = 0;
   TensorStatistics statistics;
   RoundingCounts rounding;
+  InputFlushCounts input;  // the same in all records of a call
   UpdateCounts update;
   std::array<int64_t, kMaxSamples> sample_elements{};
   std::array<double, kMaxSamples> sample_values{};

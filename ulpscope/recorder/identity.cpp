@@ -99,6 +99,9 @@ void OpTable::add_outputs(OpEntry& entry, const OpDescription& op) {
     info.stays_wide = output.stays_wide;
     info.parameter = output.parameter;
     info.name = output.name;
+    info.rounding = output.rounding;
+    info.flushes_results = output.flushes_results;
+    info.flushes_inputs = op.flushes_inputs;
     info.shape.assign(output.view.shape.begin(), output.view.shape.begin() + output.view.rank);
     const bool floating = is_float(info.dtype);
     tensors_.push_back({sink_.add_tensor(info), info.role, floating, info.dtype});

@@ -263,6 +263,7 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
   tensor_row.before_rounding = record.before_rounding;
   tensor_row.rounding_known = record.rounding_known;
   tensor_row.rounding = record.rounding_known ? record.rounding : RoundingCounts{};
+  tensor_row.input = record.input;
   if (known == StatisticsLevel::full) {
     tensor_row.statistics = record.statistics;
     sink.add_row(tensor_row);

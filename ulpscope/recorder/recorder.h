@@ -39,6 +39,8 @@ struct OutputDescription {
   double scale = 1.0;          // the loss scale that its values contain
   bool stays_wide = false;     // as TensorInfo has it
   std::string_view name = {};  // what the op calls it, or ""
+  RoundingMode rounding = RoundingMode::nearest_even;
+  bool flushes_results = false;
 };
 
 struct OpDescription {
@@ -51,6 +53,7 @@ struct OpDescription {
   uint8_t pass = 0;
   const Attributes* attributes = nullptr;
   std::optional<ProductShape> product = {};  // of a matrix product
+  bool flushes_inputs = false;               // reads subnormals as zero
   std::span<const ValueKey> inputs;
   std::span<const OutputDescription> outputs;
 };

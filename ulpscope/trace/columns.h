@@ -143,7 +143,12 @@ struct Table<TensorInfo> {
       Column{"shard_offset", "", "where this rank's part begins, in each dimension; empty where it is not sharded",
              FIELD(shard_offset)},
       Column{"replicated", "", "every rank holds the same values", FIELD(replicated)},
-      Column{"name", "", "what the op calls the output, as exp_avg, or empty", FIELD(name)}.since_version(5));
+      Column{"name", "", "what the op calls the output, as exp_avg, or empty", FIELD(name)}.since_version(5),
+      Column{"rounding", "", "the mode in which its op rounds it to that type", FIELD(rounding)}.since_version(6),
+      Column{"flushes_results", "", "1: its op makes results that are subnormal in that type zero", FIELD(flushes_results)}
+          .since_version(6),
+      Column{"flushes_inputs", "", "1: its op reads subnormals of an input's type as zero", FIELD(flushes_inputs)}.since_version(
+          6));
 };
 
 template <>
@@ -199,7 +204,7 @@ struct Table<TensorRow> {
       Column{"before_rounding", "", "1: statistics of the values before they were rounded to the stored type, 0: as stored",
              FIELD(before_rounding)}
           .known_if(counted),
-      Column{"rounding_known", "", "1: the five rounding counts at the end were taken; 0: unknown", FIELD(rounding_known)},
+      Column{"rounding_known", "", "1: the rounding counts, from flushed to saturated, were taken; 0: unknown", FIELD(rounding_known)},
       Column{"count", "elements", "all", FIELD(statistics.count)}.known_if(counted),
       Column{"nan", "elements", "NaN", FIELD(statistics.nan)}.known_if(counted),
       Column{"positive_infinity", "elements", "+Inf", FIELD(statistics.positive_infinity)}.known_if(counted),
@@ -222,11 +227,22 @@ struct Table<TensorRow> {
           seen),
       Column{"inexact_subnormal", "elements", "those of them that rounding changed", FIELD(rounding.inexact_subnormal)}.known_if(
           seen),
-      Column{"overflowed", "elements", "finite before rounding, Inf after; in FP8 those that saturated", FIELD(rounding.overflowed)}
+      Column{"overflowed", "elements", "finite before rounding, Inf after, or saturated", FIELD(rounding.overflowed)}
           .known_if(seen),
       Column{"rescued", "elements", "finite and nonzero after rounding, while the same value without the loss scale rounds to zero",
              FIELD(rounding.rescued)}
-          .known_if(seen));
+          .known_if(seen),
+      Column{"saturated", "elements",
+             "those that overflowed of which a directed rounding mode made the largest finite value; in FP8, where all do, not counted",
+             FIELD(rounding.saturated)}
+          .known_if(seen)
+          .since_version(6),
+      Column{"input_nonzero", "elements",
+             "finite and nonzero in that input of the op which lost the largest share of them because subnormals were read as zero; "
+             "0 where they were read as they are",
+             FIELD(input.nonzero)}
+          .since_version(6),
+      Column{"input_flushed", "elements", "those of them that were read as zero", FIELD(input.flushed)}.since_version(6));
 };
 
 template <>
@@ -372,6 +388,8 @@ constexpr int enumerators() {
     return 3;
   else if constexpr (std::is_same_v<Enum, DType>)
     return static_cast<int>(kDTypes.size());
+  else if constexpr (std::is_same_v<Enum, RoundingMode>)
+    return kRoundingModes;
   else {
     static_assert(std::is_same_v<Enum, EventKind>);
     return kEventKinds;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ulpscope/emulation/number.h"
 #include "ulpscope/emulation/tensor_statistics.h"
 
 namespace ulpscope {
@@ -104,6 +105,9 @@ struct TensorInfo {
   std::vector<int64_t> shard_offset;  // empty: not sharded
   bool replicated = true;
   std::string name;  // what the op calls it, "exp_avg", or ""
+  RoundingMode rounding = RoundingMode::nearest_even;  // in which the op rounds it to `dtype`
+  bool flushes_results = false;                        // results that are subnormal in `dtype` become zero
+  bool flushes_inputs = false;                         // the op reads subnormals of an input's format as zero
 };
 
 // An edge of the graph: input `input` of op `consumer` is output `slot` of op `producer`. Stored once per distinct graph.
@@ -130,15 +134,16 @@ struct TensorRow {
   bool rounding_known = false;
   TensorStatistics statistics;
   RoundingCounts rounding;
+  InputFlushCounts input;  // of the op
 };
 
 // Infinities and nonfinite values as stored in that type, of a TensorRow or an OutputRecord. Where the statistics are of the values
-// before rounding, those that overflowed came on top; roundings to FP8 saturate.
+// before rounding, those that overflowed and did not saturate came on top; roundings to FP8 saturate.
 template <typename Recorded>
 uint64_t stored_infinities(const Recorded& recorded, DType dtype) {
   if (recorded.known == StatisticsLevel::none || (recorded.before_rounding && is_quantized(dtype))) return 0;
   return recorded.statistics.infinities() +
-         (recorded.before_rounding && recorded.rounding_known ? recorded.rounding.overflowed : 0);
+         (recorded.before_rounding && recorded.rounding_known ? recorded.rounding.infinite() : 0);
 }
 template <typename Recorded>
 uint64_t stored_nonfinite(const Recorded& recorded, DType dtype) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ulpscope/base/text.h"
+#include "ulpscope/emulation/rounding.h"
 #include "ulpscope/trace/columns.h"
 #include "ulpscope/trace/sink.h"
 
@@ -18,6 +19,7 @@ const char* name_of_enumerator(StatisticsLevel level) {
   return kNames[static_cast<size_t>(level)];
 }
 std::string_view name_of_enumerator(DType dtype) { return info(dtype).name; }
+std::string_view name_of_enumerator(RoundingMode mode) { return name_of(mode); }
 template <typename Enum>
 const char* name_of_enumerator(Enum value) {
   return name_of(value);

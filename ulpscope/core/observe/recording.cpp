@@ -1,5 +1,9 @@
 #include "ulpscope/core/observe/recording.h"
 
+#include <algorithm>
+
+#include "ulpscope/kernels/output_rounding.h"
+
 namespace ulpscope {
 
 void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* const> records) {
@@ -7,8 +11,10 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
   for (size_t i = 0; i < event.outputs.size(); ++i) {
     const Tensor& output = event.outputs[i];
     const OutputLabel& label = event.labels[i];
+    const Rounding rounding = output_rounding(event.call, static_cast<int>(i), output.dtype());
     outputs.push_back({output.view(), label.role, label.parameter ? std::string_view(*label.parameter) : std::string_view(),
-                       output.body()->loss_scale, label.stays_wide, label.name});
+                       output.body()->loss_scale, label.stays_wide, label.name, rounding.mode,
+                       rounding.subnormals == SubnormalResults::flush});
   }
   SmallVector<ValueKey, 8> inputs;
   for (const Tensor& input : event.inputs) inputs.push_back(input.body()->value);
@@ -22,6 +28,8 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
   description.pass = event.pass;
   description.attributes = &event.attributes;
   description.product = event.product();
+  description.flushes_inputs = std::any_of(event.call.inputs.begin(), event.call.inputs.end(),
+                                           [&](const TensorView& input) { return flushes_input(event.call, input); });
   description.inputs = inputs;
   description.outputs = outputs;
   recorder_.before(description, records);

@@ -23,12 +23,26 @@ int64_t span_of(const TensorView& view) {
   return last + 1;
 }
 
-bool flushes_input(const OpCall& call, const TensorView& view) {
-  if (!is_float(view.dtype)) return false;
-  const Arithmetic& how = *call.arithmetic;
-  const bool is_half = view.dtype == DType::f16 || view.dtype == DType::bf16;
-  const bool as_product = how.accumulation->flushes_narrow_products && is_product(call.op) && is_half;
-  return flushes_inputs(how.subnormals) || as_product;
+// How many finite nonzero elements a view has, and how many of them are subnormal.
+InputFlushCounts count_subnormals(Context& context, const TensorView& view) {
+  OutputRecord record;
+  record.wanted = StatisticsLevel::full;
+  collect_statistics(view, record, [&](int64_t n, const std::function<void(int64_t)>& body) {
+    parallel_for(context, n, view.size() >= kParallelElements, body);
+  });
+  InputFlushCounts counts{record.statistics.finite_nonzero(), 0};
+  const ExponentHistogram& histogram = record.statistics.histogram;
+  const int normal = info(view.dtype).format->smallest_normal_exponent() + ExponentHistogram::kBias;
+  for (int bin = 0; bin < normal; ++bin) counts.flushed += histogram.bins[static_cast<size_t>(bin)];
+  return counts;
+}
+
+// Whether `a` lost a larger share of its nonzero elements than `b`.
+bool lost_more(const InputFlushCounts& a, const InputFlushCounts& b) {
+  const auto share = [](const InputFlushCounts& counts) {
+    return counts.nonzero == 0 ? -1.0 : static_cast<double>(counts.flushed) / static_cast<double>(counts.nonzero);
+  };
+  return share(a) > share(b);
 }
 
 // A call with copies of what has to be flushed or rounded apart.
@@ -53,6 +67,8 @@ class ArithmeticCall {
       kernel(context_, inner);
     }
     for (size_t slot = 0; slot < outputs_.size(); ++slot) finish(slot);
+    for (size_t slot = 0; slot < outputs_.size(); ++slot)
+      if (OutputRecord* record = wanted_record(call_, static_cast<int>(slot))) record->input = input_;
   }
 
  private:
@@ -64,8 +80,14 @@ class ArithmeticCall {
 
   // What an output overwrites is flushed where it lies, and everything else in a copy with the same strides.
   void flush_inputs() {
+    bool is_recorded = false;
+    for (size_t slot = 0; slot < outputs_.size(); ++slot)
+      is_recorded = is_recorded || wanted_record(call_, static_cast<int>(slot)) != nullptr;
     for (TensorView& view : inputs_) {
       if (!flushes_input(call_, view)) continue;
+      if (is_recorded) {
+        if (const InputFlushCounts counts = count_subnormals(context_, view); lost_more(counts, input_)) input_ = counts;
+      }
       const int64_t size = span_of(view);
       const bool in_place = std::any_of(call_.outputs.begin(), call_.outputs.end(),
                                         [&](const TensorView& output) { return output.data == view.data; });
@@ -142,6 +164,7 @@ class ArithmeticCall {
   const OpCall& call_;
   std::vector<TensorView> inputs_, outputs_;
   std::deque<Scratch> scratch_;
+  InputFlushCounts input_;
 };
 
 }  // namespace
