@@ -255,6 +255,40 @@ TEST(Report, LostUpdatesAreCountedPerParameter) {
   EXPECT_EQ(finding->evidence[0].values[2].value, Cell(int64_t{10}));
 }
 
+// What a lost update says depends on how the weight was rounded, and an FP32 weight is always rounded to nearest.
+TEST(Report, LostUpdatesAreJudgedByTheRoundingOfTheWeight) {
+  struct Row {
+    RoundingMode mode;
+    DType dtype;
+    uint64_t lost;
+    const char* code;
+    Severity severity;
+  };
+  for (const Row& row : {Row{RoundingMode::nearest_even, DType::bf16, 75, "updates.lost", Severity::warning},
+                         Row{RoundingMode::stochastic, DType::bf16, 75, "updates.lost", Severity::info},
+                         Row{RoundingMode::toward_zero, DType::bf16, 48, "updates.biased", Severity::warning},
+                         Row{RoundingMode::stochastic, DType::f32, 75, "updates.lost", Severity::warning},
+                         Row{RoundingMode::toward_zero, DType::f32, 48, nullptr, Severity::info}}) {
+    SyntheticTrace trace;
+    TensorInfo weight;
+    weight.role = Role::weight;
+    weight.dtype = row.dtype;
+    weight.parameter = "a.weight";
+    weight.shape = {100};
+    weight.rounding = row.mode;
+    const OpInfo update{7, 0, "adam_update", "a", Phase::optimizer, "", {}};
+    trace.add_update(trace.add_output(update, weight), 100, row.lost, 0);
+    trace.end_step();
+    const Report report = analyze_all(trace.read());
+    for (const char* code : {"updates.lost", "updates.biased"}) {
+      const Finding* finding = find_finding(report, code);
+      const bool expected = row.code != nullptr && std::string_view(code) == row.code;
+      ASSERT_EQ(finding != nullptr, expected) << code;
+      EXPECT_TRUE(finding == nullptr || finding->severity == row.severity);
+    }
+  }
+}
+
 TEST(Report, CopesWithATraceOfNoSteps) {
   SyntheticTrace trace;
   const Report report = analyze_all(trace.read());

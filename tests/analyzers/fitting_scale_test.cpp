@@ -38,14 +38,15 @@ std::optional<int> search_largest(const std::vector<Recorded>& rows, const Float
 }
 
 // The least k at which the share flushed of all rows together is within the limit.
-std::optional<int> search_smallest(const std::vector<Recorded>& rows, const FloatFormat& format) {
+std::optional<int> search_smallest(const std::vector<Recorded>& rows, const FloatFormat& format, const Rounding& rounding = {},
+                                   uint32_t random = 0) {
   for (int k = -80; k <= 80; ++k) {
     uint64_t flushed = 0, base = 0;
     for (const Recorded& row : rows) {
       for (const double value : row.values) {
         if (value == 0) continue;
         ++base;
-        flushed += round_to_format(format, std::ldexp(value, k) / row.scale) == 0;
+        flushed += round_to_format(format, std::ldexp(value, k) / row.scale, rounding, random) == 0;
       }
     }
     if (base == 0) return std::nullopt;
@@ -159,6 +160,35 @@ TEST(FittingScale, SmallestBracketsWhatASearchFinds) {
     exact += bounds->lower == bounds->upper;
   }
   EXPECT_GT(exact, 20);
+}
+
+// The modes whose direction depends on the sign are known where all values have one; stochastic rounding lies between its extremes.
+TEST(FittingScale, SmallestBracketsInEveryModeWithSubnormalsKeptAndFlushed) {
+  std::mt19937 random(8);
+  for (const RoundingModeName& mode : rounding_modes()) {
+    for (const SubnormalResults subnormals : {SubnormalResults::keep, SubnormalResults::flush}) {
+      const Rounding rounding{.mode = mode.mode, .subnormals = subnormals};
+      for (const double scale : {1.0, 512.0, 3.7}) {
+        SCOPED_TRACE(std::string(mode.name) + (subnormals == SubnormalResults::keep ? "" : " flush"));
+        const Recorded recorded{random_values(random, -18, 4, 400), static_cast<float>(scale)};
+        FlushCounts counts(magnitude_thresholds(binary16, rounding).flushed);
+        counts.add(make_row(recorded.values, DType::f16, recorded.scale), tensor_of(DType::f16));
+        const auto bounds = counts.smallest_fitting(kLimit);
+        const auto up = search_smallest({recorded}, binary16, rounding, ~0u),
+                   down = search_smallest({recorded}, binary16, rounding, 0);
+        if (mode.mode == RoundingMode::to_odd && subnormals == SubnormalResults::keep) {
+          EXPECT_FALSE(bounds);  // nothing becomes zero
+          continue;
+        }
+        ASSERT_TRUE(bounds && up && down);
+        EXPECT_LE(bounds->lower, *up);
+        EXPECT_GE(bounds->upper, *down);
+        const bool decided = magnitude_thresholds(binary16, rounding).flushed.surely_below ==
+                             magnitude_thresholds(binary16, rounding).flushed.perhaps_below;
+        EXPECT_TRUE(!decided || bounds->upper - bounds->lower <= 1);
+      }
+    }
+  }
 }
 
 TEST(FittingScale, SmallestBracketsForScalesThatAreNoPowersOfTwo) {

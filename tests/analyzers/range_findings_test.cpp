@@ -37,6 +37,56 @@ TEST(RangeFindings, RowsOfABrokenRunAreNoEvidence) {
   EXPECT_EQ(cell(table(report, "recorded"), 0, "rows"), Cell(int64_t{6}));
 }
 
+// A gradient of subnormals that its own op kept, and the op that reads it flushed: every product is zero, and no rounding tells.
+TEST(RangeFindings, SubnormalInputsReadAsZeroAreAnErrorWithTheScaleThatMendsIt) {
+  SyntheticTrace trace;
+  const OpInfo loss{1, 0, "cross_entropy_backward", "", Phase::backward, "", {}},
+      matmul{2, 0, "matmul", "fc", Phase::backward, "", {}};
+  TensorInfo small, product;
+  small.role = product.role = Role::activation_gradient;
+  small.dtype = product.dtype = DType::f16;
+  small.shape = product.shape = {100};
+  product.flushes_results = product.flushes_inputs = true;
+  const uint32_t read = trace.add_output(loss, small), made = trace.add_output(matmul, product);
+  trace.sink().add_edge({0, 1, 0, 0, 0});
+  trace.add(read, make_row(std::vector<double>(100, 0x1p-20), DType::f16));
+  TensorRow zeros = make_row(std::vector<double>(100, 0.0), DType::f16);
+  zeros.input = {100, 100};
+  trace.add(made, zeros);
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.inputs_flushed");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::error);
+  ASSERT_EQ(finding->evidence.size(), 1u);
+  EXPECT_EQ(finding->evidence[0].key.op_name, "matmul");
+  EXPECT_EQ(finding->evidence[0].values[0].value, Cell(1.0));
+  // 2^-20 is normal from 2^6 on.
+  EXPECT_NE(finding->suggestion.find("here to at least 2^6."), std::string::npos) << finding->suggestion;
+  EXPECT_EQ(find_finding(report, "range.gradients_fit"), nullptr);
+}
+
+TEST(RangeFindings, ValuesKeptAtTheLargestNumberDoNotFit) {
+  SyntheticTrace trace;
+  TensorInfo gradient;
+  gradient.role = Role::weight_gradient;
+  gradient.dtype = DType::f16;
+  gradient.shape = {3};
+  gradient.rounding = RoundingMode::toward_zero;
+  const uint32_t sum = trace.add_output({1, 0, "sum", "fc", Phase::backward, "", {}}, gradient);
+  TensorRow row = make_row({1.0, 300000.0, 2.0}, DType::f16);
+  row.rounding.saturated = row.rounding.overflowed;  // 1, as to nearest it would be infinite
+  trace.add(sum, row);
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.saturated");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::warning);
+  EXPECT_EQ(finding->evidence[0].values[0].value, Cell(int64_t{1}));
+  for (const char* code : {"range.gradients_fit", "range.gradients_overflow", "range.nonfinite"})
+    EXPECT_EQ(find_finding(report, code), nullptr) << code;
+}
+
 TEST(RangeFindings, OneSurvivingElementIsNoVanishing) {
   SyntheticTrace trace;
   const uint32_t first = trace.add_tensor("fc", "cast", Phase::backward, Role::activation_gradient, DType::f16);

@@ -1,4 +1,5 @@
-// Thresholds of magnitudes against what encode makes of the numbers at and next to them, of both signs and with extreme random bits.
+// Thresholds of magnitudes against what encode makes of the numbers at and next to them, of both signs and with extreme random
+// bits.
 #include "ulpscope/emulation/magnitude_thresholds.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +48,8 @@ TEST(MagnitudeThresholds, AreWhereEncodeTurns) {
     const double normal = format.smallest_normal(), largest = format.largest_finite();
     for (const RoundingModeName& mode : rounding_modes()) {
       for (const SubnormalResults subnormals : {SubnormalResults::keep, SubnormalResults::flush}) {
-        SCOPED_TRACE(std::string(format.name) + " " + std::string(mode.name) + (subnormals == SubnormalResults::keep ? "" : " flush"));
+        SCOPED_TRACE(std::string(format.name) + " " + std::string(mode.name) +
+                     (subnormals == SubnormalResults::keep ? "" : " flush"));
         const Rounding rounding{.mode = mode.mode, .subnormals = subnormals};
         const MagnitudeThresholds thresholds = magnitude_thresholds(format, rounding);
         expect_threshold(thresholds.flushed, format, rounding, [](double rounded) { return rounded == 0; });

@@ -112,7 +112,8 @@ TEST_F(H5py, LeavesATraceThatReadersOfTodayRead) {
 import h5py
 with h5py.File("{}", "r+") as trace:
     trace.attrs["schema_version"] = 4
-    for column in ("ops/product", "tensors/name", "stats/quantization_scale"):
+    for column in ("ops/product", "tensors/name", "tensors/rounding", "tensors/flushes_results", "tensors/flushes_inputs",
+                   "stats/quantization_scale", "stats/saturated", "stats/input_nonzero", "stats/input_flushed"):
         del trace[column], trace["tail/" + column]
 )",
                                                    path_));
@@ -127,11 +128,17 @@ with h5py.File("{}", "r+") as trace:
       EXPECT_EQ(reader.ops()[i].name, ops[i].name);
       EXPECT_TRUE(reader.ops()[i].product.empty());
     }
-    for (const TensorInfo& tensor : reader.tensors()) EXPECT_EQ(tensor.name, "");
+    for (const TensorInfo& tensor : reader.tensors()) {
+      EXPECT_EQ(tensor.name, "");
+      EXPECT_EQ(tensor.rounding, RoundingMode::nearest_even);
+      EXPECT_FALSE(tensor.flushes_results || tensor.flushes_inputs);
+    }
     Lines stats;
     for (uint64_t step = 0; step < 60; ++step) {
       for (TensorRow row : sample_step(kSeed, step).rows) {
         row.quantization_scale = 1;
+        row.rounding.saturated = 0;
+        row.input = {};
         stats.push_back(line(row));
       }
     }

@@ -297,9 +297,8 @@ Step sample_step(uint64_t seed, uint64_t number) {
               last = shape == 0 ? ExponentHistogram::kBins : first + 15;
     for (int bin = first; shape != 1 && bin < last; ++bin) statistics.histogram.bins[static_cast<size_t>(bin)] = draws.count();
     RoundingCounts& rounding = row.rounding;
-    for (uint64_t* count :
-         {&rounding.flushed, &rounding.subnormal, &rounding.inexact_subnormal, &rounding.overflowed, &rounding.rescued,
-          &rounding.saturated, &row.input.nonzero, &row.input.flushed}) {
+    for (uint64_t* count : {&rounding.flushed, &rounding.subnormal, &rounding.inexact_subnormal, &rounding.overflowed,
+                            &rounding.rescued, &rounding.saturated, &row.input.nonzero, &row.input.flushed}) {
       *count = draws.count();
     }
     step.rows.push_back(row);

@@ -195,7 +195,8 @@ std::optional<ExponentBounds> FlushCounts::smallest_fitting(double limit) const 
   if (const auto j = highest_threshold(sure_, 0, budget); j && *j < kLast && flushed_.surely_below > 0)
     bounds.lower = std::ilogb(flushed_.surely_below) - *j;
   if (uncounted_) return bounds;
-  if (const auto j = highest_threshold(maybe_, lost_, budget); j && *j >= kFirst) bounds.upper = std::ilogb(flushed_.perhaps_below) - *j;
+  if (const auto j = highest_threshold(maybe_, lost_, budget); j && *j >= kFirst)
+    bounds.upper = std::ilogb(flushed_.perhaps_below) - *j;
   return bounds;
 }
 

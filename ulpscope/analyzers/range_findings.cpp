@@ -293,9 +293,8 @@ void RangeAnalysis::find_value_trouble(Report& report) const {
     // Weights and states that an update made infinite are a matter of range.nonfinite, and no forward values.
     if (const uint64_t infinite = seen.overflowed.lower - facts.totals.saturated;
         infinite > 0 && selection_.op(i).phase != Phase::optimizer) {
-      overflowed.add(
-          static_cast<double>(infinite), key_at(i, *facts.first_overflow),
-          {{"elements", count_cell(infinite), Unit::count}, share_of("overflowed", infinite, seen.base)});
+      overflowed.add(static_cast<double>(infinite), key_at(i, *facts.first_overflow),
+                     {{"elements", count_cell(infinite), Unit::count}, share_of("overflowed", infinite, seen.base)});
     }
     if (share(seen.flushed.lower, seen.base) > options_.flushed_limit) {
       flushed.add(share(seen.flushed.lower, seen.base), selection_.key(i), {share_of("flushed", seen.flushed.lower, seen.base)});
@@ -341,21 +340,23 @@ bool RangeAnalysis::find_inputs_flushed(Report& report) const {
     const bool known = smallest && smallest->lower != ExponentBounds::kNoLower;
     report.findings.push_back(
         {"range.inputs_flushed", 2 * starved >= rows ? Severity::error : Severity::warning,
-         fmt::format("{} of the backward pass read {} as zero: they were subnormal, and the arithmetic of the run flushes those. In {} "
-                     "of {} of their rows all of an input was.",
-                     count_of(backward.size(), "op"), which, starved, rows),
+         fmt::format(
+             "{} of the backward pass read {} as zero: they were subnormal, and the arithmetic of the run flushes those. In {} "
+             "of {} of their rows all of an input was.",
+             count_of(backward.size(), "op"), which, starved, rows),
          backward.worst(),
-         fmt::format("{}, for which the loss scale has to lift gradients above the smallest normal number{}. BF16 has the range of "
-                     "FP32, subnormals too. Without flushing (arithmetic.subnormals = \"keep\", an arithmetic.accumulate other than "
-                     "mi200) they are read as they are.",
-                     scaling_advice(precision_facts(reader_)),
-                     known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, smallest->lower), Unit::scale)) : "")});
+         fmt::format(
+             "{}, for which the loss scale has to lift gradients above the smallest normal number{}. BF16 has the range of "
+             "FP32, subnormals too. Without flushing (arithmetic.subnormals = \"keep\", an arithmetic.accumulate other than "
+             "mi200) they are read as they are.",
+             scaling_advice(precision_facts(reader_)),
+             known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, smallest->lower), Unit::scale)) : "")});
   }
   if (!forward.empty()) {
-    report.findings.push_back({"range.inputs_flushed", Severity::info,
-                               fmt::format("{} outside the backward pass read {} as zero: they were subnormal.",
-                                           count_of(forward.size(), "op"), which),
-                               forward.worst(), ""});
+    report.findings.push_back(
+        {"range.inputs_flushed", Severity::info,
+         fmt::format("{} outside the backward pass read {} as zero: they were subnormal.", count_of(forward.size(), "op"), which),
+         forward.worst(), ""});
   }
   return !backward.empty();
 }

@@ -38,7 +38,7 @@ struct RangeTotals {
   // Roundings into a narrower format.
   RoundingBounds seen;
   uint64_t rescued = 0;
-  uint64_t saturated = 0;  // of those that overflowed: kept at the largest number by a directed mode
+  uint64_t saturated = 0;                   // of those that overflowed: kept at the largest number by a directed mode
   uint64_t rows_seen = 0, rows_unseen = 0;  // counted by the backend, and not
   uint64_t as_stored = 0;                   // rows whose values were taken after their rounding
   MagnitudeRange recorded, unscaled;        // without the quantisation scale; unscaled: divided by the loss scale as well

@@ -55,7 +55,8 @@ constexpr LostText kLostTexts[] = {
      "In a directed mode what an update below an ulp does depends on its sign, not its size, so that errors add up. Round the "
      "update to nearest or stochastically (rounding = \"rne\" or \"sr\"), or keep FP32 master weights."},
     {SmallUpdates::stochastic, kLostLimit, "updates.lost", Severity::info,
-     "{} kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does with updates below an ulp: "
+     "{} kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does with updates below an "
+     "ulp: "
      "one of a tenth of an ulp changes the weight by an ulp one time in ten. On average nothing is lost.",
      ""},
 };

@@ -6,8 +6,8 @@
 
 namespace ulpscope {
 
-// A magnitude on whose two sides a rounding does different things. Where the mode's direction depends on the sign or on random bits,
-// the sides overlap. All are FP64 numbers, of which other formats' are a subset.
+// A magnitude on whose two sides a rounding does different things. Where the mode's direction depends on the sign or on random
+// bits, the sides overlap. All are FP64 numbers, of which other formats' are a subset.
 struct MagnitudeThreshold {
   double surely_below;   // every number up to this one, it too, goes below
   double perhaps_below;  // the largest of which some go below

@@ -204,7 +204,8 @@ struct Table<TensorRow> {
       Column{"before_rounding", "", "1: statistics of the values before they were rounded to the stored type, 0: as stored",
              FIELD(before_rounding)}
           .known_if(counted),
-      Column{"rounding_known", "", "1: the rounding counts, from flushed to saturated, were taken; 0: unknown", FIELD(rounding_known)},
+      Column{"rounding_known", "", "1: the rounding counts, from flushed to saturated, were taken; 0: unknown",
+             FIELD(rounding_known)},
       Column{"count", "elements", "all", FIELD(statistics.count)}.known_if(counted),
       Column{"nan", "elements", "NaN", FIELD(statistics.nan)}.known_if(counted),
       Column{"positive_infinity", "elements", "+Inf", FIELD(statistics.positive_infinity)}.known_if(counted),
@@ -227,20 +228,22 @@ struct Table<TensorRow> {
           seen),
       Column{"inexact_subnormal", "elements", "those of them that rounding changed", FIELD(rounding.inexact_subnormal)}.known_if(
           seen),
-      Column{"overflowed", "elements", "finite before rounding, Inf after, or saturated", FIELD(rounding.overflowed)}
-          .known_if(seen),
+      Column{"overflowed", "elements", "finite before rounding, Inf after, or saturated", FIELD(rounding.overflowed)}.known_if(
+          seen),
       Column{"rescued", "elements", "finite and nonzero after rounding, while the same value without the loss scale rounds to zero",
              FIELD(rounding.rescued)}
           .known_if(seen),
       Column{"saturated", "elements",
-             "those that overflowed of which a directed rounding mode made the largest finite value; in FP8, where all do, not counted",
+             "those that overflowed of which a directed rounding mode made the largest finite value; in FP8, where all do, not "
+             "counted",
              FIELD(rounding.saturated)}
           .known_if(seen)
           .since_version(6),
-      Column{"input_nonzero", "elements",
-             "finite and nonzero in that input of the op which lost the largest share of them because subnormals were read as zero; "
-             "0 where they were read as they are",
-             FIELD(input.nonzero)}
+      Column{
+          "input_nonzero", "elements",
+          "finite and nonzero in that input of the op which lost the largest share of them because subnormals were read as zero; "
+          "0 where they were read as they are",
+          FIELD(input.nonzero)}
           .since_version(6),
       Column{"input_flushed", "elements", "those of them that were read as zero", FIELD(input.flushed)}.since_version(6));
 };

@@ -104,7 +104,7 @@ struct TensorInfo {
   std::vector<int64_t> shape;         // global, when it was first seen: a smaller last batch shows in a TensorRow's count
   std::vector<int64_t> shard_offset;  // empty: not sharded
   bool replicated = true;
-  std::string name;  // what the op calls it, "exp_avg", or ""
+  std::string name;                                    // what the op calls it, "exp_avg", or ""
   RoundingMode rounding = RoundingMode::nearest_even;  // in which the op rounds it to `dtype`
   bool flushes_results = false;                        // results that are subnormal in `dtype` become zero
   bool flushes_inputs = false;                         // the op reads subnormals of an input's format as zero
