@@ -52,8 +52,9 @@ constexpr LostText kLostTexts[] = {
      "optimizer.math = \"fp32\"), or raise the learning rate: an update below half an ulp of the weight is rounded away."},
     {SmallUpdates::directed, 0, "updates.biased", Severity::warning,
      "{} rounded updates to a fixed side of the weight: some changed nothing, the others changed it by more than they were.",
-     "In a directed mode what an update below an ulp does depends on its sign, not its size, so that errors add up. Round the "
-     "update to nearest or stochastically (rounding = \"rne\" or \"sr\"), or keep FP32 master weights."},
+     "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its size, so "
+     "that errors add up. Round the update to nearest or stochastically (rounding = \"rne\" or \"sr\"), or keep FP32 master "
+     "weights."},
     {SmallUpdates::stochastic, kLostLimit, "updates.lost", Severity::info,
      "{} kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does with updates below an "
      "ulp: "

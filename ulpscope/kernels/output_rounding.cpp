@@ -40,9 +40,7 @@ uint64_t flush(const FloatFormat& format, Encoding* encodings, int64_t n) {
 }
 
 // Whether the call's arithmetic acts on its tensors of this type.
-bool acts_on(const OpCall& call, DType dtype) {
-  return call.arithmetic != nullptr && is_float(dtype) && !only_moves(call.op);
-}
+bool acts_on(const OpCall& call, DType dtype) { return call.arithmetic != nullptr && is_float(dtype) && !only_moves(call.op); }
 
 bool flushes_as_product(const OpCall& call, DType dtype) {
   const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
@@ -109,9 +107,9 @@ RoundingCounts OutputRounding::count_all(const C* values, int64_t first, int64_t
       const auto bits = [&] { return random_bits_of(random_, static_cast<uint64_t>(first + i)); };
       const double is = std::abs(value_of(format_, encodings[i]));
       counts.flushed += is == 0;
-      const bool kept = is == largest && was >= beyond_ && is_directed(rounding.mode) && !is_quantized(stored_);
-      counts.saturated += kept;
-      counts.overflowed += kept || (was > largest && !std::isfinite(round_to_format(format_, value, unsaturated, bits())));
+      const bool beyond = was > largest && (was >= beyond_ || !std::isfinite(round_to_format(format_, value, unsaturated, bits())));
+      counts.overflowed += beyond;
+      counts.saturated += beyond && is == largest && !is_quantized(stored_);
       if (is > 0 && is < smallest_normal) {
         ++counts.subnormal;
         counts.inexact_subnormal += is != was;

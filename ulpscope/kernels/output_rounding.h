@@ -34,8 +34,8 @@ class OutputRounding {
   // The value that one of them becomes.
   double rounded(double value, int64_t element) const;
   // What that rounding did. A number is rescued where the same rounding, with the same random bits, of the number without the loss
-  // scale `scale` gives zero, and of itself does not. Numbers beyond the largest one that a directed mode keeps at it are those that
-  // saturated; those that FP8 keeps at it have overflowed.
+  // scale `scale` gives zero, and of itself does not. Numbers beyond the largest one that a directed mode keeps at it are those
+  // that saturated; those that FP8 keeps at it have overflowed.
   RoundingCounts count(const float* values, int64_t first, int64_t n, const void* elements, double scale) const;
   RoundingCounts count(const double* values, int64_t first, int64_t n, const void* elements, double scale) const;
 
