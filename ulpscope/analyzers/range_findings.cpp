@@ -180,24 +180,29 @@ bool RangeAnalysis::find_vanished(Report& report) const {
 // What can be done about gradients that flushing hurts: which loss scale do they need, and do the others leave room for it?
 std::string RangeAnalysis::flushed_advice(const std::vector<uint32_t>& flushed, uint32_t worst) const {
   std::optional<ExponentBounds> smallest;
+  bool is_sure = true;  // signs and random bits have no part in what is flushed, so that the lower bound means something
   for (const uint32_t i : flushed) {
     if (const auto& fit = fitting_.tensors()[i]; fit && fit->smallest) raise(smallest, *fit->smallest);
+    const TensorInfo& tensor = selection_.tensor(i);
+    const MagnitudeThreshold zero = magnitude_thresholds(*info(tensor.dtype).format, rounding_of(tensor)).flushed;
+    is_sure = is_sure && zero.surely_below == zero.perhaps_below;
   }
+  const bool hidden = fitting_.run().hidden;
   const std::optional<ExponentBounds>& largest = fitting_.run().largest;
   const bool limited = largest && largest->upper != ExponentBounds::kNoUpper;
   const auto text = [](const std::optional<ExponentBounds>& bounds) { return cell_text(scale_cell(bounds), Unit::scale); };
   const auto power = [&](int exponent) { return text(ExponentBounds{exponent, exponent}); };
   std::string advice;
-  if (!smallest || smallest->lower == ExponentBounds::kNoLower) {
+  if (!smallest || (is_sure && smallest->lower == ExponentBounds::kNoLower)) {
     advice = "Which loss scales fit is not known; magnitudes before the rounding (`--record stats`) tell.";
   } else if (limited && smallest->lower > largest->upper) {
     advice = fmt::format(
         "No single loss scale keeps them: it would have to be at least {}, and the largest gradients overflow above {}.",
         power(smallest->lower), power(largest->upper));
   } else {
-    const bool hidden = fitting_.run().hidden;
     if (hidden || smallest->upper == ExponentBounds::kNoUpper) {
-      advice = fmt::format("They need a loss scale of at least {}", power(smallest->lower));
+      advice =
+          is_sure ? fmt::format("They need a loss scale of at least {}", power(smallest->lower)) : "They need a larger loss scale";
     } else {
       advice = fmt::format("A loss scale of {} keeps them", power(smallest->upper));
     }

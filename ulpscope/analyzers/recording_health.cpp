@@ -51,7 +51,9 @@ constexpr LostText kLostTexts[] = {
      "Keep FP32 master weights, round the update stochastically (arithmetic.ops.<optimizer>_update.rounding = \"sr\" with "
      "optimizer.math = \"fp32\"), or raise the learning rate: an update below half an ulp of the weight is rounded away."},
     {SmallUpdates::directed, 0, "updates.biased", Severity::warning,
-     "{} rounded updates to a fixed side of the weight: some changed nothing, the others changed it by more than they were.",
+     "{} rounded updates to a side that does not depend on their size: some changed nothing, the others changed the weight by more "
+     "than "
+     "they were.",
      "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its size, so "
      "that errors add up. Round the update to nearest or stochastically (rounding = \"rne\" or \"sr\"), or keep FP32 master "
      "weights."},
