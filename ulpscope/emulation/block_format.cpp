@@ -95,8 +95,8 @@ float value_of_element(const BlockArray& array, size_t element, double divisor) 
   return round_to_f32(value_of(*array.format->element, array.elements[element]) * divisor);
 }
 
-float tensor_scale_of(const BlockArray& array, std::span<const float> values) {
-  float largest = largest_of_lanes(values);
+// `largest`: largest_of_lanes(values).
+float tensor_scale_of(const BlockArray& array, std::span<const float> values, float largest) {
   if (std::isnan(largest)) {
     largest = 0;
     for_blocks(array.axis, array.format->block_size, [&](size_t, size_t first, size_t count, size_t stride) {
@@ -128,13 +128,16 @@ void quantise(BlockArray& array, std::span<const float> values, const Rounding& 
   const BlockFormat& format = *array.format;
   array.elements.resize(values.size());
   array.scales.resize(array.axis.blocks(format.block_size));
-  array.tensor_scale = format.has_tensor_scale ? tensor_scale_of(array, values) : 1;
+  const float largest = format.has_tensor_scale ? largest_of_lanes(values) : 0;
+  array.tensor_scale = format.has_tensor_scale ? tensor_scale_of(array, values, largest) : 1;
   Rounding saturating = rounding;
   saturating.overflow = Overflow::saturate;
   const bool is_stochastic = rounding.mode == RoundingMode::stochastic;
   const bool is_plain = rounding.mode == RoundingMode::nearest_even && rounding.subnormals == SubnormalResults::keep;
   const bool lie_together = array.axis.inner == 1 && (array.axis.outer == 1 || array.axis.length % format.block_size == 0);
-  const size_t done = is_plain && lie_together ? quantise_lanes(array, values, array.elements.data(), array.scales.data()) : 0;
+  const size_t done =
+      is_plain && lie_together ? quantise_lanes(array, values, largest, array.elements.data(), array.scales.data()) : 0;
+  if (done == array.scales.size()) return;
   for_blocks(array.axis, format.block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
     if (block < done) return;
     array.scales[block] = scale_encoding(format, largest_of(values, first, count, stride), array.tensor_scale);

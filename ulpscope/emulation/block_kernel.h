@@ -17,8 +17,8 @@ struct PowerScales {
 };
 
 // Quantises the whole blocks at the beginning of `values` as quantise() does, and says how many; none where there is no loop for
-// the format. `tensor_scale` is array's.
-size_t quantise_lanes(const BlockArray& array, std::span<const float> values, uint8_t* elements, uint8_t* scales);
+// the format. Of formats with a tensor scale, `largest` is largest_of_lanes(values).
+size_t quantise_lanes(const BlockArray& array, std::span<const float> values, float largest, uint8_t* elements, uint8_t* scales);
 
 // The largest magnitude of `values`, or NaN where one of them is not finite.
 float largest_of_lanes(std::span<const float> values);

@@ -197,21 +197,21 @@ HWY_EXPORT(QuantisePowers);
 HWY_EXPORT(QuantiseQuotients);
 HWY_EXPORT(LargestMagnitude);
 
-size_t quantise_lanes(const BlockArray& array, std::span<const float> values, uint8_t* elements, uint8_t* scales) {
+size_t quantise_lanes(const BlockArray& array, std::span<const float> values, float largest, uint8_t* elements, uint8_t* scales) {
   const BlockFormat& format = *array.format;
   const size_t blocks = values.size() / format.block_size;
   const FloatingPointMode mode;
   if (format.scale == &e8m0 && !format.has_tensor_scale && format.block_size % 16 == 0 && format.rule != ScaleRule::nearest) {
     const RoundConstants constants = round_constants(*format.element, {.overflow = Overflow::saturate}, false);
     if (constants.core != RoundingCore::scaled) return 0;
-    const auto largest = static_cast<float>(format.element->largest_finite());
-    const auto fraction = static_cast<uint32_t>(encoding_of(largest)) & 0x7FFFFF;
+    const auto largest_element = static_cast<float>(format.element->largest_finite());
+    const auto fraction = static_cast<uint32_t>(encoding_of(largest_element)) & 0x7FFFFF;
     const PowerScales powers{format.block_size, static_cast<uint32_t>(format.element->largest_exponent()),
                              format.rule == ScaleRule::round_up ? fraction + 1 : uint32_t{1} << 23};
     return HWY_DYNAMIC_DISPATCH(QuantisePowers)(constants, powers, values.data(), blocks, elements, scales);
   }
   if (format.element == &e2m1 && format.scale == &e4m3 && format.has_tensor_scale && format.block_size == 16 &&
-      format.rule == ScaleRule::nearest && std::isfinite(largest_of_lanes(values))) {
+      format.rule == ScaleRule::nearest && std::isfinite(largest)) {
     const RoundConstants constants = round_constants(e4m3, {}, false);
     return HWY_DYNAMIC_DISPATCH(QuantiseQuotients)(constants, array.tensor_scale, values.data(), blocks, elements, scales);
   }

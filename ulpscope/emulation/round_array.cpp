@@ -29,13 +29,15 @@ RoundingCore core_of(const FloatFormat& format, const Rounding& rounding, bool t
   if (normal == binary32.smallest_normal_exponent()) {
     const bool ends_in_infinity = format.has_infinity() && format.largest_encoding() + 1 == format.infinity_encoding() &&
                                   format.largest_exponent() == binary32.largest_exponent();
-    const bool is_carried = is_usual && !is_directed(rounding.mode) && ends_in_infinity && discarded <= 16;
+    const bool enough = rounding.mode == RoundingMode::stochastic ? discarded == 16 : discarded >= 2 && discarded <= 16;
+    const bool is_carried = is_usual && !is_directed(rounding.mode) && ends_in_infinity && enough;
     return is_carried ? RoundingCore::carried : RoundingCore::shifted;
   }
   // The power of two that is added, and the parts of a step that ties and random numbers are, are ordinary numbers.
   const bool has_power = format.largest_exponent() + 2 + discarded <= binary32.largest_exponent();
   const bool has_parts = normal - format.fraction_bits - 24 >= binary32.smallest_normal_exponent();
-  if (has_power && has_parts) return RoundingCore::scaled;
+  if (has_power && has_parts)
+    return rounding.mode == RoundingMode::stochastic && discarded > 16 ? RoundingCore::counted : RoundingCore::scaled;
 #endif
   return RoundingCore::none;
 }
@@ -89,7 +91,7 @@ RoundConstants round_constants(const FloatFormat& format, const Rounding& roundi
   constants.mode = rounding.mode;
   constants.discarded = binary32.fraction_bits - format.fraction_bits;
   constants.smallest_field = static_cast<uint32_t>(format.smallest_normal_exponent() + kFp32Bias) << binary32.fraction_bits;
-  constants.clamp = constants.core == RoundingCore::scaled
+  constants.clamp = constants.core == RoundingCore::scaled || constants.core == RoundingCore::counted
                         ? static_cast<uint32_t>(format.largest_exponent() + 2 + kFp32Bias) << binary32.fraction_bits
                         : static_cast<uint32_t>(binary32.infinity_encoding());
   constants.random_bits = rounding.random_bits;

@@ -12,10 +12,11 @@ namespace ulpscope {
 
 // How a vector loop finds the neighbours of a value.
 enum class RoundingCore : uint8_t {
-  shifted,  // the format has the exponents of FP32: the same bits of every value go away
-  carried,  // the same of up to 16 bits, where overflow needs no thought: a carry out of the largest number gives the bits of Inf,
-            // which are wanted
-  scaled,   // a power of two is added whose ulp is the format's step at the value, so that the addition rounds
+  shifted,    // the format has the exponents of FP32: the same bits of every value go away
+  carried,    // the same of 2 to 16 bits, of 16 in stochastic rounding, where overflow needs no thought: a carry out of the largest
+              // number gives the bits of Inf, which are wanted
+  scaled,     // a power of two is added whose ulp is the format's step at the value, so that the addition rounds
+  counted,    // the same of stochastic rounding that discards more than 16 bits
   converted,  // to FP16 and nearest even, which CPUs have an instruction for
   none,       // none of them will do
 };

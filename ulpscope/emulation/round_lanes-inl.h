@@ -5,6 +5,7 @@
 //   scaled core: c is the power of two whose ulp is s. |x| + c has the bits of x down to s and no others, so the addition rounds,
 //     in the CPU's rounding mode, and subtracting c again is exact. Its last bits, counted from those of c, are |x| / s: the
 //     encoding. Half a step is added to |x| before, for ties away from zero, and the sum cut off: it keeps all bits down to s.
+//   counted core: c is larger, so that 16 more bits of x are kept, to which a random number is added.
 // Stochastic rounding goes up where the part of a step that x is above its lower neighbour and the random number, both cut off
 // after so many bits, add up to a step. The first 16 bits of a random number tell, unless those of the sum are all ones, as they
 // are once in 65536 times: such lanes are undecided, and rounded again with the whole number.
@@ -43,13 +44,35 @@ HWY_INLINE VU32 Set(uint32_t value) { return hn::Set(kU32, value); }
 HWY_INLINE VF32 AsFloat(VU32 bits) { return hn::BitCast(kF32, bits); }
 HWY_INLINE VU32 AsBits(VF32 value) { return hn::BitCast(kU32, value); }
 
+// A vector of counts that stays in a register is shifted by in one step; SSE4 has no such instruction.
+HWY_INLINE VU32 ShiftRightBy(VU32 bits, int count) {
+#if HWY_TARGET <= HWY_AVX2
+  return hn::Shr(bits, Set(static_cast<uint32_t>(count)));
+#else
+  return hn::ShiftRightSame(bits, count);
+#endif
+}
+
 HWY_INLINE MU32 IsNotANumber(VU32 bits) { return hn::RebindMask(kU32, hn::IsNaN(AsFloat(bits))); }
+// In a lane of either, which one comparison of both tells.
+HWY_INLINE bool AnyIsNotANumber(VU32 a, VU32 b) {
+#if HWY_TARGET <= HWY_AVX3
+  return _mm512_cmp_ps_mask(AsFloat(a).raw, AsFloat(b).raw, _CMP_UNORD_Q) != 0;
+#elif HWY_TARGET <= HWY_AVX2
+  return _mm256_movemask_ps(_mm256_cmp_ps(AsFloat(a).raw, AsFloat(b).raw, _CMP_UNORD_Q)) != 0;
+#else
+  return !hn::AllFalse(kU32, hn::Or(IsNotANumber(a), IsNotANumber(b)));
+#endif
+}
+
+// Conditions on lanes are kept in sign bits, which cost no comparison and combine as any bits.
+HWY_INLINE bool AnyIsNegative(VU32 bits) { return !hn::AllFalse(kI32, hn::Lt(hn::BitCast(kI32, bits), hn::Zero(kI32))); }
 
 // Of stochastic rounding: integers below 2^bits, and what comes back.
 struct RandomLanes {
   VU32 numbers;
   int bits;
-  MU32 undecided = hn::MaskFromVec(hn::Zero(kU32));
+  VU32 undecided = hn::Zero(kU32);  // the sign bits
 };
 
 // A random number in units of the last place that FP32 values have, where a step has `discarded` bits.
@@ -77,7 +100,7 @@ HWY_INLINE VU32 AddedBelow(const RoundConstants& k, VU32 bits, VU32 values, Rand
     sum = hn::Or(values, hn::Add(hn::And(values, below), below));
   } else if constexpr (kMode == RoundingMode::stochastic) {
     sum = hn::Add(values, BelowStep(*random, discarded));
-    random->undecided = hn::Eq(hn::And(sum, Set(k.undecided)), Set(HWY_MAX(k.undecided, 1)));
+    random->undecided = hn::Sub(hn::Xor(hn::And(sum, Set(k.undecided)), Set(HWY_MAX(k.undecided, 1))), Set(1));
   }
   return sum;
 }
@@ -111,7 +134,7 @@ HWY_INLINE VU32 RoundScaled(const RoundConstants& k, VU32 bits, VU32 magnitude, 
   } else if constexpr (kMode == RoundingMode::stochastic) {
     const VU32 unit = hn::Sub(exponent, Set(static_cast<uint32_t>(fraction_bits + random->bits) << 23));
     const VF32 number = hn::ConvertTo(kF32, hn::BitCast(kI32, random->numbers));
-    value = AsBits(hn::Add(AsFloat(clamped), hn::Mul(number, AsFloat(unit))));
+    value = AsBits(hn::MulAdd(number, AsFloat(unit), AsFloat(clamped)));  // the product is exact
   }
   VF32 sum = hn::Add(AsFloat(value), AsFloat(power));
   if constexpr (kMode == RoundingMode::to_odd) {
@@ -121,8 +144,8 @@ HWY_INLINE VU32 RoundScaled(const RoundConstants& k, VU32 bits, VU32 magnitude, 
   if constexpr (kMode == RoundingMode::stochastic) {
     // What is left above the lower neighbour, beside (1 - 2^-16) s.
     const VF32 rest = hn::Sub(AsFloat(value), hn::Sub(sum, AsFloat(power)));
-    const VU32 all_ones = hn::Sub(exponent, Set((static_cast<uint32_t>(fraction_bits) << 23) + 0x100));
-    random->undecided = hn::RebindMask(kU32, hn::Ge(rest, AsFloat(all_ones)));
+    const VU32 below = hn::Sub(exponent, Set((static_cast<uint32_t>(fraction_bits) << 23) + 0x101));  // the number before it
+    random->undecided = hn::Sub(below, AsBits(rest));                                                 // both are positive
   }
   if constexpr (kEncodings)
     return hn::Add(hn::ShiftRightSame(hn::Sub(exponent, smallest), k.discarded), hn::Sub(AsBits(sum), power));
@@ -136,7 +159,12 @@ template <RoundingMode kMode, bool kEncodings>
 HWY_INLINE VU32 RoundCarried(const RoundConstants& k, VU32 bits, RandomLanes* random) {
   VU32 sum;
   if constexpr (kMode == RoundingMode::stochastic) {
-    sum = hn::Add(bits, hn::ShiftRightSame(random->numbers, 16 - k.discarded));  // at most 16 are discarded: they decide
+    sum = hn::Add(bits, random->numbers);  // 16 bits are discarded, so that 16 decide
+  } else if constexpr (kMode == RoundingMode::nearest_even) {
+    // Less half a step is added, and the last bit that stays: as one number, whose complement is taken off. At least 2 bits are
+    // discarded.
+    const VU32 even = hn::AndNot(ShiftRightBy(bits, k.discarded), Set(1));
+    sum = hn::Sub(bits, hn::Or(even, Set(~0u << (k.discarded - 1))));
   } else {
     sum = AddedBelow<kMode>(k, bits, bits, nullptr);
   }
@@ -149,6 +177,20 @@ HWY_INLINE VU32 RoundConverted(VU32 bits) {
   const auto encodings = RoundToF16(kF32, AsFloat(bits));
   if constexpr (kEncodings) return hn::PromoteTo(kU32, encodings);
   return AsBits(F16ToFloat(kF32, encodings));
+}
+
+// As RoundScaled for usual magnitudes, of stochastic rounding by first halves.
+template <bool kEncodings>
+HWY_INLINE VU32 RoundCounted(const RoundConstants& k, VU32 magnitude, RandomLanes* random) {
+  const VU32 smallest = Set(k.smallest_field);
+  const VU32 exponent =
+      hn::BitCast(kU32, hn::Max(hn::BitCast(kI32, hn::And(magnitude, Set(0x7F800000))), hn::BitCast(kI32, smallest)));
+  const VU32 power = hn::Add(exponent, Set(static_cast<uint32_t>(k.discarded - 16) << 23));  // its ulp is 2^-16 s
+  const VU32 sum = hn::Add(AsBits(hn::Add(AsFloat(magnitude), AsFloat(power))), random->numbers);
+  random->undecided = hn::Sub(hn::AndNot(sum, Set(0xFFFF)), Set(1));
+  if constexpr (kEncodings)
+    return hn::Add(hn::ShiftRightSame(hn::Sub(exponent, smallest), k.discarded), hn::ShiftRight<16>(hn::Sub(sum, power)));
+  return AsBits(hn::Sub(AsFloat(hn::And(sum, Set(0xFFFF0000))), AsFloat(power)));
 }
 
 // Magnitudes in units with the signs of `bits`.
@@ -165,8 +207,14 @@ HWY_INLINE VU32 WithSign(const RoundConstants& k, VU32 bits, VU32 result) {
 // Rounded magnitudes in units, before overflow.
 template <RoundingMode kMode, RoundingCore kCore, bool kEncodings, bool kSimple, bool kUsual>
 HWY_INLINE VU32 RoundMagnitude(const RoundConstants& k, VU32 bits, VU32 magnitude, RandomLanes* random) {
-  const VU32 result = kCore == RoundingCore::shifted ? RoundShifted<kMode, kEncodings>(k, bits, magnitude, random)
-                                                     : RoundScaled<kMode, kEncodings, kUsual>(k, bits, magnitude, random);
+  VU32 result;
+  if constexpr (kCore == RoundingCore::shifted) {
+    result = RoundShifted<kMode, kEncodings>(k, bits, magnitude, random);
+  } else if constexpr (kCore == RoundingCore::counted && kUsual) {
+    result = RoundCounted<kEncodings>(k, magnitude, random);
+  } else {
+    result = RoundScaled<kMode, kEncodings, kUsual>(k, bits, magnitude, random);
+  }
   return kSimple ? result : hn::IfThenZeroElse(Greater(Set(k.smallest_kept), result), result);
 }
 
@@ -199,24 +247,24 @@ HWY_INLINE VU32 Round(const RoundConstants& k, VU32 bits, RandomLanes* random = 
   return hn::IfThenElse(Greater(magnitude, infinity), nan, WithSign<kEncodings, kSimple>(k, bits, result));
 }
 
-// The same in fewer steps, where no lane is `unusual`: as large as the largest number, Inf, NaN, or undecided.
+// The same in fewer steps, where AnyIsUnusual() of what it says of a vector, or two, is false.
 template <RoundingMode kMode, RoundingCore kCore, bool kEncodings, bool kSimple>
-HWY_INLINE VU32 RoundUsual(const RoundConstants& k, VU32 bits, MU32& unusual, RandomLanes* random = nullptr) {
-  VU32 result;
-  if constexpr (kCore == RoundingCore::converted) {
-    result = RoundConverted<kEncodings>(bits);
-    unusual = hn::MaskFromVec(hn::Zero(kU32));
-  } else if constexpr (kCore == RoundingCore::carried) {
-    result = RoundCarried<kMode, kEncodings>(k, bits, random);
-    unusual = IsNotANumber(bits);
-  } else {
-    const VU32 magnitude = hn::And(bits, Set(0x7FFFFFFF));
-    result =
-        WithSign<kEncodings, kSimple>(k, bits, RoundMagnitude<kMode, kCore, kEncodings, kSimple, true>(k, bits, magnitude, random));
-    unusual = Greater(magnitude, Set(k.usual));
-  }
-  if constexpr (kMode == RoundingMode::stochastic && kCore != RoundingCore::carried) unusual = hn::Or(unusual, random->undecided);
-  return result;
+HWY_INLINE VU32 RoundUsual(const RoundConstants& k, VU32 bits, VU32& unusual, RandomLanes* random = nullptr) {
+  unusual = bits;
+  if constexpr (kCore == RoundingCore::converted) return RoundConverted<kEncodings>(bits);
+  if constexpr (kCore == RoundingCore::carried) return RoundCarried<kMode, kEncodings>(k, bits, random);
+  const VU32 magnitude = hn::And(bits, Set(0x7FFFFFFF));
+  const VU32 result = RoundMagnitude<kMode, kCore, kEncodings, kSimple, true>(k, bits, magnitude, random);
+  unusual = hn::Sub(Set(k.usual), magnitude);
+  if constexpr (kMode == RoundingMode::stochastic) unusual = hn::Or(unusual, random->undecided);
+  return WithSign<kEncodings, kSimple>(k, bits, result);
+}
+// Whether a lane is as large as the largest number, Inf, NaN, or undecided, as far as the core minds.
+template <RoundingCore kCore>
+HWY_INLINE bool AnyIsUnusual(VU32 a, VU32 b) {
+  if constexpr (kCore == RoundingCore::converted) return false;
+  if constexpr (kCore == RoundingCore::carried) return AnyIsNotANumber(a, b);
+  return AnyIsNegative(hn::Or(a, b));
 }
 
 HWY_INLINE void Put(VU32 results, float* out) { hn::StoreU(AsFloat(results), kF32, out); }

@@ -44,7 +44,7 @@ class RandomNumbers {
     constexpr size_t kLanes = hn::MaxLanes(F32());
     alignas(64) uint32_t numbers[kLanes], undecided[kLanes];
     hn::Store(hn::ShiftLeft<8>(first_halves.numbers), kU32, numbers);
-    hn::Store(hn::VecFromMask(kU32, first_halves.undecided), kU32, undecided);
+    hn::Store(hn::ShiftRight<31>(first_halves.undecided), kU32, undecided);
     for (size_t lane = 0; lane < kLanes; ++lane) {
       if (undecided[lane] != 0) numbers[lane] = (random_bits_of(random_, filled_ + i + lane) & kept_) >> 8;
     }
@@ -94,28 +94,28 @@ class RandomNumbers {
   RandomStream random_;
   uint64_t filled_ = 0, next_ = 0;  // elements of the stream: the first of the last fill, and of the next
   uint32_t kept_;                   // the leading bits that are asked for
-  uint32_t keys_[kRandomRounds][2];
+  uint64_t keys_[kRandomRounds][2];  // of 32 bits, as wide as the lanes that read them
   uint32_t stream_[2];
   alignas(64) uint32_t numbers_[kElements / 2];
 };
 
-// result(bits, i, unusual) for the vector of elements i, i + 1, ..., and where that says that a lane is unusual
+// result(bits, i, unusual) for the vector of elements i, i + 1, ..., and where AnyIsUnusual() of what that says
 // result_of_unusual(bits, i). Two vectors at a time, which share the test; the last, which is a part, from and to a copy.
-template <typename Out, typename Usual, typename Unusual>
+template <RoundingCore kCore, typename Out, typename Usual, typename Unusual>
 HWY_INLINE void ForVectors(const float* in, Out* out, size_t count, Usual result, Unusual result_of_unusual) {
   constexpr size_t kLanes = hn::MaxLanes(F32());
   const auto one = [&](const float* from, Out* to, size_t i) HWY_ATTR {
     const VU32 bits = AsBits(hn::LoadU(kF32, from));
-    MU32 unusual;
+    VU32 unusual;
     const VU32 usual_result = result(bits, i, unusual);
-    Put(HWY_LIKELY(hn::AllFalse(kU32, unusual)) ? usual_result : result_of_unusual(bits, i), to);
+    Put(HWY_UNLIKELY(AnyIsUnusual<kCore>(unusual, unusual)) ? result_of_unusual(bits, i) : usual_result, to);
   };
   size_t i = 0;
   for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
     const VU32 bits0 = AsBits(hn::LoadU(kF32, in + i)), bits1 = AsBits(hn::LoadU(kF32, in + i + kLanes));
-    MU32 unusual0, unusual1;
+    VU32 unusual0, unusual1;
     VU32 result0 = result(bits0, i, unusual0), result1 = result(bits1, i + kLanes, unusual1);
-    if (HWY_UNLIKELY(!hn::AllFalse(kU32, hn::Or(unusual0, unusual1)))) {
+    if (HWY_UNLIKELY(AnyIsUnusual<kCore>(unusual0, unusual1))) {
       result0 = result_of_unusual(bits0, i);
       result1 = result_of_unusual(bits1, i + kLanes);
     }
@@ -140,7 +140,7 @@ HWY_NOINLINE VU32 RoundUnusual(const RoundConstants& k, VU32 bits, size_t i, con
   if constexpr (kMode != RoundingMode::stochastic) return Round<kMode, kCore, kEncodings, kSimple>(k, bits);
   RandomLanes random = numbers->FirstHalves(i);
   const VU32 result = Round<kMode, kCore, kEncodings, kSimple>(k, bits, &random);
-  if (hn::AllFalse(kU32, random.undecided)) return result;
+  if (!AnyIsNegative(random.undecided)) return result;
   random = numbers->Whole(i, random);
   return Round<kMode, kCore, kEncodings, kSimple>(k, bits, &random);
 }
@@ -153,9 +153,9 @@ HWY_NOINLINE void Loop(const RoundConstants& constants, const float* in, Out* ou
     RandomNumbers numbers(stream, k.random_bits);
     for (size_t begin = 0; begin < count; begin += RandomNumbers::kElements) {
       numbers.Fill();
-      ForVectors(
+      ForVectors<kCore>(
           in + begin, out + begin, HWY_MIN(count - begin, RandomNumbers::kElements),
-          [&](VU32 bits, size_t i, MU32& unusual) HWY_ATTR {
+          [&](VU32 bits, size_t i, VU32& unusual) HWY_ATTR {
             RandomLanes random = numbers.FirstHalves(i);
             return RoundUsual<kMode, kCore, kEncodings, kSimple>(k, bits, unusual, &random);
           },
@@ -163,9 +163,9 @@ HWY_NOINLINE void Loop(const RoundConstants& constants, const float* in, Out* ou
               HWY_ATTR { return RoundUnusual<kMode, kCore, kEncodings, kSimple>(constants, bits, i, &numbers); });
     }
   } else {
-    ForVectors(
+    ForVectors<kCore>(
         in, out, count,
-        [&](VU32 bits, size_t, MU32& unusual) HWY_ATTR { return RoundUsual<kMode, kCore, kEncodings, kSimple>(k, bits, unusual); },
+        [&](VU32 bits, size_t, VU32& unusual) HWY_ATTR { return RoundUsual<kMode, kCore, kEncodings, kSimple>(k, bits, unusual); },
         [&](VU32 bits, size_t i) HWY_ATTR { return RoundUnusual<kMode, kCore, kEncodings, kSimple>(constants, bits, i, nullptr); });
   }
 }
@@ -182,6 +182,10 @@ void LoopOfMode(const RoundConstants& k, const float* in, Out* out, size_t count
     }
     if (k.core == RoundingCore::shifted)
       return k.is_simple ? Loop<kMode, RoundingCore::shifted, true, Out> : Loop<kMode, RoundingCore::shifted, false, Out>;
+    if constexpr (kMode == RoundingMode::stochastic) {
+      if (k.core == RoundingCore::counted)
+        return k.is_simple ? Loop<kMode, RoundingCore::counted, true, Out> : Loop<kMode, RoundingCore::counted, false, Out>;
+    }
     return k.is_simple ? Loop<kMode, RoundingCore::scaled, true, Out> : Loop<kMode, RoundingCore::scaled, false, Out>;
   }();
   loop(k, in, out, count, random);
