@@ -236,7 +236,8 @@ TEST(CpuBackend, SamplesAreTakenFromTheOutput) {
 }
 
 // Runs a call and captures. Outputs that are in place of an input overwrite it.
-ElementCapture capture(Backend& backend, const Case& what, const std::vector<HostTensor>& inputs, DType dtype, int slot = 0) {
+ElementCapture capture(Backend& backend, const Case& what, const std::vector<HostTensor>& inputs, DType dtype, int slot = 0,
+                       const Arithmetic* arithmetic = nullptr) {
   std::vector<TensorView> in, out;
   std::vector<HostTensor> outputs;
   for (const HostTensor& tensor : inputs) in.push_back(tensor.view());
@@ -248,7 +249,8 @@ ElementCapture capture(Backend& backend, const Case& what, const std::vector<Hos
   }
   Attributes attributes;
   for (const auto& item : what.attributes) attributes.set(item.name, item.value);
-  const OpCall call{what.op, in, out, &attributes, {}};
+  OpCall call{what.op, in, out, &attributes, {}};
+  call.arithmetic = arithmetic;
   backend.run(call);
   return backend.capture_nonfinite(call, slot);
 }
@@ -292,6 +294,32 @@ TEST(CpuCapture, TheTermAtWhichASumBreaks) {
   EXPECT_EQ(found.operands[6].element, k + 3);
   EXPECT_EQ(found.operands[7].input, 1);
   EXPECT_EQ(found.operands[7].element, 3 * 3);
+}
+
+// 40 products of 3000: the 22nd takes an FP16 sum beyond 65520, an FP32 or FP64 sum holds all of them.
+TEST(CpuCapture, ASumBreaksInWhatTheProductsAccumulateIn) {
+  const auto backend = make_cpu_backend();
+  const int64_t k = 40;
+  const Case what{"matmul", {{{1, k}}, {{k, 1}}}, {{{1, 1}}}};
+  Instance instance(what, DType::f16);
+  for (int64_t i = 0; i < k; ++i) {
+    instance.inputs()[0].set(i, 3000);
+    instance.inputs()[1].set(i, 1);
+  }
+  const auto captured = [&](std::string_view name) {
+    const Arithmetic how{.accumulation = find_accumulation(name)};
+    return capture(*backend, what, instance.inputs(), DType::f16, 0, &how);
+  };
+  const ElementCapture in_fp16 = captured("fp16");
+  EXPECT_EQ(in_fp16.value, kInfinity);
+  EXPECT_EQ(in_fp16.broke_at, 21);
+  EXPECT_NEAR(in_fp16.partial_sum, 63000, 21 * 16) << "each addition rounds by half an ulp, 16 at most";
+  for (const char* name : {"fp32", "fp64", "exact", "a100"}) {
+    const ElementCapture wide = captured(name);
+    EXPECT_EQ(wide.value, kInfinity) << name << ": only the output's type does not hold it";
+    EXPECT_EQ(wide.broke_at, -1) << name;
+    EXPECT_EQ(wide.partial_sum, 120000) << name;
+  }
 }
 
 TEST(CpuCapture, ARoundingThatOverflowsBreaksNoSum) {

@@ -92,8 +92,8 @@ class RandomNumbers {
   }
 
   RandomStream random_;
-  uint64_t filled_ = 0, next_ = 0;  // elements of the stream: the first of the last fill, and of the next
-  uint32_t kept_;                   // the leading bits that are asked for
+  uint64_t filled_ = 0, next_ = 0;   // elements of the stream: the first of the last fill, and of the next
+  uint32_t kept_;                    // the leading bits that are asked for
   uint64_t keys_[kRandomRounds][2];  // of 32 bits, as wide as the lanes that read them
   uint32_t stream_[2];
   alignas(64) uint32_t numbers_[kElements / 2];

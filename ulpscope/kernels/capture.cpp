@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "ulpscope/emulation/arithmetic.h"
+#include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/pool_windows.h"
 #include "ulpscope/kernels/targets.h"
 
@@ -32,11 +34,23 @@ int64_t index_of(const TensorView& view, const Place& place) {
   return index;
 }
 
+// What the sum of an op's products is kept in. That of tensor cores is FP32 as well, whose terms are cut off (docs/emulation.md).
+Accumulator accumulator_of(const OpCall& call) {
+  const bool is_set = call.arithmetic != nullptr && is_product(call.op);
+  return is_set ? call.arithmetic->accumulation->accumulator : Accumulator::fp32;
+}
+
+// a b + sum, rounded once.
+double add_in_fp16(double a, double b, double sum) {
+  const auto number = [](double value) { return decode(binary64, encoding_of(value)); };
+  return value_of(binary16, encode(binary16, fused_multiply_add(number(a), number(b), number(sum))));
+}
+
 }  // namespace
 
 class Capture {
  public:
-  Capture(const OpCall& call, int slot, int64_t element) : call_(call), slot_(slot) {
+  Capture(const OpCall& call, int slot, int64_t element) : call_(call), slot_(slot), accumulator_(accumulator_of(call)) {
     result_.element = element;
     result_.value = read_element(call.outputs[slot], element);
     place_ = place_of(call.outputs[slot], element);
@@ -67,23 +81,23 @@ class Capture {
   // costs no more than a healthy one.
   void term(std::initializer_list<std::pair<int, int64_t>> factors) {
     if (!settled()) {
-      float product = 1;
-      for (const auto& [input, element] : factors) product *= static_cast<float>(read_element(call_.inputs[input], element));
-      add(product);
+      const auto value = [&](const std::pair<int, int64_t>& factor) {
+        return read_element(call_.inputs[factor.first], factor.second);
+      };
+      const double first = value(*factors.begin());
+      if (factors.size() == 1) {
+        add(first);
+      } else {
+        add_product(first, value(factors.begin()[1]));
+      }
       if (result_.terms < kTermsKept || result_.broke_at == result_.terms) {
         for (const auto& [input, element] : factors) keep(input, element, read_element(call_.inputs[input], element));
       }
     }
     ++result_.terms;
   }
-  void add(float value) {
-    const float next = partial_sum_ + value;
-    if (result_.broke_at < 0 && !std::isfinite(next)) {
-      result_.broke_at = result_.terms;
-      result_.partial_sum = partial_sum_;
-    }
-    partial_sum_ = next;
-    has_sum_ = true;
+  void add(double value) {
+    advance(keeps_fp64() ? partial_sum_ + value : static_cast<float>(partial_sum_) + static_cast<float>(value));
   }
   // A factor that meets padding. It is no term, but some of oneDNN's implementations multiply it by a zero: where no term explains
   // the element, the first that is not finite does (docs/ops.md).
@@ -106,12 +120,26 @@ class Capture {
   }
 
  private:
+  bool keeps_fp64() const { return accumulator_ == Accumulator::fp64 || accumulator_ == Accumulator::exact; }
+  void add_product(double a, double b) {
+    if (accumulator_ == Accumulator::fp16) return advance(add_in_fp16(a, b, partial_sum_));
+    add(keeps_fp64() ? a * b : static_cast<float>(a) * static_cast<float>(b));
+  }
+  void advance(double next) {
+    if (result_.broke_at < 0 && !std::isfinite(next)) {
+      result_.broke_at = result_.terms;
+      result_.partial_sum = partial_sum_;
+    }
+    partial_sum_ = next;
+    has_sum_ = true;
+  }
   void keep(int input, int64_t element, double value) { result_.operands.push_back({input, element, value, overwritten(input)}); }
 
   const OpCall& call_;
   int slot_;
+  Accumulator accumulator_;
   Place place_{};
-  float partial_sum_ = 0;
+  double partial_sum_ = 0;
   bool has_sum_ = false;
   int padding_input_ = -1;
   int64_t padding_element_ = -1;

@@ -77,7 +77,9 @@ struct ElementCapture {
   std::vector<Operand> operands;  // in the order in which the op combines them; dot products give pairs, of the first 64 terms
                                   // and of the one at which the sum broke
   int64_t terms = 0;              // how many terms a reduction or dot product had in all (0: not a reduction)
-  int64_t broke_at = -1;          // the first term after which the partial sum (FP32, in index order) was not finite
+  // The first term after which the partial sum, in index order, was not finite. It is FP32, or what the call's arithmetic
+  // accumulates products in: FP16, or FP64 (also for exact sums).
+  int64_t broke_at = -1;
   // The partial sum before that term; of a sum that stayed finite all of it, which rounding to the output's type made nonfinite.
   // NaN: nothing was summed.
   double partial_sum = std::numeric_limits<double>::quiet_NaN();

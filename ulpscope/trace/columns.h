@@ -293,7 +293,8 @@ struct Table<CaptureRow> {
       Column{"broke_at", "", "on the element's row: the term at which the sum became nonfinite, or -1", FIELD(broke_at)}.known_if(
           WHERE(row.operand < 0 && row.broke_at >= 0)),
       Column{"partial_sum", "",
-             "on the element's row: the FP32 sum before that term; where there is none, all of it, before it was rounded",
+             "on the element's row: the sum before that term, in FP32 or what the run accumulates in; where there is none, all of "
+             "it, before it was rounded",
              FIELD(partial_sum)}
           .known_if(WHERE(row.operand < 0 && !std::isnan(row.partial_sum))),
       Column{"attributes", "", "on the element's row: of this call, as name=value, separated by spaces", FIELD(attributes)}
