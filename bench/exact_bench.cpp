@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ulpscope/base/philox.h"
+#include "ulpscope/emulation/exact_product.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/emulation/summation.h"
 
@@ -59,6 +60,29 @@ void exact_sum_f32(benchmark::State& state) {
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * terms.size()));
 }
 
+// Matrix products, that is many short dot products, the preparation of the second factor included. Numbers of all exponents are
+// summed one dot product after the other.
+void run_product(benchmark::State& state, const FloatFormat& format, Data data) {
+  constexpr int64_t kRows = 256, kColumns = 256;
+  const int64_t inner = state.range(0);
+  std::vector<float> a = values(static_cast<size_t>(kRows * inner), 1, data),
+                     b = values(static_cast<size_t>(kColumns * inner), 2, data);
+  for (std::vector<float>* factor : {&a, &b})
+    for (float& value : *factor)
+      value = static_cast<float>(value_of(format, round_to_encoding(format, value, {.overflow = Overflow::saturate})));
+  std::vector<double> d(kRows * kColumns);
+  for (auto _ : state) {
+    ExactProduct({b.data(), 1, inner}, inner, kColumns).compute({a.data(), inner, 1}, d.data(), 0, kRows);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * kRows * kColumns * inner);
+}
+
+void exact_product_f16(benchmark::State& state) { run_product(state, binary16, Data::normal); }
+void exact_product_f16_wide(benchmark::State& state) { run_product(state, binary16, Data::wide); }
+void exact_product_f32(benchmark::State& state) { run_product(state, binary32, Data::normal); }
+void exact_product_f32_wide(benchmark::State& state) { run_product(state, binary32, Data::wide); }
+
 // What rounds after every term, emulated.
 void sequential_dot_f16(benchmark::State& state) {
   run_dot<uint16_t>(state, binary16, state.range(0), Data::normal, {.accumulator = &binary16});
@@ -88,6 +112,10 @@ BENCHMARK(exact_dot_f32)->Arg(16)->Arg(kInCache)->Arg(kLarge);
 BENCHMARK(exact_dot_f32_wide)->Arg(kInCache);
 BENCHMARK(exact_dot_f64)->Arg(kInCache);
 BENCHMARK(exact_sum_f32)->Arg(kInCache)->Arg(kLarge);
+BENCHMARK(exact_product_f16)->Arg(32)->Arg(128)->Arg(512);
+BENCHMARK(exact_product_f16_wide)->Arg(128);
+BENCHMARK(exact_product_f32)->Arg(32)->Arg(128)->Arg(512);
+BENCHMARK(exact_product_f32_wide)->Arg(128);
 BENCHMARK(sequential_dot_f16)->Arg(kInCache);
 BENCHMARK(compensated_dot_f32)->Arg(kInCache);
 

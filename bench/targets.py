@@ -101,7 +101,9 @@ def tensor_core_targets():
 def exact_targets():
     elements = 1 << 12  # in cache
     return [at_least(f"exact dot product, {form.upper()}, G multiply-adds/s", lambda m, form=form: elements / m[f"exact/exact_dot_{form}/{elements}"],
-                     limit) for form, limit in (("f16", 0.3), ("f32", 0.05))]
+                     limit) for form, limit in (("f16", 0.3), ("f32", 0.05))] + [
+        at_least(f"exact matrix product of 128 terms, {form.upper()}, G multiply-adds/s",
+                 lambda m, form=form: 256 * 256 * 128 / m[f"exact/exact_product_{form}/128"], limit) for form, limit in (("f16", 1), ("f32", 0.5))]
 
 
 WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn", "resnet20", "gpt_mini", "lstm_text")

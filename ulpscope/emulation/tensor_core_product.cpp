@@ -163,7 +163,7 @@ int64_t TensorCoreProduct::element_at(int64_t position) const {
 }
 
 TensorCoreProduct::TensorCoreProduct(const TensorCore& core, const EncodedMatrix& b, int64_t k, int64_t n,
-                                     const EncodedMatrix& b_scales)
+                                     const EncodedMatrix& b_scales, const ParallelFor& parallel_for)
     : core_(core), k_(k), n_(n) {
   const TensorCoreModel& model = *core.model;
   check_extent(k, "k");
@@ -187,30 +187,33 @@ TensorCoreProduct::TensorCoreProduct(const TensorCore& core, const EncodedMatrix
   significands_.assign(static_cast<size_t>(panels * positions_ * kPanel), 0.0f);
   exponents_.assign(significands_.size(), kExponentOfZero);
   specials_.resize(static_cast<size_t>(panels));
-  const FactorReader read(core, *core.b);
+  parallel_for(panels, [&](int64_t panel) { pack_panel(b, b_scales, panel); });
+}
+
+void TensorCoreProduct::pack_panel(const EncodedMatrix& b, const EncodedMatrix& scales, int64_t panel) {
+  const FactorReader read(core_, *core_.b);
+  const int bytes = bytes_of(*core_.b);
+  const int64_t each = elements_of_scale(core_.model->scales), columns = std::min(kPanel, n_ - panel * kPanel);
+  const size_t begin = static_cast<size_t>(panel * positions_ * kPanel);
   FactorLine line;
-  for (int64_t panel = 0; panel < panels; ++panel) {
-    const int64_t columns = std::min(kPanel, n - panel * kPanel);
-    const size_t begin = static_cast<size_t>(panel * positions_ * kPanel);
-    std::vector<std::pair<size_t, float>> specials;
-    for (int64_t position = 0; position < positions_; ++position) {
-      const int64_t row = element_at(position);
-      if (row >= k) continue;
-      std::array<uint32_t, kPanel> encodings;
-      std::array<uint8_t, kPanel> scales;
-      for (int64_t column = 0; column < columns; ++column) encodings[column] = load(b, bytes, row, panel * kPanel + column);
-      for (int64_t column = 0; each > 0 && column < columns; ++column)
-        scales[column] = static_cast<uint8_t>(load(b_scales, 1, row / each, panel * kPanel + column));
-      const auto count = static_cast<size_t>(columns), place = static_cast<size_t>(position * kPanel);
-      line.read(read, {encodings.data(), count}, {scales.data(), each > 0 ? count : 0}, &significands_[begin + place],
-                &exponents_[begin + place]);
-      for (const auto& [column, value] : line.specials) specials.emplace_back(place + column, value);
-    }
-    if (specials.empty()) continue;
-    std::vector<float>& all_of_panel = specials_[panel];
-    all_of_panel.assign(significands_.begin() + begin, significands_.begin() + begin + positions_ * kPanel);
-    for (const auto& [index, value] : specials) all_of_panel[index] = value;
+  std::vector<std::pair<size_t, float>> specials;
+  for (int64_t position = 0; position < positions_; ++position) {
+    const int64_t row = element_at(position);
+    if (row >= k_) continue;
+    std::array<uint32_t, kPanel> encodings;
+    std::array<uint8_t, kPanel> of_columns;
+    for (int64_t column = 0; column < columns; ++column) encodings[column] = load(b, bytes, row, panel * kPanel + column);
+    for (int64_t column = 0; each > 0 && column < columns; ++column)
+      of_columns[column] = static_cast<uint8_t>(load(scales, 1, row / each, panel * kPanel + column));
+    const auto count = static_cast<size_t>(columns), place = static_cast<size_t>(position * kPanel);
+    line.read(read, {encodings.data(), count}, {of_columns.data(), each > 0 ? count : 0}, &significands_[begin + place],
+              &exponents_[begin + place]);
+    for (const auto& [column, value] : line.specials) specials.emplace_back(place + column, value);
   }
+  if (specials.empty()) return;
+  std::vector<float>& all_of_panel = specials_[panel];
+  all_of_panel.assign(significands_.begin() + begin, significands_.begin() + begin + positions_ * kPanel);
+  for (const auto& [index, value] : specials) all_of_panel[index] = value;
 }
 
 void TensorCoreProduct::pack_row(const EncodedMatrix& a, const EncodedMatrix& scales, int64_t row, PackedRows& rows,

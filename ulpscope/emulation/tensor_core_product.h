@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ulpscope/base/parallel_for.h"
 #include "ulpscope/emulation/tensor_core.h"
 
 namespace ulpscope {
@@ -24,9 +25,10 @@ struct MatrixScales {
 // D = A B + C with a B that is prepared once. Rows of D do not depend on each other: threads may compute different ones at a time.
 class TensorCoreProduct {
  public:
-  // B is k x n. Nothing of it is needed after the constructor. Throws a usage Error for a negative extent, a null pointer to
-  // elements that there should be, and for scales that the instruction does not have.
-  TensorCoreProduct(const TensorCore& core, const EncodedMatrix& b, int64_t k, int64_t n, const EncodedMatrix& b_scales = {});
+  // B is k x n. Nothing of it is needed after the constructor, which may prepare columns side by side. Throws a usage Error for a
+  // negative extent, a null pointer to elements that there should be, and for scales that the instruction does not have.
+  TensorCoreProduct(const TensorCore& core, const EncodedMatrix& b, int64_t k, int64_t n, const EncodedMatrix& b_scales = {},
+                    const ParallelFor& parallel_for = serial_for);
 
   // The rows [first, last) of D, which is row-major and has rows of n encodings of 2 (fp16) or 4 bytes. A has k columns; C without
   // data is +0, and may be D. Throws as the constructor does.
@@ -35,6 +37,7 @@ class TensorCoreProduct {
 
  private:
   struct PackedRows;
+  void pack_panel(const EncodedMatrix& b, const EncodedMatrix& scales, int64_t panel);
   void pack_row(const EncodedMatrix& a, const EncodedMatrix& scales, int64_t row, PackedRows& rows, int64_t place) const;
   void compute_panel(const PackedRows& rows, int64_t place, int count, int64_t panel, uint32_t* accumulators) const;
   void compute_by_dot(const EncodedMatrix& a, const EncodedMatrix& c, void* d, int64_t first, int64_t last,

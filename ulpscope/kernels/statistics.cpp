@@ -26,10 +26,6 @@ constexpr unsigned kPlaces = 32;
 
 }  // namespace
 
-void serial_for(int64_t n, const std::function<void(int64_t)>& body) {
-  for (int64_t i = 0; i < n; ++i) body(i);
-}
-
 void OutputRecord::clear() {
   // Most of a record is its histogram, and level health touches nothing but its counts.
   if (known == StatisticsLevel::full) {

@@ -4,8 +4,8 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 
+#include "ulpscope/base/parallel_for.h"
 #include "ulpscope/emulation/tensor_statistics.h"
 #include "ulpscope/kernels/view.h"
 
@@ -45,10 +45,6 @@ struct OutputRecord {
 
   void clear();
 };
-
-// Runs body(i) for all i in [0, n), in any order, on any threads.
-using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t)>& body)>;
-void serial_for(int64_t n, const std::function<void(int64_t)>& body);
 
 // Elements are taken in blocks of this many, in the order in which they lie in memory (views with gaps or repeats: in logical
 // order); the last block is shorter. Sums are formed in 16 lanes within a block (element i in lane i mod 16), the lanes by a

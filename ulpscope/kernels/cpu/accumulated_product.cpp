@@ -1,17 +1,12 @@
 #include "ulpscope/kernels/cpu/accumulated_product.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <functional>
-#include <span>
-#include <type_traits>
 #include <vector>
 
 #include "ulpscope/base/error.h"
-#include "ulpscope/emulation/exact_sum.h"
-#include "ulpscope/emulation/tensor_core_product.h"
-#include "ulpscope/kernels/cpu/accumulation.h"
+#include "ulpscope/kernels/cpu/accumulators.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
 #include "ulpscope/kernels/cpu/reductions.h"
@@ -298,111 +293,39 @@ std::vector<Product> products_of(const OpCall& call, const float* bias) {
   return row->products(call, bias);
 }
 
-void widen(DType dtype, const void* from, int64_t n, float* to) { widen_run(from, dtype, 0, 1, n, to); }
-
-// The sums of one product, by rows; columns are prepared once. C is what sums are known in.
-template <typename C>
-class Sums {
- public:
-  Sums(const AccumulatedProduct& how, const OpCall& call, const Product& product)
-      : how_(how), product_(product), mode_(call.arithmetic->rounding), bytes_(info(how.factors[0]).size) {
-    const int64_t n = product.columns, k = product.terms;
-    std::vector<char> columns(static_cast<size_t>(n * k) * bytes_);
-    product.b(0, n, columns.data());
-    switch (how.accumulator) {
-      case Accumulator::tensor_core:
-        core_.emplace(*how.core, EncodedMatrix{columns.data(), 1, k}, k, n);
-        break;
-      case Accumulator::exact:
-        columns_.resize(static_cast<size_t>(n * k));
-        widen(how.factors[1], columns.data(), n * k, columns_.data());
-        break;
-      case Accumulator::fp16:
-      case Accumulator::fp64: {
-        padded_ = blocks_of(n, kAccumulatedColumns) * kAccumulatedColumns;
-        columns_.resize(static_cast<size_t>(padded_ * k));
-        std::vector<float> column(static_cast<size_t>(k));
-        for (int64_t j = 0; j < n; ++j) {
-          widen(how.factors[1], columns.data() + static_cast<size_t>(j * k) * bytes_, k, column.data());
-          for (int64_t l = 0; l < k; ++l) columns_[static_cast<size_t>(l * padded_ + j)] = column[static_cast<size_t>(l)];
-        }
-        break;
-      }
-      case Accumulator::fp32:
-        break;
-    }
-  }
-
-  // The rows first, ..., first + count - 1, into the output's memory order.
-  void rows(int64_t first, int64_t count, C* out) const {
-    const int64_t n = product_.columns, k = product_.terms;
-    std::vector<char> a(static_cast<size_t>(count * k) * bytes_);
-    product_.a(first, count, a.data());
-    std::vector<C> sums(static_cast<size_t>(count * n));
-    if constexpr (std::is_same_v<C, float>) {
-      if (core_) core_->compute({a.data(), k, 1}, {}, sums.data(), 0, count);
-    }
-    if (!core_) {
-      std::vector<float> wide(static_cast<size_t>(count * k));
-      widen(how_.factors[0], a.data(), count * k, wide.data());
-      for (int64_t i = 0; i < count; ++i) row(wide.data() + i * k, sums.data() + i * n);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      C* to = out + product_.row_offset(first + i);
-      const bool add_bias = product_.bias != nullptr && how_.accumulator != Accumulator::exact;
-      for (int64_t j = 0; j < n; ++j) {
-        const C sum = sums[static_cast<size_t>(i * n + j)];
-        to[j * product_.column_stride] = add_bias ? sum + static_cast<C>(product_.bias[j]) : sum;
-      }
-    }
-  }
-
- private:
-  void row(const float* a, C* sums) const {
-    const int64_t n = product_.columns, k = product_.terms;
-    if constexpr (std::is_same_v<C, float>) {
-      std::vector<float> padded(static_cast<size_t>(padded_));
-      accumulate_in_fp16(a, columns_.data(), k, padded_, padded.data());
-      std::copy_n(padded.data(), n, sums);
-    } else if (how_.accumulator == Accumulator::fp64) {
-      for (int64_t l = 0; l < k; ++l) {
-        const double factor = a[l];
-        const float* b = columns_.data() + l * padded_;
-        // The first term is not added to +0, which would lose the sign of -0. Products of FP32 numbers are exact.
-        for (int64_t j = 0; j < n; ++j) sums[j] = l == 0 ? factor * b[j] : sums[j] + factor * b[j];
-      }
-    } else {
-      const auto terms = static_cast<size_t>(k);
-      for (int64_t j = 0; j < n; ++j) {
-        ExactSum sum;
-        sum.add_products({a, terms}, {columns_.data() + j * k, terms});
-        if (product_.bias != nullptr) sum.add(static_cast<double>(product_.bias[j]));
-        sums[j] = std::bit_cast<double>(encode(binary64, sum.total(mode_), {.mode = RoundingMode::to_odd}));
-      }
-    }
-  }
-
-  const AccumulatedProduct& how_;
-  const Product& product_;
-  RoundingMode mode_;
-  size_t bytes_;
-  std::optional<TensorCoreProduct> core_;
-  std::vector<float> columns_;  // exact: one after the other; else rows of padded_ columns
-  int64_t padded_ = 0;
-};
-
-template <typename C>
+template <class Sums>
 void multiply_all(Context& context, const OpCall& call, const AccumulatedProduct& how, const std::vector<Product>& products) {
-  std::vector<C> values(static_cast<size_t>(call.outputs[0].size()));
+  using Sum = typename Sums::Sum;
+  std::vector<Sum> values(static_cast<size_t>(call.outputs[0].size()));
+  const auto bytes = static_cast<int64_t>(info(how.factors[0]).size);
   const auto work = [&](const Product& product) { return product.rows * product.columns * product.terms; };
   const bool many = static_cast<int64_t>(products.size()) >= context.threads;
   const bool large = work(products[0]) * static_cast<int64_t>(products.size()) >= kSerialWork;
+  const ParallelFor within = [&](int64_t n, const std::function<void(int64_t)>& body) {
+    parallel_for(context, n, !many && large, body);
+  };
+  // Rows or columns are gathered and summed so many at a time.
+  const auto in_tiles = [&](int64_t n, const auto& body) {
+    within(blocks_of(n, kTileRows), [&](int64_t tile) {
+      const int64_t first = tile * kTileRows;
+      body(first, std::min(kTileRows, n - first));
+    });
+  };
   parallel_for(context, static_cast<int64_t>(products.size()), many && large, [&](int64_t i) {
     const Product& product = products[static_cast<size_t>(i)];
-    const Sums<C> sums(how, call, product);
-    parallel_for(context, blocks_of(product.rows, kTileRows), !many && large, [&](int64_t tile) {
-      const int64_t first = tile * kTileRows;
-      sums.rows(first, std::min(kTileRows, product.rows - first), values.data());
+    const int64_t n = product.columns, k = product.terms;
+    std::vector<char> columns(static_cast<size_t>(n * k * bytes));
+    in_tiles(n, [&](int64_t first, int64_t count) { product.b(first, count, columns.data() + first * k * bytes); });
+    const Sums sums(how, {columns.data(), n, k, product.bias, call.arithmetic->rounding}, within);
+    in_tiles(product.rows, [&](int64_t first, int64_t count) {
+      std::vector<char> factors(static_cast<size_t>(count * k * bytes));
+      product.a(first, count, factors.data());
+      std::vector<Sum> of_tile(static_cast<size_t>(count * n));
+      sums.rows(factors.data(), count, of_tile.data());
+      for (int64_t row = 0; row < count; ++row) {
+        Sum* to = values.data() + product.row_offset(first + row);
+        for (int64_t j = 0; j < n; ++j) to[j * product.column_stride] = of_tile[static_cast<size_t>(row * n + j)];
+      }
     });
   });
   const ParallelFor by_blocks = [&](int64_t n, const std::function<void(int64_t)>& body) { parallel_for(context, n, n > 4, body); };
@@ -458,10 +381,21 @@ void multiply_accumulated(Context& context, const OpCall& call, const Accumulate
   const std::vector<Product> products = bytes == sizeof(uint8_t)    ? products_of<uint8_t>(inner, added)
                                         : bytes == sizeof(uint16_t) ? products_of<uint16_t>(inner, added)
                                                                     : products_of<uint32_t>(inner, added);
-  if (sums_in_double(how)) {
-    multiply_all<double>(context, inner, how, products);
-  } else {
-    multiply_all<float>(context, inner, how, products);
+  switch (how.accumulator) {
+    case Accumulator::tensor_core:
+      multiply_all<TensorCoreAccumulator>(context, inner, how, products);
+      break;
+    case Accumulator::fp16:
+      multiply_all<Fp16Accumulator>(context, inner, how, products);
+      break;
+    case Accumulator::fp64:
+      multiply_all<Fp64Accumulator>(context, inner, how, products);
+      break;
+    case Accumulator::exact:
+      multiply_all<ExactAccumulator>(context, inner, how, products);
+      break;
+    case Accumulator::fp32:  // accumulated_product() leaves it to the call's own kernel
+      break;
   }
   if (call.outputs.size() < 2) return;
   // The gradient of the bias is a sum and no product.

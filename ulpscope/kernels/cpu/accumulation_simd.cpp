@@ -4,6 +4,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which says which target is being compiled.
 #include "hwy/highway.h"
+#include "ulpscope/emulation/to_odd-inl.h"
 #include "ulpscope/kernels/cpu/accumulation.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,20 +30,10 @@ HWY_INLINE Vector RoundToFp16(Vector v) {
   return hn::IfThenElse(hn::IsFinite(v), kept, v);
 }
 
-// Products of FP32 numbers are exact in FP64. What the addition loses (D. Knuth's two-sum) makes its last bit odd, so that the
-// rounding after it is one of the exact sum.
+// Products of FP32 numbers are exact in FP64, and so is the rounding after this one.
 HWY_INLINE Vector AddRoundedToOdd(Vector a, Vector b) {
-  const Tag d;
-  const hn::RebindToSigned<Tag> di;
   const auto sum = hn::Add(a, b);
-  const auto b_part = hn::Sub(sum, a);
-  const auto lost = hn::Add(hn::Sub(a, hn::Sub(sum, b_part)), hn::Sub(b, b_part));
-  const auto zero = hn::Zero(d);
-  const auto inexact = hn::And(hn::IsFinite(sum), hn::Or(hn::Lt(lost, zero), hn::Gt(lost, zero)));
-  const auto sign = hn::Xor(hn::BitCast(di, lost), hn::BitCast(di, sum));
-  const auto one = hn::Set(di, 1);
-  const auto towards_zero = hn::Sub(hn::BitCast(di, sum), hn::And(hn::BroadcastSignBit(sign), one));
-  return hn::IfThenElse(inexact, hn::BitCast(d, hn::Or(towards_zero, one)), sum);
+  return ToOdd(Tag(), sum, LostBySum(a, b, sum));
 }
 
 template <int kVectors>
