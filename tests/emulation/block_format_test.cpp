@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 
 #include <bit>
-#include <boost/multiprecision/cpp_int.hpp>
 #include <cmath>
 #include <limits>
 
 #include "tests/emulation/neighbours.h"
+#include "tests/emulation/rational_rounding.h"
 #include "tests/support/simd_targets.h"
 #include "tests/support/usage_error.h"
 #include "ulpscope/base/philox.h"
@@ -17,7 +17,6 @@
 namespace ulpscope {
 namespace {
 
-using Rational = boost::multiprecision::cpp_rational;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

@@ -3,12 +3,12 @@
 
 #include <gmock/gmock.h>
 
-#include <boost/multiprecision/cpp_int.hpp>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
+#include "tests/emulation/rational_rounding.h"
 #include "tests/support/usage_error.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
@@ -17,15 +17,12 @@
 namespace ulpscope {
 namespace {
 
-using Rational = boost::multiprecision::cpp_rational;
-using Integer = boost::multiprecision::cpp_int;
-
-Rational power(int base, int exponent) {
-  const Rational result(boost::multiprecision::pow(Integer(base), static_cast<unsigned>(std::abs(exponent))));
-  return exponent < 0 ? 1 / result : result;
+Rational power_of_ten(int exponent) {
+  const Rational power(boost::multiprecision::pow(Integer(10), static_cast<unsigned>(std::abs(exponent))));
+  return exponent < 0 ? 1 / power : power;
 }
 
-Rational exact(const Number& number) { return Rational(Integer(number.significand)) * power(2, number.exponent); }
+Rational exact(const Number& number) { return Rational(Integer(number.significand)) * power_of_two(number.exponent); }
 
 // Of a decimal text without a sign.
 Rational exact(const std::string& text) {
@@ -37,7 +34,7 @@ Rational exact(const std::string& text) {
     digits.erase(point, 1);
   }
   digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size() - 1));
-  return Rational(Integer(digits)) * power(10, exponent);
+  return Rational(Integer(digits)) * power_of_ten(exponent);
 }
 
 TEST(NumberText, DecimalsLieWhereTheNumberSays) {
@@ -67,7 +64,7 @@ TEST(NumberText, DecimalsLieWhereTheNumberSays) {
     const Number number = parse_number(text);
     const Rational value = exact(text);
     ASSERT_EQ(number.kind, Number::Kind::finite) << text;
-    const Rational low = exact(number), step = power(2, number.exponent);
+    const Rational low = exact(number), step = power_of_two(number.exponent);
     ASSERT_TRUE(number.sticky ? low < value && value < low + step : low == value) << text;
     ASSERT_EQ(value_of(binary64, encode(binary64, number)), std::strtod(text.c_str(), nullptr)) << text;
     ASSERT_TRUE(parse_number("-" + text).negative);
@@ -99,26 +96,20 @@ TEST(NumberText, NumbersBeyondFp64AreExact) {
   for (const char* text : {"1e400", "123456789e390", "1e-400", "4.5e-1999"}) {
     const Number number = parse_number(text);
     const Rational low = exact(number);
-    EXPECT_TRUE(number.sticky && low < exact(text) && exact(text) < low + power(2, number.exponent)) << text;
+    EXPECT_TRUE(number.sticky && low < exact(text) && exact(text) < low + power_of_two(number.exponent)) << text;
   }
   const Number number = parse_number("0x1.8p-5000");
   EXPECT_FALSE(number.sticky);
-  EXPECT_EQ(exact(number), 3 * power(2, -5001));
+  EXPECT_EQ(exact(number), 3 * power_of_two(-5001));
   // A long row of zeros moves the point as a power does.
   EXPECT_EQ(encode(binary16, parse_number("0." + std::string(9999, '0') + "15e10000")), encode(binary16, parse_number("1.5")));
   EXPECT_EQ(encode(binary16, parse_number("0x0." + std::string(9999, '0') + "18p39996")),
             encode(binary16, parse_number("0x0.18p0")));
 }
 
-Rational exact_value(double value) {
-  const Number number = decode(binary64, encoding_of(value));
-  const Rational magnitude = number.kind == Number::Kind::zero ? Rational(0) : exact(number);
-  return number.negative ? -magnitude : magnitude;
-}
-
 // Whether no FP64 number is nearer.
 bool is_nearest(double value, const Rational& to) {
-  const auto distance = [&](double candidate) -> Rational { return abs(exact_value(candidate) - to); };
+  const auto distance = [&](double candidate) -> Rational { return abs(exact_value(binary64, encoding_of(candidate)) - to); };
   return distance(value) <= distance(std::nextafter(value, HUGE_VAL)) &&
          distance(value) <= distance(std::nextafter(value, -HUGE_VAL));
 }
@@ -133,11 +124,11 @@ TEST(RoundingError, IsThatOfTheText) {
     for (const FloatFormat* format : formats) {
       const uint64_t encoding = encode(*format, parse_number(text), {.overflow = Overflow::saturate});
       const double value = value_of(*format, encoding);
-      const Rational error = exact_value(value) - number;
+      const Rational error = exact_value(*format, encoding) - number;
       const RoundingError found = rounding_error(text, *format, encoding);
       const int exponent =
           value == 0 ? format->smallest_normal_exponent() : std::max(std::ilogb(value), format->smallest_normal_exponent());
-      ASSERT_TRUE(found.ulps && is_nearest(*found.ulps, error / power(2, exponent - format->fraction_bits)))
+      ASSERT_TRUE(found.ulps && is_nearest(*found.ulps, error / power_of_two(exponent - format->fraction_bits)))
           << text << format->name;
       ASSERT_TRUE(found.relative && is_nearest(*found.relative, error / number)) << text << " in " << format->name;
       const uint64_t negative = encode(*format, parse_number("-" + text), {.overflow = Overflow::saturate});
