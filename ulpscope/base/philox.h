@@ -3,38 +3,42 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace ulpscope {
+
+// What a round multiplies the first and the third word by, and what is added to each word of the key after a round.
+inline constexpr std::array<uint32_t, 2> kPhiloxMultipliers{0xD2511F53, 0xCD9E8D57}, kPhiloxKeySteps{0x9E3779B9, 0xBB67AE85};
 
 // Philox4x32 on `counter` under `key`. Ten rounds are what is called Philox4x32-10; seven are the least that the authors found no
 // test of TestU01's BigCrush to fail (table 2).
 template <int kRounds = 10>
 constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < kRounds; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
+    const uint64_t product0 = uint64_t{kPhiloxMultipliers[0]} * counter[0];
+    const uint64_t product1 = uint64_t{kPhiloxMultipliers[1]} * counter[2];
     counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
                static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
+    for (size_t i = 0; i < key.size(); ++i) key[i] += kPhiloxKeySteps[i];
   }
   return counter;
 }
 
 // The numbers of one (seed, stream). A stream names what the numbers are for: a parameter, a step of a dataset, an op's id.
-class Philox {
+template <int kRounds>
+class PhiloxStream {
  public:
-  constexpr Philox(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}
+  constexpr PhiloxStream(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}
 
   // 32 uniform bits for `element`.
   constexpr uint32_t bits(uint64_t element) const { return four_bits(element >> 2)[element & 3]; }
 
   // Those of the elements 4 * block to 4 * block + 3, at the cost of one.
   constexpr std::array<uint32_t, 4> four_bits(uint64_t block) const {
-    return philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream_),
-                       static_cast<uint32_t>(stream_ >> 32)},
-                      {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+    return philox4x32<kRounds>({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream_),
+                                static_cast<uint32_t>(stream_ >> 32)},
+                               {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
   }
 
   // Uniform in [0, 1), a multiple of 2^-24, so exact in FP32.
@@ -52,5 +56,8 @@ class Philox {
  private:
   uint64_t seed_, stream_;
 };
+
+extern template class PhiloxStream<10>;
+using Philox = PhiloxStream<10>;
 
 }  // namespace ulpscope

@@ -136,13 +136,8 @@ RoundConstants round_constants(const FloatFormat& format, const Rounding& roundi
 
 uint32_t random_bits_of(const RandomStream& random, uint64_t i) {
   const uint64_t element = random.first + i;
-  const auto half_of_word = [&](uint64_t word) {
-    const std::array<uint32_t, 4> words =
-        philox4x32<kRandomRounds>({static_cast<uint32_t>(word / 4), static_cast<uint32_t>(word / 4 >> 32),
-                                   static_cast<uint32_t>(random.stream), static_cast<uint32_t>(random.stream >> 32)},
-                                  {static_cast<uint32_t>(random.seed), static_cast<uint32_t>(random.seed >> 32)});
-    return words[word % 4] >> (element % 2 * 16) & 0xFFFF;
-  };
+  const PhiloxStream<kRandomRounds> words(random.seed, random.stream);
+  const auto half_of_word = [&](uint64_t word) { return words.bits(word) >> (element % 2 * 16) & 0xFFFF; };
   constexpr uint64_t kFurther = uint64_t{1} << 63;
   return half_of_word(element / 2) << 16 | half_of_word(kFurther + element / 2);
 }

@@ -1,4 +1,5 @@
 // The vector loops of round_array.h.
+#include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/round_kernel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,11 +19,9 @@ class RandomNumbers {
   static constexpr size_t kElements = 256;  // of a fill
 
   RandomNumbers(const RandomStream& random, int random_bits) : random_(random), kept_(~0u << (32 - random_bits)) {
-    for (int round = 0; round < kRandomRounds; ++round) {
-      const auto step = static_cast<uint32_t>(round);
-      keys_[round][0] = static_cast<uint32_t>(random.seed) + step * 0x9E3779B9u;
-      keys_[round][1] = static_cast<uint32_t>(random.seed >> 32) + step * 0xBB67AE85u;
-    }
+    for (int round = 0; round < kRandomRounds; ++round)
+      for (int i = 0; i < 2; ++i)
+        keys_[round][i] = static_cast<uint32_t>(random.seed >> (32 * i)) + static_cast<uint32_t>(round) * kPhiloxKeySteps[i];
     stream_[0] = static_cast<uint32_t>(random.stream);
     stream_[1] = static_cast<uint32_t>(random.stream >> 32);
   }
@@ -62,7 +61,8 @@ class RandomNumbers {
     constexpr int kRow = kCounters == 2 ? 0 : kCounters == 4 ? 1 : 2;
     const VU64 order = hn::Load(kU64, kOrder[kRow]);
     // Each 64-bit lane is a counter; of a word the upper half is whatever comes, and is not used.
-    const VU32 m0 = hn::BitCast(kU32, hn::Set(kU64, 0xD2511F53u)), m1 = hn::BitCast(kU32, hn::Set(kU64, 0xCD9E8D57u));
+    const VU32 m0 = hn::BitCast(kU32, hn::Set(kU64, kPhiloxMultipliers[0])),
+               m1 = hn::BitCast(kU32, hn::Set(kU64, kPhiloxMultipliers[1]));
     VU64 c0[kChains], c1[kChains], c2[kChains], c3[kChains];
     for (size_t j = 0; j < kChains; ++j) {
       c0[j] = hn::Add(hn::Set(kU64, block + j * kCounters), order);
