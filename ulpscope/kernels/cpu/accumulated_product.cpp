@@ -1,6 +1,8 @@
 #include "ulpscope/kernels/cpu/accumulated_product.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -30,7 +32,7 @@ struct Product {
   Gather a, b;  // rows of the first factor; columns of the second
   std::function<int64_t(int64_t row)> row_offset;
   int64_t column_stride = 1;
-  const float* bias = nullptr;  // one for each column
+  const float* bias = nullptr;  // one for each column: a term of its sums
 };
 
 std::optional<TensorCore> core_for(std::string_view gpu, const FloatFormat& a, const FloatFormat& b) {
@@ -271,32 +273,59 @@ std::vector<Product> weight_products(const OpCall& call, const TensorView& image
   return products;
 }
 
-template <typename E>
-std::vector<Product> products_of(const OpCall& call, const float* bias) {
-  struct Row {
-    std::string_view op;
-    std::vector<Product> (*products)(const OpCall& call, const float* bias);
-  };
-  static constexpr Row kRows[] = {
-      {"matmul", [](const OpCall& of, const float*) { return matmul_products<E>(of); }},
-      {"linear", linear_products<E>},
-      {"conv2d", map_products<E>},
-      {"conv2d_backward_input", image_products<E>},
-      {"conv2d_backward_weight", [](const OpCall& of, const float*) { return weight_products<E>(of, of.inputs[1], of.inputs[0]); }},
-      {"conv_transpose2d", image_products<E>},
-      {"conv_transpose2d_backward_input", map_products<E>},
-      {"conv_transpose2d_backward_weight",
-       [](const OpCall& of, const float*) { return weight_products<E>(of, of.inputs[0], of.inputs[1]); }},
-  };
-  const auto* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& known) { return known.op == call.op; });
-  if (row == std::end(kRows)) throw failed_error("internal: {} is no product", call.op);
-  return row->products(call, bias);
+// An op that is a product: how to see it as one, for elements of 1, 2 and 4 bytes.
+struct ProductOp {
+  using Products = std::vector<Product> (*)(const OpCall& call, const float* bias);
+  std::string_view name;
+  std::array<Products, 3> products;
+  // The sum is rounded to FP32 and multiplied by the numbers that the third and fourth input are, before a bias is added.
+  bool is_scaled = false;
+};
+
+// `products`: a function object with a template of the element's type.
+template <class Of>
+constexpr ProductOp product_op(std::string_view name, Of, bool is_scaled = false) {
+  return {name,
+          {[](const OpCall& call, const float* bias) { return Of().template operator()<uint8_t>(call, bias); },
+           [](const OpCall& call, const float* bias) { return Of().template operator()<uint16_t>(call, bias); },
+           [](const OpCall& call, const float* bias) { return Of().template operator()<uint32_t>(call, bias); }},
+          is_scaled};
 }
 
-template <class Sums>
-void multiply_all(Context& context, const OpCall& call, const AccumulatedProduct& how, const std::vector<Product>& products) {
+constexpr auto kMatmul = []<typename E>(const OpCall& call, const float*) { return matmul_products<E>(call); };
+constexpr auto kMap = []<typename E>(const OpCall& call, const float* bias) { return map_products<E>(call, bias); };
+constexpr auto kImage = []<typename E>(const OpCall& call, const float* bias) { return image_products<E>(call, bias); };
+
+constexpr ProductOp kProductOps[] = {
+    product_op("matmul", kMatmul),
+    product_op("scaled_matmul", kMatmul, true),
+    product_op("linear", []<typename E>(const OpCall& call, const float* bias) { return linear_products<E>(call, bias); }),
+    product_op("conv2d", kMap),
+    product_op("conv2d_backward_input", kImage),
+    product_op(
+        "conv2d_backward_weight",
+        []<typename E>(const OpCall& call, const float*) { return weight_products<E>(call, call.inputs[1], call.inputs[0]); }),
+    product_op("conv_transpose2d", kImage),
+    product_op("conv_transpose2d_backward_input", kMap),
+    product_op(
+        "conv_transpose2d_backward_weight",
+        []<typename E>(const OpCall& call, const float*) { return weight_products<E>(call, call.inputs[0], call.inputs[1]); }),
+};
+
+const ProductOp& product_op_of(std::string_view op) {
+  const auto* found =
+      std::find_if(std::begin(kProductOps), std::end(kProductOps), [&](const ProductOp& known) { return known.name == op; });
+  if (found == std::end(kProductOps)) throw failed_error("internal: {} is no product", op);
+  return *found;
+}
+
+// finish(sum, column): what is stored of it, in FP32 or FP64.
+template <class Sums, class Finish>
+void multiply_all(Context& context, const OpCall& call, const AccumulatedProduct& how, const std::vector<Product>& products,
+                  Finish finish) {
   using Sum = typename Sums::Sum;
-  std::vector<Sum> values(static_cast<size_t>(call.outputs[0].size()));
+  using Value = decltype(finish(Sum(), int64_t()));
+  std::vector<Value> values(static_cast<size_t>(call.outputs[0].size()));
   const auto bytes = static_cast<int64_t>(info(how.factors[0]).size);
   const auto work = [&](const Product& product) { return product.rows * product.columns * product.terms; };
   const bool many = static_cast<int64_t>(products.size()) >= context.threads;
@@ -323,8 +352,8 @@ void multiply_all(Context& context, const OpCall& call, const AccumulatedProduct
       std::vector<Sum> of_tile(static_cast<size_t>(count * n));
       sums.rows(factors.data(), count, of_tile.data());
       for (int64_t row = 0; row < count; ++row) {
-        Sum* to = values.data() + product.row_offset(first + row);
-        for (int64_t j = 0; j < n; ++j) to[j * product.column_stride] = of_tile[static_cast<size_t>(row * n + j)];
+        Value* to = values.data() + product.row_offset(first + row);
+        for (int64_t j = 0; j < n; ++j) to[j * product.column_stride] = finish(of_tile[static_cast<size_t>(row * n + j)], j);
       }
     });
   });
@@ -332,15 +361,27 @@ void multiply_all(Context& context, const OpCall& call, const AccumulatedProduct
   store_output(call, 0, values.data(), by_blocks);
 }
 
+template <class Sums>
+void multiply(Context& context, const OpCall& call, const AccumulatedProduct& how, const float* bias) {
+  using Sum = typename Sums::Sum;
+  const auto width = static_cast<size_t>(std::countr_zero(info(how.factors[0]).size));
+  const std::vector<Product> products = product_op_of(call.op).products[width](call, bias);
+  if (!how.is_scaled) return multiply_all<Sums>(context, call, how, products, [](Sum sum, int64_t) { return sum; });
+  const float a = *call.inputs[2].as<const float>(), b = *call.inputs[3].as<const float>();
+  multiply_all<Sums>(context, call, how, products, [=](Sum sum, int64_t column) {
+    const float scaled = static_cast<float>(sum) * a * b;
+    return bias != nullptr ? scaled + bias[column] : scaled;
+  });
+}
+
 }  // namespace
 
 std::optional<AccumulatedProduct> accumulated_product(const OpCall& call) {
-  // The kernel of scaled_matmul has the product within it computed so.
-  if (!is_product(call.op) || call.op == "scaled_matmul") return std::nullopt;
+  if (!is_product(call.op)) return std::nullopt;
   const Arithmetic& how = *call.arithmetic;
   const TensorView &a = call.inputs[0], &b = call.inputs[1], &out = call.outputs[0];
   if (how.accumulation->accumulator == Accumulator::fp32 || a.size() == 0 || b.size() == 0 || out.size() == 0) return std::nullopt;
-  AccumulatedProduct product{how.accumulation->accumulator, {a.dtype, b.dtype}, {}};
+  AccumulatedProduct product{how.accumulation->accumulator, {a.dtype, b.dtype}, product_op_of(call.op).is_scaled, {}};
   // Factors of different types become FP32, but those in FP8.
   if (a.dtype != b.dtype && !(is_quantized(a.dtype) && is_quantized(b.dtype))) product.factors = {DType::f32, DType::f32};
   if (product.accumulator == Accumulator::tensor_core) {
@@ -355,7 +396,7 @@ std::optional<AccumulatedProduct> accumulated_product(const OpCall& call) {
 }
 
 bool sums_in_double(const AccumulatedProduct& product) {
-  return product.accumulator == Accumulator::fp64 || product.accumulator == Accumulator::exact;
+  return !product.is_scaled && (product.accumulator == Accumulator::fp64 || product.accumulator == Accumulator::exact);
 }
 
 void multiply_accumulated(Context& context, const OpCall& call, const AccumulatedProduct& how) {
@@ -372,27 +413,24 @@ void multiply_accumulated(Context& context, const OpCall& call, const Accumulate
   OpCall inner = call;
   inner.inputs = inputs;
   std::vector<float> bias;
-  if (inputs.size() > 2) {
-    bias.resize(static_cast<size_t>(inputs[2].size()));
-    widen_run(inputs[2].data, inputs[2].dtype, 0, inputs[2].strides[0], inputs[2].size(), bias.data());
+  if (const size_t last = how.is_scaled ? 4 : 2; inputs.size() > last) {
+    const TensorView& view = inputs[last];
+    bias.resize(static_cast<size_t>(view.size()));
+    widen_run(view.data, view.dtype, 0, view.strides[0], view.size(), bias.data());
   }
   const float* added = bias.empty() ? nullptr : bias.data();
-  const auto bytes = info(how.factors[0]).size;
-  const std::vector<Product> products = bytes == sizeof(uint8_t)    ? products_of<uint8_t>(inner, added)
-                                        : bytes == sizeof(uint16_t) ? products_of<uint16_t>(inner, added)
-                                                                    : products_of<uint32_t>(inner, added);
   switch (how.accumulator) {
     case Accumulator::tensor_core:
-      multiply_all<TensorCoreAccumulator>(context, inner, how, products);
+      multiply<TensorCoreAccumulator>(context, inner, how, added);
       break;
     case Accumulator::fp16:
-      multiply_all<Fp16Accumulator>(context, inner, how, products);
+      multiply<Fp16Accumulator>(context, inner, how, added);
       break;
     case Accumulator::fp64:
-      multiply_all<Fp64Accumulator>(context, inner, how, products);
+      multiply<Fp64Accumulator>(context, inner, how, added);
       break;
     case Accumulator::exact:
-      multiply_all<ExactAccumulator>(context, inner, how, products);
+      multiply<ExactAccumulator>(context, inner, how, added);
       break;
     case Accumulator::fp32:  // accumulated_product() leaves it to the call's own kernel
       break;

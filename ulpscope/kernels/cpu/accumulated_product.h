@@ -3,7 +3,7 @@
 //   in the order (kernel row, kernel column, channel) for a convolution, a transposed one and the gradient of the input, terms that
 //     fall into the padding or between strides being products with zero,
 //   in the order (image, row, column) of the map for the gradient of the weight.
-// A bias is added in what the sum is known in (FP32, FP64, or exactly), before the output is rounded.
+// A bias is added in what the sum is known in (FP32, FP64, or exactly), before the output is rounded; of scaled products in FP32.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@ namespace ulpscope::cpu {
 struct AccumulatedProduct {
   Accumulator accumulator;
   std::array<DType, 2> factors;    // that they have, or are widened to; of one size
+  bool is_scaled;                  // as scaled_matmul is (docs/ops.md): sums become FP32 numbers and are scaled
   std::optional<TensorCore> core;  // of Accumulator::tensor_core
 };
 
