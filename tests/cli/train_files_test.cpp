@@ -80,6 +80,31 @@ TEST_F(Train, GoesOnFromACheckpoint) {
   EXPECT_EQ(train({"mlp", "--steps", "1", "-o", "x", "--checkpoint", "./x"}).exit_code, 2);
 }
 
+// With delayed scales, what FP8 values are multiplied by after the checkpoint follows from the largest magnitudes of the steps
+// before.
+TEST_F(Train, Fp8RunsGoOnWithTheMagnitudesThatTheyRemember) {
+  const auto arguments = [](const char* history, std::vector<std::string> more) {
+    std::vector<std::string> all{"mlp", "--precision", "fp8", "--set", "fp8.recipe=delayed", "--set", history, "--steps", "16"};
+    all.insert(all.end(), {"--threads", "1", "--json"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto weights = [](const Result& result) {
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out)["weights_fingerprint"].get<std::string>();
+  };
+  const std::string whole = weights(train(arguments("fp8.amax_history=8", {"-o", "whole.h5"})));
+  EXPECT_NE(weights(train(arguments("fp8.amax_history=1", {"--record", "off"}))), whole);
+  RunOptions killed;
+  killed.interrupt_after = "step 10/";
+  killed.signal = SIGKILL;
+  EXPECT_EQ(
+      train(arguments("fp8.amax_history=8", {"-o", "a.h5", "--checkpoint", "last", "--checkpoint-every", "3"}), killed).signal,
+      SIGKILL);
+  EXPECT_GT(read_checkpoint_info(file("last")).step, 0u);
+  EXPECT_EQ(weights(train({"--resume", "last", "--steps", "16", "--threads", "1", "--json", "-o", "b.h5"})), whole);
+}
+
 TEST_F(Train, DataAreNotReplaced) {
   const std::string data = "a,b\n1,0\n2,1\n";
   write_file(file("table.csv"), data);
