@@ -37,15 +37,21 @@ void tensor_core_product(benchmark::State& state, const char* gpu, int threads) 
   const TensorCore core = fp16_core(gpu);
   const std::vector<uint16_t> a = normal_f16(1, kRows * kInner), b = normal_f16(2, kInner * kColumns);
   std::vector<float> d(kRows * kColumns);
-  for ([[maybe_unused]] auto _ : state) {
-    const TensorCoreProduct product(core, {b.data(), kColumns}, kInner, kColumns);
-    const auto part = [&](int index) {
-      product.compute({a.data(), kInner}, {}, d.data(), kRows * index / threads, kRows * (index + 1) / threads);
+  // One contiguous share a thread.
+  const ParallelFor on_threads = [threads](int64_t n, const std::function<void(int64_t)>& body) {
+    const auto share = [&](int index) {
+      for (int64_t i = n * index / threads; i < n * (index + 1) / threads; ++i) body(i);
     };
     std::vector<std::thread> others;
-    for (int index = 1; index < threads; ++index) others.emplace_back(part, index);
-    part(0);
+    for (int index = 1; index < threads; ++index) others.emplace_back(share, index);
+    share(0);
     for (std::thread& other : others) other.join();
+  };
+  for ([[maybe_unused]] auto _ : state) {
+    const TensorCoreProduct product(core, {b.data(), kColumns}, kInner, kColumns, {}, on_threads);
+    on_threads(threads, [&](int64_t part) {
+      product.compute({a.data(), kInner}, {}, d.data(), kRows * part / threads, kRows * (part + 1) / threads);
+    });
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(state.iterations() * kRows * kColumns * kInner);
