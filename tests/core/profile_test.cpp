@@ -240,6 +240,68 @@ evaluation = "never"
   }
 }
 
+// Linear layers in FP8 beside a product in BF16, by hand: M, N and K of FP8 products are padded to multiples of 16.
+TEST(TrainingProfile, AndReportOfTheTraceKnowWhatFp8Pads) {
+  constexpr const char* kModel = R"(
+precision = "fp8"
+[model]
+layers = [
+  { type = "linear", name = "first", out_features = 24 },
+  { type = "linear", name = "second", out_features = 48 },
+  { type = "linear", name = "head", out_features = 12, dtype = "bf16" },
+]
+[data]
+kind = "random_classification"
+shape = [64]
+train_size = 64
+[training]
+batch_size = 16
+steps = 2
+evaluation = "never"
+)";
+  const TemporaryFolder folder;
+  TrainerOptions options;
+  options.profile = true;
+  options.trace_path = folder.file("run.h5");
+  const TrainResult result = train(parse_experiment(kModel, "run.toml"), options, [](const StepResult&) {});
+  struct Row {
+    const char* module;
+    DType dtype;
+    const char* padding;
+    double flop, padded_over_real;
+  };
+  const Row rows[] = {{"first", DType::f8_e4m3, "N 24 -> 32", 2.0 * 16 * 24 * 64, 32.0 / 24},
+                      {"second", DType::f8_e4m3, "K 24 -> 32", 2.0 * 16 * 48 * 24, 32.0 / 24},
+                      {"head", DType::bf16, "N 12 -> 16", 2.0 * 16 * 12 * 48, 16.0 / 12}};
+  ASSERT_EQ(result.profile->products.size(), std::size(rows));
+  double work = 0, padded_work = 0;
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.module);
+    work += row.flop;
+    padded_work += row.flop * row.padded_over_real;
+    const auto product = std::find_if(result.profile->products.begin(), result.profile->products.end(),
+                                      [&](const ProfiledProduct& p) { return p.module == row.module; });
+    ASSERT_NE(product, result.profile->products.end());
+    EXPECT_EQ(product->dtype, row.dtype);
+    EXPECT_EQ(product->shape.padding(), row.padding);
+    EXPECT_DOUBLE_EQ(product->shape.flop(), row.flop);
+    EXPECT_FALSE(product->is_eligible());
+  }
+  ReportOptions only;
+  only.only = {"tensor_cores"};
+  const Report report = analyze_all(TraceReader(options.trace_path), only);
+  ASSERT_EQ(report.findings.size(), 1u);
+  EXPECT_EQ(
+      report.findings[0].title,
+      fmt::format("3 products in 16 bits and FP8 have extents that are no multiples of 8 and 16: what tensor cores pad them to "
+                  "makes the products of the forward pass {:.3g} times the work.",
+                  padded_work / work));
+  EXPECT_THAT(report.findings[0].suggestion,
+              ::testing::StartsWith("Numbers of features, channels and samples that are multiples of "
+                                    "16 use tensor cores in full. cuBLASLt and"));
+  EXPECT_EQ(report.findings[0].evidence[0].values[0].value, Cell(std::string("N 24 -> 32")));
+}
+
 TEST(TrainingProfile, ShowsWhatCheckpointsComputeAgain) {
   Experiment experiment = *find_preset("checkpointing");
   experiment.training.steps = 2;

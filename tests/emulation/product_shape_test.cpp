@@ -47,6 +47,25 @@ TEST(ProductShape, OfEachKindOfOp) {
   }
 }
 
+// FP8 factors take multiples of 16, and traces keep that; those written before it was known have five numbers.
+TEST(ProductShape, OfFp8IsPaddedToMultiplesOf16) {
+  auto product = product_shape(ProductKind::matmul, Shape{32, 40}, Shape{40, 24}, Shape{32, 24});
+  ASSERT_TRUE(product);
+  EXPECT_EQ(product->padding(), "");
+  for (const FloatFormat* format : {&e4m3, &e5m2}) product->multiple = multiple_for(*format);
+  for (const FloatFormat* format : {&binary16, &bfloat16, &binary32}) EXPECT_EQ(multiple_for(*format), 8);
+  EXPECT_EQ(product->padding(), "N 24 -> 32, K 40 -> 48");
+  EXPECT_DOUBLE_EQ(product->padded_over_real(), 32.0 / 24 * 48 / 40);
+  EXPECT_FALSE(product->is_aligned());
+  EXPECT_EQ(product->numbers(), (Shape{32, 24, 40, 1, 1, 16}));
+  EXPECT_EQ(ProductShape::of(product->numbers()), product);
+  const auto older = ProductShape::of(Shape{32, 24, 40, 1, 1});
+  ASSERT_TRUE(older);
+  EXPECT_EQ(older->padding(), "");
+  for (const Shape& numbers : {Shape{}, Shape{32, 24, 40, 1}, Shape{32, 24, 40, 1, 1, 0}, Shape{1, 2, 3, 4, 1, 8, 8}})
+    EXPECT_FALSE(ProductShape::of(numbers));
+}
+
 TEST(ProductShape, OfOtherOpsAndEmptyTensorsThereIsNone) {
   const Shape shape{4, 4}, empty{0, 4};
   EXPECT_FALSE(product_shape(product_kind("add"), shape, shape, shape));

@@ -31,7 +31,7 @@ TEST(RecorderIdentity, OpsAndTensorsAreDescribedOnce) {
     recorder.end_step({});
   }
   ASSERT_EQ(sink.ops.size(), 1u);
-  EXPECT_EQ(sink.ops[0].product, (std::vector<int64_t>{98, 12, 3, 9, 0}));
+  EXPECT_EQ(sink.ops[0].product, (std::vector<int64_t>{98, 12, 3, 9, 0, 8}));
   EXPECT_EQ(sink.ops[0].id, 77u);
   EXPECT_EQ(sink.ops[0].forward_id, 42u);
   EXPECT_EQ(sink.ops[0].name, "conv2d");

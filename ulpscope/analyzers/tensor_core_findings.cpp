@@ -82,16 +82,27 @@ void add_tensor_core_findings(const TraceReader& reader, const Selection& select
     ++count;
   }
   if (padded.empty()) return;
+  // What the multiple is that they miss, and in what.
+  std::map<int64_t, std::string_view> missed;
+  for (const Products& products : padded)
+    missed[products.shape.multiple] = products.shape.multiple == multiple_for(e4m3) ? "FP8" : "16 bits";
+  const bool has_fp8 = missed.contains(multiple_for(e4m3));
+  std::string types, multiples;
+  for (const auto& [multiple, types_of] : missed) {
+    types += fmt::format("{}{}", types.empty() ? "" : " and ", types_of);
+    multiples += fmt::format("{}{}", multiples.empty() ? "" : " and ", multiple);
+  }
   const auto more = [](const Products& products) { return products.flop() * (products.shape.padded_over_real() - 1); };
   std::stable_sort(padded.begin(), padded.end(), [&](const auto& a, const auto& b) { return more(a) > more(b); });
   Finding finding{
       "tensor_cores.padding",
       Severity::info,
-      fmt::format("{} in 16 bits {} extents that are no multiples of 8: what tensor cores pad them to makes the products of the "
+      fmt::format("{} in {} {} extents that are no multiples of {}: what tensor cores pad them to makes the products of the "
                   "forward pass {:.3g} times the work.",
-                  count_of(count, "product"), count == 1 ? "has" : "have", work > 0 ? padded_work / work : 1),
+                  count_of(count, "product"), types, count == 1 ? "has" : "have", multiples, work > 0 ? padded_work / work : 1),
       {},
-      "Numbers of features, channels and samples that are multiples of 8 use tensor cores in full."};
+      fmt::format("Numbers of features, channels and samples that are multiples of {} use tensor cores in full.{}",
+                  missed.rbegin()->first, has_fp8 ? " cuBLASLt and Transformer Engine multiply no FP8 matrices with others." : "")};
   for (const Products& products : padded) {
     if (finding.evidence.size() == kMostEvidence) break;
     const bool known = products.shape.k != ProductShape::kUnknown;

@@ -130,23 +130,24 @@ void add_profile(Report& report, const Profile& profile) {
       "where "
       "caches kept bytes.");
 
-  Table products{"products",
-                 "Matrix products of the forward pass, and whether tensor cores take them as they are",
-                 {{"module", ColumnKind::text},
-                  {"op", ColumnKind::text},
-                  {"type", ColumnKind::text},
-                  {"m"},
-                  {"n"},
-                  {"k"},
-                  {"batch", ColumnKind::number, Unit::count},
-                  {"calls", ColumnKind::number, Unit::count},
-                  {"tensor_cores", ColumnKind::flag},
-                  {"padding", ColumnKind::text},
-                  {"padded_over_real", ColumnKind::number, Unit::ratio}},
-                 {},
-                 0,
-                 "Batch: products of a call. Tensor cores take 16-bit products whose extents are multiples of 8; other extents are "
-                 "padded."};
+  Table products{
+      "products",
+      "Matrix products of the forward pass, and whether tensor cores take them as they are",
+      {{"module", ColumnKind::text},
+       {"op", ColumnKind::text},
+       {"type", ColumnKind::text},
+       {"m"},
+       {"n"},
+       {"k"},
+       {"batch", ColumnKind::number, Unit::count},
+       {"calls", ColumnKind::number, Unit::count},
+       {"tensor_cores", ColumnKind::flag},
+       {"padding", ColumnKind::text},
+       {"padded_over_real", ColumnKind::number, Unit::ratio}},
+      {},
+      0,
+      "Batch: products of a call. Tensor cores take 16-bit factors whose extents are multiples of 8, and FP8 factors with "
+      "multiples of 16; other extents are padded."};
   for (const ProfiledProduct& product : profile.products) {
     products.rows.push_back({{},
                              {std::string(product.module), std::string(product.op), std::string(info(product.dtype).name),

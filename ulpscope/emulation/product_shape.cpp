@@ -10,9 +10,7 @@ namespace {
 
 using Shape = std::span<const int64_t>;
 
-constexpr int64_t kMultiple = 8;
-
-int64_t padded(int64_t extent) { return (extent + kMultiple - 1) / kMultiple * kMultiple; }
+int64_t padded(int64_t extent, int64_t multiple) { return (extent + multiple - 1) / multiple * multiple; }
 
 int64_t elements(Shape shape) {
   int64_t count = 1;
@@ -70,14 +68,15 @@ double ProductShape::flop() const {
 double ProductShape::padded_over_real() const {
   double ratio = 1;
   for (const int64_t extent : {m_is_padded ? m : 0, n, k})
-    if (extent > 0) ratio *= static_cast<double>(padded(extent)) / static_cast<double>(extent);
+    if (extent > 0) ratio *= static_cast<double>(padded(extent, multiple)) / static_cast<double>(extent);
   return ratio;
 }
 
 std::string ProductShape::padding() const {
   std::string text;
   const auto add = [&](char name, int64_t extent) {
-    if (extent % kMultiple != 0) text += fmt::format("{}{} {} -> {}", text.empty() ? "" : ", ", name, extent, padded(extent));
+    if (extent % multiple != 0)
+      text += fmt::format("{}{} {} -> {}", text.empty() ? "" : ", ", name, extent, padded(extent, multiple));
   };
   if (m_is_padded) add('M', m);
   add('N', n);
@@ -85,11 +84,13 @@ std::string ProductShape::padding() const {
   return text;
 }
 
-std::vector<int64_t> ProductShape::numbers() const { return {m, n, k, batch, m_is_padded ? 1 : 0}; }
+std::vector<int64_t> ProductShape::numbers() const { return {m, n, k, batch, m_is_padded ? 1 : 0, multiple}; }
 
 std::optional<ProductShape> ProductShape::of(std::span<const int64_t> numbers) {
-  if (numbers.size() != 5) return std::nullopt;
-  return ProductShape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4] != 0};
+  if (numbers.size() != 5 && numbers.size() != 6) return std::nullopt;
+  ProductShape product{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4] != 0};
+  if (numbers.size() == 6) product.multiple = numbers[5];
+  return product.multiple > 0 ? std::optional(product) : std::nullopt;
 }
 
 ProductKind product_kind(std::string_view op) {

@@ -120,8 +120,10 @@ struct Table<OpInfo> {
       Column{"attributes", "", "as name=value, separated by spaces; name=varies where calls differ", FIELD(attributes)},
       Column{
           "product", "",
-          "of matrix products, M x K by K x N, as first seen: M, N, K, how many, and 1 where M is padded to a multiple of 8 (0: M "
-          "counts pixels); with commas; empty where the op is none, or not known",
+          "of matrix products, M x K by K x N, as first seen: M, N, K, how many, 1 where M is padded (0: M counts pixels), and the "
+          "multiple that extents are padded to, 8, or 16 of FP8 factors (missing: 8); with commas; empty where the op is none, or "
+          "not "
+          "known",
           FIELD(product)}
           .since_version(5));
 };

@@ -42,7 +42,9 @@ struct OpEvent {
   // Of a matrix product.
   std::optional<ProductShape> product() const {
     if (op.product == ProductKind::none) return std::nullopt;
-    return product_shape(op.product, inputs[0].shape(), inputs[1].shape(), outputs[0].shape());
+    std::optional<ProductShape> product = product_shape(op.product, inputs[0].shape(), inputs[1].shape(), outputs[0].shape());
+    if (product) product->multiple = multiple_for(*info(inputs[0].dtype()).format);
+    return product;
   }
 };
 

@@ -121,7 +121,7 @@ void Profiler::First::after(const OpEvent& event) {
   entry.flop += flop_of(event, product);
   for (const std::span<const Tensor> tensors : {event.inputs, event.outputs})
     for (const Tensor& tensor : tensors) entry.bytes += bytes_of(tensor);
-  if (product && event.phase == Phase::forward) ++owner.products_[{&event.op, &event.module, event.outputs[0].dtype(), *product}];
+  if (product && event.phase == Phase::forward) ++owner.products_[{&event.op, &event.module, event.inputs[0].dtype(), *product}];
 }
 
 void Profiler::Last::after(const OpEvent&) { owner.recording_seconds_ += owner.lap(); }

@@ -27,10 +27,10 @@ struct ProfileEntry {
   double seconds_per_call() const { return calls > 0 ? seconds / static_cast<double>(calls) : 0; }
 };
 
-// The forward calls of an op of one module that are matrix products of one type and shape.
+// The forward calls of an op of one module that are matrix products of factors of one type and shape.
 struct ProfiledProduct {
   std::string_view op = {}, module = {};
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  // of the first factor
   ProductShape shape;
   uint64_t calls = 0;
 
