@@ -126,6 +126,18 @@ stop_on = "nan"
   EXPECT_EQ(parse(to_toml(experiment)), experiment);
 }
 
+TEST(ExperimentToml, ChoicesAreReadInAnyCase) {
+  const Experiment loud = parse(
+      "precision = \"FP16\"\nrecording.phases = [\"Forward\"]\n[model]\npreset = \"mlp\"\n[arithmetic]\naccumulate = "
+      "\"A100\"\nrounding = "
+      "\"RZ\"\n");
+  const Experiment quiet = parse(
+      "precision = \"fp16\"\nrecording.phases = [\"forward\"]\n[model]\npreset = \"mlp\"\n[arithmetic]\naccumulate = "
+      "\"a100\"\nrounding = "
+      "\"rz\"\n");
+  EXPECT_EQ(to_toml(loud), to_toml(quiet));
+}
+
 TEST(ExperimentToml, DefaultsArePyTorchs) {
   const Experiment sgd = parse("model.preset = \"mlp\"\noptimizer.type = \"sgd\"");
   EXPECT_EQ(sgd.optimizer.learning_rate, 1e-3);

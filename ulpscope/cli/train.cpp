@@ -163,6 +163,8 @@ Report describe(const Experiment& experiment, const TrainResult& result, const s
   report.title = fmt::format("Trained {} in {}", experiment.name, name_of(experiment.precision));
   const bool any = result.steps > 0;
   if (result.first_step > 0) report.add_fact("resumed_at_step", count_cell(result.first_step));
+  if (const std::string arithmetic = describe(experiment.arithmetic); !arithmetic.empty())
+    report.add_fact("arithmetic", arithmetic);
   report.add_fact("steps", count_cell(result.steps), Unit::count);
   report.add_fact("skipped_steps", count_cell(result.skipped_steps), Unit::count);
   report.add_fact("first_loss", any ? Cell(result.first_loss) : Cell(Unknown{}));
@@ -249,8 +251,9 @@ int run(const Arguments& arguments) {
   if (experiment.recording.level == RecordLevel::off) say("recording is off: no trace is written");
   const StopSignals signals;
   Trainer trainer(experiment, options);
-  say("{}: {}; {} in {}", one_line(experiment.name), trainer.data_description(), count_of(trainer.total_steps(), "step"),
-      name_of(experiment.precision));
+  const std::string arithmetic = describe(experiment.arithmetic);
+  say("{}: {}; {} in {}{}{}", one_line(experiment.name), trainer.data_description(), count_of(trainer.total_steps(), "step"),
+      name_of(experiment.precision), arithmetic.empty() ? "" : ", ", one_line(arithmetic));
   if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
   if (!trainer.warning().empty()) say("ulpscope: warning: {}", one_line(trainer.warning()));
   Progress progress(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());

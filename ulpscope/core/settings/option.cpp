@@ -64,17 +64,19 @@ std::optional<int64_t> size_of(const RawValue& raw) {
   return static_cast<int64_t>(value);
 }
 
+// In any case, as names of formats and GPUs are read elsewhere.
 std::string choice_of(const OptionType& type, const RawValue& raw) {
   const auto* text = std::get_if<std::string>(&raw.value);
   if (text == nullptr) throw wrong_value(type, raw);
-  if (std::find(type.choices.begin(), type.choices.end(), *text) == type.choices.end()) {
-    // A long list would bury what was meant.
-    constexpr size_t kFew = 16;
-    const std::string hint = did_you_mean(*text, type.choices);
-    if (!hint.empty() && type.choices.size() > kFew) throw usage_error("found {}{}", raw.text, hint);
-    throw wrong_value(type, raw, hint);
-  }
-  return *text;
+  const auto found = std::find_if(type.choices.begin(), type.choices.end(),
+                                  [name = lower_case(*text)](const std::string& choice) { return lower_case(choice) == name; });
+  if (found != type.choices.end()) return *found;
+  // A long list would bury what was meant.
+  constexpr size_t kFew = 16;
+  const std::string hint = did_you_mean(*text, type.choices);
+  if (type.kind == ValueKind::choice && !hint.empty() && type.choices.size() > kFew)
+    throw usage_error("found {}{}", raw.text, hint);
+  throw wrong_value(type, raw, hint);
 }
 
 std::vector<int64_t> integers_of(const OptionType& type, const RawValue& raw) {
@@ -172,11 +174,7 @@ OptionValue check_value(const OptionType& type, const RawValue& raw) {
       for (const RawValue& item : list ? *list : std::vector<RawValue>{raw}) {
         const auto* text = std::get_if<std::string>(&item.value);
         if (text == nullptr) throw wrong_value(type, raw);
-        if (type.kind == ValueKind::choice_list &&
-            std::find(type.choices.begin(), type.choices.end(), *text) == type.choices.end()) {
-          throw wrong_value(type, item, did_you_mean(*text, type.choices));
-        }
-        values.push_back(*text);
+        values.push_back(type.kind == ValueKind::choice_list ? choice_of(type, item) : *text);
       }
       return values;
     }
