@@ -321,7 +321,7 @@ TEST(Export, EveryTableInBothFormats) {
   EXPECT_EQ(tensors[0]["op_name"], "linear");
   EXPECT_EQ(tensors[0]["shape"], Json::parse("[1]"));
   EXPECT_EQ(tensors[0]["shard_offset"], Json::array());
-  EXPECT_THAT(exported(reader, "tensors", ExportFormat::csv), HasSubstr(",1,,true,,rne,false,false\n"));
+  EXPECT_THAT(exported(reader, "tensors", ExportFormat::csv), HasSubstr(",1,,true,,rne,false,false,false\n"));
   const Json ops = Json::parse(exported(reader, "ops", ExportFormat::json));
   EXPECT_EQ(ops[0]["id"], "0000000000000001");
   EXPECT_TRUE(ops[0]["forward_id"].is_null());

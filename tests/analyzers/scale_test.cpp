@@ -370,6 +370,55 @@ TEST(Scale, AnFp32RunIsToldWhichScaleFp16WouldNeed) {
   EXPECT_EQ(fact(analyze_scale(reader, options), "fitting_scales_for"), Cell(std::string("bf16")));
 }
 
+// In FP16 the product of an FP32 run would read a gradient that is subnormal as zero, on hardware that flushes FP16 and BF16
+// factors alone, and where the run flushes all inputs: 2^-20 is normal in FP16 from 2^6 on.
+TEST(Scale, AnFp32RunIsToldOfSubnormalsThatFp16ProductsWouldReadAsZero) {
+  for (const bool narrow_products : {true, false}) {
+    SyntheticTrace trace(run_info(false, "fp32"));
+    const OpInfo loss{1, 0, "cross_entropy_backward", "", Phase::backward, "", {}},
+        matmul{2, 0, "matmul", "fc", Phase::backward, "", {}};
+    TensorInfo read, product;
+    read.role = product.role = Role::activation_gradient;
+    read.shape = product.shape = {100};
+    product.flushes_narrow_products = narrow_products;
+    product.flushes_inputs = !narrow_products;
+    const uint32_t gradient = trace.add_output(loss, read), made = trace.add_output(matmul, product);
+    trace.sink().add_edge({0, 1, 0, 0, 0});
+    trace.add(gradient, make_row(std::vector<double>(100, 0x1p-20), DType::f32));
+    trace.add(made, make_row(std::vector<double>(100, 0x1p-10), DType::f32));
+    trace.end_step();
+    const TraceReader reader = trace.read();
+    EXPECT_EQ(fact(analyze_scale(reader), "smallest_fitting_scale"), Cell(64.0));
+    const Report ranges = analyze_ranges(reader);
+    const Finding* finding = find_finding(ranges, "range.gradients_would_flush");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_NE(finding->title.find("1 of 2 gradient tensors "), std::string::npos) << finding->title;
+    EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.0));  // by its own rounding
+    EXPECT_EQ(finding->evidence[0].values[1].value, Cell(1.0));
+    // In BF16 2^-20 is far from subnormal.
+    ScaleOptions options;
+    options.format = &bfloat16;
+    EXPECT_LT(upper(fact(analyze_scale(reader, options), "smallest_fitting_scale")), 0x1p-90);
+  }
+}
+
+// A product's own results are flushed there too: 2^-20 is normal from 2^6 on, and a bias gradient is no product.
+TEST(Scale, AnFp32RunIsToldOfSubnormalResultsThatFp16ProductsWouldFlush) {
+  for (const uint8_t slot : {0, 1}) {
+    SyntheticTrace trace(run_info(false, "fp32"));
+    TensorInfo product;
+    product.role = Role::weight_gradient;
+    product.shape = {100};
+    product.slot = slot;
+    product.flushes_narrow_products = true;
+    const uint32_t made = trace.add_output({2, 0, "conv2d_backward_weight", "fc", Phase::backward, "", {}}, product);
+    trace.add(made, make_row(std::vector<double>(100, 0x1p-20), DType::f32));
+    trace.end_step();
+    // Beyond 2^-25 otherwise: 2^-20 2^-4 is.
+    EXPECT_EQ(fact(analyze_scale(trace.read()), "smallest_fitting_scale"), Cell(slot == 0 ? 64.0 : 0x1p-4));
+  }
+}
+
 // The loss, the seed of the backward pass and the scaled seed are FP32 in mixed precision too, and so are other gradients of values
 // that autocast leaves alone.
 TEST(Scale, WhatStaysWideDoesNotBoundTheScaleOfAnFp32Run) {

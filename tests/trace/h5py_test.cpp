@@ -113,6 +113,7 @@ import h5py
 with h5py.File("{}", "r+") as trace:
     trace.attrs["schema_version"] = 4
     for column in ("ops/product", "tensors/name", "tensors/rounding", "tensors/flushes_results", "tensors/flushes_inputs",
+                   "tensors/flushes_narrow_products",
                    "stats/quantization_scale", "stats/saturated", "stats/input_nonzero", "stats/input_flushed"):
         del trace[column], trace["tail/" + column]
 )",
@@ -131,7 +132,7 @@ with h5py.File("{}", "r+") as trace:
     for (const TensorInfo& tensor : reader.tensors()) {
       EXPECT_EQ(tensor.name, "");
       EXPECT_EQ(tensor.rounding, RoundingMode::nearest_even);
-      EXPECT_FALSE(tensor.flushes_results || tensor.flushes_inputs);
+      EXPECT_FALSE(tensor.flushes_results || tensor.flushes_inputs || tensor.flushes_narrow_products);
     }
     Lines stats;
     for (uint64_t step = 0; step < 60; ++step) {

@@ -190,6 +190,59 @@ TEST_F(Resumed, TablesAreJoinedAndInitialValuesLeftOut) {
   });
 }
 
+// Rows are judged by the arithmetic that their tensor tells, which is that of the run that made them.
+TEST_F(Resumed, ATensorKeepsTheArithmeticOfItsRun) {
+  const auto make = [&](const Run& run, TensorInfo tensor, uint64_t first) {
+    RunInfo info;
+    info.run_id = run.name;
+    info.parent_run = run.parent;
+    info.parent_step = run.parent_step;
+    paths_.push_back(folder_.file(run.name + ".h5"));
+    const auto sink = create_trace(paths_.back(), info);
+    tensor.op = sink->add_op({4, 0, "linear", "0", Phase::forward, "", {}});
+    const uint32_t index = sink->add_tensor(tensor);
+    for (uint64_t step = first; step < first + 2; ++step) {
+      TensorRow row;
+      row.step = step;
+      row.tensor = index;
+      sink->add_row(row);
+      StepRow ended;
+      ended.step = step;
+      sink->end_step(ended);
+    }
+    ASSERT_TRUE(sink->close());
+  };
+  TensorInfo plain;
+  plain.dtype = DType::f16;
+  std::vector<TensorInfo> changed(4, plain);
+  changed[0].rounding = RoundingMode::toward_zero;
+  changed[1].flushes_results = true;
+  changed[2].flushes_inputs = true;
+  changed[3].flushes_narrow_products = true;
+  for (const TensorInfo& other : changed) {
+    const std::string number = std::to_string(&other - changed.data());
+    paths_.clear();
+    make({"a" + number, ""}, plain, 0);
+    make({"b" + number, "a" + number, 2}, other, 2);
+    make({"c" + number, "b" + number, 4}, plain, 4);
+    const TraceReader reader = read();
+    ASSERT_EQ(reader.tensors().size(), 2u);
+    std::vector<uint32_t> found;
+    reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows) found.push_back(row.tensor);
+      return true;
+    });
+    EXPECT_EQ(found, (std::vector<uint32_t>{0, 0, 1, 1, 0, 0}));
+    EXPECT_EQ(reader.tensors()[1].rounding, other.rounding);
+    EXPECT_EQ(reader.tensors()[1].flushes_results, other.flushes_results);
+    EXPECT_EQ(reader.tensors()[1].flushes_inputs, other.flushes_inputs);
+    EXPECT_EQ(reader.tensors()[1].flushes_narrow_products, other.flushes_narrow_products);
+    ASSERT_EQ(reader.parts().size(), 3u);
+    EXPECT_EQ(reader.parts()[0].tensors, std::vector<uint32_t>{0});
+    EXPECT_EQ(reader.parts()[1].tensors, std::vector<uint32_t>{1});
+  }
+}
+
 TEST_F(Resumed, TracesOfSeveralRunsAreRefused) {
   write({"a", ""}, 0, 2);
   write({"b", ""}, 0, 2);

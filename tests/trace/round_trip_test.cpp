@@ -41,7 +41,7 @@ TEST_F(RoundTrip, EveryFieldOfAClosedTrace) {
   const TraceReader reader(path_);
   EXPECT_EQ(status.bytes, reader.file_bytes());
   EXPECT_EQ(reader.path(), path_);
-  EXPECT_EQ(reader.schema_version(), 6u);
+  EXPECT_EQ(reader.schema_version(), 7u);
   EXPECT_EQ(reader.writer_state(), WriterState::closed);
   EXPECT_EQ(reader.step_count(), kSteps);
   EXPECT_EQ(reader.tensor_row_count(), kSteps * 41);

@@ -126,7 +126,8 @@ static std::string line(const OpInfo& r) {
 }
 static std::string line(const TensorInfo& r) {
   return joined({SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(stays_wide), SAME(parameter), SAME(shape), SAME(shard_offset),
-                 SAME(replicated), SAME(name), SAME(rounding), SAME(flushes_results), SAME(flushes_inputs)});
+                 SAME(replicated), SAME(name), SAME(rounding), SAME(flushes_results), SAME(flushes_inputs),
+                 SAME(flushes_narrow_products)});
 }
 static std::string line(const GraphEdge& r) {
   return joined({SAME(graph), SAME(consumer), SAME(input), SAME(producer), SAME(slot)});
@@ -262,6 +263,7 @@ std::vector<TensorInfo> sample_tensors(uint64_t) {
     tensor.rounding = static_cast<RoundingMode>(i % kRoundingModes);
     tensor.flushes_results = i % 2 != 0;
     tensor.flushes_inputs = i % 3 != 0;
+    tensor.flushes_narrow_products = i % 4 == 1;
     tensors.push_back(tensor);
   }
   return tensors;

@@ -6,13 +6,16 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 #include <unordered_map>
 
 #include "ulpscope/analyzers/what_if.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
 
@@ -53,6 +56,16 @@ std::string name_of(const OpInfo& op, const TensorInfo& tensor, bool with_phase)
   return name;
 }
 
+// "rounding rz, subnormal results and inputs flushed"
+std::string arithmetic_of(const TensorInfo& tensor) {
+  std::string text = fmt::format("rounding {}", name_of(tensor.rounding));
+  if (tensor.flushes_results || tensor.flushes_inputs) {
+    text += fmt::format(", subnormal {}{}{} flushed", tensor.flushes_results ? "results" : "",
+                        tensor.flushes_results && tensor.flushes_inputs ? " and " : "", tensor.flushes_inputs ? "inputs" : "");
+  }
+  return text;
+}
+
 // A name for each tensor that no other has; where ops of several phases share one, those of the forward pass keep it.
 std::vector<std::string> names_of(const std::vector<OpInfo>& ops, const std::vector<TensorInfo>& tensors) {
   std::vector<std::string> names;
@@ -61,6 +74,12 @@ std::vector<std::string> names_of(const std::vector<OpInfo>& ops, const std::vec
   for (size_t i = 0; i < names.size(); ++i) {
     if (times[names[i]] > 1) names[i] = name_of(ops[tensors[i].op], tensors[i], true);
   }
+  // Outputs that runs read as one rounded in several ways.
+  std::map<std::tuple<uint32_t, uint8_t, std::string_view>, std::set<std::string>> arithmetics;
+  const auto output = [&](size_t i) { return std::tuple(tensors[i].op, tensors[i].slot, std::string_view(tensors[i].name)); };
+  for (size_t i = 0; i < names.size(); ++i) arithmetics[output(i)].insert(arithmetic_of(tensors[i]));
+  for (size_t i = 0; i < names.size(); ++i)
+    if (arithmetics[output(i)].size() > 1) names[i] += fmt::format(" ({})", arithmetic_of(tensors[i]));
   times.clear();
   for (std::string& name : names) {
     const int before = times[name]++;

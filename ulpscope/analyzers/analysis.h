@@ -52,7 +52,7 @@ class Selection {
   const OpInfo* serves(uint32_t tensor) const;
   // "features.0 conv2d_backward output 1 (weight)", "fc adam_update exp_avg (weight)"; where another tensor of the trace would be
   // called the same, also its phase, "features.0 backward cast (weight)", and if that does not tell them apart, the how-many-th it
-  // is: "... #2".
+  // is: "... #2". Where the arithmetic changed between runs that are read as one, with it: "fc linear (rounding rz)".
   const std::string& name(uint32_t tensor) const { return names_[tensor]; }
   // Weights, the loss, and what is kept for scaling and the optimizer: neither activations nor gradients as they were computed.
   bool is_bookkeeping(uint32_t tensor) const;

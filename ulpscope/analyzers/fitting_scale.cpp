@@ -67,7 +67,7 @@ std::optional<ExponentBounds> largest_fitting(const TensorRow& row, const Tensor
   if (!usable(row)) return std::nullopt;
   ExponentBounds bounds;
   const double largest = row.statistics.largest;
-  const MagnitudeThreshold beyond = magnitude_thresholds(format, rounding_of(tensor)).beyond;
+  const MagnitudeThreshold beyond = magnitude_thresholds(format, rounding_of(tensor, format)).beyond;
   const Threshold overflow{scaled_threshold(beyond.perhaps_above(), row.scale).lower,
                            scaled_threshold(beyond.surely_above(), row.scale).upper};
   if (largest > 0 && std::isfinite(overflow.upper) && overflow.lower > 0) {
@@ -215,16 +215,37 @@ FittingScale::FittingScale(const TraceReader& reader, const Selection& selection
       limit_(flushed_limit),
       broken_from_(broken_from),
       fits_(selection.size()),
-      flushes_(selection.size()),
-      read_as_zero_(selection.size()) {
-  // A subnormal that every op reads as zero is as good as flushed by its own rounding.
+      flushes_(selection.size()) {
   const std::vector<TensorInfo>& tensors = reader.tensors();
-  std::vector<bool> flushing(reader.ops().size());
-  for (const TensorInfo& tensor : tensors) flushing[tensor.op] = flushing[tensor.op] || tensor.flushes_inputs;
-  std::set<std::pair<uint32_t, uint8_t>> read;
-  for (const GraphEdge& edge : reader.edges())
-    if (edge.consumer < flushing.size() && flushing[edge.consumer]) read.emplace(edge.producer, edge.slot);
-  for (size_t i = 0; i < tensors.size(); ++i) read_as_zero_[i] = read.contains({tensors[i].op, tensors[i].slot});
+  const std::vector<GraphEdge> edges = reader.edges();
+  for (const TracePart& part : reader.parts()) {
+    // By op: whether it reads subnormals as zero, and whether it would read those of FP16 and BF16 so.
+    std::vector<bool> flushing(reader.ops().size()), flushing_narrow(reader.ops().size());
+    for (const uint32_t i : part.tensors) {
+      const TensorInfo& tensor = tensors[i];
+      flushing[tensor.op] = flushing[tensor.op] || tensor.flushes_inputs;
+      flushing_narrow[tensor.op] = flushing_narrow[tensor.op] || tensor.flushes_narrow_products;
+    }
+    std::set<std::pair<uint32_t, uint8_t>> read, read_narrow;
+    for (const GraphEdge& edge : edges) {
+      if (edge.consumer >= flushing.size()) continue;
+      if (flushing[edge.consumer]) read.emplace(edge.producer, edge.slot);
+      if (flushing_narrow[edge.consumer]) read_narrow.emplace(edge.producer, edge.slot);
+    }
+    ReadAsZero& of_part = read_as_zero_.emplace_back(ReadAsZero{part.steps.last, {}});
+    for (const TensorInfo& tensor : tensors) {
+      const std::pair made{tensor.op, tensor.slot};
+      const FloatFormat* const format = is_computed_gradient(tensor.role) && what_if_ ? what_if_ : info(tensor.dtype).format;
+      const bool is_half = format == &binary16 || format == &bfloat16;
+      of_part.tensors.push_back(read.contains(made) || (is_half && read_narrow.contains(made)));
+    }
+  }
+}
+
+bool FittingScale::is_read_as_zero(const TensorRow& row) const {
+  const auto part = std::find_if(read_as_zero_.begin(), read_as_zero_.end(),
+                                 [&](const ReadAsZero& candidate) { return row.step < candidate.end; });
+  return part != read_as_zero_.end() && part->tensors[row.tensor];
 }
 
 void FittingScale::see(const TensorRow& row) { upstream_.see(row); }
@@ -257,11 +278,13 @@ void FittingScale::add(const TensorRow& row) {
   // Underflow is judged where a gradient is rounded, or would be.
   const bool judged = is_narrow(tensor.dtype) ? is_gradient(tensor.role) : computed && what_if_;
   if (!judged) return;
-  Rounding rounding = rounding_of(tensor);
-  if (read_as_zero_[row.tensor]) rounding.subnormals = SubnormalResults::flush;
+  Rounding rounding = rounding_of(tensor, format);
+  const bool read_as_zero = is_read_as_zero(row);
+  if (read_as_zero) rounding.subnormals = SubnormalResults::flush;
   const MagnitudeThreshold flushed = magnitude_thresholds(format, rounding).flushed;
-  if (!flushes_[row.tensor]) flushes_[row.tensor] = std::make_unique<FlushCounts>(flushed);
-  if (!flushes_[row.tensor]->add(row, tensor)) return;
+  std::unique_ptr<FlushCounts>& counts = flushes_[row.tensor][read_as_zero];
+  if (!counts) counts = std::make_unique<FlushCounts>(flushed);
+  if (!counts->add(row, tensor)) return;
   row_.restart(flushed);
   row_.add(row, tensor);
   if (const auto smallest = row_.smallest_fitting(limit_)) raise(step_->smallest, *smallest);
@@ -282,7 +305,9 @@ void FittingScale::finish() {
   end_step();
   for (uint32_t i = 0; i < fits_.size(); ++i) {
     if (!fits_[i]) continue;
-    if (flushes_[i]) fits_[i]->smallest = flushes_[i]->smallest_fitting(limit_);
+    for (const auto& counts : flushes_[i]) {
+      if (const auto smallest = counts ? counts->smallest_fitting(limit_) : std::nullopt) raise(fits_[i]->smallest, *smallest);
+    }
     if (fits_[i]->hidden) open_bounds(*fits_[i]);
     const auto& [largest, smallest, hidden] = *fits_[i];
     if (largest && (!decides_largest_ || largest->upper < fits_[*decides_largest_]->largest->upper)) decides_largest_ = i;

@@ -5,6 +5,7 @@
 // from above only, and the smallest from below.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -97,6 +98,9 @@ class FittingScale : public RowConsumer {
   std::optional<uint32_t> decides_smallest() const { return decides_smallest_; }
   uint64_t hidden_steps() const { return hidden_steps_; }
   const FlushedUpstream& upstream() const { return upstream_; }
+  // Whether an op of that run reads the tensor's subnormals as zero, in the format that is asked for: then they are as good as
+  // flushed by its own rounding.
+  bool is_read_as_zero(const TensorRow& row) const;
   const FloatFormat* what_if() const { return what_if_; }
 
  private:
@@ -112,8 +116,14 @@ class FittingScale : public RowConsumer {
   std::vector<StepFit> steps_;
   StepFit run_{};
   std::vector<std::optional<TensorFit>> fits_;
-  std::vector<std::unique_ptr<FlushCounts>> flushes_;
-  std::vector<bool> read_as_zero_;  // by tensor: some op reads its subnormals so
+  // By tensor: of the rows of which subnormals are numbers, and of those of which an op reads them as zero.
+  std::vector<std::array<std::unique_ptr<FlushCounts>, 2>> flushes_;
+  // Of each run of those that are read as one: is_read_as_zero by tensor, before the step `end`.
+  struct ReadAsZero {
+    uint64_t end;
+    std::vector<bool> tensors;
+  };
+  std::vector<ReadAsZero> read_as_zero_;
   std::optional<uint32_t> decides_largest_, decides_smallest_;
   uint64_t hidden_steps_ = 0;
 };

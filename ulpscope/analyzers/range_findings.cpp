@@ -462,10 +462,12 @@ void RangeAnalysis::find_what_if_trouble(Report& report) const {
     // A sum that is zero but for rounding, as that of a bias before batch_norm, asks for nothing.
     if (tensors_[i]->noise_rows == totals.rows) continue;
     ++judged;
-    const CountBounds lost = what_if.bounds.flushed;
-    if (share(lost.lower, what_if.bounds.base) <= options_.flushed_limit) continue;
-    suspects.add(share(lost.lower, what_if.bounds.base), selection_.key(i),
-                 {{"flushed_in_fp16", share_cell(lost, what_if.bounds.base), Unit::share}});
+    const RoundingBounds &rounded = what_if.bounds, &read = tensors_[i]->read_in_fp16;
+    const double by_rounding = share(rounded.flushed.lower, rounded.base), by_reading = share(read.flushed.lower, read.base);
+    if (std::max(by_rounding, by_reading) <= options_.flushed_limit) continue;
+    std::vector<Quantity> values{{"flushed_in_fp16", share_cell(rounded.flushed, rounded.base), Unit::share}};
+    if (read.base > 0) values.push_back({"flushed_or_read_as_zero", share_cell(read.flushed, read.base), Unit::share});
+    suspects.add(std::max(by_rounding, by_reading), selection_.key(i), std::move(values));
   }
   if (suspects.empty()) return;
   report.findings.push_back(

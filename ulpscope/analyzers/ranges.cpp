@@ -230,6 +230,11 @@ void RangeAnalysis::add(const TensorRow& row) {
       facts.at_own_scale += *own;
   }
   if (is_narrow(tensor.dtype)) facts.flush_loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
+  if (fitting_.what_if() == &binary16 && is_computed_gradient(tensor.role) && fitting_.is_read_as_zero(row)) {
+    Rounding flushing = rounding_of(tensor, binary16);
+    flushing.subnormals = SubnormalResults::flush;
+    if (const auto read = what_if(row, tensor, binary16, row.scale, flushing)) facts.read_in_fp16 += *read;
+  }
   facts.input.nonzero += row.input.nonzero;
   facts.input.flushed += row.input.flushed;
   facts.starved_rows += row.input.nonzero > 0 && row.input.flushed == row.input.nonzero;

@@ -55,8 +55,9 @@ class RangeAnalysis : public RowConsumer {
     FlushLoss flush_loss;
     // Of rows in FP8, with the quantisation scale that takes the row's own largest magnitude to the format's largest.
     RoundingBounds at_own_scale;
-    InputFlushCounts input;     // of its op, over its rows
-    uint64_t starved_rows = 0;  // those in which all of an input was read as zero
+    InputFlushCounts input;       // of its op, over its rows
+    RoundingBounds read_in_fp16;  // of rows that an op would read as zero where they were subnormal in FP16, without their scale
+    uint64_t starved_rows = 0;    // those in which all of an input was read as zero
     std::optional<Place> first_overflow;
     double kept_headroom = kUnknown;         // the least, of steps that were not skipped
     std::optional<uint32_t> vanished_after;  // the tensor recorded before the one that vanished

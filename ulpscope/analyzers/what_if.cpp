@@ -85,9 +85,13 @@ CountBounds count_up_to(const TensorStatistics& statistics, Threshold threshold,
   return {at_lower.lower, count_below(statistics, threshold.upper, strictly).upper};
 }
 
-Rounding rounding_of(const TensorInfo& tensor) {
-  return {.mode = tensor.rounding, .subnormals = tensor.flushes_results ? SubnormalResults::flush : SubnormalResults::keep};
+Rounding rounding_of(const TensorInfo& tensor, const FloatFormat& format) {
+  const bool is_half = &format == &binary16 || &format == &bfloat16;
+  const bool flushes = tensor.flushes_results || (tensor.flushes_narrow_products && tensor.slot == 0 && is_half);
+  return {.mode = tensor.rounding, .subnormals = flushes ? SubnormalResults::flush : SubnormalResults::keep};
 }
+
+Rounding rounding_of(const TensorInfo& tensor) { return rounding_of(tensor, *info(tensor.dtype).format); }
 
 RoundingBounds& RoundingBounds::operator+=(const RoundingBounds& other) {
   base += other.base;
@@ -130,6 +134,11 @@ Threshold widened(Threshold threshold, const FloatFormat& stored) {
 
 std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format,
                                       double loss_scale) {
+  return what_if(row, tensor, format, loss_scale, rounding_of(tensor, format));
+}
+
+std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double loss_scale,
+                                      const Rounding& rounding) {
   const double scale = loss_scale * row.quantization_scale;
   if (row.known != StatisticsLevel::full || !is_float(tensor.dtype) || !(scale > 0) || !std::isfinite(scale)) return std::nullopt;
   uint64_t lost_small = 0, lost_large = 0;
@@ -147,7 +156,7 @@ std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& te
   };
   RoundingBounds bounds;
   bounds.base = stored + lost_small + lost_large;
-  const MagnitudeThresholds thresholds = magnitude_thresholds(format, rounding_of(tensor));
+  const MagnitudeThresholds thresholds = magnitude_thresholds(format, rounding);
   const auto between = [&](double surely, double perhaps, bool strictly) {
     const CountBounds counted = count_up_to(statistics, limit(surely), strictly);
     return surely == perhaps ? counted : CountBounds{counted.lower, count_up_to(statistics, limit(perhaps), strictly).upper};

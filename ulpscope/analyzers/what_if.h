@@ -47,7 +47,9 @@ CountBounds count_in_bin(const TensorStatistics& statistics, int bin, double thr
 // The finite nonzero elements of magnitude <= threshold (or, strictly, < threshold). Needs StatisticsLevel::full.
 CountBounds count_up_to(const TensorStatistics& statistics, Threshold threshold, bool strictly = false);
 
-// As the op that made the tensor rounded its results.
+// As the op that made the tensor rounded its results, or would round them to `format`.
+Rounding rounding_of(const TensorInfo& tensor, const FloatFormat& format);
+// In the stored format.
 Rounding rounding_of(const TensorInfo& tensor);
 
 // A rounding of all finite elements. `base`: those finite and nonzero before it, of which shares are taken.
@@ -63,6 +65,9 @@ struct RoundingBounds {
 // what they lost before can only be bounded: each was up to half an ulp away, and elements that were flushed or overflowed count in
 // the upper bounds, and nothing is known (nullopt) where their number is not. Nothing is known either without a histogram.
 std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double scale);
+// The same of another rounding than the op's.
+std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double scale,
+                                      const Rounding& rounding);
 
 // What the recorded rounding did, as the backend counted it; nullopt where it did not.
 std::optional<RoundingBounds> as_seen(const TensorRow& row);

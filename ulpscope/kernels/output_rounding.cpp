@@ -44,10 +44,14 @@ bool acts_on(const OpCall& call, DType dtype) { return call.arithmetic != nullpt
 
 bool flushes_as_product(const OpCall& call, DType dtype) {
   const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
-  return call.arithmetic->accumulation->flushes_narrow_products && is_product(call.op) && is_half;
+  return is_half && flushes_narrow_products(call);
 }
 
 }  // namespace
+
+bool flushes_narrow_products(const OpCall& call) {
+  return call.arithmetic != nullptr && call.arithmetic->accumulation->flushes_narrow_products && is_product(call.op);
+}
 
 uint64_t flush_subnormals(DType dtype, void* elements, int64_t n) {
   const FloatFormat& format = *info(dtype).format;

@@ -14,6 +14,8 @@ uint64_t flush_subnormals(DType dtype, void* elements, int64_t n);
 
 // Whether a call reads subnormals of this input of its as zero.
 bool flushes_input(const OpCall& call, const TensorView& input);
+// Whether it is a product whose FP16 and BF16 factors and results that are subnormal become zero; it may have neither.
+bool flushes_narrow_products(const OpCall& call);
 
 // How the values of output `slot` of a call become elements of the type `stored`.
 Rounding output_rounding(const OpCall& call, int slot, DType stored);

@@ -102,6 +102,7 @@ void OpTable::add_outputs(OpEntry& entry, const OpDescription& op) {
     info.rounding = output.rounding;
     info.flushes_results = output.flushes_results;
     info.flushes_inputs = op.flushes_inputs;
+    info.flushes_narrow_products = op.flushes_narrow_products;
     info.shape.assign(output.view.shape.begin(), output.view.shape.begin() + output.view.rank);
     const bool floating = is_float(info.dtype);
     tensors_.push_back({sink_.add_tensor(info), info.role, floating, info.dtype});

@@ -54,6 +54,7 @@ struct OpDescription {
   const Attributes* attributes = nullptr;
   std::optional<ProductShape> product = {};  // of a matrix product
   bool flushes_inputs = false;               // reads subnormals as zero
+  bool flushes_narrow_products = false;      // as TensorInfo has it
   std::span<const ValueKey> inputs;
   std::span<const OutputDescription> outputs;
 };

@@ -149,8 +149,12 @@ struct Table<TensorInfo> {
       Column{"rounding", "", "the mode in which its op rounds it to that type", FIELD(rounding)}.since_version(6),
       Column{"flushes_results", "", "1: its op makes results that are subnormal in that type zero", FIELD(flushes_results)}
           .since_version(6),
-      Column{"flushes_inputs", "", "1: its op reads subnormals of an input's type as zero", FIELD(flushes_inputs)}.since_version(
-          6));
+      Column{"flushes_inputs", "", "1: its op reads subnormals of an input's type as zero", FIELD(flushes_inputs)}.since_version(6),
+      Column{
+          "flushes_narrow_products", "",
+          "1: its op is a product that makes FP16 and BF16 factors and results that are subnormal zero, whatever types it has here",
+          FIELD(flushes_narrow_products)}
+          .since_version(7));
 };
 
 template <>

@@ -74,7 +74,9 @@ struct TraceReader::State {
   std::vector<EventRow> events;
   // Of several parts: what is known by these already, and the edges of each graph.
   std::map<uint64_t, uint32_t> ops_by_id;
-  std::map<std::tuple<uint32_t, uint8_t, Role, DType, std::string>, uint32_t> tensors_by_use;
+  // Rows are judged by what their tensor says of rounding and subnormals, so those are part of the key.
+  using TensorUse = std::tuple<uint32_t, uint8_t, Role, DType, std::string, RoundingMode, bool, bool, bool>;
+  std::map<TensorUse, uint32_t> tensors_by_use;
   std::vector<std::vector<GraphEdge>> graphs;
 
   bool is_merged() const { return parts.size() > 1; }
@@ -203,8 +205,16 @@ uint32_t TraceReader::State::add_op(const Part& part, const OpInfo& op) {
 uint32_t TraceReader::State::add_tensor(const Part& part, const TensorInfo& tensor) {
   const auto index = static_cast<uint32_t>(tensors.size());
   const uint32_t op = part.ops[tensor.op];
-  const auto [known, is_new] =
-      tensors_by_use.emplace(std::tuple(op, tensor.slot, tensor.role, tensor.dtype, tensor.parameter), index);
+  const TensorUse use{op,
+                      tensor.slot,
+                      tensor.role,
+                      tensor.dtype,
+                      tensor.parameter,
+                      tensor.rounding,
+                      tensor.flushes_results,
+                      tensor.flushes_inputs,
+                      tensor.flushes_narrow_products};
+  const auto [known, is_new] = tensors_by_use.emplace(use, index);
   if (!is_new && is_merged()) return known->second;
   tensors.push_back(tensor);
   tensors.back().op = op;
@@ -323,7 +333,11 @@ const RunInfo& TraceReader::run() const { return state_->run; }
 
 std::vector<TracePart> TraceReader::parts() const {
   std::vector<TracePart> parts;
-  for (const auto& part : state_->parts) parts.push_back({part->file.path(), part->run, part->steps});
+  for (const auto& part : state_->parts) {
+    parts.push_back({part->file.path(), part->run, part->steps, {}});
+    for (const uint32_t tensor : part->tensors)
+      if (tensor != kLeftOut) parts.back().tensors.push_back(tensor);
+  }
   return parts;
 }
 

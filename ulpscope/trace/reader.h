@@ -23,7 +23,8 @@ struct StepRange {
 struct TracePart {
   std::string path;
   RunInfo run;
-  StepRange steps;  // those that are read from it
+  StepRange steps;                // those that are read from it
+  std::vector<uint32_t> tensors;  // of the reader's, those that it has
 };
 
 class TraceReader {
@@ -32,7 +33,8 @@ class TraceReader {
   explicit TraceReader(const std::string& path);
   // Several as one: a run, and those resumed from its checkpoints. A resumed run takes the place of earlier ones from the step at
   // which it resumed; the latest is the one that the writer, the closing note and most of `run` are of. The values that it recorded
-  // as it began are left out. `name`: what path() gives and messages call them. Throws Error: usage where they are not one run.
+  // as it began are left out. A tensor of which the type or the arithmetic of its op changed from one run to the next is several.
+  // `name`: what path() gives and messages call them. Throws Error: usage where they are not one run.
   TraceReader(const std::string& name, std::span<const std::string> paths);
   ~TraceReader();
   TraceReader(TraceReader&&) noexcept;

@@ -108,6 +108,8 @@ struct TensorInfo {
   RoundingMode rounding = RoundingMode::nearest_even;  // in which the op rounds it to `dtype`
   bool flushes_results = false;                        // results that are subnormal in `dtype` become zero
   bool flushes_inputs = false;                         // the op reads subnormals of an input's format as zero
+  // A product whose FP16 and BF16 factors and results (its output 0) that are subnormal become zero, whichever it has now.
+  bool flushes_narrow_products = false;
 };
 
 // An edge of the graph: input `input` of op `consumer` is output `slot` of op `producer`. Stored once per distinct graph.

@@ -14,7 +14,7 @@
 namespace ulpscope {
 
 // Readers read [kOldestSchemaVersion, kSchemaVersion]. A new table, column or enumerator raises the version.
-inline constexpr uint64_t kSchemaVersion = 6;
+inline constexpr uint64_t kSchemaVersion = 7;
 inline constexpr uint64_t kOldestSchemaVersion = 3;
 
 enum class TableId : uint8_t {

@@ -30,6 +30,7 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
   description.product = event.product();
   description.flushes_inputs = std::any_of(event.call.inputs.begin(), event.call.inputs.end(),
                                            [&](const TensorView& input) { return flushes_input(event.call, input); });
+  description.flushes_narrow_products = flushes_narrow_products(event.call);
   description.inputs = inputs;
   description.outputs = outputs;
   recorder_.before(description, records);
