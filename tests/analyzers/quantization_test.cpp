@@ -111,6 +111,57 @@ TEST(Quantization, AScaleFarBelowWhatTheValuesAskForIsStale) {
   EXPECT_NE(find_finding(both, "range.quantization_flushed"), nullptr);
 }
 
+// One outlier takes the scale of current scaling, and is all of the norm.
+TEST(Quantization, WhatOneOutlierFlushesIsANote) {
+  SyntheticTrace trace;
+  const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+  std::vector<double> values(100, 1.0);
+  values[7] = 1e7;
+  trace.add(x, make_quantized_row(values, DType::f8_e4m3, 448 / 1e7));
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.quantization_flushed");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::info);
+  EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.99));
+}
+
+// Delayed scaling begins without a history, at scale 1: that is no outlier's doing, and no margin helps.
+TEST(Quantization, TheFirstStepOfDelayedScalingIsSaidToHaveNoHistory) {
+  SyntheticTrace trace;
+  trace.add_tensor("fc", "amax_history_update", Phase::backward, Role::buffer, DType::f32);
+  const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+  const uint32_t y = trace.add_tensor("fc", "quantize", Phase::backward, Role::activation, DType::f8_e4m3);
+  for (const double scale : {1.0, 4e6}) {
+    trace.add(x, make_quantized_row({1e-5, 1.1e-4, -1e-4}, DType::f8_e4m3, scale));
+    trace.add(y, make_quantized_row({1e4, 1.1e4}, DType::f8_e4m3, scale == 1 ? 1 : 0.04));
+    trace.end_step();
+  }
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.quantization_unscaled");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->evidence.size(), 2u);
+  for (const char* code : {"range.quantization_stale", "range.quantization_flushed", "range.quantization_saturated"})
+    EXPECT_EQ(find_finding(report, code), nullptr) << code;
+}
+
+// What saturates in current scaling is no matter of a history, and a margin is advised where it is enough.
+TEST(Quantization, AdviceOnSaturationIsOfTheRecipe) {
+  for (const bool delayed : {true, false}) {
+    for (const double largest : {500.0, 1e6}) {
+      SyntheticTrace trace;
+      if (delayed) trace.add_tensor("fc", "amax_history_update", Phase::backward, Role::buffer, DType::f32);
+      const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+      trace.add(x, make_quantized_row({100, largest / 2}, DType::f8_e4m3, 2));
+      trace.end_step();
+      const Report report = analyze_ranges(trace.read());
+      const std::string& advice = find_finding(report, "range.quantization_saturated")->suggestion;
+      EXPECT_EQ(advice.find("delayed") != std::string::npos, delayed) << advice;
+      EXPECT_EQ(advice.find("fp8.margin larger by 1 ") != std::string::npos, delayed && largest == 500) << advice;
+    }
+  }
+}
+
 TEST(Quantization, InfoTellsTheScales) {
   SyntheticTrace trace;
   const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);

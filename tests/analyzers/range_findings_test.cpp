@@ -7,6 +7,7 @@
 #include "report_access.h"
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/scale.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -85,6 +86,77 @@ TEST(RangeFindings, ValuesKeptAtTheLargestNumberDoNotFit) {
   EXPECT_EQ(finding->evidence[0].values[0].value, Cell(int64_t{1}));
   for (const char* code : {"range.gradients_fit", "range.gradients_overflow", "range.nonfinite"})
     EXPECT_EQ(find_finding(report, code), nullptr) << code;
+}
+
+// 2^-30 is zero to nearest; to odd all of them become 2^-24.
+TEST(RangeFindings, GradientsThatTheModeRaisedDoNotFit) {
+  for (const bool small : {true, false}) {
+    for (const RoundingMode mode : {RoundingMode::to_odd, RoundingMode::stochastic, RoundingMode::nearest_even}) {
+      SyntheticTrace trace;
+      TensorInfo gradient;
+      gradient.role = Role::weight_gradient;
+      gradient.dtype = DType::f16;
+      gradient.shape = {100};
+      gradient.rounding = mode;
+      const uint32_t sum = trace.add_output({1, 0, "sum", "fc", Phase::backward, "", {}}, gradient);
+      TensorRow row = make_row(std::vector<double>(100, small ? 0x1p-30 : 1.0), DType::f16);
+      if (small && mode != RoundingMode::nearest_even) row.rounding = {.flushed = 0, .subnormal = 100, .inexact_subnormal = 100};
+      trace.add(sum, row);
+      trace.end_step();
+      const Report report = analyze_ranges(trace.read());
+      const Finding* finding = find_finding(report, "range.gradients_raised");
+      const bool raised = small && mode != RoundingMode::nearest_even;
+      ASSERT_EQ(finding != nullptr, raised);
+      EXPECT_EQ(find_finding(report, "range.gradients_fit") != nullptr, !small);
+      if (!raised) continue;
+      EXPECT_EQ(finding->severity, Severity::warning);
+      EXPECT_EQ(finding->evidence[0].values[0].value, Cell(1.0));
+    }
+  }
+}
+
+TEST(RangeFindings, MostOfAGradientKeptAtTheLargestNumberIsAnError) {
+  for (const bool most : {true, false}) {
+    SyntheticTrace trace;
+    TensorInfo gradient;
+    gradient.role = Role::weight_gradient;
+    gradient.dtype = DType::f16;
+    gradient.shape = {4};
+    gradient.rounding = RoundingMode::toward_zero;
+    const uint32_t sum = trace.add_output({1, 0, "sum", "fc", Phase::backward, "", {}}, gradient);
+    TensorRow row = make_row({1.0, 300000.0, most ? 300000.0 : 2.0, 1.0}, DType::f16, 0x1p26);
+    row.rounding.saturated = row.rounding.overflowed;
+    trace.add(sum, row);
+    trace.end_step(SyntheticTrace::default_step(1.0, 0x1p26));
+    const TraceReader reader = trace.read();
+    EXPECT_EQ(find_finding(analyze_ranges(reader), "range.saturated")->severity, most ? Severity::error : Severity::warning);
+    // The scaler saw no overflow, and the scale is too large all the same: 300000 fits from 2^23 on downwards.
+    const Report scale = analyze_scale(reader);
+    EXPECT_EQ(find_finding(scale, "scale.above_100000")->severity, Severity::warning);
+    ASSERT_NE(find_finding(scale, "scale.over_scaled"), nullptr);
+    EXPECT_NE(find_finding(scale, "scale.over_scaled")->title.find("above 2^23"), std::string::npos);
+  }
+}
+
+// The scale in force is known not to fit, and it is there already.
+TEST(RangeFindings, AdviceOnInputsReadAsZeroIsAboveTheScaleInForce) {
+  RunInfo run;
+  run.dynamic_loss_scale = false;
+  SyntheticTrace trace(run);
+  TensorInfo product;
+  product.role = Role::activation_gradient;
+  product.dtype = DType::f16;
+  product.shape = {100};
+  product.flushes_inputs = true;
+  const uint32_t made = trace.add_output({2, 0, "matmul", "fc", Phase::backward, "", {}}, product);
+  TensorRow zeros = make_row(std::vector<double>(100, 0.0), DType::f16, 128.0);
+  zeros.input = {100, 100};
+  trace.add(made, zeros);
+  trace.end_step(SyntheticTrace::default_step(1.0, 128.0));
+  const Report report = analyze_ranges(trace.read());
+  const std::string& advice = find_finding(report, "range.inputs_flushed")->suggestion;
+  EXPECT_TRUE(advice.starts_with("Use a larger loss scale (scaler.initial), or one that adapts")) << advice;
+  EXPECT_NE(advice.find("here to at least 2^8."), std::string::npos) << advice;
 }
 
 TEST(RangeFindings, OneSurvivingElementIsNoVanishing) {

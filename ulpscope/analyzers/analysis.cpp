@@ -208,12 +208,28 @@ PrecisionFacts precision_facts(const TraceReader& reader) {
     if (tensor.role == Role::master_weight) masters.insert(tensor.parameter);
   }
   facts.updates_narrow_weights = !std::includes(masters.begin(), masters.end(), narrow.begin(), narrow.end());
+  facts.adapts_scale = reader.run().dynamic_loss_scale;
+  facts.scales_loss = facts.adapts_scale;
+  reader.visit_steps({}, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) facts.scales_loss = facts.scales_loss || row.scale_before != 1;
+    return !facts.scales_loss;
+  });
   return facts;
 }
 
 std::string scaling_advice(const PrecisionFacts& facts) {
+  if (facts.adapts_scale) return "Begin with a larger loss scale (scaler.initial), or let it grow sooner (scaler.growth_interval)";
+  if (facts.scales_loss) return "Use a larger loss scale (scaler.initial), or one that adapts (scaler.dynamic = true)";
   if (!facts.updates_narrow_weights) return "Switch the gradient scaler on (scaler.enabled = \"on\")";
   return "Keep FP32 master weights and switch the gradient scaler on (optimizer.master_weights = true, scaler.enabled = \"on\")";
+}
+
+std::string quantization_recipe(const TraceReader& reader) {
+  const auto has = [&](std::string_view name) {
+    return std::any_of(reader.ops().begin(), reader.ops().end(), [&](const OpInfo& op) { return op.name == name; });
+  };
+  if (!has("quantize")) return "";
+  return has("amax_history_update") ? "delayed" : "current";
 }
 
 std::optional<double> attribute(const OpInfo& op, std::string_view name) {

@@ -81,12 +81,17 @@ bool visit_selected(const TraceReader& reader, const Selection& selection, const
 
 // What can be set, by the roles of the tensors: advice that names a setting must be about one that the run has.
 struct PrecisionFacts {
-  bool casts_weights = false;           // autocast does: the run follows its lists
-  bool updates_narrow_weights = false;  // a 16-bit parameter has no FP32 master weight
+  bool casts_weights = false;                      // autocast does: the run follows its lists
+  bool updates_narrow_weights = false;             // a 16-bit parameter has no FP32 master weight
+  bool scales_loss = false, adapts_scale = false;  // by a factor that stays, or that a dynamic scaler changes
 };
 PrecisionFacts precision_facts(const TraceReader& reader);
-// What scales the loss in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit gradients.
+// What scales the loss, or scales it more, in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit
+// gradients.
 std::string scaling_advice(const PrecisionFacts& facts);
+
+// How FP8 tensors get their scales, "current" or "delayed"; "": there are none.
+std::string quantization_recipe(const TraceReader& reader);
 
 // The value of an attribute of an op, or nothing: it has none of that name, or calls differ.
 std::optional<double> attribute(const OpInfo& op, std::string_view name);

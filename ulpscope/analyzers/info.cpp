@@ -92,15 +92,6 @@ Table quantization_scale_table(const TraceReader& reader, const AnalysisOptions&
   return table;
 }
 
-// How FP8 tensors get their scales; "": there are none.
-std::string quantization_recipe(const TraceReader& reader) {
-  const auto has = [&](std::string_view name) {
-    return std::any_of(reader.ops().begin(), reader.ops().end(), [&](const OpInfo& op) { return op.name == name; });
-  };
-  if (!has("quantize")) return "";
-  return has("amax_history_update") ? "delayed" : "current";
-}
-
 // The traces that are read as one run.
 Table parts_table(const TraceReader& reader, const std::vector<TracePart>& parts) {
   Table table{"parts",

@@ -43,6 +43,14 @@ std::string at_most(double lost) {
   return text.starts_with('<') ? "as much as " + text.substr(1) : "more than " + text;
 }
 
+// Whether the op's rounding makes subnormals of some of what to nearest is zero.
+bool raises_small(const TensorInfo& tensor) {
+  const FloatFormat& format = *info(tensor.dtype).format;
+  const Rounding rounding = rounding_of(tensor), nearest{.subnormals = rounding.subnormals};
+  return 2 * magnitude_thresholds(format, rounding).flushed.surely_below <
+         magnitude_thresholds(format, nearest).flushed.surely_below;
+}
+
 Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {name, share(count, base), Unit::share}; }
 
 }  // namespace
@@ -180,9 +188,12 @@ bool RangeAnalysis::find_vanished(Report& report) const {
 // What can be done about gradients that flushing hurts: which loss scale do they need, and do the others leave room for it?
 std::string RangeAnalysis::flushed_advice(const std::vector<uint32_t>& flushed, uint32_t worst) const {
   std::optional<ExponentBounds> smallest;
+  bool is_hidden = false, has_values = true;
   bool is_sure = true;  // signs and random bits have no part in what is flushed, so that the lower bound means something
   for (const uint32_t i : flushed) {
     if (const auto& fit = fitting_.tensors()[i]; fit && fit->smallest) raise(smallest, *fit->smallest);
+    is_hidden = is_hidden || (fitting_.tensors()[i] && fitting_.tensors()[i]->hidden);
+    has_values = has_values && tensors_[i]->totals.rows_with_values > 0;
     const TensorInfo& tensor = selection_.tensor(i);
     const MagnitudeThreshold zero = magnitude_thresholds(*info(tensor.dtype).format, rounding_of(tensor)).flushed;
     is_sure = is_sure && zero.surely_below == zero.perhaps_below;
@@ -194,7 +205,12 @@ std::string RangeAnalysis::flushed_advice(const std::vector<uint32_t>& flushed, 
   const auto power = [&](int exponent) { return text(ExponentBounds{exponent, exponent}); };
   std::string advice;
   if (!smallest || (is_sure && smallest->lower == ExponentBounds::kNoLower)) {
-    advice = "Which loss scales fit is not known; magnitudes before the rounding (`--record stats`) tell.";
+    advice =
+        is_hidden
+            ? "Which loss scales fit is not known: they were computed from gradients that had been flushed. A recording in FP32 "
+              "tells (`--precision fp32`, then `ulpscope scale`)."
+        : has_values ? "Which loss scales fit is not known: the magnitudes before the rounding were not seen."
+                     : "Which loss scales fit is not known; magnitudes before the rounding (`--record stats`) tell.";
   } else if (limited && smallest->lower > largest->upper) {
     advice = fmt::format(
         "No single loss scale keeps them: it would have to be at least {}, and the largest gradients overflow above {}.",
@@ -289,6 +305,37 @@ bool RangeAnalysis::find_gradient_trouble(Report& report) const {
   return !flushed.empty() || !harmless.empty() || !kept.empty();
 }
 
+// Numbers that to nearest would be zero, and that the mode makes the smallest subnormal, which is up to any factor too large.
+bool RangeAnalysis::find_raised(Report& report) const {
+  Suspects suspects;
+  double most = 0;
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i] || !is_gradient(selection_.tensor(i).role) || !is_plainly_narrow(selection_.tensor(i).dtype)) continue;
+    const RangeTotals& totals = tensors_[i]->totals;
+    const CountBounds raised = tensors_[i]->raised;
+    const double how_many = share(raised.lower, totals.seen.base);
+    if (how_many <= options_.flushed_limit) continue;
+    most = std::max(most, how_many);
+    const FloatFormat& format = *info(selection_.tensor(i).dtype).format;
+    suspects.add(how_many, selection_.key(i),
+                 {{"raised", share_cell(raised, totals.seen.base), Unit::share},
+                  {"rounding", std::string(name_of(selection_.tensor(i).rounding))},
+                  {"smallest_subnormal", std::log2(format.smallest_positive()), Unit::exponent}});
+  }
+  if (suspects.empty()) return false;
+  report.findings.push_back(
+      {"range.gradients_raised", 2 * most > 1 ? Severity::warning : Severity::info,
+       fmt::format(
+           "{} had more than {:g}% of the nonzero elements below half the smallest subnormal number, which the rounding mode "
+           "raised to it: they are larger than they were computed, and in mode sr right on average only.",
+           gradient_tensors(suspects.size()), 100 * options_.flushed_limit),
+       suspects.worst(),
+       scaling_advice(precision_facts(reader_)) +
+           ", so that gradients are normal numbers (a recording with `--precision fp32`, then `ulpscope scale`, tells which scale "
+           "fits), or use BF16. To nearest these elements are zero."});
+  return true;
+}
+
 void RangeAnalysis::find_value_trouble(Report& report) const {
   Suspects overflowed, flushed;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
@@ -325,6 +372,9 @@ bool RangeAnalysis::find_inputs_flushed(Report& report) const {
   Suspects backward, forward;
   std::vector<bool> seen(reader_.ops().size());  // outputs of one op share the counts
   uint64_t starved = 0, rows = 0;
+  const std::optional<ExponentBounds>& smallest = fitting_.run().smallest;
+  bool in_force = false;  // of some rows that do not fit a loss scale is known
+  int least = smallest ? smallest->lower : ExponentBounds::kNoLower;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || seen[selection_.tensor(i).op]) continue;
     seen[selection_.tensor(i).op] = true;
@@ -338,11 +388,15 @@ bool RangeAnalysis::find_inputs_flushed(Report& report) const {
     if (!is_backward) continue;
     starved += starved_rows;
     rows += tensors_[i]->totals.rows;
+    // At the least scale of its rows the share is no smaller.
+    if (const double scale = tensors_[i]->least_scale; scale > 0 && std::isfinite(scale)) {
+      least = std::max(least, std::ilogb(scale) + 1);
+      in_force = in_force || scale != 1;
+    }
   }
   const std::string which = fmt::format("more than {:g}% of the nonzero elements of an input", 100 * options_.flushed_limit);
   if (!backward.empty()) {
-    const std::optional<ExponentBounds>& smallest = fitting_.run().smallest;
-    const bool known = smallest && smallest->lower != ExponentBounds::kNoLower;
+    const bool known = in_force || (smallest && smallest->lower != ExponentBounds::kNoLower);
     report.findings.push_back(
         {"range.inputs_flushed", 2 * starved >= rows ? Severity::error : Severity::warning,
          fmt::format(
@@ -355,7 +409,7 @@ bool RangeAnalysis::find_inputs_flushed(Report& report) const {
              "FP32, subnormals too. Without flushing (arithmetic.subnormals = \"keep\", an arithmetic.accumulate other than "
              "mi200) they are read as they are.",
              scaling_advice(precision_facts(reader_)),
-             known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, smallest->lower), Unit::scale)) : "")});
+             known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, least), Unit::scale)) : "")});
   }
   if (!forward.empty()) {
     report.findings.push_back(
@@ -370,10 +424,12 @@ bool RangeAnalysis::find_inputs_flushed(Report& report) const {
 void RangeAnalysis::find_saturated(Report& report) const {
   Suspects suspects;
   uint64_t elements = 0;
+  bool most_of_a_gradient = false;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || tensors_[i]->totals.saturated == 0) continue;
     const RangeTotals& totals = tensors_[i]->totals;
     elements += totals.saturated;
+    most_of_a_gradient = most_of_a_gradient || (is_gradient(selection_.tensor(i).role) && 2 * totals.saturated >= totals.seen.base);
     std::vector<Quantity> values{{"elements", count_cell(totals.saturated), Unit::count},
                                  share_of("saturated", totals.saturated, totals.seen.base),
                                  {"rounding", std::string(name_of(selection_.tensor(i).rounding))}};
@@ -385,7 +441,7 @@ void RangeAnalysis::find_saturated(Report& report) const {
   }
   if (suspects.empty()) return;
   report.findings.push_back(
-      {"range.saturated", Severity::warning,
+      {"range.saturated", most_of_a_gradient ? Severity::error : Severity::warning,
        fmt::format("{} held {} beyond the largest number of the type, at which the rounding mode keeps them: no infinity tells a "
                    "scaler, or a check, of it.",
                    tensors(suspects.size()), count_of(elements, "finite value")),
@@ -397,21 +453,30 @@ void RangeAnalysis::find_saturated(Report& report) const {
 // What one scale a tensor could not keep. FP8 has its own scales, so that a loss scale is no remedy. A scale is stale where the one
 // that follows from the tensor itself would have kept what it flushed.
 void RangeAnalysis::find_quantization_trouble(Report& report) const {
-  Suspects flushed, stale, saturated;
-  double most_saturated = 0;
+  Suspects flushed, harmless, stale, unscaled, saturated;
+  double most_saturated = 0, largest_excess = 0;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_quantized(selection_.tensor(i).dtype)) continue;
     const TensorFacts& facts = *tensors_[i];
-    const RoundingBounds &seen = facts.totals.seen, &own = facts.at_own_scale;
-    if (const double lost = share(seen.flushed.lower, seen.base); lost > options_.flushed_limit && facts.flush_loss.matters()) {
+    const RoundingBounds &seen = facts.scaled, &own = facts.at_own_scale, &first = facts.unscaled;
+    if (const uint64_t lost = std::max(first.flushed.lower, first.overflowed.lower);
+        share(lost, first.base) > options_.flushed_limit) {
+      unscaled.add(share(lost, first.base), selection_.key(i),
+                   {{"rows", count_cell(facts.unscaled_rows), Unit::count},
+                    share_of("flushed", first.flushed.lower, first.base),
+                    share_of("saturated", first.overflowed.lower, first.base)});
+    }
+    if (const double lost = share(seen.flushed.lower, seen.base); lost > options_.flushed_limit) {
       std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
                                    {"of_the_norm_at_most", facts.flush_loss.most_norm, Unit::share}};
-      const bool is_stale = own.base > 0 && share(own.flushed.upper, own.base) <= options_.flushed_limit;
+      const bool matters = facts.flush_loss.matters();
+      const bool is_stale = matters && own.base > 0 && share(own.flushed.upper, own.base) <= options_.flushed_limit;
       if (is_stale) values.push_back(share_of("flushed_at_its_own_scale_at_most", own.flushed.upper, own.base));
-      (is_stale ? stale : flushed).add(lost, selection_.key(i), std::move(values));
+      (is_stale ? stale : matters ? flushed : harmless).add(lost, selection_.key(i), std::move(values));
     }
     if (seen.overflowed.lower > 0) {
       most_saturated = std::max(most_saturated, share(seen.overflowed.lower, seen.base));
+      largest_excess = std::max(largest_excess, facts.largest_excess);
       saturated.add(share(seen.overflowed.lower, seen.base), key_at(i, *facts.first_overflow),
                     {{"steps", count_cell(facts.overflow_steps_kept + facts.overflow_steps_skipped), Unit::count},
                      {"elements", count_cell(seen.overflowed.lower), Unit::count},
@@ -419,14 +484,26 @@ void RangeAnalysis::find_quantization_trouble(Report& report) const {
     }
   }
   const auto lost_much = [&](const Suspects& suspects) {
-    return fmt::format(
-        "{} lost more than {:g}% of the nonzero elements to zero when quantised to FP8, and more than rounding noise of the norm",
-        tensors(suspects.size()), 100 * options_.flushed_limit);
+    return fmt::format("{} lost more than {:g}% of the nonzero elements to zero when quantised to FP8", tensors(suspects.size()),
+                       100 * options_.flushed_limit);
   };
+  constexpr const char* kFelt = ", and more than rounding noise of the norm";
+  if (!unscaled.empty()) {
+    report.findings.push_back(
+        {"range.quantization_unscaled", Severity::info,
+         fmt::format(
+             "{} lost more than {:g}% of the nonzero elements in the first steps of delayed scaling, whose quantisation scale "
+             "is 1: there was no history yet.",
+             tensors(unscaled.size()), 100 * options_.flushed_limit),
+         unscaled.worst(),
+         "Later steps have scales. fp8.recipe = \"current\" has one at once; a first step with learning rate 0 fills the histories "
+         "without an update."});
+  }
   if (!stale.empty()) {
     report.findings.push_back(
         {"range.quantization_stale", Severity::warning,
-         lost_much(stale) + ": their quantisation scale was far below what their largest magnitude asked for.", stale.worst(),
+         lost_much(stale) + kFelt + ": their quantisation scale was far below what their largest magnitude asked for.",
+         stale.worst(),
          "A scale that follows from earlier steps (fp8.recipe = \"delayed\") is as small as the largest amax of the history, "
          "perhaps "
          "one outlier, makes it. \"current\" follows the values of each step; a shorter fp8.amax_history, or fp8.amax = "
@@ -434,19 +511,36 @@ void RangeAnalysis::find_quantization_trouble(Report& report) const {
   }
   if (!flushed.empty()) {
     report.findings.push_back(
-        {"range.quantization_flushed", Severity::warning, lost_much(flushed) + ".", flushed.worst(),
+        {"range.quantization_flushed", Severity::warning, lost_much(flushed) + kFelt + ".", flushed.worst(),
          "Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale changes nothing. "
          "Keep these layers in BF16 (a layer's dtype, autocast.modules)."});
   }
-  if (!saturated.empty()) {
+  if (!harmless.empty()) {
     report.findings.push_back(
-        {"range.quantization_saturated", most_saturated > options_.flushed_limit ? Severity::warning : Severity::info,
-         fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
-                     tensors(saturated.size())),
-         saturated.worst(),
-         "The scale of delayed scaling follows from earlier steps. fp8.margin = 1 or more leaves room above them, fp8.recipe = "
-         "\"current\" saturates nothing."});
+        {"range.quantization_flushed", Severity::info,
+         lost_much(harmless) + ", but these are so small beside the largest that the norm lost less than rounding changes anyway.",
+         harmless.worst(),
+         "A few large values, perhaps one, decide a tensor's quantisation scale. Where the small ones matter keep these layers in "
+         "BF16 (a layer's dtype, autocast.modules)."});
   }
+  if (saturated.empty()) return;
+  std::string advice =
+      "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a value only where NaN or infinity "
+      "hide the "
+      "largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
+  if (delays_scales_) {
+    advice = "The scale of delayed scaling follows from earlier steps. ";
+    // Beyond that, room above takes more binades than E4M3 has to give.
+    constexpr int kMostMargin = 4;
+    const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 1;
+    if (margin <= kMostMargin) advice += fmt::format("fp8.margin larger by {} leaves room above them; ", margin);
+    advice += "fp8.recipe = \"current\" saturates nothing.";
+  }
+  report.findings.push_back(
+      {"range.quantization_saturated", most_saturated > options_.flushed_limit ? Severity::warning : Severity::info,
+       fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
+                   tensors(saturated.size())),
+       saturated.worst(), std::move(advice)});
 }
 
 void RangeAnalysis::find_what_if_trouble(Report& report) const {
@@ -494,6 +588,8 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
       unjudged += totals.rows_unseen > 0;
       continue;
     }
+    // Without magnitudes: subnormals, in a mode that makes such of what to nearest is zero.
+    if (raises_small(selection_.tensor(i)) && 2 * totals.seen.subnormal.lower > totals.seen.base) return;
     ++judged;
     skipped = skipped || tensors_[i]->overflow_steps_skipped > 0;
     any_values = any_values || totals.rows_with_values > 0;
@@ -550,7 +646,8 @@ void RangeAnalysis::add_findings(Report& report) const {
   find_nonfinite(report);
   const bool vanished = find_vanished(report);
   const bool starved = find_inputs_flushed(report);
-  const bool trouble = find_gradient_trouble(report) || starved;
+  const bool flushed = find_gradient_trouble(report), raised = find_raised(report);
+  const bool trouble = flushed || raised || starved;
   find_saturated(report);
   find_value_trouble(report);
   find_quantization_trouble(report);

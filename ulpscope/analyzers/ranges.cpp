@@ -126,6 +126,7 @@ RangeAnalysis::RangeAnalysis(const TraceReader& reader, const Selection& selecti
       options_(options),
       steps_(steps),
       fitting_(fitting),
+      delays_scales_(quantization_recipe(reader) == "delayed"),
       what_ifs_(options.formats),
       tensors_(reader.tensors().size()),
       terms_of_(reader.tensors().size()),
@@ -223,22 +224,39 @@ void RangeAnalysis::add(const TensorRow& row) {
   if (row.known == StatisticsLevel::full && is_float(tensor.dtype) && !step_skipped_) {
     facts.kept_headroom = std::fmin(facts.kept_headroom, headroom(*info(tensor.dtype).format, row.statistics.largest));
   }
-  if (is_quantized(tensor.dtype) && row.statistics.largest > 0) {
+  const auto seen = as_seen(row);
+  const bool has_no_history = is_quantized(tensor.dtype) && delays_scales_ && row.quantization_scale == 1 && facts.scaled.base == 0;
+  if (seen && has_no_history) {
+    facts.unscaled += *seen;
+    ++facts.unscaled_rows;
+  } else if (seen && is_quantized(tensor.dtype)) {
+    facts.scaled += *seen;
+    facts.largest_excess = std::max(facts.largest_excess, row.statistics.largest / info(tensor.dtype).format->largest_finite());
+  }
+  if (seen && is_gradient(tensor.role) && is_plainly_narrow(tensor.dtype) && tensor.rounding != RoundingMode::nearest_even) {
+    const FloatFormat& format = *info(tensor.dtype).format;
+    if (const auto nearest = what_if(row, tensor, format, 1.0, {.subnormals = rounding_of(tensor).subnormals})) {
+      const auto beyond = [&](uint64_t flushed) { return flushed > seen->flushed.lower ? flushed - seen->flushed.lower : 0; };
+      facts.raised += {beyond(nearest->flushed.lower), beyond(nearest->flushed.upper)};
+    }
+  }
+  if (is_quantized(tensor.dtype) && !has_no_history && row.statistics.largest > 0) {
     const FloatFormat& format = *info(tensor.dtype).format;
     // what_if divides by row.quantization_scale as well.
     if (const auto own = what_if(row, tensor, format, row.statistics.largest / (format.largest_finite() * row.quantization_scale)))
       facts.at_own_scale += *own;
   }
-  if (is_narrow(tensor.dtype)) facts.flush_loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
+  if (is_narrow(tensor.dtype) && !has_no_history) facts.flush_loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
   if (fitting_.what_if() == &binary16 && is_computed_gradient(tensor.role) && fitting_.is_read_as_zero(row)) {
     Rounding flushing = rounding_of(tensor, binary16);
     flushing.subnormals = SubnormalResults::flush;
     if (const auto read = what_if(row, tensor, binary16, row.scale, flushing)) facts.read_in_fp16 += *read;
   }
+  facts.least_scale = std::min(facts.least_scale, row.scale);
   facts.input.nonzero += row.input.nonzero;
   facts.input.flushed += row.input.flushed;
   facts.starved_rows += row.input.nonzero > 0 && row.input.flushed == row.input.nonzero;
-  if (row.rounding_known && row.rounding.infinite() > 0) {
+  if (row.rounding_known && row.rounding.infinite() > 0 && !has_no_history) {
     ++(step_skipped_ ? facts.overflow_steps_skipped : facts.overflow_steps_kept);
     if (!facts.first_overflow) facts.first_overflow = place;
   }

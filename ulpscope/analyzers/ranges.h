@@ -2,10 +2,12 @@
 // recorded roundings counted them and as a what-if in other formats; gradients as scaled and true (divided by the loss scale);
 // headroom; and exponent histograms against the format's limits. Worst first. Definitions: docs/numerics.md.
 // Findings (codes): range.no_rows, range.nonfinite, range.gradients_vanish, range.gradients_flushed, range.gradients_overflow,
-// range.values_overflow, range.values_flushed, range.quantization_flushed, range.quantization_stale,
-// range.quantization_saturated, range.inputs_flushed, range.saturated, range.gradients_would_flush, range.gradients_fit,
-// range.rounding_unknown.
+// range.values_overflow, range.values_flushed, range.gradients_raised, range.quantization_flushed, range.quantization_stale,
+// range.quantization_unscaled, range.quantization_saturated, range.inputs_flushed, range.saturated, range.gradients_would_flush,
+// range.gradients_fit, range.rounding_unknown.
 #pragma once
+
+#include <cmath>
 
 #include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/fitting_scale.h"
@@ -57,7 +59,13 @@ class RangeAnalysis : public RowConsumer {
     RoundingBounds at_own_scale;
     InputFlushCounts input;       // of its op, over its rows
     RoundingBounds read_in_fp16;  // of rows that an op would read as zero where they were subnormal in FP16, without their scale
-    uint64_t starved_rows = 0;    // those in which all of an input was read as zero
+    CountBounds raised;           // elements that to nearest would be zero, and are not
+    RoundingBounds unscaled;      // of the first rows of delayed scaling, whose scale is 1 for want of a history
+    uint64_t unscaled_rows = 0;
+    RoundingBounds scaled;          // of the other rows in FP8
+    double largest_excess = 0;      // of those: the largest magnitude over the format's largest
+    double least_scale = INFINITY;  // the least loss scale that its rows contained
+    uint64_t starved_rows = 0;      // those in which all of an input was read as zero
     std::optional<Place> first_overflow;
     double kept_headroom = kUnknown;         // the least, of steps that were not skipped
     std::optional<uint32_t> vanished_after;  // the tensor recorded before the one that vanished
@@ -80,6 +88,7 @@ class RangeAnalysis : public RowConsumer {
   void find_terms();
   bool is_rounding_noise(const TensorRow& row) const;
   void find_value_trouble(Report& report) const;
+  bool find_raised(Report& report) const;
   bool find_inputs_flushed(Report& report) const;
   void find_saturated(Report& report) const;
   void find_quantization_trouble(Report& report) const;
@@ -92,6 +101,7 @@ class RangeAnalysis : public RowConsumer {
   const RangeOptions& options_;
   const StepFacts& steps_;
   const FittingScale& fitting_;
+  const bool delays_scales_;                           // FP8 tensors take theirs from a history
   std::vector<const FloatFormat*> what_ifs_;           // that are answered: the options', and FP16, which a finding asks for
   std::vector<std::unique_ptr<TensorFacts>> tensors_;  // by tensor index; empty where no row came
   std::optional<uint64_t> step_;                       // the current one

@@ -27,11 +27,12 @@ constexpr const char* kMissingSuggestion =
     "run leaves them out.";
 
 // How a weight's rounding treats updates that are small beside its ulp.
-enum class SmallUpdates : uint8_t { nearest, stochastic, directed };
+enum class SmallUpdates : uint8_t { nearest, fp32, stochastic, directed };
 
 // An FP32 weight is made by FP32 arithmetic, which rounds to nearest whatever the mode.
 SmallUpdates kind_of(const TensorInfo& weight) {
-  const RoundingMode mode = is_narrow(weight.dtype) ? weight.rounding : RoundingMode::nearest_even;
+  if (!is_narrow(weight.dtype)) return SmallUpdates::fp32;
+  const RoundingMode mode = weight.rounding;
   if (mode == RoundingMode::stochastic) return SmallUpdates::stochastic;
   return is_directed(mode) ? SmallUpdates::directed : SmallUpdates::nearest;
 }
@@ -50,13 +51,18 @@ constexpr LostText kLostTexts[] = {
      "{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
      "Keep FP32 master weights, round the update stochastically (arithmetic.ops.<optimizer>_update.rounding = \"sr\" with "
      "optimizer.math = \"fp32\"), or raise the learning rate: an update below half an ulp of the weight is rounded away."},
+    {SmallUpdates::fp32, kLostLimit, "updates.lost", Severity::warning,
+     "{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
+     "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding mode: "
+     "raise the "
+     "learning rate, or make the weights smaller (initial values, weight decay)."},
     {SmallUpdates::directed, 0, "updates.biased", Severity::warning,
      "{} rounded updates to a side that does not depend on their size: some changed nothing, the others changed the weight by more "
      "than "
      "they were.",
      "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its size, so "
-     "that errors add up. Round the update to nearest or stochastically (rounding = \"rne\" or \"sr\"), or keep FP32 master "
-     "weights."},
+     "that errors add up. Round the update stochastically (rounding = \"sr\"), or keep FP32 master weights; to nearest, what is "
+     "below half an ulp would be lost instead."},
     {SmallUpdates::stochastic, kLostLimit, "updates.lost", Severity::info,
      "{} kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does with updates below an "
      "ulp: "
@@ -186,6 +192,8 @@ void add_update_findings(const TraceReader& reader, const Selection& selection, 
     return !options.cancelled();
   });
   if (rows_seen > 0 && applied == 0) {
+    bool narrow = false;
+    for (uint32_t i = 0; i < updates.size(); ++i) narrow = narrow || (updates[i].rows > 0 && is_narrow(selection.tensor(i).dtype));
     bool rate_was_zero = true;  // in every step; not known is no zero
     reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
       for (const StepRow& row : rows) rate_was_zero = rate_was_zero && row.learning_rate == 0;
@@ -198,8 +206,9 @@ void add_update_findings(const TraceReader& reader, const Selection& selection, 
          {},
          rate_was_zero  ? "The learning rate was 0."
          : nonzero == 0 ? "Every update was zero, for every gradient was: the findings on ranges say where they were lost."
-                        : "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep "
-                          "FP32 master weights (optimizer.master_weights = true), or raise the learning rate."});
+         : narrow       ? "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep "
+                          "FP32 master weights (optimizer.master_weights = true), or raise the learning rate."
+                        : "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate."});
     return;
   }
   for (const LostText& text : kLostTexts) {

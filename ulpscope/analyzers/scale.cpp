@@ -80,18 +80,27 @@ void ScaleAnalysis::add(const TensorRow& row) {
   if (row.step >= step_facts_.broken_from) return;
   const TensorInfo& tensor = selection_.tensor(row.tensor);
   rows_without_values_ += is_computed_gradient(tensor.role) && row.known == StatisticsLevel::health;
-  if (!is_gradient(tensor.role) || !is_plainly_narrow(tensor.dtype)) return;
+  if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) return;
   if (const auto rounding = as_seen(row)) {
     Flushed& flushed = flushed_[row.tensor];
     flushed.seen += *rounding;
+    if (is_quantized(tensor.dtype)) return;
+    flushed.saturated += row.rounding.saturated;
     flushed.loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
   }
+}
+
+// The largest share of a gradient tensor that overflowed and that the rounding mode kept at the largest number.
+double ScaleAnalysis::saturated_share() const {
+  double worst = 0;
+  for (const Flushed& gradient : flushed_) worst = std::max(worst, share(gradient.saturated, gradient.seen.base));
+  return worst;
 }
 
 // The share of the worst gradient tensor that flushing hurts.
 double ScaleAnalysis::flushed_share() const {
   double worst = 0;
-  for (const auto& [seen, loss] : flushed_) {
+  for (const auto& [seen, loss, saturated] : flushed_) {
     if (seen.base > 0 && loss.matters())
       worst = std::max(worst, static_cast<double>(seen.flushed.lower) / static_cast<double>(seen.base));
   }

@@ -53,6 +53,7 @@ class ScaleAnalysis : public RowConsumer {
   void find_hidden(Report& report) const;
   void find_unknown_fit(Report& report) const;
   double flushed_share() const;
+  double saturated_share() const;
   uint64_t growth_interval() const;
   bool none_fits() const;
 
@@ -64,6 +65,7 @@ class ScaleAnalysis : public RowConsumer {
   struct Flushed {
     RoundingBounds seen;
     FlushLoss loss;
+    uint64_t saturated = 0;
   };
   uint64_t rows_without_values_ = 0;  // of gradients
   std::vector<Flushed> flushed_;      // of the recorded roundings of each gradient

@@ -38,6 +38,8 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
   // step now and then. Gradients that are flushed in spite of it ask for a higher one still.
   const bool high_skips = above_100000_.skipped > kThrashingShare * static_cast<double>(above_100000_.steps) &&
                           above_100000_.skipped >= kThrashingLeast;
+  // A mode that saturates hides the overflow from the scaler.
+  const bool saturated = saturated_share() > 0;
   // Where nothing overflowed, no value keeps the scale low.
   const std::string began = fmt::format("Nothing overflowed: it began at {}{}.", scale_text(first_scale_),
                                         reader_.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");
@@ -50,9 +52,12 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
        skipped_ == 0
            ? began
            : "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."},
-      {"scale.above_100000", "above 100000", above_100000_, high_skips,
-       high_skips ? "Grow less often (a longer growth interval), or cap the scale."
-                  : "The gradients are very small. That is healthy as long as few steps are skipped."}};
+      {"scale.above_100000", "above 100000", above_100000_, high_skips || saturated,
+       saturated
+           ? "Gradients overflowed, and the rounding mode kept them at the largest number, so that no step was skipped for it: "
+             "a smaller scale keeps them."
+       : high_skips ? "Grow less often (a longer growth interval), or cap the scale."
+                    : "The gradients are very small. That is healthy as long as few steps are skipped."}};
   for (const ZoneText& entry : zones) {
     if (entry.zone.steps == 0) continue;
     if (&entry.zone == &below_1000_ && below_100_.steps == below_1000_.steps) continue;  // said already
@@ -177,14 +182,18 @@ void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
          {least, most},
          "Start with a larger scale, or let it grow sooner (a shorter growth interval)."});
   }
-  if (!reader_.run().dynamic_loss_scale && scaled_ && largest && largest->upper != ExponentBounds::kNoUpper &&
-      exponent > largest->upper) {
+  const bool saturated = saturated_share() > 0, fixed = !reader_.run().dynamic_loss_scale;
+  if ((fixed || saturated) && scaled_ && largest && largest->upper != ExponentBounds::kNoUpper && exponent > largest->upper) {
     report.findings.push_back({"scale.over_scaled",
                                Severity::warning,
-                               fmt::format("The fixed loss scale, {}, is too large: gradients overflow above {}.",
-                                           scale_text(judged_scale_), power_text(largest->upper)),
+                               fmt::format("The {}loss scale, {}, is too large: gradients overflow above {}.",
+                                           fixed ? "fixed " : "", scale_text(judged_scale_), power_text(largest->upper)),
                                {most},
-                               "Use a smaller scale, or a dynamic one."});
+                               saturated
+                                   ? "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a "
+                                     "smaller scale that stays (scaler.initial, scaler.dynamic = false), or a mode that makes "
+                                     "infinities."
+                                   : "Use a smaller scale, or a dynamic one."});
   }
 }
 
@@ -198,6 +207,9 @@ void ScaleAnalysis::find_hidden(Report& report) const {
   const std::vector<uint64_t>& flushed_rows = fitting_.upstream().flushed_rows();
   const auto worst = std::max_element(flushed_rows.begin(), flushed_rows.end());  // the first of equals
   const auto worst_tensor = static_cast<uint32_t>(worst - flushed_rows.begin());
+  // Over the run, as ranges judges.
+  const RoundingBounds& worst_seen = flushed_[worst_tensor].seen;
+  const bool is_found = share(worst_seen.flushed.lower, worst_seen.base) > options_.flushed_limit;
   Finding finding{
       "scale.fit_hidden",
       Severity::info,
@@ -208,8 +220,9 @@ void ScaleAnalysis::find_hidden(Report& report) const {
                   100 * options_.flushed_limit),
       {},
       is_quantized(selection_.tensor(worst_tensor).dtype)
-          ? "FP8 flushed them at its quantisation scales, which no loss scale changes: `ulpscope ranges` tells why. Record the run "
-            "with `--precision bf16` for what was flushed."
+          ? fmt::format("FP8 flushed them at its quantisation scales, which no loss scale changes{}. Record the run with "
+                        "`--precision bf16` for what was flushed.",
+                        is_found ? ": `ulpscope ranges` tells why" : "")
           : "Record the run with `--precision fp32`, where nothing is flushed: `ulpscope scale` of that trace tells which scales "
             "FP16 needs, and `ulpscope ranges --format fp16` where its gradients lie."};
   finding.evidence.push_back({selection_.key(worst_tensor), {{"rows_flushed", count_cell(*worst), Unit::count}}});
