@@ -2,6 +2,7 @@
 #include "ulpscope/emulation/block_format.h"
 
 #include <gmock/gmock.h>
+#include <xmmintrin.h>
 
 #include <bit>
 #include <cmath>
@@ -163,6 +164,69 @@ TEST(BlockFormats, Nvfp4BringsTheLargestScaleToTheEndOfE4m3) {
   EXPECT_EQ(back[37], -336.0f);
 }
 
+// With every rule: m is divided by the tensor's scale before the block's follows from it.
+TEST(BlockFormats, TensorScalesGoWithEveryRule) {
+  const std::vector<float> values = random_values(320, 4);
+  for (const ScaleRule rule : {ScaleRule::floor, ScaleRule::round_up}) {
+    BlockFormat format = nvfp4;
+    format.rule = rule;
+    const BlockArray array = quantised(format, {1, 320, 1}, values);
+    for (size_t block = 0; block < 20; ++block) {
+      float largest = 0;
+      for (size_t i = 16 * block; i < 16 * (block + 1); ++i) largest = std::max(largest, std::fabs(values[i]));
+      const Rational m = Rational(largest) / Rational(array.tensor_scale), scale = exact_value(e4m3, array.scales[block]);
+      if (scale == exact_value(e4m3, 1) || scale >= 256) continue;  // the ends of e4m3
+      if (rule == ScaleRule::floor) {
+        EXPECT_GE(m, scale * 4) << "of l = 6 = 1.5 * 2^2";
+        EXPECT_LT(m, scale * 8);
+      } else {
+        EXPECT_LE(m, scale * 6);
+        EXPECT_GT(m, scale * 3);
+      }
+    }
+    EXPECT_LT(loss_of(array, values).noise, loss_of(array, values).signal / 10);
+  }
+}
+
+// The tensor's scale, or its product with the block's, would be zero in FP32.
+TEST(BlockFormats, TheLeastNumbersDoNotBecomeTheLargest) {
+  for (const float least : {9e-40f, 1.7e-42f, 0x1p-149f}) {
+    std::vector<float> values(32, -0.0f);
+    std::fill(values.begin(), values.begin() + 16, least);
+    values[16] = 0;
+    const BlockArray array = quantised(nvfp4, {1, 32, 1}, values);
+    std::vector<float> back(32);
+    dequantise(array, back);
+    EXPECT_NEAR(static_cast<double>(back[0]), static_cast<double>(least), static_cast<double>(least) / 4 + 0x1p-149);
+    EXPECT_EQ(array.elements[16], 0) << "a zero";
+    EXPECT_EQ(array.elements[17], 8) << "-0";
+  }
+}
+
+TEST(BlockFormats, DoNotDependOnTheModesOfTheCpu) {
+  const std::vector<float> values{0x1p-127f, 0x1p-130f, 1, 3, 0.1f, 0.77f};
+  for (const BlockFormat* format : kBlockFormats) {
+    const BlockArray expected = quantised(*format, {1, 6, 1}, values);
+    std::vector<float> back(6), again(6);
+    dequantise(expected, back);
+    const QuantisationLoss loss = loss_of(expected, values);
+    const unsigned before = _mm_getcsr();
+    for (const unsigned mode : {0x8040u, 0x4000u, 0x2000u}) {
+      _mm_setcsr(before | mode);
+      const BlockArray array = quantised(*format, {1, 6, 1}, values);
+      dequantise(array, again);
+      const QuantisationLoss lost = loss_of(array, values);
+      _mm_setcsr(before);
+      EXPECT_EQ(array.elements, expected.elements) << format->name;
+      EXPECT_EQ(array.scales, expected.scales) << format->name;
+      EXPECT_EQ(array.tensor_scale, expected.tensor_scale) << format->name;
+      EXPECT_EQ(again, back) << format->name;
+      EXPECT_EQ(lost.flushed, loss.flushed) << format->name;
+      EXPECT_EQ(lost.noise, loss.noise) << format->name;
+    }
+  }
+}
+
 TEST(BlockFormats, NonfiniteBlocksAreNanAndZerosStayZeros) {
   for (const BlockFormat* format : kBlockFormats) {
     std::vector<float> values = random_values(3 * format->block_size, 3);
@@ -227,6 +291,18 @@ TEST(BlockFormats, WhatDoesNotFitIsRefused) {
               quantised(wide, {1, 1, 1}, {1});
             }),
             "mxfp4: expected elements and scales of up to 8 bits, got fp16, which has 16");
+  BlockFormat without_nan = mxfp4;
+  without_nan.scale = &e2m1;
+  EXPECT_EQ(usage_error_of([&] {
+              quantised(without_nan, {1, 1, 1}, {1});
+            }),
+            "mxfp4: expected scales in a format with NaN, which blocks with NaN or Inf have, got e2m1");
+  BlockFormat scaled_twice = mxfp4;
+  scaled_twice.has_tensor_scale = true;
+  EXPECT_EQ(usage_error_of([&] {
+              quantised(scaled_twice, {1, 1, 1}, {1});
+            }),
+            "mxfp4: a tensor scale is for block scales within the range of fp32, got e8m0");
   EXPECT_THAT(usage_error_of([] { find_block_format("mxfp5"); }), HasSubstr("expected mxfp8_e4m3"));
 }
 

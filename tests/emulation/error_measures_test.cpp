@@ -1,6 +1,7 @@
 #include "ulpscope/emulation/error_measures.h"
 
 #include <gtest/gtest.h>
+#include <xmmintrin.h>
 
 #include <cmath>
 #include <vector>
@@ -30,6 +31,12 @@ TEST(Ulp, IsTheDistanceOfNeighbours) {
   }
   EXPECT_EQ(ulp(binary64, 0), 0x1p-1074);
   EXPECT_EQ(ulp(binary32, 1), 0x1p-23);
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);  // subnormals are zero
+  const double flushing = ulp(binary64, 0x1p-1040), smallest = binary64.smallest_positive();
+  _mm_setcsr(before);
+  EXPECT_EQ(flushing, 0x1p-1074);
+  EXPECT_EQ(smallest, 0x1p-1074);
 }
 
 TEST(ErrorMeasures, AreThoseOfTheirDefinitions) {

@@ -87,9 +87,17 @@ TEST(FloatFormat, IsReadFromItsBits) {
   EXPECT_EQ(wide.bias, 31);
   EXPECT_EQ(wide.largest_finite(), (2 - 0x1p-9) * 0x1p31);
   EXPECT_EQ(&parse_format("e6m9:bias=31"), &wide);
+  // With options a row stays what it is otherwise.
+  EXPECT_EQ(&parse_format("e4m3:bias=7"), &e4m3);
+  EXPECT_EQ(&parse_format("e4m3:bias=11"), &parse_format("e4m3fn:bias=11"));
+  EXPECT_EQ(&parse_format("e5m2fnuz:bias=16"), &e5m2_fnuz);
+  EXPECT_EQ(&parse_format("e2m1:bias=2"), &parse_format("e2m1finite:bias=2"));
+  EXPECT_EQ(&parse_format("half:subnormals=no"), &parse_format("e5m10:subnormals=no"));
+  EXPECT_EQ(parse_format("fp16:subnormals=no").smallest_positive(), 0x1p-14);
+  EXPECT_EQ(parse_format("e1m3").epsilon(), 0.25) << "1 is the subnormal number 4 * 2^-2, which 5 * 2^-2 comes after";
   // A name is a text that gives the format back.
   for (const char* text : {"e6m9", "e4m3fn:bias=11", "e4m2:subnormals=no", "e4m3fn:largest=240", "e3m3fnuz", "e3m2ieee", "e5m0fn",
-                           "e0m6finite", "e3m2:bias=2"}) {
+                           "e0m6finite", "e3m2:bias=2", "fp16:subnormals=no", "e5m2:bias=14"}) {
     const FloatFormat& format = parse_format(text);
     EXPECT_EQ(&parse_format(format.name), &format) << text << " is called " << format.name;
   }
@@ -116,6 +124,11 @@ TEST(FloatFormat, ThatCannotBeIsRefusedWithTheReason) {
   EXPECT_THAT(message("e-4m3"), HasSubstr("expected a name"));
   EXPECT_THAT(message("e99999999999m3"), HasSubstr("expected a name"));
   EXPECT_THAT(message(""), HasSubstr("expected a name"));
+  EXPECT_THAT(message("e8m0:bias=127"), HasSubstr("e8m0 takes no options"));
+  EXPECT_THAT(message("fp64:bias=1000"), HasSubstr("fp64 takes no options"));
+  EXPECT_THAT(message("e4m3x:bias=1"), HasSubstr("expected a name"));
+  EXPECT_THAT(message("e1m0fn"), HasSubstr("its only number would be zero"));
+  EXPECT_THAT(message("e4m3:largest=1e400"), HasSubstr("largest: expected a decimal number above zero, of fp32's range"));
   EXPECT_THAT(message("e4m3fn:bias=99999999999"), HasSubstr("bias: expected an integer"));
 }
 

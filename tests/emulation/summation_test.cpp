@@ -98,6 +98,11 @@ TEST(Summation, InFp16RoundsEachPartialResultOnce) {
     expect(SumOrder::sequential, sequential);
     expect(SumOrder::compensated, compensated);
     expect(SumOrder::pairwise, pairwise);
+    // Of three terms the last is fused with the addition, as it is.
+    const EncodedArray three(binary16, std::span<const uint16_t>(a).first(3)),
+        with(binary16, std::span<const uint16_t>(b).first(3));
+    const uint64_t odd = dot(three, with, {.order = SumOrder::pairwise, .accumulator = &binary16, .rounding = rounding});
+    EXPECT_EQ(exact_value(binary16, odd), rounded(nodes[0] + product(2))) << name_of(rounding.mode);
   }
 }
 

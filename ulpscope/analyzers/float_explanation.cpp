@@ -25,13 +25,14 @@ constexpr const FloatFormat* kUsualFormats[] = {&binary64, &binary32, &tensor_fl
 // A value as it was asked for.
 struct Asked {
   std::string text;
+  uint64_t index = 0;                // among the values
   std::optional<uint64_t> encoding;  // else a number
   int digits = 0;                    // of the encoding
   Number number;
 };
 
-Asked read(const std::string& text) {
-  Asked asked{text, {}, 0, {}};
+Asked read(const std::string& text, uint64_t index) {
+  Asked asked{text, index, {}, 0, {}};
   const std::string_view digits = text.starts_with("0x") || text.starts_with("0X") ? std::string_view(text).substr(2) : "";
   uint64_t encoding = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), encoding, 16);
@@ -111,7 +112,7 @@ Explained explain(const FloatFormat& format, const Asked& asked, const FloatQues
                         count_of(static_cast<uint64_t>(format.storage_bits()), "bit"));
     result.encoding = *asked.encoding;
   } else {
-    const uint32_t random = random_bits_of({.seed = question.seed}, 0);
+    const uint32_t random = random_bits_of({.seed = question.seed}, asked.index);
     result.encoding = encode(format, asked.number, question.rounding, random);
   }
   result.number = decode(format, result.encoding);
@@ -149,7 +150,8 @@ std::string note_of(const FloatFormat& format, const Explained& found, const Ask
       if (magnitude < uint64_t{1} << format.fraction_bits && format.zero_field == ZeroField::subnormals)
         notes.push_back("subnormal");
       if (magnitude == format.largest_encoding()) notes.push_back("the largest number");
-      if (value_of(format, magnitude) == format.smallest_positive()) notes.push_back("the smallest number above zero");
+      if (value_of(format, magnitude) == format.smallest_positive())
+        notes.push_back(number.negative ? "the largest number below zero" : "the smallest number above zero");
       if (is_rounded && asked.number.kind == Number::Kind::nan) notes.push_back("the format has no NaN");
       break;
   }
@@ -270,7 +272,7 @@ Report explain_floats(std::span<const std::string> values, const FloatQuestion& 
   report.analysis = "float";
   const std::string mode(name_of(question.rounding.mode));
   std::vector<Asked> all;
-  for (const std::string& value : values) all.push_back(read(value));
+  for (const std::string& value : values) all.push_back(read(value, all.size()));
   const bool any_rounded = std::any_of(all.begin(), all.end(), [](const Asked& asked) { return !asked.encoding; });
   report.title = all.size() == 1 ? all[0].text : "Numbers in formats";
   if (any_rounded) report.add_fact("rounding", mode);

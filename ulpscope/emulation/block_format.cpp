@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/floating_point_mode.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/block_kernel.h"
 #include "ulpscope/emulation/error_measures.h"
@@ -25,6 +26,9 @@ void for_blocks(const BlockAxis& axis, size_t block_size, Body body) {
         body(block++, (outer * axis.length + begin) * axis.inner + inner, std::min(block_size, axis.length - begin), axis.inner);
 }
 
+// What a block's values reach with the largest scale and element.
+double largest_product(const BlockFormat& format) { return format.element->largest_finite() * format.scale->largest_finite(); }
+
 void check(const BlockArray& array, const float* values, size_t count) {
   const BlockFormat& format = *array.format;
   const BlockAxis& axis = array.axis;
@@ -33,6 +37,11 @@ void check(const BlockArray& array, const float* values, size_t count) {
     if (part->storage_bits() > 8)
       throw usage_error("{}: expected elements and scales of up to 8 bits, got {}, which has {}", format.name, part->name,
                         part->storage_bits());
+  if (!format.scale->has_nan())
+    throw usage_error("{}: expected scales in a format with NaN, which blocks with NaN or Inf have, got {}", format.name,
+                      format.scale->name);
+  if (format.has_tensor_scale && largest_product(format) > binary32.largest_finite())
+    throw usage_error("{}: a tensor scale is for block scales within the range of fp32, got {}", format.name, format.scale->name);
   size_t size = 0;
   if (__builtin_mul_overflow(axis.outer, axis.length, &size) || __builtin_mul_overflow(size, axis.inner, &size) || size != count)
     throw usage_error("{}: expected {} x {} x {} values, got {}", format.name, axis.outer, axis.length, axis.inner, count);
@@ -60,20 +69,21 @@ float largest_of(std::span<const float> values, size_t first, size_t count, size
 }
 
 double scale_of(const BlockFormat& format, float largest, float tensor_scale) {
-  const double most = format.element->largest_finite();
+  // The product is exact, and so is the question whether the quotient of two numbers of so few bits is a power of two, or on which
+  // side of one it lies.
+  const double most = format.element->largest_finite(), scaled = static_cast<double>(tensor_scale);
+  const double quotient = static_cast<double>(largest) / (most * scaled);
   switch (format.rule) {
     case ScaleRule::floor:
-      return std::ldexp(1.0, std::ilogb(largest) - std::ilogb(most));
+      return std::ldexp(1.0, std::ilogb(static_cast<double>(largest) / scaled) - std::ilogb(most));
     case ScaleRule::round_up: {
-      // The quotient of an FP32 number and one of few bits is no power of two unless it is one exactly, in FP64 too.
-      const double quotient = static_cast<double>(largest) / most;
       const double below = std::ldexp(1.0, std::ilogb(quotient));
       return below < quotient ? 2 * below : below;
     }
     case ScaleRule::nearest:
       break;
   }
-  return static_cast<double>(largest) / (most * static_cast<double>(tensor_scale));
+  return quotient;
 }
 
 uint8_t scale_encoding(const BlockFormat& format, float largest, float tensor_scale) {
@@ -104,9 +114,9 @@ float tensor_scale_of(const BlockArray& array, std::span<const float> values, fl
       if (!std::isnan(of_block)) largest = std::max(largest, of_block);
     });
   }
-  const double most = array.format->element->largest_finite() * array.format->scale->largest_finite();
-  const auto scale = static_cast<float>(static_cast<double>(largest) / most);
-  return scale > 0 ? scale : 1;
+  if (largest == 0) return 1;
+  const auto scale = static_cast<float>(static_cast<double>(largest) / largest_product(*array.format));
+  return std::max(scale, static_cast<float>(binary32.smallest_positive()));
 }
 
 }  // namespace
@@ -128,6 +138,7 @@ void quantise(BlockArray& array, std::span<const float> values, const Rounding& 
   const BlockFormat& format = *array.format;
   array.elements.resize(values.size());
   array.scales.resize(array.axis.blocks(format.block_size));
+  const FloatingPointMode mode;
   const float largest = format.has_tensor_scale ? largest_of_lanes(values) : 0;
   array.tensor_scale = format.has_tensor_scale ? tensor_scale_of(array, values, largest) : 1;
   Rounding saturating = rounding;
@@ -146,7 +157,9 @@ void quantise(BlockArray& array, std::span<const float> values, const Rounding& 
       const uint32_t bits = is_stochastic ? random_bits_of(random, i) : 0;
       // FP64 holds the quotient by a power of two. That of 24-bit numbers that is not halfway between two elements, which have few
       // bits, differs from it by more than FP64's rounding.
-      const double quotient = std::isnan(divisor) ? 0 : static_cast<double>(values[i]) / divisor;
+      // Zeros stay as they are by a divisor that is zero as well.
+      const auto value = static_cast<double>(values[i]);
+      const double quotient = std::isnan(divisor) ? 0 : value == 0 ? value : value / divisor;
       array.elements[i] = static_cast<uint8_t>(round_to_encoding(*format.element, quotient, saturating, bits));
     }
   });
@@ -154,6 +167,7 @@ void quantise(BlockArray& array, std::span<const float> values, const Rounding& 
 
 void dequantise(const BlockArray& array, std::span<float> values) {
   check_filled(array, values.data(), values.size());
+  const FloatingPointMode mode;
   for_blocks(array.axis, array.format->block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
     const double divisor = divisor_of(array, block);
     for (size_t i = first; count > 0; --count, i += stride) values[i] = value_of_element(array, i, divisor);
@@ -162,6 +176,7 @@ void dequantise(const BlockArray& array, std::span<float> values) {
 
 QuantisationLoss loss_of(const BlockArray& array, std::span<const float> values) {
   check_filled(array, values.data(), values.size());
+  const FloatingPointMode mode;
   const FloatFormat& element = *array.format->element;
   QuantisationLoss loss;
   loss.elements = values.size();

@@ -15,7 +15,8 @@
 
 namespace ulpscope {
 
-// How a block's scale follows from its largest magnitude, m, and the elements' largest number, l.
+// How a block's scale follows from its largest magnitude, m, and the elements' largest number, l. With a tensor scale, m is
+// divided by it first.
 enum class ScaleRule : uint8_t {
   floor,     // 2^(floor(log2 m) - floor(log2 l)): OCP MX v1.0. An m whose significand is above l's saturates.
   round_up,  // the least power of two that m / l does not exceed: nothing saturates, at the cost of up to one bit
@@ -76,10 +77,13 @@ struct BlockArray {
 // Elements are value / divisor, rounded once, where the divisor is the block's scale, or the FP32 product of it and the tensor's;
 // what is beyond the largest element saturates, whatever `rounding` says of overflow. With NaN or Inf in it a block has the scale
 // NaN, and all its values are NaN then (formats' own NaN and Inf stay unused); it is left out of the tensor's scale. A block of
-// zeros has the smallest scale. Throws a usage Error for other numbers of values than the axis has, a null pointer
-// to values, a format without elements in a block, and elements or scales of more than 8 bits.
+// zeros has the smallest scale, and so has one whose scale rounds to zero. Where the product of the scales is zero, the values are
+// zero. Throws a usage Error for other numbers of values than the axis has, a null pointer to values, a format without elements in
+// a block, elements or scales of more than 8 bits, scales without NaN, and a tensor scale beside scales that go beyond FP32's
+// range.
 void quantise(BlockArray& array, std::span<const float> values, const Rounding& rounding = {}, const RandomStream& random = {});
-// The values, products rounded to FP32 (exact without a tensor scale, but for those below FP32's range). This and loss_of throw a
+// The values, products rounded to FP32: exact without a tensor scale, but for those below FP32's range, and those beyond it, which
+// become Inf where rule round_up took the largest FP32 numbers to a larger power of two. This and loss_of throw a
 // usage Error for an array that is not quantised, and as quantise() does.
 void dequantise(const BlockArray& array, std::span<float> values);
 // What quantising `values` to `array` lost.

@@ -197,6 +197,9 @@ HWY_EXPORT(QuantisePowers);
 HWY_EXPORT(QuantiseQuotients);
 HWY_EXPORT(LargestMagnitude);
 
+// With it, no product of two scales is a subnormal number, or zero.
+constexpr float kLeastTensorScale = 0x1p-110F;
+
 size_t quantise_lanes(const BlockArray& array, std::span<const float> values, float largest, uint8_t* elements, uint8_t* scales) {
   const BlockFormat& format = *array.format;
   const size_t blocks = values.size() / format.block_size;
@@ -211,7 +214,7 @@ size_t quantise_lanes(const BlockArray& array, std::span<const float> values, fl
     return HWY_DYNAMIC_DISPATCH(QuantisePowers)(constants, powers, values.data(), blocks, elements, scales);
   }
   if (format.element == &e2m1 && format.scale == &e4m3 && format.has_tensor_scale && format.block_size == 16 &&
-      format.rule == ScaleRule::nearest && std::isfinite(largest)) {
+      format.rule == ScaleRule::nearest && std::isfinite(largest) && array.tensor_scale >= kLeastTensorScale) {
     const RoundConstants constants = round_constants(e4m3, {}, false);
     return HWY_DYNAMIC_DISPATCH(QuantiseQuotients)(constants, array.tensor_scale, values.data(), blocks, elements, scales);
   }

@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/floating_point_mode.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
 
 double ulp(const FloatFormat& format, double value) {
+  const FloatingPointMode mode;
   const int normal = format.smallest_normal_exponent();
   if (value == 0 || std::ilogb(value) < normal)
     return std::ldexp(1.0, normal - (format.zero_field == ZeroField::zero ? 0 : format.fraction_bits));
@@ -20,6 +22,7 @@ double signal_to_noise(double signal, double noise) { return noise == 0 ? HUGE_V
 ErrorMeasures measure_errors(const EncodedArray& computed, const EncodedArray& reference, const FloatFormat& format) {
   if (computed.size() != reference.size())
     throw usage_error("errors in {}: {} numbers, but {} references", format.name, computed.size(), reference.size());
+  const FloatingPointMode mode;
   ErrorMeasures measures{.count = computed.size()};
   double ulps = 0;
   for (size_t i = 0; i < computed.size(); ++i) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/floating_point_mode.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
@@ -75,15 +76,9 @@ Error no_format(std::string_view text) {
 
 Error impossible(std::string_view text, std::string_view why) { return usage_error("format '{}': {}", one_line(text), why); }
 
-// The rest of a text, after e<E>m<F>.
+// The rest of a text, after a row's name or e<E>m<F>.
 void read_options(std::string_view text, std::string_view rest, FloatFormat& format, std::optional<int>& bias,
                   std::optional<double>& largest) {
-  for (const Suffix& suffix : kSuffixes) {
-    if (take(rest, suffix.name)) {
-      format.special_values = suffix.special_values;
-      break;
-    }
-  }
   const auto once = [&](std::string_view option, bool given) {
     if (given) throw impossible(text, fmt::format("{}: given twice", option));
   };
@@ -102,7 +97,7 @@ void read_options(std::string_view text, std::string_view rest, FloatFormat& for
       double value = 0;
       const auto [stop, error] = std::from_chars(option.data(), option.data() + option.size(), value);
       if (error != std::errc() || stop != option.data() + option.size() || !(value > 0) || std::isinf(value))
-        throw impossible(text, "largest: expected a number above zero");
+        throw impossible(text, "largest: expected a decimal number above zero, of fp32's range");
       largest = value;
     } else if (option == ":subnormals=no" || option == ":subnormals=yes") {
       once("subnormals", has_subnormals_option);
@@ -127,10 +122,18 @@ void check(std::string_view text, const FloatFormat& format) {
     throw impossible(text, "without fraction bits Inf leaves no encoding for NaN; expected fn, fnuz or finite after the bits");
   if (format.special_values == SpecialValues::ieee && format.exponent_bits == 1 && format.zero_field == ZeroField::zero)
     throw impossible(text, "there would be no number but zero");
+  if (format.largest_encoding() == 0 && format.has_zero()) throw impossible(text, "its only number would be zero");
 }
 
-FloatFormat read_format(std::string_view text) {
-  std::string_view rest = text;
+// A row, or e<E>m<F> and its special values; what follows is left in `rest`.
+FloatFormat read_base(std::string_view text, std::string_view& rest) {
+  const std::string_view name = text.substr(0, text.find(':'));
+  if (const FloatFormat* row = find_format(name)) {
+    if (row == &e8m0 || row == &binary64) throw impossible(text, fmt::format("{} takes no options", row->name));
+    rest = text.substr(name.size());
+    return *row;
+  }
+  rest = text;
   FloatFormat format{{}, 0, 0, 0};
   const auto field = [&](std::string_view letter, int& bits) {
     if (!take(rest, letter) || rest.empty() || rest[0] == '-') return false;
@@ -139,13 +142,27 @@ FloatFormat read_format(std::string_view text) {
     return number.has_value();
   };
   if (!field("e", format.exponent_bits) || !field("m", format.fraction_bits)) throw no_format(text);
+  for (const Suffix& suffix : kSuffixes) {
+    if (take(rest, suffix.name)) {
+      format.special_values = suffix.special_values;
+      break;
+    }
+  }
+  if (!rest.empty() && rest[0] != ':') throw no_format(text);
+  check(text, format);
+  const int least = format.special_values == SpecialValues::negative_zero ? 0 : 1;
+  format.bias = format.exponent_bits == 0 ? 1 : (1 << (format.exponent_bits - 1)) - least;
+  return format;
+}
+
+FloatFormat read_format(std::string_view text) {
+  std::string_view rest;
+  FloatFormat format = read_base(text, rest);
   std::optional<int> bias;
   std::optional<double> largest;
   read_options(text, rest, format, bias, largest);
   check(text, format);
-  format.bias = bias.value_or(format.exponent_bits == 0 ? 1
-                                                        : (1 << (format.exponent_bits - 1)) -
-                                                              (format.special_values == SpecialValues::negative_zero ? 0 : 1));
+  format.bias = bias.value_or(format.bias);
   if (format.smallest_exponent() < binary32.smallest_exponent() || format.largest_exponent() > binary32.largest_exponent())
     throw impossible(text, fmt::format("its numbers go from 2^{} to 2^{}, expected none that fp32 has not, from 2^{} to 2^{}",
                                        format.smallest_exponent(), format.largest_exponent(), binary32.smallest_exponent(),
@@ -181,8 +198,11 @@ std::string name_of(const FloatFormat& format) {
 
 double FloatFormat::largest_finite() const { return value_of(*this, largest_encoding()); }
 double FloatFormat::smallest_normal() const { return std::ldexp(1.0, smallest_normal_exponent()); }
-double FloatFormat::smallest_positive() const { return std::ldexp(1.0, smallest_exponent()); }
-double FloatFormat::epsilon() const { return std::ldexp(1.0, -fraction_bits); }
+double FloatFormat::smallest_positive() const {
+  const FloatingPointMode mode;  // of FP64 it is a subnormal number
+  return std::ldexp(1.0, smallest_exponent());
+}
+double FloatFormat::epsilon() const { return std::ldexp(1.0, std::max(0, smallest_normal_exponent()) - fraction_bits); }
 
 double FloatFormat::overflow_threshold() const {
   const double half_ulp = std::ldexp(1.0, std::max(largest_exponent(), smallest_normal_exponent()) - fraction_bits - 1);

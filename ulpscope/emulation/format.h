@@ -69,7 +69,7 @@ struct FloatFormat {
   double largest_finite() const;
   double smallest_normal() const;
   double smallest_positive() const;
-  // The distance from 1 to the next number above it.
+  // The distance between numbers at 1, which subnormals of some formats reach.
   double epsilon() const;
   // The least FP64 magnitude that round-to-nearest-even takes beyond the largest finite number: half an ulp above it, or, where
   // that number is even, the next one after that.
@@ -134,12 +134,13 @@ const FloatFormat* find_format(std::string_view name);
 
 // The format that a text describes: a row's name, or e<E>m<F> with these many exponent and fraction bits, followed by
 //   ieee, fn, fnuz or finite   its special values; nothing: ieee ("e5m10" is fp16), but for names that are rows ("e4m3", "e2m1")
-//   :bias=B                    2^(E-1) - 1 unless given, one more with fnuz
+// and both, but for fp64 and e8m0, by
+//   :bias=B                    the row's, or 2^(E-1) - 1 unless given, one more with fnuz
 //   :largest=VALUE             the largest finite number, one of the format
 //   :subnormals=no             numbers below the smallest normal one are zero
-// such as "e4m3fn:bias=11" or "e3m4". The same format is the same object, which lives as long as the program. Throws a usage Error
-// that says what was expected for a text that is no format, and for one that cannot be: more bits or a wider range than FP32, or no
-// encoding for what the special values ask for.
+// such as "e4m3:bias=11", "fp16:subnormals=no" or "e3m4". The same format is the same object, which lives as long as the program.
+// Throws a usage Error that says what was expected for a text that is no format, and for one that cannot be: more bits or a wider
+// range than FP32, or no encoding for what the special values ask for.
 const FloatFormat& parse_format(std::string_view text);
 
 }  // namespace ulpscope

@@ -31,6 +31,9 @@ RoundingCore core_of(const FloatFormat& format, const Rounding& rounding, bool t
                                   format.largest_exponent() == binary32.largest_exponent();
     const bool enough = rounding.mode == RoundingMode::stochastic ? discarded == 16 : discarded >= 2 && discarded <= 16;
     const bool is_carried = is_usual && !is_directed(rounding.mode) && ends_in_infinity && enough;
+    // Without fraction bits all significands are odd, which no bit of FP32's encoding says.
+    const bool by_parity = rounding.mode == RoundingMode::nearest_even || rounding.mode == RoundingMode::to_odd;
+    if (format.fraction_bits == 0 && by_parity) return RoundingCore::none;
     return is_carried ? RoundingCore::carried : RoundingCore::shifted;
   }
   // The power of two that is added, and the parts of a step that ties and random numbers are, are ordinary numbers.

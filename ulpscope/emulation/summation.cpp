@@ -124,7 +124,9 @@ Number pairwise_sum(const EnteringTerms<Source>& terms, size_t begin, size_t cou
   }
   const size_t half = std::bit_floor(count - 1);
   const Number left = pairwise_sum(terms, begin, half, accumulator);
-  return accumulator.add(left, pairwise_sum(terms, begin + half, count - half, accumulator));
+  if (count - half > 1) return accumulator.add(left, pairwise_sum(terms, begin + half, count - half, accumulator));
+  const Term last = terms[begin + half];
+  return accumulator.rounded(sum_of_products(left, kOne, last.a, last.b, accumulator.mode()));
 }
 
 template <typename Source>

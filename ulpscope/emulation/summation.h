@@ -61,7 +61,8 @@ struct Summation {
 
 // The encoding of the sum of an array, or of the dot product of two, in the accumulator's format; +0 of no terms. The exact
 // order's rules of zero and NaN are those of ExactSum, the others' those of arithmetic.h, operation by operation. Throws a usage
-// Error where lengths differ, for an accumulator that is no format, and for numbers of random bits that are not 1 to 24.
+// Error where lengths differ, for an accumulator that is no format, and in stochastic rounding for numbers of random bits that are
+// not 1 to 24.
 uint64_t sum(const EncodedArray& terms, const Summation& summation);
 uint64_t dot(const EncodedArray& a, const EncodedArray& b, const Summation& summation);
 

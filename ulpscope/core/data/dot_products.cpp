@@ -150,7 +150,11 @@ void read_hdf5(const std::string& path, const TensorCore& core, const Take& take
   check(b, a.width());
   check(c, 1);
   if (d) check(*d, 1);
-  if (b_scale) check(*b_scale, a_scale->width());
+  if (has_scales) {
+    const int64_t scales = (a.width() + elements_of_scale(core.model->scales) - 1) / elements_of_scale(core.model->scales);
+    check(*a_scale, scales);
+    check(*b_scale, scales);
+  }
   DotProduct row;
   for (int64_t index = 0; index < a.rows(); ++index) {
     row.place = fmt::format("{}, row {}", path, index);
