@@ -285,6 +285,20 @@ TEST_F(ArithmeticRuns, EachAccumulatorHasItsBitsAndAgreesWithItself) {
   }
 }
 
+// NVIDIA's tensor cores: FP16 from Volta on, BF16 and TF32 from Ampere on, FP8 from Ada and Hopper on.
+TEST(ArithmeticOfGpus, WhatTheirTensorCoresLackIsSaid) {
+  const auto warning = [](const std::string& precision, const std::string& gpu) {
+    return Trainer(parse("", {"precision=" + precision, "arithmetic.ops.linear.accumulate=" + gpu, "training.steps=1"}), {})
+        .warning();
+  };
+  EXPECT_EQ(warning("bf16", "v100"), "v100 has no tensor cores for bf16: products of it are summed in fp32");
+  EXPECT_EQ(warning("fp32", "t4"), "t4 has no tensor cores for tf32: products of it are summed in fp32");
+  EXPECT_EQ(warning("fp8", "a100"), "a100 has no tensor cores for e4m3: products of it are summed in fp32");
+  for (const char* precision : {"fp16", "bf16", "fp32", "fp8"}) EXPECT_EQ(warning(precision, "h100"), "") << precision;
+  EXPECT_EQ(warning("fp16", "v100"), "");
+  EXPECT_EQ(warning("fp16", "mi200"), "");
+}
+
 TEST_F(ArithmeticRuns, StochasticRoundingDependsOnTheSeedOnly) {
   for (const std::string model : {"mlp", "convolutions"}) {
     for (const std::string precision : {"fp16", "pure_bf16"}) {

@@ -357,6 +357,16 @@ TensorCore find_tensor_core(std::string_view gpu, const FloatFormat& a, const Fl
                     fmt::join(has, "; "));
 }
 
+std::optional<TensorCore> library_tensor_core(std::string_view gpu, const FloatFormat& a, const FloatFormat& b) {
+  const auto* known = std::find_if(std::begin(kGpus), std::end(kGpus), [&](const TensorCoreGpu& row) { return row.name == gpu; });
+  for (const TensorCoreModel& model : kModels) {
+    const bool fits = model.generation == known->generation && model.family == known->of_libraries &&
+                      model.scales == BlockScales::none && model.output == &binary32 && takes(model, a, b);
+    if (fits) return TensorCore{&model, &a, &b};
+  }
+  return std::nullopt;
+}
+
 int elements_of_scale(BlockScales scales) {
   switch (scales) {
     case BlockScales::none:

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -85,6 +86,10 @@ BlockScales parse_block_scales(std::string_view name);
 // Throws a usage Error where there is no such GPU, or it multiplies no such formats: it says what the GPU has.
 TensorCore find_tensor_core(std::string_view gpu, const FloatFormat& a, const FloatFormat& b, const FloatFormat& output,
                             InstructionFamily family = InstructionFamily::mma, BlockScales scales = BlockScales::none);
+
+// That of the instructions which libraries multiply matrices of these formats with on a GPU (a row's name), sums in FP32 and no
+// scales; nothing where it has none.
+std::optional<TensorCore> library_tensor_core(std::string_view gpu, const FloatFormat& a, const FloatFormat& b);
 
 // How many elements have one scale; 0: there are none.
 int elements_of_scale(BlockScales scales);

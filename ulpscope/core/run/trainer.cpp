@@ -15,6 +15,7 @@
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/build_model.h"
 #include "ulpscope/core/run/checkpoint.h"
+#include "ulpscope/emulation/tensor_core.h"
 
 namespace ulpscope {
 
@@ -92,6 +93,27 @@ void check_updates(const std::vector<std::unique_ptr<Optimizer>>& optimizers, Ar
           optimizer->op().name);
     }
   }
+}
+
+// What of the arithmetic asks for tensor cores that the GPU does not have, or "".
+std::string missing_tensor_cores(const Experiment& experiment) {
+  const PrecisionRow& row = row_of(experiment.precision);
+  std::vector<const FloatFormat*> multiplied{row.dtype == DType::f32 ? &tensor_float32 : info(row.dtype).format};
+  if (row.fp8) multiplied.push_back(info(experiment.fp8.forward_type()).format);
+  std::vector<const Accumulation*> asked{experiment.arithmetic.run.accumulation};
+  for (const auto& [op, change] : experiment.arithmetic.ops) asked.push_back(change.accumulation.value_or(nullptr));
+  for (const auto& [module, change] : experiment.arithmetic.modules) asked.push_back(change.accumulation.value_or(nullptr));
+  std::string text;
+  for (const Accumulation* how : asked) {
+    if (how == nullptr || how->accumulator != Accumulator::tensor_core) continue;
+    for (const FloatFormat* format : multiplied) {
+      if (library_tensor_core(how->name, *format, *format)) continue;
+      const std::string one =
+          fmt::format("{} has no tensor cores for {}: products of it are summed in fp32", how->name, format->name);
+      if (text.find(one) == std::string::npos) text += (text.empty() ? "" : "; ") + one;
+    }
+  }
+  return text;
 }
 
 // The types that tensors of the run have: "f32,bf16,e4m3".
@@ -264,6 +286,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   if (arithmetic) {
     at_place(experiment.place_of({"arithmetic", "optimizer.math", "precision"}), [&] { check_updates(optimizers, *arithmetic); });
   }
+  warning = missing_tensor_cores(experiment);
   for (const auto& optimizer : optimizers) learning_rates.push_back(optimizer->learning_rate);
   if (experiment.scaler_enabled()) scaler.emplace(experiment.scaler_rule());
 
@@ -271,7 +294,8 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   if (!options.resume_from.empty()) {
     parent = load_checkpoint(options.resume_from, training());
     result.first_step = parent->step;
-    warning = difference(parent->data, identity, options.resume_from);
+    const std::string changed = difference(parent->data, identity, options.resume_from);
+    warning += (warning.empty() || changed.empty() ? "" : "; ") + changed;
     if (parent->step >= total_steps) {
       throw usage_error("'{}' stands at step {}, and the experiment ends at {}: expected more steps in all (training.steps)",
                         options.resume_from, parent->step, total_steps);

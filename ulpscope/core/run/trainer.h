@@ -70,7 +70,7 @@ class Trainer {
   uint64_t first_step() const;   // as in TrainResult
   uint64_t total_steps() const;  // at the end, those before first_step() included
   const std::string& data_description() const;
-  // What is other than in the run that this one goes on from, and should not be; or "".
+  // What is other than in the run that this one goes on from, and should not be, and what the arithmetic asks for in vain; or "".
   const std::string& warning() const;
   bool finished() const;  // all steps are done, or the recorder asked to stop
 

@@ -35,19 +35,6 @@ struct Product {
   const float* bias = nullptr;  // one for each column: a term of its sums
 };
 
-std::optional<TensorCore> core_for(std::string_view gpu, const FloatFormat& a, const FloatFormat& b) {
-  const auto gpus = tensor_core_gpus();
-  const auto row = std::find_if(gpus.begin(), gpus.end(), [&](const TensorCoreGpu& known) { return known.name == gpu; });
-  for (const TensorCoreModel& model : tensor_core_models()) {
-    const bool fits = model.generation == row->generation && model.family == row->of_libraries &&
-                      model.scales == BlockScales::none && model.output == &binary32 &&
-                      std::find(model.inputs.begin(), model.inputs.end(), &a) != model.inputs.end() &&
-                      std::find(model.inputs.begin(), model.inputs.end(), &b) != model.inputs.end();
-    if (fits) return TensorCore{&model, &a, &b};
-  }
-  return std::nullopt;
-}
-
 // `n` elements that lie this far apart; E holds an encoding.
 template <typename E>
 void copy_strided(const E* from, int64_t stride, int64_t n, E* to) {
@@ -389,7 +376,7 @@ std::optional<AccumulatedProduct> accumulated_product(const OpCall& call) {
     const auto multiplied = [](DType dtype) -> const FloatFormat& {
       return dtype == DType::f32 ? tensor_float32 : *info(dtype).format;
     };
-    product.core = core_for(how.accumulation->name, multiplied(product.factors[0]), multiplied(product.factors[1]));
+    product.core = library_tensor_core(how.accumulation->name, multiplied(product.factors[0]), multiplied(product.factors[1]));
     if (!product.core) return std::nullopt;
   }
   return product;
