@@ -228,8 +228,8 @@ TEST_F(DotCommand, ReadsHdf5WithScales) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   }
   expect_error(path, {"--gpu", "b200", "--input", "e2m1", "--instruction", "tcgen05"}, 2, "has scales, a_scale and b_scale");
-  expect_error(path, {"--gpu", "b200", "--input", "e2m1", "--instruction", "tcgen05", "--scales", "nvfp4"}, 2,
-               "row 0: dot product: expected 3 scales of a for 40 elements, got 2");
+  expect_error(path, {"--gpu", "b200", "--input", "e2m1", "--instruction", "tcgen05", "--scales", "nvfp4"}, 3,
+               "a_scale: expected 2 rows of 3 scales, one for 16 elements of 40 in a row, found 2 of 2");
   expect_error(write("rows.csv", rows_), {"--gpu", "b200", "--input", "e2m1", "--instruction", "tcgen05", "--scales", "mx"}, 2,
                "is CSV, which has no scales");
 }

@@ -141,19 +141,19 @@ void read_hdf5(const std::string& path, const TensorCore& core, const Take& take
     a_scale.emplace(path, "a_scale");
     b_scale.emplace(path, "b_scale");
   }
-  const auto check = [&](const Columns& columns, int64_t width) {
+  const auto check = [&](const Columns& columns, int64_t width, const std::string& reason = "as a has rows") {
     if (columns.rows() != a.rows() || columns.width() != width)
-      throw unreadable_error("{}: expected {} of {} as a has rows, found {} of {}", columns.label(), count_of(a.rows(), "row"),
-                             width, columns.rows(), columns.width());
+      throw unreadable_error("{}: expected {} of {} {}, found {} of {}", columns.label(), count_of(a.rows(), "row"), width, reason,
+                             columns.rows(), columns.width());
   };
   if (a.rows() == 0) throw unreadable_error("{}: expected rows of numbers, found none", a.label());
   check(b, a.width());
   check(c, 1);
   if (d) check(*d, 1);
   if (has_scales) {
-    const int64_t scales = (a.width() + elements_of_scale(core.model->scales) - 1) / elements_of_scale(core.model->scales);
-    check(*a_scale, scales);
-    check(*b_scale, scales);
+    const int64_t each = elements_of_scale(core.model->scales), scales = (a.width() + each - 1) / each;
+    for (const Columns* columns : {&*a_scale, &*b_scale})
+      check(*columns, scales, fmt::format("scales, one for {} elements of {} in a row", each, a.width()));
   }
   DotProduct row;
   for (int64_t index = 0; index < a.rows(); ++index) {
