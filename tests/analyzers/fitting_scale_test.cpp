@@ -186,6 +186,9 @@ TEST(FittingScale, SmallestBracketsInEveryModeWithSubnormalsKeptAndFlushed) {
         const bool decided = magnitude_thresholds(binary16, rounding).flushed.surely_below ==
                              magnitude_thresholds(binary16, rounding).flushed.perhaps_below;
         EXPECT_TRUE(!decided || bounds->upper - bounds->lower <= 1);
+        EXPECT_NE(bounds->upper, ExponentBounds::kNoUpper);
+        const bool by_sign = mode.mode == RoundingMode::up || mode.mode == RoundingMode::down;
+        EXPECT_EQ(bounds->lower == ExponentBounds::kNoLower, by_sign && subnormals == SubnormalResults::keep);
       }
     }
   }

@@ -293,7 +293,7 @@ TEST_F(Fp8Arithmetic, QuantizeRoundsAsIsAsked) {
   for (const DType type : {DType::f8_e4m3, DType::f8_e5m2}) {
     const FloatFormat& format = *info(type).format;
     const FloatFormat unbounded = parse_format(fmt::format("e8m{}", format.fraction_bits));
-    for (int mode = 0; mode < 7; ++mode) {
+    for (int mode = 0; mode < kRoundingModes; ++mode) {
       for (const Subnormals subnormals :
            {Subnormals::keep, Subnormals::flush_inputs, Subnormals::flush_outputs, Subnormals::flush}) {
         const Arithmetic how{find_accumulation("fp32"), static_cast<RoundingMode>(mode), subnormals};
@@ -362,7 +362,7 @@ TEST_F(Fp8Arithmetic, ProductsFlushAndRoundAsIsAsked) {
   size_t subnormal = 0;
   for (const double value : rows) subnormal += value != 0 && std::fabs(value) < e4m3.smallest_normal();
   ASSERT_GT(subnormal, 2u);
-  for (int mode = 0; mode < 7; ++mode) {
+  for (int mode = 0; mode < kRoundingModes; ++mode) {
     for (const Subnormals subnormals : {Subnormals::keep, Subnormals::flush_inputs, Subnormals::flush_outputs, Subnormals::flush}) {
       const Arithmetic how{find_accumulation("fp32"), static_cast<RoundingMode>(mode), subnormals};
       const Tensor out = multiplied(scaled, columns, one, DType::f16, &how);

@@ -197,6 +197,9 @@ TEST(BlockFormats, TheLeastNumbersDoNotBecomeTheLargest) {
     const BlockArray array = quantised(nvfp4, {1, 32, 1}, values);
     std::vector<float> back(32);
     dequantise(array, back);
+    const QuantisationLoss loss = loss_of(array, values);
+    EXPECT_EQ(loss.flushed, back[0] == 0 ? 16u : 0u);
+    EXPECT_EQ(loss.saturated, 0u);
     EXPECT_NEAR(static_cast<double>(back[0]), static_cast<double>(least), static_cast<double>(least) / 4 + 0x1p-149);
     EXPECT_EQ(array.elements[16], 0) << "a zero";
     EXPECT_EQ(array.elements[17], 8) << "-0";

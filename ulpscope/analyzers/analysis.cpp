@@ -63,6 +63,7 @@ std::string arithmetic_of(const TensorInfo& tensor) {
     text += fmt::format(", subnormal {}{}{} flushed", tensor.flushes_results ? "results" : "",
                         tensor.flushes_results && tensor.flushes_inputs ? " and " : "", tensor.flushes_inputs ? "inputs" : "");
   }
+  if (tensor.flushes_narrow_products) text += ", subnormals of FP16 and BF16 products flushed";
   return text;
 }
 

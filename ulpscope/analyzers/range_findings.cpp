@@ -370,14 +370,16 @@ void RangeAnalysis::find_value_trouble(Report& report) const {
 // Subnormals that ops read as zero: what flushing takes where no rounding does.
 bool RangeAnalysis::find_inputs_flushed(Report& report) const {
   Suspects backward, forward;
-  std::vector<bool> seen(reader_.ops().size());  // outputs of one op share the counts
+  std::vector<int> slot_of(reader_.ops().size(), -1);  // outputs of one op share the counts
   uint64_t starved = 0, rows = 0;
   const std::optional<ExponentBounds>& smallest = fitting_.run().smallest;
   bool in_force = false;  // of some rows that do not fit a loss scale is known
   int least = smallest ? smallest->lower : ExponentBounds::kNoLower;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_[i] || seen[selection_.tensor(i).op]) continue;
-    seen[selection_.tensor(i).op] = true;
+    if (!tensors_[i]) continue;
+    const TensorInfo& output = selection_.tensor(i);
+    if (slot_of[output.op] >= 0 && slot_of[output.op] != output.slot) continue;
+    slot_of[output.op] = output.slot;
     const auto& [input, starved_rows] = std::pair(tensors_[i]->input, tensors_[i]->starved_rows);
     if (share(input.flushed, input.nonzero) <= options_.flushed_limit) continue;
     const bool is_backward = selection_.op(i).phase == Phase::backward;
@@ -405,8 +407,9 @@ bool RangeAnalysis::find_inputs_flushed(Report& report) const {
              count_of(backward.size(), "op"), which, starved, rows),
          backward.worst(),
          fmt::format(
-             "{}, for which the loss scale has to lift gradients above the smallest normal number{}. BF16 has the range of "
-             "FP32, subnormals too. Without flushing (arithmetic.subnormals = \"keep\", an arithmetic.accumulate other than "
+             "{}, for which the loss scale has to lift gradients above the smallest normal number{}; no scale lifts an activation "
+             "or a weight. BF16 has the range of FP32, subnormals too. Without flushing (arithmetic.subnormals = \"keep\", an "
+             "arithmetic.accumulate other than "
              "mi200) they are read as they are.",
              scaling_advice(precision_facts(reader_)),
              known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, least), Unit::scale)) : "")});
@@ -526,14 +529,14 @@ void RangeAnalysis::find_quantization_trouble(Report& report) const {
   if (saturated.empty()) return;
   std::string advice =
       "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a value only where NaN or infinity "
-      "hide the "
-      "largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
+      "hide the largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
   if (delays_scales_) {
     advice = "The scale of delayed scaling follows from earlier steps. ";
     // Beyond that, room above takes more binades than E4M3 has to give.
     constexpr int kMostMargin = 4;
-    const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 1;
-    if (margin <= kMostMargin) advice += fmt::format("fp8.margin larger by {} leaves room above them; ", margin);
+    const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 0;  // 0: only counts are known
+    if (margin == 0) advice += "A larger fp8.margin leaves room above them; ";
+    if (margin > 0 && margin <= kMostMargin) advice += fmt::format("fp8.margin larger by {} leaves room above them; ", margin);
     advice += "fp8.recipe = \"current\" saturates nothing.";
   }
   report.findings.push_back(

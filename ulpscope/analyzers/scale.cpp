@@ -85,22 +85,16 @@ void ScaleAnalysis::add(const TensorRow& row) {
     Flushed& flushed = flushed_[row.tensor];
     flushed.seen += *rounding;
     if (is_quantized(tensor.dtype)) return;
-    flushed.saturated += row.rounding.saturated;
+    saturated_ = saturated_ || row.rounding.saturated > 0;
+    saturated_above_100000_ = saturated_above_100000_ || (row.rounding.saturated > 0 && row.scale > 100000);
     flushed.loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
   }
-}
-
-// The largest share of a gradient tensor that overflowed and that the rounding mode kept at the largest number.
-double ScaleAnalysis::saturated_share() const {
-  double worst = 0;
-  for (const Flushed& gradient : flushed_) worst = std::max(worst, share(gradient.saturated, gradient.seen.base));
-  return worst;
 }
 
 // The share of the worst gradient tensor that flushing hurts.
 double ScaleAnalysis::flushed_share() const {
   double worst = 0;
-  for (const auto& [seen, loss, saturated] : flushed_) {
+  for (const auto& [seen, loss] : flushed_) {
     if (seen.base > 0 && loss.matters())
       worst = std::max(worst, static_cast<double>(seen.flushed.lower) / static_cast<double>(seen.base));
   }

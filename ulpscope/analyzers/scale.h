@@ -53,7 +53,6 @@ class ScaleAnalysis : public RowConsumer {
   void find_hidden(Report& report) const;
   void find_unknown_fit(Report& report) const;
   double flushed_share() const;
-  double saturated_share() const;
   uint64_t growth_interval() const;
   bool none_fits() const;
 
@@ -65,10 +64,11 @@ class ScaleAnalysis : public RowConsumer {
   struct Flushed {
     RoundingBounds seen;
     FlushLoss loss;
-    uint64_t saturated = 0;
   };
   uint64_t rows_without_values_ = 0;  // of gradients
-  std::vector<Flushed> flushed_;      // of the recorded roundings of each gradient
+  // A gradient overflowed, and the rounding mode kept it at the largest number: at any scale, and at one above 100000.
+  bool saturated_ = false, saturated_above_100000_ = false;
+  std::vector<Flushed> flushed_;  // of the recorded roundings of each gradient
 
   std::vector<Change> changes_;
   uint64_t steps_ = 0, skipped_ = 0;

@@ -38,8 +38,6 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
   // step now and then. Gradients that are flushed in spite of it ask for a higher one still.
   const bool high_skips = above_100000_.skipped > kThrashingShare * static_cast<double>(above_100000_.steps) &&
                           above_100000_.skipped >= kThrashingLeast;
-  // A mode that saturates hides the overflow from the scaler.
-  const bool saturated = saturated_share() > 0;
   // Where nothing overflowed, no value keeps the scale low.
   const std::string began = fmt::format("Nothing overflowed: it began at {}{}.", scale_text(first_scale_),
                                         reader_.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");
@@ -52,12 +50,12 @@ void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
        skipped_ == 0
            ? began
            : "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."},
-      {"scale.above_100000", "above 100000", above_100000_, high_skips || saturated,
-       saturated
+      {"scale.above_100000", "above 100000", above_100000_, high_skips || saturated_above_100000_,
+       saturated_above_100000_  // which the scaler does not see
            ? "Gradients overflowed, and the rounding mode kept them at the largest number, so that no step was skipped for it: "
              "a smaller scale keeps them."
-       : high_skips ? "Grow less often (a longer growth interval), or cap the scale."
-                    : "The gradients are very small. That is healthy as long as few steps are skipped."}};
+           : high_skips ? "Grow less often (a longer growth interval), or cap the scale."
+                        : "The gradients are very small. That is healthy as long as few steps are skipped."}};
   for (const ZoneText& entry : zones) {
     if (entry.zone.steps == 0) continue;
     if (&entry.zone == &below_1000_ && below_100_.steps == below_1000_.steps) continue;  // said already
@@ -182,14 +180,14 @@ void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
          {least, most},
          "Start with a larger scale, or let it grow sooner (a shorter growth interval)."});
   }
-  const bool saturated = saturated_share() > 0, fixed = !reader_.run().dynamic_loss_scale;
-  if ((fixed || saturated) && scaled_ && largest && largest->upper != ExponentBounds::kNoUpper && exponent > largest->upper) {
+  const bool fixed = !reader_.run().dynamic_loss_scale;
+  if ((fixed || saturated_) && scaled_ && largest && largest->upper != ExponentBounds::kNoUpper && exponent > largest->upper) {
     report.findings.push_back({"scale.over_scaled",
                                Severity::warning,
                                fmt::format("The {}loss scale, {}, is too large: gradients overflow above {}.",
                                            fixed ? "fixed " : "", scale_text(judged_scale_), power_text(largest->upper)),
                                {most},
-                               saturated
+                               saturated_
                                    ? "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a "
                                      "smaller scale that stays (scaler.initial, scaler.dynamic = false), or a mode that makes "
                                      "infinities."

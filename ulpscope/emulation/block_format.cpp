@@ -190,9 +190,9 @@ QuantisationLoss loss_of(const BlockArray& array, std::span<const float> values)
       const double before = static_cast<double>(values[i]), number = value_of(element, array.elements[i]);
       const double after = static_cast<double>(value_of_element(array, i, divisor)), error = std::fabs(after - before);
       loss.inexact += error != 0;
-      loss.saturated += std::fabs(before) > element.largest_finite() * divisor;
-      loss.flushed += number == 0 && before != 0;
-      loss.subnormal += number != 0 && std::fabs(number) < element.smallest_normal();
+      loss.saturated += divisor > 0 && std::fabs(before) > element.largest_finite() * divisor;
+      loss.flushed += after == 0 && before != 0;
+      loss.subnormal += after != 0 && std::fabs(number) < element.smallest_normal();
       loss.signal += before * before;
       loss.noise += error * error;
       loss.largest_error = std::max(loss.largest_error, error);

@@ -207,9 +207,7 @@ double FloatFormat::epsilon() const { return std::ldexp(1.0, std::max(0, smalles
 double FloatFormat::overflow_threshold() const {
   const double half_ulp = std::ldexp(1.0, std::max(largest_exponent(), smallest_normal_exponent()) - fraction_bits - 1);
   const double middle = largest_finite() + half_ulp;
-  // Without fraction bits the significand is 1, which is odd.
-  const bool is_even = fraction_bits > 0 && (largest_encoding() & 1) == 0;
-  return is_even ? std::nextafter(middle, HUGE_VAL) : middle;
+  return largest_is_even() ? std::nextafter(middle, HUGE_VAL) : middle;
 }
 
 double FloatFormat::flush_threshold() const { return has_zero() ? std::ldexp(1.0, smallest_exponent() - 1) : 0; }

@@ -57,6 +57,8 @@ struct FloatFormat {
     if (special_values == SpecialValues::ieee) return infinity_encoding() | (uint64_t{1} << (fraction_bits - 1));
     return special_values == SpecialValues::negative_zero ? sign_bit() : last_magnitude();
   }
+  // Whether its significand is; without fraction bits that is 1.
+  constexpr bool largest_is_even() const { return fraction_bits > 0 && (largest_encoding() & 1) == 0; }
   constexpr int largest_exponent() const {  // of the largest finite number
     return static_cast<int>(largest_encoding() >> fraction_bits) - bias;
   }

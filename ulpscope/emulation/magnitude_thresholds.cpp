@@ -44,7 +44,7 @@ MagnitudeThresholds magnitude_thresholds(const FloatFormat& format, const Roundi
   const MagnitudeThreshold below_normal = normal > smallest ? between(normal - smallest, normal, false, rounding) : first;
   const bool flushes = rounding.subnormals == SubnormalResults::flush && format.exponent_bits > 0;
   const double next = largest + std::ldexp(1.0, format.largest_exponent() - format.fraction_bits);
-  return {flushes ? below_normal : first, below_normal, between(largest, next, (format.largest_encoding() & 1) == 0, rounding)};
+  return {flushes ? below_normal : first, below_normal, between(largest, next, format.largest_is_even(), rounding)};
 }
 
 }  // namespace ulpscope

@@ -5,7 +5,7 @@
 //   scaled core: c is the power of two whose ulp is s. |x| + c has the bits of x down to s and no others, so the addition rounds,
 //     in the CPU's rounding mode, and subtracting c again is exact. Its last bits, counted from those of c, are |x| / s: the
 //     encoding. Half a step is added to |x| before, for ties away from zero, and the sum cut off: it keeps all bits down to s.
-//   counted core: c is larger, so that 16 more bits of x are kept, to which a random number is added.
+//   counted core: c is 2^16 times smaller, so that 16 more bits of x are kept, to which a random number is added.
 // Stochastic rounding goes up where the part of a step that x is above its lower neighbour and the random number, both cut off
 // after so many bits, add up to a step. The first 16 bits of a random number tell, unless those of the sum are all ones, as they
 // are once in 65536 times: such lanes are undecided, and rounded again with the whole number.

@@ -34,9 +34,10 @@ int64_t index_of(const TensorView& view, const Place& place) {
   return index;
 }
 
-// What the sum of an op's products is kept in. That of tensor cores is FP32 as well, whose terms are cut off (docs/emulation.md).
-Accumulator accumulator_of(const OpCall& call) {
-  const bool is_set = call.arithmetic != nullptr && is_product(call.op);
+// What the sum of an op's products, its first output, is kept in. That of tensor cores is FP32 as well, whose terms are cut off
+// (docs/emulation.md).
+Accumulator accumulator_of(const OpCall& call, int slot) {
+  const bool is_set = call.arithmetic != nullptr && slot == 0 && is_product(call.op);
   return is_set ? call.arithmetic->accumulation->accumulator : Accumulator::fp32;
 }
 
@@ -50,7 +51,7 @@ double add_in_fp16(double a, double b, double sum) {
 
 class Capture {
  public:
-  Capture(const OpCall& call, int slot, int64_t element) : call_(call), slot_(slot), accumulator_(accumulator_of(call)) {
+  Capture(const OpCall& call, int slot, int64_t element) : call_(call), slot_(slot), accumulator_(accumulator_of(call, slot)) {
     result_.element = element;
     result_.value = read_element(call.outputs[slot], element);
     place_ = place_of(call.outputs[slot], element);

@@ -77,8 +77,7 @@ OutputRounding::OutputRounding(const OpCall& call, int slot, DType stored)
     : stored_(stored),
       format_(*info(stored).format),
       rounding_(output_rounding(call, slot, stored)),
-      random_{call.seed, hash_combine(call.stream, static_cast<uint64_t>(slot))},
-      beyond_(magnitude_thresholds(format_, rounding_).beyond.surely_above()) {}
+      random_{call.seed, hash_combine(call.stream, static_cast<uint64_t>(slot))} {}
 
 template <typename C>
 void OutputRounding::round_all(const C* values, int64_t first, int64_t n, void* elements) const {
@@ -99,6 +98,8 @@ void OutputRounding::round_all(const C* values, int64_t first, int64_t n, void* 
 template <typename C>
 RoundingCounts OutputRounding::count_all(const C* values, int64_t first, int64_t n, const void* elements, double scale) const {
   const double smallest_normal = format_.smallest_normal(), largest = format_.largest_finite();
+  // From here on every value is rounded beyond the largest number, or kept at it.
+  const double surely_beyond = magnitude_thresholds(format_, rounding_).beyond.surely_above();
   Rounding rounding = rounding_;
   if (std::is_same_v<C, float> && stored_ == DType::f32) rounding.mode = RoundingMode::nearest_even;  // the kernel's
   const Rounding unsaturated{.mode = rounding.mode};
@@ -111,7 +112,8 @@ RoundingCounts OutputRounding::count_all(const C* values, int64_t first, int64_t
       const auto bits = [&] { return random_bits_of(random_, static_cast<uint64_t>(first + i)); };
       const double is = std::abs(value_of(format_, encodings[i]));
       counts.flushed += is == 0;
-      const bool beyond = was > largest && (was >= beyond_ || !std::isfinite(round_to_format(format_, value, unsaturated, bits())));
+      const bool beyond =
+          was > largest && (was >= surely_beyond || !std::isfinite(round_to_format(format_, value, unsaturated, bits())));
       counts.overflowed += beyond;
       counts.saturated += beyond && is == largest && !is_quantized(stored_);
       if (is > 0 && is < smallest_normal) {

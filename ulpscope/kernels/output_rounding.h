@@ -51,7 +51,6 @@ class OutputRounding {
   const FloatFormat& format_;
   Rounding rounding_;
   RandomStream random_;
-  double beyond_;  // from this magnitude on, every value is rounded beyond the largest number, or kept at it
 };
 
 }  // namespace ulpscope

@@ -146,10 +146,10 @@ struct Table<TensorInfo> {
              FIELD(shard_offset)},
       Column{"replicated", "", "every rank holds the same values", FIELD(replicated)},
       Column{"name", "", "what the op calls the output, as exp_avg, or empty", FIELD(name)}.since_version(5),
-      Column{"rounding", "", "the mode in which its op rounds it to that type", FIELD(rounding)}.since_version(6),
+      Column{"rounding", "", "the mode in which its op rounds it to that type", FIELD(rounding)}.since_version(7),
       Column{"flushes_results", "", "1: its op makes results that are subnormal in that type zero", FIELD(flushes_results)}
-          .since_version(6),
-      Column{"flushes_inputs", "", "1: its op reads subnormals of an input's type as zero", FIELD(flushes_inputs)}.since_version(6),
+          .since_version(7),
+      Column{"flushes_inputs", "", "1: its op reads subnormals of an input's type as zero", FIELD(flushes_inputs)}.since_version(7),
       Column{
           "flushes_narrow_products", "",
           "1: its op is a product that makes FP16 and BF16 factors and results that are subnormal zero, whatever types it has here",
@@ -244,14 +244,14 @@ struct Table<TensorRow> {
              "counted",
              FIELD(rounding.saturated)}
           .known_if(seen)
-          .since_version(6),
+          .since_version(7),
       Column{
           "input_nonzero", "elements",
           "finite and nonzero in that input of the op which lost the largest share of them because subnormals were read as zero; "
           "0 where they were read as they are",
           FIELD(input.nonzero)}
-          .since_version(6),
-      Column{"input_flushed", "elements", "those of them that were read as zero", FIELD(input.flushed)}.since_version(6));
+          .since_version(7),
+      Column{"input_flushed", "elements", "those of them that were read as zero", FIELD(input.flushed)}.since_version(7));
 };
 
 template <>

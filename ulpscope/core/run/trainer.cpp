@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/data/dataset.h"
@@ -98,22 +99,22 @@ void check_updates(const std::vector<std::unique_ptr<Optimizer>>& optimizers, Ar
 // What of the arithmetic asks for tensor cores that the GPU does not have, or "".
 std::string missing_tensor_cores(const Experiment& experiment) {
   const PrecisionRow& row = row_of(experiment.precision);
-  std::vector<const FloatFormat*> multiplied{row.dtype == DType::f32 ? &tensor_float32 : info(row.dtype).format};
-  if (row.fp8) multiplied.push_back(info(experiment.fp8.forward_type()).format);
-  std::vector<const Accumulation*> asked{experiment.arithmetic.run.accumulation};
-  for (const auto& [op, change] : experiment.arithmetic.ops) asked.push_back(change.accumulation.value_or(nullptr));
-  for (const auto& [module, change] : experiment.arithmetic.modules) asked.push_back(change.accumulation.value_or(nullptr));
-  std::string text;
-  for (const Accumulation* how : asked) {
-    if (how == nullptr || how->accumulator != Accumulator::tensor_core) continue;
-    for (const FloatFormat* format : multiplied) {
-      if (library_tensor_core(how->name, *format, *format)) continue;
-      const std::string one =
-          fmt::format("{} has no tensor cores for {}: products of it are summed in fp32", how->name, format->name);
-      if (text.find(one) == std::string::npos) text += (text.empty() ? "" : "; ") + one;
-    }
+  std::vector<Arithmetic> asked{experiment.arithmetic.run};
+  for (const auto& [op, change] : experiment.arithmetic.ops) asked.push_back(change.applied_to(asked[0]));
+  for (const auto& [module, change] : experiment.arithmetic.modules) asked.push_back(change.applied_to(asked[0]));
+  std::set<std::string> missing;
+  for (const Arithmetic& how : asked) {
+    if (how.accumulation->accumulator != Accumulator::tensor_core) continue;
+    const auto check = [&](const FloatFormat& format) {
+      if (library_tensor_core(how.accumulation->name, format, format)) return;
+      missing.insert(
+          fmt::format("{} has no tensor cores for {}: products of it are summed in fp32", how.accumulation->name, format.name));
+    };
+    if (row.dtype != DType::f32) check(*info(row.dtype).format);
+    if (row.dtype == DType::f32 && how.tf32) check(tensor_float32);
+    if (row.fp8) check(*info(experiment.fp8.forward_type()).format);
   }
-  return text;
+  return fmt::format("{}", fmt::join(missing, "; "));
 }
 
 // The types that tensors of the run have: "f32,bf16,e4m3".
