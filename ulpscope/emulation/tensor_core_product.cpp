@@ -232,7 +232,8 @@ void TensorCoreProduct::pack_row(const EncodedMatrix& a, const EncodedMatrix& sc
     if (each > 0) element_scales[position] = static_cast<uint8_t>(load(scales, 1, row, element / each));
   }
   FactorLine line;
-  line.read(read, encodings, element_scales, &rows.significands[begin], &rows.exponents[begin]);
+  line.read(read, encodings, element_scales, rows.significands.data() + begin,
+            rows.exponents.data() + begin);  // none, where k is 0
   rows.has_special[place] = !line.specials.empty();
   if (line.specials.empty()) return;
   std::copy_n(&rows.significands[begin], count, &rows.specials[begin]);
