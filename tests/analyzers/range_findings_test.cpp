@@ -67,14 +67,19 @@ TEST(RangeFindings, SubnormalInputsReadAsZeroAreAnErrorWithTheScaleThatMendsIt) 
   EXPECT_EQ(find_finding(report, "range.gradients_fit"), nullptr);
 }
 
-TEST(RangeFindings, ValuesKeptAtTheLargestNumberDoNotFit) {
-  SyntheticTrace trace;
+// The gradient of a weight of `size` elements in FP16, which op sum makes in this mode.
+uint32_t add_rounded_gradient(SyntheticTrace& trace, int64_t size, RoundingMode mode) {
   TensorInfo gradient;
   gradient.role = Role::weight_gradient;
   gradient.dtype = DType::f16;
-  gradient.shape = {3};
-  gradient.rounding = RoundingMode::toward_zero;
-  const uint32_t sum = trace.add_output({1, 0, "sum", "fc", Phase::backward, "", {}}, gradient);
+  gradient.shape = {size};
+  gradient.rounding = mode;
+  return trace.add_output({1, 0, "sum", "fc", Phase::backward, "", {}}, gradient);
+}
+
+TEST(RangeFindings, ValuesKeptAtTheLargestNumberDoNotFit) {
+  SyntheticTrace trace;
+  const uint32_t sum = add_rounded_gradient(trace, 3, RoundingMode::toward_zero);
   TensorRow row = make_row({1.0, 300000.0, 2.0}, DType::f16);
   row.rounding.saturated = row.rounding.overflowed;  // 1, as to nearest it would be infinite
   trace.add(sum, row);
@@ -93,12 +98,7 @@ TEST(RangeFindings, GradientsThatTheModeRaisedDoNotFit) {
   for (const bool small : {true, false}) {
     for (const RoundingMode mode : {RoundingMode::to_odd, RoundingMode::stochastic, RoundingMode::nearest_even}) {
       SyntheticTrace trace;
-      TensorInfo gradient;
-      gradient.role = Role::weight_gradient;
-      gradient.dtype = DType::f16;
-      gradient.shape = {100};
-      gradient.rounding = mode;
-      const uint32_t sum = trace.add_output({1, 0, "sum", "fc", Phase::backward, "", {}}, gradient);
+      const uint32_t sum = add_rounded_gradient(trace, 100, mode);
       TensorRow row = make_row(std::vector<double>(100, small ? 0x1p-30 : 1.0), DType::f16);
       if (small && mode != RoundingMode::nearest_even) row.rounding = {.flushed = 0, .subnormal = 100, .inexact_subnormal = 100};
       trace.add(sum, row);
@@ -118,12 +118,7 @@ TEST(RangeFindings, GradientsThatTheModeRaisedDoNotFit) {
 TEST(RangeFindings, MostOfAGradientKeptAtTheLargestNumberIsAnError) {
   for (const bool most : {true, false}) {
     SyntheticTrace trace;
-    TensorInfo gradient;
-    gradient.role = Role::weight_gradient;
-    gradient.dtype = DType::f16;
-    gradient.shape = {4};
-    gradient.rounding = RoundingMode::toward_zero;
-    const uint32_t sum = trace.add_output({1, 0, "sum", "fc", Phase::backward, "", {}}, gradient);
+    const uint32_t sum = add_rounded_gradient(trace, 4, RoundingMode::toward_zero);
     TensorRow row = make_row({1.0, 300000.0, most ? 300000.0 : 2.0, 1.0}, DType::f16, 0x1p26);
     row.rounding.saturated = row.rounding.overflowed;
     trace.add(sum, row);

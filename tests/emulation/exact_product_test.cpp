@@ -110,8 +110,8 @@ TEST(ExactProduct, IsTheExactSumRoundedToOdd) {
   });
 }
 
-// 1.xxx 2^distance beside numbers next to 1, with and without its negative: terms lie as far apart as one, two, three and four
-// accumulators reach, and farther.
+// Numbers of 24 bits times 2^distance beside numbers next to 1, with and without its negative: terms lie as far apart as one, two,
+// three and four accumulators reach, and farther.
 TEST(ExactProduct, LosesNothingWhateverTheDistanceOfTerms) {
   on_every_target([](const std::string& target) {
     for (int distance = 0; distance < 126; ++distance) {

@@ -22,6 +22,15 @@ class Resumed : public testing::Test {
     int64_t parent_step = -1;
     std::string started = "2026-01-01T00:00:00Z";
   };
+  // A trace of the run, which has nothing in it yet.
+  std::unique_ptr<TraceSink> create(const Run& run) {
+    RunInfo info;
+    info.run_id = run.name;
+    info.parent_run = run.parent;
+    info.parent_step = run.parent_step;
+    paths_.push_back(folder_.file(run.name + ".h5"));
+    return create_trace(paths_.back(), info);
+  }
   // Steps [first, last); from `other_from` on they hold other values than those of kSeed.
   void write(const Run& run, uint64_t first, uint64_t last, uint64_t other_from = UINT64_MAX) {
     RunInfo info = sample_run(kSeed);
@@ -111,12 +120,7 @@ TEST_F(Resumed, RangesOfStepsCrossRuns) {
 // Ops and tensors stand at other places in the tables of the second run, which records what it begins with.
 TEST_F(Resumed, TablesAreJoinedAndInitialValuesLeftOut) {
   const auto make = [&](const Run& run, bool resumed) {
-    RunInfo info;
-    info.run_id = run.name;
-    info.parent_run = run.parent;
-    info.parent_step = run.parent_step;
-    paths_.push_back(folder_.file(run.name + ".h5"));
-    const auto sink = create_trace(paths_.back(), info);
+    const auto sink = create(run);
     const OpInfo batch{1, 0, "source", "", Phase::data, "", {}}, weight{2, 0, "source", "0", Phase::data, "", {}},
         state{3, 0, "source", "0", Phase::data, "", {}},
         linear{4, 0, "linear", "0", Phase::forward, resumed ? "a=1 b=2" : "a=1 b=3", {}};
@@ -193,12 +197,7 @@ TEST_F(Resumed, TablesAreJoinedAndInitialValuesLeftOut) {
 // Rows are judged by the arithmetic that their tensor tells, which is that of the run that made them.
 TEST_F(Resumed, ATensorKeepsTheArithmeticOfItsRun) {
   const auto make = [&](const Run& run, TensorInfo tensor, uint64_t first) {
-    RunInfo info;
-    info.run_id = run.name;
-    info.parent_run = run.parent;
-    info.parent_step = run.parent_step;
-    paths_.push_back(folder_.file(run.name + ".h5"));
-    const auto sink = create_trace(paths_.back(), info);
+    const auto sink = create(run);
     tensor.op = sink->add_op({4, 0, "linear", "0", Phase::forward, "", {}});
     const uint32_t index = sink->add_tensor(tensor);
     for (uint64_t step = first; step < first + 2; ++step) {

@@ -39,7 +39,7 @@ class ExactProduct {
   void compute(const FloatMatrix& a, double* d, int64_t first, int64_t last, RoundingMode mode = RoundingMode::nearest_even) const;
 
  private:
-  // 16 columns. What is not finite is in none of its ranges.
+  // 16 columns. `range` leaves out those with NaN or Inf.
   struct Panel {
     BitRange range;
     uint32_t special_columns = 0;  // one bit each: those with NaN or Inf
