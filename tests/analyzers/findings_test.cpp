@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/analyzers/info.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/emulation/product_shape.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -336,6 +337,37 @@ TEST(Compare, MatchesOpsByIdAndFindsTheFirstDifference) {
   EXPECT_EQ(cell(summary, loss, "b_over_a"), Cell(1.125));
 }
 
+// Of runs that are read as one an output is a tensor for each type and arithmetic that it had.
+TEST(Compare, AnOutputIsOneRowWhateverItsTypesAndArithmetic) {
+  SyntheticTrace first, second;
+  const OpInfo linear{1, 0, "linear", "fc", Phase::forward, "", {}};
+  TensorInfo nearest, toward_zero, wide;
+  nearest.dtype = toward_zero.dtype = DType::f16;
+  toward_zero.rounding = RoundingMode::toward_zero;
+  first.add(first.add_output(linear, nearest), make_row({1.0, 1e-9, 1.0, 1.0}, DType::f16));
+  first.end_step();
+  const uint32_t before = second.add_output(linear, nearest), after = second.add_output(linear, toward_zero),
+                 last = second.add_output(linear, wide);
+  second.add(before, make_row({4.0, 4.0, 4.0, 4.0}, DType::f16));
+  second.end_step();
+  second.add(after, make_row({1e-9, 1.0, 1.0, 1.0}, DType::f16));
+  second.end_step();
+  second.add(last, make_row({1e-9, 1.0, 1.0, 1.0}, DType::f32));
+  second.end_step();
+  const TraceReader a = first.read(), b = second.read();
+  const Selection selection(b, {});
+  EXPECT_EQ(selection.name(before), "fc linear (f16) (rounding rne)");
+  EXPECT_EQ(selection.name(after), "fc linear (f16) (rounding rz)");
+  EXPECT_EQ(selection.output_name(last), "fc linear");
+  const Table tensors = table(analyze_compare(a, b), "tensors");
+  ASSERT_EQ(tensors.rows.size(), 1u);
+  EXPECT_EQ(cell(tensors, 0, "tensor"), Cell(std::string("fc linear")));
+  EXPECT_EQ(cell(tensors, 0, "type_b"), Cell(std::string("f16 and f32")));
+  EXPECT_EQ(cell(tensors, 0, "flushed_a"), Cell(0.25));
+  EXPECT_EQ(cell(tensors, 0, "flushed_b"), Cell(0.125));  // of what was rounded to 16 bits
+  EXPECT_EQ(cell(tensors, 0, "largest_b"), Cell(2.0));
+}
+
 TEST(Compare, EqualRunsAreSaidToBeEqualNansIncluded) {
   SyntheticTrace first, second, third;
   for (SyntheticTrace* trace : {&first, &second, &third}) {
@@ -395,6 +427,27 @@ TEST(Compare, NamesWhatOnlyOneTraceHasAndHowFarLossesLieApart) {
   const Finding* losses = find_finding(report, "compare.first_difference");
   ASSERT_NE(losses, nullptr);
   EXPECT_EQ(losses->evidence[0].values[2].value, Cell(0x1p-30));
+}
+
+TEST(Report, PaddingCountsAProductOnceWhateverItsArithmetic) {
+  SyntheticTrace trace;
+  const ProductShape shape{16, 10, 32};
+  const OpInfo linear{1, 0, "linear", "fc", Phase::forward, "", shape.numbers()};
+  TensorInfo nearest, toward_zero;
+  nearest.dtype = toward_zero.dtype = DType::f16;
+  toward_zero.rounding = RoundingMode::toward_zero;
+  for (const TensorInfo& tensor : {nearest, toward_zero}) {
+    trace.add(trace.add_output(linear, tensor), make_row({1.0}, DType::f16));
+    trace.end_step();
+  }
+  const TraceReader reader = trace.read();
+  ReportOptions options;
+  options.only = {"tensor_cores"};
+  const Report report = analyze_all(reader, options);
+  ASSERT_EQ(report.findings.size(), 1u);
+  const Evidence& evidence = report.findings[0].evidence.at(0);
+  EXPECT_EQ(evidence.values.at(3).name, "products");
+  EXPECT_EQ(evidence.values.at(3).value, Cell(int64_t{1}));
 }
 
 TEST(Report, OfARangeOfStepsHoldsNoFigureOfOtherSteps) {

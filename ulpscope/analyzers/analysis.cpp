@@ -67,26 +67,9 @@ std::string arithmetic_of(const TensorInfo& tensor) {
   return text;
 }
 
-// A name for each tensor that no other has; where ops of several phases share one, those of the forward pass keep it.
-std::vector<std::string> names_of(const std::vector<OpInfo>& ops, const std::vector<TensorInfo>& tensors) {
-  std::vector<std::string> names;
-  std::unordered_map<std::string, int> times;
-  for (const TensorInfo& tensor : tensors) ++times[names.emplace_back(name_of(ops[tensor.op], tensor, false))];
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (times[names[i]] > 1) names[i] = name_of(ops[tensors[i].op], tensors[i], true);
-  }
-  // Outputs that runs read as one rounded in several ways.
-  std::map<std::tuple<uint32_t, uint8_t, std::string_view>, std::set<std::string>> arithmetics;
-  const auto output = [&](size_t i) { return std::tuple(tensors[i].op, tensors[i].slot, std::string_view(tensors[i].name)); };
-  for (size_t i = 0; i < names.size(); ++i) arithmetics[output(i)].insert(arithmetic_of(tensors[i]));
-  for (size_t i = 0; i < names.size(); ++i)
-    if (arithmetics[output(i)].size() > 1) names[i] += fmt::format(" ({})", arithmetic_of(tensors[i]));
-  times.clear();
-  for (std::string& name : names) {
-    const int before = times[name]++;
-    if (before > 0) name += fmt::format(" #{}", before + 1);
-  }
-  return names;
+// The how-many-th of its name it is, said from the second on.
+void tell_apart(std::string& name, std::unordered_map<std::string, int>& times) {
+  if (const int before = times[name]++; before > 0) name += fmt::format(" #{}", before + 1);
 }
 
 template <typename Enum>
@@ -118,7 +101,49 @@ Selection::Selection(const TraceReader& reader, const AnalysisOptions& options) 
                         any(options.ops, [&](const std::string& pattern) { return glob_match(pattern, op.name); }) &&
                         passes(options.phases, op.phase) && passes(options.roles, tensor.role));
   }
-  names_ = names_of(ops, reader.tensors());
+  names_ = names_of(reader);
+}
+
+std::vector<Selection::Names> Selection::names_of(const TraceReader& reader) {
+  const std::vector<OpInfo>& ops = reader.ops();
+  const std::vector<TensorInfo>& tensors = reader.tensors();
+  struct Output {
+    std::string name;
+    std::vector<uint32_t> tensors;
+  };
+  std::vector<Output> outputs;
+  std::map<std::tuple<uint32_t, uint8_t, std::string_view>, size_t> rows;  // of `outputs`
+  for (uint32_t i = 0; i < tensors.size(); ++i) {
+    const TensorInfo& tensor = tensors[i];
+    const auto [row, is_new] = rows.try_emplace({tensor.op, tensor.slot, tensor.name}, outputs.size());
+    if (is_new) outputs.push_back({name_of(ops[tensor.op], tensor, false), {}});
+    outputs[row->second].tensors.push_back(i);
+  }
+  std::unordered_map<std::string, int> times;
+  for (const Output& output : outputs) ++times[output.name];
+  for (Output& output : outputs) {
+    const TensorInfo& tensor = tensors[output.tensors.front()];
+    if (times[output.name] > 1) output.name = name_of(ops[tensor.op], tensor, true);
+  }
+  times.clear();
+  std::vector<Names> names(tensors.size());
+  for (Output& output : outputs) {
+    tell_apart(output.name, times);
+    std::set<DType> types;
+    std::set<std::string> arithmetics;
+    for (const uint32_t i : output.tensors) {
+      types.insert(tensors[i].dtype);
+      arithmetics.insert(arithmetic_of(tensors[i]));
+    }
+    for (const uint32_t i : output.tensors) {
+      names[i] = {output.name, output.name};
+      if (types.size() > 1) names[i].tensor += fmt::format(" ({})", info(tensors[i].dtype).name);
+      if (arithmetics.size() > 1) names[i].tensor += fmt::format(" ({})", arithmetic_of(tensors[i]));
+    }
+  }
+  times.clear();
+  for (Names& name : names) tell_apart(name.tensor, times);
+  return names;
 }
 
 bool Selection::contains(uint32_t tensor) const {

@@ -52,15 +52,22 @@ class Selection {
   const OpInfo* serves(uint32_t tensor) const;
   // "features.0 conv2d_backward output 1 (weight)", "fc adam_update exp_avg (weight)"; where another tensor of the trace would be
   // called the same, also its phase, "features.0 backward cast (weight)", and if that does not tell them apart, the how-many-th it
-  // is: "... #2". Where the arithmetic changed between runs that are read as one, with it: "fc linear (rounding rz)".
-  const std::string& name(uint32_t tensor) const { return names_[tensor]; }
+  // is: "... #2". Where its type or its arithmetic changed between runs that are read as one, with it: "fc linear (rounding rz)".
+  const std::string& name(uint32_t tensor) const { return names_[tensor].tensor; }
+  // The same for all tensors that are this output of its op, whatever their types and arithmetic.
+  const std::string& output_name(uint32_t tensor) const { return names_[tensor].output; }
   // Weights, the loss, and what is kept for scaling and the optimizer: neither activations nor gradients as they were computed.
   bool is_bookkeeping(uint32_t tensor) const;
 
  private:
+  struct Names {
+    std::string tensor, output;
+  };
+  static std::vector<Names> names_of(const TraceReader& reader);
+
   const TraceReader& reader_;
   std::vector<bool> selected_;
-  std::vector<std::string> names_;
+  std::vector<Names> names_;
 };
 
 // Takes tensor rows as they stand in the trace; several can share one pass.

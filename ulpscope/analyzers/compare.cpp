@@ -102,33 +102,50 @@ LossComparison compare_losses(const TraceReader& a, const TraceReader& b, const 
   return result;
 }
 
-class TensorTotals : public RowConsumer {
+// An output of an op: several tensors where its type or its arithmetic changed between runs that are read as one.
+struct Output {
+  uint32_t tensor = 0;  // the first of them
+  std::vector<std::string> types;
+  RangeTotals totals;
+};
+using OutputKey = std::pair<uint64_t, uint8_t>;  // the op's id, and the slot
+
+class OutputTotals : public RowConsumer {
  public:
-  explicit TensorTotals(const Selection& selection) : selection_(selection), totals_(selection.size()) {}
+  explicit OutputTotals(const Selection& selection) : selection_(selection), output_of_(selection.size()) {}
   void add(const TensorRow& row) override {
-    if (!totals_[row.tensor]) totals_[row.tensor] = std::make_unique<RangeTotals>();
-    totals_[row.tensor]->add(row, selection_.tensor(row.tensor));
+    const TensorInfo& tensor = selection_.tensor(row.tensor);
+    if (!is_float(tensor.dtype)) return;
+    Output*& output = output_of_[row.tensor];
+    if (!output) {
+      output = &outputs_.try_emplace({selection_.op(row.tensor).id, tensor.slot}, Output{row.tensor, {}, {}}).first->second;
+      std::string type(info(tensor.dtype).name);
+      if (std::find(output->types.begin(), output->types.end(), type) == output->types.end())
+        output->types.push_back(std::move(type));
+    }
+    output->totals.add(row, tensor);
   }
-  const std::vector<std::unique_ptr<RangeTotals>>& totals() const { return totals_; }
+  const std::map<OutputKey, Output>& outputs() const { return outputs_; }
 
  private:
   const Selection& selection_;
-  std::vector<std::unique_ptr<RangeTotals>> totals_;
+  std::map<OutputKey, Output> outputs_;
+  std::vector<Output*> output_of_;  // of each tensor of which there was a row
 };
 
 struct Side {
-  Side(const TraceReader& trace, const AnalysisOptions& options) : reader(trace), selection(trace, options), tensors(selection) {
+  Side(const TraceReader& trace, const AnalysisOptions& options) : reader(trace), selection(trace, options), totals(selection) {
     reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
       for (const StepRow& row : rows) run.add(row);
       return !options.cancelled();
     });
-    RowConsumer* const consumers[] = {&tensors};
+    RowConsumer* const consumers[] = {&totals};
     complete = visit_selected(reader, selection, options, consumers);
   }
 
   const TraceReader& reader;
   Selection selection;
-  TensorTotals tensors;
+  OutputTotals totals;
   RunTotals run;
   bool complete = true;
 };
@@ -158,6 +175,8 @@ Table summary_table(const Side& a, const Side& b) {
   add("precision", Unit::none, [](const Side& side) { return Cell(side.reader.run().precision); });
   if (!a.reader.run().arithmetic.empty() || !b.reader.run().arithmetic.empty())
     add("arithmetic", Unit::none, [](const Side& side) { return Cell(side.reader.run().arithmetic); });
+  if (!quantization_recipe(a.reader).empty() || !quantization_recipe(b.reader).empty())
+    add("quantization_scaling", Unit::none, [](const Side& side) { return Cell(quantization_recipe(side.reader)); });
   add("steps", Unit::count, [](const Side& side) { return count_cell(side.run.steps); });
   add("first_loss", Unit::none,
       [](const Side& side) { return side.run.first_known ? Cell(side.run.first_loss) : Cell(Unknown{}); });
@@ -198,20 +217,17 @@ Table summary_table(const Side& a, const Side& b) {
   return table;
 }
 
-// Tensors of both traces under one key: the op's id and the output's slot.
+// An output in both traces, or in one.
 struct Match {
-  std::optional<uint32_t> a, b;
+  const Output* a = nullptr;
+  const Output* b = nullptr;
 };
+using Matches = std::map<OutputKey, Match>;
 
-std::map<std::pair<uint64_t, int>, Match> match_tensors(const Side& a, const Side& b) {
-  std::map<std::pair<uint64_t, int>, Match> matches;
-  for (auto [side, member] : {std::pair{&a, &Match::a}, std::pair{&b, &Match::b}}) {
-    const auto& totals = side->tensors.totals();
-    for (uint32_t i = 0; i < totals.size(); ++i) {
-      if (!totals[i] || !is_float(side->selection.tensor(i).dtype)) continue;
-      matches[{side->selection.op(i).id, side->selection.tensor(i).slot}].*member = i;
-    }
-  }
+Matches match_outputs(const Side& a, const Side& b) {
+  Matches matches;
+  for (const auto& [key, output] : a.totals.outputs()) matches[key].a = &output;
+  for (const auto& [key, output] : b.totals.outputs()) matches[key].b = &output;
   return matches;
 }
 
@@ -220,7 +236,7 @@ Cell largest_cell(const RangeTotals& totals) {
   return totals.unscaled.largest > 0 ? Cell(std::log2(totals.unscaled.largest)) : Cell(NotApplicable{});
 }
 
-Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64_t, int>, Match>& matches, size_t limit) {
+Table tensor_table(const Selection& b, const Matches& matches, size_t limit) {
   Table table{"tensors",
               "Ranges of the tensors that both have, largest differences first",
               {{"tensor", ColumnKind::text},
@@ -242,8 +258,7 @@ Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64
   std::vector<std::pair<double, TableRow>> rows;
   for (const auto& [unused, match] : matches) {
     if (!match.a || !match.b) continue;
-    const RangeTotals& left = *a.tensors.totals()[*match.a];
-    const RangeTotals& right = *b.tensors.totals()[*match.b];
+    const RangeTotals &left = match.a->totals, &right = match.b->totals;
     const auto loss_of = [](const RangeTotals& totals) {
       return share(totals.seen.flushed.lower + totals.seen.overflowed.lower, totals.seen.base) +
              (totals.nonfinite() > 0 ? 1.0 : 0.0);
@@ -252,10 +267,10 @@ Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64
     if (left.unscaled.largest > 0 && right.unscaled.largest > 0) {
       difference += 1e-6 * std::fabs(std::log2(left.unscaled.largest / right.unscaled.largest));  // breaks ties
     }
-    const auto type = [](const Side& side, uint32_t i) { return std::string(info(side.selection.tensor(i).dtype).name); };
-    if (b.selection.is_bookkeeping(*match.b)) difference -= kBehindAll;
-    rows.emplace_back(difference, TableRow{b.selection.key(*match.b),
-                                           {b.selection.name(*match.b), type(a, *match.a), type(b, *match.b),
+    const uint32_t tensor = match.b->tensor;
+    if (b.is_bookkeeping(tensor)) difference -= kBehindAll;
+    rows.emplace_back(difference, TableRow{b.key(tensor),
+                                           {b.output_name(tensor), join_words(match.a->types), join_words(match.b->types),
                                             seen_cell(left, &RoundingBounds::flushed), seen_cell(right, &RoundingBounds::flushed),
                                             seen_cell(left, &RoundingBounds::overflowed),
                                             seen_cell(right, &RoundingBounds::overflowed), count_cell(left.nonfinite()),
@@ -272,8 +287,7 @@ Table tensor_table(const Side& a, const Side& b, const std::map<std::pair<uint64
   return table;
 }
 
-void add_findings(const Side& a, const Side& b, const std::map<std::pair<uint64_t, int>, Match>& matches,
-                  const LossComparison& losses, Report& report) {
+void add_findings(const Side& a, const Side& b, const Matches& matches, const LossComparison& losses, Report& report) {
   const RunInfo &run_a = a.reader.run(), &run_b = b.reader.run();
   const auto find = [&](const char* code, Severity severity, std::string title, std::vector<Evidence> evidence = {}) {
     report.findings.push_back({code, severity, std::move(title), std::move(evidence), ""});
@@ -312,16 +326,14 @@ void add_findings(const Side& a, const Side& b, const std::map<std::pair<uint64_
   constexpr size_t kMostNamed = 5;
   uint64_t only_a = 0, only_b = 0;
   std::vector<Evidence> unmatched;
-  const auto name_some = [&](const Side& side, uint32_t tensor, const char* which) {
-    if (unmatched.size() < kMostNamed) unmatched.push_back({side.selection.key(tensor), {{"only_in", std::string(which)}}});
+  const auto name_some = [&](const Side& side, const Output& output, const char* which) {
+    if (side.selection.op(output.tensor).name == "cast") return 0;  // backward ones too
+    if (unmatched.size() < kMostNamed) unmatched.push_back({side.selection.key(output.tensor), {{"only_in", std::string(which)}}});
     return 1;
   };
-  const auto is_cast = [](const Side& side, uint32_t tensor) {
-    return side.selection.op(tensor).name == "cast";  // backward ones too
-  };
   for (const auto& [unused, match] : matches) {
-    if (match.a && !match.b && !is_cast(a, *match.a)) only_a += name_some(a, *match.a, "a");
-    if (match.b && !match.a && !is_cast(b, *match.b)) only_b += name_some(b, *match.b, "b");
+    if (!match.b) only_a += name_some(a, *match.a, "a");
+    if (!match.a) only_b += name_some(b, *match.b, "b");
   }
   if (only_a + only_b > 0) {
     find("compare.ops_unmatched", Severity::info,
@@ -339,11 +351,11 @@ Report analyze_compare(const TraceReader& a, const TraceReader& b, const Analysi
   report.sources = {source_of(a), source_of(b)};
   const Side left(a, options), right(b, options);
   report.complete = left.complete && right.complete;
-  const auto matches = match_tensors(left, right);
+  const auto matches = match_outputs(left, right);
   add_findings(left, right, matches, compare_losses(a, b, options), report);
   sort_by_severity(report.findings);
   report.tables.push_back(summary_table(left, right));
-  report.tables.push_back(tensor_table(left, right, matches, options.limit));
+  report.tables.push_back(tensor_table(right.selection, matches, options.limit));
   return report;
 }
 

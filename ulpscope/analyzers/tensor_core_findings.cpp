@@ -64,10 +64,13 @@ void add_tensor_core_findings(const TraceReader& reader, const Selection& select
   std::map<std::tuple<std::string_view, std::string_view, ProductShape>, size_t> rows;  // of `padded`
   size_t count = 0;
   double work = 0, padded_work = 0;
+  std::vector<bool> counted(reader.ops().size());  // an op's output is several tensors where runs read as one differ in arithmetic
   for (uint32_t i = 0; i < selection.size(); ++i) {
     const TensorInfo& tensor = selection.tensor(i);
     const OpInfo& op = selection.op(i);
     if (!selection.contains(i) || op.phase != Phase::forward || tensor.slot != 0 || !is_narrow(tensor.dtype)) continue;
+    if (counted[tensor.op]) continue;
+    counted[tensor.op] = true;
     const auto product = shapes.product_of(tensor);
     if (!product) continue;
     // What an unknown K leaves out of one product would be missing in the share of all others.
