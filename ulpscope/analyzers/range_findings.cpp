@@ -6,33 +6,13 @@
 
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
 
 namespace {
-
-constexpr size_t kMostEvidence = 5;
-
-// Evidence with how bad it is, of which the worst few are kept.
-struct Suspects {
-  std::vector<std::pair<double, Evidence>> all;
-
-  bool empty() const { return all.empty(); }
-  size_t size() const { return all.size(); }
-  void add(double how_bad, RowKey key, std::vector<Quantity> values) {
-    all.emplace_back(how_bad, Evidence{std::move(key), std::move(values)});
-  }
-  std::vector<Evidence> worst() const {
-    std::vector<std::pair<double, Evidence>> sorted = all;
-    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-    if (sorted.size() > kMostEvidence) sorted.resize(kMostEvidence);
-    std::vector<Evidence> evidence;
-    for (auto& [unused, entry] : sorted) evidence.push_back(std::move(entry));
-    return evidence;
-  }
-};
 
 std::string tensors(size_t n) { return count_of(n, "tensor"); }
 std::string gradient_tensors(size_t n) { return count_of(n, "gradient tensor"); }
@@ -50,8 +30,6 @@ bool raises_small(const TensorInfo& tensor) {
   return 2 * magnitude_thresholds(format, rounding).flushed.surely_below <
          magnitude_thresholds(format, nearest).flushed.surely_below;
 }
-
-Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {name, share(count, base), Unit::share}; }
 
 }  // namespace
 
@@ -451,99 +429,6 @@ void RangeAnalysis::find_saturated(Report& report) const {
        suspects.worst(),
        "These are overflows. For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or smaller inputs; in "
        "mode rne they become infinite and are seen."});
-}
-
-// What one scale a tensor could not keep. FP8 has its own scales, so that a loss scale is no remedy. A scale is stale where the one
-// that follows from the tensor itself would have kept what it flushed.
-void RangeAnalysis::find_quantization_trouble(Report& report) const {
-  Suspects flushed, harmless, stale, unscaled, saturated;
-  double most_saturated = 0, largest_excess = 0;
-  for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_[i] || !is_quantized(selection_.tensor(i).dtype)) continue;
-    const TensorFacts& facts = *tensors_[i];
-    const RoundingBounds &seen = facts.scaled, &own = facts.at_own_scale, &first = facts.unscaled;
-    if (const uint64_t lost = std::max(first.flushed.lower, first.overflowed.lower);
-        share(lost, first.base) > options_.flushed_limit) {
-      unscaled.add(share(lost, first.base), selection_.key(i),
-                   {{"rows", count_cell(facts.unscaled_rows), Unit::count},
-                    share_of("flushed", first.flushed.lower, first.base),
-                    share_of("saturated", first.overflowed.lower, first.base)});
-    }
-    if (const double lost = share(seen.flushed.lower, seen.base); lost > options_.flushed_limit) {
-      std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
-                                   {"of_the_norm_at_most", facts.flush_loss.most_norm, Unit::share}};
-      const bool matters = facts.flush_loss.matters();
-      const bool is_stale = matters && own.base > 0 && share(own.flushed.upper, own.base) <= options_.flushed_limit;
-      if (is_stale) values.push_back(share_of("flushed_at_its_own_scale_at_most", own.flushed.upper, own.base));
-      (is_stale ? stale : matters ? flushed : harmless).add(lost, selection_.key(i), std::move(values));
-    }
-    if (seen.overflowed.lower > 0) {
-      most_saturated = std::max(most_saturated, share(seen.overflowed.lower, seen.base));
-      largest_excess = std::max(largest_excess, facts.largest_excess);
-      saturated.add(share(seen.overflowed.lower, seen.base), key_at(i, *facts.first_overflow),
-                    {{"steps", count_cell(facts.overflow_steps_kept + facts.overflow_steps_skipped), Unit::count},
-                     {"elements", count_cell(seen.overflowed.lower), Unit::count},
-                     share_of("saturated", seen.overflowed.lower, seen.base)});
-    }
-  }
-  const auto lost_much = [&](const Suspects& suspects) {
-    return fmt::format("{} lost more than {:g}% of the nonzero elements to zero when quantised to FP8", tensors(suspects.size()),
-                       100 * options_.flushed_limit);
-  };
-  constexpr const char* kFelt = ", and more than rounding noise of the norm";
-  if (!unscaled.empty()) {
-    report.findings.push_back(
-        {"range.quantization_unscaled", Severity::info,
-         fmt::format(
-             "{} lost more than {:g}% of the nonzero elements in the first steps of delayed scaling, whose quantisation scale "
-             "is 1: there was no history yet.",
-             tensors(unscaled.size()), 100 * options_.flushed_limit),
-         unscaled.worst(),
-         "Later steps have scales. fp8.recipe = \"current\" has one at once; a first step with learning rate 0 fills the histories "
-         "without an update."});
-  }
-  if (!stale.empty()) {
-    report.findings.push_back(
-        {"range.quantization_stale", Severity::warning,
-         lost_much(stale) + kFelt + ": their quantisation scale was far below what their largest magnitude asked for.",
-         stale.worst(),
-         "A scale that follows from earlier steps (fp8.recipe = \"delayed\") is as small as the largest amax of the history, "
-         "perhaps "
-         "one outlier, makes it. \"current\" follows the values of each step; a shorter fp8.amax_history, or fp8.amax = "
-         "\"most_recent\", forgets sooner."});
-  }
-  if (!flushed.empty()) {
-    report.findings.push_back(
-        {"range.quantization_flushed", Severity::warning, lost_much(flushed) + kFelt + ".", flushed.worst(),
-         "Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale changes nothing. "
-         "Keep these layers in BF16 (a layer's dtype, autocast.modules)."});
-  }
-  if (!harmless.empty()) {
-    report.findings.push_back(
-        {"range.quantization_flushed", Severity::info,
-         lost_much(harmless) + ", but these are so small beside the largest that the norm lost less than rounding changes anyway.",
-         harmless.worst(),
-         "A few large values, perhaps one, decide a tensor's quantisation scale. Where the small ones matter keep these layers in "
-         "BF16 (a layer's dtype, autocast.modules)."});
-  }
-  if (saturated.empty()) return;
-  std::string advice =
-      "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a value only where NaN or infinity "
-      "hide the largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
-  if (delays_scales_) {
-    advice = "The scale of delayed scaling follows from earlier steps. ";
-    // Beyond that, room above takes more binades than E4M3 has to give.
-    constexpr int kMostMargin = 4;
-    const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 0;  // 0: only counts are known
-    if (margin == 0) advice += "A larger fp8.margin leaves room above them; ";
-    if (margin > 0 && margin <= kMostMargin) advice += fmt::format("fp8.margin larger by {} leaves room above them; ", margin);
-    advice += "fp8.recipe = \"current\" saturates nothing.";
-  }
-  report.findings.push_back(
-      {"range.quantization_saturated", most_saturated > options_.flushed_limit ? Severity::warning : Severity::info,
-       fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
-                   tensors(saturated.size())),
-       saturated.worst(), std::move(advice)});
 }
 
 void RangeAnalysis::find_what_if_trouble(Report& report) const {

@@ -91,7 +91,12 @@ class RangeAnalysis : public RowConsumer {
   bool find_raised(Report& report) const;
   bool find_inputs_flushed(Report& report) const;
   void find_saturated(Report& report) const;
+  // Of tensors in FP8 (quantization_findings.cpp).
   void find_quantization_trouble(Report& report) const;
+  void find_quantized_without_scale(Report& report) const;
+  void find_quantized_to_zero(Report& report) const;
+  void find_quantized_beyond_range(Report& report) const;
+  std::vector<uint32_t> quantized_tensors() const;  // of which there were rows
   void find_what_if_trouble(Report& report) const;
   void find_gradients_fit(Report& report) const;
   void find_unknown(Report& report) const;

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/analyzers/what_if.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/product_shape.h"
@@ -13,8 +14,6 @@
 namespace ulpscope {
 
 namespace {
-
-constexpr size_t kMostEvidence = 5;
 
 // The products of one op of a module that have one shape: those of a recurrent layer's steps, for instance.
 struct Products {
@@ -95,27 +94,25 @@ void add_tensor_core_findings(const TraceReader& reader, const Selection& select
     types += fmt::format("{}{}", types.empty() ? "" : " and ", types_of);
     multiples += fmt::format("{}{}", multiples.empty() ? "" : " and ", multiple);
   }
-  const auto more = [](const Products& products) { return products.flop() * (products.shape.padded_over_real() - 1); };
-  std::stable_sort(padded.begin(), padded.end(), [&](const auto& a, const auto& b) { return more(a) > more(b); });
-  Finding finding{
-      "tensor_cores.padding",
-      Severity::info,
-      fmt::format("{} in {} {} extents that are no multiples of {}: what tensor cores pad them to makes the products of the "
-                  "forward pass {:.3g} times the work.",
-                  count_of(count, "product"), types, count == 1 ? "has" : "have", multiples, work > 0 ? padded_work / work : 1),
-      {},
-      fmt::format("Numbers of features, channels and samples that are multiples of {} use tensor cores in full.{}",
-                  missed.rbegin()->first, has_fp8 ? " cuBLASLt and Transformer Engine multiply no FP8 matrices with others." : "")};
+  Suspects suspects;
   for (const Products& products : padded) {
-    if (finding.evidence.size() == kMostEvidence) break;
     const bool known = products.shape.k != ProductShape::kUnknown;
-    finding.evidence.push_back({selection.key(products.tensor),
-                                {{"padding", products.shape.padding()},
-                                 {"padded_over_real_work", products.shape.padded_over_real(), Unit::ratio},
-                                 {"share_of_products", known ? Cell(products.flop() / work) : Cell(Unknown{}), Unit::share},
-                                 {"products", count_cell(products.count), Unit::count}}});
+    const double more = products.shape.padded_over_real();
+    suspects.add(products.flop() * (more - 1), selection.key(products.tensor),
+                 {{"padding", products.shape.padding()},
+                  {"padded_over_real_work", more, Unit::ratio},
+                  {"share_of_products", known ? Cell(products.flop() / work) : Cell(Unknown{}), Unit::share},
+                  {"products", count_cell(products.count), Unit::count}});
   }
-  report.findings.push_back(std::move(finding));
+  report.findings.push_back(
+      {"tensor_cores.padding", Severity::info,
+       fmt::format("{} in {} {} extents that are no multiples of {}: what tensor cores pad them to makes the products of the "
+                   "forward pass {:.3g} times the work.",
+                   count_of(count, "product"), types, count == 1 ? "has" : "have", multiples, work > 0 ? padded_work / work : 1),
+       suspects.worst(),
+       fmt::format("Numbers of features, channels and samples that are multiples of {} use tensor cores in full.{}",
+                   missed.rbegin()->first,
+                   has_fp8 ? " cuBLASLt and Transformer Engine multiply no FP8 matrices with others." : "")});
 }
 
 }  // namespace ulpscope
