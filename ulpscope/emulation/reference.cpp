@@ -49,9 +49,16 @@ Ball log_of_10(int bits) { return cached<compute_log_of_10>(bits); }
 Ball pi(int bits) { return cached<compute_pi>(bits); }
 
 Ball one(int bits) { return Ball::of(1, bits); }
+bool is_above(const Ball& x, int value) { return (x - Ball::of(value, x.bits)).middle > 0; }
 
-// The interval from 1 - 2^(1 - bits) to 1.
-Ball just_below_one(int bits) { return {.middle = (Integer(1) << bits) - 1, .radius = 1, .exponent = -bits, .bits = bits}; }
+// The interval from x, which is not in it, to x (1 - 2^(1 - bits)), or, above, to x (1 + 2^(1 - bits)). Arithmetic would take x in:
+// what it cuts off a middle widens the ball.
+Ball just_beside(const Ball& x, int side) {
+  return {
+      .middle = (x.middle << x.bits) + side * x.middle, .radius = abs(x.middle), .exponent = x.exponent - x.bits, .bits = x.bits};
+}
+Ball just_below(const Ball& x) { return just_beside(x, -1); }
+Ball just_above(const Ball& x) { return just_beside(x, 1); }
 
 // first + first f(1) + first f(1) f(2) + ... where |f| <= 1/2 from some term on and all terms before are larger than 2^-bits of the
 // first: so the rest is smaller than twice the last.
@@ -124,10 +131,33 @@ Ball sine(const Ball& x, int quarter_turns) {
   return (quadrant >= 2 ? -value : value).with_bits(x.bits);
 }
 
+// |x| <= 1: with three halvings of the angle, x / (1 + sqrt(1 + x^2)), below 1/10. Beyond: pi / 2 - atan(1 / x).
+Ball atan(const Ball& x) {
+  const int bits = x.bits + 32;
+  if (x.middle == 0) return x;
+  const Ball wide = x.with_bits(bits), magnitude = x.middle < 0 ? -wide : wide;
+  if (is_above(magnitude, 1)) {
+    const Ball value = (pi(bits).scaled(-1) - atan(one(bits) / magnitude)).with_bits(x.bits);
+    return x.middle < 0 ? -value : value;
+  }
+  constexpr int kHalvings = 3;
+  Ball tangent = wide;
+  for (int i = 0; i < kHalvings; ++i) tangent = tangent / (one(bits) + sqrt(one(bits) + tangent * tangent));
+  const Ball square = -(tangent * tangent);
+  Ball power = tangent;
+  return series(tangent,
+                [&](const Ball&, int n) {
+                  power = power * square;
+                  return power / (2 * n + 1);
+                })
+      .scaled(kHalvings)
+      .with_bits(x.bits);
+}
+
 // 2 / sqrt(pi) e^(-x^2) times the sum of 2^n x^(2 n + 1) / (1 * 3 * ... * (2 n + 1)), whose terms have one sign.
 Ball erf(const Ball& x) {
   // Above, 1 - erf(x) < e^(-x^2) < 2^-bits.
-  if ((x * x - Ball::of(x.bits, x.bits)).middle > 0) return x.middle < 0 ? -just_below_one(x.bits) : just_below_one(x.bits);
+  if (is_above(x * x, x.bits)) return x.middle < 0 ? -just_below(one(x.bits)) : just_below(one(x.bits));
   const int bits = x.bits + 32;
   const Ball wide = x.with_bits(bits), square = wide * wide;
   const int largest_terms = static_cast<int>(square.nearest_integer()) + 2;
@@ -139,6 +169,22 @@ Ball erf(const Ball& x) {
     sum = sum + term;
   }
   return (sum.widened(end + 1) * exp(-square) / sqrt(pi(bits))).scaled(1).with_bits(x.bits);
+}
+
+// e^-1024 < 2^-1477, and with what multiplies it here < 2^-1400: beyond every format, by more than the bits of a stochastic
+// rounding.
+constexpr int kLargeSquare = 1024, kVanishing = -1400;
+// What is above zero and below 2^kVanishing.
+Ball vanishing(int bits) { return {.middle = 1, .radius = 1, .exponent = kVanishing - 1, .bits = bits}; }
+// An upper bound of the bits before the first of e^(-square).
+int zeros_of_exp(const Ball& square) { return 3 * (static_cast<int>(square.nearest_integer()) + 1) / 2; }
+
+Ball erfc(const Ball& x) {
+  const Ball square = x * x;
+  if (x.middle < 0) return is_above(square, x.bits) ? just_below(one(x.bits)).scaled(1) : one(x.bits) - erf(x);
+  if (is_above(square, kLargeSquare)) return vanishing(x.bits);
+  const int bits = x.bits + zeros_of_exp(square) + 32;
+  return (one(bits) - erf(x.with_bits(bits))).with_bits(x.bits);
 }
 
 // ---- rows
@@ -229,20 +275,52 @@ Exact exact_rsqrt(const Number& x) {
 }
 Exact exact_sin(const Number& x) { return at_limits(x, {{}, kInvalid, kInvalid, true}); }
 Exact exact_cos(const Number& x) { return at_limits(x, {integer(1), kInvalid, kInvalid}); }
+// Of what is below -1 or above 1: true.
+bool is_beyond_one(const Number& x) {
+  if (x.kind != Number::Kind::finite) return x.kind == Number::Kind::infinite;
+  Number magnitude = x;
+  magnitude.negative = false;
+  const Number excess = add(magnitude, integer(-1));
+  return excess.kind == Number::Kind::finite && !excess.negative;
+}
+Exact exact_asin(const Number& x) { return is_beyond_one(x) ? Exact(kInvalid) : exact_sin(x); }
+Exact exact_acos(const Number& x) {
+  if (is_beyond_one(x)) return kInvalid;
+  if (is_one(x) && !x.negative) return integer(0);
+  return {};
+}
+Exact exact_atan(const Number& x) {
+  if (x.kind == Number::Kind::zero) return x;
+  return {};
+}
 Exact exact_sinh(const Number& x) { return at_limits(x, {{}, kInfinity, kMinusInfinity, true}); }
 Exact exact_cosh(const Number& x) { return at_limits(x, {integer(1), kInfinity, kInfinity}); }
 Exact exact_tanh(const Number& x) { return at_limits(x, {{}, integer(1), integer(-1), true}); }
+Exact exact_acosh(const Number& x) {
+  if (x.negative || !(is_one(x) || is_beyond_one(x))) return kInvalid;
+  if (is_one(x)) return integer(0);
+  return at_limits(x, {{}, kInfinity, {}});
+}
+Exact exact_atanh(const Number& x) {
+  if (is_one(x)) return detail::infinity(x.negative);
+  return exact_asin(x);
+}
 Exact exact_sigmoid(const Number& x) { return at_limits(x, {power_of_two(-1), integer(1), integer(0)}); }
 
-// The others are computed, with results that have about so many bits unless terms cancel.
-bool is_above(const Ball& x, int value) { return (x - Ball::of(value, x.bits)).middle > 0; }
+Exact exact_silu(const Number& x) { return at_limits(x, {{}, kInfinity, detail::zero(true), true}); }
+Exact exact_softplus(const Number& x) {
+  if (x.kind != Number::Kind::infinite) return {};
+  return x.negative ? integer(0) : kInfinity;
+}
+Exact exact_erfc(const Number& x) { return at_limits(x, {integer(1), integer(0), integer(2)}); }
 
+// The others are computed, with results that have about so many bits unless terms cancel.
 Ball value_of_exp2(const Ball& x) {
   const int bits = x.bits + 32;
   return exp(x.with_bits(bits) * log_of_2(bits)).with_bits(x.bits);
 }
 Ball value_of_expm1(const Ball& x) {
-  if (is_above(-x, x.bits)) return -just_below_one(x.bits);
+  if (is_above(-x, x.bits)) return -just_below(one(x.bits));
   return exp(x) - one(x.bits);
 }
 Ball value_of_log2(const Ball& x) { return log(x) / log_of_2(x.bits + 8); }
@@ -251,57 +329,104 @@ Ball value_of_log1p(const Ball& x) { return log(one(x.bits) + x); }
 Ball value_of_rsqrt(const Ball& x) { return one(x.bits) / sqrt(x); }
 Ball value_of_sin(const Ball& x) { return sine(x, 0); }
 Ball value_of_cos(const Ball& x) { return sine(x, 1); }
+Ball value_of_tan(const Ball& x) {
+  const Ball cosine = sine(x, 1);
+  // Too near a pole for so many bits.
+  if (cosine.is_around_zero()) return Ball{.radius = 1, .bits = x.bits};
+  return sine(x, 0) / cosine;
+}
+Ball value_of_asin(const Ball& x) {
+  const Ball square = (one(x.bits) - x) * (one(x.bits) + x);
+  if (square.middle == 0) return (x.middle < 0 ? -pi(x.bits) : pi(x.bits)).scaled(-1);
+  return atan(x / sqrt(square));
+}
+Ball value_of_acos(const Ball& x) {
+  const Ball sum = one(x.bits) + x;
+  if (sum.middle == 0) return pi(x.bits);
+  return atan(sqrt((one(x.bits) - x) / sum)).scaled(1);
+}
 Ball value_of_sinh(const Ball& x) { return (exp(x) - exp(-x)).scaled(-1); }
 Ball value_of_cosh(const Ball& x) { return (exp(x) + exp(-x)).scaled(-1); }
 Ball value_of_tanh(const Ball& x) {
-  if (is_above(x, x.bits)) return just_below_one(x.bits);
-  if (is_above(-x, x.bits)) return -just_below_one(x.bits);
+  if (is_above(x, x.bits)) return just_below(one(x.bits));
+  if (is_above(-x, x.bits)) return -just_below(one(x.bits));
   const Ball power = exp(x.scaled(1));
   return (power - one(x.bits)) / (power + one(x.bits));
 }
+Ball value_of_asinh(const Ball& x) {
+  const Ball magnitude = x.middle < 0 ? -x : x, value = log(magnitude + sqrt(one(x.bits) + x * x));
+  return x.middle < 0 ? -value : value;
+}
+Ball value_of_acosh(const Ball& x) { return log(x + sqrt((x - one(x.bits)) * (x + one(x.bits)))); }
+Ball value_of_atanh(const Ball& x) { return log((one(x.bits) + x) / (one(x.bits) - x)).scaled(-1); }
 Ball value_of_sigmoid(const Ball& x) {
-  if (is_above(x, x.bits)) return just_below_one(x.bits);
+  if (is_above(x, x.bits)) return just_below(one(x.bits));
   const Ball power = exp(x);
   return power / (power + one(x.bits));
 }
 
+// 1 - sigmoid(x) < e^-x.
+Ball value_of_silu(const Ball& x) { return is_above(x, x.bits) ? just_below(x) : x * value_of_sigmoid(x); }
+// Between x and x + e^-x, and below e^x by less than e^(2 x).
+Ball value_of_softplus(const Ball& x) {
+  if (x.middle == 0) return log_of_2(x.bits);
+  if (is_above(x, x.bits)) return just_above(x);
+  const Ball power = exp(x);
+  return is_above(-x, x.bits) ? power.widened(power.bound_exponent() - x.bits) : log(one(x.bits) + power);
+}
+// 1 - erfc(-x / sqrt(2)) / 2 < e^(-x^2 / 2).
+Ball value_of_gelu(const Ball& x) {
+  const Ball half_square = (x * x).scaled(-1);
+  if (x.middle > 0 && is_above(half_square, x.bits)) return just_below(x);
+  if (is_above(half_square, kLargeSquare)) return -vanishing(x.bits);
+  const int bits = x.bits + zeros_of_exp(half_square) + 32;
+  return (x * erfc(-x.with_bits(bits) / sqrt(Ball::of(2, bits)))).scaled(-1).with_bits(x.bits);
+}
+
 struct Row {
+  ElementaryFunctionName names;
   Exact (*exact)(const Number& x);
-  Ball (*value)(const Ball& x);  // of finite numbers that are not zero, where the result is not exact
+  Ball (*value)(const Ball& x);  // where the result is not exact
 };
 
-constexpr std::array<ElementaryFunctionName, 16> kNames{{{"exp", ElementaryFunction::exp},
-                                                         {"exp2", ElementaryFunction::exp2},
-                                                         {"expm1", ElementaryFunction::expm1},
-                                                         {"log", ElementaryFunction::log},
-                                                         {"log2", ElementaryFunction::log2},
-                                                         {"log10", ElementaryFunction::log10},
-                                                         {"log1p", ElementaryFunction::log1p},
-                                                         {"sqrt", ElementaryFunction::sqrt},
-                                                         {"rsqrt", ElementaryFunction::rsqrt},
-                                                         {"sin", ElementaryFunction::sin},
-                                                         {"cos", ElementaryFunction::cos},
-                                                         {"sinh", ElementaryFunction::sinh},
-                                                         {"cosh", ElementaryFunction::cosh},
-                                                         {"tanh", ElementaryFunction::tanh},
-                                                         {"sigmoid", ElementaryFunction::sigmoid},
-                                                         {"erf", ElementaryFunction::erf}}};
-constexpr std::array<Row, kNames.size()> kRows{{{exact_exp, exp},
-                                                {exact_exp2, value_of_exp2},
-                                                {exact_expm1, value_of_expm1},
-                                                {exact_log, log},
-                                                {exact_log2, value_of_log2},
-                                                {exact_log10, value_of_log10},
-                                                {exact_log1p, value_of_log1p},
-                                                {exact_sqrt, sqrt},
-                                                {exact_rsqrt, value_of_rsqrt},
-                                                {exact_sin, value_of_sin},
-                                                {exact_cos, value_of_cos},
-                                                {exact_sinh, value_of_sinh},
-                                                {exact_cosh, value_of_cosh},
-                                                {exact_tanh, value_of_tanh},
-                                                {exact_sigmoid, value_of_sigmoid},
-                                                {exact_tanh, erf}}};
+using Function = ElementaryFunction;
+constexpr Row kRows[] = {
+    {{"exp", Function::exp}, exact_exp, exp},
+    {{"exp2", Function::exp2}, exact_exp2, value_of_exp2},
+    {{"expm1", Function::expm1}, exact_expm1, value_of_expm1},
+    {{"log", Function::log}, exact_log, log},
+    {{"log2", Function::log2}, exact_log2, value_of_log2},
+    {{"log10", Function::log10}, exact_log10, value_of_log10},
+    {{"log1p", Function::log1p}, exact_log1p, value_of_log1p},
+    {{"sqrt", Function::sqrt}, exact_sqrt, sqrt},
+    {{"rsqrt", Function::rsqrt}, exact_rsqrt, value_of_rsqrt},
+    {{"sin", Function::sin}, exact_sin, value_of_sin},
+    {{"cos", Function::cos}, exact_cos, value_of_cos},
+    {{"tan", Function::tan}, exact_sin, value_of_tan},
+    {{"asin", Function::asin}, exact_asin, value_of_asin},
+    {{"acos", Function::acos}, exact_acos, value_of_acos},
+    {{"atan", Function::atan}, exact_atan, atan},
+    {{"sinh", Function::sinh}, exact_sinh, value_of_sinh},
+    {{"cosh", Function::cosh}, exact_cosh, value_of_cosh},
+    {{"tanh", Function::tanh}, exact_tanh, value_of_tanh},
+    {{"asinh", Function::asinh}, exact_sinh, value_of_asinh},
+    {{"acosh", Function::acosh}, exact_acosh, value_of_acosh},
+    {{"atanh", Function::atanh}, exact_atanh, value_of_atanh},
+    {{"sigmoid", Function::sigmoid}, exact_sigmoid, value_of_sigmoid},
+    {{"silu", Function::silu}, exact_silu, value_of_silu},
+    {{"softplus", Function::softplus}, exact_softplus, value_of_softplus},
+    {{"erf", Function::erf}, exact_tanh, erf},
+    {{"erfc", Function::erfc}, exact_erfc, erfc},
+    {{"gelu", Function::gelu}, exact_silu, value_of_gelu},
+};
+constexpr auto kNames = [] {
+  std::array<ElementaryFunctionName, std::size(kRows)> names;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kRows[i].names;
+  return names;
+}();
+static_assert(std::all_of(kNames.begin(), kNames.end(),
+                          [](const auto& row) { return &row == &kNames[static_cast<size_t>(row.function)]; }),
+              "rows are found by their functions");
 
 // Ziv's loop.
 template <typename Value>
@@ -379,11 +504,16 @@ ElementaryFunction parse_elementary_function(std::string_view name) {
 uint64_t evaluate(ElementaryFunction function, const Number& x, const FloatFormat& format, const Rounding& rounding,
                   uint32_t random) {
   if (x.kind == Number::Kind::nan) return encode(format, x, rounding, random);
-  const auto index = static_cast<size_t>(function);
-  const Row& row = kRows[index];
+  const Row& row = kRows[static_cast<size_t>(function)];
   if (const Exact exact = row.exact(x)) return encode(format, *exact, rounding, random);
+  // Of infinities only atan has a result that is not exact: that of a number so large that no bound of an error tells it apart.
+  Number finite = x;
+  if (x.kind == Number::Kind::infinite) {
+    finite = power_of_two(1 << kLargeExponent);
+    finite.negative = x.negative;
+  }
   return decided(
-      kNames[index].name, [&](int bits) { return row.value(Ball::of(x, bits)); }, format, rounding, random);
+      row.names.name, [&](int bits) { return row.value(Ball::of(finite, bits)); }, format, rounding, random);
 }
 
 uint64_t evaluate_pow(const Number& x, const Number& y, const FloatFormat& format, const Rounding& rounding, uint32_t random) {
