@@ -86,14 +86,14 @@ def rounding_targets():
 
 
 def tensor_core_targets():
-    """FP16 -> FP32 beside the plain twin: the scalar dot product of 512 elements, a matrix product of 512 x 512 x 512."""
+    """-> FP32 beside the plain twin: the scalar dot product of 512 elements, a matrix product of 512 x 512 x 512."""
     def product(m, name):
         return m[f"tensor_core/tensor_core_product/{name}/real_time"]
 
     return [
         *[at_least(f"tensor-core product, {gpu} / its plain twin",
                    lambda m, gpu=gpu: m[f"tensor_core/tensor_core_dot/{gpu}"] * 512**2 / product(m, gpu), limit)
-          for gpu, limit in (("h100", 80), ("a100", 50))],
+          for gpu, limit in (("h100", 80), ("a100", 50), ("nvfp4", 80))],
         at_least("tensor-core product, h100: two threads / one", lambda m: product(m, "h100") / product(m, "h100_2_threads"), 1.9),
     ]
 

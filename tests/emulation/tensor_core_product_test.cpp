@@ -106,19 +106,27 @@ TEST(TensorCoreProduct, EveryRowHasTheBitsOfDotOnEveryTarget) {
 
 // Sums next to nothing, cancellation, overflow in the middle: many columns of each kind.
 TEST(TensorCoreProduct, ManyColumnsHaveTheBitsOfDot) {
-  for (const auto& [gpu, input, output] : {std::array<const char*, 3>{"h100", "bf16", "fp32"},
-                                           {"a100", "fp16", "fp16"},
-                                           {"rtx4090", "e5m2", "fp32"},
-                                           {"v100", "fp16", "fp32"},
-                                           {"h200", "e4m3", "fp16"}}) {
-    const TensorCore core = find_tensor_core(gpu, parse_format(input), parse_format(input), parse_format(output));
-    RandomCases random(99);
-    const Operands given = operands(core, random, 60, 200, 48, false);
-    on_every_target([&](const std::string& target) {
-      Matrix d(bytes_of(*core.model->output), 60, 200);
-      multiply(core, given.a.view(), given.b.view(), given.c.view(), d.data(), 60, 200, 48);
-      EXPECT_TRUE(d == given.expected) << gpu << ' ' << input << ' ' << target;
-    });
+  struct Row {
+    const char *gpu, *input, *output;
+    InstructionFamily family = InstructionFamily::mma;
+    BlockScales scales = BlockScales::none;
+  };
+  for (const Row& row :
+       {Row{"h100", "bf16", "fp32"}, Row{"a100", "fp16", "fp16"}, Row{"rtx4090", "e5m2", "fp32"}, Row{"v100", "fp16", "fp32"},
+        Row{"h200", "e4m3", "fp16"}, Row{"rtx5090", "e4m3", "fp32", InstructionFamily::mma, BlockScales::mx},
+        Row{"b200", "e2m1", "fp32", InstructionFamily::tcgen05, BlockScales::mxfp4},
+        Row{"b200", "e2m1", "fp32", InstructionFamily::tcgen05, BlockScales::nvfp4}}) {
+    const FloatFormat &input = parse_format(row.input), &output = parse_format(row.output);
+    const TensorCore core = find_tensor_core(row.gpu, input, input, output, row.family, row.scales);
+    for (const int64_t k : {48, 200}) {
+      RandomCases random(99);
+      const Operands given = operands(core, random, 60, 200, k, false);
+      on_every_target([&](const std::string& target) {
+        Matrix d(bytes_of(*core.model->output), 60, 200);
+        multiply(core, given.a.view(), given.b.view(), given.c.view(), d.data(), 60, 200, k, given.scales());
+        EXPECT_TRUE(d == given.expected) << row.gpu << ' ' << row.input << ' ' << name_of(row.scales) << ' ' << k << ' ' << target;
+      });
+    }
   }
 }
 
@@ -153,6 +161,30 @@ TEST(TensorCoreProduct, ZeroIsNegativeOnlyWhereEveryTermIs) {
     multiply(core, {a.data(), 8}, {b.data(), 3}, {c.data(), 3}, d.data(), 1, 3, 8);
     EXPECT_EQ(d, expected) << target;
   });
+}
+
+// Of a group: its products, or a negative sum of them with a scale of zero.
+TEST(TensorCoreProduct, AGroupOfNegativeZerosIsOne) {
+  const TensorCore core = find_tensor_core("rtx5090", e2m1, e2m1, binary32, InstructionFamily::mma, BlockScales::nvfp4);
+  constexpr int kTerms = 64, kColumns = 4;
+  std::vector<uint8_t> a(kTerms, 0), b(kTerms * kColumns, 0x8), a_scales(kTerms / 16, 0x38),
+      b_scales(a_scales.size() * kColumns, 0x38);
+  a[0] = 0x2;  // 1, by -0, 0, -1 with a scale of zero, and -1
+  b[1] = 0x0;
+  b[2] = b[3] = 0xA;
+  b_scales[2] = 0;
+  const std::vector<uint32_t> c(kColumns, 0x80000000), expected{0x80000000, 0, 0x80000000, 0xBF800000};
+  on_every_target([&](const std::string& target) {
+    std::vector<uint32_t> d(kColumns);
+    multiply(core, {a.data(), kTerms}, {b.data(), kColumns}, {c.data(), kColumns}, d.data(), 1, kColumns, kTerms,
+             {{a_scales.data(), 4}, {b_scales.data(), kColumns}});
+    EXPECT_EQ(d, expected) << target;
+  });
+  std::vector<uint32_t> row(a.begin(), a.end()), column;
+  std::vector<uint8_t> column_scales;
+  for (int i = 0; i < kTerms; ++i) column.push_back(b[i * kColumns + 2]);
+  for (int i = 0; i < kTerms / 16; ++i) column_scales.push_back(b_scales[i * kColumns + 2]);
+  EXPECT_EQ(dot(core, row, column, c[2], {a_scales, column_scales}), expected[2]);
 }
 
 // 16384 + 8 is the middle between two FP16 numbers; its 32nd bit, 2^-17 more, rounds it up.

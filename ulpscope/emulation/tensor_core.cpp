@@ -133,9 +133,7 @@ std::string describe(const TensorCoreModel& model) {
   return with.empty() ? text : fmt::format("{} ({})", text, join_words(with));
 }
 
-constexpr int kGroup = 16;  // products of a term of the rows that add groups
 constexpr int kMostTerms = 32 + 1;
-constexpr bool adds_groups(BlockScales scales) { return scales == BlockScales::mxfp4 || scales == BlockScales::nvfp4; }
 
 // An element of A or B, or a scale: its number, and the exponent that its field stands for.
 struct Factor {
@@ -273,7 +271,7 @@ class Dot {
     const int unit = core_.a->smallest_exponent() + core_.b->smallest_exponent();
     int64_t sum = 0;
     bool is_zero = true, is_negative_zero = true;
-    for (size_t i = element; i < element + kGroup; ++i) {
+    for (size_t i = element; i < element + kProductsOfGroup; ++i) {
       const Number number = product(i).number;
       sum += cut_off(number, unit);
       is_zero &= number.kind == Number::Kind::zero;
@@ -294,8 +292,8 @@ class Dot {
   uint32_t run_block(size_t first, int pass, uint32_t accumulator) {
     std::array<TensorCoreTerm, kMostTerms> terms;
     size_t count = 0;
-    if (adds_groups(model_.scales)) {
-      for (int i = 0; i < model_.products; i += kGroup) terms[count++] = group_term(first + i);
+    if (model_.adds_groups()) {
+      for (int i = 0; i < model_.products; i += kProductsOfGroup) terms[count++] = group_term(first + i);
     } else {
       for (int i = 0; i < model_.products; ++i) terms[count++] = product_term(first + i / 2 * 2 * model_.passes + 2 * pass + i % 2);
     }

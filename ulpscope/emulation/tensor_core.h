@@ -41,6 +41,8 @@ enum class BlockScales : uint8_t {
 // FP32 with a significand that has 13 bits after the point.
 inline constexpr FloatFormat e8m13{"e8m13", 8, 13, 127};
 
+inline constexpr int kProductsOfGroup = 16;
+
 struct TensorCoreModel {
   std::string_view generation;
   InstructionFamily family;
@@ -60,6 +62,7 @@ struct TensorCoreModel {
   bool has_hardware_data = false;  // the project's tests compare this row with results of such a GPU
 
   int products_of_instruction() const { return products * passes; }
+  bool adds_groups() const { return scales == BlockScales::mxfp4 || scales == BlockScales::nvfp4; }  // of kProductsOfGroup
 };
 
 // All rows.

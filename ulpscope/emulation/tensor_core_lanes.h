@@ -35,4 +35,21 @@ inline constexpr int kLaneRows = 2;
 // output for each row, replaced by the results.
 void sum_blocks(const TensorCore& core, const LaneFactors* rows, int count, int64_t blocks, uint32_t* accumulators);
 
+// ---- models that add groups (mxfp4, nvfp4)
+
+// What is known of the 16 elements of a group: which are not zero (the lower half), and which are negative (the upper one).
+using GroupSigns = uint32_t;
+
+// A row of A or, of kPanel columns side by side, a panel of B. Elements are pairs of consecutive ones, a pair of each column next
+// to that of the next; scales are significands in [1, 2) or less, or NaN, that their exponents belong to.
+struct LaneGroups {
+  const int16_t* elements;  // in whole units of the format's smallest subnormal
+  const float* scales;
+  const int32_t* exponents;  // of a scale of zero kExponentOfZero
+  const GroupSigns* signs;
+};
+
+// The same of one row.
+void sum_groups(const TensorCore& core, const LaneGroups& a, const LaneGroups& b, int64_t blocks, uint32_t* accumulators);
+
 }  // namespace ulpscope

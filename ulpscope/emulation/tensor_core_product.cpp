@@ -19,8 +19,6 @@ namespace {
 // Rows of A that are prepared at a time: each panel of B is read from near memory for all of them.
 constexpr int64_t kRows = 16;
 
-bool adds_groups(const TensorCoreModel& model) { return model.scales == BlockScales::mxfp4 || model.scales == BlockScales::nvfp4; }
-
 int bytes_of(const FloatFormat& format) { return format.storage_bits() <= 8 ? 1 : format.storage_bits() <= 16 ? 2 : 4; }
 
 uint32_t load(const EncodedMatrix& matrix, int bytes, int64_t row, int64_t column) {
@@ -110,6 +108,19 @@ std::optional<int32_t> exponent_of(uint32_t scale) {
   return number.exponent;
 }
 
+// A scale of a group; its significand is in [1, 2) or less, or NaN.
+struct ScaleFactor {
+  float significand;
+  int32_t exponent;
+};
+ScaleFactor read_scale(BlockScales scales, uint8_t encoding) {
+  const FloatFormat& format = scales == BlockScales::nvfp4 ? e4m3 : e8m0;
+  const Number number = decode(format, encoding & format.last_magnitude());
+  if (number.kind == Number::Kind::nan) return {std::numeric_limits<float>::quiet_NaN(), 0};
+  if (number.kind == Number::Kind::zero) return {0, kExponentOfZero};
+  return {static_cast<float>(number.significand) * power_of_two(-format.fraction_bits), number.exponent + format.fraction_bits};
+}
+
 // Factors in a line, as sum_blocks takes them, and which of them are Inf or NaN.
 class FactorLine {
  public:
@@ -151,7 +162,59 @@ struct TensorCoreProduct::PackedRows {
   std::vector<float> significands, specials;
   std::vector<int32_t> exponents;
   std::array<bool, kRows> has_special{};
+  PackedGroups groups;  // instead
 };
+
+void TensorCoreProduct::PackedGroups::resize(size_t lines, int64_t positions) {
+  const size_t groups = lines * static_cast<size_t>(positions) / kProductsOfGroup;
+  elements.resize(groups * kProductsOfGroup);
+  scales.resize(groups);
+  exponents.resize(groups, kExponentOfZero);
+  signs.resize(groups);
+}
+
+// Lines of factors, rows of A or columns of B, by their number and that of an element.
+struct TensorCoreProduct::Factors {
+  const FloatFormat& format;
+  EncodedMatrix matrix, scales;
+  bool are_columns;
+
+  uint32_t element(int64_t line, int64_t k) const { return at(matrix, bytes_of(format), line, k); }
+  uint8_t scale(int64_t line, int64_t index) const { return static_cast<uint8_t>(at(scales, 1, line, index)); }
+
+ private:
+  uint32_t at(const EncodedMatrix& from, int bytes, int64_t line, int64_t k) const {
+    return are_columns ? load(from, bytes, k, line) : load(from, bytes, line, k);
+  }
+};
+
+// `count` lines from `first` on, side by side in `lanes`, after `place` such bundles. What no line fills stays zero.
+void TensorCoreProduct::pack_groups(const Factors& factors, int64_t first, int64_t count, int64_t lanes, PackedGroups& groups,
+                                    int64_t place) const {
+  const TensorCoreModel& model = *core_.model;
+  const FloatFormat& format = factors.format;
+  const int64_t each = elements_of_scale(model.scales), of_line = positions_ / kProductsOfGroup;
+  for (int64_t line = 0; line < count; ++line) {
+    for (int64_t group = 0; group < of_line; ++group) {
+      const int64_t index = (place * of_line + group) * lanes + line, begin = group * kProductsOfGroup;
+      if (begin >= k_) break;
+      uint32_t signs = 0;
+      for (int64_t i = 0; i < std::min<int64_t>(kProductsOfGroup, k_ - begin); ++i) {
+        const Number number = decode(format, factors.element(first + line, begin + i));
+        const auto magnitude = number.kind == Number::Kind::zero
+                                   ? 0
+                                   : static_cast<int>(number.significand << (number.exponent - format.smallest_exponent()));
+        signs |= (magnitude != 0 ? 1u : 0u) << i | (number.negative ? 1u : 0u) << (kProductsOfGroup + i);
+        const int64_t pair = (place * of_line + group) * (kProductsOfGroup / 2) + i / 2;
+        groups.elements[2 * (pair * lanes + line) + i % 2] = static_cast<int16_t>(number.negative ? -magnitude : magnitude);
+      }
+      groups.signs[index] = signs;
+      const ScaleFactor scale = read_scale(model.scales, factors.scale(first + line, begin / each));
+      groups.scales[index] = scale.significand;
+      groups.exponents[index] = scale.exponent;
+    }
+  }
+}
 
 // The element of k that stands there in an instruction's order; beyond k there are zeros.
 int64_t TensorCoreProduct::element_at(int64_t position) const {
@@ -172,18 +235,17 @@ TensorCoreProduct::TensorCoreProduct(const TensorCore& core, const EncodedMatrix
   const int64_t each = elements_of_scale(model.scales);
   check(b_scales, each > 0 && k > 0 && n > 0, "the scales of b");
   if (each == 0 && b_scales.data != nullptr) throw usage_error("matrix product: b has scales, and the instruction has none");
-  const int bytes = bytes_of(*core.b);
   const int64_t all = model.products_of_instruction();
   positions_ = (k + all - 1) / all * all;
-  if (adds_groups(model)) {
-    for (int64_t column = 0; column < n; ++column) {
-      for (int64_t row = 0; row < k; ++row) columns_.push_back(load(b, bytes, row, column));
-      for (int64_t row = 0; row < k; row += each)
-        column_scales_.push_back(static_cast<uint8_t>(load(b_scales, 1, row / each, column)));
-    }
+  const int64_t panels = (n + kPanel - 1) / kPanel;
+  if (model.adds_groups()) {
+    groups_.resize(static_cast<size_t>(panels * kPanel), positions_);
+    parallel_for(panels, [&](int64_t panel) {
+      const int64_t first = panel * kPanel;
+      pack_groups({*core.b, b, b_scales, true}, first, std::min(kPanel, n - first), kPanel, groups_, panel);
+    });
     return;
   }
-  const int64_t panels = (n + kPanel - 1) / kPanel;
   significands_.assign(static_cast<size_t>(panels * positions_ * kPanel), 0.0f);
   exponents_.assign(significands_.size(), kExponentOfZero);
   specials_.resize(static_cast<size_t>(panels));
@@ -219,6 +281,7 @@ void TensorCoreProduct::pack_panel(const EncodedMatrix& b, const EncodedMatrix& 
 void TensorCoreProduct::pack_row(const EncodedMatrix& a, const EncodedMatrix& scales, int64_t row, PackedRows& rows,
                                  int64_t place) const {
   const TensorCoreModel& model = *core_.model;
+  if (model.adds_groups()) return pack_groups({*core_.a, a, scales, false}, row, 1, 1, rows.groups, place);
   const FactorReader read(core_, *core_.a);
   const int bytes = bytes_of(*core_.a);
   const int64_t each = elements_of_scale(model.scales);
@@ -240,9 +303,22 @@ void TensorCoreProduct::pack_row(const EncodedMatrix& a, const EncodedMatrix& sc
   for (const auto& [position, value] : line.specials) rows.specials[begin + position] = value;
 }
 
+// From a line on, or from the first of a panel's.
+LaneGroups TensorCoreProduct::lane_groups(const PackedGroups& groups, int64_t line) const {
+  const auto first = static_cast<size_t>(line * positions_ / kProductsOfGroup);
+  return {groups.elements.data() + first * kProductsOfGroup, groups.scales.data() + first, groups.exponents.data() + first,
+          groups.signs.data() + first};
+}
+
 void TensorCoreProduct::compute_panel(const PackedRows& rows, int64_t place, int count, int64_t panel,
                                       uint32_t* accumulators) const {
   const TensorCoreModel& model = *core_.model;
+  if (model.adds_groups()) {
+    const LaneGroups b = lane_groups(groups_, panel * kPanel);
+    for (int i = 0; i < count; ++i)
+      sum_groups(core_, lane_groups(rows.groups, place + i), b, positions_ / model.products, accumulators + i * kPanel);
+    return;
+  }
   std::array<LaneFactors, kLaneRows> factors;
   const auto factors_from = [&](int64_t position) {
     const auto b = static_cast<size_t>((panel * positions_ + position) * kPanel);
@@ -277,14 +353,17 @@ void TensorCoreProduct::compute(const EncodedMatrix& a, const EncodedMatrix& c, 
   check(a_scales, model.scales != BlockScales::none && k_ > 0, "the scales of a");
   if (model.scales == BlockScales::none && a_scales.data != nullptr)
     throw usage_error("matrix product: a has scales, and the instruction has none");
-  if (adds_groups(model)) return compute_by_dot(a, c, d, first, last, a_scales);
 
   const int bytes = bytes_of(*model.output);
   PackedRows rows;
   const int64_t most = std::min(kRows, last - first);
-  rows.significands.resize(static_cast<size_t>(most * positions_));
-  rows.specials.resize(rows.significands.size());
-  rows.exponents.resize(rows.significands.size());
+  if (model.adds_groups()) {
+    rows.groups.resize(static_cast<size_t>(most), positions_);
+  } else {
+    rows.significands.resize(static_cast<size_t>(most * positions_));
+    rows.specials.resize(rows.significands.size());
+    rows.exponents.resize(rows.significands.size());
+  }
   for (int64_t begin = first; begin < last; begin += kRows) {
     const int64_t count = std::min(kRows, last - begin);
     for (int64_t place = 0; place < count; ++place) pack_row(a, a_scales, begin + place, rows, place);
@@ -302,25 +381,6 @@ void TensorCoreProduct::compute(const EncodedMatrix& a, const EncodedMatrix& c, 
             store(d, bytes, (begin + place + i) * n_ + column + j, accumulators[i * kPanel + j]);
         }
       }
-    }
-  }
-}
-
-void TensorCoreProduct::compute_by_dot(const EncodedMatrix& a, const EncodedMatrix& c, void* d, int64_t first, int64_t last,
-                                       const EncodedMatrix& a_scales) const {
-  const TensorCoreModel& model = *core_.model;
-  const int64_t each = elements_of_scale(model.scales), scales = (k_ + each - 1) / each;
-  const int bytes = bytes_of(*model.output);
-  std::vector<uint32_t> row(static_cast<size_t>(k_));
-  std::vector<uint8_t> row_scales(static_cast<size_t>(scales));
-  for (int64_t i = first; i < last; ++i) {
-    for (int64_t element = 0; element < k_; ++element) row[element] = load(a, bytes_of(*core_.a), i, element);
-    for (int64_t scale = 0; scale < scales; ++scale) row_scales[scale] = static_cast<uint8_t>(load(a_scales, 1, i, scale));
-    for (int64_t j = 0; j < n_; ++j) {
-      const std::span<const uint32_t> column(columns_.data() + j * k_, static_cast<size_t>(k_));
-      const std::span<const uint8_t> column_scales(column_scales_.data() + j * scales, static_cast<size_t>(scales));
-      const uint32_t accumulator = c.data == nullptr ? 0 : load(c, bytes, i, j);
-      store(d, bytes, i * n_ + j, dot(core_, row, column, accumulator, {row_scales, column_scales}));
     }
   }
 }

@@ -9,6 +9,8 @@
 
 namespace ulpscope {
 
+struct LaneGroups;
+
 // Encodings in memory: 1 byte each for formats of up to 8 bits, 2 for up to 16, and 4 else, TF32 (as FP32) among them. Strides
 // count elements.
 struct EncodedMatrix {
@@ -37,11 +39,20 @@ class TensorCoreProduct {
 
  private:
   struct PackedRows;
+  // Factors of models that add groups: a row, or kPanel columns side by side, after another, in the layout of LaneGroups.
+  struct PackedGroups {
+    void resize(size_t lines, int64_t positions);
+    std::vector<int16_t> elements;
+    std::vector<float> scales;
+    std::vector<int32_t> exponents;
+    std::vector<uint32_t> signs;
+  };
+  struct Factors;
+  LaneGroups lane_groups(const PackedGroups& groups, int64_t line) const;
   void pack_panel(const EncodedMatrix& b, const EncodedMatrix& scales, int64_t panel);
   void pack_row(const EncodedMatrix& a, const EncodedMatrix& scales, int64_t row, PackedRows& rows, int64_t place) const;
+  void pack_groups(const Factors& factors, int64_t first, int64_t count, int64_t lanes, PackedGroups& groups, int64_t place) const;
   void compute_panel(const PackedRows& rows, int64_t place, int count, int64_t panel, uint32_t* accumulators) const;
-  void compute_by_dot(const EncodedMatrix& a, const EncodedMatrix& c, void* d, int64_t first, int64_t last,
-                      const EncodedMatrix& a_scales) const;
   int64_t element_at(int64_t position) const;
 
   TensorCore core_;
@@ -50,9 +61,7 @@ class TensorCoreProduct {
   std::vector<float> significands_;
   std::vector<int32_t> exponents_;
   std::vector<std::vector<float>> specials_;  // of panels with NaN or Inf: the significands, and these
-  // Where terms are sums of groups: the columns of B and its scales as they are.
-  std::vector<uint32_t> columns_;
-  std::vector<uint8_t> column_scales_;
+  PackedGroups groups_;                       // instead
 };
 
 // All of D, m x n, on this thread.
