@@ -1,7 +1,7 @@
 // Tensor cores: products beside their plain twins, numbers normally distributed. Items are multiply-adds.
 #include <benchmark/benchmark.h>
 
-#include <thread>
+#include <functional>
 #include <vector>
 
 #include "ulpscope/base/philox.h"
@@ -60,15 +60,10 @@ void tensor_core_product(benchmark::State& state, const TensorCore& core, int th
   const EncodedMatrix of_a = scales_of(a_scales, static_cast<int64_t>(a_scales.size()) / kRows),
                       of_b = scales_of(b_scales, kColumns);
   std::vector<float> d(kRows * kColumns);
-  // One contiguous share a thread.
+  // One contiguous share a thread, of threads that wait for work, as the engine's do.
   const ParallelFor on_threads = [threads](int64_t n, const std::function<void(int64_t)>& body) {
-    const auto share = [&](int index) {
-      for (int64_t i = n * index / threads; i < n * (index + 1) / threads; ++i) body(i);
-    };
-    std::vector<std::thread> others;
-    for (int index = 1; index < threads; ++index) others.emplace_back(share, index);
-    share(0);
-    for (std::thread& other : others) other.join();
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < n; ++i) body(i);
   };
   for ([[maybe_unused]] auto _ : state) {
     const TensorCoreProduct product(core, {b.data(), kColumns}, kInner, kColumns, of_b, on_threads);

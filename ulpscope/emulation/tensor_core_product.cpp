@@ -246,8 +246,9 @@ TensorCoreProduct::TensorCoreProduct(const TensorCore& core, const EncodedMatrix
     });
     return;
   }
-  significands_.assign(static_cast<size_t>(panels * positions_ * kPanel), 0.0f);
-  exponents_.assign(significands_.size(), kExponentOfZero);
+  const auto factors = static_cast<size_t>(panels * positions_ * kPanel);
+  significands_ = std::make_unique_for_overwrite<float[]>(factors);
+  exponents_ = std::make_unique_for_overwrite<int32_t[]>(factors);
   specials_.resize(static_cast<size_t>(panels));
   parallel_for(panels, [&](int64_t panel) { pack_panel(b, b_scales, panel); });
 }
@@ -257,6 +258,8 @@ void TensorCoreProduct::pack_panel(const EncodedMatrix& b, const EncodedMatrix& 
   const int bytes = bytes_of(*core_.b);
   const int64_t each = elements_of_scale(core_.model->scales), columns = std::min(kPanel, n_ - panel * kPanel);
   const size_t begin = static_cast<size_t>(panel * positions_ * kPanel);
+  std::fill_n(&significands_[begin], positions_ * kPanel, 0.0f);
+  std::fill_n(&exponents_[begin], positions_ * kPanel, kExponentOfZero);
   FactorLine line;
   std::vector<std::pair<size_t, float>> specials;
   for (int64_t position = 0; position < positions_; ++position) {
@@ -274,7 +277,7 @@ void TensorCoreProduct::pack_panel(const EncodedMatrix& b, const EncodedMatrix& 
   }
   if (specials.empty()) return;
   std::vector<float>& all_of_panel = specials_[panel];
-  all_of_panel.assign(significands_.begin() + begin, significands_.begin() + begin + positions_ * kPanel);
+  all_of_panel.assign(&significands_[begin], &significands_[begin] + positions_ * kPanel);
   for (const auto& [index, value] : specials) all_of_panel[index] = value;
 }
 

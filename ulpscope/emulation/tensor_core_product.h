@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "ulpscope/base/parallel_for.h"
@@ -58,8 +59,9 @@ class TensorCoreProduct {
   TensorCore core_;
   int64_t k_, n_, positions_;
   // Panels of 16 columns, for each position of an instruction's order 16 numbers.
-  std::vector<float> significands_;
-  std::vector<int32_t> exponents_;
+  // Not filled before the threads do, each its panels: else one of them takes the page faults of all.
+  std::unique_ptr<float[]> significands_;
+  std::unique_ptr<int32_t[]> exponents_;
   std::vector<std::vector<float>> specials_;  // of panels with NaN or Inf: the significands, and these
   PackedGroups groups_;                       // instead
 };
