@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <type_traits>
 #include <vector>
 
 #include "ulpscope/base/error.h"
@@ -361,6 +362,23 @@ void multiply(Context& context, const OpCall& call, const AccumulatedProduct& ho
   });
 }
 
+// body.operator()<Kept>() with the class of accumulators that keeps the product's sums.
+template <typename Body>
+void with_accumulator(const AccumulatedProduct& product, const Body& body) {
+  switch (product.accumulator) {
+    case Accumulator::tensor_core:
+      return body.template operator()<TensorCoreAccumulator>();
+    case Accumulator::fp16:
+      return body.template operator()<Fp16Accumulator>();
+    case Accumulator::fp64:
+      return body.template operator()<Fp64Accumulator>();
+    case Accumulator::exact:
+      return body.template operator()<ExactAccumulator>();
+    case Accumulator::fp32:  // accumulated_product() leaves it to the call's own kernel
+      return;
+  }
+}
+
 }  // namespace
 
 std::optional<AccumulatedProduct> accumulated_product(const OpCall& call) {
@@ -383,7 +401,9 @@ std::optional<AccumulatedProduct> accumulated_product(const OpCall& call) {
 }
 
 bool sums_in_double(const AccumulatedProduct& product) {
-  return !product.is_scaled && (product.accumulator == Accumulator::fp64 || product.accumulator == Accumulator::exact);
+  bool is_double = false;
+  with_accumulator(product, [&]<typename Kept>() { is_double = std::is_same_v<typename Kept::Sum, double>; });
+  return is_double && !product.is_scaled;
 }
 
 void multiply_accumulated(Context& context, const OpCall& call, const AccumulatedProduct& how) {
@@ -406,22 +426,7 @@ void multiply_accumulated(Context& context, const OpCall& call, const Accumulate
     widen_run(view.data, view.dtype, 0, view.strides[0], view.size(), bias.data());
   }
   const float* added = bias.empty() ? nullptr : bias.data();
-  switch (how.accumulator) {
-    case Accumulator::tensor_core:
-      multiply<TensorCoreAccumulator>(context, inner, how, added);
-      break;
-    case Accumulator::fp16:
-      multiply<Fp16Accumulator>(context, inner, how, added);
-      break;
-    case Accumulator::fp64:
-      multiply<Fp64Accumulator>(context, inner, how, added);
-      break;
-    case Accumulator::exact:
-      multiply<ExactAccumulator>(context, inner, how, added);
-      break;
-    case Accumulator::fp32:  // accumulated_product() leaves it to the call's own kernel
-      break;
-  }
+  with_accumulator(how, [&]<typename Kept>() { multiply<Kept>(context, inner, how, added); });
   if (call.outputs.size() < 2) return;
   // The gradient of the bias is a sum and no product.
   const TensorView& gradient = call.inputs[0];

@@ -14,16 +14,6 @@ std::vector<float> widened(DType dtype, const void* from, int64_t count) {
   return wide;
 }
 
-// Of the second factor, for each term the columns side by side, then zeros up to `row` elements.
-std::vector<float> columns_by_term(DType dtype, const FactorColumns& columns, int64_t row) {
-  const std::vector<float> wide = widened(dtype, columns.data, columns.count * columns.terms);
-  std::vector<float> by_term(static_cast<size_t>(row * columns.terms));
-  for (int64_t j = 0; j < columns.count; ++j)
-    for (int64_t l = 0; l < columns.terms; ++l)
-      by_term[static_cast<size_t>(l * row + j)] = wide[static_cast<size_t>(j * columns.terms + l)];
-  return by_term;
-}
-
 int64_t padded(int64_t columns) { return (columns + kAccumulatedColumns - 1) / kAccumulatedColumns * kAccumulatedColumns; }
 
 template <typename Sum>
@@ -47,43 +37,54 @@ void TensorCoreAccumulator::rows(const void* factors, int64_t count, float* sums
   add_bias(bias_, columns_, count, sums);
 }
 
-Fp16Accumulator::Fp16Accumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor&)
+WideFactors::WideFactors(const AccumulatedProduct& product, const FactorColumns& columns, int64_t row)
     : dtype_(product.factors[0]),
       columns_(columns.count),
       terms_(columns.terms),
+      row_(row),
       bias_(columns.bias),
-      by_term_(columns_by_term(product.factors[1], columns, padded(columns.count))) {}
+      by_term_(static_cast<size_t>(row * columns.terms)) {
+  const std::vector<float> wide = widened(product.factors[1], columns.data, columns_ * terms_);
+  for (int64_t j = 0; j < columns_; ++j)
+    for (int64_t l = 0; l < terms_; ++l) by_term_[static_cast<size_t>(l * row_ + j)] = wide[static_cast<size_t>(j * terms_ + l)];
+}
+
+std::vector<float> WideFactors::rows(const void* factors, int64_t count) const { return widened(dtype_, factors, count * terms_); }
+
+template <typename Sum>
+void WideFactors::add_bias(int64_t rows, Sum* sums) const {
+  cpu::add_bias(bias_, columns_, rows, sums);
+}
+
+Fp16Accumulator::Fp16Accumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor&)
+    : wide_(product, columns, padded(columns.count)) {}
 
 void Fp16Accumulator::rows(const void* factors, int64_t count, float* sums) const {
-  const std::vector<float> wide = widened(dtype_, factors, count * terms_);
-  const int64_t row = padded(columns_);
-  std::vector<float> of_row(static_cast<size_t>(row));
+  const std::vector<float> wide = wide_.rows(factors, count);
+  std::vector<float> of_row(static_cast<size_t>(wide_.row()));
   for (int64_t i = 0; i < count; ++i) {
-    accumulate_in_fp16(wide.data() + i * terms_, by_term_.data(), terms_, row, of_row.data());
-    std::copy_n(of_row.data(), columns_, sums + i * columns_);
+    accumulate_in_fp16(wide.data() + i * wide_.terms(), wide_.of_term(0), wide_.terms(), wide_.row(), of_row.data());
+    std::copy_n(of_row.data(), wide_.columns(), sums + i * wide_.columns());
   }
-  add_bias(bias_, columns_, count, sums);
+  wide_.add_bias(count, sums);
 }
 
 Fp64Accumulator::Fp64Accumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor&)
-    : dtype_(product.factors[0]),
-      columns_(columns.count),
-      terms_(columns.terms),
-      bias_(columns.bias),
-      by_term_(columns_by_term(product.factors[1], columns, columns.count)) {}
+    : wide_(product, columns, columns.count) {}
 
 void Fp64Accumulator::rows(const void* factors, int64_t count, double* sums) const {
-  const std::vector<float> wide = widened(dtype_, factors, count * terms_);
+  const std::vector<float> wide = wide_.rows(factors, count);
+  const int64_t columns = wide_.columns(), terms = wide_.terms();
   for (int64_t i = 0; i < count; ++i) {
-    double* row = sums + i * columns_;
-    for (int64_t l = 0; l < terms_; ++l) {
-      const double factor = wide[static_cast<size_t>(i * terms_ + l)];
-      const float* b = by_term_.data() + l * columns_;
+    double* row = sums + i * columns;
+    for (int64_t l = 0; l < terms; ++l) {
+      const double factor = wide[static_cast<size_t>(i * terms + l)];
+      const float* b = wide_.of_term(l);
       // The first term is not added to +0, which would lose the sign of -0. Products of FP32 numbers are exact.
-      for (int64_t j = 0; j < columns_; ++j) row[j] = l == 0 ? factor * b[j] : row[j] + factor * b[j];
+      for (int64_t j = 0; j < columns; ++j) row[j] = l == 0 ? factor * b[j] : row[j] + factor * b[j];
     }
   }
-  add_bias(bias_, columns_, count, sums);
+  wide_.add_bias(count, sums);
 }
 
 ExactAccumulator::ExactAccumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor& parallel_for)

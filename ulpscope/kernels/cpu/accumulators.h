@@ -38,6 +38,26 @@ class TensorCoreAccumulator {
   TensorCoreProduct product_;
 };
 
+// Columns as FP32 numbers, side by side for each term, and rows that become such numbers.
+class WideFactors {
+ public:
+  // Each term has `row` elements, at least as many as there are columns; those beyond are zero.
+  WideFactors(const AccumulatedProduct& product, const FactorColumns& columns, int64_t row);
+  const float* of_term(int64_t term) const { return by_term_.data() + term * row_; }
+  std::vector<float> rows(const void* factors, int64_t count) const;
+  template <typename Sum>
+  void add_bias(int64_t rows, Sum* sums) const;
+  int64_t columns() const { return columns_; }
+  int64_t terms() const { return terms_; }
+  int64_t row() const { return row_; }
+
+ private:
+  DType dtype_;
+  int64_t columns_, terms_, row_;
+  const float* bias_;
+  std::vector<float> by_term_;
+};
+
 class Fp16Accumulator {
  public:
   using Sum = float;
@@ -45,10 +65,7 @@ class Fp16Accumulator {
   void rows(const void* factors, int64_t count, float* sums) const;
 
  private:
-  DType dtype_;
-  int64_t columns_, terms_;
-  const float* bias_;
-  std::vector<float> by_term_;
+  WideFactors wide_;
 };
 
 class Fp64Accumulator {
@@ -58,10 +75,7 @@ class Fp64Accumulator {
   void rows(const void* factors, int64_t count, double* sums) const;
 
  private:
-  DType dtype_;
-  int64_t columns_, terms_;
-  const float* bias_;
-  std::vector<float> by_term_;
+  WideFactors wide_;
 };
 
 // Rounded to odd, so that rounding them to an output's type is one rounding of the exact sum, of which the bias is a term.
