@@ -54,14 +54,26 @@ HWY_INLINE VU32 ShiftRightBy(VU32 bits, int count) {
 }
 
 HWY_INLINE MU32 IsNotANumber(VU32 bits) { return hn::RebindMask(kU32, hn::IsNaN(AsFloat(bits))); }
-// In a lane of either, which one comparison of both tells.
-HWY_INLINE bool AnyIsNotANumber(VU32 a, VU32 b) {
+// In a lane of any, an even number of vectors; one comparison tells of two.
+template <size_t kVectors>
+HWY_INLINE bool AnyIsNotANumber(const VU32 (&vectors)[kVectors]) {
 #if HWY_TARGET <= HWY_AVX3
-  return _mm512_cmp_ps_mask(AsFloat(a).raw, AsFloat(b).raw, _CMP_UNORD_Q) != 0;
+  // Masks stay where they are: as integers each would move to another register by itself.
+  const auto either = [&](size_t i) HWY_ATTR {
+    return _mm512_cmp_ps_mask(AsFloat(vectors[i]).raw, AsFloat(vectors[i + 1]).raw, _CMP_UNORD_Q);
+  };
+  __mmask16 any = either(0);
+  for (size_t i = 2; i + 2 < kVectors; i += 2) any = _kor_mask16(any, either(i));
+  return !_kortestz_mask16_u8(any, either(kVectors - 2));
 #elif HWY_TARGET <= HWY_AVX2
-  return _mm256_movemask_ps(_mm256_cmp_ps(AsFloat(a).raw, AsFloat(b).raw, _CMP_UNORD_Q)) != 0;
+  __m256 any = _mm256_cmp_ps(AsFloat(vectors[0]).raw, AsFloat(vectors[1]).raw, _CMP_UNORD_Q);
+  for (size_t i = 2; i < kVectors; i += 2)
+    any = _mm256_or_ps(any, _mm256_cmp_ps(AsFloat(vectors[i]).raw, AsFloat(vectors[i + 1]).raw, _CMP_UNORD_Q));
+  return _mm256_movemask_ps(any) != 0;
 #else
-  return !hn::AllFalse(kU32, hn::Or(IsNotANumber(a), IsNotANumber(b)));
+  MU32 any = IsNotANumber(vectors[0]);
+  for (size_t i = 1; i < kVectors; ++i) any = hn::Or(any, IsNotANumber(vectors[i]));
+  return !hn::AllFalse(kU32, any);
 #endif
 }
 
@@ -163,8 +175,12 @@ HWY_INLINE VU32 RoundCarried(const RoundConstants& k, VU32 bits, RandomLanes* ra
   } else if constexpr (kMode == RoundingMode::nearest_even) {
     // Less half a step is added, and the last bit that stays: as one number, whose complement is taken off. At least 2 bits are
     // discarded.
-    const VU32 even = hn::AndNot(ShiftRightBy(bits, k.discarded), Set(1));
-    sum = hn::Sub(bits, hn::Or(even, Set(~0u << (k.discarded - 1))));
+    const VU32 shifted = ShiftRightBy(bits, k.discarded);
+#if HWY_TARGET <= HWY_AVX3
+    sum = hn::Sub(bits, VU32{_mm512_ternarylogic_epi32(shifted.raw, Set(1).raw, Set(~0u << (k.discarded - 1)).raw, 0xAE)});
+#else
+    sum = hn::Sub(bits, hn::Or(hn::AndNot(shifted, Set(1)), Set(~0u << (k.discarded - 1))));
+#endif
   } else {
     sum = AddedBelow<kMode>(k, bits, bits, nullptr);
   }
@@ -247,7 +263,7 @@ HWY_INLINE VU32 Round(const RoundConstants& k, VU32 bits, RandomLanes* random = 
   return hn::IfThenElse(Greater(magnitude, infinity), nan, WithSign<kEncodings, kSimple>(k, bits, result));
 }
 
-// The same in fewer steps, where AnyIsUnusual() of what it says of a vector, or two, is false.
+// The same in fewer steps, where AnyIsUnusual() of what it says of vectors is false.
 template <RoundingMode kMode, RoundingCore kCore, bool kEncodings, bool kSimple>
 HWY_INLINE VU32 RoundUsual(const RoundConstants& k, VU32 bits, VU32& unusual, RandomLanes* random = nullptr) {
   unusual = bits;
@@ -260,11 +276,13 @@ HWY_INLINE VU32 RoundUsual(const RoundConstants& k, VU32 bits, VU32& unusual, Ra
   return WithSign<kEncodings, kSimple>(k, bits, result);
 }
 // Whether a lane is as large as the largest number, Inf, NaN, or undecided, as far as the core minds.
-template <RoundingCore kCore>
-HWY_INLINE bool AnyIsUnusual(VU32 a, VU32 b) {
+template <RoundingCore kCore, size_t kVectors>
+HWY_INLINE bool AnyIsUnusual(const VU32 (&vectors)[kVectors]) {
   if constexpr (kCore == RoundingCore::converted) return false;
-  if constexpr (kCore == RoundingCore::carried) return AnyIsNotANumber(a, b);
-  return AnyIsNegative(hn::Or(a, b));
+  if constexpr (kCore == RoundingCore::carried) return AnyIsNotANumber(vectors);
+  VU32 any = vectors[0];
+  for (size_t i = 1; i < kVectors; ++i) any = hn::Or(any, vectors[i]);
+  return AnyIsNegative(any);
 }
 
 HWY_INLINE void Put(VU32 results, float* out) { hn::StoreU(AsFloat(results), kF32, out); }

@@ -100,37 +100,31 @@ class RandomNumbers {
 };
 
 // result(bits, i, unusual) for the vector of elements i, i + 1, ..., and where AnyIsUnusual() of what that says
-// result_of_unusual(bits, i). Two vectors at a time, which share the test; the last, which is a part, from and to a copy.
+// result_of_unusual(bits, i). Some vectors at a time, which share the test; of the last ones, part of which may not be there, a
+// copy.
 template <RoundingCore kCore, typename Out, typename Usual, typename Unusual>
 HWY_INLINE void ForVectors(const float* in, Out* out, size_t count, Usual result, Unusual result_of_unusual) {
-  constexpr size_t kLanes = hn::MaxLanes(F32());
-  const auto one = [&](const float* from, Out* to, size_t i) HWY_ATTR {
-    const VU32 bits = AsBits(hn::LoadU(kF32, from));
-    VU32 unusual;
-    const VU32 usual_result = result(bits, i, unusual);
-    Put(HWY_UNLIKELY(AnyIsUnusual<kCore>(unusual, unusual)) ? result_of_unusual(bits, i) : usual_result, to);
+  // As many as registers hold: AVX-512 has twice as many.
+  constexpr size_t kMost = kCore == RoundingCore::carried ? 8 : 4;
+  constexpr size_t kVectors = HWY_TARGET <= HWY_AVX3 ? kMost : HWY_TARGET <= HWY_AVX2 ? kMost / 2 : 2;
+  constexpr size_t kLanes = hn::MaxLanes(F32()), kTogether = kVectors * kLanes;
+  const auto together = [&](const float* from, Out* to, size_t i) HWY_ATTR __attribute__((always_inline)) {
+    VU32 bits[kVectors], results[kVectors], unusual[kVectors];
+    for (size_t j = 0; j < kVectors; ++j) bits[j] = AsBits(hn::LoadU(kF32, from + j * kLanes));
+    for (size_t j = 0; j < kVectors; ++j) results[j] = result(bits[j], i + j * kLanes, unusual[j]);
+    if (HWY_UNLIKELY(AnyIsUnusual<kCore>(unusual))) {
+      for (size_t j = 0; j < kVectors; ++j)
+        results[j] = result_of_unusual(AsBits(hn::LoadU(kF32, from + j * kLanes)), i + j * kLanes);
+    }
+    for (size_t j = 0; j < kVectors; ++j) Put(results[j], to + j * kLanes);
   };
   size_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-    const VU32 bits0 = AsBits(hn::LoadU(kF32, in + i)), bits1 = AsBits(hn::LoadU(kF32, in + i + kLanes));
-    VU32 unusual0, unusual1;
-    VU32 result0 = result(bits0, i, unusual0), result1 = result(bits1, i + kLanes, unusual1);
-    if (HWY_UNLIKELY(AnyIsUnusual<kCore>(unusual0, unusual1))) {
-      result0 = result_of_unusual(bits0, i);
-      result1 = result_of_unusual(bits1, i + kLanes);
-    }
-    Put(result0, out + i);
-    Put(result1, out + i + kLanes);
-  }
-  if (i + kLanes <= count) {
-    one(in + i, out + i, i);
-    i += kLanes;
-  }
+  for (; i + kTogether <= count; i += kTogether) together(in + i, out + i, i);
   if (i == count) return;
-  float rest_in[kLanes] = {};
-  Out rest_out[kLanes];
+  float rest_in[kTogether] = {};
+  Out rest_out[kTogether];
   for (size_t j = i; j < count; ++j) rest_in[j - i] = in[j];
-  one(rest_in, rest_out, i);
+  together(rest_in, rest_out, i);
   for (size_t j = i; j < count; ++j) out[j] = rest_out[j - i];
 }
 
