@@ -86,7 +86,7 @@ def rounding_targets():
 
 
 def tensor_core_targets():
-    """-> FP32 beside the plain twin: the scalar dot product of 512 elements, a matrix product of 512 x 512 x 512."""
+    """Sums in FP32 beside the plain twin: the scalar dot product of 512 elements, a matrix product of 512 x 512 x 512."""
     def product(m, name):
         return m[f"tensor_core/tensor_core_product/{name}/real_time"]
 

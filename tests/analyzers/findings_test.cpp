@@ -362,6 +362,7 @@ TEST(Compare, AnOutputIsOneRowWhateverItsTypesAndArithmetic) {
   const Table tensors = table(analyze_compare(a, b), "tensors");
   ASSERT_EQ(tensors.rows.size(), 1u);
   EXPECT_EQ(cell(tensors, 0, "tensor"), Cell(std::string("fc linear")));
+  EXPECT_EQ(tensors.rows[0].key.name, "fc linear");
   EXPECT_EQ(cell(tensors, 0, "type_b"), Cell(std::string("f16 and f32")));
   EXPECT_EQ(cell(tensors, 0, "flushed_a"), Cell(0.25));
   EXPECT_EQ(cell(tensors, 0, "flushed_b"), Cell(0.125));  // of what was rounded to 16 bits

@@ -284,6 +284,23 @@ TEST(Ranges, NoTwoTensorsHaveOneName) {
   }
 }
 
+// Of runs that are read as one: the second tensor of the first op differs in nothing that names say, and the second op is another.
+TEST(Ranges, NamesThatWereMadeAreTakenToo) {
+  SyntheticTrace trace;
+  TensorInfo activation, other;
+  other.role = Role::buffer;
+  trace.add_output({1, 0, "relu", "", Phase::forward, "", {}}, activation);
+  trace.add_output({2, 0, "relu", "", Phase::forward, "", {}}, activation);
+  trace.add_output({1, 0, "relu", "", Phase::forward, "", {}}, other);
+  trace.end_step();
+  const TraceReader reader = trace.read();
+  const Selection selection(reader, {});
+  EXPECT_EQ(selection.name(0), "relu");
+  EXPECT_EQ(selection.name(1), "relu #2");
+  EXPECT_EQ(selection.name(2), "relu #3");
+  EXPECT_EQ(selection.output_name(2), "relu");
+}
+
 TEST(Ranges, UnknownIsNeverZero) {
   SyntheticTrace trace;
   const uint32_t stored = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);

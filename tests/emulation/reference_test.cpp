@@ -325,6 +325,85 @@ TEST(Reference, HoldsFarOut) {
   EXPECT_EQ(log1p_of_tiny(RoundingMode::down), 1u);
 }
 
+// Of the least number: what is a little more than it, a little less, and a little more than half of it.
+TEST(Reference, HoldsAtTheLeastNumberOfFp64) {
+  const double tiny = std::numeric_limits<double>::denorm_min();
+  const auto at = [&](ElementaryFunction function, double x, RoundingMode mode) {
+    return evaluate(function, decode(binary64, encoding_of(x)), binary64, {.mode = mode});
+  };
+  constexpr uint64_t kMinus = uint64_t{1} << 63;
+  for (const ElementaryFunction function :
+       {ElementaryFunction::sin, ElementaryFunction::atan, ElementaryFunction::tanh, ElementaryFunction::asinh,
+        ElementaryFunction::tan, ElementaryFunction::asin, ElementaryFunction::sinh, ElementaryFunction::atanh}) {
+    const bool is_more = function == ElementaryFunction::tan || function == ElementaryFunction::asin ||
+                         function == ElementaryFunction::sinh || function == ElementaryFunction::atanh;
+    EXPECT_EQ(at(function, tiny, RoundingMode::nearest_even), 1u);
+    EXPECT_EQ(at(function, tiny, RoundingMode::up), is_more ? 2u : 1u);
+    EXPECT_EQ(at(function, tiny, RoundingMode::down), is_more ? 1u : 0u);
+    EXPECT_EQ(at(function, -tiny, RoundingMode::nearest_even), kMinus | 1);
+    EXPECT_EQ(at(function, -tiny, RoundingMode::down), kMinus | (is_more ? 2u : 1u));
+  }
+  for (const ElementaryFunction function : {ElementaryFunction::silu, ElementaryFunction::gelu}) {
+    EXPECT_EQ(at(function, tiny, RoundingMode::nearest_even), 1u);
+    EXPECT_EQ(at(function, -tiny, RoundingMode::nearest_even), kMinus);
+    EXPECT_EQ(at(function, -tiny, RoundingMode::nearest_away), kMinus);
+    EXPECT_EQ(at(function, -tiny, RoundingMode::down), kMinus | 1);
+  }
+  EXPECT_EQ(value_of(binary64, at(ElementaryFunction::erfc, tiny, RoundingMode::down)), 1 - 0x1p-53);
+  EXPECT_EQ(value_of(binary64, at(ElementaryFunction::acosh, 1 + 0x1p-52, RoundingMode::down)), 0x1.6a09e667f3bccp-26);
+}
+
+// To nearest, against the C library's long double, which is off by some units of 2^-63 of the result.
+TEST(Reference, HoldsAtTheEndsOfFp64) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  using Function = ElementaryFunction;
+  for (const auto& [function, x] : {std::pair(Function::asinh, kMost),
+                                    {Function::asinh, -kMost},
+                                    {Function::acosh, kMost},
+                                    {Function::atan, kMost},
+                                    {Function::atan, 1 - 0x1p-53},
+                                    {Function::atan, 1 + 0x1p-52},
+                                    {Function::asin, 1 - 0x1p-53},
+                                    {Function::acos, 1 - 0x1p-53},
+                                    {Function::acos, -1 + 0x1p-53},
+                                    {Function::atanh, 1 - 0x1p-53},
+                                    {Function::erfc, 26.5},
+                                    {Function::erfc, 27.2},
+                                    {Function::erfc, -5.5},
+                                    {Function::softplus, 64.0},
+                                    {Function::softplus, 65.0},
+                                    {Function::softplus, -745.0},
+                                    {Function::softplus, -36.7},
+                                    {Function::silu, 64.5},
+                                    {Function::silu, -700.5},
+                                    {Function::gelu, 8.25},
+                                    {Function::tan, 0x1p1023},
+                                    {Function::tan, 1e22}}) {
+    const long double value = library_value(function, static_cast<long double>(x));
+    const double result = value_of(binary64, evaluate(function, decode(binary64, encoding_of(x)), binary64));
+    EXPECT_GE(result, static_cast<double>(value - std::fabs(value) * 0x1p-59L)) << x;
+    EXPECT_LE(result, static_cast<double>(value + std::fabs(value) * 0x1p-59L)) << x;
+  }
+}
+
+// Of 256 random numbers as many round up as the part of a step says that lies below the result.
+TEST(Reference, RoundsStochastically) {
+  for (const ElementaryFunction function :
+       {ElementaryFunction::exp, ElementaryFunction::erfc, ElementaryFunction::gelu, ElementaryFunction::atan}) {
+    const long double value = library_value(function, 0.7L);
+    const Number x = decode(binary64, encoding_of(0.7));
+    const uint64_t low = evaluate(function, x, bfloat16, {.mode = RoundingMode::toward_zero});
+    const long double below = value_of(bfloat16, low), step = value_of(bfloat16, low + 1) - below;
+    int up = 0;
+    for (uint32_t random = 0; random < 256; ++random) {
+      const uint64_t rounded = evaluate(function, x, bfloat16, {.mode = RoundingMode::stochastic, .random_bits = 8}, random << 24);
+      EXPECT_TRUE(rounded == low || rounded == low + 1);
+      up += rounded == low + 1;
+    }
+    EXPECT_EQ(up, static_cast<int>(std::floor((value - below) / step * 256)));
+  }
+}
+
 TEST(Reference, ExactResultsAreExactInEveryMode) {
   for (const Rounding& rounding : deterministic_roundings()) {
     const auto at = [&](ElementaryFunction function, double x) {

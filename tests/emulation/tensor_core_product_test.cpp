@@ -205,15 +205,25 @@ TEST(TensorCoreProduct, TheLastBitOfALongSumCounts) {
 }
 
 TEST(TensorCoreProduct, ThreadsShareRows) {
-  const TensorCore core = find_tensor_core("h100", binary16, binary16, binary32);
-  RandomCases random(5);
-  Operands given = operands(core, random, 37, 20, 40, false);
-  const TensorCoreProduct product(core, given.b.view(), 40, 20);
-  Matrix& d = given.c;  // in place
-  std::thread other([&] { product.compute(given.a.view(), d.view(), d.data(), 0, 19); });
-  product.compute(given.a.view(), d.view(), d.data(), 19, 37);
-  other.join();
-  EXPECT_TRUE(d == given.expected);
+  const ParallelFor on_two_threads = [](int64_t n, const std::function<void(int64_t)>& body) {
+    const auto half = [&](int64_t first) {
+      for (int64_t i = first; i < n; i += 2) body(i);
+    };
+    std::thread other(half, 1);
+    half(0);
+    other.join();
+  };
+  for (const TensorCore& core : {find_tensor_core("h100", binary16, binary16, binary32),
+                                 find_tensor_core("b200", e2m1, e2m1, binary32, InstructionFamily::tcgen05, BlockScales::nvfp4)}) {
+    RandomCases random(5);
+    Operands given = operands(core, random, 37, 70, 40, false);
+    const TensorCoreProduct product(core, given.b.view(), 40, 70, given.scales().b, on_two_threads);
+    Matrix& d = given.c;  // in place
+    std::thread other([&] { product.compute(given.a.view(), d.view(), d.data(), 0, 19, given.scales().a); });
+    product.compute(given.a.view(), d.view(), d.data(), 19, 37, given.scales().a);
+    other.join();
+    EXPECT_TRUE(d == given.expected) << name_of(core.model->scales);
+  }
 }
 
 TEST(TensorCoreProduct, WithoutCItIsZero) {

@@ -67,9 +67,16 @@ std::string arithmetic_of(const TensorInfo& tensor) {
   return text;
 }
 
-// The how-many-th of its name it is, said from the second on.
-void tell_apart(std::string& name, std::unordered_map<std::string, int>& times) {
-  if (const int before = times[name]++; before > 0) name += fmt::format(" #{}", before + 1);
+// Says from the second on the how-many-th of its name it is. `taken`: all names, with the last number that each was told apart by.
+void tell_apart(std::string& name, std::unordered_map<std::string, int>& taken) {
+  const auto [found, is_new] = taken.try_emplace(name, 1);
+  if (is_new) return;
+  int& number = found->second;
+  std::string other;
+  do {
+    other = fmt::format("{} #{}", name, ++number);
+  } while (!taken.try_emplace(other, 1).second);
+  name = std::move(other);
 }
 
 template <typename Enum>
@@ -112,10 +119,10 @@ std::vector<Selection::Names> Selection::names_of(const TraceReader& reader) {
     std::vector<uint32_t> tensors;
   };
   std::vector<Output> outputs;
-  std::map<std::tuple<uint32_t, uint8_t, std::string_view>, size_t> rows;  // of `outputs`
+  std::map<std::tuple<uint32_t, uint8_t, std::string_view, std::string_view>, size_t> rows;  // of `outputs`
   for (uint32_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
-    const auto [row, is_new] = rows.try_emplace({tensor.op, tensor.slot, tensor.name}, outputs.size());
+    const auto [row, is_new] = rows.try_emplace({tensor.op, tensor.slot, tensor.name, tensor.parameter}, outputs.size());
     if (is_new) outputs.push_back({name_of(ops[tensor.op], tensor, false), {}});
     outputs[row->second].tensors.push_back(i);
   }

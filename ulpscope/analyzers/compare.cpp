@@ -176,7 +176,10 @@ Table summary_table(const Side& a, const Side& b) {
   if (!a.reader.run().arithmetic.empty() || !b.reader.run().arithmetic.empty())
     add("arithmetic", Unit::none, [](const Side& side) { return Cell(side.reader.run().arithmetic); });
   if (!quantization_recipe(a.reader).empty() || !quantization_recipe(b.reader).empty())
-    add("quantization_scaling", Unit::none, [](const Side& side) { return Cell(quantization_recipe(side.reader)); });
+    add("quantization_scaling", Unit::none, [](const Side& side) {
+      const std::string recipe = quantization_recipe(side.reader);
+      return recipe.empty() ? Cell(NotApplicable{}) : Cell(recipe);
+    });
   add("steps", Unit::count, [](const Side& side) { return count_cell(side.run.steps); });
   add("first_loss", Unit::none,
       [](const Side& side) { return side.run.first_known ? Cell(side.run.first_loss) : Cell(Unknown{}); });
@@ -236,6 +239,13 @@ Cell largest_cell(const RangeTotals& totals) {
   return totals.unscaled.largest > 0 ? Cell(std::log2(totals.unscaled.largest)) : Cell(NotApplicable{});
 }
 
+// Of all tensors that are the output.
+RowKey output_key(const Selection& selection, uint32_t tensor) {
+  RowKey key = selection.key(tensor);
+  key.name = selection.output_name(tensor);
+  return key;
+}
+
 Table tensor_table(const Selection& b, const Matches& matches, size_t limit) {
   Table table{"tensors",
               "Ranges of the tensors that both have, largest differences first",
@@ -269,7 +279,7 @@ Table tensor_table(const Selection& b, const Matches& matches, size_t limit) {
     }
     const uint32_t tensor = match.b->tensor;
     if (b.is_bookkeeping(tensor)) difference -= kBehindAll;
-    rows.emplace_back(difference, TableRow{b.key(tensor),
+    rows.emplace_back(difference, TableRow{output_key(b, tensor),
                                            {b.output_name(tensor), join_words(match.a->types), join_words(match.b->types),
                                             seen_cell(left, &RoundingBounds::flushed), seen_cell(right, &RoundingBounds::flushed),
                                             seen_cell(left, &RoundingBounds::overflowed),
@@ -328,7 +338,8 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
   std::vector<Evidence> unmatched;
   const auto name_some = [&](const Side& side, const Output& output, const char* which) {
     if (side.selection.op(output.tensor).name == "cast") return 0;  // backward ones too
-    if (unmatched.size() < kMostNamed) unmatched.push_back({side.selection.key(output.tensor), {{"only_in", std::string(which)}}});
+    if (unmatched.size() < kMostNamed)
+      unmatched.push_back({output_key(side.selection, output.tensor), {{"only_in", std::string(which)}}});
     return 1;
   };
   for (const auto& [unused, match] : matches) {
@@ -337,7 +348,7 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
   }
   if (only_a + only_b > 0) {
     find("compare.ops_unmatched", Severity::info,
-         fmt::format("{} recorded tensors, casts apart, are in the first trace only, and {} in the second only.", only_a, only_b),
+         fmt::format("{} recorded outputs, casts apart, are in the first trace only, and {} in the second only.", only_a, only_b),
          std::move(unmatched));
   }
 }

@@ -20,9 +20,8 @@ std::string lost_much(const Suspects& suspects, double limit) {
 // `largest_excess`: the largest magnitude over what the scale left room for; 0: only counts are known.
 std::string saturated_advice(bool delays_scales, double largest_excess) {
   if (!delays_scales) {
-    return "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a value only where NaN or "
-           "infinity "
-           "hide the largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
+    return "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a value only where NaN "
+           "or infinity hide the largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
   }
   constexpr int kMostMargin = 4;  // beyond that, room above takes more binades than E4M3 has to give
   const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 0;

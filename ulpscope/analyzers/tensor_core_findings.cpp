@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -63,7 +62,8 @@ void add_tensor_core_findings(const TraceReader& reader, const Selection& select
   std::map<std::tuple<std::string_view, std::string_view, ProductShape>, size_t> rows;  // of `padded`
   size_t count = 0;
   double work = 0, padded_work = 0;
-  std::vector<bool> counted(reader.ops().size());  // an op's output is several tensors where runs read as one differ in arithmetic
+  std::vector<bool> counted(
+      reader.ops().size());  // an op's output is several tensors where runs read as one differ; the first counts
   for (uint32_t i = 0; i < selection.size(); ++i) {
     const TensorInfo& tensor = selection.tensor(i);
     const OpInfo& op = selection.op(i);

@@ -95,6 +95,8 @@ Ball::Integer Ball::nearest_integer() const {
 
 Ball operator+(const Ball& a, const Ball& b) {
   const int bits = std::max(a.bits, b.bits);
+  if (a.is_exact() && a.middle == 0) return b.with_bits(bits);
+  if (b.is_exact() && b.middle == 0) return a.with_bits(bits);
   // What lies far below both the larger one's leading bit and what is kept needs no bits of its own. Exact terms are kept whole
   // as far as their sum has a bounded length.
   const int top = std::max(a.bound_exponent(), b.bound_exponent());

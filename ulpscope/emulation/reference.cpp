@@ -134,7 +134,6 @@ Ball sine(const Ball& x, int quarter_turns) {
 // |x| <= 1: with three halvings of the angle, x / (1 + sqrt(1 + x^2)), below 1/10. Beyond: pi / 2 - atan(1 / x).
 Ball atan(const Ball& x) {
   const int bits = x.bits + 32;
-  if (x.middle == 0) return x;
   const Ball wide = x.with_bits(bits), magnitude = x.middle < 0 ? -wide : wide;
   if (is_above(magnitude, 1)) {
     const Ball value = (pi(bits).scaled(-1) - atan(one(bits) / magnitude)).with_bits(x.bits);
@@ -208,7 +207,8 @@ bool is_one(const Number& x) {
   return odd.significand == 1 && odd.exponent == 0;
 }
 
-// The results that are exact: those of zeros, Inf, what is outside the domain, and rational ones. Nothing: an irrational number.
+// The results that are exact: those of zeros, Inf, what is outside the domain, and numbers of finitely many bits. Nothing: others,
+// which lie on no border between roundings.
 using Exact = std::optional<Number>;
 
 struct Limits {
@@ -330,10 +330,7 @@ Ball value_of_rsqrt(const Ball& x) { return one(x.bits) / sqrt(x); }
 Ball value_of_sin(const Ball& x) { return sine(x, 0); }
 Ball value_of_cos(const Ball& x) { return sine(x, 1); }
 Ball value_of_tan(const Ball& x) {
-  const Ball cosine = sine(x, 1);
-  // Too near a pole for so many bits.
-  if (cosine.is_around_zero()) return Ball{.radius = 1, .bits = x.bits};
-  return sine(x, 0) / cosine;
+  return sine(x, 0) / sine(x, 1);  // no FP64 number is so near a pole that 64 bits do not keep it from zero
 }
 Ball value_of_asin(const Ball& x) {
   const Ball square = (one(x.bits) - x) * (one(x.bits) + x);
@@ -378,7 +375,7 @@ Ball value_of_softplus(const Ball& x) {
 Ball value_of_gelu(const Ball& x) {
   const Ball half_square = (x * x).scaled(-1);
   if (x.middle > 0 && is_above(half_square, x.bits)) return just_below(x);
-  if (is_above(half_square, kLargeSquare)) return -vanishing(x.bits);
+  if (x.middle < 0 && is_above(half_square, kLargeSquare)) return -vanishing(x.bits);
   const int bits = x.bits + zeros_of_exp(half_square) + 32;
   return (x * erfc(-x.with_bits(bits) / sqrt(Ball::of(2, bits)))).scaled(-1).with_bits(x.bits);
 }

@@ -3,8 +3,8 @@
 // Each is computed with an error bound that is carried through every operation (midpoint-radius arithmetic on big integers), and,
 // while the bound leaves the rounding open, again with twice as many bits (A. Ziv, "Fast evaluation of elementary mathematical
 // functions with correctly rounded last bit", ACM TOMS 1991). It ends because no result lies on a border between roundings but
-// those that are known and treated as exact: by the theorems of Lindemann, Gelfond and (of erf) Siegel these functions of a
-// rational number are irrational elsewhere.
+// those that are known and treated as exact: by the theorems of Lindemann, Gelfond and (of erf and gelu) Siegel these functions of
+// a rational number are irrational elsewhere, or, as rsqrt(9), rational with a denominator that is no power of two.
 #pragma once
 
 #include <cstdint>

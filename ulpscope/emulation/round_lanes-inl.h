@@ -57,6 +57,7 @@ HWY_INLINE MU32 IsNotANumber(VU32 bits) { return hn::RebindMask(kU32, hn::IsNaN(
 // In a lane of any, an even number of vectors; one comparison tells of two.
 template <size_t kVectors>
 HWY_INLINE bool AnyIsNotANumber(const VU32 (&vectors)[kVectors]) {
+  static_assert(kVectors % 2 == 0);
 #if HWY_TARGET <= HWY_AVX3
   // Masks stay where they are: as integers each would move to another register by itself.
   const auto either = [&](size_t i) HWY_ATTR {

@@ -100,31 +100,31 @@ class RandomNumbers {
 };
 
 // result(bits, i, unusual) for the vector of elements i, i + 1, ..., and where AnyIsUnusual() of what that says
-// result_of_unusual(bits, i). Some vectors at a time, which share the test; of the last ones, part of which may not be there, a
-// copy.
+// result_of_unusual(bits, i), which is right for all. Some vectors at a time, which share the test; the last, which is a part, from
+// and to a copy.
 template <RoundingCore kCore, typename Out, typename Usual, typename Unusual>
 HWY_INLINE void ForVectors(const float* in, Out* out, size_t count, Usual result, Unusual result_of_unusual) {
-  // As many as registers hold: AVX-512 has twice as many.
+  // Found by measuring: more were slower on one instruction set or the other.
   constexpr size_t kMost = kCore == RoundingCore::carried ? 8 : 4;
   constexpr size_t kVectors = HWY_TARGET <= HWY_AVX3 ? kMost : HWY_TARGET <= HWY_AVX2 ? kMost / 2 : 2;
   constexpr size_t kLanes = hn::MaxLanes(F32()), kTogether = kVectors * kLanes;
-  const auto together = [&](const float* from, Out* to, size_t i) HWY_ATTR __attribute__((always_inline)) {
+  size_t i = 0;
+  for (; i + kTogether <= count; i += kTogether) {
     VU32 bits[kVectors], results[kVectors], unusual[kVectors];
-    for (size_t j = 0; j < kVectors; ++j) bits[j] = AsBits(hn::LoadU(kF32, from + j * kLanes));
+    for (size_t j = 0; j < kVectors; ++j) bits[j] = AsBits(hn::LoadU(kF32, in + i + j * kLanes));
     for (size_t j = 0; j < kVectors; ++j) results[j] = result(bits[j], i + j * kLanes, unusual[j]);
     if (HWY_UNLIKELY(AnyIsUnusual<kCore>(unusual))) {
       for (size_t j = 0; j < kVectors; ++j)
-        results[j] = result_of_unusual(AsBits(hn::LoadU(kF32, from + j * kLanes)), i + j * kLanes);
+        results[j] = result_of_unusual(AsBits(hn::LoadU(kF32, in + i + j * kLanes)), i + j * kLanes);
     }
-    for (size_t j = 0; j < kVectors; ++j) Put(results[j], to + j * kLanes);
-  };
-  size_t i = 0;
-  for (; i + kTogether <= count; i += kTogether) together(in + i, out + i, i);
+    for (size_t j = 0; j < kVectors; ++j) Put(results[j], out + i + j * kLanes);
+  }
+  for (; i + kLanes <= count; i += kLanes) Put(result_of_unusual(AsBits(hn::LoadU(kF32, in + i)), i), out + i);
   if (i == count) return;
-  float rest_in[kTogether] = {};
-  Out rest_out[kTogether];
+  float rest_in[kLanes] = {};
+  Out rest_out[kLanes];
   for (size_t j = i; j < count; ++j) rest_in[j - i] = in[j];
-  together(rest_in, rest_out, i);
+  Put(result_of_unusual(AsBits(hn::LoadU(kF32, rest_in)), i), rest_out);
   for (size_t j = i; j < count; ++j) out[j] = rest_out[j - i];
 }
 

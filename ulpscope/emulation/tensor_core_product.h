@@ -46,7 +46,7 @@ class TensorCoreProduct {
     std::vector<int16_t> elements;
     std::vector<float> scales;
     std::vector<int32_t> exponents;
-    std::vector<uint32_t> signs;
+    std::vector<uint32_t> signs;  // GroupSigns
   };
   struct Factors;
   LaneGroups lane_groups(const PackedGroups& groups, int64_t line) const;
@@ -59,7 +59,7 @@ class TensorCoreProduct {
   TensorCore core_;
   int64_t k_, n_, positions_;
   // Panels of 16 columns, for each position of an instruction's order 16 numbers.
-  // Not filled before the threads do, each its panels: else one of them takes the page faults of all.
+  // These two are not filled before the threads do, each its panels: else one of them takes the page faults of all.
   std::unique_ptr<float[]> significands_;
   std::unique_ptr<int32_t[]> exponents_;
   std::vector<std::vector<float>> specials_;  // of panels with NaN or Inf: the significands, and these

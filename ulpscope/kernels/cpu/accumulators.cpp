@@ -51,11 +51,6 @@ WideFactors::WideFactors(const AccumulatedProduct& product, const FactorColumns&
 
 std::vector<float> WideFactors::rows(const void* factors, int64_t count) const { return widened(dtype_, factors, count * terms_); }
 
-template <typename Sum>
-void WideFactors::add_bias(int64_t rows, Sum* sums) const {
-  cpu::add_bias(bias_, columns_, rows, sums);
-}
-
 Fp16Accumulator::Fp16Accumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor&)
     : wide_(product, columns, padded(columns.count)) {}
 
@@ -66,7 +61,7 @@ void Fp16Accumulator::rows(const void* factors, int64_t count, float* sums) cons
     accumulate_in_fp16(wide.data() + i * wide_.terms(), wide_.of_term(0), wide_.terms(), wide_.row(), of_row.data());
     std::copy_n(of_row.data(), wide_.columns(), sums + i * wide_.columns());
   }
-  wide_.add_bias(count, sums);
+  add_bias(wide_.bias(), wide_.columns(), count, sums);
 }
 
 Fp64Accumulator::Fp64Accumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor&)
@@ -84,7 +79,7 @@ void Fp64Accumulator::rows(const void* factors, int64_t count, double* sums) con
       for (int64_t j = 0; j < columns; ++j) row[j] = l == 0 ? factor * b[j] : row[j] + factor * b[j];
     }
   }
-  wide_.add_bias(count, sums);
+  add_bias(wide_.bias(), wide_.columns(), count, sums);
 }
 
 ExactAccumulator::ExactAccumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor& parallel_for)

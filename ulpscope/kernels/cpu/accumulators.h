@@ -45,8 +45,7 @@ class WideFactors {
   WideFactors(const AccumulatedProduct& product, const FactorColumns& columns, int64_t row);
   const float* of_term(int64_t term) const { return by_term_.data() + term * row_; }
   std::vector<float> rows(const void* factors, int64_t count) const;
-  template <typename Sum>
-  void add_bias(int64_t rows, Sum* sums) const;
+  const float* bias() const { return bias_; }
   int64_t columns() const { return columns_; }
   int64_t terms() const { return terms_; }
   int64_t row() const { return row_; }
