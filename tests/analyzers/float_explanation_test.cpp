@@ -52,7 +52,21 @@ TEST(FloatExplanation, SaysWhatBecameOfANumber) {
     return text(facts_of(value, format, rounding), "note");
   };
   EXPECT_EQ(note("65520", binary16), "overflow");
-  EXPECT_EQ(note("65520", binary16, {.mode = RoundingMode::toward_zero}), "the largest number; saturated");
+  // Beyond the largest number is what would round to another if exponents had no end.
+  for (const RoundingMode mode : {RoundingMode::toward_zero, RoundingMode::to_odd, RoundingMode::down}) {
+    EXPECT_EQ(note("65535.9999", binary16, {.mode = mode}), "the largest number");
+    EXPECT_EQ(note("65536", binary16, {.mode = mode}), "the largest number; saturated");
+  }
+  EXPECT_EQ(note("65504.1", binary16, {.mode = RoundingMode::up, .overflow = Overflow::saturate}), "the largest number; saturated");
+  EXPECT_EQ(note("65519.9", binary16, {.overflow = Overflow::saturate}), "the largest number");
+  EXPECT_EQ(note("65520", binary16, {.overflow = Overflow::saturate}), "the largest number; saturated");
+  EXPECT_EQ(note("464", e4m3, {.overflow = Overflow::saturate}), "the largest number") << "a tie, and 448 is even";
+  EXPECT_EQ(note("464", e4m3, {.mode = RoundingMode::nearest_away, .overflow = Overflow::saturate}),
+            "the largest number; saturated");
+  EXPECT_EQ(note("448.1", e4m3, {.mode = RoundingMode::to_odd, .overflow = Overflow::saturate}), "the largest number; saturated");
+  EXPECT_EQ(note("-3", e8m0), "the format has no sign");
+  EXPECT_EQ(note("-0", e4m3_fnuz), "the format has no negative zero");
+  EXPECT_EQ(note("0", e8m0), "the smallest number above zero; the format has no zero");
   EXPECT_EQ(note("65504", binary16), "the largest number");
   EXPECT_EQ(note("65510", binary16), "the largest number");
   EXPECT_EQ(note("500", e4m3), "NaN; overflow: the format has no Inf");

@@ -526,5 +526,26 @@ TEST(RangeFindings, AnFp32RunIsAskedWhatFp16WouldDo) {
   }
 }
 
+// An output that runs which are read as one rounded in two ways is two tensors in tables, and one in counts.
+TEST(RangeFindings, CountOutputsOnce) {
+  SyntheticTrace trace;
+  const OpInfo op{1, 0, "matmul", "fc", Phase::backward, "", {}};
+  TensorInfo nearest, toward_zero;
+  nearest.dtype = toward_zero.dtype = DType::f16;
+  nearest.role = toward_zero.role = Role::activation_gradient;
+  toward_zero.rounding = RoundingMode::toward_zero;
+  for (const TensorInfo& gradient : {nearest, toward_zero}) {
+    trace.add(trace.add_output(op, gradient), make_row({1.0, 1e-12, 1e-12}, DType::f16));
+    trace.end_step();
+  }
+  const TraceReader reader = trace.read();
+  const Report report = analyze_ranges(reader);
+  const auto flushed = std::find_if(report.findings.begin(), report.findings.end(),
+                                    [](const Finding& finding) { return finding.code == "range.gradients_flushed"; });
+  ASSERT_NE(flushed, report.findings.end());
+  EXPECT_EQ(flushed->title.substr(0, 17), "1 gradient tensor") << flushed->title;
+  EXPECT_EQ(flushed->evidence.size(), 2u);
+}
+
 }  // namespace
 }  // namespace ulpscope::analyzers_test

@@ -471,5 +471,20 @@ TEST(Scale, NoOverflowIsBlamedForAScaleThatBeganLow) {
   }
 }
 
+// Steps of a run in BF16 that went on from one in FP16, say.
+TEST(Scale, StepsWithoutAScalerAreNotLow) {
+  RunInfo run;
+  run.dynamic_loss_scale = false;
+  SyntheticTrace trace(run);
+  for (int step = 0; step < 4; ++step) trace.end_step(SyntheticTrace::default_step(1.0, step < 2 ? 0x1p16 : 1));
+  const TraceReader without = trace.read();
+  EXPECT_EQ(find_finding(analyze_scale(without), "scale.below_100"), nullptr);
+  run.dynamic_loss_scale = true;
+  SyntheticTrace scaled(run);
+  for (int step = 0; step < 4; ++step) scaled.end_step(SyntheticTrace::default_step(1.0, step < 2 ? 0x1p16 : 1));
+  const TraceReader with = scaled.read();
+  EXPECT_NE(find_finding(analyze_scale(with), "scale.below_100"), nullptr);
+}
+
 }  // namespace
 }  // namespace ulpscope::analyzers_test

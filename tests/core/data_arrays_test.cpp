@@ -80,6 +80,7 @@ with h5py.File("data.h5", "w") as file:
     file["targets"] = y.astype("u1")
     file.create_dataset("deep/x", data=x.astype("f2"), chunks=(2, 1, 3), compression="gzip", shuffle=True)
     file.create_dataset("deep/y", data=y.astype(">i4"), chunks=(5,), compression="gzip")
+    file["lost"] = h5py.SoftLink("/nowhere")
     file["values"] = x[:, :, 0].astype(">f8")
     file["one"] = x[:, 0, 0]
     file["large"] = np.full((7, 2), 1e39)
@@ -279,6 +280,7 @@ TEST_F(PythonFiles, WhatCannotBeReadSaysWhy) {
 
   const std::string file = folder_->file("data.h5");
   EXPECT_EQ(error_of(hdf5("input", "")), "'" + file + "' has no data set 'input'; did you mean 'inputs'?");
+  EXPECT_THAT(error_of(hdf5("lost", "")), HasSubstr("'" + file + "': cannot open 'lost': "));
   EXPECT_THAT(error_of(hdf5("deep", "")), HasSubstr("has no data set 'deep', but a group of that name"));
   EXPECT_EQ(error_of(hdf5("texts", "")), file + ": texts: expected integers or floating-point numbers, found texts");
   EXPECT_EQ(error_of(hdf5("scalar", "")), file + ": scalar: expected an array, found a single value");

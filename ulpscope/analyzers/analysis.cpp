@@ -153,6 +153,12 @@ std::vector<Selection::Names> Selection::names_of(const TraceReader& reader) {
   return names;
 }
 
+size_t Selection::count_outputs(std::span<const uint32_t> tensors) const {
+  std::set<std::string_view> outputs;
+  for (const uint32_t tensor : tensors) outputs.insert(output_name(tensor));
+  return outputs.size();
+}
+
 bool Selection::contains(uint32_t tensor) const {
   if (tensor >= selected_.size()) {
     throw unreadable_error("{}: a row names tensor {}, but the trace has {}", reader_.path(), tensor,

@@ -56,6 +56,7 @@ class Selection {
   const std::string& name(uint32_t tensor) const { return names_[tensor].tensor; }
   // The same for all tensors that are this output of its op, whatever their types and arithmetic.
   const std::string& output_name(uint32_t tensor) const { return names_[tensor].output; }
+  size_t count_outputs(std::span<const uint32_t> tensors) const;  // that the tensors are
   // Weights, the loss, and what is kept for scaling and the optimizer: neither activations nor gradients as they were computed.
   bool is_bookkeeping(uint32_t tensor) const;
 

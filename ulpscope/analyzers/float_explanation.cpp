@@ -6,10 +6,12 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/emulation/arithmetic.h"
 #include "ulpscope/emulation/error_measures.h"
 #include "ulpscope/emulation/number_text.h"
 #include "ulpscope/emulation/round_array.h"
@@ -120,8 +122,44 @@ Explained explain(const FloatFormat& format, const Asked& asked, const FloatQues
   return result;
 }
 
+// The sign of x - y, of numbers above zero; y is not sticky.
+int compare(Number x, Number y) {
+  const bool is_more = std::exchange(x.sticky, false);
+  y.negative = true;
+  const Number difference = add(x, y);
+  if (difference.kind == Number::Kind::zero) return is_more ? 1 : 0;
+  return difference.negative ? -1 : 1;
+}
+
+// Whether a number rounds to one beyond the largest number, as it would if exponents had no end.
+bool rounds_beyond(const FloatFormat& format, const Number& asked, RoundingMode mode) {
+  Number magnitude = asked;
+  magnitude.negative = false;
+  const Number largest = decode(format, format.largest_encoding());
+  Number next = largest, middle = largest;
+  ++next.significand;
+  middle.significand = 2 * middle.significand + 1;
+  --middle.exponent;
+  switch (mode) {
+    case RoundingMode::nearest_even:
+      return compare(magnitude, middle) >= (format.largest_is_even() ? 1 : 0);
+    case RoundingMode::nearest_away:
+      return compare(magnitude, middle) >= 0;
+    case RoundingMode::to_odd:
+      return format.largest_is_even() ? compare(magnitude, largest) > 0 : compare(magnitude, next) >= 0;
+    case RoundingMode::up:
+    case RoundingMode::down:
+      if (asked.negative == (mode == RoundingMode::down)) return compare(magnitude, largest) > 0;
+      return compare(magnitude, next) >= 0;
+    case RoundingMode::toward_zero:
+    case RoundingMode::stochastic:
+      return compare(magnitude, next) >= 0;
+  }
+  return false;
+}
+
 // What a rounded number is, and what became of the one that was asked for.
-std::string note_of(const FloatFormat& format, const Explained& found, const Asked& asked) {
+std::string note_of(const FloatFormat& format, const Explained& found, const Asked& asked, const Rounding& rounding) {
   const Number& number = found.number;
   const uint64_t magnitude = found.encoding & format.last_magnitude();
   std::vector<std::string> notes;
@@ -155,12 +193,12 @@ std::string note_of(const FloatFormat& format, const Explained& found, const Ask
       if (is_rounded && asked.number.kind == Number::Kind::nan) notes.push_back("the format has no NaN");
       break;
   }
+  if (is_rounded && asked.number.negative && !number.negative && number.kind != Number::Kind::nan) {
+    notes.push_back(format.is_signed ? "the format has no negative zero" : "the format has no sign");
+  }
+  if (is_rounded && asked.number.kind == Number::Kind::zero && !format.has_zero()) notes.push_back("the format has no zero");
   if (is_rounded && number.kind == Number::Kind::finite) {
-    // Cut off to FP64, a number is on the same side of the threshold, which is an FP64 number but for FP64 itself.
-    const bool is_beyond =
-        was_finite && (!std::isfinite(value_of(format, encode(format, asked.number))) ||
-                       std::fabs(value_of(binary64, encode(binary64, asked.number, {.mode = RoundingMode::toward_zero}))) >=
-                           format.overflow_threshold());
+    const bool is_beyond = was_finite && rounds_beyond(format, asked.number, rounding.mode);
     if (is_beyond || asked.number.kind == Number::Kind::infinite) notes.push_back("saturated");
   }
   if (is_rounded && was_finite && is_number(number)) {
@@ -215,7 +253,7 @@ Table table_of(const Asked& asked, const std::vector<const FloatFormat*>& format
          {std::string(format->name), value_cell(*format, found.number), hexadecimal_encoding(*format, found.encoding),
           fields_cell(*format, found.encoding), neighbour_cell(*format, found.encoding, false),
           neighbour_cell(*format, found.encoding, true), ulp_cell(*format, found), cell_of(found.error.ulps),
-          cell_of(found.error.relative), note_of(*format, found, asked)}});
+          cell_of(found.error.relative), note_of(*format, found, asked, question.rounding)}});
   }
   return table;
 }
@@ -240,7 +278,7 @@ void add_facts(Report& report, const FloatFormat& format, const Asked& asked, co
     report.add_fact("error_ulp", cell_of(found.error.ulps));
     report.add_fact("error_relative", cell_of(found.error.relative));
   }
-  if (std::string note = note_of(format, found, asked); !note.empty()) report.add_fact("note", std::move(note));
+  if (std::string note = note_of(format, found, asked, question.rounding); !note.empty()) report.add_fact("note", std::move(note));
 }
 
 // The largest number: short integers as they are, others as a power of two and what it lacks.

@@ -96,7 +96,12 @@ Table quantization_scale_table(const TraceReader& reader, const AnalysisOptions&
 Table parts_table(const TraceReader& reader, const std::vector<TracePart>& parts) {
   Table table{"parts",
               "Runs resumed from one another, read as one",
-              {{"trace", ColumnKind::text}, {"run", ColumnKind::text}, {"first_step"}, {"steps", ColumnKind::number, Unit::count}},
+              {{"trace", ColumnKind::text},
+               {"run", ColumnKind::text},
+               {"first_step"},
+               {"steps", ColumnKind::number, Unit::count},
+               {"precision", ColumnKind::text},
+               {"arithmetic", ColumnKind::text}},
               {},
               0,
               ""};
@@ -108,7 +113,9 @@ Table parts_table(const TraceReader& reader, const std::vector<TracePart>& parts
     });
     RowKey key;
     key.run = part.run.run_id;
-    table.rows.push_back({std::move(key), {part.path, part.run.run_id, count_cell(part.steps.first), count_cell(steps)}});
+    table.rows.push_back({std::move(key),
+                          {part.path, part.run.run_id, count_cell(part.steps.first), count_cell(steps), part.run.precision,
+                           part.run.arithmetic.empty() ? Cell(NotApplicable{}) : Cell(part.run.arithmetic)}});
   }
   return table;
 }

@@ -114,9 +114,9 @@ void RangeAnalysis::find_nonfinite(Report& report) const {
   }
   report.findings.push_back(
       {"range.nonfinite", Severity::error,
-       fmt::format("{} held NaN or infinity. The first, in step {}, was made by {}{}{}.", tensors(in_order.size()),
-                   facts.first_nonfinite->step, name, name.find(phase) == std::string::npos ? fmt::format(" in {}", phase) : "",
-                   how),
+       fmt::format("{} held NaN or infinity. The first, in step {}, was made by {}{}{}.",
+                   tensors(selection_.count_outputs(in_order)), facts.first_nonfinite->step, name,
+                   name.find(phase) == std::string::npos ? fmt::format(" in {}", phase) : "", how),
        std::move(evidence),
        cause_of_nonfinite(first) +
            fmt::format(
@@ -433,7 +433,7 @@ void RangeAnalysis::find_saturated(Report& report) const {
 
 void RangeAnalysis::find_what_if_trouble(Report& report) const {
   Suspects suspects;
-  size_t judged = 0;
+  std::vector<uint32_t> judged;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_computed_gradient(selection_.tensor(i).role)) continue;
     if (is_narrow(selection_.tensor(i).dtype)) return;  // the roundings themselves were recorded
@@ -443,7 +443,7 @@ void RangeAnalysis::find_what_if_trouble(Report& report) const {
     if (what_if.rows == 0) continue;
     // A sum that is zero but for rounding, as that of a bias before batch_norm, asks for nothing.
     if (tensors_[i]->noise_rows == totals.rows) continue;
-    ++judged;
+    judged.push_back(i);
     const RoundingBounds &rounded = what_if.bounds, &read = tensors_[i]->read_in_fp16;
     const double by_rounding = share(rounded.flushed.lower, rounded.base), by_reading = share(read.flushed.lower, read.base);
     if (std::max(by_rounding, by_reading) <= options_.flushed_limit) continue;
@@ -456,12 +456,12 @@ void RangeAnalysis::find_what_if_trouble(Report& report) const {
       {"range.gradients_would_flush", Severity::info,
        fmt::format("In FP16 without a loss scale, {} of {} would lose more than {:g}% of the nonzero elements "
                    "to zero.",
-                   suspects.size(), gradient_tensors(judged), 100 * options_.flushed_limit),
+                   suspects.size(), gradient_tensors(selection_.count_outputs(judged)), 100 * options_.flushed_limit),
        suspects.worst(), "FP16 needs a loss scale here (`ulpscope scale` shows which); BF16 does not."});
 }
 
 void RangeAnalysis::find_gradients_fit(Report& report) const {
-  size_t judged = 0, unjudged = 0;
+  std::vector<uint32_t> judged, unjudged;
   double most_flushed = 0, least_headroom = kUnknown;
   uint32_t tightest = 0, most_flushed_tensor = 0;
   bool skipped = false, any_values = false;
@@ -473,12 +473,12 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
     if (!is_plainly_narrow(selection_.tensor(i).dtype)) continue;
     const RangeTotals& totals = tensors_[i]->totals;
     if (totals.rows_seen == 0 || totals.rows_unseen > 0) {
-      unjudged += totals.rows_unseen > 0;
+      if (totals.rows_unseen > 0) unjudged.push_back(i);
       continue;
     }
     // Without magnitudes: subnormals, in a mode that makes such of what to nearest is zero.
     if (raises_small(selection_.tensor(i)) && 2 * totals.seen.subnormal.lower > totals.seen.base) return;
-    ++judged;
+    judged.push_back(i);
     skipped = skipped || tensors_[i]->overflow_steps_skipped > 0;
     any_values = any_values || totals.rows_with_values > 0;
     const double flushed = share(totals.seen.flushed.lower, totals.seen.base);
@@ -494,17 +494,19 @@ void RangeAnalysis::find_gradients_fit(Report& report) const {
     const std::string format(info(selection_.tensor(i).dtype).format->name);
     if (formats.find(format) == std::string::npos) formats += (formats.empty() ? "" : " and ") + format;
   }
-  if (judged == 0 || (any_values && std::isnan(least_headroom))) return;
-  Finding finding{"range.gradients_fit",
-                  Severity::info,
-                  fmt::format("{} {}: of {}, none lost {} to zero, and the largest values leave {}.{}",
-                              skipped ? "In the steps that were not skipped the gradients fit" : "The gradients fit", formats,
-                              gradient_tensors(judged), most_flushed > 0 ? at_most(most_flushed) : "anything",
-                              any_values ? cell_text(least_headroom, Unit::bits) + " bits of headroom"
-                                         : std::string("room, how much is not known without magnitudes (`--record stats`)"),
-                              unjudged > 0 ? fmt::format(" {} could not be judged.", gradient_tensors(unjudged)) : std::string()),
-                  {},
-                  ""};
+  if (judged.empty() || (any_values && std::isnan(least_headroom))) return;
+  Finding finding{
+      "range.gradients_fit",
+      Severity::info,
+      fmt::format("{} {}: of {}, none lost {} to zero, and the largest values leave {}.{}",
+                  skipped ? "In the steps that were not skipped the gradients fit" : "The gradients fit", formats,
+                  gradient_tensors(selection_.count_outputs(judged)), most_flushed > 0 ? at_most(most_flushed) : "anything",
+                  any_values ? cell_text(least_headroom, Unit::bits) + " bits of headroom"
+                             : std::string("room, how much is not known without magnitudes (`--record stats`)"),
+                  !unjudged.empty() ? fmt::format(" {} could not be judged.", gradient_tensors(selection_.count_outputs(unjudged)))
+                                    : std::string()),
+      {},
+      ""};
   if (any_values) finding.evidence.push_back({selection_.key(tightest), {{"headroom", least_headroom, Unit::bits}}});
   if (most_flushed > 0) finding.evidence.push_back({selection_.key(most_flushed_tensor), {{"flushed", most_flushed, Unit::share}}});
   report.findings.push_back(std::move(finding));

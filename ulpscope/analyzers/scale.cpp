@@ -40,10 +40,12 @@ void ScaleAnalysis::read_steps() {
       highest_ = std::max({highest_, row.scale_before, row.scale_after});
       final_scale_ = row.scale_after;
       if (!broken) judged_scale_ = row.scale_after;
+      // Of runs that are read as one some may be without a scaler.
+      const bool has_scale = row.scale_before != 1 || row.scale_after != 1 || reader_.run_at(row.step).dynamic_loss_scale;
       for (auto [zone, inside] : {std::pair{&below_100_, row.scale_before < 100}, std::pair{&below_1000_, row.scale_before < 1000},
                                   std::pair{&above_100000_, row.scale_before > 100000}}) {
-        zone->steps += inside && !broken;
-        zone->skipped += inside && !broken && skipped;
+        zone->steps += inside && has_scale && !broken;
+        zone->skipped += inside && has_scale && !broken && skipped;
       }
       skipped_ += skipped;
       only_skips = only_skips && skipped;

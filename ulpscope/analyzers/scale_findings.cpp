@@ -197,11 +197,12 @@ void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
 
 void ScaleAnalysis::find_hidden(Report& report) const {
   if (fitting_.hidden_steps() == 0) return;
-  uint64_t hidden = 0;
+  std::vector<uint32_t> hidden_tensors;
   for (uint32_t i = 0; i < selection_.size(); ++i) {
     const auto& fit = fitting_.tensors()[i];
-    hidden += fit && fit->hidden && is_computed_gradient(selection_.tensor(i).role);
+    if (fit && fit->hidden && is_computed_gradient(selection_.tensor(i).role)) hidden_tensors.push_back(i);
   }
+  const size_t hidden = selection_.count_outputs(hidden_tensors);
   const std::vector<uint64_t>& flushed_rows = fitting_.upstream().flushed_rows();
   const auto worst = std::max_element(flushed_rows.begin(), flushed_rows.end());  // the first of equals
   const auto worst_tensor = static_cast<uint32_t>(worst - flushed_rows.begin());

@@ -1,10 +1,18 @@
 #include "ulpscope/analyzers/suspects.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "ulpscope/analyzers/what_if.h"
 
 namespace ulpscope {
+
+size_t Suspects::size() const {
+  std::set<std::pair<std::optional<uint64_t>, std::optional<int>>> outputs;
+  for (const auto& [unused, evidence] : all_) outputs.emplace(evidence.key.op, evidence.key.slot);
+  return outputs.size();
+}
 
 std::vector<Evidence> Suspects::worst() const {
   std::vector<const std::pair<double, Evidence>*> sorted;

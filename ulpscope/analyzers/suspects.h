@@ -16,7 +16,8 @@ constexpr size_t kMostEvidence = 5;
 class Suspects {
  public:
   bool empty() const { return all_.empty(); }
-  size_t size() const { return all_.size(); }
+  // How many outputs of ops: tensors of one that differ in type or arithmetic, in runs that are read as one, count once.
+  size_t size() const;
   void add(double how_bad, RowKey key, std::vector<Quantity> values) {
     all_.emplace_back(how_bad, Evidence{std::move(key), std::move(values)});
   }

@@ -240,7 +240,7 @@ Verb dot_verb() {
           "FILE has a row for each dot product: CSV with a, b, c and perhaps the result d as FP32 bit patterns in\n"
           "hexadecimal (gzip too, or a pipe; - is standard input), or HDF5 with data sets a, b, c and perhaps d:\n"
           "floating-point values, or unsigned integers that are encodings of the formats of --input and --output.\n"
-          "c is rounded to the output's format.",
+          "c, a number that FP32 holds, is rounded to the output's format.",
           {{"FILE", "CSV or HDF5 with vectors"}},
           join({{{"--gpu", "", "NAME", "whose tensor cores", "", gpu_names()},
                  {"--input", "", "FORMAT", "of a and b, or of each", "", input_names(), true},

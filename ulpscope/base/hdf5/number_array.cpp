@@ -43,6 +43,11 @@ std::vector<std::string> dataset_names(const Handle& file) {
 
 Handle open_dataset(const Handle& file, const std::string& path, const std::string& name, const Handle& access) {
   Handle object(H5Oopen(file.get(), name.c_str(), H5P_DEFAULT));
+  if (!object) {
+    const std::string why = innermost_error().text;
+    if (H5Lexists(file.get(), name.c_str(), H5P_DEFAULT) > 0)
+      throw unreadable_error("'{}': cannot open '{}': {}", path, one_line(name), why);
+  }
   const H5I_type_t kind = object ? H5Iget_type(object.get()) : H5I_BADID;
   H5Eclear2(H5E_DEFAULT);
   if (kind != H5I_DATASET) {
