@@ -8,6 +8,7 @@
 #include <map>
 
 #include "ulpscope/analyzers/range_totals.h"
+#include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -176,10 +177,7 @@ Table summary_table(const Side& a, const Side& b) {
   if (!a.reader.run().arithmetic.empty() || !b.reader.run().arithmetic.empty())
     add("arithmetic", Unit::none, [](const Side& side) { return Cell(side.reader.run().arithmetic); });
   if (!quantization_recipe(a.reader).empty() || !quantization_recipe(b.reader).empty())
-    add("quantization_scaling", Unit::none, [](const Side& side) {
-      const std::string recipe = quantization_recipe(side.reader);
-      return recipe.empty() ? Cell(NotApplicable{}) : Cell(recipe);
-    });
+    add("quantization_scaling", Unit::none, [](const Side& side) { return text_or_none(quantization_recipe(side.reader)); });
   add("steps", Unit::count, [](const Side& side) { return count_cell(side.run.steps); });
   add("first_loss", Unit::none,
       [](const Side& side) { return side.run.first_known ? Cell(side.run.first_loss) : Cell(Unknown{}); });
@@ -333,12 +331,11 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
                      b.run.nonfinite));
   }
   // Casts come and go with the precision.
-  constexpr size_t kMostNamed = 5;
   uint64_t only_a = 0, only_b = 0;
   std::vector<Evidence> unmatched;
   const auto name_some = [&](const Side& side, const Output& output, const char* which) {
     if (side.selection.op(output.tensor).name == "cast") return 0;  // backward ones too
-    if (unmatched.size() < kMostNamed)
+    if (unmatched.size() < kMostEvidence)
       unmatched.push_back({output_key(side.selection, output.tensor), {{"only_in", std::string(which)}}});
     return 1;
   };

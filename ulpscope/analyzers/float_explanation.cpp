@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
-#include "ulpscope/emulation/arithmetic.h"
 #include "ulpscope/emulation/error_measures.h"
 #include "ulpscope/emulation/number_text.h"
 #include "ulpscope/emulation/round_array.h"
@@ -99,11 +98,25 @@ std::optional<uint64_t> neighbour(const FloatFormat& format, uint64_t encoding, 
   return format.special_values == SpecialValues::negative_zero ? 0 : sign;
 }
 
+// Whether a number rounds to one beyond the largest number, as it would if exponents had no end: with the largest one's significand
+// and the exponents of another format, in which it lies in [1, 2).
+bool rounds_beyond(const FloatFormat& format, Number asked, const Rounding& rounding, uint32_t random) {
+  Number largest = decode(format, format.largest_encoding());
+  const int fraction_bits = 63 - std::countl_zero(largest.significand);
+  const FloatFormat wider{"", 8, fraction_bits, 127};
+  asked.exponent -= largest.exponent + fraction_bits;
+  largest.exponent = -fraction_bits;
+  const uint64_t rounded = encode(wider, asked, {.mode = rounding.mode, .random_bits = rounding.random_bits}, random);
+  return (rounded & wider.last_magnitude()) > encode(wider, largest);
+}
+
 // Of a value in a format.
 struct Explained {
   uint64_t encoding = 0;
   Number number;
-  RoundingError error;  // of a number that was asked for
+  // Of a number that was asked for:
+  RoundingError error;
+  bool is_beyond = false;  // it rounds beyond the largest number, were exponents not bounded
 };
 
 Explained explain(const FloatFormat& format, const Asked& asked, const FloatQuestion& question) {
@@ -116,50 +129,16 @@ Explained explain(const FloatFormat& format, const Asked& asked, const FloatQues
   } else {
     const uint32_t random = random_bits_of({.seed = question.seed}, asked.index);
     result.encoding = encode(format, asked.number, question.rounding, random);
+    result.is_beyond = asked.number.kind == Number::Kind::finite && rounds_beyond(format, asked.number, question.rounding, random);
   }
   result.number = decode(format, result.encoding);
-  if (!asked.encoding) result.error = rounding_error(asked.text, format, result.encoding);
+  if (asked.encoding) return result;
+  result.error = rounding_error(asked.text, format, result.encoding);
   return result;
 }
 
-// The sign of x - y, of numbers above zero; y is not sticky.
-int compare(Number x, Number y) {
-  const bool is_more = std::exchange(x.sticky, false);
-  y.negative = true;
-  const Number difference = add(x, y);
-  if (difference.kind == Number::Kind::zero) return is_more ? 1 : 0;
-  return difference.negative ? -1 : 1;
-}
-
-// Whether a number rounds to one beyond the largest number, as it would if exponents had no end.
-bool rounds_beyond(const FloatFormat& format, const Number& asked, RoundingMode mode) {
-  Number magnitude = asked;
-  magnitude.negative = false;
-  const Number largest = decode(format, format.largest_encoding());
-  Number next = largest, middle = largest;
-  ++next.significand;
-  middle.significand = 2 * middle.significand + 1;
-  --middle.exponent;
-  switch (mode) {
-    case RoundingMode::nearest_even:
-      return compare(magnitude, middle) >= (format.largest_is_even() ? 1 : 0);
-    case RoundingMode::nearest_away:
-      return compare(magnitude, middle) >= 0;
-    case RoundingMode::to_odd:
-      return format.largest_is_even() ? compare(magnitude, largest) > 0 : compare(magnitude, next) >= 0;
-    case RoundingMode::up:
-    case RoundingMode::down:
-      if (asked.negative == (mode == RoundingMode::down)) return compare(magnitude, largest) > 0;
-      return compare(magnitude, next) >= 0;
-    case RoundingMode::toward_zero:
-    case RoundingMode::stochastic:
-      return compare(magnitude, next) >= 0;
-  }
-  return false;
-}
-
 // What a rounded number is, and what became of the one that was asked for.
-std::string note_of(const FloatFormat& format, const Explained& found, const Asked& asked, const Rounding& rounding) {
+std::string note_of(const FloatFormat& format, const Explained& found, const Asked& asked) {
   const Number& number = found.number;
   const uint64_t magnitude = found.encoding & format.last_magnitude();
   std::vector<std::string> notes;
@@ -198,8 +177,7 @@ std::string note_of(const FloatFormat& format, const Explained& found, const Ask
   }
   if (is_rounded && asked.number.kind == Number::Kind::zero && !format.has_zero()) notes.push_back("the format has no zero");
   if (is_rounded && number.kind == Number::Kind::finite) {
-    const bool is_beyond = was_finite && rounds_beyond(format, asked.number, rounding.mode);
-    if (is_beyond || asked.number.kind == Number::Kind::infinite) notes.push_back("saturated");
+    if (found.is_beyond || asked.number.kind == Number::Kind::infinite) notes.push_back("saturated");
   }
   if (is_rounded && was_finite && is_number(number)) {
     if (!found.error.ulps) notes.push_back("the error in ulps is beyond FP64");
@@ -253,7 +231,7 @@ Table table_of(const Asked& asked, const std::vector<const FloatFormat*>& format
          {std::string(format->name), value_cell(*format, found.number), hexadecimal_encoding(*format, found.encoding),
           fields_cell(*format, found.encoding), neighbour_cell(*format, found.encoding, false),
           neighbour_cell(*format, found.encoding, true), ulp_cell(*format, found), cell_of(found.error.ulps),
-          cell_of(found.error.relative), note_of(*format, found, asked, question.rounding)}});
+          cell_of(found.error.relative), note_of(*format, found, asked)}});
   }
   return table;
 }
@@ -278,7 +256,7 @@ void add_facts(Report& report, const FloatFormat& format, const Asked& asked, co
     report.add_fact("error_ulp", cell_of(found.error.ulps));
     report.add_fact("error_relative", cell_of(found.error.relative));
   }
-  if (std::string note = note_of(format, found, asked, question.rounding); !note.empty()) report.add_fact("note", std::move(note));
+  if (std::string note = note_of(format, found, asked); !note.empty()) report.add_fact("note", std::move(note));
 }
 
 // The largest number: short integers as they are, others as a power of two and what it lacks.

@@ -115,7 +115,7 @@ Table parts_table(const TraceReader& reader, const std::vector<TracePart>& parts
     key.run = part.run.run_id;
     table.rows.push_back({std::move(key),
                           {part.path, part.run.run_id, count_cell(part.steps.first), count_cell(steps), part.run.precision,
-                           part.run.arithmetic.empty() ? Cell(NotApplicable{}) : Cell(part.run.arithmetic)}});
+                           text_or_none(part.run.arithmetic)}});
   }
   return table;
 }

@@ -150,8 +150,8 @@ Factor read_factor(const TensorCoreModel& model, const FloatFormat& format, uint
   return read(*model.factors, static_cast<uint32_t>(convert(format, *model.factors, encoding)));
 }
 Factor read_scale(BlockScales scales, uint8_t encoding) {
-  if (scales == BlockScales::nvfp4) return read(e4m3, encoding & e4m3.last_magnitude());
-  return read(e8m0, encoding);
+  const Number number = decode_scale(scales, encoding);
+  return {number, number.exponent + format_of_scale(scales).fraction_bits};
 }
 
 Factor multiply(const Factor& x, const Factor& y) { return {multiply(x.number, y.number), x.exponent + y.exponent}; }
@@ -376,6 +376,12 @@ int elements_of_scale(BlockScales scales) {
       return 16;
   }
   return 0;
+}
+
+const FloatFormat& format_of_scale(BlockScales scales) { return scales == BlockScales::nvfp4 ? e4m3 : e8m0; }
+Number decode_scale(BlockScales scales, uint8_t encoding) {
+  const FloatFormat& format = format_of_scale(scales);
+  return decode(format, encoding & format.last_magnitude());
 }
 
 uint32_t dot(const TensorCore& core, std::span<const uint32_t> a, std::span<const uint32_t> b, uint32_t c,

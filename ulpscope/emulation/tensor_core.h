@@ -96,6 +96,9 @@ std::optional<TensorCore> library_tensor_core(std::string_view gpu, const FloatF
 
 // How many elements have one scale; 0: there are none.
 int elements_of_scale(BlockScales scales);
+// What the byte of a scale stands for, and in what: nvfp4's in E4M3 have no sign.
+const FloatFormat& format_of_scale(BlockScales scales);
+Number decode_scale(BlockScales scales, uint8_t encoding);
 struct ScaleFactors {
   std::span<const uint8_t> a, b;  // one for each elements_of_scale elements, the last for what is left
 };

@@ -67,6 +67,16 @@ class OutputLanes {
     return hn::IfThenElse(hn::RebindMask(i32, hn::Eq(magnitude, hn::Zero(u32))), hn::Set(i32, kExponentOfZero), exponent);
   }
 
+  // Of one element of a row and a vector of a panel.
+  static HWY_INLINE VI SumOf(const int32_t* one, const int32_t* many) {
+    const I i32;
+    return hn::Add(hn::Set(i32, *one), hn::LoadU(i32, many));
+  }
+  static HWY_INLINE VF ProductOf(const float* one, const float* many) {
+    const D d;
+    return hn::Mul(hn::Set(d, *one), hn::LoadU(d, many));
+  }
+
   // The two words of FP64 numbers.
   static HWY_INLINE VU UpperWords(VD low, VD high) {
     const U u32;
@@ -102,8 +112,8 @@ class OutputLanes {
   }
 
  private:
-  // The magnitude's encoding of an FP64 number, not zero, times 2^unit. Of more than 31 bits the others
-  // count as much as a rounding to nearest asks.
+  // The magnitude's encoding of an FP64 number, not zero, times 2^unit. Of more than 31 bits the others count as much as a rounding
+  // to nearest asks.
   static HWY_INLINE VU Convert(VU upper, VU lower, VI unit) {
     const I i32;
     const U u32;
@@ -198,13 +208,9 @@ class Sums : OutputLanes<Output> {
 
  private:
   HWY_INLINE VI Exponent(int64_t k) const {
-    const I i32;
-    return hn::Add(hn::Set(i32, factors_.a_exponents[k]), hn::LoadU(i32, factors_.b_exponents + k * kPanel + lane_));
+    return Base::SumOf(factors_.a_exponents + k, factors_.b_exponents + k * kPanel + lane_);
   }
-  HWY_INLINE VF Product(int64_t k) const {
-    const D d;
-    return hn::Mul(hn::Set(d, factors_.a[k]), hn::LoadU(d, factors_.b + k * kPanel + lane_));
-  }
+  HWY_INLINE VF Product(int64_t k) const { return Base::ProductOf(factors_.a + k, factors_.b + k * kPanel + lane_); }
   // To an integer, which is one of int32: Highway's function takes three more instructions to look after others.
   static HWY_INLINE VI Truncate(VF value) {
 #if HWY_TARGET == HWY_AVX3
@@ -312,14 +318,8 @@ class GroupSums : OutputLanes<Fp32> {
   }
 
  private:
-  HWY_INLINE VI Exponent(int64_t group) const {
-    const I i32;
-    return hn::Add(hn::Set(i32, a_.exponents[group]), hn::LoadU(i32, b_.exponents + group * kPanel + lane_));
-  }
-  HWY_INLINE VF Scale(int64_t group) const {
-    const D d;
-    return hn::Mul(hn::Set(d, a_.scales[group]), hn::LoadU(d, b_.scales + group * kPanel + lane_));
-  }
+  HWY_INLINE VI Exponent(int64_t group) const { return SumOf(a_.exponents + group, b_.exponents + group * kPanel + lane_); }
+  HWY_INLINE VF Scale(int64_t group) const { return ProductOf(a_.scales + group, b_.scales + group * kPanel + lane_); }
   // Exact, as pairs of products are.
   HWY_INLINE VI Sum(int64_t group) const {
     const I i32;

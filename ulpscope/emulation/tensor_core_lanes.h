@@ -37,16 +37,14 @@ void sum_blocks(const TensorCore& core, const LaneFactors* rows, int count, int6
 
 // ---- models that add groups (mxfp4, nvfp4)
 
-// What is known of the 16 elements of a group: which are not zero (the lower half), and which are negative (the upper one).
-using GroupSigns = uint32_t;
-
 // A row of A or, of kPanel columns side by side, a panel of B. Elements are pairs of consecutive ones, a pair of each column next
 // to that of the next; scales are significands in [1, 2) or less, or NaN, that their exponents belong to.
 struct LaneGroups {
   const int16_t* elements;  // in whole units of the format's smallest subnormal
   const float* scales;
   const int32_t* exponents;  // of a scale of zero kExponentOfZero
-  const GroupSigns* signs;
+  const uint32_t*
+      signs;  // of each element of a group a bit: in the lower half whether it is not zero, in the upper whether negative
 };
 
 // The same of one row.

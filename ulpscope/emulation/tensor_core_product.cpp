@@ -101,21 +101,14 @@ class FactorReader {
   const float unit_;
 };
 
-// A power of two that an element has as its scale; nothing where it is NaN.
-std::optional<int32_t> exponent_of(uint32_t scale) {
-  const Number number = decode(e8m0, scale);
-  if (number.kind == Number::Kind::nan) return {};
-  return number.exponent;
-}
-
 // A scale of a group; its significand is in [1, 2) or less, or NaN.
 struct ScaleFactor {
   float significand;
   int32_t exponent;
 };
 ScaleFactor read_scale(BlockScales scales, uint8_t encoding) {
-  const FloatFormat& format = scales == BlockScales::nvfp4 ? e4m3 : e8m0;
-  const Number number = decode(format, encoding & format.last_magnitude());
+  const FloatFormat& format = format_of_scale(scales);
+  const Number number = decode_scale(scales, encoding);
   if (number.kind == Number::Kind::nan) return {std::numeric_limits<float>::quiet_NaN(), 0};
   if (number.kind == Number::Kind::zero) return {0, kExponentOfZero};
   return {static_cast<float>(number.significand) * power_of_two(-format.fraction_bits), number.exponent + format.fraction_bits};
@@ -133,11 +126,9 @@ class FactorLine {
     for (size_t i = 0; i < encodings.size(); ++i) {
       std::optional<float> special = reader.special(encodings[i]);
       if (!scales.empty()) {
-        if (const auto exponent = exponent_of(scales[i])) {
-          exponents[i] += *exponent;
-        } else {
-          special = std::numeric_limits<float>::quiet_NaN();
-        }
+        const Number scale = decode_scale(BlockScales::mx, scales[i]);
+        exponents[i] += scale.exponent;  // of a power of two
+        if (scale.kind == Number::Kind::nan) special = std::numeric_limits<float>::quiet_NaN();
       }
       if (!special) continue;
       significands[i] = 0;

@@ -24,6 +24,7 @@ Cell bounded(double lower, double upper) {
 
 Cell count_cell(uint64_t count) { return static_cast<int64_t>(count); }
 
+Cell text_or_none(std::string text) { return text.empty() ? Cell(NotApplicable{}) : Cell(std::move(text)); }
 Cell known_or_unknown(double value) {
   if (std::isnan(value)) return Unknown{};
   return value;

@@ -76,6 +76,7 @@ Cell bounded(double lower, double upper);
 Cell count_cell(uint64_t count);
 // Unknown for a NaN that stands for "not known" (trace/records.h, kUnknown).
 Cell known_or_unknown(double value);
+Cell text_or_none(std::string text);  // NotApplicable where it is empty
 
 struct Quantity {
   std::string name;  // whole words with underscores
