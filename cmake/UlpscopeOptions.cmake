@@ -22,5 +22,7 @@ endif()
 find_program(ULPSCOPE_CCACHE ccache)
 if(ULPSCOPE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Without these ccache caches nothing that uses a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${ULPSCOPE_CCACHE})
+  # Relative to the base folder, the paths of two clones are the same.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${ULPSCOPE_CCACHE})
 endif()

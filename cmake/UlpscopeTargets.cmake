@@ -1,5 +1,21 @@
 # One way to declare a library, a test program and a benchmark of the project.
 
+# The folders of the libraries, in the order of what they need.
+set(ULPSCOPE_FOLDERS base emulation)
+if(NOT ULPSCOPE_EMULATION_ONLY)
+  list(APPEND ULPSCOPE_FOLDERS kernels trace recorder core analyzers cli)
+endif()
+
+# Sources include "ulpscope/FOLDER/..." and, in tests and benchmarks, "tests/..." or "bench/..." through links in the build tree,
+# as users of the installed headers do: the source root is on no include path.
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/ulpscope ${PROJECT_BINARY_DIR}/test_include)
+foreach(folder IN LISTS ULPSCOPE_FOLDERS)
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_BINARY_DIR}/include/ulpscope/${folder} SYMBOLIC)
+endforeach()
+foreach(folder IN ITEMS tests bench)
+  file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${PROJECT_BINARY_DIR}/test_include/${folder} SYMBOLIC)
+endforeach()
+
 # Flags of our own code. Contraction is off so that no compiler fuses a multiplication and an addition: the SIMD kernels and
 # their plain twins must round at the same places.
 add_library(ulpscope_flags INTERFACE)
@@ -21,13 +37,13 @@ function(ulpscope_library name)
   set_target_properties(ulpscope_${name} PROPERTIES EXPORT_NAME ${name})
   target_compile_features(ulpscope_${name} PUBLIC cxx_std_20)
   target_include_directories(ulpscope_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(ulpscope_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ulpscope_flags>)
   set_property(GLOBAL APPEND PROPERTY ULPSCOPE_LIBRARIES ulpscope_${name})
   foreach(header IN LISTS ARG_HEADERS)
     cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
     cmake_path(GET header PARENT_PATH subfolder)
-    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder}/${subfolder} COMPONENT ${name})
+    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulpscope/${folder}/${subfolder} COMPONENT ${name})
   endforeach()
 endfunction()
 
@@ -58,7 +74,7 @@ function(ulpscope_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name}_tests ${ARG_SOURCES})
   target_link_libraries(${name}_tests PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main ulpscope_flags)
-  target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR})
+  target_include_directories(${name}_tests PRIVATE ${PROJECT_BINARY_DIR}/test_include)
   ulpscope_compile_fast(${name}_tests)
   ulpscope_precompile_test_headers(${name}_tests)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER -*Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS fast)
@@ -70,5 +86,5 @@ function(ulpscope_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name}_bench ${ARG_SOURCES})
   target_link_libraries(${name}_bench PRIVATE ${ARG_LINK} ulpscope_flags)
-  target_include_directories(${name}_bench PRIVATE ${PROJECT_SOURCE_DIR})
+  target_include_directories(${name}_bench PRIVATE ${PROJECT_BINARY_DIR}/test_include)
 endfunction()

@@ -11,12 +11,12 @@ import sys
 
 
 def sources(root):
-    """The sources under version control and those about to be; without git, those of the source folders."""
+    """The sources under version control and those about to be; without git, all but what was built."""
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.h", "*.cpp", "*.cu"],
                             cwd=root, capture_output=True, text=True)
     if listed.returncode == 0:
         return [root / line for line in listed.stdout.splitlines() if (root / line).exists()]
-    return [path for folder in ("ulpscope", "tests", "bench", "examples") for path in (root / folder).rglob("*")
+    return [path for folder in root.iterdir() if folder.is_dir() and folder.name != "build" for path in folder.rglob("*")
             if path.suffix in (".h", ".cpp", ".cu")]
 
 

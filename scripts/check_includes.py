@@ -53,7 +53,9 @@ EXTERNAL = {
     "studies": {"fmt"},
     "cli": {"fmt", "cli11", "nlohmann-json"},
 }
-# Headers that take seconds to compile: at most so many files of ulpscope/ include each.
+# Folders of the source root that may include anything, and that nothing depends on.
+FREE = ("bench", "build", "examples", "tests")
+# Headers that take seconds to compile: at most so many files of all folders include each.
 FEW_FILES = {"cli11": 2, "boost": 2, "nlohmann-json": 2, "toml++": 2}
 
 STANDARD = re.compile(r"[a-z_0-9]+$")
@@ -66,7 +68,7 @@ def starts_with_stem(name, stems):
 
 
 def unit_of(path):
-    """The unit of `path`, relative to ulpscope/."""
+    """The unit of `path`, relative to the source root."""
     parts = path.split("/")
     folder, stem = parts[0], parts[-1].split(".")[0]
     if path.startswith("base/hdf5/"):
@@ -87,7 +89,7 @@ def core_rank(path):
 
 
 def project_problem(source, target):
-    """Why ulpscope/`source` may not include ulpscope/`target`, or None."""
+    """Why `source` may not include `target`, or None."""
     unit, other = unit_of(source), unit_of(target)
     folder = unit if unit in PROJECT else unit.split("/")[0]
     if folder not in PROJECT:
@@ -123,10 +125,11 @@ def allowed_libraries(source):
 
 def check(root):
     problems, users = [], {}
-    for path in sorted((root / "ulpscope").rglob("*")):
+    folders = [path for path in root.iterdir() if path.is_dir() and path.name not in FREE and not path.name.startswith(".")]
+    for path in sorted(path for folder in folders for path in folder.rglob("*")):
         if path.suffix not in (".h", ".cpp", ".cu", ".inc"):
             continue
-        source = path.relative_to(root / "ulpscope").as_posix()
+        source = path.relative_to(root).as_posix()
         for number, line in enumerate(path.read_text().splitlines(), 1):
             match = INCLUDE.match(line)
             if not match:
@@ -137,7 +140,7 @@ def check(root):
             problem = None
             if quoted:
                 if not quoted.startswith("ulpscope/"):
-                    problem = f'"{quoted}" is not a path from the root that starts with ulpscope/'
+                    problem = f'"{quoted}" is not a path that starts with ulpscope/'
                 else:
                     problem = project_problem(source, quoted.removeprefix("ulpscope/"))
             elif library := library_of(angled):
@@ -147,7 +150,7 @@ def check(root):
             elif not STANDARD.match(angled) and not SYSTEM.match(angled):
                 problem = f"<{angled}> belongs to no library that scripts/check_includes.py knows"
             if problem:
-                problems.append(f"ulpscope/{source}:{number}: {problem}")
+                problems.append(f"{source}:{number}: {problem}")
     for library, limit in FEW_FILES.items():
         files = users.get(library, {})
         if len(files) > limit:

@@ -22,7 +22,7 @@ struct FormulaRun {
   std::function<Floats(const Floats& operands)> on_host;
   std::function<Floats(const Floats& operands)> on_device;
 };
-// All of ulpscope/kernels/formulas.h, with their default attributes.
+// All of kernels/formulas.h, with their default attributes.
 std::vector<FormulaRun> formula_runs();
 
 // C = A B with cublasGemmEx: row-major FP16 encodings, FP32 accumulation, A of m x k and B of k x n.

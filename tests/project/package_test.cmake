@@ -32,9 +32,10 @@ endif()
 file(GLOB_RECURSE exported ${prefix}/lib/*/cmake/ulpscope/*.cmake ${prefix}/lib/cmake/ulpscope/*.cmake)
 foreach(file IN LISTS exported)
   file(READ ${file} text)
-  string(FIND "${text}" "${SOURCE}/ulpscope" place)
+  # The build tree lies in it.
+  string(FIND "${text}" "${SOURCE}/" place)
   if(NOT place EQUAL -1)
-    message(FATAL_ERROR "${file} names the source tree")
+    message(FATAL_ERROR "${file} names the source or the build tree")
   endif()
 endforeach()
 

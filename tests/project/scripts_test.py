@@ -33,8 +33,9 @@ class Tree(unittest.TestCase):
 
 class Includes(Tree):
     def check(self, path, include):
-        shutil.rmtree(self.root / "ulpscope", ignore_errors=True)
-        self.write(f"ulpscope/{path}", f"// A file.\n#include {include}\n")
+        for folder in self.root.iterdir():
+            shutil.rmtree(folder)
+        self.write(path, f"// A file.\n#include {include}\n")
         return run(sys.executable, ROOT / "scripts/check_includes.py", self.root)
 
     def test_what_architecture_allows_passes(self):
@@ -77,7 +78,7 @@ class Includes(Tree):
             ("analyzers/ranges.cpp", '"ulpscope/trace/sink.h"', "analyzers may not include trace/sink"),
             ("analyzers/ranges.cpp", '"ulpscope/trace/trace_file.h"', "analyzers may not include trace"),
             ("cli/main.cpp", "<hdf5.h>", "may not include hdf5"),
-            ("cli/main.cpp", '"tests/support/files.h"', "not a path from the root"),
+            ("cli/main.cpp", '"tests/support/files.h"', "not a path that starts with ulpscope/"),
             ("cli/main.cpp", "<unheard_of/library.h>", "belongs to no library"),
             ("new_folder/file.cpp", '"ulpscope/base/text.h"', "new_folder is a folder that the table"),
         ]:
@@ -87,10 +88,10 @@ class Includes(Tree):
 
     def test_slow_headers_stay_in_few_files(self):
         for name in ("a", "b"):
-            self.write(f"ulpscope/cli/{name}.cpp", "#include <CLI/CLI.hpp>\n")
+            self.write(f"cli/{name}.cpp", "#include <CLI/CLI.hpp>\n")
         command = [sys.executable, ROOT / "scripts/check_includes.py", self.root]
         self.assertEqual(run(*command).returncode, 0)
-        self.write("ulpscope/cli/c.cpp", "#include <CLI/CLI.hpp>\n")
+        self.write("cli/c.cpp", "#include <CLI/CLI.hpp>\n")
         result = run(*command)
         self.assertEqual(result.returncode, 1)
         self.assertIn("cli11 is included by 3 files", result.stdout)
@@ -100,7 +101,7 @@ class Includes(Tree):
 class Format(Tree):
     def test_an_unformatted_file_is_named(self):
         shutil.copy(ROOT / ".clang-format", self.root)
-        file = self.write("ulpscope/base/text.cpp", "int main() { return 0; }\n")
+        file = self.write("base/text.cpp", "int main() { return 0; }\n")
         command = [sys.executable, ROOT / "scripts/check_format.py", self.root]
         self.assertEqual(run(*command).returncode, 0)
         file.write_text("int  main( ){return 0;}\n")

@@ -27,7 +27,7 @@ The files in `experiments/` are presets as well, and `ulpscope train NAME` runs 
 {}.
 `underflow` shows FP16 gradients that are lost without a scaler.
 
-<!-- Generated from the tables in ulpscope/core/run/experiment_options.cpp and ulpscope/core/nn/; a test fails when the two differ, and
+<!-- Generated from the tables in core/run/experiment_options.cpp and core/nn/; a test fails when the two differ, and
      ULPSCOPE_UPDATE_DOCS=1 with that test writes it anew. -->
 )";
 

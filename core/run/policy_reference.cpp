@@ -22,7 +22,7 @@ the ops that exist here.
 precision = "apex_o2"
 ```
 
-<!-- Generated from the tables in ulpscope/core/run/precision.cpp; a test fails when the two differ, and ULPSCOPE_UPDATE_DOCS=1 with that
+<!-- Generated from the tables in core/run/precision.cpp; a test fails when the two differ, and ULPSCOPE_UPDATE_DOCS=1 with that
      test writes it anew. -->
 
 ## Types
