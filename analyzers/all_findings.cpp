@@ -15,14 +15,14 @@ namespace {
 
 // What every part is made from. Outlives the parts.
 struct Inputs {
-  Inputs(const TraceReader& trace, const AnalysisOptions& chosen)
+  Inputs(const Snapshot& trace, const AnalysisOptions& chosen)
       : reader(trace),
         options(chosen),
         selection(trace, chosen),
         steps(step_facts(trace, chosen.steps)),
         fitting(trace, selection, format_to_ask(trace), chosen.flushed_limit, steps.broken_from) {}
 
-  const TraceReader& reader;
+  const Snapshot& reader;
   const AnalysisOptions& options;
   const Selection selection;
   const StepFacts steps;
@@ -97,7 +97,7 @@ const std::vector<std::string>& report_parts() {
   return names;
 }
 
-Report analyze_all(const TraceReader& reader, const ReportOptions& options) {
+Report analyze_all(const Snapshot& reader, const ReportOptions& options) {
   Report report = info_for_report(reader, options);
   report.analysis = "report";
 

@@ -12,6 +12,6 @@ struct ReportOptions : AnalysisOptions {
   std::vector<std::string> only;  // some of report_parts(); empty: all
 };
 
-Report analyze_all(const TraceReader& reader, const ReportOptions& options = {});
+Report analyze_all(const Snapshot& reader, const ReportOptions& options = {});
 
 }  // namespace ulpscope

@@ -92,7 +92,7 @@ std::optional<Enum> find_name(std::string_view name, int count) {
 std::optional<Phase> find_phase(std::string_view name) { return find_name<Phase>(name, kPhases); }
 std::optional<Role> find_role(std::string_view name) { return find_name<Role>(name, kRoles); }
 
-Selection::Selection(const TraceReader& reader, const AnalysisOptions& options) : reader_(reader) {
+Selection::Selection(const Snapshot& reader, const AnalysisOptions& options) : reader_(reader) {
   const std::vector<OpInfo>& ops = reader.ops();
   selected_.reserve(reader.tensors().size());
   for (const TensorInfo& tensor : reader.tensors()) {
@@ -111,7 +111,7 @@ Selection::Selection(const TraceReader& reader, const AnalysisOptions& options) 
   names_ = names_of(reader);
 }
 
-std::vector<Selection::Names> Selection::names_of(const TraceReader& reader) {
+std::vector<Selection::Names> Selection::names_of(const Snapshot& reader) {
   const std::vector<OpInfo>& ops = reader.ops();
   const std::vector<TensorInfo>& tensors = reader.tensors();
   struct Output {
@@ -215,7 +215,7 @@ bool Selection::is_bookkeeping(uint32_t index) const {
   return info.role == Role::weight || info.role == Role::master_weight || info.role == Role::buffer || info.role == Role::loss;
 }
 
-bool visit_selected(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options,
+bool visit_selected(const Snapshot& reader, const Selection& selection, const AnalysisOptions& options,
                     std::span<RowConsumer* const> consumers) {
   const double total = static_cast<double>(std::max<uint64_t>(1, reader.tensor_row_count()));
   uint64_t seen = 0;
@@ -238,7 +238,7 @@ bool visit_selected(const TraceReader& reader, const Selection& selection, const
   return !cancelled;
 }
 
-PrecisionFacts precision_facts(const TraceReader& reader) {
+PrecisionFacts precision_facts(const Snapshot& reader) {
   PrecisionFacts facts;
   std::set<std::string_view> narrow, masters;
   for (const TensorInfo& tensor : reader.tensors()) {
@@ -263,7 +263,7 @@ std::string scaling_advice(const PrecisionFacts& facts) {
   return "Keep FP32 master weights and switch the gradient scaler on (optimizer.master_weights = true, scaler.enabled = \"on\")";
 }
 
-std::string quantization_recipe(const TraceReader& reader) {
+std::string quantization_recipe(const Snapshot& reader) {
   const auto has = [&](std::string_view name) {
     return std::any_of(reader.ops().begin(), reader.ops().end(), [&](const OpInfo& op) { return op.name == name; });
   };
@@ -285,7 +285,7 @@ std::optional<double> attribute(const OpInfo& op, std::string_view name) {
 
 bool StepFacts::was_skipped(uint64_t step) const { return std::binary_search(skipped.begin(), skipped.end(), step); }
 
-StepFacts step_facts(const TraceReader& reader, StepRange range) {
+StepFacts step_facts(const Snapshot& reader, StepRange range) {
   StepFacts facts;
   reader.visit_steps(range, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) {
@@ -298,7 +298,7 @@ StepFacts step_facts(const TraceReader& reader, StepRange range) {
   return facts;
 }
 
-RowKey key_of_step(const TraceReader& reader, uint64_t step) {
+RowKey key_of_step(const Snapshot& reader, uint64_t step) {
   RowKey key;
   key.run = reader.run_at(step).run_id;
   key.rank = reader.run().rank;
@@ -306,11 +306,11 @@ RowKey key_of_step(const TraceReader& reader, uint64_t step) {
   return key;
 }
 
-void check_asked_for(std::initializer_list<const TraceReader*> readers, const AnalysisOptions& options) {
+void check_asked_for(std::initializer_list<const Snapshot*> readers, const AnalysisOptions& options) {
   std::set<std::string> modules, ops;
   std::optional<uint64_t> first, last;
   bool any_step = false;
-  for (const TraceReader* reader : readers) {
+  for (const Snapshot* reader : readers) {
     for (const OpInfo& op : reader->ops()) {
       if (!op.module.empty()) modules.insert(op.module);
       ops.insert(op.name);
@@ -357,6 +357,6 @@ std::string shell_word(const std::string& path) {
   return word + "'";
 }
 
-ReportSource source_of(const TraceReader& reader) { return {reader.path(), reader.run().run_id, reader.run().rank}; }
+ReportSource source_of(const Snapshot& reader) { return {reader.path(), reader.run().run_id, reader.run().rank}; }
 
 }  // namespace ulpscope

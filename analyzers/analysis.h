@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/report/report.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 
@@ -39,7 +39,7 @@ std::optional<Role> find_role(std::string_view name);
 class Selection {
  public:
   // Throws Error (unreadable) where the tables of the trace do not fit together.
-  Selection(const TraceReader& reader, const AnalysisOptions& options);
+  Selection(const Snapshot& reader, const AnalysisOptions& options);
 
   bool contains(const TensorRow& row) const { return contains(row.tensor); }
   size_t size() const { return selected_.size(); }
@@ -64,9 +64,9 @@ class Selection {
   struct Names {
     std::string tensor, output;
   };
-  static std::vector<Names> names_of(const TraceReader& reader);
+  static std::vector<Names> names_of(const Snapshot& reader);
 
-  const TraceReader& reader_;
+  const Snapshot& reader_;
   std::vector<bool> selected_;
   std::vector<Names> names_;
 };
@@ -84,7 +84,7 @@ class RowConsumer {
 };
 
 // One pass over the selected rows. False where it was cancelled.
-bool visit_selected(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options,
+bool visit_selected(const Snapshot& reader, const Selection& selection, const AnalysisOptions& options,
                     std::span<RowConsumer* const> consumers);
 
 // What can be set, by the roles of the tensors: advice that names a setting must be about one that the run has.
@@ -93,13 +93,13 @@ struct PrecisionFacts {
   bool updates_narrow_weights = false;             // a 16-bit parameter has no FP32 master weight
   bool scales_loss = false, adapts_scale = false;  // by a factor that stays, or that a dynamic scaler changes
 };
-PrecisionFacts precision_facts(const TraceReader& reader);
+PrecisionFacts precision_facts(const Snapshot& reader);
 // What scales the loss, or scales it more, in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit
 // gradients.
 std::string scaling_advice(const PrecisionFacts& facts);
 
 // How FP8 tensors get their scales, "current" or "delayed"; "": there are none.
-std::string quantization_recipe(const TraceReader& reader);
+std::string quantization_recipe(const Snapshot& reader);
 
 // The value of an attribute of an op, or nothing: it has none of that name, or calls differ.
 std::optional<double> attribute(const OpInfo& op, std::string_view name);
@@ -113,16 +113,16 @@ struct StepFacts {
 
   bool was_skipped(uint64_t step) const;
 };
-StepFacts step_facts(const TraceReader& reader, StepRange range);
+StepFacts step_facts(const Snapshot& reader, StepRange range);
 
 // Throws Error (usage) where a pattern matches no module or op of any of the traces, or none of them has a step in the range: what
 // comes of a misspelling should not look like an answer.
-void check_asked_for(std::initializer_list<const TraceReader*> readers, const AnalysisOptions& options);
+void check_asked_for(std::initializer_list<const Snapshot*> readers, const AnalysisOptions& options);
 
 // A path as a shell takes it, for commands that reports suggest.
 std::string shell_word(const std::string& path);
 
-ReportSource source_of(const TraceReader& reader);
-RowKey key_of_step(const TraceReader& reader, uint64_t step);
+ReportSource source_of(const Snapshot& reader);
+RowKey key_of_step(const Snapshot& reader, uint64_t step);
 
 }  // namespace ulpscope

@@ -59,7 +59,7 @@ struct RunTotals {
 };
 
 // The last value of each metric event.
-std::map<std::string, double> metrics_of(const TraceReader& reader) {
+std::map<std::string, double> metrics_of(const Snapshot& reader) {
   std::map<std::string, double> metrics;
   for (const EventRow& event : reader.events()) {
     if (event.kind == EventKind::metric) metrics[event.text] = event.value;
@@ -78,7 +78,7 @@ struct LossComparison {
   std::optional<StepPair> first_difference;
 };
 
-LossComparison compare_losses(const TraceReader& a, const TraceReader& b, const AnalysisOptions& options) {
+LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
   LossComparison result;
   a.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
     if (rows.empty()) return true;
@@ -135,7 +135,7 @@ class OutputTotals : public RowConsumer {
 };
 
 struct Side {
-  Side(const TraceReader& trace, const AnalysisOptions& options) : reader(trace), selection(trace, options), totals(selection) {
+  Side(const Snapshot& trace, const AnalysisOptions& options) : reader(trace), selection(trace, options), totals(selection) {
     reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
       for (const StepRow& row : rows) run.add(row);
       return !options.cancelled();
@@ -144,7 +144,7 @@ struct Side {
     complete = visit_selected(reader, selection, options, consumers);
   }
 
-  const TraceReader& reader;
+  const Snapshot& reader;
   Selection selection;
   OutputTotals totals;
   RunTotals run;
@@ -352,7 +352,7 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
 
 }  // namespace
 
-Report analyze_compare(const TraceReader& a, const TraceReader& b, const AnalysisOptions& options) {
+Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
   Report report;
   report.analysis = "compare";
   report.title = "Two runs side by side";

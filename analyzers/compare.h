@@ -8,6 +8,6 @@
 
 namespace ulpscope {
 
-Report analyze_compare(const TraceReader& a, const TraceReader& b, const AnalysisOptions& options = {});
+Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options = {});
 
 }  // namespace ulpscope

@@ -217,7 +217,7 @@ class TableExport {
 
 // Calls visit(rows, index of the first) for the rows of a table that lie in the range of steps. visit returns false to stop.
 template <typename Row, typename Visit>
-void visit_table(const TraceReader& reader, StepRange range, Visit&& visit) {
+void visit_table(const Snapshot& reader, StepRange range, Visit&& visit) {
   const auto visit_steps = [&](std::span<const Row> rows) { return visit(rows, 0); };
   if constexpr (std::is_same_v<Row, RunInfo>) {
     visit(std::span(&reader.run(), 1), 0);
@@ -271,7 +271,7 @@ const std::vector<std::string>& export_tables() {
   return tables;
 }
 
-void export_table(const TraceReader& reader, std::string_view table, ExportFormat format, const AnalysisOptions& options,
+void export_table(const Snapshot& reader, std::string_view table, ExportFormat format, const AnalysisOptions& options,
                   const std::function<bool(std::string_view)>& write) {
   const Selection selection(reader, options);
   bool found = false;

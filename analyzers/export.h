@@ -21,7 +21,7 @@ const std::vector<std::string>& export_tables();
 
 // Gives pieces of text to `write`, in order; `write` returns false to stop. Rows that have a step or refer to a tensor follow the
 // options' filters. Throws Error (usage) for a table that does not exist.
-void export_table(const TraceReader& reader, std::string_view table, ExportFormat format, const AnalysisOptions& options,
+void export_table(const Snapshot& reader, std::string_view table, ExportFormat format, const AnalysisOptions& options,
                   const std::function<bool(std::string_view)>& write);
 
 }  // namespace ulpscope

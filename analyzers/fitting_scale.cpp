@@ -200,14 +200,14 @@ std::optional<ExponentBounds> FlushCounts::smallest_fitting(double limit) const 
   return bounds;
 }
 
-const FloatFormat* format_to_ask(const TraceReader& reader) {
+const FloatFormat* format_to_ask(const Snapshot& reader) {
   const bool rounded = std::any_of(reader.tensors().begin(), reader.tensors().end(), [](const TensorInfo& tensor) {
     return is_computed_gradient(tensor.role) && is_plainly_narrow(tensor.dtype);
   });
   return rounded ? nullptr : &binary16;
 }
 
-FittingScale::FittingScale(const TraceReader& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit,
+FittingScale::FittingScale(const Snapshot& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit,
                            uint64_t broken_from)
     : selection_(selection),
       upstream_(reader, flushed_limit),

@@ -68,13 +68,13 @@ class FlushCounts {
 };
 
 // FP16 where no gradient was rounded: then the question is which scale FP16 would need. nullptr otherwise.
-const FloatFormat* format_to_ask(const TraceReader& reader);
+const FloatFormat* format_to_ask(const Snapshot& reader);
 
 class FittingScale : public RowConsumer {
  public:
   // `what_if`: the format that computed gradients are rounded to; nullptr: those that they were rounded to. Steps from
   // `broken_from` on are no evidence.
-  FittingScale(const TraceReader& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit,
+  FittingScale(const Snapshot& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit,
                uint64_t broken_from = UINT64_MAX);
   void see(const TensorRow& row) override;
   void add(const TensorRow& row) override;

@@ -16,7 +16,7 @@ struct StepTotals {
   StepRow first, last;
 };
 
-StepTotals total_steps(const TraceReader& reader, const AnalysisOptions& options) {
+StepTotals total_steps(const Snapshot& reader, const AnalysisOptions& options) {
   StepTotals totals;
   reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) {
@@ -38,7 +38,7 @@ Cell loss_cell(const StepTotals& totals, const StepRow& row) {
 }
 
 // What changed how much is recorded.
-Table recording_table(const TraceReader& reader) {
+Table recording_table(const Snapshot& reader) {
   Table table{"recording", "Changes of the recording", {{"step"}, {"kind", ColumnKind::text}, {"text", ColumnKind::text}}, {}, 0,
               ""};
   for (const EventRow& event : reader.events()) {
@@ -48,7 +48,7 @@ Table recording_table(const TraceReader& reader) {
   return table;
 }
 
-Table metrics_table(const TraceReader& reader, const StepRange& steps) {
+Table metrics_table(const Snapshot& reader, const StepRange& steps) {
   Table table{"metrics", "Metrics", {{"metric", ColumnKind::text}, {"step"}, {"value"}}, {}, 0, ""};
   for (const EventRow& event : reader.events()) {
     if (event.kind != EventKind::metric || event.step < steps.first || event.step >= steps.last) continue;
@@ -58,7 +58,7 @@ Table metrics_table(const TraceReader& reader, const StepRange& steps) {
 }
 
 // The scales of FP8 tensors, those that came nearest to zero first.
-Table quantization_scale_table(const TraceReader& reader, const AnalysisOptions& options) {
+Table quantization_scale_table(const Snapshot& reader, const AnalysisOptions& options) {
   struct Scales {
     double smallest = 0, largest = 0, last = 0;
   };
@@ -93,7 +93,7 @@ Table quantization_scale_table(const TraceReader& reader, const AnalysisOptions&
 }
 
 // The traces that are read as one run.
-Table parts_table(const TraceReader& reader, const std::vector<TracePart>& parts) {
+Table parts_table(const Snapshot& reader, const std::vector<TracePart>& parts) {
   Table table{"parts",
               "Runs resumed from one another, read as one",
               {{"trace", ColumnKind::text},
@@ -123,7 +123,7 @@ Table parts_table(const TraceReader& reader, const std::vector<TracePart>& parts
 // Where a fact is shown: `report` has the few that a reader of findings needs, `info` all.
 enum Where { kInfoOnly, kInReport };
 
-Report describe_trace(const TraceReader& reader, const AnalysisOptions& options, bool for_report) {
+Report describe_trace(const Snapshot& reader, const AnalysisOptions& options, bool for_report) {
   const RunInfo& run = reader.run();
   const StepTotals totals = total_steps(reader, options);
   const bool any = totals.steps > 0;
@@ -200,12 +200,12 @@ Report describe_trace(const TraceReader& reader, const AnalysisOptions& options,
 
 }  // namespace
 
-Report analyze_info(const TraceReader& reader, const AnalysisOptions& options) {
+Report analyze_info(const Snapshot& reader, const AnalysisOptions& options) {
   Report report = describe_trace(reader, options, false);
   add_missing_step_findings(reader, options, report);
   return report;
 }
 
-Report info_for_report(const TraceReader& reader, const AnalysisOptions& options) { return describe_trace(reader, options, true); }
+Report info_for_report(const Snapshot& reader, const AnalysisOptions& options) { return describe_trace(reader, options, true); }
 
 }  // namespace ulpscope

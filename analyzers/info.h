@@ -8,8 +8,8 @@
 
 namespace ulpscope {
 
-Report analyze_info(const TraceReader& reader, const AnalysisOptions& options = {});
+Report analyze_info(const Snapshot& reader, const AnalysisOptions& options = {});
 // Without tables, and of the facts only those that a reader of findings needs.
-Report info_for_report(const TraceReader& reader, const AnalysisOptions& options);
+Report info_for_report(const Snapshot& reader, const AnalysisOptions& options);
 
 }  // namespace ulpscope

@@ -119,7 +119,7 @@ Plot histogram_plot(std::string name, std::string title, const FloatFormat& form
 
 }  // namespace
 
-RangeAnalysis::RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options,
+RangeAnalysis::RangeAnalysis(const Snapshot& reader, const Selection& selection, const RangeOptions& options,
                              const StepFacts& steps, const FittingScale& fitting)
     : reader_(reader),
       selection_(selection),
@@ -457,7 +457,7 @@ void RangeAnalysis::add_tables(Report& report) const {
   add_plots(report, all);
 }
 
-Report analyze_ranges(const TraceReader& reader, const RangeOptions& options) {
+Report analyze_ranges(const Snapshot& reader, const RangeOptions& options) {
   Report report;
   report.analysis = "ranges";
   report.title = fmt::format("Ranges by {}", name_of(options.by));

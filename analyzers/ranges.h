@@ -28,7 +28,7 @@ struct RangeOptions : AnalysisOptions {
 class RangeAnalysis : public RowConsumer {
  public:
   // `steps`: of the options' range. `fitting` takes the same rows. All arguments outlive the analysis.
-  RangeAnalysis(const TraceReader& reader, const Selection& selection, const RangeOptions& options, const StepFacts& steps,
+  RangeAnalysis(const Snapshot& reader, const Selection& selection, const RangeOptions& options, const StepFacts& steps,
                 const FittingScale& fitting);
   void see(const TensorRow& row) override;
   void add(const TensorRow& row) override;
@@ -101,7 +101,7 @@ class RangeAnalysis : public RowConsumer {
   void find_gradients_fit(Report& report) const;
   void find_unknown(Report& report) const;
 
-  const TraceReader& reader_;
+  const Snapshot& reader_;
   const Selection& selection_;
   const RangeOptions& options_;
   const StepFacts& steps_;
@@ -124,6 +124,6 @@ class RangeAnalysis : public RowConsumer {
   uint64_t backward_passes_ = 0;
 };
 
-Report analyze_ranges(const TraceReader& reader, const RangeOptions& options = {});
+Report analyze_ranges(const Snapshot& reader, const RangeOptions& options = {});
 
 }  // namespace ulpscope

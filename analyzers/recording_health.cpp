@@ -74,7 +74,7 @@ bool in_range(const StepRange& range, uint64_t step) { return step >= range.firs
 
 }  // namespace
 
-void add_recording_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report) {
+void add_recording_findings(const Snapshot& reader, const AnalysisOptions& options, Report& report) {
   const bool dead = reader.writer_state() == WriterState::dead;
   const char* const suggestion = dead ? "`ulpscope recover` copies the steps that were committed into a closed trace." : "";
   if (!reader.closing_note().empty()) {
@@ -124,7 +124,7 @@ void add_recording_findings(const TraceReader& reader, const AnalysisOptions& op
   }
 }
 
-void add_missing_step_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report) {
+void add_missing_step_findings(const Snapshot& reader, const AnalysisOptions& options, Report& report) {
   const std::vector<TracePart> parts = reader.parts();
   // The first step that no part so far has; what a first part that was itself resumed came after is no part of the run as read.
   uint64_t next = static_cast<uint64_t>(std::max<int64_t>(0, parts.front().run.parent_step));
@@ -149,7 +149,7 @@ void add_missing_step_findings(const TraceReader& reader, const AnalysisOptions&
   report.findings.push_back(std::move(finding));
 }
 
-void add_loss_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report) {
+void add_loss_findings(const Snapshot& reader, const AnalysisOptions& options, Report& report) {
   uint64_t nonfinite = 0, steps = 0;
   std::optional<uint64_t> first;
   reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
@@ -171,7 +171,7 @@ void add_loss_findings(const TraceReader& reader, const AnalysisOptions& options
                    shell_word(reader.path()), *first)});
 }
 
-void add_update_findings(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options, Report& report) {
+void add_update_findings(const Snapshot& reader, const Selection& selection, const AnalysisOptions& options, Report& report) {
   struct Updates {
     uint64_t rows = 0, nonzero = 0, lost = 0, lost_to_decay = 0;
   };

@@ -9,11 +9,11 @@
 
 namespace ulpscope {
 
-void add_recording_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report);
+void add_recording_findings(const Snapshot& reader, const AnalysisOptions& options, Report& report);
 // One of them, recording.missing_steps, where traces are read as one run: where one ends before the step that the next begins with.
-void add_missing_step_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report);
-void add_loss_findings(const TraceReader& reader, const AnalysisOptions& options, Report& report);
+void add_missing_step_findings(const Snapshot& reader, const AnalysisOptions& options, Report& report);
+void add_loss_findings(const Snapshot& reader, const AnalysisOptions& options, Report& report);
 // Reads the update rows.
-void add_update_findings(const TraceReader& reader, const Selection& selection, const AnalysisOptions& options, Report& report);
+void add_update_findings(const Snapshot& reader, const Selection& selection, const AnalysisOptions& options, Report& report);
 
 }  // namespace ulpscope

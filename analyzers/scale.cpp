@@ -18,7 +18,7 @@ const char* kind_of(bool skipped, double before, double after) {
 
 }  // namespace
 
-ScaleAnalysis::ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options,
+ScaleAnalysis::ScaleAnalysis(const Snapshot& reader, const Selection& selection, const ScaleOptions& options,
                              const StepFacts& steps, const FittingScale& fitting)
     : reader_(reader), selection_(selection), options_(options), step_facts_(steps), fitting_(fitting), flushed_(selection.size()) {
   read_steps();
@@ -233,7 +233,7 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
   if (!plot.series.empty()) report.plots.push_back(std::move(plot));
 }
 
-Report analyze_scale(const TraceReader& reader, const ScaleOptions& options) {
+Report analyze_scale(const Snapshot& reader, const ScaleOptions& options) {
   Report report;
   report.analysis = "scale";
   report.title = "Loss scale";

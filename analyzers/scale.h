@@ -24,7 +24,7 @@ class ScaleAnalysis : public RowConsumer {
  public:
   // Reads the step table at once. All arguments outlive the analysis.
   // `fitting` takes the same rows.
-  ScaleAnalysis(const TraceReader& reader, const Selection& selection, const ScaleOptions& options, const StepFacts& steps,
+  ScaleAnalysis(const Snapshot& reader, const Selection& selection, const ScaleOptions& options, const StepFacts& steps,
                 const FittingScale& fitting);
   void add(const TensorRow& row) override;
   void add_findings(Report& report) const;
@@ -56,7 +56,7 @@ class ScaleAnalysis : public RowConsumer {
   uint64_t growth_interval() const;
   bool none_fits() const;
 
-  const TraceReader& reader_;
+  const Snapshot& reader_;
   const Selection& selection_;
   const ScaleOptions& options_;
   const StepFacts& step_facts_;
@@ -80,6 +80,6 @@ class ScaleAnalysis : public RowConsumer {
   Zone below_100_, below_1000_, above_100000_;
 };
 
-Report analyze_scale(const TraceReader& reader, const ScaleOptions& options = {});
+Report analyze_scale(const Snapshot& reader, const ScaleOptions& options = {});
 
 }  // namespace ulpscope

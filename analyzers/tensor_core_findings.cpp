@@ -26,7 +26,7 @@ struct Products {
 // The shapes of the tensors that ops made, and which of them an op reads. An op reads what a view shows of a tensor as that tensor.
 class Shapes {
  public:
-  explicit Shapes(const TraceReader& reader) : reader_(reader) {
+  explicit Shapes(const Snapshot& reader) : reader_(reader) {
     const std::vector<TensorInfo>& tensors = reader.tensors();
     for (uint32_t i = 0; i < tensors.size(); ++i) outputs_.emplace(std::pair(tensors[i].op, tensors[i].slot), i);
     for (const GraphEdge& edge : reader.edges())
@@ -49,14 +49,14 @@ class Shapes {
   }
 
   using Output = std::pair<uint32_t, uint8_t>;  // op and slot
-  const TraceReader& reader_;
+  const Snapshot& reader_;
   std::map<Output, uint32_t> outputs_;
   std::map<Output, Output> inputs_;
 };
 
 }  // namespace
 
-void add_tensor_core_findings(const TraceReader& reader, const Selection& selection, Report& report) {
+void add_tensor_core_findings(const Snapshot& reader, const Selection& selection, Report& report) {
   const Shapes shapes(reader);
   std::vector<Products> padded;
   std::map<std::tuple<std::string_view, std::string_view, ProductShape>, size_t> rows;  // of `padded`

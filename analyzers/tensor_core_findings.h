@@ -6,6 +6,6 @@
 
 namespace ulpscope {
 
-void add_tensor_core_findings(const TraceReader& reader, const Selection& selection, Report& report);
+void add_tensor_core_findings(const Snapshot& reader, const Selection& selection, Report& report);
 
 }  // namespace ulpscope

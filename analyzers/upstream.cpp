@@ -7,7 +7,7 @@
 
 namespace ulpscope {
 
-FlushedUpstream::FlushedUpstream(const TraceReader& reader, double limit)
+FlushedUpstream::FlushedUpstream(const Snapshot& reader, double limit)
     : reader_(reader), limit_(limit), ops_(reader.ops().size()), flushed_rows_(reader.tensors().size()) {
   const std::vector<OpInfo>& ops = reader.ops();
   const auto is_backward = [&](uint32_t op) { return op < ops.size() && ops[op].phase == Phase::backward; };

@@ -14,7 +14,7 @@ namespace ulpscope {
 class FlushedUpstream {
  public:
   // `limit`: the share of a gradient's nonzero elements that may be flushed.
-  FlushedUpstream(const TraceReader& reader, double limit);
+  FlushedUpstream(const Snapshot& reader, double limit);
 
   // Takes all rows of a step, in the trace's order, whether they are looked at or not.
   void see(const TensorRow& row);
@@ -47,7 +47,7 @@ class FlushedUpstream {
   bool lost_inputs(const TensorRow& row) const;  // more than the limit of them was read as zero
   bool behind(const Graph& graph, uint32_t op);
 
-  const TraceReader& reader_;
+  const Snapshot& reader_;
   double limit_;
   std::vector<Graph> graphs_;
   std::vector<std::pair<uint64_t, uint32_t>> graph_from_;  // the steps from which on another graph holds, ascending

@@ -15,8 +15,8 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
-#include "ulpscope/trace/reader.h"
 #include "ulpscope/trace/sink.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace {
 
@@ -126,10 +126,10 @@ Figures measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, cons
   uint64_t seen = 0;
   double largest = 0;
   const double open = seconds_of([&] {
-    const TraceReader reader(path);
+    const Snapshot reader(path);
     seen = reader.tensor_row_count();
   });
-  const TraceReader reader(path);
+  const Snapshot reader(path);
   const auto visit = [&](std::span<const TensorRow> batch) {
     for (const TensorRow& row : batch) largest = std::max(largest, row.statistics.largest);
     return true;

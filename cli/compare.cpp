@@ -14,7 +14,7 @@ Verb compare_verb() {
           join({selection_options(), output_options()}),
           {{"ulpscope compare fp32.h5 fp16.h5", "what mixed precision gained and cost"}},
           [](const Arguments& arguments) {
-            const TraceReader a = open_trace(arguments.positional(0)), b = open_trace(arguments.positional(1));
+            const Snapshot a = open_trace(arguments.positional(0)), b = open_trace(arguments.positional(1));
             const AnalysisOptions options = analysis_options(arguments);
             check_asked_for({&a, &b}, options);
             return finish(analyze_compare(a, b, options), arguments);

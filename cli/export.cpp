@@ -18,7 +18,7 @@ int run(const Arguments& arguments) {
   const ExportFormat format =
       arguments.has("--json") || arguments.text("--format") == "json" ? ExportFormat::json : ExportFormat::csv;
   const AnalysisOptions options = analysis_options(arguments);
-  const TraceReader reader = open_trace(arguments.positional(0));
+  const Snapshot reader = open_trace(arguments.positional(0));
   check_asked_for({&reader}, options);
   if (!arguments.has("--output")) {
     export_table(reader, table, format, options, [](std::string_view text) { return write_stdout(text); });

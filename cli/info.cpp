@@ -15,7 +15,7 @@ Verb info_verb() {
           {{"ulpscope info run.h5", "the run, its losses and what was recorded"},
            {"ulpscope info run.h5 --json", "the same for programs"}},
           [](const Arguments& arguments) {
-            const TraceReader reader = open_trace(arguments.positional(0));
+            const Snapshot reader = open_trace(arguments.positional(0));
             return finish(analyze_info(reader, analysis_options(arguments)), arguments);
           }};
 }

@@ -16,7 +16,7 @@ int run(const Arguments& arguments) {
     if (by == name_of(group)) options.by = group;
   }
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.formats = formats;
-  const TraceReader reader = open_trace(arguments.positional(0));
+  const Snapshot reader = open_trace(arguments.positional(0));
   check_asked_for({&reader}, options);
   return finish(analyze_ranges(reader, options), arguments);
 }

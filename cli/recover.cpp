@@ -1,8 +1,9 @@
+#include "ulpscope/trace/recover.h"
+
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
-#include "ulpscope/trace/reader.h"
 
 namespace ulpscope::cli {
 

@@ -11,7 +11,7 @@ int run(const Arguments& arguments) {
   ReportOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.only = arguments.list("--only");
-  const TraceReader reader = open_trace(arguments.positional(0));
+  const Snapshot reader = open_trace(arguments.positional(0));
   check_asked_for({&reader}, options);
   return finish(analyze_all(reader, options), arguments);
 }

@@ -12,7 +12,7 @@ int run(const Arguments& arguments) {
   ScaleOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.format = formats.back();
-  const TraceReader reader = open_trace(arguments.positional(0));
+  const Snapshot reader = open_trace(arguments.positional(0));
   check_asked_for({&reader}, options);
   return finish(analyze_scale(reader, options), arguments);
 }

@@ -36,10 +36,10 @@ std::string trace_path(const std::string& argument) {
                     traces.front());
 }
 
-TraceReader open_trace(const std::string& argument) {
+Snapshot open_trace(const std::string& argument) {
   const std::vector<std::string> traces = traces_in(argument);
-  if (traces.size() > 1) return TraceReader(argument, traces);
-  return TraceReader(traces.empty() ? argument : traces.front());
+  if (traces.size() > 1) return Snapshot(argument, traces);
+  return Snapshot(traces.empty() ? argument : traces.front());
 }
 
 }  // namespace ulpscope::cli

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope::cli {
 
@@ -13,6 +13,6 @@ std::string trace_path(const std::string& argument);
 
 // The trace, or the run, that `argument` names: a file, or a folder of a run's trace and those of runs resumed from it. Throws
 // Error: unreadable for a folder without a trace, usage for one with traces of several runs.
-TraceReader open_trace(const std::string& argument);
+Snapshot open_trace(const std::string& argument);
 
 }  // namespace ulpscope::cli

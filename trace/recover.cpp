@@ -1,4 +1,6 @@
 // Copies what can be read of a trace, chunk by chunk and row by row, into a new one.
+#include "ulpscope/trace/recover.h"
+
 #include <algorithm>
 #include <filesystem>
 
@@ -7,7 +9,6 @@
 #include "ulpscope/trace/decode.h"
 #include "ulpscope/trace/file_writer.h"
 #include "ulpscope/trace/new_file.h"
-#include "ulpscope/trace/reader.h"
 
 namespace ulpscope {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope::trace_detail {
 

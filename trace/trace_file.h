@@ -13,7 +13,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/trace/commit.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 #include "ulpscope/trace/table_buffer.h"
 
 namespace ulpscope::trace_detail {

@@ -25,7 +25,7 @@ TEST(Info, SaysWhatTheTraceSays) {
     if (step == 9) trace.add_event(EventKind::metric, -1, 0, 0.875, "test_accuracy");
     trace.end_step(row);
   }
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const Report report = analyze_info(reader);
   EXPECT_EQ(fact(report, "schema_version"), count_cell(reader.schema_version()));
   EXPECT_EQ(fact(report, "writer"), Cell(std::string("closed")));
@@ -59,7 +59,7 @@ TEST(Info, SaysWhatChangedTheRecording) {
     row.level = level;
     trace.end_step(row);
   }
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const Report report = analyze_info(reader);
   EXPECT_EQ(fact(report, "level"), Cell(std::string("stats")));
   EXPECT_EQ(fact(report, "final_level"), Cell(std::string("health")));
@@ -89,7 +89,7 @@ TEST(Report, StepsThatNoTraceOfARunHasAreAFinding) {
   write(b, 7, 10);
   write(c, 10, 12);
   const std::string paths[] = {a.path(), b.path(), c.path()};
-  const TraceReader whole("run", paths);
+  const Snapshot whole("run", paths);
   for (const Report& report : {analyze_info(whole), analyze_all(whole, {})}) {
     const Finding* missing = find_finding(report, "recording.missing_steps");
     ASSERT_NE(missing, nullptr) << report.analysis;
@@ -106,9 +106,9 @@ TEST(Report, StepsThatNoTraceOfARunHasAreAFinding) {
   later.steps = {7, 12};
   EXPECT_EQ(find_finding(analyze_all(whole, later), "recording.missing_steps"), nullptr);
   // What the first of several went on from is another run's.
-  const TraceReader end("end", std::span(paths).subspan(1));
+  const Snapshot end("end", std::span(paths).subspan(1));
   EXPECT_EQ(find_finding(analyze_info(end), "recording.missing_steps"), nullptr);
-  EXPECT_EQ(find_finding(analyze_info(TraceReader(paths[1])), "recording.missing_steps"), nullptr);
+  EXPECT_EQ(find_finding(analyze_info(Snapshot(paths[1])), "recording.missing_steps"), nullptr);
 }
 
 // A run that was killed before its first step was committed.
@@ -125,7 +125,7 @@ TEST(Report, StepsBeforeTheSecondTraceAreMissingWhereTheFirstIsEmpty) {
   a.sink().close();
   b.sink().close();
   const std::string paths[] = {a.path(), b.path()};
-  EXPECT_EQ(find_finding(analyze_info(TraceReader("run", paths)), "recording.missing_steps")->title,
+  EXPECT_EQ(find_finding(analyze_info(Snapshot("run", paths)), "recording.missing_steps")->title,
             "26 steps of the run are in none of its traces, first step 0.");
 }
 
@@ -185,7 +185,7 @@ TEST(Report, GathersAllPartsBySeverityAndLeavesOutWhatWasNotAskedFor) {
     }
     trace.end_step(SyntheticTrace::default_step(step == 2 ? NAN : 1.0));
   }
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const Report report = analyze_all(reader);
   for (const char* code :
        {"range.gradients_vanish", "updates.none_applied", "run.loss_nonfinite", "recording.level_lowered", "scale.missing"}) {
@@ -317,7 +317,7 @@ TEST(Compare, MatchesOpsByIdAndFindsTheFirstDifference) {
   SyntheticTrace first, second;
   add_steps(first, 6, 1.0, 0.0);
   add_steps(second, 6, 70000.0, 0.5);
-  const TraceReader a = first.read(), b = second.read();
+  const Snapshot a = first.read(), b = second.read();
   const Report report = analyze_compare(a, b);
   const Finding* difference = find_finding(report, "compare.first_difference");
   ASSERT_NE(difference, nullptr);
@@ -354,7 +354,7 @@ TEST(Compare, AnOutputIsOneRowWhateverItsTypesAndArithmetic) {
   second.end_step();
   second.add(last, make_row({1e-9, 1.0, 1.0, 1.0}, DType::f32));
   second.end_step();
-  const TraceReader a = first.read(), b = second.read();
+  const Snapshot a = first.read(), b = second.read();
   const Selection selection(b, {});
   EXPECT_EQ(selection.name(before), "fc linear (f16) (rounding rne)");
   EXPECT_EQ(selection.name(after), "fc linear (f16) (rounding rz)");
@@ -376,7 +376,7 @@ TEST(Compare, EqualRunsAreSaidToBeEqualNansIncluded) {
     trace->end_step(SyntheticTrace::default_step(NAN));
     if (trace == &third) trace->end_step(SyntheticTrace::default_step(2.0));
   }
-  const TraceReader a = first.read(), b = second.read(), c = third.read();
+  const Snapshot a = first.read(), b = second.read(), c = third.read();
   const Report equal = analyze_compare(a, b);
   EXPECT_NE(find_finding(equal, "compare.losses_equal"), nullptr);
   EXPECT_EQ(find_finding(equal, "compare.first_difference"), nullptr);
@@ -388,7 +388,7 @@ TEST(Compare, MeanLossIsThatOfTheLastFiftySteps) {
   SyntheticTrace first, second;
   for (int step = 0; step < 120; ++step) first.end_step(SyntheticTrace::default_step(step));
   for (int step = 0; step < 30; ++step) second.end_step(SyntheticTrace::default_step(step));
-  const TraceReader a = first.read(), b = second.read();
+  const Snapshot a = first.read(), b = second.read();
   const auto means = [](const Report& report, const char* name) {
     const Table& summary = table(report, "summary");
     const size_t row = row_of(summary, name);
@@ -403,7 +403,7 @@ TEST(Compare, OnlyTheSecondRunBreakingIsAnError) {
   SyntheticTrace healthy, broken;
   healthy.end_step();
   broken.end_step(SyntheticTrace::default_step(INFINITY));
-  const TraceReader a = healthy.read(), b = broken.read();
+  const Snapshot a = healthy.read(), b = broken.read();
   EXPECT_EQ(find_finding(analyze_compare(a, b), "compare.loss_nonfinite")->severity, Severity::error);
   EXPECT_EQ(find_finding(analyze_compare(b, a), "compare.loss_nonfinite")->severity, Severity::warning);
   EXPECT_EQ(find_finding(analyze_compare(a, a), "compare.loss_nonfinite"), nullptr);
@@ -418,7 +418,7 @@ TEST(Compare, NamesWhatOnlyOneTraceHasAndHowFarLossesLieApart) {
   right.add(extra, make_row({1.0}, DType::f32));
   left.end_step(SyntheticTrace::default_step(2.5));
   right.end_step(SyntheticTrace::default_step(2.5 + 0x1p-30));
-  const TraceReader a = left.read(), b = right.read();
+  const Snapshot a = left.read(), b = right.read();
   const Report report = analyze_compare(a, b);
   const Finding* unmatched = find_finding(report, "compare.ops_unmatched");
   ASSERT_NE(unmatched, nullptr);
@@ -441,7 +441,7 @@ TEST(Report, PaddingCountsAProductOnceWhateverItsArithmetic) {
     trace.add(trace.add_output(linear, tensor), make_row({1.0}, DType::f16));
     trace.end_step();
   }
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   ReportOptions options;
   options.only = {"tensor_cores"};
   const Report report = analyze_all(reader, options);
@@ -459,7 +459,7 @@ TEST(Report, OfARangeOfStepsHoldsNoFigureOfOtherSteps) {
     if (step == 1 || step == 3) trace.add_event(EventKind::metric, -1, 0, 0.25 * step, "test_accuracy");
     trace.end_step();
   }
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const auto has = [](const Report& report, const std::string& name) {
     return std::any_of(report.facts.begin(), report.facts.end(), [&](const Quantity& fact) { return fact.name == name; });
   };
@@ -477,7 +477,7 @@ TEST(CheckAskedFor, RefusesNamesAndStepsThatNoTraceHas) {
   SyntheticTrace trace;
   trace.add_tensor("features.0", "linear", Phase::forward, Role::activation, DType::f16);
   for (int step = 0; step < 3; ++step) trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const auto refusal = [&](const AnalysisOptions& options) -> std::string {
     try {
       check_asked_for({&reader}, options);

@@ -246,7 +246,7 @@ TEST(FittingScale, OfARunIsThatOfItsTightestTensors) {
     trace.add(unscaled, make_row({1e30}, DType::f32, 1.0));  // must not count: it contains no scale
     trace.end_step(SyntheticTrace::default_step(1.0, scale));
   }
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const AnalysisOptions options;
   const Selection selection(reader, options);
   FittingScale fitting(reader, selection, nullptr, kLimit);

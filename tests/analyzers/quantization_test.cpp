@@ -73,7 +73,7 @@ TEST(Quantization, FlushedGradientsAreNoMatterOfTheLossScale) {
   trace.add(wide, make_row(values, DType::bf16));
   trace.add(g, make_quantized_row(values, DType::f8_e5m2, 0.125));  // a quarter is flushed, the rest subnormal
   trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const Report report = analyze_ranges(reader);
   EXPECT_EQ(find_finding(report, "range.gradients_flushed"), nullptr);
   EXPECT_EQ(find_finding(report, "range.gradients_vanish"), nullptr);

@@ -123,7 +123,7 @@ TEST(RangeFindings, MostOfAGradientKeptAtTheLargestNumberIsAnError) {
     row.rounding.saturated = row.rounding.overflowed;
     trace.add(sum, row);
     trace.end_step(SyntheticTrace::default_step(1.0, 0x1p26));
-    const TraceReader reader = trace.read();
+    const Snapshot reader = trace.read();
     EXPECT_EQ(find_finding(analyze_ranges(reader), "range.saturated")->severity, most ? Severity::error : Severity::warning);
     // The scaler saw no overflow, and the scale is too large all the same: 300000 fits from 2^23 on downwards.
     const Report scale = analyze_scale(reader);
@@ -538,7 +538,7 @@ TEST(RangeFindings, CountOutputsOnce) {
     trace.add(trace.add_output(op, gradient), make_row({1.0, 1e-12, 1e-12}, DType::f16));
     trace.end_step();
   }
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const Report report = analyze_ranges(reader);
   const auto flushed = std::find_if(report.findings.begin(), report.findings.end(),
                                     [](const Finding& finding) { return finding.code == "range.gradients_flushed"; });

@@ -131,7 +131,7 @@ TEST(Ranges, GroupsAddUpTheirTensors) {
   }
   for (const auto& [tensor, values] : tensors) trace.add(tensor, make_row(values, DType::f16, 1.0));
   trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   RangeOptions options;
   options.by = GroupBy::module;
   const Report by_module = analyze_ranges(reader, options);
@@ -166,7 +166,7 @@ TEST(Ranges, FiltersLeaveOutWhatWasNotAskedFor) {
     trace.add(other, make_row({2.0}, DType::f16));
     trace.end_step();
   }
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const auto rows = [&](const RangeOptions& options) { return table(analyze_ranges(reader, options), "recorded").rows.size(); };
   RangeOptions options;
   EXPECT_EQ(rows(options), 2u);
@@ -225,7 +225,7 @@ TEST(Ranges, AFilterDoesNotMakeALaterRoundingTheFirst) {
   trace.add(first, make_row({1e-3, 2e-3}, DType::f16));
   trace.add(second, make_row({1e-9, 1e-9}, DType::f16));
   trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   RangeOptions options;
   options.modules = {"a"};
   const Report report = analyze_ranges(reader, options);
@@ -243,7 +243,7 @@ TEST(Ranges, BookkeepingComesLastHoweverBadItsNumbers) {
   trace.add(gradient, make_row({1e-6, 1e-9}, DType::f32));
   trace.add(moment, make_row({1e-12, 1e-18}, DType::f32));
   trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   RangeOptions options;
   options.formats = {&binary16};
   const Report report = analyze_ranges(reader, options);
@@ -274,7 +274,7 @@ TEST(Ranges, NoTwoTensorsHaveOneName) {
   trace.add_tensor("fc", "fill", Phase::optimizer, Role::optimizer_state, DType::f32, "fc.weight");
   trace.add_tensor("fc", "fill", Phase::optimizer, Role::optimizer_state, DType::f32, "fc.weight");
   trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const Selection selection(reader, {});
   const char* const names[] = {"fc linear", "fc cast (weight)", "fc backward cast (weight)", "fc optimizer fill (weight)",
                                "fc optimizer fill (weight) #2"};
@@ -293,7 +293,7 @@ TEST(Ranges, NamesThatWereMadeAreTakenToo) {
   trace.add_output({2, 0, "relu", "", Phase::forward, "", {}}, activation);
   trace.add_output({1, 0, "relu", "", Phase::forward, "", {}}, other);
   trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const Selection selection(reader, {});
   EXPECT_EQ(selection.name(0), "relu");
   EXPECT_EQ(selection.name(1), "relu #2");
@@ -371,7 +371,7 @@ TEST(Ranges, StopsWhenCancelledAndTellsHowFarItIs) {
     trace.add(tensor, make_row({1.0}, DType::f16));
     trace.end_step();
   }
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   RangeOptions options;
   double progress = 0;
   options.progress = [&](double share_done) { progress = share_done; };

@@ -251,7 +251,7 @@ TEST(TextRenderer, NarrowHistogramsNeverMixTheSidesOfALimit) {
   }
 }
 
-std::string exported(const TraceReader& reader, const std::string& table, ExportFormat format) {
+std::string exported(const Snapshot& reader, const std::string& table, ExportFormat format) {
   std::string text;
   export_table(reader, table, format, {}, [&](std::string_view piece) {
     text += piece;
@@ -283,7 +283,7 @@ TEST(Export, EveryTableInBothFormats) {
   StepRow unknown = SyntheticTrace::default_step();
   unknown.loss_known = false;
   trace.end_step(unknown);
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   for (const std::string& table : export_tables()) {
     const std::string csv = exported(reader, table, ExportFormat::csv);
     const Json json = Json::parse(exported(reader, table, ExportFormat::json));
@@ -360,7 +360,7 @@ TEST(Export, EveryTableInBothFormats) {
 // A table without rows has a header still, and says what its columns are.
 TEST(Export, EmptyTablesHaveTheirColumns) {
   SyntheticTrace trace;
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   for (const std::string& table : export_tables()) {
     if (table == "run") continue;
     EXPECT_THAT(Json::parse(exported(reader, table, ExportFormat::json)), IsEmpty()) << table;
@@ -389,7 +389,7 @@ TEST(Export, UnknownStatisticsAreEmpty) {
 TEST(Export, StopsWhenNobodyReads) {
   SyntheticTrace trace;
   for (int step = 0; step < 5000; ++step) trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   size_t pieces = 0;
   export_table(reader, "steps", ExportFormat::csv, {}, [&](std::string_view) {
     ++pieces;

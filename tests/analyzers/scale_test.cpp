@@ -359,7 +359,7 @@ TEST(Scale, AnFp32RunIsToldWhichScaleFp16WouldNeed) {
   const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f32);
   trace.add(gradient, make_row(std::vector<double>(100, 1e-8), DType::f32));
   trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const Report report = analyze_scale(reader);
   EXPECT_EQ(fact(report, "fitting_scales_for"), Cell(std::string("fp16")));
   // 1e-8 * 2^2 = 4e-8 > 2^-25; 1e-8 * 2^42 = 43980 < 65520 <= 1e-8 * 2^43.
@@ -387,7 +387,7 @@ TEST(Scale, AnFp32RunIsToldOfSubnormalsThatFp16ProductsWouldReadAsZero) {
     trace.add(gradient, make_row(std::vector<double>(100, 0x1p-20), DType::f32));
     trace.add(made, make_row(std::vector<double>(100, 0x1p-10), DType::f32));
     trace.end_step();
-    const TraceReader reader = trace.read();
+    const Snapshot reader = trace.read();
     EXPECT_EQ(fact(analyze_scale(reader), "smallest_fitting_scale"), Cell(64.0));
     const Report ranges = analyze_ranges(reader);
     const Finding* finding = find_finding(ranges, "range.gradients_would_flush");
@@ -431,7 +431,7 @@ TEST(Scale, WhatStaysWideDoesNotBoundTheScaleOfAnFp32Run) {
   for (const uint32_t wide : {loss, seed, scaled_seed, bias}) trace.add(wide, make_row({1.0, 1e-30}, DType::f32, 0x1p-100));
   trace.add(gradient, make_row(std::vector<double>(100, 1e-8), DType::f32));
   trace.end_step();
-  const TraceReader reader = trace.read();
+  const Snapshot reader = trace.read();
   const Report report = analyze_scale(reader);
   EXPECT_EQ(fact(report, "smallest_fitting_scale"), Cell(4.0));
   EXPECT_EQ(fact(report, "largest_fitting_scale"), Cell(0x1p42));
@@ -477,12 +477,12 @@ TEST(Scale, StepsWithoutAScalerAreNotLow) {
   run.dynamic_loss_scale = false;
   SyntheticTrace trace(run);
   for (int step = 0; step < 4; ++step) trace.end_step(SyntheticTrace::default_step(1.0, step < 2 ? 0x1p16 : 1));
-  const TraceReader without = trace.read();
+  const Snapshot without = trace.read();
   EXPECT_EQ(find_finding(analyze_scale(without), "scale.below_100"), nullptr);
   run.dynamic_loss_scale = true;
   SyntheticTrace scaled(run);
   for (int step = 0; step < 4; ++step) scaled.end_step(SyntheticTrace::default_step(1.0, step < 2 ? 0x1p16 : 1));
-  const TraceReader with = scaled.read();
+  const Snapshot with = scaled.read();
   EXPECT_NE(find_finding(analyze_scale(with), "scale.below_100"), nullptr);
 }
 

@@ -184,10 +184,10 @@ void SyntheticTrace::end_step(StepRow row) {
   sink_->end_step(row);
 }
 
-TraceReader SyntheticTrace::read() {
+Snapshot SyntheticTrace::read() {
   EXPECT_TRUE(sink_->close());
   sink_.reset();
-  return TraceReader(path_);
+  return Snapshot(path_);
 }
 
 }  // namespace ulpscope::analyzers_test

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ulpscope/trace/reader.h"
 #include "ulpscope/trace/sink.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope::analyzers_test {
 
@@ -52,7 +52,7 @@ class SyntheticTrace {
   static StepRow default_step(double loss = 1.0, double scale = 1.0);
 
   // Closes the trace; once.
-  TraceReader read();
+  Snapshot read();
   const std::string& path() const { return path_; }
 
  private:

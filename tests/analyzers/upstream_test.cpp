@@ -50,7 +50,7 @@ struct BackwardTrace {
 };
 
 // The tensors of which some row is behind a flushed gradient, step by step.
-std::vector<std::vector<uint32_t>> behind(const TraceReader& reader) {
+std::vector<std::vector<uint32_t>> behind(const Snapshot& reader) {
   FlushedUpstream upstream(reader, kLimit);
   std::vector<std::vector<uint32_t>> found(reader.step_count());
   reader.visit_rows({}, [&](std::span<const TensorRow> rows) {

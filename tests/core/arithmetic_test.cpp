@@ -12,7 +12,7 @@
 #include "ulpscope/core/engine/function.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/core/run/trainer.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -341,9 +341,9 @@ TEST_F(ArithmeticRuns, ACheckpointRoundsAsTheFirstTime) {
 
 TEST_F(ArithmeticRuns, TracesSayWhatDiffers) {
   weights(small("mlp", {"arithmetic.accumulate=mi200", "arithmetic.ops.relu.rounding=rz"}), 2, "", RecordLevel::health);
-  EXPECT_EQ(TraceReader(folder_.file("trace.h5")).run().arithmetic, "accumulate=mi200 ops.relu.rounding=rz");
+  EXPECT_EQ(Snapshot(folder_.file("trace.h5")).run().arithmetic, "accumulate=mi200 ops.relu.rounding=rz");
   weights(small("mlp", {}), 2, "", RecordLevel::health);
-  EXPECT_EQ(TraceReader(folder_.file("trace.h5")).run().arithmetic, "");
+  EXPECT_EQ(Snapshot(folder_.file("trace.h5")).run().arithmetic, "");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/core/run/trainer.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -121,7 +121,7 @@ class Checkpoints : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-std::vector<std::string> step_lines(const TraceReader& reader) {
+std::vector<std::string> step_lines(const Snapshot& reader) {
   std::vector<std::string> lines;
   reader.visit_steps({kHalf, UINT64_MAX}, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) {
@@ -144,7 +144,7 @@ struct Recorded {
 };
 
 // What the second half recorded; the values with which a run begins are no part of it.
-std::vector<Recorded> tensor_rows(const TraceReader& reader) {
+std::vector<Recorded> tensor_rows(const Snapshot& reader) {
   std::vector<Recorded> all;
   reader.visit_rows({kHalf, UINT64_MAX}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
@@ -202,7 +202,7 @@ TEST_F(Checkpoints, AResumedRunIsTheRunThatNeverStopped) {
         EXPECT_THAT(half->skipped, AllOf(::testing::Contains(true), ::testing::Contains(false))) << name;
       }
     }
-    const TraceReader straight(file("whole.h5")), resumed(file("second.h5")), parent(file("first.h5"));
+    const Snapshot straight(file("whole.h5")), resumed(file("second.h5")), parent(file("first.h5"));
     EXPECT_EQ(step_lines(resumed).size(), 20 - kHalf);
     EXPECT_EQ(step_lines(resumed), step_lines(straight)) << name;
     EXPECT_GT(tensor_rows(resumed).size(), 100u);
@@ -217,7 +217,7 @@ TEST_F(Checkpoints, AResumedRunIsTheRunThatNeverStopped) {
 TEST_F(Checkpoints, TheStateThatARunBeginsWithIsRecorded) {
   const std::string checkpoint = half();
   run(experiment(), file("second.h5"), checkpoint);
-  const TraceReader reader(file("second.h5"));
+  const Snapshot reader(file("second.h5"));
   std::map<Role, int> sources;
   reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
@@ -241,14 +241,14 @@ TEST_F(Checkpoints, TheTraceHasTheStepsBeforeIt) {
   for (uint64_t step = 1; step <= 3; ++step) {
     trainer.step();
     trainer.save_checkpoint(file("checkpoint"));
-    EXPECT_EQ(TraceReader(file("trace.h5")).step_count(), step);
+    EXPECT_EQ(Snapshot(file("trace.h5")).step_count(), step);
   }
 }
 
 TEST_F(Checkpoints, SayWhatTheyAreOf) {
   const Training first = run(experiment({"precision=fp16"}), file("first.h5"), "", file("half"), kHalf);
   const CheckpointInfo info = read_checkpoint_info(file("half"));
-  EXPECT_EQ(info.run_id, TraceReader(file("first.h5")).run().run_id);
+  EXPECT_EQ(info.run_id, Snapshot(file("first.h5")).run().run_id);
   EXPECT_EQ(info.step, kHalf);
   EXPECT_EQ(info.seed, 5u);
   EXPECT_EQ(parse_experiment(info.experiment, "checkpoint"), experiment({"precision=fp16"}));

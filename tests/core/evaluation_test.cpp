@@ -8,7 +8,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/core/nn/model.h"
 #include "ulpscope/core/run/trainer.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -43,7 +43,7 @@ class EvaluationTest : public ::testing::Test {
   }
   std::map<std::string, std::vector<double>> metrics() const {
     std::map<std::string, std::vector<double>> values;
-    const TraceReader reader(folder_.file("trace.h5"));
+    const Snapshot reader(folder_.file("trace.h5"));
     for (const EventRow& event : reader.events())
       if (event.kind == EventKind::metric) values[event.text].push_back(event.value);
     return values;

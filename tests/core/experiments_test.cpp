@@ -11,7 +11,7 @@
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/core/run/trainer.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -76,7 +76,7 @@ TEST_F(Scenarios, ScalerMlpGrowsUntilItOverflowsAndBacksOff) {
 
 TEST_F(Scenarios, ClippingKeepsTheNormWithinItsLimit) {
   run(preset("clipping", {"training.steps=30"}), "clipping.h5");
-  const TraceReader reader(file("clipping.h5"));
+  const Snapshot reader(file("clipping.h5"));
   std::map<uint64_t, double> squares;  // of the gradients that clip_norm left, by step
   reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows)
@@ -127,7 +127,7 @@ TEST_F(Scenarios, SeveralOptimizersShareOneScaler) {
   const Run seen = run(preset("several_optimizers"), "several.h5");
   EXPECT_GT(seen.result.skipped_steps, 0u) << "it begins with an overflow";
   EXPECT_LT(seen.end(), seen.steps[0].loss / 2);  // 0.20
-  const TraceReader reader(file("several.h5"));
+  const Snapshot reader(file("several.h5"));
   std::map<std::string, std::set<std::string>> updates;
   for (const OpInfo& op : reader.ops())
     if (op.name.ends_with("_update")) updates[op.module].insert(op.name);
@@ -161,7 +161,7 @@ TEST_F(Scenarios, KerasComputesSoftmaxInFP16AndItsLastLayerInFP32) {
   run(preset("keras_policy", {"training.steps=2"}), "keras.h5");
   run(preset("keras_policy", {"training.steps=2", "precision=fp16"}), "torch.h5");
   const auto type_of_output = [&](const char* trace, const char* op, const char* module) {
-    const TraceReader reader(file(trace));
+    const Snapshot reader(file(trace));
     std::string types;
     for (const TensorInfo& tensor : reader.tensors()) {
       const OpInfo& made_by = reader.ops()[tensor.op];
@@ -193,7 +193,7 @@ TEST_F(Scenarios, ApexLevelsLearnAndO3BreaksDown) {
 TEST_F(Scenarios, AdviceOnPureFp16IsWorthFollowing) {
   const auto problems = [&](const char* trace) {
     std::map<std::string, std::string> suggestions;  // of errors and warnings, by code
-    for (const Finding& finding : analyze_all(TraceReader(file(trace))).findings)
+    for (const Finding& finding : analyze_all(Snapshot(file(trace))).findings)
       if (finding.severity != Severity::info) suggestions[finding.code] = finding.suggestion;
     return suggestions;
   };
@@ -221,7 +221,7 @@ TEST_F(Scenarios, AdviceOnPureFp16IsWorthFollowing) {
     EXPECT_FALSE(problems("finite.h5").contains("range.nonfinite"));
     std::filesystem::remove(file("finite.h5"));
   }
-  const TraceReader reader(file("adam.h5"));
+  const Snapshot reader(file("adam.h5"));
   const Selection selection(reader, {});
   std::set<std::string> names;
   for (uint32_t i = 0; i < selection.size(); ++i)
@@ -233,7 +233,7 @@ TEST_F(Scenarios, AdviceOnPureFp16IsWorthFollowing) {
 TEST_F(Scenarios, OddDimensionsComputeTheSame) {
   const Run seen = run(preset("odd_dimensions"), "odd.h5"), wide = run(preset("odd_dimensions", {"precision=fp32"}));
   EXPECT_LE(std::abs(seen.end() - wide.end()), 1e-3 * wide.end());  // 1.0e-4
-  const TraceReader reader(file("odd.h5"));
+  const Snapshot reader(file("odd.h5"));
   int products = 0;
   for (const TensorInfo& tensor : reader.tensors()) {
     if (tensor.role != Role::weight_cast || tensor.shape.size() != 2) continue;
@@ -264,7 +264,7 @@ TEST_F(Scenarios, OddDimensionsComputeTheSame) {
   EXPECT_EQ(finding.evidence[2].values[2].value, Cell(2500.0 / 90000));
   // FP32 has no tensor cores to feed, and extents that fit need no padding.
   run(preset("odd_dimensions", {"precision=fp32"}), "wide.h5");
-  EXPECT_TRUE(analyze_all(TraceReader(file("wide.h5")), options).findings.empty());
+  EXPECT_TRUE(analyze_all(Snapshot(file("wide.h5")), options).findings.empty());
 }
 
 TEST_F(Scenarios, InferenceRunsUnderAutocastAndNothingElseIsRecorded) {
@@ -272,7 +272,7 @@ TEST_F(Scenarios, InferenceRunsUnderAutocastAndNothingElseIsRecorded) {
   ASSERT_TRUE(seen.result.test);
   const Run wide = run(preset("inference", {"precision=fp32"}));
   EXPECT_LE(std::abs(*seen.result.test->accuracy - *wide.result.test->accuracy), 12.0 / 256);  // 3 of 256 samples
-  const TraceReader reader(file("inference.h5"));
+  const Snapshot reader(file("inference.h5"));
   std::set<std::string> linear;
   reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
@@ -294,7 +294,7 @@ TEST_F(Scenarios, CompareShowsTimeLossAndMemoryOfConvSine) {
   run(experiment, "fp32.h5");
   experiment.precision = Precision::fp16;
   run(experiment, "fp16.h5");
-  const TraceReader a(file("fp32.h5")), b(file("fp16.h5"));
+  const Snapshot a(file("fp32.h5")), b(file("fp16.h5"));
   const Report report = analyze_compare(a, b, {});
   std::map<std::string, double> ratios;
   for (const Table& table : report.tables) {

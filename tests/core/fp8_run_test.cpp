@@ -9,7 +9,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/usage_error.h"
 #include "ulpscope/core/run/trainer.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -100,7 +100,7 @@ struct Recorded {
 TEST_P(Fp8Runs, RowsHaveTheirQuantisationScaleApartFromTheLossScale) {
   const bool delayed = std::string(GetParam()) == "delayed";
   run(experiment({"scaler.enabled=on", "scaler.initial=1024", "training.evaluation=never"}), "run.h5");
-  const TraceReader reader(folder_.file("run.h5"));
+  const Snapshot reader(folder_.file("run.h5"));
   EXPECT_EQ(reader.run().dtypes, "f32,bf16,e4m3,e5m2");
   uint64_t quantized = 0;
   std::map<std::pair<uint64_t, uint32_t>, double> amaxes;  // by step and op
@@ -139,7 +139,7 @@ TEST_P(Fp8Runs, RowsHaveTheirQuantisationScaleApartFromTheLossScale) {
 TEST_P(Fp8Runs, LayersStayOutWhereATypeIsAskedFor) {
   const auto quantizes = [&](const Experiment& settings) {
     run(settings, "run.h5");
-    const TraceReader reader(folder_.file("run.h5"));
+    const Snapshot reader(folder_.file("run.h5"));
     std::set<std::string> modules;
     for (const OpInfo& op : reader.ops())
       if (op.name == "quantize") modules.insert(op.module);
@@ -192,7 +192,7 @@ TEST(Fp8Delayed, ScalesOfARunFollowTheirHistories) {
   options.cpu.threads = 2;
   options.trace_path = folder.file("run.h5");
   train(parse_experiment(kExperiment, "small", overrides), options);
-  const TraceReader reader(options.trace_path);
+  const Snapshot reader(options.trace_path);
   std::map<uint32_t, std::vector<double>> amaxes, scales;  // by op: of each step
   reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {

@@ -16,7 +16,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/nn/model.h"
 #include "ulpscope/core/run/trainer.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -253,7 +253,7 @@ TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
     const TrainResult result = train(experiment, options);
     EXPECT_EQ(result.skipped_steps, 0u) << row.name;
     EXPECT_TRUE(std::isfinite(result.final_loss)) << row.name;
-    const TraceReader reader(options.trace_path);
+    const Snapshot reader(options.trace_path);
     std::map<std::string, std::string> seen;
     const auto see = [&](const char* what, const TensorInfo& tensor) { seen[what] = info(tensor.dtype).name; };
     for (const TensorInfo& tensor : reader.tensors()) {

@@ -8,7 +8,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/core/run/trainer.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -223,7 +223,7 @@ evaluation = "never"
 
   ReportOptions only;
   only.only = {"tensor_cores"};
-  const Report report = analyze_all(TraceReader(options.trace_path), only);
+  const Report report = analyze_all(Snapshot(options.trace_path), only);
   ASSERT_EQ(report.findings.size(), 1u);
   const Finding& finding = report.findings[0];
   EXPECT_THAT(finding.title, ::testing::StartsWith("19 products in 16 bits have extents that are no multiples of 8"));
@@ -289,7 +289,7 @@ evaluation = "never"
   }
   ReportOptions only;
   only.only = {"tensor_cores"};
-  const Report report = analyze_all(TraceReader(options.trace_path), only);
+  const Report report = analyze_all(Snapshot(options.trace_path), only);
   ASSERT_EQ(report.findings.size(), 1u);
   EXPECT_EQ(
       report.findings[0].title,

@@ -16,7 +16,7 @@
 #include "ulpscope/analyzers/scale.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/engine/context.h"
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -127,7 +127,7 @@ TEST_F(TrainerTest, RecordingChangesNoBitOfADivergingRun) {
       for (size_t i = 0; i < bare.losses.size(); ++i)
         EXPECT_EQ(std::bit_cast<uint64_t>(recorded.losses[i]), std::bit_cast<uint64_t>(bare.losses[i])) << "step " << i;
       EXPECT_EQ(recorded.result.weights_fingerprint, bare.result.weights_fingerprint) << name_of(level);
-      EXPECT_FALSE(TraceReader(trace_).captures().empty());
+      EXPECT_FALSE(Snapshot(trace_).captures().empty());
     }
   }
 }
@@ -148,7 +148,7 @@ TEST_F(TrainerTest, AccumulationAddsUpTheGradientsOfItsBatches) {
     EXPECT_EQ(accumulated.result.skipped_steps > 0, precision == Precision::fp16);
     uint64_t accumulations = 0;
     std::array<uint64_t, 2> of_batch{};
-    const TraceReader reader(trace_);
+    const Snapshot reader(trace_);
     reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
       for (const TensorRow& row : rows) {
         const OpInfo& op = reader.ops().at(reader.tensors().at(row.tensor).op);
@@ -178,13 +178,13 @@ TEST_F(TrainerTest, AFullDiskChangesNoBitAndLeavesAReadableTrace) {
   EXPECT_TRUE(recorded.result.trace.failed) << "the limit should have been reached: " << recorded.result.trace.bytes << " bytes";
   EXPECT_EQ(recorded.losses, bare.losses);
   EXPECT_EQ(recorded.result.weights_fingerprint, bare.result.weights_fingerprint);
-  const TraceReader reader(trace_);
+  const Snapshot reader(trace_);
   EXPECT_EQ(reader.step_count(), recorded.result.trace.committed_steps);
 }
 
 // All that a trace says, as text, but what differs from run to run: its name, its start, and times.
 std::vector<std::string> contents(const std::string& path) {
-  const TraceReader reader(path);
+  const Snapshot reader(path);
   std::vector<std::string> tables;
   for (const std::string& table : export_tables()) {
     std::string text;
@@ -240,7 +240,7 @@ TEST_F(TrainerTest, AnEvaluationIsRecordedAsPartOfItsStep) {
     const Training with = run(experiment);
     EXPECT_EQ(with.losses, without.losses);
     EXPECT_EQ(with.result.weights_fingerprint, without.result.weights_fingerprint);
-    const TraceReader reader(trace_);
+    const Snapshot reader(trace_);
     std::map<Phase, RowsOfPhase> phases;
     reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
       for (const TensorRow& row : rows) {
@@ -272,7 +272,7 @@ TEST_F(TrainerTest, AnEvaluationIsRecordedAsPartOfItsStep) {
 using Slots = std::set<std::pair<uint64_t, int>>;  // outputs, by the id of their op
 
 // The gradients that the what-ifs of a recording are about.
-Slots judged_gradients(const TraceReader& reader) {
+Slots judged_gradients(const Snapshot& reader) {
   ScaleOptions options;
   options.limit = 0;
   Slots slots;
@@ -287,7 +287,7 @@ Slots judged_gradients(const TraceReader& reader) {
 }
 
 // The gradients that the run rounded: as their op stored them, or in the cast that took them on.
-Slots rounded_gradients(const TraceReader& reader) {
+Slots rounded_gradients(const Snapshot& reader) {
   Slots slots;
   for (const TensorInfo& tensor : reader.tensors()) {
     if (!is_computed_gradient(tensor.role) || (tensor.dtype != DType::f16 && tensor.dtype != DType::bf16)) continue;
@@ -317,11 +317,11 @@ TEST_F(TrainerTest, AnFp32RecordingJudgesTheGradientsThatMixedPrecisionRounds) {
         fmt::join(model, ", "));
     Experiment experiment = parse_experiment(text, "small");
     run(experiment);
-    const Slots judged = judged_gradients(TraceReader(trace_));
+    const Slots judged = judged_gradients(Snapshot(trace_));
     for (const Precision precision : {Precision::fp16, Precision::bf16}) {
       experiment.precision = precision;
       run(experiment);
-      const TraceReader reader(trace_);
+      const Snapshot reader(trace_);
       EXPECT_EQ(judged, rounded_gradients(reader)) << text << name_of(precision);
       EXPECT_EQ(reader.run().growth_interval, precision == Precision::fp16 ? 2000 : 0);
     }
@@ -333,7 +333,7 @@ TEST_F(TrainerTest, ACaptureSaysHowItsCallWent) {
   Experiment experiment = small_images(1, Precision::fp32);
   experiment.optimizer.learning_rate = 1e39;
   run(experiment);
-  const TraceReader reader(trace_);
+  const Snapshot reader(trace_);
   const std::vector<CaptureRow> captures = reader.captures();
   ASSERT_EQ(captures.size(), 5u) << "the weight, and weight, gradient and two states of the update";
   const TensorInfo& weight = reader.tensors()[captures[0].tensor];
@@ -448,7 +448,7 @@ TEST_F(TrainerTest, TheLossFactorIsExactInFP32AndWithoutAScalerFP16ChangesNoWeig
 
   run(small);
   uint64_t flushed = 0, nonzero = 0;
-  const TraceReader reader(trace_);
+  const Snapshot reader(trace_);
   bool seen = false;
   reader.visit_rows({0, 1}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -18,7 +18,7 @@ TEST(SmallProducer, RecordsWithoutAnEngine) {
   std::filesystem::remove(path);
   ASSERT_EQ(std::system(("\"" SMALL_PRODUCER "\" \"" + path.string() + "\"").c_str()), 0);
 
-  const TraceReader trace(path.string());
+  const Snapshot trace(path.string());
   EXPECT_EQ(trace.writer_state(), WriterState::closed);
   EXPECT_EQ(trace.run().producer, "small_producer");
   EXPECT_EQ(trace.step_count(), 8u);

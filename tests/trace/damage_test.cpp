@@ -15,7 +15,7 @@ constexpr uint64_t kSeed = 51, kSteps = 60;
 // Opens and reads everything. True: it could be read, and is right.
 bool readable(const std::string& path, const TraceLines& expected) {
   try {
-    const TraceReader reader(path);
+    const Snapshot reader(path);
     // Where the newer commit record is damaged, the older one counts: fewer steps, and they are whole.
     const uint64_t steps = reader.step_count();
     EXPECT_TRUE(read_lines(reader) == (steps == kSteps ? expected : expected_lines(kSeed, steps)));

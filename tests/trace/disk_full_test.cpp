@@ -7,6 +7,7 @@
 #include "sample_trace.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/trace/recover.h"
 #include "writer_control.h"
 
 namespace ulpscope::trace_test {
@@ -30,7 +31,7 @@ TEST(DiskFull, TheTraceStaysReadableAndSaysWhereItStopped) {
     EXPECT_THAT(failure, testing::StartsWith("recording stopped after "));
 
     // While the process goes on.
-    const TraceReader reader(path);
+    const Snapshot reader(path);
     EXPECT_EQ(reader.writer_state(), WriterState::dead);
     EXPECT_EQ(reader.closing_note(), failure);
     EXPECT_GE(reader.step_count(), 10u);
@@ -44,12 +45,12 @@ TEST(DiskFull, TheTraceStaysReadableAndSaysWhereItStopped) {
 
     // Nothing was written after the failure.
     const uint64_t steps = reader.step_count();
-    ASSERT_EQ(read_lines(TraceReader(path)), expected_lines(kSeed, steps));
+    ASSERT_EQ(read_lines(Snapshot(path)), expected_lines(kSeed, steps));
     const std::string copy = folder.file("copy.h5");
     EXPECT_EQ(recover_trace(path, copy).steps, steps);
-    EXPECT_EQ(TraceReader(copy).closing_note(), failure);
-    EXPECT_EQ(TraceReader(copy).writer_state(), WriterState::closed);
-    ASSERT_EQ(read_lines(TraceReader(copy)), expected_lines(kSeed, steps));
+    EXPECT_EQ(Snapshot(copy).closing_note(), failure);
+    EXPECT_EQ(Snapshot(copy).writer_state(), WriterState::closed);
+    ASSERT_EQ(read_lines(Snapshot(copy)), expected_lines(kSeed, steps));
   }
 }
 
@@ -63,7 +64,7 @@ TEST(DiskFull, ClosingCanFailToo) {
   writer.call("limit " + std::to_string(std::filesystem::file_size(path)));
   writer.call("close");
   EXPECT_EQ(writer.finish(), 1);
-  const TraceReader reader(path);
+  const Snapshot reader(path);
   EXPECT_THAT(reader.closing_note(), testing::StartsWith("recording stopped after 30 steps: "));
   EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 30));
 }

@@ -11,6 +11,7 @@
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/trace/recover.h"
 #include "writer_control.h"
 
 namespace ulpscope::trace_test {
@@ -122,7 +123,7 @@ with h5py.File("{}", "r+") as trace:
   const std::string copy = folder_.file("copy.h5");
   recover_trace(path_, copy);
   for (const std::string& path : {path_, copy}) {
-    const TraceReader reader(path);
+    const Snapshot reader(path);
     std::vector<OpInfo> ops = sample_ops(kSeed);
     ASSERT_EQ(reader.ops().size(), ops.size());
     for (size_t i = 0; i < ops.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/trace/recover.h"
 #include "writer_control.h"
 
 namespace ulpscope::trace_test {
@@ -29,7 +30,7 @@ void kill_writers(uint64_t trials, uint64_t seed) {
     const uint64_t acknowledged = writer.kill();
     ASSERT_GE(acknowledged, k);
 
-    const TraceReader reader(path);
+    const Snapshot reader(path);
     EXPECT_EQ(reader.writer_state(), WriterState::dead);
     ASSERT_GE(reader.step_count(), acknowledged);
     ASSERT_EQ(read_lines(reader), expected_lines(trial, reader.step_count()));
@@ -52,7 +53,7 @@ void die_at_writes(const std::vector<uint64_t>& writes) {
     while (!writer.wait_for("committed ").empty()) {
     }
     const uint64_t acknowledged = writer.kill();
-    const TraceReader reader(path);
+    const Snapshot reader(path);
     ASSERT_GE(reader.step_count(), acknowledged);
     ASSERT_EQ(read_lines(reader), expected_lines(3, reader.step_count()));
   }
@@ -80,7 +81,7 @@ TEST(KilledWriter, LeavesTheOlderTraceWhereItHadNotStarted) {
   first.kill();
   WriterProcess second(path, 6);
   EXPECT_THROW(second.wait_for("ready"), std::runtime_error);  // exists
-  EXPECT_EQ(read_lines(TraceReader(path)), expected_lines(5, 3));
+  EXPECT_EQ(read_lines(Snapshot(path)), expected_lines(5, 3));
 }
 
 TEST(KilledWriter, RecoveryNeverChangesTheSource) {
@@ -100,8 +101,8 @@ TEST(KilledWriter, RecoveryNeverChangesTheSource) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
   // In place, once asked for.
   recover_trace(path, path, true);
-  EXPECT_EQ(TraceReader(path).writer_state(), WriterState::closed);
-  EXPECT_EQ(read_lines(TraceReader(path)), expected_lines(7, 70));
+  EXPECT_EQ(Snapshot(path).writer_state(), WriterState::closed);
+  EXPECT_EQ(read_lines(Snapshot(path)), expected_lines(7, 70));
 }
 
 }  // namespace

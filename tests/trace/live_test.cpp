@@ -19,7 +19,7 @@ TEST(LiveTrace, RefreshSeesCommittedStepsAndTheWritersEnd) {
   const std::string path = folder.file("run.h5");
   WriterProcess writer(path, kSeed);
   writer.wait_for("ready");
-  TraceReader reader(path);
+  Snapshot reader(path);
   EXPECT_EQ(reader.step_count(), 0u);
   EXPECT_EQ(reader.writer_state(), WriterState::alive);
   EXPECT_FALSE(reader.refresh());
@@ -46,7 +46,7 @@ TEST(LiveTrace, AReaderSeesTheCloseOfATrace) {
   const std::string path = folder.file("run.h5");
   WriterProcess writer(path, kSeed);
   writer.wait_for("ready");
-  TraceReader reader(path);
+  Snapshot reader(path);
   writer.call("steps 55");
   writer.call("close");
   EXPECT_EQ(writer.finish(), 0);
@@ -63,12 +63,12 @@ TEST(LiveTrace, WhatIsReadIsWholeWhileTheWriterRuns) {
   const std::string path = folder.file("run.h5");
   WriterProcess writer(path, kSeed, 1, 100000);
   writer.wait_for("ready");
-  TraceReader follower(path);
+  Snapshot follower(path);
   writer.send("steps " + std::to_string(kSteps));
   while (follower.step_count() < kSteps) {
     if (!follower.refresh()) continue;
-    const TraceReader opened(path);
-    for (const TraceReader* reader : {&std::as_const(follower), &opened}) {
+    const Snapshot opened(path);
+    for (const Snapshot* reader : {&std::as_const(follower), &opened}) {
       // The newest steps, some of them from tails.
       const uint64_t steps = reader->step_count(), first = steps - std::min<uint64_t>(steps, 3);
       Lines lines, expected;

@@ -1,4 +1,6 @@
 // What `recover` saves of damaged and truncated traces: only whole steps, each as it was written, and as many as the damage leaves.
+#include "ulpscope/trace/recover.h"
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,7 +42,7 @@ const std::vector<StepLines>& written() {
 }
 
 // The steps of a trace, each of which must be as it was written.
-std::vector<uint64_t> whole_steps(const TraceReader& reader) {
+std::vector<uint64_t> whole_steps(const Snapshot& reader) {
   std::vector<uint64_t> steps;
   reader.visit_steps({}, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) {
@@ -84,7 +86,7 @@ class Recover : public testing::Test {
     std::vector<uint64_t> steps;
     try {
       result_ = recover_trace(damaged_, saved_);
-      const TraceReader reader(saved_);
+      const Snapshot reader(saved_);
       EXPECT_EQ(reader.writer_state(), WriterState::closed);
       steps = whole_steps(reader);
       EXPECT_EQ(result_.steps, steps.size());
@@ -144,7 +146,7 @@ class Recover : public testing::Test {
 
   std::string error_of_reading(const std::string& path) {
     try {
-      whole_steps(TraceReader(path));
+      whole_steps(Snapshot(path));
     } catch (const Error& error) {
       return error.what();
     }
@@ -215,7 +217,7 @@ TEST_F(Recover, ADamagedChunkCostsItsStepsOnly) {
               testing::ElementsAre(fmt::format("rows {} to {} of 'stats/sum' cannot be read: steps {} to {} are lost", kChunk,
                                                2 * kChunk - 1, first, last)));
   // Of the other tables the rows of the saved steps are all there.
-  const TraceReader reader(saved_);
+  const Snapshot reader(saved_);
   uint64_t samples = 0;
   reader.visit_samples({}, [&](std::span<const SampleRow> rows) {
     samples += rows.size();
@@ -237,7 +239,7 @@ TEST_F(Recover, ZerosAreNotTakenForValues) {
   std::string bytes = good;
   std::fill_n(bytes.begin() + static_cast<ptrdiff_t>(at), stored.size() + 4, '\0');  // and its checksum
   write_file(damaged_, bytes);
-  EXPECT_THROW(whole_steps(TraceReader(damaged_)), Error);
+  EXPECT_THROW(whole_steps(Snapshot(damaged_)), Error);
   EXPECT_EQ(recover(bytes).front(), (kChunk - 1) / kRowsPerStep + 1);
 }
 

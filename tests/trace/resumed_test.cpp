@@ -46,7 +46,7 @@ class Resumed : public testing::Test {
     for (uint64_t step = first; step < last; ++step) add_step(*sink, step < other_from ? kSeed : kSeed + 1, step);
     ASSERT_TRUE(sink->close());
   }
-  TraceReader read() const { return TraceReader("all", paths_); }
+  Snapshot read() const { return Snapshot("all", paths_); }
   std::string error() const {
     try {
       read();
@@ -57,7 +57,7 @@ class Resumed : public testing::Test {
     return "no error";
   }
   // All tables but that of the run itself.
-  static void expect_lines(const TraceReader& reader, uint64_t steps) {
+  static void expect_lines(const Snapshot& reader, uint64_t steps) {
     TraceLines found = read_lines(reader), expected = expected_lines(kSeed, steps);
     found.run = expected.run;
     EXPECT_EQ(found, expected);
@@ -80,7 +80,7 @@ TEST_F(Resumed, TheLaterRunTakesTheEarlierOnesPlace) {
   write({"e", "d", 50}, 50, 90);
   write({"f", "e", 90}, 90, 100, 95);
   write({"g", "f", 95, "2026-01-01T00:00:01Z"}, 95, 130);
-  const TraceReader reader = read();
+  const Snapshot reader = read();
   expect_lines(reader, 130);
   EXPECT_EQ(reader.path(), "all");
   EXPECT_EQ(reader.run().run_id, "g");
@@ -105,7 +105,7 @@ TEST_F(Resumed, WhatWasReplacedIsNotRead) {
 TEST_F(Resumed, RangesOfStepsCrossRuns) {
   write({"a", ""}, 0, 10);
   write({"b", "a", 10}, 10, 20);
-  const TraceReader reader = read();
+  const Snapshot reader = read();
   std::vector<uint64_t> steps;
   reader.visit_steps({8, 13}, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) steps.push_back(row.step);
@@ -164,7 +164,7 @@ TEST_F(Resumed, TablesAreJoinedAndInitialValuesLeftOut) {
   };
   make({"a", ""}, false);
   make({"b", "a", 2}, true);
-  const TraceReader reader = read();
+  const Snapshot reader = read();
   EXPECT_EQ(reader.ops().size(), 3u);
   EXPECT_EQ(reader.tensors().size(), 3u);
   EXPECT_EQ(reader.edges().size(), 1u);
@@ -224,7 +224,7 @@ TEST_F(Resumed, ATensorKeepsTheArithmeticOfItsRun) {
     make({"a" + number, ""}, plain, 0);
     make({"b" + number, "a" + number, 2}, other, 2);
     make({"c" + number, "b" + number, 4}, plain, 4);
-    const TraceReader reader = read();
+    const Snapshot reader = read();
     ASSERT_EQ(reader.tensors().size(), 2u);
     std::vector<uint32_t> found;
     reader.visit_rows({}, [&](std::span<const TensorRow> rows) {

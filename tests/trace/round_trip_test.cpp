@@ -8,6 +8,7 @@
 #include "sample_trace.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/trace/recover.h"
 
 namespace ulpscope::trace_test {
 namespace {
@@ -38,7 +39,7 @@ TEST_F(RoundTrip, EveryFieldOfAClosedTrace) {
   EXPECT_EQ(status.tensor_rows, kSteps * 41);
   EXPECT_GT(status.writer_seconds, 0);
 
-  const TraceReader reader(path_);
+  const Snapshot reader(path_);
   EXPECT_EQ(status.bytes, reader.file_bytes());
   EXPECT_EQ(reader.path(), path_);
   EXPECT_EQ(reader.schema_version(), 7u);
@@ -52,7 +53,7 @@ TEST_F(RoundTrip, FromTailsWhileTheWriterIsAlive) {
   const auto sink = write(100);
   EXPECT_TRUE(sink->flush());
   EXPECT_EQ(sink->status().committed_steps, 100u);
-  TraceReader reader(path_);
+  Snapshot reader(path_);
   EXPECT_EQ(reader.writer_state(), WriterState::alive);
   EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 100));
   for (uint64_t step = 100; step < 170; ++step) add_step(*sink, kSeed, step);
@@ -67,7 +68,7 @@ TEST_F(RoundTrip, FromTailsWhileTheWriterIsAlive) {
 
 TEST_F(RoundTrip, ATraceWithoutSteps) {
   write(0)->close();
-  const TraceReader reader(path_);
+  const Snapshot reader(path_);
   EXPECT_EQ(reader.run().experiment, sample_run(kSeed).experiment);
   EXPECT_EQ(reader.step_count(), 0u);
   EXPECT_EQ(reader.ops().size(), sample_ops(kSeed).size());
@@ -80,7 +81,7 @@ TEST_F(RoundTrip, ATraceWithoutSteps) {
 // The estimate is an upper bound and off by a tenth at most, so that the size limits that it rules out could not be kept.
 TEST_F(RoundTrip, ATraceWithoutStepsIsAsLargeAsSaid) {
   create_trace(path_, RunInfo{})->close();
-  const uint64_t bytes = TraceReader(path_).file_bytes();
+  const uint64_t bytes = Snapshot(path_).file_bytes();
   EXPECT_LE(bytes, empty_trace_bytes());
   EXPECT_LE(empty_trace_bytes(), bytes + bytes / 10);
 }
@@ -97,7 +98,7 @@ TEST_F(RoundTrip, TheSizeOfTheClosedTraceIsForetold) {
     const uint64_t foretold = sink->closed_bytes(0, 0);
     EXPECT_GT(sink->closed_bytes(1, 0), foretold);
     sink->close();
-    const uint64_t bytes = TraceReader(path_).file_bytes();
+    const uint64_t bytes = Snapshot(path_).file_bytes();
     EXPECT_GE(before_flush, bytes);
     EXPECT_GE(foretold, bytes);
     EXPECT_LE(foretold, bytes + bytes / 10);
@@ -106,7 +107,7 @@ TEST_F(RoundTrip, TheSizeOfTheClosedTraceIsForetold) {
 
 TEST_F(RoundTrip, HistogramsAreLeftOutWhereNotWanted) {
   write(60)->close();
-  const TraceReader reader(path_);
+  const Snapshot reader(path_);
   Lines lines, expected;
   reader.visit_rows_without_histograms({}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) lines.push_back(line(row));
@@ -123,7 +124,7 @@ TEST_F(RoundTrip, HistogramsAreLeftOutWhereNotWanted) {
 
 TEST_F(RoundTrip, StepRangesFindTheirRows) {
   write(260)->close();
-  const TraceReader reader(path_);
+  const Snapshot reader(path_);
   const std::vector<StepRange> ranges = {{0, 1},     {0, 260},   {5, 6},          {49, 51},         {259, 260}, {259, UINT64_MAX},
                                          {260, 300}, {100, 100}, {UINT64_MAX, 0}, {99, UINT64_MAX}, {7, 3}};
   for (const StepRange range : ranges) {
@@ -150,7 +151,7 @@ TEST_F(RoundTrip, StepRangesFindTheirRows) {
 
 TEST_F(RoundTrip, VisitorsCanStopAndSeeBoundedSpans) {
   write(300)->close();
-  const TraceReader reader(path_);
+  const Snapshot reader(path_);
   size_t calls = 0, largest = 0;
   reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
     largest = std::max(largest, rows.size());
@@ -167,10 +168,10 @@ TEST_F(RoundTrip, AnUnendedStepIsNotSeenButItsEventsAre) {
   for (const SampleRow& row : step.samples) sink->add_sample(row);
   sink->add_event({3, EventKind::metric, -1, 0, 0, 0, 0.5, "test_accuracy"});
   sink->flush();
-  EXPECT_EQ(read_lines(TraceReader(path_)), expected_lines(kSeed, 3));
+  EXPECT_EQ(read_lines(Snapshot(path_)), expected_lines(kSeed, 3));
   sink->close();
   TraceLines expected = expected_lines(kSeed, 3);
-  const TraceReader reader(path_);
+  const Snapshot reader(path_);
   TraceLines lines = read_lines(reader);
   ASSERT_EQ(lines.events.size(), expected.events.size() + 1);
   EXPECT_EQ(reader.events().back().text, "test_accuracy");
@@ -184,7 +185,7 @@ TEST_F(RoundTrip, AFullQueueWaitsAndLosesNothing) {
   const auto sink = write(120, options);
   EXPECT_LE(sink->status().queue_fill, 1.0);
   EXPECT_TRUE(sink->close());
-  EXPECT_EQ(read_lines(TraceReader(path_)), expected_lines(kSeed, 120));
+  EXPECT_EQ(read_lines(Snapshot(path_)), expected_lines(kSeed, 120));
 }
 
 TEST_F(RoundTrip, CommitsAreAnnouncedInOrder) {
@@ -209,7 +210,7 @@ TEST_F(RoundTrip, CallsAfterCloseDoNothing) {
   add_step(*sink, kSeed, 2);
   EXPECT_TRUE(sink->flush());
   EXPECT_TRUE(sink->close());
-  EXPECT_EQ(TraceReader(path_).step_count(), 2u);
+  EXPECT_EQ(Snapshot(path_).step_count(), 2u);
 }
 
 // Such chunks are not stored, in uncompressed columns either.
@@ -224,7 +225,7 @@ TEST_F(RoundTrip, ChunksOfZerosAreRead) {
     sink->end_step(StepRow{.step = step});
   }
   EXPECT_TRUE(sink->close());
-  const TraceReader reader(path_);
+  const Snapshot reader(path_);
   for (const uint64_t first : {0, 100, 2500, 4999}) {
     std::vector<uint64_t> found;
     uint64_t next = first;
@@ -249,17 +250,17 @@ TEST_F(RoundTrip, RecoveredTracesAreEqual) {
   EXPECT_EQ(result.tensor_rows, 150u * 41);
   EXPECT_EQ(result.lost_steps, 0u);
   EXPECT_TRUE(result.losses.empty());
-  const TraceReader reader(copy);
+  const Snapshot reader(copy);
   EXPECT_EQ(reader.writer_state(), WriterState::closed);
   EXPECT_EQ(reader.closing_note(), "copied while the trace was being written");
   EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 150));
   sink->close();
   recover_trace(path_, second);
-  EXPECT_EQ(TraceReader(second).closing_note(), "");
-  EXPECT_EQ(read_lines(TraceReader(second)), expected_lines(kSeed, 150));
+  EXPECT_EQ(Snapshot(second).closing_note(), "");
+  EXPECT_EQ(read_lines(Snapshot(second)), expected_lines(kSeed, 150));
   // Onto itself.
   recover_trace(copy, copy, true);
-  EXPECT_EQ(read_lines(TraceReader(copy)), expected_lines(kSeed, 150));
+  EXPECT_EQ(read_lines(Snapshot(copy)), expected_lines(kSeed, 150));
 }
 
 }  // namespace

@@ -388,7 +388,7 @@ TraceLines expected_lines(uint64_t seed, uint64_t steps) {
   return lines;
 }
 
-TraceLines read_lines(const TraceReader& reader) {
+TraceLines read_lines(const Snapshot& reader) {
   TraceLines lines;
   lines.run.push_back(line(reader.run()));
   add_lines(lines.ops, reader.ops());

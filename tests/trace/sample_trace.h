@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ulpscope/trace/reader.h"
 #include "ulpscope/trace/sink.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope::trace_test {
 
@@ -38,7 +38,7 @@ struct TraceLines {
   bool operator==(const TraceLines&) const = default;
 };
 TraceLines expected_lines(uint64_t seed, uint64_t steps);
-TraceLines read_lines(const TraceReader& reader);
+TraceLines read_lines(const Snapshot& reader);
 // As dump_trace.py prints them: "table line".
 Lines flat(const TraceLines& lines);
 

@@ -16,6 +16,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/trace/commit.h"
+#include "ulpscope/trace/recover.h"
 #include "ulpscope/trace/schema.h"
 #include "writer_control.h"
 
@@ -48,7 +49,7 @@ class Target : public testing::Test {
     return error_of(kind, [&] { create_trace(path, sample_run(1), options); });
   }
   std::string open_error(const std::string& path) {
-    return error_of(ErrorKind::unreadable, [&] { TraceReader reader(path); });
+    return error_of(ErrorKind::unreadable, [&] { Snapshot reader(path); });
   }
   // Closed, with `steps` steps.
   void write_trace(const std::string& path, uint64_t steps, bool overwrite = false) {
@@ -76,7 +77,7 @@ TEST_F(Target, AnExistingFileIsKeptUnlessForced) {
   EXPECT_THAT(create_error(ErrorKind::usage, path_), AllOf(HasSubstr(path_), HasSubstr("--force")));
   EXPECT_EQ(read_file(path_), before);
   write_trace(path_, 4, true);
-  EXPECT_EQ(TraceReader(path_).step_count(), 4u);
+  EXPECT_EQ(Snapshot(path_).step_count(), 4u);
   expect_files({"run.h5"});
 }
 
@@ -86,7 +87,7 @@ TEST_F(Target, WhatIsNoTraceIsKeptEvenWhenForced) {
   EXPECT_EQ(read_file(path_), "model.preset = \"mlp\"\n");
   write_file(path_, "");
   write_trace(path_, 1, true);
-  EXPECT_EQ(TraceReader(path_).step_count(), 1u);
+  EXPECT_EQ(Snapshot(path_).step_count(), 1u);
 }
 
 TEST_F(Target, ATraceThatIsBeingWrittenIsNotOverwritten) {
@@ -96,7 +97,7 @@ TEST_F(Target, ATraceThatIsBeingWrittenIsNotOverwritten) {
   EXPECT_THROW(recover_trace(path_, path_, true), Error);
   writer.kill();
   write_trace(path_, 1, true);
-  EXPECT_EQ(TraceReader(path_).step_count(), 1u);
+  EXPECT_EQ(Snapshot(path_).step_count(), 1u);
 }
 
 TEST_F(Target, PlacesThatCannotBeWritten) {
@@ -115,7 +116,7 @@ TEST_F(Target, ALinkStaysALink) {
   std::filesystem::create_symlink("run.h5", folder_.file("latest.h5"));
   write_trace(folder_.file("latest.h5"), 3, true);
   EXPECT_TRUE(std::filesystem::is_symlink(folder_.file("latest.h5")));
-  EXPECT_EQ(TraceReader(path_).step_count(), 3u);
+  EXPECT_EQ(Snapshot(path_).step_count(), 3u);
 }
 
 TEST_F(Target, WhatIsNoTrace) {

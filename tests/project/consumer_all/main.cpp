@@ -2,7 +2,7 @@
 #include <ulpscope/analyzers/report/report.h>
 #include <ulpscope/base/error.h>
 #include <ulpscope/core/ops/ops.h>
-#include <ulpscope/trace/reader.h>
+#include <ulpscope/trace/snapshot.h>
 
 #include <array>
 #include <cstdio>
@@ -17,7 +17,7 @@ int main() {
   const double sum_of_squares = ulpscope::read_scalars(std::array{ulpscope::sum(ulpscope::mul(x, x))})[0];
   std::printf("1 + 4 + 9 = %g\n", sum_of_squares);
   try {
-    ulpscope::TraceReader("no such trace");
+    ulpscope::Snapshot("no such trace");
   } catch (const ulpscope::Error& error) {
     std::printf("%s\n", error.what());
     return sum_of_squares == 14 ? 0 : 1;

@@ -27,17 +27,17 @@ struct TracePart {
   std::vector<uint32_t> tensors;  // of the reader's, those that it has
 };
 
-class TraceReader {
+class Snapshot {
  public:
   // Throws Error (unreadable): the path is missing, not a trace, of a newer or an older schema, or damaged (says where).
-  explicit TraceReader(const std::string& path);
+  explicit Snapshot(const std::string& path);
   // Several as one: a run, and those resumed from its checkpoints. A resumed run takes the place of earlier ones from the step at
   // which it resumed; the latest is the one that the writer, the closing note and most of `run` are of. The values that it recorded
   // as it began are left out. A tensor of which the type or the arithmetic of its op changed from one run to the next is several.
   // `name`: what path() gives and messages call them. Throws Error: usage where they are not one run.
-  TraceReader(const std::string& name, std::span<const std::string> paths);
-  ~TraceReader();
-  TraceReader(TraceReader&&) noexcept;
+  Snapshot(const std::string& name, std::span<const std::string> paths);
+  ~Snapshot();
+  Snapshot(Snapshot&&) noexcept;
 
   const std::string& path() const;
   uint64_t schema_version() const;
@@ -74,16 +74,5 @@ class TraceReader {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// Copies the committed steps of the trace at `from` (closed, dead or alive) into a new, closed trace at `to`. Of a damaged or
-// truncated trace these are the steps whose row in `steps` and whose rows in `stats` can be read; rows of other tables that cannot
-// be are left out, and warnings in the new trace say what was lost. Throws Error where nothing can be read of `from` or where `to`
-// cannot be written; `to` is not left behind half-written.
-struct RecoverResult {
-  uint64_t steps = 0, tensor_rows = 0;
-  uint64_t lost_steps = 0;          // committed, and not copied
-  std::vector<std::string> losses;  // a line each: "'stats/zeros' rows 0 to 2047 cannot be read: steps 0 to 27 are lost"
-};
-RecoverResult recover_trace(const std::string& from, const std::string& to, bool overwrite = false);
 
 }  // namespace ulpscope

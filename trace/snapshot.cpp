@@ -1,4 +1,4 @@
-#include "ulpscope/trace/reader.h"
+#include "ulpscope/trace/snapshot.h"
 
 #include <fmt/format.h>
 
@@ -49,7 +49,7 @@ std::string merge_attributes(const std::string& a, const std::string& b) {
 constexpr uint32_t kLeftOut = UINT32_MAX;
 
 // One file of those that are read together.
-struct TraceReader::Part {
+struct Snapshot::Part {
   explicit Part(const std::string& path) : file(path, path), decoder(file) {}
 
   TraceFile file;
@@ -63,7 +63,7 @@ struct TraceReader::Part {
   std::vector<EventRow> events;  // all of the file's
 };
 
-struct TraceReader::State {
+struct Snapshot::State {
   State(std::string name, std::span<const std::string> paths);
 
   std::string name;
@@ -101,7 +101,7 @@ struct TraceReader::State {
 };
 
 template <typename Row, typename Visit>
-void TraceReader::State::visit_range(const Part& part, uint64_t first, uint64_t last, bool histograms, Visit&& visit) {
+void Snapshot::State::visit_range(const Part& part, uint64_t first, uint64_t last, bool histograms, Visit&& visit) {
   Block block;
   std::vector<Row> rows;
   while (first < last) {
@@ -117,7 +117,7 @@ void TraceReader::State::visit_range(const Part& part, uint64_t first, uint64_t 
 }
 
 // A run that resumes records the values that it begins with, which the step before has made.
-bool TraceReader::State::is_initial_value(const Part& part, uint64_t step, uint32_t tensor) const {
+bool Snapshot::State::is_initial_value(const Part& part, uint64_t step, uint32_t tensor) const {
   if (tensor == kLeftOut) return true;
   return part.resumed && step == part.steps.first && tensors[tensor].role != Role::input &&
          ops[tensors[tensor].op].name == "source";
@@ -125,7 +125,7 @@ bool TraceReader::State::is_initial_value(const Part& part, uint64_t step, uint3
 
 // Makes what the row refers to that of the reader's tables.
 template <typename Row>
-void TraceReader::State::take_over(const Part& part, Row& row) const {
+void Snapshot::State::take_over(const Part& part, Row& row) const {
   for_each_column<Row>([&](const auto& column, auto) {
     auto& field = column.get(row);
     using Field = std::remove_cvref_t<decltype(field)>;
@@ -143,7 +143,7 @@ void TraceReader::State::take_over(const Part& part, Row& row) const {
 }
 
 template <typename Row, typename Visit>
-void TraceReader::State::visit(StepRange range, bool histograms, Visit&& visit) const {
+void Snapshot::State::visit(StepRange range, bool histograms, Visit&& visit) const {
   bool goes_on = true;
   for (const auto& part : parts) {
     const StepRange steps{std::max(range.first, part->steps.first), std::min(range.last, part->steps.last)};
@@ -165,7 +165,7 @@ void TraceReader::State::visit(StepRange range, bool histograms, Visit&& visit) 
 
 // Rows from `first` on of a table that is held in memory.
 template <typename Row>
-std::vector<Row> TraceReader::State::rows_from(const Part& part, uint64_t first) const {
+std::vector<Row> Snapshot::State::rows_from(const Part& part, uint64_t first) const {
   part.file.check_size(Table<Row>::id, kMostHeldRows);
   std::vector<Row> all;
   visit_range<Row>(part, first, part.file.rows(Table<Row>::id), false, [&](std::span<Row> more) {
@@ -175,7 +175,7 @@ std::vector<Row> TraceReader::State::rows_from(const Part& part, uint64_t first)
   return all;
 }
 
-uint64_t TraceReader::State::count_rows(TableId table) const {
+uint64_t Snapshot::State::count_rows(TableId table) const {
   uint64_t count = 0;
   for (const auto& part : parts) {
     const auto [first, last] = part->file.rows_of(table, part->steps);
@@ -184,7 +184,7 @@ uint64_t TraceReader::State::count_rows(TableId table) const {
   return count;
 }
 
-uint32_t TraceReader::State::add_op(const Part& part, const OpInfo& op) {
+uint32_t Snapshot::State::add_op(const Part& part, const OpInfo& op) {
   const auto index = static_cast<uint32_t>(ops.size());
   const auto [known, is_new] = ops_by_id.emplace(op.id, index);
   if (is_new || !is_merged()) {
@@ -202,7 +202,7 @@ uint32_t TraceReader::State::add_op(const Part& part, const OpInfo& op) {
   return known->second;
 }
 
-uint32_t TraceReader::State::add_tensor(const Part& part, const TensorInfo& tensor) {
+uint32_t Snapshot::State::add_tensor(const Part& part, const TensorInfo& tensor) {
   const auto index = static_cast<uint32_t>(tensors.size());
   const uint32_t op = part.ops[tensor.op];
   const TensorUse use{op,
@@ -222,7 +222,7 @@ uint32_t TraceReader::State::add_tensor(const Part& part, const TensorInfo& tens
 }
 
 // A graph that another part has is the same one.
-void TraceReader::State::add_graphs(Part& part) {
+void Snapshot::State::add_graphs(Part& part) {
   const auto what = [](const GraphEdge& edge) { return std::tie(edge.consumer, edge.input, edge.producer, edge.slot); };
   std::map<uint32_t, std::vector<GraphEdge>> found;
   for (GraphEdge& edge : rows_from<GraphEdge>(part, 0)) {
@@ -244,7 +244,7 @@ void TraceReader::State::add_graphs(Part& part) {
 }
 
 // Reads what does not change.
-void TraceReader::State::open(Part& part) const {
+void Snapshot::State::open(Part& part) const {
   part.decoder.load_texts();
   const TraceFile& file = part.file;
   if (file.rows(TableId::run) != 1)
@@ -253,7 +253,7 @@ void TraceReader::State::open(Part& part) const {
 }
 
 // What is new in the file's small tables.
-void TraceReader::State::load(Part& part) {
+void Snapshot::State::load(Part& part) {
   part.decoder.load_texts();
   part.decoder.set_referable(part.file.rows(TableId::ops), part.file.rows(TableId::tensors));
   const std::vector<TensorInfo> new_tensors = rows_from<TensorInfo>(part, part.tensors.size());
@@ -270,7 +270,7 @@ void TraceReader::State::load(Part& part) {
   if (is_merged()) add_graphs(part);
 }
 
-void TraceReader::State::collect_events() {
+void Snapshot::State::collect_events() {
   events.clear();
   for (const auto& part : parts) {
     for (EventRow event : part->events) {
@@ -284,7 +284,7 @@ void TraceReader::State::collect_events() {
   }
 }
 
-TraceReader::State::State(std::string all, std::span<const std::string> paths) : name(std::move(all)) {
+Snapshot::State::State(std::string all, std::span<const std::string> paths) : name(std::move(all)) {
   for (const std::string& path : paths) {
     parts.push_back(std::make_unique<Part>(path));
     open(*parts.back());
@@ -309,7 +309,7 @@ TraceReader::State::State(std::string all, std::span<const std::string> paths) :
   run.started = first.started;
 }
 
-uint64_t TraceReader::State::count_initial_values(const Part& part) const {
+uint64_t Snapshot::State::count_initial_values(const Part& part) const {
   if (!part.resumed) return 0;
   uint64_t count = 0;
   const auto [first, last] = part.file.rows_of(TableId::stats, {part.steps.first, part.steps.first + 1});
@@ -320,18 +320,17 @@ uint64_t TraceReader::State::count_initial_values(const Part& part) const {
   return count;
 }
 
-TraceReader::TraceReader(const std::string& path) : TraceReader(path, std::span(&path, 1)) {}
-TraceReader::TraceReader(const std::string& name, std::span<const std::string> paths)
-    : state_(std::make_unique<State>(name, paths)) {}
-TraceReader::~TraceReader() = default;
-TraceReader::TraceReader(TraceReader&&) noexcept = default;
+Snapshot::Snapshot(const std::string& path) : Snapshot(path, std::span(&path, 1)) {}
+Snapshot::Snapshot(const std::string& name, std::span<const std::string> paths) : state_(std::make_unique<State>(name, paths)) {}
+Snapshot::~Snapshot() = default;
+Snapshot::Snapshot(Snapshot&&) noexcept = default;
 
-const std::string& TraceReader::path() const { return state_->name; }
-uint64_t TraceReader::schema_version() const { return state_->parts.back()->file.schema_version(); }
-WriterState TraceReader::writer_state() const { return state_->parts.back()->file.writer_state(); }
-const RunInfo& TraceReader::run() const { return state_->run; }
+const std::string& Snapshot::path() const { return state_->name; }
+uint64_t Snapshot::schema_version() const { return state_->parts.back()->file.schema_version(); }
+WriterState Snapshot::writer_state() const { return state_->parts.back()->file.writer_state(); }
+const RunInfo& Snapshot::run() const { return state_->run; }
 
-std::vector<TracePart> TraceReader::parts() const {
+std::vector<TracePart> Snapshot::parts() const {
   std::vector<TracePart> parts;
   for (const auto& part : state_->parts) {
     parts.push_back({part->file.path(), part->run, part->steps, {}});
@@ -341,16 +340,16 @@ std::vector<TracePart> TraceReader::parts() const {
   return parts;
 }
 
-const RunInfo& TraceReader::run_at(uint64_t step) const {
+const RunInfo& Snapshot::run_at(uint64_t step) const {
   if (!state_->is_merged()) return state_->run;
   for (const auto& part : state_->parts)
     if (step < part->steps.last) return part->run;
   return state_->run;
 }
 
-const std::string& TraceReader::closing_note() const { return state_->parts.back()->file.note(); }
+const std::string& Snapshot::closing_note() const { return state_->parts.back()->file.note(); }
 
-bool TraceReader::refresh() {
+bool Snapshot::refresh() {
   const uint64_t steps = step_count();
   bool more = false;
   for (const auto& part : state_->parts) {
@@ -362,44 +361,43 @@ bool TraceReader::refresh() {
   return step_count() > steps;
 }
 
-const std::vector<OpInfo>& TraceReader::ops() const { return state_->ops; }
-const std::vector<TensorInfo>& TraceReader::tensors() const { return state_->tensors; }
-const std::vector<EventRow>& TraceReader::events() const { return state_->events; }
-uint64_t TraceReader::step_count() const { return state_->count_rows(TableId::steps); }
+const std::vector<OpInfo>& Snapshot::ops() const { return state_->ops; }
+const std::vector<TensorInfo>& Snapshot::tensors() const { return state_->tensors; }
+const std::vector<EventRow>& Snapshot::events() const { return state_->events; }
+uint64_t Snapshot::step_count() const { return state_->count_rows(TableId::steps); }
 
-uint64_t TraceReader::tensor_row_count() const {
+uint64_t Snapshot::tensor_row_count() const {
   uint64_t count = state_->count_rows(TableId::stats);
   for (const auto& part : state_->parts) count -= state_->count_initial_values(*part);
   return count;
 }
 
-uint64_t TraceReader::file_bytes() const {
+uint64_t Snapshot::file_bytes() const {
   uint64_t bytes = 0;
   for (const auto& part : state_->parts) bytes += part->file.file_bytes();
   return bytes;
 }
 
-void TraceReader::visit_steps(StepRange range, const std::function<bool(std::span<const StepRow>)>& visit) const {
+void Snapshot::visit_steps(StepRange range, const std::function<bool(std::span<const StepRow>)>& visit) const {
   state_->visit<StepRow>(range, false, visit);
 }
-void TraceReader::visit_rows(StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const {
+void Snapshot::visit_rows(StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const {
   state_->visit<TensorRow>(range, true, visit);
 }
-void TraceReader::visit_rows_without_histograms(StepRange range,
-                                                const std::function<bool(std::span<const TensorRow>)>& visit) const {
+void Snapshot::visit_rows_without_histograms(StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const {
   state_->visit<TensorRow>(range, false, visit);
 }
-void TraceReader::visit_updates(StepRange range, const std::function<bool(std::span<const UpdateRow>)>& visit) const {
+void Snapshot::visit_updates(StepRange range, const std::function<bool(std::span<const UpdateRow>)>& visit) const {
   state_->visit<UpdateRow>(range, false, visit);
 }
-void TraceReader::visit_samples(StepRange range, const std::function<bool(std::span<const SampleRow>)>& visit) const {
+void Snapshot::visit_samples(StepRange range, const std::function<bool(std::span<const SampleRow>)>& visit) const {
   state_->visit<SampleRow>(range, false, visit);
 }
-void TraceReader::visit_measures(StepRange range, const std::function<bool(std::span<const MeasureRow>)>& visit) const {
+void Snapshot::visit_measures(StepRange range, const std::function<bool(std::span<const MeasureRow>)>& visit) const {
   state_->visit<MeasureRow>(range, false, visit);
 }
 
-std::vector<CaptureRow> TraceReader::captures(StepRange range) const {
+std::vector<CaptureRow> Snapshot::captures(StepRange range) const {
   std::vector<CaptureRow> rows;
   state_->visit<CaptureRow>(range, false, [&](std::span<const CaptureRow> more) {
     rows.insert(rows.end(), more.begin(), more.end());
@@ -408,7 +406,7 @@ std::vector<CaptureRow> TraceReader::captures(StepRange range) const {
   return rows;
 }
 
-std::vector<GraphEdge> TraceReader::edges() const {
+std::vector<GraphEdge> Snapshot::edges() const {
   if (!state_->is_merged()) return state_->rows_from<GraphEdge>(*state_->parts.front(), 0);
   std::vector<GraphEdge> edges;
   for (const std::vector<GraphEdge>& graph : state_->graphs) edges.insert(edges.end(), graph.begin(), graph.end());
