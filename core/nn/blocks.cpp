@@ -111,7 +111,7 @@ class Branches : public Layer {
 }  // namespace
 
 std::vector<LayerType> block_layers() {
-  LayerOption repeat{{"repeat", {ValueKind::integer, {.low = 1, .high = 1000}, {}}, "how many times", ""}, int64_t{1}};
+  LayerOption repeat{{"repeat", {OptionKind::integer, {.low = 1, .high = 1000}, {}}, "how many times", ""}, int64_t{1}};
   LayerType sequential{"sequential",
                        {std::move(repeat),
                         flag("checkpoint", false, "keep what comes into each repetition, and compute the rest again in backward")},

@@ -28,39 +28,39 @@ const LayerType* find_layer_type(std::string_view name) {
 }
 
 LayerOption input_extent(std::string key) {
-  return {{std::move(key), {ValueKind::integer, {.low = 0, .high = 0x1p31}, {}}, "0: whatever comes", ""}, int64_t{0}};
+  return {{std::move(key), {OptionKind::integer, {.low = 0, .high = 0x1p31}, {}}, "0: whatever comes", ""}, int64_t{0}};
 }
 
 LayerOption output_extent(std::string key) {
-  return {{std::move(key), {ValueKind::integer, {.low = 1, .high = 0x1p31}, {}}, "", "required"}, std::nullopt, true};
+  return {{std::move(key), {OptionKind::integer, {.low = 1, .high = 0x1p31}, {}}, "", "required"}, std::nullopt, true};
 }
 
 LayerOption flag(std::string key, bool value, std::string meaning) {
-  return {{std::move(key), {ValueKind::boolean, {}, {}}, std::move(meaning), ""}, value};
+  return {{std::move(key), {OptionKind::boolean, {}, {}}, std::move(meaning), ""}, value};
 }
 
 LayerOption number(std::string key, Range range, double value, std::string meaning) {
-  return {{std::move(key), {ValueKind::number, range, {}}, std::move(meaning), ""}, value};
+  return {{std::move(key), {OptionKind::number, range, {}}, std::move(meaning), ""}, value};
 }
 
 LayerOption integer(std::string key, int64_t low, int64_t value, std::string meaning) {
   const Range range{.low = static_cast<double>(low), .high = 0x1p20};
-  return {{std::move(key), {ValueKind::integer, range, {}}, std::move(meaning), ""}, value};
+  return {{std::move(key), {OptionKind::integer, range, {}}, std::move(meaning), ""}, value};
 }
 
 LayerOption integer_list(std::string key, int64_t low, std::string meaning) {
   const Range range{.low = static_cast<double>(low), .high = 0x1p31};
-  return {{std::move(key), {ValueKind::integer_list, range, {}}, std::move(meaning), "required"}, std::nullopt, true};
+  return {{std::move(key), {OptionKind::integer_list, range, {}}, std::move(meaning), "required"}, std::nullopt, true};
 }
 
 LayerOption choice(std::string key, std::vector<std::string> choices, std::string meaning) {
   OptionValue first = choices.at(0);
-  return {{std::move(key), {ValueKind::choice, {}, std::move(choices)}, std::move(meaning), ""}, std::move(first)};
+  return {{std::move(key), {OptionKind::choice, {}, std::move(choices)}, std::move(meaning), ""}, std::move(first)};
 }
 
 namespace {
 
-OptionType pair_type(int64_t low) { return {ValueKind::extent_pair, {.low = static_cast<double>(low), .high = 0x1p20}, {}}; }
+OptionType pair_type(int64_t low) { return {OptionKind::extent_pair, {.low = static_cast<double>(low), .high = 0x1p20}, {}}; }
 
 }  // namespace
 

@@ -173,7 +173,7 @@ class Gru : public Recurrent {
 };
 
 LayerType recurrent(std::string_view name, std::unique_ptr<Layer> (*make)(const LayerArguments&)) {
-  LayerOption levels{{"num_layers", {ValueKind::integer, {.low = 1, .high = 1000}, {}}, "one on the other", ""}, int64_t{1}};
+  LayerOption levels{{"num_layers", {OptionKind::integer, {.low = 1, .high = 1000}, {}}, "one on the other", ""}, int64_t{1}};
   return {name,
           {input_extent("input_size"), output_extent("hidden_size"), std::move(levels), flag("bias", true),
            flag("return_sequences", true)},

@@ -57,7 +57,7 @@ Option<Settings> field(std::string key, OptionType type, std::string meaning, Ac
 template <typename Access>
 Option<Experiment> choice(std::string key, std::string meaning, Access access) {
   using Enum = std::remove_cvref_t<decltype(access(std::declval<Experiment&>()))>;
-  OptionType type{ValueKind::choice, {}, enumerator_names<Enum>()};
+  OptionType type{OptionKind::choice, {}, enumerator_names<Enum>()};
   Option<Experiment> option{{std::move(key), std::move(type), std::move(meaning), ""}, {}, {}};
   option.set = [access](Experiment& experiment, const OptionValue& value) {
     access(experiment) = find_enumerator<Enum>(std::get<std::string>(value));
@@ -73,31 +73,32 @@ Option<Experiment> choice(std::string key, std::string meaning, Access access) {
 
 template <typename Access>
 Option<Experiment> number(std::string key, Range range, std::string meaning, Access access, std::string default_text = "") {
-  return field<double, Experiment>(std::move(key), {ValueKind::number, range, {}}, std::move(meaning), access,
+  return field<double, Experiment>(std::move(key), {OptionKind::number, range, {}}, std::move(meaning), access,
                                    std::move(default_text));
 }
 template <typename Access>
 Option<Experiment> integer(std::string key, Range range, std::string meaning, Access access, std::string default_text = "") {
-  return field<int64_t, Experiment>(std::move(key), {ValueKind::integer, range, {}}, std::move(meaning), access,
+  return field<int64_t, Experiment>(std::move(key), {OptionKind::integer, range, {}}, std::move(meaning), access,
                                     std::move(default_text));
 }
 template <typename Access>
 Option<Experiment> boolean(std::string key, std::string meaning, Access access, std::string default_text = "") {
-  return field<bool, Experiment>(std::move(key), {ValueKind::boolean, {}, {}}, std::move(meaning), access, std::move(default_text));
+  return field<bool, Experiment>(std::move(key), {OptionKind::boolean, {}, {}}, std::move(meaning), access,
+                                 std::move(default_text));
 }
 template <typename Access>
 Option<Experiment> text(std::string key, std::string meaning, Access access, std::string default_text = "") {
-  return field<std::string, Experiment>(std::move(key), {ValueKind::text, {}, {}}, std::move(meaning), access,
+  return field<std::string, Experiment>(std::move(key), {OptionKind::text, {}, {}}, std::move(meaning), access,
                                         std::move(default_text));
 }
 template <typename Access>
 Option<Experiment> text_list(std::string key, std::string meaning, Access access) {
-  return field<std::vector<std::string>, Experiment>(std::move(key), {ValueKind::text_list, {}, {}}, std::move(meaning), access);
+  return field<std::vector<std::string>, Experiment>(std::move(key), {OptionKind::text_list, {}, {}}, std::move(meaning), access);
 }
 
 // Sets model.layers, which are what is written back.
 Option<Experiment> model_preset() {
-  OptionType type{ValueKind::choice, {}, preset_names()};
+  OptionType type{OptionKind::choice, {}, preset_names()};
   Option<Experiment> option{{"model.preset", std::move(type), "the layers of a preset, instead of model.layers", "none"}, {}, {}};
   option.set = [](Experiment& experiment, const OptionValue& value) {
     experiment.model = find_preset(std::get<std::string>(value))->model;
@@ -112,7 +113,7 @@ Option<Experiment> recorded_phases() {
   for (const Phase phase :
        {Phase::data, Phase::forward, Phase::loss, Phase::backward, Phase::scaling, Phase::optimizer, Phase::evaluation})
     phases.emplace_back(name_of(phase));
-  OptionType type{ValueKind::choice_list, {}, std::move(phases)};
+  OptionType type{OptionKind::choice_list, {}, std::move(phases)};
   Option<Experiment> option{{"recording.phases", std::move(type), "record rows of these phases only; []: all", ""}, {}, {}};
   option.set = [](Experiment& experiment, const OptionValue& value) {
     experiment.recording.phases.clear();
@@ -129,7 +130,7 @@ Option<Experiment> recorded_phases() {
 }
 
 Option<Experiment> scaler_preset() {
-  OptionType type{ValueKind::choice, {}, {"pytorch", "keras", "tensorflow", "deepspeed", "megatron", "apex", "mxnet"}};
+  OptionType type{OptionKind::choice, {}, {"pytorch", "keras", "tensorflow", "deepspeed", "megatron", "apex", "mxnet"}};
   return field<std::string, Experiment>("scaler.preset", std::move(type), "the library whose rule and defaults to follow",
                                         ULPSCOPE_FIELD(scaler.preset), "the precision's, else `\"pytorch\"`");
 }
@@ -214,7 +215,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
       integer("data.classes", {.low = 2, .high = 65536},
               "idx, hdf5, npy, csv, random_classification: the number of classes; copy_task: of symbols, beside the start symbol",
               ULPSCOPE_FIELD(data.classes)),
-      field<std::vector<int64_t>, Experiment>("data.shape", {ValueKind::integer_list, kAtLeastOne, {}},
+      field<std::vector<int64_t>, Experiment>("data.shape", {OptionKind::integer_list, kAtLeastOne, {}},
                                               "random_classification: of one sample, [features] or [channels, height, width]",
                                               ULPSCOPE_FIELD(data.shape)),
       integer("data.context", {.low = 1, .high = 1 << 20},
@@ -351,7 +352,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
                 ULPSCOPE_FIELD(recording.ops)),
       recorded_phases(),
       field<int64_t, Experiment>(
-          "recording.max_size", {ValueKind::size, {}, {}},
+          "recording.max_size", {OptionKind::size, {}, {}},
           "near it the level is lowered, at it recording stops; 0: no limit, else at least what a trace without "
           "tensor rows takes, about 1.3 MB",
           ULPSCOPE_FIELD(recording.max_size)),
@@ -368,7 +369,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
 template <typename T, typename Find, typename Name>
 Option<ArithmeticChange> arithmetic_choice(std::string key, std::vector<std::string> names, std::string meaning,
                                            std::optional<T> ArithmeticChange::*field, Find find, Name name) {
-  Option<ArithmeticChange> option{{std::move(key), {ValueKind::choice, {}, std::move(names)}, std::move(meaning), ""}, {}, {}};
+  Option<ArithmeticChange> option{{std::move(key), {OptionKind::choice, {}, std::move(names)}, std::move(meaning), ""}, {}, {}};
   option.set = [=](ArithmeticChange& change, const OptionValue& value) { change.*field = find(std::get<std::string>(value)); };
   option.get = [=](const ArithmeticChange& change) -> std::optional<OptionValue> {
     if (!(change.*field)) return std::nullopt;
@@ -391,7 +392,7 @@ std::vector<Option<ArithmeticChange>> make_arithmetic_options() {
           "MI200; or as the tensor cores of a GPU",
           &ArithmeticChange::accumulation, find_accumulation, [](const Accumulation* row) { return row->name; }),
       field<bool, ArithmeticChange>(
-          "tf32", {ValueKind::boolean, {}, {}},
+          "tf32", {OptionKind::boolean, {}, {}},
           "with a GPU that multiplies TF32: FP32 products and convolutions are multiplied so, as with "
           "PyTorch's `allow_tf32`",
           [](auto& change) -> auto& { return change.tf32; }),
@@ -441,7 +442,7 @@ OptimizerSettings Experiment::settings_of(const OptimizerGroup& group) const {
 
 const OptionType& precision_type() {
   static const OptionType type = [] {
-    OptionType formats{ValueKind::choice, {}, {}};
+    OptionType formats{OptionKind::choice, {}, {}};
     for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
       formats.choices.emplace_back(name_of(precision));
     return formats;

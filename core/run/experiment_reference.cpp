@@ -165,8 +165,8 @@ std::string default_of(const OptionInfo& option, const std::optional<OptionValue
 }
 
 std::string type_of(const OptionType& type) {
-  if (type.kind != ValueKind::choice && type.kind != ValueKind::choice_list) return type.description();
-  std::string text = type.kind == ValueKind::choice ? "" : "a list of ";
+  if (type.kind != OptionKind::choice && type.kind != OptionKind::choice_list) return type.description();
+  std::string text = type.kind == OptionKind::choice ? "" : "a list of ";
   for (size_t i = 0; i < type.choices.size(); ++i) text += fmt::format("{}`{}`", i > 0 ? ", " : "", type.choices[i]);
   return text;
 }

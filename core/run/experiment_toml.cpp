@@ -219,7 +219,7 @@ class FileParser {
         const RawValue raw = raw_value(*member.node);
         if (member.key == "modules") {
           group.modules = at_place(key, [&] {
-            return std::get<std::vector<std::string>>(check_value({ValueKind::text_list, {}, {}}, raw));
+            return std::get<std::vector<std::string>>(check_value({OptionKind::text_list, {}, {}}, raw));
           });
         } else if (const Option<Experiment>* option = find_option(std::string(kOptimizer) + member.key)) {
           group.values.emplace_back(member.key, at_place(key, [&] { return check_value(option->type, raw); }));
@@ -294,7 +294,7 @@ class FileParser {
   }
 
   static const LayerType& parse_layer_type(const toml::table& table, const std::string& where) {
-    OptionType types{ValueKind::choice, {}, {}};
+    OptionType types{OptionKind::choice, {}, {}};
     for (const LayerType& type : layer_types()) types.choices.emplace_back(type.name);
     const toml::node* type = table.get("type");
     if (type == nullptr) throw usage_error("{}: no type: expected {}", where, types.description());
@@ -304,7 +304,7 @@ class FileParser {
   }
 
   static std::string parse_layer_name(const RawValue& raw) {
-    auto name = std::get<std::string>(check_value({ValueKind::text, {}, {}}, raw));
+    auto name = std::get<std::string>(check_value({OptionKind::text, {}, {}}, raw));
     if (name.empty()) throw usage_error("expected a module path, found \"\"");
     return name;
   }
@@ -330,9 +330,9 @@ toml::table parse_text(std::string_view text, const std::string& source) {
 }
 
 // What stands behind the = of an override: TOML, or a plain string.
-RawValue override_value(const std::string& text, ValueKind kind) {
+RawValue override_value(const std::string& text, OptionKind kind) {
   const RawValue plain{text, toml_string(text)};
-  const bool takes_list = kind == ValueKind::text_list || kind == ValueKind::choice_list || kind == ValueKind::integer_list;
+  const bool takes_list = kind == OptionKind::text_list || kind == OptionKind::choice_list || kind == OptionKind::integer_list;
   const auto parse = [](const std::string& value) -> std::optional<RawValue> {
     try {
       const toml::table table = toml::parse("value = " + value);
@@ -341,15 +341,15 @@ RawValue override_value(const std::string& text, ValueKind kind) {
     }
     return std::nullopt;
   };
-  if (kind == ValueKind::text || kind == ValueKind::choice) {
+  if (kind == OptionKind::text || kind == OptionKind::choice) {
     return text.starts_with('"') || text.starts_with('\'') ? parse(text).value_or(plain) : plain;
   }
   if (takes_list && !text.starts_with('[')) {
     std::vector<RawValue> items;
     std::istringstream stream(text);
     for (std::string item; std::getline(stream, item, ',');) {
-      items.push_back(kind == ValueKind::integer_list ? parse(item).value_or(RawValue{item, toml_string(item)})
-                                                      : RawValue{item, toml_string(item)});
+      items.push_back(kind == OptionKind::integer_list ? parse(item).value_or(RawValue{item, toml_string(item)})
+                                                       : RawValue{item, toml_string(item)});
     }
     return {std::move(items), plain.text};
   }
@@ -449,7 +449,7 @@ void apply_override(Experiment& experiment, const Override& setting) {
   for (const std::string_view table : {kAutocastOps, kAutocastModules}) {
     if (key.size() > table.size() + 1 && key.starts_with(table) && key[table.size()] == '.') {
       const std::string name = without_quotes(key.substr(table.size() + 1));
-      assign_precision(experiment, place, table == kAutocastModules, name, override_value(value, ValueKind::choice));
+      assign_precision(experiment, place, table == kAutocastModules, name, override_value(value, OptionKind::choice));
       return;
     }
   }
@@ -517,7 +517,7 @@ std::string to_toml(const Experiment& experiment) {
   write_changes(kArithmeticOps, experiment.arithmetic.ops);
   write_changes(kArithmeticModules, experiment.arithmetic.modules);
   for (const OptimizerGroup& group : experiment.optimizers) {
-    text += fmt::format("\n[[{}]]\nmodules = {}\n", kOptimizers, value_text({ValueKind::text_list, {}, {}}, group.modules));
+    text += fmt::format("\n[[{}]]\nmodules = {}\n", kOptimizers, value_text({OptionKind::text_list, {}, {}}, group.modules));
     for (const auto& [key, value] : group.values)
       text += fmt::format("{} = {}\n", key, value_text(find_option(std::string(kOptimizer) + key)->type, value));
   }

@@ -74,7 +74,7 @@ std::string choice_of(const OptionType& type, const RawValue& raw) {
   // A long list would bury what was meant.
   constexpr size_t kFew = 16;
   const std::string hint = did_you_mean(*text, type.choices);
-  if (type.kind == ValueKind::choice && !hint.empty() && type.choices.size() > kFew)
+  if (type.kind == OptionKind::choice && !hint.empty() && type.choices.size() > kFew)
     throw usage_error("found {}{}", raw.text, hint);
   throw wrong_value(type, raw, hint);
 }
@@ -115,25 +115,25 @@ std::string OptionType::description() const {
     return limits.empty() ? std::string(noun) : fmt::format("{} {}", noun, limits);
   };
   switch (kind) {
-    case ValueKind::boolean:
+    case OptionKind::boolean:
       return "true or false";
-    case ValueKind::integer:
+    case OptionKind::integer:
       return with_range("an integer");
-    case ValueKind::number:
+    case OptionKind::number:
       return with_range("a number");
-    case ValueKind::text:
+    case OptionKind::text:
       return "a string";
-    case ValueKind::choice:
+    case OptionKind::choice:
       return join_words(choices, "or");
-    case ValueKind::size:
+    case OptionKind::size:
       return "a number of bytes, or a string like \"512M\"";
-    case ValueKind::integer_list:
+    case OptionKind::integer_list:
       return with_range("a list of integers");
-    case ValueKind::text_list:
+    case OptionKind::text_list:
       return "a list of strings";
-    case ValueKind::choice_list:
+    case OptionKind::choice_list:
       return fmt::format("a list of {}", join_words(choices, "or"));
-    case ValueKind::extent_pair:
+    case OptionKind::extent_pair:
       return with_range("an integer or [y, x]");
   }
   return "";
@@ -141,40 +141,40 @@ std::string OptionType::description() const {
 
 OptionValue check_value(const OptionType& type, const RawValue& raw) {
   switch (type.kind) {
-    case ValueKind::boolean:
+    case OptionKind::boolean:
       if (const auto* value = std::get_if<bool>(&raw.value)) return *value;
       break;
-    case ValueKind::integer:
+    case OptionKind::integer:
       if (const auto* value = std::get_if<int64_t>(&raw.value); value && type.range.contains(static_cast<double>(*value)))
         return *value;
       break;
-    case ValueKind::number:
+    case OptionKind::number:
       if (const auto value = number_of(raw); value && type.range.contains(*value)) return *value;
       break;
-    case ValueKind::text:
+    case OptionKind::text:
       if (const auto* value = std::get_if<std::string>(&raw.value)) return *value;
       break;
-    case ValueKind::choice:
+    case OptionKind::choice:
       return choice_of(type, raw);
-    case ValueKind::size:
+    case OptionKind::size:
       if (const auto value = size_of(raw); value && *value >= 0) return *value;
       break;
-    case ValueKind::integer_list:
+    case OptionKind::integer_list:
       return integers_of(type, raw);
-    case ValueKind::extent_pair: {
+    case OptionKind::extent_pair: {
       std::vector<int64_t> pair = integers_of(type, raw);
       if (pair.size() == 1 && std::holds_alternative<int64_t>(raw.value)) pair.push_back(pair[0]);
       if (pair.size() != 2) break;
       return pair;
     }
-    case ValueKind::text_list:
-    case ValueKind::choice_list: {
+    case OptionKind::text_list:
+    case OptionKind::choice_list: {
       std::vector<std::string> values;
       const auto* list = std::get_if<std::vector<RawValue>>(&raw.value);
       for (const RawValue& item : list ? *list : std::vector<RawValue>{raw}) {
         const auto* text = std::get_if<std::string>(&item.value);
         if (text == nullptr) throw wrong_value(type, raw);
-        values.push_back(type.kind == ValueKind::choice_list ? choice_of(type, item) : *text);
+        values.push_back(type.kind == OptionKind::choice_list ? choice_of(type, item) : *text);
       }
       return values;
     }
@@ -193,24 +193,24 @@ std::string toml_string(std::string_view text) {
 
 std::string value_text(const OptionType& type, const OptionValue& value) {
   switch (type.kind) {
-    case ValueKind::boolean:
+    case OptionKind::boolean:
       return std::get<bool>(value) ? "true" : "false";
-    case ValueKind::integer:
-    case ValueKind::size:
+    case OptionKind::integer:
+    case OptionKind::size:
       return fmt::format("{}", std::get<int64_t>(value));
-    case ValueKind::number:
+    case OptionKind::number:
       return fmt::format("{}", std::get<double>(value));  // the shortest text that reads back as the same value
-    case ValueKind::text:
-    case ValueKind::choice:
+    case OptionKind::text:
+    case OptionKind::choice:
       return toml_string(std::get<std::string>(value));
-    case ValueKind::integer_list:
+    case OptionKind::integer_list:
       return join_list(std::get<std::vector<int64_t>>(value), [](int64_t item) { return item; });
-    case ValueKind::extent_pair: {
+    case OptionKind::extent_pair: {
       const auto& pair = std::get<std::vector<int64_t>>(value);
       return pair[0] == pair[1] ? fmt::format("{}", pair[0]) : fmt::format("[{}, {}]", pair[0], pair[1]);
     }
-    case ValueKind::text_list:
-    case ValueKind::choice_list:
+    case OptionKind::text_list:
+    case OptionKind::choice_list:
       return join_list(std::get<std::vector<std::string>>(value), [](const std::string& item) { return toml_string(item); });
   }
   return "";

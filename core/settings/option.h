@@ -21,7 +21,7 @@ struct RawValue {
   std::string text;  // as it is shown in messages
 };
 
-enum class ValueKind : uint8_t {
+enum class OptionKind : uint8_t {
   boolean,
   integer,
   number,  // or "2^k" in quotes
@@ -49,7 +49,7 @@ struct Range {
 
 // What a key takes, apart from where it is stored.
 struct OptionType {
-  ValueKind kind = ValueKind::text;
+  OptionKind kind = OptionKind::text;
   Range range;
   std::vector<std::string> choices;
 

@@ -419,25 +419,25 @@ TEST(ExperimentOverrides, RefuseWhatTheFileWouldRefuse) {
 std::string other_value(const Option<Experiment>& option) {
   const std::optional<OptionValue> held = option.get(Experiment{});
   switch (option.type.kind) {
-    case ValueKind::boolean:
+    case OptionKind::boolean:
       return held && std::get<bool>(*held) ? "false" : "true";
-    case ValueKind::integer:
-    case ValueKind::size:
+    case OptionKind::integer:
+    case OptionKind::size:
       return option.type.range.contains(17) ? "17" : "3";
-    case ValueKind::number:
+    case OptionKind::number:
       return option.type.range.contains(17.1) ? "17.1" : "0.2";
-    case ValueKind::text:
+    case OptionKind::text:
       return "a \"quoted\" \\ text\twith signs";
-    case ValueKind::choice:
+    case OptionKind::choice:
       return held && std::get<std::string>(*held) == option.type.choices.back() ? option.type.choices.front()
                                                                                 : option.type.choices.back();
-    case ValueKind::integer_list:
+    case OptionKind::integer_list:
       return "[5, 6, 7]";
-    case ValueKind::text_list:
+    case OptionKind::text_list:
       return "[\"a*\", \"b,c\"]";
-    case ValueKind::choice_list:
+    case OptionKind::choice_list:
       return "[\"" + option.type.choices.back() + "\"]";
-    case ValueKind::extent_pair:
+    case OptionKind::extent_pair:
       break;
   }
   return "[3, 4]";

@@ -276,7 +276,7 @@ class ModuleList : public Observer {
 
 TEST_F(LayerTest, HoldsLayers) {
   const LayerType residual{"residual",
-                           {LayerOption{{"width", {ValueKind::integer, {.low = 1}, {}}, "", "required"}, std::nullopt, true}},
+                           {LayerOption{{"width", {OptionKind::integer, {.low = 1}, {}}, "", "required"}, std::nullopt, true}},
                            [](const LayerArguments& a) -> std::unique_ptr<Layer> { return std::make_unique<Residual>(a); }};
   const LayerSpec block(residual, "block", {{"width", 7}});
   Model model({&block, 1}, {5});

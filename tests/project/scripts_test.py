@@ -1,5 +1,6 @@
 """The scripts that check the project can fail, and the dev script answers as it says."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -95,6 +96,49 @@ class Includes(Tree):
         result = run(*command)
         self.assertEqual(result.returncode, 1)
         self.assertIn("cli11 is included by 3 files", result.stdout)
+
+
+class Headers(Tree):
+    def check(self, *options):
+        return run(sys.executable, ROOT / "scripts/check_headers.py", *options, self.root)
+
+    def test_a_name_that_two_headers_define_is_told_with_both(self):
+        first = "namespace ulpscope {\nenum class Kind : int { a, b };\n}\n"
+        for second in ("struct Kind {};", "template <typename T>\nclass Kind final : public Base<T> {\n};", "using Kind = int;",
+                       "inline constexpr int Kind = 3;", "constexpr std::array<int, 2> Kind{1, 2};",
+                       "int f() { return 1; }\nnamespace inner {}\nunion Kind { int a; };"):
+            self.write("base/kind.h", first)
+            self.write("trace/kind.h", f"namespace ulpscope {{\n{second}\n}}\n")
+            result = self.check()
+            self.assertEqual((result.returncode, result.stdout),
+                             (1, "ulpscope::Kind is defined in base/kind.h and in trace/kind.h\n"), second)
+
+    def test_other_scopes_declarations_and_overloads_are_no_second_definition(self):
+        self.write("base/kind.h", "namespace ulpscope {\nstruct Kind {};\nint size(Kind kind);\n}\n")
+        for other in ("namespace ulpscope::trace_detail {\nstruct Kind {};\n}", "namespace ulpscope {\nstruct Kind;\n}",
+                      "namespace ulpscope {\nstruct Other { struct Kind {}; };\n}", "namespace ulpscope {\nint size(int);\n}",
+                      "// struct Kind {};\nconst char* text = \"struct Kind {};\";", "namespace ulpscope {\nvoid f() { struct Kind {}; }\n}",
+                      "namespace ulpscope {\ntemplate <>\nstruct Kind<int> {};\n}"):
+            self.write("trace/kind.h", other + "\n")
+            result = self.check()
+            self.assertEqual((result.returncode, result.stdout), (0, ""), other)
+
+    @unittest.skipUnless(shutil.which("c++"), "no c++")
+    def test_a_header_that_needs_another_one_first_is_told(self):
+        (self.root / "build/include").mkdir(parents=True)
+        self.write("base/source.cpp", '#include "ulpscope/base/first.h"\n')
+        self.write("base/first.h", "broken, and the build says so\n")
+        self.write("base/alone.h", "#include <vector>\nnamespace ulpscope {\ninline std::vector<int> numbers;\n}\n")
+        (self.root / "build/include/ulpscope").symlink_to(self.root)
+        self.write("build/compile_commands.json", json.dumps([{
+            "directory": str(self.root / "build"), "file": str(self.root / "base/source.cpp"),
+            "command": f"c++ -I{self.root}/build/include -o source.o -c {self.root}/base/source.cpp"}]))
+        result = self.check("--build", self.root / "build")
+        self.assertEqual((result.returncode, result.stdout), (0, ""))
+        self.write("base/alone.h", "namespace ulpscope {\ninline std::vector<int> numbers;\n}\n")
+        result = self.check("--build", self.root / "build")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("ulpscope/base/alone.h does not compile alone", result.stdout)
 
 
 @unittest.skipUnless(shutil.which("clang-format-14"), "no clang-format-14")

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Checks the project's headers: no name is defined in two of them, and each compiles alone.
+
+usage: check_headers.py [--build BUILD] [ROOT]      exit 0: clean, 1: problems, each on a line
+
+Names are types, aliases, concepts and variables at namespace level; functions may be overloaded. A header that is the first include
+of a source compiles alone where that source compiles. The others are compiled with the flags that BUILD, a build folder, has for
+the sources beside them; without BUILD they are not.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+FREE = ("bench", "build", "examples", "tests")  # folders whose headers are nobody else's
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
+NAMESPACE = re.compile(r"(?:inline\s+)?namespace\s+([\w:]*)\s*$")
+TYPE = re.compile(r"\b(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*(?:final\b\s*)?(?::[^:].*)?$",
+                  re.DOTALL)
+ALIAS = re.compile(r"\b(?:using|concept)\s+(\w+)\s*=")
+VARIABLE = re.compile(r"^(?:inline\s+|static\s+|extern\s+|thread_local\s+|constexpr\s+|constinit\s+|const\s+)+"
+                      r"(?:[\w:]+(?:<[^=]*>)?[\s&*]+(?:const\s+)?)+(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=.*)?$", re.DOTALL)
+
+
+def without_comments_and_texts(text):
+    """The code of a header: no comments, preprocessor lines, or contents of string and character literals."""
+    text = re.sub(r"\\\n", " ", text)
+    text = re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])*\'',
+                  lambda match: '""' if match.group()[0] in "\"'" else " ", text, flags=re.DOTALL)
+    return re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)
+
+
+def names_of(text):
+    """The names that a header defines at namespace level, qualified."""
+    names = set()
+    scopes, statement, hidden = [], "", 0  # hidden: braces within something that is no namespace
+    for token in re.split(r"([{};])", without_comments_and_texts(text)):
+        if hidden:
+            hidden += {"{": 1, "}": -1}.get(token, 0)
+            continue
+        if token not in ("{", "}", ";"):
+            statement += " " + token.strip()
+            continue
+        head = re.sub(r"^\s*template\s*<.*?>\s*(?=class|struct|union|using|concept|inline|constexpr|static)", "", statement.strip())
+        found = None
+        if token == "{" and (match := NAMESPACE.search(head)):
+            scopes.append(match.group(1))
+        elif token == "{":
+            hidden = 1
+            found = TYPE.search(head) if "(" not in head else None
+            found = found or ALIAS.search(head) or VARIABLE.match(head)
+        elif token == "}" and scopes:
+            scopes.pop()
+        elif token == ";":
+            found = ALIAS.search(head) or VARIABLE.match(head)
+        if found:
+            names.add("::".join([*scopes, found.group(1)]))
+        statement = ""
+    return names
+
+
+def headers_of(root):
+    folders = [path for path in root.iterdir() if path.is_dir() and path.name not in FREE and not path.name.startswith(".")]
+    return sorted(path for folder in folders for path in folder.rglob("*.h"))
+
+
+def twice_defined(root, headers):
+    places = {}
+    for header in headers:
+        for name in names_of(header.read_text()):
+            places.setdefault(name, []).append(header.relative_to(root).as_posix())
+    return [f"{name} is defined in {' and in '.join(files)}" for name, files in sorted(places.items()) if len(files) > 1]
+
+
+def compile_problems(root, headers, build):
+    """What the compiler says of the headers that no source includes first. Those that end in -inl.h are parts of sources."""
+    commands = json.loads((build / "compile_commands.json").read_text())
+    flags, first = {}, set()
+    for entry in commands:
+        source = pathlib.Path(entry["file"])
+        if not source.is_relative_to(root) or source.relative_to(root).parts[0] in FREE:
+            continue
+        words = shlex.split(entry["command"])
+        flags.setdefault(source.parent, words[:words.index("-o")])
+        if include := INCLUDE.search(source.read_text()):
+            first.add(include.group(1))
+
+    def problem(header):
+        name = "ulpscope/" + header.relative_to(root).as_posix()
+        folder = next((folder for folder in [header.parent, *header.parents] if folder in flags), None)
+        if folder is None:
+            return f"{name}: no source beside it is compiled, so that nobody knows its flags"
+        result = subprocess.run([*flags[folder], "-fsyntax-only", "-x", "c++", "-"], input=f'#include "{name}"\n', cwd=build,
+                                capture_output=True, text=True)
+        return f"{name} does not compile alone:\n{result.stderr}" if result.returncode else None
+
+    rest = [header for header in headers
+            if "ulpscope/" + header.relative_to(root).as_posix() not in first and not header.name.endswith("-inl.h")]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [found for found in pool.map(problem, rest) if found]
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    arguments = parser.parse_args()
+    headers = headers_of(arguments.root)
+    problems = twice_defined(arguments.root, headers)
+    if arguments.build:
+        problems += compile_problems(arguments.root, headers, arguments.build.resolve())
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
