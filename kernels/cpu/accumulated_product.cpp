@@ -55,16 +55,6 @@ Gather rows_of(const void* data, int64_t row_stride, int64_t column_stride, int6
   };
 }
 
-// The offset, in elements, of the matrix of the last two dimensions at batch index `index` (row-major over the others).
-int64_t matrix_offset(const TensorView& view, int64_t index) {
-  int64_t offset = 0;
-  for (int i = view.rank - 3; i >= 0; --i) {
-    offset += index % view.shape[i] * view.strides[i];
-    index /= view.shape[i];
-  }
-  return offset;
-}
-
 template <typename E>
 std::vector<Product> matmul_products(const OpCall& call) {
   const TensorView &a = call.inputs[0], &b = call.inputs[1], &out = call.outputs[0];
@@ -73,12 +63,12 @@ std::vector<Product> matmul_products(const OpCall& call) {
   std::vector<Product> products(static_cast<size_t>(out.size() / (m * n)));
   for (size_t i = 0; i < products.size(); ++i) {
     const auto batch = static_cast<int64_t>(i);
-    const int64_t base = matrix_offset(out, batch);
+    const int64_t base = offset_of(out, batch * m * n);
     products[i] = {.rows = m,
                    .columns = n,
                    .terms = k,
-                   .a = rows_of<E>(a.as<const E>() + matrix_offset(a, batch), a.strides[rank - 2], a.strides[rank - 1], k),
-                   .b = rows_of<E>(b.as<const E>() + matrix_offset(b, batch), b.strides[rank - 1], b.strides[rank - 2], k),
+                   .a = rows_of<E>(a.as<const E>() + offset_of(a, batch * m * k), a.strides[rank - 2], a.strides[rank - 1], k),
+                   .b = rows_of<E>(b.as<const E>() + offset_of(b, batch * k * n), b.strides[rank - 1], b.strides[rank - 2], k),
                    .row_offset = [=](int64_t r) { return base + r * row; },
                    .column_stride = out.strides[rank - 1]};
   }
@@ -150,6 +140,21 @@ Gather windows_of(const Convolution& c, const TensorView& from, const TensorView
   };
 }
 
+// The weights of a group, whose filters begin with `filter`: for each index of dimension `outer` and place of the kernel, the first
+// `count` of dimension `inner`.
+template <typename E>
+Gather weights_of(const Convolution& c, int64_t filter, int outer, int inner, int64_t count) {
+  return [=](int64_t first, int64_t rows, void* to) {
+    auto* at = static_cast<E*>(to);
+    const auto& strides = c.weight.strides;
+    for (int64_t row = first; row < first + rows; ++row)
+      for (int64_t ky = 0; ky < c.kernel_y(); ++ky)
+        for (int64_t kx = 0; kx < c.kernel_x(); ++kx, at += count)
+          copy_strided(c.weight.as<const E>() + filter * strides[0] + row * strides[outer] + ky * strides[2] + kx * strides[3],
+                       strides[inner], count, at);
+  };
+}
+
 int64_t input_of(const Window& window, int64_t output, int64_t k, int64_t) { return window.input(output, k); }
 int64_t output_of(const Window& window, int64_t input, int64_t k, int64_t outputs) { return window.output(input, k, outputs); }
 
@@ -165,16 +170,7 @@ std::vector<Product> map_products(const OpCall& call, const float* bias) {
                         .columns = c.filters,
                         .terms = c.kernel_y() * c.kernel_x() * c.channels,
                         .a = windows_of<E>(c, c.image, map, group * c.channels, c.channels, input_of),
-                        .b =
-                            [=](int64_t first, int64_t count, void* to) {
-                              auto* at = static_cast<E*>(to);
-                              for (int64_t o = first; o < first + count; ++o)
-                                for (int64_t ky = 0; ky < c.kernel_y(); ++ky)
-                                  for (int64_t kx = 0; kx < c.kernel_x(); ++kx, at += c.channels)
-                                    copy_strided(c.weight.as<const E>() + (filter + o) * c.weight.strides[0] +
-                                                     ky * c.weight.strides[2] + kx * c.weight.strides[3],
-                                                 c.weight.strides[1], c.channels, at);
-                            },
+                        .b = weights_of<E>(c, filter, 0, 1, c.channels),
                         .row_offset = [=](int64_t row) { return base + pixel_offset(map, row); },
                         .column_stride = map.strides[1],
                         .bias = bias != nullptr ? bias + filter : nullptr});
@@ -194,16 +190,7 @@ std::vector<Product> image_products(const OpCall& call, const float* bias) {
                         .columns = c.channels,
                         .terms = c.kernel_y() * c.kernel_x() * c.filters,
                         .a = windows_of<E>(c, c.map, image, filter, c.filters, output_of),
-                        .b =
-                            [=](int64_t first, int64_t count, void* to) {
-                              auto* at = static_cast<E*>(to);
-                              for (int64_t i = first; i < first + count; ++i)
-                                for (int64_t ky = 0; ky < c.kernel_y(); ++ky)
-                                  for (int64_t kx = 0; kx < c.kernel_x(); ++kx, at += c.filters)
-                                    copy_strided(c.weight.as<const E>() + filter * c.weight.strides[0] + i * c.weight.strides[1] +
-                                                     ky * c.weight.strides[2] + kx * c.weight.strides[3],
-                                                 c.weight.strides[0], c.filters, at);
-                            },
+                        .b = weights_of<E>(c, filter, 1, 0, c.filters),
                         .row_offset = [=](int64_t row) { return base + pixel_offset(image, row); },
                         .column_stride = image.strides[1],
                         .bias = bias != nullptr ? bias + channel : nullptr});

@@ -53,4 +53,16 @@ class BlockOutput {
   std::optional<Scratch> shared_;  // narrow outputs: one block for each boundary between pieces
 };
 
+// Where threads compute pieces of `values` elements for an output: in place, or each in a buffer of its own.
+class ThreadTiles {
+ public:
+  ThreadTiles(Context& context, const BlockOutput& out, int threads, int64_t values)
+      : out_(out), wide_(context.allocator, threads, out.place(0) != nullptr ? 0 : bytes_of(values)) {}
+  float* at(int thread, int64_t begin) const { return out_.place(0) != nullptr ? out_.place(begin) : wide_.of(thread); }
+
+ private:
+  const BlockOutput& out_;
+  ThreadScratch wide_;
+};
+
 }  // namespace ulpscope::cpu

@@ -127,12 +127,12 @@ void convolve(Context& context, const OpCall& call, const ConvolutionShape& shap
   BlockOutput out(context, call, 0, groups.images * out_image);
   const ThreadScratch inner(context.allocator, plans.slots, plans.scratch_bytes);
   const ThreadScratch wide_in(context.allocator, plans.slots, in.direct() ? 0 : bytes_of(groups.images * in_image));
-  const ThreadScratch wide_out(context.allocator, plans.slots, out.place(0) != nullptr ? 0 : bytes_of(groups.images * out_image));
+  const ThreadTiles tiles(context, out, plans.slots, groups.images * out_image);
   parallel_for(context, groups.count, groups.parallel, [&](int64_t group) {
     const int slot = groups.parallel ? omp_get_thread_num() : 0;
     const int64_t first = group * groups.images, n = std::min(groups.images, shape.images - first);
     const Convolution& plan = plans.of(group, groups.count);
-    float* to = out.place(first * out_image) != nullptr ? out.place(first * out_image) : wide_out.of(slot);
+    float* to = tiles.at(slot, first * out_image);
     const float* from = in.read(first * in_image, n * in_image, wide_in.of(slot));
     plan.run(slot, from, (&plan == plans.whole ? weights : *last_weights).get(), to, forward ? bias : nullptr, inner.of(slot));
     if (!forward && bias != nullptr) add_bias(bias, shape.channels, n * out_image, to);
@@ -168,9 +168,8 @@ void map_of_image(Context& context, const OpCall& call) {
   if (!is_product(shape)) return convolve(context, call, shape, bias.values());
   const int64_t rows = shape.images * shape.height * shape.width;
   const Images in(context, x);
-  multiply(context, call, 0, in.pixels(rows, shape.channels),
-           Matrix(w.data, w.dtype, shape.channels, shape.filters, w.strides[1], w.strides[0]), rows, shape.filters, shape.channels,
-           bias.values());
+  multiply(context, call, in.pixels(rows, shape.channels),
+           Matrix(w.data, w.dtype, shape.channels, shape.filters, w.strides[1], w.strides[0]), bias.values());
 }
 
 // Inputs map and weight, and a bias or none; output image: the gradient of a convolution's input, and conv_transpose2d.
@@ -182,9 +181,8 @@ void image_of_map(Context& context, const OpCall& call) {
   if (!is_product(shape)) return convolve(context, call, shape, bias.values());
   const int64_t rows = shape.images * shape.height * shape.width;
   const Images in(context, map);
-  multiply(context, call, 0, in.pixels(rows, shape.filters),
-           Matrix(w.data, w.dtype, shape.filters, shape.channels, w.strides[0], w.strides[1]), rows, shape.channels, shape.filters,
-           bias.values());
+  multiply(context, call, in.pixels(rows, shape.filters),
+           Matrix(w.data, w.dtype, shape.filters, shape.channels, w.strides[0], w.strides[1]), bias.values());
 }
 
 // Each thread adds up the gradients of its groups, the threads' sums are added in their order.
@@ -232,8 +230,7 @@ void gradient_of_weight(Context& context, const OpCall& call) {
   const int64_t rows = shape.images * shape.out_height * shape.out_width;
   const Images from_map(context, map), from_image(context, image);
   if (is_product(shape)) {
-    multiply(context, call, 0, from_map.transposed_pixels(rows, shape.filters), from_image.pixels(rows, shape.channels),
-             shape.filters, shape.channels, rows, nullptr);
+    multiply(context, call, from_map.transposed_pixels(rows, shape.filters), from_image.pixels(rows, shape.channels), nullptr);
   } else {
     weight_gradient(context, call, shape, from_image, from_map);
   }

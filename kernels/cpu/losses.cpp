@@ -122,11 +122,10 @@ void nll_backward(Context& context, const OpCall& call) {
   const int64_t of_piece = BlockOutput::rows_of_piece(classes, 4), piece = of_piece * classes;
   BlockOutput out(context, call, 0, piece);
   const bool parallel = out.size() >= kParallelElements;
-  const ThreadScratch wide(context.allocator, parallel ? context.threads : 1, bytes_of(out.place(0) != nullptr ? 0 : piece));
+  const ThreadTiles tiles(context, out, parallel ? context.threads : 1, piece);
   parallel_for(context, blocks_of(rows, of_piece), parallel, [&](int64_t i) {
     const int64_t first = i * of_piece, count = std::min(of_piece, rows - first);
-    float* place = out.place(first * classes);
-    float* values = place != nullptr ? place : wide.of(parallel ? omp_get_thread_num() : 0);
+    float* values = tiles.at(parallel ? omp_get_thread_num() : 0, first * classes);
     std::fill_n(values, count * classes, 0.0f);
     for (int64_t row = 0; row < count; ++row) {
       const int64_t target = targets[first + row];

@@ -14,6 +14,8 @@ class Matrix {
   Matrix(const void* data, DType dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
 
   Matrix transposed() const { return Matrix(data_, dtype_, columns_, rows_, column_stride_, row_stride_); }
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
   // True iff the elements of a row lie together.
   bool row_major() const { return row_major_ && column_stride_ == 1; }
   // Tiles can be used where they lie.

@@ -156,13 +156,13 @@ void batch_norm(Context& context, const OpCall& call) {
   const bool parallel = out.size() >= kParallelElements;
   const int slots = parallel ? context.threads : 1;
   const ThreadScratch wide_x(context.allocator, slots, x.dtype == DType::f32 ? 0 : bytes_of(piece));
-  const ThreadScratch wide_y(context.allocator, slots, out.place(0) != nullptr ? 0 : bytes_of(piece));
+  const ThreadTiles tiles(context, out, slots, piece);
   const Reader reader(x, x);
   const auto& kernels = reduction_kernels();
   parallel_for(context, blocks_of(out.size(), piece), parallel, [&](int64_t i) {
     const int slot = parallel ? omp_get_thread_num() : 0;
     const int64_t first = i * piece, n = std::min(piece, out.size() - first);
-    float* y = out.place(first) != nullptr ? out.place(first) : wide_y.of(slot);
+    float* y = tiles.at(slot, first);
     for_each_part(reader.read(first, n, wide_x.of(slot)), n, channels,
                   [&](const RowSums& rows, int64_t at) { kernels.normalize(rows, center, factor, offset, y + at); });
     out.put(first, y, n);
@@ -352,7 +352,7 @@ void group_norm(Context& context, const OpCall& call) {
   const ThreadScratch pieces(context.allocator, slots, x.dtype == DType::f32 ? 0 : bytes_of(RowsOfChannels::kPiece));
   const ThreadScratch all_parts(context.allocator, slots, parts_of(samples));
   const ThreadScratch wide_x(context.allocator, slots, x.dtype == DType::f32 ? 0 : bytes_of(size));
-  const ThreadScratch wide_y(context.allocator, slots, out.place(0) != nullptr ? 0 : bytes_of(size));
+  const ThreadTiles tiles(context, out, slots, size);
   const ThreadScratch of_channels(context.allocator, slots, bytes_of(2 * channels));
   const Reader reader(x, x);
   parallel_for(context, samples.count, parallel, [&](int64_t i) {
@@ -366,7 +366,7 @@ void group_norm(Context& context, const OpCall& call) {
       factor[c] = inverse[c / samples.of_group] * weight[c];
     }
     const float* from = reader.read(i * size, size, wide_x.of(slot));
-    float* to = out.place(i * size) != nullptr ? out.place(i * size) : wide_y.of(slot);
+    float* to = tiles.at(slot, i * size);
     reduction_kernels().normalize({from, channels, size / channels, channels, 1}, center, factor, bias, to);
     out.put(i * size, to, size);
   });

@@ -64,12 +64,12 @@ void max_pool2d(Context& context, const OpCall& call) {
   const bool parallel = x.size() >= kParallelElements;
   const int slots = parallel ? context.threads : 1;
   const ThreadScratch wide_in(context.allocator, slots, in.direct() ? 0 : bytes_of(shape.kernel_y * shape.row()));
-  const ThreadScratch wide_out(context.allocator, slots, out.place(0) != nullptr ? 0 : bytes_of(rows * shape.out_row()));
+  const ThreadTiles results(context, out, slots, rows * shape.out_row());
   const auto& kernels = pooling_kernels();
   parallel_for(context, blocks_of(all_rows, rows), parallel, [&](int64_t piece) {
     const int slot = parallel ? omp_get_thread_num() : 0;
     const int64_t first = piece * rows, n = std::min(rows, all_rows - first);
-    float* to = out.place(first * shape.out_row()) != nullptr ? out.place(first * shape.out_row()) : wide_out.of(slot);
+    float* to = results.at(slot, first * shape.out_row());
     for (int64_t row = first; row < first + n; ++row) {
       const int64_t image = row / shape.out_height, oy = row % shape.out_height;
       std::array<const float*, kPoolPlaces> window{};
@@ -101,14 +101,14 @@ void max_pool2d_backward(Context& context, const OpCall& call) {
   const bool parallel = dx.size() >= kParallelElements;
   const int slots = parallel ? context.threads : 1;
   const ThreadScratch wide_g(context.allocator, slots, gradients.direct() ? 0 : bytes_of(images * out_image));
-  const ThreadScratch wide_dx(context.allocator, slots, out.place(0) != nullptr ? 0 : bytes_of(images * image));
+  const ThreadTiles results(context, out, slots, images * image);
   const auto backward = tiles ? pooling_kernels().backward_tiles : pooling_kernels().backward;
   parallel_for(context, blocks_of(shape.images, images), parallel, [&](int64_t piece) {
     const int slot = parallel ? omp_get_thread_num() : 0;
     const int64_t first = piece * images, n = std::min(images, shape.images - first);
     const float* from = gradients.read(first * out_image, n * out_image, wide_g.of(slot));
     const uint8_t* indices = index_view.as<const uint8_t>() + first * out_image;
-    float* to = out.place(first * image) != nullptr ? out.place(first * image) : wide_dx.of(slot);
+    float* to = results.at(slot, first * image);
     if (!tiles) std::memset(to, 0, bytes_of(n * image));
     for (int64_t row = 0; row < n * shape.out_height; ++row) {
       std::array<float*, kPoolPlaces> window{};
@@ -156,11 +156,11 @@ void for_each_image(Context& context, const OpCall& call, Body body) {
   const bool parallel = std::max(from.size(), to.size()) >= kParallelElements;
   const int slots = parallel ? context.threads : 1;
   const ThreadScratch wide_in(context.allocator, slots, in.direct() ? 0 : bytes_of(in_image));
-  const ThreadScratch wide_out(context.allocator, slots, out.place(0) != nullptr ? 0 : bytes_of(of_piece * out_image));
+  const ThreadTiles results(context, out, slots, of_piece * out_image);
   parallel_for(context, blocks_of(images, of_piece), parallel, [&](int64_t piece) {
     const int slot = parallel ? omp_get_thread_num() : 0;
     const int64_t first = piece * of_piece, n = std::min(of_piece, images - first);
-    float* values = out.place(first * out_image) != nullptr ? out.place(first * out_image) : wide_out.of(slot);
+    float* values = results.at(slot, first * out_image);
     for (int64_t i = 0; i < n; ++i)
       body(first + i, in.read((first + i) * in_image, in_image, wide_in.of(slot)), values + i * out_image);
     out.put(first * out_image, values, n * out_image);

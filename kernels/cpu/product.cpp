@@ -1,6 +1,7 @@
 #include "ulpscope/kernels/cpu/product.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "ulpscope/kernels/cpu/block_output.h"
@@ -26,9 +27,11 @@ struct Tiling {
   int64_t tiles = 1;
 };
 
-int64_t extent_of_cut(Cut cut, int64_t m, int64_t n, int64_t k) { return cut == Cut::rows ? m : cut == Cut::columns ? n : k; }
+// The extent that is cut.
+int64_t& extent_of(Cut cut, GemmShape& shape) { return cut == Cut::rows ? shape.m : cut == Cut::columns ? shape.n : shape.k; }
 
-Tiling choose_tiling(int64_t m, int64_t n, int64_t k, int threads) {
+Tiling choose_tiling(GemmShape shape, int threads) {
+  const auto [m, n, k] = std::array{shape.m, shape.n, shape.k};
   if (m * n * k < kSerialWork) return {};
   Tiling tiling;
   int64_t multiple = 16, other;
@@ -45,7 +48,7 @@ Tiling choose_tiling(int64_t m, int64_t n, int64_t k, int threads) {
     tiling.cut = Cut::columns;
     other = m + k;
   }
-  const int64_t extent = extent_of_cut(tiling.cut, m, n, k);
+  const int64_t extent = extent_of(tiling.cut, shape);
   const int64_t largest = std::max(multiple, kTileValues / other / multiple * multiple);
   const int64_t count = blocks_of(blocks_of(extent, largest), threads) * threads;  // an equal number for each thread
   tiling.tile = blocks_of(blocks_of(extent, count), multiple) * multiple;
@@ -54,100 +57,72 @@ Tiling choose_tiling(int64_t m, int64_t n, int64_t k, int threads) {
   return tiling;
 }
 
-// For the smallest products. The sum runs over k in order.
-void plain_product(const float* a, const MatrixLayout& a_layout, const float* b, const MatrixLayout& b_layout, const float* bias,
-                   int64_t m, int64_t n, int64_t k, float* c) {
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      float sum = 0;
-      for (int64_t l = 0; l < k; ++l) {
-        sum += a[i * a_layout.row + l * a_layout.column] * b[l * b_layout.row + j * b_layout.column];
-      }
-      c[i * n + j] = bias != nullptr ? sum + bias[j] : sum;
-    }
-  }
-}
+// a b + bias, the first output of a call.
+struct Product {
+  Context& context;
+  const OpCall& call;
+  const Matrix &a, &b;
+  const float* bias;  // n values or nullptr
+  int64_t m = a.rows(), n = b.columns(), k = a.columns();
 
-// A factor that every tile needs: in place, or widened once by all threads.
-class WholeFactor {
+  GemmShape shape() const { return {m, n, k, {}, {}, n, bias != nullptr, false}; }
+};
+
+// A factor in tiles of at most rows x columns: as it lies in memory, or widened by the thread that needs the tile. One tile that is
+// all of it is widened once, by all threads.
+class Factor {
  public:
-  WholeFactor(Context& context, const Matrix& matrix, int64_t rows, int64_t columns)
-      : layout_(matrix.tile_layout(rows, columns)), scratch_(context.allocator, bytes_of(matrix.tile_values(rows, columns))) {
-    values_ = matrix.direct() ? matrix.tile(0, 0, rows, columns, nullptr) : scratch_.as<float>();
-    if (matrix.direct()) return;
+  Factor(Context& context, const Matrix& matrix, int64_t rows, int64_t columns)
+      : matrix_(matrix),
+        rows_(rows),
+        columns_(columns),
+        is_shared_(!matrix.direct() && rows >= matrix.rows() && columns >= matrix.columns()),
+        wide_(context.allocator, is_shared_ ? 1 : context.threads, bytes_of(matrix.tile_values(rows, columns))) {
+    if (!is_shared_) return;
     const int64_t outer = matrix.outer_extent(), share = std::max<int64_t>(1, blocks_of(outer, 4 * context.threads));
     parallel_for(context, blocks_of(outer, share), rows * columns >= kParallelElements,
-                 [&](int64_t i) { matrix.widen_share(i * share, std::min(share, outer - i * share), scratch_.as<float>()); });
+                 [&](int64_t i) { matrix.widen_share(i * share, std::min(share, outer - i * share), wide_.of(0)); });
   }
-  const float* at(int64_t row, int64_t column) const { return values_ + row * layout_.row + column * layout_.column; }
-  const MatrixLayout& layout() const { return layout_; }
+  const float* tile(int thread, int64_t row, int64_t column) const {
+    if (is_shared_) return wide_.of(0);
+    const int64_t rows = std::min(rows_, matrix_.rows() - row), columns = std::min(columns_, matrix_.columns() - column);
+    return matrix_.tile(row, column, rows, columns, wide_.of(thread));
+  }
+  MatrixLayout layout(int64_t rows, int64_t columns) const { return matrix_.tile_layout(rows, columns); }
 
  private:
-  MatrixLayout layout_;
-  Scratch scratch_;
-  const float* values_ = nullptr;
+  const Matrix& matrix_;
+  int64_t rows_, columns_;
+  bool is_shared_;
+  ThreadScratch wide_;
 };
 
-// Everything in one piece, on this thread.
-void multiply_whole(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
-                    int64_t k, const float* bias) {
-  BlockOutput out(context, call, slot);
-  const WholeFactor wide_a(context, a, m, k), wide_b(context, b, k, n);
-  const Scratch wide(context.allocator, bytes_of(out.place(0) == nullptr ? m * n : 0));
-  float* c = out.place(0) != nullptr ? out.place(0) : wide.as<float>();
-  if (m * n * k <= kPlainWork) {
-    plain_product(wide_a.at(0, 0), wide_a.layout(), wide_b.at(0, 0), wide_b.layout(), bias, m, n, k, c);
-  } else {
-    const Gemm& gemm = context.gemms->find({m, n, k, wide_a.layout(), wide_b.layout(), n, bias != nullptr, false});
-    const Scratch scratch(context.allocator, gemm.scratch_bytes());
-    gemm.run(0, wide_a.at(0, 0), wide_b.at(0, 0), bias, c, scratch.as<void>());
+// The oneDNN products that a tiling needs: for whole tiles, and for a last shorter one.
+class TileGemms {
+ public:
+  TileGemms(Context& context, const Tiling& tiling, const GemmShape& shape, const Factor& a, const Factor& b)
+      : tiles_(tiling.tiles),
+        whole_(find(context, tiling, 0, shape, a, b)),
+        last_(find(context, tiling, tiles_ - 1, shape, a, b)),
+        scratch_(context.allocator, context.threads, std::max(whole_.scratch_bytes(), last_.scratch_bytes())) {}
+  void run(int64_t tile, int thread, const float* a, const float* b, const float* bias, float* c) const {
+    (tile + 1 < tiles_ ? whole_ : last_).run(thread, a, b, bias, c, scratch_.of(thread));
   }
-  out.put(0, c, m * n);
-  out.finish();
-}
 
-// The two products that a tiling needs: for whole tiles, and for a last shorter one.
-struct TileGemms {
-  const Gemm* whole;
-  const Gemm* last;
-  size_t scratch_bytes;
+ private:
+  static const Gemm& find(Context& context, const Tiling& tiling, int64_t tile, GemmShape shape, const Factor& a, const Factor& b) {
+    if (int64_t& extent = extent_of(tiling.cut, shape); tiling.cut != Cut::none) {
+      extent = std::min(tiling.tile, extent - tile * tiling.tile);
+    }
+    shape.a = a.layout(shape.m, shape.k);
+    shape.b = b.layout(shape.k, shape.n);
+    return context.gemms->find(shape);
+  }
+
+  int64_t tiles_;
+  const Gemm &whole_, &last_;
+  ThreadScratch scratch_;
 };
-TileGemms tile_gemms(Context& context, const Tiling& tiling, GemmShape shape, const Matrix& a, const Matrix& b,
-                     const MatrixLayout* a_layout, const MatrixLayout* b_layout) {
-  const auto find = [&](int64_t extent) {
-    GemmShape tile = shape;
-    (tiling.cut == Cut::rows ? tile.m : tiling.cut == Cut::columns ? tile.n : tile.k) = extent;
-    tile.a = a_layout != nullptr ? *a_layout : a.tile_layout(tile.m, tile.k);
-    tile.b = b_layout != nullptr ? *b_layout : b.tile_layout(tile.k, tile.n);
-    return &context.gemms->find(tile);
-  };
-  const int64_t extent = extent_of_cut(tiling.cut, shape.m, shape.n, shape.k);
-  const int64_t rest = extent - (tiling.tiles - 1) * tiling.tile;
-  TileGemms gemms{find(tiling.tile), find(rest), 0};
-  gemms.scratch_bytes = std::max(gemms.whole->scratch_bytes(), gemms.last->scratch_bytes());
-  return gemms;
-}
-
-// Rows of a, and of the result.
-void multiply_rows(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
-                   int64_t k, const float* bias, const Tiling& tiling) {
-  BlockOutput out(context, call, slot, tiling.tile * n);
-  const WholeFactor wide_b(context, b, k, n);
-  const TileGemms gemms =
-      tile_gemms(context, tiling, {m, n, k, {}, {}, n, bias != nullptr, false}, a, b, nullptr, &wide_b.layout());
-  const ThreadScratch inner(context.allocator, context.threads, gemms.scratch_bytes);
-  const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(a.tile_values(tiling.tile, k)));
-  const ThreadScratch wide_c(context.allocator, context.threads, out.place(0) != nullptr ? 0 : bytes_of(tiling.tile * n));
-  parallel_for(context, tiling.tiles, true, [&](int64_t i) {
-    const int thread = omp_get_thread_num();
-    const int64_t first = i * tiling.tile, rows = std::min(tiling.tile, m - first);
-    float* c = out.place(first * n) != nullptr ? out.place(first * n) : wide_c.of(thread);
-    const Gemm& gemm = i + 1 < tiling.tiles ? *gemms.whole : *gemms.last;
-    gemm.run(thread, a.tile(first, 0, rows, k, wide_a.of(thread)), wide_b.at(0, 0), bias, c, inner.of(thread));
-    out.put(first * n, c, rows * n);
-  });
-  out.finish();
-}
 
 void put_all(Context& context, BlockOutput& out, const float* values) {
   parallel_for(context, blocks_of(out.size(), kStatisticsBlock), out.size() >= kParallelElements, [&](int64_t block) {
@@ -157,153 +132,156 @@ void put_all(Context& context, BlockOutput& out, const float* values) {
   out.finish();
 }
 
-// Columns of b, and of the result.
-void multiply_columns(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
-                      int64_t k, const float* bias, const Tiling& tiling) {
-  BlockOutput out(context, call, slot);
-  const WholeFactor wide_a(context, a, m, k);
-  const TileGemms gemms =
-      tile_gemms(context, tiling, {m, n, k, {}, {}, n, bias != nullptr, false}, a, b, &wide_a.layout(), nullptr);
-  const ThreadScratch inner(context.allocator, context.threads, gemms.scratch_bytes);
-  const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(b.tile_values(k, tiling.tile)));
-  const Scratch wide_c(context.allocator, bytes_of(out.place(0) != nullptr ? 0 : m * n));
-  float* c = out.place(0) != nullptr ? out.place(0) : wide_c.as<float>();
-  parallel_for(context, tiling.tiles, true, [&](int64_t i) {
+// For the smallest products, on this thread. The sum runs over k in order.
+void multiply_plain(const Product& p) {
+  BlockOutput out(p.context, p.call, 0);
+  const Factor wide_a(p.context, p.a, p.m, p.k), wide_b(p.context, p.b, p.k, p.n);
+  const float *a = wide_a.tile(0, 0, 0), *b = wide_b.tile(0, 0, 0);
+  const MatrixLayout a_layout = wide_a.layout(p.m, p.k), b_layout = wide_b.layout(p.k, p.n);
+  const ThreadTiles tiles(p.context, out, 1, p.m * p.n);
+  float* c = tiles.at(0, 0);
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t j = 0; j < p.n; ++j) {
+      float sum = 0;
+      for (int64_t l = 0; l < p.k; ++l) {
+        sum += a[i * a_layout.row + l * a_layout.column] * b[l * b_layout.row + j * b_layout.column];
+      }
+      c[i * p.n + j] = p.bias != nullptr ? sum + p.bias[j] : sum;
+    }
+  }
+  out.put(0, c, p.m * p.n);
+  out.finish();
+}
+
+// Tiles of rows of a, of columns of b, or all in one piece, on this thread.
+void multiply_tiles(const Product& p, const Tiling& tiling) {
+  const bool by_rows = tiling.cut == Cut::rows, by_columns = tiling.cut == Cut::columns;
+  const int64_t rows = by_rows ? tiling.tile : p.m, columns = by_columns ? tiling.tile : p.n;
+  BlockOutput out(p.context, p.call, 0, rows * p.n);
+  const Factor a(p.context, p.a, rows, p.k), b(p.context, p.b, p.k, columns);
+  const TileGemms gemms(p.context, tiling, p.shape(), a, b);
+  const ThreadTiles tiles(p.context, out, by_rows ? p.context.threads : 1, rows * p.n);
+  parallel_for(p.context, tiling.tiles, true, [&](int64_t i) {
     const int thread = omp_get_thread_num();
-    const int64_t first = i * tiling.tile, columns = std::min(tiling.tile, n - first);
-    const Gemm& gemm = i + 1 < tiling.tiles ? *gemms.whole : *gemms.last;
-    gemm.run(thread, wide_a.at(0, 0), b.tile(0, first, k, columns, wide_b.of(thread)), bias != nullptr ? bias + first : nullptr,
-             c + first, inner.of(thread));
+    const int64_t row = by_rows ? i * rows : 0, column = by_columns ? i * columns : 0;
+    float* c = tiles.at(by_rows ? thread : 0, row * p.n) + column;
+    gemms.run(i, thread, a.tile(thread, row, 0), b.tile(thread, 0, column), p.bias != nullptr ? p.bias + column : nullptr, c);
+    if (!by_columns) out.put(row * p.n, c, std::min(rows, p.m - row) * p.n);
   });
-  put_all(context, out, c);
+  if (by_columns) return put_all(p.context, out, tiles.at(0, 0));
+  out.finish();
 }
 
 // Terms of the sums: each thread adds up its tiles, and the threads' results are added in their order.
-void multiply_depth(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
-                    int64_t k, const float* bias, const Tiling& tiling) {
-  BlockOutput out(context, call, slot);
-  const TileGemms first_gemms = tile_gemms(context, tiling, {m, n, k, {}, {}, n, false, false}, a, b, nullptr, nullptr);
-  const TileGemms next_gemms = tile_gemms(context, tiling, {m, n, k, {}, {}, n, false, true}, a, b, nullptr, nullptr);
-  const ThreadScratch inner(context.allocator, context.threads, std::max(first_gemms.scratch_bytes, next_gemms.scratch_bytes));
-  const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(a.tile_values(m, tiling.tile)));
-  const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(b.tile_values(tiling.tile, n)));
-  const ThreadScratch sums(context.allocator, context.threads, bytes_of(m * n));
-  const auto shares = std::min<int64_t>(context.threads, tiling.tiles);
-  parallel_for(context, shares, true, [&](int64_t share) {
+void multiply_depth(const Product& p, const Tiling& tiling) {
+  BlockOutput out(p.context, p.call, 0);
+  const Factor a(p.context, p.a, p.m, tiling.tile), b(p.context, p.b, tiling.tile, p.n);
+  GemmShape shape = p.shape();
+  shape.bias = false;
+  const TileGemms first(p.context, tiling, shape, a, b);
+  shape.accumulate = true;
+  const TileGemms next(p.context, tiling, shape, a, b);
+  const ThreadScratch sums(p.context.allocator, p.context.threads, bytes_of(p.m * p.n));
+  const auto shares = std::min<int64_t>(p.context.threads, tiling.tiles);
+  parallel_for(p.context, shares, true, [&](int64_t share) {
     const int thread = omp_get_thread_num();
     const int64_t begin = tiling.tiles * share / shares, end = tiling.tiles * (share + 1) / shares;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i * tiling.tile, depth = std::min(tiling.tile, k - first);
-      const TileGemms& gemms = i == begin ? first_gemms : next_gemms;
-      const Gemm& gemm = i + 1 < tiling.tiles ? *gemms.whole : *gemms.last;
-      gemm.run(thread, a.tile(0, first, m, depth, wide_a.of(thread)), b.tile(first, 0, depth, n, wide_b.of(thread)), nullptr,
-               sums.of(static_cast<int>(share)), inner.of(thread));
+      const int64_t term = i * tiling.tile;
+      (i == begin ? first : next)
+          .run(i, thread, a.tile(thread, 0, term), b.tile(thread, term, 0), nullptr, sums.of(static_cast<int>(share)));
     }
   });
   float* total = sums.of(0);
   for (int64_t share = 1; share < shares; ++share) {
     const float* part = sums.of(static_cast<int>(share));
-    for (int64_t i = 0; i < m * n; ++i) total[i] += part[i];
+    for (int64_t i = 0; i < p.m * p.n; ++i) total[i] += part[i];
   }
-  if (bias != nullptr) {
-    for (int64_t i = 0; i < m * n; ++i) total[i] += bias[i % n];
+  if (p.bias != nullptr) {
+    for (int64_t i = 0; i < p.m * p.n; ++i) total[i] += p.bias[i % p.n];
   }
-  put_all(context, out, total);
+  put_all(p.context, out, total);
 }
 
 // Rows of a times the few columns of b.
-void multiply_narrow(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
-                     int64_t k, const float* bias) {
-  const bool parallel = m * k >= kParallelElements;
-  const int64_t rows = parallel ? std::min(blocks_of(m, context.threads), std::max<int64_t>(16, kTileValues / k)) : m;
-  BlockOutput out(context, call, slot, rows * n);
-  const Matrix columns = b.transposed();
-  const Scratch wide_b(context.allocator, bytes_of(n * k));
+void multiply_narrow(const Product& p) {
+  const bool parallel = p.m * p.k >= kParallelElements;
+  const int64_t rows = parallel ? std::min(blocks_of(p.m, p.context.threads), std::max<int64_t>(16, kTileValues / p.k)) : p.m;
+  BlockOutput out(p.context, p.call, 0, rows * p.n);
+  const Matrix columns = p.b.transposed();
+  const Scratch wide_b(p.context.allocator, bytes_of(p.n * p.k));
+  float* b = wide_b.as<float>();
   if (columns.row_major()) {
-    for (int64_t j = 0; j < n; ++j) {
-      float* to = wide_b.as<float>() + j * k;
-      const float* from = columns.tile(j, 0, 1, k, to);
-      if (from != to) std::copy_n(from, k, to);
+    for (int64_t j = 0; j < p.n; ++j) {
+      const float* from = columns.tile(j, 0, 1, p.k, b + j * p.k);
+      if (from != b + j * p.k) std::copy_n(from, p.k, b + j * p.k);
     }
   } else {
-    for (int64_t l = 0; l < k; ++l) {
+    for (int64_t l = 0; l < p.k; ++l) {
       float row[kNarrowColumns];
-      const float* values = b.tile(l, 0, 1, n, row);
-      for (int64_t j = 0; j < n; ++j) wide_b.as<float>()[j * k + l] = values[j * b.tile_layout(1, n).column];
+      const float* values = p.b.tile(l, 0, 1, p.n, row);
+      for (int64_t j = 0; j < p.n; ++j) b[j * p.k + l] = values[j * p.b.tile_layout(1, p.n).column];
     }
   }
-  const int slots = parallel ? context.threads : 1;
-  const ThreadScratch wide_a(context.allocator, slots, bytes_of(a.tile_values(rows, k)));
-  const ThreadScratch wide_c(context.allocator, slots, out.place(0) != nullptr ? 0 : bytes_of(rows * n));
-  parallel_for(context, blocks_of(m, rows), parallel, [&](int64_t i) {
-    const int thread = parallel ? omp_get_thread_num() : 0;
-    const int64_t first = i * rows, count = std::min(rows, m - first);
-    float* c = out.place(first * n) != nullptr ? out.place(first * n) : wide_c.of(thread);
-    narrow_product(
-        {a.tile(first, 0, count, k, wide_a.of(thread)), a.tile_layout(count, k).row, wide_b.as<float>(), bias, count, n, k, c});
-    out.put(first * n, c, count * n);
+  const Factor a(p.context, p.a, rows, p.k);
+  const ThreadTiles tiles(p.context, out, p.context.threads, rows * p.n);
+  parallel_for(p.context, blocks_of(p.m, rows), parallel, [&](int64_t i) {
+    const int thread = omp_get_thread_num();
+    const int64_t first = i * rows, count = std::min(rows, p.m - first);
+    float* c = tiles.at(thread, first * p.n);
+    narrow_product({a.tile(thread, first, 0), a.layout(count, p.k).row, b, p.bias, count, p.n, p.k, c});
+    out.put(first * p.n, c, count * p.n);
   });
   out.finish();
 }
 
 // The transposed product, for a result that is long and thin the wrong way round.
-void multiply_transposed(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n,
-                         int64_t k, const float* bias) {
-  const Scratch transposed(context.allocator, bytes_of(m * n)), result(context.allocator, bytes_of(m * n));
+void multiply_transposed(const Product& p) {
+  const Scratch transposed(p.context.allocator, bytes_of(p.m * p.n)), result(p.context.allocator, bytes_of(p.m * p.n));
   TensorView view;
   view.data = transposed.as<void>();
   view.rank = 2;
-  view.shape = {n, m};
-  view.strides = {m, 1};
-  const OpCall inner{call.op, call.inputs, {&view, 1}, call.attributes, {}};
-  multiply(context, inner, 0, b.transposed(), a.transposed(), n, m, k, nullptr);
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      result.as<float>()[i * n + j] = transposed.as<float>()[j * m + i] + (bias != nullptr ? bias[j] : 0.0f);
+  view.shape = {p.n, p.m};
+  view.strides = {p.m, 1};
+  const OpCall inner{p.call.op, p.call.inputs, {&view, 1}, p.call.attributes, {}};
+  multiply(p.context, inner, p.b.transposed(), p.a.transposed(), nullptr);
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t j = 0; j < p.n; ++j) {
+      result.as<float>()[i * p.n + j] = transposed.as<float>()[j * p.m + i] + (p.bias != nullptr ? p.bias[j] : 0.0f);
     }
   }
-  store_output(call, slot, result.as<float>());
+  store_output(p.call, 0, result.as<float>());
 }
 
 }  // namespace
 
-void multiply(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k,
-              const float* bias) {
-  if (n <= kNarrowColumns && m >= 8 && k >= kSumLanes && a.row_major()) {
-    return multiply_narrow(context, call, slot, a, b, m, n, k, bias);
-  }
-  if (n <= 16 && m > 2 * n && k >= kSumLanes && !a.row_major() && m * n <= kTileValues) {
-    return multiply_transposed(context, call, slot, a, b, m, n, k, bias);
-  }
-  const Tiling tiling = choose_tiling(m, n, k, context.threads);
-  switch (tiling.cut) {
-    case Cut::none:
-      return multiply_whole(context, call, slot, a, b, m, n, k, bias);
-    case Cut::rows:
-      return multiply_rows(context, call, slot, a, b, m, n, k, bias, tiling);
-    case Cut::columns:
-      return multiply_columns(context, call, slot, a, b, m, n, k, bias, tiling);
-    case Cut::depth:
-      return multiply_depth(context, call, slot, a, b, m, n, k, bias, tiling);
-  }
+void multiply(Context& context, const OpCall& call, const Matrix& a, const Matrix& b, const float* bias) {
+  const Product p{context, call, a, b, bias};
+  if (p.n <= kNarrowColumns && p.m >= 8 && p.k >= kSumLanes && a.row_major()) return multiply_narrow(p);
+  if (p.n <= 16 && p.m > 2 * p.n && p.k >= kSumLanes && !a.row_major() && p.m * p.n <= kTileValues) return multiply_transposed(p);
+  if (p.m * p.n * p.k <= kPlainWork) return multiply_plain(p);
+  const Tiling tiling = choose_tiling(p.shape(), context.threads);
+  return tiling.cut == Cut::depth ? multiply_depth(p, tiling) : multiply_tiles(p, tiling);
 }
 
-void multiply_batch(Context& context, const OpCall& call, int slot, int64_t batch, const MatrixAt& a, const MatrixAt& b, int64_t m,
-                    int64_t n, int64_t k) {
-  BlockOutput out(context, call, slot, m * n);
+void multiply_batch(Context& context, const OpCall& call, int64_t batch, const MatrixAt& a, const MatrixAt& b) {
   const Matrix first_a = a(0), first_b = b(0);
-  const GemmShape shape{m, n, k, first_a.tile_layout(m, k), first_b.tile_layout(k, n), n, false, false};
+  GemmShape shape{first_a.rows(), first_b.columns(), first_a.columns(), {}, {}, first_b.columns(), false, false};
+  shape.a = first_a.tile_layout(shape.m, shape.k);
+  shape.b = first_b.tile_layout(shape.k, shape.n);
   const Gemm& gemm = context.gemms->find(shape);
+  const int64_t size = shape.m * shape.n;
+  BlockOutput out(context, call, 0, size);
   const ThreadScratch inner(context.allocator, context.threads, gemm.scratch_bytes());
-  const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(first_a.tile_values(m, k)));
-  const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(first_b.tile_values(k, n)));
-  const ThreadScratch wide_c(context.allocator, context.threads, out.place(0) != nullptr ? 0 : bytes_of(m * n));
-  parallel_for(context, batch, batch * m * n * k >= kSerialWork, [&](int64_t i) {
+  const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(first_a.tile_values(shape.m, shape.k)));
+  const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(first_b.tile_values(shape.k, shape.n)));
+  const ThreadTiles tiles(context, out, context.threads, size);
+  parallel_for(context, batch, batch * size * shape.k >= kSerialWork, [&](int64_t i) {
     const int thread = omp_get_thread_num();
-    float* c = out.place(i * m * n) != nullptr ? out.place(i * m * n) : wide_c.of(thread);
-    gemm.run(thread, a(i).tile(0, 0, m, k, wide_a.of(thread)), b(i).tile(0, 0, k, n, wide_b.of(thread)), nullptr, c,
-             inner.of(thread));
-    out.put(i * m * n, c, m * n);
+    float* c = tiles.at(thread, i * size);
+    gemm.run(thread, a(i).tile(0, 0, shape.m, shape.k, wide_a.of(thread)), b(i).tile(0, 0, shape.k, shape.n, wide_b.of(thread)),
+             nullptr, c, inner.of(thread));
+    out.put(i * size, c, size);
   });
   out.finish();
 }

@@ -17,12 +17,11 @@ class GemmCache : public PrimitiveCache<GemmShape, Gemm> {
   using PrimitiveCache::PrimitiveCache;
 };
 
-// Output `slot` (row-major, m x n) = a b + bias. `bias`: n values or nullptr.
-void multiply(Context& context, const OpCall& call, int slot, const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k,
-              const float* bias);
-// The same for `batch` products, which lie one after the other in the output: a(i) and b(i) are the factors of the i-th.
+// The first output of the call (row-major) = a b + bias. `bias`: a value for each column, or nullptr.
+void multiply(Context& context, const OpCall& call, const Matrix& a, const Matrix& b, const float* bias);
+// The same for `batch` products of one size without bias, which lie one after the other in the output: a(i) and b(i), which lie
+// alike for all i, are the factors of the i-th.
 using MatrixAt = std::function<Matrix(int64_t)>;
-void multiply_batch(Context& context, const OpCall& call, int slot, int64_t batch, const MatrixAt& a, const MatrixAt& b, int64_t m,
-                    int64_t n, int64_t k);
+void multiply_batch(Context& context, const OpCall& call, int64_t batch, const MatrixAt& a, const MatrixAt& b);
 
 }  // namespace ulpscope::cpu

@@ -77,7 +77,7 @@ void scaled_matmul(Context& context, const OpCall& call) {
   const auto matrix = [](const TensorView& view) {
     return Matrix(view.data, view.dtype, view.shape[0], view.shape[1], view.strides[0], view.strides[1]);
   };
-  multiply(context, inner, 0, matrix(a), matrix(b), m, n, k, nullptr);
+  multiply(context, inner, matrix(a), matrix(b), nullptr);
   const float scale_a = *call.inputs[2].as<const float>(), scale_b = *call.inputs[3].as<const float>();
   const int64_t rows = BlockOutput::rows_of_piece(n, 4);
   BlockOutput result(context, call, 0, rows * n);
