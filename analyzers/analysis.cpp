@@ -199,11 +199,10 @@ const OpInfo* Selection::serves(uint32_t index) const {
   const auto found = std::find_if(ops.begin(), ops.end(), [&](const OpInfo& op) { return op.id == forward_id; });
   if (forward_id == 0 || found == ops.end()) return nullptr;
   size_t forward = found - ops.begin();
-  const std::vector<GraphEdge> edges = ops[forward].name == "cast" ? reader_.edges() : std::vector<GraphEdge>();
   for (size_t tries = 0; ops[forward].name == "cast" && tries < ops.size(); ++tries) {
-    const auto edge = std::find_if(edges.begin(), edges.end(), [&](const GraphEdge& e) { return e.consumer == forward; });
-    if (edge == edges.end() || edge->producer >= ops.size()) return nullptr;
-    forward = edge->producer;
+    const auto inputs = reader_.graph().inputs(static_cast<uint32_t>(forward));
+    if (inputs.empty()) return nullptr;
+    forward = inputs.front().producer;
   }
   return &ops[forward];
 }

@@ -226,7 +226,7 @@ void visit_table(const Snapshot& reader, StepRange range, Visit&& visit) {
   } else if constexpr (std::is_same_v<Row, TensorInfo>) {
     visit(std::span(reader.tensors()), 0);
   } else if constexpr (std::is_same_v<Row, GraphEdge>) {
-    visit(std::span<const Row>(reader.edges()), 0);
+    visit(std::span(reader.graph().edges()), 0);
   } else if constexpr (std::is_same_v<Row, EventRow>) {
     for (const EventRow& event : reader.events()) {
       if (event.step >= range.first && event.step < range.last && !visit(std::span(&event, 1), 0)) return;

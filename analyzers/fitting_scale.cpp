@@ -217,7 +217,6 @@ FittingScale::FittingScale(const Snapshot& reader, const Selection& selection, c
       fits_(selection.size()),
       flushes_(selection.size()) {
   const std::vector<TensorInfo>& tensors = reader.tensors();
-  const std::vector<GraphEdge> edges = reader.edges();
   for (const TracePart& part : reader.parts()) {
     // By op: whether it reads subnormals as zero, and whether it would read those of FP16 and BF16 so.
     std::vector<bool> flushing(reader.ops().size()), flushing_narrow(reader.ops().size());
@@ -227,8 +226,7 @@ FittingScale::FittingScale(const Snapshot& reader, const Selection& selection, c
       flushing_narrow[tensor.op] = flushing_narrow[tensor.op] || tensor.flushes_narrow_products;
     }
     std::set<std::pair<uint32_t, uint8_t>> read, read_narrow;
-    for (const GraphEdge& edge : edges) {
-      if (edge.consumer >= flushing.size()) continue;
+    for (const GraphEdge& edge : reader.graph().edges()) {
       if (flushing[edge.consumer]) read.emplace(edge.producer, edge.slot);
       if (flushing_narrow[edge.consumer]) read_narrow.emplace(edge.producer, edge.slot);
     }

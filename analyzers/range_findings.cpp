@@ -43,8 +43,8 @@ std::string RangeAnalysis::cause_of_nonfinite(uint32_t tensor) const {
   const OpInfo& op = selection_.op(tensor);
   const TensorInfo& made = selection_.tensor(tensor);
   const auto read_by = [&](uint32_t consumer, uint8_t input) -> const TensorFacts* {
-    for (const GraphEdge& edge : reader_.edges()) {
-      if (edge.consumer != consumer || edge.input != input) continue;
+    for (const GraphEdge& edge : reader_.graph().inputs(consumer)) {
+      if (edge.input != input) continue;
       for (uint32_t i = 0; i < tensors_.size(); ++i)
         if (tensors_[i] && selection_.tensor(i).op == edge.producer && selection_.tensor(i).slot == edge.slot)
           return tensors_[i].get();

@@ -146,21 +146,21 @@ void RangeAnalysis::find_terms() {
   const std::vector<TensorInfo>& tensors = reader_.tensors();
   std::map<std::pair<uint32_t, uint8_t>, uint32_t> by_output;
   for (uint32_t i = 0; i < tensors.size(); ++i) by_output.emplace(std::pair(tensors[i].op, tensors[i].slot), i);
-  std::map<uint32_t, uint32_t> first_inputs;  // by op
-  for (const GraphEdge& edge : reader_.edges()) {
-    if (edge.input != 0) continue;
-    const auto producer = by_output.find({edge.producer, edge.slot});
-    if (producer != by_output.end()) first_inputs.emplace(edge.consumer, producer->second);
-  }
+  const auto first_input = [&](uint32_t op) -> std::optional<uint32_t> {
+    for (const GraphEdge& edge : reader_.graph().inputs(op)) {
+      const auto producer = edge.input == 0 ? by_output.find({edge.producer, edge.slot}) : by_output.end();
+      if (producer != by_output.end()) return producer->second;
+    }
+    return std::nullopt;
+  };
   for (uint32_t i = 0; i < tensors.size(); ++i) {
-    const auto terms = first_inputs.find(tensors[i].op);
-    if (tensors[i].role != Role::weight_gradient || terms == first_inputs.end()) continue;
+    if (tensors[i].role != Role::weight_gradient) continue;
     if (std::none_of(std::begin(kBiasGradients), std::end(kBiasGradients), [&](const BiasGradient& gradient) {
           return gradient.op == selection_.op(i).name && gradient.slot == tensors[i].slot;
         }))
       continue;
-    terms_of_[i] = terms->second;
-    terms_[terms->second].wanted = true;
+    terms_of_[i] = first_input(tensors[i].op);
+    if (terms_of_[i]) terms_[*terms_of_[i]].wanted = true;
   }
 }
 

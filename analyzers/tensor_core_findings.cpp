@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -29,8 +30,6 @@ class Shapes {
   explicit Shapes(const Snapshot& reader) : reader_(reader) {
     const std::vector<TensorInfo>& tensors = reader.tensors();
     for (uint32_t i = 0; i < tensors.size(); ++i) outputs_.emplace(std::pair(tensors[i].op, tensors[i].slot), i);
-    for (const GraphEdge& edge : reader.edges())
-      inputs_.emplace(std::pair(edge.consumer, edge.input), std::pair(edge.producer, edge.slot));
   }
   // What the trace says of the op, or else its operands' shapes.
   std::optional<ProductShape> product_of(const TensorInfo& output) const {
@@ -41,9 +40,11 @@ class Shapes {
 
  private:
   std::span<const int64_t> of_input(uint32_t op, uint8_t input) const {
-    const auto edge = inputs_.find({op, input});
-    if (edge == inputs_.end()) return {};
-    const auto tensor = outputs_.find(edge->second);
+    const auto inputs = reader_.graph().inputs(op);
+    const auto edge =
+        std::find_if(inputs.begin(), inputs.end(), [&](const GraphEdge& candidate) { return candidate.input == input; });
+    if (edge == inputs.end()) return {};
+    const auto tensor = outputs_.find({edge->producer, edge->slot});
     if (tensor == outputs_.end()) return {};
     return reader_.tensors()[tensor->second].shape;
   }
@@ -51,7 +52,6 @@ class Shapes {
   using Output = std::pair<uint32_t, uint8_t>;  // op and slot
   const Snapshot& reader_;
   std::map<Output, uint32_t> outputs_;
-  std::map<Output, Output> inputs_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "ulpscope/analyzers/analysis.h"
@@ -27,35 +28,27 @@ class FlushedUpstream {
   const std::vector<uint64_t>& flushed_rows() const { return flushed_rows_; }
 
  private:
-  struct Source {
-    uint32_t op;
-    uint8_t slot;
-  };
-  // Of a graph: what the backward ops read of each other. Those of op i stand at [begin[i], begin[i + 1]).
-  struct Graph {
-    std::vector<uint32_t> begin;
-    std::vector<Source> sources;
-  };
   struct OpState {
     uint64_t flushed_slots = 0;  // a bit for each output, of its newest row
     uint64_t pass = 0;           // the backward pass, by number, that `behind` is of
     bool behind = false;
   };
 
-  const Graph* graph_of(uint64_t step) const;
+  bool is_backward(uint32_t op) const;
+  std::optional<uint32_t> graph_of(uint64_t step) const;  // where it has edges between backward ops
   void begin_pass(const TensorRow& row);
   bool lost_inputs(const TensorRow& row) const;  // more than the limit of them was read as zero
-  bool behind(const Graph& graph, uint32_t op);
+  bool behind(uint32_t graph, uint32_t op);
 
   const Snapshot& reader_;
   double limit_;
-  std::vector<Graph> graphs_;
+  std::set<uint32_t> backward_graphs_;                     // that have edges between backward ops
   std::vector<std::pair<uint64_t, uint32_t>> graph_from_;  // the steps from which on another graph holds, ascending
   std::vector<OpState> ops_;
   std::vector<uint64_t> flushed_rows_;
   std::optional<std::tuple<uint64_t, uint32_t, uint8_t>> current_;  // step, micro-batch, pass
   uint64_t pass_ = 0;                                               // counts them
-  const Graph* graph_ = nullptr;
+  std::optional<uint32_t> graph_;
   std::optional<uint32_t> flushed_at_;  // the sequence number of the first flushed activation gradient of the pass
 };
 

@@ -1,7 +1,9 @@
-// What a recording costs: bytes a tensor row, CPU time of the producer and of the writer, and the time to open and to read a trace.
+// What a recording costs: bytes a tensor row, CPU time of the producer and of the writer, and the time to open, to read, to index
+// and to follow a trace.
 //   trace_bench [ROWS]... [--keep FILE] [--json]      100000 and 1000000 rows; --keep leaves the last trace, --json prints an
 //   object a trace
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,12 +11,15 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/trace/run_set.h"
 #include "ulpscope/trace/sink.h"
 #include "ulpscope/trace/snapshot.h"
 
@@ -83,6 +88,68 @@ std::vector<TensorRow> make_rows(int steps) {
 // By name, in the order in which they are printed.
 using Figures = std::vector<std::pair<std::string, double>>;
 
+// Of this process, now.
+double resident_bytes() {
+  std::ifstream status("/proc/self/statm");
+  double pages = 0, resident = 0;
+  status >> pages >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+void add_step(TraceSink& sink, uint64_t step, const std::vector<TensorRow>& source) {
+  for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
+    TensorRow row = source[(step * kRowsPerStep + static_cast<uint64_t>(tensor)) % source.size()];
+    row.step = step;
+    sink.add_row(row);
+  }
+  StepRow row;
+  row.step = step;
+  row.loss = 1.0 / static_cast<double>(step + 1);
+  row.loss_known = true;
+  row.seconds = 0.01;
+  sink.end_step(row);
+}
+
+void add_tables(TraceSink& sink) {
+  for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
+    OpInfo op;
+    op.id = static_cast<uint64_t>(tensor) + 1;
+    op.name = "op";
+    op.phase = tensor < kRowsPerStep / 2 ? Phase::forward : Phase::backward;
+    TensorInfo info;
+    info.op = sink.add_op(op);
+    info.role = tensor < kRowsPerStep / 2 ? Role::activation : Role::activation_gradient;
+    info.dtype = tensor % 2 == 0 ? DType::f16 : DType::f32;
+    info.shape = {64, 32, 14, 14};
+    sink.add_tensor(info);
+  }
+}
+
+// Refreshing and reading 10,000 rows that were committed since, of a trace that is being written: the middle of several times.
+double follow(const std::string& path, const std::vector<TensorRow>& source) {
+  constexpr uint64_t kSteps = 10000 / kRowsPerStep + 1, kTimes = 9;
+  const std::string live = path + ".live";
+  TraceOptions options;
+  options.overwrite = true;
+  const auto sink = create_trace(live, RunInfo(), options);
+  add_tables(*sink);
+  std::optional<RunSet> run;
+  std::vector<double> times;
+  for (uint64_t time = 0; time <= kTimes; ++time) {
+    for (uint64_t step = time * kSteps; step < (time + 1) * kSteps; ++step) add_step(*sink, step, source);
+    sink->flush();
+    if (!run) run.emplace(live);
+    times.push_back(seconds_of([&] {
+      run->refresh();
+      run->snapshot().visit_rows({time * kSteps, UINT64_MAX}, [](std::span<const TensorRow>) { return true; });
+    }));
+  }
+  sink->close();
+  std::filesystem::remove(live);
+  std::sort(times.begin() + 1, times.end());
+  return times[1 + kTimes / 2];
+}
+
 Figures measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, const std::string& path) {
   const uint64_t steps = rows_wanted / kRowsPerStep;
   TraceOptions options;
@@ -91,32 +158,9 @@ Figures measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, cons
   SinkStatus status;
   const double wall = seconds_of([&] {
     const auto sink = create_trace(path, RunInfo(), options);
-    for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
-      OpInfo op;
-      op.id = static_cast<uint64_t>(tensor) + 1;
-      op.name = "op";
-      op.phase = tensor < kRowsPerStep / 2 ? Phase::forward : Phase::backward;
-      TensorInfo info;
-      info.op = sink->add_op(op);
-      info.role = tensor < kRowsPerStep / 2 ? Role::activation : Role::activation_gradient;
-      info.dtype = tensor % 2 == 0 ? DType::f16 : DType::f32;
-      info.shape = {64, 32, 14, 14};
-      sink->add_tensor(info);
-    }
+    add_tables(*sink);
     const double start = thread_seconds();
-    for (uint64_t step = 0; step < steps; ++step) {
-      for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
-        TensorRow row = source[(step * kRowsPerStep + static_cast<uint64_t>(tensor)) % source.size()];
-        row.step = step;
-        sink->add_row(row);
-      }
-      StepRow row;
-      row.step = step;
-      row.loss = 1.0 / static_cast<double>(step + 1);
-      row.loss_known = true;
-      row.seconds = 0.01;
-      sink->end_step(row);
-    }
+    for (uint64_t step = 0; step < steps; ++step) add_step(*sink, step, source);
     producer = thread_seconds() - start;
     sink->close();
     status = sink->status();
@@ -125,28 +169,46 @@ Figures measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, cons
   const auto rows = static_cast<double>(steps * kRowsPerStep);
   uint64_t seen = 0;
   double largest = 0;
-  const double open = seconds_of([&] {
-    const Snapshot reader(path);
-    seen = reader.tensor_row_count();
-  });
-  const Snapshot reader(path);
   const auto visit = [&](std::span<const TensorRow> batch) {
     for (const TensorRow& row : batch) largest = std::max(largest, row.statistics.largest);
     return true;
   };
-  const double with = seconds_of([&] { reader.visit_rows({}, visit); });
-  const double without = seconds_of([&] { reader.visit_rows_without_histograms({}, visit); });
-  const double one_step = seconds_of([&] { reader.visit_rows({steps / 2, steps / 2 + 1}, visit); });
-  if (largest == 0) throw Error(ErrorKind::failed, "no rows were read");
+  // Without what was kept of rows that were read before.
+  const auto fresh_seconds = [&](auto&& body) {
+    const Snapshot reader(path);
+    return seconds_of([&] { body(reader); });
+  };
+  const double open = seconds_of([&] { seen = Snapshot(path).tensor_row_count(); });
+  const double with = fresh_seconds([&](const Snapshot& reader) { reader.visit_rows({}, visit); });
+  const double without = fresh_seconds([&](const Snapshot& reader) { reader.visit_rows_without_histograms({}, visit); });
+  const double one_step = fresh_seconds([&](const Snapshot& reader) { reader.visit_rows({steps / 2, steps / 2 + 1}, visit); });
+  std::optional<Snapshot> indexed;
+  const double index = seconds_of([&] {
+    indexed.emplace(path);
+    indexed->load_rows();
+  });
+  const double indexed_bytes = resident_bytes();
+  const double history = seconds_of([&] { indexed->visit_history(kRowsPerStep / 2, {}, visit); });
+  double smallest = 0;
+  const double column = seconds_of([&] { smallest = indexed->column<double>("smallest").back(); });
+  const double again = seconds_of([&] { indexed->visit_rows({}, visit); });
+  indexed.reset();
+  if (largest == 0 || smallest == 0) throw Error(ErrorKind::failed, "no rows were read");
   return {{"rows", static_cast<double>(seen)},
-          {"bytes_per_row", static_cast<double>(reader.file_bytes()) / rows},
+          {"bytes_per_row", static_cast<double>(std::filesystem::file_size(path)) / rows},
           {"producer_us_per_row", 1e6 * producer / rows},  // with a copy of the row
           {"writer_us_per_row", 1e6 * status.writer_seconds / rows},
           {"write_seconds", wall},
           {"open_seconds", open},
           {"visit_seconds", with},
           {"visit_without_histograms_seconds", without},
-          {"visit_one_step_seconds", one_step}};
+          {"visit_one_step_seconds", one_step},
+          {"index_seconds", index},                   // opening, and reading all rows into memory
+          {"index_megabytes", 1e-6 * indexed_bytes},  // all that the process has
+          {"history_seconds", history},               // of one tensor, then
+          {"column_seconds", column},
+          {"visit_indexed_seconds", again},
+          {"follow_seconds", follow(path, source)}};
 }
 
 }  // namespace

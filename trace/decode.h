@@ -13,34 +13,41 @@
 
 namespace ulpscope::trace_detail {
 
+// The texts of a trace.
+class Texts {
+ public:
+  // Reads those that `file` has beyond these. Throws Error (unreadable); the texts before the damage are kept.
+  void read(const TraceFile& file);
+  size_t size() const { return ends_.size(); }
+  // Whether there is a text of this number, all bytes of it.
+  bool has(uint32_t id) const { return id < ends_.size() && ends_[id] <= bytes_.size(); }
+  std::string_view operator[](uint32_t id) const {
+    const uint64_t begin = id == 0 ? 0 : ends_[id - 1];
+    return std::string_view(bytes_).substr(begin, ends_[id] - begin);
+  }
+
+ private:
+  void read_ends(const TraceFile& file);
+  void read_bytes(const TraceFile& file);
+
+  std::vector<uint64_t> ends_;
+  std::string bytes_;
+};
+
 class Decoder {
  public:
-  explicit Decoder(const TraceFile& file) : file_(file) {}
-
-  // Reads the texts that have been committed since. Throws Error (unreadable); the texts before the damage are kept.
-  void load_texts();
-  // How many rows of these tables other rows may refer to.
-  void set_referable(uint64_t ops, uint64_t tensors) {
-    ops_ = ops;
-    tensors_ = tensors;
-  }
+  // `ops`, `tensors`: how many rows of these tables other rows may refer to.
+  Decoder(const TraceFile& file, const Texts& texts, uint64_t ops, uint64_t tensors)
+      : file_(file), texts_(texts), ops_(ops), tensors_(tensors) {}
 
   // Row `row` of the block. Throws Error (unreadable).
   template <typename Row>
   void decode(const Block& block, size_t row, Row& out) const;
 
  private:
-  void load_ends();
-  void load_bytes();
-  std::string_view text(uint32_t id) const {
-    const uint64_t begin = id == 0 ? 0 : string_ends_[id - 1];
-    return std::string_view(string_bytes_).substr(begin, string_ends_[id] - begin);
-  }
-
   const TraceFile& file_;
-  uint64_t ops_ = 0, tensors_ = 0;
-  std::vector<uint64_t> string_ends_;
-  std::string string_bytes_;
+  const Texts& texts_;
+  uint64_t ops_, tensors_;
 };
 
 template <typename Row>
@@ -57,7 +64,7 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
       return;
     }
     const auto fail = [&](const std::string& what) {
-      throw file_.damaged(*block.table, block.table->columns[index], block.first + row, what);
+      throw file_.damaged(*block.table, block.table->columns[index], block.row_number(row), what);
     };
     if constexpr (std::is_same_v<Field, ExponentHistogram>) {
       field.bins.fill(0);
@@ -69,11 +76,10 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
     } else {
       const Type value = block.value<Type>(index, row);
       if constexpr (Storage<Field>::kind == ValueKind::text) {
-        if (value >= string_ends_.size() || string_ends_[value] > string_bytes_.size())
-          fail(fmt::format("refers to text {} of {}", value, string_ends_.size()));
+        if (!texts_.has(value)) fail(fmt::format("refers to text {} of {}", value, texts_.size()));
         if constexpr (std::is_same_v<Field, std::string>)
-          field = text(value);
-        else if (!parse_shape(text(value), field))
+          field = texts_[value];
+        else if (!parse_shape(texts_[value], field))
           fail("has a damaged shape");
       } else {
         if constexpr (std::is_enum_v<Field>) {

@@ -41,7 +41,7 @@ struct Loss {
 
 class Salvage {
  public:
-  Salvage(const TraceFile& source, TraceFileWriter& copy) : source_(source), copy_(copy), decoder_(source) {}
+  Salvage(const TraceFile& source, TraceFileWriter& copy) : source_(source), copy_(copy) {}
 
   RecoverResult run();
 
@@ -73,7 +73,8 @@ class Salvage {
 
   const TraceFile& source_;
   TraceFileWriter& copy_;
-  Decoder decoder_;
+  Texts texts_;
+  uint64_t ops_ = 0, tensors_ = 0;  // that were copied: others may not be referred to
   Encoder encoder_;
   TraceBuffer batch_;
   std::vector<Loss> losses_;
@@ -134,6 +135,7 @@ bool Salvage::read_chunk(const TableSpec& table, uint64_t first, size_t count, B
 template <typename Row, typename Visit>
 void Salvage::visit_readable(Visit&& visit) {
   const TableSpec& table = spec(Table<Row>::id);
+  const Decoder decoder(source_, texts_, ops_, tensors_);
   Block block;
   Row row;
   for (uint64_t first = 0; first < source_.rows(table.id);) {
@@ -141,7 +143,7 @@ void Salvage::visit_readable(Visit&& visit) {
     if (read_chunk(table, first, count, block)) {
       for (size_t i = 0; i < count; ++i) {
         try {
-          decoder_.decode(block, i, row);
+          decoder.decode(block, i, row);
         } catch (const Error&) {
           Steps steps;
           if (table.step_column >= 0) steps.first = steps.last = block.value<uint64_t>(static_cast<size_t>(table.step_column), i);
@@ -217,7 +219,7 @@ std::string Salvage::loss_text(const Loss& loss) const {
 
 RecoverResult Salvage::run() {
   try {
-    decoder_.load_texts();
+    texts_.read(source_);
   } catch (const Error&) {
     // Rows whose text is missing are found when they are decoded.
   }
@@ -225,13 +227,11 @@ RecoverResult Salvage::run() {
   Block block;
   RunInfo run;
   source_.read(TableId::run, 0, 1, false, block);
-  decoder_.decode(block, 0, run);
+  Decoder(source_, texts_, 0, 0).decode(block, 0, run);
   write(run);
 
-  const uint64_t ops = copy_referable<OpInfo>();
-  decoder_.set_referable(ops, 0);
-  const uint64_t tensors = copy_referable<TensorInfo>();
-  decoder_.set_referable(ops, tensors);
+  ops_ = copy_referable<OpInfo>();
+  tensors_ = copy_referable<TensorInfo>();
   visit_readable<GraphEdge>([&](const GraphEdge& edge) { write(edge); });
   std::vector<StepRow> steps;
   visit_readable<StepRow>([&](const StepRow& row) { steps.push_back(row); });

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <tuple>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope::trace_detail {
 
@@ -20,30 +22,33 @@ std::optional<size_t> find_run(std::span<const RunTrace> traces, const std::stri
   return std::nullopt;
 }
 
+// That several traces are no one run.
+Error several(const std::string& name, std::span<const RunTrace> traces, const std::string& why) {
+  return usage_error("'{}' is a folder with {} traces, and one is read at a time: '{}', for example; {}", name, traces.size(),
+                     traces.front().path, why);
+}
+
 // The index of the run that did not resume from another of them.
 size_t find_first_run(const std::string& name, std::span<const RunTrace> traces) {
-  const auto several = [&](const std::string& why) {
-    return usage_error("'{}' is a folder with {} traces, and one is read at a time: '{}', for example; {}", name, traces.size(),
-                       traces.front().path, why);
-  };
   std::optional<size_t> first;
   for (size_t i = 0; i < traces.size(); ++i) {
     const RunInfo& run = traces[i].run;
     const std::string& path = traces[i].path;
-    if (run.world_size > 1) throw several(fmt::format("'{}' is of rank {} of {}", path, run.rank, run.world_size));
-    if (const size_t other = *find_run(traces, run.run_id); other != i)
-      throw several(fmt::format("'{}' and '{}' are of the same run", traces[other].path, path));
+    if (const size_t other = *find_run(traces, run.run_id); other != i) {
+      const std::string of_rank = run.world_size > 1 ? fmt::format(", of rank {}", run.rank) : "";
+      throw several(name, traces, fmt::format("'{}' and '{}' are of the same run{}", traces[other].path, path, of_rank));
+    }
     if (find_run(traces, run.parent_run)) continue;
-    if (first) throw several(fmt::format("neither '{}' nor '{}' was resumed from another of them", traces[*first].path, path));
+    if (first)
+      throw several(name, traces, fmt::format("neither '{}' nor '{}' was resumed from another of them", traces[*first].path, path));
     first = i;
   }
-  if (!first) throw several("each was resumed from another of them");
+  if (!first) throw several(name, traces, "each was resumed from another of them");
   return *first;
 }
 
-}  // namespace
-
-std::vector<RunPlace> order_runs(const std::string& name, std::span<const RunTrace> traces) {
+// The traces of one rank, by step.
+std::vector<RunPlace> order_in_time(const std::string& name, std::span<const RunTrace> traces) {
   // From the earliest to the latest. A run comes after the one that it resumed from, whatever the clock of its machine said.
   std::vector<size_t> order{find_first_run(name, traces)};
   const auto is_placed = [&](size_t trace) { return std::find(order.begin(), order.end(), trace) != order.end(); };
@@ -68,6 +73,55 @@ std::vector<RunPlace> order_runs(const std::string& name, std::span<const RunTra
     end = std::min(end, first);
   }
   std::reverse(places.begin(), places.end());
+  return places;
+}
+
+// All ranks, each once or as often as the run was resumed, must have the traces of the same runs.
+void check_ranks(const std::string& name, std::span<const RunTrace> traces, const std::map<int32_t, std::vector<size_t>>& ranks) {
+  const RunTrace& first = traces[ranks.begin()->second.front()];
+  const int32_t world = first.run.world_size;
+  for (const RunTrace& trace : traces) {
+    if (trace.run.world_size != world) {
+      throw usage_error("'{}': '{}' is of a run of {}, and '{}' of one of {}; expected traces of one run", name, trace.path,
+                        count_of(trace.run.world_size, "rank"), first.path, count_of(world, "rank"));
+    }
+    if (trace.run.rank < 0 || trace.run.rank >= world)
+      throw usage_error("'{}': '{}' is of rank {}; expected one of 0 to {}", name, trace.path, trace.run.rank, world - 1);
+  }
+  for (int32_t rank = 0; rank < world; ++rank) {
+    if (ranks.contains(rank)) continue;
+    throw usage_error(
+        "'{}': the trace of rank {} of {} is missing; the ranks that are there can be read one by one: '{}', for example", name,
+        rank, world, first.path);
+  }
+  for (const auto& [rank, members] : ranks) {
+    for (const size_t member : members) {
+      const auto same_run = [&](size_t other) { return traces[other].run.run_id == traces[member].run.run_id; };
+      const auto without = std::find_if(ranks.begin(), ranks.end(), [&](const auto& other) {
+        return std::none_of(other.second.begin(), other.second.end(), same_run);
+      });
+      if (without == ranks.end()) continue;
+      throw usage_error("'{}': '{}' is of run {}, of which rank {} has no trace; expected traces of one run", name,
+                        traces[member].path, traces[member].run.run_id, without->first);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<RunPlace> order_runs(const std::string& name, std::span<const RunTrace> traces) {
+  std::map<int32_t, std::vector<size_t>> ranks;
+  for (size_t i = 0; i < traces.size(); ++i) ranks[traces[i].run.rank].push_back(i);
+  const bool is_parallel =
+      std::any_of(traces.begin(), traces.end(), [](const RunTrace& trace) { return trace.run.world_size > 1; });
+  if (!is_parallel) return order_in_time(name, traces);
+  check_ranks(name, traces, ranks);
+  std::vector<RunPlace> places;
+  for (const auto& [rank, members] : ranks) {
+    std::vector<RunTrace> of_rank;
+    for (const size_t member : members) of_rank.push_back(traces[member]);
+    for (const RunPlace& place : order_in_time(name, of_rank)) places.push_back({members[place.trace], place.steps});
+  }
   return places;
 }
 

@@ -1,4 +1,5 @@
-// How the traces of a run and of those resumed from its checkpoints follow each other. Internal to trace/.
+// How the traces of one run belong together: by rank, and for each rank the run and those that were resumed from its checkpoints,
+// in time. Internal to trace/.
 #pragma once
 
 #include <span>
@@ -19,8 +20,9 @@ struct RunPlace {
   StepRange steps;   // those that count of it
 };
 
-// By step. A resumed run begins with the step it resumed at, and replaces what earlier ones had from there on; traces of which
-// nothing is left are not among them. `name` is what messages call all of them. Throws Error (usage) where they are not one run.
+// By rank, then by step. A resumed run begins with the step it resumed at, and replaces what earlier ones had from there on; traces
+// of which nothing is left are not among them. `name` is what messages call all of them. Throws Error (usage) where they are not
+// one run, or a rank is missing.
 std::vector<RunPlace> order_runs(const std::string& name, std::span<const RunTrace> traces);
 
 }  // namespace ulpscope::trace_detail

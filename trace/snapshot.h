@@ -1,5 +1,13 @@
-// Reads a trace, while it is written, after it was closed, or after its writer was killed. Sees committed steps only. Small tables
-// (ops, tensors, events) are held in memory; tensor rows, step rows and samples are read in batches of a bounded number of rows.
+// A trace, or several that are parts of one run, as committed at one moment. A snapshot never changes: what was got from it stays
+// valid and the same while newer ones are made (run_set.h) and as long as it lives, in any thread. Copies share all they hold.
+//
+// Small tables (ops, tensors, events) are held in memory. Tensor rows are read on demand and kept packed, column by column, within
+// a number of bytes that all snapshots of a run set share; what was not used for longest is dropped, and read again when needed.
+//
+// Parts are by rank, and those of one rank by time. Rows come part by part, those of each part in the order in which they were
+// written. Steps count for each rank on its own, so the rows of several ranks are no sequence: analyses take the parts one by one
+// (of_part) or the ranks (of_rank), side by side if they like, and merge what they found. Ops, tensors and graphs have the same
+// numbers in all of them. The rank that rows are of is that of the snapshot that they were read from.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +15,17 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ulpscope/trace/op_graph.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
+
+namespace trace_detail {
+struct View;
+}
 
 // Which rows to visit: steps first <= step < last.
 struct StepRange {
@@ -22,43 +36,43 @@ struct StepRange {
 // A trace that is read as part of a run.
 struct TracePart {
   std::string path;
-  RunInfo run;
+  RunInfo run;                    // its rank among others
   StepRange steps;                // those that are read from it
-  std::vector<uint32_t> tensors;  // of the reader's, those that it has
+  std::vector<uint32_t> tensors;  // of the snapshot's, those that it has
 };
 
 class Snapshot {
  public:
-  // Throws Error (unreadable): the path is missing, not a trace, of a newer or an older schema, or damaged (says where).
+  // RunSet(...).snapshot(), for who does not follow a run.
   explicit Snapshot(const std::string& path);
-  // Several as one: a run, and those resumed from its checkpoints. A resumed run takes the place of earlier ones from the step at
-  // which it resumed; the latest is the one that the writer, the closing note and most of `run` are of. The values that it recorded
-  // as it began are left out. A tensor of which the type or the arithmetic of its op changed from one run to the next is several.
-  // `name`: what path() gives and messages call them. Throws Error: usage where they are not one run.
   Snapshot(const std::string& name, std::span<const std::string> paths);
-  ~Snapshot();
-  Snapshot(Snapshot&&) noexcept;
+  explicit Snapshot(std::shared_ptr<const trace_detail::View> view) : view_(std::move(view)) {}
 
   const std::string& path() const;
   uint64_t schema_version() const;
-  WriterState writer_state() const;
-  const RunInfo& run() const;
+  WriterState writer_state() const;            // when the snapshot was made; of several ranks: dead before alive before closed
+  const RunInfo& run() const;                  // the latest; of several ranks, that of the first
   const RunInfo& run_at(uint64_t step) const;  // that of its part
-  std::vector<TracePart> parts() const;        // by step
+  std::vector<TracePart> parts() const;        // by rank, then by step
   const std::string& closing_note() const;     // why the trace ends where it does, or ""
-
-  // Looks for newly committed steps. True iff there are some.
-  bool refresh();
+  std::vector<int32_t> ranks() const;          // ascending
+  // What is odd about how the ranks fit together and prevents no analysis, a line each: "rank 1 ends 3 steps before rank 0".
+  std::vector<std::string> rank_notes() const;
+  // The same run, of which one part or one rank is read. Throws Error (usage) where there is none of that number.
+  Snapshot of_part(size_t part) const;
+  Snapshot of_rank(int32_t rank) const;
 
   const std::vector<OpInfo>& ops() const;
   const std::vector<TensorInfo>& tensors() const;
   const std::vector<EventRow>& events() const;
-  uint64_t step_count() const;
+  const OpGraph& graph() const;  // built once for all snapshots with these edges
+  const std::vector<GraphEdge>& edges() const { return graph().edges(); }
+  uint64_t step_count() const;  // of several ranks, of all together
   uint64_t tensor_row_count() const;
   uint64_t file_bytes() const;
 
-  // Rows come in the order in which they were written: by step, then by sequence. The span is valid during the call only. `visit`
-  // returns false to stop early.
+  // The span is valid during the call only. `visit` returns false to stop early. Reading throws Error (unreadable) where what is
+  // read is damaged.
   void visit_steps(StepRange range, const std::function<bool(std::span<const StepRow>)>& visit) const;
   void visit_rows(StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const;
   // The same without the histograms (left empty): reads a fraction of the bytes.
@@ -67,12 +81,21 @@ class Snapshot {
   void visit_samples(StepRange range, const std::function<bool(std::span<const SampleRow>)>& visit) const;
   void visit_measures(StepRange range, const std::function<bool(std::span<const MeasureRow>)>& visit) const;
   std::vector<CaptureRow> captures(StepRange range = {}) const;
-  std::vector<GraphEdge> edges() const;  // of all graphs
+
+  // Random access. The rows of one tensor, found by an index, with their histograms.
+  void visit_history(uint32_t tensor, StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const;
+  // One column of table `stats`, by its name there, of all rows or of those of one tensor, in the order in which rows are visited.
+  // T is the column's type (docs/trace_format.md): uint8_t, uint32_t, uint64_t or double. Throws Error (usage) where there is no
+  // such column of that type.
+  template <typename T>
+  std::vector<T> column(std::string_view name, StepRange range = {}) const;
+  template <typename T>
+  std::vector<T> history(uint32_t tensor, std::string_view name, StepRange range = {}) const;
+  // Reads and indexes all tensor rows now, as far as they fit into the bytes that are kept: random access is then fast.
+  void load_rows() const;
 
  private:
-  struct Part;
-  struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<const trace_detail::View> view_;
 };
 
 }  // namespace ulpscope

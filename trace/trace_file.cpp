@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ulpscope/base/text.h"
+#include "ulpscope/trace/encode.h"
 #include "ulpscope/trace/file_writer.h"
 
 namespace ulpscope::trace_detail {
@@ -118,7 +119,12 @@ TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage 
     read_record();
   });
   hint_ = on_damage == OnDamage::refuse ? kRecoverHint : std::string_view();
-  refresh();
+  advance();
+}
+
+std::shared_ptr<const TraceFile> TraceFile::newer() const {
+  auto next = std::make_shared<TraceFile>(*this);
+  return next->advance() ? next : nullptr;
 }
 
 void TraceFile::check_shape(const hdf5::Dataset& dataset, const std::vector<uint64_t>& expected) const {
@@ -160,19 +166,19 @@ void TraceFile::check(const CommitRecord& record) const {
   }
 }
 
-bool TraceFile::refresh() {
+bool TraceFile::advance() {
   return reading([&] {
     std::lock_guard lock(open_->mutex);
     CommitRecord record = read_record();
     if (record.generation == record_.generation) return false;
     for (int attempt = 0; attempt < 1000; ++attempt) {
       check(record);
-      TraceBuffer tails;
+      auto tails = std::make_shared<TraceBuffer>();
       const CommitRecord before = record;
       if (on_damage_ == OnDamage::read_around && record.state == RecordingState::closed) use_second_copies(record);
       const TableSpec* damaged = nullptr;
       for (const TableSpec& table : trace_schema()) {
-        if (!read_tail(record, table, tails[table.id])) damaged = &table;
+        if (!read_tail(record, table, (*tails)[table.id])) damaged = &table;
       }
       const CommitRecord after = read_record();
       bool moved = false;
@@ -306,8 +312,8 @@ void TraceFile::read_rows(TableId id, size_t index, uint64_t first, size_t count
     values += in_place * size;
   }
   if (count == 0) return;
-  if (tails_[id].rows() == 0) throw damaged_tail(table);
-  std::memcpy(values, tails_[id].column(index) + (first - main_rows) * size, count * size);
+  if ((*tails_)[id].rows() == 0) throw damaged_tail(table);
+  std::memcpy(values, (*tails_)[id].column(index) + (first - main_rows) * size, count * size);
 }
 
 void TraceFile::read_column(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const {
@@ -321,6 +327,7 @@ void TraceFile::read(TableId id, uint64_t first, size_t count, bool histograms, 
     const TableSpec& table = spec(id);
     block.table = &table;
     block.first = first;
+    block.places.clear();
     block.rows = count;
     block.columns.resize(table.columns.size());
     block.histograms.clear();
@@ -336,9 +343,7 @@ void TraceFile::read(TableId id, uint64_t first, size_t count, bool histograms, 
       uint64_t end = begin;
       for (size_t row = 0; row < count; ++row) {
         const auto next = block.value<uint64_t>(i, row);
-        if (next < end || next > rows(TableId::histograms) || next - end > 2 + 10 * ExponentHistogram::kBins) {
-          throw damaged(table, table.columns[i], first + row, "ends outside the histograms");
-        }
+        check_histogram(first + row, end, next);
         end = next;
       }
       block.histograms_begin = begin;
@@ -352,6 +357,11 @@ uint64_t TraceFile::step_at(TableId table, uint64_t row) const {
   uint64_t step = 0;
   read_rows(table, static_cast<size_t>(spec(table).step_column), row, 1, reinterpret_cast<std::byte*>(&step));
   return step;
+}
+
+uint64_t TraceFile::steps_end() const {
+  std::lock_guard lock(open_->mutex);
+  return reading([&] { return rows(TableId::steps) == 0 ? 0 : step_at(TableId::steps, rows(TableId::steps) - 1) + 1; });
 }
 
 std::pair<uint64_t, uint64_t> TraceFile::rows_of(TableId table, StepRange range) const {
@@ -387,6 +397,14 @@ WriterState TraceFile::writer_state() const {
 uint64_t TraceFile::file_bytes() const {
   struct stat status {};
   return ::fstat(open_->file.descriptor(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+}
+
+void TraceFile::check_histogram(uint64_t row, uint64_t begin, uint64_t end) const {
+  if (end >= begin && end <= rows(TableId::histograms) && end - begin <= kLargestHistogram) return;
+  const TableSpec& stats = spec(TableId::stats);
+  const auto column = std::find_if(stats.columns.begin(), stats.columns.end(),
+                                   [](const ColumnSpec& candidate) { return candidate.kind == ValueKind::histogram; });
+  throw damaged(stats, *column, row, "ends outside the histograms");
 }
 
 Error TraceFile::damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const {

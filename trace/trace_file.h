@@ -1,5 +1,5 @@
-// Reads the HDF5 form of a trace: one consistent set of committed rows at a time, column by column, checked. Throws Error
-// (unreadable). Internal to trace/.
+// Reads the HDF5 form of a trace: one consistent set of committed rows, column by column, checked. Throws Error (unreadable).
+// Internal to trace/.
 #pragma once
 
 #include <array>
@@ -18,11 +18,12 @@
 
 namespace ulpscope::trace_detail {
 
-// Rows [first, first + rows) of a table, and of stats also their histograms' bytes.
+// Rows [first, first + rows) of a table, or those at `places` behind `first`, and of stats also their histograms' bytes.
 struct Block {
   const TableSpec* table = nullptr;
   uint64_t first = 0;
   size_t rows = 0;
+  std::vector<uint16_t> places;
   std::vector<std::vector<std::byte>> columns;  // empty where not asked for
   std::vector<uint8_t> histograms;
   uint64_t histograms_begin = 0;  // of the first row's bytes in the table
@@ -33,6 +34,8 @@ struct Block {
     std::memcpy(&value, columns[column].data() + row * sizeof(T), sizeof(T));
     return value;
   }
+  // In the table.
+  uint64_t row_number(size_t row) const { return first + (places.empty() ? row : places[row]); }
 };
 
 // An HDF5 file that is open for reading, and its datasets, shared by all readers of it in this process: HDF5 would share its caches
@@ -57,9 +60,11 @@ enum class OnDamage : uint8_t {
   read_around,  // it is one when its rows are read
 };
 
+// What a trace file holds up to a commit. It never changes: rows that are committed stay as they are, and those that were in tails
+// are held. Any number of threads may read it.
 class TraceFile {
  public:
-  // `name`: what messages call the file.
+  // As committed now. `name`: what messages call the file.
   TraceFile(const std::string& path, const std::string& name, OnDamage on_damage = OnDamage::refuse);
 
   const std::string& path() const { return name_; }
@@ -69,24 +74,31 @@ class TraceFile {
   size_t rows_in_chunk(TableId table, uint64_t first) const;
   // Throws Error (unreadable) where the table has more rows than that.
   void check_size(TableId table, uint64_t most) const;
+  // How the writer stands now.
   WriterState writer_state() const;
   const std::string& note() const { return note_; }
   uint64_t file_bytes() const;
 
-  // Takes over what has been committed since. True iff there is more.
-  bool refresh();
+  // The file as committed now, where that is more, or else nothing.
+  std::shared_ptr<const TraceFile> newer() const;
 
   // Rows [first, first + count), which are committed. `histograms`: with the bytes of stats' histograms, else without that column.
   void read(TableId table, uint64_t first, size_t count, bool histograms, Block& block) const;
   // Of one column.
   void read_column(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const;
+  // The number after that of the last step, or 0.
+  uint64_t steps_end() const;
   // The rows of the steps in `range`, [first, last).
   std::pair<uint64_t, uint64_t> rows_of(TableId table, StepRange range) const;
 
+  // Throws Error (unreadable) where the histogram of row `row` of stats cannot have the bytes [begin, end).
+  void check_histogram(uint64_t row, uint64_t begin, uint64_t end) const;
   // An Error (unreadable) about a place in this file.
   Error damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const;
 
  private:
+  // Takes over what has been committed since. True iff there is more.
+  bool advance();
   void check_shape(const hdf5::Dataset& dataset, const std::vector<uint64_t>& expected) const;
   CommitRecord read_record() const;
   void check(const CommitRecord& record) const;
@@ -110,7 +122,8 @@ class TraceFile {
   uint64_t schema_version_ = 0;
   std::shared_ptr<OpenTrace> open_;
   CommitRecord record_;
-  TraceBuffer tails_;  // the committed rows that are not in place; none of a damaged tail
+  // The committed rows that are not in place; none of a damaged tail.
+  std::shared_ptr<const TraceBuffer> tails_ = std::make_shared<TraceBuffer>();
   std::string note_;
 };
 

@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "sample_trace.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/trace/run_set.h"
 #include "writer_control.h"
 
 namespace ulpscope::trace_test {
@@ -19,41 +22,88 @@ TEST(LiveTrace, RefreshSeesCommittedStepsAndTheWritersEnd) {
   const std::string path = folder.file("run.h5");
   WriterProcess writer(path, kSeed);
   writer.wait_for("ready");
-  Snapshot reader(path);
-  EXPECT_EQ(reader.step_count(), 0u);
-  EXPECT_EQ(reader.writer_state(), WriterState::alive);
-  EXPECT_FALSE(reader.refresh());
+  RunSet run(path);
+  const Snapshot empty = run.snapshot();
+  EXPECT_EQ(empty.step_count(), 0u);
+  EXPECT_EQ(empty.writer_state(), WriterState::alive);
+  EXPECT_FALSE(run.refresh());
   uint64_t steps = 0;
   for (const uint64_t more : {1, 9, 40, 100, 1, 3}) {
     writer.call("steps " + std::to_string(more));
     steps += more;
-    EXPECT_TRUE(reader.refresh());
-    EXPECT_EQ(reader.step_count(), steps);
-    ASSERT_EQ(read_lines(reader), expected_lines(kSeed, steps));
-    EXPECT_FALSE(reader.refresh());
+    EXPECT_TRUE(run.refresh());
+    EXPECT_EQ(run.snapshot().step_count(), steps);
+    ASSERT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, steps));
+    EXPECT_FALSE(run.refresh());
   }
   writer.call("unended");
-  EXPECT_FALSE(reader.refresh());
-  EXPECT_EQ(reader.writer_state(), WriterState::alive);
+  EXPECT_FALSE(run.refresh());
+  EXPECT_EQ(run.snapshot().writer_state(), WriterState::alive);
   writer.kill();
-  EXPECT_EQ(reader.writer_state(), WriterState::dead);
-  EXPECT_FALSE(reader.refresh());
-  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, steps));
+  EXPECT_TRUE(run.refresh());
+  EXPECT_EQ(run.snapshot().writer_state(), WriterState::dead);
+  EXPECT_FALSE(run.refresh());
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, steps));
+  EXPECT_EQ(empty.step_count(), 0u);
+  EXPECT_EQ(empty.writer_state(), WriterState::alive);
 }
 
-TEST(LiveTrace, AReaderSeesTheCloseOfATrace) {
+TEST(LiveTrace, RefreshSeesTheCloseOfATrace) {
   TemporaryFolder folder;
   const std::string path = folder.file("run.h5");
   WriterProcess writer(path, kSeed);
   writer.wait_for("ready");
-  Snapshot reader(path);
+  RunSet run(path);
   writer.call("steps 55");
   writer.call("close");
   EXPECT_EQ(writer.finish(), 0);
-  EXPECT_EQ(reader.writer_state(), WriterState::closed);
-  EXPECT_TRUE(reader.refresh());
-  EXPECT_EQ(reader.writer_state(), WriterState::closed);
-  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 55));
+  EXPECT_TRUE(run.refresh());
+  EXPECT_EQ(run.snapshot().writer_state(), WriterState::closed);
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, 55));
+}
+
+// What was handed out stays as it was, rows that were in tails included, while the trace grows and is closed, and in other threads.
+TEST(LiveTrace, SnapshotsStayAsTheyWere) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("run.h5");
+  WriterProcess writer(path, kSeed);
+  writer.wait_for("ready");
+  RunSet run(path);
+  std::vector<std::pair<uint64_t, Snapshot>> handed_out;
+  uint64_t steps = 0;
+  for (const uint64_t more : {1, 30, 40, 9}) {
+    writer.call("steps " + std::to_string(more));
+    steps += more;
+    ASSERT_TRUE(run.refresh());
+    handed_out.emplace_back(steps, run.snapshot());
+  }
+  const std::vector<EventRow>& events = handed_out[1].second.events();
+  const size_t event_count = events.size();
+  const OpGraph& graph = handed_out[0].second.graph();
+  std::atomic<bool> stop = false;
+  std::atomic<int> differences = 0, reads = 0;
+  std::thread other([&] {
+    while (!stop || reads == 0) {
+      for (const auto& [count, snapshot] : handed_out) differences += read_lines(snapshot) != expected_lines(kSeed, count);
+      ++reads;
+    }
+  });
+  for (int i = 0; i < 5; ++i) {
+    writer.call("steps 40");
+    EXPECT_TRUE(run.refresh());
+  }
+  writer.call("close");
+  EXPECT_EQ(writer.finish(), 0);
+  EXPECT_TRUE(run.refresh());
+  stop = true;
+  other.join();
+  EXPECT_EQ(differences, 0);
+  for (const auto& [count, snapshot] : handed_out) EXPECT_EQ(read_lines(snapshot), expected_lines(kSeed, count));
+  EXPECT_EQ(events.size(), event_count);
+  EXPECT_EQ(&graph, &handed_out[0].second.graph());
+  EXPECT_EQ(&graph, &run.snapshot().graph());  // no edge came since
+  EXPECT_EQ(&handed_out[0].second.tensors(), &run.snapshot().tensors());
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, steps + 200));
 }
 
 // Tails are overwritten all the time while they are read.
@@ -63,12 +113,12 @@ TEST(LiveTrace, WhatIsReadIsWholeWhileTheWriterRuns) {
   const std::string path = folder.file("run.h5");
   WriterProcess writer(path, kSeed, 1, 100000);
   writer.wait_for("ready");
-  Snapshot follower(path);
+  RunSet follower(path);
   writer.send("steps " + std::to_string(kSteps));
-  while (follower.step_count() < kSteps) {
+  while (follower.snapshot().step_count() < kSteps) {
     if (!follower.refresh()) continue;
-    const Snapshot opened(path);
-    for (const Snapshot* reader : {&std::as_const(follower), &opened}) {
+    const Snapshot followed = follower.snapshot(), opened(path);
+    for (const Snapshot* reader : {&followed, &opened}) {
       // The newest steps, some of them from tails.
       const uint64_t steps = reader->step_count(), first = steps - std::min<uint64_t>(steps, 3);
       Lines lines, expected;

@@ -9,6 +9,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/trace/recover.h"
+#include "ulpscope/trace/run_set.h"
 
 namespace ulpscope::trace_test {
 namespace {
@@ -53,17 +54,18 @@ TEST_F(RoundTrip, FromTailsWhileTheWriterIsAlive) {
   const auto sink = write(100);
   EXPECT_TRUE(sink->flush());
   EXPECT_EQ(sink->status().committed_steps, 100u);
-  Snapshot reader(path_);
-  EXPECT_EQ(reader.writer_state(), WriterState::alive);
-  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 100));
+  RunSet run(path_);
+  EXPECT_EQ(run.snapshot().writer_state(), WriterState::alive);
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, 100));
   for (uint64_t step = 100; step < 170; ++step) add_step(*sink, kSeed, step);
   sink->flush();
-  EXPECT_TRUE(reader.refresh());
-  EXPECT_FALSE(reader.refresh());
-  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 170));
+  EXPECT_TRUE(run.refresh());
+  EXPECT_FALSE(run.refresh());
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, 170));
   EXPECT_TRUE(sink->close());
-  EXPECT_EQ(reader.writer_state(), WriterState::closed);
-  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 170));
+  EXPECT_TRUE(run.refresh());
+  EXPECT_EQ(run.snapshot().writer_state(), WriterState::closed);
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, 170));
 }
 
 TEST_F(RoundTrip, ATraceWithoutSteps) {

@@ -1,0 +1,116 @@
+// Random access to tensor rows: what the index and the packed columns give is what a whole reading gives, whatever is kept.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "sample_trace.h"
+#include "tests/support/temporary_folder.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/trace/run_set.h"
+
+namespace ulpscope::trace_test {
+namespace {
+
+constexpr uint64_t kSeed = 71, kSteps = 500;  // 41 rows a step: several segments and an unfilled one
+
+class History : public testing::TestWithParam<uint64_t> {
+ protected:
+  void SetUp() override {
+    sink_ = create_trace(path_, sample_run(kSeed));
+    add_start(*sink_, kSeed);
+    for (uint64_t step = 0; step < kSteps; ++step) add_step(*sink_, kSeed, step);
+    sink_->flush();
+  }
+  // The rows of a tensor in the range, as they were written.
+  static Lines written(uint32_t tensor, uint64_t first, uint64_t last) {
+    Lines lines;
+    for (uint64_t step = first; step < last; ++step)
+      for (const TensorRow& row : sample_step(kSeed, step).rows)
+        if (row.tensor == tensor) lines.push_back(line(row));
+    return lines;
+  }
+  static Lines history(const Snapshot& snapshot, uint32_t tensor, StepRange range) {
+    Lines lines;
+    snapshot.visit_history(tensor, range, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows) lines.push_back(line(row));
+      return true;
+    });
+    return lines;
+  }
+
+  TemporaryFolder folder_;
+  const std::string path_ = folder_.file("run.h5");
+  std::unique_ptr<TraceSink> sink_;
+};
+
+// With room for all rows, for some, and for none.
+INSTANTIATE_TEST_SUITE_P(, History, testing::Values(uint64_t{256} << 20, uint64_t{200000}, uint64_t{0}),
+                         [](const auto& bytes) { return "Bytes" + std::to_string(bytes.param); });
+
+TEST_P(History, OfATensorIsWhatWasWritten) {
+  RunSet run(path_, {.row_bytes = GetParam()});
+  const Snapshot snapshot = run.snapshot();
+  if (GetParam() > 0) snapshot.load_rows();
+  for (const uint32_t tensor : {0u, 1u, 7u}) {
+    EXPECT_EQ(history(snapshot, tensor, {}), written(tensor, 0, kSteps));
+    EXPECT_EQ(history(snapshot, tensor, {190, 210}), written(tensor, 190, 210));
+    EXPECT_EQ(history(snapshot, tensor, {kSteps - 1, UINT64_MAX}), written(tensor, kSteps - 1, kSteps));
+    EXPECT_EQ(history(snapshot, tensor, {7, 7}), Lines());
+  }
+  EXPECT_EQ(history(snapshot, 1u << 30, {}), Lines());
+  int visits = 0;
+  snapshot.visit_history(0, {}, [&](std::span<const TensorRow>) { return ++visits < 2; });
+  EXPECT_EQ(visits, 2);
+  // What is committed later is seen by later snapshots only.
+  for (uint64_t step = kSteps; step < kSteps + 30; ++step) add_step(*sink_, kSeed, step);
+  sink_->flush();
+  ASSERT_TRUE(run.refresh());
+  EXPECT_EQ(history(run.snapshot(), 1, {}), written(1, 0, kSteps + 30));
+  EXPECT_EQ(history(snapshot, 1, {}), written(1, 0, kSteps));
+}
+
+TEST_P(History, ColumnsAreThoseOfTheRows) {
+  const RunSet run(path_, {.row_bytes = GetParam()});
+  const Snapshot snapshot = run.snapshot();
+  std::vector<uint64_t> steps, zeros, zeros_of_1;
+  std::vector<uint32_t> tensors, sequences;
+  std::vector<uint8_t> known;
+  std::vector<double> sums, sums_of_1;
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    for (const TensorRow& row : sample_step(kSeed, step).rows) {
+      steps.push_back(row.step);
+      tensors.push_back(row.tensor);
+      sequences.push_back(row.sequence);
+      known.push_back(static_cast<uint8_t>(row.known));
+      zeros.push_back(row.statistics.zeros);
+      sums.push_back(row.statistics.sum);
+      if (row.tensor != 1) continue;
+      zeros_of_1.push_back(row.statistics.zeros);
+      sums_of_1.push_back(row.statistics.sum);
+    }
+  }
+  const auto bits = [](const std::vector<double>& values) {
+    std::vector<uint64_t> encodings;
+    for (const double value : values) encodings.push_back(std::bit_cast<uint64_t>(value));
+    return encodings;
+  };
+  EXPECT_EQ(snapshot.column<uint64_t>("step"), steps);
+  EXPECT_EQ(snapshot.column<uint32_t>("tensor"), tensors);
+  EXPECT_EQ(snapshot.column<uint32_t>("sequence"), sequences);
+  EXPECT_EQ(snapshot.column<uint8_t>("known"), known);
+  EXPECT_EQ(snapshot.column<uint64_t>("zeros"), zeros);
+  EXPECT_EQ(bits(snapshot.column<double>("sum")), bits(sums));
+  EXPECT_EQ(snapshot.history<uint64_t>(1, "zeros"), zeros_of_1);
+  EXPECT_EQ(bits(snapshot.history<double>(1, "sum")), bits(sums_of_1));
+  const auto begin = std::lower_bound(steps.begin(), steps.end(), 300) - steps.begin();
+  const auto end = std::lower_bound(steps.begin(), steps.end(), 302) - steps.begin();
+  EXPECT_EQ(snapshot.column<uint64_t>("zeros", {300, 302}), std::vector<uint64_t>(zeros.begin() + begin, zeros.begin() + end));
+  EXPECT_THROW(snapshot.column<uint64_t>("sum"), Error);
+  EXPECT_THROW(snapshot.column<double>("summ"), Error);
+  EXPECT_THROW(snapshot.column<uint64_t>("histogram"), Error);
+}
+
+}  // namespace
+}  // namespace ulpscope::trace_test
