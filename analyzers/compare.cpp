@@ -307,6 +307,11 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
   if (run_a.seed != run_b.seed) {
     find("compare.different_seeds", Severity::info, fmt::format("The seeds differ: {} and {}.", run_a.seed, run_b.seed));
   }
+  if (run_a.machine != run_b.machine) {
+    find("compare.different_machines", Severity::info,
+         fmt::format("The machines or their threads differ, and bits of products depend on both: '{}' and '{}'.", run_a.machine,
+                     run_b.machine));
+  }
   if (a.run.steps != b.run.steps) {
     find("compare.steps_differ", Severity::info,
          fmt::format("The runs have {} and {}; times and losses are of all of each.", a.run.steps, count_of(b.run.steps, "step")));

@@ -12,6 +12,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/kernels/cpu/convolution.h"
+#include "ulpscope/kernels/cpu/crowd.h"
 #include "ulpscope/kernels/cpu/product.h"
 
 namespace ulpscope::cpu {
@@ -84,6 +85,7 @@ Context::Context(const CpuOptions& options) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   threads = options.threads > 0 ? options.threads : omp_get_num_procs();
   omp_set_num_threads(threads);
+  crowd = Crowd::watched_for(threads);
   gemms = std::make_unique<GemmCache>(threads);
   convolutions = std::make_unique<ConvolutionCache>(threads);
 }

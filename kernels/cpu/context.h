@@ -13,6 +13,7 @@
 
 namespace ulpscope::cpu {
 
+class Crowd;
 class GemmCache;
 class ConvolutionCache;
 
@@ -26,6 +27,7 @@ struct Context {
 
   CachingAllocator allocator;
   int threads = 1;
+  std::shared_ptr<Crowd> crowd;
   std::unique_ptr<GemmCache> gemms;
   std::unique_ptr<ConvolutionCache> convolutions;
 };

@@ -369,6 +369,19 @@ TEST(Compare, AnOutputIsOneRowWhateverItsTypesAndArithmetic) {
   EXPECT_EQ(cell(tensors, 0, "largest_b"), Cell(2.0));
 }
 
+TEST(Compare, SaysWhereMachinesOrTheirThreadsDiffer) {
+  RunInfo two, four;
+  two.machine = "a CPU, avx2, 2 threads";
+  four.machine = "a CPU, avx2, 4 threads";
+  SyntheticTrace first(two), second(four);
+  const Snapshot a = first.read(), b = second.read();
+  const Report report = analyze_compare(a, b);
+  const Finding* finding = find_finding(report, "compare.different_machines");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_NE(finding->title.find("2 threads' and 'a CPU, avx2, 4 threads'"), std::string::npos);
+  EXPECT_EQ(find_finding(analyze_compare(a, a), "compare.different_machines"), nullptr);
+}
+
 TEST(Compare, EqualRunsAreSaidToBeEqualNansIncluded) {
   SyntheticTrace first, second, third;
   for (SyntheticTrace* trace : {&first, &second, &third}) {
