@@ -61,6 +61,20 @@ struct OpCall {
 // Whether the call is computed in FP64: an input or output is.
 bool computes_in_double(const OpCall& call);
 
+// What one number of a call was formed of where that is many elements of an input: the row of a softmax or of a normalisation, a
+// channel, a group, or the whole tensor that a scale follows from. The elements are `count` ones of the input from `first` on:
+// `run` of them that follow each other, and `step` further on the next so many (0: there is one run).
+struct RowFacts {
+  int input = 0;
+  int64_t first = 0, count = 0, run = 0, step = 0;
+  // Of the values as they are after the call; largest and smallest of those that are no NaN, NaN where there are none; the sums in
+  // FP64, with all of them.
+  double largest = std::numeric_limits<double>::quiet_NaN(), smallest = std::numeric_limits<double>::quiet_NaN();
+  double sum = 0, sum_of_squares = 0;
+  int64_t nonfinite = 0;     // how many are; the first is among the operands
+  bool overwritten = false;  // as an operand (below) is
+};
+
 // How one element of an output came about: what explaining a NaN needs later, without the engine.
 struct ElementCapture {
   struct Operand {
@@ -74,14 +88,16 @@ struct ElementCapture {
   };
   int64_t element = -1;  // logical index in the output
   double value = 0;
-  std::vector<Operand> operands;  // in the order in which the op combines them; dot products give pairs, of the first 64 terms
-                                  // and of the one at which the sum broke
-  int64_t terms = 0;              // how many terms a reduction or dot product had in all (0: not a reduction)
-  // The first term after which the partial sum, in index order, was not finite. It is FP32, or what the call's arithmetic
-  // accumulates products in: FP16, or FP64 (also for exact sums).
+  // In the order in which the op reads them. Of a sum those of the first 64 terms, pairs where they are products (of the first 32
+  // where a term has four), and of the one at which it broke; at most 128 beside these.
+  std::vector<Operand> operands;
+  std::vector<RowFacts> rows;  // one for each input of which many elements went into the element
+  int64_t terms = 0;           // how many terms a sum had in all (0: not a sum)
+  // The first term after which the partial sum, in index order, was not finite. It is FP32, FP64 where the op adds in it, or what
+  // the call's arithmetic accumulates products in: FP16, or FP64 (also for exact sums).
   int64_t broke_at = -1;
-  // The partial sum before that term; of a sum that stayed finite all of it, which rounding to the output's type made nonfinite.
-  // NaN: nothing was summed.
+  // The partial sum before that term; of a sum that stayed finite all of it, which what the op does after it (a division, the
+  // rounding to the output's type) made nonfinite. NaN: nothing was summed.
   double partial_sum = std::numeric_limits<double>::quiet_NaN();
 };
 

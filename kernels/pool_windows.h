@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "ulpscope/kernels/windows.h"
 
@@ -43,6 +44,12 @@ struct PoolAxis {
     }
     const int64_t first = window.input(output, 0), last = first + window.kernel;
     return {std::max<int64_t>(first, 0), std::min(last, extent), std::min(last, extent + window.padding) - first};
+  }
+  // The outputs begin, ..., end - 1 whose windows cover a place in the extent.
+  std::pair<int64_t, int64_t> covering(int64_t place) const {
+    if (adaptive) return {place * outputs / extent, ((place + 1) * outputs - 1) / extent + 1};
+    const int64_t last = place + window.padding, before = last - window.kernel;
+    return {before < 0 ? 0 : before / window.stride + 1, std::min(last / window.stride + 1, outputs)};
   }
 };
 

@@ -1,6 +1,6 @@
 // Ops on rows, the values along the last dimension: what is done with one row, said once for the SIMD kernels and for the plain
 // twin. A row op is a class with a name, the kinds of its operands, and operator() over loops: the SIMD loops of cpu/rows_simd.cpp
-// or the plain ones of reference/plain_rows.cpp, which differ in no bit. Loops have
+// or the plain ones of plain/rows.cpp, which differ in no bit. Loops have
 //
 //   Value                     float, or double for FP64 tensors
 //   map(f, n, out, in...)     out[i] = f(in[i]...); out may be one of `in`
@@ -110,7 +110,6 @@ struct InverseDeviation : Widened {
 };
 
 struct RowOp {
-  static constexpr bool kByPlace = false;  // whether a place of the outputs depends on its own place of the inputs alone
   RowOp() = default;
   explicit RowOp(const Attributes&) {}
 };
@@ -383,7 +382,6 @@ struct WeightTerms : Narrow {
 // Cells of recurrent networks, gates in PyTorch's order. What gradients are made of is kept as it is stored: the gates after their
 // functions, and the states.
 struct CellOp : RowOp {
-  static constexpr bool kByPlace = true;
   using RowOp::RowOp;
   struct SigmoidOfSum : Widened {
     template <class V>

@@ -106,7 +106,7 @@ def project_problem(source, target):
             return "a folder of core that the table of scripts/check_includes.py does not have"
         if its > mine or (its == mine and source.split("/")[1] != target.split("/")[1]):
             return f"core/{source.split('/')[1]} may not include core/{target.split('/')[1]}"
-    if re.match(r"kernels/(cpu|cuda|reference)/", target) and folder != "kernels" and not unit.startswith("kernels"):
+    if re.match(r"kernels/(cpu|cuda|plain)/", target) and folder != "kernels" and not unit.startswith("kernels"):
         return f"{target} is kernels' own: use kernels/backend.h"
     if unit == "cli" and target.startswith("gui/") and "/views/" in target:
         return "cli may not include the views of gui"

@@ -1,4 +1,4 @@
-// The CPU backend: finds the kernel of an op call by name. FP64 calls run in plain loops (reference/): they serve checks, not
+// The CPU backend: finds the kernel of an op call by name. FP64 calls run as plain twins (plain/): they serve checks, not
 // training.
 #include "ulpscope/kernels/backend.h"
 
@@ -7,7 +7,7 @@
 
 #include "ulpscope/kernels/cpu/arithmetic.h"
 #include "ulpscope/kernels/cpu/context.h"
-#include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/plain/plain.h"
 #include "ulpscope/kernels/store.h"
 
 namespace ulpscope {

@@ -9,7 +9,7 @@
 #include "ulpscope/kernels/cpu/reader.h"
 #include "ulpscope/kernels/dropout.h"
 #include "ulpscope/kernels/formulas.h"
-#include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/plain/plain.h"
 
 namespace ulpscope::cpu {
 namespace {

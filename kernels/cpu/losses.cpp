@@ -8,7 +8,7 @@
 #include "ulpscope/kernels/cpu/reductions.h"
 #include "ulpscope/kernels/cpu/row_kernels.h"
 #include "ulpscope/kernels/formulas.h"
-#include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/plain/plain.h"
 #include "ulpscope/kernels/store.h"
 #include "ulpscope/kernels/targets.h"
 

@@ -7,7 +7,7 @@
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
 #include "ulpscope/kernels/cpu/reductions.h"
-#include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/plain/plain.h"
 
 namespace ulpscope::cpu {
 namespace {

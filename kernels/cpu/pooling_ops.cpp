@@ -9,8 +9,8 @@
 #include "ulpscope/kernels/cpu/images.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/pooling.h"
+#include "ulpscope/kernels/plain/plain.h"
 #include "ulpscope/kernels/pool_windows.h"
-#include "ulpscope/kernels/reference/plain.h"
 
 namespace ulpscope::cpu {
 namespace {
@@ -168,7 +168,7 @@ void for_each_image(Context& context, const OpCall& call, Body body) {
   out.finish();
 }
 
-// The image and what is pooled from it; where not both have elements and lie channels-last, the plain kernel computes.
+// The image and what is pooled from it; where not both have elements and lie channels-last, the plain twin computes.
 bool pools_images(const TensorView& in, const TensorView& out) { return in.size() > 0 && out.size() > 0 && is_channels_last(out); }
 
 void average_pool2d(Context& context, const OpCall& call) {

@@ -1,7 +1,7 @@
 // matmul and linear: views become matrices.
 #include "ulpscope/kernels/cpu/product.h"
 #include "ulpscope/kernels/cpu/reader.h"
-#include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/plain/plain.h"
 
 namespace ulpscope::cpu {
 namespace {

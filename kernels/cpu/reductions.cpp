@@ -6,7 +6,7 @@
 
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
-#include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/plain/plain.h"
 #include "ulpscope/kernels/store.h"
 
 namespace ulpscope::cpu {
@@ -149,7 +149,7 @@ double square_sum(const float* values, int64_t n) {
   return lanes[0];
 }
 
-// Whether the reduction of input 0 is left to the plain loops.
+// Whether the reduction of input 0 is left to the plain twin.
 bool is_plain_reduction(const OpCall& call) {
   const TensorView& x = call.inputs[0];
   for (const TensorView& out : call.outputs) {

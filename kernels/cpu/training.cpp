@@ -10,7 +10,7 @@
 #include "ulpscope/kernels/cpu/reader.h"
 #include "ulpscope/kernels/cpu/update_kernels.h"
 #include "ulpscope/kernels/output_rounding.h"
-#include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/plain/plain.h"
 #include "ulpscope/kernels/updates.h"
 
 namespace ulpscope::cpu {

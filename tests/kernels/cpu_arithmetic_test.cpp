@@ -196,7 +196,7 @@ TEST(CpuArithmetic, FlushesFp32) {
 }
 
 // By hand for SGD without momentum, where the gradient's share of the update is the gradient. A gradient in another order than the
-// weights is left to the plain kernel.
+// weights is left to the plain twin.
 TEST(CpuArithmetic, CountsLostUpdatesAsTheyAreRounded) {
   const auto backend = make_cpu_backend({.threads = 2});
   for (const Lay lay : {Lay::contiguous, Lay::transposed}) {

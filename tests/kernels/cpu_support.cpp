@@ -11,7 +11,7 @@
 #include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/formulas.h"
-#include "ulpscope/kernels/reference/plain.h"
+#include "ulpscope/kernels/plain/plain.h"
 
 namespace ulpscope::testing_support {
 namespace {

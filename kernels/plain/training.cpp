@@ -4,26 +4,30 @@
 #include <utility>
 
 #include "ulpscope/kernels/output_rounding.h"
-#include "ulpscope/kernels/reference/plain_access.h"
+#include "ulpscope/kernels/plain/elementwise.h"
 #include "ulpscope/kernels/updates.h"
 
 namespace ulpscope::plain {
 namespace {
 
-template <typename C>
-void unscale(const OpCall& call) {
-  const C factor = static_cast<C>(call.attribute("inverse_scale"));
-  bool nonfinite = false;
-  Output<C> out(call, 0);
-  for (int64_t i = 0; i < call.outputs[0].size(); ++i) {
-    const C g = at<C>(call.inputs[0], i);
-    nonfinite |= !std::isfinite(g);
-    out[i] = g * factor;
+// Outputs g times the attribute inverse_scale, and a flag that is raised where an element of g is not finite; both in place.
+struct Unscale {
+  double factor;
+  int64_t size;
+
+  explicit Unscale(const OpCall& call) : factor(call.attribute("inverse_scale")), size(call.inputs[0].size()) {}
+  template <class In>
+  typename In::Value operator()(In& in, int slot, int64_t e) const {
+    using C = typename In::Value;
+    if (slot == 0) return in(0, e) * static_cast<C>(factor);
+    const C flag = in(1, 0);
+    return in.statistic([&] {
+      bool nonfinite = false;
+      for (int64_t i = 0; i < size; ++i) nonfinite |= !std::isfinite(in(0, i));
+      return nonfinite ? C{1} : flag;
+    });
   }
-  out.store();
-  if (nonfinite) *call.outputs[1].as<float>() = 1;
-  record_stored(call, 1);
-}
+};
 
 // A lane of a 16-bit type (lanes.h): every operation on it is rounded to that type. Constants keep their value, as scalars do that
 // a kernel takes.
@@ -125,16 +129,16 @@ void update(const OpCall& call) {
 }
 
 template <class... U>
-void add_updates(lanes::UpdateList<U...>, std::vector<NamedKernel>& kernels) {
-  (kernels.push_back({U::kName, update<float, U>, update<double, U>, capture::elementwise}), ...);
+void add_updates(lanes::UpdateList<U...>, std::vector<Twin>& twins) {
+  (twins.push_back({U::kName, update<float, U>, update<double, U>, capture<SameElements>}), ...);
 }
 
 }  // namespace
 
-std::vector<NamedKernel> training_kernels() {
-  std::vector<NamedKernel> kernels{{"unscale", unscale<float>, unscale<double>, capture::elementwise}};
-  add_updates(lanes::Updates{}, kernels);
-  return kernels;
+std::vector<Twin> training_twins() {
+  std::vector<Twin> twins{twin<Unscale>("unscale")};
+  add_updates(lanes::Updates{}, twins);
+  return twins;
 }
 
 }  // namespace ulpscope::plain

@@ -1,4 +1,4 @@
-// Element access and loops that the plain kernels share. Slow and simple.
+// Element access and sums that the plain twins share. Slow and simple.
 #pragma once
 
 #include <array>
@@ -7,7 +7,6 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/narrow_format.h"
-#include "ulpscope/kernels/capture.h"
 #include "ulpscope/kernels/op_call.h"
 #include "ulpscope/kernels/reduction_order.h"
 #include "ulpscope/kernels/store.h"
@@ -38,16 +37,10 @@ C load(const TensorView& view, int64_t offset) {
   return C{};
 }
 
-// The element at logical index `index`; a scalar stands for every index.
+// The element at logical index `index`.
 template <typename C>
 C at(const TensorView& view, int64_t index) {
-  return load<C>(view, view.rank == 0 ? 0 : offset_of(view, index));
-}
-template <typename C>
-C at(const TensorView& view, const std::array<int64_t, 4>& place) {
-  int64_t offset = 0;
-  for (int i = 0; i < view.rank; ++i) offset += place[i] * view.strides[i];
-  return load<C>(view, offset);
+  return load<C>(view, offset_of(view, index));
 }
 
 // All elements, widened, in logical order.
@@ -62,12 +55,13 @@ std::vector<C> widen(const TensorView& view) {
 template <typename C>
 class Output {
  public:
-  Output(const OpCall& call, int slot) : call_(call), slot_(slot), values_(static_cast<size_t>(view().size())) {}
-  C& operator[](int64_t index) { return values_[static_cast<size_t>(offset_of(view(), index))]; }
-  void store() { store_output(call_, slot_, values_.data()); }
+  Output(const OpCall& call, int slot)
+      : call_(&call), slot_(slot), values_(static_cast<size_t>(view().size())), contiguous_(is_contiguous(view())) {}
+  C& operator[](int64_t index) { return values_[static_cast<size_t>(contiguous_ ? index : offset_of(view(), index))]; }
+  void store() { store_output(*call_, slot_, values_.data()); }
   // Of values that were rounded at every step; `wide`, which is overwritten, is the output without that.
   void store_stepwise(Output& wide) {
-    StepwiseOutput out(call_, slot_);
+    StepwiseOutput out(*call_, slot_);
     const int64_t size = view().size();
     for (int64_t begin = 0; begin < size; begin += kStatisticsBlock)
       out.put(begin / kStatisticsBlock, values_.data() + begin, wide.values_.data() + begin,
@@ -76,11 +70,12 @@ class Output {
   }
 
  private:
-  const TensorView& view() const { return call_.outputs[slot_]; }
+  const TensorView& view() const { return call_->outputs[static_cast<size_t>(slot_)]; }
 
-  const OpCall& call_;
+  const OpCall* call_;
   int slot_;
   std::vector<C> values_;
+  bool contiguous_;
 };
 
 template <typename C, typename Term>
@@ -103,35 +98,45 @@ C ordered_sum(int64_t n, Term term) {
   return blocks[0];
 }
 
-// Offsets within `view` over the dimensions of `list`, in their order.
-inline std::vector<int64_t> offsets_of(const TensorView& view, const DimensionList& list) {
-  std::vector<int64_t> offsets{0};
-  for (int k = 0; k < list.count; ++k) {
-    const int dimension = list.dimensions[k];
-    std::vector<int64_t> next;
-    for (const int64_t offset : offsets) {
-      for (int64_t i = 0; i < view.shape[dimension]; ++i) next.push_back(offset + i * view.strides[dimension]);
+// The logical indices of the elements over some dimensions of a tensor, the others at 0, in the order of a list of dimensions.
+class IndexList {
+ public:
+  IndexList(const TensorView& view, const DimensionList& list) {
+    const TensorView logical = contiguous(view);
+    for (int k = 0; k < list.count; ++k) {
+      const int64_t extent = view.shape[list.dimensions[k]], stride = logical.strides[list.dimensions[k]];
+      size_ *= extent;
+      if (count_ > 0 && parts_[count_ - 1].stride == extent * stride) {
+        parts_[count_ - 1] = {parts_[count_ - 1].extent * extent, stride};
+      } else {
+        parts_[count_++] = {extent, stride};
+      }
     }
-    offsets = std::move(next);
   }
-  return offsets;
-}
+  // The dimensions in `mask`, in memory order.
+  static IndexList reduced(const TensorView& view, unsigned mask = ~0u) { return {view, dimensions_in_memory_order(view, mask)}; }
+  // Those that are not, in logical order.
+  static IndexList kept(const TensorView& view, unsigned mask) {
+    return {view, dimensions_in_memory_order(contiguous(view), ~mask)};
+  }
 
-using Kernel = void (*)(const OpCall&);
-struct NamedKernel {
-  std::string_view name;
-  Kernel in_float, in_double;
-  CaptureOperands& operands;  // a reference, so that no row can leave it out
+  int64_t size() const { return size_; }
+  int64_t operator[](int64_t i) const {
+    int64_t index = 0;
+    for (int k = count_ - 1; k > 0; --k) {
+      index += i % parts_[k].extent * parts_[k].stride;
+      i /= parts_[k].extent;
+    }
+    return count_ > 0 ? index + i * parts_[0].stride : index;
+  }
+
+ private:
+  struct Part {
+    int64_t extent, stride;
+  };
+  std::array<Part, kMaxRank> parts_{};
+  int count_ = 0;
+  int64_t size_ = 1;
 };
-std::vector<NamedKernel> elementwise_kernels();
-std::vector<NamedKernel> reduction_kernels();
-std::vector<NamedKernel> product_kernels();
-std::vector<NamedKernel> window_kernels();
-std::vector<NamedKernel> normalization_kernels();
-std::vector<NamedKernel> row_kernels();
-std::vector<NamedKernel> indexing_kernels();
-std::vector<NamedKernel> loss_kernels();
-std::vector<NamedKernel> quantization_kernels();
-std::vector<NamedKernel> training_kernels();
 
 }  // namespace ulpscope::plain

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "ulpscope/kernels/reference/plain_access.h"
+#include "ulpscope/kernels/plain/access.h"
 #include "ulpscope/kernels/rows.h"
 
 namespace ulpscope::plain {
