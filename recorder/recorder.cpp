@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ulpscope/base/text.h"
 #include "ulpscope/recorder/identity.h"
@@ -228,6 +229,20 @@ void Recorder::add_capture(int slot, const ElementCapture& capture, const OpCall
     row.value = operand.value;
     row.overwritten = operand.overwritten;
     state.sink.add_capture(row);
+  }
+  for (const RowFacts& facts : capture.rows) {
+    const std::pair<const char*, double> measures[] = {{"first", static_cast<double>(facts.first)},
+                                                       {"count", static_cast<double>(facts.count)},
+                                                       {"run", static_cast<double>(facts.run)},
+                                                       {"step", static_cast<double>(facts.step)},
+                                                       {"largest", facts.largest},
+                                                       {"smallest", facts.smallest},
+                                                       {"sum", facts.sum},
+                                                       {"sum_of_squares", facts.sum_of_squares},
+                                                       {"nonfinite", static_cast<double>(facts.nonfinite)}};
+    for (const auto& [name, value] : measures)
+      state.sink.add_measure({state.step, last.micro_batch, last.pass, row.tensor,
+                              fmt::format("captured row of input {}: {}", facts.input, name), value});
   }
 }
 

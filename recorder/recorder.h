@@ -88,7 +88,8 @@ class Recorder {
   // After the op of the last `before` ran. Returns the output slot whose element should be captured: the first nonfinite output of
   // the step, where its counts are known already.
   std::optional<int> after();
-  // `call` is the op's: its attributes and shapes are kept with the capture.
+  // `call` is the op's: its attributes and shapes are kept with the capture. Facts of rows become measures of the output
+  // (docs/trace_format.md).
   void add_capture(int slot, const ElementCapture& capture, const OpCall& call);
 
   void add_warning(std::string_view text);

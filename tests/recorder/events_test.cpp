@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
+#include <string>
 #include <tuple>
 
 #include "allocation_count.h"
@@ -83,6 +85,16 @@ TEST(RecorderEvents, OneCaptureAStepWithItsOperands) {
   capture.broke_at = 4;
   capture.partial_sum = 60000;
   capture.operands = {{0, 7, INFINITY, true}, {1, 8, 0.0}};
+  RowFacts facts;
+  facts.input = 1;
+  facts.first = 5;
+  facts.count = facts.run = 4;
+  facts.largest = INFINITY;
+  facts.smallest = -3;
+  facts.sum = INFINITY;
+  facts.sum_of_squares = INFINITY;
+  facts.nonfinite = 1;
+  capture.rows = {facts};
   Attributes attributes({{"eps", 0.5}}, {{"step", 3}});
   TensorView matrix, scalar;
   matrix.rank = 2;
@@ -114,6 +126,21 @@ TEST(RecorderEvents, OneCaptureAStepWithItsOperands) {
   EXPECT_EQ(sink.captures[2].operand, 1);
   EXPECT_EQ(sink.captures[2].shape, std::vector<int64_t>());
   EXPECT_FALSE(sink.captures[2].overwritten);
+  std::map<std::string, double> measures;
+  for (const MeasureRow& row : sink.measures) {
+    EXPECT_EQ(std::pair(row.step, row.tensor), std::pair(uint64_t{5}, 2u));
+    measures[row.name] = row.value;
+  }
+  const std::string of = "captured row of input 1: ";
+  EXPECT_EQ(measures, (std::map<std::string, double>{{of + "first", 5},
+                                                     {of + "count", 4},
+                                                     {of + "run", 4},
+                                                     {of + "step", 0},
+                                                     {of + "largest", INFINITY},
+                                                     {of + "smallest", -3},
+                                                     {of + "sum", INFINITY},
+                                                     {of + "sum_of_squares", INFINITY},
+                                                     {of + "nonfinite", 1}}));
 }
 
 // One op runs in every micro-batch and for every loss: what a row is of only these tell.

@@ -29,7 +29,7 @@ class MemorySink : public TraceSink {
   void add_event(const EventRow& row) override { events.push_back(row); }
   void add_capture(const CaptureRow& row) override { captures.push_back(row); }
   void add_sample(const SampleRow& row) override { samples.push_back(row); }
-  void add_measure(const MeasureRow&) override {}
+  void add_measure(const MeasureRow& row) override { measures.push_back(row); }
   void end_step(const StepRow& row) override { steps.push_back(row); }
   SinkStatus status() const override { return state; }
   uint64_t closed_bytes(uint64_t more_rows, uint64_t) const override {
@@ -61,6 +61,7 @@ class MemorySink : public TraceSink {
   std::vector<EventRow> events;
   std::vector<CaptureRow> captures;
   std::vector<SampleRow> samples;
+  std::vector<MeasureRow> measures;
   std::vector<StepRow> steps;
   SinkStatus state;
   bool keep_rows = true;  // a row is large
