@@ -1,7 +1,7 @@
 #include "ulpscope/analyzers/all_findings.h"
 
 #include <algorithm>
-#include <memory>
+#include <type_traits>
 
 #include "ulpscope/analyzers/info.h"
 #include "ulpscope/analyzers/ranges.h"
@@ -13,105 +13,47 @@ namespace ulpscope {
 
 namespace {
 
-// What every part is made from. Outlives the parts.
-struct Inputs {
-  Inputs(const Snapshot& trace, const AnalysisOptions& chosen)
-      : reader(trace),
-        options(chosen),
-        selection(trace, chosen),
-        steps(step_facts(trace, chosen.steps)),
-        fitting(trace, selection, format_to_ask(trace), chosen.flushed_limit, steps.broken_from) {}
-
-  const Snapshot& reader;
-  const AnalysisOptions& options;
-  const Selection selection;
-  const StepFacts steps;
-  FittingScale fitting;  // takes the rows before the parts
-};
-
-struct Part {
-  std::shared_ptr<RowConsumer> rows;  // what reads the tensor rows for it, or nothing
-  std::function<void(Report&)> add_findings;
-};
-
-// A part that is an analysis of tensor rows.
-template <typename Analysis, typename Options>
-Part analysis_of_rows(const Inputs& inputs, Options options) {
-  static_cast<AnalysisOptions&>(options) = inputs.options;
-  struct WithOptions : RowConsumer {
-    WithOptions(const Inputs& from, Options chosen)
-        : options(std::move(chosen)), analysis(from.reader, from.selection, options, from.steps, from.fitting) {}
-    void see(const TensorRow& row) override { analysis.see(row); }
-    void add(const TensorRow& row) override { analysis.add(row); }
-    void finish() override { analysis.finish(); }
-    const Options options;
-    Analysis analysis;
-  };
-  const auto rows = std::make_shared<WithOptions>(inputs, std::move(options));
-  return {rows, [rows](Report& report) { rows->analysis.add_findings(report); }};
-}
-
-struct PartRow {
-  const char* name;
-  Part (*make)(const Inputs&);
-};
-
-constexpr PartRow kParts[] = {
-    {"recording",
-     [](const Inputs& inputs) {
-       return Part{{}, [&](Report& report) { add_recording_findings(inputs.reader, inputs.options, report); }};
-     }},
-    {"run",
-     [](const Inputs& inputs) {
-       return Part{{}, [&](Report& report) { add_loss_findings(inputs.reader, inputs.options, report); }};
-     }},
-    {"ranges",
-     [](const Inputs& inputs) {
-       RangeOptions options;
-       options.formats.clear();  // no tables
-       return analysis_of_rows<RangeAnalysis>(inputs, std::move(options));
-     }},
-    {"scale", [](const Inputs& inputs) { return analysis_of_rows<ScaleAnalysis>(inputs, ScaleOptions()); }},
-    {"updates",
-     [](const Inputs& inputs) {
-       return Part{{}, [&](Report& report) {
-                     AnalysisOptions before = inputs.options;
-                     before.steps.last = std::min(before.steps.last, inputs.steps.broken_from);
-                     add_update_findings(inputs.reader, inputs.selection, before, report);
-                   }};
-     }},
-    {"tensor_cores",
-     [](const Inputs& inputs) {
-       return Part{{}, [&](Report& report) { add_tensor_core_findings(inputs.reader, inputs.selection, report); }};
-     }},
-};
+using ReportFacts = Together<Wanted<FittingScale>, Wanted<RangeFacts>, Wanted<ScaleFacts>, Wanted<UpdateFacts>>;
 
 }  // namespace
 
 const std::vector<std::string>& report_parts() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const PartRow& part : kParts) all.emplace_back(part.name);
-    return all;
-  }();
+  static const std::vector<std::string> names{"recording", "run", "ranges", "scale", "updates", "tensor_cores"};
   return names;
 }
 
 Report analyze_all(const Snapshot& reader, const ReportOptions& options) {
-  Report report = info_for_report(reader, options);
+  const auto wanted = [&](const char* part) {
+    return options.only.empty() || std::find(options.only.begin(), options.only.end(), part) != options.only.end();
+  };
+  Followed<ReportFacts> seen(
+      [&] {
+        return ReportFacts(Wanted(FittingScale(options.flushed_limit), wanted("ranges") || wanted("scale")),
+                           Wanted(RangeFacts({}), wanted("ranges")), Wanted(ScaleFacts(), wanted("scale")),
+                           Wanted(UpdateFacts(), wanted("updates")));
+      },
+      options);
+  const bool complete = seen.update(reader);
+  const AnalysisContext& context = seen.context();
+  const StepFacts& steps = seen.steps();
+  Report report = info_for_report(context, steps);
   report.analysis = "report";
+  report.complete = complete;
 
-  Inputs inputs(reader, options);
-  std::vector<Part> parts;
-  std::vector<RowConsumer*> consumers;
-  for (const PartRow& row : kParts) {
-    if (!options.only.empty() && std::find(options.only.begin(), options.only.end(), row.name) == options.only.end()) continue;
-    parts.push_back(row.make(inputs));
-    if (parts.back().rows) consumers.push_back(parts.back().rows.get());
+  const auto get = [&]<typename A>(std::type_identity<A>) -> const A& { return seen.analysis().get<Wanted<A>>().get(); };
+  if (wanted("recording")) add_recording_findings(context, steps, report);
+  if (wanted("run")) add_loss_findings(context, steps, report);
+  if (seen.analysis().get<Wanted<FittingScale>>()) {
+    const FittingScales fitting = get(std::type_identity<FittingScale>()).result();
+    RangeOptions range_options;
+    static_cast<AnalysisOptions&>(range_options) = options;
+    range_options.formats.clear();  // no tables
+    if (wanted("ranges"))
+      RangeReport(context, range_options, steps, get(std::type_identity<RangeFacts>()), fitting).add_findings(report);
+    if (wanted("scale")) ScaleReport(context, steps, get(std::type_identity<ScaleFacts>()), fitting).add_findings(report);
   }
-  if (!consumers.empty()) consumers.insert(consumers.begin(), &inputs.fitting);
-  if (!consumers.empty()) report.complete = visit_selected(reader, inputs.selection, options, consumers) && report.complete;
-  for (const Part& part : parts) part.add_findings(report);
+  if (wanted("updates")) add_update_findings(context, steps, get(std::type_identity<UpdateFacts>()), report);
+  if (wanted("tensor_cores")) add_tensor_core_findings(context, report);
 
   sort_by_severity(report.findings);
   for (const Severity severity : {Severity::error, Severity::warning, Severity::info}) {

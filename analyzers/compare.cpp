@@ -7,7 +7,9 @@
 #include <cmath>
 #include <map>
 
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_totals.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/base/text.h"
 
@@ -15,48 +17,8 @@ namespace ulpscope {
 
 namespace {
 
-// The loss of a run is its mean over this many steps at the end: one batch says little.
-constexpr size_t kLastSteps = 50;
 // More than any difference of two tensors.
 constexpr double kBehindAll = 1e3;
-
-struct RunTotals {
-  uint64_t steps = 0, losses = 0, skipped = 0, nonfinite = 0, peak_memory = 0;
-  double seconds = 0;
-  double first_loss = kUnknown, final_loss = kUnknown, lowest_scale = kUnknown, final_scale = kUnknown;
-  bool first_known = false, final_known = false;
-  std::vector<double> last_losses;  // a ring of kLastSteps
-
-  void add(const StepRow& row) {
-    if (steps == 0) {
-      first_loss = row.loss;
-      first_known = row.loss_known;
-    }
-    final_loss = row.loss;
-    final_known = row.loss_known;
-    if (row.loss_known) {
-      if (last_losses.size() < kLastSteps) {
-        last_losses.push_back(row.loss);
-      } else {
-        last_losses[losses % kLastSteps] = row.loss;
-      }
-      ++losses;
-      nonfinite += !std::isfinite(row.loss);
-    }
-    ++steps;
-    skipped += row.skipped;
-    peak_memory = std::max(peak_memory, row.peak_memory);
-    seconds += row.seconds;
-    lowest_scale = std::fmin(lowest_scale, row.scale_after);
-    final_scale = row.scale_after;
-  }
-  // Of the last `count`, 1 to last_losses.size().
-  double mean_loss(size_t count) const {
-    double sum = 0;
-    for (size_t i = losses - count; i < losses; ++i) sum += last_losses[i % kLastSteps];
-    return sum / static_cast<double>(count);
-  }
-};
 
 // The last value of each metric event.
 std::map<std::string, double> metrics_of(const Snapshot& reader) {
@@ -109,45 +71,47 @@ struct Output {
   std::vector<std::string> types;
   RangeTotals totals;
 };
-using OutputKey = std::pair<uint64_t, uint8_t>;  // the op's id, and the slot
 
-class OutputTotals : public RowConsumer {
+// What the rows of each tensor add up to.
+class TensorTotals {
  public:
-  explicit OutputTotals(const Selection& selection) : selection_(selection), output_of_(selection.size()) {}
-  void add(const TensorRow& row) override {
-    const TensorInfo& tensor = selection_.tensor(row.tensor);
-    if (!is_float(tensor.dtype)) return;
-    Output*& output = output_of_[row.tensor];
-    if (!output) {
-      output = &outputs_.try_emplace({selection_.op(row.tensor).id, tensor.slot}, Output{row.tensor, {}, {}}).first->second;
-      std::string type(info(tensor.dtype).name);
-      if (std::find(output->types.begin(), output->types.end(), type) == output->types.end())
-        output->types.push_back(std::move(type));
+  void begin(const AnalysisContext& context) { context_ = &context; }
+  void update(const Block& block) {
+    PerTensor<RangeTotals>& totals = totals_.at(block.rank, block.step);
+    for (const TensorRow& row : block.rows) {
+      if (!context_->selection.contains(row)) continue;
+      const TensorInfo& tensor = context_->selection.tensor(row.tensor);
+      if (is_float(tensor.dtype)) totals[row.tensor].add(row, tensor);
     }
-    output->totals.add(row, tensor);
   }
-  const std::map<OutputKey, Output>& outputs() const { return outputs_; }
+  void merge(TensorTotals&& other) { totals_.merge(std::move(other.totals_)); }
+  TablesRead reads() const { return {}; }
+  PerTensor<RangeTotals> whole() const { return totals_.whole(); }
 
  private:
-  const Selection& selection_;
-  std::map<OutputKey, Output> outputs_;
-  std::vector<Output*> output_of_;  // of each tensor of which there was a row
+  const AnalysisContext* context_ = nullptr;
+  ByRank<PerTensor<RangeTotals>> totals_;
 };
 
 struct Side {
-  Side(const Snapshot& trace, const AnalysisOptions& options) : reader(trace), selection(trace, options), totals(selection) {
-    reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
-      for (const StepRow& row : rows) run.add(row);
-      return !options.cancelled();
-    });
-    RowConsumer* const consumers[] = {&totals};
-    complete = visit_selected(reader, selection, options, consumers);
+  Side(const Snapshot& reader, const AnalysisOptions& options) : seen([] { return TensorTotals(); }, options) {
+    complete = seen.update(reader);
+    run = seen.steps().whole();
+    const PerTensor<RangeTotals> totals = seen.analysis().whole();
+    for (const uint32_t tensor : totals.tensors()) {
+      Output& output = outputs.try_emplace(selection().output(tensor), Output{tensor, {}, {}}).first->second;
+      std::string type(info(selection().tensor(tensor).dtype).name);
+      if (std::find(output.types.begin(), output.types.end(), type) == output.types.end()) output.types.push_back(std::move(type));
+      output.totals.add(*totals.find(tensor));
+    }
   }
 
-  const Snapshot& reader;
-  Selection selection;
-  OutputTotals totals;
-  RunTotals run;
+  const Snapshot& reader() const { return seen.context().trace; }
+  const Selection& selection() const { return seen.context().selection; }
+
+  Followed<TensorTotals> seen;
+  std::map<OutputId, Output> outputs;
+  StepTotals run;
   bool complete = true;
 };
 
@@ -173,23 +137,23 @@ Table summary_table(const Side& a, const Side& b) {
   const auto add = [&](std::string name, Unit unit, auto&& cell_of) {
     metrics.push_back({std::move(name), cell_of(a), cell_of(b), unit});
   };
-  add("precision", Unit::none, [](const Side& side) { return Cell(side.reader.run().precision); });
-  if (!a.reader.run().arithmetic.empty() || !b.reader.run().arithmetic.empty())
-    add("arithmetic", Unit::none, [](const Side& side) { return Cell(side.reader.run().arithmetic); });
-  if (!quantization_recipe(a.reader).empty() || !quantization_recipe(b.reader).empty())
-    add("quantization_scaling", Unit::none, [](const Side& side) { return text_or_none(quantization_recipe(side.reader)); });
-  add("steps", Unit::count, [](const Side& side) { return count_cell(side.run.steps); });
+  add("precision", Unit::none, [](const Side& side) { return Cell(side.reader().run().precision); });
+  if (!a.reader().run().arithmetic.empty() || !b.reader().run().arithmetic.empty())
+    add("arithmetic", Unit::none, [](const Side& side) { return Cell(side.reader().run().arithmetic); });
+  if (!quantization_recipe(a.reader()).empty() || !quantization_recipe(b.reader()).empty())
+    add("quantization_scaling", Unit::none, [](const Side& side) { return text_or_none(quantization_recipe(side.reader())); });
+  add("steps", Unit::count, [](const Side& side) { return count_cell(side.run.count); });
   add("first_loss", Unit::none,
-      [](const Side& side) { return side.run.first_known ? Cell(side.run.first_loss) : Cell(Unknown{}); });
+      [](const Side& side) { return side.run.first.loss_known ? Cell(side.run.first.loss) : Cell(Unknown{}); });
   add("final_loss", Unit::none,
-      [](const Side& side) { return side.run.final_known ? Cell(side.run.final_loss) : Cell(Unknown{}); });
+      [](const Side& side) { return side.run.last.loss_known ? Cell(side.run.last.loss) : Cell(Unknown{}); });
   // Of as many steps in both runs.
   if (const size_t last = std::min(a.run.last_losses.size(), b.run.last_losses.size()); last > 0) {
     add(fmt::format("mean_loss_of_last_{}_steps", last), Unit::none,
         [last](const Side& side) { return Cell(side.run.mean_loss(last)); });
   }
-  add("nonfinite_losses", Unit::count, [](const Side& side) { return count_cell(side.run.nonfinite); });
-  const auto metrics_a = metrics_of(a.reader), metrics_b = metrics_of(b.reader);
+  add("nonfinite_losses", Unit::count, [](const Side& side) { return count_cell(side.run.nonfinite_losses.size()); });
+  const auto metrics_a = metrics_of(a.reader()), metrics_b = metrics_of(b.reader());
   for (const auto& [name, value] : metrics_a) {
     const auto other = metrics_b.find(name);
     const Unit unit = name == "test_accuracy" ? Unit::share : Unit::none;
@@ -199,14 +163,15 @@ Table summary_table(const Side& a, const Side& b) {
     const Unit unit = name == "test_accuracy" ? Unit::share : Unit::none;
     if (!metrics_a.count(name)) metrics.push_back({name, Unknown{}, value, unit});
   }
-  add("seconds", Unit::seconds, [](const Side& side) { return Cell(side.run.seconds); });
+  add("seconds", Unit::seconds, [](const Side& side) { return Cell(side.run.seconds()); });
   add("seconds_per_step", Unit::seconds, [](const Side& side) {
-    return side.run.steps > 0 ? Cell(side.run.seconds / static_cast<double>(side.run.steps)) : Cell(Unknown{});
+    return side.run.count > 0 ? Cell(side.run.seconds() / static_cast<double>(side.run.count)) : Cell(Unknown{});
   });
   add("peak_memory_bytes", Unit::bytes, [](const Side& side) { return count_cell(side.run.peak_memory); });
-  add("skipped_steps", Unit::count, [](const Side& side) { return count_cell(side.run.skipped); });
-  add("lowest_loss_scale", Unit::scale, [](const Side& side) { return known_or_unknown(side.run.lowest_scale); });
-  add("final_loss_scale", Unit::scale, [](const Side& side) { return known_or_unknown(side.run.final_scale); });
+  add("skipped_steps", Unit::count, [](const Side& side) { return count_cell(side.run.skipped.size()); });
+  add("lowest_loss_scale", Unit::scale, [](const Side& side) { return known_or_unknown(side.run.lowest_scale_after); });
+  add("final_loss_scale", Unit::scale,
+      [](const Side& side) { return known_or_unknown(side.run.count > 0 ? side.run.last.scale_after : kUnknown); });
 
   Table table{
       "summary", "Side by side", {{"metric", ColumnKind::text}, {"a"}, {"b"}, {"b_over_a", ColumnKind::number, Unit::ratio}}, {}, 0,
@@ -223,12 +188,12 @@ struct Match {
   const Output* a = nullptr;
   const Output* b = nullptr;
 };
-using Matches = std::map<OutputKey, Match>;
+using Matches = std::map<OutputId, Match>;
 
 Matches match_outputs(const Side& a, const Side& b) {
   Matches matches;
-  for (const auto& [key, output] : a.totals.outputs()) matches[key].a = &output;
-  for (const auto& [key, output] : b.totals.outputs()) matches[key].b = &output;
+  for (const auto& [key, output] : a.outputs) matches[key].a = &output;
+  for (const auto& [key, output] : b.outputs) matches[key].b = &output;
   return matches;
 }
 
@@ -296,7 +261,7 @@ Table tensor_table(const Selection& b, const Matches& matches, size_t limit) {
 }
 
 void add_findings(const Side& a, const Side& b, const Matches& matches, const LossComparison& losses, Report& report) {
-  const RunInfo &run_a = a.reader.run(), &run_b = b.reader.run();
+  const RunInfo &run_a = a.reader().run(), &run_b = b.reader().run();
   const auto find = [&](const char* code, Severity severity, std::string title, std::vector<Evidence> evidence = {}) {
     report.findings.push_back({code, severity, std::move(title), std::move(evidence), ""});
   };
@@ -312,9 +277,9 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
          fmt::format("The machines or their threads differ, and bits of products depend on both: '{}' and '{}'.", run_a.machine,
                      run_b.machine));
   }
-  if (a.run.steps != b.run.steps) {
+  if (a.run.count != b.run.count) {
     find("compare.steps_differ", Severity::info,
-         fmt::format("The runs have {} and {}; times and losses are of all of each.", a.run.steps, count_of(b.run.steps, "step")));
+         fmt::format("The runs have {} and {}; times and losses are of all of each.", a.run.count, count_of(b.run.count, "step")));
   }
   if (losses.first_difference) {
     RowKey key;  // of both runs
@@ -329,19 +294,19 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
   } else if (losses.common > 0) {
     find("compare.losses_equal", Severity::info, fmt::format("The losses of all {} common steps are bit-equal.", losses.common));
   }
-  if (a.run.nonfinite > 0 || b.run.nonfinite > 0) {
-    const bool only_b = a.run.nonfinite == 0;
+  if (a.run.nonfinite_losses.size() > 0 || b.run.nonfinite_losses.size() > 0) {
+    const bool only_b = a.run.nonfinite_losses.size() == 0;
     find("compare.loss_nonfinite", only_b ? Severity::error : Severity::warning,
-         fmt::format("The loss was NaN or infinity in {} of the first run and {} of the second.", count_of(a.run.nonfinite, "step"),
-                     b.run.nonfinite));
+         fmt::format("The loss was NaN or infinity in {} of the first run and {} of the second.",
+                     count_of(a.run.nonfinite_losses.size(), "step"), b.run.nonfinite_losses.size()));
   }
   // Casts come and go with the precision.
   uint64_t only_a = 0, only_b = 0;
   std::vector<Evidence> unmatched;
   const auto name_some = [&](const Side& side, const Output& output, const char* which) {
-    if (side.selection.op(output.tensor).name == "cast") return 0;  // backward ones too
+    if (side.selection().op(output.tensor).name == "cast") return 0;  // backward ones too
     if (unmatched.size() < kMostEvidence)
-      unmatched.push_back({output_key(side.selection, output.tensor), {{"only_in", std::string(which)}}});
+      unmatched.push_back({output_key(side.selection(), output.tensor), {{"only_in", std::string(which)}}});
     return 1;
   };
   for (const auto& [unused, match] : matches) {
@@ -368,7 +333,7 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
   add_findings(left, right, matches, compare_losses(a, b, options), report);
   sort_by_severity(report.findings);
   report.tables.push_back(summary_table(left, right));
-  report.tables.push_back(tensor_table(right.selection, matches, options.limit));
+  report.tables.push_back(tensor_table(right.selection(), matches, options.limit));
   return report;
 }
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/selection.h"
 
 namespace ulpscope {
 

@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/fitting_scale.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <set>
 
@@ -40,11 +41,15 @@ bool is_power_of_two(double scale) {
   return std::frexp(scale, &exponent) == 0.5;
 }
 
+// 2^e, e being the exponent of a bin: a normal number, made without a call.
+double lower_edge(int bin) { return std::bit_cast<double>(static_cast<uint64_t>(ExponentHistogram::exponent(bin) + 1023) << 52); }
+
 double significand(double magnitude) { return std::ldexp(magnitude, -std::ilogb(magnitude)); }
 
 bool is_stored(const TensorRow& row, const TensorInfo& tensor) { return !row.before_rounding && is_narrow(tensor.dtype); }
 
-bool usable(const TensorRow& row) { return row.known == StatisticsLevel::full && row.scale > 0 && std::isfinite(row.scale); }
+// Beyond these scales, products with thresholds would leave the range of FP64.
+bool usable(const TensorRow& row) { return row.known == StatisticsLevel::full && row.scale >= 0x1p-700 && row.scale <= 0x1p700; }
 
 }  // namespace
 
@@ -112,10 +117,7 @@ void FlushCounts::restart(const MagnitudeThreshold& flushed) {
 bool FlushCounts::add(const TensorRow& row, const TensorInfo& tensor) {
   const TensorStatistics& statistics = row.statistics;
   if (!usable(row) || statistics.nonfinite() > 0) return false;
-  if (sure_.empty()) {
-    sure_.assign(kLast - kFirst + 1, 0);
-    maybe_.assign(kLast - kFirst + 1, 0);
-  }
+  make_room();
   base_ += share_base(row);
   const bool stored = is_stored(row, tensor);
   if (stored) {
@@ -131,12 +133,30 @@ bool FlushCounts::add(const TensorRow& row, const TensorInfo& tensor) {
   return true;
 }
 
+void FlushCounts::make_room() {
+  sure_.resize(kLast - kFirst + 1);
+  maybe_.resize(kLast - kFirst + 1);
+}
+
+void FlushCounts::add(const FlushCounts& other) {
+  if (other.sure_.empty()) return;
+  make_room();
+  for (int used = other.first_used_; used <= other.last_used_; ++used) {
+    add_at(sure_, used, other.sure_[used - kFirst]);
+    add_at(maybe_, used, other.maybe_[used - kFirst]);
+  }
+  base_ += other.base_;
+  lost_ += other.lost_;
+  uncounted_ = uncounted_ || other.uncounted_;
+}
+
 // |x| / S <= m 2^j is |x| <= p 2^j with p = m S = f 2^s, 1 <= f < 2. Of the bin [2^e, 2^(e + 1)) that holds for no element where
 // j < e - s, for all where j > e - s, and for j = e - s the extremes decide. A value before its rounding may have been half an ulp
 // above the threshold that it stands on now. It has not crossed a power of two, but any other threshold.
 void FlushCounts::add_sure(const TensorRow& row, bool stored) {
   const double p = scaled_threshold(significand(flushed_.surely_below), row.scale).lower;
   const int s = std::ilogb(p);
+  const double f = std::ldexp(p, -s);
   const TensorStatistics& statistics = row.statistics;
   const ExponentHistogram& histogram = statistics.histogram;
   add_at(sure_, -149 - s, histogram.below_range);
@@ -146,7 +166,7 @@ void FlushCounts::add_sure(const TensorRow& row, bool stored) {
   for (int bin = std::max(1, first); bin <= last; ++bin) {
     const uint64_t n = histogram.bins[bin];
     const int j = ExponentHistogram::exponent(bin) - s;
-    const uint64_t at_threshold = stored ? 0 : count_in_bin(statistics, bin, std::ldexp(p, j)).lower;
+    const uint64_t at_threshold = stored ? 0 : count_in_bin(statistics, bin, f * lower_edge(bin)).lower;
     add_at(sure_, j, at_threshold);
     add_at(sure_, j + 1, n - at_threshold);
   }
@@ -156,6 +176,7 @@ void FlushCounts::add_sure(const TensorRow& row, bool stored) {
 void FlushCounts::add_maybe(const TensorRow& row, bool stored) {
   const double p = scaled_threshold(significand(flushed_.perhaps_below), row.scale).upper;
   const int s = std::ilogb(p);
+  const double f = std::ldexp(p, -s);
   const TensorStatistics& statistics = row.statistics;
   const ExponentHistogram& histogram = statistics.histogram;
   const double smallest = statistics.smallest;
@@ -165,11 +186,11 @@ void FlushCounts::add_maybe(const TensorRow& row, bool stored) {
   for (int bin = std::max(1, first); bin <= last; ++bin) {
     const uint64_t n = histogram.bins[bin];
     const int j = ExponentHistogram::exponent(bin) - s;
-    if (stored && !is_power_of_two(p)) {
+    if (stored && f != 1) {
       add_at(maybe_, j - 1, n);
       continue;
     }
-    const uint64_t at_threshold = count_in_bin(statistics, bin, std::ldexp(p, j)).upper;
+    const uint64_t at_threshold = count_in_bin(statistics, bin, f * lower_edge(bin)).upper;
     add_at(maybe_, j, at_threshold);
     add_at(maybe_, j + 1, n - at_threshold);
   }
@@ -200,57 +221,76 @@ std::optional<ExponentBounds> FlushCounts::smallest_fitting(double limit) const 
   return bounds;
 }
 
-const FloatFormat* format_to_ask(const Snapshot& reader) {
-  const bool rounded = std::any_of(reader.tensors().begin(), reader.tensors().end(), [](const TensorInfo& tensor) {
-    return is_computed_gradient(tensor.role) && is_plainly_narrow(tensor.dtype);
-  });
-  return rounded ? nullptr : &binary16;
-}
-
-FittingScale::FittingScale(const Snapshot& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit,
-                           uint64_t broken_from)
-    : selection_(selection),
-      upstream_(reader, flushed_limit),
-      what_if_(what_if),
-      limit_(flushed_limit),
-      broken_from_(broken_from),
-      fits_(selection.size()),
-      flushes_(selection.size()) {
-  const std::vector<TensorInfo>& tensors = reader.tensors();
-  for (const TracePart& part : reader.parts()) {
-    // By op: whether it reads subnormals as zero, and whether it would read those of FP16 and BF16 so.
-    std::vector<bool> flushing(reader.ops().size()), flushing_narrow(reader.ops().size());
-    for (const uint32_t i : part.tensors) {
-      const TensorInfo& tensor = tensors[i];
-      flushing[tensor.op] = flushing[tensor.op] || tensor.flushes_inputs;
-      flushing_narrow[tensor.op] = flushing_narrow[tensor.op] || tensor.flushes_narrow_products;
-    }
-    std::set<std::pair<uint32_t, uint8_t>> read, read_narrow;
-    for (const GraphEdge& edge : reader.graph().edges()) {
-      if (flushing[edge.consumer]) read.emplace(edge.producer, edge.slot);
-      if (flushing_narrow[edge.consumer]) read_narrow.emplace(edge.producer, edge.slot);
-    }
-    ReadAsZero& of_part = read_as_zero_.emplace_back(ReadAsZero{part.steps.last, {}});
-    for (const TensorInfo& tensor : tensors) {
-      const std::pair made{tensor.op, tensor.slot};
-      const FloatFormat* const format = is_computed_gradient(tensor.role) && what_if_ ? what_if_ : info(tensor.dtype).format;
-      const bool is_half = format == &binary16 || format == &bfloat16;
-      of_part.tensors.push_back(read.contains(made) || (is_half && read_narrow.contains(made)));
-    }
+void TensorFit::append(const TensorFit& later) {
+  if (later.largest) narrow_from_above(largest, *later.largest);
+  for (size_t i = 0; i < flushes.size(); ++i) {
+    if (!later.flushes[i]) continue;
+    if (!flushes[i]) flushes[i] = std::make_unique<FlushCounts>(later.flushes[i]->threshold());
+    flushes[i]->add(*later.flushes[i]);
   }
+  hidden = hidden || later.hidden;
 }
 
-bool FittingScale::is_read_as_zero(const TensorRow& row) const {
-  const auto part = std::find_if(read_as_zero_.begin(), read_as_zero_.end(),
-                                 [&](const ReadAsZero& candidate) { return row.step < candidate.end; });
-  return part != read_as_zero_.end() && part->tensors[row.tensor];
+void StepFit::beside(const StepFit& other) {
+  if (other.largest) narrow_from_above(largest, *other.largest);
+  if (other.smallest) raise(smallest, *other.smallest);
+  hidden = hidden || other.hidden;
 }
 
-void FittingScale::see(const TensorRow& row) { upstream_.see(row); }
+void RunFits::append(const RunFits& later) {
+  tensors.append(later.tensors);
+  flushed.append(later.flushed);
+  const bool goes_on = !steps.empty() && !later.steps.empty() && later.steps.front().fits_like(steps.back());
+  steps.insert(steps.end(), later.steps.begin() + goes_on, later.steps.end());
+  hidden_steps.add(later.hidden_steps);
+}
 
-void FittingScale::add(const TensorRow& row) {
-  if (row.step >= broken_from_) return;
-  const TensorInfo& tensor = selection_.tensor(row.tensor);
+void RunFits::beside(const RunFits& other) {
+  tensors.beside(other.tensors);
+  flushed.beside(other.flushed);
+  hidden_steps.add(other.hidden_steps);
+  std::vector<StepFit> all;
+  std::optional<StepFit> mine, its;  // that hold
+  size_t i = 0, j = 0;
+  while (i < steps.size() || j < other.steps.size()) {
+    const uint64_t next =
+        std::min(i < steps.size() ? steps[i].step : UINT64_MAX, j < other.steps.size() ? other.steps[j].step : UINT64_MAX);
+    if (i < steps.size() && steps[i].step == next) mine = steps[i++];
+    if (j < other.steps.size() && other.steps[j].step == next) its = other.steps[j++];
+    StepFit both;
+    both.step = next;
+    for (const auto& fit : {mine, its})
+      if (fit) both.beside(*fit);
+    if (all.empty() || !all.back().fits_like(both)) all.push_back(both);
+  }
+  steps = std::move(all);
+}
+
+void FittingScale::begin(const AnalysisContext& context) {
+  context_ = &context;
+  what_if_ = asked_ ? asked_ : format_to_ask(context.trace);
+  upstream_.emplace(context.trace, limit_);
+  read_as_zero_.emplace(context, what_if_);
+}
+
+void FittingScale::update(const Block& block) {
+  RunFits& fits = fits_.at(block.rank, block.step);
+  if (block.begins) upstream_->begin_step(block.step.graph);
+  for (const TensorRow& row : block.rows) {
+    if (upstream_->see(row)) ++fits.flushed[row.tensor].rows;
+    if (context_->selection.contains(row)) add(row, block, fits);
+  }
+  if (!block.ends || !step_) return;
+  if (step_->hidden) {
+    open_bounds(*step_);
+    fits.hidden_steps.add(step_->step);
+  }
+  if (fits.steps.empty() || !fits.steps.back().fits_like(*step_)) fits.steps.push_back(*step_);
+  step_.reset();
+}
+
+void FittingScale::add(const TensorRow& row, const Block& block, RunFits& fits) {
+  const TensorInfo& tensor = context_->selection.tensor(row.tensor);
   // Gradients contain the loss scale until they are unscaled, and so does the scaled loss, which is FP32 in mixed precision too
   // unless it was rounded here.
   const bool computed = is_computed_gradient(tensor.role) && !tensor.stays_wide;
@@ -259,60 +299,65 @@ void FittingScale::add(const TensorRow& row) {
   // What FP8 holds is scaled anew: no loss scale changes what fits there.
   if (!carries_scale || !is_float(tensor.dtype) || is_quantized(tensor.dtype)) return;
   const FloatFormat& format = computed && what_if_ ? *what_if_ : *info(tensor.dtype).format;
-  if (!step_ || step_->step != row.step) {
-    end_step();
-    step_ = StepFit{row.step, {}, {}, false};
-  }
-  std::optional<TensorFit>& fit = fits_[row.tensor];
-  if (!fit) fit = TensorFit{};
-  if (upstream_.is_behind(row)) {
-    fit->hidden = step_->hidden = true;
+  if (!step_) step_.emplace().step = row.step;
+  TensorFit& fit = fits.tensors[row.tensor];
+  if (upstream_->is_behind(row)) {
+    fit.hidden = step_->hidden = true;
     return;
   }
   if (const auto largest = largest_fitting(row, tensor, format)) {
     narrow_from_above(step_->largest, *largest);
-    narrow_from_above(fit->largest, *largest);
+    narrow_from_above(fit.largest, *largest);
   }
   // Underflow is judged where a gradient is rounded, or would be.
   const bool judged = is_narrow(tensor.dtype) ? is_gradient(tensor.role) : computed && what_if_;
   if (!judged) return;
-  Rounding rounding = rounding_of(tensor, format);
-  const bool read_as_zero = is_read_as_zero(row);
-  if (read_as_zero) rounding.subnormals = SubnormalResults::flush;
-  const MagnitudeThreshold flushed = magnitude_thresholds(format, rounding).flushed;
-  std::unique_ptr<FlushCounts>& counts = flushes_[row.tensor][read_as_zero];
-  if (!counts) counts = std::make_unique<FlushCounts>(flushed);
-  if (!counts->add(row, tensor)) return;
-  row_.restart(flushed);
-  row_.add(row, tensor);
+  const bool read_as_zero = read_as_zero_->contains(block.part, row.tensor);
+  std::unique_ptr<FlushCounts>& counts = fit.flushes[read_as_zero];
+  if (!counts) {
+    Rounding rounding = rounding_of(tensor, format);
+    if (read_as_zero) rounding.subnormals = SubnormalResults::flush;
+    counts = std::make_unique<FlushCounts>(magnitude_thresholds(format, rounding).flushed);
+  }
+  row_.restart(counts->threshold());
+  if (!row_.add(row, tensor)) return;
+  counts->add(row_);
   if (const auto smallest = row_.smallest_fitting(limit_)) raise(step_->smallest, *smallest);
 }
 
-void FittingScale::end_step() {
-  if (!step_) return;
-  if (step_->hidden) open_bounds(*step_);
-  hidden_steps_ += step_->hidden;
-  run_.hidden = run_.hidden || step_->hidden;
-  if (step_->largest) narrow_from_above(run_.largest, *step_->largest);
-  if (steps_.empty() || steps_.back().largest != step_->largest || steps_.back().smallest != step_->smallest)
-    steps_.push_back(*step_);
-  step_.reset();
-}
-
-void FittingScale::finish() {
-  end_step();
-  for (uint32_t i = 0; i < fits_.size(); ++i) {
-    if (!fits_[i]) continue;
-    for (const auto& counts : flushes_[i]) {
-      if (const auto smallest = counts ? counts->smallest_fitting(limit_) : std::nullopt) raise(fits_[i]->smallest, *smallest);
+FittingScales FittingScale::result() const {
+  FittingScales result;
+  result.what_if = what_if_;
+  RunFits room, other_room;
+  const RunFits& judged = fits_.judged(room);
+  result.steps = judged.steps;
+  result.hidden_steps = judged.hidden_steps.size();
+  result.run.hidden = result.hidden_steps > 0;
+  for (const StepFit& step : judged.steps)
+    if (step.largest) narrow_from_above(result.run.largest, *step.largest);
+  const size_t tensors = context_->selection.size();
+  result.tensors.resize(tensors);
+  for (uint32_t i = 0; i < tensors; ++i) {
+    const TensorFit* const fit = judged.tensors.find(i);
+    if (fit == nullptr) continue;
+    FittingScales::Tensor& tensor = result.tensors[i].emplace(FittingScales::Tensor{fit->largest, {}, fit->hidden});
+    for (const auto& counts : fit->flushes) {
+      if (const auto smallest = counts ? counts->smallest_fitting(limit_) : std::nullopt) raise(tensor.smallest, *smallest);
     }
-    if (fits_[i]->hidden) open_bounds(*fits_[i]);
-    const auto& [largest, smallest, hidden] = *fits_[i];
-    if (largest && (!decides_largest_ || largest->upper < fits_[*decides_largest_]->largest->upper)) decides_largest_ = i;
+    if (tensor.hidden) open_bounds(tensor);
+    const auto& [largest, smallest, hidden] = tensor;
+    std::optional<uint32_t>&most = result.decides_largest, &least = result.decides_smallest;
+    if (largest && (!most || largest->upper < result.tensors[*most]->largest->upper)) most = i;
     if (!smallest) continue;
-    raise(run_.smallest, *smallest);
-    if (!decides_smallest_ || smallest->lower > fits_[*decides_smallest_]->smallest->lower) decides_smallest_ = i;
+    raise(result.run.smallest, *smallest);
+    if (!least || smallest->lower > result.tensors[*least]->smallest->lower) least = i;
   }
+  result.flushed_rows.resize(tensors);
+  for (const bool broken : {false, true}) {
+    const PerTensor<RunFits::Count>& flushed = (broken ? fits_.broken(other_room) : judged).flushed;
+    for (const uint32_t i : flushed.tensors()) result.flushed_rows[i] += flushed.find(i)->rows;
+  }
+  return result;
 }
 
 }  // namespace ulpscope

@@ -12,7 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/read_as_zero.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/upstream.h"
 #include "ulpscope/analyzers/what_if.h"
 
@@ -47,11 +48,14 @@ class FlushCounts {
   void restart(const MagnitudeThreshold& flushed);
   // False: the row tells nothing (no histogram, or NaN and Inf in it).
   bool add(const TensorRow& row, const TensorInfo& tensor);
+  void add(const FlushCounts& other);  // of the same threshold
+  const MagnitudeThreshold& threshold() const { return flushed_; }
   // The least k at which the share flushed is at most `limit`; nullopt where there is no nonzero element, or none is ever flushed.
   std::optional<ExponentBounds> smallest_fitting(double limit) const;
 
  private:
   static constexpr int kFirst = -320, kLast = 320;  // exponents of |x| / S, clamped
+  void make_room();
   void add_sure(const TensorRow& row, bool stored);
   void add_maybe(const TensorRow& row, bool stored);
   void add_at(std::vector<uint64_t>& counts, int exponent, uint64_t n);
@@ -67,65 +71,81 @@ class FlushCounts {
   bool uncounted_ = false;  // the same, and not even how many
 };
 
-// FP16 where no gradient was rounded: then the question is which scale FP16 would need. nullptr otherwise.
-const FloatFormat* format_to_ask(const Snapshot& reader);
+// `hidden`: some rows were no evidence.
+struct TensorFit {
+  std::optional<ExponentBounds> largest;
+  // Of the rows of which subnormals are numbers, and of those of which an op reads them as zero.
+  std::array<std::unique_ptr<FlushCounts>, 2> flushes;
+  bool hidden = false;
 
-class FittingScale : public RowConsumer {
- public:
-  // `what_if`: the format that computed gradients are rounded to; nullptr: those that they were rounded to. Steps from
-  // `broken_from` on are no evidence.
-  FittingScale(const Snapshot& reader, const Selection& selection, const FloatFormat* what_if, double flushed_limit,
-               uint64_t broken_from = UINT64_MAX);
-  void see(const TensorRow& row) override;
-  void add(const TensorRow& row) override;
-  void finish() override;
+  void append(const TensorFit& later);
+  void beside(const TensorFit& other) { append(other); }
+};
 
-  // `hidden`: some rows, or some tensors' rows, were no evidence.
-  struct StepFit {
-    uint64_t step;
+struct StepFit {
+  uint64_t step = 0;
+  std::optional<ExponentBounds> largest, smallest;
+  bool hidden = false;
+
+  bool fits_like(const StepFit& other) const { return largest == other.largest && smallest == other.smallest; }
+  void beside(const StepFit& other);  // the same step of another rank
+};
+
+struct RunFits {
+  struct Count {
+    uint64_t rows = 0;
+    void append(const Count& later) { rows += later.rows; }
+    void beside(const Count& other) { rows += other.rows; }
+  };
+  PerTensor<TensorFit> tensors;
+  PerTensor<Count> flushed;    // rows of activation gradients of which too much was flushed
+  std::vector<StepFit> steps;  // where it differs from the step before
+  StepSet hidden_steps;
+
+  void append(const RunFits& later);
+  void beside(const RunFits& other);
+};
+
+// What fits the steps before the run broke.
+struct FittingScales {
+  struct Tensor {
     std::optional<ExponentBounds> largest, smallest;
     bool hidden = false;
   };
-  struct TensorFit {
-    std::optional<ExponentBounds> largest, smallest;
-    bool hidden = false;
-  };
-  const std::vector<StepFit>& steps() const { return steps_; }  // where it differs from the step before
-  const StepFit& run() const { return run_; }                   // over the run; its step is not used
-  const std::vector<std::optional<TensorFit>>& tensors() const { return fits_; }
+  std::vector<std::optional<Tensor>> tensors;  // of which there were rows
+  std::vector<StepFit> steps;                  // where it differs from the step before
+  StepFit run;                                 // over the run; its step is not used
+  uint64_t hidden_steps = 0;
   // The tensor that decides, where there is one.
-  std::optional<uint32_t> decides_largest() const { return decides_largest_; }
-  std::optional<uint32_t> decides_smallest() const { return decides_smallest_; }
-  uint64_t hidden_steps() const { return hidden_steps_; }
-  const FlushedUpstream& upstream() const { return upstream_; }
-  // Whether an op of that run reads the tensor's subnormals as zero, in the format that is asked for: then they are as good as
-  // flushed by its own rounding.
-  bool is_read_as_zero(const TensorRow& row) const;
-  const FloatFormat* what_if() const { return what_if_; }
+  std::optional<uint32_t> decides_largest, decides_smallest;
+  std::vector<uint64_t> flushed_rows;  // by tensor, of all steps: RunFits::flushed
+  const FloatFormat* what_if = nullptr;
+};
+
+class FittingScale {
+ public:
+  // `what_if`: the format that computed gradients are rounded to; nullptr: those that they were rounded to, or if there are none
+  // FP16.
+  explicit FittingScale(double flushed_limit, const FloatFormat* what_if = nullptr) : asked_(what_if), limit_(flushed_limit) {}
+  void begin(const AnalysisContext& context);
+  void update(const Block& block);
+  void merge(FittingScale&& other) { fits_.merge(std::move(other.fits_)); }
+  TablesRead reads() const { return {}; }
+
+  FittingScales result() const;
 
  private:
-  void end_step();
+  void add(const TensorRow& row, const Block& block, RunFits& fits);
 
-  const Selection& selection_;
-  FlushedUpstream upstream_;
-  const FloatFormat* what_if_;
+  const FloatFormat* asked_;
+  const FloatFormat* what_if_ = nullptr;
   double limit_;
-  uint64_t broken_from_;
-  FlushCounts row_{{}};  // of one row at a time
-  std::optional<StepFit> step_;
-  std::vector<StepFit> steps_;
-  StepFit run_{};
-  std::vector<std::optional<TensorFit>> fits_;
-  // By tensor: of the rows of which subnormals are numbers, and of those of which an op reads them as zero.
-  std::vector<std::array<std::unique_ptr<FlushCounts>, 2>> flushes_;
-  // Of each run of those that are read as one: is_read_as_zero by tensor, before the step `end`.
-  struct ReadAsZero {
-    uint64_t end;
-    std::vector<bool> tensors;
-  };
-  std::vector<ReadAsZero> read_as_zero_;
-  std::optional<uint32_t> decides_largest_, decides_smallest_;
-  uint64_t hidden_steps_ = 0;
+  const AnalysisContext* context_ = nullptr;
+  std::optional<FlushedUpstream> upstream_;
+  std::optional<ReadAsZero> read_as_zero_;
+  FlushCounts row_{{}};          // of one row at a time
+  std::optional<StepFit> step_;  // the current one, once it has had a row
+  ByRank<RunFits> fits_;
 };
 
 }  // namespace ulpscope

@@ -30,4 +30,10 @@ void FlushLoss::add(const TensorRow& row, const FloatFormat& format, const Round
   most_norm = std::max(most_norm, bound);
 }
 
+void FlushLoss::add(const FlushLoss& other) {
+  rows += other.rows;
+  felt += other.felt;
+  most_norm = std::max(most_norm, other.most_norm);
+}
+
 }  // namespace ulpscope

@@ -19,6 +19,7 @@ struct FlushLoss {
   double most_norm = 0;  // the largest bound
 
   void add(const TensorRow& row, const FloatFormat& format, const Rounding& rounding = {});
+  void add(const FlushLoss& other);
   // Felt in more than a tenth of the rows.
   bool matters() const { return 10 * felt > rows; }
 };

@@ -2,40 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/recording_health.h"
 
 namespace ulpscope {
 
 namespace {
-
-struct StepTotals {
-  uint64_t steps = 0, skipped = 0, nonfinite_losses = 0, peak_memory = 0;
-  double seconds = 0;
-  StepRow first, last;
-};
-
-StepTotals total_steps(const Snapshot& reader, const AnalysisOptions& options) {
-  StepTotals totals;
-  reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
-    for (const StepRow& row : rows) {
-      if (totals.steps++ == 0) totals.first = row;
-      totals.last = row;
-      totals.skipped += row.skipped;
-      totals.nonfinite_losses += row.loss_known && !std::isfinite(row.loss);
-      totals.peak_memory = std::max(totals.peak_memory, row.peak_memory);
-      totals.seconds += row.seconds;
-    }
-    return !options.cancelled();
-  });
-  return totals;
-}
-
-Cell loss_cell(const StepTotals& totals, const StepRow& row) {
-  if (totals.steps == 0 || !row.loss_known) return Unknown{};
-  return row.loss;
-}
 
 // What changed how much is recorded.
 Table recording_table(const Snapshot& reader) {
@@ -57,43 +30,63 @@ Table metrics_table(const Snapshot& reader, const StepRange& steps) {
   return table;
 }
 
-// The scales of FP8 tensors, those that came nearest to zero first.
-Table quantization_scale_table(const Snapshot& reader, const AnalysisOptions& options) {
+// The quantisation scales of FP8 tensors.
+class QuantizationScales {
+ public:
   struct Scales {
-    double smallest = 0, largest = 0, last = 0;
-  };
-  std::map<uint32_t, Scales> by_tensor;
-  reader.visit_rows_without_histograms(options.steps, [&](std::span<const TensorRow> rows) {
-    for (const TensorRow& row : rows) {
-      if (row.tensor >= reader.tensors().size() || !is_quantized(reader.tensors()[row.tensor].dtype)) continue;
-      const double scale = row.quantization_scale;
-      Scales& scales = by_tensor.try_emplace(row.tensor, Scales{scale, scale, scale}).first->second;
-      scales = {std::min(scales.smallest, scale), std::max(scales.largest, scale), scale};
+    double smallest = INFINITY, largest = 0, last = 0;
+    void append(const Scales& later) {
+      smallest = std::min(smallest, later.smallest);
+      largest = std::max(largest, later.largest);
+      last = later.last;
     }
-    return !options.cancelled();
-  });
+    void beside(const Scales& other) { append(other); }
+  };
+  void begin(const AnalysisContext& context) { context_ = &context; }
+  void update(const Block& block) {
+    PerTensor<Scales>& scales = scales_.at(block.rank, block.step);
+    for (const TensorRow& row : block.rows) {
+      const double scale = row.quantization_scale;
+      if (row.tensor < context_->selection.size() && is_quantized(context_->selection.tensor(row.tensor).dtype))
+        scales[row.tensor].append({scale, scale, scale});
+    }
+  }
+  void merge(QuantizationScales&& other) { scales_.merge(std::move(other.scales_)); }
+  TablesRead reads() const { return {.histograms = false}; }
+  PerTensor<Scales> whole() const { return scales_.whole(); }
+
+ private:
+  const AnalysisContext* context_ = nullptr;
+  ByRank<PerTensor<Scales>> scales_;
+};
+
+// Those that came nearest to zero first.
+Table quantization_scale_table(const AnalysisContext& context, const QuantizationScales& seen) {
   Table table{"quantization_scales",
               "Quantisation scales of FP8 tensors, smallest first",
               {{"tensor", ColumnKind::text}, {"type", ColumnKind::text}, {"smallest"}, {"largest"}, {"last"}},
               {},
               0,
               ""};
-  const Selection selection(reader, options);
-  std::vector<std::pair<uint32_t, Scales>> sorted(by_tensor.begin(), by_tensor.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second.smallest < b.second.smallest; });
-  for (const auto& [tensor, scales] : sorted) {
-    if (options.limit > 0 && table.rows.size() == options.limit) break;
-    table.rows.push_back({selection.key(tensor),
-                          {selection.name(tensor), std::string(info(reader.tensors()[tensor].dtype).name), scales.smallest,
-                           scales.largest, scales.last}});
+  const Selection& selection = context.selection;
+  const PerTensor<QuantizationScales::Scales> by_tensor = seen.whole();
+  std::vector<uint32_t> sorted = by_tensor.tensors();
+  std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
+    return std::pair(by_tensor.find(a)->smallest, a) < std::pair(by_tensor.find(b)->smallest, b);
+  });
+  for (const uint32_t tensor : sorted) {
+    if (context.options.limit > 0 && table.rows.size() == context.options.limit) break;
+    const auto& [smallest, largest, last] = *by_tensor.find(tensor);
+    table.rows.push_back(
+        {selection.key(tensor),
+         {selection.name(tensor), std::string(info(selection.tensor(tensor).dtype).name), smallest, largest, last}});
   }
   table.rows_left_out = sorted.size() - table.rows.size();
   return table;
 }
 
 // The traces that are read as one run.
-Table parts_table(const Snapshot& reader, const std::vector<TracePart>& parts) {
+Table parts_table(const AnalysisContext& context, const StepFacts& steps) {
   Table table{"parts",
               "Runs resumed from one another, read as one",
               {{"trace", ColumnKind::text},
@@ -105,17 +98,12 @@ Table parts_table(const Snapshot& reader, const std::vector<TracePart>& parts) {
               {},
               0,
               ""};
-  for (const TracePart& part : parts) {
-    uint64_t steps = 0;
-    reader.visit_steps(part.steps, [&](std::span<const StepRow> rows) {
-      steps += rows.size();
-      return true;
-    });
+  for (const TracePart& part : context.parts) {
     RowKey key;
     key.run = part.run.run_id;
     table.rows.push_back({std::move(key),
-                          {part.path, part.run.run_id, count_cell(part.steps.first), count_cell(steps), part.run.precision,
-                           text_or_none(part.run.arithmetic)}});
+                          {part.path, part.run.run_id, count_cell(part.steps.first), count_cell(steps.steps_of(part).size()),
+                           part.run.precision, text_or_none(part.run.arithmetic)}});
   }
   return table;
 }
@@ -123,10 +111,13 @@ Table parts_table(const Snapshot& reader, const std::vector<TracePart>& parts) {
 // Where a fact is shown: `report` has the few that a reader of findings needs, `info` all.
 enum Where { kInfoOnly, kInReport };
 
-Report describe_trace(const Snapshot& reader, const AnalysisOptions& options, bool for_report) {
+Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bool for_report) {
+  const Snapshot& reader = context.trace;
+  const AnalysisOptions& options = context.options;
   const RunInfo& run = reader.run();
-  const StepTotals totals = total_steps(reader, options);
-  const bool any = totals.steps > 0;
+  const StepTotals totals = steps.whole();
+  const bool any = totals.count > 0;
+  const auto loss_cell = [&](const StepRow& row) { return any && row.loss_known ? Cell(row.loss) : Cell(Unknown{}); };
   Report report;
   report.analysis = "info";
   report.title = run.experiment_name.empty() ? "Trace" : "Trace of " + run.experiment_name;
@@ -163,22 +154,22 @@ Report describe_trace(const Snapshot& reader, const AnalysisOptions& options, bo
   add(kInfoOnly, "every", run.every);
   if (!run.filters.empty()) add(kInfoOnly, "filters", run.filters);
 
-  add(kInReport, "steps", count_cell(totals.steps), Unit::count);
+  add(kInReport, "steps", count_cell(totals.count), Unit::count);
   add(kInfoOnly, "first_step", any ? count_cell(totals.first.step) : Cell(Unknown{}));
   add(kInfoOnly, "last_step", any ? count_cell(totals.last.step) : Cell(Unknown{}));
-  add(kInReport, "first_loss", loss_cell(totals, totals.first));
-  add(kInReport, "final_loss", loss_cell(totals, totals.last));
-  add(kInfoOnly, "nonfinite_losses", count_cell(totals.nonfinite_losses), Unit::count);
+  add(kInReport, "first_loss", loss_cell(totals.first));
+  add(kInReport, "final_loss", loss_cell(totals.last));
+  add(kInfoOnly, "nonfinite_losses", count_cell(totals.nonfinite_losses.size()), Unit::count);
   const Table metrics = metrics_table(reader, options.steps);
   for (const auto& [name, unit] : {std::pair{"test_loss", Unit::none}, std::pair{"test_accuracy", Unit::share}}) {
     const auto last = std::find_if(metrics.rows.rbegin(), metrics.rows.rend(),
                                    [&](const TableRow& row) { return std::get<std::string>(row.cells[0]) == name; });
     if (last != metrics.rows.rend()) add(kInReport, name, last->cells[2], unit);
   }
-  add(kInReport, "skipped_steps", count_cell(totals.skipped), Unit::count);
+  add(kInReport, "skipped_steps", count_cell(totals.skipped.size()), Unit::count);
   add(kInReport, "loss_scale", any ? Cell(totals.last.scale_after) : Cell(Unknown{}), Unit::scale);
-  add(kInfoOnly, "seconds", totals.seconds, Unit::seconds);
-  add(kInReport, "seconds_per_step", any ? Cell(totals.seconds / static_cast<double>(totals.steps)) : Cell(Unknown{}),
+  add(kInfoOnly, "seconds", totals.seconds(), Unit::seconds);
+  add(kInReport, "seconds_per_step", any ? Cell(totals.seconds() / static_cast<double>(totals.count)) : Cell(Unknown{}),
       Unit::seconds);
   add(kInReport, "peak_memory_bytes", any ? count_cell(totals.peak_memory) : Cell(Unknown{}), Unit::bytes);
 
@@ -191,21 +182,25 @@ Report describe_trace(const Snapshot& reader, const AnalysisOptions& options, bo
   const double rows = static_cast<double>(reader.tensor_row_count());
   add(kInfoOnly, "bytes_per_row", rows > 0 ? Cell(static_cast<double>(reader.file_bytes()) / rows) : Cell(Unknown{}));
   if (for_report) return report;
-  if (const std::vector<TracePart> parts = reader.parts(); parts.size() > 1) report.tables.push_back(parts_table(reader, parts));
+  if (context.parts.size() > 1) report.tables.push_back(parts_table(context, steps));
   if (!metrics.rows.empty()) report.tables.push_back(metrics);
-  if (!recipe.empty()) report.tables.push_back(quantization_scale_table(reader, options));
-  if (Table recording = recording_table(reader); !recording.rows.empty()) report.tables.push_back(std::move(recording));
   return report;
 }
 
 }  // namespace
 
 Report analyze_info(const Snapshot& reader, const AnalysisOptions& options) {
-  Report report = describe_trace(reader, options, false);
-  add_missing_step_findings(reader, options, report);
+  const bool has_scales = !quantization_recipe(reader).empty();
+  Followed<Wanted<QuantizationScales>> seen([&] { return Wanted(QuantizationScales(), has_scales); }, options);
+  seen.update(reader);
+  const AnalysisContext& context = seen.context();
+  Report report = describe_trace(context, seen.steps(), false);
+  if (has_scales) report.tables.push_back(quantization_scale_table(context, seen.analysis().get()));
+  if (Table recording = recording_table(reader); !recording.rows.empty()) report.tables.push_back(std::move(recording));
+  add_missing_step_findings(context, seen.steps(), report);
   return report;
 }
 
-Report info_for_report(const Snapshot& reader, const AnalysisOptions& options) { return describe_trace(reader, options, true); }
+Report info_for_report(const AnalysisContext& context, const StepFacts& steps) { return describe_trace(context, steps, true); }
 
 }  // namespace ulpscope

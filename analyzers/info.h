@@ -4,12 +4,12 @@
 // metrics of the run, the quantisation scales of FP8 tensors.
 #pragma once
 
-#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/run_analysis.h"
 
 namespace ulpscope {
 
 Report analyze_info(const Snapshot& reader, const AnalysisOptions& options = {});
 // Without tables, and of the facts only those that a reader of findings needs.
-Report info_for_report(const Snapshot& reader, const AnalysisOptions& options);
+Report info_for_report(const AnalysisContext& context, const StepFacts& steps);
 
 }  // namespace ulpscope

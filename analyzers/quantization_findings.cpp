@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/base/text.h"
@@ -33,28 +34,28 @@ std::string saturated_advice(bool delays_scales, double largest_excess) {
 
 }  // namespace
 
-std::vector<uint32_t> RangeAnalysis::quantized_tensors() const {
+std::vector<uint32_t> RangeReport::quantized_tensors() const {
   std::vector<uint32_t> quantized;
   for (uint32_t i = 0; i < tensors_.size(); ++i)
     if (tensors_[i] && is_quantized(selection_.tensor(i).dtype)) quantized.push_back(i);
   return quantized;
 }
 
-void RangeAnalysis::find_quantization_trouble(Report& report) const {
+void RangeReport::find_quantization_trouble(Report& report) const {
   find_quantized_without_scale(report);
   find_quantized_to_zero(report);
   find_quantized_beyond_range(report);
 }
 
-void RangeAnalysis::find_quantized_without_scale(Report& report) const {
-  Suspects suspects;
+void RangeReport::find_quantized_without_scale(Report& report) const {
+  Suspects suspects(selection_);
   for (const uint32_t i : quantized_tensors()) {
-    const TensorFacts& facts = *tensors_[i];
-    const RoundingBounds& first = facts.unscaled;
+    const TensorRanges& facts = *tensors_[i];
+    const RoundingBounds& first = facts.before_history.seen;
     const uint64_t lost = std::max(first.flushed.lower, first.overflowed.lower);
     if (share(lost, first.base) <= options_.flushed_limit) continue;
-    suspects.add(share(lost, first.base), selection_.key(i),
-                 {{"rows", count_cell(facts.unscaled_rows), Unit::count},
+    suspects.add(share(lost, first.base), i,
+                 {{"rows", count_cell(facts.before_history.rows), Unit::count},
                   share_of("flushed", first.flushed.lower, first.base),
                   share_of("saturated", first.overflowed.lower, first.base)});
   }
@@ -69,19 +70,19 @@ void RangeAnalysis::find_quantized_without_scale(Report& report) const {
 }
 
 // A scale is stale where the one that follows from the tensor itself would have kept what it flushed.
-void RangeAnalysis::find_quantized_to_zero(Report& report) const {
-  Suspects flushed, harmless, stale;
+void RangeReport::find_quantized_to_zero(Report& report) const {
+  Suspects flushed(selection_), harmless(selection_), stale(selection_);
   for (const uint32_t i : quantized_tensors()) {
-    const TensorFacts& facts = *tensors_[i];
-    const RoundingBounds &seen = facts.scaled, &own = facts.at_own_scale;
+    const TensorRanges& facts = *tensors_[i];
+    const RoundingBounds &seen = facts.scaled.seen, &own = facts.scaled.at_own_scale;
     const double lost = share(seen.flushed.lower, seen.base);
     if (lost <= options_.flushed_limit) continue;
     std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
-                                 {"of_the_norm_at_most", facts.flush_loss.most_norm, Unit::share}};
-    const bool matters = facts.flush_loss.matters();
+                                 {"of_the_norm_at_most", facts.scaled.flush_loss.most_norm, Unit::share}};
+    const bool matters = facts.scaled.flush_loss.matters();
     const bool is_stale = matters && own.base > 0 && share(own.flushed.upper, own.base) <= options_.flushed_limit;
     if (is_stale) values.push_back(share_of("flushed_at_its_own_scale_at_most", own.flushed.upper, own.base));
-    (is_stale ? stale : matters ? flushed : harmless).add(lost, selection_.key(i), std::move(values));
+    (is_stale ? stale : matters ? flushed : harmless).add(lost, i, std::move(values));
   }
   const auto find = [&](const char* code, Severity severity, const Suspects& suspects, const char* why, const char* advice) {
     if (suspects.empty()) return;
@@ -103,27 +104,28 @@ void RangeAnalysis::find_quantized_to_zero(Report& report) const {
        "BF16 (a layer's dtype, autocast.modules).");
 }
 
-void RangeAnalysis::find_quantized_beyond_range(Report& report) const {
-  Suspects suspects;
+void RangeReport::find_quantized_beyond_range(Report& report) const {
+  Suspects suspects(selection_);
   double most_saturated = 0, largest_excess = 0;
   for (const uint32_t i : quantized_tensors()) {
-    const TensorFacts& facts = *tensors_[i];
-    const RoundingBounds& seen = facts.scaled;
+    const TensorRanges& facts = *tensors_[i];
+    const RoundingBounds& seen = facts.scaled.seen;
     if (seen.overflowed.lower == 0) continue;
     const double saturated = share(seen.overflowed.lower, seen.base);
     most_saturated = std::max(most_saturated, saturated);
-    largest_excess = std::max(largest_excess, facts.largest_excess);
-    suspects.add(saturated, key_at(i, *facts.first_overflow),
-                 {{"steps", count_cell(facts.overflow_steps_kept + facts.overflow_steps_skipped), Unit::count},
+    largest_excess = std::max(largest_excess, facts.scaled.largest_excess);
+    suspects.add(saturated, i,
+                 {{"steps", count_cell(facts.scaled.overflow_steps_kept + facts.scaled.overflow_steps_skipped), Unit::count},
                   {"elements", count_cell(seen.overflowed.lower), Unit::count},
-                  share_of("saturated", seen.overflowed.lower, seen.base)});
+                  share_of("saturated", seen.overflowed.lower, seen.base)},
+                 facts.scaled.first_overflow);
   }
   if (suspects.empty()) return;
   report.findings.push_back(
       {"range.quantization_saturated", most_saturated > options_.flushed_limit ? Severity::warning : Severity::info,
        fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
                    count_of(suspects.size(), "tensor")),
-       suspects.worst(), saturated_advice(delays_scales_, largest_excess)});
+       suspects.worst(), saturated_advice(quantization_recipe(context_.trace) == "delayed", largest_excess)});
 }
 
 }  // namespace ulpscope

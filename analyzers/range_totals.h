@@ -53,6 +53,8 @@ struct RangeTotals {
   // `formats`: those to answer what-ifs for, the same at every call.
   void add(const TensorRow& row, const TensorInfo& tensor, std::span<const FloatFormat* const> formats = {});
   void add(const RangeTotals& other);
+  void append(const RangeTotals& later) { add(later); }
+  void beside(const RangeTotals& other) { add(other); }
   uint64_t nonfinite() const { return nan + infinities; }
 };
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <map>
 
 #include "ulpscope/analyzers/what_if.h"
 #include "ulpscope/base/text.h"
@@ -74,7 +74,9 @@ bool in_range(const StepRange& range, uint64_t step) { return step >= range.firs
 
 }  // namespace
 
-void add_recording_findings(const Snapshot& reader, const AnalysisOptions& options, Report& report) {
+void add_recording_findings(const AnalysisContext& context, const StepFacts& steps, Report& report) {
+  const Snapshot& reader = context.trace;
+  const AnalysisOptions& options = context.options;
   const bool dead = reader.writer_state() == WriterState::dead;
   const char* const suggestion = dead ? "`ulpscope recover` copies the steps that were committed into a closed trace." : "";
   if (!reader.closing_note().empty()) {
@@ -89,7 +91,7 @@ void add_recording_findings(const Snapshot& reader, const AnalysisOptions& optio
                                {},
                                suggestion});
   }
-  add_missing_step_findings(reader, options, report);
+  add_missing_step_findings(context, steps, report);
   for (const auto& [kind, code, severity] : {std::tuple{EventKind::level_lowered, "recording.level_lowered", Severity::warning},
                                              std::tuple{EventKind::warning, "recording.warning", Severity::warning},
                                              std::tuple{EventKind::note, "recording.note", Severity::info}}) {
@@ -124,24 +126,29 @@ void add_recording_findings(const Snapshot& reader, const AnalysisOptions& optio
   }
 }
 
-void add_missing_step_findings(const Snapshot& reader, const AnalysisOptions& options, Report& report) {
-  const std::vector<TracePart> parts = reader.parts();
-  // The first step that no part so far has; what a first part that was itself resumed came after is no part of the run as read.
-  uint64_t next = static_cast<uint64_t>(std::max<int64_t>(0, parts.front().run.parent_step));
+void add_missing_step_findings(const AnalysisContext& context, const StepFacts& steps, Report& report) {
+  const std::vector<TracePart>& parts = context.parts;
   uint64_t missing = 0;
   Finding finding{"recording.missing_steps", Severity::warning, "", {}, kMissingSuggestion};
+  // By rank, the first step that no part so far has; what a first part that was itself resumed came after is no part of the run as
+  // read.
+  std::map<int, uint64_t> next;
+  std::map<int, size_t> before;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const uint64_t first = std::max(next, options.steps.first), last = std::min(parts[i].steps.first, options.steps.last);
-    if (i > 0 && first < last) {
+    const auto [known, is_first] =
+        next.try_emplace(parts[i].run.rank, static_cast<uint64_t>(std::max<int64_t>(0, parts[i].run.parent_step)));
+    const StepRange asked = context.options.steps;
+    const uint64_t first = std::max(known->second, asked.first), last = std::min(parts[i].steps.first, asked.last);
+    if (!is_first && first < last) {
       missing += last - first;
-      finding.evidence.push_back(
-          {key_of_step(reader, first),
-           {{"missing_steps", count_cell(last - first), Unit::count}, {"before", parts[i].path}, {"after", parts[i - 1].path}}});
+      finding.evidence.push_back({key_of_step(context.trace, first),
+                                  {{"missing_steps", count_cell(last - first), Unit::count},
+                                   {"before", parts[i].path},
+                                   {"after", parts[before[known->first]].path}}});
     }
-    reader.visit_steps(parts[i].steps, [&](std::span<const StepRow> rows) {
-      next = rows.back().step + 1;
-      return !options.cancelled();
-    });
+    const StepSet of_part = steps.steps_of(parts[i]);
+    if (!of_part.empty()) known->second = of_part.last() + 1;
+    before[known->first] = i;
   }
   if (missing == 0) return;
   finding.title = fmt::format("{} of the run {} in none of its traces, first step {}.", count_of(missing, "step"),
@@ -149,73 +156,66 @@ void add_missing_step_findings(const Snapshot& reader, const AnalysisOptions& op
   report.findings.push_back(std::move(finding));
 }
 
-void add_loss_findings(const Snapshot& reader, const AnalysisOptions& options, Report& report) {
-  uint64_t nonfinite = 0, steps = 0;
-  std::optional<uint64_t> first;
-  reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
-    for (const StepRow& row : rows) {
-      ++steps;
-      if (!row.loss_known || std::isfinite(row.loss)) continue;
-      ++nonfinite;
-      if (!first) first = row.step;
-    }
-    return !options.cancelled();
-  });
-  if (!first) return;
+void add_loss_findings(const AnalysisContext& context, const StepFacts& facts, Report& report) {
+  const StepTotals steps = facts.whole();
+  if (steps.nonfinite_losses.empty()) return;
+  const uint64_t nonfinite = steps.nonfinite_losses.size(), first = steps.nonfinite_losses.first();
   report.findings.push_back(
       {"run.loss_nonfinite",
        Severity::error,
-       fmt::format("The loss was NaN or infinity in {} of {}, first in step {}.", nonfinite, count_of(steps, "step"), *first),
-       {{key_of_step(reader, *first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+       fmt::format("The loss was NaN or infinity in {} of {}, first in step {}.", nonfinite, count_of(steps.count, "step"), first),
+       {{key_of_step(context.trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
        fmt::format("The first nonfinite tensor of that step is where to look: `ulpscope ranges {} --step {}`.",
-                   shell_word(reader.path()), *first)});
+                   shell_word(context.trace.path()), first)});
 }
 
-void add_update_findings(const Snapshot& reader, const Selection& selection, const AnalysisOptions& options, Report& report) {
-  struct Updates {
-    uint64_t rows = 0, nonzero = 0, lost = 0, lost_to_decay = 0;
-  };
-  std::vector<Updates> updates(selection.size());
-  uint64_t rows_seen = 0, nonzero = 0, applied = 0;
-  reader.visit_updates(options.steps, [&](std::span<const UpdateRow> rows) {
-    for (const UpdateRow& row : rows) {
-      if (!selection.contains(row.tensor)) continue;
-      Updates& of_tensor = updates[row.tensor];
-      ++of_tensor.rows;
-      of_tensor.nonzero += row.nonzero;
-      of_tensor.lost += row.lost;
-      of_tensor.lost_to_decay += row.lost_to_decay;
-      ++rows_seen;
-      nonzero += row.nonzero;
-      applied += row.nonzero - row.lost;
+void UpdateTotals::append(const UpdateTotals& later) {
+  rows += later.rows;
+  nonzero += later.nonzero;
+  lost += later.lost;
+  lost_to_decay += later.lost_to_decay;
+}
+
+void UpdateFacts::update(const Block& block) {
+  PerTensor<UpdateTotals>& updates = updates_.at(block.rank, block.step);
+  for (const UpdateRow& row : block.updates) {
+    if (context_->selection.contains(row.tensor)) updates[row.tensor].append({1, row.nonzero, row.lost, row.lost_to_decay});
+  }
+}
+
+void add_update_findings(const AnalysisContext& context, const StepFacts& steps, const UpdateFacts& facts, Report& report) {
+  const Selection& selection = context.selection;
+  PerTensor<UpdateTotals> room;
+  const PerTensor<UpdateTotals>& by_tensor = facts.updates().judged(room);
+  std::vector<std::pair<uint32_t, UpdateTotals>> updates;
+  UpdateTotals all;
+  for (uint32_t i = 0; i < selection.size(); ++i) {
+    if (const UpdateTotals* const totals = by_tensor.find(i)) {
+      updates.emplace_back(i, *totals);
+      all.append(*totals);
     }
-    return !options.cancelled();
-  });
-  if (rows_seen > 0 && applied == 0) {
-    bool narrow = false;
-    for (uint32_t i = 0; i < updates.size(); ++i) narrow = narrow || (updates[i].rows > 0 && is_narrow(selection.tensor(i).dtype));
-    bool rate_was_zero = true;  // in every step; not known is no zero
-    reader.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
-      for (const StepRow& row : rows) rate_was_zero = rate_was_zero && row.learning_rate == 0;
-      return true;
-    });
+  }
+  if (all.rows > 0 && all.nonzero == all.lost) {
+    const bool narrow = std::any_of(updates.begin(), updates.end(),
+                                    [&](const auto& each) { return is_narrow(selection.tensor(each.first).dtype); });
     report.findings.push_back(
         {"updates.none_applied",
          Severity::error,
-         fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(rows_seen, "recorded update")),
+         fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(all.rows, "recorded update")),
          {},
-         rate_was_zero  ? "The learning rate was 0."
-         : nonzero == 0 ? "Every update was zero, for every gradient was: the findings on ranges say where they were lost."
-         : narrow       ? "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep "
-                          "FP32 master weights (optimizer.master_weights = true), or raise the learning rate."
-                        : "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate."});
+         steps.judged().rate_was_zero ? "The learning rate was 0."
+         : all.nonzero == 0 ? "Every update was zero, for every gradient was: the findings on ranges say where they were lost."
+         : narrow ? "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep "
+                    "FP32 master weights (optimizer.master_weights = true), or raise the learning rate."
+                  : "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate."});
     return;
   }
   for (const LostText& text : kLostTexts) {
-    std::vector<std::pair<double, uint32_t>> lost;
-    for (uint32_t i = 0; i < updates.size(); ++i) {
-      if (updates[i].nonzero == 0 || text.of != kind_of(selection.tensor(i))) continue;
-      const double share = static_cast<double>(updates[i].lost) / static_cast<double>(updates[i].nonzero);
+    std::vector<std::pair<double, size_t>> lost;
+    for (size_t i = 0; i < updates.size(); ++i) {
+      const auto& [tensor, totals] = updates[i];
+      if (totals.nonzero == 0 || text.of != kind_of(selection.tensor(tensor))) continue;
+      const double share = static_cast<double>(totals.lost) / static_cast<double>(totals.nonzero);
       if (share > text.limit) lost.emplace_back(share, i);
     }
     if (lost.empty()) continue;
@@ -226,8 +226,8 @@ void add_update_findings(const Snapshot& reader, const Selection& selection, con
                     {},
                     text.suggestion};
     for (size_t i = 0; i < std::min<size_t>(5, lost.size()); ++i) {
-      const Updates& of_tensor = updates[lost[i].second];
-      finding.evidence.push_back({selection.key(lost[i].second),
+      const auto& [tensor, of_tensor] = updates[lost[i].second];
+      finding.evidence.push_back({selection.key(tensor),
                                   {{"lost", lost[i].first, Unit::share},
                                    {"nonzero_updates", count_cell(of_tensor.nonzero), Unit::count},
                                    {"lost_to_decay", count_cell(of_tensor.lost_to_decay), Unit::count}}});

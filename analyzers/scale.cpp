@@ -18,95 +18,77 @@ const char* kind_of(bool skipped, double before, double after) {
 
 }  // namespace
 
-ScaleAnalysis::ScaleAnalysis(const Snapshot& reader, const Selection& selection, const ScaleOptions& options,
-                             const StepFacts& steps, const FittingScale& fitting)
-    : reader_(reader), selection_(selection), options_(options), step_facts_(steps), fitting_(fitting), flushed_(selection.size()) {
-  read_steps();
-  blame_events();
+void GradientLosses::append(const GradientLosses& later) {
+  flushed.append(later.flushed);
+  rows_without_values += later.rows_without_values;
+  saturated = saturated || later.saturated;
+  saturated_above_100000 = saturated_above_100000 || later.saturated_above_100000;
 }
 
-void ScaleAnalysis::read_steps() {
-  bool only_skips = true;
-  reader_.visit_steps(options_.steps, [&](std::span<const StepRow> rows) {
-    for (const StepRow& row : rows) {
-      const bool skipped = row.skipped, broken = row.step >= step_facts_.broken_from;
-      if (steps_++ == 0) {
-        first_scale_ = lowest_ = highest_ = row.scale_before;
-        first_step_ = row.step;
-      }
-      last_step_ = row.step;
-      scaled_ = scaled_ || row.scale_before != 1.0 || row.scale_after != 1.0;
-      lowest_ = std::min({lowest_, row.scale_before, row.scale_after});
-      highest_ = std::max({highest_, row.scale_before, row.scale_after});
-      final_scale_ = row.scale_after;
-      if (!broken) judged_scale_ = row.scale_after;
-      // Of runs that are read as one some may be without a scaler.
-      const bool has_scale = row.scale_before != 1 || row.scale_after != 1 || reader_.run_at(row.step).dynamic_loss_scale;
-      for (auto [zone, inside] : {std::pair{&below_100_, row.scale_before < 100}, std::pair{&below_1000_, row.scale_before < 1000},
-                                  std::pair{&above_100000_, row.scale_before > 100000}}) {
-        zone->steps += inside && has_scale && !broken;
-        zone->skipped += inside && has_scale && !broken && skipped;
-      }
-      skipped_ += skipped;
-      only_skips = only_skips && skipped;
-      leading_skips_ += only_skips;
-      trailing_skips_ = skipped ? trailing_skips_ + 1 : 0;
-      longest_skip_run_ = std::max(longest_skip_run_, trailing_skips_);
-      if (skipped || row.scale_after != row.scale_before) {
-        changes_.push_back({row.step, row.scale_before, row.scale_after, skipped, clean_steps_});
-        clean_steps_ = 0;
-      } else {
-        ++clean_steps_;
-      }
-    }
-    return !options_.cancelled();
-  });
-}
-
-// The first nonfinite output of a step, of any phase, is the cause. A backoff's event names the first gradient with nonfinite
-// values, which is asked where the other is missing.
-void ScaleAnalysis::blame_events() {
-  for (const EventKind kind : {EventKind::scale_backoff, EventKind::nonfinite}) {
-    for (const EventRow& event : reader_.events()) {
-      if (event.kind != kind || event.tensor < 0) continue;
-      const auto change = std::lower_bound(changes_.begin(), changes_.end(), event.step,
-                                           [](const Change& left, uint64_t step) { return left.step < step; });
-      if (change == changes_.end() || change->step != event.step || !change->skipped) continue;
-      selection_.contains(static_cast<uint32_t>(event.tensor));  // the index exists
-      change->blame = &event;
-    }
-  }
-}
-
-void ScaleAnalysis::add(const TensorRow& row) {
-  if (row.step >= step_facts_.broken_from) return;
-  const TensorInfo& tensor = selection_.tensor(row.tensor);
-  rows_without_values_ += is_computed_gradient(tensor.role) && row.known == StatisticsLevel::health;
-  if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) return;
-  if (const auto rounding = as_seen(row)) {
-    Flushed& flushed = flushed_[row.tensor];
+void ScaleFacts::update(const Block& block) {
+  GradientLosses& losses = losses_.at(block.rank, block.step);
+  for (const TensorRow& row : block.rows) {
+    if (!context_->selection.contains(row)) continue;
+    const TensorInfo& tensor = context_->selection.tensor(row.tensor);
+    losses.rows_without_values += is_computed_gradient(tensor.role) && row.known == StatisticsLevel::health;
+    if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) continue;
+    const auto rounding = as_seen(row);
+    if (!rounding) continue;
+    GradientLosses::Flushed& flushed = losses.flushed[row.tensor];
     flushed.seen += *rounding;
-    if (is_quantized(tensor.dtype)) return;
-    saturated_ = saturated_ || row.rounding.saturated > 0;
-    saturated_above_100000_ = saturated_above_100000_ || (row.rounding.saturated > 0 && row.scale > 100000);
+    if (is_quantized(tensor.dtype)) continue;
+    losses.saturated = losses.saturated || row.rounding.saturated > 0;
+    losses.saturated_above_100000 = losses.saturated_above_100000 || (row.rounding.saturated > 0 && row.scale > 100000);
     flushed.loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
   }
 }
 
+ScaleReport::ScaleReport(const AnalysisContext& context, const StepFacts& steps, const ScaleFacts& facts,
+                         const FittingScales& fitting)
+    : context_(context),
+      selection_(context.selection),
+      step_facts_(steps),
+      fitting_(fitting),
+      steps_(steps.whole()),
+      zones_(steps.judged().zones),
+      judged_scale_(steps.judged().count > 0 ? steps.judged().last.scale_after : 1.0),
+      broken_from_(steps.broken_from()),
+      losses_(facts.losses().judged(room_)) {
+  blame_events();
+}
+
+// The first nonfinite output of a step, of any phase, is the cause. A backoff's event names the first gradient with nonfinite
+// values, which is asked where the other is missing.
+void ScaleReport::blame_events() {
+  const std::vector<ScaleChange>& changes = steps_.changes;
+  blame_.resize(changes.size());
+  for (const EventKind kind : {EventKind::scale_backoff, EventKind::nonfinite}) {
+    for (const EventRow& event : context_.trace.events()) {
+      if (event.kind != kind || event.tensor < 0) continue;
+      const auto change = std::lower_bound(changes.begin(), changes.end(), event.step,
+                                           [](const ScaleChange& left, uint64_t step) { return left.step < step; });
+      if (change == changes.end() || change->step != event.step || !change->skipped) continue;
+      selection_.contains(static_cast<uint32_t>(event.tensor));  // the index exists
+      blame_[change - changes.begin()] = &event;
+    }
+  }
+}
+
 // The share of the worst gradient tensor that flushing hurts.
-double ScaleAnalysis::flushed_share() const {
+double ScaleReport::flushed_share() const {
   double worst = 0;
-  for (const auto& [seen, loss] : flushed_) {
+  for (const uint32_t tensor : losses_.flushed.tensors()) {
+    const auto& [seen, loss] = *losses_.flushed.find(tensor);
     if (seen.base > 0 && loss.matters())
       worst = std::max(worst, static_cast<double>(seen.flushed.lower) / static_cast<double>(seen.base));
   }
   return worst;
 }
 
-std::optional<Evidence> ScaleAnalysis::most_blamed() const {
+std::optional<Evidence> ScaleReport::most_blamed() const {
   std::map<int64_t, uint64_t> blamed;
-  for (const Change& change : changes_) {
-    if (change.blame) ++blamed[change.blame->tensor];
+  for (const EventRow* event : blame_) {
+    if (event) ++blamed[event->tensor];
   }
   const auto most =
       std::max_element(blamed.begin(), blamed.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -114,20 +96,25 @@ std::optional<Evidence> ScaleAnalysis::most_blamed() const {
   return Evidence{selection_.key(static_cast<uint32_t>(most->first)), {{"skipped_steps", count_cell(most->second), Unit::count}}};
 }
 
-void ScaleAnalysis::add_facts_and_tables(Report& report) const {
-  report.add_fact("steps", count_cell(steps_), Unit::count);
-  report.add_fact("dynamic_loss_scale", reader_.run().dynamic_loss_scale);
-  const auto of_steps = [&](double scale) { return steps_ > 0 ? Cell(scale) : Cell(Unknown{}); };
-  report.add_fact("first_scale", of_steps(first_scale_), Unit::scale);
-  report.add_fact("final_scale", of_steps(final_scale_), Unit::scale);
-  report.add_fact("lowest_scale", of_steps(lowest_), Unit::scale);
-  report.add_fact("highest_scale", of_steps(highest_), Unit::scale);
-  report.add_fact("skipped_steps", count_cell(skipped_), Unit::count);
+void ScaleReport::add_facts_and_tables(Report& report) const {
+  report.add_fact("steps", count_cell(steps_.count), Unit::count);
+  report.add_fact("dynamic_loss_scale", context_.trace.run().dynamic_loss_scale);
+  const auto of_steps = [&](double scale) { return steps_.count > 0 ? Cell(scale) : Cell(Unknown{}); };
+  report.add_fact("first_scale", of_steps(steps_.first.scale_before), Unit::scale);
+  report.add_fact("final_scale", of_steps(steps_.last.scale_after), Unit::scale);
+  report.add_fact("lowest_scale", of_steps(steps_.lowest_scale), Unit::scale);
+  report.add_fact("highest_scale", of_steps(steps_.highest_scale), Unit::scale);
+  report.add_fact("skipped_steps", count_cell(steps_.skipped.size()), Unit::count);
   const auto fits_for = [&](const char* which) { return fmt::format("{}_fitting_scale", which); };
-  report.add_fact(fits_for("largest"), scale_cell(fitting_.run().largest), Unit::scale);
-  report.add_fact(fits_for("smallest"), scale_cell(fitting_.run().smallest), Unit::scale);
-  report.add_fact("fitting_scales_for", std::string(fitting_.what_if() ? fitting_.what_if()->name : "the recorded types"));
+  report.add_fact(fits_for("largest"), scale_cell(fitting_.run.largest), Unit::scale);
+  report.add_fact(fits_for("smallest"), scale_cell(fitting_.run.smallest), Unit::scale);
+  report.add_fact("fitting_scales_for", std::string(fitting_.what_if ? fitting_.what_if->name : "the recorded types"));
+  report.tables.push_back(changes_table());
+  report.tables.push_back(fits_table());
+  if (Plot plot = history_plot(); !plot.series.empty()) report.plots.push_back(std::move(plot));
+}
 
+Table ScaleReport::changes_table() const {
   Table changes{"changes",
                 "Changes of the loss scale, and skipped steps",
                 {{"step"},
@@ -140,25 +127,28 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
                 {},
                 0,
                 ""};
-  for (const Change& change : changes_) {
-    if (options_.limit > 0 && changes.rows.size() >= options_.limit) {
+  for (size_t i = 0; i < steps_.changes.size(); ++i) {
+    const ScaleChange& change = steps_.changes[i];
+    if (context_.options.limit > 0 && changes.rows.size() >= context_.options.limit) {
       ++changes.rows_left_out;
       continue;
     }
-    RowKey key = key_of_step(reader_, change.step);
+    RowKey key = key_of_step(context_.trace, change.step);
     Cell tensor = change.skipped ? Cell(Unknown{}) : Cell(NotApplicable{}), count = tensor;
-    if (change.blame) {
-      const auto blamed = static_cast<uint32_t>(change.blame->tensor);
-      key = selection_.key(blamed, change.step, change.blame->micro_batch, change.blame->pass);
+    if (const EventRow* const blame = blame_[i]) {
+      const auto blamed = static_cast<uint32_t>(blame->tensor);
+      key = selection_.key(blamed, RowPosition{change.step, context_.trace.run().rank, 0, blame->micro_batch, blame->pass});
       tensor = selection_.name(blamed);
-      count = count_cell(change.blame->count);
+      count = count_cell(blame->count);
     }
     changes.rows.push_back({std::move(key),
                             {count_cell(change.step), std::string(kind_of(change.skipped, change.before, change.after)),
                              change.before, change.after, count_cell(change.clean_steps), std::move(tensor), std::move(count)}});
   }
-  report.tables.push_back(std::move(changes));
+  return changes;
+}
 
+Table ScaleReport::fits_table() const {
   Table fits{
       "fitting_scales",
       "Fitting scales of each gradient over the run, tightest first",
@@ -169,18 +159,17 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
       {},
       0,
       fmt::format("Largest: no recorded rounding overflows. Smallest: at most {:g}% of the nonzero elements are flushed.{}",
-                  100 * options_.flushed_limit,
-                  fitting_.run().hidden ? " ? and bounds: some rows were computed from gradients that had been flushed." : "")};
-  if (step_facts_.broken_from != UINT64_MAX) {
-    fits.note +=
-        fmt::format(" Judged: the steps before step {}, from which on all losses were NaN or infinite.", step_facts_.broken_from);
+                  100 * context_.options.flushed_limit,
+                  fitting_.run.hidden ? " ? and bounds: some rows were computed from gradients that had been flushed." : "")};
+  if (broken_from_ != UINT64_MAX) {
+    fits.note += fmt::format(" Judged: the steps before step {}, from which on all losses were NaN or infinite.", broken_from_);
   }
-  if (rows_without_values_ > 0) {
+  if (losses_.rows_without_values > 0) {
     fits.note += " Rows that hold counts only tell no scale: `--record stats` keeps the magnitudes that do.";
   }
   std::vector<std::pair<double, uint32_t>> order;
-  for (uint32_t i = 0; i < fitting_.tensors().size(); ++i) {
-    const auto& fit = fitting_.tensors()[i];
+  for (uint32_t i = 0; i < fitting_.tensors.size(); ++i) {
+    const auto& fit = fitting_.tensors[i];
     if (!fit || (!fit->largest && !fit->smallest)) continue;
     const double largest = fit->largest ? fit->largest->upper : 1e6;
     const double smallest = fit->smallest && fit->smallest->lower != ExponentBounds::kNoLower ? fit->smallest->lower : -1e6;
@@ -188,11 +177,11 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
   }
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [unused, i] : order) {
-    if (options_.limit > 0 && fits.rows.size() >= options_.limit) {
+    if (context_.options.limit > 0 && fits.rows.size() >= context_.options.limit) {
       ++fits.rows_left_out;
       continue;
     }
-    const auto& fit = *fitting_.tensors()[i];
+    const auto& fit = *fitting_.tensors[i];
     const auto cell = [](const std::optional<ExponentBounds>& bounds) {
       return bounds ? scale_cell(bounds) : Cell(NotApplicable{});
     };
@@ -200,24 +189,29 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
         {selection_.key(i),
          {selection_.name(i), std::string(info(selection_.tensor(i).dtype).name), cell(fit.largest), cell(fit.smallest)}});
   }
-  report.tables.push_back(std::move(fits));
+  return fits;
+}
 
+Plot ScaleReport::history_plot() const {
   Plot plot{"scale", "Loss scale over the steps", PlotKind::steps, {"step", Unit::none}, {"scale", Unit::exponent}, {}, {}};
-  if (steps_ > 0) {
-    Series history{"loss scale", key_of_step(reader_, first_step_), {static_cast<double>(first_step_)}, {std::log2(first_scale_)}};
-    for (const Change& change : changes_) {
+  if (steps_.count > 0) {
+    Series history{"loss scale",
+                   key_of_step(context_.trace, steps_.first.step),
+                   {static_cast<double>(steps_.first.step)},
+                   {std::log2(steps_.first.scale_before)}};
+    for (const ScaleChange& change : steps_.changes) {
       if (change.after == change.before) continue;
       history.x.push_back(static_cast<double>(change.step) + 1);  // holds from the next step on
       history.y.push_back(std::log2(change.after));
     }
-    history.x.push_back(static_cast<double>(last_step_));
+    history.x.push_back(static_cast<double>(steps_.last.step));
     history.y.push_back(history.y.back());
     if (history.x.size() > 2 && history.x[history.x.size() - 2] > history.x.back())
       history.x.back() = history.x[history.x.size() - 2];
     plot.series.push_back(std::move(history));
   }
   Series largest{"largest fitting (at most)", {}, {}, {}}, smallest{"smallest fitting (at least)", {}, {}, {}};
-  for (const FittingScale::StepFit& step : fitting_.steps()) {
+  for (const StepFit& step : fitting_.steps) {
     if (step.largest && step.largest->upper != ExponentBounds::kNoUpper) {
       largest.x.push_back(static_cast<double>(step.step));
       largest.y.push_back(step.largest->upper);
@@ -230,7 +224,7 @@ void ScaleAnalysis::add_facts_and_tables(Report& report) const {
   for (Series* series : {&largest, &smallest}) {
     if (!series->x.empty()) plot.series.push_back(std::move(*series));
   }
-  if (!plot.series.empty()) report.plots.push_back(std::move(plot));
+  return plot;
 }
 
 Report analyze_scale(const Snapshot& reader, const ScaleOptions& options) {
@@ -238,16 +232,15 @@ Report analyze_scale(const Snapshot& reader, const ScaleOptions& options) {
   report.analysis = "scale";
   report.title = "Loss scale";
   report.sources.push_back(source_of(reader));
-  const Selection selection(reader, options);
-  const StepFacts steps = step_facts(reader, options.steps);
-  FittingScale fitting(reader, selection, options.format ? options.format : format_to_ask(reader), options.flushed_limit,
-                       steps.broken_from);
-  ScaleAnalysis analysis(reader, selection, options, steps, fitting);
-  RowConsumer* const consumers[] = {&fitting, &analysis};
-  report.complete = visit_selected(reader, selection, options, consumers);
-  analysis.add_findings(report);
+  Followed<Together<FittingScale, ScaleFacts>> seen(
+      [&] { return Together(FittingScale(options.flushed_limit, options.format), ScaleFacts()); }, options);
+  report.complete = seen.update(reader);
+  const AnalysisContext& context = seen.context();
+  const FittingScales fitting = seen.analysis().get<FittingScale>().result();
+  const ScaleReport scale(context, seen.steps(), seen.analysis().get<ScaleFacts>(), fitting);
+  scale.add_findings(report);
   sort_by_severity(report.findings);
-  analysis.add_facts_and_tables(report);
+  scale.add_facts_and_tables(report);
   return report;
 }
 

@@ -8,10 +8,9 @@
 // scale.fit_unknown.
 #pragma once
 
-#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/fitting_scale.h"
 #include "ulpscope/analyzers/flush_loss.h"
-#include "ulpscope/analyzers/range_totals.h"
+#include "ulpscope/analyzers/run_analysis.h"
 
 namespace ulpscope {
 
@@ -20,32 +19,53 @@ struct ScaleOptions : AnalysisOptions {
   const FloatFormat* format = nullptr;
 };
 
-class ScaleAnalysis : public RowConsumer {
+// What the rows of gradients say of the loss scale, besides which one fits them.
+struct GradientLosses {
+  struct Flushed {
+    RoundingBounds seen;
+    FlushLoss loss;
+    void append(const Flushed& later) {
+      seen += later.seen;
+      loss.add(later.loss);
+    }
+    void beside(const Flushed& other) { append(other); }
+  };
+  PerTensor<Flushed> flushed;        // of the recorded roundings of each gradient
+  uint64_t rows_without_values = 0;  // of gradients
+  // A gradient overflowed, and the rounding mode kept it at the largest number: at any scale, and at one above 100000.
+  bool saturated = false, saturated_above_100000 = false;
+
+  void append(const GradientLosses& later);
+  void beside(const GradientLosses& other) { append(other); }
+};
+
+class ScaleFacts {
  public:
-  // Reads the step table at once. All arguments outlive the analysis.
-  // `fitting` takes the same rows.
-  ScaleAnalysis(const Snapshot& reader, const Selection& selection, const ScaleOptions& options, const StepFacts& steps,
-                const FittingScale& fitting);
-  void add(const TensorRow& row) override;
+  void begin(const AnalysisContext& context) { context_ = &context; }
+  void update(const Block& block);
+  void merge(ScaleFacts&& other) { losses_.merge(std::move(other.losses_)); }
+  TablesRead reads() const { return {.histograms = false}; }
+  const ByRank<GradientLosses>& losses() const { return losses_; }
+
+ private:
+  const AnalysisContext* context_ = nullptr;
+  ByRank<GradientLosses> losses_;
+};
+
+// What the analyses of a trace say of its loss scale.
+class ScaleReport {
+ public:
+  // All arguments outlive the report.
+  ScaleReport(const AnalysisContext& context, const StepFacts& steps, const ScaleFacts& facts, const FittingScales& fitting);
   void add_findings(Report& report) const;
   void add_facts_and_tables(Report& report) const;
 
  private:
-  struct Change {  // a step that changed the scale or was skipped
-    uint64_t step;
-    double before, after;
-    bool skipped;
-    uint64_t clean_steps;             // before it, since the last change or skipped step
-    const EventRow* blame = nullptr;  // names the tensor
-  };
-  // The steps with a scale on one side of one of the articles' thresholds.
-  struct Zone {
-    uint64_t steps = 0, skipped = 0;
-  };
-
-  void read_steps();
   void blame_events();
   std::optional<Evidence> most_blamed() const;
+  Table changes_table() const;
+  Table fits_table() const;
+  Plot history_plot() const;
   void find_thresholds(Report& report, bool flushed) const;
   bool find_no_step_taken(Report& report, const std::vector<Evidence>& blame) const;
   void find_pathologies(Report& report) const;
@@ -56,28 +76,17 @@ class ScaleAnalysis : public RowConsumer {
   uint64_t growth_interval() const;
   bool none_fits() const;
 
-  const Snapshot& reader_;
+  const AnalysisContext& context_;
   const Selection& selection_;
-  const ScaleOptions& options_;
   const StepFacts& step_facts_;
-  const FittingScale& fitting_;
-  struct Flushed {
-    RoundingBounds seen;
-    FlushLoss loss;
-  };
-  uint64_t rows_without_values_ = 0;  // of gradients
-  // A gradient overflowed, and the rounding mode kept it at the largest number: at any scale, and at one above 100000.
-  bool saturated_ = false, saturated_above_100000_ = false;
-  std::vector<Flushed> flushed_;  // of the recorded roundings of each gradient
-
-  std::vector<Change> changes_;
-  uint64_t steps_ = 0, skipped_ = 0;
-  uint64_t first_step_ = 0, last_step_ = 0;
-  uint64_t leading_skips_ = 0, trailing_skips_ = 0, longest_skip_run_ = 0, clean_steps_ = 0;
-  bool scaled_ = false;
-  double first_scale_ = 1, final_scale_ = 1, lowest_ = 1, highest_ = 1;
-  double judged_scale_ = 1;  // the final one, or the one with which the run broke
-  Zone below_100_, below_1000_, above_100000_;
+  const FittingScales& fitting_;
+  const StepTotals steps_;
+  const std::array<ScaleZone, 3> zones_;  // StepTotals::kZones, of the steps before the run broke
+  const double judged_scale_;             // the final one, or the one with which the run broke
+  const uint64_t broken_from_;
+  GradientLosses room_;
+  const GradientLosses& losses_;
+  std::vector<const EventRow*> blame_;  // by change: names the tensor
 };
 
 Report analyze_scale(const Snapshot& reader, const ScaleOptions& options = {});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/scale.h"
 #include "ulpscope/base/text.h"
@@ -26,96 +27,102 @@ std::string power_text(int exponent) { return scale_text(std::ldexp(1.0, exponen
 
 }  // namespace
 
-void ScaleAnalysis::find_thresholds(Report& report, bool flushed) const {
+void ScaleReport::find_thresholds(Report& report, bool flushed) const {
   struct ZoneText {
     const char* code;
     const char* text;
-    const Zone& zone;
+    const ScaleZone& zone;
     bool trouble;
     std::string suggestion;
   };
+  const auto& [below_100, below_1000, above_100000] = zones_;
   // Low scales are trouble where steps are still skipped or gradients are flushed; a high one where it costs more than a skipped
   // step now and then. Gradients that are flushed in spite of it ask for a higher one still.
-  const bool high_skips = above_100000_.skipped > kThrashingShare * static_cast<double>(above_100000_.steps) &&
-                          above_100000_.skipped >= kThrashingLeast;
+  const bool high_skips =
+      above_100000.skipped > kThrashingShare * static_cast<double>(above_100000.steps) && above_100000.skipped >= kThrashingLeast;
   // Where nothing overflowed, no value keeps the scale low.
-  const std::string began = fmt::format("Nothing overflowed: it began at {}{}.", scale_text(first_scale_),
-                                        reader_.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");
+  const std::string began = fmt::format("Nothing overflowed: it began at {}{}.", scale_text(steps_.first.scale_before),
+                                        context_.trace.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");
   const ZoneText zones[] = {
-      {"scale.below_100", "below 100", below_100_, below_100_.skipped > 0 || flushed,
-       skipped_ == 0 ? began
-                     : "Some values are far larger than the others: look at the tensor that overflows first, and keep its op in "
-                       "FP32."},
-      {"scale.below_1000", "below 1000", below_1000_, below_1000_.skipped > 0 || flushed,
-       skipped_ == 0
+      {"scale.below_100", "below 100", below_100, below_100.skipped > 0 || flushed,
+       steps_.skipped.size() == 0
+           ? began
+           : "Some values are far larger than the others: look at the tensor that overflows first, and keep its op in "
+             "FP32."},
+      {"scale.below_1000", "below 1000", below_1000, below_1000.skipped > 0 || flushed,
+       steps_.skipped.size() == 0
            ? began
            : "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."},
-      {"scale.above_100000", "above 100000", above_100000_, high_skips || saturated_above_100000_,
-       saturated_above_100000_  // which the scaler does not see
+      {"scale.above_100000", "above 100000", above_100000, high_skips || losses_.saturated_above_100000,
+       losses_.saturated_above_100000  // which the scaler does not see
            ? "Gradients overflowed, and the rounding mode kept them at the largest number, so that no step was skipped for it: "
              "a smaller scale keeps them."
            : high_skips ? "Grow less often (a longer growth interval), or cap the scale."
                         : "The gradients are very small. That is healthy as long as few steps are skipped."}};
   for (const ZoneText& entry : zones) {
     if (entry.zone.steps == 0) continue;
-    if (&entry.zone == &below_1000_ && below_100_.steps == below_1000_.steps) continue;  // said already
+    if (&entry.zone == &below_1000 && below_100.steps == below_1000.steps) continue;  // said already
     Finding finding{entry.code,
                     entry.trouble ? Severity::warning : Severity::info,
                     fmt::format("The loss scale was {} in {} of {}; {} of these {} skipped.", entry.text, entry.zone.steps,
-                                count_of(steps_, "step"), entry.zone.skipped, was(entry.zone.skipped)),
+                                count_of(steps_.count, "step"), entry.zone.skipped, was(entry.zone.skipped)),
                     {},
                     entry.suggestion};
     finding.evidence.push_back({{},
                                 {{"steps", count_cell(entry.zone.steps), Unit::count},
                                  {"skipped_steps", count_cell(entry.zone.skipped), Unit::count},
-                                 {"lowest_scale", lowest_, Unit::scale},
-                                 {"highest_scale", highest_, Unit::scale}}});
+                                 {"lowest_scale", steps_.lowest_scale, Unit::scale},
+                                 {"highest_scale", steps_.highest_scale, Unit::scale}}});
     report.findings.push_back(std::move(finding));
   }
 }
 
 // Of the whole trace: the first steps of a search for a scale may all be skipped.
-bool ScaleAnalysis::find_no_step_taken(Report& report, const std::vector<Evidence>& blame) const {
-  if (skipped_ < steps_ || steps_ < reader_.step_count()) return false;
+bool ScaleReport::find_no_step_taken(Report& report, const std::vector<Evidence>& blame) const {
+  if (steps_.skipped.size() < steps_.count || steps_.count < context_.trace.step_count()) return false;
   std::string suggestion =
       "Gradients that overflow at any scale hold NaN or infinity for another reason: look at the first nonfinite tensor "
       "of the forward pass (`ulpscope ranges`).";
-  if (!std::isfinite(final_scale_)) {
+  if (!std::isfinite(steps_.last.scale_after)) {
     suggestion = "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
-  } else if (reader_.run().dynamic_loss_scale && final_scale_ > 1 && final_scale_ < first_scale_) {
+  } else if (context_.trace.run().dynamic_loss_scale && steps_.last.scale_after > 1 &&
+             steps_.last.scale_after < steps_.first.scale_before) {
     suggestion = fmt::format("The loss scale was still coming down, from {} to {}: start with a smaller one, or train longer.",
-                             scale_text(first_scale_), scale_text(final_scale_));
+                             scale_text(steps_.first.scale_before), scale_text(steps_.last.scale_after));
   }
-  report.findings.push_back({"scale.no_step_taken", Severity::error,
-                             fmt::format("No step was taken: {} skipped, so the run learned nothing.",
-                                         steps_ == 1 ? std::string("the only step was") : fmt::format("all {} steps were", steps_)),
-                             blame, std::move(suggestion)});
+  report.findings.push_back(
+      {"scale.no_step_taken", Severity::error,
+       fmt::format("No step was taken: {} skipped, so the run learned nothing.",
+                   steps_.count == 1 ? std::string("the only step was") : fmt::format("all {} steps were", steps_.count)),
+       blame, std::move(suggestion)});
   return true;
 }
 
-void ScaleAnalysis::find_pathologies(Report& report) const {
+void ScaleReport::find_pathologies(Report& report) const {
   std::vector<Evidence> blame;
   if (auto blamed = most_blamed()) blame.push_back(std::move(*blamed));
   const bool none_taken = find_no_step_taken(report, blame);
   // A search that started far too high skips every step until it has come down; at its floor the scale is kept.
-  const auto is_kept = [](const Change& change) { return change.before == change.after; };
-  const bool at_floor = changes_.size() >= kCollapse && std::all_of(changes_.end() - kCollapse, changes_.end(), is_kept);
-  const bool searching = leading_skips_ == steps_ && lowest_ >= 1 && !at_floor;
-  const bool collapsed = reader_.run().dynamic_loss_scale &&
-                         ((trailing_skips_ >= kCollapse && !searching) || (longest_skip_run_ >= kCollapse && lowest_ < 1));
-  const bool broken = step_facts_.broken_from != UINT64_MAX;
+  const auto is_kept = [](const ScaleChange& change) { return change.before == change.after; };
+  const bool at_floor =
+      steps_.changes.size() >= kCollapse && std::all_of(steps_.changes.end() - kCollapse, steps_.changes.end(), is_kept);
+  const bool searching = steps_.leading_skips == steps_.count && steps_.lowest_scale >= 1 && !at_floor;
+  const bool collapsed =
+      context_.trace.run().dynamic_loss_scale &&
+      ((steps_.trailing_skips >= kCollapse && !searching) || (steps_.longest_skip_run >= kCollapse && steps_.lowest_scale < 1));
+  const bool broken = broken_from_ != UINT64_MAX;
   if (collapsed) {
     report.findings.push_back(
         {"scale.collapse", Severity::error,
-         fmt::format("The loss scale collapsed: {} in a row were skipped, and it fell to {}.", count_of(longest_skip_run_, "step"),
-                     scale_text(lowest_)),
+         fmt::format("The loss scale collapsed: {} in a row were skipped, and it fell to {}.",
+                     count_of(steps_.longest_skip_run, "step"), scale_text(steps_.lowest_scale)),
          blame,
          broken ? fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
-                              step_facts_.broken_from)
+                              broken_from_)
                 : std::string("Gradients that overflow at any scale hold NaN or infinity for another reason: look at the first "
                               "nonfinite tensor of the forward pass (`ulpscope ranges`).")});
   }
-  const uint64_t settled_steps = steps_ - leading_skips_, settled_skips = skipped_ - leading_skips_;
+  const uint64_t settled_steps = steps_.count - steps_.leading_skips, settled_skips = steps_.skipped.size() - steps_.leading_skips;
   if (!collapsed && !broken && settled_skips >= kThrashingLeast &&
       static_cast<double>(settled_skips) > kThrashingShare * static_cast<double>(settled_steps)) {
     report.findings.push_back(
@@ -123,17 +130,19 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
          fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.", settled_skips, settled_steps),
          blame, "Grow less often (a longer growth interval), or cap the scale."});
   }
-  if (!collapsed && !none_taken && skipped_ > 0) {
-    report.findings.push_back({"scale.backoffs", Severity::info,
-                               fmt::format("{} of {} {} skipped.", skipped_, count_of(steps_, "step"), was(skipped_)), blame, ""});
+  if (!collapsed && !none_taken && steps_.skipped.size() > 0) {
+    report.findings.push_back(
+        {"scale.backoffs", Severity::info,
+         fmt::format("{} of {} {} skipped.", steps_.skipped.size(), count_of(steps_.count, "step"), was(steps_.skipped.size())),
+         blame, ""});
   }
   const uint64_t interval = growth_interval();
-  if (reader_.run().dynamic_loss_scale && !broken && clean_steps_ > 2 * interval) {
+  if (context_.trace.run().dynamic_loss_scale && !broken && steps_.clean_steps > 2 * interval) {
     report.findings.push_back({"scale.stalled",
                                Severity::info,
                                fmt::format("The loss scale has stood at {} for {} without overflow, more than twice the growth "
                                            "interval of {}.",
-                                           scale_text(final_scale_), count_of(clean_steps_, "step"), interval),
+                                           scale_text(steps_.last.scale_after), count_of(steps_.clean_steps, "step"), interval),
                                {},
                                "It is at its cap, or its growth interval is longer than that."});
   }
@@ -141,37 +150,38 @@ void ScaleAnalysis::find_pathologies(Report& report) const {
 
 // The scaler's, or where the producer did not tell, that of a growth whose clean steps began after a change that was seen. Those
 // before the first change may have begun before the first step seen: in the run that this one resumed from.
-uint64_t ScaleAnalysis::growth_interval() const {
-  if (const int64_t told = reader_.run().growth_interval; told > 0) return static_cast<uint64_t>(told);
-  for (size_t i = 1; i < changes_.size(); ++i) {
-    if (changes_[i].after > changes_[i].before) return changes_[i].clean_steps + 1;
+uint64_t ScaleReport::growth_interval() const {
+  if (const int64_t told = context_.trace.run().growth_interval; told > 0) return static_cast<uint64_t>(told);
+  for (size_t i = 1; i < steps_.changes.size(); ++i) {
+    if (steps_.changes[i].after > steps_.changes[i].before) return steps_.changes[i].clean_steps + 1;
   }
   return kGrowthInterval;
 }
 
-bool ScaleAnalysis::none_fits() const {
-  const auto& [unused, largest, smallest, hidden] = fitting_.run();
+bool ScaleReport::none_fits() const {
+  const auto& [unused, largest, smallest, hidden] = fitting_.run;
   return largest && smallest && largest->upper != ExponentBounds::kNoUpper && smallest->lower != ExponentBounds::kNoLower &&
          smallest->lower > largest->upper;
 }
 
-void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
-  const auto& [unused, largest, smallest, hidden] = fitting_.run();
+void ScaleReport::find_fit(Report& report, bool flushed) const {
+  const auto& [unused, largest, smallest, hidden] = fitting_.run;
   const auto key_of = [&](std::optional<uint32_t> tensor) { return tensor ? selection_.key(*tensor) : RowKey{}; };
-  const Evidence least{key_of(fitting_.decides_smallest()), {{"smallest_fitting_scale", scale_cell(smallest), Unit::scale}}};
-  const Evidence most{key_of(fitting_.decides_largest()), {{"largest_fitting_scale", scale_cell(largest), Unit::scale}}};
+  const Evidence least{key_of(fitting_.decides_smallest), {{"smallest_fitting_scale", scale_cell(smallest), Unit::scale}}};
+  const Evidence most{key_of(fitting_.decides_largest), {{"largest_fitting_scale", scale_cell(largest), Unit::scale}}};
   if (none_fits()) {
     report.findings.push_back({"scale.no_scale_fits",
                                Severity::info,
                                fmt::format("No single loss scale fits {}: one gradient needs at least {}, another "
                                            "overflows above {}.",
-                                           options_.restricts_steps() ? "all of these steps" : "the whole run",
+                                           context_.options.restricts_steps() ? "all of these steps" : "the whole run",
                                            power_text(smallest->lower), power_text(largest->upper)),
                                {least, most},
                                "A dynamic scale follows the gradients from step to step, and BF16 needs none."});
   }
   const double exponent = std::log2(judged_scale_);
-  if (flushed && scaled_ && smallest && smallest->lower != ExponentBounds::kNoLower && exponent < smallest->lower && !none_fits()) {
+  if (flushed && steps_.scaled && smallest && smallest->lower != ExponentBounds::kNoLower && exponent < smallest->lower &&
+      !none_fits()) {
     report.findings.push_back(
         {"scale.under_scaled",
          Severity::warning,
@@ -180,14 +190,15 @@ void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
          {least, most},
          "Start with a larger scale, or let it grow sooner (a shorter growth interval)."});
   }
-  const bool fixed = !reader_.run().dynamic_loss_scale;
-  if ((fixed || saturated_) && scaled_ && largest && largest->upper != ExponentBounds::kNoUpper && exponent > largest->upper) {
+  const bool fixed = !context_.trace.run().dynamic_loss_scale;
+  if ((fixed || losses_.saturated) && steps_.scaled && largest && largest->upper != ExponentBounds::kNoUpper &&
+      exponent > largest->upper) {
     report.findings.push_back({"scale.over_scaled",
                                Severity::warning,
                                fmt::format("The {}loss scale, {}, is too large: gradients overflow above {}.",
                                            fixed ? "fixed " : "", scale_text(judged_scale_), power_text(largest->upper)),
                                {most},
-                               saturated_
+                               losses_.saturated
                                    ? "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a "
                                      "smaller scale that stays (scaler.initial, scaler.dynamic = false), or a mode that makes "
                                      "infinities."
@@ -195,28 +206,29 @@ void ScaleAnalysis::find_fit(Report& report, bool flushed) const {
   }
 }
 
-void ScaleAnalysis::find_hidden(Report& report) const {
-  if (fitting_.hidden_steps() == 0) return;
+void ScaleReport::find_hidden(Report& report) const {
+  if (fitting_.hidden_steps == 0) return;
   std::vector<uint32_t> hidden_tensors;
   for (uint32_t i = 0; i < selection_.size(); ++i) {
-    const auto& fit = fitting_.tensors()[i];
+    const auto& fit = fitting_.tensors[i];
     if (fit && fit->hidden && is_computed_gradient(selection_.tensor(i).role)) hidden_tensors.push_back(i);
   }
   const size_t hidden = selection_.count_outputs(hidden_tensors);
-  const std::vector<uint64_t>& flushed_rows = fitting_.upstream().flushed_rows();
+  const std::vector<uint64_t>& flushed_rows = fitting_.flushed_rows;
   const auto worst = std::max_element(flushed_rows.begin(), flushed_rows.end());  // the first of equals
   const auto worst_tensor = static_cast<uint32_t>(worst - flushed_rows.begin());
   // Over the run, as ranges judges.
-  const RoundingBounds& worst_seen = flushed_[worst_tensor].seen;
-  const bool is_found = share(worst_seen.flushed.lower, worst_seen.base) > options_.flushed_limit;
+  const GradientLosses::Flushed* const losses = losses_.flushed.find(worst_tensor);
+  const RoundingBounds worst_seen = losses ? losses->seen : RoundingBounds();
+  const bool is_found = share(worst_seen.flushed.lower, worst_seen.base) > context_.options.flushed_limit;
   Finding finding{
       "scale.fit_hidden",
       Severity::info,
       fmt::format("In {} of {} {} {} computed from gradients of which more than {:g}% had been flushed: "
                   "what scale they need is not known, so the smallest fitting scale is only a lower bound, and the largest "
                   "an upper one.",
-                  fitting_.hidden_steps(), count_of(steps_, "step"), count_of(hidden, "gradient tensor"), was(hidden),
-                  100 * options_.flushed_limit),
+                  fitting_.hidden_steps, count_of(steps_.count, "step"), count_of(hidden, "gradient tensor"), was(hidden),
+                  100 * context_.options.flushed_limit),
       {},
       is_quantized(selection_.tensor(worst_tensor).dtype)
           ? fmt::format("FP8 flushed them at its quantisation scales, which no loss scale changes{}. Record the run with "
@@ -228,8 +240,8 @@ void ScaleAnalysis::find_hidden(Report& report) const {
   report.findings.push_back(std::move(finding));
 }
 
-void ScaleAnalysis::find_unknown_fit(Report& report) const {
-  if (fitting_.run().largest || fitting_.run().smallest || rows_without_values_ == 0) return;
+void ScaleReport::find_unknown_fit(Report& report) const {
+  if (fitting_.run.largest || fitting_.run.smallest || losses_.rows_without_values == 0) return;
   report.findings.push_back({"scale.fit_unknown",
                              Severity::info,
                              "Which loss scales fit is not known: of the gradients only counts were recorded.",
@@ -237,18 +249,18 @@ void ScaleAnalysis::find_unknown_fit(Report& report) const {
                              "Record with `--record stats`, which keeps their magnitudes."});
 }
 
-void ScaleAnalysis::add_findings(Report& report) const {
-  if (steps_ == 0) {
+void ScaleReport::add_findings(Report& report) const {
+  if (steps_.count == 0) {
     report.findings.push_back({"scale.none", Severity::info, "No step was recorded in what was asked for.", {}, ""});
     return;
   }
   const double worst = flushed_share();
-  const bool flushed = worst > options_.flushed_limit;
-  if (!scaled_) {
+  const bool flushed = worst > context_.options.flushed_limit;
+  if (!steps_.scaled) {
     find_no_step_taken(report, {});
-    const FloatFormat* const what_if = fitting_.what_if();
-    const bool missing = flushed && !what_if && !reader_.run().dynamic_loss_scale;
-    const auto& [unused, largest, smallest, hidden] = fitting_.run();
+    const FloatFormat* const what_if = fitting_.what_if;
+    const bool missing = flushed && !what_if && !context_.trace.run().dynamic_loss_scale;
+    const auto& [unused, largest, smallest, hidden] = fitting_.run;
     const std::string_view types = what_if ? what_if->name : std::string_view("the recorded types");
     std::string fitting;
     if (none_fits()) {
@@ -258,16 +270,16 @@ void ScaleAnalysis::add_findings(Report& report) const {
       fitting = fmt::format(" For {}, the smallest fitting scale is {} and the largest {}.", types,
                             cell_text(scale_cell(smallest), Unit::scale), cell_text(scale_cell(largest), Unit::scale));
     }
-    if (!fitting.empty() && step_facts_.broken_from != UINT64_MAX) {
+    if (!fitting.empty() && broken_from_ != UINT64_MAX) {
       fitting.back() = ',';
-      fitting += fmt::format(" judged by the steps before step {}.", step_facts_.broken_from);
+      fitting += fmt::format(" judged by the steps before step {}.", broken_from_);
     }
     Finding finding{
         missing ? "scale.missing" : "scale.none",
         missing ? Severity::warning : Severity::info,
         (missing ? "The loss was not scaled, and gradients were flushed to zero." : "The loss was not scaled.") + fitting,
         {},
-        missing ? scaling_advice(precision_facts(reader_)) + ", or use BF16." : ""};
+        missing ? scaling_advice(precision_facts(context_.trace, step_facts_)) + ", or use BF16." : ""};
     if (missing) finding.evidence.push_back({{}, {{"flushed_of_the_worst_gradient", worst, Unit::share}}});
     report.findings.push_back(std::move(finding));
     find_hidden(report);

@@ -1,26 +1,27 @@
 #include "ulpscope/analyzers/suspects.h"
 
 #include <algorithm>
-#include <optional>
-#include <set>
 
 #include "ulpscope/analyzers/what_if.h"
 
 namespace ulpscope {
 
 size_t Suspects::size() const {
-  std::set<std::pair<std::optional<uint64_t>, std::optional<int>>> outputs;
-  for (const auto& [unused, evidence] : all_) outputs.emplace(evidence.key.op, evidence.key.slot);
-  return outputs.size();
+  std::vector<uint32_t> tensors;
+  for (const Suspect& suspect : all_) tensors.push_back(suspect.tensor);
+  return selection_.count_outputs(tensors);
 }
 
 std::vector<Evidence> Suspects::worst() const {
-  std::vector<const std::pair<double, Evidence>*> sorted;
-  for (const auto& suspect : all_) sorted.push_back(&suspect);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->first > b->first; });
+  std::vector<const Suspect*> sorted;
+  for (const Suspect& suspect : all_) sorted.push_back(&suspect);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Suspect* a, const Suspect* b) { return a->how_bad > b->how_bad; });
   if (sorted.size() > kMostEvidence) sorted.resize(kMostEvidence);
   std::vector<Evidence> evidence;
-  for (const auto* suspect : sorted) evidence.push_back(suspect->second);
+  for (const Suspect* suspect : sorted) {
+    const uint32_t tensor = suspect->tensor;
+    evidence.push_back({suspect->position ? selection_.key(tensor, *suspect->position) : selection_.key(tensor), suspect->values});
+  }
   return evidence;
 }
 

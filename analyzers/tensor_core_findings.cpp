@@ -24,53 +24,38 @@ struct Products {
   double flop() const { return static_cast<double>(count) * shape.flop(); }
 };
 
-// The shapes of the tensors that ops made, and which of them an op reads. An op reads what a view shows of a tensor as that tensor.
-class Shapes {
- public:
-  explicit Shapes(const Snapshot& reader) : reader_(reader) {
-    const std::vector<TensorInfo>& tensors = reader.tensors();
-    for (uint32_t i = 0; i < tensors.size(); ++i) outputs_.emplace(std::pair(tensors[i].op, tensors[i].slot), i);
-  }
-  // What the trace says of the op, or else its operands' shapes.
-  std::optional<ProductShape> product_of(const TensorInfo& output) const {
-    const OpInfo& op = reader_.ops()[output.op];
-    if (const auto product = ProductShape::of(op.product)) return product;
-    return product_shape(product_kind(op.name), of_input(output.op, 0), of_input(output.op, 1), output.shape);
-  }
+// The shape of what an op reads as an input; of a view, that of the tensor which it shows.
+std::span<const int64_t> shape_read(const AnalysisContext& context, uint32_t op, uint8_t input) {
+  const GraphEdge* const edge = context.graph.read_by(op, input);
+  if (edge == nullptr) return {};
+  const std::span<const uint32_t> read = context.graph.made_by(edge->producer, edge->slot);
+  if (read.empty()) return {};
+  return context.selection.tensor(read.front()).shape;
+}
 
- private:
-  std::span<const int64_t> of_input(uint32_t op, uint8_t input) const {
-    const auto inputs = reader_.graph().inputs(op);
-    const auto edge =
-        std::find_if(inputs.begin(), inputs.end(), [&](const GraphEdge& candidate) { return candidate.input == input; });
-    if (edge == inputs.end()) return {};
-    const auto tensor = outputs_.find({edge->producer, edge->slot});
-    if (tensor == outputs_.end()) return {};
-    return reader_.tensors()[tensor->second].shape;
-  }
-
-  using Output = std::pair<uint32_t, uint8_t>;  // op and slot
-  const Snapshot& reader_;
-  std::map<Output, uint32_t> outputs_;
-};
+// What the trace says of the op, or else its operands' shapes.
+std::optional<ProductShape> product_of(const AnalysisContext& context, const OpInfo& op, const TensorInfo& output) {
+  if (const auto product = ProductShape::of(op.product)) return product;
+  return product_shape(product_kind(op.name), shape_read(context, output.op, 0), shape_read(context, output.op, 1), output.shape);
+}
 
 }  // namespace
 
-void add_tensor_core_findings(const Snapshot& reader, const Selection& selection, Report& report) {
-  const Shapes shapes(reader);
+void add_tensor_core_findings(const AnalysisContext& context, Report& report) {
+  const Selection& selection = context.selection;
   std::vector<Products> padded;
   std::map<std::tuple<std::string_view, std::string_view, ProductShape>, size_t> rows;  // of `padded`
   size_t count = 0;
   double work = 0, padded_work = 0;
   std::vector<bool> counted(
-      reader.ops().size());  // an op's output is several tensors where runs read as one differ; the first counts
+      context.trace.ops().size());  // an op's output is several tensors where runs read as one differ; the first counts
   for (uint32_t i = 0; i < selection.size(); ++i) {
     const TensorInfo& tensor = selection.tensor(i);
     const OpInfo& op = selection.op(i);
     if (!selection.contains(i) || op.phase != Phase::forward || tensor.slot != 0 || !is_narrow(tensor.dtype)) continue;
     if (counted[tensor.op]) continue;
     counted[tensor.op] = true;
-    const auto product = shapes.product_of(tensor);
+    const auto product = product_of(context, op, tensor);
     if (!product) continue;
     // What an unknown K leaves out of one product would be missing in the share of all others.
     if (product->k != ProductShape::kUnknown) {
@@ -94,11 +79,11 @@ void add_tensor_core_findings(const Snapshot& reader, const Selection& selection
     types += fmt::format("{}{}", types.empty() ? "" : " and ", types_of);
     multiples += fmt::format("{}{}", multiples.empty() ? "" : " and ", multiple);
   }
-  Suspects suspects;
+  Suspects suspects(selection);
   for (const Products& products : padded) {
     const bool known = products.shape.k != ProductShape::kUnknown;
     const double more = products.shape.padded_over_real();
-    suspects.add(products.flop() * (more - 1), selection.key(products.tensor),
+    suspects.add(products.flop() * (more - 1), products.tensor,
                  {{"padding", products.shape.padding()},
                   {"padded_over_real_work", more, Unit::ratio},
                   {"share_of_products", known ? Cell(products.flop() / work) : Cell(Unknown{}), Unit::share},

@@ -2,10 +2,10 @@
 // rows. Output: a finding that names the layers whose extents are no multiples of 8, and how much more work the padding is.
 #pragma once
 
-#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/run_analysis.h"
 
 namespace ulpscope {
 
-void add_tensor_core_findings(const Snapshot& reader, const Selection& selection, Report& report);
+void add_tensor_core_findings(const AnalysisContext& context, Report& report);
 
 }  // namespace ulpscope

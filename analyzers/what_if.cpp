@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/what_if.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -10,14 +11,21 @@ namespace {
 
 constexpr int kBins = ExponentHistogram::kBins;
 
+// 2^e for normal numbers, without a call.
+double power_of_two(int e) { return std::bit_cast<double>(static_cast<uint64_t>(e + 1023) << 52); }
+
+// Of magnitudes.
+double next_below(double x) { return x > 0 ? std::bit_cast<double>(std::bit_cast<uint64_t>(x) - 1) : x; }
+double next_above(double x) { return x < INFINITY ? std::bit_cast<double>(std::bit_cast<uint64_t>(x) + 1) : x; }
+
 // The magnitudes of a bin: lower <= |x| < upper.
 struct BinRange {
   double lower, upper;
 };
 
 BinRange range_of_bin(int bin) {
-  const double upper = std::ldexp(1.0, ExponentHistogram::exponent(bin) + 1);
-  return {bin == 0 ? std::ldexp(1.0, -149) : upper / 2, upper};
+  const double upper = power_of_two(ExponentHistogram::exponent(bin) + 1);
+  return {bin == 0 ? 0x1p-149 : upper / 2, upper};
 }
 
 bool passes(double magnitude, double threshold, bool strictly) { return strictly ? magnitude < threshold : magnitude <= threshold; }
@@ -35,7 +43,7 @@ CountBounds count_in_range(uint64_t n, BinRange range, const TensorStatistics& s
   const double least = has_smallest ? statistics.smallest : range.lower;
   if (!passes(least, threshold, strictly)) return {0, 0};
   // Every element is below range.upper.
-  const double last = strictly ? range.upper : std::nextafter(range.upper, 0.0);
+  const double last = strictly ? range.upper : next_below(range.upper);
   if (has_largest ? passes(statistics.largest, threshold, strictly) : threshold >= last) return {n, n};
   return {has_smallest ? 1u : 0u, has_largest ? n - 1 : n};
 }
@@ -46,14 +54,14 @@ CountBounds count_below(const TensorStatistics& statistics, double threshold, bo
   if (passes(statistics.largest, threshold, strictly)) return {all, all};
   const ExponentHistogram& histogram = statistics.histogram;
   const auto [first, last] = occupied_bins(statistics);
-  CountBounds total = count_in_range(histogram.below_range, {0.0, std::ldexp(1.0, -149)}, statistics, threshold, strictly);
+  CountBounds total = count_in_range(histogram.below_range, {0.0, 0x1p-149}, statistics, threshold, strictly);
   for (int bin = first; bin <= last; ++bin) {
     if (histogram.bins[bin] == 0) continue;
     const BinRange range = range_of_bin(bin);
     if (!passes(range.lower, threshold, strictly)) break;
     total += count_in_range(histogram.bins[bin], range, statistics, threshold, strictly);
   }
-  total += count_in_range(histogram.above_range, {std::ldexp(1.0, 128), INFINITY}, statistics, threshold, strictly);
+  total += count_in_range(histogram.above_range, {0x1p128, INFINITY}, statistics, threshold, strictly);
   return total;
 }
 
@@ -64,13 +72,15 @@ Threshold scaled_threshold(double threshold, double scale) {
   if (std::isinf(threshold)) return {product, product};
   // The remainder of a product this large is itself exact, so it is 0 iff the product is.
   if (std::isfinite(product) && product > 0x1p-900 && std::fma(threshold, scale, -product) == 0) return {product, product};
-  return {std::nextafter(product, 0.0), std::nextafter(product, INFINITY)};
+  return {next_below(product), next_above(product)};
 }
 
 BinSpan occupied_bins(const TensorStatistics& statistics) {
   const auto bin_of = [](double magnitude) {
     if (!(magnitude > 0)) return 0;
-    return std::isfinite(magnitude) ? std::clamp(std::ilogb(magnitude) + ExponentHistogram::kBias, 0, kBins - 1) : kBins - 1;
+    // The exponent field, of which 0, for subnormals, and 2047, for infinity, are beyond all bins too.
+    const auto exponent = static_cast<int>(std::bit_cast<uint64_t>(magnitude) >> 52) - 1023;
+    return std::clamp(exponent + ExponentHistogram::kBias, 0, kBins - 1);
   };
   return {bin_of(statistics.smallest), bin_of(statistics.largest)};
 }

@@ -149,10 +149,11 @@ void RunSet::State::load(size_t index) {
   std::vector<TensorInfo>& tensors = copy_of(view.tensors);
   const std::vector<TensorInfo> new_tensors = held_rows<TensorInfo>(part, tables.tensors.size());
   for (const OpInfo& op : held_rows<OpInfo>(part, tables.ops.size())) {
-    const bool makes_inputs = std::any_of(new_tensors.begin(), new_tensors.end(), [&](const TensorInfo& tensor) {
-      return tensor.op == tables.ops.size() && tensor.role == Role::input;
-    });
-    const bool is_left_out = part.resumed && op.name == "source" && !makes_inputs && !ops_by_id.contains(op.id);
+    const auto makes_inputs = [&] {
+      return std::any_of(new_tensors.begin(), new_tensors.end(),
+                         [&](const TensorInfo& tensor) { return tensor.op == tables.ops.size() && tensor.role == Role::input; });
+    };
+    const bool is_left_out = part.resumed && op.name == "source" && !ops_by_id.contains(op.id) && !makes_inputs();
     tables.ops.push_back(is_left_out ? kLeftOut : add_op(part, op, ops));
   }
   for (const TensorInfo& tensor : new_tensors)

@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/analyzers/info.h"
+#include "ulpscope/analyzers/selection.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/product_shape.h"
 

@@ -247,19 +247,17 @@ TEST(FittingScale, OfARunIsThatOfItsTightestTensors) {
     trace.end_step(SyntheticTrace::default_step(1.0, scale));
   }
   const Snapshot reader = trace.read();
-  const AnalysisOptions options;
-  const Selection selection(reader, options);
-  FittingScale fitting(reader, selection, nullptr, kLimit);
-  RowConsumer* const consumers[] = {&fitting};
-  ASSERT_TRUE(visit_selected(reader, selection, options, consumers));
+  Followed<FittingScale> seen([] { return FittingScale(kLimit); });
+  ASSERT_TRUE(seen.update(reader));
+  const FittingScales fitting = seen.analysis().result();
   std::vector<Recorded> all = small_rows;
   all.insert(all.end(), large_rows.begin(), large_rows.end());
-  EXPECT_EQ(fitting.run().largest->upper, search_largest(all, binary16));
-  EXPECT_EQ(fitting.decides_largest(), large);
-  EXPECT_EQ(fitting.decides_smallest(), small);
-  EXPECT_LE(fitting.run().smallest->lower, search_smallest(small_rows, binary16));
-  EXPECT_GE(fitting.run().smallest->upper, search_smallest(small_rows, binary16));
-  for (const FittingScale::StepFit& step : fitting.steps()) {
+  EXPECT_EQ(fitting.run.largest->upper, search_largest(all, binary16));
+  EXPECT_EQ(fitting.decides_largest, large);
+  EXPECT_EQ(fitting.decides_smallest, small);
+  EXPECT_LE(fitting.run.smallest->lower, search_smallest(small_rows, binary16));
+  EXPECT_GE(fitting.run.smallest->upper, search_smallest(small_rows, binary16));
+  for (const StepFit& step : fitting.steps) {
     const auto truth =
         std::min(search_largest({small_rows[step.step]}, binary16), search_largest({large_rows[step.step]}, binary16));
     EXPECT_EQ(step.largest->upper, truth);

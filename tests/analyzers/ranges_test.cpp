@@ -8,6 +8,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/selection.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

@@ -55,6 +55,7 @@ std::vector<std::vector<uint32_t>> behind(const Snapshot& reader) {
   std::vector<std::vector<uint32_t>> found(reader.step_count());
   reader.visit_rows({}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
+      if (row.sequence == 0) upstream.begin_step(0);
       upstream.see(row);
       if (upstream.is_behind(row)) found[row.step].push_back(row.tensor);
     }

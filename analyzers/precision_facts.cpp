@@ -1,0 +1,53 @@
+#include "ulpscope/analyzers/precision_facts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <sstream>
+
+#include "ulpscope/analyzers/what_if.h"
+
+namespace ulpscope {
+
+PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps) {
+  PrecisionFacts facts;
+  std::set<std::string_view> narrow, masters;
+  for (const TensorInfo& tensor : reader.tensors()) {
+    facts.casts_weights = facts.casts_weights || tensor.role == Role::weight_cast;
+    if (tensor.role == Role::weight && is_narrow(tensor.dtype)) narrow.insert(tensor.parameter);
+    if (tensor.role == Role::master_weight) masters.insert(tensor.parameter);
+  }
+  facts.updates_narrow_weights = !std::includes(masters.begin(), masters.end(), narrow.begin(), narrow.end());
+  facts.adapts_scale = reader.run().dynamic_loss_scale;
+  facts.scales_loss = facts.adapts_scale || steps.scales_loss();
+  return facts;
+}
+
+std::string scaling_advice(const PrecisionFacts& facts) {
+  if (facts.adapts_scale) return "Begin with a larger loss scale (scaler.initial), or let it grow sooner (scaler.growth_interval)";
+  if (facts.scales_loss) return "Use a larger loss scale (scaler.initial), or one that adapts (scaler.dynamic = true)";
+  if (!facts.updates_narrow_weights) return "Switch the gradient scaler on (scaler.enabled = \"on\")";
+  return "Keep FP32 master weights and switch the gradient scaler on (optimizer.master_weights = true, scaler.enabled = \"on\")";
+}
+
+std::string quantization_recipe(const Snapshot& reader) {
+  const auto has = [&](std::string_view name) {
+    return std::any_of(reader.ops().begin(), reader.ops().end(), [&](const OpInfo& op) { return op.name == name; });
+  };
+  if (!has("quantize")) return "";
+  return has("amax_history_update") ? "delayed" : "current";
+}
+
+std::optional<double> attribute(const OpInfo& op, std::string_view name) {
+  std::istringstream items(op.attributes);
+  for (std::string item; items >> item;) {
+    if (!item.starts_with(name) || item.size() <= name.size() || item[name.size()] != '=') continue;
+    double value = 0;
+    const char* const end = item.data() + item.size();
+    const auto [stop, error] = std::from_chars(item.data() + name.size() + 1, end, value);
+    return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,29 @@
+// Which settings of mixed precision a run has: advice that names one must be about one that can be set.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ulpscope/analyzers/step_facts.h"
+
+namespace ulpscope {
+
+// By the roles of the tensors.
+struct PrecisionFacts {
+  bool casts_weights = false;                      // autocast does: the run follows its lists
+  bool updates_narrow_weights = false;             // a 16-bit parameter has no FP32 master weight
+  bool scales_loss = false, adapts_scale = false;  // by a factor that stays, or that a dynamic scaler changes
+};
+PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
+// What scales the loss, or scales it more, in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit
+// gradients.
+std::string scaling_advice(const PrecisionFacts& facts);
+
+// How FP8 tensors get their scales, "current" or "delayed"; "": there are none.
+std::string quantization_recipe(const Snapshot& reader);
+
+// The value of an attribute of an op, or nothing: it has none of that name, or calls differ.
+std::optional<double> attribute(const OpInfo& op, std::string_view name);
+
+}  // namespace ulpscope

@@ -1,0 +1,217 @@
+#include "ulpscope/analyzers/range_facts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope {
+
+namespace {
+
+void keep_first(std::optional<RowPosition>& into, const std::optional<RowPosition>& other) {
+  if (other && (!into || *other < *into)) into = other;
+}
+
+}  // namespace
+
+void ScaledRows::add(const ScaledRows& other) {
+  rows += other.rows;
+  seen += other.seen;
+  largest_excess = std::max(largest_excess, other.largest_excess);
+  at_own_scale += other.at_own_scale;
+  flush_loss.add(other.flush_loss);
+  overflow_steps_kept += other.overflow_steps_kept;
+  overflow_steps_skipped += other.overflow_steps_skipped;
+  keep_first(first_overflow, other.first_overflow);
+}
+
+void NonfiniteRows::add(const NonfiniteRows& other) {
+  rows += other.rows;
+  if (!other.first || (first && *first <= *other.first)) return;
+  first = other.first;
+  overflowed = other.overflowed;
+}
+
+// A later row without a scale of its own belongs to the others as soon as one before it had a history.
+void TensorRanges::append(const TensorRanges& later) {
+  if (scaled.seen.base == 0) return beside(later);
+  const ScaledRows without = std::exchange(before_history, {});
+  beside(later);
+  scaled.add(std::exchange(before_history, without));
+}
+
+void TensorRanges::beside(const TensorRanges& other) {
+  totals.add(other.totals);
+  nonfinite.add(other.nonfinite);
+  noise_rows += other.noise_rows;
+  if (vanished_steps == 0) vanished_after = other.vanished_after;
+  vanished_steps += other.vanished_steps;
+  before_history.add(other.before_history);
+  scaled.add(other.scaled);
+  input.nonzero += other.input.nonzero;
+  input.flushed += other.input.flushed;
+  starved_rows += other.starved_rows;
+  least_scale = std::min(least_scale, other.least_scale);
+  read_in_fp16 += other.read_in_fp16;
+  raised += other.raised;
+  kept_headroom = std::fmin(kept_headroom, other.kept_headroom);
+}
+
+void RunRanges::append(const RunRanges& later) {
+  tensors.append(later.tensors);
+  backward_passes += later.backward_passes;
+}
+
+void RunRanges::beside(const RunRanges& other) {
+  tensors.beside(other.tensors);
+  backward_passes += other.backward_passes;
+}
+
+RangeFacts::RangeFacts(const std::vector<const FloatFormat*>& formats) : what_ifs_(formats) {
+  if (what_if_index(binary16) == what_ifs_.size()) what_ifs_.push_back(&binary16);
+}
+
+size_t RangeFacts::what_if_index(const FloatFormat& format) const {
+  return std::find(what_ifs_.begin(), what_ifs_.end(), &format) - what_ifs_.begin();
+}
+
+void RangeFacts::begin(const AnalysisContext& context) {
+  context_ = &context;
+  delays_scales_ = quantization_recipe(context.trace) == "delayed";
+  if (format_to_ask(context.trace) == &binary16) read_in_fp16_.emplace(context, &binary16);
+  find_terms();
+}
+
+// Gradients of biases: sums over the elements of the gradient that the op reads first.
+void RangeFacts::find_terms() {
+  struct BiasGradient {
+    std::string_view op;
+    uint8_t slot;
+  };
+  static constexpr BiasGradient kBiasGradients[] = {
+      {"sum", 0}, {"conv2d_backward_weight", 1}, {"conv_transpose2d_backward_weight", 1}};
+  const Selection& selection = context_->selection;
+  terms_of_.assign(selection.size(), std::nullopt);
+  terms_.assign(selection.size(), {});
+  for (uint32_t i = 0; i < selection.size(); ++i) {
+    const TensorInfo& tensor = selection.tensor(i);
+    if (tensor.role != Role::weight_gradient) continue;
+    if (std::none_of(std::begin(kBiasGradients), std::end(kBiasGradients), [&](const BiasGradient& gradient) {
+          return gradient.op == selection.op(i).name && gradient.slot == tensor.slot;
+        }))
+      continue;
+    const GraphEdge* const edge = context_->graph.read_by(tensor.op, 0);
+    if (edge == nullptr) continue;
+    const std::span<const uint32_t> terms = context_->graph.made_by(edge->producer, edge->slot);
+    if (terms.empty() || !is_float(selection.tensor(terms.front()).dtype)) continue;
+    terms_of_[i] = terms.front();
+    terms_[terms.front()].wanted = true;
+  }
+}
+
+// Whether no element is larger than the rounding errors of its sum: of k terms t, each known to half an ulp of its type, added in
+// FP32, at most (u + gamma_k) * sum |t|, and sum |t| <= sqrt(k * sum t^2).
+bool RangeFacts::is_rounding_noise(const TensorRow& row) const {
+  if (!terms_of_[row.tensor] || row.known != StatisticsLevel::full || row.statistics.count == 0) return false;
+  const uint32_t summed = *terms_of_[row.tensor];
+  const Terms& terms = terms_[summed];
+  if (terms.step_number != step_number_) return false;
+  const double k = terms.count / static_cast<double>(row.statistics.count), u = std::ldexp(1.0, -24);
+  const double of_term = std::ldexp(0.5, -info(context_->selection.tensor(summed).dtype).format->fraction_bits);
+  return row.statistics.largest <= (of_term + k * u / (1 - k * u)) * std::sqrt(k * terms.squares);
+}
+
+void RangeFacts::update(const Block& block) {
+  if (block.begins) {
+    ++step_number_;
+    passes_seen_.clear();
+    previous_.reset();
+  }
+  RunRanges& ranges = ranges_.at(block.rank, block.step);
+  for (const TensorRow& row : block.rows) {
+    const bool selected = context_->selection.contains(row);
+    see(row);
+    if (selected) add(row, block, ranges);
+  }
+}
+
+void RangeFacts::see(const TensorRow& row) {
+  const Selection& selection = context_->selection;
+  first_rounding_ = false;
+  if (row.known == StatisticsLevel::none) return;
+  before_ = std::exchange(previous_, row.tensor);
+  if (Terms& terms = terms_[row.tensor]; terms.wanted) {
+    terms.step_number = step_number_;
+    terms.count = static_cast<double>(row.statistics.count);
+    terms.squares = row.known == StatisticsLevel::full ? row.statistics.sum_of_squares : kUnknown;
+  }
+  if (selection.op(row.tensor).phase != Phase::backward || !is_plainly_narrow(selection.tensor(row.tensor).dtype)) return;
+  if (!row.rounding_known || share_base(row) == 0) return;
+  const std::pair pass{row.micro_batch, row.pass};
+  first_rounding_ = std::find(passes_seen_.begin(), passes_seen_.end(), pass) == passes_seen_.end();
+  if (first_rounding_) passes_seen_.push_back(pass);
+}
+
+void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges) {
+  TensorRanges& facts = ranges.tensors[row.tensor];
+  const TensorInfo& tensor = context_->selection.tensor(row.tensor);
+  facts.totals.add(row, tensor, what_ifs_);
+  if (row.known == StatisticsLevel::none) return;
+  const RowPosition position = position_of(row, block.rank);
+  const bool skipped = block.step.skipped;
+  // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
+  if (stored_nonfinite(row, tensor.dtype) > 0 && !(skipped && comes_after_loss(context_->selection.op(row.tensor).phase))) {
+    const bool overflowed = row.statistics.nonfinite() == 0 && !is_quantized(tensor.dtype);
+    facts.nonfinite.add({1, position, overflowed ? row.rounding.infinite() : 0});
+  }
+  facts.noise_rows += is_rounding_noise(row);
+  if (first_rounding_) {
+    ++ranges.backward_passes;
+    if (row.rounding.flushed == share_base(row) && facts.vanished_steps++ == 0) facts.vanished_after = before_;
+  }
+  facts.least_scale = std::min(facts.least_scale, row.scale);
+  facts.input.nonzero += row.input.nonzero;
+  facts.input.flushed += row.input.flushed;
+  facts.starved_rows += row.input.nonzero > 0 && row.input.flushed == row.input.nonzero;
+  if (!is_float(tensor.dtype)) return;
+  const FloatFormat& format = *info(tensor.dtype).format;
+  if (row.known == StatisticsLevel::full && !skipped)
+    facts.kept_headroom = std::fmin(facts.kept_headroom, headroom(format, row.statistics.largest));
+  if (read_in_fp16_ && is_computed_gradient(tensor.role) && read_in_fp16_->contains(block.part, row.tensor)) {
+    Rounding flushing = rounding_of(tensor, binary16);
+    flushing.subnormals = SubnormalResults::flush;
+    if (const auto read = what_if(row, tensor, binary16, row.scale, flushing)) facts.read_in_fp16 += *read;
+  }
+  if (!is_narrow(tensor.dtype)) return;
+  const bool quantized = is_quantized(tensor.dtype);
+  const auto seen = as_seen(row);
+  if (seen && is_gradient(tensor.role) && !quantized && tensor.rounding != RoundingMode::nearest_even) {
+    if (const auto nearest = what_if(row, tensor, format, 1.0, {.subnormals = rounding_of(tensor).subnormals})) {
+      const auto beyond = [&](uint64_t flushed) { return flushed > seen->flushed.lower ? flushed - seen->flushed.lower : 0; };
+      facts.raised += {beyond(nearest->flushed.lower), beyond(nearest->flushed.upper)};
+    }
+  }
+  const bool has_no_history = quantized && delays_scales_ && row.quantization_scale == 1 && facts.scaled.seen.base == 0;
+  ScaledRows& scaled = has_no_history ? facts.before_history : facts.scaled;
+  if (seen && quantized) {
+    ++scaled.rows;
+    scaled.seen += *seen;
+    scaled.largest_excess = std::max(scaled.largest_excess, row.statistics.largest / format.largest_finite());
+  }
+  if (quantized && row.statistics.largest > 0) {
+    // what_if divides by row.quantization_scale as well.
+    if (const auto own = what_if(row, tensor, format, row.statistics.largest / (format.largest_finite() * row.quantization_scale)))
+      scaled.at_own_scale += *own;
+  }
+  scaled.flush_loss.add(row, format, rounding_of(tensor));
+  if (row.rounding_known && row.rounding.infinite() > 0) {
+    ++(skipped ? scaled.overflow_steps_skipped : scaled.overflow_steps_kept);
+    if (!scaled.first_overflow) scaled.first_overflow = position;
+  }
+}
+
+}  // namespace ulpscope

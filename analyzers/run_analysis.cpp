@@ -1,0 +1,191 @@
+#include "ulpscope/analyzers/run_analysis.h"
+
+#include <algorithm>
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr size_t kStepsAtOnce = 4096;
+constexpr size_t kUpdatesAtOnce = 65536;
+// Below, a thread costs more than it saves.
+constexpr uint64_t kRowsForThreads = 65536;
+
+// Steps of one part, of which rows are read together.
+class StepBatch {
+ public:
+  StepBatch(const AnalysisContext& context, size_t part, TablesRead tables, const std::function<void(const Block&)>& visit,
+            const std::function<bool(size_t)>& seen)
+      : context_(context), trace_(context.trace.of_part(part)), part_(part), tables_(tables), visit_(visit), seen_(seen) {}
+
+  // False: that was asked for.
+  bool read(std::span<const StepRow> steps) {
+    while (!steps.empty()) {
+      const size_t count = read_updates(steps);
+      steps_ = steps.first(count);
+      steps = steps.subspan(count);
+      begun_ = false;
+      if (tables_.rows && !read_rows()) return false;
+      end_steps_before(UINT64_MAX);
+    }
+    return true;
+  }
+
+ private:
+  StepRange range(std::span<const StepRow> steps) const { return {steps.front().step, steps.back().step + 1}; }
+
+  // Those of as many steps as a batch has room for, which it gives back.
+  size_t read_updates(std::span<const StepRow> steps) {
+    updates_.clear();
+    if (!tables_.updates) return steps.size();
+    std::optional<uint64_t> beyond;
+    trace_.visit_updates(range(steps), [&](std::span<const UpdateRow> rows) {
+      for (const UpdateRow& row : rows) {
+        if (updates_.size() >= kUpdatesAtOnce && row.step != updates_.back().step) {
+          beyond = row.step;
+          return false;
+        }
+        updates_.push_back(row);
+      }
+      return true;
+    });
+    if (!beyond) return steps.size();
+    return std::lower_bound(steps.begin(), steps.end(), *beyond,
+                            [](const StepRow& row, uint64_t step) { return row.step < step; }) -
+           steps.begin();
+  }
+
+  bool read_rows() {
+    bool goes_on = true;
+    const auto take = [&](std::span<const TensorRow> rows) {
+      const size_t count = rows.size();
+      while (!rows.empty()) {
+        const uint64_t step = rows.front().step;
+        end_steps_before(step);
+        if (steps_.empty() || steps_.front().step != step) {
+          throw unreadable_error("'{}' is damaged: a tensor row is of step {}, which its step table does not have in this place",
+                                 context_.parts[part_].path, step);
+        }
+        const auto next = std::find_if(rows.begin(), rows.end(), [&](const TensorRow& row) { return row.step != step; });
+        const auto length = static_cast<size_t>(next - rows.begin());
+        give(rows.first(length), false);
+        rows = rows.subspan(length);
+      }
+      return goes_on = seen_(count);
+    };
+    const StepRange steps = range(steps_);
+    tables_.histograms ? trace_.visit_rows(steps, take) : trace_.visit_rows_without_histograms(steps, take);
+    return goes_on;
+  }
+
+  void end_steps_before(uint64_t step) {
+    while (!steps_.empty() && steps_.front().step < step) {
+      give({}, true);
+      steps_ = steps_.subspan(1);
+      begun_ = false;
+    }
+  }
+
+  void give(std::span<const TensorRow> rows, bool ends) {
+    std::span<const UpdateRow> updates;
+    if (!begun_) {
+      const auto [first, last] = std::equal_range(updates_.begin(), updates_.end(), UpdateRow{.step = steps_.front().step},
+                                                  [](const UpdateRow& a, const UpdateRow& b) { return a.step < b.step; });
+      updates = {first, last};
+    }
+    visit_({part_, context_.parts[part_].run.rank, steps_.front(), rows, updates, !begun_, ends});
+    begun_ = true;
+  }
+
+  const AnalysisContext& context_;
+  const Snapshot trace_;  // the part
+  const size_t part_;
+  const TablesRead tables_;
+  const std::function<void(const Block&)>& visit_;
+  const std::function<bool(size_t)>& seen_;
+  std::vector<UpdateRow> updates_;
+  std::span<const StepRow> steps_;  // that have not ended
+  bool begun_ = false;              // a block of the first of them was given
+};
+
+}  // namespace
+
+AnalysisContext::AnalysisContext(const Snapshot& snapshot, const AnalysisOptions& asked, const AnalysisContext* before)
+    : trace(snapshot),
+      options(asked),
+      parts(snapshot.parts()),
+      // Snapshots share the tables that did not change.
+      tables_(before && &before->trace.ops() == &trace.ops() && &before->trace.tensors() == &trace.tensors() &&
+                      &before->trace.graph() == &trace.graph() && before->parts.size() == parts.size()
+                  ? before->tables_
+                  : std::make_shared<const Tables>(trace, asked)),
+      selection(tables_->selection),
+      graph(tables_->graph) {}
+
+bool visit_blocks(const AnalysisContext& context, PartSteps steps, TablesRead tables,
+                  const std::function<void(const Block&)>& visit, const std::function<bool(size_t)>& seen) {
+  if (!seen(0)) return false;
+  bool goes_on = true;
+  StepBatch batch(context, steps.part, tables, visit, seen);
+  std::vector<StepRow> rows;
+  const auto read = [&] {
+    goes_on = batch.read(rows);
+    rows.clear();
+    return goes_on;
+  };
+  context.trace.of_part(steps.part).visit_steps(steps.steps, [&](std::span<const StepRow> more) {
+    rows.insert(rows.end(), more.begin(), more.end());
+    return rows.size() < kStepsAtOnce || read();
+  });
+  return goes_on && read();
+}
+
+std::vector<std::vector<PartSteps>> StepCursor::advance(const AnalysisContext& context, StepFacts& facts, size_t pieces) {
+  const StepRange asked = context.options.steps;
+  std::vector<PartSteps> fresh;  // of consecutive steps each
+  uint64_t count = 0;
+  next_.resize(context.parts.size());
+  for (size_t part = 0; part < context.parts.size(); ++part) {
+    const StepRange steps = context.parts[part].steps;
+    context.trace.of_part(part).visit_steps({std::max(next_[part], steps.first), steps.last}, [&](std::span<const StepRow> rows) {
+      for (const StepRow& row : rows) {
+        facts.add(context.parts[part], row);
+        next_[part] = row.step + 1;
+        if (row.step < asked.first || row.step >= asked.last) continue;
+        ++count;
+        if (fresh.empty() || fresh.back().part != part || fresh.back().steps.last != row.step)
+          fresh.push_back({part, {row.step, row.step}});
+        fresh.back().steps.last = row.step + 1;
+      }
+      return !context.options.cancelled();
+    });
+  }
+  const uint64_t rows = context.trace.tensor_row_count();
+  if (rows < rows_ + kRowsForThreads) pieces = 1;
+  rows_ = rows;
+  std::vector<std::vector<PartSteps>> shared;
+  const uint64_t share = (count + pieces - 1) / std::max<size_t>(1, pieces);
+  uint64_t room = 0;
+  for (const auto& [part, steps] : fresh) {
+    for (uint64_t first = steps.first; first < steps.last;) {
+      if (room == 0) {
+        shared.emplace_back();
+        room = share;
+      }
+      const uint64_t last = first + std::min(room, steps.last - first);
+      std::vector<PartSteps>& piece = shared.back();
+      if (piece.empty() || piece.back().part != part) {
+        piece.push_back({part, {first, last}});
+      } else {
+        piece.back().steps.last = last;
+      }
+      room -= last - first;
+      first = last;
+    }
+  }
+  return shared;
+}
+
+}  // namespace ulpscope

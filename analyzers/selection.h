@@ -1,0 +1,81 @@
+// The tensors of a trace that the options ask for, and how they and their rows are named.
+#pragma once
+
+#include <compare>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulpscope/analyzers/analysis.h"
+
+namespace ulpscope {
+
+// An output of an op: what a tensor is, whatever its type and its op's arithmetic, which may change between runs that are read as
+// one. The same in every trace of an experiment.
+struct OutputId {
+  uint64_t op = 0;  // the op's id
+  uint8_t slot = 0;
+  auto operator<=>(const OutputId&) const = default;  // NOLINT(modernize-use-nullptr): of Clang 14's own making
+};
+
+// Where a row stands, in order of execution; of several ranks, by rank within a step.
+struct RowPosition {
+  uint64_t step = 0;
+  int rank = 0;
+  uint32_t sequence = 0, micro_batch = 0;
+  uint8_t pass = 0;
+  auto operator<=>(const RowPosition&) const = default;  // NOLINT(modernize-use-nullptr): of Clang 14's own making
+};
+inline RowPosition position_of(const TensorRow& row, int rank) { return {row.step, rank, row.sequence, row.micro_batch, row.pass}; }
+
+class Selection {
+ public:
+  // Throws Error (unreadable) where the tables of the trace do not fit together.
+  Selection(const Snapshot& reader, const AnalysisOptions& options);
+
+  bool contains(const TensorRow& row) const { return contains(row.tensor); }
+  size_t size() const { return selected_.size(); }
+  bool contains(uint32_t tensor) const;  // throws Error (unreadable) for an index that the trace does not have
+  const TensorInfo& tensor(uint32_t index) const { return tensors_[index]; }
+  const OpInfo& op(uint32_t tensor) const { return ops_[tensors_[tensor].op]; }
+  OutputId output(uint32_t tensor) const { return {op(tensor).id, tensors_[tensor].slot}; }
+  size_t count_outputs(std::span<const uint32_t> tensors) const;  // that the tensors are
+  // Weights, the loss, and what is kept for scaling and the optimizer: neither activations nor gradients as they were computed.
+  bool is_bookkeeping(uint32_t tensor) const;
+
+  RowKey key(uint32_t tensor) const;
+  RowKey key(uint32_t tensor, const RowPosition& position) const;
+  // "features.0 conv2d_backward output 1 (weight)", "fc adam_update exp_avg (weight)"; where another tensor of the trace would be
+  // called the same, also its phase, "features.0 backward cast (weight)", and if that does not tell them apart, the how-many-th it
+  // is: "... #2". Where its type or its arithmetic changed between runs that are read as one, with it: "fc linear (rounding rz)".
+  // All names are made when the first is asked for, in n log n.
+  const std::string& name(uint32_t tensor) const { return names()[tensor].tensor; }
+  // The same for all tensors that are this output of its op, whatever their types and arithmetic.
+  const std::string& output_name(uint32_t tensor) const { return names()[tensor].output; }
+
+ private:
+  struct Names {
+    std::string tensor, output;
+  };
+  struct PartRun {
+    int rank;
+    StepRange steps;
+    std::string id;
+  };
+  const std::vector<Names>& names() const;
+  std::vector<Names> make_names() const;
+
+  const Snapshot reader_;
+  const std::vector<OpInfo>& ops_;
+  const std::vector<TensorInfo>& tensors_;
+  std::vector<PartRun> runs_;
+  std::vector<bool> selected_;
+  mutable std::once_flag named_;
+  mutable std::vector<Names> names_;
+};
+
+// A name matches by itself or inside what it names: "features" has "features.0" in it.
+bool module_matches(const std::string& pattern, std::string_view module);
+
+}  // namespace ulpscope

@@ -1,0 +1,80 @@
+// What the step table says: losses, the loss scale, skipped steps, time and memory, and from where on the run was broken. The one
+// place that sums it; every analysis reads it here.
+#pragma once
+
+#include <cmath>
+
+#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/timeline.h"
+
+namespace ulpscope {
+
+// A step that changed the loss scale, or was skipped.
+struct ScaleChange {
+  uint64_t step;
+  double before, after;
+  bool skipped;
+  uint64_t clean_steps;  // before it, since the last change
+};
+
+// Steps in which the loss scale stood on one side of a threshold.
+struct ScaleZone {
+  uint64_t steps = 0, skipped = 0;
+};
+
+// Of consecutive steps. Of ranks side by side the scale and the losses are the first one's: the scaler decides for all.
+struct StepTotals {
+  static constexpr size_t kLastLosses = 50;
+  static constexpr std::array<double, 3> kZones{100, 1000, 100000};  // below, below, above
+
+  StepSet steps, skipped, nonfinite_losses;
+  StepRow first, last;              // where there are steps
+  std::vector<double> last_losses;  // known ones, in order, kLastLosses at most
+  uint64_t peak_memory = 0;
+  int64_t nanoseconds = 0;  // whole ones add exactly in any order
+  double lowest_scale = INFINITY, highest_scale = -INFINITY;
+  double lowest_scale_after = kUnknown;
+  bool scaled = false;  // some scale was not 1
+  std::vector<ScaleChange> changes;
+  uint64_t count = 0;  // of one rank's steps
+  uint64_t leading_skips = 0, trailing_skips = 0, longest_skip_run = 0, clean_steps = 0;
+  std::array<ScaleZone, 3> zones;  // of steps with a loss scale
+  bool rate_was_zero = true;       // the learning rate, in every step; not known is no zero
+
+  // `adapts_scale`: the run of the step does.
+  void add(const StepRow& row, bool adapts_scale);
+  void append(const StepTotals& later);
+  void beside(const StepTotals& other);
+  double seconds() const { return 1e-9 * static_cast<double>(nanoseconds); }
+  // Of the last `n` losses, 1 to last_losses.size().
+  double mean_loss(size_t n) const;
+};
+
+class StepFacts {
+ public:
+  // `range`: the steps that are asked for.
+  explicit StepFacts(StepRange range = {}) : range_(range) {}
+
+  // Takes all steps of the trace, each rank's in order.
+  void add(const TracePart& part, const StepRow& row);
+  void merge(StepFacts&& other);
+
+  // Of the steps that are asked for: all, and those before the run broke.
+  StepTotals whole() const { return totals_.whole(); }
+  StepTotals judged() const;
+  // From this step on, to the end, every loss was NaN or infinite; UINT64_MAX: it did not break. What its rows hold says what
+  // became of the run, and nothing about which format or scale would have suited it.
+  uint64_t broken_from() const { return totals_.broken_from().value_or(UINT64_MAX); }
+
+  // Of all steps of the trace.
+  bool scales_loss() const { return scales_loss_; }
+  StepSet steps_of(const TracePart& part) const;
+
+ private:
+  StepRange range_;
+  ByRank<StepTotals> totals_;
+  bool scales_loss_ = false;
+  std::map<std::string, StepSet> steps_of_;  // by the path of the part
+};
+
+}  // namespace ulpscope

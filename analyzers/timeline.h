@@ -1,0 +1,176 @@
+// What the rows of a run add up to, rank by rank and in time, so that what was seen of some rows joins exactly with what was seen
+// of others. A `Total` is a struct that starts empty and has
+//   append(later)   the same rank's steps that came after its own
+//   beside(other)   another rank's
+// both of a const Total&.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/trace/snapshot.h"
+
+namespace ulpscope {
+
+// A loss that is known, and is NaN or infinite.
+bool has_nonfinite_loss(const StepRow& step);
+
+// Steps, kept as ranges of them.
+class StepSet {
+ public:
+  void add(uint64_t step);
+  void add(const StepSet& other);
+  uint64_t size() const;
+  bool empty() const { return ranges_.empty(); }
+  // Of one that is not empty.
+  uint64_t first() const { return ranges_.front().first; }
+  uint64_t last() const { return ranges_.back().last; }
+
+ private:
+  struct Range {
+    uint64_t first, last;  // both inside
+  };
+  void add(Range range);
+  std::vector<Range> ranges_;  // ascending, with steps between them
+};
+
+// One rank's total, in segments of steps. From where on a run is broken, every loss to its end NaN or infinite, only its end tells.
+// So the steps since the last finite loss are an open segment, which a finite loss adds to the others: at any moment `judged` is of
+// the steps before the run broke, as far as is known, and `broken` of those from there on.
+template <typename Total>
+class Timeline {
+ public:
+  // Where to add what a step holds, which does not come before one that was asked for earlier.
+  Total& at(const StepRow& step) {
+    if (is_empty_) first_ = step.step;
+    is_empty_ = false;
+    last_ = step.step;
+    if (!has_nonfinite_loss(step)) {
+      close_segment();
+      is_judged_ = true;
+      return judged_;
+    }
+    if (!broken_from_) broken_from_ = step.step;
+    return broken_;
+  }
+
+  const Total& judged() const { return judged_; }
+  const Total& broken() const { return broken_; }
+  std::optional<uint64_t> broken_from() const { return broken_from_; }
+
+  // Steps that come all after these, or all before them.
+  void merge(Timeline&& other) {
+    if (other.is_empty_) return;
+    if (!is_empty_ && other.first_ < first_) std::swap(*this, other);
+    if (!is_empty_ && other.first_ <= last_) throw Error(ErrorKind::failed, "analyses of steps between each other's were merged");
+    if (is_empty_) first_ = other.first_;
+    is_empty_ = false;
+    last_ = other.last_;
+    if (other.is_judged_) {
+      close_segment();
+      judged_.append(other.judged_);
+      is_judged_ = true;
+    }
+    if (!other.broken_from_) return;
+    broken_.append(other.broken_);
+    if (!broken_from_) broken_from_ = other.broken_from_;
+  }
+
+ private:
+  void close_segment() {
+    if (!broken_from_) return;
+    judged_.append(broken_);
+    broken_ = Total();
+    broken_from_.reset();
+  }
+
+  Total judged_, broken_;
+  bool is_empty_ = true, is_judged_ = false;  // no step was seen; one with a finite or unknown loss was
+  uint64_t first_ = 0, last_ = 0;
+  std::optional<uint64_t> broken_from_;
+};
+
+// The ranks of a run, each with its timeline.
+template <typename Total>
+class ByRank {
+ public:
+  Total& at(int rank, const StepRow& step) { return ranks_[rank].at(step); }
+  void merge(ByRank&& other) {
+    for (auto& [rank, timeline] : other.ranks_) ranks_[rank].merge(std::move(timeline));
+  }
+
+  // Of all ranks side by side; `room` is where they are added up, where there are several.
+  const Total& judged(Total& room) const {
+    return add_up(room, [](const Timeline<Total>& timeline) -> const Total& { return timeline.judged(); });
+  }
+  const Total& broken(Total& room) const {
+    return add_up(room, [](const Timeline<Total>& timeline) -> const Total& { return timeline.broken(); });
+  }
+  // Of all steps.
+  Total whole() const {
+    Total all;
+    for (const auto& [rank, timeline] : ranks_) {
+      Total of_rank;
+      of_rank.append(timeline.judged());
+      of_rank.append(timeline.broken());
+      all.beside(of_rank);
+    }
+    return all;
+  }
+  // From where on every loss of every rank was NaN or infinite.
+  std::optional<uint64_t> broken_from() const {
+    std::optional<uint64_t> latest;
+    for (const auto& [rank, timeline] : ranks_) {
+      if (!timeline.broken_from()) return std::nullopt;
+      latest = std::max(latest, timeline.broken_from());
+    }
+    return latest;
+  }
+
+ private:
+  template <typename Part>
+  const Total& add_up(Total& room, Part&& part) const {
+    if (ranks_.size() == 1) return part(ranks_.begin()->second);
+    room = Total();
+    for (const auto& [rank, timeline] : ranks_) room.beside(part(timeline));
+    return room;
+  }
+
+  std::map<int, Timeline<Total>> ranks_;
+};
+
+// A Total for each tensor, by its index.
+template <typename Total>
+class PerTensor {
+ public:
+  Total& operator[](uint32_t tensor) {
+    if (tensor >= totals_.size()) totals_.resize(std::max<size_t>(tensor + 1, 2 * totals_.size()));
+    if (!totals_[tensor]) {
+      totals_[tensor] = std::make_unique<Total>();
+      present_.push_back(tensor);
+    }
+    return *totals_[tensor];
+  }
+  const Total* find(uint32_t tensor) const { return tensor < totals_.size() ? totals_[tensor].get() : nullptr; }
+  // Those that have one, in the order in which they came.
+  const std::vector<uint32_t>& tensors() const { return present_; }
+
+  void append(const PerTensor& later) {
+    for (const uint32_t tensor : later.present_) (*this)[tensor].append(*later.totals_[tensor]);
+  }
+  void beside(const PerTensor& other) {
+    for (const uint32_t tensor : other.present_) (*this)[tensor].beside(*other.totals_[tensor]);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Total>> totals_;
+  std::vector<uint32_t> present_;
+};
+
+}  // namespace ulpscope

@@ -1,0 +1,392 @@
+// However the steps of a run come to its analyses, they say the same: in one go, in pieces that are merged, over ranks, and while
+// the trace grows.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <set>
+
+#include "report_access.h"
+#include "synthetic_trace.h"
+#include "ulpscope/analyzers/info.h"
+#include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/recording_health.h"
+#include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/scale.h"
+#include "ulpscope/trace/run_set.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+using All = Together<FittingScale, RangeFacts, ScaleFacts, UpdateFacts>;
+
+All make_all() { return All(FittingScale(0.01), RangeFacts({&binary16, &bfloat16}), ScaleFacts(), UpdateFacts()); }
+
+AnalysisOptions every_row(StepRange steps = {}) {
+  AnalysisOptions options;
+  options.steps = steps;
+  options.limit = 0;
+  return options;
+}
+
+// What the analyses say, every number of it.
+std::string report_of(const AnalysisContext& context, const StepFacts& steps, const All& all) {
+  Report report = info_for_report(context, steps);
+  const FittingScales fitting = all.get<FittingScale>().result();
+  RangeOptions options;
+  options.limit = 0;
+  const RangeReport ranges(context, options, steps, all.get<RangeFacts>(), fitting);
+  const ScaleReport scale(context, steps, all.get<ScaleFacts>(), fitting);
+  add_recording_findings(context, steps, report);
+  add_loss_findings(context, steps, report);
+  ranges.add_findings(report);
+  ranges.add_tables(report);
+  scale.add_findings(report);
+  scale.add_facts_and_tables(report);
+  add_update_findings(context, steps, all.get<UpdateFacts>(), report);
+  return render_json(report);
+}
+
+std::string report_of(const Snapshot& trace, size_t threads = 1) {
+  Followed<All> seen(make_all, every_row(), threads);
+  EXPECT_TRUE(seen.update(trace));
+  return report_of(seen.context(), seen.steps(), seen.analysis());
+}
+
+// A run of FP16, FP8 and FP32 tensors with everything that analyses tell apart by what came before or after: losses that are
+// nonfinite, skipped steps, scales that change, first rows without a history, rows of several micro-batches, and steps without
+// rows.
+class RandomRun {
+ public:
+  explicit RandomRun(uint32_t seed, int rank = 0, int ranks = 1) : trace(run_of(rank, ranks)), random_(seed) {
+    loss_gradient_ = add("", "cross_entropy_backward", 0, Role::activation_gradient, DType::f16);
+    tensors_ = {add("a", "linear", 0, Role::activation, DType::f16, Phase::forward),
+                add("a", "quantize", 0, Role::activation, DType::f8_e4m3, Phase::forward),
+                loss_gradient_,
+                add("b", "linear_backward", 0, Role::activation_gradient, DType::f16),
+                add("b", "linear_backward", 1, Role::weight_gradient, DType::f16),
+                add("b", "sum", 0, Role::weight_gradient, DType::f32),
+                add("c", "unscale", 0, Role::unscaled_gradient, DType::f32, Phase::scaling),
+                add("c", "amax_history_update", 0, Role::buffer, DType::f32, Phase::optimizer),
+                add("d", "relu", 0, Role::activation, DType::bf16, Phase::forward)};
+    trace.sink().add_edge({0, 3, 0, 2, 0});
+    trace.sink().add_edge({0, 4, 0, 3, 0});
+  }
+
+  static RunInfo run_of(int rank, int ranks) {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.producer = "test";
+    run.precision = "fp16";
+    run.rank = rank;
+    run.world_size = ranks;
+    run.dynamic_loss_scale = true;
+    return run;
+  }
+
+  void add_step(double loss) {
+    const auto one_in = [&](int n) { return random_() % static_cast<uint32_t>(n) == 0; };
+    StepRow row = SyntheticTrace::default_step(loss, scale_);
+    row.loss_known = !one_in(9);
+    row.skipped = one_in(4);
+    row.learning_rate = one_in(3) ? 0 : 1e-3;
+    row.seconds = 1e-6 * static_cast<double>(random_() % 1000000);
+    if (row.skipped) scale_ /= 2;
+    if (one_in(6)) scale_ *= 4;
+    row.scale_after = scale_;
+    for (uint32_t micro_batch = 0; micro_batch < 1 + random_() % 2 && !one_in(7); ++micro_batch) {
+      for (const uint32_t tensor : tensors_) {
+        if (!one_in(5)) trace.add(tensor, random_row(tensor, micro_batch, one_in(12)));
+      }
+    }
+    trace.add_update(loss_gradient_, random_() % 100, random_() % 30, random_() % 3);
+    if (row.skipped) trace.add_event(EventKind::scale_backoff, loss_gradient_, 1 + random_() % 5, scale_);
+    losses.push_back(row);
+    trace.end_step(row);
+  }
+
+  SyntheticTrace trace;
+  std::vector<StepRow> losses;
+
+ private:
+  uint32_t add(const char* module, const char* op, uint8_t slot, Role role, DType dtype, Phase phase = Phase::backward) {
+    OpInfo made_by;
+    made_by.id = 1 + (slot == 0 ? next_op_++ : next_op_ - 1);
+    made_by.name = op;
+    made_by.module = module;
+    made_by.phase = phase;
+    TensorInfo tensor;
+    tensor.slot = slot;
+    tensor.role = role;
+    tensor.dtype = dtype;
+    tensor.shape = {20};
+    types_.push_back(dtype);
+    return trace.add_output(made_by, tensor);
+  }
+
+  TensorRow random_row(uint32_t tensor, uint32_t micro_batch, bool nonfinite) {
+    const DType dtype = types_[tensor];
+    std::vector<double> values =
+        lognormal(random_, static_cast<double>(random_() % 40) - 28, 1 + static_cast<double>(random_() % 8), 20);
+    if (nonfinite) values[random_() % values.size()] = random_() % 2 ? NAN : INFINITY;
+    if (is_quantized(dtype)) {
+      TensorRow row = make_row(values, DType::f16, 1.0);
+      row.quantization_scale = random_() % 3 == 0 ? 0.25 : 1.0;
+      row.micro_batch = micro_batch;
+      return row;
+    }
+    TensorRow row = random_() % 6 == 0 ? make_health_row(values, dtype, scale_) : make_row(values, dtype, scale_);
+    row.micro_batch = micro_batch;
+    return row;
+  }
+
+  std::mt19937 random_;
+  double scale_ = 65536;
+  uint64_t next_op_ = 0;
+  uint32_t loss_gradient_ = 0;
+  std::vector<uint32_t> tensors_;
+  std::vector<DType> types_;
+};
+
+// Finite, then NaN, then finite again, and so on.
+double loss_of(uint64_t step, const std::vector<uint64_t>& turns) {
+  return (std::upper_bound(turns.begin(), turns.end(), step) - turns.begin()) % 2 == 1 ? NAN : 1.0;
+}
+
+struct Piece {
+  StepFacts steps;
+  All all = make_all();
+};
+
+// What one analysis sees of the steps [first, last) of a part.
+Piece see(const AnalysisContext& context, size_t part, StepRange steps) {
+  Piece piece;
+  piece.all.begin(context);
+  context.trace.of_part(part).visit_steps(steps, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) piece.steps.add(context.parts[part], row);
+    return true;
+  });
+  EXPECT_TRUE(visit_blocks(
+      context, {part, steps}, piece.all.reads(), [&](const Block& block) { piece.all.update(block); },
+      [](size_t) { return true; }));
+  return piece;
+}
+
+// Merges neighbours, in any order, until one is left.
+Piece merge_all(std::vector<Piece> pieces, std::mt19937& random) {
+  while (pieces.size() > 1) {
+    const size_t i = random() % (pieces.size() - 1);
+    const bool backwards = random() % 2 == 0;
+    Piece &into = pieces[i + backwards], &from = pieces[i + !backwards];
+    into.steps.merge(std::move(from.steps));
+    into.all.merge(std::move(from.all));
+    pieces.erase(pieces.begin() + static_cast<ptrdiff_t>(i + !backwards));
+  }
+  return std::move(pieces.front());
+}
+
+TEST(Analysis, MergesOfRandomSplitsAreTheWhole) {
+  const std::vector<std::vector<uint64_t>> turns = {{}, {25}, {7, 9, 20, 24, 33}, {0, 3}, {0}, {10, 11, 12, 13, 14, 15, 16, 17}};
+  for (uint32_t seed = 0; seed < 24; ++seed) {
+    RandomRun run(seed);
+    for (uint64_t step = 0; step < 40; ++step) run.add_step(loss_of(step, turns[seed % turns.size()]));
+    const Snapshot trace = run.trace.read();
+    const AnalysisContext context(trace, every_row());
+    std::mt19937 random(seed);
+    for (int round = 0; round < 4; ++round) {
+      std::vector<uint64_t> cuts{0, 40};
+      for (uint32_t i = 0; i < 1 + random() % 8; ++i) cuts.push_back(random() % 40);
+      std::sort(cuts.begin(), cuts.end());
+      std::vector<Piece> pieces;
+      for (size_t i = 1; i < cuts.size(); ++i) pieces.push_back(see(context, 0, {cuts[i - 1], cuts[i]}));
+      const Piece merged = merge_all(std::move(pieces), random);
+      ASSERT_EQ(report_of(context, merged.steps, merged.all), report_of(trace)) << "seed " << seed << ", round " << round;
+    }
+  }
+}
+
+TEST(Analysis, PiecesThatStepsLieBetweenAreNotMerged) {
+  RandomRun run(1);
+  for (int step = 0; step < 9; ++step) run.add_step(1.0);
+  const Snapshot trace = run.trace.read();
+  const AnalysisContext context(trace, {});
+  Piece around = see(context, 0, {0, 3});
+  around.steps.merge(see(context, 0, {6, 9}).steps);
+  EXPECT_THROW(around.steps.merge(see(context, 0, {3, 6}).steps), Error);
+}
+
+// A trace that is read between steps while it grows, against one that is read as it then is, by a new analysis.
+TEST(Analysis, FollowsAGrowingTrace) {
+  RandomRun run(5);
+  const std::vector<uint64_t> turns{8, 12, 21, 22, 30};
+  run.add_step(1.0);
+  ASSERT_TRUE(run.trace.sink().flush());
+  RunSet live(run.trace.path());
+  Followed<All> followed(make_all, every_row());
+  for (uint64_t step = 1; step < 40; ++step) {
+    run.add_step(loss_of(step, turns));
+    if (step % 3 == 1) continue;  // two steps at once, now and then
+    ASSERT_TRUE(run.trace.sink().flush());
+    ASSERT_TRUE(live.refresh());
+    for (int again = 0; again < 2; ++again) {  // then nothing is new
+      ASSERT_TRUE(followed.update(live.snapshot()));
+      ASSERT_EQ(report_of(followed.context(), followed.steps(), followed.analysis()), report_of(live.snapshot()))
+          << "step " << step;
+    }
+  }
+}
+
+// What is judged at any moment: the steps before those since which every loss was NaN, by counting.
+TEST(Analysis, SegmentsAreRevisedWhileARunGoesOn) {
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);
+  constexpr double kNone = -1;  // not known
+  const std::vector<double> losses{1, NAN, INFINITY, 2, NAN, kNone, NAN, NAN, 3, 3, NAN, -INFINITY, NAN};
+  for (size_t step = 0; step < losses.size(); ++step) {
+    trace.add(tensor, make_row(std::vector<double>(step + 1, 1e-9), DType::f16));  // all flushed
+    StepRow row = SyntheticTrace::default_step(losses[step]);
+    row.loss_known = losses[step] != kNone;
+    row.scale_before = row.scale_after = std::ldexp(1.0, static_cast<int>(step));
+    trace.end_step(row);
+  }
+  const Snapshot reader = trace.read();
+  for (uint64_t end = 1; end <= losses.size(); ++end) {
+    uint64_t broken_from = end;
+    while (broken_from > 0 && losses[broken_from - 1] != kNone && !std::isfinite(losses[broken_from - 1])) --broken_from;
+    uint64_t judged = 0, broken = 0, nonfinite = 0;
+    for (uint64_t step = 0; step < end; ++step) (step < broken_from ? judged : broken) += step + 1;
+    for (uint64_t step = 0; step < end; ++step) nonfinite += losses[step] != kNone && !std::isfinite(losses[step]);
+    Followed<RangeFacts> seen([] { return RangeFacts({}); }, every_row({0, end}));
+    ASSERT_TRUE(seen.update(reader));
+    EXPECT_EQ(seen.steps().broken_from(), broken_from == end ? UINT64_MAX : broken_from) << end;
+    EXPECT_EQ(seen.steps().whole().nonfinite_losses.size(), nonfinite);
+    EXPECT_EQ(seen.steps().whole().last.scale_after, std::ldexp(1.0, static_cast<int>(end) - 1));
+    EXPECT_EQ(seen.steps().judged().last.scale_after, broken_from == 0 ? 1.0 : std::ldexp(1.0, static_cast<int>(broken_from) - 1));
+    RunRanges room;
+    const TensorRanges* of_judged = seen.analysis().ranges().judged(room).tensors.find(tensor);
+    EXPECT_EQ(of_judged ? of_judged->totals.seen.flushed.lower : 0, judged) << end;
+    const TensorRanges* of_broken = seen.analysis().ranges().broken(room).tensors.find(tensor);
+    EXPECT_EQ(of_broken ? of_broken->totals.seen.flushed.lower : 0, broken) << end;
+  }
+}
+
+TEST(Analysis, TwoThreadsSayWhatOneSays) {
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  std::mt19937 random(3);
+  std::vector<TensorRow> rows;
+  for (int i = 0; i < 50; ++i) rows.push_back(make_row(lognormal(random, -20, 6, 30), DType::f16, 1024.0));
+  constexpr uint64_t kRows = 70000;  // more than those for which one thread is enough
+  for (uint64_t i = 0; i < kRows; ++i) {
+    trace.add(gradient, rows[random() % rows.size()]);
+    if (i % 100 != 99) continue;
+    StepRow row = SyntheticTrace::default_step(i > 60000 ? NAN : 1.0, 1024.0);
+    row.skipped = random() % 3 == 0;
+    trace.end_step(row);
+  }
+  const Snapshot reader = trace.read();
+  EXPECT_EQ(report_of(reader, 2), report_of(reader, 1));
+}
+
+// Ranks side by side: what they add up to is the sum, and a row's key has its rank.
+TEST(Analysis, RanksAddUp) {
+  std::vector<std::unique_ptr<RandomRun>> ranks;
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(std::make_unique<RandomRun>(100 + rank, rank, 3));
+    for (uint64_t step = 0; step < 30; ++step) ranks.back()->add_step(loss_of(step, {9, 12, 20}));
+    ASSERT_TRUE(ranks.back()->trace.sink().close());
+    paths.push_back(ranks.back()->trace.path());
+  }
+  const Snapshot all("run", paths);
+  Followed<All> seen(make_all, every_row());
+  ASSERT_TRUE(seen.update(all));
+  RunRanges room;
+  const RunRanges& judged = seen.analysis().get<RangeFacts>().ranges().judged(room);
+  const AnalysisContext& context = seen.context();
+  for (uint32_t i = 0; i < context.selection.size(); ++i) {
+    uint64_t rows = 0, nonfinite = 0, flushed = 0;
+    std::optional<RowPosition> first;
+    for (const TracePart& part : context.parts) {
+      const Snapshot alone(part.path);
+      Followed<All> one(make_all, every_row());
+      ASSERT_TRUE(one.update(alone));
+      RunRanges its_room;
+      const TensorRanges* its = one.analysis().get<RangeFacts>().ranges().judged(its_room).tensors.find(i);
+      if (its == nullptr) continue;
+      rows += its->totals.rows;
+      nonfinite += its->nonfinite.rows;
+      flushed += its->totals.seen.flushed.lower;
+      if (its->nonfinite.first && (!first || *its->nonfinite.first < *first)) first = its->nonfinite.first;
+    }
+    const TensorRanges* together = judged.tensors.find(i);
+    ASSERT_NE(together, nullptr);
+    EXPECT_EQ(together->totals.rows, rows);
+    EXPECT_EQ(together->nonfinite.rows, nonfinite);
+    EXPECT_EQ(together->totals.seen.flushed.lower, flushed);
+    ASSERT_EQ(together->nonfinite.first.has_value(), first.has_value());
+    if (!first) continue;
+    EXPECT_EQ(*together->nonfinite.first, *first);
+    EXPECT_EQ(context.selection.key(i, *first).rank, first->rank);
+  }
+  EXPECT_EQ(seen.steps().whole().count, 30u);
+  EXPECT_EQ(report_of(all, 2), report_of(all, 1));
+
+  // In pieces, of ranks and steps in any order.
+  std::mt19937 random(1);
+  std::vector<Piece> by_rank;
+  for (size_t part = 0; part < 3; ++part) {
+    std::vector<Piece> pieces;
+    for (uint64_t first = 0; first < 30; first += 6) pieces.push_back(see(context, part, {first, first + 6}));
+    by_rank.push_back(merge_all(std::move(pieces), random));
+  }
+  const Piece merged = merge_all(std::move(by_rank), random);
+  EXPECT_EQ(report_of(context, merged.steps, merged.all), report_of(all));
+}
+
+// Steps as they come, one by one, in ranges that touch or overlap.
+TEST(Analysis, StepSetsHoldWhatASetHolds) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 200; ++round) {
+    StepSet some[2], all;
+    std::set<uint64_t> plain;
+    for (int i = 0; i < 30; ++i) {
+      const uint64_t step = random() % 50;
+      some[random() % 2].add(step);
+      plain.insert(step);
+    }
+    for (const StepSet& each : some) all.add(each);
+    ASSERT_EQ(all.size(), plain.size());
+    EXPECT_EQ(all.first(), *plain.begin());
+    EXPECT_EQ(all.last(), *plain.rbegin());
+  }
+}
+
+// 10^5 tensors that are all NaN: work that grows with the square of their number would take minutes.
+TEST(Analysis, AHundredThousandTensorsCanAllBeNaN) {
+  constexpr uint32_t kTensors = 100000;
+  SyntheticTrace trace;
+  TensorRow row;
+  row.known = StatisticsLevel::health;
+  row.statistics.count = row.statistics.nan = 4;
+  std::vector<uint32_t> tensors;
+  for (uint32_t i = 0; i < kTensors; ++i) {
+    tensors.push_back(i % 2 == 0 ? trace.add_tensor("a", "relu", Phase::forward, Role::activation, DType::f16)
+                                 : trace.add_tensor("", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16));
+  }
+  for (const uint32_t tensor : tensors) trace.add(tensor, row);
+  trace.end_step(SyntheticTrace::default_step(NAN));
+  const Snapshot reader = trace.read();
+  RangeOptions options;
+  const Report report = analyze_ranges(reader, options);
+  const Finding* nonfinite = find_finding(report, "range.nonfinite");
+  ASSERT_NE(nonfinite, nullptr);
+  EXPECT_EQ(nonfinite->title, "100000 tensors held NaN or infinity. The first, in step 0, was made by a relu in forward.");
+  EXPECT_EQ(cell(table(report, "recorded"), 0, "tensor"), Cell(std::string("a relu")));
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test
