@@ -118,7 +118,7 @@ struct StatisticsCollector::State {
     count_health(stored, static_cast<const uint16_t*>(encodings), n, hold.counts().statistics);
   }
 
-  // FP64 is for checking, not for training: the plain loops do.
+  // FP64 is for checking, not for training: the plain twin does.
   void count(int64_t block, const double* values, int64_t n, const FloatFormat* format) {
     const FloatingPointMode mode;
     Hold hold(*this);

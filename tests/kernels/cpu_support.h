@@ -1,4 +1,4 @@
-// Shared by the tests of the CPU backend: calls as data, run by the backend and by the plain kernels, and compared.
+// Shared by the tests of the CPU backend: calls as data, run by the backend and by the plain twins, and compared.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ struct Case {
   std::vector<TensorSpec> inputs;
   std::vector<OutputSpec> outputs;
   std::vector<Attributes::Item> attributes = {};
-  int64_t terms = 0;  // 0: the backend's bits are those of the plain kernel. Else products of so many terms, compared with a bound
+  int64_t terms = 0;  // 0: the backend's bits are those of the plain twin. Else products of so many terms, compared with a bound
   std::string name() const;
 };
 

@@ -102,7 +102,7 @@ TEST(CpuTwin, OtherOpsGiveTheSameBits) {
 }
 
 // Inputs that the op does not change, in gaps, turned round, repeated, and channels-last: each alone, since a kernel may leave a
-// layout of one to the plain loops, and all at once.
+// layout of one to the plain twin, and all at once.
 TEST(CpuTwin, OtherOpsReadAnyLayout) {
   const auto backend = make_cpu_backend({.threads = 1});
   for (const Lay lay : {Lay::strided, Lay::transposed, Lay::broadcast, Lay::channels_last}) {
