@@ -70,13 +70,10 @@ void TraceFileWriter::create_layout(Mode mode) {
   for (const TableSpec& spec : trace_schema()) names += (names.empty() ? "" : ",") + spec.name;
   file_.set_attribute(kCommitDataset, "tables", names);
   note_offset_ = file_.create_fixed(kNoteDataset, ElementType::u8, {kNoteBytes}).file_offset();
-  if (mode == Mode::live) file_.create_group(kTailGroup);
   tables_.reserve(kTables);
   for (const TableSpec& spec : trace_schema()) {
     TableFile& table = tables_.emplace_back(spec);
     file_.create_group(spec.name);
-    const bool tail = mode == Mode::live && has_tail(spec);
-    if (tail) file_.create_group(std::string(kTailGroup) + "/" + spec.name);
     for (const ColumnSpec& column : spec.columns) {
       const std::string path = column_path(spec, column);
       table.columns.push_back(file_.create_column(path, {column.type, spec.chunk_rows, column.compress, column.fill}));
@@ -86,8 +83,17 @@ void TraceFileWriter::create_layout(Mode mode) {
         file_.set_attribute(path, "values", values);
       }
       if (!column.refers_to.empty()) file_.set_attribute(path, "refers_to", column.refers_to);
-      if (tail) {
-        table.tail_offsets.push_back(file_.create_fixed(tail_path(spec, column), column.type, {spec.chunk_rows}).file_offset());
+    }
+  }
+  // Behind all that tells where rows are, the tails: of a file whose end is missing, as much as possible can be read.
+  if (mode == Mode::live) {
+    file_.create_group(kTailGroup);
+    for (TableFile& table : tables_) {
+      if (!has_tail(*table.spec)) continue;
+      file_.create_group(std::string(kTailGroup) + "/" + table.spec->name);
+      for (const ColumnSpec& column : table.spec->columns) {
+        table.tail_offsets.push_back(
+            file_.create_fixed(tail_path(*table.spec, column), column.type, {table.spec->chunk_rows}).file_offset());
       }
     }
   }
@@ -96,7 +102,10 @@ void TraceFileWriter::create_layout(Mode mode) {
 }
 
 void TraceFileWriter::append(const TraceBuffer& rows) {
-  for (TableFile& table : tables_) append(table.spec->id, rows[table.spec->id]);
+  // Rows lie behind the histograms that they need: what is before a cut is then of use.
+  append(TableId::histograms, rows[TableId::histograms]);
+  for (TableFile& table : tables_)
+    if (table.spec->id != TableId::histograms) append(table.spec->id, rows[table.spec->id]);
 }
 
 void TraceFileWriter::append(TableId id, const TableBuffer& rows) {

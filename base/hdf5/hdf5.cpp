@@ -75,6 +75,9 @@ Handle access_properties(const std::string& name) {
   return access;
 }
 
+// Links stay in the header of the group that has them, instead of in a structure that HDF5 makes later and elsewhere.
+constexpr unsigned kMostLinks = 1000;
+
 // An attribute with one element of the class `expected`, or nothing.
 struct ScalarAttribute {
   ScalarAttribute(const Handle& file, const std::string& object, const std::string& name, H5T_class_t expected) {
@@ -173,6 +176,14 @@ void Dataset::read_all(void* values) const {
   check(H5Dread(handle_.get(), memory_type(type_), H5S_ALL, H5S_ALL, H5P_DEFAULT, values), "read", name_);
 }
 
+uint64_t Dataset::chunk_count() const {
+  prepare();
+  const Handle space = checked(H5Dget_space(handle_.get()), "read", name_);
+  hsize_t count = 0;
+  check(H5Dget_num_chunks(handle_.get(), space.get(), &count), "read", name_);
+  return count;
+}
+
 bool Dataset::has_chunk(uint64_t row) const {
   const uint64_t chunk = chunk_rows();
   const hsize_t first = row - row % chunk;
@@ -196,9 +207,13 @@ uint64_t Dataset::file_offset() const {
 File File::create(const std::string& path, const std::string& name) {
   prepare();
   const Handle access = access_properties(name);
+  // Chunks go to the file when they are written. Columns are created so as well, but HDF5 forgets that when SWMR starts.
+  check(H5Pset_cache(access.get(), 0, 1, 0, 1.0), "create", name);
   File file;
   file.name_ = name;
-  file.handle_ = checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()), "create", name);
+  const Handle create = checked(H5Pcreate(H5P_FILE_CREATE), "create", name);
+  check(H5Pset_link_phase_change(create.get(), kMostLinks, kMostLinks / 2), "create", name);
+  file.handle_ = checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, create.get(), access.get()), "create", name);
   return file;
 }
 
@@ -213,7 +228,9 @@ File File::open(const std::string& path, const std::string& name) {
 
 void File::create_group(const std::string& name) {
   prepare();
-  checked(H5Gcreate2(handle_.get(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "create", name);
+  const Handle create = checked(H5Pcreate(H5P_GROUP_CREATE), "create", name);
+  check(H5Pset_link_phase_change(create.get(), kMostLinks, kMostLinks / 2), "create", name);
+  checked(H5Gcreate2(handle_.get(), name.c_str(), H5P_DEFAULT, create.get(), H5P_DEFAULT), "create", name);
 }
 
 Dataset File::create_column(const std::string& name, const ColumnLayout& layout) {
@@ -231,10 +248,16 @@ Dataset File::create_column(const std::string& name, const ColumnLayout& layout)
   // Each chunk is written once and whole: no cache in between.
   check(H5Pset_chunk_cache(access.get(), 1, 0, 1.0), "create", name);
   const Handle space = checked(H5Screate_simple(1, &none, &unlimited), "create", name);
-  return Dataset(
+  Dataset column(
       checked(H5Dcreate2(handle_.get(), name.c_str(), file_type(layout.type), space.get(), H5P_DEFAULT, create.get(), access.get()),
               "create", name),
       name, layout.type);
+  // HDF5 makes the index with the first chunk, and leaves it where that is taken away again.
+  const uint64_t nothing = 0;
+  column.set_rows(1);
+  column.write_rows(0, 1, &nothing);
+  column.set_rows(0);
+  return column;
 }
 
 Dataset File::create_fixed(const std::string& name, ElementType type, const std::vector<uint64_t>& shape) {

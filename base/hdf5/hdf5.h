@@ -52,6 +52,8 @@ class Dataset {
   // All of it, row-major.
   void write_all(const void* values);
   void read_all(void* values) const;
+  // Of a column: how many chunks were written.
+  uint64_t chunk_count() const;
   // Of a column: whether the chunk that row `row` is in was ever written. Rows of it can be read.
   bool has_chunk(uint64_t row) const;
   // Forgets what was cached of the dataset, so that a reader sees how far a writer in another process has got.
@@ -82,7 +84,9 @@ class File {
   static File open(const std::string& path, const std::string& name);
   explicit operator bool() const { return static_cast<bool>(handle_); }
 
+  // The names of a group's members, and where they are, lie together with it, however many they are.
   void create_group(const std::string& name);
+  // The index of its chunks is made with it: a file whose end is missing still tells where the chunks before are.
   Dataset create_column(const std::string& name, const ColumnLayout& layout);
   // Contiguous, space reserved at once, contents undefined.
   Dataset create_fixed(const std::string& name, ElementType type, const std::vector<uint64_t>& shape);
