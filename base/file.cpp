@@ -7,10 +7,15 @@
 
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "ulpscope/base/hash.h"
 
 namespace ulpscope {
 
@@ -45,13 +50,58 @@ Descriptor create(const Replacement& replacement, const std::filesystem::path& t
 
 }  // namespace
 
-Replacement::Replacement(std::filesystem::path target) : target_(std::move(target)) {
+namespace {
+
+// What numbers of processes count in: a start of this machine, and its namespace of processes. Nothing where the system does not
+// say.
+std::string host_of_processes() {
+  struct stat names {};
+  std::string boot = first_bytes("/proc/sys/kernel/random/boot_id", 64);
+  if (boot.empty() || stat("/proc/self/ns/pid", &names) != 0) return "";
+  return fmt::format("{:016x}", hash_text(fmt::format("{}{}", boot, names.st_ino)));
+}
+
+// Whether what follows the host in a name of ours, "PROCESS-N" or "PROCESS-N.source", names a process that is gone.
+bool is_of_dead_process(std::string_view rest) {
+  const auto number = [&](auto& value) {
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    return error == std::errc();
+  };
+  pid_t process = 0;
+  unsigned serial = 0;
+  if (!number(process) || process <= 0 || !rest.starts_with('-')) return false;
+  rest.remove_prefix(1);
+  return number(serial) && (rest.empty() || rest == ".source") && kill(process, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
+std::string new_name_beside(const std::filesystem::path& target) {
+  namespace fs = std::filesystem;
+  static const std::string host = host_of_processes();
   static std::atomic<unsigned> serial = 0;
+  if (!host.empty()) {
+    const std::string beginning = fmt::format("{}.new-{}-", target.filename().string(), host);
+    std::error_code error, ignored;
+    std::vector<fs::path> left;
+    for (fs::directory_iterator entry(target.has_parent_path() ? target.parent_path() : ".", error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      if (name.starts_with(beginning) && is_of_dead_process(std::string_view(name).substr(beginning.size())))
+        left.push_back(entry->path());
+    }
+    for (const fs::path& path : left) fs::remove(path, ignored);
+  }
+  std::string name;
   struct stat existing;
   do {
-    path_ = fmt::format("{}.{}-{}.tmp", target_.string(), getpid(), serial++);
-  } while (lstat(path_.c_str(), &existing) == 0);
+    name = fmt::format("{}.new-{}-{}-{}", target.string(), host, getpid(), serial++);
+  } while (lstat(name.c_str(), &existing) == 0);
+  return name;
 }
+
+Replacement::Replacement(std::filesystem::path target) : target_(std::move(target)), path_(new_name_beside(target_)) {}
 
 Replacement::~Replacement() { unlink(path_.c_str()); }
 

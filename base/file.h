@@ -11,6 +11,10 @@
 
 namespace ulpscope {
 
+// A name beside `target` that no file has, TARGET.new-HOST-PROCESS-N, for one that is to take its place. Removes what killed
+// processes have left under such names: those of this machine since it started, and of this container, whose process is gone.
+std::string new_name_beside(const std::filesystem::path& target);
+
 // A file that is written under another name and then takes the place of `target`, whole or not at all: also after a crash or a loss
 // of power, `target` is either what it was or all of the new file.
 class Replacement {

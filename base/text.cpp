@@ -100,6 +100,50 @@ std::string join_words(std::span<const std::string> words, std::string_view conj
 
 std::string count_of(uint64_t count, std::string_view noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
 
+namespace {
+
+// The length of the well-formed character that `text` begins with (the Unicode Standard, table 3-7), or 0.
+size_t character_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  // No character has two encodings, none is a surrogate, and the last is U+10FFFF.
+  const unsigned least = first == 0xE0   ? 0xA0
+                         : first == 0xF0 ? 0x90
+                                         : 0x80,
+                 most = first == 0xED   ? 0x9F
+                        : first == 0xF4 ? 0x8F
+                                        : 0xBF;
+  if (byte(1) < least || byte(1) > most) return 0;
+  for (size_t i = 2; i < length; ++i)
+    if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
+  return length;
+}
+
+}  // namespace
+
+std::string valid_utf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = character_length(text);
+    valid += length > 0 ? text.substr(0, length) : "\xEF\xBF\xBD";
+    text.remove_prefix(std::max<size_t>(1, length));
+  }
+  return valid;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = character_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 std::string one_line(std::string_view text) {
   std::string line;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -32,6 +32,10 @@ std::string count_of(uint64_t count, std::string_view noun);
 // U+0080 to U+009F.
 std::string one_line(std::string_view text);
 
+// With U+FFFD, the replacement character, for each byte that belongs to no well-formed character of UTF-8.
+std::string valid_utf8(std::string_view text);
+bool is_utf8(std::string_view text);
+
 // True iff all of `text` matches `pattern`, in which * stands for any characters (dots too) and ? for one.
 bool glob_match(std::string_view pattern, std::string_view text);
 

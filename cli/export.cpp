@@ -1,7 +1,6 @@
 #include "ulpscope/analyzers/export.h"
 
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/file.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/report_options.h"
@@ -31,7 +30,7 @@ int run(const Arguments& arguments) {
     contents += text;
     return true;
   });
-  atomic_write_file(path, contents);
+  write_text_file(path, contents);
   return kClean;
 }
 

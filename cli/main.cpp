@@ -26,6 +26,7 @@ int exit_code(ulpscope::ErrorKind kind) {
 int main(int argc, char** argv) {
   ulpscope::cli::reserve_standard_files();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has seen enough, like head, is no failure
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size (ulimit -f) is one that cannot be written, which is told
   try {
     const ulpscope::cli::Command command =
         ulpscope::cli::parse(ulpscope::cli::verbs(), std::vector<std::string>(argv + std::min(argc, 1), argv + argc));

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "ulpscope/base/file.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/cli/help.h"
 
 namespace ulpscope::cli {
@@ -21,8 +22,10 @@ void reserve_standard_files() {
   }
 }
 
-bool write_stdout(std::string_view text) {
+bool write_stdout(std::string_view bytes) {
   static bool closed = false;
+  const std::string valid = valid_utf8(bytes);
+  std::string_view text = valid;
   while (!closed && !text.empty()) {
     const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
     if (written < 0) {
@@ -36,7 +39,9 @@ bool write_stdout(std::string_view text) {
   return !closed;
 }
 
-void write_stderr(std::string_view text) {
+void write_stderr(std::string_view bytes) {
+  const std::string valid = valid_utf8(bytes);
+  std::string_view text = valid;
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -44,6 +49,8 @@ void write_stderr(std::string_view text) {
     text.remove_prefix(static_cast<size_t>(written));
   }
 }
+
+void write_text_file(const std::string& path, std::string_view text) { atomic_write_file(path, valid_utf8(text)); }
 
 bool is_capable_terminal(int file) {
   const char* terminal = std::getenv("TERM");

@@ -1,4 +1,6 @@
-// How a verb writes: data to stdout, messages to stderr, reports to a file when asked to.
+// How a verb writes: data to stdout, messages to stderr, reports to a file when asked to. All of it is UTF-8, whatever bytes names
+// from files and the command line have: JSON has to be, and terminals and spreadsheets expect it (valid_utf8). Characters are given
+// whole.
 #pragma once
 
 #include <fmt/core.h>
@@ -25,6 +27,9 @@ template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
   write_stderr(fmt::format(format, std::forward<Args>(args)...) + "\n");
 }
+
+// Replaces the file at `path`. Throws Error (failed).
+void write_text_file(const std::string& path, std::string_view text);
 
 // True iff the standard file is a terminal that can move its cursor and show colours.
 bool is_capable_terminal(int file);

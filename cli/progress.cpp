@@ -42,17 +42,36 @@ int terminal_width() {
 
 }  // namespace
 
-Progress::Progress(uint64_t first_step, uint64_t total_steps, bool scaled)
-    : first_(first_step),
-      total_(total_steps),
-      scaled_(scaled),
-      terminal_(is_capable_terminal(STDERR_FILENO)),
-      start_(Clock::now()),
-      last_drawn_(start_ - kRedraw) {}
+ProgressScreen stderr_screen() {
+  return {is_capable_terminal(STDERR_FILENO), [] { return std::chrono::steady_clock::now(); }, write_stderr};
+}
+
+Progress::Progress(ProgressScreen screen) : screen_(std::move(screen)), start_(screen_.now()), last_shown_(start_) {}
+
+void Progress::begin(uint64_t first_step, uint64_t total_steps, bool scaled) {
+  finish();
+  first_ = first_step;
+  total_ = total_steps;
+  scaled_ = scaled;
+  start_ = screen_.now();
+  last_shown_ = start_ - kRedraw;
+}
 
 double Progress::steps_per_second(uint64_t done) const {
-  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double seconds = std::chrono::duration<double>(screen_.now() - start_).count();
   return seconds > 0 ? static_cast<double>(done - first_) / seconds : 0.0;
+}
+
+void Progress::line(const std::string& text) {
+  last_shown_ = screen_.now();
+  screen_.write(drawn_ ? kEraseLine + text + "\n" : text + "\n");
+  drawn_ = false;
+}
+
+void Progress::draw(const std::string& text) {
+  last_shown_ = screen_.now();
+  screen_.write(kEraseLine + text);
+  drawn_ = true;
 }
 
 std::string Progress::bar_line(const StepResult& step, uint64_t total, uint64_t skipped, bool scaled, double steps_per_second,
@@ -78,29 +97,32 @@ std::string Progress::plain_line(const StepResult& step, uint64_t total, uint64_
 void Progress::update(const StepResult& step) {
   skipped_ += step.skipped;
   const uint64_t done = step.step + 1;
-  if (!terminal_) {
+  const auto since_shown = screen_.now() - last_shown_;
+  if (!screen_.terminal) {
     const uint64_t interval = std::max<uint64_t>(1, (total_ - first_) / kPlainLines);
-    const auto now = Clock::now();
-    if (done == first_ + 1 || done % interval == 0 || done == total_ || now - last_drawn_ >= kPlainInterval) {
-      last_drawn_ = now;
-      say("{}", plain_line(step, total_, skipped_, scaled_, steps_per_second(done)));
-    }
+    if (done == first_ + 1 || done % interval == 0 || done == total_ || since_shown >= kPlainInterval)
+      line(plain_line(step, total_, skipped_, scaled_, steps_per_second(done)));
   }
   if (step.test) {
-    if (drawn_) write_stderr(kEraseLine);
     const std::string accuracy = step.test->accuracy ? fmt::format(", accuracy {:.4f},", *step.test->accuracy) : "";
-    say("test {}{} after step {}", loss_text(step.test->loss), accuracy, done);
+    line(fmt::format("test {}{} after step {}", loss_text(step.test->loss), accuracy, done));
   }
-  if (!terminal_) return;
-  const auto now = Clock::now();
-  if (now - last_drawn_ < kRedraw && done != total_) return;
-  last_drawn_ = now;
-  drawn_ = true;
-  write_stderr(kEraseLine + bar_line(step, total_, skipped_, scaled_, steps_per_second(done), terminal_width()));
+  if (screen_.terminal && (since_shown >= kRedraw || done == total_))
+    draw(bar_line(step, total_, skipped_, scaled_, steps_per_second(done), terminal_width()));
+}
+
+void Progress::work(std::string_view what, double share) {
+  const auto since_shown = screen_.now() - last_shown_;
+  const std::string text = share > 0 ? fmt::format("{}: {:.0f}%", what, std::floor(100 * share)) : std::string(what);
+  if (screen_.terminal) {
+    if (share == 0 || since_shown >= kRedraw) draw(text);
+  } else if (share == 0 || since_shown >= kPlainInterval) {
+    line(text);
+  }
 }
 
 void Progress::finish() {
-  if (drawn_) write_stderr("\n");
+  if (drawn_) screen_.write("\n");
   drawn_ = false;
 }
 

@@ -5,7 +5,6 @@
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/file.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/help.h"
 #include "ulpscope/cli/output.h"
@@ -121,7 +120,7 @@ int finish(const Report& report, const Arguments& arguments) {
     std::vector<std::string> inputs;
     for (const ReportSource& source : report.sources) inputs.push_back(source.path);
     check_replaceable(path, arguments.has("--force"), inputs);
-    atomic_write_file(path, rendered);
+    write_text_file(path, rendered);
   } else {
     print(report, arguments);
   }

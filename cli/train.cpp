@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/report/json.h"
@@ -240,9 +241,12 @@ void say_how_to_go_on(const std::string& checkpoint, const std::string& trace, u
   say("go on with: {}", one_line(command));
 }
 
+// A signal came while the run was prepared.
+struct Interrupted {};
+
 int run(const Arguments& arguments) {
   const Experiment experiment = load(arguments);
-  const TrainerOptions options = trainer_options(arguments, experiment);
+  TrainerOptions options = trainer_options(arguments, experiment);
   const std::string checkpoint = arguments.text("--checkpoint"), weights = arguments.text("--save-weights");
   const auto interval = static_cast<uint64_t>(arguments.integer("--checkpoint-every", 1).value_or(0));
   if (interval > 0 && checkpoint.empty()) throw usage_error("--checkpoint-every needs --checkpoint, the file to write");
@@ -250,13 +254,29 @@ int run(const Arguments& arguments) {
 
   if (experiment.recording.level == RecordLevel::off) say("recording is off: no trace is written");
   const StopSignals signals;
-  Trainer trainer(experiment, options);
+  Progress progress;
+  bool is_prepared = false;
+  options.watch = [&](std::string_view work, double share) {
+    progress.work(work, share);
+    if (!is_prepared && signals.came()) throw Interrupted{};
+  };
+  std::optional<Trainer> prepared;
+  try {
+    prepared.emplace(experiment, options);
+  } catch (const Interrupted&) {
+    progress.finish();
+    say("ulpscope: stopped early: interrupted by {} before the first step; nothing was written", signals.name());
+    return kClean;
+  }
+  is_prepared = true;
+  Trainer& trainer = *prepared;
+  progress.finish();
   const std::string arithmetic = describe(experiment.arithmetic);
   say("{}: {}; {} in {}{}{}", one_line(experiment.name), trainer.data_description(), count_of(trainer.total_steps(), "step"),
       name_of(experiment.precision), arithmetic.empty() ? "" : ", ", one_line(arithmetic));
   if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
   if (!trainer.warning().empty()) say("ulpscope: warning: {}", one_line(trainer.warning()));
-  Progress progress(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
+  progress.begin(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
   uint64_t steps_done = trainer.first_step();
   bool interrupted = false;
   while (!trainer.finished() && !(interrupted = signals.came())) {
@@ -307,8 +327,8 @@ Verb train_verb() {
   options.insert(options.end(), rest.begin(), rest.end());
   return {"train",
           "train a model and record what happens to its numbers",
-          "Ctrl+C (or SIGTERM, SIGHUP) ends after the step that runs, closes the trace, says how to go on, and is no error. A "
-          "second one "
+          "Ctrl+C (or SIGTERM, SIGHUP) ends after the step that runs, closes the trace, says how to go on, and is no error; while "
+          "data are generated it ends at once, and nothing is written. A second one "
           "ends at once, by that signal (a shell gives 130 for Ctrl+C): the trace is left as a killed writer leaves it, and a "
           "checkpoint is the one written before.",
           {{"EXPERIMENT",

@@ -54,10 +54,7 @@ NewFile::NewFile(const std::string& path, bool overwrite) : path_(path), target_
   const std::string folder = parent.empty() ? "." : parent.string();
   if (!fs::is_directory(folder, error)) throw failed_error("cannot write '{}': there is no folder '{}'", path, folder);
   if (::access(folder.c_str(), W_OK | X_OK) != 0) throw failed_error("cannot write '{}': {}", path, std::strerror(errno));
-  for (int attempt = 0;; ++attempt) {
-    temporary_ = fmt::format("{}.new-{}-{}", target_, ::getpid(), attempt);
-    if (!fs::exists(fs::symlink_status(temporary_, error))) break;
-  }
+  temporary_ = new_name_beside(target_);
 }
 
 NewFile::~NewFile() {

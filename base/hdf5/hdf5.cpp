@@ -75,8 +75,16 @@ Handle access_properties(const std::string& name) {
   return access;
 }
 
-// Links stay in the header of the group that has them, instead of in a structure that HDF5 makes later and elsewhere.
-constexpr unsigned kMostLinks = 1000;
+// Links and attributes stay in the object's header, which HDF5 reads one message after another. Of more than 8 it would make a heap
+// and a tree later and elsewhere: they are lost with a file's end, and where they are damaged HDF5 writes beyond its buffers.
+void keep_compact(const Handle& properties, bool is_group, const std::string& name) {
+  constexpr unsigned kMost = 65535;
+  if (is_group) check(H5Pset_link_phase_change(properties.get(), kMost, 0), "create", name);
+  check(H5Pset_attr_phase_change(properties.get(), kMost, 0), "create", name);
+}
+
+// What an attribute in a header can have at most.
+constexpr size_t kMostAttributeBytes = 65535;
 
 // An attribute with one element of the class `expected`, or nothing.
 struct ScalarAttribute {
@@ -211,9 +219,9 @@ File File::create(const std::string& path, const std::string& name) {
   check(H5Pset_cache(access.get(), 0, 1, 0, 1.0), "create", name);
   File file;
   file.name_ = name;
-  const Handle create = checked(H5Pcreate(H5P_FILE_CREATE), "create", name);
-  check(H5Pset_link_phase_change(create.get(), kMostLinks, kMostLinks / 2), "create", name);
-  file.handle_ = checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, create.get(), access.get()), "create", name);
+  const Handle properties = checked(H5Pcreate(H5P_FILE_CREATE), "create", name);
+  keep_compact(properties, true, name);
+  file.handle_ = checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, properties.get(), access.get()), "create", name);
   return file;
 }
 
@@ -228,9 +236,9 @@ File File::open(const std::string& path, const std::string& name) {
 
 void File::create_group(const std::string& name) {
   prepare();
-  const Handle create = checked(H5Pcreate(H5P_GROUP_CREATE), "create", name);
-  check(H5Pset_link_phase_change(create.get(), kMostLinks, kMostLinks / 2), "create", name);
-  checked(H5Gcreate2(handle_.get(), name.c_str(), H5P_DEFAULT, create.get(), H5P_DEFAULT), "create", name);
+  const Handle properties = checked(H5Pcreate(H5P_GROUP_CREATE), "create", name);
+  keep_compact(properties, true, name);
+  checked(H5Gcreate2(handle_.get(), name.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT), "create", name);
 }
 
 Dataset File::create_column(const std::string& name, const ColumnLayout& layout) {
@@ -326,16 +334,26 @@ void File::set_attribute(const std::string& object, const std::string& name, con
 
 int File::find(const std::string& name) const {
   prepare();
+  std::string group = "/";
   for (size_t end = name.find('/', 1);; end = name.find('/', end + 1)) {
-    const htri_t found = H5Lexists(handle_.get(), name.substr(0, end).c_str(), H5P_DEFAULT);
-    if (found <= 0 || end == std::string::npos) return found;
+    H5G_info_t links;
+    if (H5Gget_info_by_name(handle_.get(), group.c_str(), &links, H5P_DEFAULT) < 0 ||
+        links.storage_type != H5G_STORAGE_TYPE_COMPACT)
+      return -1;
+    group = name.substr(0, end);
+    if (const htri_t found = H5Lexists(handle_.get(), group.c_str(), H5P_DEFAULT); found <= 0) return found;
+    H5L_info_t link;
+    if (H5Lget_info(handle_.get(), group.c_str(), &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return -1;
+    if (end == std::string::npos) return 1;
   }
 }
 
 bool File::exists(const std::string& name) const { return find(name) > 0; }
 
 Dataset File::open_dataset(const std::string& name, ElementType type) const {
-  if (find(name) == 0) throw failed_error("dataset '{}' is missing", name);
+  const int found = find(name);
+  if (found == 0) throw failed_error("dataset '{}' is missing", name);
+  if (found < 0) fail("open", name);
   Handle handle = checked(H5Dopen2(handle_.get(), name.c_str(), H5P_DEFAULT), "open", name);
   const Handle stored = checked(H5Dget_type(handle.get()), "open", name);
   if (H5Tequal(stored.get(), file_type(type)) <= 0)
@@ -344,8 +362,11 @@ Dataset File::open_dataset(const std::string& name, ElementType type) const {
 }
 
 std::vector<std::string> File::members(const std::string& group) const {
-  prepare();
+  if (find(group) <= 0) fail("open", group);
   const Handle handle = checked(H5Gopen2(handle_.get(), group.c_str(), H5P_DEFAULT), "open", group);
+  H5G_info_t links;
+  check(H5Gget_info(handle.get(), &links), "read", group);
+  if (links.storage_type != H5G_STORAGE_TYPE_COMPACT) fail("read", group);
   std::vector<std::string> names;
   const auto add = [](hid_t, const char* name, const H5L_info_t*, void* result) -> herr_t {
     static_cast<std::vector<std::string>*>(result)->emplace_back(name);
@@ -365,8 +386,9 @@ std::optional<double> File::real_attribute(const std::string& object, const std:
 
 std::optional<std::string> File::text_attribute(const std::string& object, const std::string& name) const {
   const ScalarAttribute found(handle_, object, name, H5T_STRING);
-  if (!found || H5Tis_variable_str(found.type.get()) != 0) return std::nullopt;
-  std::string text(H5Tget_size(found.type.get()), '\0');
+  const size_t size = found ? H5Tget_size(found.type.get()) : 0;
+  if (size == 0 || size > kMostAttributeBytes || H5Tis_variable_str(found.type.get()) != 0) return std::nullopt;
+  std::string text(size, '\0');
   if (H5Aread(found.attribute.get(), found.type.get(), text.data()) < 0) return std::nullopt;
   text.resize(text.find_last_not_of('\0') + 1);
   return text;

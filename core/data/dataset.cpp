@@ -66,7 +66,7 @@ class InputAsTarget : public Dataset {
   TargetKind target_kind() const override { return TargetKind::values; }
   int64_t classes() const override { return 0; }
   Locality locality() const override { return data_->locality(); }
-  void prepare() const override { data_->prepare(); }
+  void prepare(const WorkWatch& watch) const override { data_->prepare(watch); }
   void prefetch(std::span<const int64_t> blocks) const override { data_->prefetch(blocks); }
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
     data_->fill_batch(indices, batch);

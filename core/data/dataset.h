@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ulpscope {
@@ -39,6 +41,9 @@ inline constexpr Locality kAnywhere{1 << 10, kMostShuffled >> 10};
 // int64_t.
 inline constexpr int64_t kMostCounted = int64_t{1} << 40;
 
+// Is told now and then how much of a long piece of work is done, `share` from 0 to 1; what it throws ends the work.
+using WorkWatch = std::function<void(std::string_view work, double share)>;
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -49,8 +54,8 @@ class Dataset {
   virtual TargetKind target_kind() const = 0;
   virtual int64_t classes() const = 0;                       // labels lie in [0, classes), or are ignored; 0 for values
   virtual Locality locality() const { return {size(), 1}; }  // all are shuffled with each other
-  // Generates what is generated, which may take long and much memory; otherwise the first batch does.
-  virtual void prepare() const {}
+  // Generates what is generated, which may take long and much memory; otherwise the first batch does. `watch` may be empty.
+  virtual void prepare(const WorkWatch& /*watch*/) const {}
   // The samples of these blocks, in ascending order, will be asked for soon.
   virtual void prefetch(std::span<const int64_t> /*blocks*/) const {}
   // Samples in the order of `indices`, each in [0, size()).

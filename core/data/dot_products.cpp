@@ -1,6 +1,7 @@
 #include "ulpscope/core/data/dot_products.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -71,11 +72,19 @@ void read_csv(GzipFile& file, const Take& take) {
   if (rows == 0) throw unreadable_error("{}: expected rows of FP32 bit patterns, found none", file.name());
 }
 
+constexpr int64_t kMostTerms = 1 << 24;  // of a dot product, which is in memory as a whole
+
 // Rows of numbers of an HDF5 file: values, or encodings of a format.
 class Columns {
  public:
   Columns(const std::string& path, const char* name) : array_(path, name) {
-    for (size_t i = 1; i < array_.shape().size(); ++i) width_ *= array_.shape()[i];
+    for (size_t i = 1; i < array_.shape().size(); ++i) {
+      const int64_t extent = array_.shape()[i];
+      if (extent > 0 && width_ > kMostTerms / extent)
+        throw unreadable_error("{}: expected rows of at most {} numbers, found {}", label(), kMostTerms,
+                               fmt::join(array_.shape(), " x "));
+      width_ *= extent;
+    }
   }
   Columns(const std::string& path, const char* name, const FloatFormat& format) : Columns(path, name) {
     format_ = &format == &tensor_float32 ? &binary32 : &format;

@@ -22,6 +22,30 @@ namespace {
 constexpr int64_t kTrainSize = 4096;
 constexpr int64_t kTestSize = 1024;
 
+// Tells a watch, now and then, how many numbers have been generated; of a few it tells nothing.
+class Generation {
+ public:
+  Generation(const WorkWatch& watch, double numbers, double steps) : watch_(numbers >= kMany ? watch : WorkWatch()), steps_(steps) {
+    if (!watch_) return;
+    work_ = fmt::format("generating {:.0f} numbers", numbers);
+    watch_(work_, 0);
+  }
+  // `count` of the steps have been done since the last call.
+  void add(size_t count) {
+    done_ += static_cast<double>(count);
+    if (!watch_ || done_ < next_) return;
+    next_ = done_ + kBetween;
+    watch_(work_, std::min(1.0, done_ / steps_));
+  }
+
+ private:
+  static constexpr double kMany = 1 << 26, kBetween = 1 << 20;  // seconds, and tens of milliseconds
+
+  WorkWatch watch_;
+  std::string work_;
+  double steps_, done_ = 0, next_ = 0;
+};
+
 // Samples one after another; labels or values.
 struct Table {
   std::vector<float> inputs, values;
@@ -32,7 +56,7 @@ struct Table {
 class TableDataset : public Dataset {
  public:
   TableDataset(int64_t samples, std::vector<int64_t> input, std::vector<int64_t> target, int64_t classes,
-               std::function<Table()> generate)
+               std::function<Table(const WorkWatch&)> generate)
       : samples_(samples),
         input_(std::move(input)),
         target_(std::move(target)),
@@ -44,12 +68,12 @@ class TableDataset : public Dataset {
   const std::vector<int64_t>& target_shape() const override { return target_; }
   TargetKind target_kind() const override { return classes_ > 0 ? TargetKind::labels : TargetKind::values; }
   int64_t classes() const override { return classes_; }
-  void prepare() const override {
-    if (!table_) table_ = generate_();
+  void prepare(const WorkWatch& watch) const override {
+    if (!table_) table_ = generate_(watch);
   }
 
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
-    prepare();
+    prepare({});
     set_shape(indices, input_, batch.input_shape);
     set_shape(indices, target_, batch.target_shape);
     gather(indices, table_->inputs, batch.inputs);
@@ -76,29 +100,41 @@ class TableDataset : public Dataset {
   int64_t samples_;
   std::vector<int64_t> input_, target_;
   int64_t classes_;
-  std::function<Table()> generate_;
+  std::function<Table(const WorkWatch&)> generate_;
   mutable std::optional<Table> table_;
 };
 
-Table generate_random_split(const DataSettings& settings, uint64_t seed, std::string_view split, int64_t samples) {
+Table generate_random_split(const DataSettings& settings, uint64_t seed, std::string_view split, int64_t samples,
+                            const WorkWatch& watch) {
   const auto features =
       static_cast<size_t>(std::accumulate(settings.shape.begin(), settings.shape.end(), int64_t{1}, std::multiplies<>()));
-  std::vector<double> teacher(static_cast<size_t>(settings.classes) * features);
+  const size_t weights = static_cast<size_t>(settings.classes) * features, numbers = static_cast<size_t>(samples) * features;
+  // A label takes a product with each class's weights.
+  Generation generation(watch, static_cast<double>(weights) + static_cast<double>(numbers),
+                        static_cast<double>(weights) + static_cast<double>(numbers) * static_cast<double>(1 + settings.classes));
+  std::vector<double> teacher(weights);
   const Philox weights_of_teacher(seed, hash_text("random_classification.teacher"));
-  for (size_t i = 0; i < teacher.size(); ++i) teacher[i] = weights_of_teacher.normal(i);
+  for (size_t i = 0; i < teacher.size(); ++i) {
+    teacher[i] = weights_of_teacher.normal(i);
+    generation.add(1);
+  }
 
   Table table;
-  table.inputs.resize(static_cast<size_t>(samples) * features);
+  table.inputs.reserve(numbers);
   table.labels.resize(static_cast<size_t>(samples));
   const Philox random(seed, hash_text(split));
-  for (size_t i = 0; i < table.inputs.size(); ++i) table.inputs[i] = static_cast<float>(random.normal(i));
+  for (size_t i = 0; i < numbers; ++i) {
+    table.inputs.push_back(static_cast<float>(random.normal(i)));
+    generation.add(1);
+  }
   for (size_t sample = 0; sample < table.labels.size(); ++sample) {
     const float* x = table.inputs.data() + sample * features;
     double best = -std::numeric_limits<double>::infinity();
     for (size_t label = 0; label < static_cast<size_t>(settings.classes); ++label) {
-      const double* weights = teacher.data() + label * features;
+      const double* of_label = teacher.data() + label * features;
       double score = 0;
-      for (size_t k = 0; k < features; ++k) score += weights[k] * x[k];
+      for (size_t k = 0; k < features; ++k) score += of_label[k] * x[k];
+      generation.add(features);
       if (score > best) {
         best = score;
         table.labels[sample] = static_cast<int64_t>(label);
@@ -108,9 +144,10 @@ Table generate_random_split(const DataSettings& settings, uint64_t seed, std::st
   return table;
 }
 
-Table generate_quantized_sine(const DataSettings& settings) {
+Table generate_quantized_sine(const DataSettings& settings, const WorkWatch& watch) {
   const int64_t height = settings.height, width = settings.width;
   const auto pixels = static_cast<size_t>(height * width);
+  Generation generation(watch, 3 * static_cast<double>(pixels), static_cast<double>(pixels));
   Table table;
   table.inputs.resize(2 * pixels);
   table.values.resize(pixels);
@@ -125,6 +162,7 @@ Table generate_quantized_sine(const DataSettings& settings) {
       table.inputs[pixels + pixel] = static_cast<float>(y);
       const double share = (std::sin(turns * x) * std::sin(turns * y) + 1) / 2;  // in [0, 1]
       table.values[pixel] = static_cast<float>(std::min(std::floor(share * levels), levels - 1) / (levels - 1));
+      generation.add(1);
     }
   }
   return table;
@@ -180,8 +218,9 @@ class CopyTaskDataset : public Dataset {
 DataSplits make_quantized_sine(const DataSettings& settings, const DataUse&) {
   const int64_t height = settings.height, width = settings.width;
   DataSplits splits;
-  splits.train = std::make_unique<TableDataset>(1, std::vector<int64_t>{2, height, width}, std::vector<int64_t>{1, height, width},
-                                                0, [settings] { return generate_quantized_sine(settings); });
+  splits.train =
+      std::make_unique<TableDataset>(1, std::vector<int64_t>{2, height, width}, std::vector<int64_t>{1, height, width}, 0,
+                                     [settings](const WorkWatch& watch) { return generate_quantized_sine(settings, watch); });
   splits.description =
       fmt::format("quantized sine: {} x {}, frequency {}, {} levels", height, width, settings.frequency, settings.levels);
   return splits;
@@ -189,9 +228,10 @@ DataSplits make_quantized_sine(const DataSettings& settings, const DataUse&) {
 
 DataSplits make_random_classification(const DataSettings& settings, const DataUse& use) {
   const auto make = [&](std::string_view split, int64_t samples) {
-    return std::make_unique<TableDataset>(
-        samples, settings.shape, std::vector<int64_t>{}, settings.classes,
-        [settings, seed = use.seed, split, samples] { return generate_random_split(settings, seed, split, samples); });
+    return std::make_unique<TableDataset>(samples, settings.shape, std::vector<int64_t>{}, settings.classes,
+                                          [settings, seed = use.seed, split, samples](const WorkWatch& watch) {
+                                            return generate_random_split(settings, seed, split, samples, watch);
+                                          });
   };
   DataSplits splits;
   splits.train = make("random_classification.train", settings.train_size > 0 ? settings.train_size : kTrainSize);

@@ -20,6 +20,9 @@ namespace ulpscope {
 namespace {
 
 constexpr const char* kVersionAttribute = "checkpoint_version";
+constexpr const char* kExperiment = "experiment";
+// One that is read from a file is much smaller, also when it is written with all its defaults.
+constexpr uint64_t kMaximumExperimentBytes = 64 << 20;
 constexpr const char* kParameters = "parameters";
 constexpr const char* kBuffers = "buffers";
 constexpr const char* kOptimizer = "optimizer";
@@ -92,7 +95,6 @@ std::vector<float> widened(const Tensor& tensor) {
 void write(hdf5::File& file, const CheckpointInfo& info, const TrainingState& training) {
   file.set_attribute("/", kVersionAttribute, kCheckpointVersion);
   file.set_attribute("/", "run_id", info.run_id);
-  file.set_attribute("/", "experiment", info.experiment);
   file.set_attribute("/", "seed", info.seed);
   file.set_attribute("/", "step", info.step);
   file.set_attribute("/", "samples", static_cast<uint64_t>(info.data.samples));
@@ -106,6 +108,7 @@ void write(hdf5::File& file, const CheckpointInfo& info, const TrainingState& tr
     file.set_attribute(kScaler, "growth_tracker", static_cast<uint64_t>(state.growth_tracker));
     file.set_attribute(kScaler, "hysteresis_left", static_cast<uint64_t>(state.hysteresis_left));
   }
+  file.create_array(kExperiment, ElementType::u8, {info.experiment.size()}).write_all(info.experiment.data());
   for (const char* group : {kParameters, kBuffers, kOptimizer}) file.create_group(group);
   for (const std::string& name : state_names(training)) file.create_group(state_group(name));
   for_each_tensor(training, [&](const std::string& member, const Tensor& tensor) {
@@ -137,7 +140,7 @@ class CheckpointFile {
 
   CheckpointInfo info() const {
     return {text("run_id"),
-            text("experiment"),
+            experiment(),
             static_cast<uint64_t>(number("/", "seed", 0, std::numeric_limits<int64_t>::max())),
             static_cast<uint64_t>(count("/", "step")),
             {count("/", "samples", 1), hash("data_hash")}};
@@ -226,6 +229,16 @@ class CheckpointFile {
       throw unreadable_error("'{}' is damaged: the attribute '{}' of '/' is '{}', expected a hexadecimal number", path_, name,
                              digits);
     return value;
+  }
+  std::string experiment() const {
+    const hdf5::Dataset stored = file_.open_dataset(kExperiment, ElementType::u8);
+    const std::vector<uint64_t> shape = stored.shape();
+    if (shape.size() != 1 || shape[0] > kMaximumExperimentBytes)
+      throw unreadable_error("'{}' is damaged: '{}' is {}, expected a text of at most {} bytes", path_, kExperiment,
+                             describe_shape(std::vector<int64_t>(shape.begin(), shape.end())), kMaximumExperimentBytes);
+    std::string text(shape[0], '\0');
+    stored.read_all(text.data());
+    return text;
   }
   std::string text(const char* name) const { return needed(file_.text_attribute("/", name), name); }
   template <typename T>

@@ -320,7 +320,74 @@ class FileParser {
   bool preset_given_ = false, layers_given_ = false;
 };
 
+// Tables and lists within each other, more than any experiment needs. What toml++ makes of deeper ones it takes apart by recursion,
+// until the stack ends: a dotted key is as many tables as it has dots.
+constexpr int kDeepest = 100;
+
+// Throws Error (unreadable) where a text nests deeper, before anything is made of it. Only brackets, dots and the ends of strings
+// and comments are looked at; what else is wrong with the text is left to its parser.
+void check_depth(std::string_view text, const std::string& source) {
+  int line = 1, header = 0, depth = 0;
+  std::vector<int> around;  // the depths outside of the open brackets
+  bool in_header = false, begins = true;
+  const auto string_end = [&](size_t at) {
+    const std::string_view quote = text.substr(at, 1), three = text.substr(at, 3);
+    const bool is_long = three.size() == 3 && three[1] == three[0] && three[2] == three[0];
+    size_t end = at + (is_long ? 3 : 1);
+    for (; end < text.size() && (is_long || text[end] != '\n'); ++end) {
+      if (text[end] == '\\' && quote == "\"") {
+        ++end;
+      } else if (text.substr(end).starts_with(is_long ? three : quote)) {
+        return end + (is_long ? 3 : 1);
+      }
+    }
+    return end;
+  };
+  for (size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    if (c == '"' || c == '\'') {
+      const size_t end = std::min(string_end(at), text.size());
+      line +=
+          static_cast<int>(std::count(text.begin() + static_cast<ptrdiff_t>(at), text.begin() + static_cast<ptrdiff_t>(end), '\n'));
+      at = end;
+      begins = false;
+      continue;
+    }
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size());
+      continue;
+    }
+    ++at;
+    if (c == '\n') {
+      ++line;
+      if (!around.empty()) continue;
+      if (in_header) header = depth;
+      depth = header;
+      in_header = false;
+      begins = true;
+      continue;
+    }
+    if (c == ' ' || c == '\t' || c == '\r') continue;
+    if (c == '[' && begins) {
+      in_header = true;
+      depth = 1;
+    } else if (c == '.') {
+      ++depth;
+    } else if ((c == '[' || c == '{') && !in_header) {
+      around.push_back(depth++);
+    } else if ((c == ']' || c == '}') && !around.empty()) {
+      depth = around.back();
+      around.pop_back();
+    } else if (c == ',') {
+      depth = around.empty() ? header : around.back() + 1;
+    }
+    begins = false;
+    if (depth > kDeepest) throw unreadable_error("{}:{}: tables or lists more than {} deep", source, line, kDeepest);
+  }
+}
+
 toml::table parse_text(std::string_view text, const std::string& source) {
+  check_depth(text, source);
   try {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
@@ -335,9 +402,9 @@ RawValue override_value(const std::string& text, OptionKind kind) {
   const bool takes_list = kind == OptionKind::text_list || kind == OptionKind::choice_list || kind == OptionKind::integer_list;
   const auto parse = [](const std::string& value) -> std::optional<RawValue> {
     try {
-      const toml::table table = toml::parse("value = " + value);
+      const toml::table table = parse_text("value = " + value, "");
       if (table.size() == 1) return raw_value(*table.get("value"));
-    } catch (const toml::parse_error&) {
+    } catch (const Error&) {
     }
     return std::nullopt;
   };
@@ -437,6 +504,7 @@ Experiment load_experiment(const std::string& path, std::span<const Override> ov
 
 void apply_override(Experiment& experiment, const Override& setting) {
   const std::string &place = setting.place, &assignment = setting.assignment;
+  if (!is_utf8(assignment)) throw usage_error("{}: expected UTF-8, found other bytes", place);
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos) throw usage_error("{}: expected key=value", place);
   const std::string key = trimmed(assignment.substr(0, equals));

@@ -235,6 +235,7 @@ struct Trainer::State {
   void begin_pass(uint32_t micro_batch);
 
   Experiment experiment;
+  WorkWatch watch;
   std::unique_ptr<Backend> backend;  // outlives every tensor
   Context context;                   // current within the trainer's calls
   DataSplits data;
@@ -258,7 +259,7 @@ struct Trainer::State {
 };
 
 Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
-    : experiment(settings), backend(make_cpu_backend(options.cpu)) {
+    : experiment(settings), watch(options.watch), backend(make_cpu_backend(options.cpu)) {
   const ContextScope current(context);
   context.backend = backend.get();
   context.seed = experiment.seed;
@@ -267,7 +268,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   data = open_data(experiment.data, {experiment.seed, experiment.loss.ignored_label()});
   model = build_model(experiment, *data.train);
   for (const Dataset* split : {data.train.get(), data.test.get()})
-    if (split) split->prepare();
+    if (split) split->prepare(watch);
   identity = identity_of(*data.train);
   at_place(experiment.place_of({"data", "training.batch_size"}), [&] {
     loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
@@ -527,6 +528,7 @@ std::optional<TestResult> Trainer::State::evaluate(bool recorded) {
   std::vector<int64_t> counted;  // targets of each batch that are not ignored
   for (int64_t first = 0; first < size; first += batch_size) {
     if (recorded) begin_pass(static_cast<uint32_t>(counted.size()));
+    if (watch && first > 0) watch("evaluating", static_cast<double>(first) / static_cast<double>(size));
     indices.clear();
     for (int64_t i = first; i < std::min(size, first + batch_size); ++i) indices.push_back(i);
     data.test->fill_batch(indices, test_batch);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/observe/profile.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/kernels/backend.h"
@@ -25,6 +26,8 @@ struct TrainerOptions {
   TraceOptions trace;       // its overwrite is taken from above
   std::string resume_from;  // "", or a checkpoint to go on from
   bool profile = false;     // measure where the time goes
+  // Of work that is no step: generating data, where what it throws comes out of Trainer's constructor, and evaluations.
+  WorkWatch watch;
 };
 
 // What the test data gave.

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include "ulpscope/base/error.h"
 
@@ -77,6 +80,41 @@ TEST_F(AtomicWriteFile, LeavesTheOldFileWhereTheNewOneDoesNotFit) {
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(read(path), "old");
   EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(AtomicWriteFile, RemovesWhatKilledProcessesLeftAndNothingElse) {
+  const fs::path path = folder_ / "file";
+  const auto create = [](const fs::path& file) { std::ofstream(file) << "half of it"; };
+  const auto child = [](auto body) {
+    const pid_t process = fork();
+    if (process == 0) body();
+    return process;
+  };
+  // A process that is killed leaves a name that says which it was.
+  const fs::path own = new_name_beside(path);
+  const std::string host_part = own.string().substr(0, own.string().rfind('-', own.string().rfind('-') - 1) + 1);
+  const pid_t dead = child([] { raise(SIGKILL); }), alive = child([] { pause(); });
+  waitpid(dead, nullptr, 0);
+  const std::vector<fs::path> left{fmt::format("{}{}-0", host_part, dead), fmt::format("{}{}-12.source", host_part, dead)};
+  const std::vector<fs::path> others{
+      own,
+      fmt::format("{}{}-0", host_part, alive),
+      fmt::format("{}{}-0.h5", host_part, dead),
+      fmt::format("{}{}", host_part, dead),
+      fmt::format("{}.new-0123456789abcdef-{}-0", path.string(), dead),  // of another machine
+      fmt::format("{}2.new-0", path.string()),
+      folder_ / "file.new",
+      folder_ / "file.new-mine",
+  };
+  for (const auto* files : {&left, &others}) std::for_each(files->begin(), files->end(), create);
+  atomic_write_file(path, "whole");
+  for (const fs::path& file : left) EXPECT_FALSE(fs::exists(file)) << file;
+  for (const fs::path& file : others) EXPECT_TRUE(fs::exists(file)) << file;
+  EXPECT_EQ(read(path), "whole");
+  kill(alive, SIGKILL);
+  waitpid(alive, nullptr, 0);
+  atomic_write_file(path, "again");
+  EXPECT_FALSE(fs::exists(others[1]));
 }
 
 }  // namespace

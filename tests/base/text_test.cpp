@@ -71,6 +71,43 @@ TEST(CountOf, OneIsSingular) {
   EXPECT_EQ(count_of(UINT64_MAX, "row"), "18446744073709551615 rows");
 }
 
+// By the rule of the standard, not by its table: decode, and see whether encoding gives the same bytes.
+std::string encoded(uint32_t code) {
+  if (code < 0x80) return {static_cast<char>(code)};
+  const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+  std::string bytes(1, static_cast<char>((0xFF00 >> (more + 1) & 0xFF) | code >> 6 * more));
+  for (int i = more - 1; i >= 0; --i) bytes += static_cast<char>(0x80 | (code >> 6 * i & 0x3F));
+  return bytes;
+}
+
+TEST(ValidUtf8, EveryCharacterStays) {
+  for (uint32_t code = 0; code < 0x110000; ++code) {
+    const std::string text = "a" + encoded(code) + "b";
+    const bool is_surrogate = code >= 0xD800 && code < 0xE000;
+    ASSERT_EQ(is_utf8(text), !is_surrogate) << code;
+    ASSERT_EQ(valid_utf8(text) == text, !is_surrogate) << code;
+  }
+}
+
+TEST(ValidUtf8, EachByteThatIsPartOfNoCharacterIsReplaced) {
+  const std::string replacement = "\xEF\xBF\xBD";
+  EXPECT_EQ(valid_utf8("\xFF"
+                       "a\xC3"),
+            replacement + "a" + replacement);
+  EXPECT_EQ(valid_utf8("\xC3\xA9\xA9"), "\xC3\xA9" + replacement);
+  EXPECT_EQ(valid_utf8("\xE2\x80\""), replacement + replacement + "\"");
+  EXPECT_EQ(valid_utf8("\xC0\x80"), replacement + replacement);                                      // U+0000 in two bytes
+  EXPECT_EQ(valid_utf8("\xF4\x90\x80\x80"), replacement + replacement + replacement + replacement);  // U+110000
+  // Of two bytes, all of them.
+  for (int first = 0; first < 256; ++first) {
+    for (int second = 0; second < 256; ++second) {
+      const std::string text{static_cast<char>(first), static_cast<char>(second)};
+      ASSERT_TRUE(is_utf8(valid_utf8(text))) << first << ' ' << second;
+      ASSERT_EQ(is_utf8(text), valid_utf8(text) == text) << first << ' ' << second;
+    }
+  }
+}
+
 TEST(OneLine, ShowsControlCharactersAndNoOther) {
   EXPECT_EQ(one_line("a\tb\r\n"), "a\\u0009b\\u000D\\u000A");
   EXPECT_EQ(one_line("\x1B[31m\x7F"), "\\u001B[31m\\u007F");

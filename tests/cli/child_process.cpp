@@ -46,6 +46,11 @@ int open_terminal(std::string& name) {
   for (const int file : options.closed) close(file);
   if (!options.working_directory.empty() && chdir(options.working_directory.c_str()) != 0) _exit(126);
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);
+  if (options.file_limit > 0) {
+    const rlimit limit{options.file_limit, options.file_limit};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
   if (options.memory_limit > 0) {
     const rlimit limit{options.memory_limit, options.memory_limit};
     setrlimit(RLIMIT_AS, &limit);

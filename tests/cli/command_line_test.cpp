@@ -10,6 +10,7 @@
 #include "tests/analyzers/synthetic_trace.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/report/text_layout.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/cli/verb.h"
 
 namespace ulpscope::cli_test {
@@ -44,8 +45,9 @@ class CommandLine : public ::testing::Test {
   }
 
   // One line on stderr, nothing on stdout, this exit code.
-  void expect_error(const std::vector<std::string>& arguments, int code, const std::string& message) {
-    const Result result = run_program(arguments);
+  void expect_error(const std::vector<std::string>& arguments, int code, const std::string& message,
+                    const RunOptions& options = {}) {
+    const Result result = run_program(arguments, options);
     EXPECT_EQ(result.exit_code, code) << result.err;
     EXPECT_THAT(result.err, StartsWith("ulpscope: "));
     EXPECT_THAT(result.err, HasSubstr(message));
@@ -161,6 +163,71 @@ TEST_F(CommandLine, NamesFromAFileDoNotMoveTheCursorInErrors) {
   const Result result = run_program({"report", trace.path(), "--module", "nope"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("expected e\\u001B[31m"));
+}
+
+// Traces of other programs can have any bytes for names. What is printed and written is UTF-8 all the same.
+TEST_F(CommandLine, NamesThatAreNoUtf8BecomeReplacementCharacters) {
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor(
+      "\xFF"
+      "fc\xC3",
+      "lin\xE2\x82", Phase::forward, Role::activation, DType::f16);
+  trace.add(tensor, make_row({70000.0, 1.0}, DType::f16));
+  trace.end_step();
+  trace.read();
+  const std::string path = trace.path(), replaced =
+                                             "\xEF\xBF\xBD"
+                                             "fc\xEF\xBF\xBD";
+  const std::vector<std::vector<std::string>> commands{{"export", path, "--table", "ops", "--json"},
+                                                       {"export", path, "--table", "stats", "--json"},
+                                                       {"export", path, "--table", "ops"},
+                                                       {"report", path, "--json"},
+                                                       {"report", path},
+                                                       {"ranges", path, "--json"},
+                                                       {"ranges", path},
+                                                       {"info", path, "--json"}};
+  for (std::vector<std::string> words : commands) {
+    const std::string name = words[0] + words.back();
+    const Result printed = run_program(words);
+    ASSERT_EQ(printed.exit_code, 0) << name << printed.err;
+    EXPECT_TRUE(is_utf8(printed.out)) << name;
+    if (words.back() == "--json") EXPECT_FALSE(Json::parse(printed.out).is_null()) << name;
+    if (words[0] != "info") EXPECT_THAT(printed.out, HasSubstr(replaced)) << name;
+    words.insert(words.end(), {"-o", file("output"), "--force"});
+    ASSERT_EQ(run_program(words).exit_code, 0) << name;
+    EXPECT_TRUE(is_utf8(read_file(file("output")))) << name;
+  }
+  const Result refused = run_program({"report", path, "--module", "nope"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr(replaced));
+  EXPECT_TRUE(is_utf8(run_program({"report", "no\xFFwhere"}).err));
+}
+
+// ulimit -f ends a program by a signal that nobody takes.
+TEST_F(CommandLine, FilesBeyondTheLimitOfTheirSizeAreOneLine) {
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+  for (int step = 0; step < 300; ++step) {
+    trace.add(tensor, make_row({70000.0, 1.0}, DType::f16));
+    trace.end_step();
+  }
+  trace.read();
+  RunOptions options;
+  options.file_limit = 16384;
+  options.working_directory = folder_.path();
+  expect_error({"recover", trace.path(), "recovered.h5"}, 4, "recovered.h5", options);
+  expect_error({"export", trace.path(), "--table", "stats", "--json", "-o", "stats.json"}, 4, "stats.json", options);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  // What training needs to go on, and what it gave, are lost with an error, the trace with a warning.
+  for (const char* option : {"--checkpoint", "--save-weights"}) {
+    const Result result = run_program({"train", "mlp", "--steps", "1", "--record", "off", option, "state"}, options);
+    EXPECT_EQ(result.exit_code, 4) << result.signal << result.err;
+    EXPECT_THAT(result.err, HasSubstr("\nulpscope: cannot write ")) << option;
+  }
+  const Result recorded = run_program({"train", "mlp", "--steps", "20", "--threads", "1"}, options);
+  EXPECT_EQ(recorded.signal, 0);
+  EXPECT_THAT(recorded.err, HasSubstr("ulpscope: "));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) EXPECT_EQ(entry.path().filename(), "run.h5");
 }
 
 TEST_F(CommandLine, ATraceCanBeAFolderWithOne) {

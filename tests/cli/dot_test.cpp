@@ -5,10 +5,10 @@
 #include <zlib.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "child_process.h"
+#include "tests/support/hardware_results.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/hdf5/hdf5.h"
@@ -170,13 +170,11 @@ TEST_F(DotCommand, PassesOverARowOfNames) {
 }
 
 TEST_F(DotCommand, ResultsOfHardwareHaveNoMismatches) {
-  const std::string folder = std::string(ULPSCOPE_SOURCE_DIR) + "/../shared/data/tensorcore/";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no results of GPUs to compare with: " << folder << " is missing";
-  const Result e4m3 = run(folder + "rtx1000ada_e4m3_fp16_k32.csv.gz",
-                          {"--gpu", "rtx1000ada", "--input", "e4m3", "--output", "fp16", "--check", "--json"});
-  EXPECT_EQ(e4m3.exit_code, 0) << e4m3.err;
-  EXPECT_EQ(Json::parse(e4m3.out)["rows"], 5000);
-  const Result tf32 = run(folder + "a100_tf32_fp32_k4.csv.gz", {"--gpu", "a100", "--input", "tf32", "--check"});
+  const HardwareResults results = hardware_results("rtx1000ada_e4m3_fp16_k32");
+  const Result e4m3 = run(results.path, {"--gpu", "rtx1000ada", "--input", "e4m3", "--output", "fp16", "--check", "--json"});
+  ASSERT_EQ(e4m3.exit_code, 0) << e4m3.err;
+  EXPECT_EQ(Json::parse(e4m3.out)["rows"], results.rows);
+  const Result tf32 = run(hardware_results("a100_tf32_fp32_k4").path, {"--gpu", "a100", "--input", "tf32", "--check"});
   EXPECT_EQ(tf32.exit_code, 0) << tf32.err;
 }
 
@@ -277,6 +275,16 @@ TEST_F(DotCommand, Hdf5IntegersAreEncodings) {
       "a: expected floating-point values, or encodings of fp16 as unsigned integers of 16");
   bad(set("a", "u1", "[[1, 16]]") + set("b", "u1", "[[1, 2]]") + c32, {"--gpu", "rtx5090", "--input", "e2m1"},
       "a, row 0, element 1: expected an encoding of e2m1, of 4 bits, found 0x10");
+  // Numbers that nobody has written, of which there may be any number.
+  const std::string chunked = "  f.create_dataset('{}', ({}), 'f4', chunks=(1,{}))\n";
+  bad(fmt::format(fmt::runtime(chunked), "a", "2**40, 2**40", "64") +
+          fmt::format(fmt::runtime(chunked), "b", "2**40, 2**40", "64") + c32,
+      fp16_, "rows.h5: a: expected 1099511627776 x 1099511627776 numbers, found 0 bytes of them in the file");
+  bad(fmt::format(fmt::runtime(chunked), "a", "2**40, 1", "1") + fmt::format(fmt::runtime(chunked), "b", "2**40, 1", "1") + c32,
+      fp16_, "rows.h5: a: expected 1099511627776 x 1 numbers, found 0 bytes of them in the file");
+  const std::string mapped = "  f.create_virtual_dataset('a', h5py.VirtualLayout((1, 2**40, 2**40), 'f4'))\n";
+  bad(mapped + set("b", "u2", "[[1, 2]]") + c32, fp16_,
+      "a: expected rows of at most 16777216 numbers, found 1 x 1099511627776 x 1099511627776");
   bad(fp16, fp16_, "rows.h5 has no data set c: expected a, b, c and perhaps d, found a and b");
   bad(fp16 + c32, {"--gpu", "rtx5090", "--input", "e2m1", "--scales", "mx"},
       "has no data set a_scale: expected a_scale and b_scale");

@@ -384,6 +384,40 @@ TEST_F(Checkpoints, NumbersThatNoRunHasAreUnreadable) {
   }
 }
 
+// HDF5 does not survive every damage of a group whose links stand in a heap and a tree, or leaves the file for another one.
+TEST_F(Checkpoints, LinksThatTheyDoNotHaveAreUnreadable) {
+  const std::string python = find_python("h5py, numpy");
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py and numpy";
+  const std::string checkpoint = half();
+  const std::vector<std::string> changes{
+      "del file['parameters']; [file.require_group('parameters').create_dataset(str(i), data=[1.0]) for i in range(20)]",
+      "del file['parameters/fc.bias']; file['parameters/fc.bias'] = h5py.SoftLink('/parameters/fc.weight')",
+      "del file['parameters/fc.bias']; file['parameters/fc.bias'] = h5py.ExternalLink('half', '/parameters/fc.bias')",
+      "del file['parameters']; file['parameters'] = h5py.SoftLink('/optimizer/mean')",
+      "del file['experiment']; file['experiment'] = h5py.SoftLink('/experiment')",
+      "del file['experiment']; file.create_dataset('experiment', (2**40,), 'u1', chunks=(2**20,))",
+      "del file['experiment']; file['experiment'] = numpy.frombuffer(b'a' + 40000 * b'.a' + b' = 1', 'u1')",
+  };
+  std::string script =
+      "import h5py, numpy, shutil\ndef change(name, what):\n    shutil.copy('half', name)\n"
+      "    with h5py.File(name, 'a', libver='latest') as file:\n        exec(what, {'file': file, 'h5py': h5py, 'numpy': numpy})\n";
+  for (size_t i = 0; i < changes.size(); ++i) script += fmt::format("change('{}', \"\"\"{}\"\"\")\n", i, changes[i]);
+  write_file(file("change.py"), script);
+  ASSERT_EQ(std::system(fmt::format("cd {} && {} change.py", folder_.path(), python).c_str()), 0);
+  for (size_t i = 0; i + 1 < changes.size(); ++i) {
+    EXPECT_THAT(refusal(experiment(), file(std::to_string(i)), ErrorKind::unreadable),
+                StartsWith("'" + file(std::to_string(i)) + "'"))
+        << changes[i];
+  }
+  const std::string deep = file(std::to_string(changes.size() - 1));
+  try {
+    parse_experiment(read_checkpoint_info(deep).experiment, deep);
+    FAIL() << "40,000 tables within each other were read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), deep + ":1: tables or lists more than 100 deep");
+  }
+}
+
 TEST_F(Checkpoints, DamageIsNoticedOrChangesNothing) {
   const std::string whole = read_file(half());
   const uint64_t expected = run(experiment(), "", file("half")).result.weights_fingerprint;

@@ -365,6 +365,36 @@ TEST(ExperimentToml, UnreadableFiles) {
             "/dev/zero: expected an experiment file of at most 4194304 bytes, found more");
 }
 
+// Far fewer than a stack holds, however they are written: what toml++ makes of them it takes apart by recursion.
+TEST(ExperimentToml, DepthIsLimitedBeforeParsing) {
+  const auto times = [](int count, const std::string& text) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  for (const std::string& text :
+       {"a" + times(40000, ".a") + " = 1", "[a" + times(40000, ".a") + "]\n", "[[a" + times(40000, " . \"b.\"") + "]]\n",
+        "a = " + times(40000, "["), "a = " + times(40000, "{ a = "), "a = [" + times(300, "{ a.b.c.d = [") + "1",
+        "[a" + times(60, ".a") + "]\nb" + times(60, ".b") + " = 1",
+        "[a" + times(60, ".a") + "]\nb = [1,\n{ b" + times(60, ".b") + " = 1 }]",
+        "a = '''\n'''\nb" + times(40000, ".a") + " = 1"}) {
+    const std::string message = message_of([&] { parse("# a comment. with [ and ' and \"\n" + text); }, ErrorKind::unreadable);
+    EXPECT_THAT(message, AllOf(StartsWith("run.toml:"), HasSubstr("tables or lists more than 100 deep"))) << text.substr(0, 40);
+  }
+  EXPECT_THAT(message_of([&] { parse("\n\n" + times(200, "[") + "]"); }, ErrorKind::unreadable), StartsWith("run.toml:3"));
+  // Depth is not length, and neither strings nor comments nest.
+  EXPECT_THAT(parse_error("a.b.c" + times(90, ".d") + " = 1"), HasSubstr("unknown key 'a'"));
+  const std::string mlp = "model.preset = \"mlp\"\n";
+  EXPECT_EQ(parse("name = \"" + times(400, "[{.") + "\" # " + times(400, "[{.") + "\n" + mlp).name, times(400, "[{."));
+  EXPECT_EQ(parse("name = '''" + times(400, "[{.\n''") + "''' # '''\n" + mlp).name, times(400, "[{.\n''"));
+  EXPECT_EQ(parse("name = \"\\\"" + times(400, "[") + "\"\n" + mlp).name, "\"" + times(400, "["));
+  EXPECT_EQ(parse(mlp + "recording.ops = [" + times(400, "\"a.b\", ") + "]").recording.ops.size(), 400u);
+  EXPECT_EQ(parse(mlp + times(400, "# a.b\n") + "seed = 3").seed, 3u);
+  // Of --set, what is no TOML is a text.
+  EXPECT_THAT(override_error("optimizer.learning_rate=" + times(40000, "[")), HasSubstr("expected"));
+  EXPECT_THAT(override_error("name=\xFF"), HasSubstr("expected UTF-8, found other bytes"));
+}
+
 TEST(ExperimentToml, APipeIsReadToItsEnd) {
   const TemporaryFolder folder;
   const std::string path = folder.file("pipe.toml");

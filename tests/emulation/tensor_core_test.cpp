@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <set>
 #include <string>
 
 #include "tests/emulation/tensor_core_cases.h"
 #include "tests/emulation/tensor_core_twin.h"
+#include "tests/support/hardware_results.h"
 #include "tests/support/usage_error.h"
 
 namespace ulpscope {
@@ -54,11 +54,11 @@ uint32_t exactly(const FloatFormat& format, uint32_t bits) {
 
 TEST_P(TensorCoreHardware, ResultsAreReproduced) {
   const HardwareFile& file = GetParam();
-  const std::string path = std::string(ULPSCOPE_SOURCE_DIR) + "/../shared/data/tensorcore/" + file.gpu + '_' + file.input + '_' +
-                           file.output + "_k" + std::to_string(file.k) + ".csv.gz";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no results of this GPU to compare with: " << path << " is missing";
+  const HardwareResults results =
+      hardware_results(std::string(file.gpu) + '_' + file.input + '_' + file.output + "_k" + std::to_string(file.k));
   const TensorCore core = hardware_core(file);
-  const gzFile input = gzopen(path.c_str(), "rb");
+  const gzFile input = gzopen(results.path.c_str(), "rb");
+  ASSERT_NE(input, nullptr) << results.path;
   std::string line(1 << 14, '\0');
   int rows = 0;
   while (gzgets(input, line.data(), static_cast<int>(line.size())) != nullptr) {
@@ -79,7 +79,7 @@ TEST_P(TensorCoreHardware, ResultsAreReproduced) {
     ++rows;
   }
   gzclose(input);
-  EXPECT_EQ(rows, 5000);
+  EXPECT_EQ(rows, results.rows) << results.path;
 }
 
 TEST(TensorCore, RowsSayWhetherThereAreResultsOfHardware) {
