@@ -8,7 +8,32 @@ namespace {
 constexpr uint64_t kMostTexts = uint64_t{1} << 24;
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 
+// As RFC 3629 has it: no surrogates, nothing beyond U+10FFFF, and each character in as few bytes as it can.
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<uint8_t>(text[i++]);
+    if (byte < 0x80) continue;
+    const int more = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : 1;
+    if (byte < 0xC2 || byte > 0xF4 || text.size() - i < static_cast<size_t>(more)) return false;
+    uint32_t character = byte & (0x3Fu >> more);
+    for (int k = 0; k < more; ++k) {
+      const auto next = static_cast<uint8_t>(text[i++]);
+      if ((next & 0xC0) != 0x80) return false;
+      character = character << 6 | (next & 0x3Fu);
+    }
+    constexpr uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};
+    if (character < kSmallest[more] || character > 0x10FFFF || (character >= 0xD800 && character < 0xE000)) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+uint64_t total_of(const ExponentHistogram& histogram) {
+  uint64_t total = sum_of({histogram.below_range, histogram.above_range});
+  for (const uint64_t count : histogram.bins) total = sum_of({total, count});
+  return total;
+}
 
 void Texts::read(const TraceFile& file) {
   file.check_size(TableId::strings, kMostTexts);
@@ -17,9 +42,16 @@ void Texts::read(const TraceFile& file) {
     read_ends(file);
   } catch (const Error&) {
     read_bytes(file);
+    check_new();
     throw;
   }
   read_bytes(file);
+  check_new();
+}
+
+void Texts::check_new() {
+  for (; checked_ < ends_.size() && ends_[checked_] <= bytes_.size(); ++checked_)
+    if (!is_utf8((*this)[checked_])) broken_.insert(checked_);
 }
 
 void Texts::read_ends(const TraceFile& file) {

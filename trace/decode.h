@@ -1,7 +1,9 @@
 // Turns stored rows into row structs. Every value is checked before it is believed: enumerators, references to other tables, texts,
-// histograms. Internal to trace/.
+// histograms, and what must hold of a row as a whole (row_checks.h). Internal to trace/.
 #pragma once
 
+#include <algorithm>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 
 #include "ulpscope/trace/columns.h"
 #include "ulpscope/trace/encode.h"
+#include "ulpscope/trace/row_checks.h"
 #include "ulpscope/trace/trace_file.h"
 
 namespace ulpscope::trace_detail {
@@ -19,8 +22,8 @@ class Texts {
   // Reads those that `file` has beyond these. Throws Error (unreadable); the texts before the damage are kept.
   void read(const TraceFile& file);
   size_t size() const { return ends_.size(); }
-  // Whether there is a text of this number, all bytes of it.
-  bool has(uint32_t id) const { return id < ends_.size() && ends_[id] <= bytes_.size(); }
+  // Whether there is a text of this number, all bytes of it, and it is one: UTF-8.
+  bool has(uint32_t id) const { return id < ends_.size() && ends_[id] <= bytes_.size() && !broken_.contains(id); }
   std::string_view operator[](uint32_t id) const {
     const uint64_t begin = id == 0 ? 0 : ends_[id - 1];
     return std::string_view(bytes_).substr(begin, ends_[id] - begin);
@@ -29,10 +32,24 @@ class Texts {
  private:
   void read_ends(const TraceFile& file);
   void read_bytes(const TraceFile& file);
+  void check_new();
 
   std::vector<uint64_t> ends_;
   std::string bytes_;
+  uint32_t checked_ = 0;       // texts before it were looked at
+  std::set<uint32_t> broken_;  // that are no UTF-8
 };
+
+// Where TensorRow's histogram is among its columns.
+inline constexpr size_t kHistogramColumn = [] {
+  size_t found = 0;
+  for_each_column<TensorRow>([&](const auto& column, auto index) {
+    if constexpr (std::is_same_v<FieldOf<TensorRow, decltype(column.get)>, ExponentHistogram>) found = index;
+  });
+  return found;
+}();
+// UINT64_MAX where it is more.
+uint64_t total_of(const ExponentHistogram& histogram);
 
 class Decoder {
  public:
@@ -76,7 +93,10 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
     } else {
       const Type value = block.value<Type>(index, row);
       if constexpr (Storage<Field>::kind == ValueKind::text) {
-        if (!texts_.has(value)) fail(fmt::format("refers to text {} of {}", value, texts_.size()));
+        if (!texts_.has(value)) {
+          fail(value < texts_.size() ? fmt::format("refers to text {}, which is damaged", value)
+                                     : fmt::format("refers to text {} of {}", value, texts_.size()));
+        }
         if constexpr (std::is_same_v<Field, std::string>)
           field = texts_[value];
         else if (!parse_shape(texts_[value], field))
@@ -84,6 +104,9 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
       } else {
         if constexpr (std::is_enum_v<Field>) {
           if (value >= enumerators<Field>()) fail(fmt::format("has the unknown value {}", value));
+        }
+        if constexpr (std::is_same_v<Field, bool>) {
+          if (value > 1) fail(fmt::format("has the value {}; expected 0 or 1", value));
         }
         field = static_cast<Field>(value);
       }
@@ -96,6 +119,25 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
       }
     }
   });
+  const auto check = [&](const char* name, const char* expected, bool holds) {
+    if (holds) return;
+    const auto& columns = block.table->columns;
+    const auto column = std::find_if(columns.begin(), columns.end(), [&](const ColumnSpec& spec) { return spec.name == name; });
+    std::string value;
+    for_each_column<Row>([&](const auto& candidate, auto) {
+      const auto& field = candidate.get(out);
+      if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(field)>>) {
+        if (candidate.name == std::string_view(name)) value = fmt::format("has the value {}; ", field);
+      }
+    });
+    throw file_.damaged(*block.table, *column, block.row_number(row), fmt::format("{}expected {}", value, expected));
+  };
+  std::apply([&](const auto&... rule) { (check(rule.column, rule.expected, rule.holds(out)), ...); }, Rules<Row>::all);
+  if constexpr (std::is_same_v<Row, TensorRow>) {
+    // Without histograms their column was not read.
+    if (out.known == StatisticsLevel::full && !block.columns[kHistogramColumn].empty())
+      check("histogram", "the finite nonzero elements", total_of(out.statistics.histogram) == out.statistics.finite_nonzero());
+  }
 }
 
 }  // namespace ulpscope::trace_detail

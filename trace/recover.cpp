@@ -39,6 +39,41 @@ struct Loss {
   Steps steps;  // that they belong to
 };
 
+// Neighbouring rows of one step.
+struct StepRun {
+  uint64_t step, first, rows;
+};
+
+// Which runs to keep, so that steps do not decrease, or increase where each may be there `once`, and the most rows are kept.
+std::vector<bool> longest_in_order(std::span<const StepRun> runs, bool once) {
+  std::vector<uint64_t> steps;
+  for (const StepRun& run : runs) steps.push_back(run.step);
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  // Of the best sequences that end at one of the first so many steps: rows, and the last run; a Fenwick tree of maxima.
+  struct Best {
+    uint64_t rows = 0;
+    size_t last = SIZE_MAX;
+  };
+  std::vector<Best> tree(steps.size() + 1);
+  std::vector<size_t> before(runs.size());
+  Best best;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto place = static_cast<size_t>(std::lower_bound(steps.begin(), steps.end(), runs[i].step) - steps.begin()) + 1;
+    Best reached;
+    for (size_t at = once ? place - 1 : place; at > 0; at &= at - 1)
+      if (tree[at].rows > reached.rows) reached = tree[at];
+    before[i] = reached.last;
+    reached = {reached.rows + runs[i].rows, i};
+    for (size_t at = place; at < tree.size(); at += at & (~at + 1))
+      if (reached.rows > tree[at].rows) tree[at] = reached;
+    if (reached.rows > best.rows) best = reached;
+  }
+  std::vector<bool> kept(runs.size());
+  for (size_t i = best.last; i != SIZE_MAX; i = before[i]) kept[i] = true;
+  return kept;
+}
+
 class Salvage {
  public:
   Salvage(const TraceFile& source, TraceFileWriter& copy) : source_(source), copy_(copy) {}
@@ -57,9 +92,11 @@ class Salvage {
   bool read_chunk(const TableSpec& table, uint64_t first, size_t count, Block& block);
   void lose(const TableSpec& table, const std::string& column, uint64_t first, size_t count, const Steps& steps);
   Steps steps_of_chunk(TableId table, uint64_t first, size_t count) const;
-  // Calls visit(row) for the rows of a table that can be read.
+  // Calls visit(row) for the rows of a table that can be read. Those whose step is not in order are lost.
   template <typename Row, typename Visit>
   void visit_readable(Visit&& visit);
+  // The rows of a table whose step is not where such a step can be, ascending.
+  std::vector<uint64_t> find_misplaced(const TableSpec& table);
   // Rows that others refer to by number: up to the first that cannot be read. Returns how many.
   template <typename Row>
   uint64_t copy_referable();
@@ -78,7 +115,8 @@ class Salvage {
   Encoder encoder_;
   TraceBuffer batch_;
   std::vector<Loss> losses_;
-  std::vector<uint64_t> copied_;  // the steps, ascending
+  std::vector<uint64_t> copied_;    // the steps, ascending
+  uint64_t rows_without_step_ = 0;  // of stats
   RecoverResult result_;
 };
 
@@ -132,10 +170,52 @@ bool Salvage::read_chunk(const TableSpec& table, uint64_t first, size_t count, B
   return false;
 }
 
+std::vector<uint64_t> Salvage::find_misplaced(const TableSpec& table) {
+  const auto column = static_cast<size_t>(table.step_column);
+  const bool once = table.id == TableId::steps;
+  std::vector<StepRun> runs;
+  std::vector<uint64_t> steps;
+  for (uint64_t first = 0; first < source_.rows(table.id); first += steps.size()) {
+    steps.resize(source_.rows_in_chunk(table.id, first));
+    try {
+      source_.read_column(table.id, column, first, steps.size(), reinterpret_cast<std::byte*>(steps.data()));
+    } catch (const Error&) {
+      continue;  // lost where its rows are read
+    }
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (!once && !runs.empty() && runs.back().step == steps[i] && runs.back().first + runs.back().rows == first + i)
+        ++runs.back().rows;
+      else
+        runs.push_back({steps[i], first + i, 1});
+    }
+  }
+  const std::vector<bool> in_order = longest_in_order(runs, once);
+  std::vector<uint64_t> misplaced;
+  Steps around{0, 0};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (in_order[i]) {
+      around.first = runs[i].step;
+      continue;
+    }
+    // They may belong to any step from the one before to the one behind.
+    size_t next = i;
+    while (next < runs.size() && !in_order[next]) ++next;
+    around.last = next < runs.size() ? runs[next].step : UINT64_MAX;
+    for (; i < next; ++i) {
+      lose(table, column_path(table, table.columns[column]), runs[i].first, runs[i].rows, around);
+      for (uint64_t row = 0; row < runs[i].rows; ++row) misplaced.push_back(runs[i].first + row);
+    }
+    --i;
+  }
+  return misplaced;
+}
+
 template <typename Row, typename Visit>
 void Salvage::visit_readable(Visit&& visit) {
   const TableSpec& table = spec(Table<Row>::id);
   const Decoder decoder(source_, texts_, ops_, tensors_);
+  std::vector<uint64_t> misplaced;
+  if (table.step_column >= 0) misplaced = find_misplaced(table);
   Block block;
   Row row;
   for (uint64_t first = 0; first < source_.rows(table.id);) {
@@ -150,7 +230,7 @@ void Salvage::visit_readable(Visit&& visit) {
           lose(table, table.name, first + i, 1, steps);
           continue;
         }
-        visit(row);
+        if (!std::binary_search(misplaced.begin(), misplaced.end(), first + i)) visit(row);
       }
     }
     first += count;
@@ -188,7 +268,10 @@ void Salvage::copy_stats(const std::vector<StepRow>& steps) {
   };
   visit_readable<TensorRow>([&](const TensorRow& row) {
     while (step != steps.end() && step->step < row.step) end_step();
-    if (step != steps.end() && step->step == row.step) rows.push_back(row);
+    if (step != steps.end() && step->step == row.step)
+      rows.push_back(row);
+    else
+      ++rows_without_step_;
   });
   while (step != steps.end()) end_step();
 }
@@ -208,7 +291,7 @@ std::string Salvage::loss_text(const Loss& loss) const {
       return fmt::format("{} cannot be read: {} {} lost", rows, loss.steps.text(),
                          loss.steps.first == loss.steps.last ? "is" : "are");
     case TableId::steps:
-      return fmt::format("{} cannot be read: their steps are lost", rows);
+      return fmt::format("{} cannot be read: {} lost", rows, loss.first == loss.last ? "its step is" : "their steps are");
     case TableId::ops:
     case TableId::tensors:
       return fmt::format("{} cannot be read: steps that have them, or later ones, are lost", rows);
@@ -244,13 +327,18 @@ RecoverResult Salvage::run() {
   visit_readable<EventRow>([&](const EventRow& row) { events.push_back(row); });
   result_.steps = copied_.size();
   result_.lost_steps = source_.rows(TableId::steps) - result_.steps;
-  for (const Loss& loss : losses_) {
-    result_.losses.push_back(loss_text(loss));
+  const auto say = [&](uint64_t step, const std::string& text) {
+    result_.losses.push_back(text);
     EventRow warning;
-    warning.step = loss.steps.first;
-    warning.text = "recovered from a damaged trace: " + result_.losses.back();
+    warning.step = step;
+    warning.text = "recovered from a damaged trace: " + text;
     events.push_back(warning);
-  }
+  };
+  for (const Loss& loss : losses_) say(loss.steps.first, loss_text(loss));
+  for (const std::string& loss : source_.losses()) say(0, loss);
+  if (rows_without_step_ > 0)
+    say(0, fmt::format("{} of 'stats' are of steps that 'steps' does not have: they are left out",
+                       count_of(rows_without_step_, "row")));
   if (result_.steps == 0 && result_.lost_steps > 0) {
     throw unreadable_error("'{}': none of {} can be read: {}", source_.path(), count_of(result_.lost_steps, "step"),
                            result_.losses.front());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ulpscope/trace/decode.h"
+
 namespace ulpscope::trace_detail {
 
 namespace {
@@ -18,10 +20,6 @@ size_t column_index(std::string_view name) {
 size_t step_column() { return static_cast<size_t>(stats().step_column); }
 size_t tensor_column() {
   static const size_t index = column_index("tensor");
-  return index;
-}
-size_t histogram_column() {
-  static const size_t index = column_index("histogram");
   return index;
 }
 
@@ -147,8 +145,8 @@ std::shared_ptr<const HistogramBytes> StatsStore::histogram_bytes(const TraceFil
   return cache_->get<HistogramBytes>({part_, item, segment}, count, [&] {
     auto made = std::make_shared<HistogramBytes>();
     made->rows = count;
-    if (segment > 0) made->begin = column(file, histogram_column(), segment - 1)->bits(kSegmentRows - 1);
-    const auto ends = column(file, histogram_column(), segment);
+    if (segment > 0) made->begin = column(file, kHistogramColumn, segment - 1)->bits(kSegmentRows - 1);
+    const auto ends = column(file, kHistogramColumn, segment);
     uint64_t end = made->begin;
     for (size_t row = 0; row < count; ++row) {
       const uint64_t next = ends->bits(row);
@@ -192,18 +190,18 @@ void StatsStore::gather(const TraceFile& file, uint64_t segment, std::span<const
   block.histograms.clear();
   block.histograms_begin = 0;
   for (size_t i = 0; i < block.columns.size(); ++i) {
-    block.columns[i].resize(i == histogram_column() && !histograms ? 0 : rows.size() * size_of(stats().columns[i].type));
-    if (i != histogram_column()) gather_column(file, i, segment, rows, block.columns[i].data());
+    block.columns[i].resize(i == kHistogramColumn && !histograms ? 0 : rows.size() * size_of(stats().columns[i].type));
+    if (i != kHistogramColumn) gather_column(file, i, segment, rows, block.columns[i].data());
   }
   if (!histograms) return;
-  const auto ends = column(file, histogram_column(), segment);
+  const auto ends = column(file, kHistogramColumn, segment);
   const auto bytes = histogram_bytes(file, segment);
   for (size_t i = 0; i < rows.size(); ++i) {
     const uint64_t begin = rows[i] == 0 ? bytes->begin : ends->bits(rows[i] - 1u), end = ends->bits(rows[i]);
     const uint8_t* const at = bytes->bytes_of_rows.data() + (begin - bytes->begin);
     block.histograms.insert(block.histograms.end(), at, at + (end - begin));
     const uint64_t size = block.histograms.size();
-    std::memcpy(block.columns[histogram_column()].data() + i * sizeof(size), &size, sizeof(size));
+    std::memcpy(block.columns[kHistogramColumn].data() + i * sizeof(size), &size, sizeof(size));
   }
 }
 
@@ -216,13 +214,13 @@ void StatsStore::read(const TraceFile& file, uint64_t first, size_t count, bool 
   block.histograms.clear();
   block.histograms_begin = 0;
   for (size_t i = 0; i < block.columns.size(); ++i) {
-    block.columns[i].resize(i == histogram_column() && !histograms ? 0 : count * size_of(stats().columns[i].type));
+    block.columns[i].resize(i == kHistogramColumn && !histograms ? 0 : count * size_of(stats().columns[i].type));
     if (!block.columns[i].empty()) read_column(file, i, first, count, block.columns[i].data());
   }
   if (!histograms || count == 0) return;
   for (uint64_t segment = first / kSegmentRows; segment * kSegmentRows < first + count; ++segment) {
     const auto bytes = histogram_bytes(file, segment);
-    const auto ends = column(file, histogram_column(), segment);
+    const auto ends = column(file, kHistogramColumn, segment);
     const uint64_t begins_at = segment * kSegmentRows;
     const uint64_t begin = first > begins_at ? ends->bits(first - begins_at - 1) : bytes->begin;
     const uint64_t end = ends->bits(std::min(first + count - begins_at, kSegmentRows) - 1);

@@ -166,6 +166,33 @@ void TraceFile::check(const CommitRecord& record) const {
   }
 }
 
+void TraceFile::check_in_place(CommitRecord& record) {
+  for (const TableSpec& table : trace_schema()) {
+    CommitRecord::Table& committed = record[table.id];
+    const uint64_t rows = committed.main_rows;
+    if (rows <= record_[table.id].main_rows) continue;
+    uint64_t found = 0;
+    try {
+      // A chunk that holds fill values only is not written, but no chunk of rows does in every column.
+      uint64_t chunks = 0;
+      for (size_t i = 0; i < table.columns.size() && chunks < rows / table.chunk_rows; ++i)
+        chunks += column(table, i, rows).chunk_count();
+      if (chunks >= rows / table.chunk_rows) continue;
+      found = chunks * table.chunk_rows;
+      throw unreadable_error("'{}' is damaged: '{}' says that {} rows of table '{}' are in place, and there are chunks for {}{}",
+                             name_, kCommitDataset, rows, table.name, found, hint_);
+    } catch (const Error& error) {
+      // What HDF5 cannot read is said where it is read.
+      if (error.kind() != ErrorKind::unreadable) continue;
+      if (on_damage_ == OnDamage::refuse) throw;
+      if (found == 0) found = open_->columns[static_cast<size_t>(table.id)][0].extent;
+      found = std::min(found, rows);
+      losses_.push_back(fmt::format("{} of '{}' are missing", count_of(committed.rows - found, "row"), table.name));
+      committed = {found, found, 0};
+    }
+  }
+}
+
 bool TraceFile::advance() {
   return reading([&] {
     std::lock_guard lock(open_->mutex);
@@ -173,8 +200,9 @@ bool TraceFile::advance() {
     if (record.generation == record_.generation) return false;
     for (int attempt = 0; attempt < 1000; ++attempt) {
       check(record);
-      auto tails = std::make_shared<TraceBuffer>();
       const CommitRecord before = record;
+      check_in_place(record);
+      auto tails = std::make_shared<TraceBuffer>();
       if (on_damage_ == OnDamage::read_around && record.state == RecordingState::closed) use_second_copies(record);
       const TableSpec* damaged = nullptr;
       for (const TableSpec& table : trace_schema()) {

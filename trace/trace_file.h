@@ -78,6 +78,8 @@ class TraceFile {
   WriterState writer_state() const;
   const std::string& note() const { return note_; }
   uint64_t file_bytes() const;
+  // What was found to be missing and is read around, a line each.
+  const std::vector<std::string>& losses() const { return losses_; }
 
   // The file as committed now, where that is more, or else nothing.
   std::shared_ptr<const TraceFile> newer() const;
@@ -102,6 +104,9 @@ class TraceFile {
   void check_shape(const hdf5::Dataset& dataset, const std::vector<uint64_t>& expected) const;
   CommitRecord read_record() const;
   void check(const CommitRecord& record) const;
+  // Whether the rows that are said to be in place are: by the extents of the columns' datasets, and by how many chunks were
+  // written. Where one may read around damage, `record` keeps those that may be.
+  void check_in_place(CommitRecord& record);
   // The tails of a closed trace hold the rows of each last, unfilled chunk once more: takes those that are whole instead.
   void use_second_copies(CommitRecord& record) const;
   // The committed rows that are not in place; false where they did not stay as they were.
@@ -125,6 +130,7 @@ class TraceFile {
   // The committed rows that are not in place; none of a damaged tail.
   std::shared_ptr<const TraceBuffer> tails_ = std::make_shared<TraceBuffer>();
   std::string note_;
+  std::vector<std::string> losses_;
 };
 
 }  // namespace ulpscope::trace_detail

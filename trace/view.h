@@ -2,6 +2,8 @@
 // they did not grow since. Internal to trace/.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <map>
 #include <memory>
@@ -78,10 +80,34 @@ struct View {
 inline constexpr uint64_t kBlockRows = 8192;
 inline constexpr size_t kSpanRows = 64;
 
+// Rows are sorted by step, each of which has one row in `steps`: what is not was not written so.
+class StepOrder {
+ public:
+  template <typename Row>
+  void check(const TraceFile& file, const Block& block, size_t row, const Row& decoded) {
+    if constexpr (requires { decoded.step; }) {
+      const uint64_t least = before_ ? *before_ + (Table<Row>::id == TableId::steps ? 1 : 0) : 0;
+      if (decoded.step < least || decoded.step > kLargestStep) {
+        const ColumnSpec& column = block.table->columns[static_cast<size_t>(block.table->step_column)];
+        throw file.damaged(*block.table, column, block.row_number(row),
+                           before_ ? fmt::format("is of step {}, behind step {}", decoded.step, *before_)
+                                   : fmt::format("is of step {}", decoded.step));
+      }
+      before_ = decoded.step;
+    }
+  }
+
+ private:
+  static constexpr uint64_t kLargestStep = uint64_t{1} << 62;
+
+  std::optional<uint64_t> before_;
+};
+
 // Visits rows [first, last) of a part's table as they stand in the file; `visit` takes a span that it may change.
 template <typename Row, typename Visit>
 void visit_stored(const PartView& part, uint64_t first, uint64_t last, bool histograms, Visit&& visit) {
   const Decoder decoder = part.decoder();
+  StepOrder order;
   Block block;
   std::vector<Row> rows;
   while (first < last) {
@@ -92,20 +118,23 @@ void visit_stored(const PartView& part, uint64_t first, uint64_t last, bool hist
       part.file->read(Table<Row>::id, first, count, false, block);
     for (size_t begin = 0; begin < count; begin += kSpanRows) {
       rows.resize(std::min(kSpanRows, count - begin));
-      for (size_t i = 0; i < rows.size(); ++i) decoder.decode(block, begin + i, rows[i]);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        decoder.decode(block, begin + i, rows[i]);
+        order.check(*part.file, block, begin + i, rows[i]);
+      }
       if (!visit(std::span<Row>(rows))) return;
     }
     first += count;
   }
 }
 
-// Tables that are held in memory are refused beyond this.
-inline constexpr uint64_t kMostHeldRows = uint64_t{1} << 24;
+// Tables that are held in memory are refused beyond this many bytes.
+inline constexpr uint64_t kMostHeldBytes = uint64_t{1} << 30;
 
 // Rows from `first` on of a table that is held in memory.
 template <typename Row>
 std::vector<Row> held_rows(const PartView& part, uint64_t first) {
-  part.file->check_size(Table<Row>::id, kMostHeldRows);
+  part.file->check_size(Table<Row>::id, kMostHeldBytes / sizeof(Row));
   std::vector<Row> all;
   visit_stored<Row>(part, first, part.file->rows(Table<Row>::id), false, [&](std::span<Row> more) {
     all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));

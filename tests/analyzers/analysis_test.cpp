@@ -102,7 +102,8 @@ class RandomRun {
         if (!one_in(5)) trace.add(tensor, random_row(tensor, micro_batch, one_in(12)));
       }
     }
-    trace.add_update(loss_gradient_, random_() % 100, random_() % 30, random_() % 3);
+    const uint64_t nonzero = random_() % 100, lost = random_() % (nonzero + 1);
+    trace.add_update(loss_gradient_, nonzero, lost, random_() % (lost + 1));
     if (row.skipped) trace.add_event(EventKind::scale_backoff, loss_gradient_, 1 + random_() % 5, scale_);
     losses.push_back(row);
     trace.end_step(row);

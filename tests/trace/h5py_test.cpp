@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include <bit>
 #include <cstdio>
 #include <sstream>
 
@@ -146,6 +147,49 @@ with h5py.File("{}", "r+") as trace:
     }
     EXPECT_EQ(read_lines(reader).stats, stats);
   }
+}
+
+// What random access gives is what h5py reads.
+TEST_F(H5py, HasTheRowsOfATensorOfAStepAndOfAColumn) {
+  {
+    const auto sink = create_trace(path_, sample_run(kSeed));
+    add_start(*sink, kSeed);
+    for (uint64_t step = 0; step < 300; ++step) add_step(*sink, kSeed, step);
+    ASSERT_TRUE(sink->close());
+  }
+  Lines history, step;
+  std::vector<uint64_t> zeros, sums;
+  for (const std::string& read : split_lines(dump(path_, "plain").text)) {
+    if (!read.starts_with("stats ")) continue;
+    const std::string row = read.substr(6) + " ";
+    const auto value = [&](const std::string& name) {
+      const size_t at = row.find(" " + name + "=") + name.size() + 2;
+      return row.substr(at, row.find(' ', at) - at);
+    };
+    if (value("tensor") == "3") history.push_back(read.substr(6));
+    if (value("step") == "257") step.push_back(read.substr(6));
+    zeros.push_back(std::stoull(value("zeros")));
+    if (value("tensor") == "3") sums.push_back(std::stoull(value("sum"), nullptr, 16));
+  }
+  ASSERT_EQ(zeros.size(), 300u * 41);
+  ASSERT_FALSE(history.empty());
+  const Snapshot snapshot(path_);
+  const auto into = [](Lines& lines) {
+    return [&lines](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows) lines.push_back(line(row));
+      return true;
+    };
+  };
+  Lines found;
+  snapshot.visit_history(3, {}, into(found));
+  EXPECT_EQ(found, history);
+  found.clear();
+  snapshot.visit_rows({257, 258}, into(found));
+  EXPECT_EQ(found, step);
+  EXPECT_EQ(snapshot.column<uint64_t>("zeros"), zeros);
+  const std::vector<double> read = snapshot.history<double>(3, "sum");
+  ASSERT_EQ(read.size(), sums.size());
+  for (size_t i = 0; i < read.size(); ++i) EXPECT_EQ(std::bit_cast<uint64_t>(read[i]), sums[i]);
 }
 
 TEST_F(H5py, RunsTheExampleOfTheDocs) {

@@ -30,6 +30,12 @@ class Draws {
   }
   // Of any size up to 64 bits, often zero.
   uint64_t count() { return below(3) == 0 ? 0 : bits() >> below(64); }
+  // Of elements: 300 of them are no more than a tensor may have.
+  uint64_t elements() { return count() >> 25; }
+  // At most `whole`.
+  uint64_t part(uint64_t whole) { return bits() % (whole + 1); }
+  // Positive, of any size; neither it nor its reciprocal is infinite or subnormal.
+  double factor() { return std::ldexp(1 + 0x1p-32 * static_cast<double>(bits() >> 32), static_cast<int>(below(2000)) - 1000); }
   double value() {
     switch (below(8)) {
       case 0:
@@ -253,7 +259,9 @@ std::vector<TensorInfo> sample_tensors(uint64_t) {
     tensor.op = static_cast<uint32_t>(i % kOps);
     tensor.slot = static_cast<uint8_t>(i / kOps);
     tensor.role = static_cast<Role>(i);
-    tensor.dtype = static_cast<DType>(i);
+    // Every size; gradients are of floating-point types.
+    constexpr DType kTypes[] = {DType::i64, DType::u8, DType::f16, DType::bf16, DType::i32, DType::f32, DType::f64};
+    tensor.dtype = kTypes[i];
     tensor.stays_wide = i == 1;
     if (i == 2) tensor.parameter = "features.2.weight";
     for (int k = 0; k < i; ++k) tensor.shape.push_back((int64_t{1} << (8 * k)) * k);
@@ -282,34 +290,44 @@ Step sample_step(uint64_t seed, uint64_t number) {
     row.sequence = i;
     row.tensor = draws.below(kTensors);
     row.scale = draws.below(2) ? 65536.0 : 1.0;
-    row.quantization_scale = draws.below(2) ? 1.0 : draws.value();
+    row.quantization_scale = draws.below(2) ? 1.0 : draws.factor();
     row.known = static_cast<StatisticsLevel>(draws.below(3));
     row.before_rounding = draws.below(2);
     row.rounding_known = draws.below(2);
     TensorStatistics& statistics = row.statistics;
-    for (uint64_t* count :
-         {&statistics.count, &statistics.nan, &statistics.positive_infinity, &statistics.negative_infinity, &statistics.zeros,
-          &statistics.negatives, &statistics.histogram.below_range, &statistics.histogram.above_range}) {
-      *count = draws.count();
-    }
-    for (double* value : {&statistics.smallest, &statistics.largest, &statistics.sum, &statistics.sum_of_squares})
-      *value = draws.value();
     const uint32_t shape = draws.below(20);
     const int first = shape == 0 ? 0 : static_cast<int>(draws.below(240)),
               last = shape == 0 ? ExponentHistogram::kBins : first + 15;
-    for (int bin = first; shape != 1 && bin < last; ++bin) statistics.histogram.bins[static_cast<size_t>(bin)] = draws.count();
-    RoundingCounts& rounding = row.rounding;
-    for (uint64_t* count : {&rounding.flushed, &rounding.subnormal, &rounding.inexact_subnormal, &rounding.overflowed,
-                            &rounding.rescued, &rounding.saturated, &row.input.nonzero, &row.input.flushed}) {
-      *count = draws.count();
+    for (int bin = first; shape != 1 && bin < last; ++bin) statistics.histogram.bins[static_cast<size_t>(bin)] = draws.elements();
+    for (uint64_t* count : {&statistics.nan, &statistics.positive_infinity, &statistics.negative_infinity, &statistics.zeros,
+                            &statistics.histogram.below_range, &statistics.histogram.above_range}) {
+      *count = draws.elements();
     }
+    const uint64_t finite_nonzero = statistics.histogram.total();
+    statistics.count = finite_nonzero + statistics.nonfinite() + statistics.zeros;
+    statistics.negatives = draws.part(finite_nonzero);
+    statistics.smallest = finite_nonzero == 0 ? 0 : draws.factor();
+    statistics.largest = statistics.smallest * (1 + draws.below(1000));
+    statistics.sum = draws.value();
+    statistics.sum_of_squares = draws.factor();
+    RoundingCounts& rounding = row.rounding;
+    rounding.flushed = draws.part(statistics.count);
+    rounding.subnormal = draws.part(statistics.count - rounding.flushed);
+    rounding.overflowed = draws.part(statistics.count - rounding.flushed - rounding.subnormal);
+    rounding.inexact_subnormal = draws.part(rounding.subnormal);
+    rounding.rescued = draws.part(statistics.count - rounding.flushed);
+    rounding.saturated = draws.part(rounding.overflowed);
+    row.input.nonzero = draws.elements();
+    row.input.flushed = draws.part(row.input.nonzero);
     step.rows.push_back(row);
   }
-  for (uint32_t i = 0; i < 2; ++i)
-    step.updates.push_back({number, draws.below(kTensors), draws.count(), draws.count(), draws.count()});
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint64_t nonzero = draws.elements(), lost = draws.part(nonzero);
+    step.updates.push_back({number, draws.below(kTensors), nonzero, lost, draws.part(lost)});
+  }
   if (number % 3 == 0) {
     step.events.push_back({number, kKinds[draws.below(4)], static_cast<int64_t>(draws.below(kTensors)) - 1, draws.below(3),
-                           static_cast<uint8_t>(draws.below(3)), draws.count(), draws.value(),
+                           static_cast<uint8_t>(draws.below(3)), draws.elements(), draws.value(),
                            fmt::format("event {}", number % 50)});
   }
   if (number % 7 == 2) {
@@ -344,10 +362,10 @@ Step sample_step(uint64_t seed, uint64_t number) {
   row.norm_known = draws.below(2) == 1;
   row.level = static_cast<RecordLevel>(draws.below(4));
   row.peak_memory = draws.count();
-  for (double* value : {&row.loss, &row.learning_rate, &row.scale_before, &row.scale_after, &row.gradient_norm,
-                        &row.clipped_gradient_norm, &row.seconds}) {
-    *value = draws.value();
-  }
+  row.loss = draws.value();
+  row.learning_rate = draws.value();
+  for (double* value : {&row.scale_before, &row.scale_after, &row.gradient_norm, &row.clipped_gradient_norm, &row.seconds})
+    *value = draws.factor();
   return step;
 }
 

@@ -1,0 +1,298 @@
+// Traces whose checksums are right and whose contents are not: what a broken producer writes, or who changes a trace on purpose.
+// Each is an error in one line that says where, found before anything is allocated or walked that the file does not hold, and
+// `recover` saves the rest.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "sample_trace.h"
+#include "tests/support/temporary_folder.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/trace/commit.h"
+#include "ulpscope/trace/recover.h"
+
+namespace ulpscope::trace_test {
+namespace {
+
+using testing::HasSubstr;
+using trace_detail::CommitRecord;
+using trace_detail::CommitWords;
+using trace_detail::kCommitWords;
+
+constexpr uint64_t kSteps = 6;
+
+// A run of two tensors, of which a test changes something before it is written.
+struct Contents {
+  RunInfo run;
+  std::vector<OpInfo> ops;
+  std::vector<TensorInfo> tensors;
+  std::vector<GraphEdge> edges;
+  std::vector<TensorRow> rows;  // two a step
+  std::vector<StepRow> steps;
+  std::vector<EventRow> events;
+};
+
+Contents good() {
+  Contents contents;
+  contents.run.run_id = "a";
+  contents.ops.resize(2);
+  contents.ops[0].id = 1;
+  contents.ops[1].id = 2;
+  contents.ops[0].name = "linear";
+  contents.tensors.resize(2);
+  contents.tensors[1].op = 1;
+  contents.tensors[1].role = Role::weight_gradient;
+  contents.edges.push_back({0, 1, 0, 0, 0});
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    for (uint32_t tensor = 0; tensor < 2; ++tensor) {
+      TensorRow row;
+      row.step = step;
+      row.sequence = tensor;
+      row.tensor = tensor;
+      row.known = StatisticsLevel::full;
+      row.rounding_known = true;
+      row.statistics.count = 10;
+      row.statistics.nan = 1;
+      row.statistics.zeros = 2;
+      row.statistics.negatives = 3;
+      row.statistics.histogram.bins[127] = 7;
+      row.statistics.smallest = 1;
+      row.statistics.largest = 1.5;
+      row.statistics.sum_of_squares = 8;
+      row.rounding = {.flushed = 1, .subnormal = 2, .inexact_subnormal = 1, .overflowed = 1, .rescued = 0, .saturated = 0};
+      contents.rows.push_back(row);
+    }
+    StepRow ended;
+    ended.step = step;
+    contents.steps.push_back(ended);
+  }
+  return contents;
+}
+
+class Hostile : public testing::Test {
+ protected:
+  // Rows are given to the step that they are of by their place.
+  void write(const Contents& contents) {
+    std::filesystem::remove(path_);
+    const auto sink = create_trace(path_, contents.run);
+    for (const OpInfo& op : contents.ops) sink->add_op(op);
+    for (const TensorInfo& tensor : contents.tensors) sink->add_tensor(tensor);
+    for (const GraphEdge& edge : contents.edges) sink->add_edge(edge);
+    for (const EventRow& event : contents.events) sink->add_event(event);
+    const size_t a_step = contents.rows.size() / contents.steps.size();
+    for (size_t i = 0; i < contents.rows.size(); ++i) {
+      sink->add_row(contents.rows[i]);
+      if ((i + 1) % a_step == 0) sink->end_step(contents.steps[i / a_step]);
+    }
+    ASSERT_TRUE(sink->close());
+  }
+  // Of reading all of it.
+  std::string error() const {
+    try {
+      read_lines(Snapshot(path_));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unreadable);
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      return error.what();
+    }
+    return "no error";
+  }
+  RecoverResult recover() {
+    std::filesystem::remove(saved_);
+    const RecoverResult result = recover_trace(path_, saved_);
+    const Snapshot saved(saved_);
+    read_lines(saved);
+    EXPECT_EQ(saved.step_count(), result.steps);
+    EXPECT_EQ(saved.tensor_row_count(), result.tensor_rows);
+    return result;
+  }
+
+  TemporaryFolder folder_;
+  const std::string path_ = folder_.file("run.h5"), saved_ = folder_.file("saved.h5");
+};
+
+TEST_F(Hostile, AnInconsistentTensorRowIsDamage) {
+  struct Case {
+    const char* column;
+    std::function<void(TensorRow&)> change;
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+  const Case cases[] = {
+      {"scale", [&](TensorRow& row) { row.scale = nan; }},
+      {"scale", [&](TensorRow& row) { row.scale = 5e-324; }},
+      {"scale", [&](TensorRow& row) { row.scale = -1; }},
+      {"scale", [&](TensorRow& row) { row.scale = infinity; }},
+      {"quantization_scale", [&](TensorRow& row) { row.quantization_scale = 0; }},
+      {"count", [&](TensorRow& row) { row.statistics.count = UINT64_MAX; }},
+      {"zeros", [&](TensorRow& row) { row.statistics.nan = UINT64_MAX; }},
+      {"zeros", [&](TensorRow& row) { row.statistics.zeros = 10; }},
+      {"negatives", [&](TensorRow& row) { row.statistics.negatives = 8; }},
+      {"histogram", [&](TensorRow& row) { row.statistics.histogram.bins[127] = 8; }},
+      {"histogram", [&](TensorRow& row) { row.statistics.histogram.bins[3] = UINT64_MAX; }},
+      {"histogram", [&](TensorRow& row) { row.statistics.histogram.below_range = 1; }},
+      {"smallest", [&](TensorRow& row) { row.statistics.smallest = 2; }},
+      {"smallest", [&](TensorRow& row) { row.statistics.smallest = nan; }},
+      {"largest", [&](TensorRow& row) { row.statistics.largest = infinity; }},
+      {"largest", [&](TensorRow& row) { row.statistics.largest = 0; }},
+      {"sum_of_squares", [&](TensorRow& row) { row.statistics.sum_of_squares = -1; }},
+      {"flushed", [&](TensorRow& row) { row.rounding.flushed = 8; }},
+      {"flushed", [&](TensorRow& row) { row.rounding.overflowed = UINT64_MAX - 1; }},
+      {"inexact_subnormal", [&](TensorRow& row) { row.rounding.inexact_subnormal = 3; }},
+      {"rescued", [&](TensorRow& row) { row.rounding.rescued = 10; }},
+      {"saturated", [&](TensorRow& row) { row.rounding.saturated = 2; }},
+      {"input_flushed", [&](TensorRow& row) { row.input.flushed = 1; }},
+      {"tensor", [&](TensorRow& row) { row.tensor = 2; }},
+      {"known", [&](TensorRow& row) { row.known = static_cast<StatisticsLevel>(9); }},
+  };
+  write(good());
+  EXPECT_EQ(error(), "no error");
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.column);
+    Contents contents = good();
+    one.change(contents.rows[5]);
+    write(contents);
+    EXPECT_THAT(error(), HasSubstr(std::string("' is damaged: 'stats/") + one.column + "' row 5 "));
+    const RecoverResult result = recover();
+    EXPECT_EQ(result.steps, kSteps - 1);
+    EXPECT_EQ(result.tensor_rows, 2 * kSteps - 2);
+    EXPECT_EQ(result.lost_steps, 1u);
+    ASSERT_EQ(result.losses.size(), 1u);
+    EXPECT_THAT(result.losses[0], HasSubstr("step 2 is lost"));
+  }
+}
+
+TEST_F(Hostile, OtherRowsAreCheckedToo) {
+  struct Case {
+    const char* place;
+    std::function<void(Contents&)> change;
+  };
+  const Case cases[] = {
+      {"'steps/seconds' row 3 has the value -1; expected finite and at least 0", [](Contents& c) { c.steps[3].seconds = -1; }},
+      {"'steps/scale_after' row 3 has the value nan; expected above 0", [](Contents& c) { c.steps[3].scale_after = std::nan(""); }},
+      {"'steps/level' row 3 has the unknown value 77", [](Contents& c) { c.steps[3].level = static_cast<RecordLevel>(77); }},
+      {"'tensors/dtype' row 1 expected a floating-point type", [](Contents& c) { c.tensors[1].dtype = DType::i32; }},
+      {"'tensors/role' row 0 has the unknown value 200", [](Contents& c) { c.tensors[0].role = static_cast<Role>(200); }},
+      {"'tensors/op' row 0 refers to row 9 of 2", [](Contents& c) { c.tensors[0].op = 9; }},
+      {"'edges/producer' row 0 refers to row 4000000000 of 2", [](Contents& c) { c.edges[0].producer = 4000000000; }},
+      {"'ops/name' row 0 refers to text", [](Contents& c) { c.ops[0].name = "\xC3\x28"; }},
+      {"'ops/phase' row 1 has the unknown value 255", [](Contents& c) { c.ops[1].phase = static_cast<Phase>(255); }},
+      {"'run/rank' row 0 has the value 3; expected from 0 to world_size - 1", [](Contents& c) { c.run.rank = 3; }},
+      {"'events/tensor' row 0 refers to row 2 of 2", [](Contents& c) { c.events.emplace_back().tensor = 2; }},
+      {"'events/count' row 0 has the value", [](Contents& c) { c.events.emplace_back().count = UINT64_MAX; }},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.place);
+    Contents contents = good();
+    one.change(contents);
+    write(contents);
+    EXPECT_THAT(error(), HasSubstr(one.place));
+  }
+}
+
+TEST_F(Hostile, TextsAreUtf8) {
+  for (const char* text :
+       {"\xC3\x28", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80", "\xE2\x82", "\xFF", "\xF8\x88\x80\x80\x80"}) {
+    Contents contents = good();
+    contents.ops[0].name = text;
+    write(contents);
+    EXPECT_THAT(error(), HasSubstr("which is damaged"));
+  }
+  for (const char* text : {"", "plain", "\xC2\x80", "\xE2\x82\xAC", "\xED\x9F\xBF", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"}) {
+    Contents contents = good();
+    contents.ops[0].name = text;
+    write(contents);
+    EXPECT_EQ(error(), "no error");
+  }
+}
+
+// No graph has so many ops that its number were an index.
+TEST_F(Hostile, NumbersOfGraphsAreNoSizes) {
+  Contents contents = good();
+  contents.edges[0].graph = UINT32_MAX;
+  contents.edges.push_back({1u << 30, 0, 0, 1, 0});
+  write(contents);
+  const Snapshot snapshot(path_);
+  EXPECT_EQ(snapshot.graph().inputs(1, UINT32_MAX).size(), 1u);
+  EXPECT_EQ(snapshot.graph().inputs(1, 0).size(), 0u);
+  EXPECT_EQ(snapshot.graph().uses(1).size(), 1u);
+}
+
+TEST_F(Hostile, StepsOutOfOrderAreDamageAndCostNoOthers) {
+  Contents contents = good();
+  contents.rows[5].step = 0;
+  write(contents);
+  EXPECT_THAT(error(), HasSubstr("is damaged: 'stats/step' row 5 is of step 0, behind step 2"));
+  RecoverResult result = recover();
+  EXPECT_EQ(result.steps, kSteps - 2);  // it may have been of step 2 or 3
+  EXPECT_THAT(result.losses, testing::ElementsAre("row 5 of 'stats/step' cannot be read: steps 2 to 3 are lost"));
+
+  contents = good();
+  contents.rows[4].step = UINT64_MAX;
+  write(contents);
+  EXPECT_THAT(error(), HasSubstr("is damaged: 'stats/step' row 4 is of step 18446744073709551615, behind step 1"));
+  result = recover();
+  EXPECT_EQ(result.steps, kSteps - 2);
+  EXPECT_THAT(result.losses, testing::ElementsAre("row 4 of 'stats/step' cannot be read: steps 1 to 2 are lost"));
+
+  contents = good();
+  std::reverse(contents.steps.begin(), contents.steps.end());
+  write(contents);
+  EXPECT_THAT(error(), HasSubstr("is damaged: 'steps/step' row 1 is of step 4, behind step 5"));
+  result = recover();
+  EXPECT_EQ(result.steps, 1u);
+  EXPECT_EQ(result.lost_steps, kSteps - 1);
+  EXPECT_THAT(result.losses, testing::Contains("10 rows of 'stats' are of steps that 'steps' does not have: they are left out"));
+
+  contents = good();
+  contents.steps[4].step = 3;
+  write(contents);
+  EXPECT_THAT(error(), HasSubstr("is damaged: 'steps/step' row 4 is of step 3, behind step 3"));
+  result = recover();
+  EXPECT_EQ(result.lost_steps, kSteps - result.steps);
+  EXPECT_GE(result.steps, kSteps - 3);
+  EXPECT_FALSE(result.losses.empty());
+}
+
+// A commit record whose checksum is right, and that tells of rows that are not there.
+class HostileCommit : public Hostile {
+ protected:
+  void change(const std::function<void(CommitRecord&)>& body) {
+    write(good());
+    std::string bytes = read_file(path_);
+    std::vector<uint64_t> words(2 * kCommitWords);
+    for (size_t at = 0; at + words.size() * 8 <= bytes.size(); at += 8) {
+      std::memcpy(words.data(), bytes.data() + at, words.size() * 8);
+      if (words[1] >= trace_detail::kRecordingStates || words[0] == 0) continue;
+      auto record = trace_detail::decode(words);
+      if (!record || record->generation == 0) continue;
+      ++record->generation;
+      body(*record);
+      const CommitWords changed = trace_detail::encode(*record);
+      std::memcpy(bytes.data() + at, changed.data(), sizeof(changed));
+      std::memcpy(bytes.data() + at + sizeof(changed), changed.data(), sizeof(changed));
+      return write_file(path_, bytes);
+    }
+    FAIL() << "no commit record was found";
+  }
+};
+
+TEST_F(HostileCommit, ThatTellsOfMoreRowsThanThereAre) {
+  for (const TableId table : {TableId::stats, TableId::steps, TableId::ops, TableId::strings, TableId::string_bytes,
+                              TableId::histograms, TableId::events, TableId::edges}) {
+    for (const uint64_t rows : {uint64_t{1} << 22, uint64_t{1} << 30, uint64_t{1} << 40, (uint64_t{1} << 48) - 1}) {
+      SCOPED_TRACE(spec(table).name + " " + std::to_string(rows));
+      change([&](CommitRecord& record) { record[table] = {rows, rows, 0}; });
+      EXPECT_THAT(error(), HasSubstr(spec(table).name));
+      EXPECT_THAT(error(), HasSubstr("is damaged"));
+      const RecoverResult result = recover();
+      EXPECT_LE(result.steps, kSteps);
+      EXPECT_THAT(result.losses, testing::Contains(HasSubstr("rows of '" + spec(table).name + "' are missing")));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope::trace_test

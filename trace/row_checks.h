@@ -1,0 +1,123 @@
+// What must hold of the values of a row, beyond each being one that its column can have: a row of which it does not is damage, as
+// much as a broken checksum. Every row is checked where it is read. Internal to trace/.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <tuple>
+
+#include "ulpscope/trace/columns.h"
+
+namespace ulpscope::trace_detail {
+
+// `holds` takes a row; where it is false, the row's `column` is not what it should be: `expected`.
+template <typename Holds>
+struct Rule {
+  const char* column;
+  const char* expected;
+  Holds holds;
+};
+template <typename Holds>
+Rule(const char*, const char*, Holds) -> Rule<Holds>;
+
+// No tensor has more elements.
+inline constexpr uint64_t kMostElements = uint64_t{1} << 48;
+
+constexpr uint64_t sum_of(std::initializer_list<uint64_t> counts) {
+  uint64_t sum = 0;
+  for (const uint64_t count : counts) sum = count > UINT64_MAX - sum ? UINT64_MAX : sum + count;
+  return sum;
+}
+// What values are multiplied by. Its reciprocal is finite, too.
+inline bool is_factor(double value) { return std::isnormal(value) && value > 0; }
+inline bool is_magnitude(double value) { return std::isfinite(value) && value >= 0; }
+
+template <typename Row>
+struct Rules {
+  static constexpr auto all = std::tuple<>();
+};
+
+#define RULE(column, expected, ...) (Rule{column, expected, [](const auto& row) -> bool { return __VA_ARGS__; }})
+
+template <>
+struct Rules<RunInfo> {
+  static constexpr auto all =
+      std::make_tuple(RULE("world_size", "at least 1", row.world_size >= 1),
+                      RULE("rank", "from 0 to world_size - 1", row.rank >= 0 && row.rank < row.world_size),
+                      RULE("parent_step", "at least -1", row.parent_step >= -1), RULE("every", "at least 1", row.every >= 1),
+                      RULE("growth_interval", "at least 0", row.growth_interval >= 0),
+                      RULE("growth_factor", "finite and at least 0", is_magnitude(row.growth_factor)),
+                      RULE("backoff_factor", "finite and at least 0", is_magnitude(row.backoff_factor)));
+};
+
+template <>
+struct Rules<TensorInfo> {
+  static constexpr auto all = std::make_tuple(
+      RULE("dtype", "a floating-point type, as gradients have", !is_gradient(row.role) || info(row.dtype).format != nullptr));
+};
+
+template <>
+struct Rules<StepRow> {
+  static constexpr auto all =
+      std::make_tuple(RULE("scale_before", "above 0", row.scale_before > 0), RULE("scale_after", "above 0", row.scale_after > 0),
+                      RULE("gradient_norm", "NaN or at least 0", !row.norm_known || !(row.gradient_norm < 0)),
+                      RULE("clipped_gradient_norm", "NaN or at least 0", !row.norm_known || !(row.clipped_gradient_norm < 0)),
+                      RULE("seconds", "finite and at least 0", is_magnitude(row.seconds)));
+};
+
+// Whether the histogram was read is not known here: where it was, Decoder compares it with the counts.
+template <>
+struct Rules<TensorRow> {
+  static constexpr auto measured = Table<TensorRow>::measured;
+  static constexpr auto all = std::make_tuple(
+      RULE("scale", "positive and finite", is_factor(row.scale)),
+      RULE("quantization_scale", "positive and finite", is_factor(row.quantization_scale)),
+      RULE("count", "at most 2^48", row.statistics.count <= kMostElements),
+      RULE("zeros", "with the nonfinite elements at most count",
+           sum_of({row.statistics.nan, row.statistics.positive_infinity, row.statistics.negative_infinity, row.statistics.zeros}) <=
+               row.statistics.count),
+      RULE("negatives", "at most the finite nonzero elements",
+           !measured(row) || row.statistics.negatives <= row.statistics.finite_nonzero()),
+      RULE("largest", "finite, positive where an element is finite and nonzero, else 0",
+           !measured(row) ||
+               (is_magnitude(row.statistics.largest) && (row.statistics.largest > 0) == (row.statistics.finite_nonzero() > 0))),
+      RULE("smallest", "at most largest, positive where an element is finite and nonzero, else 0",
+           !measured(row) ||
+               (row.statistics.smallest <= row.statistics.largest &&
+                (row.statistics.smallest > 0) == (row.statistics.largest > 0) && !std::signbit(row.statistics.smallest))),
+      RULE("sum_of_squares", "at least 0", !measured(row) || row.statistics.sum_of_squares >= 0),
+      RULE("flushed", "with subnormal and overflowed at most count",
+           !row.rounding_known ||
+               sum_of({row.rounding.flushed, row.rounding.subnormal, row.rounding.overflowed}) <= row.statistics.count),
+      RULE("inexact_subnormal", "at most subnormal",
+           !row.rounding_known || row.rounding.inexact_subnormal <= row.rounding.subnormal),
+      RULE("rescued", "with flushed at most count",
+           !row.rounding_known || sum_of({row.rounding.flushed, row.rounding.rescued}) <= row.statistics.count),
+      RULE("saturated", "at most overflowed", !row.rounding_known || row.rounding.saturated <= row.rounding.overflowed),
+      RULE("input_flushed", "at most input_nonzero", row.input.flushed <= row.input.nonzero),
+      RULE("input_nonzero", "at most 2^48", row.input.nonzero <= kMostElements));
+};
+
+template <>
+struct Rules<UpdateRow> {
+  static constexpr auto all = std::make_tuple(RULE("nonzero", "at most 2^48", row.nonzero <= kMostElements),
+                                              RULE("lost", "at most nonzero", row.lost <= row.nonzero),
+                                              RULE("lost_to_decay", "at most lost", row.lost_to_decay <= row.lost));
+};
+
+template <>
+struct Rules<EventRow> {
+  static constexpr auto all = std::make_tuple(RULE("count", "at most 2^48", row.count <= kMostElements));
+};
+
+template <>
+struct Rules<CaptureRow> {
+  static constexpr auto all =
+      std::make_tuple(RULE("operand", "at least -1", row.operand >= -1), RULE("element", "at least -1", row.element >= -1),
+                      RULE("terms", "at least 0", row.terms >= 0), RULE("broke_at", "at least -1, and a term", row.broke_at >= -1));
+};
+
+#undef RULE
+
+}  // namespace ulpscope::trace_detail
