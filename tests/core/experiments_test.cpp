@@ -10,6 +10,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/compare.h"
+#include "ulpscope/analyzers/selection.h"
 #include "ulpscope/core/run/trainer.h"
 #include "ulpscope/trace/snapshot.h"
 
