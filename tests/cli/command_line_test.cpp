@@ -191,8 +191,12 @@ TEST_F(CommandLine, NamesThatAreNoUtf8BecomeReplacementCharacters) {
     const Result printed = run_program(words);
     ASSERT_EQ(printed.exit_code, 0) << name << printed.err;
     EXPECT_TRUE(is_utf8(printed.out)) << name;
-    if (words.back() == "--json") EXPECT_FALSE(Json::parse(printed.out).is_null()) << name;
-    if (words[0] != "info") EXPECT_THAT(printed.out, HasSubstr(replaced)) << name;
+    if (words.back() == "--json") {
+      EXPECT_FALSE(Json::parse(printed.out).is_null()) << name;
+    }
+    if (words[0] != "info") {
+      EXPECT_THAT(printed.out, HasSubstr(replaced)) << name;
+    }
     words.insert(words.end(), {"-o", file("output"), "--force"});
     ASSERT_EQ(run_program(words).exit_code, 0) << name;
     EXPECT_TRUE(is_utf8(read_file(file("output")))) << name;
