@@ -1,5 +1,7 @@
 #include "ulpscope/trace/decode.h"
 
+#include "ulpscope/base/text.h"
+
 namespace ulpscope::trace_detail {
 
 namespace {
@@ -7,25 +9,6 @@ namespace {
 // Tables that are held in memory are refused beyond this.
 constexpr uint64_t kMostTexts = uint64_t{1} << 24;
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;
-
-// As RFC 3629 has it: no surrogates, nothing beyond U+10FFFF, and each character in as few bytes as it can.
-bool is_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = static_cast<uint8_t>(text[i++]);
-    if (byte < 0x80) continue;
-    const int more = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : 1;
-    if (byte < 0xC2 || byte > 0xF4 || text.size() - i < static_cast<size_t>(more)) return false;
-    uint32_t character = byte & (0x3Fu >> more);
-    for (int k = 0; k < more; ++k) {
-      const auto next = static_cast<uint8_t>(text[i++]);
-      if ((next & 0xC0) != 0x80) return false;
-      character = character << 6 | (next & 0x3Fu);
-    }
-    constexpr uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};
-    if (character < kSmallest[more] || character > 0x10FFFF || (character >= 0xD800 && character < 0xE000)) return false;
-  }
-  return true;
-}
 
 }  // namespace
 
