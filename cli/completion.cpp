@@ -111,8 +111,8 @@ fi
                      verb_words(), choice_cases(), option_cases(), positional_cases());
 }
 
-// For fish, in single quotes.
-std::string quoted(std::string_view text) {
+// In single quotes.
+std::string quoted_for_fish(std::string_view text) {
   std::string result = "'";
   for (const char c : text) {
     if (c == '\'' || c == '\\') result += '\\';
@@ -128,7 +128,7 @@ std::string fish() {
       "complete -c ulpscope -n __fish_use_subcommand -f -a help -d 'explain a command'\n";
   text += fmt::format("complete -c ulpscope -n '__fish_seen_subcommand_from help' -f -a '{}'\n", verb_words());
   for (const Verb& verb : verbs()) {
-    text += fmt::format("complete -c ulpscope -n __fish_use_subcommand -f -a {} -d {}\n", verb.name, quoted(verb.summary));
+    text += fmt::format("complete -c ulpscope -n __fish_use_subcommand -f -a {} -d {}\n", verb.name, quoted_for_fish(verb.summary));
     const std::string within = fmt::format("complete -c ulpscope -n '__fish_seen_subcommand_from {}'", verb.name);
     text += within + " -l help -s h -d 'explain this command'\n";
     if (!verb.positionals.empty() && !verb.positionals[0].choices.empty())
@@ -141,7 +141,7 @@ std::string fish() {
       } else if (!option.argument.empty()) {
         text += " -r";
       }
-      text += fmt::format(" -d {}\n", quoted(option.meaning));
+      text += fmt::format(" -d {}\n", quoted_for_fish(option.meaning));
     }
   }
   return text;

@@ -28,23 +28,27 @@ if(ULPSCOPE_SANITIZE)
   target_link_options(ulpscope_flags INTERFACE -fsanitize=${ULPSCOPE_SANITIZE})
 endif()
 
-# ulpscope_library(NAME SOURCES ... [HEADERS ...] [PUBLIC ...] [PRIVATE ...]): static library ulpscope_NAME, alias ulpscope::NAME.
-# PUBLIC and PRIVATE are what it links; HEADERS are its public headers, which are installed.
-function(ulpscope_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
-  add_library(ulpscope_${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
-  add_library(ulpscope::${name} ALIAS ulpscope_${name})
-  set_target_properties(ulpscope_${name} PROPERTIES EXPORT_NAME ${name})
-  target_compile_features(ulpscope_${name} PUBLIC cxx_std_20)
-  target_include_directories(ulpscope_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(ulpscope_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ulpscope_flags>)
-  set_property(GLOBAL APPEND PROPERTY ULPSCOPE_LIBRARIES ulpscope_${name})
-  foreach(header IN LISTS ARG_HEADERS)
-    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
-    cmake_path(GET header PARENT_PATH subfolder)
-    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulpscope/${folder}/${subfolder} COMPONENT ${name})
-  endforeach()
+# What most sources include, of the standard library and of fmt. No header of ours is among it, so that a change of one recompiles
+# what includes it and nothing else. No source relies on it: each includes what it uses.
+set(ULPSCOPE_PRECOMPILED_HEADERS
+  <algorithm> <array> <bit> <cmath> <cstdint> <cstring> <filesystem> <functional> <limits> <map> <memory> <numeric> <optional> <set>
+  <span> <string> <string_view> <tuple> <unordered_map> <utility> <vector> <fmt/format.h>)
+
+# ulpscope_precompile_headers(TARGET KIND [HEADER ...]): the first target of a kind precompiles the headers above and HEADER, the
+# others of the kind reuse them. Targets of one kind are compiled with the same flags, but for -W, -I and names that no precompiled
+# header asks for. GCC says where they are not, but for -O: that of the precompiled header would hold for what reuses it. It needs
+# -fpch-preprocess for ccache to see the header in what it hashes.
+function(ulpscope_precompile_headers target kind)
+  get_property(first GLOBAL PROPERTY ULPSCOPE_FIRST_OF_${kind})
+  if(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  else()
+    set_property(GLOBAL PROPERTY ULPSCOPE_FIRST_OF_${kind} ${target})
+    set(headers ${ULPSCOPE_PRECOMPILED_HEADERS} ${ARGN})
+    list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>")
+    target_precompile_headers(${target} PRIVATE ${headers})
+  endif()
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endfunction()
 
 # For code whose running time is nothing next to the time it takes to compile.
@@ -52,20 +56,31 @@ function(ulpscope_compile_fast target)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
 endfunction()
 
-# The first test program compiles the headers, the others reuse them: an executable, since a library is compiled with other flags.
-# No source relies on it: each includes what it uses. GCC needs -fpch-preprocess for ccache to see the header in what it hashes.
-function(ulpscope_precompile_test_headers target)
-  get_property(first GLOBAL PROPERTY ULPSCOPE_FIRST_TEST)
-  if(first)
-    target_precompile_headers(${target} REUSE_FROM ${first})
+# ulpscope_library(NAME [COMPILE_FAST] SOURCES ... [HEADERS ...] [PUBLIC ...] [PRIVATE ...]): static library ulpscope_NAME, alias
+# ulpscope::NAME. PUBLIC and PRIVATE are what it links; HEADERS are its public headers, which are installed.
+function(ulpscope_library name)
+  cmake_parse_arguments(ARG "COMPILE_FAST" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
+  add_library(ulpscope_${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
+  add_library(ulpscope::${name} ALIAS ulpscope_${name})
+  set_target_properties(ulpscope_${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(ulpscope_${name} PUBLIC cxx_std_20)
+  target_include_directories(ulpscope_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(ulpscope_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ulpscope_flags>)
+  if("OpenMP::OpenMP_CXX" IN_LIST ARG_PRIVATE)
+    ulpscope_precompile_headers(ulpscope_${name} LIBRARY_WITH_OPENMP)
+  elseif(ARG_COMPILE_FAST)
+    ulpscope_compile_fast(ulpscope_${name})
+    ulpscope_precompile_headers(ulpscope_${name} FAST_LIBRARY)
   else()
-    set_property(GLOBAL PROPERTY ULPSCOPE_FIRST_TEST ${target})
-    set(headers <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
-    list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>")
-    target_link_libraries(${target} PRIVATE nlohmann_json::nlohmann_json)
-    target_precompile_headers(${target} PRIVATE ${headers})
+    ulpscope_precompile_headers(ulpscope_${name} LIBRARY)
   endif()
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  set_property(GLOBAL APPEND PROPERTY ULPSCOPE_LIBRARIES ulpscope_${name})
+  foreach(header IN LISTS ARG_HEADERS)
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
+    cmake_path(GET header PARENT_PATH subfolder)
+    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulpscope/${folder}/${subfolder} COMPONENT ${name})
+  endforeach()
 endfunction()
 
 # ulpscope_test(NAME SOURCES ... LINK ...): one GoogleTest program for one folder. Tests whose suite or name contains "Slow" carry
@@ -76,7 +91,8 @@ function(ulpscope_test name)
   target_link_libraries(${name}_tests PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main ulpscope_flags)
   target_include_directories(${name}_tests PRIVATE ${PROJECT_BINARY_DIR}/test_include)
   ulpscope_compile_fast(${name}_tests)
-  ulpscope_precompile_test_headers(${name}_tests)
+  target_link_libraries(${name}_tests PRIVATE nlohmann_json::nlohmann_json)
+  ulpscope_precompile_headers(${name}_tests TEST <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER -*Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS fast)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER *Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS slow)
 endfunction()

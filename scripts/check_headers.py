@@ -4,8 +4,8 @@
 usage: check_headers.py [--build BUILD] [ROOT]      exit 0: clean, 1: problems, each on a line
 
 Names are types, aliases, concepts and variables at namespace level; functions may be overloaded. A header that is the first include
-of a source compiles alone where that source compiles. The others are compiled with the flags that BUILD, a build folder, has for
-the sources beside them; without BUILD they are not.
+of a source compiles alone where that source compiles without a precompiled header. The others are compiled, with no precompiled
+header, with the flags that BUILD, a build folder, has for the sources beside them; without BUILD they are not.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -79,7 +80,12 @@ def twice_defined(root, headers):
 
 
 def compile_problems(root, headers, build):
-    """What the compiler says of the headers that no source includes first. Those that end in -inl.h are parts of sources."""
+    """What the compiler says of the headers that no source includes first. Those that end in -inl.h are parts of sources.
+
+    Each is compiled to an object, which ccache, where there is one, keeps until something that the header includes changes.
+    """
+    launcher = ["ccache"] if shutil.which("ccache") else []
+    environment = {**os.environ, "CCACHE_BASEDIR": str(root)}
     commands = json.loads((build / "compile_commands.json").read_text())
     flags, first = {}, set()
     for entry in commands:
@@ -87,8 +93,13 @@ def compile_problems(root, headers, build):
         if not source.is_relative_to(root) or source.relative_to(root).parts[0] in FREE:
             continue
         words = shlex.split(entry["command"])
-        flags.setdefault(source.parent, words[:words.index("-o")])
-        if include := INCLUDE.search(source.read_text()):
+        words = words[:words.index("-o")]
+        precompiled = "-include" in words
+        while "-include" in words:
+            del words[(place := words.index("-include")):place + 2]
+        # ccache keeps nothing of what is compiled with -fpch-preprocess, unless told what it may overlook.
+        flags.setdefault(source.parent, [word for word in words if word != "-fpch-preprocess"])
+        if (include := INCLUDE.search(source.read_text())) and not precompiled:
             first.add(include.group(1))
 
     def problem(header):
@@ -96,8 +107,11 @@ def compile_problems(root, headers, build):
         folder = next((folder for folder in [header.parent, *header.parents] if folder in flags), None)
         if folder is None:
             return f"{name}: no source beside it is compiled, so that nobody knows its flags"
-        result = subprocess.run([*flags[folder], "-fsyntax-only", "-x", "c++", "-"], input=f'#include "{name}"\n', cwd=build,
-                                capture_output=True, text=True)
+        source = build / "headers_alone" / header.relative_to(root).with_suffix(".cpp")
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(f'#include "{name}"\n')
+        result = subprocess.run([*launcher, *flags[folder], "-O0", "-c", source, "-o", source.with_suffix(".o")], cwd=build,
+                                env=environment, capture_output=True, text=True)
         return f"{name} does not compile alone:\n{result.stderr}" if result.returncode else None
 
     rest = [header for header in headers

@@ -140,6 +140,24 @@ class Headers(Tree):
         self.assertEqual(result.returncode, 1)
         self.assertIn("ulpscope/base/alone.h does not compile alone", result.stdout)
 
+    @unittest.skipUnless(shutil.which("c++"), "no c++")
+    def test_a_header_that_needs_the_precompiled_one_is_told(self):
+        (self.root / "build/include").mkdir(parents=True)
+        self.write("base/source.cpp", '#include "ulpscope/base/first.h"\n')
+        self.write("base/first.h", "namespace ulpscope {\ninline std::vector<int> numbers;\n}\n")
+        self.write("build/precompiled.h", "#include <vector>\n")
+        (self.root / "build/include/ulpscope").symlink_to(self.root)
+        self.write("build/compile_commands.json", json.dumps([{
+            "directory": str(self.root / "build"), "file": str(self.root / "base/source.cpp"),
+            "command": f"c++ -I{self.root}/build/include -include {self.root}/build/precompiled.h -o source.o "
+                       f"-c {self.root}/base/source.cpp"}]))
+        result = self.check("--build", self.root / "build")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("ulpscope/base/first.h does not compile alone", result.stdout)
+        self.write("base/first.h", "#include <vector>\nnamespace ulpscope {\ninline std::vector<int> numbers;\n}\n")
+        result = self.check("--build", self.root / "build")
+        self.assertEqual((result.returncode, result.stdout), (0, ""))
+
 
 @unittest.skipUnless(shutil.which("clang-format-14"), "no clang-format-14")
 class Format(Tree):
