@@ -304,7 +304,7 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
   uint64_t only_a = 0, only_b = 0;
   std::vector<Evidence> unmatched;
   const auto name_some = [&](const Side& side, const Output& output, const char* which) {
-    if (side.selection().op(output.tensor).name == "cast") return 0;  // backward ones too
+    if (side.selection().op(output.tensor).kind == OpKind::cast) return 0;  // backward ones too
     if (unmatched.size() < kMostEvidence)
       unmatched.push_back({output_key(side.selection(), output.tensor), {{"only_in", std::string(which)}}});
     return 1;

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/trace/columns.h"
+#include "ulpscope/trace/sources.h"
 
 namespace ulpscope {
 
@@ -132,6 +134,9 @@ class TableExport {
  public:
   TableExport(const Selection& selection, RowWriter& out) : selection_(selection), out_(out) {}
 
+  // Of the part that the next rows are from.
+  void set_sources(SampleFinder finder) { finder_ = std::move(finder); }
+
   void write_header() {
     out_.begin_header();
     write_fields(Row{}, 0, nullptr);
@@ -153,13 +158,13 @@ class TableExport {
   static constexpr bool kIsTensor = std::is_same_v<Row, TensorInfo>;
   static constexpr bool kHasIndex = kIsTensor || std::is_same_v<Row, OpInfo>;
 
-  // The tensor that the row is, or that it refers to.
+  // The tensor that the row is, or that it is about: that of the first column that refers to one.
   static std::optional<uint32_t> tensor_of(const Row& row, uint64_t index) {
     std::optional<uint32_t> tensor;
     if (kIsTensor) tensor = static_cast<uint32_t>(index);
     trace_detail::for_each_column<Row>([&](const auto& column, auto) {
       if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(column.get(row))>>) {
-        if (column.refers == Refers::tensors && static_cast<int64_t>(column.get(row)) >= 0) {
+        if (!tensor && column.refers == Refers::tensors && static_cast<int64_t>(column.get(row)) >= 0) {
           tensor = static_cast<uint32_t>(column.get(row));
         }
       }
@@ -170,6 +175,7 @@ class TableExport {
   void write_fields(const Row& row, uint64_t index, const uint32_t* tensor) {
     if (kHasIndex) out_.add("index", index);
     const TableSpec& table = spec(trace_detail::Table<Row>::id);
+    bool named = false;
     trace_detail::for_each_column<Row>([&](const auto& column, auto position) {
       const auto& field = column.get(row);
       using Field = std::remove_cvref_t<decltype(field)>;
@@ -184,13 +190,14 @@ class TableExport {
       } else {
         out_.add(column.name, field);
       }
-      if (column.refers == Refers::tensors) {
+      if (column.refers == Refers::tensors && !std::exchange(named, true)) {
         write_op(tensor);
         write_tensor(tensor);
       } else if (column.refers == Refers::ops && kIsTensor) {
         write_op(tensor);
       }
     });
+    if constexpr (std::is_same_v<Row, BatchRow>) out_.add("place", finder_.find(row).text());
   }
   void write_op(const uint32_t* tensor) {
     static const OpInfo none;
@@ -213,6 +220,7 @@ class TableExport {
 
   const Selection& selection_;
   RowWriter& out_;
+  SampleFinder finder_{{}};
 };
 
 // Calls visit(rows, index of the first) for the rows of a table that lie in the range of steps. visit returns false to stop.
@@ -223,6 +231,10 @@ void visit_table(const Snapshot& reader, StepRange range, Visit&& visit) {
     visit(std::span(&reader.run(), 1), 0);
   } else if constexpr (std::is_same_v<Row, OpInfo>) {
     visit(std::span(reader.ops()), 0);
+  } else if constexpr (std::is_same_v<Row, SettingInfo>) {
+    visit(std::span<const Row>(reader.settings()), 0);
+  } else if constexpr (std::is_same_v<Row, SourceInfo>) {
+    visit(std::span<const Row>(reader.sources()), 0);
   } else if constexpr (std::is_same_v<Row, TensorInfo>) {
     visit(std::span(reader.tensors()), 0);
   } else if constexpr (std::is_same_v<Row, GraphEdge>) {
@@ -235,8 +247,12 @@ void visit_table(const Snapshot& reader, StepRange range, Visit&& visit) {
     reader.visit_steps(range, visit_steps);
   } else if constexpr (std::is_same_v<Row, TensorRow>) {
     reader.visit_rows(range, visit_steps);
-  } else if constexpr (std::is_same_v<Row, UpdateRow>) {
-    reader.visit_updates(range, visit_steps);
+  } else if constexpr (std::is_same_v<Row, BatchRow>) {
+    reader.visit_batches(range, visit_steps);
+  } else if constexpr (std::is_same_v<Row, ParameterRow>) {
+    reader.visit_parameters(range, visit_steps);
+  } else if constexpr (std::is_same_v<Row, FingerprintRow>) {
+    reader.visit_fingerprints(range, visit_steps);
   } else if constexpr (std::is_same_v<Row, CaptureRow>) {
     visit(std::span<const Row>(reader.captures(range)), 0);
   } else if constexpr (std::is_same_v<Row, SampleRow>) {
@@ -281,8 +297,21 @@ void export_table(const Snapshot& reader, std::string_view table, ExportFormat f
     RowWriter out(format, write);
     TableExport<Row> rows(selection, out);
     rows.write_header();
-    visit_table<Row>(reader, options.steps,
-                     [&](std::span<const Row> some, uint64_t first) { return rows.write(some, first) && !options.cancelled(); });
+    const auto write_rows = [&](std::span<const Row> some, uint64_t first) {
+      return rows.write(some, first) && !options.cancelled();
+    };
+    if constexpr (std::is_same_v<Row, BatchRow>) {
+      const size_t parts = reader.parts().size();
+      bool goes_on = true;
+      for (size_t i = 0; i < parts && goes_on; ++i) {
+        const Snapshot part = reader.of_part(i);
+        rows.set_sources(SampleFinder(part.sources()));
+        visit_table<Row>(part, options.steps,
+                         [&](std::span<const Row> some, uint64_t first) { return goes_on = write_rows(some, first); });
+      }
+    } else {
+      visit_table<Row>(reader, options.steps, write_rows);
+    }
     out.finish();
   });
   if (!found) throw usage_error("a trace has no table '{}'{}", table, did_you_mean(table, export_tables()));

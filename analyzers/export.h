@@ -1,8 +1,9 @@
 // The tables of a trace as CSV or JSON, row by row, with the columns that the schema declares. Unknown values are an empty field or
 // null; nonfinite numbers are NaN, Infinity and -Infinity, in JSON as strings. A histogram is "first exponent:count,count,..." in
 // CSV and an object in JSON; a shape is a list, in CSV with blanks between; the id of an op is hexadecimal text. Rows of ops and
-// tensors begin with their `index`, which rows of other tables refer to. Where a row refers to a tensor, what names it follows:
-// op_id, op_name, module, phase, slot, role, parameter, dtype.
+// tensors begin with their `index`, which rows of other tables refer to. Where a row refers to a tensor, what names it follows, of
+// the first that it refers to: op_id, op_name, module, phase, slot, role, parameter, dtype. Rows of batches end with the `place` of
+// their sample, a line of text, which says so where the trace's sources do not have it.
 #pragma once
 
 #include <functional>

@@ -49,7 +49,7 @@ double significand(double magnitude) { return std::ldexp(magnitude, -std::ilogb(
 bool is_stored(const TensorRow& row, const TensorInfo& tensor) { return !row.before_rounding && is_narrow(tensor.dtype); }
 
 // Beyond these scales, products with thresholds would leave the range of FP64.
-bool usable(const TensorRow& row) { return row.known == StatisticsLevel::full && row.scale >= 0x1p-700 && row.scale <= 0x1p700; }
+bool usable(const TensorRow& row) { return row.known == StatisticsLevel::values && row.scale >= 0x1p-700 && row.scale <= 0x1p700; }
 
 }  // namespace
 

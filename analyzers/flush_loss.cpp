@@ -12,7 +12,7 @@ double flushed_norm_bound(const TensorRow& row, const FloatFormat& format, const
   if (!row.rounding_known || flushed == 0) return 0;
   const MagnitudeThresholds thresholds = magnitude_thresholds(format, rounding);
   double squares = row.statistics.sum_of_squares;
-  if (row.known != StatisticsLevel::full) {
+  if (row.known != StatisticsLevel::values) {
     const uint64_t small = flushed + row.rounding.subnormal, base = share_base(row);
     const double normal = thresholds.normal.perhaps_above(), least = thresholds.flushed.surely_below;
     const uint64_t normals = base > small ? base - small : 0;

@@ -67,7 +67,7 @@ bool RangeReport::find_vanished(Report& report) const {
        fmt::format(
            "{}, or run in BF16, whose range is that of FP32. Which scale fits, a recording in FP32 tells (`--precision fp32`, "
            "then `ulpscope scale`): here all that is computed from this rounding is zero.",
-           scaling_advice(precision_facts(context_.trace, steps_)))});
+           scaling_advice(precision_facts(context_.trace, steps_), context_.settings))});
   return true;
 }
 
@@ -120,8 +120,10 @@ std::string RangeReport::flushed_advice(const std::vector<uint32_t>& flushed, ui
   // Without autocast its settings change nothing.
   if (const OpInfo* served =
           precision_facts(context_.trace, steps_).casts_weights ? context_.graph.served_by(selection_.op(worst)) : nullptr) {
-    advice += served->module.empty() ? fmt::format(", and so has FP32 for the op {} (autocast.ops)", served->name)
-                                     : fmt::format(", and so has FP32 for the module {} (autocast.modules)", served->module);
+    const bool is_op = served->module.empty();
+    const char* const key = is_op ? "autocast.ops" : "autocast.modules";
+    advice += fmt::format(", and so has FP32 for the {} {}{}", is_op ? "op" : "module", is_op ? served->name : served->module,
+                          in_brackets({context_.settings.has(key) ? key : ""}));
   }
   return advice + ".";
 }
@@ -216,7 +218,7 @@ bool RangeReport::find_raised(Report& report) const {
            "raised to it: they are larger than they were computed, and in mode sr right on average only.",
            gradient_tensors(suspects.size()), 100 * options_.flushed_limit),
        suspects.worst(),
-       scaling_advice(precision_facts(context_.trace, steps_)) +
+       scaling_advice(precision_facts(context_.trace, steps_), context_.settings) +
            ", so that gradients are normal numbers (a recording with `--precision fp32`, then `ulpscope scale`, tells which scale "
            "fits), or use BF16. To nearest these elements are zero."});
   return true;
@@ -253,6 +255,7 @@ bool RangeReport::find_inputs_flushed(Report& report) const {
   }
   const std::string which = fmt::format("more than {:g}% of the nonzero elements of an input", 100 * options_.flushed_limit);
   if (!backward.empty()) {
+    const SettingNames& settings = context_.settings;
     const bool known = in_force || (smallest && smallest->lower != ExponentBounds::kNoLower);
     report.findings.push_back(
         {"range.inputs_flushed", 2 * starved >= rows ? Severity::error : Severity::warning,
@@ -263,11 +266,11 @@ bool RangeReport::find_inputs_flushed(Report& report) const {
          backward.worst(),
          fmt::format(
              "{}, for which the loss scale has to lift gradients above the smallest normal number{}; no scale lifts an activation "
-             "or a weight. BF16 has the range of FP32, subnormals too. Without flushing (arithmetic.subnormals = \"keep\", an "
-             "arithmetic.accumulate other than "
-             "mi200) they are read as they are.",
-             scaling_advice(precision_facts(context_.trace, steps_)),
-             known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, least), Unit::scale)) : "")});
+             "or a weight. BF16 has the range of FP32, subnormals too. Without flushing{} they are read as they are.",
+             scaling_advice(precision_facts(context_.trace, steps_), context_.settings),
+             known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, least), Unit::scale)) : "",
+             in_brackets({settings.has("arithmetic.subnormals") ? "arithmetic.subnormals = \"keep\"" : "",
+                          settings.has("arithmetic.accumulate") ? "an arithmetic.accumulate other than mi200" : ""}))});
   }
   if (!forward.empty()) {
     report.findings.push_back(

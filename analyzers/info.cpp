@@ -5,6 +5,7 @@
 
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/recording_health.h"
+#include "ulpscope/trace/schema.h"
 
 namespace ulpscope {
 
@@ -108,6 +109,31 @@ Table parts_table(const AnalysisContext& context, const StepFacts& steps) {
   return table;
 }
 
+Table sources_table(const Snapshot& reader, size_t limit) {
+  Table table{"sources",
+              "Where samples come from",
+              {{"source"},
+               {"name", ColumnKind::text},
+               {"part", ColumnKind::text},
+               {"file", ColumnKind::text},
+               {"inside", ColumnKind::text},
+               {"columns", ColumnKind::text},
+               {"first_sample"},
+               {"samples", ColumnKind::number, Unit::count}},
+              {},
+              0,
+              ""};
+  const std::vector<SourceInfo> sources = reader.sources();
+  for (const SourceInfo& source : sources) {
+    if (limit > 0 && table.rows.size() == limit) break;
+    table.rows.push_back({RowKey(),
+                          {count_cell(source.source), source.name, source.part, source.file, source.inside, source.columns,
+                           count_cell(source.first_sample), count_cell(source.samples)}});
+  }
+  table.rows_left_out = sources.size() - table.rows.size();
+  return table;
+}
+
 // Where a fact is shown: `report` has the few that a reader of findings needs, `info` all.
 enum Where { kInfoOnly, kInReport };
 
@@ -127,7 +153,7 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
     if (where == kInReport || !for_report) report.add_fact(name, std::move(value), unit);
   };
 
-  add(kInReport, "schema_version", count_cell(reader.schema_version()));
+  add(kInReport, "schema_version", count_cell(kSchemaVersion));
   add(kInReport, "writer", std::string(name_of(reader.writer_state())));
   if (!reader.closing_note().empty()) add(kInfoOnly, "closing_note", reader.closing_note());
   add(kInfoOnly, "run_id", run.run_id);
@@ -177,12 +203,24 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
   add(kInfoOnly, "tensors", count_cell(reader.tensors().size()), Unit::count);
   // Counted for the whole trace.
   add(options.restricts_steps() ? kInfoOnly : kInReport, "tensor_rows", count_cell(reader.tensor_row_count()), Unit::count);
+  for (const auto& [fact, rows_of] : {std::pair{"batch_rows", "batches"},
+                                      {"parameter_rows", "parameters"},
+                                      {"fingerprints", "fingerprints"},
+                                      {"capture_rows", "captures"}})
+    add(kInfoOnly, fact, count_cell(reader.row_count(rows_of)), Unit::count);
+  const std::vector<SettingInfo> settings = reader.settings();
+  add(kInfoOnly, "settings", count_cell(settings.size()), Unit::count);
+  add(kInfoOnly, "settings_given",
+      count_cell(static_cast<uint64_t>(
+          std::count_if(settings.begin(), settings.end(), [](const SettingInfo& setting) { return setting.given; }))),
+      Unit::count);
   add(kInfoOnly, "events", count_cell(reader.events().size()), Unit::count);
   add(kInfoOnly, "file_bytes", count_cell(reader.file_bytes()), Unit::bytes);
   const double rows = static_cast<double>(reader.tensor_row_count());
   add(kInfoOnly, "bytes_per_row", rows > 0 ? Cell(static_cast<double>(reader.file_bytes()) / rows) : Cell(Unknown{}));
   if (for_report) return report;
   if (context.parts.size() > 1) report.tables.push_back(parts_table(context, steps));
+  if (Table sources = sources_table(reader, options.limit); !sources.rows.empty()) report.tables.push_back(std::move(sources));
   if (!metrics.rows.empty()) report.tables.push_back(metrics);
   return report;
 }

@@ -49,7 +49,7 @@ std::string RangeReport::cause_of_nonfinite(uint32_t tensor) const {
       if (tensors_[i] && selection_.tensor(i).name == name) return i;
     return std::nullopt;
   };
-  if (op.name == "adam_update" && is_narrow(made.dtype)) {
+  if (op.function == OpFunction::adam_update && is_narrow(made.dtype)) {
     const auto stepwise = attribute(op, "stepwise"), eps = attribute(op, "eps"), beta2 = attribute(op, "beta2");
     const FloatFormat& format = *info(made.dtype).format;
     const double flushed = magnitude_thresholds(format, rounding_of(made)).flushed.surely_below;
@@ -57,12 +57,17 @@ std::string RangeReport::cause_of_nonfinite(uint32_t tensor) const {
     if (stepwise.value_or(0) == 0 || !eps || *eps > flushed || !beta2 || !squares) return "";
     const RangeTotals& totals = tensors_[*squares]->totals;
     if (totals.seen.flushed.lower + totals.zeros == 0) return "";
+    const SettingNames& settings = context_.settings;
+    std::string once = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
+    std::string masters = settings.switched(SettingKind::master_weights, true);
+    if (once.empty()) once = "An update in FP32" + in_brackets({settings.name(SettingKind::update_math)});
+    masters = masters.empty() ? "FP32 master weights are updated in FP32" : masters + " updates in FP32";
     return fmt::format(
-        "The update divides by 0: each of its operations is rounded to {0} (optimizer.math = \"param\"), which makes eps = {1:g} "
-        "zero, "
+        "The update divides by 0: each of its operations is rounded to {0}{4}, which makes eps = {1:g} zero, "
         "as all up to 2^{2:g} are, and (1 - beta2) g^2 too for gradients g up to 2^{3:.3g}; exp_avg / (sqrt(exp_avg_sq) + eps) is "
-        "then exp_avg / 0. optimizer.math = \"fp32\" rounds once at the end; optimizer.master_weights = true updates in FP32. ",
-        format.name, *eps, std::log2(flushed), 0.5 * std::log2(flushed / (1 - *beta2)));
+        "then exp_avg / 0. {5} rounds once at the end; {6}. ",
+        format.name, *eps, std::log2(flushed), 0.5 * std::log2(flushed / (1 - *beta2)),
+        in_brackets({settings.with_value(SettingKind::update_math)}), once, masters);
   }
   const bool is_nan =
       tensors_[tensor]->totals.infinities == 0 && (!broken_tensors_[tensor] || broken_tensors_[tensor]->totals.infinities == 0);
@@ -70,18 +75,18 @@ std::string RangeReport::cause_of_nonfinite(uint32_t tensor) const {
     const auto first = nonfinite(other).first;
     return !first || first->step > nonfinite(tensor).first->step;
   };
-  if (op.name == "binary_cross_entropy" && made.slot == 0 && is_nan) {
+  if (op.function == OpFunction::binary_cross_entropy && made.slot == 0 && is_nan) {
     const auto probability = read(0), target = read(1);
     if (!probability || !was_finite(*probability) || (target && !was_finite(*target))) return "";
     return "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, "
            "and "
            "below 0 a logarithm is NaN. End the model with a sigmoid, or use bce_with_logits. ";
   }
-  if (op.name == "cross_entropy" && made.slot == 0 && is_nan) {
+  if (op.function == OpFunction::cross_entropy && made.slot == 0 && is_nan) {
     const auto sums = beside("logsumexp");
     if (!sums || !was_finite(*sums)) return "";
-    return "All logits were finite, so the mean was one over no target, 0 / 0: loss.ignore_index ignored every target of the "
-           "batch. ";
+    return fmt::format("All logits were finite, so the mean was one over no target, 0 / 0: {} every target of the batch. ",
+                       context_.settings.has("loss.ignore_index") ? "loss.ignore_index ignored" : "the loss ignored");
   }
   return "";
 }

@@ -23,19 +23,29 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps) {
   return facts;
 }
 
-std::string scaling_advice(const PrecisionFacts& facts) {
-  if (facts.adapts_scale) return "Begin with a larger loss scale (scaler.initial), or let it grow sooner (scaler.growth_interval)";
-  if (facts.scales_loss) return "Use a larger loss scale (scaler.initial), or one that adapts (scaler.dynamic = true)";
-  if (!facts.updates_narrow_weights) return "Switch the gradient scaler on (scaler.enabled = \"on\")";
-  return "Keep FP32 master weights and switch the gradient scaler on (optimizer.master_weights = true, scaler.enabled = \"on\")";
+std::string scaling_advice(const PrecisionFacts& facts, const SettingNames& settings) {
+  using Kind = SettingKind;
+  const std::string initial = in_brackets({settings.name(Kind::scale_initial)}),
+                    enabled = settings.switched(Kind::scale_enabled, true);
+  if (facts.adapts_scale) {
+    return "Begin with a larger loss scale" + initial + ", or let it grow sooner" +
+           in_brackets({settings.name(Kind::scale_growth_interval)});
+  }
+  if (facts.scales_loss) {
+    return "Use a larger loss scale" + initial + ", or one that adapts" +
+           in_brackets({settings.switched(Kind::scale_dynamic, true)});
+  }
+  if (!facts.updates_narrow_weights) return "Switch the gradient scaler on" + in_brackets({enabled});
+  return "Keep FP32 master weights and switch the gradient scaler on" +
+         in_brackets({settings.switched(Kind::master_weights, true), enabled});
 }
 
 std::string quantization_recipe(const Snapshot& reader) {
-  const auto has = [&](std::string_view name) {
-    return std::any_of(reader.ops().begin(), reader.ops().end(), [&](const OpInfo& op) { return op.name == name; });
+  const auto has = [&](OpFunction function) {
+    return std::any_of(reader.ops().begin(), reader.ops().end(), [&](const OpInfo& op) { return op.function == function; });
   };
-  if (!has("quantize")) return "";
-  return has("amax_history_update") ? "delayed" : "current";
+  if (!has(OpFunction::quantize)) return "";
+  return has(OpFunction::amax_history_update) ? "delayed" : "current";
 }
 
 std::optional<double> attribute(const OpInfo& op, std::string_view name) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "ulpscope/analyzers/setting_names.h"
 #include "ulpscope/analyzers/step_facts.h"
 
 namespace ulpscope {
@@ -18,7 +19,7 @@ struct PrecisionFacts {
 PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
 // What scales the loss, or scales it more, in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit
 // gradients.
-std::string scaling_advice(const PrecisionFacts& facts);
+std::string scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
 
 // How FP8 tensors get their scales, "current" or "delayed"; "": there are none.
 std::string quantization_recipe(const Snapshot& reader);

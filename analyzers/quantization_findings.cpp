@@ -18,8 +18,17 @@ std::string lost_much(const Suspects& suspects, double limit) {
   return fmt::format("{} lost more than {:g}% of the nonzero elements", count_of(suspects.size(), "tensor"), 100 * limit);
 }
 
+// As the beginning of a sentence.
+std::string current_scaling(const SettingNames& settings) {
+  return settings.has("fp8.recipe") ? "fp8.recipe = \"current\"" : "Current scaling";
+}
+// What keeps layers in BF16.
+std::string types_of_layers(const SettingNames& settings) {
+  return settings.has("autocast.modules") ? " (a layer's dtype, autocast.modules)" : "";
+}
+
 // `largest_excess`: the largest magnitude over what the scale left room for; 0: only counts are known.
-std::string saturated_advice(bool delays_scales, double largest_excess) {
+std::string saturated_advice(bool delays_scales, double largest_excess, const SettingNames& settings) {
   if (!delays_scales) {
     return "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a value only where NaN "
            "or infinity hide the largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
@@ -27,9 +36,13 @@ std::string saturated_advice(bool delays_scales, double largest_excess) {
   constexpr int kMostMargin = 4;  // beyond that, room above takes more binades than E4M3 has to give
   const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 0;
   std::string room;
-  if (margin == 0) room = "A larger fp8.margin leaves room above them; ";
-  if (margin > 0 && margin <= kMostMargin) room = fmt::format("fp8.margin larger by {} leaves room above them; ", margin);
-  return "The scale of delayed scaling follows from earlier steps. " + room + "fp8.recipe = \"current\" saturates nothing.";
+  const bool named = settings.has("fp8.margin");
+  const std::string end = named ? " leaves room above them; " : " leaves room above them. ";
+  if (margin == 0) room = fmt::format("A larger {}", named ? "fp8.margin" : "margin") + end;
+  if (margin > 0 && margin <= kMostMargin)
+    room = (named ? fmt::format("fp8.margin larger by {}", margin) : fmt::format("A scale divided by 2^{}", margin)) + end;
+  return fmt::format("The scale of delayed scaling follows from earlier steps. {}{} saturates nothing.", room,
+                     current_scaling(settings));
 }
 
 }  // namespace
@@ -65,8 +78,9 @@ void RangeReport::find_quantized_without_scale(Report& report) const {
        lost_much(suspects, options_.flushed_limit) +
            " in the first steps of delayed scaling, whose quantisation scale is 1: there was no history yet.",
        suspects.worst(),
-       "Later steps have scales. fp8.recipe = \"current\" has one at once; a first step with learning rate 0 fills the histories "
-       "without an update."});
+       fmt::format("Later steps have scales. {} has one at once; a first step with learning rate 0 fills the histories without an "
+                   "update.",
+                   current_scaling(context_.settings))});
 }
 
 // A scale is stale where the one that follows from the tensor itself would have kept what it flushed.
@@ -84,24 +98,31 @@ void RangeReport::find_quantized_to_zero(Report& report) const {
     if (is_stale) values.push_back(share_of("flushed_at_its_own_scale_at_most", own.flushed.upper, own.base));
     (is_stale ? stale : matters ? flushed : harmless).add(lost, i, std::move(values));
   }
-  const auto find = [&](const char* code, Severity severity, const Suspects& suspects, const char* why, const char* advice) {
+  const auto find = [&](const char* code, Severity severity, const Suspects& suspects, const char* why, const std::string& advice) {
     if (suspects.empty()) return;
     report.findings.push_back({code, severity,
                                lost_much(suspects, options_.flushed_limit) + " to zero when quantised to FP8, " + why,
                                suspects.worst(), advice});
   };
-  find("range.quantization_stale", Severity::warning, stale,
-       "and more than rounding noise of the norm: their quantisation scale was far below what their largest magnitude asked for.",
-       "A scale that follows from earlier steps (fp8.recipe = \"delayed\") is as small as the largest amax of the history, perhaps "
-       "one outlier, makes it. \"current\" follows the values of each step; a shorter fp8.amax_history, or fp8.amax = "
-       "\"most_recent\", forgets sooner.");
+  find(
+      "range.quantization_stale", Severity::warning, stale,
+      "and more than rounding noise of the norm: their quantisation scale was far below what their largest magnitude asked for.",
+      context_.settings.has("fp8.recipe")
+          ? "A scale that follows from earlier steps (fp8.recipe = \"delayed\") is as small as the largest amax of the history, "
+            "perhaps one outlier, makes it. \"current\" follows the values of each step; a shorter fp8.amax_history, or fp8.amax = "
+            "\"most_recent\", forgets sooner."
+          : "A scale that follows from earlier steps is as small as the largest magnitude of its history, perhaps one outlier, "
+            "makes "
+            "it. One from the tensor itself follows the values of each step; a shorter history forgets sooner.");
   find("range.quantization_flushed", Severity::warning, flushed, "and more than rounding noise of the norm.",
        "Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale changes nothing. "
-       "Keep these layers in BF16 (a layer's dtype, autocast.modules).");
+       "Keep these layers in BF16" +
+           types_of_layers(context_.settings) + ".");
   find("range.quantization_flushed", Severity::info, harmless,
        "but these are so small beside the largest that the norm lost less than rounding changes anyway.",
        "A few large values, perhaps one, decide a tensor's quantisation scale. Where the small ones matter keep these layers in "
-       "BF16 (a layer's dtype, autocast.modules).");
+       "BF16" +
+           types_of_layers(context_.settings) + ".");
 }
 
 void RangeReport::find_quantized_beyond_range(Report& report) const {
@@ -125,7 +146,7 @@ void RangeReport::find_quantized_beyond_range(Report& report) const {
       {"range.quantization_saturated", most_saturated > options_.flushed_limit ? Severity::warning : Severity::info,
        fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
                    count_of(suspects.size(), "tensor")),
-       suspects.worst(), saturated_advice(quantization_recipe(context_.trace) == "delayed", largest_excess)});
+       suspects.worst(), saturated_advice(quantization_recipe(context_.trace) == "delayed", largest_excess, context_.settings)});
 }
 
 }  // namespace ulpscope

@@ -116,7 +116,7 @@ void RangeFacts::find_terms() {
 // Whether no element is larger than the rounding errors of its sum: of k terms t, each known to half an ulp of its type, added in
 // FP32, at most (u + gamma_k) * sum |t|, and sum |t| <= sqrt(k * sum t^2).
 bool RangeFacts::is_rounding_noise(const TensorRow& row) const {
-  if (!terms_of_[row.tensor] || row.known != StatisticsLevel::full || row.statistics.count == 0) return false;
+  if (!terms_of_[row.tensor] || row.known != StatisticsLevel::values || row.statistics.count == 0) return false;
   const uint32_t summed = *terms_of_[row.tensor];
   const Terms& terms = terms_[summed];
   if (terms.step_number != step_number_) return false;
@@ -147,11 +147,11 @@ void RangeFacts::see(const TensorRow& row) {
   if (Terms& terms = terms_[row.tensor]; terms.wanted) {
     terms.step_number = step_number_;
     terms.count = static_cast<double>(row.statistics.count);
-    terms.squares = row.known == StatisticsLevel::full ? row.statistics.sum_of_squares : kUnknown;
+    terms.squares = row.known == StatisticsLevel::values ? row.statistics.sum_of_squares : kUnknown;
   }
   if (selection.op(row.tensor).phase != Phase::backward || !is_plainly_narrow(selection.tensor(row.tensor).dtype)) return;
   if (!row.rounding_known || share_base(row) == 0) return;
-  const std::pair pass{row.micro_batch, row.pass};
+  const std::pair pass{row.micro_batch, row.loss_index};
   first_rounding_ = std::find(passes_seen_.begin(), passes_seen_.end(), pass) == passes_seen_.end();
   if (first_rounding_) passes_seen_.push_back(pass);
 }
@@ -179,7 +179,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   facts.starved_rows += row.input.nonzero > 0 && row.input.flushed == row.input.nonzero;
   if (!is_float(tensor.dtype)) return;
   const FloatFormat& format = *info(tensor.dtype).format;
-  if (row.known == StatisticsLevel::full && !skipped)
+  if (row.known == StatisticsLevel::values && !skipped)
     facts.kept_headroom = std::fmin(facts.kept_headroom, headroom(format, row.statistics.largest));
   if (read_in_fp16_ && is_computed_gradient(tensor.role) && read_in_fp16_->contains(block.part, row.tensor)) {
     Rounding flushing = rounding_of(tensor, binary16);

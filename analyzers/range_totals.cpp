@@ -102,7 +102,7 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<
   const bool has_scale = row.scale != 1.0;
   scaled = scaled || has_scale;
   quantized = quantized || is_quantized(tensor.dtype);
-  if (row.known == StatisticsLevel::full) {
+  if (row.known == StatisticsLevel::values) {
     ++rows_with_values;
     as_stored += !row.before_rounding && is_narrow(tensor.dtype);
     const double quantization = row.quantization_scale, both = quantization * row.scale;

@@ -34,7 +34,7 @@ struct MagnitudeRange {
 
 struct RangeTotals {
   uint64_t rows = 0, elements = 0, nan = 0, infinities = 0, zeros = 0;  // infinities: as stored
-  uint64_t rows_with_values = 0;                                        // those with StatisticsLevel::full
+  uint64_t rows_with_values = 0;                                        // those with StatisticsLevel::values
   // Roundings into a narrower format.
   RoundingBounds seen;
   uint64_t rescued = 0;

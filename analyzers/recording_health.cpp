@@ -26,6 +26,11 @@ constexpr const char* kMissingSuggestion =
     "the "
     "run leaves them out.";
 
+constexpr const char* kMemorySuggestion =
+    "No recorded op did this. Repeat the run: what changes again at the same place comes from a program, one that writes there "
+    "without recording it or past the end of another tensor, or has two tensors in the same memory. One bit of one element that "
+    "changes only once speaks for the machine's memory.";
+
 // How a weight's rounding treats updates that are small beside its ulp.
 enum class SmallUpdates : uint8_t { nearest, fp32, stochastic, directed };
 
@@ -44,33 +49,72 @@ struct LostText {
   const char* code;
   Severity severity;
   const char* title;
-  const char* suggestion;
+  std::string (*suggestion)(const SettingNames& settings);
 };
 constexpr LostText kLostTexts[] = {
     {SmallUpdates::nearest, kLostLimit, "updates.lost", Severity::warning,
      "{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
-     "Keep FP32 master weights, round the update stochastically (arithmetic.ops.<optimizer>_update.rounding = \"sr\" with "
-     "optimizer.math = \"fp32\"), or raise the learning rate: an update below half an ulp of the weight is rounded away."},
+     [](const SettingNames& settings) {
+       const std::string math = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
+       const bool named = settings.has("arithmetic.ops");
+       return fmt::format(
+           "Keep FP32 master weights, round the update stochastically{}, or raise the learning rate: an update below half an ulp "
+           "of "
+           "the weight is rounded away.",
+           in_brackets(
+               {named ? "arithmetic.ops.<optimizer>_update.rounding = \"sr\"" + (math.empty() ? "" : " with " + math) : ""}));
+     }},
     {SmallUpdates::fp32, kLostLimit, "updates.lost", Severity::warning,
      "{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
-     "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding mode: "
-     "raise the "
-     "learning rate, or make the weights smaller (initial values, weight decay)."},
+     [](const SettingNames&) -> std::string {
+       return "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding "
+              "mode: raise the learning rate, or make the weights smaller (initial values, weight decay).";
+     }},
     {SmallUpdates::directed, 0, "updates.biased", Severity::warning,
      "{} rounded updates to a side that does not depend on their size: some changed nothing, the others changed the weight by more "
      "than "
      "they were.",
-     "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its size, so "
-     "that errors add up. Round the update stochastically (rounding = \"sr\"), or keep FP32 master weights; to nearest, what is "
-     "below half an ulp would be lost instead."},
+     [](const SettingNames& settings) {
+       return fmt::format(
+           "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its "
+           "size, "
+           "so that errors add up. Round the update stochastically{}, or keep FP32 master weights; to nearest, what is below half "
+           "an "
+           "ulp would be lost instead.",
+           in_brackets({settings.has("arithmetic.rounding") ? "rounding = \"sr\"" : ""}));
+     }},
     {SmallUpdates::stochastic, kLostLimit, "updates.lost", Severity::info,
      "{} kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does with updates below an "
      "ulp: "
      "one of a tenth of an ulp changes the weight by an ulp one time in ten. On average nothing is lost.",
-     ""},
+     [](const SettingNames&) -> std::string { return ""; }},
 };
 
 bool in_range(const StepRange& range, uint64_t step) { return step >= range.first && step < range.last; }
+
+// What a weight or a state was where it was read is not what had been written, whatever arithmetic did.
+void add_memory_finding(const AnalysisContext& context, Report& report) {
+  uint64_t times = 0;
+  Finding finding{"recording.memory_changed", Severity::error, "", {}, kMemorySuggestion};
+  for (const EventRow& event : context.trace.events()) {
+    if (event.kind != EventKind::memory_changed || !in_range(context.options.steps, event.step)) continue;
+    if (times++ == 0) finding.title = event.text + '.';
+    if (times > 5) continue;
+    RowKey key = key_of_step(context.trace, event.step);
+    if (event.tensor >= 0) {
+      key = context.selection.key(static_cast<uint32_t>(event.tensor));
+      key.step = event.step;
+    }
+    finding.evidence.push_back({key, {{"written_in_step", count_cell(event.count), Unit::none}, {"text", event.text}}});
+  }
+  if (times == 0) return;
+  if (times > 1)
+    finding.title = fmt::format(
+        "Weights or optimizer states changed {} times between where they were written and where they were "
+        "next read; first, {}",
+        times, finding.title);
+  report.findings.push_back(std::move(finding));
+}
 
 }  // namespace
 
@@ -92,6 +136,7 @@ void add_recording_findings(const AnalysisContext& context, const StepFacts& ste
                                suggestion});
   }
   add_missing_step_findings(context, steps, report);
+  add_memory_finding(context, report);
   for (const auto& [kind, code, severity] : {std::tuple{EventKind::level_lowered, "recording.level_lowered", Severity::warning},
                                              std::tuple{EventKind::warning, "recording.warning", Severity::warning},
                                              std::tuple{EventKind::note, "recording.note", Severity::info}}) {
@@ -178,7 +223,7 @@ void UpdateTotals::append(const UpdateTotals& later) {
 
 void UpdateFacts::update(const Block& block) {
   PerTensor<UpdateTotals>& updates = updates_.at(block.rank, block.step);
-  for (const UpdateRow& row : block.updates) {
+  for (const ParameterRow& row : block.parameters) {
     if (context_->selection.contains(row.tensor)) updates[row.tensor].append({1, row.nonzero, row.lost, row.lost_to_decay});
   }
 }
@@ -205,9 +250,11 @@ void add_update_findings(const AnalysisContext& context, const StepFacts& steps,
          {},
          steps.judged().rate_was_zero ? "The learning rate was 0."
          : all.nonzero == 0 ? "Every update was zero, for every gradient was: the findings on ranges say where they were lost."
-         : narrow ? "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep "
-                    "FP32 master weights (optimizer.master_weights = true), or raise the learning rate."
-                  : "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate."});
+         : narrow
+             ? "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 "
+               "master weights" +
+                   in_brackets({context.settings.switched(SettingKind::master_weights, true)}) + ", or raise the learning rate."
+             : "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate."});
     return;
   }
   for (const LostText& text : kLostTexts) {
@@ -224,7 +271,7 @@ void add_update_findings(const AnalysisContext& context, const StepFacts& steps,
                     text.severity,
                     fmt::format(fmt::runtime(text.title), count_of(lost.size(), "parameter"), 100 * text.limit),
                     {},
-                    text.suggestion};
+                    text.suggestion(context.settings)};
     for (size_t i = 0; i < std::min<size_t>(5, lost.size()); ++i) {
       const auto& [tensor, of_tensor] = updates[lost[i].second];
       finding.evidence.push_back({selection.key(tensor),

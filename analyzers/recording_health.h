@@ -1,7 +1,7 @@
 // How the recording itself went, and what the run as a whole shows without its ranges: how the trace ended, warnings, levels
 // lowered, steps between the traces of a run that none of them has, a loss that became NaN, and updates that changed no weight.
 // Findings (codes): recording.dead, recording.ended_early, recording.missing_steps, recording.level_lowered, recording.cut_short,
-// recording.warning, recording.note, run.loss_nonfinite, run.stopped, updates.none_applied, updates.lost,
+// recording.memory_changed, recording.warning, recording.note, run.loss_nonfinite, run.stopped, updates.none_applied, updates.lost,
 // updates.biased.
 #pragma once
 
@@ -25,7 +25,7 @@ class UpdateFacts {
   void begin(const AnalysisContext& context) { context_ = &context; }
   void update(const Block& block);
   void merge(UpdateFacts&& other) { updates_.merge(std::move(other.updates_)); }
-  TablesRead reads() const { return {.rows = false, .histograms = false, .updates = true}; }
+  TablesRead reads() const { return {.rows = false, .histograms = false, .parameters = true}; }
   const ByRank<PerTensor<UpdateTotals>>& updates() const { return updates_; }
 
  private:

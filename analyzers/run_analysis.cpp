@@ -9,7 +9,7 @@ namespace ulpscope {
 namespace {
 
 constexpr size_t kStepsAtOnce = 4096;
-constexpr size_t kUpdatesAtOnce = 65536;
+constexpr size_t kParametersAtOnce = 65536;
 // Below, a thread costs more than it saves.
 constexpr uint64_t kRowsForThreads = 65536;
 
@@ -23,7 +23,7 @@ class StepBatch {
   // False: that was asked for.
   bool read(std::span<const StepRow> steps) {
     while (!steps.empty()) {
-      const size_t count = read_updates(steps);
+      const size_t count = read_parameters(steps);
       steps_ = steps.first(count);
       steps = steps.subspan(count);
       begun_ = false;
@@ -37,17 +37,17 @@ class StepBatch {
   StepRange range(std::span<const StepRow> steps) const { return {steps.front().step, steps.back().step + 1}; }
 
   // Those of as many steps as a batch has room for, which it gives back.
-  size_t read_updates(std::span<const StepRow> steps) {
-    updates_.clear();
-    if (!tables_.updates) return steps.size();
+  size_t read_parameters(std::span<const StepRow> steps) {
+    parameters_.clear();
+    if (!tables_.parameters) return steps.size();
     std::optional<uint64_t> beyond;
-    trace_.visit_updates(range(steps), [&](std::span<const UpdateRow> rows) {
-      for (const UpdateRow& row : rows) {
-        if (updates_.size() >= kUpdatesAtOnce && row.step != updates_.back().step) {
+    trace_.visit_parameters(range(steps), [&](std::span<const ParameterRow> rows) {
+      for (const ParameterRow& row : rows) {
+        if (parameters_.size() >= kParametersAtOnce && row.step != parameters_.back().step) {
           beyond = row.step;
           return false;
         }
-        updates_.push_back(row);
+        parameters_.push_back(row);
       }
       return true;
     });
@@ -89,13 +89,13 @@ class StepBatch {
   }
 
   void give(std::span<const TensorRow> rows, bool ends) {
-    std::span<const UpdateRow> updates;
+    std::span<const ParameterRow> parameters;
     if (!begun_) {
-      const auto [first, last] = std::equal_range(updates_.begin(), updates_.end(), UpdateRow{.step = steps_.front().step},
-                                                  [](const UpdateRow& a, const UpdateRow& b) { return a.step < b.step; });
-      updates = {first, last};
+      const auto [first, last] = std::equal_range(parameters_.begin(), parameters_.end(), ParameterRow{.step = steps_.front().step},
+                                                  [](const ParameterRow& a, const ParameterRow& b) { return a.step < b.step; });
+      parameters = {first, last};
     }
-    visit_({part_, context_.parts[part_].run.rank, steps_.front(), rows, updates, !begun_, ends});
+    visit_({part_, context_.parts[part_].run.rank, steps_.front(), rows, parameters, !begun_, ends});
     begun_ = true;
   }
 
@@ -105,7 +105,7 @@ class StepBatch {
   const TablesRead tables_;
   const std::function<void(const Block&)>& visit_;
   const std::function<bool(size_t)>& seen_;
-  std::vector<UpdateRow> updates_;
+  std::vector<ParameterRow> parameters_;
   std::span<const StepRow> steps_;  // that have not ended
   bool begun_ = false;              // a block of the first of them was given
 };
@@ -122,7 +122,8 @@ AnalysisContext::AnalysisContext(const Snapshot& snapshot, const AnalysisOptions
                   ? before->tables_
                   : std::make_shared<const Tables>(trace, asked)),
       selection(tables_->selection),
-      graph(tables_->graph) {}
+      graph(tables_->graph),
+      settings(tables_->settings) {}
 
 bool visit_blocks(const AnalysisContext& context, PartSteps steps, TablesRead tables,
                   const std::function<void(const Block&)>& visit, const std::function<bool(size_t)>& seen) {

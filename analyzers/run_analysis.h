@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/selection.h"
+#include "ulpscope/analyzers/setting_names.h"
 #include "ulpscope/analyzers/step_facts.h"
 #include "ulpscope/analyzers/tensor_graph.h"
 
@@ -37,15 +38,18 @@ struct AnalysisContext {
 
  private:
   struct Tables {
-    Tables(const Snapshot& trace, const AnalysisOptions& options) : selection(trace, options), graph(trace) {}
+    Tables(const Snapshot& trace, const AnalysisOptions& options)
+        : selection(trace, options), graph(trace), settings(trace.settings()) {}
     const Selection selection;
     const TensorGraph graph;
+    const SettingNames settings;
   };
   const std::shared_ptr<const Tables> tables_;
 
  public:
   const Selection& selection;
   const TensorGraph& graph;
+  const SettingNames& settings;
 };
 
 // Rows of one step, of one rank. A step of many rows comes in several blocks.
@@ -53,14 +57,14 @@ struct Block {
   size_t part = 0;  // of the context's
   int rank = 0;
   const StepRow& step;
-  std::span<const TensorRow> rows;     // in order of execution
-  std::span<const UpdateRow> updates;  // all of the step, with its first block
-  bool begins = true, ends = true;     // the step
+  std::span<const TensorRow> rows;           // in order of execution
+  std::span<const ParameterRow> parameters;  // all of the step, with its first block
+  bool begins = true, ends = true;           // the step
 };
 
 // What of a trace an analysis reads besides its steps.
 struct TablesRead {
-  bool rows = true, histograms = true, updates = false;
+  bool rows = true, histograms = true, parameters = false;
 };
 
 template <typename A>
@@ -205,7 +209,7 @@ class Together {
     std::apply(
         [&](const auto&... analysis) {
           ((all = {all.rows || analysis.reads().rows, all.histograms || analysis.reads().histograms,
-                   all.updates || analysis.reads().updates}),
+                   all.parameters || analysis.reads().parameters}),
            ...);
         },
         all_);

@@ -137,7 +137,7 @@ Table ScaleReport::changes_table() const {
     Cell tensor = change.skipped ? Cell(Unknown{}) : Cell(NotApplicable{}), count = tensor;
     if (const EventRow* const blame = blame_[i]) {
       const auto blamed = static_cast<uint32_t>(blame->tensor);
-      key = selection_.key(blamed, RowPosition{change.step, context_.trace.run().rank, 0, blame->micro_batch, blame->pass});
+      key = selection_.key(blamed, RowPosition{change.step, context_.trace.run().rank, 0, blame->micro_batch, blame->loss_index});
       tensor = selection_.name(blamed);
       count = count_cell(blame->count);
     }

@@ -200,8 +200,10 @@ void ScaleReport::find_fit(Report& report, bool flushed) const {
                                {most},
                                losses_.saturated
                                    ? "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a "
-                                     "smaller scale that stays (scaler.initial, scaler.dynamic = false), or a mode that makes "
-                                     "infinities."
+                                     "smaller scale that stays" +
+                                         in_brackets({context_.settings.name(SettingKind::scale_initial),
+                                                      context_.settings.switched(SettingKind::scale_dynamic, false)}) +
+                                         ", or a mode that makes infinities."
                                    : "Use a smaller scale, or a dynamic one."});
   }
 }
@@ -279,7 +281,7 @@ void ScaleReport::add_findings(Report& report) const {
         missing ? Severity::warning : Severity::info,
         (missing ? "The loss was not scaled, and gradients were flushed to zero." : "The loss was not scaled.") + fitting,
         {},
-        missing ? scaling_advice(precision_facts(context_.trace, step_facts_)) + ", or use BF16." : ""};
+        missing ? scaling_advice(precision_facts(context_.trace, step_facts_), context_.settings) + ", or use BF16." : ""};
     if (missing) finding.evidence.push_back({{}, {{"flushed_of_the_worst_gradient", worst, Unit::share}}});
     report.findings.push_back(std::move(finding));
     find_hidden(report);

@@ -178,7 +178,7 @@ RowKey Selection::key(uint32_t tensor, const RowPosition& position) const {
   result.rank = position.rank;
   result.step = position.step;
   result.micro_batch = position.micro_batch;
-  result.pass = position.pass;
+  result.loss_index = position.loss_index;
   return result;
 }
 

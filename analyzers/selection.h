@@ -24,10 +24,12 @@ struct RowPosition {
   uint64_t step = 0;
   int rank = 0;
   uint32_t sequence = 0, micro_batch = 0;
-  uint8_t pass = 0;
+  uint8_t loss_index = 0;
   auto operator<=>(const RowPosition&) const = default;  // NOLINT(modernize-use-nullptr): of Clang 14's own making
 };
-inline RowPosition position_of(const TensorRow& row, int rank) { return {row.step, rank, row.sequence, row.micro_batch, row.pass}; }
+inline RowPosition position_of(const TensorRow& row, int rank) {
+  return {row.step, rank, row.sequence, row.micro_batch, row.loss_index};
+}
 
 class Selection {
  public:

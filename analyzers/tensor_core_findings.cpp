@@ -33,10 +33,27 @@ std::span<const int64_t> shape_read(const AnalysisContext& context, uint32_t op,
   return context.selection.tensor(read.front()).shape;
 }
 
+ProductKind product_kind(OpFunction function) {
+  switch (function) {
+    case OpFunction::linear:
+      return ProductKind::linear;
+    case OpFunction::matmul:
+    case OpFunction::scaled_matmul:
+      return ProductKind::matmul;
+    case OpFunction::convolution:
+      return ProductKind::convolution;
+    case OpFunction::transposed_convolution:
+      return ProductKind::transposed_convolution;
+    default:
+      return ProductKind::none;
+  }
+}
+
 // What the trace says of the op, or else its operands' shapes.
 std::optional<ProductShape> product_of(const AnalysisContext& context, const OpInfo& op, const TensorInfo& output) {
   if (const auto product = ProductShape::of(op.product)) return product;
-  return product_shape(product_kind(op.name), shape_read(context, output.op, 0), shape_read(context, output.op, 1), output.shape);
+  return product_shape(product_kind(op.function), shape_read(context, output.op, 0), shape_read(context, output.op, 1),
+                       output.shape);
 }
 
 }  // namespace

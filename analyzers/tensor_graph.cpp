@@ -42,7 +42,7 @@ const OpInfo* TensorGraph::served_by(const OpInfo& backward) const {
   auto forward = by_id_.find(backward.forward_id);
   if (backward.forward_id == 0 || forward == by_id_.end()) return nullptr;
   uint32_t op = forward->second;
-  for (size_t tries = 0; ops[op].name == "cast" && tries < ops.size(); ++tries) {
+  for (size_t tries = 0; ops[op].kind == OpKind::cast && tries < ops.size(); ++tries) {
     const GraphEdge* edge = read_by(op, 0);
     if (edge == nullptr || edge->producer >= ops.size()) return nullptr;
     op = edge->producer;

@@ -21,7 +21,7 @@ void FlushedUpstream::begin_step(uint32_t graph) {
 }
 
 void FlushedUpstream::begin_pass(const TensorRow& row) {
-  const std::pair pass{row.micro_batch, row.pass};
+  const std::pair pass{row.micro_batch, row.loss_index};
   if (current_ == pass) return;
   current_ = pass;
   ++pass_;

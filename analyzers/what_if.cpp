@@ -150,7 +150,7 @@ std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& te
 std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double loss_scale,
                                       const Rounding& rounding) {
   const double scale = loss_scale * row.quantization_scale;
-  if (row.known != StatisticsLevel::full || !is_float(tensor.dtype) || !(scale > 0) || !std::isfinite(scale)) return std::nullopt;
+  if (row.known != StatisticsLevel::values || !is_float(tensor.dtype) || !(scale > 0) || !std::isfinite(scale)) return std::nullopt;
   uint64_t lost_small = 0, lost_large = 0;
   const bool as_stored = !row.before_rounding && is_narrow(tensor.dtype);
   if (as_stored) {

@@ -44,7 +44,7 @@ BinSpan occupied_bins(const TensorStatistics& statistics);
 // The elements of one bin of the histogram (its index) among them.
 CountBounds count_in_bin(const TensorStatistics& statistics, int bin, double threshold);
 
-// The finite nonzero elements of magnitude <= threshold (or, strictly, < threshold). Needs StatisticsLevel::full.
+// The finite nonzero elements of magnitude <= threshold (or, strictly, < threshold). Needs StatisticsLevel::values.
 CountBounds count_up_to(const TensorStatistics& statistics, Threshold threshold, bool strictly = false);
 
 // As the op that made the tensor rounded its results, or would round them to `format`.

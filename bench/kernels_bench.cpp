@@ -90,7 +90,7 @@ void run_item(benchmark::State& state, const Item& item, DType dtype, bool recor
     const bool in_place = i < item.in_place.size() && item.in_place[i] >= 0;
     outputs.push_back(in_place ? inputs[static_cast<size_t>(item.in_place[i])] : make_view(item.outputs[i], dtype));
     if (item.outputs[i].record_only) outputs.back().data = nullptr;
-    records[i].wanted = StatisticsLevel::full;
+    records[i].wanted = StatisticsLevel::values;
     pointers.push_back(&records[i]);
   }
   Attributes attributes;

@@ -133,12 +133,12 @@ void round_values(benchmark::State& state, const FloatFormat& format, Statistics
 }
 
 BENCHMARK_CAPTURE(scan, normal, Data::normal)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(collect, normal, Data::normal, StatisticsLevel::full)->Unit(benchmark::kMillisecond)->Arg(kLarge);
-BENCHMARK_CAPTURE(collect, relu, Data::relu, StatisticsLevel::full)->Unit(benchmark::kMillisecond)->Arg(kLarge);
-BENCHMARK_CAPTURE(collect, wide, Data::wide, StatisticsLevel::full)->Unit(benchmark::kMillisecond)->Arg(kLarge);
-BENCHMARK_CAPTURE(collect, nan, Data::nan, StatisticsLevel::full)->Unit(benchmark::kMillisecond)->Arg(kLarge);
+BENCHMARK_CAPTURE(collect, normal, Data::normal, StatisticsLevel::values)->Unit(benchmark::kMillisecond)->Arg(kLarge);
+BENCHMARK_CAPTURE(collect, relu, Data::relu, StatisticsLevel::values)->Unit(benchmark::kMillisecond)->Arg(kLarge);
+BENCHMARK_CAPTURE(collect, wide, Data::wide, StatisticsLevel::values)->Unit(benchmark::kMillisecond)->Arg(kLarge);
+BENCHMARK_CAPTURE(collect, nan, Data::nan, StatisticsLevel::values)->Unit(benchmark::kMillisecond)->Arg(kLarge);
 BENCHMARK_CAPTURE(collect, health, Data::normal, StatisticsLevel::health)->Unit(benchmark::kMillisecond)->Arg(kLarge);
-BENCHMARK_CAPTURE(collect, small, Data::normal, StatisticsLevel::full)
+BENCHMARK_CAPTURE(collect, small, Data::normal, StatisticsLevel::values)
     ->Arg(16)
     ->Arg(256)
     ->Arg(kStatisticsBlock)
@@ -155,10 +155,10 @@ BENCHMARK_CAPTURE(collect, small_health, Data::normal, StatisticsLevel::health)
 BENCHMARK(copy)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(round_values, f16, binary16, StatisticsLevel::none)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(round_values, f16_health, binary16, StatisticsLevel::health)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(round_values, f16_full, binary16, StatisticsLevel::full)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(round_values, f16_full, binary16, StatisticsLevel::values)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(round_values, bf16, bfloat16, StatisticsLevel::none)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(round_values, bf16_health, bfloat16, StatisticsLevel::health)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(round_values, bf16_full, bfloat16, StatisticsLevel::full)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(round_values, bf16_full, bfloat16, StatisticsLevel::values)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

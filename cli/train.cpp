@@ -68,7 +68,11 @@ Experiment load(const Arguments& arguments) {
   if (arguments.positionals().empty()) {
     const std::string checkpoint = arguments.text("--resume");
     if (checkpoint.empty()) throw usage_error("train needs EXPERIMENT or --resume; `ulpscope train --help` shows how");
-    return parse_experiment(read_checkpoint_info(checkpoint).experiment, checkpoint, overrides);
+    Experiment experiment = parse_experiment(read_checkpoint_info(checkpoint).experiment, checkpoint);
+    experiment.given = {};  // the text of a checkpoint has all keys
+    for (const Override& setting : overrides) apply_override(experiment, setting);
+    validate(experiment);
+    return experiment;
   }
   const std::string& name = arguments.positional(0);
   std::error_code error;

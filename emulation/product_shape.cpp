@@ -93,14 +93,6 @@ std::optional<ProductShape> ProductShape::of(std::span<const int64_t> numbers) {
   return product.multiple > 0 ? std::optional(product) : std::nullopt;
 }
 
-ProductKind product_kind(std::string_view op) {
-  if (op == "linear") return ProductKind::linear;
-  if (op == "matmul" || op == "bmm") return ProductKind::matmul;
-  if (op == "conv1d" || op == "conv2d" || op == "conv3d") return ProductKind::convolution;
-  if (op == "conv_transpose1d" || op == "conv_transpose2d" || op == "conv_transpose3d") return ProductKind::transposed_convolution;
-  return ProductKind::none;
-}
-
 std::optional<ProductShape> product_shape(ProductKind kind, Shape a, Shape b, Shape output) {
   if (elements(output) == 0) return std::nullopt;
   switch (kind) {

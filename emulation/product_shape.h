@@ -52,9 +52,6 @@ struct ProductShape {
 // Of the extents of a product: 8 of factors of 16 bits, 16 of narrower ones. Of wider ones what it would be in 16 bits.
 constexpr int64_t multiple_for(const FloatFormat& factors) { return factors.storage_bits() <= 8 ? 16 : 8; }
 
-// What ops of these names are in traces that do not say it of themselves.
-ProductKind product_kind(std::string_view op);
-
 // The product of a forward op, by the shapes of its first two inputs and its output, as one of 16 bits. `a` and `b` may be empty
 // where they are not known. Nothing: the op is no product, the shapes do not tell which, or the output is empty.
 std::optional<ProductShape> product_shape(ProductKind kind, std::span<const int64_t> a, std::span<const int64_t> b,

@@ -84,7 +84,7 @@ struct InputFlushCounts {
 enum class StatisticsLevel : uint8_t {
   none,
   health,  // HealthCounts and, where a narrower format is rounded to, the rounding counts
-  full,    // all of TensorStatistics
+  values,  // all of TensorStatistics
 };
 
 // log2(largest finite value of `format` / largest magnitude); NaN where the tensor has no finite nonzero value.

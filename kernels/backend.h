@@ -23,6 +23,8 @@ class Backend {
 
   // The first element of output `slot` (in logical order) that is not finite, with its operands. After run, inputs unchanged.
   virtual ElementCapture capture_nonfinite(const OpCall& call, int slot) = 0;
+  // The same of a given element.
+  virtual ElementCapture capture_element(const OpCall& call, int slot, int64_t element) = 0;
 
   virtual void* allocate(size_t bytes) = 0;  // 64-byte aligned; never nullptr
   virtual void release(void* memory, size_t bytes) = 0;

@@ -50,6 +50,8 @@ struct OpCall {
   const Attributes* attributes = nullptr;
   // One per output, or empty where nothing was asked for. The backend fills them in before the next synchronisation.
   std::span<OutputRecord* const> records;
+  // One per input, or empty where none is wanted: of what the call read.
+  std::span<Fingerprint* const> input_fingerprints = {};
   const Arithmetic* arithmetic = nullptr;  // nullptr: the default. FP64 calls have no other
   // Of stochastic rounding: the numbers of the element at place i of output `slot` are those of element i of the stream
   // hash_combine(stream, slot).
@@ -85,6 +87,7 @@ struct ElementCapture {
     // statistics), and `value` is the one after the call. To keep the one before would mean to copy every such input in every step.
     // An update d is formed from the states after the call, so these explain it.
     bool overwritten = false;
+    int64_t term = -1;  // of the sum, where it belongs to one of its terms
   };
   int64_t element = -1;  // logical index in the output
   double value = 0;

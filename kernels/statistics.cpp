@@ -28,7 +28,7 @@ constexpr unsigned kPlaces = 32;
 
 void OutputRecord::clear() {
   // Most of a record is its histogram, and level health touches nothing but its counts.
-  if (known == StatisticsLevel::full) {
+  if (known == StatisticsLevel::values) {
     statistics = {};
   } else {
     statistics.health() = {};
@@ -40,6 +40,7 @@ void OutputRecord::clear() {
   rounding = {};
   input = {};
   update = {};
+  fingerprint = {.wanted = fingerprint.wanted};
 }
 
 // Counts are integers, so any thread may add them in any order: each has a place of its own. Sums are kept by block.
@@ -98,7 +99,7 @@ struct StatisticsCollector::State {
     const FloatingPointMode mode;
     Hold hold(*this);
     const BlockSums block_sums = count_block(values, n, level, rounding(), streamed, hold.counts());
-    if (level == StatisticsLevel::full) sums[block] = block_sums;
+    if (level == StatisticsLevel::values) sums[block] = block_sums;
   }
 
   void count_health_and_round(const float* values, int64_t n, uint16_t* out) {
@@ -109,7 +110,7 @@ struct StatisticsCollector::State {
 
   void count(int64_t block, const FloatFormat& stored, const void* encodings, int64_t n) {
     const NarrowFormat& narrow = narrow_format(stored);
-    if (level == StatisticsLevel::full || narrow.size != sizeof(uint16_t)) {
+    if (level == StatisticsLevel::values || narrow.size != sizeof(uint16_t)) {
       alignas(64) thread_local float wide[kStatisticsBlock];
       narrow.widen_all(encodings, wide, n);
       return count(block, wide, n, false);
@@ -124,13 +125,13 @@ struct StatisticsCollector::State {
     Hold hold(*this);
     const TensorStatistics counted = reference_statistics(values, n);
     TensorStatistics& statistics = hold.counts().statistics;
-    if (level == StatisticsLevel::full) {
+    if (level == StatisticsLevel::values) {
       statistics.merge(counted);
     } else {
       statistics.health().merge(counted);
     }
     if (format) hold.counts().rounding.merge(reference_rounding(*format, values, n, scale));
-    if (level == StatisticsLevel::full) sums[block] = {counted.sum, counted.sum_of_squares};
+    if (level == StatisticsLevel::values) sums[block] = {counted.sum, counted.sum_of_squares};
   }
 };
 
@@ -144,7 +145,7 @@ StatisticsCollector::StatisticsCollector(OutputRecord& record, int64_t count, co
   state_->thresholds.reset();
   if (format) state_->thresholds.emplace(*format, record.scale);
   state_->count_and_round = narrow_ ? count_health_and_round(*format) : nullptr;
-  if (record.wanted == StatisticsLevel::full) state_->sums.resize(block_count(count));
+  if (record.wanted == StatisticsLevel::values) state_->sums.resize(block_count(count));
   state_->used.store(0, std::memory_order_relaxed);
 }
 
@@ -199,7 +200,7 @@ void StatisticsCollector::finish() {
   record_.statistics = total ? total->statistics : TensorStatistics();
   record_.rounding = total ? total->rounding : RoundingCounts();
   record_.statistics.count = count_;
-  if (state_->level == StatisticsLevel::full) {
+  if (state_->level == StatisticsLevel::values) {
     std::vector<BlockSums>& sums = state_->sums;
     merge_by_tree(sums.data(), static_cast<int64_t>(sums.size()), [](const BlockSums& a, const BlockSums& b) {
       return BlockSums{a.sum + b.sum, a.sum_of_squares + b.sum_of_squares};

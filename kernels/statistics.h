@@ -13,11 +13,28 @@ namespace ulpscope {
 
 struct NarrowFormat;
 
-// Of an optimizer update w <- round(w + d), per element.
+// Of an optimizer update w <- round(w + d), per element. Sums are FP64 ones of FP64 terms, in the order of sum_order.h: the
+// elements in memory order, in blocks of kStatisticsBlock. w and g are as the update read them.
 struct UpdateCounts {
   uint64_t nonzero = 0;        // d != 0
   uint64_t lost = 0;           // of those: the stored weight did not change
   uint64_t lost_to_decay = 0;  // of those: d came from weight decay alone (the gradient's share of it was zero)
+  double learning_rate = 0;
+  double weight_squares = 0;       // of w before the update
+  double update_squares = 0;       // of d
+  double gradient_dot_update = 0;  // g d
+  // The rule adds decay c to the rest of d, as a term of its own. Where there is none, the sums are 0.
+  bool decay_known = false;
+  double decay_asked = 0;    // |c|
+  double decay_applied = 0;  // sign(c) (round(w + d) - round(w + rest)), both with the same random bits
+};
+
+// The sum modulo 2^64 of the bit patterns of a tensor's elements, as unsigned integers of their size, in any order. An element that
+// strides repeat counts once (fingerprint.h).
+struct Fingerprint {
+  bool wanted = false;
+  bool known = false;
+  uint64_t value = 0;
 };
 
 // What one op output was asked for and what came back. A backend that cannot know the rounding counts leaves rounding_known false.
@@ -26,8 +43,9 @@ struct OutputRecord {
 
   // The request.
   StatisticsLevel wanted = StatisticsLevel::none;
-  int samples_wanted = 0;  // at most kMaxSamples values, at evenly spaced logical indices
-  double scale = 1.0;      // the loss scale S that the values contain (for rescued)
+  int samples_wanted = 0;   // at most kMaxSamples values, at evenly spaced logical indices
+  double scale = 1.0;       // the loss scale S that the values contain (for rescued)
+  Fingerprint fingerprint;  // as stored; request and answer
 
   // The answer.
   StatisticsLevel known = StatisticsLevel::none;

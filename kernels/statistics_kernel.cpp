@@ -712,7 +712,7 @@ RoundingThresholds::RoundingThresholds(const FloatFormat& format, double scale)
 
 BlockSums count_block(const float* values, int64_t n, StatisticsLevel level, const RoundingThresholds* thresholds, bool streamed,
                       BlockCounts& counts) {
-  if (level == StatisticsLevel::full) return HWY_DYNAMIC_DISPATCH(CountFull)(values, n, thresholds, streamed, counts);
+  if (level == StatisticsLevel::values) return HWY_DYNAMIC_DISPATCH(CountFull)(values, n, thresholds, streamed, counts);
   HWY_DYNAMIC_DISPATCH(CountHealth)(values, n, thresholds, streamed, counts);
   return {};
 }

@@ -15,11 +15,14 @@
 
 ULPSCOPE_LANES_BEGIN
 
-// What an update makes of an element. `gradient_share` is zero where d came from weight decay alone.
+// What an update makes of an element. `gradient_share` is zero where d came from weight decay alone. Where the rule adds decay as a
+// term of its own, that is `decay`, and without it the weight would have become `without_decay`; elsewhere these are 0 and
+// `weight`.
 template <class V, int states>
 struct Updated {
   V weight, update, gradient_share;
   V state[states];
+  V decay, without_decay;
 };
 
 struct SgdUpdate {
@@ -36,6 +39,7 @@ struct SgdUpdate {
         nesterov(attributes["nesterov"] != 0),
         first_step(attributes["first"] != 0) {}
 
+  bool adds_decay() const { return momentum == 0; }
   // The state is the momentum buffer, which calls do not bring where the momentum is 0. Its old value counts as the gradient's
   // share.
   template <class V>
@@ -55,7 +59,9 @@ struct SgdUpdate {
       direction = nesterov ? direction + constant<V>(momentum) * state : state;
     }
     const V d = constant<V>(-rate) * direction;
-    return {w + d, d, share, {state}};
+    if (decay != 0 && adds_decay())
+      return {w + d, d, share, {state}, constant<V>(-rate) * (constant<V>(decay) * w), w + constant<V>(-rate) * g};
+    return {w + d, d, share, {state}, constant<V>(0), w + d};
   }
 };
 
@@ -75,6 +81,7 @@ struct AdamUpdate {
         root_correction2(std::sqrt(1 - std::pow(beta2, attributes["step"]))),
         decoupled(attributes["decoupled"] != 0) {}
 
+  bool adds_decay() const { return decoupled; }
   // With decay inside the gradient, the old first moment counts as the gradient's share.
   template <class V>
   ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old) const {
@@ -85,10 +92,11 @@ struct AdamUpdate {
     const V denominator = square_root(second) / constant<V>(root_correction2) + constant<V>(epsilon);
     const V step = constant<V>(-step_size) * (first / denominator);  // in this order, as in PyTorch on CUDA
     if (decay != 0 && decoupled) {
-      const V d = step + constant<V>(-(rate * decay)) * w;
-      return {w + d, d, step, {first, second}};
+      const V term = constant<V>(-(rate * decay)) * w;
+      const V d = step + term;
+      return {w + d, d, step, {first, second}, term, w + step};
     }
-    return {w + step, step, select(g == constant<V>(0), m, g), {first, second}};
+    return {w + step, step, select(g == constant<V>(0), m, g), {first, second}, constant<V>(0), w + step};
   }
 };
 
@@ -101,6 +109,7 @@ struct LionUpdate {
   explicit LionUpdate(const Attributes& attributes)
       : beta1(attributes["beta1"]), beta2(attributes["beta2"]), decay(attributes["weight_decay"]), rate(attributes["lr"]) {}
 
+  bool adds_decay() const { return true; }
   // A NaN stays one.
   template <class V>
   ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old) const {
@@ -108,10 +117,20 @@ struct LionUpdate {
     const V direction = constant<V>(beta1) * m + constant<V>(1 - beta1) * g;
     const V step = select(direction > zero, constant<V>(-rate), select(direction < zero, constant<V>(rate), direction));
     const V next = constant<V>(beta2) * m + constant<V>(1 - beta2) * g;
-    const V d = decay != 0 ? step + constant<V>(-(rate * decay)) * w : step;
-    return {w + d, d, step, {next}};
+    if (decay == 0) return {w + step, step, step, {next}, zero, w + step};
+    const V term = constant<V>(-(rate * decay)) * w;
+    const V d = step + term;
+    return {w + d, d, step, {next}, term, w + step};
   }
 };
+
+// Of a decay; 0 and NaN stay what they are.
+ULPSCOPE_LANE_FUNCTION double sign_of(double decay) { return decay > 0 ? 1.0 : decay < 0 ? -1.0 : decay; }
+// Whether the rule adds decay as a term of its own, and there is some.
+template <class Rule>
+bool adds_some_decay(const Rule& rule) {
+  return rule.adds_decay() && rule.decay != 0;
+}
 
 template <class... U>
 struct UpdateList {

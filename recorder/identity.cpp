@@ -58,6 +58,11 @@ const OpEntry* OpTable::find(uint64_t id) const {
   return found == by_id_.end() ? nullptr : &entries_[found->second];
 }
 
+const TensorEntry* OpTable::find_tensor(const ValueKey& value) const {
+  const OpEntry* const entry = find(value.op);
+  return entry == nullptr || value.slot >= entry->outputs ? nullptr : &tensors_[entry->first_tensor + value.slot];
+}
+
 uint32_t OpTable::add(const OpDescription& op) {
   OpInfo info;
   info.id = op.id;
@@ -65,6 +70,8 @@ uint32_t OpTable::add(const OpDescription& op) {
   info.name = op.name;
   info.module = op.module;
   info.phase = op.phase;
+  info.kind = op.kind;
+  info.function = op.function;
   info.attributes = attributes_text(op.attributes, AttributesOf::op);
   if (op.product && op.product->k != ProductShape::kUnknown) info.product = op.product->numbers();
 

@@ -20,6 +20,7 @@ struct TensorEntry {
   Role role = Role::activation;
   bool is_float = false;  // integers are described, but have no rows
   DType dtype = DType::f32;
+  bool is_nonfinite = false;  // had nonfinite values, as stored, when it was written last; false where that is not known
 };
 
 struct OpEntry {
@@ -43,6 +44,11 @@ class OpTable {
   uint32_t find_or_add(const OpDescription& op);
   const OpEntry& operator[](uint32_t entry) const { return entries_[entry]; }
   const TensorEntry& tensor(const OpEntry& entry, uint32_t slot) const { return tensors_[entry.first_tensor + slot]; }
+  // The output, or nullptr where no op made it.
+  const TensorEntry* find_tensor(const ValueKey& value) const;
+  void set_nonfinite(const OpEntry& entry, uint32_t slot, bool nonfinite) {
+    tensors_[entry.first_tensor + slot].is_nonfinite = nonfinite;
+  }
   // The entry with this id, or nullptr.
   const OpEntry* find(uint64_t id) const;
 

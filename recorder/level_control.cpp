@@ -16,20 +16,18 @@ LevelControl::LevelControl(const RecorderOptions& options, TraceSink& sink)
       empty_bytes_(static_cast<double>(empty_trace_bytes())),
       room_bytes_(static_cast<double>(options.max_bytes) - empty_bytes_) {}
 
-bool LevelControl::exceeds(double share, uint64_t rows, uint64_t samples) {
-  const auto exceeds_now = [&] {
-    return static_cast<double>(sink_.closed_bytes(rows, samples)) > empty_bytes_ + share * room_bytes_;
-  };
+bool LevelControl::exceeds(double share, const MoreRows& rows) {
+  const auto exceeds_now = [&] { return static_cast<double>(sink_.closed_bytes(rows)) > empty_bytes_ + share * room_bytes_; };
   // What was added since the last flush counts too much: only where that matters the writer is waited for.
   return exceeds_now() && sink_.flush() && exceeds_now();
 }
 
 bool LevelControl::has_room_for_metric() {
-  full_ = full_ || (options_.max_bytes > 0 && exceeds(1, 0, 0));
+  full_ = full_ || (options_.max_bytes > 0 && exceeds(1, {}));
   return !full_;
 }
 
-void LevelControl::update(const SinkStatus& status, uint64_t rows, uint64_t samples, uint64_t step, std::vector<EventRow>& events) {
+void LevelControl::update(const SinkStatus& status, const MoreRows& rows, uint64_t step, std::vector<EventRow>& events) {
   const auto say = [&](EventKind kind, std::string text) {
     EventRow event;
     event.step = step;
@@ -39,13 +37,13 @@ void LevelControl::update(const SinkStatus& status, uint64_t rows, uint64_t samp
   };
 
   if (options_.max_bytes > 0) {
-    if (!rows_stopped_ && exceeds(kRowsShare, rows, samples)) {
+    if (!rows_stopped_ && exceeds(kRowsShare, rows)) {
       near_limit_ = rows_stopped_ = true;
       no_rows_from_ = step;
       say(EventKind::cut_short,
           fmt::format("the size limit of {} bytes is near: no tensor rows are recorded from step {} on", options_.max_bytes, step));
     }
-    if (!near_limit_ && exceeds(kHealthShare, rows, samples)) {
+    if (!near_limit_ && exceeds(kHealthShare, rows)) {
       near_limit_ = true;
       if (options_.level > RecordLevel::health) {
         health_from_ = step + 1;
@@ -54,7 +52,7 @@ void LevelControl::update(const SinkStatus& status, uint64_t rows, uint64_t samp
                                                   100 * kHealthShare, options_.max_bytes, name_of(options_.level)));
       }
     }
-    if (rows_stopped_ && !steps_stopped_ && exceeds(kStepsShare, 0, 0)) {
+    if (rows_stopped_ && !steps_stopped_ && exceeds(kStepsShare, {})) {
       steps_stopped_ = true;
       stopped_from_ = step + 1;
       say(EventKind::cut_short,

@@ -30,8 +30,8 @@ class LevelControl {
   bool rows_stopped() const { return rows_stopped_; }
   bool steps_stopped() const { return steps_stopped_; }
 
-  // Once a pass of step `step`, before its rows and samples are written. Messages about what changed are appended to `events`.
-  void update(const SinkStatus& status, uint64_t rows, uint64_t samples, uint64_t step, std::vector<EventRow>& events);
+  // Once a pass of step `step`, before its rows are written. Messages about what changed are appended to `events`.
+  void update(const SinkStatus& status, const MoreRows& rows, uint64_t step, std::vector<EventRow>& events);
   // Whether a step that only carries a metric may still be written.
   bool has_room_for_metric();
   // From which steps on less was recorded, and why. One line, or "".
@@ -39,7 +39,7 @@ class LevelControl {
 
  private:
   // Whether the trace, with so many rows more and closed, would take more than this share of the room.
-  bool exceeds(double share, uint64_t rows, uint64_t samples);
+  bool exceeds(double share, const MoreRows& rows);
 
   const RecorderOptions& options_;
   TraceSink& sink_;

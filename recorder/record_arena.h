@@ -11,7 +11,17 @@
 
 namespace ulpscope {
 
-class RecordArena {
+inline void clear_request(OutputRecord& record) {
+  record.wanted = StatisticsLevel::none;
+  record.samples_wanted = 0;
+  record.scale = 1.0;
+  record.fingerprint.wanted = false;
+  record.clear();
+}
+inline void clear_request(Fingerprint& fingerprint) { fingerprint = {}; }
+
+template <typename Record>
+class Arena {
  public:
   // All records may be taken again.
   void reset() {
@@ -20,41 +30,37 @@ class RecordArena {
   }
 
   // Cleared records; their pointers lie together.
-  std::span<OutputRecord* const> take(size_t count) {
+  std::span<Record* const> take(size_t count) {
     while (block_ < blocks_.size() && used_ + count > blocks_[block_].pointers.size()) {
       ++block_;
       used_ = 0;
     }
     if (block_ == blocks_.size()) add_block(std::max<size_t>(count, kBlock));
-    OutputRecord* const* taken = blocks_[block_].pointers.data() + used_;
+    Record* const* taken = blocks_[block_].pointers.data() + used_;
     used_ += count;
-    for (size_t i = 0; i < count; ++i) clear(*taken[i]);
+    for (size_t i = 0; i < count; ++i) clear_request(*taken[i]);
     return {taken, count};
   }
 
  private:
   static constexpr size_t kBlock = 64;
   struct Block {
-    std::unique_ptr<OutputRecord[]> records;
-    std::vector<OutputRecord*> pointers;
+    std::unique_ptr<Record[]> records;
+    std::vector<Record*> pointers;
   };
 
   void add_block(size_t size) {
     Block block;
-    block.records = std::make_unique<OutputRecord[]>(size);
+    block.records = std::make_unique<Record[]>(size);
     for (size_t i = 0; i < size; ++i) block.pointers.push_back(&block.records[i]);
     blocks_.push_back(std::move(block));
-  }
-
-  static void clear(OutputRecord& record) {
-    record.wanted = StatisticsLevel::none;
-    record.samples_wanted = 0;
-    record.scale = 1.0;
-    record.clear();
   }
 
   std::vector<Block> blocks_;
   size_t block_ = 0, used_ = 0;
 };
+
+using RecordArena = Arena<OutputRecord>;
+using FingerprintArena = Arena<Fingerprint>;
 
 }  // namespace ulpscope

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <unordered_map>
 #include <utility>
 
 #include "ulpscope/base/text.h"
 #include "ulpscope/recorder/identity.h"
 #include "ulpscope/recorder/level_control.h"
+#include "ulpscope/recorder/memory_watch.h"
 #include "ulpscope/recorder/record_arena.h"
 
 namespace ulpscope {
@@ -16,10 +20,8 @@ namespace {
 
 constexpr int kSamples = OutputRecord::kMaxSamples;
 // After so many steps in a row whose first nonfinite output is the same, nothing new is to be learnt: such a step keeps its event
-// and the row of that output, but no capture, and no rows of outputs outside the filters.
+// and the row of that output, but no rows of outputs outside the filters.
 constexpr int64_t kRepeats = 16;
-// Of a capture: 64 pairs of a dot product, and room for a bias and the like.
-constexpr size_t kMaximumOperands = 160;
 constexpr int kMaximumWarnings = 1000;
 
 // A gradient scaler skips the step for what these hold.
@@ -29,7 +31,7 @@ bool decides_skip(Phase phase, Role role) { return (phase == Phase::backward || 
 struct Finding {
   std::optional<uint32_t> entry;  // of its op
   uint32_t micro_batch = 0;
-  uint8_t pass = 0;
+  uint8_t loss_index = 0;
   uint32_t slot = 0;
   int64_t tensor = -1;
   uint64_t count = 0;
@@ -48,6 +50,58 @@ struct Findings {
   Finding nonfinite, nan, infinite, gradient;
 };
 
+// Which origins are captured. A harmless infinity, one that comes in every step, is not to use up the capture of a fatal one.
+class CaptureBudget {
+ public:
+  void begin_step() { captures_ = repeated_ = 0; }
+  // Whether an output with these counts, an origin, is captured. Asked once for each.
+  bool take(uint32_t tensor, const OutputRecord& record) {
+    const HealthCounts& counts = record.statistics.health();
+    const bool overflowed = record.before_rounding && record.rounding_known && record.rounding.infinite() > 0;
+    const uint64_t kinds = (counts.nan > 0 ? 1 : 0) | (counts.positive_infinity > 0 ? 2 : 0) |
+                           (counts.negative_infinity > 0 ? 4 : 0) | (overflowed ? 8 : 0);
+    const uint64_t times = ++times_[uint64_t{tensor} << 4 | kinds];
+    if (captures_ == kInStep || (times > 1 && repeated_ == kRepeatedInStep)) return false;
+    if (times > kAlways && (times & (times - 1)) != 0) return false;
+    ++captures_;
+    repeated_ += times > 1;
+    return true;
+  }
+
+ private:
+  static constexpr int kInStep = 8, kRepeatedInStep = 4;
+  static constexpr uint64_t kAlways = 16;
+
+  int captures_ = 0, repeated_ = 0;               // in this step
+  std::unordered_map<uint64_t, uint64_t> times_;  // by tensor and kinds of values
+};
+
+// With 24 significant bits, so that columns of such values compress; to nearest even.
+double with_24_bits(double value) {
+  if (!std::isfinite(value)) return value;
+  constexpr int kDropped = 53 - 24;
+  constexpr uint64_t kHalf = uint64_t{1} << (kDropped - 1), kMask = (uint64_t{1} << kDropped) - 1;
+  const auto bits = std::bit_cast<uint64_t>(value);
+  return std::bit_cast<double>((bits + kHalf - 1 + (bits >> kDropped & 1)) & ~kMask);
+}
+
+ParameterRow parameter_row(uint64_t step, uint32_t tensor, const UpdateCounts& update) {
+  ParameterRow row;
+  row.step = step;
+  row.tensor = tensor;
+  row.learning_rate = update.learning_rate;
+  row.weight_norm = with_24_bits(std::sqrt(update.weight_squares));
+  row.update_norm = with_24_bits(std::sqrt(update.update_squares));
+  row.gradient_dot_update = with_24_bits(update.gradient_dot_update);
+  row.decay_known = update.decay_known;
+  row.decay_asked = with_24_bits(update.decay_asked);
+  row.decay_applied = with_24_bits(update.decay_applied);
+  row.nonzero = update.nonzero;
+  row.lost = update.lost;
+  row.lost_to_decay = update.lost_to_decay;
+  return row;
+}
+
 }  // namespace
 
 const char* name_of(StopOn stop) {
@@ -61,12 +115,18 @@ struct Recorder::State {
     uint32_t micro_batch;
     OutputRecord* const* records;
     uint32_t outputs;
-    uint8_t pass;
+    uint8_t loss_index;
     bool full, samples;  // what was asked for; records that are shared may know more
   };
 
+  struct BatchOfPass {
+    Phase phase;
+    uint32_t micro_batch, source;
+    size_t samples;
+  };
+
   State(TraceSink& trace, RecorderOptions chosen)
-      : sink(trace), options(std::move(chosen)), ops(trace, options), control(options, trace) {}
+      : sink(trace), options(std::move(chosen)), ops(trace, options), memory(trace), control(options, trace) {}
 
   bool writing() const { return options.level != RecordLevel::off && !failed && !control.steps_stopped(); }
   // Whether ops are asked for anything. A recorder that no longer writes still watches for what training should stop on.
@@ -86,14 +146,22 @@ struct Recorder::State {
     EventRow row = event(kind);
     row.tensor = finding.tensor;
     row.micro_batch = finding.micro_batch;
-    row.pass = finding.pass;
+    row.loss_index = finding.loss_index;
     row.count = finding.count;
     return row;
   }
 
+  // Whether an input of the last call held nonfinite values.
+  bool reads_nonfinite() const {
+    return std::any_of(last_inputs.begin(), last_inputs.end(), [&](const ValueKey& input) {
+      const TensorEntry* const tensor = ops.find_tensor(input);
+      return tensor != nullptr && tensor->is_nonfinite;
+    });
+  }
   void begin_pass();
   void end_pass();
   void update_limits();
+  void write_batches();
   void write_rows(bool rows);
   void write_row(const Call& call, uint32_t sequence, uint32_t tensor, const OutputRecord& record);
   void write_events(const StepRow& row);
@@ -104,6 +172,9 @@ struct Recorder::State {
   OpTable ops;
   GraphTable graphs;
   RecordArena arena;
+  FingerprintArena fingerprints;
+  std::span<Fingerprint* const> last_fingerprints;  // of the recorder's own, those of the last call
+  MemoryWatch memory;
   LevelControl control;
 
   // Of this step, as it began.
@@ -112,11 +183,14 @@ struct Recorder::State {
   bool written = false, watched = false;
   bool want_full = false, want_samples = false;
 
-  std::vector<Call> calls;       // of this pass
-  uint32_t first_sequence = 0;   // of them
-  Findings findings;             // of the passes that ended, in this step
-  bool found_nonfinite = false;  // by `after`, in this step
-  uint32_t capture_tensor = 0;
+  std::vector<Call> calls;  // of this pass
+  // Of its batches, which share the memory of their samples.
+  std::vector<BatchOfPass> batches;
+  std::vector<int64_t> samples_of_batches;
+  uint32_t first_sequence = 0;        // of them
+  Findings findings;                  // of the passes that ended, in this step
+  std::vector<ValueKey> last_inputs;  // of the last call
+  CaptureBudget budget;
   TensorRow tensor_row;  // kept: its histogram is large, and zero between calls of write_row
   uint32_t graph = 0;    // of the last step that had one
 
@@ -134,7 +208,11 @@ Recorder::~Recorder() = default;
 
 void Recorder::State::begin_pass() {
   calls.clear();
+  batches.clear();
+  samples_of_batches.clear();
   arena.reset();
+  fingerprints.reset();
+  memory.forget_pass();
 }
 
 void Recorder::begin_step(uint64_t step) {
@@ -145,7 +223,7 @@ void Recorder::begin_step(uint64_t step) {
   state.watched = state.watching();
   state.first_sequence = 0;
   state.findings = {};
-  state.found_nonfinite = false;
+  state.budget.begin_step();
   state.ops.begin_step();
   state.graphs.begin_step();
   state.begin_pass();
@@ -158,17 +236,20 @@ std::span<OutputRecord* const> Recorder::before(const OpDescription& op) {
   State& state = *state_;
   const bool any_float = std::any_of(op.outputs.begin(), op.outputs.end(),
                                      [](const OutputDescription& output) { return is_float(output.view.dtype); });
+  state.last_fingerprints = {};
   if (!state.watched || !any_float) {
     before(op, {});
     return {};
   }
   const std::span<OutputRecord* const> records = state.arena.take(op.outputs.size());
   for (size_t slot = 0; slot < records.size(); ++slot) records[slot]->scale = op.outputs[slot].scale;
-  before(op, records);
+  if (op.input_views.size() == op.inputs.size()) state.last_fingerprints = state.fingerprints.take(op.inputs.size());
+  before(op, records, state.last_fingerprints);
   return records;
 }
 
-void Recorder::before(const OpDescription& op, std::span<OutputRecord* const> records) {
+void Recorder::before(const OpDescription& op, std::span<OutputRecord* const> records,
+                      std::span<Fingerprint* const> input_fingerprints) {
   State& state = *state_;
   if (!state.watched) return;
   const uint32_t index = state.ops.find_or_add(op);
@@ -177,73 +258,85 @@ void Recorder::before(const OpDescription& op, std::span<OutputRecord* const> re
 
   const bool full = state.want_full && entry.rows_wanted, samples = full && state.want_samples;
   const auto outputs = static_cast<uint32_t>(entry.any_float ? records.size() : 0);
-  state.calls.push_back({index, op.micro_batch, records.data(), outputs, op.pass, full, samples});
+  state.last_inputs.assign(op.inputs.begin(), op.inputs.end());
+  state.calls.push_back({index, op.micro_batch, records.data(), outputs, op.loss_index, full, samples});
   for (size_t slot = 0; slot < outputs; ++slot) {
     if (!is_float(op.outputs[slot].view.dtype)) continue;
     OutputRecord& record = *records[slot];
-    record.wanted = std::max(record.wanted, full ? StatisticsLevel::full : StatisticsLevel::health);
+    record.wanted = std::max(record.wanted, full ? StatisticsLevel::values : StatisticsLevel::health);
     record.samples_wanted = std::max(record.samples_wanted, samples ? kSamples : 0);
   }
+  if (state.written) state.memory.before(op, index, state.ops, state.step, records.first(outputs), input_fingerprints);
 }
+
+std::span<Fingerprint* const> Recorder::input_fingerprints() const { return state_->last_fingerprints; }
 
 std::optional<int> Recorder::after() {
   State& state = *state_;
-  if (state.found_nonfinite || state.calls.empty() || !state.written) return std::nullopt;
+  if (!state.watched || state.calls.empty()) return std::nullopt;
   const State::Call& call = state.calls.back();
-  for (uint32_t slot = 0; slot < call.outputs; ++slot) {
-    if (stored_nonfinite(*call.records[slot], state.ops.tensor(state.ops[call.entry], slot).dtype) == 0) continue;
-    state.found_nonfinite = true;
-    state.capture_tensor = state.ops.tensor(state.ops[call.entry], slot).tensor;
-    if (state.repeats(state.capture_tensor) || state.control.rows_stopped()) return std::nullopt;
-    return static_cast<int>(slot);
+  const OpEntry& entry = state.ops[call.entry];
+  const auto is_nonfinite = [&](uint32_t slot) {
+    return stored_nonfinite(*call.records[slot], state.ops.tensor(entry, slot).dtype) > 0;
+  };
+  std::optional<int> slot;
+  for (uint32_t i = 0; i < call.outputs && !slot; ++i) {
+    if (is_nonfinite(i) && !state.reads_nonfinite() && state.budget.take(state.ops.tensor(entry, i).tensor, *call.records[i]))
+      slot = static_cast<int>(i);
   }
-  return std::nullopt;
+  for (uint32_t i = 0; i < call.outputs; ++i) state.ops.set_nonfinite(entry, i, is_nonfinite(i));
+  return state.written && !state.control.rows_stopped() ? slot : std::nullopt;
 }
 
-void Recorder::add_capture(int slot, const ElementCapture& capture, const OpCall& call) {
+void Recorder::add_capture(int slot, std::span<const CaptureNode> nodes) {
   State& state = *state_;
   if (!state.written || state.calls.empty() || slot < 0 || static_cast<uint32_t>(slot) >= state.calls.back().outputs) return;
-  const auto shape_of = [](const TensorView& view) {
-    return std::vector<int64_t>(view.shape.begin(), view.shape.begin() + view.rank);
-  };
   const State::Call& last = state.calls.back();
-  CaptureRow row;
-  row.step = state.step;
-  row.micro_batch = last.micro_batch;
-  row.pass = last.pass;
-  row.tensor = state.ops.tensor(state.ops[last.entry], static_cast<uint32_t>(slot)).tensor;
-  CaptureRow element = row;
-  element.element = capture.element;
-  element.shape = shape_of(call.outputs[static_cast<size_t>(slot)]);
-  element.value = capture.value;
-  element.terms = capture.terms;
-  element.broke_at = capture.broke_at;
-  element.partial_sum = capture.partial_sum;
-  element.attributes = attributes_text(call.attributes, AttributesOf::call);
-  state.sink.add_capture(element);
-  for (size_t i = 0; i < std::min(capture.operands.size(), kMaximumOperands); ++i) {
-    const ElementCapture::Operand& operand = capture.operands[i];
-    row.operand = operand.input;
-    row.element = operand.element;
-    row.shape = shape_of(call.inputs[static_cast<size_t>(operand.input)]);
-    row.value = operand.value;
-    row.overwritten = operand.overwritten;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const CaptureNode& node = nodes[i];
+    CaptureRow row;
+    row.step = state.step;
+    row.micro_batch = last.micro_batch;
+    row.loss_index = last.loss_index;
+    row.tensor = state.ops.tensor(state.ops[last.entry], static_cast<uint32_t>(slot)).tensor;
+    row.node = static_cast<uint32_t>(i);
+    row.parent = node.parent;
+    row.operand = node.operand;
+    row.term = node.term;
+    if (const TensorEntry* made_by = state.ops.find_tensor(node.made_by)) row.made_by = made_by->tensor;
+    row.element = node.element;
+    row.shape.assign(node.view.shape.begin(), node.view.shape.begin() + node.view.rank);
+    row.value = node.value;
+    row.overwritten = node.overwritten;
+    row.follow = node.follow;
+    row.terms = node.terms;
+    row.broke_at = node.broke_at;
+    row.partial_sum = node.partial_sum;
+    row.attributes = attributes_text(node.attributes, AttributesOf::call);
+    if (node.row) {
+      const RowFacts& facts = *node.row;
+      row.row = {facts.first, facts.count,          facts.run,      facts.step, facts.largest, facts.smallest,
+                 facts.sum,   facts.sum_of_squares, facts.nonfinite};
+    }
     state.sink.add_capture(row);
   }
-  for (const RowFacts& facts : capture.rows) {
-    const std::pair<const char*, double> measures[] = {{"first", static_cast<double>(facts.first)},
-                                                       {"count", static_cast<double>(facts.count)},
-                                                       {"run", static_cast<double>(facts.run)},
-                                                       {"step", static_cast<double>(facts.step)},
-                                                       {"largest", facts.largest},
-                                                       {"smallest", facts.smallest},
-                                                       {"sum", facts.sum},
-                                                       {"sum_of_squares", facts.sum_of_squares},
-                                                       {"nonfinite", static_cast<double>(facts.nonfinite)}};
-    for (const auto& [name, value] : measures)
-      state.sink.add_measure({state.step, last.micro_batch, last.pass, row.tensor,
-                              fmt::format("captured row of input {}: {}", facts.input, name), value});
-  }
+}
+
+void Recorder::add_setting(const SettingInfo& setting) {
+  if (state_->options.level != RecordLevel::off) state_->sink.add_setting(setting);
+}
+void Recorder::add_source(const SourceInfo& source) {
+  if (state_->options.level != RecordLevel::off) state_->sink.add_source(source);
+}
+
+void Recorder::add_batch(Phase phase, uint32_t micro_batch, uint32_t source, std::span<const int64_t> samples) {
+  State& state = *state_;
+  const std::vector<Phase>& phases = state.options.phases;
+  const bool wanted =
+      phase != Phase::evaluation || phases.empty() || std::find(phases.begin(), phases.end(), phase) != phases.end();
+  if (!state.written || !wanted) return;
+  state.batches.push_back({phase, micro_batch, source, samples.size()});
+  state.samples_of_batches.insert(state.samples_of_batches.end(), samples.begin(), samples.end());
 }
 
 void Recorder::add_warning(std::string_view text) {
@@ -268,7 +361,7 @@ void Recorder::add_metric(std::string_view name, double value) {
 void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t tensor, const OutputRecord& record) {
   tensor_row.step = step;
   tensor_row.micro_batch = call.micro_batch;
-  tensor_row.pass = call.pass;
+  tensor_row.loss_index = call.loss_index;
   tensor_row.sequence = sequence;
   tensor_row.tensor = tensor;
   tensor_row.scale = record.scale;
@@ -279,7 +372,7 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
   tensor_row.rounding_known = record.rounding_known;
   tensor_row.rounding = record.rounding_known ? record.rounding : RoundingCounts{};
   tensor_row.input = record.input;
-  if (known == StatisticsLevel::full) {
+  if (known == StatisticsLevel::values) {
     tensor_row.statistics = record.statistics;
     sink.add_row(tensor_row);
     tensor_row.statistics = TensorStatistics{};
@@ -289,7 +382,22 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
   }
   for (int i = 0; i < (call.samples ? record.samples : 0); ++i) {
     const auto k = static_cast<size_t>(i);
-    sink.add_sample({step, call.micro_batch, call.pass, tensor, record.sample_elements[k], record.sample_values[k]});
+    sink.add_sample({step, call.micro_batch, call.loss_index, tensor, record.sample_elements[k], record.sample_values[k]});
+  }
+}
+
+void Recorder::State::write_batches() {
+  BatchRow row;
+  row.step = step;
+  auto sample = samples_of_batches.begin();
+  for (const BatchOfPass& batch : batches) {
+    row.phase = batch.phase;
+    row.micro_batch = batch.micro_batch;
+    row.source = batch.source;
+    for (size_t i = 0; i < batch.samples; ++i) {
+      row.sample = static_cast<uint64_t>(*sample++);
+      sink.add_batch(row);
+    }
   }
 }
 
@@ -308,7 +416,7 @@ void Recorder::State::write_rows(bool rows) {
         const uint64_t nan = record.statistics.nan;
         row_wanted |= !findings.nonfinite || !repeats(static_cast<uint32_t>(findings.nonfinite.tensor));
         const auto found = [&](uint64_t count) {
-          return Finding{call.entry, call.micro_batch, call.pass, slot, tensor.tensor, count};
+          return Finding{call.entry, call.micro_batch, call.loss_index, slot, tensor.tensor, count};
         };
         findings.nonfinite.set_once(found(nonfinite));
         if (nan > 0) findings.nan.set_once(found(nan));
@@ -323,8 +431,7 @@ void Recorder::State::write_rows(bool rows) {
           const Role role = ops.tensor(entry, other).role;
           if (role == Role::master_weight || role == Role::weight) weight = ops.tensor(entry, other).tensor;
         }
-        if (entry.rows_wanted)
-          sink.add_update({step, weight, record.update.nonzero, record.update.lost, record.update.lost_to_decay});
+        if (entry.rows_wanted) sink.add_parameter(parameter_row(step, weight, record.update));
       }
     }
   }
@@ -336,20 +443,26 @@ void Recorder::State::update_limits() {
   const SinkStatus status = sink.status();
   failed = status.failed;
   if (failed) return;
-  uint64_t rows = 0, samples = 0;
+  MoreRows rows;
+  rows.batches = samples_of_batches.size();
+  rows.fingerprints = memory.rows();
   for (const Call& call : calls) {
     if (!ops[call.entry].rows_wanted) continue;
-    rows += call.outputs;
-    if (call.samples) samples += call.outputs * uint64_t{kSamples};
+    rows.tensors += call.outputs;
+    if (call.samples) rows.samples += call.outputs * uint64_t{kSamples};
+    for (uint32_t slot = 0; slot < call.outputs; ++slot) rows.parameters += call.records[slot]->update_known;
   }
   std::vector<EventRow> events;
-  control.update(status, rows, samples, step, events);
+  control.update(status, rows, step, events);
   for (const EventRow& event : events) sink.add_event(event);
 }
 
 void Recorder::State::end_pass() {
   update_limits();
-  if (watched) write_rows(written && !failed && !control.rows_stopped());
+  const bool rows = written && !failed && !control.rows_stopped();
+  if (rows) write_batches();
+  if (watched) write_rows(rows);
+  if (written && !failed) memory.end_pass(ops, step, rows);
   first_sequence += static_cast<uint32_t>(calls.size());
   begin_pass();
 }

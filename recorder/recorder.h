@@ -1,15 +1,18 @@
 // Turns op calls, described plainly, into the rows of a trace. Knows no engine: any program that can describe its ops records.
 //
 //   recorder.begin_step(step);
-//   for each op:  records = recorder.before(description);  compute, filling in the records;  recorder.after();
+//   for each op:  records = recorder.before(description);  compute, filling in the records and the fingerprints of inputs;
+//                 recorder.after();
 //   recorder.end_step(row);
 //
 // Records may be filled in at any time before end_step, so a device needs one synchronisation a step. A step of many passes (the
 // batches of an evaluation) ends each with end_pass, and so needs memory for the records of one.
 //
-// Steps in which everything is NaN cost no more than others: a step has at most one nonfinite event and one capture (of at most 160
-// operands), no capture from the 17th step in a row whose first nonfinite output is the same, and a run has at most 1,000 warnings.
-// Where the sink failed the recorder goes quiet; the caller, who sees it in status(), tells the user.
+// Captures go to origins: outputs with nonfinite values while all inputs of their op were finite. Steps in which everything is NaN
+// cost no more than others: a step has at most one nonfinite event and eight captures, of which four may be of outputs that were
+// captured before; an output with the same kinds of nonfinite values (NaN, +Inf, -Inf) is captured the first 16 times, and then
+// each time that the number of times has doubled; and a run has at most 1,000 warnings. Where the sink failed the recorder goes
+// quiet; the caller, who sees it in status(), tells the user.
 #pragma once
 
 #include <cstdint>
@@ -49,14 +52,35 @@ struct OpDescription {
   Phase phase = Phase::forward;
   uint64_t id = 0;
   uint64_t forward_id = 0;
+  OpFunction function = OpFunction::other;
+  OpKind kind = kind_of(function);  // where the function is `other`, of any kind
   uint32_t micro_batch = 0;
-  uint8_t pass = 0;
+  uint8_t loss_index = 0;
   const Attributes* attributes = nullptr;
   std::optional<ProductShape> product = {};  // of a matrix product
   bool flushes_inputs = false;               // reads subnormals as zero
   bool flushes_narrow_products = false;      // as TensorInfo has it
   std::span<const ValueKey> inputs;
+  // Theirs, as the op reads them; empty: not told, and their memory is not watched.
+  std::span<const TensorView> input_views = {};
   std::span<const OutputDescription> outputs;
+};
+
+// A node of a capture, as CaptureRow has it; its number is its place in the list.
+struct CaptureNode {
+  int64_t parent = -1;
+  int32_t operand = -1;
+  int64_t term = -1;
+  ValueKey made_by = {};
+  TensorView view = {};  // of its tensor, in the call: its shape is kept
+  int64_t element = -1;
+  double value = 0;
+  bool overwritten = false;
+  CaptureFollow follow = CaptureFollow::none;
+  int64_t terms = 0, broke_at = -1;
+  double partial_sum = kUnknown;
+  const Attributes* attributes = nullptr;  // of the call that made what is followed
+  std::optional<RowFacts> row = {};        // of a node that stands for many elements; `operand` is its input
 };
 
 enum class StopOn : uint8_t { never, nan, overflow, backoff };
@@ -78,19 +102,30 @@ class Recorder {
   Recorder(TraceSink& sink, RecorderOptions options);
   ~Recorder();
 
+  // What the run has, and where its samples come from: before the first step.
+  void add_setting(const SettingInfo& setting);
+  void add_source(const SourceInfo& source);
+
   void begin_step(uint64_t step);
+  // The samples of a batch that this pass is about, in its order, by their numbers in data set `source`. Phase: as BatchRow has it.
+  // Filters do not leave them out, except where they leave out the phase evaluation.
+  void add_batch(Phase phase, uint32_t micro_batch, uint32_t source, std::span<const int64_t> samples);
 
   // One record per output, to be filled in; empty where nothing is wanted of any output. Valid until the pass or step ends.
   std::span<OutputRecord* const> before(const OpDescription& op);
   // The same with records of the caller's, one per output, that others may ask for something too: what they ask for is raised to
   // what the recorder wants, and it records no more than that. They must stay valid until the pass or step ends.
-  void before(const OpDescription& op, std::span<OutputRecord* const> records);
-  // After the op of the last `before` ran. Returns the output slot whose element should be captured: the first nonfinite output of
-  // the step, where its counts are known already.
+  // `input_fingerprints` are the caller's as well, one per input or none.
+  void before(const OpDescription& op, std::span<OutputRecord* const> records,
+              std::span<Fingerprint* const> input_fingerprints = {});
+  // After `before` with records of the recorder's: what it wants of the inputs, one per input, or empty. To be filled in, too, of
+  // the inputs as they are before the op changes them.
+  std::span<Fingerprint* const> input_fingerprints() const;
+  // After the op of the last `before` ran. Returns the output slot whose first nonfinite element should be captured: one that is an
+  // origin, where its counts are known already.
   std::optional<int> after();
-  // `call` is the op's: its attributes and shapes are kept with the capture. Facts of rows become measures of the output
-  // (docs/trace_format.md).
-  void add_capture(int slot, const ElementCapture& capture, const OpCall& call);
+  // Of that slot. The first node is the element, and each stands behind its parent.
+  void add_capture(int slot, std::span<const CaptureNode> nodes);
 
   void add_warning(std::string_view text);
   void add_metric(std::string_view name, double value);

@@ -9,9 +9,9 @@ import re
 import sys
 
 # What each unit may include of the project, itself always. A unit is a folder, or some files of one; the longest match counts.
-STATISTICS_FILES = ("view", "statistics", "sum_order", "op_call")
+STATISTICS_FILES = ("view", "statistics", "sum_order", "op_call", "fingerprint")
 SINK_FILES = ("sink", "records")
-READER_FILES = ("snapshot", "run_set", "op_graph", "recover", "records", "schema", "columns")
+READER_FILES = ("snapshot", "run_set", "op_graph", "recover", "sources", "records", "schema", "columns")
 
 PROJECT = {
     "base": set(),

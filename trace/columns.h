@@ -38,17 +38,11 @@ struct Column {
   Packing packing = Packing::gzip;
   Refers refers = Refers::nothing;
   double fill = 0;
-  uint64_t since = kOldestSchemaVersion;  // the schema version that it came with; older traces do not have it
 
-  constexpr Column since_version(uint64_t version) const {
-    Column column = *this;
-    column.since = version;
-    return column;
-  }
   // The same column, whose values mean something only in rows of which `condition` holds.
   template <typename Condition>
   constexpr Column<Get, Condition> known_if(Condition) const {
-    return {name, unit, meaning, get, packing, refers, fill, since};
+    return {name, unit, meaning, get, packing, refers, fill};
   }
   template <typename Row>
   static bool known(const Row& row) {
@@ -103,8 +97,37 @@ struct Table<RunInfo> {
       Column{"started", "", "UTC, ISO 8601", FIELD(started)},
       Column{"arithmetic", "",
              "what differs from FP32 sums, one rounding to nearest even, and subnormals kept, as accumulate=a100 rounding=sr",
-             FIELD(arithmetic)}
-          .since_version(6));
+             FIELD(arithmetic)});
+};
+
+template <>
+struct Table<SettingInfo> {
+  static constexpr TableId id = TableId::settings;
+  static constexpr auto columns = std::make_tuple(Column{"name", "", "what the producer calls it", FIELD(name)},
+                                                  Column{"value", "", "as the producer would read it", FIELD(value)},
+                                                  Column{"kind", "", "what it is", FIELD(kind)},
+                                                  Column{"given", "", "1: it was asked for, 0: a default", FIELD(given)});
+};
+
+template <>
+struct Table<SourceInfo> {
+  static constexpr TableId id = TableId::sources;
+  static constexpr auto in_rows = WHERE(!row.file.empty() && row.row_step > 0);
+  static constexpr auto columns = std::make_tuple(
+      Column{"source", "", "number of the data set: what batches refer to", FIELD(source)},
+      Column{"name", "", "of the data set, as train or test", FIELD(name)},
+      Column{"part", "", "inputs or targets; empty where a row of the file is both", FIELD(part)},
+      Column{"file", "", "path as given; empty of generated data", FIELD(file)},
+      Column{"inside", "", "the data set within an HDF5 file, the generator's name, or empty", FIELD(inside)},
+      Column{"columns", "", "those of a row that are read, with commas; empty: all", FIELD(columns)},
+      Column{"first_sample", "", "the first sample i that is there", FIELD(first_sample)},
+      Column{"samples", "", "how many are", FIELD(samples)},
+      Column{"first_row", "", "the row of the file, from 0, that has the first of them", FIELD(first_row)}.known_if(in_rows),
+      Column{"row_step", "rows", "from one sample to the next; 0: the file has no rows", FIELD(row_step)}.known_if(in_rows),
+      Column{"first_byte", "bytes", "where in the file the first of them begins", FIELD(first_byte)}.known_if(
+          WHERE(row.byte_step > 0)),
+      Column{"byte_step", "bytes", "from one sample to the next; 0: not known", FIELD(byte_step)}.known_if(
+          WHERE(row.byte_step > 0)));
 };
 
 template <>
@@ -116,7 +139,8 @@ struct Table<OpInfo> {
       Column{"forward_id", "", "of a backward op: the id of its forward op; else 0", FIELD(forward_id), Packing::gzip,
              Refers::op_ids},
       Column{"name", "", "op name", FIELD(name)}, Column{"module", "", "module path; empty at top level", FIELD(module)},
-      Column{"phase", "", "phase of the step", FIELD(phase)},
+      Column{"phase", "", "phase of the step", FIELD(phase)}, Column{"kind", "", "what the op is, whatever its name", FIELD(kind)},
+      Column{"function", "", "which function it computes", FIELD(function)},
       Column{"attributes", "", "as name=value, separated by spaces; name=varies where calls differ", FIELD(attributes)},
       Column{
           "product", "",
@@ -124,8 +148,7 @@ struct Table<OpInfo> {
           "multiple that extents are padded to, 8, or 16 of FP8 factors (missing: 8); with commas; empty where the op is none, or "
           "not "
           "known",
-          FIELD(product)}
-          .since_version(5));
+          FIELD(product)});
 };
 
 template <>
@@ -145,16 +168,14 @@ struct Table<TensorInfo> {
       Column{"shard_offset", "", "where this rank's part begins, in each dimension; empty where it is not sharded",
              FIELD(shard_offset)},
       Column{"replicated", "", "every rank holds the same values", FIELD(replicated)},
-      Column{"name", "", "what the op calls the output, as exp_avg, or empty", FIELD(name)}.since_version(5),
-      Column{"rounding", "", "the mode in which its op rounds it to that type", FIELD(rounding)}.since_version(7),
-      Column{"flushes_results", "", "1: its op makes results that are subnormal in that type zero", FIELD(flushes_results)}
-          .since_version(7),
-      Column{"flushes_inputs", "", "1: its op reads subnormals of an input's type as zero", FIELD(flushes_inputs)}.since_version(7),
+      Column{"name", "", "what the op calls the output, as exp_avg, or empty", FIELD(name)},
+      Column{"rounding", "", "the mode in which its op rounds it to that type", FIELD(rounding)},
+      Column{"flushes_results", "", "1: its op makes results that are subnormal in that type zero", FIELD(flushes_results)},
+      Column{"flushes_inputs", "", "1: its op reads subnormals of an input's type as zero", FIELD(flushes_inputs)},
       Column{
           "flushes_narrow_products", "",
           "1: its op is a product that makes FP16 and BF16 factors and results that are subnormal zero, whatever types it has here",
-          FIELD(flushes_narrow_products)}
-          .since_version(7));
+          FIELD(flushes_narrow_products)});
 };
 
 template <>
@@ -193,19 +214,19 @@ template <>
 struct Table<TensorRow> {
   static constexpr TableId id = TableId::stats;
   static constexpr auto counted = WHERE(row.known != StatisticsLevel::none);
-  static constexpr auto measured = WHERE(row.known == StatisticsLevel::full);
+  static constexpr auto measured = WHERE(row.known == StatisticsLevel::values);
   static constexpr auto seen = WHERE(row.rounding_known);
   static constexpr auto columns = std::make_tuple(
       Column{"step", "", "number of the step", FIELD(step)},
-      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)}, Column{"pass", "", "which loss", FIELD(pass)},
+      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)},
+      Column{"loss_index", "", "which loss", FIELD(loss_index)},
       Column{"sequence", "", "order of execution within the step", FIELD(sequence)},
       Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
       Column{"scale", "", "the loss scale that the values contain", FIELD(scale), Packing::gzip, Refers::nothing, 1.0},
       Column{"quantization_scale", "",
              "what the values were multiplied by before they were rounded to FP8, apart from the loss scale; statistics and counts "
              "are of the products; else 1",
-             FIELD(quantization_scale), Packing::gzip, Refers::nothing, 1.0}
-          .since_version(6),
+             FIELD(quantization_scale), Packing::gzip, Refers::nothing, 1.0},
       Column{"known", "", "which statistics were taken; the others are 0 and mean nothing", FIELD(known)},
       Column{"before_rounding", "", "1: statistics of the values before they were rounded to the stored type, 0: as stored",
              FIELD(before_rounding)}
@@ -243,26 +264,53 @@ struct Table<TensorRow> {
              "those that overflowed of which a directed rounding mode made the largest finite value; in FP8, where all do, not "
              "counted",
              FIELD(rounding.saturated)}
-          .known_if(seen)
-          .since_version(7),
+          .known_if(seen),
       Column{
           "input_nonzero", "elements",
           "finite and nonzero in that input of the op which lost the largest share of them because subnormals were read as zero; "
           "0 where they were read as they are",
-          FIELD(input.nonzero)}
-          .since_version(7),
-      Column{"input_flushed", "elements", "those of them that were read as zero", FIELD(input.flushed)}.since_version(7));
+          FIELD(input.nonzero)},
+      Column{"input_flushed", "elements", "those of them that were read as zero", FIELD(input.flushed)});
 };
 
 template <>
-struct Table<UpdateRow> {
-  static constexpr TableId id = TableId::updates;
+struct Table<BatchRow> {
+  static constexpr TableId id = TableId::batches;
+  static constexpr auto columns = std::make_tuple(Column{"step", "", "number of the step", FIELD(step)},
+                                                  Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)},
+                                                  Column{"phase", "", "forward: of training; evaluation", FIELD(phase)},
+                                                  Column{"source", "", "number of the data set, in sources", FIELD(source)},
+                                                  Column{"sample", "", "which sample of it, from 0", FIELD(sample)});
+};
+
+template <>
+struct Table<ParameterRow> {
+  static constexpr TableId id = TableId::parameters;
+  static constexpr auto decay = WHERE(row.decay_known);
   static constexpr auto columns = std::make_tuple(
       Column{"step", "", "number of the step", FIELD(step)},
-      Column{"tensor", "", "row in tensors: the weight that was updated", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"tensor", "", "row in tensors: the weight w that was updated", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"learning_rate", "", "of this parameter", FIELD(learning_rate)}.known_if(WHERE(!std::isnan(row.learning_rate))),
+      Column{"weight_norm", "", "Euclidean norm of w before the update", FIELD(weight_norm)},
+      Column{"update_norm", "", "Euclidean norm of the update d", FIELD(update_norm)},
+      Column{"gradient_dot_update", "", "sum of g d, g the gradient that the update read", FIELD(gradient_dot_update)},
+      Column{"decay_known", "", "1: weight decay c is a part of d of its own", FIELD(decay_known)},
+      Column{"decay_asked", "", "sum of the magnitudes of c", FIELD(decay_asked)}.known_if(decay),
+      Column{"decay_applied", "", "sum of sign(c) (round(w + d) - round(w + d - c)): what of it arrived in the stored weight",
+             FIELD(decay_applied)}
+          .known_if(decay),
       Column{"nonzero", "elements", "updates that are not zero", FIELD(nonzero)},
       Column{"lost", "elements", "those of them that left the stored weight unchanged", FIELD(lost)},
       Column{"lost_to_decay", "elements", "those lost whose update came from weight decay alone", FIELD(lost_to_decay)});
+};
+
+template <>
+struct Table<FingerprintRow> {
+  static constexpr TableId id = TableId::fingerprints;
+  static constexpr auto columns = std::make_tuple(
+      Column{"step", "", "number of the step in which it was written", FIELD(step)},
+      Column{"tensor", "", "row in tensors: a weight or an optimizer state", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"written", "", "sum modulo 2^64 of the elements' bits as unsigned integers", FIELD(written), Packing::plain});
 };
 
 template <>
@@ -273,7 +321,7 @@ struct Table<EventRow> {
                       Column{"tensor", "", "row in tensors, or -1", FIELD(tensor), Packing::gzip, Refers::tensors},
                       Column{"micro_batch", "", "of the tensor, which micro-batch of the step", FIELD(micro_batch)}.known_if(
                           WHERE(row.tensor >= 0)),
-                      Column{"pass", "", "of the tensor, which loss", FIELD(pass)}.known_if(WHERE(row.tensor >= 0)),
+                      Column{"loss_index", "", "of the tensor, which loss", FIELD(loss_index)}.known_if(WHERE(row.tensor >= 0)),
                       Column{"count", "elements", "how many were concerned", FIELD(count)},
                       Column{"value", "", "the new loss scale, or the value of a metric", FIELD(value)},
                       Column{"text", "", "name of a metric, or a sentence", FIELD(text)});
@@ -282,29 +330,55 @@ struct Table<EventRow> {
 template <>
 struct Table<CaptureRow> {
   static constexpr TableId id = TableId::captures;
+  static constexpr auto of_operand = WHERE(row.parent >= 0);
+  static constexpr auto of_row = WHERE(row.row.count > 0);
+  static constexpr auto followed = WHERE(row.follow == CaptureFollow::followed);
   static constexpr auto columns = std::make_tuple(
       Column{"step", "", "number of the step", FIELD(step)},
-      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)}, Column{"pass", "", "which loss", FIELD(pass)},
-      Column{"tensor", "", "row in tensors: the output that was not finite", FIELD(tensor), Packing::gzip, Refers::tensors},
-      Column{"operand", "", "input of the op that the row is of; -1: the element itself", FIELD(operand)}.known_if(
-          WHERE(row.operand >= 0)),
-      Column{"element", "", "logical index, row-major; -1: not known", FIELD(element)}.known_if(WHERE(row.element >= 0)),
-      Column{"shape", "", "of the output, or of the input, in this call; sizes separated by commas, empty for a scalar",
-             FIELD(shape)},
-      Column{"value", "", "the value there", FIELD(value)},
+      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)},
+      Column{"loss_index", "", "which loss", FIELD(loss_index)},
+      Column{"tensor", "", "row in tensors: the output that was not finite, of all nodes of a capture", FIELD(tensor),
+             Packing::gzip, Refers::tensors},
+      Column{"node", "", "number within the capture; 0: the element that was not finite", FIELD(node)},
+      Column{"parent", "", "the node that this one is an operand of, or -1", FIELD(parent)}.known_if(of_operand),
+      Column{"operand", "", "which input of the op that made the parent, or -1", FIELD(operand)}.known_if(of_operand),
+      Column{"term", "", "of the sum that the parent is, the term that it belongs to; -1: to none", FIELD(term)}.known_if(
+          WHERE(row.term >= 0)),
+      Column{"made_by", "", "row in tensors: the tensor that the value is an element of; -1: not known", FIELD(made_by),
+             Packing::gzip, Refers::tensors}
+          .known_if(WHERE(row.made_by >= 0)),
+      Column{"element", "", "logical index, row-major; -1: of many elements, or not known", FIELD(element)}.known_if(
+          WHERE(row.element >= 0)),
+      Column{"shape", "", "of its tensor, as the call had it; sizes separated by commas, empty for a scalar", FIELD(shape)},
+      Column{"value", "", "the value there", FIELD(value)}.known_if(WHERE(row.row.count == 0)),
       Column{"overwritten", "", "1: the op wrote its output over this operand, and value is the one after the call",
              FIELD(overwritten)}
-          .known_if(WHERE(row.operand >= 0)),
-      Column{"terms", "", "on the element's row: terms of its dot product", FIELD(terms)}.known_if(WHERE(row.operand < 0)),
-      Column{"broke_at", "", "on the element's row: the term at which the sum became nonfinite, or -1", FIELD(broke_at)}.known_if(
-          WHERE(row.operand < 0 && row.broke_at >= 0)),
-      Column{"partial_sum", "",
-             "on the element's row: the sum before that term, in FP32 or what the run accumulates in; where there is none, all of "
-             "it, before it was rounded",
-             FIELD(partial_sum)}
-          .known_if(WHERE(row.operand < 0 && !std::isnan(row.partial_sum))),
-      Column{"attributes", "", "on the element's row: of this call, as name=value, separated by spaces", FIELD(attributes)}
-          .known_if(WHERE(row.operand < 0)));
+          .known_if(of_operand),
+      Column{
+          "follow", "",
+          "none: what it was made of is not looked for; followed: it is in the rows whose parent is this node; gone: memory holds "
+          "other values by now; given: it was there when the pass began",
+          FIELD(follow)},
+      Column{"terms", "", "of what is followed: terms of its dot product or sum", FIELD(terms)}.known_if(followed),
+      Column{"broke_at", "", "of what is followed: the term at which the sum became nonfinite, or -1", FIELD(broke_at)}.known_if(
+          WHERE(row.broke_at >= 0)),
+      Column{
+          "partial_sum", "",
+          "of what is followed: the sum before that term, in FP32 or what the run accumulates in; where there is none, all of it, "
+          "before it was rounded",
+          FIELD(partial_sum)}
+          .known_if(WHERE(!std::isnan(row.partial_sum))),
+      Column{"attributes", "", "of the call that made what is followed, as name=value, separated by spaces", FIELD(attributes)}
+          .known_if(followed),
+      Column{"row_first", "", "of many elements of an input: the first", FIELD(row.first)}.known_if(of_row),
+      Column{"row_count", "elements", "how many; 0: the row is of one element", FIELD(row.count)}.known_if(of_row),
+      Column{"row_run", "elements", "how many of them lie together", FIELD(row.run)}.known_if(of_row),
+      Column{"row_step", "elements", "from these to the next so many", FIELD(row.step)}.known_if(of_row),
+      Column{"row_largest", "", "the largest of them that is no NaN", FIELD(row.largest)}.known_if(of_row),
+      Column{"row_smallest", "", "the smallest of them that is no NaN", FIELD(row.smallest)}.known_if(of_row),
+      Column{"row_sum", "", "of all of them, in FP64", FIELD(row.sum)}.known_if(of_row),
+      Column{"row_sum_of_squares", "", "of all of them, in FP64", FIELD(row.sum_of_squares)}.known_if(of_row),
+      Column{"row_nonfinite", "elements", "those that are NaN or infinite", FIELD(row.nonfinite)}.known_if(of_row));
 };
 
 template <>
@@ -312,7 +386,8 @@ struct Table<SampleRow> {
   static constexpr TableId id = TableId::samples;
   static constexpr auto columns = std::make_tuple(
       Column{"step", "", "number of the step", FIELD(step)},
-      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)}, Column{"pass", "", "which loss", FIELD(pass)},
+      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)},
+      Column{"loss_index", "", "which loss", FIELD(loss_index)},
       Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
       Column{"element", "", "logical index, row-major", FIELD(element)}, Column{"value", "", "the value there", FIELD(value)});
 };
@@ -320,19 +395,20 @@ struct Table<SampleRow> {
 template <>
 struct Table<MeasureRow> {
   static constexpr TableId id = TableId::measures;
-  static constexpr auto columns = std::make_tuple(
-      Column{"step", "", "number of the step", FIELD(step)},
-      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)}, Column{"pass", "", "which loss", FIELD(pass)},
-      Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
-      Column{"name", "", "what was measured", FIELD(name)}, Column{"value", "", "its value", FIELD(value)});
+  static constexpr auto columns =
+      std::make_tuple(Column{"step", "", "number of the step", FIELD(step)},
+                      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)},
+                      Column{"loss_index", "", "which loss", FIELD(loss_index)},
+                      Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
+                      Column{"name", "", "what was measured", FIELD(name)}, Column{"value", "", "its value", FIELD(value)});
 };
 
 #undef FIELD
 #undef WHERE
 
 // The row structs of all tables that have one, in the order of the tables.
-using RowStructs =
-    std::tuple<RunInfo, OpInfo, TensorInfo, GraphEdge, StepRow, TensorRow, UpdateRow, EventRow, CaptureRow, SampleRow, MeasureRow>;
+using RowStructs = std::tuple<RunInfo, SettingInfo, SourceInfo, OpInfo, TensorInfo, GraphEdge, StepRow, BatchRow, TensorRow,
+                              ParameterRow, FingerprintRow, EventRow, CaptureRow, SampleRow, MeasureRow>;
 
 // What a field is stored as.
 template <typename T>
@@ -400,6 +476,14 @@ constexpr int enumerators() {
     return static_cast<int>(kDTypes.size());
   else if constexpr (std::is_same_v<Enum, RoundingMode>)
     return kRoundingModes;
+  else if constexpr (std::is_same_v<Enum, OpKind>)
+    return kOpKinds;
+  else if constexpr (std::is_same_v<Enum, OpFunction>)
+    return static_cast<int>(kOpFunctions.size());
+  else if constexpr (std::is_same_v<Enum, SettingKind>)
+    return kSettingKinds;
+  else if constexpr (std::is_same_v<Enum, CaptureFollow>)
+    return kCaptureFollows;
   else {
     static_assert(std::is_same_v<Enum, EventKind>);
     return kEventKinds;

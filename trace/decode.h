@@ -73,13 +73,6 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
     auto& field = column.get(out);
     using Field = std::remove_cvref_t<decltype(field)>;
     using Type = typename Storage<Field>::Type;
-    if (column.since > file_.schema_version()) {
-      if constexpr (Storage<Field>::kind == ValueKind::number && std::is_arithmetic_v<Field>)
-        field = static_cast<Field>(column.fill);
-      else
-        field = Field();
-      return;
-    }
     const auto fail = [&](const std::string& what) {
       throw file_.damaged(*block.table, block.table->columns[index], block.row_number(row), what);
     };
@@ -135,7 +128,7 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
   std::apply([&](const auto&... rule) { (check(rule.column, rule.expected, rule.holds(out)), ...); }, Rules<Row>::all);
   if constexpr (std::is_same_v<Row, TensorRow>) {
     // Without histograms their column was not read.
-    if (out.known == StatisticsLevel::full && !block.columns[kHistogramColumn].empty())
+    if (out.known == StatisticsLevel::values && !block.columns[kHistogramColumn].empty())
       check("histogram", "the finite nonzero elements", total_of(out.statistics.histogram) == out.statistics.finite_nonzero());
   }
 }

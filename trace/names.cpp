@@ -36,9 +36,43 @@ const char* name_of(WriterState state) {
 }
 
 const char* name_of(EventKind kind) {
-  constexpr const char* kNames[kEventKinds] = {"scale_growth", "scale_backoff", "nonfinite", "warning",  "level_lowered",
-                                               "stopped",      "metric",        "note",      "cut_short"};
+  constexpr const char* kNames[kEventKinds] = {"scale_growth", "scale_backoff", "nonfinite",      "warning", "level_lowered",
+                                               "stopped",      "metric",        "memory_changed", "note",    "cut_short"};
   return kNames[static_cast<size_t>(kind)];
+}
+
+const char* name_of(OpKind kind) {
+  constexpr const char* kNames[kOpKinds] = {"source", "cast", "product",  "normalisation", "elementwise", "reduction",
+                                            "update", "loss", "quantise", "collective",    "other"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+const char* name_of(SettingKind kind) {
+  constexpr const char* kNames[kSettingKinds] = {"other",
+                                                 "precision",
+                                                 "scale_enabled",
+                                                 "scale_dynamic",
+                                                 "scale_initial",
+                                                 "scale_growth_interval",
+                                                 "scale_growth_factor",
+                                                 "scale_backoff_factor",
+                                                 "optimizer",
+                                                 "learning_rate",
+                                                 "weight_decay",
+                                                 "epsilon",
+                                                 "momentum",
+                                                 "second_moment",
+                                                 "master_weights",
+                                                 "update_math",
+                                                 "clip_norm",
+                                                 "batch_size",
+                                                 "arithmetic"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+const char* name_of(CaptureFollow follow) {
+  constexpr const char* kNames[kCaptureFollows] = {"none", "followed", "gone", "given"};
+  return kNames[static_cast<size_t>(follow)];
 }
 
 }  // namespace ulpscope

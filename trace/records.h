@@ -9,6 +9,7 @@
 
 #include "ulpscope/emulation/number.h"
 #include "ulpscope/emulation/tensor_statistics.h"
+#include "ulpscope/trace/op_kind.h"
 
 namespace ulpscope {
 
@@ -82,6 +83,57 @@ struct RunInfo {
   std::string started;  // UTC, ISO 8601
 };
 
+// What a setting of a run is, whatever its producer calls it: what advice is about.
+enum class SettingKind : uint8_t {
+  other,
+  precision,      // which types ops run in
+  scale_enabled,  // whether losses are scaled
+  scale_dynamic,  // whether the loss scale adapts
+  scale_initial,  // the first loss scale, or the only one
+  scale_growth_interval,
+  scale_growth_factor,
+  scale_backoff_factor,
+  optimizer,  // its rule
+  learning_rate,
+  weight_decay,
+  epsilon,         // what an optimizer adds to a denominator
+  momentum,        // or the share of an old first moment
+  second_moment,   // the share of an old second moment
+  master_weights,  // whether FP32 copies of narrow weights are updated
+  update_math,     // in which type updates are computed
+  clip_norm,       // to which gradients are clipped
+  batch_size,
+  arithmetic,  // how products accumulate, results are rounded, subnormals treated
+};
+inline constexpr int kSettingKinds = 19;
+const char* name_of(SettingKind kind);
+
+// A setting that the run has, under the producer's name for it, so that advice can name it.
+struct SettingInfo {
+  std::string name;   // "optimizer.lr"
+  std::string value;  // as the producer would read it
+  SettingKind kind = SettingKind::other;
+  bool given = false;  // it was asked for; false: a default
+};
+
+// Where samples come from. A data set is one or more of these with the same number `source`: its files, and in each what is read as
+// inputs and as targets. Sample i, of samples first_sample <= i < first_sample + samples, is row first_row + (i - first_sample) *
+// row_step of `file`, unless row_step is 0, and, where byte_step is not 0, begins at byte first_byte + (i - first_sample) *
+// byte_step of it. BatchRow has the numbers of samples; sources.h follows them.
+struct SourceInfo {
+  uint32_t source = 0;
+  std::string name = {};     // of the data set: "train", "test"
+  std::string part = {};     // "inputs", "targets", or "" where a row is both
+  std::string file = {};     // its path as given, or "" of generated data
+  std::string inside = {};   // the data set within an HDF5 file, the generator's name, or ""
+  std::string columns = {};  // of a row, those that are read, comma-separated, or "": all
+  uint64_t first_sample = 0, samples = 0;
+  uint64_t first_row = 0, row_step = 1;
+  uint64_t first_byte = 0, byte_step = 0;  // of what is not compressed
+
+  bool operator==(const SourceInfo&) const = default;
+};
+
 // An op of the experiment, once per distinct id. Rows refer to it by its index in the table.
 struct OpInfo {
   uint64_t id = 0;
@@ -91,6 +143,8 @@ struct OpInfo {
   Phase phase = Phase::forward;
   std::string attributes;        // "stride=1 padding=1"; "step=varies" where calls differ
   std::vector<int64_t> product;  // of a matrix product: ProductShape::numbers(); empty: none, or not known
+  OpKind kind = OpKind::other;
+  OpFunction function = OpFunction::other;
 };
 
 // A tensor of the experiment, once per distinct (op, slot): what does not change from step to step.
@@ -125,10 +179,10 @@ struct GraphEdge {
 struct TensorRow {
   uint64_t step = 0;
   uint32_t micro_batch = 0;
-  uint8_t pass = 0;       // which loss
-  uint32_t sequence = 0;  // order of execution within the step, taken at dispatch
-  uint32_t tensor = 0;    // index in the tensor table
-  double scale = 1.0;     // the loss scale that the values contain
+  uint8_t loss_index = 0;  // which loss
+  uint32_t sequence = 0;   // order of execution within the step, taken at dispatch
+  uint32_t tensor = 0;     // index in the tensor table
+  double scale = 1.0;      // the loss scale that the values contain
   // The factor that the values were multiplied by before they were rounded to FP8: statistics and counts are of the products.
   double quantization_scale = 1.0;
   StatisticsLevel known = StatisticsLevel::none;
@@ -152,16 +206,43 @@ uint64_t stored_nonfinite(const Recorded& recorded, DType dtype) {
   return recorded.known == StatisticsLevel::none ? 0 : recorded.statistics.nan + stored_infinities(recorded, dtype);
 }
 
-// A lost-update count: one parameter in one step.
-struct UpdateRow {
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// A sample of a batch, in the order of the batch.
+struct BatchRow {
   uint64_t step = 0;
-  uint32_t tensor = 0;         // the master weight's index in the tensor table
+  uint32_t micro_batch = 0;
+  Phase phase = Phase::forward;  // forward: training; evaluation
+  uint32_t source = 0;           // SourceInfo::source
+  uint64_t sample = 0;
+};
+
+// The update of one parameter in one step: w <- round(w + d). Norms are Euclidean, all sums in FP64, of w and g as the update read
+// them. A NaN among the values makes them NaN. They have 24 significant bits, and the exponents of FP64.
+struct ParameterRow {
+  uint64_t step = 0;
+  uint32_t tensor = 0;  // the index in the tensor table of the weight that was updated
+  double learning_rate = kUnknown;
+  double weight_norm = kUnknown;          // |w|, before the update
+  double update_norm = kUnknown;          // |d|
+  double gradient_dot_update = kUnknown;  // g . d, below 0 where the update descends
+  // Weight decay c is a part of d that the rule adds to the rest (AdamW, Lion, SGD without momentum); elsewhere it goes through the
+  // moments, and is unknown.
+  bool decay_known = false;
+  double decay_asked = 0;      // the sum of |c|
+  double decay_applied = 0;    // the sum of sign(c) (round(w + d) - round(w + d - c)): what of it arrived in the stored weight
   uint64_t nonzero = 0;        // updates d != 0
   uint64_t lost = 0;           // those that left the stored weight unchanged
   uint64_t lost_to_decay = 0;  // those lost whose d came from weight decay alone
 };
 
-inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+// The sum modulo 2^64 of the bit patterns of a weight's or an optimizer state's elements, as unsigned integers of their size: what
+// it was where it was written, and whether it was the same where it is next read. What changes one bit changes the sum.
+struct FingerprintRow {
+  uint64_t step = 0;  // in which it was written
+  uint32_t tensor = 0;
+  uint64_t written = 0;
+};
 
 // One step. A step is committed, with all its rows, when this row is.
 struct StepRow {
@@ -184,15 +265,18 @@ struct StepRow {
 enum class EventKind : uint8_t {
   scale_growth,   // value: new scale
   scale_backoff,  // value: new scale; tensor, count: the first gradient with nonfinite values and how many
-  nonfinite,      // first nonfinite output of a step; tensor, count; a capture with the same step follows
+  nonfinite,      // first nonfinite output of a step; tensor, count
   warning,        // text
   level_lowered,  // text says why (size limit, slow writer)
   stopped,        // training stopped early; text says why
   metric,         // text: name ("test_accuracy"); value
-  note,           // text; nothing to worry about: a skipped step that kept the scale, a writer that caught up
-  cut_short,      // less is recorded from here on, for the size limit; text
+  // A weight or state was not what had been written, where it was next read: memory was written behind the producer's back, a bit
+  // flipped, or another tensor shares the memory. tensor; count: the step that wrote it; text says more.
+  memory_changed,
+  note,       // text; nothing to worry about: a skipped step that kept the scale, a writer that caught up
+  cut_short,  // less is recorded from here on, for the size limit; text
 };
-inline constexpr int kEventKinds = 9;
+inline constexpr int kEventKinds = 10;
 const char* name_of(EventKind kind);
 
 struct EventRow {
@@ -200,45 +284,69 @@ struct EventRow {
   EventKind kind = EventKind::warning;
   int64_t tensor = -1;       // index in the tensor table, or -1
   uint32_t micro_batch = 0;  // these of the tensor's row, where there is a tensor
-  uint8_t pass = 0;
+  uint8_t loss_index = 0;
   uint64_t count = 0;
   double value = 0;
   std::string text;
 };
 
-// An operand of the first nonfinite element of a step (kernels/op_call.h, ElementCapture), one row each; operand -1 is the element.
+// Whether what a captured value was made of is captured as well.
+enum class CaptureFollow : uint8_t {
+  none,      // it is not looked for: far enough from the origin, or of too many
+  followed,  // its operands are in the rows whose `parent` is its node
+  gone,      // its op ran, and its memory or that of its inputs holds other values by now
+  given,     // it was there when the pass began: a weight, a state, a batch, what an earlier micro-batch accumulated
+};
+inline constexpr int kCaptureFollows = 4;
+const char* name_of(CaptureFollow follow);
+
+// A node of a capture: how one element of an output that was not finite, while all inputs of its op were, came about
+// (kernels/op_call.h, ElementCapture). The element is node 0; its operands, and theirs, are nodes of their own, behind the node
+// that they are operands of. A node whose row.count is not 0 stands for many elements of an input at once, as the row of a softmax.
 struct CaptureRow {
   uint64_t step = 0;
   uint32_t micro_batch = 0;
-  uint8_t pass = 0;
-  uint32_t tensor = 0;         // the output that was not finite
-  int32_t operand = -1;        // input of the op, or -1: the element itself
-  int64_t element = -1;        // logical index
-  std::vector<int64_t> shape;  // in this call: of the output, or of the input
+  uint8_t loss_index = 0;
+  uint32_t tensor = 0;  // the output that was not finite: of all nodes of a capture
+  uint32_t node = 0;
+  int64_t parent = -1;              // the node that this is an operand of, or -1
+  int32_t operand = -1;             // input of the op that made the parent, or -1
+  int64_t term = -1;                // of the sum that the parent is, the term that it belongs to; -1: to none
+  int64_t made_by = -1;             // index in the tensor table of the tensor that it is an element of, or -1: not known
+  int64_t element = -1;             // logical index
+  std::vector<int64_t> shape = {};  // of its tensor, as the call had it
   double value = 0;
   bool overwritten = false;  // the op wrote over the operand: `value` is the one after the call
-  int64_t terms = 0;         // these on the element's row only
+  CaptureFollow follow = CaptureFollow::none;
+  int64_t terms = 0;  // these of nodes that are followed
   int64_t broke_at = -1;
-  double partial_sum = std::numeric_limits<double>::quiet_NaN();
-  std::string attributes;  // of this call, as OpInfo has them
+  double partial_sum = kUnknown;
+  std::string attributes = {};  // of the call that made it, as OpInfo has them
+  // Elements first, first + 1, ... of the input: `count` in all, `run` of them together and `step` to the next so many.
+  struct Row {
+    int64_t first = 0, count = 0, run = 0, step = 0;
+    double largest = kUnknown, smallest = kUnknown;
+    double sum = 0, sum_of_squares = 0;
+    int64_t nonfinite = 0;
+  } row = {};
 };
 
 // Some values of a tensor (level full): elements at evenly spaced logical indices.
 struct SampleRow {
   uint64_t step = 0;
   uint32_t micro_batch = 0;
-  uint8_t pass = 0;
+  uint8_t loss_index = 0;
   uint32_t tensor = 0;
   int64_t element = 0;
   double value = 0;
 };
 
-// Further measures, so that new analyses need no new schema. Refers to the tensor row of the same step, micro-batch, pass and
+// Further measures, so that new analyses need no new schema. Refers to the tensor row of the same step, micro-batch, loss and
 // tensor.
 struct MeasureRow {
   uint64_t step = 0;
   uint32_t micro_batch = 0;
-  uint8_t pass = 0;
+  uint8_t loss_index = 0;
   uint32_t tensor = 0;
   std::string name;
   double value = 0;

@@ -313,13 +313,17 @@ RecoverResult Salvage::run() {
   Decoder(source_, texts_, 0, 0).decode(block, 0, run);
   write(run);
 
+  visit_readable<SettingInfo>([&](const SettingInfo& setting) { write(setting); });
+  visit_readable<SourceInfo>([&](const SourceInfo& source) { write(source); });
   ops_ = copy_referable<OpInfo>();
   tensors_ = copy_referable<TensorInfo>();
   visit_readable<GraphEdge>([&](const GraphEdge& edge) { write(edge); });
   std::vector<StepRow> steps;
   visit_readable<StepRow>([&](const StepRow& row) { steps.push_back(row); });
   copy_stats(steps);
-  copy_rows<UpdateRow>();
+  copy_rows<BatchRow>();
+  copy_rows<ParameterRow>();
+  copy_rows<FingerprintRow>();
   copy_rows<CaptureRow>();
   copy_rows<SampleRow>();
   copy_rows<MeasureRow>();

@@ -100,8 +100,26 @@ struct Rules<TensorRow> {
 };
 
 template <>
-struct Rules<UpdateRow> {
-  static constexpr auto all = std::make_tuple(RULE("nonzero", "at most 2^48", row.nonzero <= kMostElements),
+struct Rules<SourceInfo> {
+  static constexpr auto all = std::make_tuple(RULE("samples", "at most 2^48", row.samples <= kMostElements),
+                                              RULE("first_sample", "at most 2^48", row.first_sample <= kMostElements),
+                                              RULE("row_step", "at most 2^48", row.row_step <= kMostElements),
+                                              RULE("byte_step", "at most 2^48", row.byte_step <= kMostElements));
+};
+
+template <>
+struct Rules<OpInfo> {
+  static constexpr auto all = std::make_tuple(
+      RULE("function", "one of the op's kind, or other", row.function == OpFunction::other || kind_of(row.function) == row.kind));
+};
+
+// A norm is NaN where a value is, and infinite where one is.
+template <>
+struct Rules<ParameterRow> {
+  static constexpr auto all = std::make_tuple(RULE("weight_norm", "NaN or at least 0", !(row.weight_norm < 0)),
+                                              RULE("update_norm", "NaN or at least 0", !(row.update_norm < 0)),
+                                              RULE("decay_asked", "NaN or at least 0", !(row.decay_asked < 0)),
+                                              RULE("nonzero", "at most 2^48", row.nonzero <= kMostElements),
                                               RULE("lost", "at most nonzero", row.lost <= row.nonzero),
                                               RULE("lost_to_decay", "at most lost", row.lost_to_decay <= row.lost));
 };
@@ -113,9 +131,16 @@ struct Rules<EventRow> {
 
 template <>
 struct Rules<CaptureRow> {
-  static constexpr auto all =
-      std::make_tuple(RULE("operand", "at least -1", row.operand >= -1), RULE("element", "at least -1", row.element >= -1),
-                      RULE("terms", "at least 0", row.terms >= 0), RULE("broke_at", "at least -1, and a term", row.broke_at >= -1));
+  static constexpr auto all = std::make_tuple(
+      RULE("operand", "at least -1", row.operand >= -1), RULE("element", "at least -1", row.element >= -1),
+      RULE("term", "at least -1", row.term >= -1),
+      RULE("parent", "a node before this one, or -1 of node 0",
+           row.node == 0 ? row.parent == -1 : row.parent >= 0 && row.parent < static_cast<int64_t>(row.node)),
+      RULE("terms", "at least 0", row.terms >= 0), RULE("broke_at", "at least -1, and a term", row.broke_at >= -1),
+      RULE("row_first", "at least 0", row.row.first >= 0),
+      RULE("row_count", "at least 0 and at most 2^48", row.row.count >= 0 && static_cast<uint64_t>(row.row.count) <= kMostElements),
+      RULE("row_run", "from 0 to row_count", row.row.run >= 0 && row.row.run <= row.row.count),
+      RULE("row_nonfinite", "from 0 to row_count", row.row.nonfinite >= 0 && row.row.nonfinite <= row.row.count));
 };
 
 #undef RULE

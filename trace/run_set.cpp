@@ -153,7 +153,7 @@ void RunSet::State::load(size_t index) {
       return std::any_of(new_tensors.begin(), new_tensors.end(),
                          [&](const TensorInfo& tensor) { return tensor.op == tables.ops.size() && tensor.role == Role::input; });
     };
-    const bool is_left_out = part.resumed && op.name == "source" && !ops_by_id.contains(op.id) && !makes_inputs();
+    const bool is_left_out = part.resumed && op.function == OpFunction::source && !ops_by_id.contains(op.id) && !makes_inputs();
     tables.ops.push_back(is_left_out ? kLeftOut : add_op(part, op, ops));
   }
   for (const TensorInfo& tensor : new_tensors)
@@ -170,7 +170,6 @@ std::vector<EventRow> RunSet::State::events_of(size_t index) const {
     // A run that another one went on from did not stop there.
     if ((event.kind == EventKind::stopped && went_on) || event.step < part.steps.first || event.step >= part.steps.last) continue;
     if (view.is_merged) take_over(*part.tables, event);
-    if (event.tensor == kLeftOut) event.tensor = -1;
     events.push_back(std::move(event));
   }
   return events;

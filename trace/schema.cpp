@@ -15,11 +15,12 @@ using trace_detail::FieldOf;
 using trace_detail::Storage;
 
 const char* name_of_enumerator(StatisticsLevel level) {
-  constexpr const char* kNames[] = {"none", "health", "full"};
+  constexpr const char* kNames[] = {"none", "health", "values"};
   return kNames[static_cast<size_t>(level)];
 }
 std::string_view name_of_enumerator(DType dtype) { return info(dtype).name; }
 std::string_view name_of_enumerator(RoundingMode mode) { return name_of(mode); }
+std::string_view name_of_enumerator(OpFunction function) { return name_of(function); }
 template <typename Enum>
 const char* name_of_enumerator(Enum value) {
   return name_of(value);
@@ -46,7 +47,6 @@ TableSpec table_of(std::string name, uint64_t chunk_rows, std::string meaning) {
     if (column.refers == trace_detail::Refers::tensors) spec.refers_to = "tensors";
     spec.compress = column.packing == trace_detail::Packing::gzip;
     spec.fill = column.fill;
-    spec.since = column.since;
     if constexpr (std::is_enum_v<Field>) {
       for (int i = 0; i < trace_detail::enumerators<Field>(); ++i)
         spec.values.emplace_back(name_of_enumerator(static_cast<Field>(i)));
@@ -77,17 +77,26 @@ std::array<TableSpec, kTables> declare() {
       plain_table(TableId::string_bytes, "string_bytes", 8192, "The bytes of all texts, UTF-8, one after the other.",
                   {"byte", ElementType::u8, ValueKind::number, "", "one byte", {}, {}, true, 0}),
       table_of<RunInfo>("run", 1, "The run: one row."),
+      table_of<SettingInfo>("settings", 64, "The settings that the run has, under the producer's names."),
+      table_of<SourceInfo>(
+          "sources", 16,
+          "Where samples come from: sample i, from first_sample on, is row first_row + (i - first_sample) row_step "
+          "of a file, and begins at byte first_byte + (i - first_sample) byte_step of it."),
       table_of<OpInfo>("ops", 256, "The ops of the experiment, each once; rows elsewhere refer to an op by its row here."),
       table_of<TensorInfo>("tensors", 256,
                            "The tensors of the experiment, each once per op and output; what does not change from step to step."),
       table_of<GraphEdge>("edges", 1024, "Which op reads the output of which, once per distinct graph."),
       table_of<StepRow>("steps", 1024, "The steps, one row each."),
+      table_of<BatchRow>("batches", 1024, "The samples of each batch, one row each, in the order of the batch."),
       table_of<TensorRow>("stats", 2048, "One row per tensor and step, in the order of execution: what its values were like."),
       plain_table(TableId::histograms, "histograms", 65536, "The exponent histograms of stats, one after the other.",
                   {"byte", ElementType::u8, ValueKind::number, "", "one byte", {}, {}, false, 0}),
-      table_of<UpdateRow>("updates", 1024, "Lost updates: one row per parameter and step."),
+      table_of<ParameterRow>("parameters", 512, "Updates w <- round(w + d): one row per parameter and step."),
+      table_of<FingerprintRow>("fingerprints", 512, "Weights and optimizer states where they were written, one row each."),
       table_of<EventRow>("events", 256, "What happened, by step."),
-      table_of<CaptureRow>("captures", 1024, "The first nonfinite element of a step and its operands, one row each."),
+      table_of<CaptureRow>(
+          "captures", 256,
+          "How elements came about that were not finite while all inputs of their op were: trees of values, one row each."),
       table_of<SampleRow>("samples", 4096, "Values of tensors (level full) at evenly spaced indices."),
       table_of<MeasureRow>("measures", 1024, "Further measures of tensors by name."),
   };
@@ -138,7 +147,6 @@ std::string schema_markdown() {
                         table.meaning, count_of(table.chunk_rows, "row"));
     for (const ColumnSpec& column : table.columns) {
       std::string meaning = column.meaning;
-      if (column.since > kOldestSchemaVersion) meaning += fmt::format(" (from version {} on)", column.since);
       const auto add = [&](const std::string& more) { meaning += (meaning.empty() ? "" : ": ") + more; };
       if (column.kind == ValueKind::text) add("row in strings");
       if (column.kind == ValueKind::histogram) add("end of its bytes in histograms");

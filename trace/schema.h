@@ -13,27 +13,30 @@
 
 namespace ulpscope {
 
-// Readers read [kOldestSchemaVersion, kSchemaVersion]. A new table, column or enumerator raises the version.
-inline constexpr uint64_t kSchemaVersion = 7;
-inline constexpr uint64_t kOldestSchemaVersion = 3;
+// A new table, column or enumerator raises the version. Readers read this one.
+inline constexpr uint64_t kSchemaVersion = 8;
 
 enum class TableId : uint8_t {
   strings,
   string_bytes,
   run,
+  settings,
+  sources,
   ops,
   tensors,
   edges,
   steps,
+  batches,
   stats,
   histograms,
-  updates,
+  parameters,
+  fingerprints,
   events,
   captures,
   samples,
   measures,
 };
-inline constexpr size_t kTables = 14;
+inline constexpr size_t kTables = 18;
 
 // How the elements of a column are to be understood.
 enum class ValueKind : uint8_t {
@@ -54,7 +57,6 @@ struct ColumnSpec {
   std::string refers_to = {};            // the table whose rows the values are, or ""
   bool compress = true;
   double fill = 0;
-  uint64_t since = kOldestSchemaVersion;  // older traces do not have it
 };
 
 struct TableSpec {

@@ -24,6 +24,11 @@ struct SinkStatus {
   double queue_fill = 0;      // 0 empty to 1 full: the producer lowers its level before it blocks
 };
 
+// Rows that may be added to a trace.
+struct MoreRows {
+  uint64_t tensors = 0, samples = 0, batches = 0, parameters = 0, fingerprints = 0;
+};
+
 class TraceSink {
  public:
   virtual ~TraceSink() = default;
@@ -32,9 +37,13 @@ class TraceSink {
   virtual uint32_t add_op(const OpInfo& op) = 0;
   virtual uint32_t add_tensor(const TensorInfo& tensor) = 0;
   virtual void add_edge(const GraphEdge& edge) = 0;
+  virtual void add_setting(const SettingInfo& setting) = 0;
+  virtual void add_source(const SourceInfo& source) = 0;
 
   virtual void add_row(const TensorRow& row) = 0;
-  virtual void add_update(const UpdateRow& row) = 0;
+  virtual void add_batch(const BatchRow& row) = 0;
+  virtual void add_parameter(const ParameterRow& row) = 0;
+  virtual void add_fingerprint(const FingerprintRow& row) = 0;
   virtual void add_event(const EventRow& row) = 0;
   virtual void add_capture(const CaptureRow& row) = 0;
   virtual void add_sample(const SampleRow& row) = 0;
@@ -43,9 +52,9 @@ class TraceSink {
   virtual void end_step(const StepRow& row) = 0;
 
   virtual SinkStatus status() const = 0;
-  // What the trace would take, at most, if it were closed now, or after a step of so many tensor rows and samples more. What was
-  // added since the last flush() counts as if it could not be compressed, so that it says much too much long after one.
-  virtual uint64_t closed_bytes(uint64_t more_rows, uint64_t more_samples) const = 0;
+  // What the trace would take, at most, if it were closed now, or after a step with so many rows more. What was added since the
+  // last flush() counts as if it could not be compressed, so that it says much too much long after one.
+  virtual uint64_t closed_bytes(const MoreRows& more) const = 0;
   // Waits until every ended step is committed. True iff it is.
   virtual bool flush() = 0;
   // Flushes, compacts and marks the trace as closed. The destructor does it too. True iff nothing failed since the sink was made.

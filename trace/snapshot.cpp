@@ -46,7 +46,31 @@ bool is_last_of_rank(const View& view, size_t part) {
 bool is_initial_value(const View& view, const PartView& part, uint64_t step, uint32_t tensor) {
   if (tensor == kLeftOut) return true;
   const TensorInfo& info = (*view.tensors)[tensor];
-  return part.resumed && step == part.steps.first && info.role != Role::input && (*view.ops)[info.op].name == "source";
+  return part.resumed && step == part.steps.first && info.role != Role::input &&
+         (*view.ops)[info.op].function == OpFunction::source;
+}
+
+// The rows of a table that count.
+template <typename Row>
+uint64_t count_rows(const View& view) {
+  uint64_t count = 0;
+  for (const PartView& part : view.parts) {
+    const auto [first, last] = rows_of<Row>(part, {});
+    count += last - first;
+    if constexpr (requires(const Row& row) { requires std::is_same_v<decltype(row.tensor), uint32_t>; }) {
+      if (!part.resumed) continue;
+      // Of its first step some may not.
+      const uint64_t next = rows_of<Row>(part, {part.steps.first, part.steps.first + 1}).second;
+      visit_stored<Row>(part, first, next, false, [&](std::span<Row> rows) {
+        for (Row& row : rows) {
+          take_over(*part.tables, row);
+          count -= is_initial_value(view, part, row.step, static_cast<uint32_t>(row.tensor));
+        }
+        return true;
+      });
+    }
+  }
+  return count;
 }
 
 // Gives rows as they stand in a part to `visit` as rows of the run set.
@@ -144,7 +168,6 @@ Snapshot::Snapshot(const std::string& path) : Snapshot(RunSet(path).snapshot()) 
 Snapshot::Snapshot(const std::string& name, std::span<const std::string> paths) : Snapshot(RunSet(name, paths).snapshot()) {}
 
 const std::string& Snapshot::path() const { return view_->name; }
-uint64_t Snapshot::schema_version() const { return view_->parts.back().file->schema_version(); }
 WriterState Snapshot::writer_state() const {
   const auto any = [&](WriterState state) {
     const auto& parts = view_->parts;
@@ -233,19 +256,22 @@ uint64_t Snapshot::step_count() const {
   return count;
 }
 
-uint64_t Snapshot::tensor_row_count() const {
+uint64_t Snapshot::tensor_row_count() const { return count_rows<TensorRow>(*view_); }
+
+uint64_t Snapshot::row_count(std::string_view table) const {
   uint64_t count = 0;
-  for (const PartView& part : view_->parts) {
-    const auto [first, last] = rows_of<TensorRow>(part, {});
-    count += last - first;
-    if (!part.resumed) continue;
-    // Of its first step some rows may not count.
-    const uint64_t next = rows_of<TensorRow>(part, {part.steps.first, part.steps.first + 1}).second;
-    visit_stored<TensorRow>(part, first, next, false, [&](std::span<TensorRow> rows) {
-      for (const TensorRow& row : rows) count -= is_initial_value(*view_, part, row.step, part.tables->tensors[row.tensor]);
-      return true;
-    });
-  }
+  std::vector<std::string> names;
+  const auto add = [&]<typename Row>(std::type_identity<Row>) {
+    if constexpr (requires(const Row& row) { row.step; }) {
+      names.push_back(spec(Table<Row>::id).name);
+      if (names.back() == table) count = count_rows<Row>(*view_);
+    }
+  };
+  [&]<typename... Row>(std::type_identity<std::tuple<Row...>>) {
+    (add(std::type_identity<Row>()), ...);
+  }(std::type_identity<RowStructs>());
+  if (std::find(names.begin(), names.end(), table) == names.end())
+    throw usage_error("a trace has no table '{}' of steps{}", table, did_you_mean_or_expected(table, names));
   return count;
 }
 
@@ -264,8 +290,14 @@ void Snapshot::visit_rows(StepRange range, const std::function<bool(std::span<co
 void Snapshot::visit_rows_without_histograms(StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const {
   visit_all<TensorRow>(*view_, range, false, visit);
 }
-void Snapshot::visit_updates(StepRange range, const std::function<bool(std::span<const UpdateRow>)>& visit) const {
-  visit_all<UpdateRow>(*view_, range, false, visit);
+void Snapshot::visit_batches(StepRange range, const std::function<bool(std::span<const BatchRow>)>& visit) const {
+  visit_all<BatchRow>(*view_, range, false, visit);
+}
+void Snapshot::visit_parameters(StepRange range, const std::function<bool(std::span<const ParameterRow>)>& visit) const {
+  visit_all<ParameterRow>(*view_, range, false, visit);
+}
+void Snapshot::visit_fingerprints(StepRange range, const std::function<bool(std::span<const FingerprintRow>)>& visit) const {
+  visit_all<FingerprintRow>(*view_, range, false, visit);
 }
 void Snapshot::visit_samples(StepRange range, const std::function<bool(std::span<const SampleRow>)>& visit) const {
   visit_all<SampleRow>(*view_, range, false, visit);
@@ -281,6 +313,21 @@ std::vector<CaptureRow> Snapshot::captures(StepRange range) const {
     return true;
   });
   return rows;
+}
+
+std::vector<SettingInfo> Snapshot::settings() const {
+  size_t last = 0;
+  while (!is_last_of_rank(*view_, last)) ++last;
+  return held_rows<SettingInfo>(view_->parts[last], 0);
+}
+
+std::vector<SourceInfo> Snapshot::sources() const {
+  std::vector<SourceInfo> sources;
+  for (const PartView& part : view_->parts) {
+    for (SourceInfo& source : held_rows<SourceInfo>(part, 0))
+      if (std::find(sources.begin(), sources.end(), source) == sources.end()) sources.push_back(std::move(source));
+  }
+  return sources;
 }
 
 void Snapshot::visit_history(uint32_t tensor, StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const {

@@ -49,7 +49,6 @@ class Snapshot {
   explicit Snapshot(std::shared_ptr<const trace_detail::View> view) : view_(std::move(view)) {}
 
   const std::string& path() const;
-  uint64_t schema_version() const;
   WriterState writer_state() const;            // when the snapshot was made; of several ranks: dead before alive before closed
   const RunInfo& run() const;                  // the latest; of several ranks, that of the first
   const RunInfo& run_at(uint64_t step) const;  // that of its part
@@ -69,6 +68,9 @@ class Snapshot {
   const std::vector<GraphEdge>& edges() const { return graph().edges(); }
   uint64_t step_count() const;  // of several ranks, of all together
   uint64_t tensor_row_count() const;
+  // Rows of the table of that name, whose rows are those of steps ("batches"), as many as are visited but for what a resumed run
+  // began with. Throws Error (usage) where there is no such table.
+  uint64_t row_count(std::string_view table) const;
   uint64_t file_bytes() const;
 
   // The span is valid during the call only. `visit` returns false to stop early. Reading throws Error (unreadable) where what is
@@ -77,10 +79,16 @@ class Snapshot {
   void visit_rows(StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const;
   // The same without the histograms (left empty): reads a fraction of the bytes.
   void visit_rows_without_histograms(StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const;
-  void visit_updates(StepRange range, const std::function<bool(std::span<const UpdateRow>)>& visit) const;
+  void visit_batches(StepRange range, const std::function<bool(std::span<const BatchRow>)>& visit) const;
+  void visit_parameters(StepRange range, const std::function<bool(std::span<const ParameterRow>)>& visit) const;
+  void visit_fingerprints(StepRange range, const std::function<bool(std::span<const FingerprintRow>)>& visit) const;
   void visit_samples(StepRange range, const std::function<bool(std::span<const SampleRow>)>& visit) const;
   void visit_measures(StepRange range, const std::function<bool(std::span<const MeasureRow>)>& visit) const;
   std::vector<CaptureRow> captures(StepRange range = {}) const;
+  // Of the latest run; of several ranks, those of the first.
+  std::vector<SettingInfo> settings() const;
+  // Of all parts, with those that are there more than once left out.
+  std::vector<SourceInfo> sources() const;
 
   // Random access. The rows of one tensor, found by an index, with their histograms.
   void visit_history(uint32_t tensor, StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const;

@@ -98,14 +98,13 @@ TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage 
     const auto version = file.signed_attribute("/", kSchemaAttribute);
     if (!version) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", name_);
     if (std::cmp_greater(*version, kSchemaVersion)) {
-      throw unreadable_error("'{}' has schema version {}, newer than {}, the newest that this ulpscope reads", name_, *version,
+      throw unreadable_error("'{}' has schema version {}, newer than {}, which this ulpscope reads", name_, *version,
                              kSchemaVersion);
     }
-    if (std::cmp_less(*version, kOldestSchemaVersion)) {
-      throw unreadable_error("'{}' has schema version {}, older than {}, the oldest that this ulpscope reads", name_, *version,
-                             kOldestSchemaVersion);
+    if (std::cmp_less(*version, kSchemaVersion)) {
+      throw unreadable_error("'{}' has schema version {}, older than {}, which this ulpscope reads: record again", name_, *version,
+                             kSchemaVersion);
     }
-    schema_version_ = static_cast<uint64_t>(*version);
     if (open_->commit) return;
     hdf5::Dataset commit = file.open_dataset(kCommitDataset, ElementType::u64),
                   note = file.open_dataset(kNoteDataset, ElementType::u8);
@@ -246,7 +245,6 @@ bool TraceFile::read_tail(const CommitRecord& record, const TableSpec& table, Ta
   try {
     for (size_t i = 0; i < table.columns.size(); ++i) {
       const ColumnSpec& column = table.columns[i];
-      if (column.since > schema_version_) continue;
       hdf5::Dataset& dataset = open_->columns[static_cast<size_t>(table.id)][i].tail;
       if (!dataset) {
         hdf5::Dataset opened = open_->file.open_dataset(tail_path(table, column), column.type);
@@ -321,15 +319,6 @@ void TraceFile::read_rows(TableId id, size_t index, uint64_t first, size_t count
   const TableSpec& table = spec(id);
   const uint64_t main_rows = record_[id].main_rows;
   const size_t size = size_of(table.columns[index].type);
-  if (table.columns[index].since > schema_version_) {
-    std::memset(values, 0, count * size);
-    const double fill = table.columns[index].fill;
-    if (fill != 0) {
-      assert(table.columns[index].type == ElementType::f64);
-      for (size_t i = 0; i < count; ++i) std::memcpy(values + i * size, &fill, size);
-    }
-    return;
-  }
   if (first < main_rows) {
     const size_t in_place = static_cast<size_t>(std::min<uint64_t>(count, main_rows - first));
     const hdf5::Dataset& dataset = column(table, index, first + in_place);

@@ -68,7 +68,6 @@ class TraceFile {
   TraceFile(const std::string& path, const std::string& name, OnDamage on_damage = OnDamage::refuse);
 
   const std::string& path() const { return name_; }
-  uint64_t schema_version() const { return schema_version_; }
   uint64_t rows(TableId table) const { return record_[table].rows; }
   // Rows from `first` to the end of its chunk, or to the last one.
   size_t rows_in_chunk(TableId table, uint64_t first) const;
@@ -124,7 +123,6 @@ class TraceFile {
   std::string name_;
   std::string_view hint_;  // what errors end with
   OnDamage on_damage_;
-  uint64_t schema_version_ = 0;
   std::shared_ptr<OpenTrace> open_;
   CommitRecord record_;
   // The committed rows that are not in place; none of a damaged tail.

@@ -152,7 +152,8 @@ void take_over(const PartTables& tables, Row& row) {
     if constexpr (std::is_integral_v<Field> && !std::is_same_v<Field, bool>) {
       if (column.refers != Refers::ops && column.refers != Refers::tensors) return;
       if (std::is_signed_v<Field> && field == static_cast<Field>(-1)) return;
-      field = static_cast<Field>((column.refers == Refers::ops ? tables.ops : tables.tensors)[static_cast<size_t>(field)]);
+      const uint32_t taken = (column.refers == Refers::ops ? tables.ops : tables.tensors)[static_cast<size_t>(field)];
+      field = std::is_signed_v<Field> && taken == kLeftOut ? static_cast<Field>(-1) : static_cast<Field>(taken);
     }
   });
   // A graph without edges has no rows of its own.

@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kWakeBytes = 512 << 10;
 // Of rows in memory: so much is committed before a flush is due, so that a full disk costs no more.
 constexpr size_t kCommitBytes = 2 << 20;
-// What a step adds beside tensor rows and samples, about: its row, and a few events with their texts.
+// What a step adds beside the rows that its recorder foretells, about: its row, and a few events with their texts.
 constexpr uint64_t kStepEvents = 4, kStepTextBytes = 400;
 constexpr uint64_t kHistogramBytes = 96;  // a large one
 
@@ -80,8 +80,12 @@ class TraceWriter final : public TraceSink {
     return tensors_++;
   }
   void add_edge(const GraphEdge& edge) override { add(edge); }
+  void add_setting(const SettingInfo& setting) override { add(setting); }
+  void add_source(const SourceInfo& source) override { add(source); }
   void add_row(const TensorRow& row) override { add(row); }
-  void add_update(const UpdateRow& row) override { add(row); }
+  void add_batch(const BatchRow& row) override { add(row); }
+  void add_parameter(const ParameterRow& row) override { add(row); }
+  void add_fingerprint(const FingerprintRow& row) override { add(row); }
   void add_event(const EventRow& row) override { add(row); }
   void add_capture(const CaptureRow& row) override { add(row); }
   void add_sample(const SampleRow& row) override { add(row); }
@@ -101,14 +105,16 @@ class TraceWriter final : public TraceSink {
     return status;
   }
 
-  uint64_t closed_bytes(uint64_t more_rows, uint64_t more_samples) const override {
+  uint64_t closed_bytes(const MoreRows& more) const override {
     RowCounts rows = handed_over_;
     for (size_t i = 0; i < kTables; ++i) rows[i] += current_[static_cast<TableId>(i)].rows();
     const auto add = [&](TableId table, uint64_t count) { rows[static_cast<size_t>(table)] += count; };
-    add(TableId::stats, more_rows);
-    add(TableId::updates, more_rows);
-    add(TableId::histograms, more_rows * kHistogramBytes);
-    add(TableId::samples, more_samples);
+    add(TableId::batches, more.batches);
+    add(TableId::stats, more.tensors);
+    add(TableId::histograms, more.tensors * kHistogramBytes);
+    add(TableId::parameters, more.parameters);
+    add(TableId::fingerprints, more.fingerprints);
+    add(TableId::samples, more.samples);
     add(TableId::steps, 1);
     add(TableId::events, kStepEvents);
     add(TableId::strings, kStepEvents);
@@ -155,8 +161,8 @@ class TraceWriter final : public TraceSink {
   }
 
   void drop_unended_rows() {
-    for (const TableId id :
-         {TableId::stats, TableId::histograms, TableId::updates, TableId::captures, TableId::samples, TableId::measures}) {
+    for (const TableId id : {TableId::batches, TableId::stats, TableId::histograms, TableId::parameters, TableId::fingerprints,
+                             TableId::captures, TableId::samples, TableId::measures}) {
       current_[id].clear();
     }
   }

@@ -36,7 +36,7 @@ Json key_json(const RowKey& key) {
   if (key.rank) json["rank"] = *key.rank;
   if (key.step) json["step"] = *key.step;
   if (key.micro_batch) json["micro_batch"] = *key.micro_batch;
-  if (key.pass) json["pass"] = *key.pass;
+  if (key.loss_index) json["loss_index"] = *key.loss_index;
   if (!key.phase.empty()) json["phase"] = key.phase;
   if (key.op) json["op"] = fmt::format("{:016x}", *key.op);
   if (!key.op_name.empty()) json["op_name"] = key.op_name;

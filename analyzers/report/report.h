@@ -45,7 +45,7 @@ struct RowKey {
   std::optional<int> rank;
   std::optional<uint64_t> step;
   std::optional<uint64_t> micro_batch;
-  std::optional<int> pass;
+  std::optional<int> loss_index;
   std::string phase;
   std::optional<uint64_t> op;  // the op's id
   std::string op_name;

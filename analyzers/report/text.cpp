@@ -311,7 +311,7 @@ std::string key_text(const RowKey& key) {
   if (key.element) add(fmt::format("element {}", *key.element));
   if (key.step) add(fmt::format("step {}", *key.step), ", ");
   if (key.micro_batch && *key.micro_batch > 0) add(fmt::format("micro-batch {}", *key.micro_batch), ", ");
-  if (key.pass && *key.pass > 0) add(fmt::format("pass {}", *key.pass), ", ");
+  if (key.loss_index && *key.loss_index > 0) add(fmt::format("loss {}", *key.loss_index), ", ");
   if (key.rank && *key.rank > 0) add(fmt::format("rank {}", *key.rank), ", ");
   return text;
 }

@@ -1,6 +1,6 @@
 // Tables of numbers as text, separated by commas or another character. They are read once, checked, and kept as FP64 in scratch
 // files: so samples are found wherever they stand, and memory does not grow with the table.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -91,7 +91,10 @@ class TableReader {
     const auto array = [&](Scratch& scratch, const std::vector<size_t>& columns, const char* what) {
       std::vector<int64_t> shape{rows_};
       if (columns.size() > 1 || &columns == &inputs_) shape.push_back(static_cast<int64_t>(columns.size()));
-      return std::make_shared<RawArray>(scratch.take(), fmt::format("{}: {}", path_, what), 0, NumberType{}, std::move(shape));
+      SourceInfo source = source_in(path_);
+      source.columns = fmt::format("{}", fmt::join(columns, ","));
+      return std::make_shared<RawArray>(scratch.take(), fmt::format("{}: {}", path_, what), 0, NumberType{}, std::move(shape),
+                                        source);
     };
     return {array(input_numbers_, inputs_, "inputs"), array(target_numbers_, targets_, "targets")};
   }

@@ -68,6 +68,12 @@ class InputAsTarget : public Dataset {
   Locality locality() const override { return data_->locality(); }
   void prepare(const WorkWatch& watch) const override { data_->prepare(watch); }
   void prefetch(std::span<const int64_t> blocks) const override { data_->prefetch(blocks); }
+  std::vector<SourceInfo> sources() const override {
+    std::vector<SourceInfo> sources = data_->sources();
+    std::erase_if(sources, [](const SourceInfo& source) { return source.part == kTargetsPart; });
+    for (SourceInfo& source : sources) source.part.clear();
+    return sources;
+  }
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
     data_->fill_batch(indices, batch);
     batch.labels.clear();
@@ -207,13 +213,13 @@ void Loader::next(Batch& batch) {
   // A window that a batch only ends in waits for the next one, so that the blocks of the batch stay in memory.
   if (options_.shuffle && !prefetched_) dataset_.prefetch(window_blocks_);
   prefetched_ = true;
-  indices_.clear();
-  for (int64_t place = first; place < last; place = first + static_cast<int64_t>(indices_.size())) {
+  batch.numbers.clear();
+  for (int64_t place = first; place < last; place = first + static_cast<int64_t>(batch.numbers.size())) {
     order_window(position_.epoch, place);
     const auto from = order_.begin() + (place - first_of_window(ordered_window_));
-    indices_.insert(indices_.end(), from, from + std::min<int64_t>(last - place, order_.end() - from));
+    batch.numbers.insert(batch.numbers.end(), from, from + std::min<int64_t>(last - place, order_.end() - from));
   }
-  dataset_.fill_batch(indices_, batch);
+  dataset_.fill_batch(batch.numbers, batch);
   if (++position_.batch == batches_per_epoch()) position_ = {position_.epoch + 1, 0};
 }
 

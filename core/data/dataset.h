@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ulpscope/trace/records.h"
+
 namespace ulpscope {
 
 enum class TargetKind : uint8_t { labels, values };
@@ -24,6 +26,7 @@ struct Batch {
   std::vector<int64_t> target_shape;  // [samples, ...]
   std::vector<int64_t> labels;        // TargetKind::labels, else empty
   std::vector<float> values;          // TargetKind::values, else empty
+  std::vector<int64_t> numbers;       // which samples of the data set these are: who asks for them fills it in
 
   int64_t samples() const { return input_shape.empty() ? 0 : input_shape[0]; }
 };
@@ -58,6 +61,8 @@ class Dataset {
   virtual void prepare(const WorkWatch& /*watch*/) const {}
   // The samples of these blocks, in ascending order, will be asked for soon.
   virtual void prefetch(std::span<const int64_t> /*blocks*/) const {}
+  // Where its samples come from, but for `source` and `name`, which are given to data sets by who has several; {}: not known.
+  virtual std::vector<SourceInfo> sources() const { return {}; }
   // Samples in the order of `indices`, each in [0, size()).
   virtual void fill_batch(std::span<const int64_t> indices, Batch& batch) const = 0;
 };
@@ -152,7 +157,7 @@ class Loader {
   int64_t batches_per_epoch() const;
   const LoaderPosition& position() const { return position_; }
   void seek(const LoaderPosition& position);
-  // Fills in the batch at the position and moves on, after the last batch of an epoch to the next epoch.
+  // Fills in the batch at the position, its numbers too, and moves on, after the last batch of an epoch to the next epoch.
   void next(Batch& batch);
 
  private:
@@ -170,8 +175,7 @@ class Loader {
   int64_t last_block_at_ = 0;    // where among them the last one of the data set is, which may be smaller
   std::vector<int64_t> order_;   // of the window
   std::vector<int64_t> window_blocks_;
-  bool prefetched_ = false;       // that window
-  std::vector<int64_t> indices_;  // of a batch
+  bool prefetched_ = false;  // that window
 };
 
 }  // namespace ulpscope

@@ -46,6 +46,12 @@ class Generation {
   double steps_, done_ = 0, next_ = 0;
 };
 
+std::vector<SourceInfo> generated_by(const char* generator, int64_t samples) {
+  SourceInfo source = source_in("", generator);
+  source.samples = static_cast<uint64_t>(samples);
+  return {std::move(source)};
+}
+
 // Samples one after another; labels or values.
 struct Table {
   std::vector<float> inputs, values;
@@ -55,9 +61,10 @@ struct Table {
 // A table that is generated when it is needed: its shapes are known before.
 class TableDataset : public Dataset {
  public:
-  TableDataset(int64_t samples, std::vector<int64_t> input, std::vector<int64_t> target, int64_t classes,
+  TableDataset(DataKind generator, int64_t samples, std::vector<int64_t> input, std::vector<int64_t> target, int64_t classes,
                std::function<Table(const WorkWatch&)> generate)
-      : samples_(samples),
+      : generator_(generator),
+        samples_(samples),
         input_(std::move(input)),
         target_(std::move(target)),
         classes_(classes),
@@ -68,6 +75,7 @@ class TableDataset : public Dataset {
   const std::vector<int64_t>& target_shape() const override { return target_; }
   TargetKind target_kind() const override { return classes_ > 0 ? TargetKind::labels : TargetKind::values; }
   int64_t classes() const override { return classes_; }
+  std::vector<SourceInfo> sources() const override { return generated_by(name_of(generator_), samples_); }
   void prepare(const WorkWatch& watch) const override {
     if (!table_) table_ = generate_(watch);
   }
@@ -97,6 +105,7 @@ class TableDataset : public Dataset {
     }
   }
 
+  DataKind generator_;
   int64_t samples_;
   std::vector<int64_t> input_, target_;
   int64_t classes_;
@@ -185,6 +194,7 @@ class CopyTaskDataset : public Dataset {
   TargetKind target_kind() const override { return TargetKind::labels; }
   int64_t classes() const override { return symbols_; }
   Locality locality() const override { return kAnywhere; }
+  std::vector<SourceInfo> sources() const override { return generated_by(name_of(DataKind::copy_task), samples_); }
 
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
     const int64_t length = target_[0], samples = static_cast<int64_t>(indices.size());
@@ -218,9 +228,9 @@ class CopyTaskDataset : public Dataset {
 DataSplits make_quantized_sine(const DataSettings& settings, const DataUse&) {
   const int64_t height = settings.height, width = settings.width;
   DataSplits splits;
-  splits.train =
-      std::make_unique<TableDataset>(1, std::vector<int64_t>{2, height, width}, std::vector<int64_t>{1, height, width}, 0,
-                                     [settings](const WorkWatch& watch) { return generate_quantized_sine(settings, watch); });
+  splits.train = std::make_unique<TableDataset>(
+      DataKind::quantized_sine, 1, std::vector<int64_t>{2, height, width}, std::vector<int64_t>{1, height, width}, 0,
+      [settings](const WorkWatch& watch) { return generate_quantized_sine(settings, watch); });
   splits.description =
       fmt::format("quantized sine: {} x {}, frequency {}, {} levels", height, width, settings.frequency, settings.levels);
   return splits;
@@ -228,8 +238,8 @@ DataSplits make_quantized_sine(const DataSettings& settings, const DataUse&) {
 
 DataSplits make_random_classification(const DataSettings& settings, const DataUse& use) {
   const auto make = [&](std::string_view split, int64_t samples) {
-    return std::make_unique<TableDataset>(samples, settings.shape, std::vector<int64_t>{}, settings.classes,
-                                          [settings, seed = use.seed, split, samples](const WorkWatch& watch) {
+    return std::make_unique<TableDataset>(DataKind::random_classification, samples, settings.shape, std::vector<int64_t>{},
+                                          settings.classes, [settings, seed = use.seed, split, samples](const WorkWatch& watch) {
                                             return generate_random_split(settings, seed, split, samples, watch);
                                           });
   };

@@ -10,14 +10,16 @@ namespace {
 
 class Hdf5Array : public SampleArray {
  public:
-  Hdf5Array(const std::string& path, const std::string& name) : array_(path, name) {}
+  Hdf5Array(const std::string& path, const std::string& name) : array_(path, name), source_(source_in(path, name)) {}
   const std::string& name() const override { return array_.label(); }
   const std::vector<int64_t>& shape() const override { return array_.shape(); }
   int64_t chunk() const override { return array_.chunk_rows(); }
+  SourceInfo source() const override { return source_; }
   void read(int64_t first, int64_t count, double* values) const override { array_.read_rows(first, count, values); }
 
  private:
   hdf5::NumberArray array_;
+  SourceInfo source_;
 };
 
 }  // namespace

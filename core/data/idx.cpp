@@ -34,6 +34,8 @@ IdxArray read_idx(const std::string& path) {
   }
 
   IdxArray array;
+  array.offset = 4 + 4 * static_cast<size_t>(rank);
+  array.is_compressed = file.is_compressed();
   int64_t count = 1;
   for (int i = 0; i < rank; ++i) {
     uint8_t bytes[4];

@@ -11,6 +11,8 @@ namespace ulpscope {
 struct IdxArray {
   std::vector<int64_t> shape;
   std::vector<uint8_t> values;
+  size_t offset = 0;  // of the first of them in the file, or in what it decompresses to
+  bool is_compressed = false;
 };
 
 // Throws Error (unreadable) that names the file, what was expected and what came. Memory grows with what the file holds, never with

@@ -19,8 +19,12 @@ namespace {
 class ImageDataset : public Dataset {
  public:
   ImageDataset(std::vector<int64_t> shape, std::vector<uint8_t> pixels, std::vector<uint8_t> labels, int64_t classes, double mean,
-               double std)
-      : shape_(std::move(shape)), pixels_(std::move(pixels)), labels_(std::move(labels)), classes_(classes) {
+               double std, std::vector<SourceInfo> sources)
+      : shape_(std::move(shape)),
+        pixels_(std::move(pixels)),
+        labels_(std::move(labels)),
+        classes_(classes),
+        sources_(std::move(sources)) {
     for (size_t value = 0; value < levels_.size(); ++value) {
       levels_[value] = static_cast<float>((static_cast<double>(value) / 255.0 - mean) / std);
     }
@@ -31,6 +35,7 @@ class ImageDataset : public Dataset {
   const std::vector<int64_t>& target_shape() const override { return target_shape_; }
   TargetKind target_kind() const override { return TargetKind::labels; }
   int64_t classes() const override { return classes_; }
+  std::vector<SourceInfo> sources() const override { return sources_; }
 
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
     const auto n = static_cast<int64_t>(indices.size());
@@ -53,8 +58,20 @@ class ImageDataset : public Dataset {
   std::vector<int64_t> shape_, target_shape_;
   std::vector<uint8_t> pixels_, labels_;
   int64_t classes_;
+  std::vector<SourceInfo> sources_;
   std::array<float, 256> levels_;
 };
+
+// Of `samples` of an array; a row is one of them.
+SourceInfo source_of(const std::string& path, const IdxArray& array, const char* part, int64_t samples) {
+  SourceInfo source = source_in(path);
+  source.part = part;
+  source.samples = static_cast<uint64_t>(samples);
+  if (array.is_compressed) return source;
+  source.first_byte = array.offset;
+  source.byte_step = array.values.size() / static_cast<size_t>(array.shape[0]);
+  return source;
+}
 
 std::unique_ptr<Dataset> open_images(const std::string& images_path, const std::string& labels_path, int64_t limit,
                                      const DataSettings& settings, const DataUse& use) {
@@ -81,13 +98,16 @@ std::unique_ptr<Dataset> open_images(const std::string& images_path, const std::
 
   std::vector<int64_t> shape(images.shape.begin() + 1, images.shape.end());
   if (shape.size() == 2) shape.insert(shape.begin(), 1);
-  if (limit > 0 && limit < images.shape[0]) {
-    images.values.resize(images.values.size() / static_cast<size_t>(images.shape[0]) * static_cast<size_t>(limit));
-    labels.values.resize(static_cast<size_t>(limit));
+  const int64_t samples = limit > 0 ? std::min(limit, images.shape[0]) : images.shape[0];
+  std::vector<SourceInfo> sources{source_of(images_path, images, kInputsPart, samples),
+                                  source_of(labels_path, labels, kTargetsPart, samples)};
+  if (samples < images.shape[0]) {
+    images.values.resize(images.values.size() / static_cast<size_t>(images.shape[0]) * static_cast<size_t>(samples));
+    labels.values.resize(static_cast<size_t>(samples));
     images.values.shrink_to_fit();
   }
   return std::make_unique<ImageDataset>(std::move(shape), std::move(images.values), std::move(labels.values), settings.classes,
-                                        settings.mean, settings.std);
+                                        settings.mean, settings.std, std::move(sources));
 }
 
 // Compressed or not, in this order; "" where neither is there.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/core/data/sources.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
@@ -60,10 +61,23 @@ const TypeRow* find_type(const NumberType& type) {
 bool is_readable(const NumberType& type) { return find_type(type) != nullptr; }
 
 RawArray::RawArray(std::shared_ptr<const RandomAccessFile> file, std::string name, size_t offset, NumberType type,
-                   std::vector<int64_t> shape)
-    : file_(std::move(file)), name_(std::move(name)), offset_(offset), type_(type), shape_(std::move(shape)) {
+                   std::vector<int64_t> shape, std::optional<SourceInfo> source)
+    : file_(std::move(file)),
+      name_(std::move(name)),
+      offset_(offset),
+      type_(type),
+      shape_(std::move(shape)),
+      source_(std::move(source)) {
   if (!is_readable(type_)) throw failed_error("internal: {}: numbers of an unknown type", name_);
   for (auto extent = shape_.begin() + 1; extent != shape_.end(); ++extent) row_ *= static_cast<size_t>(*extent);
+}
+
+SourceInfo RawArray::source() const {
+  if (source_) return *source_;
+  SourceInfo source = source_in(name_);
+  source.first_byte = offset_;
+  source.byte_step = row_ * type_.bytes;
+  return source;
 }
 
 void RawArray::read(int64_t first, int64_t count, double* values) const {

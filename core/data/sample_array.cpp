@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/core/data/sources.h"
 
 namespace ulpscope {
 
@@ -132,6 +133,9 @@ class ArrayDataset : public Dataset {
   TargetKind target_kind() const override { return targets_.limit > 0 ? TargetKind::labels : TargetKind::values; }
   int64_t classes() const override { return targets_.limit; }
   Locality locality() const override { return locality_; }
+  std::vector<SourceInfo> sources() const override {
+    return {source_of(*inputs_.array, kInputsPart), source_of(*targets_.array, kTargetsPart)};
+  }
 
   void prefetch(std::span<const int64_t> blocks) const override {
     for (const int64_t block : blocks) touch(block);
@@ -167,6 +171,15 @@ class ArrayDataset : public Dataset {
     uint64_t used = 0;
     Numbers inputs, targets;
   };
+
+  SourceInfo source_of(const SampleArray& array, const char* part) const {
+    SourceInfo source = array.source();
+    source.part = part;
+    source.samples = static_cast<uint64_t>(size());
+    source.first_row += static_cast<uint64_t>(first_) * source.row_step;
+    source.first_byte += static_cast<uint64_t>(first_) * source.byte_step;
+    return source;
+  }
 
   static void resize(std::vector<float>& values, std::vector<int64_t>& indices, const Part& part, size_t samples) {
     const size_t size = samples * part.elements();

@@ -19,6 +19,9 @@ class SampleArray {
   virtual const std::string& name() const = 0;            // what messages begin with: the file, and what in it
   virtual const std::vector<int64_t>& shape() const = 0;  // at least one extent
   virtual int64_t chunk() const { return 1; }             // samples that are stored as one piece
+  // The file, what in it, and where sample 0 of the array is; {}: not known. The part and how many samples there are follow from
+  // the data set.
+  virtual SourceInfo source() const { return {}; }
   // Samples [first, first + count), row-major.
   virtual void read(int64_t first, int64_t count, double* values) const = 0;
 };

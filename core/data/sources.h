@@ -7,6 +7,17 @@
 
 namespace ulpscope {
 
+// SourceInfo::part of data sets whose inputs and targets lie apart.
+inline constexpr const char *kInputsPart = "inputs", *kTargetsPart = "targets";
+
+// Samples that are the rows of a file, or of the data set `inside` it, from the first on.
+inline SourceInfo source_in(const std::string& file, const std::string& inside = "") {
+  SourceInfo source;
+  source.file = file;
+  source.inside = inside;
+  return source;
+}
+
 DataSplits open_fashion_mnist(const DataSettings& settings, const DataUse& use);
 DataSplits open_idx(const DataSettings& settings, const DataUse& use);
 DataSplits open_hdf5(const DataSettings& settings, const DataUse& use);

@@ -18,6 +18,7 @@ constexpr int64_t kBytes = 256;
 
 // Part of a mapped file.
 struct Passage {
+  std::string path;
   std::shared_ptr<const MappedFile> file;
   int64_t begin = 0, end = 0;
 };
@@ -44,6 +45,25 @@ class TextDataset : public Dataset {
   int64_t classes() const override { return kBytes; }
   int64_t input_indices() const override { return kBytes; }
   Locality locality() const override { return kAnywhere; }
+  // A file has no rows, and so those of its samples do not move on.
+  std::vector<SourceInfo> sources() const override {
+    std::vector<SourceInfo> sources;
+    int64_t begin = 0;
+    for (size_t i = 0; i < passages_.size(); ++i) {
+      const int64_t end = std::min(ends_[i], size());
+      if (end > begin) {
+        SourceInfo source = source_in(passages_[i].path);
+        source.first_sample = static_cast<uint64_t>(begin);
+        source.samples = static_cast<uint64_t>(end - begin);
+        source.row_step = 0;
+        source.first_byte = static_cast<uint64_t>(passages_[i].begin);
+        source.byte_step = static_cast<uint64_t>(stride_);
+        sources.push_back(std::move(source));
+      }
+      begin = std::max(begin, end);
+    }
+    return sources;
+  }
 
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
     const int64_t context = shape_[0];
@@ -94,8 +114,8 @@ DataSplits open_text(const DataSettings& settings, const DataUse&) {
     const auto file = std::make_shared<const MappedFile>(path);
     const auto size = static_cast<int64_t>(file->bytes().size());
     const int64_t cut = size - static_cast<int64_t>(static_cast<double>(size) * settings.test_share);
-    train.push_back({file, 0, cut});
-    test.push_back({file, cut, size});
+    train.push_back({path, file, 0, cut});
+    test.push_back({path, file, cut, size});
     bytes += size;
   }
   const int64_t stride = settings.stride > 0 ? settings.stride : settings.context;

@@ -61,11 +61,12 @@ void Context::begin_step(uint64_t number) {
   begin_pass(0, 0);
 }
 
-void Context::begin_pass(uint32_t micro_batch_number, uint8_t pass_number) {
+void Context::begin_pass(uint32_t micro_batch_number, uint8_t loss_number) {
   micro_batch = micro_batch_number;
-  pass = pass_number;
+  loss_index = loss_number;
   counters.reset();
   records.reset();
+  fingerprints.reset();
 }
 
 Context& context() {

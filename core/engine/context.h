@@ -72,7 +72,7 @@ struct Context {
   uint64_t seed = 0;  // of what ops draw at random (dropout, stochastic rounding), an integer below 2^53
   uint64_t step = 0;
   uint32_t micro_batch = 0;
-  uint8_t pass = 0;  // which loss
+  uint8_t loss_index = 0;  // which loss
   Phase phase = Phase::forward;
   const std::string* module = intern("");
   uint64_t module_hash = 0;         // of *module
@@ -80,14 +80,15 @@ struct Context {
   uint64_t forward_id = 0;          // in backward: the id of the forward op that is differentiated
   const Op* forward_op = nullptr;   // and that op; in forward too where ops stand for another (FP8's for linear)
   CallCounters counters;
-  RecordArena records;      // of the calls of this pass, for observers
-  uint64_t calls = 0;       // dispatched so far
-  uint64_t host_reads = 0;  // of read_scalars so far
+  RecordArena records;            // of the calls of this pass, for observers
+  FingerprintArena fingerprints;  // of their inputs
+  uint64_t calls = 0;             // dispatched so far
+  uint64_t host_reads = 0;        // of read_scalars so far
 
   // Starts a step: ids count from here.
   void begin_step(uint64_t number);
   // Starts the forward pass of another micro-batch or loss of the same step.
-  void begin_pass(uint32_t micro_batch_number, uint8_t pass_number);
+  void begin_pass(uint32_t micro_batch_number, uint8_t loss_number);
 };
 
 // The current context. There has to be one.

@@ -138,14 +138,18 @@ Tensor make_output(Context& context, const OutputSpec& spec, std::span<const Ten
 }
 
 // Runs the call, and shows it to the observers before and after.
-void run_observed(Context& context, OpCall& call, const OpEvent& event) {
+void run_observed(Context& context, OpCall& call, OpEvent event) {
   const std::span<OutputRecord* const> records = context.records.take(event.outputs.size());
   for (size_t i = 0; i < records.size(); ++i) records[i]->scale = event.outputs[i].body()->loss_scale;
+  event.input_fingerprints = context.fingerprints.take(event.inputs.size());
   for (Observer* observer : context.observers) observer->before(event, records);
   const auto asked = [](const OutputRecord* record) {
-    return record->wanted != StatisticsLevel::none || record->samples_wanted > 0;
+    return record->wanted != StatisticsLevel::none || record->samples_wanted > 0 || record->fingerprint.wanted;
   };
   if (std::any_of(records.begin(), records.end(), asked)) call.records = records;
+  const auto is_wanted = [](const Fingerprint* fingerprint) { return fingerprint->wanted; };
+  if (std::any_of(event.input_fingerprints.begin(), event.input_fingerprints.end(), is_wanted))
+    call.input_fingerprints = event.input_fingerprints;
   context.backend->run(call);
   for (Observer* observer : context.observers) observer->after(event);
 }
@@ -226,7 +230,7 @@ Tensors make_views(const Tensor& input, const OutputSpecs& specs) {
 void set_arithmetic(OpCall& call, Context& context, const Op& op, uint64_t stream) {
   call.arithmetic = context.arithmetic->of(op, context.forward_op, context.module);
   call.seed = context.seed;
-  call.stream = hash_combine(stream, hash_combine(context.step, context.micro_batch << 8 | context.pass));
+  call.stream = hash_combine(stream, hash_combine(context.step, context.micro_batch << 8 | context.loss_index));
 }
 
 // The random bits of a parameter's cast. Evaluation comes after the step's update and casts anew.
@@ -354,7 +358,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
     const OutputLabels labels = labels_of(context, outputs, specs, options.hints);
     run_observed(context, call,
                  {op, id, context.forward_id, context.recomputing ? Phase::recompute : context.phase, *context.module,
-                  context.micro_batch, context.pass, attributes, inputs, outputs, labels, call});
+                  context.micro_batch, context.loss_index, attributes, inputs, outputs, labels, call});
   }
 
   mark_changed(inputs, outputs, specs);

@@ -32,12 +32,14 @@ struct OpEvent {
   Phase phase;
   const std::string& module;
   uint32_t micro_batch;
-  uint8_t pass;
+  uint8_t loss_index;
   const Attributes& attributes;
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
   std::span<const OutputLabel> labels;  // one per output
   const OpCall& call;
+  // Of the inputs, one each, as the records are of the outputs: what an observer wants it marks as wanted.
+  std::span<Fingerprint* const> input_fingerprints = {};
 
   // Of a matrix product.
   std::optional<ProductShape> product() const {

@@ -86,6 +86,8 @@ struct Op {
   // Floating-point operations of a call that is no product; nullptr: one per element of the first output.
   double (*flops)(std::span<const Tensor> inputs, std::span<const Tensor> outputs) = nullptr;
 
+  // What it is, whatever it is called: where its name is not one of the functions', it says so itself.
+  OpFunction function = function_named(name);
   uint64_t hash = hash_text(name);
 };
 

@@ -24,20 +24,24 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
   description.phase = event.phase;
   description.id = event.id;
   description.forward_id = event.forward_id;
+  description.function = event.op.function;
+  description.kind = kind_of(event.op.function);
   description.micro_batch = event.micro_batch;
-  description.pass = event.pass;
+  description.loss_index = event.loss_index;
   description.attributes = &event.attributes;
   description.product = event.product();
   description.flushes_inputs = std::any_of(event.call.inputs.begin(), event.call.inputs.end(),
                                            [&](const TensorView& input) { return flushes_input(event.call, input); });
   description.flushes_narrow_products = flushes_narrow_products(event.call);
   description.inputs = inputs;
+  description.input_views = event.call.inputs;
   description.outputs = outputs;
-  recorder_.before(description, records);
+  recorder_.before(description, records, event.input_fingerprints);
 }
 
 void RecordingObserver::after(const OpEvent& event) {
-  if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, backend_.capture_nonfinite(event.call, *slot), event.call);
+  log_.add(event);
+  if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, log_.capture(backend_, *slot));
 }
 
 }  // namespace ulpscope

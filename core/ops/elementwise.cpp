@@ -227,7 +227,7 @@ Tensor dropout(const Tensor& x, double p) {
   Context& at = context();
   const uint64_t key = hash_combine(at.module_hash, hash_text("dropout"));
   const uint64_t call_number = hash_combine(key, at.counters.next(key));
-  const uint64_t pass = hash_combine(at.step, at.micro_batch << 8 | at.pass);
+  const uint64_t pass = hash_combine(at.step, at.micro_batch << 8 | at.loss_index);
   // Attributes hold integers of 53 bits.
   const uint64_t stream = hash_combine(call_number, pass) >> 11;
   return call("dropout", {x},

@@ -73,24 +73,33 @@ void pooling_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
 }
 
 constexpr Op max_pooling(std::string_view name, decltype(Op::shape_rule) shape_rule) {
-  return {.name = name, .shape_rule = shape_rule, .backward = pooling_backward, .needs_attributes = true, .saves_outputs = 0b10};
+  return {.name = name,
+          .shape_rule = shape_rule,
+          .backward = pooling_backward,
+          .needs_attributes = true,
+          .saves_outputs = 0b10,
+          .function = OpFunction::max_pool};
 }
 constexpr Op average_pooling(std::string_view name) {
-  return {.name = name, .shape_rule = average_pooling_shape, .backward = pooling_backward, .needs_attributes = true};
+  return {.name = name,
+          .shape_rule = average_pooling_shape,
+          .backward = pooling_backward,
+          .needs_attributes = true,
+          .function = OpFunction::average_pool};
 }
-constexpr Op backward_op(std::string_view name, int inputs) {
-  return {.name = name, .inputs = inputs, .shape_rule = pooling_backward_shape, .needs_attributes = true};
+constexpr Op backward_op(std::string_view name, int inputs, OpFunction function) {
+  return {.name = name, .inputs = inputs, .shape_rule = pooling_backward_shape, .needs_attributes = true, .function = function};
 }
 
 const Op kPooling[] = {
     max_pooling("max_pool2d", max_pooling_shape<DType::u8>),
-    backward_op("max_pool2d_backward", 2),
+    backward_op("max_pool2d_backward", 2, OpFunction::max_pool_backward),
     average_pooling("avg_pool2d"),
-    backward_op("avg_pool2d_backward", 1),
+    backward_op("avg_pool2d_backward", 1, OpFunction::average_pool_backward),
     max_pooling("adaptive_max_pool2d", max_pooling_shape<DType::i32>),
-    backward_op("adaptive_max_pool2d_backward", 2),
+    backward_op("adaptive_max_pool2d_backward", 2, OpFunction::max_pool_backward),
     average_pooling("adaptive_avg_pool2d"),
-    backward_op("adaptive_avg_pool2d_backward", 1),
+    backward_op("adaptive_avg_pool2d_backward", 1, OpFunction::average_pool_backward),
 };
 
 Attributes with_kernel(const Windows& windows) {

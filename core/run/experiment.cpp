@@ -25,9 +25,12 @@ const char* name_of(Evaluation evaluation) {
   return kNames[static_cast<size_t>(evaluation)];
 }
 
+std::string ScalerSettings::rule_name(const PrecisionRow& precision) const {
+  return preset.value_or(precision.scaler != nullptr ? precision.scaler : "pytorch");
+}
+
 LossScaleRule ScalerSettings::rule(const PrecisionRow& precision) const {
-  const std::string library = preset.value_or(precision.scaler != nullptr ? precision.scaler : "pytorch");
-  LossScaleRule rule = find_loss_scale_rule(library).value_or(LossScaleRule{});
+  LossScaleRule rule = find_loss_scale_rule(rule_name(precision)).value_or(LossScaleRule{});
   rule.initial = initial.value_or(rule.initial);
   rule.growth_factor = growth_factor.value_or(rule.growth_factor);
   rule.backoff_factor = backoff_factor.value_or(rule.backoff_factor);
@@ -60,7 +63,7 @@ bool Experiment::scaler_enabled() const {
 
 std::string Experiment::overrides_of(std::initializer_list<std::string_view> keys) const {
   std::string text;
-  for (const auto& [key, override_place] : overridden.places) {
+  for (const auto& [key, override_place] : given.overrides) {
     const bool is_meant = std::any_of(keys.begin(), keys.end(), [&](std::string_view meant) {
       return key.starts_with(meant) && (key.size() == meant.size() || key[meant.size()] == '.');
     });
@@ -230,7 +233,59 @@ void check_optimizer(const OptimizerSettings& optimizer, const Experiment& exper
   }
 }
 
+bool is_refused(const std::vector<KindKey>& kinds, std::string_view key) {
+  return std::any_of(kinds.begin(), kinds.end(), [&](const KindKey& kind) {
+    return key.starts_with(kind.table()) && !kind.refusal_of(key.substr(kind.table().size())).empty();
+  });
+}
+
+SettingInfo setting(std::string name, std::string value, SettingKind kind, bool given) {
+  return {std::move(name), std::move(value), kind, given};
+}
+
+// What holds, or nothing: that is no one value.
+std::optional<std::string> effective_text(const Option<Experiment>& option, const Experiment& experiment) {
+  std::optional<OptionValue> value = option.get(experiment);
+  if (!value && option.otherwise) value = option.otherwise(experiment);
+  return value ? std::optional(value_text(option.type, *value)) : std::nullopt;
+}
+
+void describe_group(const Experiment& experiment, size_t index, std::vector<SettingInfo>& settings) {
+  const OptimizerGroup& group = experiment.optimizers[index];
+  const std::string place = fmt::format("optimizers[{}].", index), table = "optimizer.";
+  settings.push_back(
+      setting(place + "modules", value_text({OptionKind::text_list, {}, {}}, group.modules), SettingKind::other, true));
+  Experiment of_group;
+  of_group.precision = experiment.precision;
+  of_group.optimizer = experiment.settings_of(group);
+  const std::vector<KindKey> kinds{optimizer_kind(of_group.optimizer)};
+  for (const Option<Experiment>& option : experiment_options()) {
+    if (!option.key.starts_with(table) || is_refused(kinds, option.key)) continue;
+    const std::string key = option.key.substr(table.size());
+    const bool given = std::any_of(group.values.begin(), group.values.end(), [&](const auto& each) { return each.first == key; });
+    settings.push_back(setting(place + key, effective_text(option, of_group).value_or(""), option.setting, given));
+  }
+}
+
 }  // namespace
+
+std::vector<SettingInfo> describe_settings(const Experiment& experiment) {
+  static const Experiment defaults;
+  std::vector<SettingInfo> settings;
+  const std::vector<KindKey> kinds = kind_keys(experiment);
+  for (const Option<Experiment>& option : experiment_options()) {
+    const auto value = effective_text(option, experiment);
+    if (!value || is_refused(kinds, option.key)) continue;
+    const bool given = experiment.given.all.contains(option.key) || option.get(experiment) != option.get(defaults);
+    settings.push_back(setting(option.key, *value, option.setting, given));
+  }
+  for (size_t i = 0; i < experiment.optimizers.size(); ++i) describe_group(experiment, i, settings);
+  for (const NamedTable& table : named_tables(experiment)) {
+    const SettingKind kind = table.name.starts_with("autocast.") ? SettingKind::precision : SettingKind::arithmetic;
+    settings.push_back(setting(table.name, table.text(), kind, !table.members.empty()));
+  }
+  return settings;
+}
 
 void validate(const Experiment& experiment) {
   const auto fail = [&](Keys keys, std::string_view message) { throw usage_error("{}: {}", experiment.place_of(keys), message); };

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +53,7 @@ struct ScalerSettings {
   std::optional<bool> dynamic;
 
   LossScaleRule rule(const PrecisionRow& precision) const;
+  std::string rule_name(const PrecisionRow& precision) const;  // of the preset
   bool operator==(const ScalerSettings&) const = default;
 };
 
@@ -101,11 +103,13 @@ struct RecordingSettings {
   bool operator==(const RecordingSettings&) const = default;
 };
 
-// Keys that were set after the file, each with what messages call that. They have no part in whether settings are equal.
-struct OverriddenKeys {
-  std::map<std::string, std::string> places;
+// Keys that were set, and those of them that were set after the file, each with what messages call that. They have no part in
+// whether settings are equal.
+struct GivenKeys {
+  std::set<std::string, std::less<>> all;
+  std::map<std::string, std::string> overrides;
 
-  bool operator==(const OverriddenKeys&) const { return true; }
+  bool operator==(const GivenKeys&) const { return true; }
 };
 
 struct Experiment {
@@ -126,7 +130,7 @@ struct Experiment {
   ArithmeticPolicy arithmetic;
   RecordingSettings recording;
   Place place{"experiment"};  // the file that it is read from
-  OverriddenKeys overridden;
+  GivenKeys given;
 
   // The overrides that set one of these keys, or of the keys in these tables: "--epochs 3, --set data.kind=idx", or "".
   std::string overrides_of(std::initializer_list<std::string_view> keys) const;
@@ -160,6 +164,10 @@ void apply_override(Experiment& experiment, const Override& setting);
 void validate(const Experiment& experiment);
 // The effective experiment as TOML: parsing it gives an equal one.
 std::string to_toml(const Experiment& experiment);
+// What traces say of the settings that the run has: of all keys of experiment_options.h but those that the chosen kinds of data,
+// loss and so on do not take, of the tables of free names, and of each of `optimizers`, as "optimizers[0].learning_rate". Values
+// are TOML, and those that hold; given are keys that were set, or have other values than by default.
+std::vector<SettingInfo> describe_settings(const Experiment& experiment);
 // The values that the key `key` chooses from.
 std::vector<std::string> experiment_choices(std::string_view key);
 // docs/experiments.md.

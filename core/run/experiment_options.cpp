@@ -1,5 +1,7 @@
 #include "ulpscope/core/run/experiment_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -96,6 +98,12 @@ Option<Experiment> text_list(std::string key, std::string meaning, Access access
   return field<std::vector<std::string>, Experiment>(std::move(key), {OptionKind::text_list, {}, {}}, std::move(meaning), access);
 }
 
+// What the rule of the gradient scaler has.
+template <typename T>
+auto of_rule(T LossScaleRule::*field) {
+  return [field](const Experiment& experiment) { return experiment.scaler_rule().*field; };
+}
+
 // Sets model.layers, which are what is written back.
 Option<Experiment> model_preset() {
   OptionType type{OptionKind::choice, {}, preset_names()};
@@ -159,7 +167,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
           "precision",
           "the policy of mixed precision ([policies.md](policies.md)): `fp16` is PyTorch's FP16 autocast with a gradient scaler, "
           "`bf16` its BF16 autocast, `fp32` neither; the others do as the libraries that they are named after",
-          ULPSCOPE_FIELD(precision)),
+          ULPSCOPE_FIELD(precision))
+          .of_kind(SettingKind::precision),
 
       model_preset(),
 
@@ -238,7 +247,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
       boolean("data.drop_last", "leave out an epoch's last batch where it is smaller than the others",
               ULPSCOPE_FIELD(data.drop_last)),
 
-      integer("training.batch_size", {.low = 1, .high = 1 << 24}, "samples a batch", ULPSCOPE_FIELD(training.batch_size)),
+      integer("training.batch_size", {.low = 1, .high = 1 << 24}, "samples a batch", ULPSCOPE_FIELD(training.batch_size))
+          .of_kind(SettingKind::batch_size),
       integer("training.accumulation", {.low = 1, .high = 1 << 16},
               "batches a step: their gradients are added up, of their losses divided by their number; the last step of the last "
               "epoch may "
@@ -266,22 +276,31 @@ std::vector<Option<Experiment>> make_experiment_options() {
           ULPSCOPE_FIELD(loss.ignore_index)),
       number("loss.delta", kPositive, "huber: from here on it is a line", ULPSCOPE_FIELD(loss.delta)),
 
-      choice("optimizer.type", "as in PyTorch; lion as in its paper", ULPSCOPE_FIELD(optimizer.type)),
-      number("optimizer.learning_rate", kMagnitude, "", ULPSCOPE_FIELD(optimizer.learning_rate)),
+      choice("optimizer.type", "as in PyTorch; lion as in its paper", ULPSCOPE_FIELD(optimizer.type))
+          .of_kind(SettingKind::optimizer),
+      number("optimizer.learning_rate", kMagnitude, "", ULPSCOPE_FIELD(optimizer.learning_rate))
+          .of_kind(SettingKind::learning_rate),
       number("optimizer.weight_decay", kNotNegative, "decoupled from the gradient with adamw and lion",
-             ULPSCOPE_FIELD(optimizer.weight_decay), "0.01 with adamw, else 0"),
-      number("optimizer.momentum", kNotNegative, "sgd", ULPSCOPE_FIELD(optimizer.momentum)),
+             ULPSCOPE_FIELD(optimizer.weight_decay), "0.01 with adamw, else 0")
+          .or_else([](const Experiment& experiment) { return experiment.optimizer.effective_weight_decay(); })
+          .of_kind(SettingKind::weight_decay),
+      number("optimizer.momentum", kNotNegative, "sgd", ULPSCOPE_FIELD(optimizer.momentum)).of_kind(SettingKind::momentum),
       number("optimizer.dampening", {}, "sgd", ULPSCOPE_FIELD(optimizer.dampening)),
       boolean("optimizer.nesterov", "sgd; needs momentum, and no dampening", ULPSCOPE_FIELD(optimizer.nesterov)),
-      number("optimizer.beta1", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta1)),
-      number("optimizer.beta2", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta2), "0.99 with lion, else 0.999"),
-      number("optimizer.eps", kNotNegative, "adam, adamw", ULPSCOPE_FIELD(optimizer.eps)),
+      number("optimizer.beta1", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta1)).of_kind(SettingKind::momentum),
+      number("optimizer.beta2", kBelowOne, "adam, adamw, lion", ULPSCOPE_FIELD(optimizer.beta2), "0.99 with lion, else 0.999")
+          .or_else([](const Experiment& experiment) { return experiment.optimizer.effective_beta2(); })
+          .of_kind(SettingKind::second_moment),
+      number("optimizer.eps", kNotNegative, "adam, adamw", ULPSCOPE_FIELD(optimizer.eps)).of_kind(SettingKind::epsilon),
       choice("optimizer.math",
              "how 16-bit parameters are updated: `param`, with a rounding to their type after every elementary operation; `fp32`, "
              "computed in FP32 and rounded once",
-             ULPSCOPE_FIELD(optimizer.math)),
+             ULPSCOPE_FIELD(optimizer.math))
+          .of_kind(SettingKind::update_math),
       boolean("optimizer.master_weights", "keep 16-bit parameters in FP32 as well, and update those",
-              ULPSCOPE_FIELD(optimizer.master_weights), "the precision's"),
+              ULPSCOPE_FIELD(optimizer.master_weights), "the precision's")
+          .or_else([](const Experiment& experiment) { return row_of(experiment.precision).master_weights; })
+          .of_kind(SettingKind::master_weights),
 
       choice("schedule.type",
              "the learning rate over the run: `constant`; `linear` and `cosine` fall to schedule.end_factor of it; `step` is "
@@ -304,23 +323,39 @@ std::vector<Option<Experiment>> make_experiment_options() {
              ULPSCOPE_FIELD(clipping.value)),
       number("clipping.norm", kNotNegative,
              "the unscaled gradients together are scaled down to at most this Euclidean norm, after clipping.value; 0: not",
-             ULPSCOPE_FIELD(clipping.norm)),
+             ULPSCOPE_FIELD(clipping.norm))
+          .of_kind(SettingKind::clip_norm),
 
-      choice("scaler.enabled", "the gradient scaler; `auto`: as the precision has it", ULPSCOPE_FIELD(scaler.enabled)),
-      scaler_preset(),
-      number("scaler.initial", kNormal, "the loss scale at the start", ULPSCOPE_FIELD(scaler.initial), "the preset's"),
+      choice("scaler.enabled", "the gradient scaler; `auto`: as the precision has it", ULPSCOPE_FIELD(scaler.enabled))
+          .of_kind(SettingKind::scale_enabled),
+      scaler_preset().or_else(
+          [](const Experiment& experiment) { return experiment.scaler.rule_name(row_of(experiment.precision)); }),
+      number("scaler.initial", kNormal, "the loss scale at the start", ULPSCOPE_FIELD(scaler.initial), "the preset's")
+          .or_else(of_rule(&LossScaleRule::initial))
+          .of_kind(SettingKind::scale_initial),
       number("scaler.growth_factor", {.low = 1, .low_open = true}, "the scale grows by it", ULPSCOPE_FIELD(scaler.growth_factor),
-             "the preset's"),
+             "the preset's")
+          .or_else(of_rule(&LossScaleRule::growth_factor))
+          .of_kind(SettingKind::scale_growth_factor),
       number("scaler.backoff_factor", {.low = 0, .high = 1, .low_open = true, .high_open = true},
-             "and is multiplied by it after an overflow", ULPSCOPE_FIELD(scaler.backoff_factor), "the preset's"),
+             "and is multiplied by it after an overflow", ULPSCOPE_FIELD(scaler.backoff_factor), "the preset's")
+          .or_else(of_rule(&LossScaleRule::backoff_factor))
+          .of_kind(SettingKind::scale_backoff_factor),
       integer("scaler.growth_interval", kAtLeastOne, "steps without overflow before it grows",
-              ULPSCOPE_FIELD(scaler.growth_interval), "the preset's"),
+              ULPSCOPE_FIELD(scaler.growth_interval), "the preset's")
+          .or_else(of_rule(&LossScaleRule::growth_interval))
+          .of_kind(SettingKind::scale_growth_interval),
       integer("scaler.hysteresis", kAtLeastOne, "overflowing steps before it backs off", ULPSCOPE_FIELD(scaler.hysteresis),
-              "the preset's"),
-      number("scaler.floor", kMagnitude, "it never backs off below; 0: no floor", ULPSCOPE_FIELD(scaler.floor), "the preset's"),
-      number("scaler.cap", kMagnitude, "it never grows above; 0: no cap", ULPSCOPE_FIELD(scaler.cap), "the preset's"),
+              "the preset's")
+          .or_else(of_rule(&LossScaleRule::hysteresis)),
+      number("scaler.floor", kMagnitude, "it never backs off below; 0: no floor", ULPSCOPE_FIELD(scaler.floor), "the preset's")
+          .or_else(of_rule(&LossScaleRule::floor)),
+      number("scaler.cap", kMagnitude, "it never grows above; 0: no cap", ULPSCOPE_FIELD(scaler.cap), "the preset's")
+          .or_else(of_rule(&LossScaleRule::cap)),
       boolean("scaler.dynamic", "false: the scale stays, and overflowing steps are still skipped", ULPSCOPE_FIELD(scaler.dynamic),
-              "the preset's"),
+              "the preset's")
+          .or_else(of_rule(&LossScaleRule::dynamic))
+          .of_kind(SettingKind::scale_dynamic),
 
       choice(
           "fp8.recipe",
@@ -390,22 +425,26 @@ std::vector<Option<ArithmeticChange>> make_arithmetic_options() {
           "what sums of matrix products and convolutions are kept in: `fp32`; `fp16` or `fp64`, term after term; `exact`, with no "
           "rounding before that of the output; `mi200`, FP32 with subnormal FP16 and BF16 factors and results flushed, as AMD's "
           "MI200; or as the tensor cores of a GPU",
-          &ArithmeticChange::accumulation, find_accumulation, [](const Accumulation* row) { return row->name; }),
+          &ArithmeticChange::accumulation, find_accumulation, [](const Accumulation* row) { return row->name; })
+          .of_kind(SettingKind::arithmetic),
       field<bool, ArithmeticChange>(
           "tf32", {OptionKind::boolean, {}, {}},
           "with a GPU that multiplies TF32: FP32 products and convolutions are multiplied so, as with "
           "PyTorch's `allow_tf32`",
-          [](auto& change) -> auto& { return change.tf32; }),
+          [](auto& change) -> auto& { return change.tf32; })
+          .of_kind(SettingKind::arithmetic),
       arithmetic_choice(
           "rounding", names_of(rounding_modes()),
           "how outputs are rounded to FP16 and BF16, and to FP32 where a sum is known better: to nearest, ties to even or away; "
           "toward zero, up, down; to odd; or stochastically, with random bits that follow from the seed",
-          &ArithmeticChange::rounding, parse_rounding_mode, [](RoundingMode mode) { return name_of(mode); }),
+          &ArithmeticChange::rounding, parse_rounding_mode, [](RoundingMode mode) { return name_of(mode); })
+          .of_kind(SettingKind::arithmetic),
       arithmetic_choice(
           "subnormals", enumerator_names<Subnormals>(),
           "where subnormals of a tensor's own format become zero: nowhere, in what an op reads, in what it writes, or "
           "in both",
-          &ArithmeticChange::subnormals, find_enumerator<Subnormals>, [](Subnormals subnormals) { return name_of(subnormals); }),
+          &ArithmeticChange::subnormals, find_enumerator<Subnormals>, [](Subnormals subnormals) { return name_of(subnormals); })
+          .of_kind(SettingKind::arithmetic),
   };
 }
 
@@ -431,6 +470,32 @@ const Option<Experiment>* find_option(std::string_view key) {
   const auto& options = experiment_options();
   const auto found = std::find_if(options.begin(), options.end(), [&](const auto& option) { return option.key == key; });
   return found == options.end() ? nullptr : &*found;
+}
+
+std::string NamedTable::text() const {
+  std::string text;
+  for (const auto& [key, value] : members) text += fmt::format("{}{} = {}", text.empty() ? " " : ", ", key, value);
+  return fmt::format("{{{}{}}}", text, text.empty() ? "" : " ");
+}
+
+std::vector<NamedTable> named_tables(const Experiment& experiment) {
+  const auto of_types = [](std::string_view name, const auto& types) {
+    NamedTable table{std::string(name), {}};
+    for (const auto& [key, precision] : types) table.members.emplace_back(toml_string(key), toml_string(name_of(precision)));
+    return table;
+  };
+  const auto of_changes = [](std::string_view name, const auto& changes) {
+    NamedTable table{std::string(name), {}};
+    for (const auto& [key, change] : changes) {
+      NamedTable values;
+      for (const auto& option : arithmetic_options())
+        if (const auto value = option.get(change)) values.members.emplace_back(option.key, value_text(option.type, *value));
+      table.members.emplace_back(toml_string(key), values.text());
+    }
+    return table;
+  };
+  return {of_types(kAutocastOps, experiment.autocast.ops), of_types(kAutocastModules, experiment.autocast.modules),
+          of_changes(kArithmeticOps, experiment.arithmetic.ops), of_changes(kArithmeticModules, experiment.arithmetic.modules)};
 }
 
 OptimizerSettings Experiment::settings_of(const OptimizerGroup& group) const {

@@ -1,6 +1,9 @@
 // The tables of keys of an experiment file.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/core/run/experiment.h"
@@ -16,6 +19,17 @@ const Option<Experiment>* find_option(std::string_view key);
 
 // The keys of `arithmetic`, arithmetic.ops.NAME and arithmetic.modules.NAME.
 const std::vector<Option<ArithmeticChange>>& arithmetic_options();
+
+// The tables whose keys are names of ops or patterns of modules.
+inline constexpr std::string_view kAutocastOps = "autocast.ops", kAutocastModules = "autocast.modules",
+                                  kArithmeticOps = "arithmetic.ops", kArithmeticModules = "arithmetic.modules";
+struct NamedTable {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> members;  // keys and values, as TOML
+
+  std::string text() const;  // in braces
+};
+std::vector<NamedTable> named_tables(const Experiment& experiment);
 
 // Values of autocast.ops.NAME, autocast.modules.NAME and a layer's dtype.
 const OptionType& precision_type();

@@ -20,10 +20,6 @@ namespace {
 constexpr std::string_view kLayers = "model.layers";
 constexpr std::string_view kOptimizers = "optimizers";
 constexpr std::string_view kOptimizer = "optimizer.";  // what its keys begin with
-constexpr std::string_view kAutocastOps = "autocast.ops";
-constexpr std::string_view kAutocastModules = "autocast.modules";
-constexpr std::string_view kArithmeticOps = "arithmetic.ops";
-constexpr std::string_view kArithmeticModules = "arithmetic.modules";
 // Tables whose keys are free names.
 constexpr std::string_view kNamedTables[] = {kAutocastOps, kAutocastModules, kArithmeticOps, kArithmeticModules};
 
@@ -112,6 +108,7 @@ Error unknown_key(std::string_view place, const std::string& key) {
 
 void assign(const Option<Experiment>& option, Experiment& experiment, std::string_view place, const RawValue& raw) {
   at_place(fmt::format("{}: {}", place, option.key), [&] { option.set(experiment, check_value(option.type, raw)); });
+  experiment.given.all.insert(option.key);
   if (option.key != "model.preset") return;
   for (LayerSpec& layer : experiment.model.layers) layer.place.text = fmt::format("{}: {}", place, layer.place.text);
 }
@@ -509,7 +506,7 @@ void apply_override(Experiment& experiment, const Override& setting) {
   if (equals == std::string::npos) throw usage_error("{}: expected key=value", place);
   const std::string key = trimmed(assignment.substr(0, equals));
   const std::string value = trimmed(assignment.substr(equals + 1));
-  experiment.overridden.places[key] = place;
+  experiment.given.overrides[key] = place;
   if (const Option<Experiment>* option = find_option(key)) {
     assign(*option, experiment, place, override_value(value, option->type.kind));
     return;
@@ -563,27 +560,10 @@ std::string to_toml(const Experiment& experiment) {
       text += "]\n";
     }
   }
-  const auto write_overrides = [&](std::string_view name, const auto& overrides) {
-    if (overrides.empty()) return;
-    text += fmt::format("\n[{}]\n", name);
-    for (const auto& [key, precision] : overrides)
-      text += fmt::format("{} = {}\n", toml_string(key), toml_string(name_of(precision)));
-  };
-  write_overrides(kAutocastOps, experiment.autocast.ops);
-  write_overrides(kAutocastModules, experiment.autocast.modules);
-  const auto write_changes = [&](std::string_view name, const auto& changes) {
-    if (changes.empty()) return;
-    text += fmt::format("\n[{}]\n", name);
-    for (const auto& [key, change] : changes) {
-      std::vector<std::string> values;
-      for (const auto& option : arithmetic_options())
-        if (const auto value = option.get(change))
-          values.push_back(fmt::format("{} = {}", option.key, value_text(option.type, *value)));
-      text += fmt::format("{} = {{ {} }}\n", toml_string(key), fmt::join(values, ", "));
-    }
-  };
-  write_changes(kArithmeticOps, experiment.arithmetic.ops);
-  write_changes(kArithmeticModules, experiment.arithmetic.modules);
+  for (const NamedTable& named : named_tables(experiment)) {
+    if (!named.members.empty()) text += fmt::format("\n[{}]\n", named.name);
+    for (const auto& [key, value] : named.members) text += fmt::format("{} = {}\n", key, value);
+  }
   for (const OptimizerGroup& group : experiment.optimizers) {
     text += fmt::format("\n[[{}]]\nmodules = {}\n", kOptimizers, value_text({OptionKind::text_list, {}, {}}, group.modules));
     for (const auto& [key, value] : group.values)

@@ -207,8 +207,12 @@ std::string difference(const DataIdentity& then, const DataIdentity& now, const 
 }  // namespace
 
 struct Trainer::State {
+  // Numbers of data sets in the trace.
+  static constexpr uint32_t kTrainSource = 0, kTestSource = 1;
+
   State(const Experiment& experiment, const TrainerOptions& options);
 
+  void add_sources();  // to the trace
   Tensor load_inputs(const Batch& batch) const;
   Tensor load_targets(const Batch& batch) const;
   // A batch through the model, under autocast, with the casts that the precision puts around it.
@@ -311,11 +315,25 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     trace.overwrite = options.overwrite;
     sink = create_trace(options.trace_path, run, trace);
     recorder.emplace(*sink, experiment.recording.recorder_options());
+    for (const SettingInfo& setting : describe_settings(experiment)) recorder->add_setting(setting);
+    add_sources();
     observer.emplace(*recorder, *backend);
     context.observers.push_back(&*observer);
   }
   if (options.profile) profiler.emplace(*backend, measure_roofline(*backend));
   if (profiler) context.observers = profiler->around(context.observers);
+}
+
+void Trainer::State::add_sources() {
+  const auto add = [&](const Dataset& split, uint32_t number, const char* name) {
+    for (SourceInfo& source : split.sources()) {
+      source.source = number;
+      source.name = name;
+      recorder->add_source(source);
+    }
+  };
+  add(*data.train, kTrainSource, "train");
+  if (data.test) add(*data.test, kTestSource, "test");
 }
 
 Tensor Trainer::State::load_inputs(const Batch& loaded) const {
@@ -347,6 +365,7 @@ Tensor Trainer::State::compute_loss(const Tensor& output, Tensor target, double 
 
 Tensor Trainer::State::run_batch() {
   loader->next(batch);
+  if (recorder) recorder->add_batch(Phase::forward, context.micro_batch, kTrainSource, batch.numbers);
   Tensor inputs, targets;
   {
     const PhaseGuard phase(Phase::data);
@@ -368,6 +387,7 @@ void Trainer::State::begin_pass(uint32_t micro_batch) {
   if (recorder) {
     backend->synchronize();
     recorder->end_pass();
+    observer->begin_pass();
   }
   context.begin_pass(micro_batch, 0);
 }
@@ -389,7 +409,10 @@ Context& Trainer::context() { return state_->context; }
 void Trainer::State::begin_step(uint64_t step) {
   backend->reset_peak();
   context.begin_step(step);
-  if (recorder) recorder->begin_step(step);
+  if (recorder) {
+    recorder->begin_step(step);
+    observer->begin_pass();
+  }
   if (result.steps > 0) return;
   model->record_initial_values();
   for (const auto& optimizer : optimizers) optimizer->record_initial_values();
@@ -523,15 +546,16 @@ std::optional<TestResult> Trainer::State::evaluate(bool recorded) {
   const int64_t size = data.test->size();
   const int64_t batch_size =
       experiment.training.evaluation_batch_size > 0 ? experiment.training.evaluation_batch_size : experiment.training.batch_size;
-  std::vector<int64_t> indices;
   std::vector<Tensor> scalars;   // read together: of each batch the loss, and of labels how many were right
   std::vector<int64_t> counted;  // targets of each batch that are not ignored
   for (int64_t first = 0; first < size; first += batch_size) {
     if (recorded) begin_pass(static_cast<uint32_t>(counted.size()));
     if (watch && first > 0) watch("evaluating", static_cast<double>(first) / static_cast<double>(size));
-    indices.clear();
-    for (int64_t i = first; i < std::min(size, first + batch_size); ++i) indices.push_back(i);
-    data.test->fill_batch(indices, test_batch);
+    std::vector<int64_t>& numbers = test_batch.numbers;
+    numbers.resize(static_cast<size_t>(std::min(size - first, batch_size)));
+    std::iota(numbers.begin(), numbers.end(), first);
+    data.test->fill_batch(numbers, test_batch);
+    if (recorded && recorder) recorder->add_batch(Phase::evaluation, context.micro_batch, kTestSource, numbers);
     const Tensor inputs = source(load_inputs(test_batch), Role::input), targets = source(load_targets(test_batch), Role::input);
     const AutocastScope scope(autocast ? &*autocast : nullptr);
     const Tensor output = run_model(inputs, false);

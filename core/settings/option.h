@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "ulpscope/trace/records.h"
+
 namespace ulpscope {
 
 // A value as it stands in a file, whatever it is written in.
@@ -66,7 +68,8 @@ struct OptionInfo {
   std::string key;
   OptionType type;
   std::string meaning;
-  std::string default_text;  // for the reference; "": the default value
+  std::string default_text;                  // for the reference; "": the default value
+  SettingKind setting = SettingKind::other;  // what traces say that it is
 };
 
 // A key whose value is kept in a field of a struct.
@@ -74,6 +77,19 @@ template <typename Settings>
 struct Option : OptionInfo {
   std::function<void(Settings&, const OptionValue&)> set;
   std::function<std::optional<OptionValue>(const Settings&)> get;  // nothing: not set, and not written back
+  // What holds where `get` gives nothing; empty: that is no one value.
+  std::function<OptionValue(const Settings&)> otherwise = {};
+
+  // The same, with one of those.
+  Option of_kind(SettingKind kind) && {
+    setting = kind;
+    return std::move(*this);
+  }
+  template <typename Value>
+  Option or_else(Value value) && {
+    otherwise = [value](const Settings& settings) { return OptionValue(value(settings)); };
+    return std::move(*this);
+  }
 };
 
 // Where settings come from, as messages begin: "run.toml:4". It has no part in whether settings are equal.

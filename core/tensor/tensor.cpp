@@ -73,7 +73,15 @@ Tensor copy_from_host(Backend& backend, DType dtype, std::span<const int64_t> sh
 Storage::Storage(Backend& backend, size_t bytes)
     : backend_(backend), data_(backend.allocate(bytes)), bytes_(bytes), serial_(next_serial()) {}
 
-Storage::~Storage() { backend_.release(data_, bytes_); }
+Storage::~Storage() {
+  if (watch_) watch_->storage = nullptr;
+  backend_.release(data_, bytes_);
+}
+
+const Ref<StorageWatch>& Storage::watch() {
+  if (!watch_) watch_ = Ref<StorageWatch>(new StorageWatch{this});
+  return watch_;
+}
 
 DType Tensor::dtype() const { return body_->view.dtype; }
 int Tensor::rank() const { return body_->view.rank; }

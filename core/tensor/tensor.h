@@ -50,6 +50,14 @@ class Ref {
   T* pointer_ = nullptr;
 };
 
+class Storage;
+
+// Tells whether a storage still lives, without keeping it.
+struct StorageWatch {
+  Storage* storage = nullptr;  // nullptr once it is gone
+  int references = 0;
+};
+
 // Memory of one backend. The backend outlives it.
 class Storage {
  public:
@@ -60,7 +68,8 @@ class Storage {
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   uint64_t serial() const { return serial_; }  // never reused
-  uint32_t version = 0;                        // raised by every in-place op
+  const Ref<StorageWatch>& watch();
+  uint32_t version = 0;  // raised by every in-place op
   int references = 0;
 
  private:
@@ -68,6 +77,7 @@ class Storage {
   void* data_;
   size_t bytes_;
   uint64_t serial_;
+  Ref<StorageWatch> watch_;  // made when it is first asked for
 };
 
 struct TensorBody;

@@ -26,7 +26,7 @@ int64_t span_of(const TensorView& view) {
 // How many finite nonzero elements a view has, and how many of them are subnormal.
 InputFlushCounts count_subnormals(Context& context, const TensorView& view) {
   OutputRecord record;
-  record.wanted = StatisticsLevel::full;
+  record.wanted = StatisticsLevel::values;
   collect_statistics(view, record, [&](int64_t n, const std::function<void(int64_t)>& body) {
     parallel_for(context, n, view.size() >= kParallelElements, body);
   });

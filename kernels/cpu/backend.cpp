@@ -7,6 +7,8 @@
 
 #include "ulpscope/kernels/cpu/arithmetic.h"
 #include "ulpscope/kernels/cpu/context.h"
+#include "ulpscope/kernels/cpu/parallel.h"
+#include "ulpscope/kernels/fingerprint.h"
 #include "ulpscope/kernels/plain/plain.h"
 #include "ulpscope/kernels/store.h"
 
@@ -19,7 +21,7 @@ class CpuBackend final : public Backend {
     for (const auto& family : {cpu::elementwise_ops(), cpu::product_ops(), cpu::convolution_ops(), cpu::pooling_ops(),
                                cpu::normalization_ops(), cpu::row_ops(), cpu::indexing_ops(), cpu::reduction_ops(), cpu::loss_ops(),
                                cpu::quantization_ops(), cpu::training_ops()}) {
-      for (const cpu::NamedKernel& kernel : family) kernels_.emplace(kernel.op, kernel.run);
+      for (const cpu::NamedKernel& kernel : family) kernels_.emplace(kernel.op, kernel);
     }
   }
 
@@ -36,12 +38,18 @@ class CpuBackend final : public Backend {
   void run(const OpCall& call) override {
     const auto found = kernels_.find(call.op);
     const bool in_double = computes_in_double(call);
-    const cpu::Kernel& kernel = found == kernels_.end() || in_double ? plain_ : found->second;
+    const bool is_plain = found == kernels_.end() || in_double;
+    const cpu::Kernel& kernel = is_plain ? plain_ : found->second.run;
+    const ParallelFor shares = [&](int64_t n, const std::function<void(int64_t)>& body) {
+      cpu::parallel_for(context_, n, true, body);
+    };
+    if (is_plain || call.arithmetic != nullptr || !found->second.takes_fingerprints) sum_inputs(call, shares);
     if (call.arithmetic == nullptr || in_double) {
       kernel(context_, call);
     } else {
       run_with_arithmetic(context_, call, kernel);
     }
+    sum_outputs(call, shares);
     for (size_t slot = 0; slot < call.records.size(); ++slot) {
       OutputRecord* record = call.records[slot];
       if (record != nullptr && record->samples_wanted > 0 && call.outputs[slot].data != nullptr) {
@@ -51,6 +59,9 @@ class CpuBackend final : public Backend {
   }
 
   ElementCapture capture_nonfinite(const OpCall& call, int slot) override { return ulpscope::capture_nonfinite(call, slot); }
+  ElementCapture capture_element(const OpCall& call, int slot, int64_t element) override {
+    return ulpscope::capture_element(call, slot, element);
+  }
 
   void* allocate(size_t bytes) override { return context_.allocator.allocate(bytes); }
   void release(void* memory, size_t bytes) override { context_.allocator.release(memory, bytes); }
@@ -61,7 +72,7 @@ class CpuBackend final : public Backend {
 
  private:
   cpu::Context context_;
-  std::unordered_map<std::string_view, cpu::Kernel> kernels_;
+  std::unordered_map<std::string_view, cpu::NamedKernel> kernels_;
   const cpu::Kernel plain_ = [](cpu::Context&, const OpCall& call) { run_plain(call); };
 };
 

@@ -36,6 +36,7 @@ using Kernel = std::function<void(Context&, const OpCall&)>;
 struct NamedKernel {
   std::string_view op;
   Kernel run;
+  bool takes_fingerprints = false;  // that the call wants, where the call's arithmetic is the default
 };
 
 // For calls whose tensors are f32, f16 and bf16 (and integers where the op has them).

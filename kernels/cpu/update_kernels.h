@@ -5,11 +5,32 @@
 
 #include "ulpscope/emulation/format.h"
 #include "ulpscope/kernels/op_call.h"
+#include "ulpscope/kernels/sum_order.h"
 
 namespace ulpscope::cpu {
 
-// In place but for the gradient; a state that the call does not bring is nullptr. The update d is written, and what became of it
-// counted, where `d` is not nullptr.
+// The sums of an update (UpdateCounts) over a block: term i in lane i mod kSumLanes.
+struct UpdateSums {
+  enum Sum { weight_squares, update_squares, gradient_dot_update, decay_asked, decay_applied, kSums };
+  alignas(64) double lanes[kSums][kSumLanes] = {};
+};
+
+// Updates d, by what they are and what became of them (UpdateCounts).
+struct UpdateCounters {
+  uint64_t nonzero = 0, lost = 0, lost_to_decay = 0;
+  uint64_t nan = 0, positive_infinity = 0, negative_infinity = 0;
+};
+
+// What became of an update beside the weight and the states. Decay is summed where there is some.
+struct UpdateTotals {
+  UpdateCounters counts;
+  UpdateSums sums;
+  // Of the weight and the states in turn, where weights are FP32: the sums of bit patterns that fingerprints are, before and after.
+  static constexpr int kMostValues = 4;
+  uint64_t read[kMostValues] = {}, written[kMostValues] = {};
+};
+
+// In place but for the gradient; a state that the call does not bring is nullptr. The update d is written where it is not nullptr.
 struct UpdateBlock {
   float* weight;
   const float* gradient;
@@ -18,10 +39,12 @@ struct UpdateBlock {
   int64_t n;
   // What an update that rounds at every step gives without: the weight and the states. nullptr where it is not asked for.
   float* const* wide;
-  // Where not nullptr, as `d` is then: the share of it that does not come from weight decay alone (updates.h).
-  float* gradient_share = nullptr;
+  // Where not nullptr, as `d` is then: the share of it that does not come from weight decay alone, and the decay and the new weight
+  // without it where the rule adds it (updates.h).
+  float *gradient_share = nullptr, *decay = nullptr, *without_decay = nullptr;
 };
-using UpdateKernel = UpdateCounts (*)(const Attributes& attributes, const UpdateBlock& block);
+// Adds to the totals, where they are not nullptr.
+using UpdateKernel = void (*)(const Attributes& attributes, const UpdateBlock& block, UpdateTotals* totals);
 // Of the rule with this place in the list of updates.h, for weights of this type; `stepwise`: every operation is rounded to it.
 UpdateKernel update_kernel(int index, DType weights, bool stepwise);
 

@@ -22,12 +22,14 @@ HWY_INLINE uint64_t CountOf(D d, LanesMask<D> mask) {
 
 // The types of weights: what a value becomes when it is stored.
 struct StoredF32 {
+  static constexpr bool kIsFloat = true;
   template <class D>
   static HWY_INLINE hn::Vec<D> Rounded(D, hn::Vec<D> v) {
     return v;
   }
 };
 struct StoredF16 {
+  static constexpr bool kIsFloat = false;
   template <class D>
   static HWY_INLINE hn::Vec<D> Rounded(D d, hn::Vec<D> v) {
     // One lane by itself: on SSE4, Highway's shifts by a lane's amount then read more than that lane.
@@ -36,6 +38,7 @@ struct StoredF16 {
   }
 };
 struct StoredBf16 {
+  static constexpr bool kIsFloat = false;
   template <class D>
   static HWY_INLINE hn::Vec<D> Rounded(D d, hn::Vec<D> v) {
     return hn::BitCast(d, hn::And(RoundToBf16InPlace(d, v), hn::Set(hn::RebindToUnsigned<D>(), 0xFFFF0000)));
@@ -108,6 +111,7 @@ template <class Stored>
 struct Once : Stored {
   static constexpr bool kStepwise = false;
   using Vectors = hn::ScalableTag<float>;
+  using Doubles = hn::RepartitionToWide<Vectors>;
   template <class D>
   using V = Lanes<D>;
 };
@@ -115,53 +119,267 @@ template <class Stored>
 struct EveryStep : Stored {
   static constexpr bool kStepwise = true;
   using Vectors = hn::Half<hn::ScalableTag<float>>;  // as many as there are doubles in a vector
+  using Doubles = hn::Rebind<double, Vectors>;
   template <class D>
   using V = Step<D, Stored>;
 };
 
+// The places of a block, by value: the compiler then knows that no store changes them.
+template <class Rule>
+struct Places {
+  explicit Places(const cpu::UpdateBlock& block)
+      : weight(block.weight),
+        gradient(block.gradient),
+        d(block.d),
+        gradient_share(block.gradient_share),
+        decay(block.decay),
+        without_decay(block.without_decay),
+        has_wide(block.wide != nullptr) {
+    for (int k = 0; k < Rule::kStates; ++k) states[k] = block.states[k];
+    for (int k = 0; has_wide && k <= Rule::kStates; ++k) wide[k] = block.wide[k];
+  }
+
+  float* weight;
+  const float* gradient;
+  float* states[Rule::kStates];
+  float *d, *gradient_share, *decay, *without_decay;
+  bool has_wide;
+  float* wide[Rule::kStates + 1] = {};
+};
+
+// The values that sums are taken of, as FP32.
+template <class D>
+struct Terms {
+  hn::Vec<D> weight, update, gradient;
+  hn::Vec<D> decay, with_decay, without_decay;  // the latter two: the weight as stored
+};
+
+// Sums of the bit patterns of FP32 values (Fingerprint), of so many tensors.
+template <int tensors>
+class BitSums {
+ public:
+  HWY_INLINE BitSums() {
+    for (int i = 0; i < tensors; ++i) low_[i] = high_[i] = hn::Zero(Tag());
+  }
+  template <class D>
+  HWY_INLINE void Add(int tensor, hn::Vec<D> values) {
+    const auto bits = hn::BitCast(Tag(), values);
+    low_[tensor] = hn::Add(low_[tensor], bits);  // with 2^32 times the upper halves
+    high_[tensor] = hn::Add(high_[tensor], hn::ShiftRight<32>(bits));
+  }
+  HWY_INLINE void AddTo(uint64_t* sums) const {
+    for (int i = 0; i < tensors; ++i) {
+      const uint64_t upper = hn::GetLane(hn::SumOfLanes(Tag(), high_[i]));
+      sums[i] += hn::GetLane(hn::SumOfLanes(Tag(), low_[i])) - (upper << 32) + upper;
+    }
+  }
+
+ private:
+  using Tag = hn::ScalableTag<uint64_t>;
+
+  hn::Vec<Tag> low_[tensors], high_[tensors];
+};
+// The same of one value at a time.
+struct BitSum {
+  template <class D>
+  HWY_INLINE void Add(int tensor, hn::Vec<D> value) {
+    sums[tensor] += hn::GetLane(hn::BitCast(hn::RebindToUnsigned<D>(), value));
+  }
+  uint64_t* sums;
+};
+
+// The lanes of the sums while they are in registers.
+template <class Arithmetic, bool kDecay>
+class Sums {
+  using Narrow = typename Arithmetic::Vectors;
+  using Wide = typename Arithmetic::Doubles;
+
+ public:
+  HWY_INLINE explicit Sums(const cpu::UpdateSums& sums) {
+    for (int sum = 0; sum < kSums; ++sum)
+      for (int i = 0; i < kVectors; ++i) lanes_[sum][i] = hn::Load(Wide(), sums.lanes[sum] + i * kDoubles);
+  }
+  HWY_INLINE void Store(cpu::UpdateSums& sums) const {
+    for (int sum = 0; sum < kSums; ++sum)
+      for (int i = 0; i < kVectors; ++i) hn::Store(lanes_[sum][i], Wide(), sums.lanes[sum] + i * kDoubles);
+  }
+  // Of the elements first, first + 1, ... of kSumLanes. Products of two FP32 values are exact, so that fusing changes nothing.
+  HWY_INLINE void Add(int first, const Terms<Narrow>& terms) {
+    for (int part = 0; part < kParts; ++part) {
+      const int i = first / kDoubles + part;
+      const auto w = Part(part, terms.weight), d = Part(part, terms.update), g = Part(part, terms.gradient);
+      auto& weights = lanes_[cpu::UpdateSums::weight_squares][i];
+      auto& updates = lanes_[cpu::UpdateSums::update_squares][i];
+      auto& products = lanes_[cpu::UpdateSums::gradient_dot_update][i];
+      weights = hn::MulAdd(w, w, weights);
+      updates = hn::MulAdd(d, d, updates);
+      products = hn::MulAdd(g, d, products);
+      if constexpr (kDecay) {
+        const auto c = Part(part, terms.decay), zero = hn::Zero(Wide()), one = hn::Set(Wide(), 1.0);
+        const auto sign = hn::IfThenElse(hn::Gt(c, zero), one, hn::IfThenElse(hn::Lt(c, zero), hn::Neg(one), c));
+        const auto change = hn::Sub(Part(part, terms.with_decay), Part(part, terms.without_decay));
+        auto& asked = lanes_[cpu::UpdateSums::decay_asked][i];
+        auto& applied = lanes_[cpu::UpdateSums::decay_applied][i];
+        asked = hn::Add(asked, hn::Abs(c));
+        applied = hn::MulAdd(sign, change, applied);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kDoubles = hn::MaxLanes(Wide()), kVectors = kSumLanes / kDoubles;
+  static constexpr int kParts = static_cast<int>(hn::MaxLanes(Narrow())) / kDoubles;
+  static constexpr int kSums = kDecay ? cpu::UpdateSums::kSums : cpu::UpdateSums::decay_asked;
+
+  static HWY_INLINE hn::Vec<Wide> Part(int part, hn::Vec<Narrow> v) {
+    if constexpr (kParts == 1) {
+      return hn::PromoteTo(Wide(), v);
+    } else {
+      const hn::Half<Narrow> half;
+      return hn::PromoteTo(Wide(), part == 0 ? hn::LowerHalf(half, v) : hn::UpperHalf(half, v));
+    }
+  }
+
+  hn::Vec<Wide> lanes_[kSums][kVectors];
+};
+
 template <class Rule, class V>
-HWY_INLINE Updated<V, Rule::kStates> UpdatedLanes(const Rule& rule, const cpu::UpdateBlock& block, int64_t i) {
+HWY_INLINE Updated<V, Rule::kStates> UpdatedLanes(const Rule& rule, const Places<Rule>& places, int64_t i) {
   const typename V::Tag d;
   V old[Rule::kStates];
-  for (int k = 0; k < Rule::kStates; ++k) old[k].raw = block.states[k] != nullptr ? hn::LoadU(d, block.states[k] + i) : hn::Zero(d);
-  return rule.template operator()<V>(V{hn::LoadU(d, block.weight + i)}, V{hn::LoadU(d, block.gradient + i)}, old);
+  for (int k = 0; k < Rule::kStates; ++k)
+    old[k].raw = places.states[k] != nullptr ? hn::LoadU(d, places.states[k] + i) : hn::Zero(d);
+  return rule.template operator()<V>(V{hn::LoadU(d, places.weight + i)}, V{hn::LoadU(d, places.gradient + i)}, old);
+}
+
+template <class D, class V, int kStates>
+HWY_INLINE void StoreUpdated(D d, const Updated<V, kStates>& updated, float* const* states, float* weight, float* const* to,
+                             int64_t i) {
+  hn::StoreU(updated.weight.raw, d, weight + i);
+  for (int k = 0; k < kStates; ++k) {
+    if (states[k] != nullptr) hn::StoreU(updated.state[k].raw, d, to[k] + i);
+  }
+}
+
+// Where every operation is rounded: what the values become without.
+template <class Rule, class Arithmetic, class D>
+HWY_INLINE void UpdateWide(D d, const Rule& rule, const Places<Rule>& places, int64_t i) {
+  if (!Arithmetic::kStepwise || !places.has_wide) return;
+  StoreUpdated(d, UpdatedLanes<Rule, Lanes<D>>(rule, places, i), places.states, places.wide[0], places.wide + 1, i);
 }
 
 template <class Rule, class Arithmetic, class D>
-HWY_INLINE void UpdateVector(D d, const Rule& rule, const cpu::UpdateBlock& block, int64_t i, UpdateCounts& counts) {
+HWY_INLINE void UpdateVector(D d, const Rule& rule, const Places<Rule>& places, int64_t i) {
+  UpdateWide<Rule, Arithmetic>(d, rule, places, i);
+  const auto updated = UpdatedLanes<Rule, typename Arithmetic::template V<D>>(rule, places, i);
+  StoreUpdated(d, updated, places.states, places.weight, places.states, i);
+  if (places.d != nullptr) hn::StoreU(updated.update.raw, d, places.d + i);
+}
+
+// The same, with what is counted and summed. `kDecay`: with what the caller needs of decay.
+template <class Rule, class Arithmetic, bool kDecay, class D, class Bits>
+HWY_INLINE Terms<D> CountedVector(D d, const Rule& rule, const Places<Rule>& places, int64_t i, cpu::UpdateCounters& counts,
+                                  Bits& read, Bits& written) {
   using V = typename Arithmetic::template V<D>;
-  const auto store = [&](const auto& updated, float* weight, float* const* states) HWY_ATTR {
-    hn::StoreU(updated.weight.raw, d, weight + i);
+  UpdateWide<Rule, Arithmetic>(d, rule, places, i);
+  const V weight{hn::LoadU(d, places.weight + i)};
+  const auto updated = UpdatedLanes<Rule, V>(rule, places, i);
+  if constexpr (Arithmetic::kIsFloat) {
+    read.template Add<D>(0, weight.raw);
+    written.template Add<D>(0, updated.weight.raw);
     for (int k = 0; k < Rule::kStates; ++k) {
-      if (block.states[k] != nullptr) hn::StoreU(updated.state[k].raw, d, states[k] + i);
+      if (places.states[k] == nullptr) continue;
+      read.template Add<D>(k + 1, hn::LoadU(d, places.states[k] + i));
+      written.template Add<D>(k + 1, updated.state[k].raw);
     }
-  };
-  if (Arithmetic::kStepwise && block.wide != nullptr)
-    store(UpdatedLanes<Rule, Lanes<D>>(rule, block, i), block.wide[0], block.wide + 1);
-  const V weight{hn::LoadU(d, block.weight + i)};
-  const auto updated = UpdatedLanes<Rule, V>(rule, block, i);
-  store(updated, block.weight, block.states);
-  if (block.d == nullptr) return;
-  hn::StoreU(updated.update.raw, d, block.d + i);
-  if (block.gradient_share != nullptr) hn::StoreU(updated.gradient_share.raw, d, block.gradient_share + i);
+  }
+  StoreUpdated(d, updated, places.states, places.weight, places.states, i);
+  if (places.d != nullptr) hn::StoreU(updated.update.raw, d, places.d + i);
+  if (kDecay && places.gradient_share != nullptr) {
+    hn::StoreU(updated.gradient_share.raw, d, places.gradient_share + i);
+    hn::StoreU(updated.decay.raw, d, places.decay + i);
+    hn::StoreU(updated.without_decay.raw, d, places.without_decay + i);
+  }
   const V zero{hn::Zero(d)}, stored{Arithmetic::Rounded(d, updated.weight.raw)};
   const LanesMask<D> nonzero{hn::Not((updated.update == zero).raw)};
   const LanesMask<D> lost = nonzero & (stored == weight);
   counts.nonzero += CountOf(d, nonzero);
-  counts.lost += CountOf(d, lost);
-  counts.lost_to_decay += CountOf(d, lost & (updated.gradient_share == zero));
+  if (!hn::AllFalse(d, lost.raw)) {
+    counts.lost += CountOf(d, lost);
+    counts.lost_to_decay += CountOf(d, lost & (updated.gradient_share == zero));
+  }
+  if (HWY_UNLIKELY(!hn::AllTrue(d, hn::IsFinite(updated.update.raw)))) {
+    counts.nan += CountOf(d, LanesMask<D>{hn::IsNaN(updated.update.raw)});
+    const auto infinite = hn::IsInf(updated.update.raw);
+    counts.positive_infinity += CountOf(d, LanesMask<D>{hn::And(infinite, hn::Gt(updated.update.raw, hn::Zero(d)))});
+    counts.negative_infinity += CountOf(d, LanesMask<D>{hn::And(infinite, hn::Lt(updated.update.raw, hn::Zero(d)))});
+  }
+  return {weight.raw,        updated.update.raw, hn::LoadU(d, places.gradient + i),
+          updated.decay.raw, stored.raw,         Arithmetic::Rounded(d, updated.without_decay.raw)};
 }
 
 template <class Rule, class Arithmetic>
-UpdateCounts Update(const Attributes& attributes, const cpu::UpdateBlock& block) {
-  const Rule rule(attributes);
-  UpdateCounts counts;
+void UpdateAlone(const Rule rule, const cpu::UpdateBlock& block) {
+  const Places<Rule> places(block);
   const typename Arithmetic::Vectors d;
   const auto width = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t n = block.n;
   int64_t i = 0;
-  for (; i + width <= block.n; i += width) UpdateVector<Rule, Arithmetic>(d, rule, block, i, counts);
-  for (; i < block.n; ++i) UpdateVector<Rule, Arithmetic>(hn::CappedTag<float, 1>(), rule, block, i, counts);
-  return counts;
+  for (; i + width <= n; i += width) UpdateVector<Rule, Arithmetic>(d, rule, places, i);
+  for (; i < n; ++i) UpdateVector<Rule, Arithmetic>(hn::CappedTag<float, 1>(), rule, places, i);
+}
+
+template <class Rule, class Arithmetic, bool kDecay>
+void UpdateAndSum(const Rule rule, const cpu::UpdateBlock& block, cpu::UpdateTotals& totals) {
+  const Places<Rule> places(block);
+  const typename Arithmetic::Vectors d;
+  constexpr int kWidth = hn::MaxLanes(d);
+  static_assert(kSumLanes % kWidth == 0);
+  constexpr int kTensors = Rule::kStates + 1;
+  static_assert(kTensors <= cpu::UpdateTotals::kMostValues);
+  cpu::UpdateCounters counts = totals.counts;
+  const int64_t n = block.n;
+  int64_t i = 0;
+  {
+    Sums<Arithmetic, kDecay> sums(totals.sums);
+    BitSums<kTensors> read, written;
+    for (; i + kSumLanes <= n; i += kSumLanes) {
+      for (int first = 0; first < kSumLanes; first += kWidth)
+        sums.Add(first, CountedVector<Rule, Arithmetic, kDecay>(d, rule, places, i + first, counts, read, written));
+    }
+    sums.Store(totals.sums);
+    read.AddTo(totals.read);
+    written.AddTo(totals.written);
+  }
+  const hn::CappedTag<float, 1> one;
+  BitSum read{totals.read}, written{totals.written};
+  const auto wide = [](auto v) HWY_ATTR { return static_cast<double>(hn::GetLane(v)); };
+  for (int lane = 0; i < n; ++i, ++lane) {
+    const auto terms = CountedVector<Rule, Arithmetic, kDecay>(one, rule, places, i, counts, read, written);
+    auto& lanes = totals.sums.lanes;
+    const double w = wide(terms.weight), d_wide = wide(terms.update);
+    lanes[cpu::UpdateSums::weight_squares][lane] += w * w;
+    lanes[cpu::UpdateSums::update_squares][lane] += d_wide * d_wide;
+    lanes[cpu::UpdateSums::gradient_dot_update][lane] += wide(terms.gradient) * d_wide;
+    if constexpr (kDecay) {
+      const double c = wide(terms.decay);
+      lanes[cpu::UpdateSums::decay_asked][lane] += std::abs(c);
+      lanes[cpu::UpdateSums::decay_applied][lane] += sign_of(c) * (wide(terms.with_decay) - wide(terms.without_decay));
+    }
+  }
+  totals.counts = counts;
+}
+
+template <class Rule, class Arithmetic>
+void Update(const Attributes& attributes, const cpu::UpdateBlock& block, cpu::UpdateTotals* totals) {
+  const Rule rule(attributes);
+  if (totals == nullptr) {
+    UpdateAlone<Rule, Arithmetic>(rule, block);
+  } else if (adds_some_decay(rule) || block.gradient_share != nullptr) {
+    UpdateAndSum<Rule, Arithmetic, true>(rule, block, *totals);
+  } else {
+    UpdateAndSum<Rule, Arithmetic, false>(rule, block, *totals);
+  }
 }
 
 bool Unscale(const float* g, float factor, float* out, int64_t n) {

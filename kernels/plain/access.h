@@ -86,13 +86,13 @@ C block_sum(int64_t n, Term term) {
   return lanes[0];
 }
 
-// term(0) + ... + term(n - 1) in the order of reduction_order.h.
-template <typename C, typename Term>
+// term(0) + ... + term(n - 1) in the order of reduction_order.h, with blocks of this size.
+template <typename C, int64_t block = kReductionBlock, typename Term>
 C ordered_sum(int64_t n, Term term) {
   if (n == 0) return C{};
   std::vector<C> blocks;
-  for (int64_t begin = 0; begin < n; begin += kReductionBlock) {
-    blocks.push_back(block_sum<C>(std::min(kReductionBlock, n - begin), [&](int64_t i) { return term(begin + i); }));
+  for (int64_t begin = 0; begin < n; begin += block) {
+    blocks.push_back(block_sum<C>(std::min(block, n - begin), [&](int64_t i) { return term(begin + i); }));
   }
   merge_by_tree(blocks.data(), static_cast<int64_t>(blocks.size()), [](C a, C b) { return a + b; });
   return blocks[0];

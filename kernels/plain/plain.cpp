@@ -3,6 +3,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "ulpscope/kernels/fingerprint.h"
 #include "ulpscope/kernels/plain/element.h"
 
 namespace ulpscope {
@@ -37,7 +38,9 @@ std::vector<std::string_view> plain_ops() {
 
 void run_plain(const OpCall& call) {
   const plain::Twin& twin = twin_of(call);
+  sum_inputs(call);
   (computes_in_double(call) ? twin.in_double : twin.in_float)(call);
+  sum_outputs(call);
 }
 
 ElementCapture capture_element(const OpCall& call, int slot, int64_t element) { return twin_of(call).capture(call, slot, element); }

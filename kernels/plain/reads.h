@@ -129,9 +129,9 @@ class Reads {
     return std::any_of(call_.outputs.begin(), call_.outputs.end(),
                        [&](const TensorView& output) { return output.data != nullptr && output.data == data; });
   }
-  void keep(const TensorElement& of) {
+  void keep(const TensorElement& of, int64_t term = -1) {
     const double value = read_element(call_.inputs[static_cast<size_t>(of.tensor)], of.e);
-    capture_.operands.push_back({of.tensor, of.e, value, is_overwritten(of.tensor)});
+    capture_.operands.push_back({of.tensor, of.e, value, is_overwritten(of.tensor), term});
   }
 
   // One term; next() is the sum with it. Only the first terms and the one at which the sum breaks are kept, and what that one was
@@ -153,7 +153,7 @@ class Reads {
       partial_sum_ = sum;
       const bool has_room = capture_.operands.size() - direct_operands_ + term_.operands.size() <= kOperandsKept;
       if (breaks || (capture_.terms < kTermsKept && has_room))
-        for (const TensorElement& operand : term_.operands) keep(operand);
+        for (const TensorElement& operand : term_.operands) keep(operand, capture_.terms);
     }
     ++capture_.terms;
   }

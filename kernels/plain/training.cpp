@@ -1,4 +1,5 @@
 // What acts on gradients and parameters in plain loops: unscaling, norms and the updates of optimizers.
+#include <array>
 #include <cmath>
 #include <type_traits>
 #include <utility>
@@ -67,7 +68,10 @@ void update_as(const OpCall& call) {
     outputs.emplace_back(call, slot);
     if (stepwise) wide.emplace_back(call, slot);
   }
-  std::vector<C> old_weights, shares;
+  std::vector<C> old_weights, shares, without;
+  std::array<std::vector<double>, 5> terms;  // of the sums of UpdateCounts, in memory order
+  for (auto& each : terms) each.resize(static_cast<size_t>(call.outputs[0].size()));
+  std::vector<double> decays;
   const int64_t size = call.outputs[0].size();
   for (int64_t i = 0; i < size; ++i) {
     const auto value = [&](int input) { return input < states + 2 ? at<C>(call.inputs[input], i) : C{}; };
@@ -90,6 +94,14 @@ void update_as(const OpCall& call) {
     outputs[update_slot][i] = static_cast<C>(updated.update);
     old_weights.push_back(w);
     shares.push_back(static_cast<C>(updated.gradient_share));
+    without.push_back(static_cast<C>(updated.without_decay));
+    const auto place = static_cast<size_t>(offset_of(call.outputs[0], i));
+    const auto wide_weight = static_cast<double>(w), d = static_cast<double>(outputs[update_slot][i]);
+    decays.push_back(static_cast<double>(static_cast<C>(updated.decay)));
+    terms[0][place] = wide_weight * wide_weight;
+    terms[1][place] = d * d;
+    terms[2][place] = static_cast<double>(value(1)) * d;
+    terms[3][place] = std::abs(decays.back());
   }
   for (int slot = 0; slot < update_slot; ++slot) {
     if constexpr (stepwise)
@@ -101,7 +113,7 @@ void update_as(const OpCall& call) {
   if (record == nullptr && call.outputs[update_slot].data == nullptr) return;
   outputs[update_slot].store();
   if (record == nullptr) return;
-  record->update = {};
+  UpdateCounts& counts = record->update = {};
   // By a rounding other than store()'s, of whoever gave the call FP32 outputs.
   const OutputRounding rounding(call, 0, call.inputs[0].dtype);
   const auto stored_weight = [&](int64_t i) {
@@ -109,12 +121,35 @@ void update_as(const OpCall& call) {
     return rounding.is_special() ? static_cast<C>(rounding.rounded(static_cast<double>(outputs[0][i]), place))
                                  : at<C>(call.outputs[0], i);
   };
+  const auto rounded = [&](C value, int64_t place) {
+    if (rounding.is_special()) return rounding.rounded(static_cast<double>(value), place);
+    const FloatFormat& format = *info(call.outputs[0].dtype).format;
+    if (!is_narrow(format)) return static_cast<double>(value);
+    const NarrowFormat& narrow = narrow_format(format);
+    return static_cast<double>(narrow.widen(narrow.round(static_cast<double>(value))));
+  };
   for (int64_t i = 0; i < size; ++i) {
+    const auto place = offset_of(call.outputs[0], i);
+    const C stored = stored_weight(i);
+    terms[4][static_cast<size_t>(place)] = lanes::sign_of(decays[static_cast<size_t>(i)]) *
+                                           (static_cast<double>(stored) - rounded(without[static_cast<size_t>(i)], place));
     if (outputs[update_slot][i] == 0) continue;
-    const bool lost = stored_weight(i) == old_weights[i];
-    ++record->update.nonzero;
-    record->update.lost += lost;
-    record->update.lost_to_decay += lost && shares[i] == 0;
+    const bool lost = stored == old_weights[i];
+    ++counts.nonzero;
+    counts.lost += lost;
+    counts.lost_to_decay += lost && shares[i] == 0;
+  }
+  const auto sum = [&](size_t which) {
+    return ordered_sum<double, kStatisticsBlock>(size, [&](int64_t i) { return terms[which][static_cast<size_t>(i)]; });
+  };
+  counts.learning_rate = call.attribute("lr");
+  counts.weight_squares = sum(0);
+  counts.update_squares = sum(1);
+  counts.gradient_dot_update = sum(2);
+  counts.decay_known = rule.adds_decay();
+  if (lanes::adds_some_decay(rule)) {
+    counts.decay_asked = sum(3);
+    counts.decay_applied = sum(4);
   }
   record->update_known = true;
 }

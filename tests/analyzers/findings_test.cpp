@@ -1,6 +1,8 @@
 // info, compare, report, and what is found besides ranges and scale.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "report_access.h"
@@ -11,6 +13,7 @@
 #include "ulpscope/analyzers/selection.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/product_shape.h"
+#include "ulpscope/trace/schema.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -28,7 +31,7 @@ TEST(Info, SaysWhatTheTraceSays) {
   }
   const Snapshot reader = trace.read();
   const Report report = analyze_info(reader);
-  EXPECT_EQ(fact(report, "schema_version"), count_cell(reader.schema_version()));
+  EXPECT_EQ(fact(report, "schema_version"), count_cell(kSchemaVersion));
   EXPECT_EQ(fact(report, "writer"), Cell(std::string("closed")));
   EXPECT_EQ(fact(report, "steps"), Cell(int64_t{10}));
   EXPECT_EQ(fact(report, "first_loss"), Cell(10.0));
@@ -45,6 +48,45 @@ TEST(Info, SaysWhatTheTraceSays) {
   AnalysisOptions options;
   options.steps = {2, 4};
   EXPECT_EQ(fact(analyze_info(reader, options), "first_loss"), Cell(8.0));
+}
+
+TEST(Info, SaysWhereSamplesComeFromAndHowMuchIsKnown) {
+  SyntheticTrace trace(RunInfo(), {{"lr", "0.1", SettingKind::learning_rate, true},
+                                   {"eps", "0", SettingKind::epsilon, false},
+                                   {"amp", "True", SettingKind::scale_enabled, true}});
+  const uint32_t weight = trace.add_tensor("fc", "adam_update", Phase::optimizer, Role::weight, DType::f32, "fc.weight");
+  trace.sink().add_source({.source = 0, .name = "train", .part = "inputs", .file = "x.h5", .inside = "deep/x", .samples = 40});
+  trace.sink().add_source({.source = 0, .name = "train", .part = "targets", .file = "y.csv", .columns = "4", .samples = 40});
+  for (int step = 0; step < 3; ++step) {
+    for (uint64_t sample = 0; sample < 5; ++sample) trace.sink().add_batch({.step = trace.step(), .source = 0, .sample = sample});
+    trace.add_update(weight, 5, 0, 0);
+    if (step == 1) trace.sink().add_fingerprint({.step = trace.step(), .tensor = weight, .written = 1});
+    trace.end_step();
+  }
+  const Snapshot reader = trace.read();
+  AnalysisOptions options;
+  const Report report = analyze_info(reader, options);
+  EXPECT_EQ(fact(report, "batch_rows"), Cell(int64_t{15}));
+  EXPECT_EQ(fact(report, "parameter_rows"), Cell(int64_t{3}));
+  EXPECT_EQ(fact(report, "fingerprints"), Cell(int64_t{1}));
+  EXPECT_EQ(fact(report, "capture_rows"), Cell(int64_t{0}));
+  EXPECT_EQ(fact(report, "settings"), Cell(int64_t{3}));
+  EXPECT_EQ(fact(report, "settings_given"), Cell(int64_t{2}));
+  const auto sources = [](const Report& of) {
+    return std::find_if(of.tables.begin(), of.tables.end(), [](const Table& table) { return table.name == "sources"; });
+  };
+  ASSERT_NE(sources(report), report.tables.end());
+  ASSERT_EQ(sources(report)->rows.size(), 2u);
+  EXPECT_EQ(sources(report)->rows[0].cells[3], Cell(std::string("x.h5")));
+  EXPECT_EQ(sources(report)->rows[0].cells[4], Cell(std::string("deep/x")));
+  EXPECT_EQ(sources(report)->rows[1].cells[5], Cell(std::string("4")));
+  EXPECT_EQ(sources(report)->rows[1].cells[7], Cell(int64_t{40}));
+  options.limit = 1;
+  const Report limited = analyze_info(reader, options);
+  EXPECT_EQ(sources(limited)->rows.size(), 1u);
+  EXPECT_EQ(sources(limited)->rows_left_out, 1u);
+  EXPECT_THROW(reader.row_count("sources"), Error);
+  EXPECT_EQ(reader.row_count("stats"), 0u);
 }
 
 TEST(Info, SaysWhatChangedTheRecording) {
@@ -237,6 +279,38 @@ TEST(Report, NotesAreNoWarnings) {
   EXPECT_FALSE(has_finding(report, Severity::warning));
   ASSERT_NE(find_finding(report, "recording.note"), nullptr);
   EXPECT_EQ(find_finding(report, "recording.note")->title, "the writer caught up");
+}
+
+TEST(Report, ChangedMemoryIsAnErrorThatNamesTheFirst) {
+  for (const int changes : {1, 7}) {
+    SyntheticTrace trace;
+    const uint32_t state = trace.add_tensor("fc", "adam_update", Phase::optimizer, Role::optimizer_state, DType::f32, "fc.weight");
+    trace.end_step();
+    for (int step = 1; step <= changes; ++step) {
+      trace.add_event(EventKind::memory_changed, state, static_cast<uint64_t>(step - 1), 0, fmt::format("it changed {}", step));
+      trace.end_step();
+    }
+    const Snapshot reader = trace.read();
+    const Report report = analyze_all(reader);
+    const Finding* finding = find_finding(report, "recording.memory_changed");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->severity, Severity::error);
+    EXPECT_EQ(finding->title,
+              changes == 1 ? "it changed 1."
+                           : "Weights or optimizer states changed 7 times between where they were written and where they were "
+                             "next read; first, it changed 1.");
+    ASSERT_EQ(finding->evidence.size(), changes == 1 ? 1u : 5u);
+    EXPECT_EQ(finding->evidence[0].key.step, 1u);
+    EXPECT_EQ(finding->evidence[0].key.parameter, "fc.weight");
+    EXPECT_EQ(finding->evidence[0].values[0].value, Cell(int64_t{0}));
+    EXPECT_EQ(finding->evidence[0].values[1].value, Cell(std::string("it changed 1")));
+    ReportOptions later;
+    later.steps.first = static_cast<uint64_t>(changes);
+    EXPECT_EQ(find_finding(analyze_all(reader, later), "recording.memory_changed")->title, fmt::format("it changed {}.", changes));
+    ReportOptions others;
+    others.only = {"updates"};
+    EXPECT_EQ(find_finding(analyze_all(reader, others), "recording.memory_changed"), nullptr);
+  }
 }
 
 TEST(Report, LostUpdatesAreCountedPerParameter) {

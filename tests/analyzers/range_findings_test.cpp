@@ -209,6 +209,7 @@ TEST(RangeFindings, AdviceOnFlushedGradientsCanBeFollowed) {
     SyntheticTrace trace;
     OpInfo linear{11, 0, "linear", "head", Phase::forward, "", {}}, widen{12, 0, "cast", "", Phase::loss, "", {}},
         narrow{13, 12, "cast", "", Phase::backward, "", {}};
+    widen.kind = narrow.kind = OpKind::cast;
     const uint32_t made = trace.sink().add_op(linear), widened = trace.sink().add_op(widen);
     TensorInfo small;
     small.op = trace.sink().add_op(narrow);
@@ -304,7 +305,7 @@ TEST(RangeFindings, AnOverflowAtTheStoreIsTheFirstNonfiniteValue) {
   const uint32_t overflowing = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);
   TensorRow first = make_row({70000.0, 1.0}, DType::f16);
   first.micro_batch = 2;
-  first.pass = 1;
+  first.loss_index = 1;
   trace.add(overflowing, first);
   trace.add(consumer, make_row({INFINITY, 1.0}, DType::f16));
   trace.end_step();
@@ -314,7 +315,7 @@ TEST(RangeFindings, AnOverflowAtTheStoreIsTheFirstNonfiniteValue) {
   ASSERT_EQ(finding->evidence.size(), 2u);
   EXPECT_EQ(finding->evidence[0].key.op_name, "linear");
   EXPECT_EQ(finding->evidence[0].key.micro_batch, 2u);
-  EXPECT_EQ(finding->evidence[0].key.pass, 1);
+  EXPECT_EQ(finding->evidence[0].key.loss_index, 1);
   EXPECT_EQ(finding->evidence[1].key.op_name, "relu");
   const Table& recorded = table(report, "recorded");
   EXPECT_EQ(cell(recorded, row_of(recorded, "a linear"), "nonfinite"), Cell(int64_t{1}));

@@ -107,11 +107,11 @@ TEST(TextRenderer, EvidenceNamesTheMicroBatchAndThePassWhereThereAreSeveral) {
   key.name = "fc linear";
   key.step = 3;
   key.micro_batch = 0;
-  key.pass = 0;
+  key.loss_index = 0;
   EXPECT_EQ(key_text(key), "fc linear, step 3");
   key.micro_batch = 2;
-  key.pass = 1;
-  EXPECT_EQ(key_text(key), "fc linear, step 3, micro-batch 2, pass 1");
+  key.loss_index = 1;
+  EXPECT_EQ(key_text(key), "fc linear, step 3, micro-batch 2, loss 1");
 }
 
 TEST(TextRenderer, ShortenedNamesStayDifferent) {
@@ -272,10 +272,17 @@ TEST(Export, EveryTableInBothFormats) {
   element.partial_sum = 7.0;
   element.broke_at = 1;
   element.attributes = "step=2";
+  element.follow = CaptureFollow::followed;
+  operand.node = 1;
+  operand.parent = 0;
   operand.operand = 0;
   operand.overwritten = true;
   trace.sink().add_capture(element);
   trace.sink().add_capture(operand);
+  trace.sink().add_setting({"optimizer.lr", "0.1", SettingKind::learning_rate, true});
+  trace.sink().add_source({.name = "train", .file = "a.npy", .samples = 4, .byte_step = 8});
+  trace.sink().add_batch({.source = 0, .sample = 3});
+  trace.sink().add_fingerprint({.tensor = tensor, .written = UINT64_MAX});
   trace.sink().add_sample({0, 3, 1, tensor, 1, -2.0});
   trace.sink().add_measure({0, 3, 1, tensor, "error", 0.125});
   trace.sink().add_edge({0, 0, 1, 0, 0});
@@ -308,7 +315,7 @@ TEST(Export, EveryTableInBothFormats) {
   EXPECT_EQ(rows[0]["histogram"]["first_exponent"], 0);
   EXPECT_EQ(rows[0]["histogram"]["counts"], Json::parse("[1,1]"));
   EXPECT_EQ(rows[0]["below_range"], 0);
-  EXPECT_EQ(rows[0]["known"], "full");
+  EXPECT_EQ(rows[0]["known"], "values");
   EXPECT_EQ(rows[0]["tensor"], 0);
   EXPECT_EQ(rows[0]["op_id"], "0000000000000001");
   EXPECT_EQ(rows[0]["module"], "a,\"b\"");
@@ -331,8 +338,8 @@ TEST(Export, EveryTableInBothFormats) {
   EXPECT_TRUE(events[0]["tensor"].is_null());
   EXPECT_TRUE(events[0]["micro_batch"].is_null());
   EXPECT_TRUE(events[0]["op_name"].is_null());
-  const Json updates = Json::parse(exported(reader, "updates", ExportFormat::json));
-  EXPECT_EQ(updates[0]["op_name"], "linear");
+  const Json parameters = Json::parse(exported(reader, "parameters", ExportFormat::json));
+  EXPECT_EQ(parameters[0]["op_name"], "linear");
   const Json captures = Json::parse(exported(reader, "captures", ExportFormat::json));
   EXPECT_TRUE(captures[0]["operand"].is_null());
   EXPECT_EQ(captures[0]["partial_sum"], 7.0);
@@ -346,7 +353,7 @@ TEST(Export, EveryTableInBothFormats) {
   for (const char* table : {"samples", "measures"}) {
     const Json of_tensor = Json::parse(exported(reader, table, ExportFormat::json));
     EXPECT_EQ(of_tensor[0]["micro_batch"], 3) << table;
-    EXPECT_EQ(of_tensor[0]["pass"], 1) << table;
+    EXPECT_EQ(of_tensor[0]["loss_index"], 1) << table;
     EXPECT_EQ(of_tensor[0]["op_name"], "linear") << table;
   }
   const Json edges = Json::parse(exported(reader, "edges", ExportFormat::json));
@@ -357,16 +364,61 @@ TEST(Export, EveryTableInBothFormats) {
   EXPECT_TRUE(run[0]["growth_interval"].is_null());
 }
 
+SourceInfo train_source() {
+  SourceInfo source;
+  source.source = 3;
+  source.name = "train";
+  source.part = "inputs";
+  source.file = "a,b.csv";
+  source.columns = "0,1,2";
+  source.first_sample = 10;
+  source.samples = 5;
+  source.first_row = 100;
+  return source;
+}
+
+// What a batch's numbers lead to stands beside them, and where they lead nowhere, that.
+TEST(Export, BatchesHaveThePlacesOfTheirSamples) {
+  RunInfo run;
+  SyntheticTrace trace(run, {{"scaler.enabled", "\"on\"", SettingKind::scale_enabled, true}});
+  trace.sink().add_source(train_source());
+  for (const auto& [source, sample] : {std::pair<uint32_t, uint64_t>{3, 12}, {3, 15}, {99, 0}})
+    trace.sink().add_batch({0, 0, Phase::evaluation, source, sample});
+  trace.end_step();
+  const Snapshot reader = trace.read();
+  const Json rows = Json::parse(exported(reader, "batches", ExportFormat::json));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0]["phase"], "evaluation");
+  EXPECT_EQ(rows[0]["sample"], 12);
+  EXPECT_EQ(rows[0]["place"], "sample 12 of train: inputs in a,b.csv, row 102 (from 0), columns 0 to 2");
+  EXPECT_EQ(rows[1]["place"], "sample 15 of train: this source does not have it, the last of its samples is 14");
+  EXPECT_EQ(rows[2]["place"], "sample 0 of source 99: the trace does not have this source");
+  EXPECT_EQ(exported(reader, "batches", ExportFormat::csv),
+            "step,micro_batch,phase,source,sample,place\n"
+            "0,0,evaluation,3,12,\"sample 12 of train: inputs in a,b.csv, row 102 (from 0), columns 0 to 2\"\n"
+            "0,0,evaluation,3,15,\"sample 15 of train: this source does not have it, the last of its samples is 14\"\n"
+            "0,0,evaluation,99,0,sample 0 of source 99: the trace does not have this source\n");
+  EXPECT_EQ(exported(reader, "settings", ExportFormat::csv),
+            "name,value,kind,given\nscaler.enabled,\"\"\"on\"\"\",scale_enabled,true\n");
+  EXPECT_EQ(exported(reader, "sources", ExportFormat::csv),
+            "source,name,part,file,inside,columns,first_sample,samples,first_row,row_step,first_byte,byte_step\n"
+            "3,train,inputs,\"a,b.csv\",,\"0,1,2\",10,5,100,1,,\n");
+}
+
 // A table without rows has a header still, and says what its columns are.
 TEST(Export, EmptyTablesHaveTheirColumns) {
-  SyntheticTrace trace;
+  SyntheticTrace trace(RunInfo(), {});
   const Snapshot reader = trace.read();
   for (const std::string& table : export_tables()) {
     if (table == "run") continue;
     EXPECT_THAT(Json::parse(exported(reader, table, ExportFormat::json)), IsEmpty()) << table;
     const std::string csv = exported(reader, table, ExportFormat::csv);
     EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1) << table;
-    EXPECT_THAT(csv, HasSubstr(table == "ops" || table == "tensors" ? "index," : table == "edges" ? "graph," : "step,"));
+    EXPECT_THAT(csv, HasSubstr(table == "ops" || table == "tensors" ? "index,"
+                               : table == "edges"                   ? "graph,"
+                               : table == "settings"                ? "name,"
+                               : table == "sources"                 ? "source,"
+                                                                    : "step,"));
   }
 }
 

@@ -113,7 +113,7 @@ TEST(Scale, ASkippedStepWithoutAnEventIsBlamedOnTheFirstNonfiniteOutput) {
   EXPECT_EQ(cell(changes, 0, "kind"), Cell(std::string("skip")));
   EXPECT_EQ(cell(changes, 0, "nonfinite_tensor"), Cell(std::string("fc linear")));
   EXPECT_EQ(changes.rows[0].key.micro_batch, 2u);
-  EXPECT_EQ(changes.rows[0].key.pass, 1);
+  EXPECT_EQ(changes.rows[0].key.loss_index, 1);
   EXPECT_TRUE(is_unknown(cell(changes, 1, "nonfinite_tensor")));
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "tests/support/train_settings.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/statistics.h"
 
@@ -39,7 +40,7 @@ TensorStatistics statistics_of(const std::vector<double>& values, DType dtype) {
   }
   OutputRecord record;
   record.clear();
-  record.wanted = StatisticsLevel::full;
+  record.wanted = StatisticsLevel::values;
   collect_statistics(view, record);
   return record.statistics;
 }
@@ -79,7 +80,7 @@ RoundingTruth round_all(const std::vector<double>& values, const FloatFormat& fo
 TensorRow make_row(const std::vector<double>& values, DType dtype, double scale) {
   const std::vector<double> floats = as_floats(values);
   TensorRow row;
-  row.known = StatisticsLevel::full;
+  row.known = StatisticsLevel::values;
   row.scale = scale;
   row.statistics = statistics_of(floats, DType::f32);
   if (!is_narrow_type(dtype)) return row;
@@ -97,7 +98,7 @@ TensorRow make_row(const std::vector<double>& values, DType dtype, double scale)
 
 TensorRow make_stored_row(const std::vector<double>& values, DType dtype, double scale) {
   TensorRow row;
-  row.known = StatisticsLevel::full;
+  row.known = StatisticsLevel::values;
   row.scale = scale;
   row.statistics = statistics_of(as_floats(values), dtype);
   return row;
@@ -116,13 +117,27 @@ TensorRow make_health_row(const std::vector<double>& values, DType dtype, double
   return row;
 }
 
+namespace {
+
+// The ops of these tests are called what they are.
+OpInfo with_function(OpInfo op) {
+  op.function = function_named(op.name);
+  op.kind = kind_of(op.function);
+  return op;
+}
+
+}  // namespace
+
 SyntheticTrace::SyntheticTrace() : SyntheticTrace(default_run()) {}
 
-SyntheticTrace::SyntheticTrace(const RunInfo& run) {
+SyntheticTrace::SyntheticTrace(const RunInfo& run) : SyntheticTrace(run, train_settings()) {}
+
+SyntheticTrace::SyntheticTrace(const RunInfo& run, const std::vector<SettingInfo>& settings) {
   std::string pattern = (std::filesystem::temp_directory_path() / "ulpscope_analyzers_XXXXXX").string();
   folder_ = mkdtemp(pattern.data());
   path_ = folder_ + "/trace.h5";
   sink_ = create_trace(path_, run);
+  for (const SettingInfo& setting : settings) sink_->add_setting(setting);
 }
 
 SyntheticTrace::~SyntheticTrace() {
@@ -138,7 +153,7 @@ uint32_t SyntheticTrace::add_tensor(const std::string& module, const std::string
   made_by.module = module;
   made_by.phase = phase;
   TensorInfo tensor;
-  tensor.op = sink_->add_op(made_by);
+  tensor.op = sink_->add_op(with_function(made_by));
   tensor.role = role;
   tensor.dtype = dtype;
   tensor.stays_wide = stays_wide;
@@ -148,7 +163,7 @@ uint32_t SyntheticTrace::add_tensor(const std::string& module, const std::string
 }
 
 uint32_t SyntheticTrace::add_output(const OpInfo& op, TensorInfo tensor) {
-  if (!ops_.contains(op.id)) ops_[op.id] = sink_->add_op(op);
+  if (!ops_.contains(op.id)) ops_[op.id] = sink_->add_op(with_function(op));
   tensor.op = ops_[op.id];
   return sink_->add_tensor(tensor);
 }
@@ -165,7 +180,7 @@ void SyntheticTrace::add_event(EventKind kind, int64_t tensor, uint64_t count, d
 }
 
 void SyntheticTrace::add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost, uint64_t lost_to_decay) {
-  sink_->add_update({step_, tensor, nonzero, lost, lost_to_decay});
+  sink_->add_parameter({.step = step_, .tensor = tensor, .nonzero = nonzero, .lost = lost, .lost_to_decay = lost_to_decay});
 }
 
 StepRow SyntheticTrace::default_step(double loss, double scale) {

@@ -33,7 +33,9 @@ std::vector<double> lognormal(std::mt19937& random, double center, double spread
 class SyntheticTrace {
  public:
   SyntheticTrace();
+  // Its settings are those of train_settings.h, unless others are given.
   explicit SyntheticTrace(const RunInfo& run);
+  SyntheticTrace(const RunInfo& run, const std::vector<SettingInfo>& settings);
   ~SyntheticTrace();
 
   // Index of a new tensor, made by an op of its own.

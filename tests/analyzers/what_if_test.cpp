@@ -107,7 +107,7 @@ TEST(WhatIf, HandlesTheEndsOfTheRange) {
   }
   // FP64 values beyond FP32's range stand in the end counters.
   TensorRow row;
-  row.known = StatisticsLevel::full;
+  row.known = StatisticsLevel::values;
   row.statistics.count = 3;
   row.statistics.smallest = 1e-60;
   row.statistics.largest = 1e60;

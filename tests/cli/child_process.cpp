@@ -139,7 +139,6 @@ Result run_program(const std::vector<std::string>& arguments, const RunOptions& 
     if (!interrupted_again && result.err.find(options.interrupt_again_after) != std::string::npos) {
       kill(child, options.signal);
       interrupted_again = true;
-      sources.push_back({out.ends[0], &result.out});
     }
   }
   if (terminal >= 0) close(terminal);

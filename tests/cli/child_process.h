@@ -29,7 +29,7 @@ struct RunOptions {
   int signal = SIGINT;
   uint64_t file_limit = 0;            // bytes that a file may have (ulimit -f); 0: no limit
   uint64_t memory_limit = 0;          // bytes of address space that it may have; 0: no limit
-  std::string interrupt_again_after;  // and a second one; until then stdout is a full pipe, so that the program cannot end
+  std::string interrupt_again_after;  // and a second one; stdout is a full pipe, so that the program cannot end otherwise
 };
 
 Result run_program(const std::vector<std::string>& arguments, const RunOptions& options = {});

@@ -115,12 +115,12 @@ class NotingBackend : public CountingBackend {
 class ArithmeticTest : public EngineTest {
  protected:
   // A linear layer, ReLU and a product, forward and backward, in modules "first" and "second".
-  void run(ArithmeticPolicy policy, uint64_t step = 3, uint32_t micro_batch = 0, uint8_t pass = 0) {
+  void run(ArithmeticPolicy policy, uint64_t step = 3, uint32_t micro_batch = 0, uint8_t loss_index = 0) {
     ArithmeticRules rules(std::move(policy));
     context_.arithmetic = &rules;
     context_.backend = &noting_;
     context_.begin_step(step);
-    context_.begin_pass(micro_batch, pass);
+    context_.begin_pass(micro_batch, loss_index);
     Tensor x = random(DType::f16, {4, 5}, 1), w = random(DType::f16, {6, 5}, 2), v = random(DType::f16, {6, 3}, 3);
     for (Tensor* leaf : {&x, &w, &v}) leaf->set_requires_grad(true);
     Tensor hidden;
@@ -170,7 +170,7 @@ TEST_F(ArithmeticTest, EveryCallHasAStreamOfItsOwn) {
   policy.run.rounding = RoundingMode::stochastic;
   for (const uint64_t step : {3, 4})
     for (const uint32_t micro_batch : {0, 1})
-      for (const uint8_t pass : {0, 1}) run(policy, step, micro_batch, pass);
+      for (const uint8_t loss_index : {0, 1}) run(policy, step, micro_batch, loss_index);
   EXPECT_EQ(noting_.streams.size(), noting_.count);
 }
 

@@ -78,7 +78,7 @@ class Asking : public Observer {
 TEST_F(DispatchTest, EveryObserverGetsWhatItAsksFor) {
   const Tensor x = random(DType::f16, {100});
   OutputRecord expected;
-  expected.wanted = StatisticsLevel::full;
+  expected.wanted = StatisticsLevel::values;
   collect_statistics(relu(x).view(), expected);
   const auto recorded = [&](RecordLevel level, Asking* other, bool first) {
     MemorySink sink;
@@ -96,7 +96,7 @@ TEST_F(DispatchTest, EveryObserverGetsWhatItAsksFor) {
   for (const RecordLevel level : {RecordLevel::health, RecordLevel::stats, RecordLevel::full}) {
     const MemorySink alone = recorded(level, nullptr, false);
     for (const bool first : {false, true}) {
-      Asking more(StatisticsLevel::full, 7), less(StatisticsLevel::health, 0);
+      Asking more(StatisticsLevel::values, 7), less(StatisticsLevel::health, 0);
       for (Asking* other : {&more, &less}) {
         const MemorySink beside = recorded(level, other, first);
         ASSERT_EQ(beside.rows.size(), 1u);

@@ -105,12 +105,12 @@ TEST_F(Fp8Test, RoundingsAreCounted) {
   // At scale 1, E4M3's smallest number is 2^-9, and up to half of it is flushed; above 464 saturates.
   const Tensor x = tensor(DType::f32, {9}, {0x1p-10, -0x1p-11, 0x1.8p-10, 0x1.4p-9, 0x1p-7, 448, 464, 464.5, -1e9});
   OutputRecord record, others[3];
-  record.wanted = StatisticsLevel::full;
+  record.wanted = StatisticsLevel::values;
   record.scale = 4;
   OutputRecord* records[] = {&record, &others[0], &others[1], &others[2]};
   const Tensor scale = scalar(DType::f32, 1), encodings = empty(*backend_, DType::f8_e4m3, x.shape());
   const Tensor outputs[] = {scalar(DType::f32, 0), scalar(DType::f32, 0), scalar(DType::f32, 0)};
-  for (const StatisticsLevel level : {StatisticsLevel::full, StatisticsLevel::health}) {
+  for (const StatisticsLevel level : {StatisticsLevel::values, StatisticsLevel::health}) {
     record.wanted = level;
     const TensorView in[] = {x.view(), scale.view()};
     const TensorView out[] = {encodings.view(), outputs[0].view(), outputs[1].view(), outputs[2].view()};
@@ -125,7 +125,7 @@ TEST_F(Fp8Test, RoundingsAreCounted) {
     EXPECT_EQ(record.rounding.rescued, 2u);
     EXPECT_EQ(record.quantization_scale, 1.0);
     EXPECT_EQ(record.statistics.count, 9u);
-    EXPECT_EQ(record.statistics.largest, level == StatisticsLevel::full ? 1e9 : 0);
+    EXPECT_EQ(record.statistics.largest, level == StatisticsLevel::values ? 1e9 : 0);
     EXPECT_EQ(stored_nonfinite(record, DType::f8_e4m3), 0u);
     record.clear();
   }
@@ -295,7 +295,7 @@ TEST_F(Fp8Arithmetic, QuantizeRoundsAsIsAsked) {
         values[8] = -0.0;
         const Tensor x = tensor(DType::bf16, {9001}, values), given = scalar(DType::f32, scale);
         const std::vector<double> stored = to_host(x);
-        for (const StatisticsLevel level : {StatisticsLevel::none, StatisticsLevel::full}) {
+        for (const StatisticsLevel level : {StatisticsLevel::none, StatisticsLevel::values}) {
           const Tensor codes = empty(*backend_, type, x.shape());
           const Tensor scalars[] = {scalar(DType::f32, 0), scalar(DType::f32, 0), scalar(DType::f32, 0)};
           OutputRecord record, others[3];

@@ -254,5 +254,13 @@ TEST(CallCounters, AnswerNotedCallsAgain) {
   EXPECT_EQ(part.next(11), 0);
 }
 
+// What an op is, readers of traces know by its function alone.
+TEST(Ops, EveryOpHasAFunction) {
+  for (const Op* op : all_ops()) {
+    if (op->is_view) continue;
+    EXPECT_NE(op->function, OpFunction::other) << op->name;
+  }
+}
+
 }  // namespace
 }  // namespace ulpscope

@@ -12,28 +12,64 @@ using Shape = std::vector<int64_t>;
 
 TEST(ProductShape, OfEachKindOfOp) {
   struct Row {
-    const char* op;
+    ProductKind kind;
     Shape a, b, output;
     int64_t m, n, k, batch;
     const char* padding;
     double padded_over_real;
   };
   const Row rows[] = {
-      {"linear", {32, 100}, {250, 100}, {32, 250}, 32, 250, 100, 1, "N 250 -> 256, K 100 -> 104", 256.0 / 250 * 104 / 100},
-      {"linear", {5, 16}, {}, {5, 8}, 5, 8, 16, 1, "M 5 -> 8", 8.0 / 5},
-      {"linear", {}, {10, 64}, {2, 4, 10}, 8, 10, 64, 1, "N 10 -> 16", 1.6},
-      {"matmul", {3, 4, 24, 20}, {3, 4, 20, 24}, {3, 4, 24, 24}, 24, 24, 20, 12, "K 20 -> 24", 1.2},
-      {"matmul", {24, 80}, {4, 20, 32}, {4, 24, 32}, 24, 32, 20, 4, "K 20 -> 24", 1.2},  // a is seen through a view
-      {"matmul", {24, 80}, {80, 24}, {4, 24, 32}, 24, 32, -1, 4, "", 1},                 // and b
-      {"conv2d", {2, 3, 9, 9}, {12, 3, 3, 3}, {2, 12, 7, 7}, 98, 12, 3, 9, "N 12 -> 16, K 3 -> 8", 16.0 / 12 * 8 / 3},
-      {"conv2d", {2, 8, 9, 9}, {16, 2, 3, 3}, {2, 16, 7, 7}, 98, 4, 2, 36, "N 4 -> 8, K 2 -> 8", 8},           // four groups
-      {"conv_transpose1d", {2, 8, 9}, {8, 3, 3}, {2, 6, 11}, 18, 3, 4, 6, "N 3 -> 8, K 4 -> 8", 8.0 / 3 * 2},  // two
-      {"conv1d", {2, 8, 9}, {16, 8, 3}, {2, 16, 7}, 14, 16, 8, 3, "", 1},
-      {"conv_transpose2d", {2, 12, 7, 7}, {12, 4, 3, 3}, {2, 4, 9, 9}, 98, 4, 12, 9, "N 4 -> 8, K 12 -> 16", 2.0 * 16 / 12},
+      {ProductKind::linear,
+       {32, 100},
+       {250, 100},
+       {32, 250},
+       32,
+       250,
+       100,
+       1,
+       "N 250 -> 256, K 100 -> 104",
+       256.0 / 250 * 104 / 100},
+      {ProductKind::linear, {5, 16}, {}, {5, 8}, 5, 8, 16, 1, "M 5 -> 8", 8.0 / 5},
+      {ProductKind::linear, {}, {10, 64}, {2, 4, 10}, 8, 10, 64, 1, "N 10 -> 16", 1.6},
+      {ProductKind::matmul, {3, 4, 24, 20}, {3, 4, 20, 24}, {3, 4, 24, 24}, 24, 24, 20, 12, "K 20 -> 24", 1.2},
+      {ProductKind::matmul, {24, 80}, {4, 20, 32}, {4, 24, 32}, 24, 32, 20, 4, "K 20 -> 24", 1.2},  // a is seen through a view
+      {ProductKind::matmul, {24, 80}, {80, 24}, {4, 24, 32}, 24, 32, -1, 4, "", 1},                 // and b
+      {ProductKind::convolution,
+       {2, 3, 9, 9},
+       {12, 3, 3, 3},
+       {2, 12, 7, 7},
+       98,
+       12,
+       3,
+       9,
+       "N 12 -> 16, K 3 -> 8",
+       16.0 / 12 * 8 / 3},
+      {ProductKind::convolution, {2, 8, 9, 9}, {16, 2, 3, 3}, {2, 16, 7, 7}, 98, 4, 2, 36, "N 4 -> 8, K 2 -> 8", 8},  // four groups
+      {ProductKind::transposed_convolution,
+       {2, 8, 9},
+       {8, 3, 3},
+       {2, 6, 11},
+       18,
+       3,
+       4,
+       6,
+       "N 3 -> 8, K 4 -> 8",
+       8.0 / 3 * 2},  // two
+      {ProductKind::convolution, {2, 8, 9}, {16, 8, 3}, {2, 16, 7}, 14, 16, 8, 3, "", 1},
+      {ProductKind::transposed_convolution,
+       {2, 12, 7, 7},
+       {12, 4, 3, 3},
+       {2, 4, 9, 9},
+       98,
+       4,
+       12,
+       9,
+       "N 4 -> 8, K 12 -> 16",
+       2.0 * 16 / 12},
   };
   for (const Row& row : rows) {
-    SCOPED_TRACE(row.op);
-    const auto product = product_shape(product_kind(row.op), row.a, row.b, row.output);
+    SCOPED_TRACE(static_cast<int>(row.kind));
+    const auto product = product_shape(row.kind, row.a, row.b, row.output);
     ASSERT_TRUE(product);
     EXPECT_EQ(product->m, row.m);
     EXPECT_EQ(product->n, row.n);
@@ -68,7 +104,7 @@ TEST(ProductShape, OfFp8IsPaddedToMultiplesOf16) {
 
 TEST(ProductShape, OfOtherOpsAndEmptyTensorsThereIsNone) {
   const Shape shape{4, 4}, empty{0, 4};
-  EXPECT_FALSE(product_shape(product_kind("add"), shape, shape, shape));
+  EXPECT_FALSE(product_shape(ProductKind::none, shape, shape, shape));
   EXPECT_FALSE(product_shape(ProductKind::convolution, shape, {}, shape));
   EXPECT_FALSE(product_shape(ProductKind::linear, empty, shape, empty));
 }

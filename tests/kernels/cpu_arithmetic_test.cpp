@@ -124,9 +124,9 @@ TEST(CpuArithmetic, RoundsTheOutputsOfEveryOp) {
         const std::string where =
             fmt::format("{} {} {} {}", what.name(), info(dtype).name, name_of(how.rounding), name_of(how.subnormals));
         Instance instance(what, dtype);
-        const CaseCall prepared = instance.prepare(StatisticsLevel::full);
+        const CaseCall prepared = instance.prepare(StatisticsLevel::values);
         const Result actual = run(prepared, *backend, how);
-        const CaseCall twin(what, widened(instance.inputs(), how), DType::f32, StatisticsLevel::full);
+        const CaseCall twin(what, widened(instance.inputs(), how), DType::f32, StatisticsLevel::values);
         backend->run(twin.call());
         const Result wide = twin.result();
         const Result unrecorded = run(instance.prepare(), *backend, how);
@@ -172,7 +172,7 @@ TEST(CpuArithmetic, FlushesFp32) {
     instance.inputs()[0].set(0, 0x1p-130);
     instance.inputs()[1].set(0, -0x1p20);
     const Arithmetic how = accumulated("fp32", RoundingMode::toward_zero, subnormals);
-    const Result actual = run(instance.prepare(StatisticsLevel::full), *backend, how);
+    const Result actual = run(instance.prepare(StatisticsLevel::values), *backend, how);
     const OutputRecord& record = actual.records[0];
     RoundingCounts expected_counts;
     for (int64_t i = 0; i < 40003; ++i) {
@@ -466,7 +466,7 @@ void check_product(const Case& what, DType dtype, const Arithmetic& how, Backend
     instance.inputs()[1].set(1, NAN);
     instance.inputs()[0].set(3, -0.0);
   }
-  const CaseCall prepared = instance.prepare(StatisticsLevel::full);
+  const CaseCall prepared = instance.prepare(StatisticsLevel::values);
   const OpCall& call = prepared.call();
   const Result actual = run(prepared, backend, how);
   std::vector<HostTensor> inputs;

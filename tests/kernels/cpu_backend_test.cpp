@@ -37,7 +37,7 @@ TEST(CpuBackend, StatisticsAreThoseOfTheWideValues) {
   for (const Case& what : other_cases()) {
     if (what.terms == 0) continue;
     const Instance instance(what, DType::f16);
-    const Result result = instance.run(*backend, StatisticsLevel::full);
+    const Result result = instance.run(*backend, StatisticsLevel::values);
     const Result exact = instance.run_exact(), magnitude = instance.run_magnitudes();
     double sum = 0, bound = 0;
     for (int64_t i = 0; i < exact.outputs[0].view().size(); ++i) {
@@ -72,7 +72,7 @@ TEST(CpuBackend, UpdatesThatRoundEveryStepCountWhatThatLost) {
                    {"decoupled", 0},
                    {"step", 1},
                    {"stepwise", 1}}};
-  for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::full}) {
+  for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::values}) {
     Instance instance(what, DType::f16);
     for (int64_t i = 0; i < 5; ++i) {
       instance.inputs()[0].set(i, 0.5);
@@ -218,7 +218,7 @@ TEST(CpuBackend, SamplesAreTakenFromTheOutput) {
   HostTensor x({100}, DType::f32, Lay::contiguous), y({100}, DType::f32, Lay::contiguous);
   for (int64_t i = 0; i < 100; ++i) x.set(i, static_cast<double>(i));
   OutputRecord record;
-  record.wanted = StatisticsLevel::full;
+  record.wanted = StatisticsLevel::values;
   record.samples_wanted = 4;
   OutputRecord* records[] = {&record};
   const TensorView inputs[] = {x.view()}, outputs[] = {y.view()};

@@ -102,6 +102,23 @@ HostTensor HostTensor::as(DType dtype) const {
   return other;
 }
 
+uint64_t sum_of_bits(const TensorView& view) {
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < view.size(); ++i) {
+    bool is_repeat = false;
+    for (int64_t dimension = view.rank - 1, rest = i; dimension >= 0; --dimension) {
+      is_repeat = is_repeat || (view.strides[dimension] == 0 && rest % view.shape[dimension] > 0);
+      rest /= view.shape[dimension];
+    }
+    if (is_repeat) continue;
+    const size_t bytes = info(view.dtype).size;
+    uint64_t bits = 0;
+    std::memcpy(&bits, view.as<const char>() + offset_of(view, i) * static_cast<int64_t>(bytes), bytes);
+    sum += bits;
+  }
+  return sum;
+}
+
 Instance::Instance(const Case& what, DType dtype, uint64_t seed) : case_(what), dtype_(dtype) {
   uint64_t stream = 0;
   for (const TensorSpec& spec : what.inputs) {
@@ -134,15 +151,24 @@ CaseCall::CaseCall(const Case& what, const std::vector<HostTensor>& inputs, DTyp
   for (OutputRecord& record : result_.records) {
     record.wanted = level;
     record.scale = 1024;
+    record.fingerprint.wanted = true;
     records_.push_back(&record);
   }
+  result_.input_fingerprints.resize(what.inputs.size());
+  for (Fingerprint& fingerprint : result_.input_fingerprints) {
+    fingerprint.wanted = true;
+    input_fingerprints_.push_back(&fingerprint);
+  }
   call_ = {what.op, input_views_, output_views_, &attributes_, {}};
-  if (level != StatisticsLevel::none) call_.records = records_;
+  if (level == StatisticsLevel::none) return;
+  call_.records = records_;
+  call_.input_fingerprints = input_fingerprints_;
 }
 
 Result CaseCall::result() const {
   Result result;
   result.records = result_.records;
+  result.input_fingerprints = result_.input_fingerprints;
   for (size_t i = 0; i < case_.outputs.size(); ++i) {
     const int input = case_.outputs[i].in_place_of;
     result.outputs.push_back((input >= 0 ? inputs_[static_cast<size_t>(input)] : result_.outputs[i]).copy());
@@ -203,6 +229,17 @@ void expect_same_record(const OutputRecord& actual, const OutputRecord& expected
   EXPECT_EQ(actual.update.nonzero, expected.update.nonzero) << what;
   EXPECT_EQ(actual.update.lost, expected.update.lost) << what;
   EXPECT_EQ(actual.update.lost_to_decay, expected.update.lost_to_decay) << what;
+  EXPECT_EQ(actual.update.decay_known, expected.update.decay_known) << what;
+  const auto expect_same_bits = [&](double a, double e, const char* sum) {
+    EXPECT_TRUE(std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(e) || (std::isnan(a) && std::isnan(e)))
+        << fmt::format("{}: {} is {:a}, expected {:a}", what, sum, a, e);
+  };
+  expect_same_bits(actual.update.learning_rate, expected.update.learning_rate, "the learning rate");
+  expect_same_bits(actual.update.weight_squares, expected.update.weight_squares, "|w|^2");
+  expect_same_bits(actual.update.update_squares, expected.update.update_squares, "|d|^2");
+  expect_same_bits(actual.update.gradient_dot_update, expected.update.gradient_dot_update, "g d");
+  expect_same_bits(actual.update.decay_asked, expected.update.decay_asked, "the decay asked for");
+  expect_same_bits(actual.update.decay_applied, expected.update.decay_applied, "the decay applied");
 }
 
 bool within(double error, double bound) { return error <= bound; }

@@ -12,6 +12,9 @@
 
 namespace ulpscope::testing_support {
 
+// The sum of the bit patterns of all elements, one after another; those that a stride of 0 repeats once.
+uint64_t sum_of_bits(const TensorView& view);
+
 // How a tensor lies in memory. `strided` leaves a gap after every element, `transposed` has the first dimension fastest,
 // `broadcast` repeats one element along the first dimension.
 enum class Lay { contiguous, channels_last, strided, transposed, broadcast };
@@ -62,6 +65,7 @@ class HostTensor {
 struct Result {
   std::vector<HostTensor> outputs;
   std::vector<OutputRecord> records;
+  std::vector<Fingerprint> input_fingerprints;
 };
 // The call of a case, with memory of its own, to be run as often as is wanted.
 class CaseCall {
@@ -77,6 +81,7 @@ class CaseCall {
   Result result_;
   std::vector<TensorView> input_views_, output_views_;
   std::vector<OutputRecord*> records_;
+  std::vector<Fingerprint*> input_fingerprints_;
   Attributes attributes_;
   OpCall call_;
 };

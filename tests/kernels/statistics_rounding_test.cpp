@@ -88,7 +88,7 @@ TEST_P(RoundingCounting, EqualsBruteForce) {
       for (const int64_t n : {1, 63, 64, 200, 8192, 8192 + 4097}) {
         const std::vector<float> values = around_thresholds(format, n, n);
         std::vector<uint16_t> out;
-        for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::full}) {
+        for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::values}) {
           const OutputRecord record = round_with_counts(format, values, scale, level, out);
           expect_same(record.rounding, brute_force(format, values, scale));
           EXPECT_TRUE(record.rounding_known);
@@ -122,7 +122,7 @@ TEST_P(RoundingCounting, SeesASingleValueAtEachThreshold) {
           std::vector<float> values = make(Data::normal, 8201);
           values[place] = value;
           std::vector<uint16_t> out;
-          for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::full}) {
+          for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::values}) {
             expect_same(round_with_counts(format, values, 8, level, out).rounding, brute_force(format, values, 8));
           }
           if (testing::Test::HasFailure()) FAIL() << value << " at " << place;
@@ -138,7 +138,7 @@ TEST(RoundingCountsOfFp16, FollowTheThresholdsOfTheDocumentation) {
   const std::vector<float> values{0x1p-26f, 0x1p-25f,  0x1p-24f, 0x1.4p-24f, 0x1p-14f - 0x1.8p-25f, 0x1p-14f - 0x1p-25f,
                                   0x1p-15f, 65519.99f, -65520.0f};
   std::vector<uint16_t> out;
-  const RoundingCounts counts = round_with_counts(binary16, values, 1024, StatisticsLevel::full, out).rounding;
+  const RoundingCounts counts = round_with_counts(binary16, values, 1024, StatisticsLevel::values, out).rounding;
   EXPECT_EQ(counts.flushed, 2u);
   EXPECT_EQ(counts.subnormal, 4u);
   EXPECT_EQ(counts.inexact_subnormal, 2u);
@@ -150,7 +150,7 @@ TEST(RoundingCountsOfFp16, FollowTheThresholdsOfTheDocumentation) {
 TEST(RoundingCountsOfFp16, WhatOverflowsIsNotRescued) {
   const std::vector<float> values{70000.0f, -65520.0f, 65519.0f};
   std::vector<uint16_t> out;
-  for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::full}) {
+  for (const StatisticsLevel level : {StatisticsLevel::health, StatisticsLevel::values}) {
     const RoundingCounts counts = round_with_counts(binary16, values, 0x1p42, level, out).rounding;
     EXPECT_EQ(counts.overflowed, 2u);
     EXPECT_EQ(counts.rescued, 1u);
@@ -164,7 +164,7 @@ TEST(RoundingCountsOfFp64, CountOneRounding) {
   // Just above the tie at 2^-25: FP32 would make it the tie, and it would be flushed.
   const std::vector<double> values{
       std::nextafter(0x1p-25, 1.0), 0x1p-25, std::nextafter(65520.0, 0.0), 65520.0, 1e300, 1e-300, 0.0, NAN};
-  OutputRecord record = wanting(StatisticsLevel::full);
+  OutputRecord record = wanting(StatisticsLevel::values);
   std::vector<uint16_t> out(values.size());
   StatisticsCollector collector(record, static_cast<int64_t>(values.size()), &binary16);
   collector.add_and_encode(0, values.data(), static_cast<int64_t>(values.size()), out.data());
@@ -190,7 +190,7 @@ TEST(RoundingCounts, OfAScaleThatIsNoPositiveNumberRescueNothing) {
   const std::vector<float> values = make(Data::normal, 100);
   std::vector<uint16_t> out;
   for (const double scale : {0.0, -1.0, double{NAN}}) {
-    EXPECT_EQ(round_with_counts(binary16, values, scale, StatisticsLevel::full, out).rounding.rescued, 0u);
+    EXPECT_EQ(round_with_counts(binary16, values, scale, StatisticsLevel::values, out).rounding.rescued, 0u);
   }
 }
 

@@ -121,7 +121,7 @@ inline OutputRecord wanting(StatisticsLevel level, double scale = 1.0) {
   return record;
 }
 
-inline OutputRecord collect(const TensorView& view, StatisticsLevel level = StatisticsLevel::full,
+inline OutputRecord collect(const TensorView& view, StatisticsLevel level = StatisticsLevel::values,
                             const ParallelFor& parallel_for = serial_for) {
   OutputRecord record = wanting(level);
   collect_statistics(view, record, parallel_for);

@@ -185,7 +185,7 @@ TEST(Statistics, AreTheSameOnAnyNumberOfThreads) {
     const TensorStatistics expected = collect(view).statistics;
     for (const int threads : {2, 5, 40}) {
       SCOPED_TRACE(threads);
-      expect_same(collect(view, StatisticsLevel::full, threads_for(threads)).statistics, expected);
+      expect_same(collect(view, StatisticsLevel::values, threads_for(threads)).statistics, expected);
     }
   }
 }
@@ -198,7 +198,7 @@ TEST(Statistics, DoNotDependOnTheFloatingPointMode) {
       const TensorStatistics expected = reference_statistics(values.data(), 8192 + 77);
       const RoundingCounts expected_counts = reference_rounding(bfloat16, values.data(), 8192 + 77, 1024.0);
       std::vector<uint16_t> out(values.size());
-      OutputRecord record = wanting(StatisticsLevel::full, 1024.0);
+      OutputRecord record = wanting(StatisticsLevel::values, 1024.0);
       const unsigned before = _mm_getcsr();
       _mm_setcsr(before | 0x8040 | 0x6000);
       StatisticsCollector collector(record, 8192 + 77, &bfloat16);

@@ -123,7 +123,7 @@ TEST(StatisticsOfViews, GapsAndRepeatsAreSkippedAndRepeated) {
     for (int64_t i = 0; i < view.size(); ++i) logical[i] = memory[(view.as<float>() - memory.data()) + offset_of(view, i)];
     const TensorStatistics expected = reference_statistics(logical.data(), view.size());
     expect_same(collect(view).statistics, expected);
-    expect_same(collect(view, StatisticsLevel::full, threads_for(3)).statistics, expected);
+    expect_same(collect(view, StatisticsLevel::values, threads_for(3)).statistics, expected);
   }
   const auto transposed = make_view(memory.data(), DType::f32, {200, 300}, {1, 200});
   expect_same(collect(transposed).statistics, reference_statistics(memory.data(), 300 * 200));
@@ -133,7 +133,7 @@ TEST(StatisticsOfViews, IntegersGiveCountAndZeros) {
   const int64_t i64[] = {0, -1, 5, 0, 0};
   const uint8_t flags[] = {1, 0, 1, 1, 0};
   const OutputRecord record = collect(vector_view(i64, DType::i64, 5));
-  EXPECT_EQ(record.known, StatisticsLevel::full);
+  EXPECT_EQ(record.known, StatisticsLevel::values);
   EXPECT_EQ(record.statistics.count, 5u);
   EXPECT_EQ(record.statistics.zeros, 3u);
   EXPECT_EQ(record.statistics.largest, 0);

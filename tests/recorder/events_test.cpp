@@ -67,7 +67,7 @@ TEST(RecorderEvents, ValuesThatOverflowedInTheRoundingCount) {
   EXPECT_EQ(stored_sink.events.at(0).count, 4u);
 }
 
-TEST(RecorderEvents, OneCaptureAStepWithItsOperands) {
+TEST(RecorderEvents, ACaptureIsATreeOfNodes) {
   MemorySink sink;
   Recorder recorder(sink, {});
   recorder.begin_step(5);
@@ -78,69 +78,95 @@ TEST(RecorderEvents, OneCaptureAStepWithItsOperands) {
         r.statistics.nan = output++ == 1 ? 3 : 0;
       }};
   ASSERT_EQ(record(recorder, two), 1);
-  ElementCapture capture;
-  capture.element = 17;
-  capture.value = std::nan("");
-  capture.terms = 9;
-  capture.broke_at = 4;
-  capture.partial_sum = 60000;
-  capture.operands = {{0, 7, INFINITY, true}, {1, 8, 0.0}};
-  RowFacts facts;
-  facts.input = 1;
-  facts.first = 5;
-  facts.count = facts.run = 4;
-  facts.largest = INFINITY;
-  facts.smallest = -3;
-  facts.sum = INFINITY;
-  facts.sum_of_squares = INFINITY;
-  facts.nonfinite = 1;
-  capture.rows = {facts};
   Attributes attributes({{"eps", 0.5}}, {{"step", 3}});
   TensorView matrix, scalar;
   matrix.rank = 2;
   matrix.shape = {4, 5};
-  const TensorView inputs[] = {matrix, scalar}, views[] = {scalar, matrix};
-  recorder.add_capture(1, capture, {"two", inputs, views, &attributes, {}});
-  EXPECT_EQ(record(recorder, {.id = 3, .nan = 1}), std::nullopt);
+  RowFacts facts;
+  facts.input = 1;
+  facts.first = 5;
+  facts.count = 8;
+  facts.run = 4;
+  facts.step = 9;
+  facts.largest = INFINITY;
+  facts.smallest = -3;
+  facts.sum = 7;
+  facts.sum_of_squares = 11;
+  facts.nonfinite = 1;
+  const CaptureNode nodes[] = {{.made_by = {2, 1},
+                                .view = matrix,
+                                .element = 17,
+                                .value = std::nan(""),
+                                .follow = CaptureFollow::followed,
+                                .terms = 9,
+                                .broke_at = 4,
+                                .partial_sum = 60000,
+                                .attributes = &attributes},
+                               {.parent = 0,
+                                .operand = 1,
+                                .term = 4,
+                                .made_by = {1, 0},
+                                .view = scalar,
+                                .element = 0,
+                                .value = 0.5,
+                                .overwritten = true,
+                                .follow = CaptureFollow::gone},
+                               {.parent = 1, .operand = 0, .made_by = {77, 0}, .view = matrix, .row = facts}};
+  recorder.add_capture(1, nodes);
   recorder.end_step({});
   ASSERT_EQ(sink.captures.size(), 3u);
-  for (const CaptureRow& row : sink.captures) {
+  for (uint32_t i = 0; i < 3; ++i) {
+    const CaptureRow& row = sink.captures[i];
     EXPECT_EQ(row.step, 5u);
     EXPECT_EQ(row.tensor, 2u);
+    EXPECT_EQ(row.node, i);
+    EXPECT_EQ(row.parent, static_cast<int64_t>(i) - 1);
+    EXPECT_EQ(row.made_by, (std::array<int64_t, 3>{2, 0, -1}[i]));
+    EXPECT_EQ(row.follow, (std::array{CaptureFollow::followed, CaptureFollow::gone, CaptureFollow::none}[i]));
+    EXPECT_EQ(row.overwritten, i == 1);
+    EXPECT_EQ(row.shape, i == 1 ? std::vector<int64_t>() : (std::vector<int64_t>{4, 5}));
   }
-  EXPECT_EQ(sink.captures[0].operand, -1);
-  EXPECT_EQ(sink.captures[0].element, 17);
-  EXPECT_TRUE(std::isnan(sink.captures[0].value));
-  EXPECT_EQ(sink.captures[0].terms, 9);
-  EXPECT_EQ(sink.captures[0].broke_at, 4);
-  EXPECT_EQ(sink.captures[0].partial_sum, 60000);
-  EXPECT_EQ(sink.captures[0].shape, (std::vector<int64_t>{4, 5}));
-  EXPECT_EQ(sink.captures[0].attributes, "eps=0.5 step=3");
-  EXPECT_EQ(sink.captures[1].operand, 0);
-  EXPECT_EQ(sink.captures[1].element, 7);
-  EXPECT_EQ(sink.captures[1].value, INFINITY);
-  EXPECT_EQ(sink.captures[1].terms, 0);
-  EXPECT_EQ(sink.captures[1].shape, (std::vector<int64_t>{4, 5}));
-  EXPECT_EQ(sink.captures[1].attributes, "");
-  EXPECT_TRUE(sink.captures[1].overwritten);
-  EXPECT_EQ(sink.captures[2].operand, 1);
-  EXPECT_EQ(sink.captures[2].shape, std::vector<int64_t>());
-  EXPECT_FALSE(sink.captures[2].overwritten);
-  std::map<std::string, double> measures;
-  for (const MeasureRow& row : sink.measures) {
-    EXPECT_EQ(std::pair(row.step, row.tensor), std::pair(uint64_t{5}, 2u));
-    measures[row.name] = row.value;
-  }
-  const std::string of = "captured row of input 1: ";
-  EXPECT_EQ(measures, (std::map<std::string, double>{{of + "first", 5},
-                                                     {of + "count", 4},
-                                                     {of + "run", 4},
-                                                     {of + "step", 0},
-                                                     {of + "largest", INFINITY},
-                                                     {of + "smallest", -3},
-                                                     {of + "sum", INFINITY},
-                                                     {of + "sum_of_squares", INFINITY},
-                                                     {of + "nonfinite", 1}}));
+  const CaptureRow &origin = sink.captures[0], &operand = sink.captures[1];
+  EXPECT_EQ(origin.operand, -1);
+  EXPECT_EQ(origin.element, 17);
+  EXPECT_TRUE(std::isnan(origin.value));
+  EXPECT_EQ(origin.terms, 9);
+  EXPECT_EQ(origin.broke_at, 4);
+  EXPECT_EQ(origin.partial_sum, 60000);
+  EXPECT_EQ(origin.attributes, "eps=0.5 step=3");
+  EXPECT_EQ(operand.operand, 1);
+  EXPECT_EQ(operand.term, 4);
+  EXPECT_EQ(operand.element, 0);
+  EXPECT_EQ(operand.value, 0.5);
+  EXPECT_EQ(operand.attributes, "");
+  const CaptureRow::Row& row = sink.captures[2].row;
+  EXPECT_EQ(std::tuple(row.first, row.count, row.run, row.step, row.nonfinite), std::tuple(5, 8, 4, 9, 1));
+  EXPECT_EQ(std::tuple(row.largest, row.smallest, row.sum, row.sum_of_squares), std::tuple(INFINITY, -3, 7, 11));
+  EXPECT_EQ(operand.row.count, 0);
+}
+
+// Only outputs whose op read nothing that was nonfinite, in this step or since an earlier one.
+TEST(RecorderEvents, CapturesGoToOrigins) {
+  MemorySink sink;
+  Recorder recorder(sink, {});
+  const FakeOp weight{.id = 1, .name = "source", .role = Role::weight}, broken_weight{.id = 1, .name = "source", .nan = 1};
+  const auto reading = [](uint64_t id, std::vector<ValueKey> inputs, uint64_t nan) {
+    return FakeOp{.id = id, .inputs = std::move(inputs), .nan = nan};
+  };
+  recorder.begin_step(0);
+  EXPECT_EQ(record(recorder, weight), std::nullopt);
+  EXPECT_EQ(record(recorder, reading(2, {{1, 0}}, 1)), 0);
+  EXPECT_EQ(record(recorder, reading(3, {{1, 0}, {2, 0}}, 1)), std::nullopt);
+  EXPECT_EQ(record(recorder, reading(4, {{3, 0}}, 0)), std::nullopt);  // it removes what was nonfinite
+  EXPECT_EQ(record(recorder, reading(5, {{4, 0}}, 1)), 0);
+  EXPECT_EQ(record(recorder, reading(6, {{99, 0}, {4, 7}}, 1)), 0);  // what no op made is not known to be nonfinite
+  recorder.end_step({});
+  recorder.begin_step(1);
+  EXPECT_EQ(record(recorder, broken_weight), 0);
+  recorder.end_step({});
+  recorder.begin_step(2);  // in which the weight is only read
+  EXPECT_EQ(record(recorder, reading(2, {{1, 0}}, 1)), std::nullopt);
+  recorder.end_step({});
 }
 
 // One op runs in every micro-batch and for every loss: what a row is of only these tell.
@@ -149,19 +175,17 @@ TEST(RecorderEvents, RowsOfOneOpAreToldApartByMicroBatchAndPass) {
   Recorder recorder(sink, {.level = RecordLevel::full});
   recorder.begin_step(3);
   for (uint32_t micro_batch = 0; micro_batch < 3; ++micro_batch) {
-    for (uint8_t pass = 0; pass < 2; ++pass) {
-      const bool breaks = micro_batch == 2 && pass == 1;
+    for (uint8_t loss_index = 0; loss_index < 2; ++loss_index) {
+      const bool breaks = micro_batch == 2 && loss_index == 1;
       const FakeOp op{.id = 1,
                       .phase = Phase::backward,
                       .role = Role::weight_gradient,
                       .nan = breaks ? 1u : 0u,
                       .micro_batch = micro_batch,
-                      .pass = pass};
+                      .loss_index = loss_index};
       if (record(recorder, op)) {
-        const TensorView output, inputs[] = {output}, outputs[] = {output};
-        ElementCapture capture;
-        capture.operands = {{0, 0, 1.0}};
-        recorder.add_capture(0, capture, {"add", inputs, outputs, nullptr, {}});
+        const CaptureNode nodes[] = {{}, {.parent = 0, .operand = 0}};
+        recorder.add_capture(0, nodes);
       }
     }
     recorder.end_pass();
@@ -169,13 +193,13 @@ TEST(RecorderEvents, RowsOfOneOpAreToldApartByMicroBatchAndPass) {
   recorder.end_step(scale_change(2, 1, true));
 
   std::set<std::tuple<uint32_t, int, uint32_t, int64_t>> keys;
-  for (const SampleRow& row : sink.samples) keys.emplace(row.micro_batch, row.pass, row.tensor, row.element);
+  for (const SampleRow& row : sink.samples) keys.emplace(row.micro_batch, row.loss_index, row.tensor, row.element);
   EXPECT_EQ(sink.samples.size(), 6u * 16);
   EXPECT_EQ(keys.size(), sink.samples.size());
   ASSERT_EQ(sink.events.size(), 2u);  // backoff and nonfinite
-  for (const EventRow& event : sink.events) EXPECT_EQ(std::pair(event.micro_batch, int{event.pass}), std::pair(2u, 1));
+  for (const EventRow& event : sink.events) EXPECT_EQ(std::pair(event.micro_batch, int{event.loss_index}), std::pair(2u, 1));
   ASSERT_EQ(sink.captures.size(), 2u);
-  for (const CaptureRow& row : sink.captures) EXPECT_EQ(std::pair(row.micro_batch, int{row.pass}), std::pair(2u, 1));
+  for (const CaptureRow& row : sink.captures) EXPECT_EQ(std::pair(row.micro_batch, int{row.loss_index}), std::pair(2u, 1));
 }
 
 TEST(RecorderEvents, BackoffBlamesTheFirstGradient) {
@@ -233,13 +257,13 @@ TEST(RecorderEvents, LostUpdatesBelongToTheMasterWeight) {
                         record.update = {10, 4, 1};
                       }};
   record_step(recorder, 2, {update});
-  ASSERT_EQ(sink.updates.size(), 1u);
-  EXPECT_EQ(sink.updates[0].step, 2u);
-  EXPECT_EQ(sink.updates[0].tensor, 0u);
+  ASSERT_EQ(sink.parameters.size(), 1u);
+  EXPECT_EQ(sink.parameters[0].step, 2u);
+  EXPECT_EQ(sink.parameters[0].tensor, 0u);
   EXPECT_EQ(sink.tensors[0].role, Role::master_weight);
-  EXPECT_EQ(sink.updates[0].nonzero, 10u);
-  EXPECT_EQ(sink.updates[0].lost, 4u);
-  EXPECT_EQ(sink.updates[0].lost_to_decay, 1u);
+  EXPECT_EQ(sink.parameters[0].nonzero, 10u);
+  EXPECT_EQ(sink.parameters[0].lost, 4u);
+  EXPECT_EQ(sink.parameters[0].lost_to_decay, 1u);
 }
 
 TEST(RecorderStop, HappensForWhatWasAsked) {
@@ -266,23 +290,24 @@ TEST(RecorderStop, HappensForWhatWasAsked) {
   EXPECT_FALSE(stops(StopOn::never, nan, backoff));
 }
 
-// 10,000 steps of a model with `nan` NaN in every output, at most one op of which passes the filter.
+// 10,000 steps of a model with `nan` NaN in every output, at most one op of which passes the filter. Each op reads the one before.
 MemorySink long_run(uint64_t nan, const RecorderOptions& options) {
   MemorySink sink;
   sink.keep_rows = false;
   Recorder recorder(sink, options);
   std::vector<FakeOp> ops;
   for (uint64_t id = 1; id <= 10; ++id) {
-    ops.push_back({.id = id, .name = id == 1 ? "linear" : "relu", .phase = id > 5 ? Phase::backward : Phase::forward, .nan = nan});
+    ops.push_back({.id = id,
+                   .name = id == 1 ? "linear" : "relu",
+                   .phase = id > 5 ? Phase::backward : Phase::forward,
+                   .inputs = {{id - 1, 0}},
+                   .nan = nan});
   }
-  ElementCapture capture;
-  capture.operands.resize(1000);
-  const TensorView scalar;
-  const OpCall call{"", {&scalar, 1}, {&scalar, 1}, nullptr, {}};
+  const std::vector<CaptureNode> nodes(100);
   for (uint64_t step = 0; step < 10000; ++step) {
     recorder.begin_step(step);
     for (const FakeOp& op : ops) {
-      if (const auto slot = record(recorder, op)) recorder.add_capture(*slot, capture, call);
+      if (const auto slot = record(recorder, op)) recorder.add_capture(*slot, nodes);
     }
     recorder.end_step(nan > 0 ? scale_change(1, 1, true) : StepRow{});
   }
@@ -296,32 +321,43 @@ TEST(RecorderBounds, TenThousandStepsOfNanAreNoMoreThanHealthyOnes) {
     EXPECT_EQ(broken.steps.size(), 10000u);
     EXPECT_GE(healthy.row_count, 10000u);
     EXPECT_LE(broken.row_count, healthy.row_count + 16 * 10);
-    EXPECT_LE(broken.captures.size(), 16u * 161);  // an element and 160 operands each
-    EXPECT_GE(broken.captures.size(), 16u);
+    EXPECT_EQ(broken.captures.size(), (16u + 9) * 100);  // the first 16 times, and the 32nd, 64th, ... 8192nd
     EXPECT_EQ(broken.events_of(EventKind::nonfinite).size(), 10000u);
     EXPECT_LE(broken.events.size(), 20000u);
     EXPECT_EQ(broken.edges.size(), healthy.edges.size());
   }
 }
 
-TEST(RecorderBounds, ANewFirstNonfiniteOutputIsCapturedAgain) {
+// An infinity that comes in every step and does no harm leaves what is needed for the one that does.
+TEST(RecorderBounds, AFatalValueIsCapturedHoweverOftenAHarmlessOneWas) {
   MemorySink sink;
   Recorder recorder(sink, {});
-  const auto captured = [&](uint64_t step, uint64_t nan_of_first) {
+  for (uint64_t step = 0; step < 1000; ++step) {
     recorder.begin_step(step);
-    const bool first = record(recorder, {.id = 1, .nan = nan_of_first}).has_value();
-    const bool second = record(recorder, {.id = 2, .nan = 1}).has_value();
+    for (uint64_t id = 1; id <= 20; ++id) record(recorder, {.id = id, .infinities = 1});
     recorder.end_step({});
-    return first || second;
+  }
+  recorder.begin_step(1000);
+  for (uint64_t id = 1; id <= 20; ++id) EXPECT_EQ(record(recorder, {.id = id, .infinities = 2}), std::nullopt);
+  EXPECT_EQ(record(recorder, {.id = 21, .nan = 1}), 0);
+  EXPECT_EQ(record(recorder, {.id = 20, .nan = 1, .infinities = 1}), 0);  // other values than it had so far
+  recorder.end_step({});
+}
+
+TEST(RecorderBounds, AStepHasEightCapturesAndFourOfOutputsThatHadOne) {
+  MemorySink sink;
+  Recorder recorder(sink, {});
+  const auto captured = [&](uint64_t step, uint64_t first, uint64_t last) {
+    std::vector<uint64_t> ids;
+    recorder.begin_step(step);
+    for (uint64_t id = first; id <= last; ++id)
+      if (record(recorder, {.id = id, .nan = 1})) ids.push_back(id);
+    recorder.end_step({});
+    return ids;
   };
-  uint64_t step = 0;
-  for (; step < 16; ++step) EXPECT_TRUE(captured(step, 0));
-  for (; step < 30; ++step) EXPECT_FALSE(captured(step, 0));
-  EXPECT_TRUE(captured(step++, 1));
-  for (int i = 0; i < 16; ++i) EXPECT_TRUE(captured(step++, 0));
-  EXPECT_FALSE(captured(step++, 0));
-  record_step(recorder, step++, {{.id = 1}, {.id = 2}});  // a healthy step ends the row
-  EXPECT_TRUE(captured(step++, 0));
+  EXPECT_EQ(captured(0, 1, 20), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(captured(1, 1, 8), (std::vector<uint64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(captured(2, 1, 40), (std::vector<uint64_t>{1, 2, 3, 4, 21, 22, 23, 24}));
 }
 
 class NullSink : public TraceSink {
@@ -330,14 +366,18 @@ class NullSink : public TraceSink {
   uint32_t add_tensor(const TensorInfo&) override { return tensors_++; }
   void add_edge(const GraphEdge&) override {}
   void add_row(const TensorRow&) override { ++rows; }
-  void add_update(const UpdateRow&) override {}
+  void add_setting(const SettingInfo&) override {}
+  void add_source(const SourceInfo&) override {}
+  void add_batch(const BatchRow&) override {}
+  void add_parameter(const ParameterRow&) override {}
+  void add_fingerprint(const FingerprintRow&) override {}
   void add_event(const EventRow&) override {}
   void add_capture(const CaptureRow&) override {}
   void add_sample(const SampleRow&) override {}
   void add_measure(const MeasureRow&) override {}
   void end_step(const StepRow&) override {}
   SinkStatus status() const override { return {}; }
-  uint64_t closed_bytes(uint64_t, uint64_t) const override { return 0; }
+  uint64_t closed_bytes(const MoreRows&) const override { return 0; }
   bool flush() override { return true; }
   bool close() override { return true; }
   size_t rows = 0;

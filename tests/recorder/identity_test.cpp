@@ -157,7 +157,7 @@ TEST(RecorderIdentity, RecordsKeepTheirAddressesUntilTheStepEnds) {
   // A device fills them in late.
   for (size_t i = 0; i < records.size(); ++i) {
     for (size_t slot = 0; slot < 3; ++slot) {
-      records[i][slot]->known = StatisticsLevel::full;
+      records[i][slot]->known = StatisticsLevel::values;
       records[i][slot]->statistics.count = 10 * i + slot;
     }
   }

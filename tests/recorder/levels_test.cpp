@@ -45,8 +45,8 @@ TEST(RecorderLevels, AskForWhatTheyRecord) {
     StatisticsLevel wanted;
     int samples;
   } cases[] = {{RecordLevel::health, StatisticsLevel::health, 0},
-               {RecordLevel::stats, StatisticsLevel::full, 0},
-               {RecordLevel::full, StatisticsLevel::full, 16}};
+               {RecordLevel::stats, StatisticsLevel::values, 0},
+               {RecordLevel::full, StatisticsLevel::values, 16}};
   for (const auto& expected : cases) {
     MemorySink sink;
     Recorder recorder(sink, {.level = expected.level});
@@ -57,7 +57,7 @@ TEST(RecorderLevels, AskForWhatTheyRecord) {
     ASSERT_EQ(sink.rows.size(), 1u);
     EXPECT_EQ(sink.rows[0].known, expected.wanted);
     EXPECT_EQ(sink.rows[0].statistics.count, 8u);
-    EXPECT_EQ(sink.rows[0].statistics.histogram.total(), expected.wanted == StatisticsLevel::full ? 8u : 0u);
+    EXPECT_EQ(sink.rows[0].statistics.histogram.total(), expected.wanted == StatisticsLevel::values ? 8u : 0u);
     EXPECT_EQ(sink.samples.size(), static_cast<size_t>(expected.samples));
     EXPECT_EQ(sink.steps.at(0).level, expected.level);
   }
@@ -77,7 +77,7 @@ TEST(RecorderLevels, IntervalsThinHistogramsOnly) {
   ASSERT_EQ(sink.rows.size(), 7u);
   for (const TensorRow& row : sink.rows) {
     const bool whole = row.step % 3 == 0;
-    EXPECT_EQ(row.known, whole ? StatisticsLevel::full : StatisticsLevel::health);
+    EXPECT_EQ(row.known, whole ? StatisticsLevel::values : StatisticsLevel::health);
     EXPECT_EQ(row.statistics.histogram.total(), whole ? 8u : 0u);
     EXPECT_EQ(row.statistics.sum, whole ? 4 : 0);
     EXPECT_EQ(row.statistics.count, 8u);
@@ -93,14 +93,15 @@ TEST(RecorderLevels, RecordsComeCleared) {
   MemorySink sink;
   Recorder recorder(sink, {.level = RecordLevel::full, .every = 2});
   const FakeOp dirty{.id = 1, .fill = [](OutputRecord& record) {
-                       if (record.known == StatisticsLevel::full) {
+                       if (record.known == StatisticsLevel::values) {
                          record.statistics.sum_of_squares = record.statistics.smallest = record.statistics.largest = 5;
                          record.statistics.histogram.bins[3] = record.statistics.histogram.below_range = 5;
                          record.statistics.negatives = 5;
                        }
                        record.statistics.zeros = record.statistics.nan = 5;
                        record.rounding = {1, 2, 3, 4, 5};
-                       record.update = {1, 2, 3};
+                       record.update = {1, 2, 3, 4};
+                       record.fingerprint = {true, true, 7};
                        record.before_rounding = record.rounding_known = record.update_known = true;
                      }};
   const OutputDescription output = float_output(Role::activation);
@@ -115,6 +116,8 @@ TEST(RecorderLevels, RecordsComeCleared) {
     EXPECT_EQ(record.statistics, TensorStatistics{});
     EXPECT_EQ(record.rounding, RoundingCounts{});
     EXPECT_EQ(record.update.nonzero + record.update.lost + record.update.lost_to_decay, 0u);
+    EXPECT_EQ(record.update.learning_rate, 0);
+    EXPECT_FALSE(record.fingerprint.wanted || record.fingerprint.known);
     EXPECT_FALSE(record.before_rounding || record.rounding_known || record.update_known);
     EXPECT_EQ(record.samples, 0);
     recorder.end_step({});
@@ -147,7 +150,7 @@ TEST(RecorderLevels, SharedRecordsAreRecordedAsFarAsAskedFor) {
     OutputRecord records[2];
     OutputRecord* const shared[] = {&records[0], &records[1]};
     for (OutputRecord& record : records) {
-      record.wanted = StatisticsLevel::full;
+      record.wanted = StatisticsLevel::values;
       record.samples_wanted = 16;
     }
     const OutputDescription outputs[] = {float_output(Role::activation), float_output(Role::activation, "", DType::u8)};
@@ -157,7 +160,7 @@ TEST(RecorderLevels, SharedRecordsAreRecordedAsFarAsAskedFor) {
     op.outputs = outputs;
     second.begin_step(0);
     second.before(op, shared);
-    EXPECT_EQ(records[0].wanted, StatisticsLevel::full);
+    EXPECT_EQ(records[0].wanted, StatisticsLevel::values);
     EXPECT_EQ(records[0].samples_wanted, 16);
     for (OutputRecord& record : records) fill(record, {});
     second.after();
@@ -347,7 +350,7 @@ TEST(RecorderLimits, SlowWriterLowersTheLevelUntilItHasCaughtUp) {
     record_step(recorder, step, {{.id = 1}});
     return request(recorder, step, {.id = 1}).wanted;
   };
-  EXPECT_EQ(wanted_after(0, 0.5), StatisticsLevel::full);
+  EXPECT_EQ(wanted_after(0, 0.5), StatisticsLevel::values);
   EXPECT_TRUE(sink.events.empty());
   EXPECT_EQ(recorder.limits_met(), "");
   EXPECT_EQ(wanted_after(1, 0.6), StatisticsLevel::health);
@@ -356,7 +359,7 @@ TEST(RecorderLimits, SlowWriterLowersTheLevelUntilItHasCaughtUp) {
   EXPECT_THAT(sink.events[0].text, HasSubstr("the writer is slow (60% of its queue is full)"));
   EXPECT_EQ(wanted_after(2, 0.3), StatisticsLevel::health);
   EXPECT_EQ(sink.events.size(), 1u);
-  EXPECT_EQ(wanted_after(3, 0.05), StatisticsLevel::full);
+  EXPECT_EQ(wanted_after(3, 0.05), StatisticsLevel::values);
   ASSERT_EQ(sink.events.size(), 2u);
   EXPECT_EQ(sink.events[1].kind, EventKind::note);
   EXPECT_THAT(sink.events[1].text, HasSubstr("the writer caught up: level full again"));

@@ -25,15 +25,20 @@ class MemorySink : public TraceSink {
     ++row_count;
     if (keep_rows) rows.push_back(row);
   }
-  void add_update(const UpdateRow& row) override { updates.push_back(row); }
+  void add_setting(const SettingInfo& setting) override { settings.push_back(setting); }
+  void add_source(const SourceInfo& source) override { sources.push_back(source); }
+  void add_batch(const BatchRow& row) override { batches.push_back(row); }
+  void add_parameter(const ParameterRow& row) override { parameters.push_back(row); }
+  void add_fingerprint(const FingerprintRow& row) override { fingerprints.push_back(row); }
   void add_event(const EventRow& row) override { events.push_back(row); }
   void add_capture(const CaptureRow& row) override { captures.push_back(row); }
   void add_sample(const SampleRow& row) override { samples.push_back(row); }
   void add_measure(const MeasureRow& row) override { measures.push_back(row); }
   void end_step(const StepRow& row) override { steps.push_back(row); }
   SinkStatus status() const override { return state; }
-  uint64_t closed_bytes(uint64_t more_rows, uint64_t) const override {
-    return empty_trace_bytes() + state.bytes + (row_count + more_rows) * row_bytes;
+  uint64_t closed_bytes(const MoreRows& more) const override {
+    return empty_trace_bytes() + state.bytes + (row_count + more.tensors) * row_bytes +
+           (batches.size() + more.batches) * batch_bytes;
   }
   bool flush() override { return true; }
   bool close() override { return true; }
@@ -57,7 +62,11 @@ class MemorySink : public TraceSink {
   std::vector<TensorInfo> tensors;
   std::vector<GraphEdge> edges;
   std::vector<TensorRow> rows;
-  std::vector<UpdateRow> updates;
+  std::vector<SettingInfo> settings;
+  std::vector<SourceInfo> sources;
+  std::vector<BatchRow> batches;
+  std::vector<ParameterRow> parameters;
+  std::vector<FingerprintRow> fingerprints;
   std::vector<EventRow> events;
   std::vector<CaptureRow> captures;
   std::vector<SampleRow> samples;
@@ -65,7 +74,7 @@ class MemorySink : public TraceSink {
   std::vector<StepRow> steps;
   SinkStatus state;
   bool keep_rows = true;  // a row is large
-  size_t row_count = 0, row_bytes = 0;
+  size_t row_count = 0, row_bytes = 0, batch_bytes = 0;
 };
 
 // An op of one output, unless more are given.
@@ -79,7 +88,7 @@ struct FakeOp {
   uint64_t nan = 0, infinities = 0;  // that its output holds
   double scale = 1.0;
   uint32_t micro_batch = 0;
-  uint8_t pass = 0;
+  uint8_t loss_index = 0;
   std::vector<OutputDescription> outputs = {};   // instead of the one
   std::function<void(OutputRecord&)> fill = {};  // instead of the counts above
 };
@@ -102,7 +111,7 @@ inline void fill(OutputRecord& out, const FakeOp& op) {
   out.statistics.count = 8;
   out.statistics.nan = op.nan;
   out.statistics.positive_infinity = op.infinities;
-  if (out.wanted == StatisticsLevel::full) {
+  if (out.wanted == StatisticsLevel::values) {
     out.statistics.sum = 4;
     out.statistics.histogram.bins[127] = 8 - op.nan - op.infinities;
   }
@@ -120,11 +129,13 @@ inline std::optional<int> record(Recorder& recorder, const FakeOp& op) {
   for (OutputDescription& output : outputs) output.scale = op.scale;
   OpDescription description;
   description.name = op.name;
+  description.function = function_named(op.name);
+  description.kind = kind_of(description.function);
   description.module = op.module;
   description.phase = op.phase;
   description.id = op.id;
   description.micro_batch = op.micro_batch;
-  description.pass = op.pass;
+  description.loss_index = op.loss_index;
   description.inputs = op.inputs;
   description.outputs = outputs;
   for (OutputRecord* const out : recorder.before(description)) fill(*out, op);

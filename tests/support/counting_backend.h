@@ -19,6 +19,9 @@ class CountingBackend : public Backend {
     inner_.run(call);
   }
   ElementCapture capture_nonfinite(const OpCall& call, int slot) override { return inner_.capture_nonfinite(call, slot); }
+  ElementCapture capture_element(const OpCall& call, int slot, int64_t element) override {
+    return inner_.capture_element(call, slot, element);
+  }
   void* allocate(size_t bytes) override { return inner_.allocate(bytes); }
   void release(void* memory, size_t bytes) override { inner_.release(memory, bytes); }
   size_t allocated_bytes() const override { return inner_.allocated_bytes(); }

@@ -9,7 +9,8 @@ import urllib.parse
 def dump(trace):
     counts = committed(trace)
     names = texts(trace, counts)
-    for table in ("run", "ops", "tensors", "edges", "steps", "stats", "updates", "events", "captures", "samples", "measures"):
+    for table in ("run", "settings", "sources", "ops", "tensors", "edges", "steps", "stats", "batches", "parameters", "fingerprints",
+                  "events", "captures", "samples", "measures"):
         fields = []
         for name in sorted(trace[table]):
             refers_to = trace[table][name].attrs.get("refers_to", b"").decode()

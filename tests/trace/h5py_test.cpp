@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <sstream>
@@ -63,7 +64,10 @@ class H5py : public testing::Test {
     ASSERT_EQ(output.status, 0) << output.text;
     Lines expected = flat(expected_lines(kSeed, steps));
     expected.insert(expected.end(), more.begin(), more.end());
-    EXPECT_EQ(split_lines(output.text), expected);
+    const Lines found = split_lines(output.text);
+    const auto [first, wanted] = std::mismatch(found.begin(), found.end(), expected.begin(), expected.end());
+    EXPECT_TRUE(first == found.end()) << *first;
+    EXPECT_TRUE(wanted == expected.end()) << *wanted;
   }
 
   TemporaryFolder folder_;
@@ -102,51 +106,6 @@ TEST_F(H5py, ReadsAClosedTrace) {
   EXPECT_EQ(writer.finish(), 0);
   expect_steps(path_, "plain", 120);
   expect_steps(path_, "swmr", 120);
-}
-
-// Version 4 lacked three columns: nothing was quantised then, and what the others would hold is not known.
-TEST_F(H5py, LeavesATraceThatReadersOfTodayRead) {
-  const auto sink = create_trace(path_, sample_run(kSeed));
-  add_start(*sink, kSeed);
-  for (uint64_t step = 0; step < 60; ++step) add_step(*sink, kSeed, step);
-  ASSERT_TRUE(sink->close());
-  write_file(folder_.file("older.py"), fmt::format(R"(
-import h5py
-with h5py.File("{}", "r+") as trace:
-    trace.attrs["schema_version"] = 4
-    for column in ("ops/product", "tensors/name", "tensors/rounding", "tensors/flushes_results", "tensors/flushes_inputs",
-                   "tensors/flushes_narrow_products",
-                   "stats/quantization_scale", "stats/saturated", "stats/input_nonzero", "stats/input_flushed"):
-        del trace[column], trace["tail/" + column]
-)",
-                                                   path_));
-  ASSERT_EQ(run(find_python("h5py") + " " + folder_.file("older.py") + " 2>&1").text, "");
-  const std::string copy = folder_.file("copy.h5");
-  recover_trace(path_, copy);
-  for (const std::string& path : {path_, copy}) {
-    const Snapshot reader(path);
-    std::vector<OpInfo> ops = sample_ops(kSeed);
-    ASSERT_EQ(reader.ops().size(), ops.size());
-    for (size_t i = 0; i < ops.size(); ++i) {
-      EXPECT_EQ(reader.ops()[i].name, ops[i].name);
-      EXPECT_TRUE(reader.ops()[i].product.empty());
-    }
-    for (const TensorInfo& tensor : reader.tensors()) {
-      EXPECT_EQ(tensor.name, "");
-      EXPECT_EQ(tensor.rounding, RoundingMode::nearest_even);
-      EXPECT_FALSE(tensor.flushes_results || tensor.flushes_inputs || tensor.flushes_narrow_products);
-    }
-    Lines stats;
-    for (uint64_t step = 0; step < 60; ++step) {
-      for (TensorRow row : sample_step(kSeed, step).rows) {
-        row.quantization_scale = 1;
-        row.rounding.saturated = 0;
-        row.input = {};
-        stats.push_back(line(row));
-      }
-    }
-    EXPECT_EQ(read_lines(reader).stats, stats);
-  }
 }
 
 // What random access gives is what h5py reads.

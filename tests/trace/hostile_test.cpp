@@ -52,7 +52,7 @@ Contents good() {
       row.step = step;
       row.sequence = tensor;
       row.tensor = tensor;
-      row.known = StatisticsLevel::full;
+      row.known = StatisticsLevel::values;
       row.rounding_known = true;
       row.statistics.count = 10;
       row.statistics.nan = 1;
@@ -266,8 +266,11 @@ class HostileCommit : public Hostile {
     for (size_t at = 0; at + words.size() * 8 <= bytes.size(); at += 8) {
       std::memcpy(words.data(), bytes.data() + at, words.size() * 8);
       if (words[1] >= trace_detail::kRecordingStates || words[0] == 0) continue;
+      // The first of the two may be the older one, but is one.
+      std::vector<uint64_t> first(words.begin(), words.begin() + kCommitWords);
+      first.insert(first.end(), words.begin(), words.begin() + kCommitWords);
       auto record = trace_detail::decode(words);
-      if (!record || record->generation == 0) continue;
+      if (!record || record->generation == 0 || !trace_detail::decode(first)) continue;
       ++record->generation;
       body(*record);
       const CommitWords changed = trace_detail::encode(*record);

@@ -121,8 +121,9 @@ TEST_F(Resumed, RangesOfStepsCrossRuns) {
 TEST_F(Resumed, TablesAreJoinedAndInitialValuesLeftOut) {
   const auto make = [&](const Run& run, bool resumed) {
     const auto sink = create(run);
-    const OpInfo batch{1, 0, "source", "", Phase::data, "", {}}, weight{2, 0, "source", "0", Phase::data, "", {}},
-        state{3, 0, "source", "0", Phase::data, "", {}},
+    const OpInfo batch{1, 0, "source", "", Phase::data, "", {}, OpKind::source, OpFunction::source},
+        weight{2, 0, "source", "0", Phase::data, "", {}, OpKind::source, OpFunction::source},
+        state{3, 0, "source", "0", Phase::data, "", {}, OpKind::source, OpFunction::source},
         linear{4, 0, "linear", "0", Phase::forward, resumed ? "a=1 b=2" : "a=1 b=3", {}};
     std::map<uint64_t, uint32_t> tensors, ops;
     const auto add = [&](const OpInfo& op, Role role) {

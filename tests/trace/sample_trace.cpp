@@ -128,7 +128,8 @@ static std::string line(const RunInfo& r) {
                  SAME(started)});
 }
 static std::string line(const OpInfo& r) {
-  return joined({SAME(id), SAME(forward_id), SAME(name), SAME(module), SAME(phase), SAME(attributes), SAME(product)});
+  return joined({SAME(id), SAME(forward_id), SAME(name), SAME(module), SAME(phase), SAME(kind), SAME(function), SAME(attributes),
+                 SAME(product)});
 }
 static std::string line(const TensorInfo& r) {
   return joined({SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(stays_wide), SAME(parameter), SAME(shape), SAME(shard_offset),
@@ -138,27 +139,62 @@ static std::string line(const TensorInfo& r) {
 static std::string line(const GraphEdge& r) {
   return joined({SAME(graph), SAME(consumer), SAME(input), SAME(producer), SAME(slot)});
 }
-static std::string line(const UpdateRow& r) {
-  return joined({SAME(step), SAME(tensor), SAME(nonzero), SAME(lost), SAME(lost_to_decay)});
+static std::string line(const SettingInfo& r) { return joined({SAME(name), SAME(value), SAME(kind), SAME(given)}); }
+static std::string line(const SourceInfo& r) {
+  return joined({SAME(source), SAME(name), SAME(part), SAME(file), SAME(inside), SAME(columns), SAME(first_sample), SAME(samples),
+                 SAME(first_row), SAME(row_step), SAME(first_byte), SAME(byte_step)});
 }
+static std::string line(const BatchRow& r) {
+  return joined({SAME(step), SAME(micro_batch), SAME(phase), SAME(source), SAME(sample)});
+}
+static std::string line(const ParameterRow& r) {
+  return joined({SAME(step), SAME(tensor), SAME(learning_rate), SAME(weight_norm), SAME(update_norm), SAME(gradient_dot_update),
+                 SAME(decay_known), SAME(decay_asked), SAME(decay_applied), SAME(nonzero), SAME(lost), SAME(lost_to_decay)});
+}
+static std::string line(const FingerprintRow& r) { return joined({SAME(step), SAME(tensor), SAME(written)}); }
 static std::string line(const EventRow& r) {
-  return joined({SAME(step), SAME(kind), SAME(tensor), SAME(micro_batch), SAME(pass), SAME(count), SAME(value), SAME(text)});
+  return joined({SAME(step), SAME(kind), SAME(tensor), SAME(micro_batch), SAME(loss_index), SAME(count), SAME(value), SAME(text)});
 }
 static std::string line(const CaptureRow& r) {
-  return joined({SAME(step), SAME(micro_batch), SAME(pass), SAME(tensor), SAME(operand), SAME(element), SAME(shape), SAME(value),
-                 SAME(overwritten), SAME(terms), SAME(broke_at), SAME(partial_sum), SAME(attributes)});
+  return joined({SAME(step),
+                 SAME(micro_batch),
+                 SAME(loss_index),
+                 SAME(tensor),
+                 SAME(node),
+                 SAME(parent),
+                 SAME(operand),
+                 SAME(term),
+                 SAME(made_by),
+                 SAME(element),
+                 SAME(shape),
+                 SAME(value),
+                 SAME(overwritten),
+                 SAME(follow),
+                 SAME(terms),
+                 SAME(broke_at),
+                 SAME(partial_sum),
+                 SAME(attributes),
+                 NAMED("row_first", row.first),
+                 NAMED("row_count", row.count),
+                 NAMED("row_run", row.run),
+                 NAMED("row_step", row.step),
+                 NAMED("row_largest", row.largest),
+                 NAMED("row_smallest", row.smallest),
+                 NAMED("row_sum", row.sum),
+                 NAMED("row_sum_of_squares", row.sum_of_squares),
+                 NAMED("row_nonfinite", row.nonfinite)});
 }
 static std::string line(const SampleRow& r) {
-  return joined({SAME(step), SAME(micro_batch), SAME(pass), SAME(tensor), SAME(element), SAME(value)});
+  return joined({SAME(step), SAME(micro_batch), SAME(loss_index), SAME(tensor), SAME(element), SAME(value)});
 }
 static std::string line(const MeasureRow& r) {
-  return joined({SAME(step), SAME(micro_batch), SAME(pass), SAME(tensor), SAME(name), SAME(value)});
+  return joined({SAME(step), SAME(micro_batch), SAME(loss_index), SAME(tensor), SAME(name), SAME(value)});
 }
 
 std::string line(const TensorRow& r) {
   return joined({SAME(step),
                  SAME(micro_batch),
-                 SAME(pass),
+                 SAME(loss_index),
                  SAME(sequence),
                  SAME(tensor),
                  SAME(scale),
@@ -245,6 +281,8 @@ std::vector<OpInfo> sample_ops(uint64_t seed) {
     op.name = i % 2 ? "linear" : "relu_backward";
     op.module = i == 0 ? "" : fmt::format("features.{}", i);
     op.phase = static_cast<Phase>(i);
+    op.function = i % 2 != 0 ? static_cast<OpFunction>(i * 20) : OpFunction::other;
+    op.kind = i % 2 != 0 ? kind_of(op.function) : static_cast<OpKind>(kOpKinds - 1 - i);
     op.attributes = i == 3 ? "stride=1 padding=1" : "";
     if (i % 2 != 0) op.product = {i, 1 << i, 0, 7, 0};
     ops.push_back(op);
@@ -286,7 +324,7 @@ Step sample_step(uint64_t seed, uint64_t number) {
     TensorRow row;
     row.step = number;
     row.micro_batch = draws.below(2);
-    row.pass = static_cast<uint8_t>(draws.below(3));
+    row.loss_index = static_cast<uint8_t>(draws.below(3));
     row.sequence = i;
     row.tensor = draws.below(kTensors);
     row.scale = draws.below(2) ? 65536.0 : 1.0;
@@ -323,7 +361,10 @@ Step sample_step(uint64_t seed, uint64_t number) {
   }
   for (uint32_t i = 0; i < 2; ++i) {
     const uint64_t nonzero = draws.elements(), lost = draws.part(nonzero);
-    step.updates.push_back({number, draws.below(kTensors), nonzero, lost, draws.part(lost)});
+    step.parameters.push_back({number, draws.below(kTensors), draws.value(), draws.factor(), draws.factor(), draws.value(),
+                               draws.below(2) == 1, draws.factor(), draws.value(), nonzero, lost, draws.part(lost)});
+    step.fingerprints.push_back({number, draws.below(kTensors), draws.bits()});
+    step.batches.push_back({number, draws.below(3), static_cast<Phase>(draws.below(kPhases)), draws.below(5), draws.bits()});
   }
   if (number % 3 == 0) {
     step.events.push_back({number, kKinds[draws.below(4)], static_cast<int64_t>(draws.below(kTensors)) - 1, draws.below(3),
@@ -331,21 +372,39 @@ Step sample_step(uint64_t seed, uint64_t number) {
                            fmt::format("event {}", number % 50)});
   }
   if (number % 7 == 2) {
-    for (int operand = -1; operand < 2; ++operand) {
-      CaptureRow capture;
-      capture.step = number;
-      capture.micro_batch = draws.below(3);
-      capture.pass = static_cast<uint8_t>(draws.below(3));
-      capture.tensor = draws.below(kTensors);
-      capture.operand = operand;
+    const CaptureRow key{.step = number,
+                         .micro_batch = draws.below(3),
+                         .loss_index = static_cast<uint8_t>(draws.below(3)),
+                         .tensor = draws.below(kTensors)};
+    for (uint32_t node = 0; node < 4; ++node) {
+      CaptureRow capture = key;
+      capture.node = node;
+      capture.parent = node == 0 ? -1 : static_cast<int64_t>(draws.below(node));
+      capture.operand = static_cast<int32_t>(draws.below(4)) - 1;
+      capture.term = static_cast<int64_t>(draws.below(4)) - 1;
+      capture.made_by = static_cast<int64_t>(draws.below(kTensors + 1)) - 1;
       capture.element = static_cast<int64_t>(draws.bits() >> 1);
       capture.shape.assign(draws.below(4), static_cast<int64_t>(draws.below(1000)));
       capture.value = draws.value();
       capture.overwritten = draws.below(2);
+      capture.follow = static_cast<CaptureFollow>(draws.below(kCaptureFollows));
       capture.terms = static_cast<int64_t>(draws.below(64));
-      capture.broke_at = operand;
+      capture.broke_at = static_cast<int64_t>(draws.below(3)) - 1;
       capture.partial_sum = draws.value();
-      capture.attributes = operand < 0 ? fmt::format("step={}", number) : "";
+      capture.attributes = node == 0 ? fmt::format("step={}", number) : "";
+      if (node == 3) {
+        const auto count = static_cast<int64_t>(1 + draws.below(1000)),
+                   run = 1 + static_cast<int64_t>(draws.below(2)) * (count - 1);
+        capture.row = {static_cast<int64_t>(draws.below(1000)),
+                       count,
+                       run,
+                       static_cast<int64_t>(draws.below(100)),
+                       draws.value(),
+                       draws.value(),
+                       draws.value(),
+                       draws.value(),
+                       static_cast<int64_t>(draws.part(static_cast<uint64_t>(count)))};
+      }
       step.captures.push_back(capture);
     }
   }
@@ -369,7 +428,20 @@ Step sample_step(uint64_t seed, uint64_t number) {
   return step;
 }
 
+std::vector<SettingInfo> sample_settings(uint64_t) {
+  return {{"optimizer.lr", "0.1", SettingKind::learning_rate, true},
+          {"scaler.enabled", "\"on\"", SettingKind::scale_enabled, false}};
+}
+
+std::vector<SourceInfo> sample_sources(uint64_t) {
+  return {{0, "train", "inputs", "data/images \u00e9.idx", "", "", 0, 60000, 0, 1, 16, 784},
+          {0, "train", "targets", "data/labels.h5", "/group/labels", "", 0, 60000, 3, 2, 0, 0},
+          {1, "test", "", "", "random_classification", "0,1,2", 7, 100, 0, 1, 0, 0}};
+}
+
 void add_start(TraceSink& sink, uint64_t seed) {
+  for (const SettingInfo& setting : sample_settings(seed)) sink.add_setting(setting);
+  for (const SourceInfo& source : sample_sources(seed)) sink.add_source(source);
   for (const OpInfo& op : sample_ops(seed)) sink.add_op(op);
   for (const TensorInfo& tensor : sample_tensors(seed)) sink.add_tensor(tensor);
   for (const GraphEdge& edge : sample_edges(seed)) sink.add_edge(edge);
@@ -378,7 +450,9 @@ void add_start(TraceSink& sink, uint64_t seed) {
 void add_step(TraceSink& sink, uint64_t seed, uint64_t number) {
   const Step step = sample_step(seed, number);
   for (const TensorRow& row : step.rows) sink.add_row(row);
-  for (const UpdateRow& row : step.updates) sink.add_update(row);
+  for (const BatchRow& row : step.batches) sink.add_batch(row);
+  for (const ParameterRow& row : step.parameters) sink.add_parameter(row);
+  for (const FingerprintRow& row : step.fingerprints) sink.add_fingerprint(row);
   for (const EventRow& row : step.events) sink.add_event(row);
   for (const CaptureRow& row : step.captures) sink.add_capture(row);
   for (const SampleRow& row : step.samples) sink.add_sample(row);
@@ -390,6 +464,8 @@ TraceLines expected_lines(uint64_t seed, uint64_t steps) {
   TraceLines lines;
   lines.run.push_back(line(sample_run(seed)));
   if (steps == 0) return lines;
+  add_lines(lines.settings, sample_settings(seed));
+  add_lines(lines.sources, sample_sources(seed));
   add_lines(lines.ops, sample_ops(seed));
   add_lines(lines.tensors, sample_tensors(seed));
   add_lines(lines.edges, sample_edges(seed));
@@ -397,7 +473,9 @@ TraceLines expected_lines(uint64_t seed, uint64_t steps) {
     const Step step = sample_step(seed, number);
     lines.steps.push_back(line(step.row));
     add_lines(lines.stats, step.rows);
-    add_lines(lines.updates, step.updates);
+    add_lines(lines.batches, step.batches);
+    add_lines(lines.parameters, step.parameters);
+    add_lines(lines.fingerprints, step.fingerprints);
     add_lines(lines.events, step.events);
     add_lines(lines.captures, step.captures);
     add_lines(lines.samples, step.samples);
@@ -409,6 +487,8 @@ TraceLines expected_lines(uint64_t seed, uint64_t steps) {
 TraceLines read_lines(const Snapshot& reader) {
   TraceLines lines;
   lines.run.push_back(line(reader.run()));
+  add_lines(lines.settings, reader.settings());
+  add_lines(lines.sources, reader.sources());
   add_lines(lines.ops, reader.ops());
   add_lines(lines.tensors, reader.tensors());
   add_lines(lines.edges, reader.edges());
@@ -420,7 +500,9 @@ TraceLines read_lines(const Snapshot& reader) {
   };
   reader.visit_steps({}, into(lines.steps));
   reader.visit_rows({}, into(lines.stats));
-  reader.visit_updates({}, into(lines.updates));
+  reader.visit_batches({}, into(lines.batches));
+  reader.visit_parameters({}, into(lines.parameters));
+  reader.visit_fingerprints({}, into(lines.fingerprints));
   add_lines(lines.events, reader.events());
   add_lines(lines.captures, reader.captures());
   reader.visit_samples({}, into(lines.samples));
@@ -434,12 +516,16 @@ Lines flat(const TraceLines& lines) {
     for (const std::string& row : rows) all.push_back(fmt::format("{} {}", table, row));
   };
   add("run", lines.run);
+  add("settings", lines.settings);
+  add("sources", lines.sources);
   add("ops", lines.ops);
   add("tensors", lines.tensors);
   add("edges", lines.edges);
   add("steps", lines.steps);
   add("stats", lines.stats);
-  add("updates", lines.updates);
+  add("batches", lines.batches);
+  add("parameters", lines.parameters);
+  add("fingerprints", lines.fingerprints);
   add("events", lines.events);
   add("captures", lines.captures);
   add("samples", lines.samples);

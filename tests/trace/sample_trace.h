@@ -12,7 +12,9 @@ namespace ulpscope::trace_test {
 
 struct Step {
   std::vector<TensorRow> rows;
-  std::vector<UpdateRow> updates;
+  std::vector<BatchRow> batches;
+  std::vector<ParameterRow> parameters;
+  std::vector<FingerprintRow> fingerprints;
   std::vector<EventRow> events;
   std::vector<CaptureRow> captures;
   std::vector<SampleRow> samples;
@@ -21,6 +23,8 @@ struct Step {
 };
 
 RunInfo sample_run(uint64_t seed);
+std::vector<SettingInfo> sample_settings(uint64_t seed);
+std::vector<SourceInfo> sample_sources(uint64_t seed);
 std::vector<OpInfo> sample_ops(uint64_t seed);
 std::vector<TensorInfo> sample_tensors(uint64_t seed);
 std::vector<GraphEdge> sample_edges(uint64_t seed);
@@ -34,7 +38,8 @@ void add_step(TraceSink& sink, uint64_t seed, uint64_t step);
 // texts percent-encoded, enumerators as numbers, a histogram as bin:count of its nonzero bins.
 using Lines = std::vector<std::string>;
 struct TraceLines {
-  Lines run, ops, tensors, edges, steps, stats, updates, events, captures, samples, measures;
+  Lines run, settings, sources, ops, tensors, edges, steps, batches, stats, parameters, fingerprints, events, captures, samples,
+      measures;
   bool operator==(const TraceLines&) const = default;
 };
 TraceLines expected_lines(uint64_t seed, uint64_t steps);

@@ -1,0 +1,65 @@
+#include "ulpscope/analyzers/setting_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+// Values as producers write them. What decides by itself is neither, and can be switched to both.
+struct Values {
+  std::string_view off, on;
+};
+constexpr Values kSwitches[] = {{"false", "true"}, {"False", "True"},     {"0", "1"},
+                                {"off", "on"},     {"\"off\"", "\"on\""}, {"'off'", "'on'"}};
+constexpr Values kAutomatic[] = {{"auto", "on"}, {"\"auto\"", "\"on\""}, {"'auto'", "'on'"}};
+
+}  // namespace
+
+const SettingInfo* SettingNames::find(SettingKind kind) const {
+  const auto found = std::find_if(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.kind == kind; });
+  return found == settings_.end() ? nullptr : &*found;
+}
+
+std::string SettingNames::name(SettingKind kind) const {
+  const SettingInfo* const setting = find(kind);
+  return setting ? one_line(setting->name) : "";
+}
+
+std::string SettingNames::switched(SettingKind kind, bool on) const {
+  const SettingInfo* const setting = find(kind);
+  if (setting == nullptr) return "";
+  for (const auto& [off_value, on_value] : kSwitches)
+    if (setting->value == off_value || setting->value == on_value)
+      return fmt::format("{} = {}", one_line(setting->name), on ? on_value : off_value);
+  for (const auto& [automatic, on_value] : kAutomatic)
+    if (setting->value == automatic && on) return fmt::format("{} = {}", one_line(setting->name), on_value);
+  return one_line(setting->name);
+}
+
+std::string SettingNames::with_value(SettingKind kind) const {
+  const SettingInfo* const setting = find(kind);
+  return setting ? one_line(fmt::format("{} = {}", setting->name, setting->value)) : "";
+}
+
+std::string SettingNames::changed(SettingKind kind, std::string_view from, std::string_view to) const {
+  const SettingInfo* const setting = find(kind);
+  return setting && setting->value == from ? fmt::format("{} = {}", one_line(setting->name), to) : "";
+}
+
+bool SettingNames::has(std::string_view name) const {
+  return std::any_of(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.name == name; });
+}
+
+std::string in_brackets(std::initializer_list<std::string> names) {
+  std::string text;
+  for (const std::string& name : names)
+    if (!name.empty()) text += (text.empty() ? " (" : ", ") + name;
+  return text.empty() ? "" : text + ")";
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,38 @@
+// What advice calls the settings of a run: as its producer does. Which setting is meant follows from what the trace says that it is
+// (SettingKind), and where no kind says it, from the name; a setting that the trace does not have is not named.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/trace/records.h"
+
+namespace ulpscope {
+
+class SettingNames {
+ public:
+  explicit SettingNames(std::vector<SettingInfo> settings) : settings_(std::move(settings)) {}
+
+  // Each of these gives "" where there is none.
+  std::string name(SettingKind kind) const;  // of the first of that kind: "scaler.initial"
+  // "scaler.dynamic = true", with the value that its own, another one of two, is the opposite of; of other values the name alone.
+  std::string switched(SettingKind kind, bool on) const;
+  // "optimizer.math = "param"", the value that it has.
+  std::string with_value(SettingKind kind) const;
+  // "optimizer.math = "fp32"", where its value is `from`.
+  std::string changed(SettingKind kind, std::string_view from, std::string_view to) const;
+
+  bool has(std::string_view name) const;  // a setting that a producer calls so
+
+ private:
+  const SettingInfo* find(SettingKind kind) const;
+
+  std::vector<SettingInfo> settings_;
+};
+
+// " (a, b)", of those that are not "", or "".
+std::string in_brackets(std::initializer_list<std::string> names);
+
+}  // namespace ulpscope

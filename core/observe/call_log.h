@@ -1,0 +1,75 @@
+// The op calls of a pass, and how an element of an output came about over several of them. Keeps no memory alive: a call counts as
+// gone once what it read or wrote holds other values.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "ulpscope/core/engine/observer.h"
+#include "ulpscope/recorder/recorder.h"
+
+namespace ulpscope {
+
+class CallLog {
+ public:
+  // What came before is forgotten.
+  void begin_pass();
+  // After the call.
+  void add(const OpEvent& event);
+
+  // How the first nonfinite element of output `slot` of the last call came about, with the operands of the calls that made its
+  // operands, and of those that made these. Casts and copies count for none of the two. At most kMostFollowed elements are followed
+  // from each op to the one before, nonfinite ones first, then the term at which a sum broke, then terms and values of the largest
+  // magnitude; of each at most kMostOperands operands are kept, of the origin kMostOfOrigin.
+  std::vector<CaptureNode> capture(Backend& backend, int slot) const;
+
+  static constexpr size_t kMostFollowed = 8;
+  static constexpr size_t kMostOperands = 16;
+  static constexpr size_t kMostOfOrigin = 160;  // 64 pairs of a dot product, and room for a bias and the like
+  static constexpr int kMostOpsUp = 2;
+  // Calls of a pass beyond these are not kept.
+  static constexpr size_t kMostCalls = size_t{1} << 16;
+
+ private:
+  struct LoggedView {
+    TensorView view;
+    ValueKey value;
+    Ref<StorageWatch> watch;  // none: the output has no memory
+    uint32_t version = 0;     // of the storage, once the call is done
+  };
+  struct LoggedCall {
+    const Op* op = nullptr;
+    uint64_t id = 0;
+    Attributes attributes;
+    const Arithmetic* arithmetic = nullptr;
+    uint64_t seed = 0, stream = 0;
+    uint32_t first_view = 0, inputs = 0, outputs = 0;  // in views_: the inputs, then the outputs
+  };
+  // An element of an input of a call.
+  struct Operand {
+    size_t call;
+    int input;
+    int64_t element;
+  };
+  // An element of an output.
+  struct Made {
+    size_t call;
+    int slot;
+    int64_t element;
+  };
+  class Tree;
+
+  std::span<const LoggedView> inputs_of(const LoggedCall& call) const { return {views_.data() + call.first_view, call.inputs}; }
+  std::span<const LoggedView> outputs_of(const LoggedCall& call) const {
+    return {views_.data() + call.first_view + call.inputs, call.outputs};
+  }
+  bool is_gone(const LoggedCall& call) const;
+  // The element of an output that the operand is, or why it is not to be had.
+  std::optional<Made> maker_of(const Operand& operand, CaptureFollow& why_not) const;
+
+  std::vector<LoggedCall> calls_;
+  std::vector<LoggedView> views_;
+  bool is_full_ = false;
+};
+
+}  // namespace ulpscope

@@ -1,0 +1,122 @@
+#include "ulpscope/recorder/memory_watch.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "ulpscope/kernels/fingerprint.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr int kMaximumEvents = 1000;
+
+bool is_watched(const OutputDescription& output) {
+  const bool is_kept = output.role == Role::weight || output.role == Role::master_weight || output.role == Role::optimizer_state;
+  return is_kept && output.view.data != nullptr && is_float(output.view.dtype);
+}
+
+std::string name_of(const OutputDescription& output, const OpDescription& op) {
+  const std::string_view of = !output.parameter.empty() ? output.parameter : !op.module.empty() ? op.module : op.name;
+  if (output.role == Role::weight) return std::string(of);
+  return fmt::format("{} of {}", output.name.empty() ? name_of(output.role) : output.name, of);
+}
+
+// What is known of a change from the sums before and after it.
+std::string describe_change(uint64_t before, uint64_t after, DType dtype) {
+  const uint64_t up = after - before, down = before - after;
+  const auto element_bits = static_cast<int>(8 * info(dtype).size);
+  for (const auto& [change, verb] : {std::pair(up, "set"), std::pair(down, "cleared")}) {
+    if (!std::has_single_bit(change) || std::countr_zero(change) >= element_bits) continue;
+    return fmt::format("the sum of its bit patterns {} by 2^{}, as where bit {} of one element is {}",
+                       change == up ? "grew" : "fell", std::countr_zero(change), std::countr_zero(change), verb);
+  }
+  return fmt::format("the sum of its bit patterns was {:#x} and is {:#x}", before, after);
+}
+
+}  // namespace
+
+MemoryWatch::Place& MemoryWatch::place_of(const void* address, uint32_t& index) {
+  const auto [position, is_new] = by_address_.try_emplace(address, static_cast<uint32_t>(places_.size()));
+  if (is_new) places_.emplace_back();
+  index = position->second;
+  return places_[index];
+}
+
+void MemoryWatch::before(const OpDescription& op, uint32_t entry, const OpTable& ops, uint64_t step,
+                         std::span<OutputRecord* const> outputs, std::span<Fingerprint* const> inputs) {
+  if (inputs.size() == op.inputs.size() && inputs.size() == op.input_views.size()) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const auto found = by_address_.find(op.input_views[i].data);
+      if (found == by_address_.end()) continue;
+      Place& place = places_[found->second];
+      if (place.value.op != op.inputs[i].op || place.value.slot != op.inputs[i].slot || place.checked == step) continue;
+      // A part of it is another sum.
+      const TensorView view = without_repeats(op.input_views[i]);
+      if (view.dtype != place.dtype || view.size() != place.elements || !is_dense(view)) continue;
+      place.checked = step;
+      inputs[i]->wanted = true;
+      sums_.push_back({inputs[i], found->second, entry, place.tensor, op.micro_batch, op.loss_index, false});
+    }
+  }
+  for (size_t slot = 0; slot < outputs.size(); ++slot) {
+    const OutputDescription& output = op.outputs[slot];
+    if (!is_watched(output)) continue;
+    outputs[slot]->fingerprint.wanted = true;
+    const uint32_t tensor = ops.tensor(ops[entry], static_cast<uint32_t>(slot)).tensor;
+    uint32_t index = 0;
+    Place& place = place_of(output.view.data, index);
+    if (place.name.empty() || place.tensor != tensor) place.name = name_of(output, op);
+    place.value = {op.id, static_cast<uint8_t>(slot)};
+    place.elements = output.view.size();
+    place.dtype = output.view.dtype;
+    place.checked = kNever;
+    place.tensor = tensor;
+    rows_ += ops[entry].rows_wanted;
+    sums_.push_back({&outputs[slot]->fingerprint, index, entry, tensor, op.micro_batch, op.loss_index, true});
+  }
+}
+
+void MemoryWatch::say_changed(const Place& place, uint64_t sum, const std::string& reader, uint64_t step, const OpTable& ops) {
+  if (events_ > kMaximumEvents) return;
+  EventRow event;
+  event.step = step;
+  event.kind = EventKind::memory_changed;
+  event.tensor = place.tensor;
+  event.micro_batch = place.micro_batch;
+  event.loss_index = place.loss_index;
+  event.count = place.step;
+  event.text =
+      events_++ < kMaximumEvents
+          ? fmt::format(
+                "{} changed between {} in step {}, which wrote it, and {} in step {}, which read it: a flipped bit, memory "
+                "that is shared, or a foreign write; {}",
+                place.name, ops[place.writer].label, place.step, reader, step, describe_change(place.sum, sum, place.dtype))
+          : fmt::format("{} changed, as memory did {} times before: no more changes are recorded", place.name, kMaximumEvents);
+  sink_.add_event(event);
+}
+
+void MemoryWatch::end_pass(const OpTable& ops, uint64_t step, bool rows) {
+  for (const Sum& sum : sums_) {
+    Place& place = places_[sum.place];
+    const Fingerprint& found = *sum.fingerprint;
+    if (sum.is_written) {
+      place.known = found.known;
+      place.sum = found.value;
+      place.step = step;
+      place.writer = sum.entry;
+      place.micro_batch = sum.micro_batch;
+      place.loss_index = sum.loss_index;
+      if (found.known && rows && ops[sum.entry].rows_wanted) sink_.add_fingerprint({step, sum.tensor, found.value});
+    } else if (found.known) {
+      if (place.known && place.sum != found.value) say_changed(place, found.value, ops[sum.entry].label, step, ops);
+      place.known = true;
+      place.sum = found.value;
+    }
+  }
+  sums_.clear();
+  rows_ = 0;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,148 @@
+// Advice names settings as their producer does, and none that the run does not have.
+#include "ulpscope/analyzers/setting_names.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "synthetic_trace.h"
+#include "tests/support/train_settings.h"
+#include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/scale.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+using Kind = SettingKind;
+
+// Another producer's.
+std::vector<SettingInfo> other_settings() {
+  return {
+      {"use_amp", "False", Kind::scale_enabled, false},      {"amp.init_scale", "65536.", Kind::scale_initial, true},
+      {"amp.init_scale_2", "1.", Kind::scale_initial, true}, {"amp.growth_interval", "2000", Kind::scale_growth_interval, false},
+      {"amp.dynamic", "0", Kind::scale_dynamic, true},       {"fp32_copies", "off", Kind::master_weights, false},
+      {"update_in", "half", Kind::update_math, false}};
+}
+
+TEST(SettingNames, AreThoseOfTheProducer) {
+  const SettingNames train(train_settings()), other(other_settings()), none({});
+  EXPECT_EQ(train.name(Kind::scale_initial), "scaler.initial");
+  EXPECT_EQ(other.name(Kind::scale_initial), "amp.init_scale");
+  EXPECT_EQ(none.name(Kind::scale_initial), "");
+  EXPECT_EQ(train.switched(Kind::scale_enabled, true), "scaler.enabled = \"on\"");
+  EXPECT_EQ(train.switched(Kind::scale_enabled, false), "scaler.enabled");
+  EXPECT_EQ(train.switched(Kind::scale_dynamic, false), "scaler.dynamic = false");
+  EXPECT_EQ(train.switched(Kind::scale_dynamic, true), "scaler.dynamic = true");
+  EXPECT_EQ(other.switched(Kind::scale_enabled, true), "use_amp = True");
+  EXPECT_EQ(other.switched(Kind::scale_dynamic, true), "amp.dynamic = 1");
+  EXPECT_EQ(other.switched(Kind::update_math, true), "update_in");
+  EXPECT_EQ(none.switched(Kind::scale_dynamic, true), "");
+  EXPECT_EQ(train.with_value(Kind::update_math), "optimizer.math = \"param\"");
+  EXPECT_EQ(train.changed(Kind::update_math, "\"param\"", "\"fp32\""), "optimizer.math = \"fp32\"");
+  EXPECT_EQ(other.with_value(Kind::update_math), "update_in = half");
+  EXPECT_EQ(other.changed(Kind::update_math, "\"param\"", "\"fp32\""), "");
+  EXPECT_TRUE(train.has("fp8.recipe"));
+  EXPECT_FALSE(other.has("fp8.recipe"));
+  EXPECT_EQ(in_brackets({"", "a", "", "b"}), " (a, b)");
+  EXPECT_EQ(in_brackets({"", ""}), "");
+  const SettingNames hostile({{"a\n\x1b[2J", "true", Kind::scale_dynamic, true}});
+  EXPECT_EQ((hostile.name(Kind::scale_dynamic) + hostile.switched(Kind::scale_dynamic, true)).find_first_of("\n\x1b"),
+            std::string::npos);
+}
+
+TEST(SettingNames, AdviceOnTheScaleFollowsTheRun) {
+  PrecisionFacts adapts, stays, masters, narrow;
+  adapts.adapts_scale = adapts.scales_loss = stays.scales_loss = true;
+  narrow.updates_narrow_weights = true;
+  const SettingNames train(train_settings()), other(other_settings()), none({});
+  EXPECT_EQ(scaling_advice(adapts, train),
+            "Begin with a larger loss scale (scaler.initial), or let it grow sooner (scaler.growth_interval)");
+  EXPECT_EQ(scaling_advice(adapts, other),
+            "Begin with a larger loss scale (amp.init_scale), or let it grow sooner (amp.growth_interval)");
+  EXPECT_EQ(scaling_advice(adapts, none), "Begin with a larger loss scale, or let it grow sooner");
+  EXPECT_EQ(scaling_advice(stays, train), "Use a larger loss scale (scaler.initial), or one that adapts (scaler.dynamic = true)");
+  EXPECT_EQ(scaling_advice(stays, other), "Use a larger loss scale (amp.init_scale), or one that adapts (amp.dynamic = 1)");
+  EXPECT_EQ(scaling_advice(stays, none), "Use a larger loss scale, or one that adapts");
+  EXPECT_EQ(scaling_advice(masters, train), "Switch the gradient scaler on (scaler.enabled = \"on\")");
+  EXPECT_EQ(scaling_advice(masters, none), "Switch the gradient scaler on");
+  EXPECT_EQ(
+      scaling_advice(narrow, train),
+      "Keep FP32 master weights and switch the gradient scaler on (optimizer.master_weights = true, scaler.enabled = \"on\")");
+  EXPECT_EQ(scaling_advice(narrow, other),
+            "Keep FP32 master weights and switch the gradient scaler on (fp32_copies = on, use_amp = True)");
+  EXPECT_EQ(scaling_advice(narrow, none), "Keep FP32 master weights and switch the gradient scaler on");
+}
+
+// A run of many troubles. All that is said of it, one line each.
+std::vector<std::string> advice_with(const std::vector<SettingInfo>& settings) {
+  std::vector<std::string> advice;
+  for (const bool loses_all : {false, true}) {
+    RunInfo run;
+    run.dynamic_loss_scale = false;
+    SyntheticTrace trace(run, settings);
+    const OpInfo cast{7, 0, "cast", "fc", Phase::forward, "", {}};
+    TensorInfo weight_cast;
+    weight_cast.role = Role::weight_cast;
+    weight_cast.dtype = DType::f16;
+    trace.add_output(cast, weight_cast);
+    OpInfo product{8, 0, "matmul_backward", "fc", Phase::backward, "", {}};
+    product.kind = OpKind::product;
+    TensorInfo gradient;
+    gradient.role = Role::activation_gradient;
+    gradient.dtype = DType::f16;
+    gradient.flushes_inputs = true;
+    const uint32_t flushed = trace.add_output(product, gradient);
+    TensorInfo weight;
+    weight.role = Role::weight;
+    weight.dtype = DType::f16;
+    weight.parameter = "fc.weight";
+    OpInfo update{9, 0, "adam_update", "fc", Phase::optimizer, "beta2=0.999 eps=1e-08 stepwise=1", {}};
+    update.kind = OpKind::update;
+    update.function = OpFunction::adam_update;
+    const uint32_t updated = trace.add_output(update, weight);
+    TensorInfo squares = weight;
+    squares.role = Role::optimizer_state;
+    squares.slot = 1;
+    squares.name = "exp_avg_sq";
+    const uint32_t zero = trace.add_output(update, squares);
+    TensorInfo biased = weight;
+    biased.slot = 2;
+    biased.parameter = "fc.bias";
+    biased.rounding = RoundingMode::toward_zero;
+    const uint32_t other = trace.add_output(update, biased);
+    for (int step = 0; step < 3; ++step) {
+      TensorRow row = make_row({1e-9, 2e-9, 1e-3}, DType::f16);
+      row.input = {100, 100};
+      trace.add(flushed, row);
+      trace.add(zero, make_row({0, 0}, DType::f16));
+      trace.add(updated, make_row({1, NAN}, DType::f16));
+      trace.add_update(updated, 100, loses_all ? 100 : 75, 0);
+      if (!loses_all) trace.add_update(other, 100, 40, 0);
+      trace.end_step();
+    }
+    for (const Finding& finding : analyze_all(trace.read()).findings) advice.push_back(finding.code + ": " + finding.suggestion);
+  }
+  return advice;
+}
+
+TEST(SettingNames, NoAdviceNamesWhatTheRunDoesNotHave) {
+  const std::regex of_train(R"((scaler|optimizer|arithmetic|autocast|fp8|loss|precision)\.[a-z_]+|rounding = ")");
+  const auto named = [&](const std::vector<SettingInfo>& settings) {
+    size_t count = 0;
+    for (const std::string& advice : advice_with(settings)) count += std::regex_search(advice, of_train);
+    return count;
+  };
+  EXPECT_EQ(named({}), 0u) << testing::PrintToString(advice_with({}));
+  EXPECT_EQ(named(other_settings()), 0u);
+  // Those same findings name them where they are there.
+  EXPECT_GE(named(train_settings()), 6u) << testing::PrintToString(advice_with(train_settings()));
+  const std::vector<std::string> other = advice_with(other_settings());
+  EXPECT_TRUE(std::any_of(other.begin(), other.end(), [](const std::string& advice) {
+    return advice.find("fp32_copies = on") != std::string::npos;
+  })) << testing::PrintToString(other);
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test
