@@ -27,6 +27,8 @@ std::string name_of(const OutputDescription& output, const OpDescription& op) {
 std::string describe_change(uint64_t before, uint64_t after, DType dtype) {
   const uint64_t up = after - before, down = before - after;
   const auto element_bits = static_cast<int>(8 * info(dtype).size);
+  if (up == down && up != 0 && element_bits == 64)
+    return "the sum of its bit patterns changed by 2^63, as where bit 63 of one element is flipped";
   for (const auto& [change, verb] : {std::pair(up, "set"), std::pair(down, "cleared")}) {
     if (!std::has_single_bit(change) || std::countr_zero(change) >= element_bits) continue;
     return fmt::format("the sum of its bit patterns {} by 2^{}, as where bit {} of one element is {}",
@@ -57,7 +59,7 @@ void MemoryWatch::before(const OpDescription& op, uint32_t entry, const OpTable&
       if (view.dtype != place.dtype || view.size() != place.elements || !is_dense(view)) continue;
       place.checked = step;
       inputs[i]->wanted = true;
-      sums_.push_back({inputs[i], found->second, entry, place.tensor, op.micro_batch, op.loss_index, false});
+      sums_.push_back({inputs[i], found->second, entry, place.tensor, place.dtype, op.micro_batch, op.loss_index, false});
     }
   }
   for (size_t slot = 0; slot < outputs.size(); ++slot) {
@@ -67,23 +69,30 @@ void MemoryWatch::before(const OpDescription& op, uint32_t entry, const OpTable&
     const uint32_t tensor = ops.tensor(ops[entry], static_cast<uint32_t>(slot)).tensor;
     uint32_t index = 0;
     Place& place = place_of(output.view.data, index);
-    if (place.name.empty() || place.tensor != tensor) place.name = name_of(output, op);
+    if (const auto [name, is_new] = names_.try_emplace(tensor); is_new) name->second = name_of(output, op);
     place.value = {op.id, static_cast<uint8_t>(slot)};
     place.elements = output.view.size();
     place.dtype = output.view.dtype;
     place.checked = kNever;
     place.tensor = tensor;
     rows_ += ops[entry].rows_wanted;
-    sums_.push_back({&outputs[slot]->fingerprint, index, entry, tensor, op.micro_batch, op.loss_index, true});
+    sums_.push_back({&outputs[slot]->fingerprint, index, entry, tensor, place.dtype, op.micro_batch, op.loss_index, true});
   }
 }
 
-void MemoryWatch::say_changed(const Place& place, uint64_t sum, const std::string& reader, uint64_t step, const OpTable& ops) {
+void MemoryWatch::forget_pass() {
+  for (const Sum& sum : sums_)
+    if (sum.is_written) places_[sum.place].known = false;
+  sums_.clear();
+  rows_ = 0;
+}
+
+void MemoryWatch::say_changed(const Place& place, const Sum& read, uint64_t step, const OpTable& ops) {
   if (events_ > kMaximumEvents) return;
   EventRow event;
   event.step = step;
   event.kind = EventKind::memory_changed;
-  event.tensor = place.tensor;
+  event.tensor = read.tensor;
   event.micro_batch = place.micro_batch;
   event.loss_index = place.loss_index;
   event.count = place.step;
@@ -92,8 +101,10 @@ void MemoryWatch::say_changed(const Place& place, uint64_t sum, const std::strin
           ? fmt::format(
                 "{} changed between {} in step {}, which wrote it, and {} in step {}, which read it: a flipped bit, memory "
                 "that is shared, or a foreign write; {}",
-                place.name, ops[place.writer].label, place.step, reader, step, describe_change(place.sum, sum, place.dtype))
-          : fmt::format("{} changed, as memory did {} times before: no more changes are recorded", place.name, kMaximumEvents);
+                names_[read.tensor], ops[place.writer].label, place.step, ops[read.entry].label, step,
+                describe_change(place.sum, read.fingerprint->value, read.dtype))
+          : fmt::format("{} changed, as memory did {} times before: no more changes are recorded", names_[read.tensor],
+                        kMaximumEvents);
   sink_.add_event(event);
 }
 
@@ -110,7 +121,7 @@ void MemoryWatch::end_pass(const OpTable& ops, uint64_t step, bool rows) {
       place.loss_index = sum.loss_index;
       if (found.known && rows && ops[sum.entry].rows_wanted) sink_.add_fingerprint({step, sum.tensor, found.value});
     } else if (found.known) {
-      if (place.known && place.sum != found.value) say_changed(place, found.value, ops[sum.entry].label, step, ops);
+      if (place.known && place.sum != found.value) say_changed(place, sum, step, ops);
       place.known = true;
       place.sum = found.value;
     }

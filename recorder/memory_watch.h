@@ -23,8 +23,8 @@ class MemoryWatch {
               std::span<Fingerprint* const> inputs);
   // Those of the pass are known: compares them, and writes events and, where `rows`, rows.
   void end_pass(const OpTable& ops, uint64_t step, bool rows);
-  // Without a word.
-  void forget_pass() { sums_.clear(); }
+  // Without a word. What was written in it is not known.
+  void forget_pass();
   // How many rows end_pass would write.
   uint64_t rows() const { return rows_; }
 
@@ -43,14 +43,14 @@ class MemoryWatch {
     uint32_t micro_batch = 0;
     uint8_t loss_index = 0;
     DType dtype = DType::f32;
-    std::string name;
   };
   // A fingerprint that was asked for.
   struct Sum {
     const Fingerprint* fingerprint;
     uint32_t place;
-    uint32_t entry;  // of the op
-    uint32_t tensor;
+    uint32_t entry;   // of the op
+    uint32_t tensor;  // that is written, or, of a read, that was written before
+    DType dtype;
     uint32_t micro_batch;
     uint8_t loss_index;
     bool is_written;
@@ -58,13 +58,14 @@ class MemoryWatch {
   static constexpr uint64_t kNever = UINT64_MAX;
 
   Place& place_of(const void* address, uint32_t& index);
-  void say_changed(const Place& place, uint64_t sum, const std::string& reader, uint64_t step, const OpTable& ops);
+  void say_changed(const Place& place, const Sum& read, uint64_t step, const OpTable& ops);
 
   TraceSink& sink_;
   std::unordered_map<const void*, uint32_t> by_address_;
   std::vector<Place> places_;
-  std::vector<Sum> sums_;  // of the pass, in order of execution
-  uint64_t rows_ = 0;      // of them
+  std::unordered_map<uint32_t, std::string> names_;  // of tensors
+  std::vector<Sum> sums_;                            // of the pass, in order of execution
+  uint64_t rows_ = 0;                                // of them
   int events_ = 0;
 };
 

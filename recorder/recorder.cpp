@@ -60,20 +60,25 @@ class CaptureBudget {
     const bool overflowed = record.before_rounding && record.rounding_known && record.rounding.infinite() > 0;
     const uint64_t kinds = (counts.nan > 0 ? 1 : 0) | (counts.positive_infinity > 0 ? 2 : 0) |
                            (counts.negative_infinity > 0 ? 4 : 0) | (overflowed ? 8 : 0);
-    const uint64_t times = ++times_[uint64_t{tensor} << 4 | kinds];
-    if (captures_ == kInStep || (times > 1 && repeated_ == kRepeatedInStep)) return false;
-    if (times > kAlways && (times & (times - 1)) != 0) return false;
+    Seen& seen = seen_[uint64_t{tensor} << 4 | kinds];
+    ++seen.times;
+    if (captures_ == kInStep || (seen.captured && repeated_ == kRepeatedInStep)) return false;
+    if (seen.times > kAlways && (seen.times & (seen.times - 1)) != 0) return false;
     ++captures_;
-    repeated_ += times > 1;
-    return true;
+    repeated_ += seen.captured;
+    return seen.captured = true;
   }
 
  private:
   static constexpr int kInStep = 8, kRepeatedInStep = 4;
   static constexpr uint64_t kAlways = 16;
 
-  int captures_ = 0, repeated_ = 0;               // in this step
-  std::unordered_map<uint64_t, uint64_t> times_;  // by tensor and kinds of values
+  struct Seen {
+    uint64_t times = 0;  // that it was an origin
+    bool captured = false;
+  };
+  int captures_ = 0, repeated_ = 0;          // in this step
+  std::unordered_map<uint64_t, Seen> seen_;  // by tensor and kinds of values
 };
 
 // With 24 significant bits, so that columns of such values compress; to nearest even.
@@ -173,7 +178,7 @@ struct Recorder::State {
   GraphTable graphs;
   RecordArena arena;
   FingerprintArena fingerprints;
-  std::span<Fingerprint* const> last_fingerprints;  // of the recorder's own, those of the last call
+  std::span<Fingerprint* const> last_fingerprints;  // of the recorder's own, of the last call
   MemoryWatch memory;
   LevelControl control;
 
@@ -212,6 +217,7 @@ void Recorder::State::begin_pass() {
   samples_of_batches.clear();
   arena.reset();
   fingerprints.reset();
+  last_fingerprints = {};
   memory.forget_pass();
 }
 
@@ -236,21 +242,21 @@ std::span<OutputRecord* const> Recorder::before(const OpDescription& op) {
   State& state = *state_;
   const bool any_float = std::any_of(op.outputs.begin(), op.outputs.end(),
                                      [](const OutputDescription& output) { return is_float(output.view.dtype); });
-  state.last_fingerprints = {};
   if (!state.watched || !any_float) {
     before(op, {});
     return {};
   }
   const std::span<OutputRecord* const> records = state.arena.take(op.outputs.size());
   for (size_t slot = 0; slot < records.size(); ++slot) records[slot]->scale = op.outputs[slot].scale;
-  if (op.input_views.size() == op.inputs.size()) state.last_fingerprints = state.fingerprints.take(op.inputs.size());
-  before(op, records, state.last_fingerprints);
+  const bool has_views = op.input_views.size() == op.inputs.size();
+  before(op, records, has_views ? state.fingerprints.take(op.inputs.size()) : std::span<Fingerprint* const>());
   return records;
 }
 
 void Recorder::before(const OpDescription& op, std::span<OutputRecord* const> records,
                       std::span<Fingerprint* const> input_fingerprints) {
   State& state = *state_;
+  state.last_fingerprints = input_fingerprints;
   if (!state.watched) return;
   const uint32_t index = state.ops.find_or_add(op);
   const OpEntry& entry = state.ops[index];

@@ -316,15 +316,15 @@ struct Table<FingerprintRow> {
 template <>
 struct Table<EventRow> {
   static constexpr TableId id = TableId::events;
-  static constexpr auto columns =
-      std::make_tuple(Column{"step", "", "number of the step", FIELD(step)}, Column{"kind", "", "what happened", FIELD(kind)},
-                      Column{"tensor", "", "row in tensors, or -1", FIELD(tensor), Packing::gzip, Refers::tensors},
-                      Column{"micro_batch", "", "of the tensor, which micro-batch of the step", FIELD(micro_batch)}.known_if(
-                          WHERE(row.tensor >= 0)),
-                      Column{"loss_index", "", "of the tensor, which loss", FIELD(loss_index)}.known_if(WHERE(row.tensor >= 0)),
-                      Column{"count", "elements", "how many were concerned", FIELD(count)},
-                      Column{"value", "", "the new loss scale, or the value of a metric", FIELD(value)},
-                      Column{"text", "", "name of a metric, or a sentence", FIELD(text)});
+  static constexpr auto columns = std::make_tuple(
+      Column{"step", "", "number of the step", FIELD(step)}, Column{"kind", "", "what happened", FIELD(kind)},
+      Column{"tensor", "", "row in tensors, or -1", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"micro_batch", "", "of the tensor, which micro-batch of the step", FIELD(micro_batch)}.known_if(
+          WHERE(row.tensor >= 0)),
+      Column{"loss_index", "", "of the tensor, which loss", FIELD(loss_index)}.known_if(WHERE(row.tensor >= 0)),
+      Column{"count", "", "how many elements were concerned; of memory_changed, the step that wrote the tensor", FIELD(count)},
+      Column{"value", "", "the new loss scale, or the value of a metric", FIELD(value)},
+      Column{"text", "", "name of a metric, or a sentence", FIELD(text)});
 };
 
 template <>

@@ -2,6 +2,7 @@
 // much as a broken checksum. Every row is checked where it is read. Internal to trace/.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
@@ -136,8 +137,10 @@ struct Rules<CaptureRow> {
       RULE("term", "at least -1", row.term >= -1),
       RULE("parent", "a node before this one, or -1 of node 0",
            row.node == 0 ? row.parent == -1 : row.parent >= 0 && row.parent < static_cast<int64_t>(row.node)),
-      RULE("terms", "at least 0", row.terms >= 0), RULE("broke_at", "at least -1, and a term", row.broke_at >= -1),
-      RULE("row_first", "at least 0", row.row.first >= 0),
+      RULE("terms", "at least 0", row.terms >= 0),
+      RULE("broke_at", "one of the terms, or -1", row.broke_at >= -1 && row.broke_at <= std::max<int64_t>(row.terms - 1, -1)),
+      RULE("row_first", "at least 0 and at most 2^48", row.row.first >= 0 && static_cast<uint64_t>(row.row.first) <= kMostElements),
+      RULE("row_step", "at least 0 and at most 2^48", row.row.step >= 0 && static_cast<uint64_t>(row.row.step) <= kMostElements),
       RULE("row_count", "at least 0 and at most 2^48", row.row.count >= 0 && static_cast<uint64_t>(row.row.count) <= kMostElements),
       RULE("row_run", "from 0 to row_count", row.row.run >= 0 && row.row.run <= row.row.count),
       RULE("row_nonfinite", "from 0 to row_count", row.row.nonfinite >= 0 && row.row.nonfinite <= row.row.count));

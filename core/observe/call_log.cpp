@@ -11,13 +11,13 @@ namespace ulpscope {
 void CallLog::begin_pass() {
   calls_.clear();
   views_.clear();
-  is_full_ = false;
+  has_forgotten_ = false;
 }
 
 void CallLog::add(const OpEvent& event) {
   if (calls_.size() == kMostCalls) {
-    is_full_ = true;
-    return;
+    begin_pass();
+    has_forgotten_ = true;
   }
   const OpCall& call = event.call;
   LoggedCall logged;
@@ -62,7 +62,7 @@ bool CallLog::is_gone(const LoggedCall& call) const {
 
 std::optional<CallLog::Made> CallLog::maker_of(const Operand& operand, CaptureFollow& why_not) const {
   const LoggedView& read = inputs_of(calls_[operand.call])[static_cast<size_t>(operand.input)];
-  why_not = is_full_ ? CaptureFollow::gone : CaptureFollow::given;
+  why_not = has_forgotten_ ? CaptureFollow::gone : CaptureFollow::given;
   if (!read.watch) return std::nullopt;
   for (size_t i = operand.call; i-- > 0;) {
     const LoggedCall& call = calls_[i];

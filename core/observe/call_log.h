@@ -27,7 +27,7 @@ class CallLog {
   static constexpr size_t kMostOperands = 16;
   static constexpr size_t kMostOfOrigin = 160;  // 64 pairs of a dot product, and room for a bias and the like
   static constexpr int kMostOpsUp = 2;
-  // Calls of a pass beyond these are not kept.
+  // When there are so many in a pass, what came before is forgotten.
   static constexpr size_t kMostCalls = size_t{1} << 16;
 
  private:
@@ -69,7 +69,7 @@ class CallLog {
 
   std::vector<LoggedCall> calls_;
   std::vector<LoggedView> views_;
-  bool is_full_ = false;
+  bool has_forgotten_ = false;  // calls of this pass
 };
 
 }  // namespace ulpscope

@@ -270,6 +270,7 @@ TEST(Export, EveryTableInBothFormats) {
   element.tensor = operand.tensor = tensor;
   element.shape = {3, 1};
   element.partial_sum = 7.0;
+  element.terms = 2;
   element.broke_at = 1;
   element.attributes = "step=2";
   element.follow = CaptureFollow::followed;

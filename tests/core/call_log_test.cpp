@@ -113,15 +113,16 @@ TEST_F(CallLogTest, CastsCountForNoOp) {
 // What was freed, and what was written over, is not what the op read: nothing is made up about it.
 TEST_F(CallLogTest, MemoryThatHoldsOtherValuesIsGone) {
   const NoGrad no_grad;
+  constexpr int64_t kLarge = 1000;
   Tensor x;
   {
-    const Tensor z = source(tensor(DType::f32, {2}, {100, 1}));
+    const Tensor z = source(random(DType::f32, {kLarge}, 1, 100, 101));
     x = relu(z);
   }
-  const Tensor other = source(tensor(DType::f32, {2}, {7, 7}));  // may lie where z was
+  const Tensor other = source(random(DType::f32, {kLarge}, 2, 7, 8));  // may lie where z was
   call("exp", {x});
   ASSERT_EQ(captures().size(), 2u);
-  EXPECT_EQ(captures()[1].value, 100);
+  EXPECT_EQ(captures()[1].value, to_host(x)[0]);
   EXPECT_EQ(captures()[1].follow, CaptureFollow::gone);
 
   sink_.captures.clear();
@@ -196,6 +197,29 @@ TEST_F(CallLogTest, OfAnOpAtMostEightOperandsAreFollowed) {
   }
   EXPECT_EQ(followed, 4);  // of four terms, whose other factors are given
   EXPECT_EQ(given, 4);
+}
+
+// However long a pass is, the last call is the one that is explained, and what was forgotten is not called given.
+TEST_F(CallLogTest, ALongPassForgetsItsBeginning) {
+  const NoGrad no_grad;
+  CallLog log;
+  class Logging : public Observer {
+   public:
+    explicit Logging(CallLog& to) : log_(to) {}
+    void after(const OpEvent& event) override { log_.add(event); }
+
+   private:
+    CallLog& log_;
+  } logging(log);
+  context_.observers = {&logging};
+  const Tensor x = tensor(DType::f32, {1}, {100}), early = relu(x);
+  for (size_t i = 1; i < CallLog::kMostCalls; ++i) relu(x);
+  call("exp", {early});
+  const std::vector<CaptureNode> nodes = log.capture(*backend_, 0);
+  ASSERT_EQ(nodes.size(), 2u);
+  EXPECT_EQ(nodes[0].value, INFINITY);
+  EXPECT_EQ(nodes[1].value, 100);
+  EXPECT_EQ(nodes[1].follow, CaptureFollow::gone);
 }
 
 }  // namespace

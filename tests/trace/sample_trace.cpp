@@ -389,7 +389,7 @@ Step sample_step(uint64_t seed, uint64_t number) {
       capture.overwritten = draws.below(2);
       capture.follow = static_cast<CaptureFollow>(draws.below(kCaptureFollows));
       capture.terms = static_cast<int64_t>(draws.below(64));
-      capture.broke_at = static_cast<int64_t>(draws.below(3)) - 1;
+      capture.broke_at = static_cast<int64_t>(draws.below(static_cast<uint32_t>(capture.terms) + 1)) - 1;
       capture.partial_sum = draws.value();
       capture.attributes = node == 0 ? fmt::format("step={}", number) : "";
       if (node == 3) {
