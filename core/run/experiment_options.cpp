@@ -389,7 +389,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
       field<int64_t, Experiment>(
           "recording.max_size", {OptionKind::size, {}, {}},
           "near it the level is lowered, at it recording stops; 0: no limit, else at least what a trace without "
-          "tensor rows takes, about 1.3 MB",
+          "tensor rows takes, about 1.5 MB",
           ULPSCOPE_FIELD(recording.max_size)),
       choice("recording.stop_on", "end training after a step with a NaN, an Inf, or a loss scale that backed off",
              ULPSCOPE_FIELD(recording.stop_on)),
