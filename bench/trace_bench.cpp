@@ -71,12 +71,14 @@ std::vector<TensorRow> make_rows(int steps) {
       }
       const uint64_t counted = statistics.histogram.total();
       statistics.zeros = counted < statistics.count ? statistics.count - counted : 0;
-      statistics.negatives = counted / 2 + random.below(draw, static_cast<uint32_t>(std::sqrt(count)) + 1);
+      statistics.count = counted + statistics.zeros;  // readers check that they add up
+      statistics.negatives = std::min(counted, counted / 2 + random.below(draw, static_cast<uint32_t>(std::sqrt(count)) + 1));
       statistics.smallest = static_cast<float>(deviation / count * random.uniform(draw + 1));
       statistics.largest = static_cast<float>(deviation * (4 + random.uniform(draw + 2)));
       statistics.sum = deviation * std::sqrt(count) * random.normal(draw + 3);
       statistics.sum_of_squares = deviation * deviation * count * (1 + 0.01 * random.normal(draw + 4));
       draw += 5;
+      if (counted == 0) statistics.smallest = statistics.largest = 0;
       if (half)
         row.rounding.subnormal = row.rounding.inexact_subnormal = random.below(draw++, 1 + static_cast<uint32_t>(count / 1000));
       rows.push_back(row);
