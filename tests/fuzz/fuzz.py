@@ -469,7 +469,8 @@ class Traces:
 
     @staticmethod
     def commands(r, name):
-        table = r.choice(["run", "ops", "tensors", "edges", "steps", "stats", "updates", "events", "captures", "samples", "measures"])
+        table = r.choice(["run", "settings", "sources", "ops", "tensors", "edges", "steps", "batches", "stats", "parameters", "fingerprints", "events",
+                          "captures", "samples", "measures"])
         return [["info", name, "--json"], ["report", name, "--json"], ["ranges", name, "--json", "--limit", "0"], ["scale", name, "--json"],
                 ["compare", name, "other.h5", "--json"], ["export", name, "--table", "stats", "--json"], ["report", name], ["ranges", name],
                 ["export", name, "--table", table, "--json"], ["export", name, "--table", table, "-o", "table.csv", "--force"],
