@@ -62,10 +62,7 @@ uint64_t count_rows(const View& view) {
       // Of its first step some may not.
       const uint64_t next = rows_of<Row>(part, {part.steps.first, part.steps.first + 1}).second;
       visit_stored<Row>(part, first, next, false, [&](std::span<Row> rows) {
-        for (Row& row : rows) {
-          take_over(*part.tables, row);
-          count -= is_initial_value(view, part, row.step, static_cast<uint32_t>(row.tensor));
-        }
+        for (const Row& row : rows) count -= is_initial_value(view, part, row.step, part.tables->tensors[row.tensor]);
         return true;
       });
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -198,7 +199,7 @@ class CallLog::Tree {
       weights.insert(weights.end(), end - begin, weight);
     }
     std::vector<size_t> order(nodes.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return weights[b] < weights[a]; });
     return order;
   }
