@@ -134,7 +134,8 @@ Table ScaleReport::changes_table() const {
       continue;
     }
     RowKey key = key_of_step(context_.trace, change.step);
-    Cell tensor = change.skipped ? Cell(Unknown{}) : Cell(NotApplicable{}), count = tensor;
+    Cell tensor = NotApplicable{}, count = NotApplicable{};
+    if (change.skipped) tensor = count = Unknown{};
     if (const EventRow* const blame = blame_[i]) {
       const auto blamed = static_cast<uint32_t>(blame->tensor);
       key = selection_.key(blamed, RowPosition{change.step, context_.trace.run().rank, 0, blame->micro_batch, blame->loss_index});

@@ -354,11 +354,10 @@ struct Table<CaptureRow> {
       Column{"overwritten", "", "1: the op wrote its output over this operand, and value is the one after the call",
              FIELD(overwritten)}
           .known_if(of_operand),
-      Column{
-          "follow", "",
-          "none: what it was made of is not looked for; followed: it is in the rows whose parent is this node; gone: memory holds "
-          "other values by now; given: it was there when the pass began",
-          FIELD(follow)},
+      Column{"follow", "",
+             "none: what it was made of is not looked for; followed: it is in the rows whose parent is this node; gone: what it "
+             "was made of is no longer in memory; given: it was there when the pass began",
+             FIELD(follow)},
       Column{"terms", "", "of what is followed: terms of its dot product or sum", FIELD(terms)}.known_if(followed),
       Column{"broke_at", "", "of what is followed: the term at which the sum became nonfinite, or -1", FIELD(broke_at)}.known_if(
           WHERE(row.broke_at >= 0)),

@@ -18,6 +18,18 @@ uint64_t total_of(const ExponentHistogram& histogram) {
   return total;
 }
 
+uint32_t Decoder::next_node(const Block& block, size_t row) const {
+  constexpr size_t kNode = column_named<CaptureRow>("node");
+  const uint64_t number = block.row_number(row);
+  if (number == 0) return 0;
+  uint32_t before = 0;
+  if (row > 0)
+    before = block.value<uint32_t>(kNode, row - 1);
+  else
+    file_.read_column(TableId::captures, kNode, number - 1, 1, reinterpret_cast<std::byte*>(&before));
+  return before + 1;
+}
+
 void Texts::read(const TraceFile& file) {
   file.check_size(TableId::strings, kMostTexts);
   file.check_size(TableId::string_bytes, kMostBytes);

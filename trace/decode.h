@@ -40,6 +40,16 @@ class Texts {
   std::set<uint32_t> broken_;  // that are no UTF-8
 };
 
+// Where a row's column of that name is among them.
+template <typename Row>
+constexpr size_t column_named(std::string_view name) {
+  size_t found = 0;
+  for_each_column<Row>([&](const auto& column, auto index) {
+    if (column.name == name) found = index;
+  });
+  return found;
+}
+
 // Where TensorRow's histogram is among its columns.
 inline constexpr size_t kHistogramColumn = [] {
   size_t found = 0;
@@ -62,6 +72,9 @@ class Decoder {
   void decode(const Block& block, size_t row, Row& out) const;
 
  private:
+  // Of table captures: the node that comes after that of the row before; 0 where there is none.
+  uint32_t next_node(const Block& block, size_t row) const;
+
   const TraceFile& file_;
   const Texts& texts_;
   uint64_t ops_, tensors_;
@@ -131,6 +144,8 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
     if (out.known == StatisticsLevel::values && !block.columns[kHistogramColumn].empty())
       check("histogram", "the finite nonzero elements", total_of(out.statistics.histogram) == out.statistics.finite_nonzero());
   }
+  if constexpr (std::is_same_v<Row, CaptureRow>)
+    check("node", "0, or one more than the row before has", out.node == 0 || out.node == next_node(block, row));
 }
 
 }  // namespace ulpscope::trace_detail

@@ -104,6 +104,7 @@ class Salvage {
   // Rows of steps that are copied.
   template <typename Row>
   void copy_rows();
+  void copy_captures();
 
   bool is_copied(uint64_t step) const { return std::binary_search(copied_.begin(), copied_.end(), step); }
   std::string loss_text(const Loss& loss) const;
@@ -117,6 +118,7 @@ class Salvage {
   std::vector<Loss> losses_;
   std::vector<uint64_t> copied_;    // the steps, ascending
   uint64_t rows_without_step_ = 0;  // of stats
+  uint64_t incomplete_captures_ = 0;
   RecoverResult result_;
 };
 
@@ -283,6 +285,27 @@ void Salvage::copy_rows() {
   });
 }
 
+// A capture is a tree of rows that refer to each other: it is copied whole or not at all.
+void Salvage::copy_captures() {
+  std::vector<CaptureRow> capture;
+  size_t losses = losses_.size();
+  const auto end_capture = [&] {
+    const bool is_whole = losses_.size() == losses;
+    if (!is_whole) ++incomplete_captures_;
+    for (const CaptureRow& row : capture)
+      if (is_whole && is_copied(row.step)) write(row);
+    capture.clear();
+  };
+  visit_readable<CaptureRow>([&](const CaptureRow& row) {
+    if (row.node == 0) {
+      end_capture();
+      losses = losses_.size();
+    }
+    capture.push_back(row);
+  });
+  end_capture();
+}
+
 std::string Salvage::loss_text(const Loss& loss) const {
   const std::string rows = loss.first == loss.last ? fmt::format("row {} of '{}'", loss.first, loss.column)
                                                    : fmt::format("rows {} to {} of '{}'", loss.first, loss.last, loss.column);
@@ -296,7 +319,7 @@ std::string Salvage::loss_text(const Loss& loss) const {
     case TableId::tensors:
       return fmt::format("{} cannot be read: steps that have them, or later ones, are lost", rows);
     default:
-      return fmt::format("{} cannot be read: they are left out", rows);
+      return fmt::format("{} cannot be read: {} left out", rows, loss.first == loss.last ? "it is" : "they are");
   }
 }
 
@@ -324,7 +347,7 @@ RecoverResult Salvage::run() {
   copy_rows<BatchRow>();
   copy_rows<ParameterRow>();
   copy_rows<FingerprintRow>();
-  copy_rows<CaptureRow>();
+  copy_captures();
   copy_rows<SampleRow>();
   copy_rows<MeasureRow>();
   std::vector<EventRow> events;
@@ -343,6 +366,9 @@ RecoverResult Salvage::run() {
   if (rows_without_step_ > 0)
     say(0, fmt::format("{} of 'stats' are of steps that 'steps' does not have: they are left out",
                        count_of(rows_without_step_, "row")));
+  if (incomplete_captures_ > 0)
+    say(0, fmt::format("{} lost rows and {} left out", count_of(incomplete_captures_, "capture"),
+                       incomplete_captures_ == 1 ? "is" : "are"));
   if (result_.steps == 0 && result_.lost_steps > 0) {
     throw unreadable_error("'{}': none of {} can be read: {}", source_.path(), count_of(result_.lost_steps, "step"),
                            result_.losses.front());

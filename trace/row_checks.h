@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <tuple>
+#include <vector>
 
 #include "ulpscope/trace/columns.h"
 
@@ -29,6 +30,13 @@ constexpr uint64_t sum_of(std::initializer_list<uint64_t> counts) {
   uint64_t sum = 0;
   for (const uint64_t count : counts) sum = count > UINT64_MAX - sum ? UINT64_MAX : sum + count;
   return sum;
+}
+// INT64_MAX where there are more.
+inline int64_t elements_of(const std::vector<int64_t>& shape) {
+  int64_t elements = 1;
+  for (const int64_t size : shape)
+    if (__builtin_mul_overflow(elements, size, &elements)) return INT64_MAX;
+  return elements;
 }
 // What values are multiplied by. Its reciprocal is finite, too.
 inline bool is_factor(double value) { return std::isnormal(value) && value > 0; }
@@ -133,7 +141,8 @@ struct Rules<EventRow> {
 template <>
 struct Rules<CaptureRow> {
   static constexpr auto all = std::make_tuple(
-      RULE("operand", "at least -1", row.operand >= -1), RULE("element", "at least -1", row.element >= -1),
+      RULE("operand", "at least -1", row.operand >= -1),
+      RULE("element", "one of its shape, or -1", row.element >= -1 && row.element < elements_of(row.shape)),
       RULE("term", "at least -1", row.term >= -1),
       RULE("parent", "a node before this one, or -1 of node 0",
            row.node == 0 ? row.parent == -1 : row.parent >= 0 && row.parent < static_cast<int64_t>(row.node)),

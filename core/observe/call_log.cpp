@@ -10,9 +10,20 @@
 namespace ulpscope {
 
 void CallLog::begin_pass() {
+  keep_at_most(0);
   calls_.clear();
   views_.clear();
+  first_kept_ = 0;
   has_forgotten_ = false;
+}
+
+void CallLog::keep_at_most(size_t most) {
+  while (bytes_kept_ > most) {
+    LoggedView& view = views_[first_kept_++];
+    if (view.kept_bytes == 0) continue;
+    bytes_kept_ -= view.kept_bytes;
+    view.watch->let_go();
+  }
 }
 
 void CallLog::add(const OpEvent& event) {
@@ -21,7 +32,7 @@ void CallLog::add(const OpEvent& event) {
     has_forgotten_ = true;
   }
   const OpCall& call = event.call;
-  LoggedCall logged;
+  LoggedCall& logged = calls_.emplace_back();
   logged.op = &event.op;
   logged.id = event.id;
   logged.attributes = event.attributes;
@@ -32,33 +43,35 @@ void CallLog::add(const OpEvent& event) {
   logged.inputs = static_cast<uint32_t>(call.inputs.size());
   logged.outputs = static_cast<uint32_t>(call.outputs.size());
   // An op that writes over an input raises its version when the observers are done with it.
-  const auto is_storage_of = [](const Tensor& tensor, std::span<const Tensor> tensors) {
+  const auto shares = [](const Tensor& tensor, std::span<const Tensor> tensors) {
     return std::any_of(tensors.begin(), tensors.end(),
                        [&](const Tensor& other) { return other.body()->storage.get() == tensor.body()->storage.get(); });
   };
-  const auto version = [&](const Tensor& tensor) {
-    const bool is_changed = is_storage_of(tensor, event.inputs) && is_storage_of(tensor, event.outputs);
-    return tensor.storage().version + (is_changed ? 1 : 0);
-  };
+  const bool writes_over =
+      std::any_of(event.outputs.begin(), event.outputs.end(), [&](const Tensor& output) { return shares(output, event.inputs); });
   const auto add = [&](const TensorView& view, const Tensor& tensor, const ValueKey& value) {
-    LoggedView& kept = views_.emplace_back();
-    kept.view = view;
-    kept.value = value;
+    LoggedView& added = views_.emplace_back();
+    added.view = view;
+    added.value = value;
     if (view.data == nullptr) return;
-    kept.watch = tensor.storage().watch();
-    kept.version = version(tensor);
+    Storage& storage = tensor.storage();
+    added.watch = storage.watch();
+    const bool is_written_over = writes_over && shares(tensor, event.inputs) && shares(tensor, event.outputs);
+    added.version = storage.version + (is_written_over ? 1 : 0);
+    if (storage.bytes() == 0 || storage.bytes() > kMostBytesOfOne) return;
+    added.kept_bytes = storage.bytes();
+    bytes_kept_ += added.kept_bytes;
+    added.watch->keep();
   };
   for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i], event.inputs[i], event.inputs[i].body()->value);
   for (size_t i = 0; i < call.outputs.size(); ++i) add(call.outputs[i], event.outputs[i], {event.id, static_cast<uint8_t>(i)});
-  calls_.push_back(std::move(logged));
+  keep_at_most(kMostBytesKept);
 }
 
 bool CallLog::is_gone(const LoggedCall& call) const {
-  const auto changed = [](const LoggedView& view) {
-    return view.watch && (view.watch->storage == nullptr || view.watch->storage->version != view.version);
-  };
+  const auto gone = [](const LoggedView& view) { return view.watch && !view.watch->holds(view.version); };
   const auto inputs = inputs_of(call), outputs = outputs_of(call);
-  return std::any_of(inputs.begin(), inputs.end(), changed) || std::any_of(outputs.begin(), outputs.end(), changed);
+  return std::any_of(inputs.begin(), inputs.end(), gone) || std::any_of(outputs.begin(), outputs.end(), gone);
 }
 
 std::optional<CallLog::Made> CallLog::maker_of(const Operand& operand, CaptureFollow& why_not) const {

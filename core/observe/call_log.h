@@ -1,5 +1,5 @@
-// The op calls of a pass, and how an element of an output came about over several of them. Keeps no memory alive: a call counts as
-// gone once what it read or wrote holds other values.
+// The op calls of a pass, and how an element of an output came about over several of them. Tensors die as without it; of the last
+// ones that died a few stay in memory. A call counts as gone once what it read or wrote holds other values, or is no longer there.
 #pragma once
 
 #include <optional>
@@ -12,6 +12,10 @@ namespace ulpscope {
 
 class CallLog {
  public:
+  CallLog() = default;
+  ~CallLog() { begin_pass(); }
+  CallLog(const CallLog&) = delete;
+
   // What came before is forgotten.
   void begin_pass();
   // After the call.
@@ -29,6 +33,9 @@ class CallLog {
   static constexpr int kMostOpsUp = 2;
   // When there are so many in a pass, what came before is forgotten.
   static constexpr size_t kMostCalls = size_t{1} << 16;
+  // Of storages no larger than the first, the last to be read or written stay, together no more than the second: what an op of the
+  // backward pass read is else free by the time the next one overflows. More of them would be memory that is no longer in a cache.
+  static constexpr size_t kMostBytesOfOne = size_t{1} << 20, kMostBytesKept = size_t{8} << 20;
 
  private:
   struct LoggedView {
@@ -36,6 +43,7 @@ class CallLog {
     ValueKey value;
     Ref<StorageWatch> watch;  // none: the output has no memory
     uint32_t version = 0;     // of the storage, once the call is done
+    size_t kept_bytes = 0;    // of memory that the watch is asked to keep
   };
   struct LoggedCall {
     const Op* op = nullptr;
@@ -63,13 +71,16 @@ class CallLog {
   std::span<const LoggedView> outputs_of(const LoggedCall& call) const {
     return {views_.data() + call.first_view + call.inputs, call.outputs};
   }
+  // Lets go of memory until no more than `most` bytes are kept, that of the first views first.
+  void keep_at_most(size_t most);
   bool is_gone(const LoggedCall& call) const;
   // The element of an output that the operand is, or why it is not to be had.
   std::optional<Made> maker_of(const Operand& operand, CaptureFollow& why_not) const;
 
   std::vector<LoggedCall> calls_;
   std::vector<LoggedView> views_;
-  bool has_forgotten_ = false;  // calls of this pass
+  size_t first_kept_ = 0, bytes_kept_ = 0;  // of views_: those before keep nothing
+  bool has_forgotten_ = false;              // calls of this pass
 };
 
 }  // namespace ulpscope

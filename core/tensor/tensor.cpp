@@ -73,13 +73,33 @@ Tensor copy_from_host(Backend& backend, DType dtype, std::span<const int64_t> sh
 Storage::Storage(Backend& backend, size_t bytes)
     : backend_(backend), data_(backend.allocate(bytes)), bytes_(bytes), serial_(next_serial()) {}
 
+bool StorageWatch::holds(uint32_t version) const {
+  return storage_ != nullptr ? storage_->version == version : backend_ != nullptr && version_ == version;
+}
+
+void StorageWatch::let_go() {
+  if (--keepers_ == 0) release();
+}
+
+void StorageWatch::release() {
+  if (backend_ != nullptr) backend_->release(data_, bytes_);
+  backend_ = nullptr;
+}
+
 Storage::~Storage() {
-  if (watch_) watch_->storage = nullptr;
-  backend_.release(data_, bytes_);
+  if (!watch_ || watch_->keepers_ == 0) {
+    backend_.release(data_, bytes_);
+  } else {
+    watch_->backend_ = &backend_;
+    watch_->data_ = data_;
+    watch_->bytes_ = bytes_;
+    watch_->version_ = version;
+  }
+  if (watch_) watch_->storage_ = nullptr;
 }
 
 const Ref<StorageWatch>& Storage::watch() {
-  if (!watch_) watch_ = Ref<StorageWatch>(new StorageWatch{this});
+  if (!watch_) watch_ = Ref<StorageWatch>(new StorageWatch(*this));
   return watch_;
 }
 

@@ -52,10 +52,32 @@ class Ref {
 
 class Storage;
 
-// Tells whether a storage still lives, without keeping it.
-struct StorageWatch {
-  Storage* storage = nullptr;  // nullptr once it is gone
+// Sees a storage die without keeping it alive. Where somebody keeps what it held, the watch takes the memory over then, as it is.
+class StorageWatch {
+ public:
+  explicit StorageWatch(const Storage& storage) : storage_(&storage) {}
+  ~StorageWatch() { release(); }
+  StorageWatch(const StorageWatch&) = delete;
+
+  // Whether the memory holds what it held at that version of the storage.
+  bool holds(uint32_t version) const;
+  // Once for each that keeps it.
+  void keep() { ++keepers_; }
+  void let_go();
+
   int references = 0;
+
+ private:
+  friend class Storage;
+  void release();
+
+  const Storage* storage_;  // nullptr once it is gone
+  int keepers_ = 0;
+  // What was taken over, and from whom; none: no memory.
+  Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  uint32_t version_ = 0;
 };
 
 // Memory of one backend. The backend outlives it.

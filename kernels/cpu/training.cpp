@@ -77,84 +77,58 @@ void count_rounded(const OutputRounding& rounding, DType stored, const float* ol
     lanes[i % kSumLanes] += lanes::sign_of(block.decay[i]) * (static_cast<double>(weights[i]) - static_cast<double>(others[i]));
 }
 
-// The fingerprints of what an update reads and overwrites, and of what it writes, taken by blocks.
+// The fingerprints of what an update reads and overwrites, and of what it writes, taken by blocks, which are in cache.
 class UpdateFingerprints {
  public:
-  // Those of a call whose arithmetic flushes or rounds apart are taken of the whole tensors, before it and after it. `summed`: the
-  // kernel sums FP32 weights and states, and says so in its totals.
-  UpdateFingerprints(const OpCall& call, int slots, bool summed) : summed_(summed) {
+  // Those of a call whose arithmetic flushes or rounds apart are taken of the whole tensors, before it and after it.
+  UpdateFingerprints(const OpCall& call, int slots) {
     if (call.arithmetic != nullptr) return;
-    constexpr int kGradient = 1;
-    for (int input = 0; input < static_cast<int>(call.input_fingerprints.size()); ++input) {
-      const int value = input < kGradient ? 0 : input == kGradient ? One::kNone : input - 1;
-      if (Fingerprint* const to = call.input_fingerprints[static_cast<size_t>(input)]; to->wanted)
-        read_.add(*to, call.inputs[static_cast<size_t>(input)], value);
-    }
-    for (int slot = 0; !call.records.empty() && slot < slots; ++slot) {
-      OutputRecord* const record = call.records[static_cast<size_t>(slot)];
-      if (record != nullptr && record->fingerprint.wanted)
-        written_.add(record->fingerprint, call.outputs[static_cast<size_t>(slot)], slot);
-    }
+    for (size_t input = 0; input < call.input_fingerprints.size(); ++input)
+      if (Fingerprint* const to = call.input_fingerprints[input]; to->wanted) read_.add(*to, call.inputs[input]);
+    for (size_t slot = 0; !call.records.empty() && slot < static_cast<size_t>(slots); ++slot)
+      if (OutputRecord* const record = call.records[slot]; record != nullptr && record->fingerprint.wanted)
+        written_.add(record->fingerprint, call.outputs[slot]);
   }
 
   // Of a block: before the kernel, and after it when all is stored.
-  void before(int64_t begin, int64_t n) { read_.take(begin, n, summed_); }
-  void after(int64_t begin, int64_t n, const UpdateTotals& totals) {
-    written_.take(begin, n, summed_);
-    if (!summed_) return;
-    read_.take(totals.read);
-    written_.take(totals.written);
-  }
+  void before(int64_t begin, int64_t n) { read_.take(begin, n); }
+  void after(int64_t begin, int64_t n) { written_.take(begin, n); }
   void finish() {
     read_.finish();
     written_.finish();
   }
 
  private:
-  struct One {
-    static constexpr int kNone = -1;
-    Fingerprint* to = nullptr;
-    const char* data = nullptr;
-    size_t element_bytes = 0;
-    int value = kNone;  // which of the weight and the states
-    std::atomic<uint64_t> sum = 0;
-  };
   class All {
    public:
-    void add(Fingerprint& to, const TensorView& view, int value) {
-      One& one = ones_[static_cast<size_t>(count_++)];
+    void add(Fingerprint& to, const TensorView& view) {
+      One& one = ones_[count_++];
       one.to = &to;
       one.data = view.as<const char>();
       one.element_bytes = info(view.dtype).size;
-      one.value = value;
     }
-    // Those that the kernel does not sum.
-    void take(int64_t begin, int64_t n, bool summed) {
-      for (int i = 0; i < count_; ++i) {
-        One& one = ones_[static_cast<size_t>(i)];
-        if (summed && one.value != One::kNone) continue;
-        const char* const elements = one.data + begin * static_cast<int64_t>(one.element_bytes);
-        one.sum.fetch_add(fingerprint_of(elements, n, one.element_bytes), std::memory_order_relaxed);
-      }
-    }
-    // Those that it does.
-    void take(const uint64_t* sums) {
-      for (int i = 0; i < count_; ++i) {
-        One& one = ones_[static_cast<size_t>(i)];
-        if (one.value != One::kNone) one.sum.fetch_add(sums[one.value], std::memory_order_relaxed);
+    void take(int64_t begin, int64_t n) {
+      for (size_t i = 0; i < count_; ++i) {
+        const char* const elements = ones_[i].data + begin * static_cast<int64_t>(ones_[i].element_bytes);
+        ones_[i].sum.fetch_add(fingerprint_of(elements, n, ones_[i].element_bytes), std::memory_order_relaxed);
       }
     }
     void finish() {
-      for (int i = 0; i < count_; ++i) *ones_[static_cast<size_t>(i)].to = {true, true, ones_[static_cast<size_t>(i)].sum};
+      for (size_t i = 0; i < count_; ++i) *ones_[i].to = {true, true, ones_[i].sum};
     }
 
    private:
+    struct One {
+      Fingerprint* to = nullptr;
+      const char* data = nullptr;
+      size_t element_bytes = 0;
+      std::atomic<uint64_t> sum = 0;
+    };
     std::array<One, kMostStates + 2> ones_;  // as many as there are inputs
-    int count_ = 0;
+    size_t count_ = 0;
   };
 
   All read_, written_;
-  bool summed_;
 };
 
 // UpdateCounters to which many threads add.
@@ -199,7 +173,7 @@ void update(Context& context, const OpCall& call, int index, DecayTerm decay) {
   // At level health the kernel counts all that is wanted of d, which then is not even stored.
   const bool counted = record != nullptr && record->wanted == StatisticsLevel::health && d_view.data == nullptr && !recounted;
   const UpdateKernel kernel = update_kernel(index, weight.dtype, stepwise);
-  UpdateFingerprints fingerprints(call, states + 1, record != nullptr && weight.dtype == DType::f32);
+  UpdateFingerprints fingerprints(call, states + 1);
 
   std::optional<BlockOutput> outputs[kMostStates + 2];  // the last is d
   std::optional<StepwiseOutput> stepwise_outputs[kMostStates + 1];
@@ -261,7 +235,7 @@ void update(Context& context, const OpCall& call, int index, DecayTerm decay) {
         outputs[slot]->put(begin, places[slot], n);
       }
     }
-    fingerprints.after(begin, n, totals);
+    fingerprints.after(begin, n);
     if (d != nullptr) outputs[states + 1]->put(begin, d, n);
     if (record == nullptr) return;
     counts.add(totals.counts);

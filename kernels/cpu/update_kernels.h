@@ -25,9 +25,6 @@ struct UpdateCounters {
 struct UpdateTotals {
   UpdateCounters counts;
   UpdateSums sums;
-  // Of the weight and the states in turn, where weights are FP32: the sums of bit patterns that fingerprints are, before and after.
-  static constexpr int kMostValues = 4;
-  uint64_t read[kMostValues] = {}, written[kMostValues] = {};
 };
 
 // In place but for the gradient; a state that the call does not bring is nullptr. The update d is written where it is not nullptr.

@@ -22,14 +22,12 @@ HWY_INLINE uint64_t CountOf(D d, LanesMask<D> mask) {
 
 // The types of weights: what a value becomes when it is stored.
 struct StoredF32 {
-  static constexpr bool kIsFloat = true;
   template <class D>
   static HWY_INLINE hn::Vec<D> Rounded(D, hn::Vec<D> v) {
     return v;
   }
 };
 struct StoredF16 {
-  static constexpr bool kIsFloat = false;
   template <class D>
   static HWY_INLINE hn::Vec<D> Rounded(D d, hn::Vec<D> v) {
     // One lane by itself: on SSE4, Highway's shifts by a lane's amount then read more than that lane.
@@ -38,7 +36,6 @@ struct StoredF16 {
   }
 };
 struct StoredBf16 {
-  static constexpr bool kIsFloat = false;
   template <class D>
   static HWY_INLINE hn::Vec<D> Rounded(D d, hn::Vec<D> v) {
     return hn::BitCast(d, hn::And(RoundToBf16InPlace(d, v), hn::Set(hn::RebindToUnsigned<D>(), 0xFFFF0000)));
@@ -154,40 +151,6 @@ struct Terms {
   hn::Vec<D> decay, with_decay, without_decay;  // the latter two: the weight as stored
 };
 
-// Sums of the bit patterns of FP32 values (Fingerprint), of so many tensors.
-template <int tensors>
-class BitSums {
- public:
-  HWY_INLINE BitSums() {
-    for (int i = 0; i < tensors; ++i) low_[i] = high_[i] = hn::Zero(Tag());
-  }
-  template <class D>
-  HWY_INLINE void Add(int tensor, hn::Vec<D> values) {
-    const auto bits = hn::BitCast(Tag(), values);
-    low_[tensor] = hn::Add(low_[tensor], bits);  // with 2^32 times the upper halves
-    high_[tensor] = hn::Add(high_[tensor], hn::ShiftRight<32>(bits));
-  }
-  HWY_INLINE void AddTo(uint64_t* sums) const {
-    for (int i = 0; i < tensors; ++i) {
-      const uint64_t upper = hn::GetLane(hn::SumOfLanes(Tag(), high_[i]));
-      sums[i] += hn::GetLane(hn::SumOfLanes(Tag(), low_[i])) - (upper << 32) + upper;
-    }
-  }
-
- private:
-  using Tag = hn::ScalableTag<uint64_t>;
-
-  hn::Vec<Tag> low_[tensors], high_[tensors];
-};
-// The same of one value at a time.
-struct BitSum {
-  template <class D>
-  HWY_INLINE void Add(int tensor, hn::Vec<D> value) {
-    sums[tensor] += hn::GetLane(hn::BitCast(hn::RebindToUnsigned<D>(), value));
-  }
-  uint64_t* sums;
-};
-
 // The lanes of the sums while they are in registers.
 template <class Arithmetic, bool kDecay>
 class Sums {
@@ -277,22 +240,12 @@ HWY_INLINE void UpdateVector(D d, const Rule& rule, const Places<Rule>& places, 
 }
 
 // The same, with what is counted and summed. `kDecay`: with what the caller needs of decay.
-template <class Rule, class Arithmetic, bool kDecay, class D, class Bits>
-HWY_INLINE Terms<D> CountedVector(D d, const Rule& rule, const Places<Rule>& places, int64_t i, cpu::UpdateCounters& counts,
-                                  Bits& read, Bits& written) {
+template <class Rule, class Arithmetic, bool kDecay, class D>
+HWY_INLINE Terms<D> CountedVector(D d, const Rule& rule, const Places<Rule>& places, int64_t i, cpu::UpdateCounters& counts) {
   using V = typename Arithmetic::template V<D>;
   UpdateWide<Rule, Arithmetic>(d, rule, places, i);
   const V weight{hn::LoadU(d, places.weight + i)};
   const auto updated = UpdatedLanes<Rule, V>(rule, places, i);
-  if constexpr (Arithmetic::kIsFloat) {
-    read.template Add<D>(0, weight.raw);
-    written.template Add<D>(0, updated.weight.raw);
-    for (int k = 0; k < Rule::kStates; ++k) {
-      if (places.states[k] == nullptr) continue;
-      read.template Add<D>(k + 1, hn::LoadU(d, places.states[k] + i));
-      written.template Add<D>(k + 1, updated.state[k].raw);
-    }
-  }
   StoreUpdated(d, updated, places.states, places.weight, places.states, i);
   if (places.d != nullptr) hn::StoreU(updated.update.raw, d, places.d + i);
   if (kDecay && places.gradient_share != nullptr) {
@@ -335,27 +288,21 @@ void UpdateAndSum(const Rule rule, const cpu::UpdateBlock& block, cpu::UpdateTot
   const typename Arithmetic::Vectors d;
   constexpr int kWidth = hn::MaxLanes(d);
   static_assert(kSumLanes % kWidth == 0);
-  constexpr int kTensors = Rule::kStates + 1;
-  static_assert(kTensors <= cpu::UpdateTotals::kMostValues);
   cpu::UpdateCounters counts = totals.counts;
   const int64_t n = block.n;
   int64_t i = 0;
   {
     Sums<Arithmetic, kDecay> sums(totals.sums);
-    BitSums<kTensors> read, written;
     for (; i + kSumLanes <= n; i += kSumLanes) {
       for (int first = 0; first < kSumLanes; first += kWidth)
-        sums.Add(first, CountedVector<Rule, Arithmetic, kDecay>(d, rule, places, i + first, counts, read, written));
+        sums.Add(first, CountedVector<Rule, Arithmetic, kDecay>(d, rule, places, i + first, counts));
     }
     sums.Store(totals.sums);
-    read.AddTo(totals.read);
-    written.AddTo(totals.written);
   }
   const hn::CappedTag<float, 1> one;
-  BitSum read{totals.read}, written{totals.written};
   const auto wide = [](auto v) HWY_ATTR { return static_cast<double>(hn::GetLane(v)); };
   for (int lane = 0; i < n; ++i, ++lane) {
-    const auto terms = CountedVector<Rule, Arithmetic, kDecay>(one, rule, places, i, counts, read, written);
+    const auto terms = CountedVector<Rule, Arithmetic, kDecay>(one, rule, places, i, counts);
     auto& lanes = totals.sums.lanes;
     const double w = wide(terms.weight), d_wide = wide(terms.update);
     lanes[cpu::UpdateSums::weight_squares][lane] += w * w;

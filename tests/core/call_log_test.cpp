@@ -113,7 +113,7 @@ TEST_F(CallLogTest, CastsCountForNoOp) {
 // What was freed, and what was written over, is not what the op read: nothing is made up about it.
 TEST_F(CallLogTest, MemoryThatHoldsOtherValuesIsGone) {
   const NoGrad no_grad;
-  constexpr int64_t kLarge = 1000;
+  constexpr int64_t kLarge = CallLog::kMostBytesOfOne / sizeof(float) + 1;
   Tensor x;
   {
     const Tensor z = source(random(DType::f32, {kLarge}, 1, 100, 101));
@@ -145,6 +145,44 @@ TEST_F(CallLogTest, MemoryThatHoldsOtherValuesIsGone) {
   EXPECT_FALSE(captures()[3].overwritten);
   EXPECT_EQ(captures()[3].value, 20);
   EXPECT_EQ(captures()[3].follow, CaptureFollow::given);
+}
+
+// What an op of the backward pass read is often freed before the next op runs.
+TEST_F(CallLogTest, SmallTensorsAreKnownAfterTheirDeath) {
+  const NoGrad no_grad;
+  Tensor x;
+  {
+    const Tensor z = source(tensor(DType::f32, {1}, {40}));
+    x = call("scale", {z}, {{"factor", 2.5}});
+  }
+  const Tensor other = source(tensor(DType::f32, {1}, {7}));  // would lie where z was
+  call("exp", {x});
+  ASSERT_EQ(captures().size(), 3u);
+  EXPECT_EQ(captures()[1].value, 100);
+  EXPECT_EQ(captures()[1].follow, CaptureFollow::followed);
+  EXPECT_EQ(captures()[2].value, 40);
+}
+
+// However many die, no more than so much stays in memory, and nothing once the pass is over.
+TEST_F(CallLogTest, WhatIsKeptOfTheDeadIsBounded) {
+  const NoGrad no_grad;
+  CallLog log;
+  class Logging : public Observer {
+   public:
+    explicit Logging(CallLog& to) : log_(to) {}
+    void after(const OpEvent& event) override { log_.add(event); }
+
+   private:
+    CallLog& log_;
+  } logging(log);
+  context_.observers = {&logging};
+  const Tensor x = random(DType::f32, {CallLog::kMostBytesOfOne / sizeof(float)}, 1, 1, 2);
+  const size_t before = backend_->allocated_bytes();
+  for (int i = 0; i < 40; ++i) relu(x);
+  EXPECT_GT(backend_->allocated_bytes(), before);
+  EXPECT_LE(backend_->allocated_bytes(), before + CallLog::kMostBytesKept);
+  log.begin_pass();
+  EXPECT_EQ(backend_->allocated_bytes(), before);
 }
 
 TEST_F(CallLogTest, APassEndsWhatIsKnownOfTheOneBefore) {

@@ -350,7 +350,7 @@ TEST_F(TrainerTest, ACaptureSaysHowItsCallWent) {
     EXPECT_EQ(operand.shape, weight.shape);
     EXPECT_EQ(operand.overwritten, input != 1) << "the gradient is only read";
   }
-  EXPECT_EQ(captures[2].follow, CaptureFollow::gone) << "the backward op that made the gradient read memory that is free by now";
+  EXPECT_EQ(captures[2].follow, CaptureFollow::gone) << "what the backward op read or wrote holds other values by now";
   EXPECT_EQ(reader.ops()[reader.tensors()[static_cast<size_t>(captures[2].made_by)].op].phase, Phase::backward);
   // After the first step the mean is (1 - beta1) g: 0.1 and the product are rounded.
   const double g = captures[2].value, mean = captures[3].value;

@@ -22,7 +22,7 @@ using trace_detail::CommitRecord;
 using trace_detail::CommitWords;
 using trace_detail::kCommitWords;
 
-constexpr uint64_t kSteps = 6;
+constexpr uint64_t kSteps = 6, kStepOfCaptures = 2;
 
 // A run of two tensors, of which a test changes something before it is written.
 struct Contents {
@@ -33,6 +33,7 @@ struct Contents {
   std::vector<TensorRow> rows;  // two a step
   std::vector<StepRow> steps;
   std::vector<EventRow> events;
+  std::vector<CaptureRow> captures;  // of kStepOfCaptures
 };
 
 Contents good() {
@@ -69,6 +70,18 @@ Contents good() {
     ended.step = step;
     contents.steps.push_back(ended);
   }
+  // Two captures of four nodes, each an operand of the one before.
+  for (uint32_t tensor = 0; tensor < 2; ++tensor) {
+    for (uint32_t node = 0; node < 4; ++node) {
+      CaptureRow& capture = contents.captures.emplace_back();
+      capture.step = kStepOfCaptures;
+      capture.tensor = tensor;
+      capture.node = node;
+      capture.parent = static_cast<int64_t>(node) - 1;
+      capture.shape = {3, 4};
+      capture.element = 11;
+    }
+  }
   return contents;
 }
 
@@ -85,6 +98,8 @@ class Hostile : public testing::Test {
     const size_t a_step = contents.rows.size() / contents.steps.size();
     for (size_t i = 0; i < contents.rows.size(); ++i) {
       sink->add_row(contents.rows[i]);
+      if (i == kStepOfCaptures * a_step)
+        for (const CaptureRow& capture : contents.captures) sink->add_capture(capture);
       if ((i + 1) % a_step == 0) sink->end_step(contents.steps[i / a_step]);
     }
     ASSERT_TRUE(sink->close());
@@ -189,6 +204,38 @@ TEST_F(Hostile, OtherRowsAreCheckedToo) {
     one.change(contents);
     write(contents);
     EXPECT_THAT(error(), HasSubstr(one.place));
+  }
+}
+
+// A capture is a tree: what cannot be one is damage, and what is left of it no capture.
+TEST_F(Hostile, CapturesAreWholeOrDamage) {
+  struct Case {
+    const char* place;
+    std::function<void(std::vector<CaptureRow>&)> change;
+  };
+  const Case cases[] = {
+      {"'captures/element' row 2 has the value 12; expected one of its shape, or -1", [](auto& rows) { rows[2].element = 12; }},
+      {"'captures/node' row 5 has the value 7; expected 0, or one more than the row before has",
+       [](auto& rows) { rows[5].node = 7; }},
+      {"'captures/node' row 0 has the value 1", [](auto& rows) { rows.erase(rows.begin()); }},
+      {"'captures/node' row 2 has the value 3", [](auto& rows) { rows.erase(rows.begin() + 2); }},
+      {"'captures/parent' row 6 has the value 2", [](auto& rows) { rows[6].parent = 2; }},
+  };
+  write(good());
+  EXPECT_EQ(error(), "no error");
+  EXPECT_EQ(Snapshot(path_).captures().size(), 8u);
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.place);
+    Contents contents = good();
+    one.change(contents.captures);
+    write(contents);
+    EXPECT_THAT(error(), HasSubstr(one.place));
+    const RecoverResult result = recover();
+    EXPECT_EQ(result.steps, kSteps);
+    EXPECT_EQ(result.losses.back(), "1 capture lost rows and is left out");
+    const std::vector<CaptureRow> saved = Snapshot(saved_).captures();
+    ASSERT_EQ(saved.size(), 4u);
+    for (uint32_t node = 0; node < saved.size(); ++node) EXPECT_EQ(saved[node].node, node);
   }
 }
 

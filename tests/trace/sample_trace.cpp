@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -383,8 +384,9 @@ Step sample_step(uint64_t seed, uint64_t number) {
       capture.operand = static_cast<int32_t>(draws.below(4)) - 1;
       capture.term = static_cast<int64_t>(draws.below(4)) - 1;
       capture.made_by = static_cast<int64_t>(draws.below(kTensors + 1)) - 1;
-      capture.element = static_cast<int64_t>(draws.bits() >> 1);
-      capture.shape.assign(draws.below(4), static_cast<int64_t>(draws.below(1000)));
+      capture.shape.assign(draws.below(4), 1 + static_cast<int64_t>(draws.below(999)));
+      const int64_t elements = std::accumulate(capture.shape.begin(), capture.shape.end(), int64_t{1}, std::multiplies<>());
+      capture.element = static_cast<int64_t>(draws.part(static_cast<uint64_t>(elements))) - 1;
       capture.value = draws.value();
       capture.overwritten = draws.below(2);
       capture.follow = static_cast<CaptureFollow>(draws.below(kCaptureFollows));
