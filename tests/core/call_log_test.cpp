@@ -16,6 +16,16 @@
 namespace ulpscope {
 namespace {
 
+// Fills a log that no recorder has.
+class Logging : public Observer {
+ public:
+  explicit Logging(CallLog& to) : log_(to) {}
+  void after(const OpEvent& event) override { log_.add(event); }
+
+ private:
+  CallLog& log_;
+};
+
 class CallLogTest : public EngineTest {
  protected:
   CallLogTest() {
@@ -167,14 +177,7 @@ TEST_F(CallLogTest, SmallTensorsAreKnownAfterTheirDeath) {
 TEST_F(CallLogTest, WhatIsKeptOfTheDeadIsBounded) {
   const NoGrad no_grad;
   CallLog log;
-  class Logging : public Observer {
-   public:
-    explicit Logging(CallLog& to) : log_(to) {}
-    void after(const OpEvent& event) override { log_.add(event); }
-
-   private:
-    CallLog& log_;
-  } logging(log);
+  Logging logging(log);
   context_.observers = {&logging};
   const Tensor x = random(DType::f32, {CallLog::kMostBytesOfOne / sizeof(float)}, 1, 1, 2);
   const size_t before = backend_->allocated_bytes();
@@ -241,14 +244,7 @@ TEST_F(CallLogTest, OfAnOpAtMostEightOperandsAreFollowed) {
 TEST_F(CallLogTest, ALongPassForgetsItsBeginning) {
   const NoGrad no_grad;
   CallLog log;
-  class Logging : public Observer {
-   public:
-    explicit Logging(CallLog& to) : log_(to) {}
-    void after(const OpEvent& event) override { log_.add(event); }
-
-   private:
-    CallLog& log_;
-  } logging(log);
+  Logging logging(log);
   context_.observers = {&logging};
   const Tensor x = tensor(DType::f32, {1}, {100}), early = relu(x);
   for (size_t i = 1; i < CallLog::kMostCalls; ++i) relu(x);
