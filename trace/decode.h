@@ -51,13 +51,7 @@ constexpr size_t column_named(std::string_view name) {
 }
 
 // Where TensorRow's histogram is among its columns.
-inline constexpr size_t kHistogramColumn = [] {
-  size_t found = 0;
-  for_each_column<TensorRow>([&](const auto& column, auto index) {
-    if constexpr (std::is_same_v<FieldOf<TensorRow, decltype(column.get)>, ExponentHistogram>) found = index;
-  });
-  return found;
-}();
+inline constexpr size_t kHistogramColumn = column_named<TensorRow>("histogram");
 // UINT64_MAX where it is more.
 uint64_t total_of(const ExponentHistogram& histogram);
 
