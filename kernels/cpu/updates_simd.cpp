@@ -108,7 +108,6 @@ template <class Stored>
 struct Once : Stored {
   static constexpr bool kStepwise = false;
   using Vectors = hn::ScalableTag<float>;
-  using Doubles = hn::RepartitionToWide<Vectors>;
   template <class D>
   using V = Lanes<D>;
 };
@@ -116,7 +115,6 @@ template <class Stored>
 struct EveryStep : Stored {
   static constexpr bool kStepwise = true;
   using Vectors = hn::Half<hn::ScalableTag<float>>;  // as many as there are doubles in a vector
-  using Doubles = hn::Rebind<double, Vectors>;
   template <class D>
   using V = Step<D, Stored>;
 };
@@ -144,18 +142,19 @@ struct Places {
   float* wide[Rule::kStates + 1] = {};
 };
 
-// The values that sums are taken of, as FP32.
-template <class D>
+// Of so many elements the values that sums are taken of, as FP32, stay in the first cache until they are summed.
+constexpr int kSummedTogether = 32 * kSumLanes;
 struct Terms {
-  hn::Vec<D> weight, update, gradient;
-  hn::Vec<D> decay, with_decay, without_decay;  // the latter two: the weight as stored
+  alignas(64) float weight[kSummedTogether];  // before the update
+  alignas(64) float update[kSummedTogether];
+  alignas(64) float decay[kSummedTogether], with_decay[kSummedTogether], without_decay[kSummedTogether];  // the latter as stored
 };
 
 // The lanes of the sums while they are in registers.
-template <class Arithmetic, bool kDecay>
+template <bool kDecay>
 class Sums {
-  using Narrow = typename Arithmetic::Vectors;
-  using Wide = typename Arithmetic::Doubles;
+  using Wide = hn::ScalableTag<double>;
+  using Narrow = hn::Rebind<float, Wide>;
 
  public:
   HWY_INLINE explicit Sums(const cpu::UpdateSums& sums) {
@@ -166,11 +165,11 @@ class Sums {
     for (int sum = 0; sum < kSums; ++sum)
       for (int i = 0; i < kVectors; ++i) hn::Store(lanes_[sum][i], Wide(), sums.lanes[sum] + i * kDoubles);
   }
-  // Of the elements first, first + 1, ... of kSumLanes. Products of two FP32 values are exact, so that fusing changes nothing.
-  HWY_INLINE void Add(int first, const Terms<Narrow>& terms) {
-    for (int part = 0; part < kParts; ++part) {
-      const int i = first / kDoubles + part;
-      const auto w = Part(part, terms.weight), d = Part(part, terms.update), g = Part(part, terms.gradient);
+  // Of the kSumLanes elements at `at`. Products of two FP32 values are exact, so that fusing changes nothing.
+  HWY_INLINE void Add(const Terms& terms, const float* gradient, int at) {
+    for (int i = 0; i < kVectors; ++i) {
+      const int first = at + i * kDoubles;
+      const auto w = Load(terms.weight + first), d = Load(terms.update + first), g = Load(gradient + first);
       auto& weights = lanes_[cpu::UpdateSums::weight_squares][i];
       auto& updates = lanes_[cpu::UpdateSums::update_squares][i];
       auto& products = lanes_[cpu::UpdateSums::gradient_dot_update][i];
@@ -178,9 +177,9 @@ class Sums {
       updates = hn::MulAdd(d, d, updates);
       products = hn::MulAdd(g, d, products);
       if constexpr (kDecay) {
-        const auto c = Part(part, terms.decay), zero = hn::Zero(Wide()), one = hn::Set(Wide(), 1.0);
+        const auto c = Load(terms.decay + first), zero = hn::Zero(Wide()), one = hn::Set(Wide(), 1.0);
         const auto sign = hn::IfThenElse(hn::Gt(c, zero), one, hn::IfThenElse(hn::Lt(c, zero), hn::Neg(one), c));
-        const auto change = hn::Sub(Part(part, terms.with_decay), Part(part, terms.without_decay));
+        const auto change = hn::Sub(Load(terms.with_decay + first), Load(terms.without_decay + first));
         auto& asked = lanes_[cpu::UpdateSums::decay_asked][i];
         auto& applied = lanes_[cpu::UpdateSums::decay_applied][i];
         asked = hn::Add(asked, hn::Abs(c));
@@ -191,20 +190,34 @@ class Sums {
 
  private:
   static constexpr int kDoubles = hn::MaxLanes(Wide()), kVectors = kSumLanes / kDoubles;
-  static constexpr int kParts = static_cast<int>(hn::MaxLanes(Narrow())) / kDoubles;
   static constexpr int kSums = kDecay ? cpu::UpdateSums::kSums : cpu::UpdateSums::decay_asked;
 
-  static HWY_INLINE hn::Vec<Wide> Part(int part, hn::Vec<Narrow> v) {
-    if constexpr (kParts == 1) {
-      return hn::PromoteTo(Wide(), v);
-    } else {
-      const hn::Half<Narrow> half;
-      return hn::PromoteTo(Wide(), part == 0 ? hn::LowerHalf(half, v) : hn::UpperHalf(half, v));
-    }
-  }
+  static HWY_INLINE hn::Vec<Wide> Load(const float* values) { return hn::PromoteTo(Wide(), hn::LoadU(Narrow(), values)); }
 
   hn::Vec<Wide> lanes_[kSums][kVectors];
 };
+
+template <bool kDecay>
+HWY_INLINE void AddTerms(const Terms& terms, const float* gradient, int n, cpu::UpdateSums& totals) {
+  int i = 0;
+  {
+    Sums<kDecay> sums(totals);
+    for (; i + kSumLanes <= n; i += kSumLanes) sums.Add(terms, gradient, i);
+    sums.Store(totals);
+  }
+  for (int lane = 0; i < n; ++i, ++lane) {
+    const double w = terms.weight[i], d = terms.update[i], g = gradient[i];
+    totals.lanes[cpu::UpdateSums::weight_squares][lane] += w * w;
+    totals.lanes[cpu::UpdateSums::update_squares][lane] += d * d;
+    totals.lanes[cpu::UpdateSums::gradient_dot_update][lane] += g * d;
+    if constexpr (kDecay) {
+      const double c = terms.decay[i];
+      totals.lanes[cpu::UpdateSums::decay_asked][lane] += std::abs(c);
+      totals.lanes[cpu::UpdateSums::decay_applied][lane] +=
+          sign_of(c) * (double{terms.with_decay[i]} - double{terms.without_decay[i]});
+    }
+  }
+}
 
 template <class Rule, class V>
 HWY_INLINE Updated<V, Rule::kStates> UpdatedLanes(const Rule& rule, const Places<Rule>& places, int64_t i) {
@@ -239,21 +252,29 @@ HWY_INLINE void UpdateVector(D d, const Rule& rule, const Places<Rule>& places, 
   if (places.d != nullptr) hn::StoreU(updated.update.raw, d, places.d + i);
 }
 
-// The same, with what is counted and summed. `kDecay`: with what the caller needs of decay.
+// The same, with what is counted, and element `at` and the following of `terms`. `kDecay`: with what the caller needs of decay.
 template <class Rule, class Arithmetic, bool kDecay, class D>
-HWY_INLINE Terms<D> CountedVector(D d, const Rule& rule, const Places<Rule>& places, int64_t i, cpu::UpdateCounters& counts) {
+HWY_INLINE void CountedVector(D d, const Rule& rule, const Places<Rule>& places, int64_t i, cpu::UpdateCounters& counts,
+                              Terms& terms, int at) {
   using V = typename Arithmetic::template V<D>;
   UpdateWide<Rule, Arithmetic>(d, rule, places, i);
   const V weight{hn::LoadU(d, places.weight + i)};
   const auto updated = UpdatedLanes<Rule, V>(rule, places, i);
   StoreUpdated(d, updated, places.states, places.weight, places.states, i);
   if (places.d != nullptr) hn::StoreU(updated.update.raw, d, places.d + i);
-  if (kDecay && places.gradient_share != nullptr) {
-    hn::StoreU(updated.gradient_share.raw, d, places.gradient_share + i);
-    hn::StoreU(updated.decay.raw, d, places.decay + i);
-    hn::StoreU(updated.without_decay.raw, d, places.without_decay + i);
-  }
   const V zero{hn::Zero(d)}, stored{Arithmetic::Rounded(d, updated.weight.raw)};
+  hn::StoreU(weight.raw, d, terms.weight + at);
+  hn::StoreU(updated.update.raw, d, terms.update + at);
+  if constexpr (kDecay) {
+    if (places.gradient_share != nullptr) {
+      hn::StoreU(updated.gradient_share.raw, d, places.gradient_share + i);
+      hn::StoreU(updated.decay.raw, d, places.decay + i);
+      hn::StoreU(updated.without_decay.raw, d, places.without_decay + i);
+    }
+    hn::StoreU(updated.decay.raw, d, terms.decay + at);
+    hn::StoreU(stored.raw, d, terms.with_decay + at);
+    hn::StoreU(Arithmetic::Rounded(d, updated.without_decay.raw), d, terms.without_decay + at);
+  }
   const LanesMask<D> nonzero{hn::Not((updated.update == zero).raw)};
   const LanesMask<D> lost = nonzero & (stored == weight);
   counts.nonzero += CountOf(d, nonzero);
@@ -267,8 +288,6 @@ HWY_INLINE Terms<D> CountedVector(D d, const Rule& rule, const Places<Rule>& pla
     counts.positive_infinity += CountOf(d, LanesMask<D>{hn::And(infinite, hn::Gt(updated.update.raw, hn::Zero(d)))});
     counts.negative_infinity += CountOf(d, LanesMask<D>{hn::And(infinite, hn::Lt(updated.update.raw, hn::Zero(d)))});
   }
-  return {weight.raw,        updated.update.raw, hn::LoadU(d, places.gradient + i),
-          updated.decay.raw, stored.raw,         Arithmetic::Rounded(d, updated.without_decay.raw)};
 }
 
 template <class Rule, class Arithmetic>
@@ -286,33 +305,17 @@ template <class Rule, class Arithmetic, bool kDecay>
 void UpdateAndSum(const Rule rule, const cpu::UpdateBlock& block, cpu::UpdateTotals& totals) {
   const Places<Rule> places(block);
   const typename Arithmetic::Vectors d;
-  constexpr int kWidth = hn::MaxLanes(d);
-  static_assert(kSumLanes % kWidth == 0);
+  const auto width = static_cast<int>(hn::Lanes(d));
   cpu::UpdateCounters counts = totals.counts;
-  const int64_t n = block.n;
-  int64_t i = 0;
-  {
-    Sums<Arithmetic, kDecay> sums(totals.sums);
-    for (; i + kSumLanes <= n; i += kSumLanes) {
-      for (int first = 0; first < kSumLanes; first += kWidth)
-        sums.Add(first, CountedVector<Rule, Arithmetic, kDecay>(d, rule, places, i + first, counts));
-    }
-    sums.Store(totals.sums);
-  }
-  const hn::CappedTag<float, 1> one;
-  const auto wide = [](auto v) HWY_ATTR { return static_cast<double>(hn::GetLane(v)); };
-  for (int lane = 0; i < n; ++i, ++lane) {
-    const auto terms = CountedVector<Rule, Arithmetic, kDecay>(one, rule, places, i, counts);
-    auto& lanes = totals.sums.lanes;
-    const double w = wide(terms.weight), d_wide = wide(terms.update);
-    lanes[cpu::UpdateSums::weight_squares][lane] += w * w;
-    lanes[cpu::UpdateSums::update_squares][lane] += d_wide * d_wide;
-    lanes[cpu::UpdateSums::gradient_dot_update][lane] += wide(terms.gradient) * d_wide;
-    if constexpr (kDecay) {
-      const double c = wide(terms.decay);
-      lanes[cpu::UpdateSums::decay_asked][lane] += std::abs(c);
-      lanes[cpu::UpdateSums::decay_applied][lane] += sign_of(c) * (wide(terms.with_decay) - wide(terms.without_decay));
-    }
+  Terms terms;
+  for (int64_t begin = 0; begin < block.n; begin += kSummedTogether) {
+    const int n = static_cast<int>(std::min<int64_t>(kSummedTogether, block.n - begin));
+    int at = 0;
+    for (; at + width <= n; at += width)
+      CountedVector<Rule, Arithmetic, kDecay>(d, rule, places, begin + at, counts, terms, at);
+    for (; at < n; ++at)
+      CountedVector<Rule, Arithmetic, kDecay>(hn::CappedTag<float, 1>(), rule, places, begin + at, counts, terms, at);
+    AddTerms<kDecay>(terms, block.gradient + begin, n, totals.sums);
   }
   totals.counts = counts;
 }
