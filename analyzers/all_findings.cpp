@@ -8,6 +8,8 @@
 #include "ulpscope/analyzers/recording_health.h"
 #include "ulpscope/analyzers/scale.h"
 #include "ulpscope/analyzers/tensor_core_findings.h"
+#include "ulpscope/analyzers/update_facts.h"
+#include "ulpscope/analyzers/verdict.h"
 
 namespace ulpscope {
 
@@ -43,6 +45,8 @@ Report analyze_all(const Snapshot& reader, const ReportOptions& options) {
   const auto get = [&]<typename A>(std::type_identity<A>) -> const A& { return seen.analysis().get<Wanted<A>>().get(); };
   if (wanted("recording")) add_recording_findings(context, steps, report);
   if (wanted("run")) add_loss_findings(context, steps, report);
+  if (wanted("run") && wanted("updates")) add_divergence_findings(context, steps, get(std::type_identity<UpdateFacts>()), report);
+  if (wanted("run")) add_guessing_findings(context, steps, report);
   if (seen.analysis().get<Wanted<FittingScale>>()) {
     const FittingScales fitting = get(std::type_identity<FittingScale>()).result();
     RangeOptions range_options;
@@ -55,14 +59,7 @@ Report analyze_all(const Snapshot& reader, const ReportOptions& options) {
   if (wanted("updates")) add_update_findings(context, steps, get(std::type_identity<UpdateFacts>()), report);
   if (wanted("tensor_cores")) add_tensor_core_findings(context, report);
 
-  sort_by_severity(report.findings);
-  for (const Severity severity : {Severity::error, Severity::warning, Severity::info}) {
-    const char* name = severity == Severity::error ? "errors" : severity == Severity::warning ? "warnings" : "notes";
-    report.add_fact(name,
-                    count_cell(std::count_if(report.findings.begin(), report.findings.end(),
-                                             [&](const Finding& finding) { return finding.severity == severity; })),
-                    Unit::count);
-  }
+  add_verdict(context, report);
   return report;
 }
 

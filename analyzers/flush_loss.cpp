@@ -26,7 +26,7 @@ void FlushLoss::add(const TensorRow& row, const FloatFormat& format, const Round
   if (!row.rounding_known || row.known == StatisticsLevel::none || share_base(row) == 0) return;
   ++rows;
   const double bound = flushed_norm_bound(row, format, rounding);
-  felt += bound > std::ldexp(1.0, -format.fraction_bits - 1);
+  felt += bound > std::max(kFelt, std::ldexp(1.0, -format.fraction_bits - 1));
   most_norm = std::max(most_norm, bound);
 }
 

@@ -54,7 +54,7 @@ bool RangeReport::find_vanished(Report& report) const {
       values.push_back({"flushed_up_to", std::log2(flushed), Unit::exponent});
     }
     if (facts.vanished_after) values.push_back({"made_after", selection_.name(*facts.vanished_after)});
-    suspects.add(static_cast<double>(facts.vanished_steps), i, std::move(values));
+    suspects.add(static_cast<double>(facts.vanished_steps), i, std::move(values), facts.first_vanished);
   }
   if (suspects.empty()) return false;
   const std::string name = selection_.name(worst);
@@ -67,7 +67,8 @@ bool RangeReport::find_vanished(Report& report) const {
        fmt::format(
            "{}, or run in BF16, whose range is that of FP32. Which scale fits, a recording in FP32 tells (`--precision fp32`, "
            "then `ulpscope scale`): here all that is computed from this rounding is zero.",
-           scaling_advice(precision_facts(context_.trace, steps_), context_.settings))});
+           scaling_advice(precision_facts(context_.trace, steps_), context_.settings)),
+       suspects.extent()});
   return true;
 }
 
@@ -130,7 +131,8 @@ std::string RangeReport::flushed_advice(const std::vector<uint32_t>& flushed, ui
 
 bool RangeReport::find_gradient_trouble(Report& report) const {
   Suspects flushed(selection_), harmless(selection_), kept(selection_), skipped(selection_);
-  double worst_share = 0;
+  StepSet kept_steps;
+  double worst_share = 0, most_norm = 0;
   uint32_t worst = 0;
   std::vector<uint32_t> felt;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
@@ -146,51 +148,75 @@ bool RangeReport::find_gradient_trouble(Report& report) const {
                                    {"of_the_norm_at_most", facts.scaled.flush_loss.most_norm, Unit::share}};
       const OpInfo* served = selection_.op(i).module.empty() ? context_.graph.served_by(selection_.op(i)) : nullptr;
       if (served) values.push_back({"gradient_of", served->module + (served->module.empty() ? "" : " ") + served->name});
-      (matters ? flushed : harmless).add(lost, i, std::move(values));
+      (matters ? flushed : harmless).add(lost, i, std::move(values), facts.first_flushed);
       if (matters) felt.push_back(i);
+      if (matters) most_norm = std::max(most_norm, facts.scaled.flush_loss.most_norm);
       if (matters && lost > worst_share) {
         worst_share = lost;
         worst = i;
       }
     }
     const std::vector<Quantity> overflow{
-        {"steps", count_cell(facts.scaled.overflow_steps_kept + facts.scaled.overflow_steps_skipped), Unit::count},
+        {"steps", count_cell(facts.scaled.overflow_kept.size() + facts.scaled.overflow_skipped.size()), Unit::count},
         {"elements", count_cell(seen.overflowed.lower - facts.totals.saturated), Unit::count}};
-    if (facts.scaled.overflow_steps_kept > 0) {
-      kept.add(static_cast<double>(facts.scaled.overflow_steps_kept), i, overflow, facts.scaled.first_overflow);
-    } else if (facts.scaled.overflow_steps_skipped > 0) {
-      skipped.add(static_cast<double>(facts.scaled.overflow_steps_skipped), i, overflow, facts.scaled.first_overflow);
+    if (!facts.scaled.overflow_kept.empty()) {
+      kept.add(static_cast<double>(facts.scaled.overflow_kept.size()), i, overflow, facts.scaled.first_overflow);
+      kept_steps.add(facts.scaled.overflow_kept);
+    } else if (!facts.scaled.overflow_skipped.empty()) {
+      skipped.add(static_cast<double>(facts.scaled.overflow_skipped.size()), i, overflow, facts.scaled.first_overflow);
     }
   }
   if (!flushed.empty()) {
     report.findings.push_back(
         {"range.gradients_flushed", Severity::warning,
-         fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and more than rounding noise of "
-                     "the norm.",
-                     gradient_tensors(flushed.size()), 100 * options_.flushed_limit),
-         flushed.worst(), flushed_advice(felt, worst)});
+         fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and up to {} of the norm.",
+                     gradient_tensors(flushed.size()), 100 * options_.flushed_limit, cell_text(most_norm, Unit::share)),
+         flushed.worst(), flushed_advice(felt, worst), flushed.extent()});
   }
   if (!harmless.empty()) {
     report.findings.push_back(
         {"range.gradients_flushed", Severity::info,
          fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, but these are so small that the norm "
-                     "lost less than rounding changes anyway.",
+                     "hardly felt it.",
                      gradient_tensors(harmless.size()), 100 * options_.flushed_limit),
-         harmless.worst(), ""});
+         harmless.worst(), "", harmless.extent()});
   }
-  if (!kept.empty()) {
-    report.findings.push_back(
-        {"range.gradients_overflow", Severity::error,
-         fmt::format("{} overflowed in steps that were not skipped.", gradient_tensors(kept.size())), kept.worst(),
-         "Infinities reached the weights. Use a dynamic loss scale, which skips such steps, or a lower one."});
-  }
+  if (!kept.empty()) find_overflow_kept(report, kept, kept_steps);
   if (!skipped.empty()) {
     report.findings.push_back(
         {"range.gradients_overflow", Severity::info,
          fmt::format("{} overflowed, only in steps that the scaler skipped.", gradient_tensors(skipped.size())), skipped.worst(),
-         ""});
+         "", skipped.extent()});
   }
   return !flushed.empty() || !harmless.empty() || !kept.empty();
+}
+
+// Steps that were taken with infinite gradients: what stands between these and the weights decides what became of them.
+void RangeReport::find_overflow_kept(Report& report, const Suspects& kept, const StepSet& steps) const {
+  const std::string title = fmt::format("{} overflowed in {} that {} not skipped", gradient_tensors(kept.size()),
+                                        count_of(steps.size(), "step"), steps.size() == 1 ? "was" : "were");
+  const std::string advice = "A dynamic loss scale skips such steps" +
+                             in_brackets({context_.settings.switched(SettingKind::scale_dynamic, true)}) +
+                             "; a lower one keeps the gradients finite.";
+  if (reached_weights()) {
+    report.findings.push_back({"range.gradients_overflow", Severity::error, title + ", and infinities reached the weights.",
+                               kept.worst(), advice, kept.extent()});
+    return;
+  }
+  const std::vector<OpInfo>& ops = context_.trace.ops();
+  const auto clips = [&](uint32_t op) { return ops[op].phase == Phase::scaling && ops[op].function == OpFunction::clamp; };
+  bool clipped = false;
+  for (uint32_t op = 0; op < ops.size(); ++op) clipped = clipped || clips(op);
+  if (clipped) {
+    report.findings.push_back(
+        {"range.clipping_hides_infinity", Severity::warning,
+         title +
+             ": clipping by value made finite numbers of the infinities, whatever the gradients were, and the updates took them.",
+         kept.worst(), advice, kept.extent()});
+    return;
+  }
+  report.findings.push_back(
+      {"range.gradients_overflow", Severity::warning, title + "; no weight became infinite.", kept.worst(), advice, kept.extent()});
 }
 
 // Numbers that to nearest would be zero, and that the mode makes the smallest subnormal, which is up to any factor too large.
@@ -220,7 +246,8 @@ bool RangeReport::find_raised(Report& report) const {
        suspects.worst(),
        scaling_advice(precision_facts(context_.trace, steps_), context_.settings) +
            ", so that gradients are normal numbers (a recording with `--precision fp32`, then `ulpscope scale`, tells which scale "
-           "fits), or use BF16. To nearest these elements are zero."});
+           "fits), or use BF16. To nearest these elements are zero.",
+       suspects.extent()});
   return true;
 }
 
@@ -270,13 +297,14 @@ bool RangeReport::find_inputs_flushed(Report& report) const {
              scaling_advice(precision_facts(context_.trace, steps_), context_.settings),
              known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, least), Unit::scale)) : "",
              in_brackets({settings.has("arithmetic.subnormals") ? "arithmetic.subnormals = \"keep\"" : "",
-                          settings.has("arithmetic.accumulate") ? "an arithmetic.accumulate other than mi200" : ""}))});
+                          settings.has("arithmetic.accumulate") ? "an arithmetic.accumulate other than mi200" : ""})),
+         backward.extent()});
   }
   if (!forward.empty()) {
     report.findings.push_back(
         {"range.inputs_flushed", Severity::info,
          fmt::format("{} outside the backward pass read {} as zero: they were subnormal.", count_of(forward.size(), "op"), which),
-         forward.worst(), ""});
+         forward.worst(), "", forward.extent()});
   }
   return !backward.empty();
 }
@@ -329,7 +357,7 @@ void RangeReport::find_gradients_fit(Report& report) const {
     // Without magnitudes: subnormals, in a mode that makes such of what to nearest is zero.
     if (raises_small(selection_.tensor(i)) && 2 * totals.seen.subnormal.lower > totals.seen.base) return;
     judged.push_back(i);
-    skipped = skipped || tensors_[i]->scaled.overflow_steps_skipped > 0;
+    skipped = skipped || !tensors_[i]->scaled.overflow_skipped.empty();
     any_values = any_values || totals.rows_with_values > 0;
     const double flushed = share(totals.seen.flushed.lower, totals.seen.base);
     if (flushed > most_flushed) {

@@ -153,15 +153,15 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
     if (where == kInReport || !for_report) report.add_fact(name, std::move(value), unit);
   };
 
-  add(kInReport, "schema_version", count_cell(kSchemaVersion));
-  add(kInReport, "writer", std::string(name_of(reader.writer_state())));
+  add(kInfoOnly, "schema_version", count_cell(kSchemaVersion));
+  add(kInfoOnly, "writer", std::string(name_of(reader.writer_state())));
   if (!reader.closing_note().empty()) add(kInfoOnly, "closing_note", reader.closing_note());
   add(kInfoOnly, "run_id", run.run_id);
   if (!run.parent_run.empty()) {
     add(kInfoOnly, "parent_run", run.parent_run);
     add(kInfoOnly, "parent_step", run.parent_step);
   }
-  add(kInReport, "experiment_name", run.experiment_name);
+  add(kInfoOnly, "experiment_name", run.experiment_name);
   add(kInfoOnly, "producer", run.producer);
   add(kInfoOnly, "producer_version", run.producer_version);
   add(kInfoOnly, "started", run.started);
@@ -169,13 +169,13 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
   if (!run.arithmetic.empty()) add(kInReport, "arithmetic", run.arithmetic);
   const std::string recipe = quantization_recipe(reader);
   if (!recipe.empty()) add(kInReport, "quantization_scaling", recipe);
-  add(kInReport, "backend", run.backend);
+  add(kInfoOnly, "backend", run.backend);
   add(kInfoOnly, "machine", run.machine);
   add(kInfoOnly, "dtypes", run.dtypes);
   add(kInfoOnly, "seed", static_cast<int64_t>(run.seed));
   add(kInfoOnly, "rank", int64_t{run.rank});
   add(kInfoOnly, "world_size", int64_t{run.world_size});
-  add(kInReport, "level", std::string(name_of(run.level)));
+  add(kInfoOnly, "level", std::string(name_of(run.level)));
   if (any && totals.last.level != run.level) add(kInfoOnly, "final_level", std::string(name_of(totals.last.level)));
   add(kInfoOnly, "every", run.every);
   if (!run.filters.empty()) add(kInfoOnly, "filters", run.filters);
@@ -190,19 +190,18 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
   for (const auto& [name, unit] : {std::pair{"test_loss", Unit::none}, std::pair{"test_accuracy", Unit::share}}) {
     const auto last = std::find_if(metrics.rows.rbegin(), metrics.rows.rend(),
                                    [&](const TableRow& row) { return std::get<std::string>(row.cells[0]) == name; });
-    if (last != metrics.rows.rend()) add(kInReport, name, last->cells[2], unit);
+    if (last != metrics.rows.rend()) add(unit == Unit::share ? kInReport : kInfoOnly, name, last->cells[2], unit);
   }
   add(kInReport, "skipped_steps", count_cell(totals.skipped.size()), Unit::count);
   add(kInReport, "loss_scale", any ? Cell(totals.last.scale_after) : Cell(Unknown{}), Unit::scale);
   add(kInfoOnly, "seconds", totals.seconds(), Unit::seconds);
-  add(kInReport, "seconds_per_step", any ? Cell(totals.seconds() / static_cast<double>(totals.count)) : Cell(Unknown{}),
+  add(kInfoOnly, "seconds_per_step", any ? Cell(totals.seconds() / static_cast<double>(totals.count)) : Cell(Unknown{}),
       Unit::seconds);
-  add(kInReport, "peak_memory_bytes", any ? count_cell(totals.peak_memory) : Cell(Unknown{}), Unit::bytes);
+  add(kInfoOnly, "peak_memory_bytes", any ? count_cell(totals.peak_memory) : Cell(Unknown{}), Unit::bytes);
 
   add(kInfoOnly, "ops", count_cell(reader.ops().size()), Unit::count);
   add(kInfoOnly, "tensors", count_cell(reader.tensors().size()), Unit::count);
-  // Counted for the whole trace.
-  add(options.restricts_steps() ? kInfoOnly : kInReport, "tensor_rows", count_cell(reader.tensor_row_count()), Unit::count);
+  add(kInfoOnly, "tensor_rows", count_cell(reader.tensor_row_count()), Unit::count);
   for (const auto& [fact, rows_of] : {std::pair{"batch_rows", "batches"},
                                       {"parameter_rows", "parameters"},
                                       {"fingerprints", "fingerprints"},

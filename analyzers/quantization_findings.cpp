@@ -80,12 +80,14 @@ void RangeReport::find_quantized_without_scale(Report& report) const {
        suspects.worst(),
        fmt::format("Later steps have scales. {} has one at once; a first step with learning rate 0 fills the histories without an "
                    "update.",
-                   current_scaling(context_.settings))});
+                   current_scaling(context_.settings)),
+       suspects.extent()});
 }
 
 // A scale is stale where the one that follows from the tensor itself would have kept what it flushed.
 void RangeReport::find_quantized_to_zero(Report& report) const {
   Suspects flushed(selection_), harmless(selection_), stale(selection_);
+  double worst_stale = 0;
   for (const uint32_t i : quantized_tensors()) {
     const TensorRanges& facts = *tensors_[i];
     const RoundingBounds &seen = facts.scaled.seen, &own = facts.scaled.at_own_scale;
@@ -94,19 +96,22 @@ void RangeReport::find_quantized_to_zero(Report& report) const {
     std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
                                  {"of_the_norm_at_most", facts.scaled.flush_loss.most_norm, Unit::share}};
     const bool matters = facts.scaled.flush_loss.matters();
-    const bool is_stale = matters && own.base > 0 && share(own.flushed.upper, own.base) <= options_.flushed_limit;
+    // Of what was lost, at most a quarter would have been at the tensor's own scale.
+    const bool is_stale =
+        matters && own.base > 0 && share(own.flushed.upper, own.base) <= std::max(options_.flushed_limit, 0.25 * lost);
+    worst_stale = std::max(worst_stale, is_stale ? lost : 0.0);
     if (is_stale) values.push_back(share_of("flushed_at_its_own_scale_at_most", own.flushed.upper, own.base));
-    (is_stale ? stale : matters ? flushed : harmless).add(lost, i, std::move(values));
+    (is_stale ? stale : matters ? flushed : harmless).add(lost, i, std::move(values), facts.first_flushed);
   }
   const auto find = [&](const char* code, Severity severity, const Suspects& suspects, const char* why, const std::string& advice) {
     if (suspects.empty()) return;
     report.findings.push_back({code, severity,
                                lost_much(suspects, options_.flushed_limit) + " to zero when quantised to FP8, " + why,
-                               suspects.worst(), advice});
+                               suspects.worst(), advice, suspects.extent()});
   };
   find(
-      "range.quantization_stale", Severity::warning, stale,
-      "and more than rounding noise of the norm: their quantisation scale was far below what their largest magnitude asked for.",
+      "range.quantization_stale", worst_stale > 0.5 ? Severity::error : Severity::warning, stale,
+      "and more than 1% of the norm: their quantisation scale was far below what their largest magnitude asked for.",
       context_.settings.has("fp8.recipe")
           ? "A scale that follows from earlier steps (fp8.recipe = \"delayed\") is as small as the largest amax of the history, "
             "perhaps one outlier, makes it. \"current\" follows the values of each step; a shorter fp8.amax_history, or fp8.amax = "
@@ -114,12 +119,12 @@ void RangeReport::find_quantized_to_zero(Report& report) const {
           : "A scale that follows from earlier steps is as small as the largest magnitude of its history, perhaps one outlier, "
             "makes "
             "it. One from the tensor itself follows the values of each step; a shorter history forgets sooner.");
-  find("range.quantization_flushed", Severity::warning, flushed, "and more than rounding noise of the norm.",
+  find("range.quantization_flushed", Severity::warning, flushed, "and more than 1% of the norm.",
        "Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale changes nothing. "
        "Keep these layers in BF16" +
            types_of_layers(context_.settings) + ".");
   find("range.quantization_flushed", Severity::info, harmless,
-       "but these are so small beside the largest that the norm lost less than rounding changes anyway.",
+       "but these are so small beside the largest that the norm hardly felt it.",
        "A few large values, perhaps one, decide a tensor's quantisation scale. Where the small ones matter keep these layers in "
        "BF16" +
            types_of_layers(context_.settings) + ".");
@@ -136,7 +141,7 @@ void RangeReport::find_quantized_beyond_range(Report& report) const {
     most_saturated = std::max(most_saturated, saturated);
     largest_excess = std::max(largest_excess, facts.scaled.largest_excess);
     suspects.add(saturated, i,
-                 {{"steps", count_cell(facts.scaled.overflow_steps_kept + facts.scaled.overflow_steps_skipped), Unit::count},
+                 {{"steps", count_cell(facts.scaled.overflow_kept.size() + facts.scaled.overflow_skipped.size()), Unit::count},
                   {"elements", count_cell(seen.overflowed.lower), Unit::count},
                   share_of("saturated", seen.overflowed.lower, seen.base)},
                  facts.scaled.first_overflow);
@@ -146,7 +151,8 @@ void RangeReport::find_quantized_beyond_range(Report& report) const {
       {"range.quantization_saturated", most_saturated > options_.flushed_limit ? Severity::warning : Severity::info,
        fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
                    count_of(suspects.size(), "tensor")),
-       suspects.worst(), saturated_advice(quantization_recipe(context_.trace) == "delayed", largest_excess, context_.settings)});
+       suspects.worst(), saturated_advice(quantization_recipe(context_.trace) == "delayed", largest_excess, context_.settings),
+       suspects.extent()});
 }
 
 }  // namespace ulpscope

@@ -24,8 +24,8 @@ void ScaledRows::add(const ScaledRows& other) {
   largest_excess = std::max(largest_excess, other.largest_excess);
   at_own_scale += other.at_own_scale;
   flush_loss.add(other.flush_loss);
-  overflow_steps_kept += other.overflow_steps_kept;
-  overflow_steps_skipped += other.overflow_steps_skipped;
+  overflow_kept.add(other.overflow_kept);
+  overflow_skipped.add(other.overflow_skipped);
   keep_first(first_overflow, other.first_overflow);
 }
 
@@ -36,12 +36,45 @@ void NonfiniteRows::add(const NonfiniteRows& other) {
   overflowed = other.overflowed;
 }
 
+void ZeroTail::add(bool is_zero, uint64_t step) {
+  if (!is_zero) {
+    *this = {0, false, {}};
+    return;
+  }
+  if (rows++ == 0) since = step;
+}
+
+void ZeroTail::append(const ZeroTail& later) {
+  if (!later.all) {
+    *this = later;
+    return;
+  }
+  rows += later.rows;
+  if (!since) since = later.since;
+}
+
+void ZeroTail::beside(const ZeroTail& other) {
+  if (rows == 0 || other.rows == 0) {
+    *this = {0, false, {}};
+    return;
+  }
+  rows += other.rows;
+  all = all && other.all;
+  since = std::max(*since, *other.since);
+}
+
 // A later row without a scale of its own belongs to the others as soon as one before it had a history.
 void TensorRanges::append(const TensorRanges& later) {
-  if (scaled.seen.base == 0) return beside(later);
-  const ScaledRows without = std::exchange(before_history, {});
-  beside(later);
-  scaled.add(std::exchange(before_history, without));
+  ZeroTail tail = zeros;
+  tail.append(later.zeros);
+  if (scaled.seen.base == 0) {
+    beside(later);
+  } else {
+    const ScaledRows without = std::exchange(before_history, {});
+    beside(later);
+    scaled.add(std::exchange(before_history, without));
+  }
+  zeros = tail;
 }
 
 void TensorRanges::beside(const TensorRanges& other) {
@@ -50,6 +83,9 @@ void TensorRanges::beside(const TensorRanges& other) {
   noise_rows += other.noise_rows;
   if (vanished_steps == 0) vanished_after = other.vanished_after;
   vanished_steps += other.vanished_steps;
+  keep_first(first_vanished, other.first_vanished);
+  keep_first(first_saturated, other.first_saturated);
+  keep_first(first_flushed, other.first_flushed);
   before_history.add(other.before_history);
   scaled.add(other.scaled);
   input.nonzero += other.input.nonzero;
@@ -59,6 +95,7 @@ void TensorRanges::beside(const TensorRanges& other) {
   read_in_fp16 += other.read_in_fp16;
   raised += other.raised;
   kept_headroom = std::fmin(kept_headroom, other.kept_headroom);
+  zeros.beside(other.zeros);
 }
 
 void RunRanges::append(const RunRanges& later) {
@@ -161,6 +198,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   const TensorInfo& tensor = context_->selection.tensor(row.tensor);
   facts.totals.add(row, tensor, what_ifs_);
   if (row.known == StatisticsLevel::none) return;
+  facts.zeros.add(row.statistics.count > 0 && row.statistics.zeros == row.statistics.count && row.rounding.flushed == 0, row.step);
   const RowPosition position = position_of(row, block.rank);
   const bool skipped = block.step.skipped;
   // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
@@ -171,7 +209,10 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   facts.noise_rows += is_rounding_noise(row);
   if (first_rounding_) {
     ++ranges.backward_passes;
-    if (row.rounding.flushed == share_base(row) && facts.vanished_steps++ == 0) facts.vanished_after = before_;
+    if (row.rounding.flushed == share_base(row) && facts.vanished_steps++ == 0) {
+      facts.vanished_after = before_;
+      facts.first_vanished = position;
+    }
   }
   facts.least_scale = std::min(facts.least_scale, row.scale);
   facts.input.nonzero += row.input.nonzero;
@@ -208,8 +249,10 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
       scaled.at_own_scale += *own;
   }
   scaled.flush_loss.add(row, format, rounding_of(tensor));
+  if (row.rounding_known && row.rounding.saturated > 0 && !facts.first_saturated) facts.first_saturated = position;
+  if (row.rounding_known && row.rounding.flushed > 0 && !facts.first_flushed) facts.first_flushed = position;
   if (row.rounding_known && row.rounding.infinite() > 0) {
-    ++(skipped ? scaled.overflow_steps_skipped : scaled.overflow_steps_kept);
+    (skipped ? scaled.overflow_skipped : scaled.overflow_kept).add(row.step);
     if (!scaled.first_overflow) scaled.first_overflow = position;
   }
 }

@@ -17,8 +17,7 @@ struct ScaledRows {
   double largest_excess = 0;    // in FP8: the largest magnitude over the format's largest
   RoundingBounds at_own_scale;  // with the quantisation scale that takes each row's own largest magnitude to the format's largest
   FlushLoss flush_loss;
-  uint64_t overflow_steps_kept = 0;  // rows with overflow in steps that were not skipped
-  uint64_t overflow_steps_skipped = 0;
+  StepSet overflow_kept, overflow_skipped;  // steps with overflow: those that were taken, and those that were skipped
   std::optional<RowPosition> first_overflow;
 
   void add(const ScaledRows& other);
@@ -33,19 +32,32 @@ struct NonfiniteRows {
   void add(const NonfiniteRows& other);
 };
 
+// Rows that were zero in every element though no rounding had made them so, at the end of a tensor's rows.
+struct ZeroTail {
+  uint64_t rows = 0;  // of them
+  bool all = true;    // there were no others before
+  std::optional<uint64_t> since;
+
+  void add(bool is_zero, uint64_t step);
+  void append(const ZeroTail& later);
+  void beside(const ZeroTail& other);
+};
+
 struct TensorRanges {
   RangeTotals totals;
   NonfiniteRows nonfinite;
   uint64_t noise_rows = 0;      // rows of sums that hold nothing but what their terms were rounded by
   uint64_t vanished_steps = 0;  // rows that were the first rounding of a backward pass, and flushed every nonzero element
   std::optional<uint32_t> vanished_after;  // the tensor recorded before the first of them
-  ScaledRows before_history, scaled;       // before_history: the first rows of delayed scaling, whose scale is 1
-  InputFlushCounts input;                  // of its op, over its rows
-  uint64_t starved_rows = 0;               // those in which all of an input was read as zero
-  double least_scale = INFINITY;           // the least loss scale that its rows contained
+  std::optional<RowPosition> first_vanished, first_saturated, first_flushed;
+  ScaledRows before_history, scaled;  // before_history: the first rows of delayed scaling, whose scale is 1
+  InputFlushCounts input;             // of its op, over its rows
+  uint64_t starved_rows = 0;          // those in which all of an input was read as zero
+  double least_scale = INFINITY;      // the least loss scale that its rows contained
   RoundingBounds read_in_fp16;      // of rows that an op would read as zero where they were subnormal in FP16, without their scale
   CountBounds raised;               // elements that to nearest would be zero, and are not
   double kept_headroom = kUnknown;  // the least, of steps that were not skipped
+  ZeroTail zeros;
 
   void append(const TensorRanges& later);
   void beside(const TensorRanges& other);

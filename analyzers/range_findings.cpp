@@ -37,17 +37,22 @@ void RangeReport::find_value_trouble(Report& report) const {
     }
   }
   if (!overflowed.empty()) {
-    report.findings.push_back({"range.values_overflow", Severity::error,
-                               fmt::format("{} other than gradients overflowed when rounded.", tensors(overflowed.size())),
-                               overflowed.worst(),
-                               "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller."});
+    const Severity harm = harm_of_nonfinite();
+    report.findings.push_back(
+        {"range.values_overflow", harm,
+         fmt::format("{} other than gradients overflowed when rounded{}.", tensors(overflowed.size()),
+                     harm == Severity::info ? ", and no infinity reached a weight" : ""),
+         overflowed.worst(),
+         harm == Severity::info ? ""
+                                : "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.",
+         overflowed.extent()});
   }
   if (!flushed.empty()) {
     report.findings.push_back(
         {"range.values_flushed", Severity::info,
          fmt::format("{} other than gradients lost more than {:g}% of the nonzero elements to zero when rounded.",
                      tensors(flushed.size()), 100 * options_.flushed_limit),
-         flushed.worst(), ""});
+         flushed.worst(), "", flushed.extent()});
   }
 }
 
@@ -68,7 +73,9 @@ void RangeReport::find_saturated(Report& report) const {
       values.push_back({"largest", std::log2(totals.recorded.largest), Unit::exponent});
       values.push_back({"stored_as", std::log2(info(selection_.tensor(i).dtype).format->largest_finite()), Unit::exponent});
     }
-    suspects.add(share(totals.saturated, totals.seen.base), i, std::move(values));
+    // The first in order of execution made the others' inputs.
+    const std::optional<RowPosition>& first = tensors_[i]->first_saturated;
+    suspects.add(first ? -(1e6 * static_cast<double>(first->step) + first->sequence) : -INFINITY, i, std::move(values), first);
   }
   if (suspects.empty()) return;
   report.findings.push_back(
@@ -77,8 +84,9 @@ void RangeReport::find_saturated(Report& report) const {
                    "scaler, or a check, of it.",
                    tensors(suspects.size()), count_of(elements, "finite value")),
        suspects.worst(),
-       "These are overflows. For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or smaller inputs; in "
-       "mode rne they become infinite and are seen."});
+       "For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or smaller inputs. In mode rne they would "
+       "become infinite, and be seen.",
+       suspects.extent()});
 }
 
 void RangeReport::find_unknown(Report& report) const {
@@ -102,6 +110,8 @@ void RangeReport::add_findings(Report& report) const {
     report.findings.push_back({"range.no_rows", Severity::info, "No tensor row was recorded in what was asked for.", {}, ""});
     return;
   }
+  find_bad_data(report);
+  find_dead(report);
   find_nonfinite(report);
   const bool vanished = find_vanished(report);
   const bool starved = find_inputs_flushed(report);

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "ulpscope/analyzers/verdict.h"
+
 namespace ulpscope {
 
 const char* name_of(GroupBy by) {
@@ -43,7 +45,7 @@ Report analyze_ranges(const Snapshot& reader, const RangeOptions& options) {
   const FittingScales fitting = seen.analysis().get<FittingScale>().result();
   const RangeReport ranges(context, options, seen.steps(), seen.analysis().get<RangeFacts>(), fitting);
   ranges.add_findings(report);
-  sort_by_severity(report.findings);
+  add_verdict(context, report);
   ranges.add_tables(report);
   return report;
 }

@@ -9,6 +9,7 @@
 
 #include "ulpscope/analyzers/fitting_scale.h"
 #include "ulpscope/analyzers/range_facts.h"
+#include "ulpscope/analyzers/suspects.h"
 
 namespace ulpscope {
 
@@ -22,6 +23,13 @@ struct RangeOptions : AnalysisOptions {
 
 // What the analyses of a trace say of its ranges.
 class RangeReport {
+  // Where the NaN and infinities that a run is judged by began.
+  struct NonfiniteOrigin {
+    uint32_t tensor = 0;
+    RowPosition position;
+    uint64_t overflowed = 0;  // finite values that became infinite when they were rounded
+  };
+
  public:
   // All arguments outlive the report.
   RangeReport(const AnalysisContext& context, const RangeOptions& options, const StepFacts& steps, const RangeFacts& facts,
@@ -41,12 +49,23 @@ class RangeReport {
   // nonfinite_findings.cpp
   NonfiniteRows nonfinite(uint32_t tensor) const;    // of all steps
   std::vector<uint32_t> nonfinite_in_order() const;  // tensors that held NaN or Inf, in order of execution
+  // What became of them: an error where a weight or an optimizer state held one or the run broke, a warning where steps were taken
+  // or wasted with them, a note where ops or the scaler took them away.
+  Severity harm_of_nonfinite() const;
+  bool reached_weights() const;
+  std::optional<NonfiniteOrigin> origin_of_nonfinite() const;
   void find_nonfinite(Report& report) const;
-  std::string cause_of_nonfinite(uint32_t tensor) const;
+  std::string story_of(const NonfiniteOrigin& origin) const;
+  std::string cause_of_nonfinite(const NonfiniteOrigin& origin) const;
+
+  // model_findings.cpp
+  void find_bad_data(Report& report) const;
+  void find_dead(Report& report) const;
 
   // gradient_findings.cpp
   bool find_vanished(Report& report) const;
   bool find_gradient_trouble(Report& report) const;
+  void find_overflow_kept(Report& report, const Suspects& kept, const StepSet& steps) const;
   std::string flushed_advice(const std::vector<uint32_t>& flushed, uint32_t worst) const;
   bool find_raised(Report& report) const;
   bool find_inputs_flushed(Report& report) const;

@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <map>
 
-#include "ulpscope/analyzers/what_if.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
 namespace {
-
-// The share of a parameter's nonzero updates that may be rounded away before that is a finding.
-constexpr double kLostLimit = 0.5;
 
 constexpr const char* kLoweredSuggestion =
     "From there on only counts are known, no magnitudes or histograms: what needs those is answered for the steps before. A larger "
@@ -30,65 +26,6 @@ constexpr const char* kMemorySuggestion =
     "No recorded op did this. Repeat the run: what changes again at the same place comes from a program, one that writes there "
     "without recording it or past the end of another tensor, or has two tensors in the same memory. One bit of one element that "
     "changes only once speaks for the machine's memory.";
-
-// How a weight's rounding treats updates that are small beside its ulp.
-enum class SmallUpdates : uint8_t { nearest, fp32, stochastic, directed };
-
-// An FP32 weight is made by FP32 arithmetic, which rounds to nearest whatever the mode.
-SmallUpdates kind_of(const TensorInfo& weight) {
-  if (!is_narrow(weight.dtype)) return SmallUpdates::fp32;
-  const RoundingMode mode = weight.rounding;
-  if (mode == RoundingMode::stochastic) return SmallUpdates::stochastic;
-  return is_directed(mode) ? SmallUpdates::directed : SmallUpdates::nearest;
-}
-
-// What is said of the parameters that lost more than a share of their nonzero updates.
-struct LostText {
-  SmallUpdates of;
-  double limit;
-  const char* code;
-  Severity severity;
-  const char* title;
-  std::string (*suggestion)(const SettingNames& settings);
-};
-constexpr LostText kLostTexts[] = {
-    {SmallUpdates::nearest, kLostLimit, "updates.lost", Severity::warning,
-     "{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
-     [](const SettingNames& settings) {
-       const std::string math = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
-       const bool named = settings.has("arithmetic.ops");
-       return fmt::format(
-           "Keep FP32 master weights, round the update stochastically{}, or raise the learning rate: an update below half an ulp "
-           "of "
-           "the weight is rounded away.",
-           in_brackets(
-               {named ? "arithmetic.ops.<optimizer>_update.rounding = \"sr\"" + (math.empty() ? "" : " with " + math) : ""}));
-     }},
-    {SmallUpdates::fp32, kLostLimit, "updates.lost", Severity::warning,
-     "{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
-     [](const SettingNames&) -> std::string {
-       return "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding "
-              "mode: raise the learning rate, or make the weights smaller (initial values, weight decay).";
-     }},
-    {SmallUpdates::directed, 0, "updates.biased", Severity::warning,
-     "{} rounded updates to a side that does not depend on their size: some changed nothing, the others changed the weight by more "
-     "than "
-     "they were.",
-     [](const SettingNames& settings) {
-       return fmt::format(
-           "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its "
-           "size, "
-           "so that errors add up. Round the update stochastically{}, or keep FP32 master weights; to nearest, what is below half "
-           "an "
-           "ulp would be lost instead.",
-           in_brackets({settings.has("arithmetic.rounding") ? "rounding = \"sr\"" : ""}));
-     }},
-    {SmallUpdates::stochastic, kLostLimit, "updates.lost", Severity::info,
-     "{} kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does with updates below an "
-     "ulp: "
-     "one of a tenth of an ulp changes the weight by an ulp one time in ten. On average nothing is lost.",
-     [](const SettingNames&) -> std::string { return ""; }},
-};
 
 bool in_range(const StepRange& range, uint64_t step) { return step >= range.first && step < range.last; }
 
@@ -114,6 +51,16 @@ void add_memory_finding(const AnalysisContext& context, Report& report) {
         "next read; first, {}",
         times, finding.title);
   report.findings.push_back(std::move(finding));
+}
+
+// The step from which on every step up to this one held something nonfinite and was taken: a loss follows from what the steps
+// before it did to the weights.
+uint64_t began(const Snapshot& trace, const StepTotals& steps, uint64_t step) {
+  const std::vector<EventRow>& events = trace.events();
+  for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    if (event->kind == EventKind::nonfinite && event->step + 1 == step && !steps.skipped.contains(event->step)) step = event->step;
+  }
+  return step;
 }
 
 }  // namespace
@@ -205,82 +152,21 @@ void add_loss_findings(const AnalysisContext& context, const StepFacts& facts, R
   const StepTotals steps = facts.whole();
   if (steps.nonfinite_losses.empty()) return;
   const uint64_t nonfinite = steps.nonfinite_losses.size(), first = steps.nonfinite_losses.first();
-  report.findings.push_back(
-      {"run.loss_nonfinite",
-       Severity::error,
-       fmt::format("The loss was NaN or infinity in {} of {}, first in step {}.", nonfinite, count_of(steps.count, "step"), first),
-       {{key_of_step(context.trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
-       fmt::format("The first nonfinite tensor of that step is where to look: `ulpscope ranges {} --step {}`.",
-                   shell_word(context.trace.path()), first)});
-}
-
-void UpdateTotals::append(const UpdateTotals& later) {
-  rows += later.rows;
-  nonzero += later.nonzero;
-  lost += later.lost;
-  lost_to_decay += later.lost_to_decay;
-}
-
-void UpdateFacts::update(const Block& block) {
-  PerTensor<UpdateTotals>& updates = updates_.at(block.rank, block.step);
-  for (const ParameterRow& row : block.parameters) {
-    if (context_->selection.contains(row.tensor)) updates[row.tensor].append({1, row.nonzero, row.lost, row.lost_to_decay});
-  }
-}
-
-void add_update_findings(const AnalysisContext& context, const StepFacts& steps, const UpdateFacts& facts, Report& report) {
-  const Selection& selection = context.selection;
-  PerTensor<UpdateTotals> room;
-  const PerTensor<UpdateTotals>& by_tensor = facts.updates().judged(room);
-  std::vector<std::pair<uint32_t, UpdateTotals>> updates;
-  UpdateTotals all;
-  for (uint32_t i = 0; i < selection.size(); ++i) {
-    if (const UpdateTotals* const totals = by_tensor.find(i)) {
-      updates.emplace_back(i, *totals);
-      all.append(*totals);
-    }
-  }
-  if (all.rows > 0 && all.nonzero == all.lost) {
-    const bool narrow = std::any_of(updates.begin(), updates.end(),
-                                    [&](const auto& each) { return is_narrow(selection.tensor(each.first).dtype); });
-    report.findings.push_back(
-        {"updates.none_applied",
-         Severity::error,
-         fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(all.rows, "recorded update")),
-         {},
-         steps.judged().rate_was_zero ? "The learning rate was 0."
-         : all.nonzero == 0 ? "Every update was zero, for every gradient was: the findings on ranges say where they were lost."
-         : narrow
-             ? "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 "
-               "master weights" +
-                   in_brackets({context.settings.switched(SettingKind::master_weights, true)}) + ", or raise the learning rate."
-             : "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate."});
-    return;
-  }
-  for (const LostText& text : kLostTexts) {
-    std::vector<std::pair<double, size_t>> lost;
-    for (size_t i = 0; i < updates.size(); ++i) {
-      const auto& [tensor, totals] = updates[i];
-      if (totals.nonzero == 0 || text.of != kind_of(selection.tensor(tensor))) continue;
-      const double share = static_cast<double>(totals.lost) / static_cast<double>(totals.nonzero);
-      if (share > text.limit) lost.emplace_back(share, i);
-    }
-    if (lost.empty()) continue;
-    std::stable_sort(lost.begin(), lost.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-    Finding finding{text.code,
-                    text.severity,
-                    fmt::format(fmt::runtime(text.title), count_of(lost.size(), "parameter"), 100 * text.limit),
-                    {},
-                    text.suggestion(context.settings)};
-    for (size_t i = 0; i < std::min<size_t>(5, lost.size()); ++i) {
-      const auto& [tensor, of_tensor] = updates[lost[i].second];
-      finding.evidence.push_back({selection.key(tensor),
-                                  {{"lost", lost[i].first, Unit::share},
-                                   {"nonzero_updates", count_cell(of_tensor.nonzero), Unit::count},
-                                   {"lost_to_decay", count_cell(of_tensor.lost_to_decay), Unit::count}}});
-    }
-    report.findings.push_back(std::move(finding));
-  }
+  const bool recovered = facts.broken_from() == UINT64_MAX;
+  const bool many = wastes_many(nonfinite, steps.count);
+  Finding finding{"run.loss_nonfinite",
+                  !recovered ? Severity::error
+                  : many     ? Severity::warning
+                             : Severity::info,
+                  fmt::format("The loss was NaN or infinity in {} of {}, first in step {}{}.", nonfinite,
+                              count_of(steps.count, "step"), first, recovered ? ", and finite in the last step" : ""),
+                  {{key_of_step(context.trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+                  fmt::format("The first nonfinite tensor of step {0} is where to look: `ulpscope ranges {1} --step {0}`.",
+                              began(context.trace, steps, first), shell_word(context.trace.path())),
+                  {{}, first}};
+  for (uint32_t i = 0; i < context.selection.size(); ++i)
+    if (context.selection.tensor(i).role == Role::loss) finding.extent.tensors.push_back(i);
+  report.findings.push_back(std::move(finding));
 }
 
 }  // namespace ulpscope

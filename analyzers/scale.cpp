@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "ulpscope/analyzers/verdict.h"
+
 namespace ulpscope {
 
 namespace {
@@ -240,7 +242,7 @@ Report analyze_scale(const Snapshot& reader, const ScaleOptions& options) {
   const FittingScales fitting = seen.analysis().get<FittingScale>().result();
   const ScaleReport scale(context, seen.steps(), seen.analysis().get<ScaleFacts>(), fitting);
   scale.add_findings(report);
-  sort_by_severity(report.findings);
+  add_verdict(context, report);
   scale.add_facts_and_tables(report);
   return report;
 }

@@ -74,6 +74,7 @@ class ScaleReport {
   void find_unknown_fit(Report& report) const;
   double flushed_share() const;
   uint64_t growth_interval() const;
+  bool is_thrashing() const;
   bool none_fits() const;
 
   const AnalysisContext& context_;

@@ -13,11 +13,7 @@ namespace ulpscope {
 
 namespace {
 
-// A run of skipped steps this long is no search for a scale any more: ten backoffs by 2 are a factor of 1024.
-constexpr uint64_t kCollapse = 10;
-// Skipped steps, after the scale was found, that are more than the price of growing: PyTorch's scaler pays 1 in 2000.
-constexpr double kThrashingShare = 0.02;
-constexpr uint64_t kThrashingLeast = 5;
+constexpr uint64_t kCollapse = StepTotals::kStuck;
 // PyTorch's growth interval, where the trace shows none.
 constexpr uint64_t kGrowthInterval = 2000;
 
@@ -31,29 +27,29 @@ void ScaleReport::find_thresholds(Report& report, bool flushed) const {
   struct ZoneText {
     const char* code;
     const char* text;
-    const ScaleZone& zone;
+    const ScaleZone& zone;  // of the steps before the run broke
+    const ScaleZone& all;
     bool trouble;
     std::string suggestion;
   };
   const auto& [below_100, below_1000, above_100000] = zones_;
   // Low scales are trouble where steps are still skipped or gradients are flushed; a high one where it costs more than a skipped
   // step now and then. Gradients that are flushed in spite of it ask for a higher one still.
-  const bool high_skips =
-      above_100000.skipped > kThrashingShare * static_cast<double>(above_100000.steps) && above_100000.skipped >= kThrashingLeast;
+  const bool high_skips = is_thrashing() && above_100000.skipped > 0;
   // Where nothing overflowed, no value keeps the scale low.
   const std::string began = fmt::format("Nothing overflowed: it began at {}{}.", scale_text(steps_.first.scale_before),
                                         context_.trace.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");
   const ZoneText zones[] = {
-      {"scale.below_100", "below 100", below_100, below_100.skipped > 0 || flushed,
+      {"scale.below_100", "below 100", below_100, steps_.zones[0], below_100.skipped > 0 || flushed,
        steps_.skipped.size() == 0
            ? began
            : "Some values are far larger than the others: look at the tensor that overflows first, and keep its op in "
              "FP32."},
-      {"scale.below_1000", "below 1000", below_1000, below_1000.skipped > 0 || flushed,
+      {"scale.below_1000", "below 1000", below_1000, steps_.zones[1], below_1000.skipped > 0 || flushed,
        steps_.skipped.size() == 0
            ? began
            : "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."},
-      {"scale.above_100000", "above 100000", above_100000, high_skips || losses_.saturated_above_100000,
+      {"scale.above_100000", "above 100000", above_100000, steps_.zones[2], high_skips || losses_.saturated_above_100000,
        losses_.saturated_above_100000  // which the scaler does not see
            ? "Gradients overflowed, and the rounding mode kept them at the largest number, so that no step was skipped for it: "
              "a smaller scale keeps them."
@@ -64,13 +60,13 @@ void ScaleReport::find_thresholds(Report& report, bool flushed) const {
     if (&entry.zone == &below_1000 && below_100.steps == below_1000.steps) continue;  // said already
     Finding finding{entry.code,
                     entry.trouble ? Severity::warning : Severity::info,
-                    fmt::format("The loss scale was {} in {} of {}; {} of these {} skipped.", entry.text, entry.zone.steps,
-                                count_of(steps_.count, "step"), entry.zone.skipped, was(entry.zone.skipped)),
+                    fmt::format("The loss scale was {} in {} of {}; {} of these {} skipped.", entry.text, entry.all.steps,
+                                count_of(steps_.count, "step"), entry.all.skipped, was(entry.all.skipped)),
                     {},
                     entry.suggestion};
     finding.evidence.push_back({{},
-                                {{"steps", count_cell(entry.zone.steps), Unit::count},
-                                 {"skipped_steps", count_cell(entry.zone.skipped), Unit::count},
+                                {{"steps", count_cell(entry.all.steps), Unit::count},
+                                 {"skipped_steps", count_cell(entry.all.skipped), Unit::count},
                                  {"lowest_scale", steps_.lowest_scale, Unit::scale},
                                  {"highest_scale", steps_.highest_scale, Unit::scale}}});
     report.findings.push_back(std::move(finding));
@@ -80,12 +76,12 @@ void ScaleReport::find_thresholds(Report& report, bool flushed) const {
 // Of the whole trace: the first steps of a search for a scale may all be skipped.
 bool ScaleReport::find_no_step_taken(Report& report, const std::vector<Evidence>& blame) const {
   if (steps_.skipped.size() < steps_.count || steps_.count < context_.trace.step_count()) return false;
-  std::string suggestion =
-      "Gradients that overflow at any scale hold NaN or infinity for another reason: look at the first nonfinite tensor "
-      "of the forward pass (`ulpscope ranges`).";
+  const bool losses_broke = steps_.nonfinite_losses.size() > 0;
+  std::string suggestion = losses_broke ? "The losses themselves were NaN or infinite: another scale would not help."
+                                        : "The first gradient with NaN or infinity is where to look: `ulpscope ranges`.";
   if (!std::isfinite(steps_.last.scale_after)) {
     suggestion = "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
-  } else if (context_.trace.run().dynamic_loss_scale && steps_.last.scale_after > 1 &&
+  } else if (!losses_broke && context_.trace.run().dynamic_loss_scale && steps_.last.scale_after > 1 &&
              steps_.last.scale_after < steps_.first.scale_before) {
     suggestion = fmt::format("The loss scale was still coming down, from {} to {}: start with a smaller one, or train longer.",
                              scale_text(steps_.first.scale_before), scale_text(steps_.last.scale_after));
@@ -107,28 +103,32 @@ void ScaleReport::find_pathologies(Report& report) const {
   const bool at_floor =
       steps_.changes.size() >= kCollapse && std::all_of(steps_.changes.end() - kCollapse, steps_.changes.end(), is_kept);
   const bool searching = steps_.leading_skips == steps_.count && steps_.lowest_scale >= 1 && !at_floor;
-  const bool collapsed =
-      context_.trace.run().dynamic_loss_scale &&
-      ((steps_.trailing_skips >= kCollapse && !searching) || (steps_.longest_skip_run >= kCollapse && steps_.lowest_scale < 1));
+  const bool collapsed = context_.trace.run().dynamic_loss_scale && steps_.trailing_skips >= kCollapse && !searching;
   const bool broken = broken_from_ != UINT64_MAX;
   if (collapsed) {
     report.findings.push_back(
         {"scale.collapse", Severity::error,
-         fmt::format("The loss scale collapsed: {} in a row were skipped, and it fell to {}.",
-                     count_of(steps_.longest_skip_run, "step"), scale_text(steps_.lowest_scale)),
+         fmt::format("The loss scale collapsed: the last {} in a row were skipped, and it fell to {}.",
+                     count_of(steps_.trailing_skips, "step"), scale_text(steps_.lowest_scale)),
          blame,
          broken ? fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
                               broken_from_)
-                : std::string("Gradients that overflow at any scale hold NaN or infinity for another reason: look at the first "
-                              "nonfinite tensor of the forward pass (`ulpscope ranges`).")});
+                : std::string(
+                      "Gradients that overflow at any scale hold NaN or infinity for another reason: the first of them is where "
+                      "to look (`ulpscope ranges`).")});
   }
   const uint64_t settled_steps = steps_.count - steps_.leading_skips, settled_skips = steps_.skipped.size() - steps_.leading_skips;
-  if (!collapsed && !broken && settled_skips >= kThrashingLeast &&
-      static_cast<double>(settled_skips) > kThrashingShare * static_cast<double>(settled_steps)) {
+  if (!collapsed && !broken && is_thrashing()) {
+    const auto grown = std::find_if(steps_.changes.begin(), steps_.changes.end(),
+                                    [](const ScaleChange& change) { return change.after > change.before; });
+    const auto skipped = std::find_if(grown, steps_.changes.end(), [](const ScaleChange& change) { return change.skipped; });
     report.findings.push_back(
-        {"scale.thrashing", Severity::warning,
+        {"scale.thrashing",
+         Severity::warning,
          fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.", settled_skips, settled_steps),
-         blame, "Grow less often (a longer growth interval), or cap the scale."});
+         blame,
+         "Grow less often" + in_brackets({context_.settings.name(SettingKind::scale_growth_interval)}) + ", or cap the scale.",
+         {{}, skipped->step}});
   }
   if (!collapsed && !none_taken && steps_.skipped.size() > 0) {
     report.findings.push_back(
@@ -146,6 +146,17 @@ void ScaleReport::find_pathologies(Report& report) const {
                                {},
                                "It is at its cap, or its growth interval is longer than that."});
   }
+}
+
+// Of the steps after the scale was found, more than a tenth were skipped because it had grown.
+bool ScaleReport::is_thrashing() const {
+  if (!context_.trace.run().dynamic_loss_scale) return false;
+  uint64_t grown = 0, skipped = 0;
+  for (const ScaleChange& change : steps_.changes) {
+    grown += change.after > change.before;
+    skipped += change.skipped && grown > 0;
+  }
+  return skipped < steps_.count && 10 * std::min(skipped, 2 * grown) > steps_.count - steps_.leading_skips;
 }
 
 // The scaler's, or where the producer did not tell, that of a growth whose clean steps began after a change that was seen. Those
@@ -193,18 +204,22 @@ void ScaleReport::find_fit(Report& report, bool flushed) const {
   const bool fixed = !context_.trace.run().dynamic_loss_scale;
   if ((fixed || losses_.saturated) && steps_.scaled && largest && largest->upper != ExponentBounds::kNoUpper &&
       exponent > largest->upper) {
-    report.findings.push_back({"scale.over_scaled",
-                               Severity::warning,
-                               fmt::format("The {}loss scale, {}, is too large: gradients overflow above {}.",
-                                           fixed ? "fixed " : "", scale_text(judged_scale_), power_text(largest->upper)),
-                               {most},
-                               losses_.saturated
-                                   ? "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a "
-                                     "smaller scale that stays" +
-                                         in_brackets({context_.settings.name(SettingKind::scale_initial),
-                                                      context_.settings.switched(SettingKind::scale_dynamic, false)}) +
-                                         ", or a mode that makes infinities."
-                                   : "Use a smaller scale, or a dynamic one."});
+    const bool most_skipped = 2 * steps_.skipped.size() > steps_.count;
+    std::vector<Evidence> evidence{most};
+    if (auto blamed = most_blamed()) evidence.insert(evidence.begin(), std::move(*blamed));
+    report.findings.push_back(
+        {"scale.over_scaled",
+         most_skipped ? Severity::error : Severity::warning,
+         fmt::format("The {}loss scale, {}, is too large: the largest that fits is {}.", fixed ? "fixed " : "",
+                     scale_text(judged_scale_), cell_text(scale_cell(largest), Unit::scale)),
+         std::move(evidence),
+         losses_.saturated ? "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a "
+                             "smaller scale that stays" +
+                                 in_brackets({context_.settings.name(SettingKind::scale_initial),
+                                              context_.settings.switched(SettingKind::scale_dynamic, false)}) +
+                                 ", or a mode that makes infinities."
+                           : "Use a smaller scale, or a dynamic one.",
+         {{}, steps_.skipped.empty() ? steps_.first.step : steps_.skipped.first()}});
   }
 }
 

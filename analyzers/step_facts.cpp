@@ -91,6 +91,10 @@ void StepTotals::beside(const StepTotals& other) {
   rate_was_zero = rate_was_zero && other.rate_was_zero;
 }
 
+bool wastes_many(uint64_t wasted, uint64_t steps) {
+  return (wasted > 0 && wasted == steps) || (wasted >= 5 && static_cast<double>(wasted) > 0.02 * static_cast<double>(steps));
+}
+
 double StepTotals::mean_loss(size_t n) const {
   double sum = 0;
   for (size_t i = last_losses.size() - n; i < last_losses.size(); ++i) sum += last_losses[i];

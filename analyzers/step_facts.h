@@ -25,6 +25,7 @@ struct ScaleZone {
 // Of consecutive steps. Of ranks side by side the scale and the losses are the first one's: the scaler decides for all.
 struct StepTotals {
   static constexpr size_t kLastLosses = 50;
+  static constexpr uint64_t kStuck = 10;
   static constexpr std::array<double, 3> kZones{100, 1000, 100000};  // below, below, above
 
   StepSet steps, skipped, nonfinite_losses;
@@ -45,10 +46,16 @@ struct StepTotals {
   void add(const StepRow& row, bool adapts_scale);
   void append(const StepTotals& later);
   void beside(const StepTotals& other);
+  // No step was taken to the end, and too many for a scale that comes down to one that fits: ten backoffs by 2 are a factor of
+  // 1024.
+  bool is_stuck() const { return trailing_skips >= kStuck || (count > 0 && trailing_skips == count); }
   double seconds() const { return 1e-9 * static_cast<double>(nanoseconds); }
   // Of the last `n` losses, 1 to last_losses.size().
   double mean_loss(size_t n) const;
 };
+
+// Whether these are more than the price of a growing loss scale: PyTorch's scaler pays 1 step in 2000.
+bool wastes_many(uint64_t wasted, uint64_t steps);
 
 class StepFacts {
  public:

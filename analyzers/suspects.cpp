@@ -27,4 +27,13 @@ std::vector<Evidence> Suspects::worst() const {
 
 Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {name, share(count, base), Unit::share}; }
 
+Extent Suspects::extent() const {
+  Extent extent;
+  for (const Suspect& suspect : all_) {
+    extent.tensors.push_back(suspect.tensor);
+    if (suspect.position) extent.first_step = std::min(extent.first_step.value_or(UINT64_MAX), suspect.position->step);
+  }
+  return extent;
+}
+
 }  // namespace ulpscope

@@ -27,6 +27,8 @@ class Suspects {
   }
   // The worst first; of equally bad ones, the first that were added.
   std::vector<Evidence> worst() const;
+  // All of them, from the earliest of their positions on.
+  Extent extent() const;
 
  private:
   struct Suspect {

@@ -1,5 +1,6 @@
 #include "ulpscope/analyzers/timeline.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace ulpscope {
@@ -40,6 +41,10 @@ uint64_t StepSet::size() const {
   uint64_t count = 0;
   for (const Range& range : ranges_) count += range.last - range.first + 1;
   return count;
+}
+
+bool StepSet::contains(uint64_t step) const {
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) { return range.first <= step && step <= range.last; });
 }
 
 }  // namespace ulpscope

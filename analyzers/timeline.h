@@ -28,6 +28,7 @@ class StepSet {
   void add(const StepSet& other);
   uint64_t size() const;
   bool empty() const { return ranges_.empty(); }
+  bool contains(uint64_t step) const;
   // Of one that is not empty.
   uint64_t first() const { return ranges_.front().first; }
   uint64_t last() const { return ranges_.back().last; }

@@ -44,6 +44,7 @@ bool wants_json(const Arguments& arguments) {
 
 std::string render(const Report& report, const Arguments& arguments, TextOptions text) {
   text.unicode = !arguments.has("--ascii");
+  text.all = arguments.has("--all");
   return wants_json(arguments) ? render_json(report) : render_text(report, text);
 }
 
@@ -60,13 +61,15 @@ std::vector<OptionSpec> selection_options() {
 }
 
 std::vector<OptionSpec> output_options() {
-  return {{"--limit", "", "N", "rows of a table at most; 0: all", "10"},
-          {kFormatOption, "", "NAME", "how to print", "text", {"text", "json"}},
-          {"--json", "", "", "the same as --format json"},
-          {"--output", "-o", "FILE", "write there instead of to stdout"},
-          {"--force", "", "", "replace FILE where it exists"},
-          {"--fail-on", "", "SEVERITY", "exit with 1 where a finding is at least this severe", "never", {"warn", "error"}},
-          {"--ascii", "", "", "no characters beyond ASCII"}};
+  return {
+      {"--limit", "", "N", "rows of a table at most; 0: all", "10"},
+      {kFormatOption, "", "NAME", "how to print", "text", {"text", "json"}},
+      {"--json", "", "", "the same as --format json"},
+      {"--all", "", "", "all notes, all evidence, and what came of each cause; else they are counted"},
+      {"--output", "-o", "FILE", "write there instead of to stdout"},
+      {"--force", "", "", "replace FILE where it exists"},
+      {"--fail-on", "", "SEVERITY", "exit with 1 where a finding is at least this severe", "never", {"warn", "warning", "error"}},
+      {"--ascii", "", "", "no characters beyond ASCII"}};
 }
 
 std::vector<OptionSpec> print_options() {

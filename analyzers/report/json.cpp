@@ -63,6 +63,25 @@ Json finding_json(const Finding& finding) {
   return json;
 }
 
+// What a reader asks first of a cause: where and when it was, how much, and what to do.
+Json cause_json(const Report& report, const Cause& cause) {
+  const Finding& finding = report.findings[cause.finding];
+  Json json{{"code", finding.code}, {"severity", name_of(finding.severity)}, {"title", finding.title}};
+  const Evidence none, &worst = finding.evidence.empty() ? none : finding.evidence.front();
+  json["module"] = worst.key.module;
+  json["op"] = worst.key.op_name;
+  json["step"] = finding.extent.first_step ? Json(*finding.extent.first_step) : worst.key.step ? Json(*worst.key.step) : Json();
+  json["value"] = Json::object();
+  if (!worst.values.empty()) {
+    const Quantity& quantity = worst.values.front();
+    json["value"] = {{"name", quantity.name}, {"value", cell_json(quantity.value)}, {"unit", name_of(quantity.unit)}};
+  }
+  json["advice"] = finding.suggestion;
+  json["consequences"] = Json::array();
+  for (const size_t i : cause.consequences) json["consequences"].push_back(report.findings[i].code);
+  return json;
+}
+
 Json table_json(const Table& table) {
   static constexpr const char* kKinds[] = {"text", "number", "flag"};
   Json json{{"name", table.name}, {"title", table.title}};
@@ -113,6 +132,12 @@ std::string render_json(const Report& report) {
     json["sources"].push_back({{"path", source.path}, {"run", source.run}, {"rank", source.rank}});
   }
   json["complete"] = report.complete;
+  if (report.verdict) {
+    json["verdict"] = name_of(*report.verdict);
+    json["verdict_text"] = report.verdict_text;
+    json["causes"] = Json::array();
+    for (const Cause& cause : report.causes) json["causes"].push_back(cause_json(report, cause));
+  }
   for (const Quantity& fact : report.facts) json[fact.name] = cell_json(fact.value);
   json["findings"] = Json::array();
   for (const Finding& finding : report.findings) json["findings"].push_back(finding_json(finding));

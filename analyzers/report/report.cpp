@@ -11,6 +11,11 @@ const char* name_of(Severity severity) {
   return kNames[static_cast<size_t>(severity)];
 }
 
+const char* name_of(Verdict verdict) {
+  static constexpr std::array<const char*, 3> kNames{"healthy", "loses_accuracy", "broken"};
+  return kNames[static_cast<size_t>(verdict)];
+}
+
 const char* name_of(Unit unit) {
   static constexpr std::array<const char*, 10> kNames{"none",  "count",   "share", "bits",  "exponent",
                                                       "bytes", "seconds", "ratio", "scale", "power_of_two"};

@@ -89,12 +89,29 @@ struct Evidence {
   std::vector<Quantity> values;
 };
 
+// What a finding is about: tensors, by their indices in the trace's table, none for the run as a whole, and from which step on.
+struct Extent {
+  std::vector<uint32_t> tensors;
+  std::optional<uint64_t> first_step;
+};
+
 struct Finding {
   std::string code;  // "range.gradients_flushed": stable, for programs
   Severity severity = Severity::info;
   std::string title;  // one sentence
   std::vector<Evidence> evidence;
   std::string suggestion;  // what to do about it, or ""
+  Extent extent = {};      // what decides whether it came of another finding
+};
+
+// What a run is, all in all: nothing above info was found, something was that costs accuracy or steps, or what it is run for fails.
+enum class Verdict : uint8_t { healthy, loses_accuracy, broken };
+const char* name_of(Verdict verdict);  // "loses_accuracy"
+
+// A finding that came of no other, and what came of it, by their places in Report::findings.
+struct Cause {
+  size_t finding = 0;
+  std::vector<size_t> consequences;
 };
 
 enum class ColumnKind : uint8_t { text, number, flag };
@@ -168,6 +185,10 @@ struct Report {
   std::string title;
   std::vector<ReportSource> sources;
   bool complete = true;  // false: cancelled before all rows were seen
+  // Of what was analysed; none where it is not about how a run went.
+  std::optional<Verdict> verdict;
+  std::string verdict_text;   // one line: what happened, where and when, and what to do
+  std::vector<Cause> causes;  // the most harmful first
   std::vector<Quantity> facts;
   std::vector<Finding> findings;
   std::vector<Table> tables;

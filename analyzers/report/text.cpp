@@ -34,6 +34,7 @@ void make_one_line(RowKey& key) {
 // Names in a trace may hold any bytes: none of them moves the cursor or ends a table's row. Every text of a report passes here.
 Report printable(Report report) {
   make_one_line(report.title);
+  make_one_line(report.verdict_text);
   for (ReportSource& source : report.sources) {
     make_one_line(source.path);
     make_one_line(source.run);
@@ -167,6 +168,9 @@ std::string evidence_text(const Evidence& evidence) {
   return text;
 }
 
+// The evidence that a finding is shown with, and the notes that a report is, unless all are asked for.
+constexpr size_t kShownEvidence = 3, kShownNotes = 3;
+
 std::string finding_text(const Finding& finding, const TextOptions& options, const Style& style) {
   static constexpr const char* kColors[] = {"36", "33", "1;31"};
   constexpr size_t kIndent = 10;
@@ -176,13 +180,59 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
   const size_t used = (line_begin == 0 ? kIndent : 0) + text_width(std::string_view(title).substr(line_begin));
   const bool fits = used + 2 + finding.code.size() <= static_cast<size_t>(options.width);
   text += "  " + title + (fits ? "  " : '\n' + std::string(kIndent, ' ')) + style("2", finding.code) + "\n";
-  for (const Evidence& evidence : finding.evidence) {
+  const bool is_note = finding.severity == Severity::info && !options.all;
+  const size_t shown = options.all ? finding.evidence.size() : std::min(finding.evidence.size(), is_note ? 0 : kShownEvidence);
+  for (const Evidence& evidence : std::span(finding.evidence).first(shown))
     text += std::string(kIndent, ' ') + wrap_text(evidence_text(evidence), options.width, kIndent + 2) + "\n";
-  }
   if (!finding.suggestion.empty()) {
     text += std::string(kIndent, ' ') + (options.unicode ? "→ " : "> ") +
             wrap_text(finding.suggestion, options.width, kIndent + 2) + "\n";
   }
+  return text;
+}
+
+std::string verdict_text(const Report& report, const TextOptions& options, const Style& style) {
+  static constexpr const char *kNames[] = {"HEALTHY", "LOSES ACCURACY", "BROKEN"}, *kColors[] = {"1;32", "1;33", "1;31"};
+  const auto verdict = static_cast<size_t>(*report.verdict);
+  const std::string text = wrap_text(fmt::format("{}: {}", kNames[verdict], report.verdict_text), options.width, 2);
+  return style(kColors[verdict], text) + "\n";
+}
+
+// Causes first, each with how much came of it; then what has no part in the verdict.
+std::string findings_text(const Report& report, const TextOptions& options, const Style& style) {
+  std::string text;
+  if (options.all || !report.verdict) {
+    for (const Finding& finding : report.findings) text += finding_text(finding, options, style);
+    return text;
+  }
+  std::vector<bool> told(report.findings.size());
+  for (const Cause& cause : report.causes) {
+    text += finding_text(report.findings[cause.finding], options, style);
+    told[cause.finding] = true;
+    std::string codes;
+    size_t count = 0;
+    for (const size_t i : cause.consequences) {
+      told[i] = true;
+      if (report.findings[i].severity == Severity::info) continue;
+      ++count;
+      codes += (codes.empty() ? "" : ", ") + report.findings[i].code;
+    }
+    if (count > 0)
+      text += fmt::format("          {}\n", wrap_text(fmt::format("{} came of it (--all): {}", count_of(count, "finding"), codes),
+                                                      options.width, 12));
+  }
+  // A healthy run has nothing to explain.
+  const size_t most = report.verdict == Verdict::healthy ? 0 : kShownNotes;
+  size_t notes = 0;
+  for (size_t i = 0; i < report.findings.size(); ++i) {
+    const Finding& finding = report.findings[i];
+    if (told[i]) continue;
+    if (finding.severity == Severity::info && ++notes > most) continue;
+    text += finding_text(finding, options, style);
+  }
+  if (notes > most)
+    text += fmt::format("{:<8}  {}{} (--all shows them)\n", "info", most > 0 ? "and " : "",
+                        count_of(notes - most, most > 0 ? "more note" : "note"));
   return text;
 }
 
@@ -319,7 +369,9 @@ std::string key_text(const RowKey& key) {
 std::string render_text(const Report& given, const TextOptions& options) {
   const Report report = printable(given);
   const Style style{options.color};
-  std::string text = style("1", report.title) + "\n";
+  std::string text;
+  if (report.verdict) text += verdict_text(report, options, style);
+  text += style("1", report.title) + "\n";
   for (const ReportSource& source : report.sources) {
     text += fmt::format("  {}{}\n", cell_text(source.path, Unit::none),
                         source.run.empty() ? std::string() : fmt::format(" (run {})", source.run.substr(0, 8)));
@@ -327,7 +379,7 @@ std::string render_text(const Report& given, const TextOptions& options) {
   if (!report.complete) text += style("33", "  Stopped early: not all rows were read.") + "\n";
   if (!report.facts.empty()) text += '\n' + facts_text(report, options);
   if (!report.findings.empty()) text += "\n";
-  for (const Finding& finding : report.findings) text += finding_text(finding, options, style);
+  text += findings_text(report, options, style);
   for (const Table& table : report.tables) text += '\n' + style("1", table.title) + "\n" + table_text(table, options, style);
   for (const Plot& plot : report.plots) text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options);
   return text;

@@ -12,7 +12,8 @@ struct TextOptions {
   bool color = false;   // ANSI colours
   bool unicode = true;  // false: ASCII only
   bool fit_width =
-      false;  // tables and plots keep to the width as well: names are shortened, tables stand in parts; else names are whole
+      false;         // tables and plots keep to the width as well: names are shortened, tables stand in parts; else names are whole
+  bool all = false;  // what came of a cause, all notes and all evidence; else they are counted
 };
 
 std::string render_text(const Report& report, const TextOptions& options);

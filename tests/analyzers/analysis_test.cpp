@@ -16,6 +16,7 @@
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/update_facts.h"
 #include "ulpscope/trace/run_set.h"
 
 namespace ulpscope::analyzers_test {

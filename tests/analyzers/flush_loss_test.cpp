@@ -40,9 +40,9 @@ TEST(FlushLoss, TheBoundHoldsWithAndWithoutMagnitudes) {
   EXPECT_DOUBLE_EQ(flushed_norm_bound(make_row({0x1p-25, 1.0}, DType::f16), binary16), 0x1p-25);
 }
 
-TEST(FlushLoss, IsFeltAboveTheRoundingErrorOfTheFormatInMoreThanATenthOfTheRows) {
-  // One flushed element beside one of 2^-14 is 2^-11 of the norm, which is what rounding does; beside 2^-15 it is twice that.
-  for (const auto& [other, felt] : {std::pair{0x1p-14, 0}, {0x1p-15, 1}}) {
+TEST(FlushLoss, IsFeltAboveAHundredthOfTheNormInMoreThanATenthOfTheRows) {
+  // One flushed element beside one of 2^-19 is 2^-6 of the norm; beside 2^-18 it is 2^-7, less than a hundredth.
+  for (const auto& [other, felt] : {std::pair{0x1p-18, 0}, {0x1p-19, 1}}) {
     FlushLoss loss;
     loss.add(make_row({0x1p-25, other}, DType::f16), binary16);
     EXPECT_EQ(loss.felt, felt);

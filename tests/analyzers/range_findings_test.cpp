@@ -24,11 +24,10 @@ TEST(RangeFindings, RowsOfABrokenRunAreNoEvidence) {
     trace.end_step(SyntheticTrace::default_step(step == 1 || broken ? NAN : 1.0, 8.0));  // in step 1 it was the data
   }
   const Report report = analyze_ranges(trace.read());
-  const Finding* finding = find_finding(report, "range.nonfinite");
+  const Finding* finding = find_finding(report, "range.values_overflow");
   ASSERT_NE(finding, nullptr);
-  EXPECT_NE(
-      finding->title.find("step 3, was made by fc linear in forward, where 1 finite value became infinite when rounded to fp16"),
-      std::string::npos)
+  EXPECT_NE(finding->title.find("fc linear in forward became too large for fp16 in step 3, 1 element: 2 tensors held NaN"),
+            std::string::npos)
       << finding->title;
   ASSERT_EQ(finding->evidence.size(), 2u);
   EXPECT_EQ(finding->evidence[0].key.op_name, "linear");
@@ -129,7 +128,7 @@ TEST(RangeFindings, MostOfAGradientKeptAtTheLargestNumberIsAnError) {
     const Report scale = analyze_scale(reader);
     EXPECT_EQ(find_finding(scale, "scale.above_100000")->severity, Severity::warning);
     ASSERT_NE(find_finding(scale, "scale.over_scaled"), nullptr);
-    EXPECT_NE(find_finding(scale, "scale.over_scaled")->title.find("above 2^23"), std::string::npos);
+    EXPECT_NE(find_finding(scale, "scale.over_scaled")->title.find("the largest that fits is 2^23"), std::string::npos);
   }
 }
 
@@ -287,7 +286,8 @@ TEST(RangeFindings, OverflowIsAnErrorUnlessTheStepWasSkipped) {
     const Report report = analyze_ranges(trace.read());
     const Finding* finding = find_finding(report, "range.gradients_overflow");
     ASSERT_NE(finding, nullptr);
-    EXPECT_EQ(finding->severity, skipped ? Severity::info : Severity::error);
+    EXPECT_EQ(finding->severity, skipped ? Severity::info : Severity::warning);
+    EXPECT_EQ(finding->title.find("reached the weights"), std::string::npos);  // no weight held any
     EXPECT_EQ(finding->evidence[0].key.step, 1u);
     const Finding* fit = find_finding(report, "range.gradients_fit");
     ASSERT_EQ(fit != nullptr, skipped);
@@ -496,21 +496,81 @@ TEST(RangeFindings, NonfiniteValuesAreFoundWhereTheyCount) {
   EXPECT_EQ(finding->evidence[0].key.step, 2u);
 }
 
-TEST(RangeFindings, ForwardOverflowIsAnErrorAndFlushingANote) {
+// An infinity that an op takes away, as relu does a negative one, harms nothing; one that the loss becomes does.
+TEST(RangeFindings, ForwardOverflowIsAnErrorWhereTheRunBrokeAndFlushingANote) {
+  for (const bool breaks : {false, true}) {
+    SyntheticTrace trace;
+    const uint32_t forward = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+    const uint32_t cast = trace.add_tensor("fc", "cast", Phase::forward, Role::weight_cast, DType::f16);
+    trace.add(forward, make_row({1.0, 1.0}, DType::f16));
+    trace.add(cast, make_row({1e-9, 1.0}, DType::f16));
+    trace.end_step();
+    trace.add(forward, make_row({70000.0, 1.0}, DType::f16));
+    trace.add(cast, make_row({1e-9, 1.0}, DType::f16));
+    trace.end_step(SyntheticTrace::default_step(breaks ? NAN : 1.0));
+    const Report report = analyze_ranges(trace.read());
+    const Finding* const overflow = find_finding(report, "range.values_overflow");
+    ASSERT_NE(overflow, nullptr);
+    EXPECT_EQ(overflow->severity, breaks ? Severity::error : Severity::info);
+    EXPECT_EQ(overflow->evidence[0].key.step, 1u);
+    EXPECT_EQ(report.verdict, breaks ? Verdict::broken : Verdict::healthy);
+    EXPECT_EQ(report.findings.back().severity, Severity::info);  // errors first
+    ASSERT_NE(find_finding(report, "range.values_flushed"), nullptr);
+    EXPECT_EQ(find_finding(report, "range.values_flushed")->severity, Severity::info);
+    EXPECT_EQ(find_finding(report, "range.values_flushed")->evidence[0].key.role, "weight_cast");
+  }
+}
+
+// What stands between infinite gradients and the weights decides what became of them.
+TEST(RangeFindings, InfinitiesReachedTheWeightsOnlyWhereAWeightHeldOne) {
+  for (const bool clips : {false, true}) {
+    for (const bool ruined : {false, true}) {
+      SyntheticTrace trace;
+      const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+      const OpInfo clamp{100, 0, "clamp", "fc", Phase::scaling, "", {}, OpKind::elementwise, OpFunction::clamp};
+      TensorInfo clipped;
+      clipped.role = Role::unscaled_gradient;
+      const uint32_t limited = clips ? trace.add_output(clamp, clipped) : 0;
+      const uint32_t weight = trace.add_tensor("fc", "adam_update", Phase::optimizer, Role::weight, DType::f32, "fc.weight");
+      for (int step = 0; step < 3; ++step) {
+        trace.add(gradient, make_row({step == 1 ? 70000.0 : 1.0, 1.0}, DType::f16));
+        if (clips) trace.add(limited, make_row({1.0}, DType::f32));
+        trace.add(weight, make_row({step > 0 && ruined ? INFINITY : 1.0}, DType::f32));
+        trace.end_step();
+      }
+      const Report report = analyze_ranges(trace.read());
+      const Finding* const overflow = find_finding(report, "range.gradients_overflow");
+      const Finding* const clipping = find_finding(report, "range.clipping_hides_infinity");
+      EXPECT_EQ(clipping != nullptr, clips && !ruined);
+      ASSERT_EQ(overflow != nullptr, ruined || !clips);
+      if (ruined) {
+        EXPECT_EQ(overflow->severity, Severity::error);
+      }
+      const Finding& finding = overflow ? *overflow : *clipping;
+      if (!ruined) {
+        EXPECT_NE(finding.title.find("in 1 step that was not skipped"), std::string::npos) << finding.title;
+      }
+    }
+  }
+}
+
+// Five micro-batches of a step are one step.
+TEST(RangeFindings, OverflowsAreCountedInSteps) {
   SyntheticTrace trace;
-  const uint32_t forward = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
-  const uint32_t cast = trace.add_tensor("fc", "cast", Phase::forward, Role::weight_cast, DType::f16);
-  trace.add(forward, make_row({70000.0, 1.0}, DType::f16));
-  trace.add(cast, make_row({1e-9, 1.0}, DType::f16));
-  trace.end_step();
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  for (int step = 0; step < 4; ++step) {
+    for (uint32_t micro_batch = 0; micro_batch < 5; ++micro_batch) {
+      TensorRow row = make_row({step % 2 == 1 ? 70000.0 : 1.0}, DType::f16);
+      row.micro_batch = micro_batch;
+      trace.add(gradient, row);
+    }
+    trace.end_step();
+  }
   const Report report = analyze_ranges(trace.read());
-  ASSERT_NE(find_finding(report, "range.values_overflow"), nullptr);
-  EXPECT_EQ(find_finding(report, "range.values_overflow")->severity, Severity::error);
-  EXPECT_EQ(report.findings.front().severity, Severity::error);  // errors first
-  EXPECT_EQ(report.findings.back().severity, Severity::info);
-  ASSERT_NE(find_finding(report, "range.values_flushed"), nullptr);
-  EXPECT_EQ(find_finding(report, "range.values_flushed")->severity, Severity::info);
-  EXPECT_EQ(find_finding(report, "range.values_flushed")->evidence[0].key.role, "weight_cast");
+  const Finding* const finding = find_finding(report, "range.gradients_overflow");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_NE(finding->title.find("in 2 steps that were not skipped"), std::string::npos) << finding->title;
+  EXPECT_EQ(finding->evidence[0].values[0].value, Cell(int64_t{2}));
 }
 
 TEST(RangeFindings, AnFp32RunIsAskedWhatFp16WouldDo) {

@@ -210,7 +210,7 @@ TEST(Scale, ARunThatTookNoStepIsAnError) {
   for (const auto& [scale, dynamic, advice] : {std::tuple{INFINITY, false, "infinite loss scale"},
                                                {INFINITY, true, "infinite loss scale"},
                                                {0x1p32, true, "from 2^32 to 2^28"},
-                                               {1.0, false, "for another reason"}}) {
+                                               {1.0, false, "The first gradient with NaN or infinity"}}) {
     const Report report = analyze(scale, dynamic, -1);
     const Finding* finding = find_finding(report, "scale.no_step_taken");
     ASSERT_NE(finding, nullptr) << scale;

@@ -38,7 +38,7 @@ class CommandLine : public ::testing::Test {
       const uint32_t tensor = trace_->add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
       for (int step = 0; step < 4; ++step) {
         trace_->add(tensor, make_row({70000.0, 1.0}, DType::f16));
-        trace_->end_step();
+        trace_->end_step(SyntheticTrace::default_step(step == 3 ? NAN : 1.0));
       }
       trace_->read();
     }

@@ -1,0 +1,335 @@
+#include "ulpscope/analyzers/update_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+// The share of a parameter's nonzero updates that may be rounded away before that is a finding.
+constexpr double kLostLimit = 0.5;
+
+// The share of the weight decay that has to arrive in the stored weights.
+constexpr double kDecayLimit = 0.5;
+
+// How a weight's rounding treats updates that are small beside its ulp.
+enum class SmallUpdates : uint8_t { nearest, fp32, stochastic, directed };
+
+// An FP32 weight is made by FP32 arithmetic, which rounds to nearest whatever the mode.
+SmallUpdates kind_of(const TensorInfo& weight) {
+  if (!is_narrow(weight.dtype)) return SmallUpdates::fp32;
+  const RoundingMode mode = weight.rounding;
+  if (mode == RoundingMode::stochastic) return SmallUpdates::stochastic;
+  return is_directed(mode) ? SmallUpdates::directed : SmallUpdates::nearest;
+}
+
+// What is said of the parameters that lost more than a share of their nonzero updates.
+struct LostText {
+  SmallUpdates of;
+  double limit;
+  const char* code;
+  Severity severity;
+  const char* title;
+  std::string (*suggestion)(const SettingNames& settings);
+};
+constexpr LostText kLostTexts[] = {
+    {SmallUpdates::nearest, kLostLimit, "updates.lost", Severity::warning,
+     "{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
+     [](const SettingNames& settings) {
+       const std::string math = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
+       const bool named = settings.has("arithmetic.ops");
+       return fmt::format(
+           "Keep FP32 master weights, round the update stochastically{}, or raise the learning rate: an update below half an ulp "
+           "of "
+           "the weight is rounded away.",
+           in_brackets(
+               {named ? "arithmetic.ops.<optimizer>_update.rounding = \"sr\"" + (math.empty() ? "" : " with " + math) : ""}));
+     }},
+    {SmallUpdates::fp32, kLostLimit, "updates.lost", Severity::warning,
+     "{} lost more than {:g}% of the nonzero updates: they were too small to change the weight.",
+     [](const SettingNames&) -> std::string {
+       return "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding "
+              "mode: raise the learning rate, or make the weights smaller (initial values, weight decay).";
+     }},
+    {SmallUpdates::directed, 0, "updates.biased", Severity::warning,
+     "{} rounded updates to a side that does not depend on their size: some changed nothing, the others changed the weight by more "
+     "than "
+     "they were.",
+     [](const SettingNames& settings) {
+       return fmt::format(
+           "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its "
+           "size, "
+           "so that errors add up. Round the update stochastically{}, or keep FP32 master weights; to nearest, what is below half "
+           "an "
+           "ulp would be lost instead.",
+           in_brackets({settings.has("arithmetic.rounding") ? "rounding = \"sr\"" : ""}));
+     }},
+    {SmallUpdates::stochastic, kLostLimit, "updates.lost", Severity::info,
+     "{} kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does with updates below an "
+     "ulp: "
+     "one of a tenth of an ulp changes the weight by an ulp one time in ten. On average nothing is lost.",
+     [](const SettingNames&) -> std::string { return ""; }},
+};
+
+// The larger one; of equals, that of the first tensor.
+void keep_larger(std::optional<UpdateRatio>& into, const UpdateRatio& other) {
+  if (!into || other.ratio > into->ratio || (other.ratio == into->ratio && other.tensor < into->tensor)) into = other;
+}
+// The earlier one; of the same step, the larger.
+void keep_first(std::optional<UpdateRatio>& into, const std::optional<UpdateRatio>& other) {
+  if (!other || (into && into->step < other->step)) return;
+  if (!into || other->step < into->step) {
+    into = other;
+  } else {
+    keep_larger(into, *other);
+  }
+}
+
+void add_decay_finding(const AnalysisContext& context, const std::vector<std::pair<uint32_t, UpdateTotals>>& updates,
+                       Report& report) {
+  Suspects suspects(context.selection);
+  double asked = 0, applied = 0;
+  uint64_t first = UINT64_MAX;
+  for (const auto& [tensor, totals] : updates) {
+    if (!(totals.decay_asked > 0) || !(totals.decay_applied < kDecayLimit * totals.decay_asked)) continue;
+    asked += totals.decay_asked;
+    applied += totals.decay_applied;
+    const double arrived = std::max(0.0, totals.decay_applied) / totals.decay_asked;
+    first = std::min(first, totals.first_lost.value_or(UINT64_MAX));
+    suspects.add(1 - arrived, tensor,
+                 {{"arrived", arrived, Unit::share}, {"decay_asked", totals.decay_asked}, {"decay_applied", totals.decay_applied}});
+  }
+  if (suspects.empty()) return;
+  Extent extent = suspects.extent();
+  if (first != UINT64_MAX) extent.first_step = first;
+  report.findings.push_back(
+      {"updates.decay_lost", Severity::warning,
+       fmt::format("Weight decay was rounded away: of what was asked for, {} arrived in the stored values of {}.",
+                   cell_text(std::max(0.0, applied) / asked, Unit::share), count_of(suspects.size(), "parameter")),
+       suspects.worst(),
+       "A decay of less than half an ulp of a weight changes nothing: keep FP32 master weights" +
+           in_brackets({context.settings.switched(SettingKind::master_weights, true)}) +
+           ", in which it adds up, or round updates stochastically.",
+       std::move(extent)});
+}
+
+}  // namespace
+
+void UpdateTotals::append(const UpdateTotals& later) {
+  rows += later.rows;
+  nonzero += later.nonzero;
+  lost += later.lost;
+  lost_to_decay += later.lost_to_decay;
+  decay_asked += later.decay_asked;
+  decay_applied += later.decay_applied;
+  if (later.first_lost) first_lost = std::min(first_lost.value_or(UINT64_MAX), *later.first_lost);
+}
+
+void RunUpdates::append(const RunUpdates& later) {
+  weights.append(later.weights);
+  if (!first) first = later.first;
+  if (!first_large) first_large = later.first_large;
+}
+
+void RunUpdates::beside(const RunUpdates& other) {
+  weights.beside(other.weights);
+  keep_first(first, other.first);
+  keep_first(first_large, other.first_large);
+}
+
+void UpdateFacts::update(const Block& block) {
+  if (block.parameters.empty()) return;
+  RunUpdates& run = updates_.at(block.rank, block.step);
+  std::optional<UpdateRatio> largest;
+  for (const ParameterRow& row : block.parameters) {
+    if (!context_->selection.contains(row.tensor)) continue;
+    UpdateTotals totals{1, row.nonzero, row.lost, row.lost_to_decay};
+    if (row.lost == row.nonzero || 2 * row.lost > row.nonzero) totals.first_lost = row.step;
+    if (row.decay_known && std::isfinite(row.decay_asked) && std::isfinite(row.decay_applied)) {
+      totals.decay_asked = row.decay_asked;
+      totals.decay_applied = row.decay_applied;
+    }
+    run.weights[row.tensor].append(totals);
+    if (context_->selection.tensor(row.tensor).shape.size() < 2 || !(row.weight_norm > 0) || !std::isfinite(row.update_norm))
+      continue;
+    keep_larger(largest, {row.step, row.tensor, row.update_norm / row.weight_norm});
+  }
+  if (!largest) return;
+  if (!run.first) run.first = largest;
+  if (!run.first_large && largest->ratio >= RunUpdates::kLarge) run.first_large = largest;
+}
+
+void add_update_findings(const AnalysisContext& context, const StepFacts& steps, const UpdateFacts& facts, Report& report) {
+  const Selection& selection = context.selection;
+  RunUpdates room;
+  const PerTensor<UpdateTotals>& by_tensor = facts.updates().judged(room).weights;
+  std::vector<std::pair<uint32_t, UpdateTotals>> updates;
+  UpdateTotals all;
+  for (uint32_t i = 0; i < selection.size(); ++i) {
+    if (const UpdateTotals* const totals = by_tensor.find(i)) {
+      updates.emplace_back(i, *totals);
+      all.append(*totals);
+    }
+  }
+  std::vector<uint32_t> weights;
+  std::vector<Evidence> evidence;
+  for (const auto& [tensor, totals] : updates) {
+    weights.push_back(tensor);
+    if (evidence.size() < kMostEvidence)
+      evidence.push_back(
+          {selection.key(tensor),
+           {{"updates", count_cell(totals.rows), Unit::count}, {"nonzero_updates", count_cell(totals.nonzero), Unit::count}}});
+  }
+  if (all.rows > 0 && all.nonzero == all.lost) {
+    const bool narrow = std::any_of(updates.begin(), updates.end(),
+                                    [&](const auto& each) { return is_narrow(selection.tensor(each.first).dtype); });
+    report.findings.push_back(
+        {"updates.none_applied",
+         Severity::error,
+         fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(all.rows, "recorded update")),
+         std::move(evidence),
+         steps.judged().rate_was_zero ? "The learning rate was 0."
+         : all.nonzero == 0 ? "Every update was zero, for every gradient was: the findings on ranges say where they were lost."
+         : narrow
+             ? "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 "
+               "master weights" +
+                   in_brackets({context.settings.switched(SettingKind::master_weights, true)}) + ", or raise the learning rate."
+             : "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate.",
+         {weights, all.first_lost}});
+    return;
+  }
+  for (const LostText& text : kLostTexts) {
+    std::vector<std::pair<double, size_t>> lost;
+    for (size_t i = 0; i < updates.size(); ++i) {
+      const auto& [tensor, totals] = updates[i];
+      if (totals.nonzero == 0 || text.of != kind_of(selection.tensor(tensor))) continue;
+      if (2 * totals.lost_to_decay > totals.lost) continue;  // a matter of updates.decay_lost
+      const double share = static_cast<double>(totals.lost) / static_cast<double>(totals.nonzero);
+      if (share > text.limit) lost.emplace_back(share, i);
+    }
+    if (lost.empty()) continue;
+    std::stable_sort(lost.begin(), lost.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    Finding finding{text.code,
+                    text.severity,
+                    fmt::format(fmt::runtime(text.title), count_of(lost.size(), "parameter"), 100 * text.limit),
+                    {},
+                    text.suggestion(context.settings)};
+    for (size_t i = 0; i < std::min<size_t>(5, lost.size()); ++i) {
+      const auto& [tensor, of_tensor] = updates[lost[i].second];
+      finding.evidence.push_back({selection.key(tensor),
+                                  {{"lost", lost[i].first, Unit::share},
+                                   {"nonzero_updates", count_cell(of_tensor.nonzero), Unit::count},
+                                   {"lost_to_decay", count_cell(of_tensor.lost_to_decay), Unit::count}}});
+    }
+    for (const auto& [share, i] : lost) {
+      const auto& [tensor, totals] = updates[i];
+      finding.extent.tensors.push_back(tensor);
+      if (totals.first_lost)
+        finding.extent.first_step = std::min(finding.extent.first_step.value_or(UINT64_MAX), *totals.first_lost);
+    }
+    report.findings.push_back(std::move(finding));
+  }
+  add_decay_finding(context, updates, report);
+}
+
+namespace {
+
+// Of so many losses at the end of a run.
+constexpr size_t kEnd = 10;
+
+double median(std::vector<double> losses) {
+  for (double& loss : losses)
+    if (std::isnan(loss)) loss = INFINITY;
+  const auto middle = losses.begin() + static_cast<std::ptrdiff_t>(losses.size() / 2);
+  std::nth_element(losses.begin(), middle, losses.end());
+  return *middle;
+}
+
+}  // namespace
+
+void add_divergence_findings(const AnalysisContext& context, const StepFacts& facts, const UpdateFacts& updates, Report& report) {
+  const StepTotals steps = facts.judged(), whole = facts.whole();
+  const RunUpdates all = updates.updates().whole();
+  const bool broke = facts.broken_from() != UINT64_MAX;
+  // Before anything was NaN or infinite.
+  uint64_t first_nonfinite = UINT64_MAX;
+  for (const EventRow& event : context.trace.events())
+    if (event.kind == EventKind::nonfinite) first_nonfinite = std::min(first_nonfinite, event.step);
+  const bool large = all.first_large && all.first_large->step < first_nonfinite;
+  // The last losses vary from batch to batch: their median, where there are many. One that is NaN or infinite is as bad as can be.
+  std::vector<double> ends(steps.last_losses.end() - static_cast<std::ptrdiff_t>(std::min<size_t>(kEnd, steps.last_losses.size())),
+                           steps.last_losses.end());
+  if (ends.empty() || !std::isfinite(steps.first.loss) || !steps.first.loss_known || steps.count < 2) return;
+  const double first = steps.first.loss, last = median(ends);
+  const bool grew = last > 2 * first && first > 0, no_better = last >= first;
+  // Updates as large as the weights are no harm where the loss went down all the same.
+  if (!(large && (broke || no_better)) && !(grew && !broke && first_nonfinite == UINT64_MAX)) return;
+  Finding finding{"run.diverged", Severity::error, "", {}, "", {}};
+  const std::string losses = fmt::format("the loss went from {:.4g} in step {} to {:.4g}{}", first, steps.first.step, last,
+                                         ends.size() == 1 ? "" : fmt::format(", the median of the last {} steps", ends.size()));
+  const SettingNames& settings = context.settings;
+  const std::string advice = fmt::format("Lower the learning rate{}, warm it up, or clip the gradients{}",
+                                         in_brackets({settings.with_value(SettingKind::learning_rate)}),
+                                         in_brackets({settings.name(SettingKind::clip_norm)}));
+  if (large) {
+    const UpdateRatio& ratio = *all.first_large;
+    const TensorInfo& weight = context.selection.tensor(ratio.tensor);
+    RowKey key = context.selection.key(ratio.tensor);
+    key.step = ratio.step;
+    finding.title =
+        fmt::format("The run diverged: the update of step {} was {:.3g} times as large as {}, before anything overflowed{}.",
+                    ratio.step, ratio.ratio, weight.parameter.empty() ? context.selection.name(ratio.tensor) : weight.parameter,
+                    no_better ? ", and " + losses : "");
+    finding.evidence.push_back({key, {{"update_over_weight", ratio.ratio}}});
+    finding.extent.first_step = ratio.step;
+    finding.suggestion = advice + ": no format would have helped.";
+  } else {
+    finding.title = fmt::format("The run diverged: {}, and nothing overflowed.", losses);
+    finding.evidence.push_back({key_of_step(context.trace, whole.last.step), {{"loss", last}, {"first_loss", first}}});
+    finding.suggestion = advice + ".";
+  }
+  report.findings.push_back(std::move(finding));
+}
+
+// The loss of a classifier that finds all classes equally likely is the logarithm of how many there are.
+void add_guessing_findings(const AnalysisContext& context, const StepFacts& facts, Report& report) {
+  constexpr size_t kLeastSteps = 30;
+  const StepTotals steps = facts.judged();
+  const std::vector<OpInfo>& ops = context.trace.ops();
+  const auto loss = std::find_if(ops.begin(), ops.end(), [](const OpInfo& op) {
+    return op.function == OpFunction::cross_entropy && op.phase != Phase::evaluation;
+  });
+  if (loss == ops.end() || steps.count < kLeastSteps || steps.last_losses.size() < kEnd) return;
+  const GraphEdge* const read = context.graph.read_by(static_cast<uint32_t>(loss - ops.begin()), 0);
+  if (read == nullptr) return;
+  const std::span<const uint32_t> logits = context.graph.made_by(read->producer, read->slot);
+  if (logits.empty() || context.selection.tensor(logits.front()).shape.size() < 2) return;
+  const auto classes = static_cast<double>(context.selection.tensor(logits.front()).shape[1]);
+  const std::vector<double> last(steps.last_losses.end() - static_cast<std::ptrdiff_t>(kEnd), steps.last_losses.end());
+  const double guess = std::log(classes), least = *std::min_element(last.begin(), last.end());
+  // Batches differ: of ten losses that guessing gives, the least is below their mean, and half of them are.
+  if (!(classes >= 2) || !(least >= 0.9 * guess) || !(median(last) >= 0.99 * guess)) return;
+  report.findings.push_back(
+      {"run.no_better_than_guessing",
+       Severity::error,
+       fmt::format(
+           "The run learned nothing that helps: each of its last {} losses is {:.4g} or more, and guessing all {} classes alike "
+           "gives log({}) = {:.4g}.",
+           kEnd, least, classes, classes, guess),
+       {{key_of_step(context.trace, steps.last.step), {{"least_loss", least}, {"loss_of_guessing", guess}}}},
+       "Where nothing else was found, look at the learning rate and at the range of the inputs: features far from 1 saturate a "
+       "model.",
+       {}});
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,154 @@
+#include "ulpscope/analyzers/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/finding_rules.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+// Which ops the recorded edges lead to from others. The table has the ops in the order in which they first ran, so an edge to an
+// earlier op, or to itself, leads into a later step.
+class Reached {
+ public:
+  Reached(const Snapshot& trace, std::span<const uint32_t> tensors) : ops_(trace.ops().size(), kNever) {
+    std::vector<uint32_t> open;
+    const auto reach = [&](uint32_t op, When when) {
+      if (op >= ops_.size() || ops_[op] >= when) return;
+      ops_[op] = when;
+      open.push_back(op);
+    };
+    for (const uint32_t tensor : tensors) reach(trace.tensors()[tensor].op, kSameStep);
+    while (!open.empty()) {
+      const uint32_t op = open.back();
+      open.pop_back();
+      for (const GraphEdge& edge : trace.graph().uses(op)) reach(edge.consumer, edge.consumer > op ? ops_[op] : kLater);
+    }
+  }
+  bool in_same_step(uint32_t op) const { return ops_[op] == kSameStep; }
+  bool at_all(uint32_t op) const { return ops_[op] != kNever; }
+
+ private:
+  enum When : uint8_t { kNever, kLater, kSameStep };
+  std::vector<When> ops_;
+};
+
+class Causes {
+ public:
+  Causes(const AnalysisContext& context, const std::vector<Finding>& findings) : trace_(context.trace), findings_(findings) {
+    reached_.resize(findings.size());
+    parent_.assign(findings.size(), kNone);
+    for (size_t i = 0; i < findings.size(); ++i) {
+      for (size_t j = 0; j < findings.size(); ++j) {
+        if (parent_[i] == kNone && i != j && leads(j, i) && !(leads(i, j) && rank(i) < rank(j))) parent_[i] = j;
+      }
+    }
+  }
+
+  // The finding that it came of in the end; itself where it is a cause.
+  size_t root(size_t finding) const {
+    for (size_t tries = 0; parent_[finding] != kNone && tries < findings_.size(); ++tries) finding = parent_[finding];
+    return finding;
+  }
+
+ private:
+  static constexpr size_t kNone = SIZE_MAX;
+
+  // Of findings with one code, the first one's is the smaller.
+  std::pair<size_t, size_t> rank(size_t finding) const {
+    return {static_cast<size_t>(&finding_rule(findings_[finding].code) - finding_rules().data()), finding};
+  }
+
+  bool leads(size_t from, size_t to) {
+    // What does no harm is the cause of none.
+    if (findings_[from].severity == Severity::info && findings_[to].severity > Severity::info) return false;
+    if (!explains(finding_rule(findings_[from].code), findings_[to].code)) return false;
+    const Extent &cause = findings_[from].extent, &effect = findings_[to].extent;
+    if (cause.first_step && effect.first_step && *effect.first_step < *cause.first_step) return false;
+    if (cause.tensors.empty() || effect.tensors.empty()) return true;
+    if (!reached_[from]) reached_[from] = std::make_unique<Reached>(trace_, cause.tensors);
+    const bool later = !cause.first_step || !effect.first_step || *effect.first_step > *cause.first_step;
+    return std::any_of(effect.tensors.begin(), effect.tensors.end(), [&](uint32_t tensor) {
+      const uint32_t op = trace_.tensors()[tensor].op;
+      return later ? reached_[from]->at_all(op) : reached_[from]->in_same_step(op);
+    });
+  }
+
+  const Snapshot& trace_;
+  const std::vector<Finding>& findings_;
+  std::vector<std::unique_ptr<Reached>> reached_;  // from each, once it was asked for
+  std::vector<size_t> parent_;
+};
+
+bool counts(const Finding& finding) { return finding.severity > Severity::info && finding_rule(finding.code).is_about_run; }
+
+// Up to its first full stop.
+std::string_view sentence(std::string_view text) {
+  const size_t end = text.find(". ");
+  return end == std::string_view::npos ? text : text.substr(0, end + 1);
+}
+
+// What became of the run, which its user saw first: told where it is not the cause itself.
+constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken", "run.loss_nonfinite", "run.diverged",
+                                          "run.no_better_than_guessing"};
+
+std::string verdict_text(const Report& report) {
+  if (report.causes.empty()) return "nothing was found that costs accuracy or steps.";
+  const Cause& cause = report.causes.front();
+  const Finding& finding = report.findings[cause.finding];
+  std::string text;
+  for (const std::string_view outcome : kOutcomes) {
+    const auto found = std::find_if(cause.consequences.begin(), cause.consequences.end(),
+                                    [&](size_t i) { return report.findings[i].code == outcome; });
+    if (found == cause.consequences.end()) continue;
+    text = fmt::format("{} ", sentence(report.findings[*found].title));
+    break;
+  }
+  text += finding.title;
+  if (!finding.suggestion.empty()) text += fmt::format(" {}", sentence(finding.suggestion));
+  if (report.causes.size() > 1) text += fmt::format(" {} more below.", count_of(report.causes.size() - 1, "cause"));
+  return text;
+}
+
+}  // namespace
+
+void add_verdict(const AnalysisContext& context, Report& report) {
+  std::vector<Finding>& findings = report.findings;
+  sort_by_severity(findings);
+  const Causes causes(context, findings);
+  std::vector<size_t> roots(findings.size());
+  for (size_t i = 0; i < findings.size(); ++i) {
+    roots[i] = causes.root(i);
+    Finding& root = findings[roots[i]];
+    if (counts(findings[i])) root.severity = std::max(root.severity, findings[i].severity);
+  }
+  std::vector<size_t> order(findings.size()), place(findings.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return findings[a].severity > findings[b].severity; });
+  std::vector<Finding> sorted;
+  for (size_t i = 0; i < order.size(); ++i) {
+    place[order[i]] = i;
+    sorted.push_back(std::move(findings[order[i]]));
+  }
+  findings = std::move(sorted);
+  report.causes.clear();
+  for (const size_t i : order) {
+    if (roots[i] != i || !counts(findings[place[i]])) continue;
+    Cause& cause = report.causes.emplace_back();
+    cause.finding = place[i];
+    for (const size_t j : order)
+      if (j != i && roots[j] == i) cause.consequences.push_back(place[j]);
+  }
+  report.verdict = Verdict::healthy;
+  for (const Cause& cause : report.causes) {
+    const bool is_error = findings[cause.finding].severity == Severity::error;
+    report.verdict = std::max(*report.verdict, is_error ? Verdict::broken : Verdict::loses_accuracy);
+  }
+  report.verdict_text = verdict_text(report);
+}
+
+}  // namespace ulpscope

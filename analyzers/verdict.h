@@ -1,0 +1,16 @@
+// What the findings of a report come to: a verdict in one line, and the causes, each with what came of it.
+//
+// A finding came of another where the other's rule says that it may (finding_rules.h), where it was not seen in an earlier step,
+// and where recorded edges lead from a tensor of the other to one of its own: in one step in order of execution, and from step to
+// step through weights and the optimizer's states, which updates wrote and later steps read. What is about the run as a whole, and
+// has no tensors, can come of any. Two findings that no edges connect stay two causes.
+#pragma once
+
+#include "ulpscope/analyzers/run_analysis.h"
+
+namespace ulpscope {
+
+// Sorts the findings by severity, and fills in verdict, verdict_text and causes. A cause is as severe as the worst that came of it.
+void add_verdict(const AnalysisContext& context, Report& report);
+
+}  // namespace ulpscope

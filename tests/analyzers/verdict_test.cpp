@@ -1,0 +1,217 @@
+// Which findings are causes, and which came of them: by recorded edges, in order of execution.
+#include "ulpscope/analyzers/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "report_access.h"
+#include "synthetic_trace.h"
+#include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/finding_rules.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+// Ops 0 -> 1 -> 2 in a step, and 2, an update, -> 1 in the next one; 3 stands alone.
+class Verdicts : public ::testing::Test {
+ protected:
+  Verdicts() {
+    for (uint64_t op = 0; op < 4; ++op)
+      tensors_.push_back(trace_.add_tensor("m" + std::to_string(op), "linear", Phase::forward, Role::activation, DType::f16));
+    for (const uint32_t tensor : tensors_) trace_.add(tensor, make_row({1.0}, DType::f16));
+    trace_.sink().add_edge({0, 1, 0, 0, 0});
+    trace_.sink().add_edge({0, 2, 0, 1, 0});
+    trace_.sink().add_edge({0, 1, 1, 2, 0});
+    trace_.end_step();
+  }
+
+  Report judge(std::vector<Finding> findings) {
+    const AnalysisContext context(read(), {});
+    Report report;
+    report.findings = std::move(findings);
+    add_verdict(context, report);
+    return report;
+  }
+  Finding finding(const char* code, std::optional<uint32_t> tensor, std::optional<uint64_t> step,
+                  Severity severity = Severity::error) {
+    Finding made{code, severity, std::string(code) + " title.", {}, "Do this. And that.", {}};
+    if (tensor) made.extent.tensors = {tensors_[*tensor]};
+    made.extent.first_step = step;
+    return made;
+  }
+  static std::vector<std::string> causes(const Report& report) {
+    std::vector<std::string> codes;
+    for (const Cause& cause : report.causes) codes.push_back(report.findings[cause.finding].code);
+    return codes;
+  }
+
+ private:
+  const Snapshot& read() {
+    if (!snapshot_) snapshot_.emplace(trace_.read());
+    return *snapshot_;
+  }
+  SyntheticTrace trace_;
+  std::optional<Snapshot> snapshot_;
+  std::vector<uint32_t> tensors_;
+};
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST_F(Verdicts, NothingAboveInfoIsHealthy) {
+  const Report report = judge({finding("range.values_flushed", 0, 0, Severity::info)});
+  EXPECT_EQ(report.verdict, Verdict::healthy);
+  EXPECT_THAT(causes(report), IsEmpty());
+  EXPECT_EQ(judge({finding("recording.dead", {}, {}, Severity::warning)}).verdict, Verdict::healthy) << "of the recording";
+  EXPECT_EQ(judge({finding("updates.lost", 0, 0, Severity::warning)}).verdict, Verdict::loses_accuracy);
+}
+
+TEST_F(Verdicts, AFindingBehindAnotherOneCameOfIt) {
+  const Report report = judge({finding("range.nonfinite", 2, 5), finding("range.values_overflow", 0, 5)});
+  EXPECT_EQ(report.verdict, Verdict::broken);
+  ASSERT_THAT(causes(report), ElementsAre("range.values_overflow"));
+  ASSERT_EQ(report.causes[0].consequences.size(), 1u);
+  EXPECT_EQ(report.findings[report.causes[0].consequences[0]].code, "range.nonfinite");
+  EXPECT_EQ(report.verdict_text, "range.values_overflow title. Do this.");
+}
+
+TEST_F(Verdicts, TwoCausesThatNoEdgesConnectStayTwo) {
+  EXPECT_THAT(causes(judge({finding("range.nonfinite", 3, 5), finding("range.values_overflow", 0, 5)})),
+              ElementsAre("range.nonfinite", "range.values_overflow"));
+}
+
+TEST_F(Verdicts, WhatWasSeenBeforeDidNotComeOfIt) {
+  EXPECT_THAT(causes(judge({finding("range.nonfinite", 2, 4), finding("range.values_overflow", 0, 5)})),
+              ElementsAre("range.nonfinite", "range.values_overflow"));
+}
+
+// Op 2 runs behind op 1; what it makes is read by op 1 in the next step.
+TEST_F(Verdicts, AnUpdateLeadsIntoTheNextStep) {
+  EXPECT_EQ(causes(judge({finding("range.nonfinite", 1, 5), finding("data.nonfinite", 2, 5)})).size(), 2u);
+  EXPECT_EQ(causes(judge({finding("range.nonfinite", 1, 6), finding("data.nonfinite", 2, 5)})).size(), 1u);
+}
+
+TEST_F(Verdicts, WhatIsAboutTheRunCanComeOfAnyCauseThatExplainsIt) {
+  const Report report = judge({finding("run.loss_nonfinite", {}, 6), finding("range.values_overflow", 3, 5),
+                               finding("updates.lost", 0, 0, Severity::warning)});
+  EXPECT_THAT(causes(report), ElementsAre("range.values_overflow", "updates.lost"));
+  EXPECT_EQ(report.verdict_text, "run.loss_nonfinite title. range.values_overflow title. Do this. 1 cause more below.");
+}
+
+TEST_F(Verdicts, ACauseIsAsSevereAsWhatCameOfIt) {
+  const Report report = judge({finding("updates.none_applied", {}, 0), finding("range.gradients_vanish", 1, 0, Severity::warning)});
+  ASSERT_THAT(causes(report), ElementsAre("range.gradients_vanish"));
+  EXPECT_EQ(report.findings[report.causes[0].finding].severity, Severity::error);
+  EXPECT_EQ(report.verdict, Verdict::broken);
+}
+
+// A note is no cause of harm: overflows in steps that the scaler skipped, of a run that broke for another reason.
+TEST_F(Verdicts, ANoteIsNoCause) {
+  EXPECT_THAT(causes(judge({finding("run.loss_nonfinite", {}, 6), finding("range.gradients_overflow", 1, 0, Severity::info)})),
+              ElementsAre("run.loss_nonfinite"));
+}
+
+// Two findings of one code, each of which could come of the other, are not both consequences.
+TEST_F(Verdicts, SomeFindingIsAlwaysTheCause) {
+  const Report report = judge(
+      {finding("range.gradients_overflow", 1, 5), finding("range.gradients_overflow", 1, 5), finding("range.nonfinite", 1, 5)});
+  EXPECT_THAT(causes(report), ElementsAre("range.gradients_overflow"));
+}
+
+TEST(FindingRules, ExplainOnlyWhatThereIs) {
+  for (const FindingRule& rule : finding_rules()) {
+    EXPECT_FALSE(rule.raised.empty()) << rule.code;
+    EXPECT_EQ(&finding_rule(rule.code), &rule) << "a code stands twice: " << rule.code;
+    for (const std::string_view code : rule.explains) {
+      const bool known = std::any_of(finding_rules().begin(), finding_rules().end(), [&](const FindingRule& other) {
+        return code.ends_with('*') ? other.code.starts_with(code.substr(0, code.size() - 1)) : other.code == code;
+      });
+      EXPECT_TRUE(known) << rule.code << " explains " << code << ", which is no finding";
+    }
+  }
+}
+
+// A relu that goes silent: of ops that read one input that was not zero. What reads zeros is silent for another reason.
+TEST(ModelFindings, ADeadOutputIsTheFirstThatIsZeroThoughItsInputIsNot) {
+  SyntheticTrace trace;
+  const auto relu = [](uint64_t id, const char* module) {
+    return OpInfo{id, 0, "relu", module, Phase::forward, "", {}, OpKind::elementwise, OpFunction::relu};
+  };
+  const uint32_t input = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f32);
+  TensorInfo made;
+  made.role = Role::activation;
+  const uint32_t first = trace.add_output(relu(100, "first"), made), second = trace.add_output(relu(101, "second"), made);
+  trace.sink().add_edge({0, 1, 0, 0, 0});
+  trace.sink().add_edge({0, 2, 0, 1, 0});
+  for (int step = 0; step < 15; ++step) {
+    trace.add(input, make_row({-1.0, -2.0}, DType::f32));
+    trace.add(first, make_row({step < 3 ? 1.0 : 0.0, 0.0}, DType::f32));
+    trace.add(second, make_row({step < 3 ? 1.0 : 0.0, 0.0}, DType::f32));
+    trace.end_step();
+  }
+  const Report report = analyze_all(trace.read());
+  const Finding* const dead = find_finding(report, "model.dead_output");
+  ASSERT_NE(dead, nullptr);
+  EXPECT_EQ(dead->evidence.size(), 1u);
+  EXPECT_EQ(dead->evidence[0].key.module, "first");
+  EXPECT_EQ(dead->extent.first_step, 3u);
+}
+
+// The update is as large as the weight, and the loss does not come down: no format is to blame.
+TEST(RunFindings, UpdatesAsLargeAsTheWeightsAreADivergence) {
+  for (const double ratio : {0.1, 2.0}) {
+    for (const bool learns : {false, true}) {
+      SyntheticTrace trace;
+      TensorInfo matrix;
+      matrix.role = Role::weight;
+      matrix.parameter = "fc.weight";
+      matrix.shape = {4, 4};
+      const uint32_t weight =
+          trace.add_output({100, 0, "sgd_update", "fc", Phase::optimizer, "", {}, OpKind::update, OpFunction::sgd_update}, matrix);
+      for (int step = 0; step < 40; ++step) {
+        trace.add(weight, make_row({1.0}, DType::f32));
+        ParameterRow row;
+        row.step = trace.step();
+        row.tensor = weight;
+        row.weight_norm = 1;
+        row.update_norm = step == 2 ? ratio : 0.01;
+        row.nonzero = 16;
+        trace.sink().add_parameter(row);
+        trace.end_step(SyntheticTrace::default_step(learns ? 1.0 / (1 + step) : 1.0 + 0.01 * step));
+      }
+      const Report report = analyze_all(trace.read());
+      const Finding* const diverged = find_finding(report, "run.diverged");
+      ASSERT_EQ(diverged != nullptr, ratio >= 1 && !learns);
+      if (!diverged) continue;
+      EXPECT_EQ(diverged->extent.first_step, 2u);
+      EXPECT_NE(diverged->title.find("the update of step 2 was 2 times as large as fc.weight"), std::string::npos)
+          << diverged->title;
+      EXPECT_EQ(report.verdict, Verdict::broken);
+    }
+  }
+}
+
+TEST(RunFindings, DecayThatRoundingTookIsAWarning) {
+  for (const double applied : {0.9, 0.2, -0.1}) {
+    SyntheticTrace trace;
+    const uint32_t weight = trace.add_tensor("fc", "adam_update", Phase::optimizer, Role::weight, DType::bf16, "fc.weight");
+    trace.add(weight, make_row({1.0}, DType::bf16));
+    ParameterRow row;
+    row.tensor = weight;
+    row.weight_norm = row.update_norm = 1;
+    row.nonzero = row.lost_to_decay = row.lost = 10;
+    row.nonzero = 20;
+    row.decay_known = true;
+    row.decay_asked = 1;
+    row.decay_applied = applied;
+    trace.sink().add_parameter(row);
+    trace.end_step();
+    const Finding* const lost = find_finding(analyze_all(trace.read()), "updates.decay_lost");
+    EXPECT_EQ(lost != nullptr, applied < 0.5);
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test

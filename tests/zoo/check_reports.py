@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Trains every run of truth.json and holds its report against what is known of it.
+
+usage: check_reports.py ULPSCOPE [--slow] [NAME]...
+truth.json has for each run what was built into it: the verdict, and of the first cause the module, the op and the first step, as far as
+these say something. Beside that a healthy report has at most 15 lines and any other at most 40, and every command that a report
+suggests on its trace runs. Without --slow the presets, which take longer, are left out.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+EXPERIMENTS = HERE.parent.parent / "experiments"
+
+
+def call(program, *arguments, cwd=EXPERIMENTS):
+    return subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+def mistakes(program, run, trace):
+    trained = call(program, "train", run["experiment"], "--threads", "1", "-o", trace, *run["arguments"])
+    if trained.returncode != 0:
+        yield f"training failed: {trained.stderr.strip()}"
+        return
+    report = json.loads(call(program, "report", trace, "--json").stdout)
+    if report["verdict"] != run["verdict"]:
+        yield f"verdict {report['verdict']}, expected {run['verdict']}: {report['verdict_text']}"
+    if run["verdict"] != "healthy" and report["causes"]:
+        cause = report["causes"][0]
+        for key in ("module", "op", "step"):
+            if run[key] not in ("", None) and cause[key] != run[key]:
+                yield f"{key} {cause[key]!r}, expected {run[key]!r}: {cause['title']}"
+    text = call(program, "report", trace).stdout
+    lines, most = len(text.splitlines()), 15 if report["verdict"] == "healthy" else 40
+    if lines > most:
+        yield f"{lines} lines, at most {most}"
+    every = " ".join(call(program, "report", trace, "--all").stdout.split())
+    for command in set(re.findall(r"`ulpscope ([^`]* " + re.escape(trace) + r"[^`]*)`", every)):
+        suggested = call(program, *shlex.split(command))
+        if suggested.returncode != 0 or not suggested.stdout.strip():
+            yield f"the report suggests `ulpscope {command}`: {suggested.stderr.strip() or 'it prints nothing'}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--slow", action="store_true")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    program = str(pathlib.Path(options.program).resolve())
+    failed = checked = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, run in enumerate(json.loads((HERE / "truth.json").read_text())):
+            name = pathlib.Path(run["experiment"]).stem
+            is_preset = not run["experiment"].startswith("failures/")
+            if options.names and name not in options.names or is_preset and not (options.slow or options.names):
+                continue
+            trace = str(pathlib.Path(folder) / f"{number}.h5")
+            checked += 1
+            for mistake in mistakes(program, run, trace):
+                failed += 1
+                print(f"{name} {' '.join(run['arguments'])}: {mistake}")
+            pathlib.Path(trace).unlink(missing_ok=True)
+    print(f"{checked} runs, {failed} mistakes")
+    return 1 if failed or not checked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
