@@ -1,7 +1,8 @@
 // The lane types that formulas are written for, and the operations they may use: + - * /, comparisons, select, is_nan, square_root,
-// magnitude, constant, and `fused`, which is a * b + c in one rounding: for rules whose definition has one. A lane type is float, double or Wide (the plain twin, also what a device thread runs) or Lanes<D>, a
-// Highway vector of floats or doubles. Wide and a vector of doubles hold FP32 values that are computed on in FP64 (functions.h):
-// for them there are also nearest_integer, power_of_two, fraction and exponent.
+// magnitude, constant, and `fused`, which is a * b + c in one rounding: for rules whose definition has one. A lane type is float,
+// double or Wide (the plain twin, also what a device thread runs) or Lanes<D>, a Highway vector of floats or doubles. Wide and a
+// vector of doubles hold FP32 values that are computed on in FP64 (functions.h): for them there are also nearest_integer,
+// power_of_two, fraction and exponent.
 //
 // A SIMD source defines ULPSCOPE_SIMD_LANES before it includes this header or one built on it; the header is then read once per
 // Highway target, into that target's namespace. Otherwise it is an ordinary header with everything in ulpscope::lanes.

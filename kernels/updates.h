@@ -26,9 +26,9 @@ struct WideIntermediates {
   }
 };
 
-// What an update makes of an element. d is what the rule asks for, without roundings on the way: they decide what of it arrives in
-// the weight. `gradient_share` is zero where d came from weight decay alone. Where the rule adds decay as a term of its own, that is
-// `decay`, and without it the weight would have become `without_decay`; elsewhere these are 0 and `weight`.
+// What an update makes of an element. The update d is what the rule adds to the weight, before the weight's own roundings, which
+// decide what of it arrives. `gradient_share` is zero where d came from weight decay alone. Where the rule adds decay as a term of
+// its own, that is `decay`, and without it the weight would have become `without_decay`; elsewhere these are 0 and `weight`.
 template <class V, int states>
 struct Updated {
   V weight, update, gradient_share;

@@ -253,8 +253,7 @@ void UpdateAndSum(const Rule rule, const cpu::UpdateBlock& block, cpu::UpdateTot
   for (int64_t begin = 0; begin < block.n; begin += kSummedTogether) {
     const int n = static_cast<int>(std::min<int64_t>(kSummedTogether, block.n - begin));
     int at = 0;
-    for (; at + width <= n; at += width)
-      CountedVector<Rule, Arithmetic, kDecay>(d, rule, places, begin + at, counts, terms, at);
+    for (; at + width <= n; at += width) CountedVector<Rule, Arithmetic, kDecay>(d, rule, places, begin + at, counts, terms, at);
     for (; at < n; ++at)
       CountedVector<Rule, Arithmetic, kDecay>(hn::CappedTag<float, 1>(), rule, places, begin + at, counts, terms, at);
     AddTerms<kDecay>(terms, block.gradient + begin, n, totals.sums);

@@ -39,8 +39,8 @@ struct RoundedIntermediates {
   }
 };
 
-// Inputs w, g and the states; outputs w, the states in place, and the update d. Computed in the type C. Where that rounds on the way,
-// what it lost of the weights and states is counted from what they become without.
+// Inputs w, g and the states; outputs w, the states in place, and the update d. Computed in the type C. Where that rounds on the
+// way, what it lost of the weights and states is counted from what they become without.
 template <typename C, typename Intermediates, typename Update>
 void update_as(const OpCall& call) {
   const Update rule(*call.attributes);

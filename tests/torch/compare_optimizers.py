@@ -10,7 +10,9 @@ operations. Two things that PyTorch's results depend on besides the numbers are 
 which `add` rounds the product too, and threads, which move that end.
 
 In FP32 the truth is the same optimizer in FP64. The bound comes from a running error analysis (balls.py) of the rule with a rounding
-after every operation, over all 50 updates: weights and states enter an update with the error that they left the last one with.
+after every operation, over all 50 updates: weights and states enter an update with the error that they left the last one with. SGD,
+and Lion without decay, have PyTorch's bits in FP32 as well. Adam's roots are rounded less well there than ours, and decay of the weight
+is a rounding of its own.
 """
 
 import pathlib
@@ -43,7 +45,7 @@ CASES = [
     ("sgd", {**SGD, "lr": 0.02, "weight_decay": 1e-3, "momentum": 0.8, "dampening": 0.3}),
     ("sgd", {**SGD, "lr": 0.05, "weight_decay": 0.02, "momentum": 0.9, "nesterov": 1.0}),
     ("adam", {**ADAM, "lr": 1e-3, "weight_decay": 0.0}),
-    ("adam", {**ADAM, "lr": 0.03, "weight_decay": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-4}),
+    ("adam", {**ADAM, "lr": 0.01, "weight_decay": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-4}),
     ("adam", {**ADAM, "lr": 0.01, "weight_decay": 0.0, "beta1": 0.3, "eps": 1e-3}),
     ("adamw", {**ADAM, "lr": 1e-3, "weight_decay": 0.01}),
     ("adamw", {**ADAM, "lr": 0.02, "weight_decay": 0.5, "eps": 1e-6}),
@@ -85,7 +87,7 @@ def optimizer_of(name, options, weights):
 
 def theirs(name, options, rows, dtype):
     """The weights and the states after each step, as rows."""
-    weights = torch.from_numpy(rows[0]).to(dtype)
+    weights = torch.from_numpy(rows[0]).to(dtype, copy=True)
     optimizer = optimizer_of(name, options, weights)
     result = []
     for gradient in rows[1:]:
@@ -163,15 +165,16 @@ def compare(run, rng, name, options, type_name):
     rows = rows_of(rng, type_name)
     got = run(name, options, rows, type_name)
     what = f"{name} {type_name} " + " ".join(f"{key}={value:g}" for key, value in options.items() if value)
-    if type_name != "f32":
+    wrong = np.zeros(got.shape, bool)
+    if type_name != "f32" or name == "sgd" or (name == "lion" and not options["weight_decay"]):
         wrong = ~same(got, theirs(name, options, rows, TYPES[type_name]))
-        detail = f"{np.isfinite(got[-1][0]).mean():.1%} of the weights finite at the end"
-    else:
+    detail = f"{np.isfinite(got[-1][0]).mean():.1%} of the weights finite at the end"
+    if type_name == "f32":
         truth, bound = theirs(name, options, rows, torch.float64), bounds(name, options, rows)
         error = np.abs(got - truth)
-        wrong = ~(error <= bound)
+        wrong |= ~(error <= bound)
         units = np.median(bound[-1][0] / np.abs(truth[-1][0])) / balls.FORMATS["f32"].unit
-        detail = f"bounded {np.isfinite(bound).mean():.2%}, the last weights within {units:.3g} units, " \
+        detail += f", bounded {np.isfinite(bound).mean():.2%}, the last weights within {units:.3g} units, " \
                  f"errors up to {np.nanmax(error / bound):.2f} of the bound"
     print(f"{what}: {got.size} numbers, {int(wrong.sum())} differ; {detail}")
     if wrong.any():

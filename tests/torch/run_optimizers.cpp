@@ -29,12 +29,10 @@ std::unique_ptr<Optimizer> optimizer_called(const std::string& name, std::map<st
                                             std::vector<OptimizedParameter> parameters) {
   const double rate = options["lr"], decay = options["weight_decay"];
   if (name == "sgd")
-    return make_sgd(std::move(parameters), rate,
-                    {options["momentum"], options["dampening"], decay, options["nesterov"] != 0});
+    return make_sgd(std::move(parameters), rate, {options["momentum"], options["dampening"], decay, options["nesterov"] != 0});
   if (name == "lion") return make_lion(std::move(parameters), rate, {options["beta1"], options["beta2"], decay});
   if (name == "adam" || name == "adamw")
-    return make_adam(std::move(parameters), rate,
-                     {options["beta1"], options["beta2"], options["eps"], decay, name == "adamw"});
+    return make_adam(std::move(parameters), rate, {options["beta1"], options["beta2"], options["eps"], decay, name == "adamw"});
   throw usage_error("expected sgd, adam, adamw or lion, got '{}'", name);
 }
 
