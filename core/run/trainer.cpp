@@ -96,7 +96,8 @@ void check_updates(const std::vector<std::unique_ptr<Optimizer>>& optimizers, Ar
   }
 }
 
-// An update that rounds after every operation takes the learning rate in the parameter's type. PyTorch refuses one beyond it, too.
+// An update that rounds after every operation takes the learning rate in the parameter's type, where PyTorch's SGD refuses one that
+// is too large. Adam's is FP32, and a first step of that size makes the weight infinite.
 void check_learning_rates(const std::vector<std::unique_ptr<Optimizer>>& optimizers) {
   for (const auto& optimizer : optimizers) {
     for (const OptimizedParameter& parameter : optimizer->parameters()) {
