@@ -1,7 +1,8 @@
 // The lane types that formulas are written for, and the operations they may use: + - * /, comparisons, select, is_nan, square_root,
-// magnitude and constant. A lane type is float, double or Wide (the plain twin, also what a device thread runs) or Lanes<D>, a
-// Highway vector of floats or doubles. Wide and a vector of doubles hold FP32 values that are computed on in FP64 (functions.h):
-// for them there are also nearest_integer, power_of_two, fraction and exponent.
+// magnitude, constant, and `fused`, which is a * b + c in one rounding: for rules whose definition has one. A lane type is float,
+// double or Wide (the plain twin, also what a device thread runs) or Lanes<D>, a Highway vector of floats or doubles. Wide and a
+// vector of doubles hold FP32 values that are computed on in FP64 (functions.h): for them there are also nearest_integer,
+// power_of_two, fraction and exponent.
 //
 // A SIMD source defines ULPSCOPE_SIMD_LANES before it includes this header or one built on it; the header is then read once per
 // Highway target, into that target's namespace. Otherwise it is an ordinary header with everything in ulpscope::lanes.
@@ -78,6 +79,21 @@ template <class V> HWY_INLINE V constant(double value) {
 }
 template <class D> HWY_INLINE Lanes<D> nearest_integer(Lanes<D> a) { return {hn::Round(a.raw)}; }
 // clang-format on
+template <class D>
+HWY_INLINE Lanes<D> fused(Lanes<D> a, Lanes<D> b, Lanes<D> c) {
+#if HWY_NATIVE_FMA
+  return {hn::MulAdd(a.raw, b.raw, c.raw)};
+#else
+  // SSE4 has no such instruction. The C library's function is exact, with the CPU's instruction or without.
+  const D d;
+  hn::TFromD<D> x[hn::MaxLanes(D())], y[hn::MaxLanes(D())], z[hn::MaxLanes(D())];
+  hn::StoreU(a.raw, d, x);
+  hn::StoreU(b.raw, d, y);
+  hn::StoreU(c.raw, d, z);
+  for (size_t i = 0; i < hn::MaxLanes(D()); ++i) z[i] = std::fma(x[i], y[i], z[i]);
+  return {hn::LoadU(d, z)};
+#endif
+}
 
 // The bits of doubles as integers and back, for the functions below that both kinds of wide lanes share.
 template <class D>
@@ -119,6 +135,8 @@ ULPSCOPE_LANE_FUNCTION bool is_nan(float a) { return a != a; }
 ULPSCOPE_LANE_FUNCTION bool is_nan(double a) { return a != a; }
 ULPSCOPE_LANE_FUNCTION float square_root(float a) { return sqrtf(a); }
 ULPSCOPE_LANE_FUNCTION double square_root(double a) { return sqrt(a); }
+ULPSCOPE_LANE_FUNCTION float fused(float a, float b, float c) { return fmaf(a, b, c); }
+ULPSCOPE_LANE_FUNCTION double fused(double a, double b, double c) { return fma(a, b, c); }
 ULPSCOPE_LANE_FUNCTION float magnitude(float a) { return fabsf(a); }
 ULPSCOPE_LANE_FUNCTION double magnitude(double a) { return fabs(a); }
 ULPSCOPE_LANE_FUNCTION float select(bool mask, float yes, float no) { return mask ? yes : no; }

@@ -13,8 +13,8 @@ namespace ulpscope {
 
 struct NarrowFormat;
 
-// Of an optimizer update w <- round(w + d), per element. Sums are FP64 ones of FP64 terms, in the order of sum_order.h: the
-// elements in memory order, in blocks of kStatisticsBlock. w and g are as the update read them.
+// Of an optimizer update by d, per element. Sums are FP64 ones of FP64 terms, in the order of sum_order.h: the elements in memory
+// order, in blocks of kStatisticsBlock. w and g are as the update read them.
 struct UpdateCounts {
   uint64_t nonzero = 0;        // d != 0
   uint64_t lost = 0;           // of those: the stored weight did not change
@@ -26,7 +26,7 @@ struct UpdateCounts {
   // The rule adds decay c to the rest of d, as a term of its own. Where there is none, the sums are 0.
   bool decay_known = false;
   double decay_asked = 0;    // |c|
-  double decay_applied = 0;  // sign(c) (round(w + d) - round(w + rest)), both with the same random bits
+  double decay_applied = 0;  // sign(c) (w' - w''): the stored weight, and the one without c, rounded alike
 };
 
 // The sum modulo 2^64 of the bit patterns of a tensor's elements, as unsigned integers of their size, in any order. An element that

@@ -1,5 +1,7 @@
-// The optimizer updates of one element, as templates over a lane type (lanes.h), like the formulas: PyTorch's rules and Lion's, in
-// their single-tensor form, with the update d formed first, so that the weight changes in one rounding, w <- round(w + d).
+// The optimizer updates of one element, as templates over a lane type (lanes.h), like the formulas: PyTorch's rules and that of
+// Lion's authors, in their single-tensor form. `stored` is around what one tensor operation of PyTorch leaves in memory, and around
+// the scalars that it takes in the tensor's type: where 16-bit weights are updated by operations of their own type, there and
+// nowhere else it rounds. In between is FP32 in the order of PyTorch's vectorised CPU kernels, with their fused operations.
 #if defined(ULPSCOPE_KERNELS_UPDATES_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ULPSCOPE_KERNELS_UPDATES_H
 #undef ULPSCOPE_KERNELS_UPDATES_H
@@ -15,15 +17,45 @@
 
 ULPSCOPE_LANES_BEGIN
 
-// What an update makes of an element. `gradient_share` is zero where d came from weight decay alone. Where the rule adds decay as a
-// term of its own, that is `decay`, and without it the weight would have become `without_decay`; elsewhere these are 0 and
-// `weight`.
+// `stored` where nothing is stored on the way: of FP32 and FP64 weights, and of 16-bit ones that are updated in FP32.
+struct WideIntermediates {
+  static constexpr bool kRounds = false;
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V value) const {
+    return value;
+  }
+};
+
+// What an update makes of an element. The update d is what the rule adds to the weight, before the weight's own roundings, which
+// decide what of it arrives. `gradient_share` is zero where d came from weight decay alone. Where the rule adds decay as a term of
+// its own, that is `decay`, and without it the weight would have become `without_decay`; elsewhere these are 0 and `weight`.
 template <class V, int states>
 struct Updated {
   V weight, update, gradient_share;
   V state[states];
   V decay, without_decay;
 };
+
+// Adds decay that acts on the weight itself, of `share` of it, to an update without any. In PyTorch that is a multiplication before
+// the step; where nothing is stored on the way, d is added at once, w <- round(w + d).
+template <class V, int states, class Intermediates>
+ULPSCOPE_LANE_FUNCTION void add_decay(Updated<V, states>& updated, V w, double share, Intermediates stored) {
+  const V step = updated.update;
+  updated.decay = constant<V>(-share) * w;
+  updated.update = step + updated.decay;
+  if constexpr (Intermediates::kRounds) {
+    updated.weight = stored(stored(constant<V>(1 - share) * w) + step);
+  } else {
+    updated.weight = w + updated.update;
+  }
+}
+
+// from + weight (to - from), from the end that is nearer.
+template <class V>
+ULPSCOPE_LANE_FUNCTION V lerp(V from, V to, double weight) {
+  if (weight < 0.5) return fused(constant<V>(weight), to - from, from);
+  return fused(constant<V>(weight) - constant<V>(1), to - from, to);
+}
 
 struct SgdUpdate {
   static constexpr const char* kName = "sgd_update";
@@ -42,26 +74,27 @@ struct SgdUpdate {
   bool adds_decay() const { return momentum == 0; }
   // The state is the momentum buffer, which calls do not bring where the momentum is 0. Its old value counts as the gradient's
   // share.
-  template <class V>
-  ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old) const {
+  template <class V, class Intermediates>
+  ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old, Intermediates stored) const {
     const V buffer = old[0];
     V direction = g;
     V share = g;
-    if (decay != 0) direction = g + constant<V>(decay) * w;
+    if (decay != 0) direction = stored(fused(stored(constant<V>(decay)), w, g));
     V state = buffer;
     if (momentum != 0) {
       if (first_step) {
         state = direction;
       } else {
-        state = constant<V>(momentum) * buffer + constant<V>(1 - damping) * direction;
+        state = stored(fused(stored(constant<V>(1 - damping)), direction, stored(constant<V>(momentum) * buffer)));
         share = select(g == constant<V>(0), buffer, g);
       }
-      direction = nesterov ? direction + constant<V>(momentum) * state : state;
+      direction = nesterov ? stored(fused(stored(constant<V>(momentum)), state, direction)) : state;
     }
-    const V d = constant<V>(-rate) * direction;
+    const V factor = stored(constant<V>(-rate));
+    const V d = factor * direction, weight = stored(fused(factor, direction, w));
     if (decay != 0 && adds_decay())
-      return {w + d, d, share, {state}, constant<V>(-rate) * (constant<V>(decay) * w), w + constant<V>(-rate) * g};
-    return {w + d, d, share, {state}, constant<V>(0), w + d};
+      return {weight, d, share, {state}, constant<V>(-rate) * (constant<V>(decay) * w), stored(fused(factor, g, w))};
+    return {weight, d, share, {state}, constant<V>(0), weight};
   }
 };
 
@@ -83,20 +116,19 @@ struct AdamUpdate {
 
   bool adds_decay() const { return decoupled; }
   // With decay inside the gradient, the old first moment counts as the gradient's share.
-  template <class V>
-  ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old) const {
+  template <class V, class Intermediates>
+  ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old, Intermediates stored) const {
     const V m = old[0], v = old[1];
-    const V direction = decay != 0 && !decoupled ? g + constant<V>(decay) * w : g;
-    const V first = m + (direction - m) * constant<V>(1 - beta1);
-    const V second = v * constant<V>(beta2) + (constant<V>(1 - beta2) * direction) * direction;
-    const V denominator = square_root(second) / constant<V>(root_correction2) + constant<V>(epsilon);
-    const V step = constant<V>(-step_size) * (first / denominator);  // in this order, as in PyTorch on CUDA
-    if (decay != 0 && decoupled) {
-      const V term = constant<V>(-(rate * decay)) * w;
-      const V d = step + term;
-      return {w + d, d, step, {first, second}, term, w + step};
-    }
-    return {w + step, step, select(g == constant<V>(0), m, g), {first, second}, constant<V>(0), w + step};
+    const V direction = decay != 0 && !decoupled ? stored(fused(stored(constant<V>(decay)), w, g)) : g;
+    const V first = stored(lerp(m, direction, 1 - beta1));
+    const V second = stored(fused(constant<V>(1 - beta2) * direction, direction, stored(constant<V>(beta2) * v)));
+    const V root = stored(stored(square_root(second)) / constant<V>(root_correction2));
+    const V denominator = stored(root + stored(constant<V>(epsilon)));
+    const V step = (constant<V>(-step_size) * first) / denominator;
+    const V weight = stored(w + step), share = decoupled ? step : select(g == constant<V>(0), m, g);
+    Updated<V, kStates> updated{weight, step, share, {first, second}, constant<V>(0), weight};
+    if (decay != 0 && decoupled) add_decay(updated, w, rate * decay, stored);
+    return updated;
   }
 };
 
@@ -111,16 +143,16 @@ struct LionUpdate {
 
   bool adds_decay() const { return true; }
   // A NaN stays one.
-  template <class V>
-  ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old) const {
-    const V m = old[0], zero = constant<V>(0);
-    const V direction = constant<V>(beta1) * m + constant<V>(1 - beta1) * g;
-    const V step = select(direction > zero, constant<V>(-rate), select(direction < zero, constant<V>(rate), direction));
-    const V next = constant<V>(beta2) * m + constant<V>(1 - beta2) * g;
-    if (decay == 0) return {w + step, step, step, {next}, zero, w + step};
-    const V term = constant<V>(-(rate * decay)) * w;
-    const V d = step + term;
-    return {w + d, d, step, {next}, term, w + step};
+  template <class V, class Intermediates>
+  ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old, Intermediates stored) const {
+    const V m = old[0], zero = constant<V>(0), factor = stored(constant<V>(rate));
+    const V direction = stored(stored(constant<V>(beta1) * m) + stored(constant<V>(1 - beta1) * g));
+    const V step = select(direction > zero, -factor, select(direction < zero, factor, direction));
+    const V next = stored(fused(stored(constant<V>(1 - beta2)), g, stored(constant<V>(beta2) * m)));
+    const V weight = stored(w + step);
+    Updated<V, kStates> updated{weight, step, step, {next}, zero, weight};
+    if (decay != 0) add_decay(updated, w, rate * decay, stored);
+    return updated;
   }
 };
 

@@ -296,7 +296,7 @@ struct Table<ParameterRow> {
       Column{"gradient_dot_update", "", "sum of g d, g the gradient that the update read", FIELD(gradient_dot_update)},
       Column{"decay_known", "", "1: weight decay c is a part of d of its own", FIELD(decay_known)},
       Column{"decay_asked", "", "sum of the magnitudes of c", FIELD(decay_asked)}.known_if(decay),
-      Column{"decay_applied", "", "sum of sign(c) (round(w + d) - round(w + d - c)): what of it arrived in the stored weight",
+      Column{"decay_applied", "", "sum of sign(c) (stored weight - the one that is stored without c): what of it arrived",
              FIELD(decay_applied)}
           .known_if(decay),
       Column{"nonzero", "elements", "updates that are not zero", FIELD(nonzero)},

@@ -217,8 +217,8 @@ struct BatchRow {
   uint64_t sample = 0;
 };
 
-// The update of one parameter in one step: w <- round(w + d). Norms are Euclidean, all sums in FP64, of w and g as the update read
-// them. A NaN among the values makes them NaN. They have 24 significant bits, and the exponents of FP64.
+// The update d of one parameter w in one step (docs/numerics.md). Norms are Euclidean, all sums in FP64, of w and g as the update
+// read them. A NaN among the values makes them NaN. They have 24 significant bits, and the exponents of FP64.
 struct ParameterRow {
   uint64_t step = 0;
   uint32_t tensor = 0;  // the index in the tensor table of the weight that was updated
@@ -230,7 +230,7 @@ struct ParameterRow {
   // moments, and is unknown.
   bool decay_known = false;
   double decay_asked = 0;      // the sum of |c|
-  double decay_applied = 0;    // the sum of sign(c) (round(w + d) - round(w + d - c)): what of it arrived in the stored weight
+  double decay_applied = 0;    // the sum of sign(c) (stored weight - that without c): what of it arrived
   uint64_t nonzero = 0;        // updates d != 0
   uint64_t lost = 0;           // those that left the stored weight unchanged
   uint64_t lost_to_decay = 0;  // those lost whose d came from weight decay alone

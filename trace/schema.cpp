@@ -91,7 +91,7 @@ std::array<TableSpec, kTables> declare() {
       table_of<TensorRow>("stats", 2048, "One row per tensor and step, in the order of execution: what its values were like."),
       plain_table(TableId::histograms, "histograms", 65536, "The exponent histograms of stats, one after the other.",
                   {"byte", ElementType::u8, ValueKind::number, "", "one byte", {}, {}, false, 0}),
-      table_of<ParameterRow>("parameters", 512, "Updates w <- round(w + d): one row per parameter and step."),
+      table_of<ParameterRow>("parameters", 512, "Updates of weights w by d: one row per parameter and step."),
       table_of<FingerprintRow>("fingerprints", 512, "Weights and optimizer states where they were written, one row each."),
       table_of<EventRow>("events", 256, "What happened, by step."),
       table_of<CaptureRow>(

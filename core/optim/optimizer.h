@@ -19,7 +19,8 @@ struct OptimizedParameter {
   Tensor model = {};  // where `tensor` is an FP32 master weight: the 16-bit parameter that the model computes with
 };
 
-// How a 16-bit parameter is updated: with a rounding to its type after every elementary operation, or in FP32 and rounded once.
+// How a 16-bit parameter is updated: with a rounding to its type after every tensor operation, as PyTorch has it (updates.h), or in
+// FP32 and rounded once.
 enum class UpdateMath : uint8_t { param, fp32 };
 const char* name_of(UpdateMath math);
 
@@ -57,7 +58,7 @@ class Optimizer {
 
   const std::vector<OptimizedParameter>& parameters() const { return parameters_; }
   const Op& op() const { return op_; }
-  // Whether the update of a parameter rounds after every operation.
+  // Whether the update of a parameter rounds after every tensor operation.
   bool rounds_every_step(const OptimizedParameter& parameter) const;
   void zero_grad();
   // Gives master weights the gradients of the model's parameters, in FP32. In phase scaling, before anything else is done to them.

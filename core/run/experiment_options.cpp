@@ -293,8 +293,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
           .of_kind(SettingKind::second_moment),
       number("optimizer.eps", kNotNegative, "adam, adamw", ULPSCOPE_FIELD(optimizer.eps)).of_kind(SettingKind::epsilon),
       choice("optimizer.math",
-             "how 16-bit parameters are updated: `param`, with a rounding to their type after every elementary operation; `fp32`, "
-             "computed in FP32 and rounded once",
+             "how 16-bit parameters are updated: `param`, rounded to their type after every tensor operation, bit for bit as by "
+             "PyTorch's optimizers on the CPU; `fp32`, computed in FP32 and rounded once",
              ULPSCOPE_FIELD(optimizer.math))
           .of_kind(SettingKind::update_math),
       boolean("optimizer.master_weights", "keep 16-bit parameters in FP32 as well, and update those",

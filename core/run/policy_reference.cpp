@@ -36,8 +36,9 @@ constexpr std::string_view kTypesText = R"(
 - **Master weights** are FP32 parameters of the optimizer, of which the model's are 16-bit copies. They begin as the copies' values, as in
   Apex. 16-bit gradients are cast to FP32, unscaled, clipped and used there; after the update the copies are rounded from them.
   `optimizer.master_weights` keeps or drops them.
-- **Updates of 16-bit parameters** round after every elementary operation, or once: `optimizer.math`. PyTorch's optimizers round after each
-  of their kernels, some of which do two operations or three. With Adam in FP16 the first loses small gradients: the square of 1e-5 is
+- **Updates of 16-bit parameters** round where PyTorch's optimizers do, after each of their tensor operations, or once: `optimizer.math`
+  ([numerics.md](numerics.md#updates)). AdamW's decay is such an operation, p *= 1 - lr weight_decay, and in BF16 all of it is lost where
+  lr weight_decay is below 2^-9. With Adam in FP16 the first loses small gradients: the square of 1e-5 is
   zero there, and eps = 1e-8 added to zero is zero, so that the step is divided by zero, in PyTorch too.
 - **batch_norm** computes in FP32 whatever its types; 16-bit running statistics are rounded once a step.
 - **Output layer**: where it says FP32, what comes out of the model is cast. A layer may ask for a type by itself, as the last one of a

@@ -96,6 +96,20 @@ void check_updates(const std::vector<std::unique_ptr<Optimizer>>& optimizers, Ar
   }
 }
 
+// An update that rounds after every operation takes the learning rate in the parameter's type, where PyTorch's SGD refuses one that
+// is too large. Adam's is FP32, and a first step of that size makes the weight infinite.
+void check_learning_rates(const std::vector<std::unique_ptr<Optimizer>>& optimizers) {
+  for (const auto& optimizer : optimizers) {
+    for (const OptimizedParameter& parameter : optimizer->parameters()) {
+      const DTypeInfo& type = info(parameter.tensor.dtype());
+      if (!optimizer->rounds_every_step(parameter) || optimizer->learning_rate <= type.format->largest_finite()) continue;
+      throw usage_error(
+          "optimizer.math = \"param\" takes the learning rate in {}; expected at most {}, or optimizer.math = \"fp32\", got {}",
+          type.name, type.format->largest_finite(), optimizer->learning_rate);
+    }
+  }
+}
+
 // What of the arithmetic asks for tensor cores that the GPU does not have, or "".
 std::string missing_tensor_cores(const Experiment& experiment) {
   const PrecisionRow& row = row_of(experiment.precision);
@@ -289,6 +303,8 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
 
   model->create_tensors(experiment.seed, row_of(experiment.precision).parameter_types());
   optimizers = make_optimizers(experiment, *model);
+  at_place(experiment.place_of({"optimizer.learning_rate", "optimizers", "optimizer.math", "precision"}),
+           [&] { check_learning_rates(optimizers); });
   if (arithmetic) {
     at_place(experiment.place_of({"arithmetic", "optimizer.math", "precision"}), [&] { check_updates(optimizers, *arithmetic); });
   }

@@ -34,7 +34,7 @@ struct UpdateBlock {
   float* const* states;  // as many as the rule has
   float* d;
   int64_t n;
-  // What an update that rounds at every step gives without: the weight and the states. nullptr where it is not asked for.
+  // What an update that rounds on the way gives without: the weight and the states. nullptr where it is not asked for.
   float* const* wide;
   // Where not nullptr, as `d` is then: the share of it that does not come from weight decay alone, and the decay and the new weight
   // without it where the rule adds it (updates.h).
@@ -42,7 +42,7 @@ struct UpdateBlock {
 };
 // Adds to the totals, where they are not nullptr.
 using UpdateKernel = void (*)(const Attributes& attributes, const UpdateBlock& block, UpdateTotals* totals);
-// Of the rule with this place in the list of updates.h, for weights of this type; `stepwise`: every operation is rounded to it.
+// Of the rule with this place in the list of updates.h, for weights of this type; `stepwise`: it rounds to that type on the way.
 UpdateKernel update_kernel(int index, DType weights, bool stepwise);
 
 // g <- g * factor; true iff some g was NaN or Inf.

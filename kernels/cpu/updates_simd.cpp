@@ -42,81 +42,24 @@ struct StoredBf16 {
   }
 };
 
-// FP64 to FP32 with the last bit set where it is not exact (round to odd): rounding that to 16 bits is one rounding of `v`.
-template <class D, class D64 = hn::Rebind<double, D>>
-HWY_INLINE hn::Vec<D> RoundToOdd(D d, hn::Vec<D64> v) {
-  const hn::RebindToSigned<D> di;
-  const D64 wide;
-  const auto near = hn::DemoteTo(d, v);
-  const auto back = hn::PromoteTo(wide, near);
-  const auto one_where = [&](auto mask) HWY_ATTR { return hn::DemoteTo(di, hn::IfThenElseZero(mask, hn::Set(wide, 1.0))); };
-  const auto inexact = one_where(hn::Or(hn::Lt(back, v), hn::Gt(back, v)));
-  const auto above = one_where(hn::Gt(hn::Abs(back), hn::Abs(v)));
-  return hn::BitCast(d, hn::Or(hn::Sub(hn::BitCast(di, near), above), inexact));
-}
-
-// Lanes of a 16-bit type: every operation on them is rounded to that type. Constants keep their value, as in the plain twin, and
-// FP64 results of such operands are exact enough to be rounded as the exact ones.
-template <class D, class Stored>
-struct Step {
-  using Tag = D;
-  using Wide = hn::Rebind<double, D>;
-  HWY_INLINE hn::Vec<Wide> wide() const { return hn::PromoteTo(Wide(), raw); }
-  static HWY_INLINE Step of(hn::Vec<Wide> v) { return {Stored::Rounded(D(), RoundToOdd(D(), v))}; }
-
-  hn::Vec<D> raw;
+// `stored` (updates.h) of a 16-bit type.
+template <class Stored>
+struct RoundedIntermediates {
+  static constexpr bool kRounds = true;
+  template <class D>
+  HWY_INLINE Lanes<D> operator()(Lanes<D> v) const {
+    return {Stored::Rounded(D(), v.raw)};
+  }
 };
-template <class D, class S>
-HWY_INLINE Step<D, S> operator+(Step<D, S> a, Step<D, S> b) {
-  return a.of(hn::Add(a.wide(), b.wide()));
-}
-template <class D, class S>
-HWY_INLINE Step<D, S> operator-(Step<D, S> a, Step<D, S> b) {
-  return a.of(hn::Sub(a.wide(), b.wide()));
-}
-template <class D, class S>
-HWY_INLINE Step<D, S> operator*(Step<D, S> a, Step<D, S> b) {
-  return a.of(hn::Mul(a.wide(), b.wide()));
-}
-template <class D, class S>
-HWY_INLINE Step<D, S> operator/(Step<D, S> a, Step<D, S> b) {
-  return a.of(hn::Div(a.wide(), b.wide()));
-}
-template <class D, class S>
-HWY_INLINE Step<D, S> square_root(Step<D, S> a) {
-  return a.of(hn::Sqrt(a.wide()));
-}
-template <class D, class S>
-HWY_INLINE LanesMask<D> operator>(Step<D, S> a, Step<D, S> b) {
-  return {hn::Gt(a.raw, b.raw)};
-}
-template <class D, class S>
-HWY_INLINE LanesMask<D> operator<(Step<D, S> a, Step<D, S> b) {
-  return {hn::Lt(a.raw, b.raw)};
-}
-template <class D, class S>
-HWY_INLINE LanesMask<D> operator==(Step<D, S> a, Step<D, S> b) {
-  return {hn::Eq(a.raw, b.raw)};
-}
-template <class D, class S>
-HWY_INLINE Step<D, S> select(LanesMask<D> mask, Step<D, S> yes, Step<D, S> no) {
-  return {hn::IfThenElse(mask.raw, yes.raw, no.raw)};
-}
 
-// How an update computes: wide, and rounds when it stores; or with a rounding at every step.
+// How an update computes: in FP32, and rounds when it stores; or with roundings on the way.
 template <class Stored>
 struct Once : Stored {
-  static constexpr bool kStepwise = false;
-  using Vectors = hn::ScalableTag<float>;
-  template <class D>
-  using V = Lanes<D>;
+  using Intermediates = WideIntermediates;
 };
 template <class Stored>
 struct EveryStep : Stored {
-  static constexpr bool kStepwise = true;
-  using Vectors = hn::Half<hn::ScalableTag<float>>;  // as many as there are doubles in a vector
-  template <class D>
-  using V = Step<D, Stored>;
+  using Intermediates = RoundedIntermediates<Stored>;
 };
 
 // The places of a block, by value: the compiler then knows that no store changes them.
@@ -219,17 +162,17 @@ HWY_INLINE void AddTerms(const Terms& terms, const float* gradient, int n, cpu::
   }
 }
 
-template <class Rule, class V>
-HWY_INLINE Updated<V, Rule::kStates> UpdatedLanes(const Rule& rule, const Places<Rule>& places, int64_t i) {
-  const typename V::Tag d;
-  V old[Rule::kStates];
+template <class Rule, class Intermediates, class D>
+HWY_INLINE Updated<Lanes<D>, Rule::kStates> UpdatedLanes(D d, const Rule& rule, const Places<Rule>& places, int64_t i,
+                                                         Intermediates stored) {
+  Lanes<D> old[Rule::kStates];
   for (int k = 0; k < Rule::kStates; ++k)
     old[k].raw = places.states[k] != nullptr ? hn::LoadU(d, places.states[k] + i) : hn::Zero(d);
-  return rule.template operator()<V>(V{hn::LoadU(d, places.weight + i)}, V{hn::LoadU(d, places.gradient + i)}, old);
+  return rule(Lanes<D>{hn::LoadU(d, places.weight + i)}, Lanes<D>{hn::LoadU(d, places.gradient + i)}, old, stored);
 }
 
-template <class D, class V, int kStates>
-HWY_INLINE void StoreUpdated(D d, const Updated<V, kStates>& updated, float* const* states, float* weight, float* const* to,
+template <class D, int kStates>
+HWY_INLINE void StoreUpdated(D d, const Updated<Lanes<D>, kStates>& updated, float* const* states, float* weight, float* const* to,
                              int64_t i) {
   hn::StoreU(updated.weight.raw, d, weight + i);
   for (int k = 0; k < kStates; ++k) {
@@ -237,17 +180,17 @@ HWY_INLINE void StoreUpdated(D d, const Updated<V, kStates>& updated, float* con
   }
 }
 
-// Where every operation is rounded: what the values become without.
+// Where there are roundings on the way: what the values become without.
 template <class Rule, class Arithmetic, class D>
 HWY_INLINE void UpdateWide(D d, const Rule& rule, const Places<Rule>& places, int64_t i) {
-  if (!Arithmetic::kStepwise || !places.has_wide) return;
-  StoreUpdated(d, UpdatedLanes<Rule, Lanes<D>>(rule, places, i), places.states, places.wide[0], places.wide + 1, i);
+  if (!Arithmetic::Intermediates::kRounds || !places.has_wide) return;
+  StoreUpdated(d, UpdatedLanes(d, rule, places, i, WideIntermediates()), places.states, places.wide[0], places.wide + 1, i);
 }
 
 template <class Rule, class Arithmetic, class D>
 HWY_INLINE void UpdateVector(D d, const Rule& rule, const Places<Rule>& places, int64_t i) {
   UpdateWide<Rule, Arithmetic>(d, rule, places, i);
-  const auto updated = UpdatedLanes<Rule, typename Arithmetic::template V<D>>(rule, places, i);
+  const auto updated = UpdatedLanes(d, rule, places, i, typename Arithmetic::Intermediates());
   StoreUpdated(d, updated, places.states, places.weight, places.states, i);
   if (places.d != nullptr) hn::StoreU(updated.update.raw, d, places.d + i);
 }
@@ -256,13 +199,12 @@ HWY_INLINE void UpdateVector(D d, const Rule& rule, const Places<Rule>& places, 
 template <class Rule, class Arithmetic, bool kDecay, class D>
 HWY_INLINE void CountedVector(D d, const Rule& rule, const Places<Rule>& places, int64_t i, cpu::UpdateCounters& counts,
                               Terms& terms, int at) {
-  using V = typename Arithmetic::template V<D>;
   UpdateWide<Rule, Arithmetic>(d, rule, places, i);
-  const V weight{hn::LoadU(d, places.weight + i)};
-  const auto updated = UpdatedLanes<Rule, V>(rule, places, i);
+  const Lanes<D> weight{hn::LoadU(d, places.weight + i)};
+  const auto updated = UpdatedLanes(d, rule, places, i, typename Arithmetic::Intermediates());
   StoreUpdated(d, updated, places.states, places.weight, places.states, i);
   if (places.d != nullptr) hn::StoreU(updated.update.raw, d, places.d + i);
-  const V zero{hn::Zero(d)}, stored{Arithmetic::Rounded(d, updated.weight.raw)};
+  const Lanes<D> zero{hn::Zero(d)}, stored{Arithmetic::Rounded(d, updated.weight.raw)};
   hn::StoreU(weight.raw, d, terms.weight + at);
   hn::StoreU(updated.update.raw, d, terms.update + at);
   if constexpr (kDecay) {
@@ -293,7 +235,7 @@ HWY_INLINE void CountedVector(D d, const Rule& rule, const Places<Rule>& places,
 template <class Rule, class Arithmetic>
 void UpdateAlone(const Rule rule, const cpu::UpdateBlock& block) {
   const Places<Rule> places(block);
-  const typename Arithmetic::Vectors d;
+  const hn::ScalableTag<float> d;
   const auto width = static_cast<int64_t>(hn::Lanes(d));
   const int64_t n = block.n;
   int64_t i = 0;
@@ -304,7 +246,7 @@ void UpdateAlone(const Rule rule, const cpu::UpdateBlock& block) {
 template <class Rule, class Arithmetic, bool kDecay>
 void UpdateAndSum(const Rule rule, const cpu::UpdateBlock& block, cpu::UpdateTotals& totals) {
   const Places<Rule> places(block);
-  const typename Arithmetic::Vectors d;
+  const hn::ScalableTag<float> d;
   const auto width = static_cast<int>(hn::Lanes(d));
   cpu::UpdateCounters counts = totals.counts;
   Terms terms;

@@ -1,8 +1,6 @@
 // What acts on gradients and parameters in plain loops: unscaling, norms and the updates of optimizers.
 #include <array>
 #include <cmath>
-#include <type_traits>
-#include <utility>
 
 #include "ulpscope/kernels/output_rounding.h"
 #include "ulpscope/kernels/plain/elementwise.h"
@@ -30,39 +28,25 @@ struct Unscale {
   }
 };
 
-// A lane of a 16-bit type (lanes.h): every operation on it is rounded to that type. Constants keep their value, as scalars do that
-// a kernel takes.
+// `stored` (updates.h) of a 16-bit type.
 template <DType type>
-struct Stepwise {
-  float raw;
-  explicit Stepwise(double value) : raw(static_cast<float>(value)) {}
-  // An FP64 result of 16-bit or FP32 operands is rounded as the exact one: FP64 has more than twice their bits and two.
-  static Stepwise rounded(double value) {
+struct RoundedIntermediates {
+  static constexpr bool kRounds = true;
+  template <class V>
+  V operator()(V value) const {
     static const NarrowFormat& format = narrow_format(*info(type).format);
-    return Stepwise(format.widen(format.round(value)));
+    return format.widen(format.round(value));
   }
-  double wide() const { return raw; }
-  operator float() const { return raw; }
-
-  friend Stepwise operator+(Stepwise a, Stepwise b) { return rounded(a.wide() + b.wide()); }
-  friend Stepwise operator-(Stepwise a, Stepwise b) { return rounded(a.wide() - b.wide()); }
-  friend Stepwise operator*(Stepwise a, Stepwise b) { return rounded(a.wide() * b.wide()); }
-  friend Stepwise operator/(Stepwise a, Stepwise b) { return rounded(a.wide() / b.wide()); }
-  friend bool operator>(Stepwise a, Stepwise b) { return a.raw > b.raw; }
-  friend bool operator<(Stepwise a, Stepwise b) { return a.raw < b.raw; }
-  friend bool operator==(Stepwise a, Stepwise b) { return a.raw == b.raw; }
-  friend Stepwise square_root(Stepwise a) { return rounded(std::sqrt(a.wide())); }
-  friend Stepwise select(bool mask, Stepwise yes, Stepwise no) { return mask ? yes : no; }
 };
 
-// Inputs w, g and the states; outputs w, the states in place, and the update d. Of values of the type C, computed with as V. Where
-// that rounds at every step, what it lost of the weights and states is counted from what C makes of them.
-template <typename C, typename V, typename Update>
+// Inputs w, g and the states; outputs w, the states in place, and the update d. Computed in the type C. Where that rounds on the
+// way, what it lost of the weights and states is counted from what they become without.
+template <typename C, typename Intermediates, typename Update>
 void update_as(const OpCall& call) {
   const Update rule(*call.attributes);
   const auto states = static_cast<int>(call.inputs.size()) - 2;
   const int update_slot = states + 1;
-  constexpr bool stepwise = !std::is_same_v<C, V>;
+  constexpr bool stepwise = Intermediates::kRounds;
   std::vector<Output<C>> outputs, wide;
   for (int slot = 0; slot <= update_slot; ++slot) {
     outputs.emplace_back(call, slot);
@@ -75,29 +59,24 @@ void update_as(const OpCall& call) {
   const int64_t size = call.outputs[0].size();
   for (int64_t i = 0; i < size; ++i) {
     const auto value = [&](int input) { return input < states + 2 ? at<C>(call.inputs[input], i) : C{}; };
-    const auto evaluate = [&]<typename T>() {
-      return [&]<size_t... k>(std::index_sequence<k...>) {
-        const T old[] = {T(value(static_cast<int>(k) + 2))...};
-        return rule.template operator()<T>(T(value(0)), T(value(1)), old);
-      }
-      (std::make_index_sequence<Update::kStates>());
-    };
+    C old[Update::kStates];
+    for (int k = 0; k < Update::kStates; ++k) old[k] = value(k + 2);
     const C w = value(0);
-    const auto updated = evaluate.template operator()<V>();
+    const auto updated = rule(w, value(1), old, Intermediates{});
     if (stepwise) {
-      const auto exact = evaluate.template operator()<C>();
+      const auto exact = rule(w, value(1), old, lanes::WideIntermediates{});
       wide[0][i] = exact.weight;
       for (int k = 0; k < states; ++k) wide[k + 1][i] = exact.state[k];
     }
-    outputs[0][i] = static_cast<C>(updated.weight);
-    for (int k = 0; k < states; ++k) outputs[k + 1][i] = static_cast<C>(updated.state[k]);
-    outputs[update_slot][i] = static_cast<C>(updated.update);
+    outputs[0][i] = updated.weight;
+    for (int k = 0; k < states; ++k) outputs[k + 1][i] = updated.state[k];
+    outputs[update_slot][i] = updated.update;
     old_weights.push_back(w);
-    shares.push_back(static_cast<C>(updated.gradient_share));
-    without.push_back(static_cast<C>(updated.without_decay));
+    shares.push_back(updated.gradient_share);
+    without.push_back(updated.without_decay);
     const auto place = static_cast<size_t>(offset_of(call.outputs[0], i));
     const auto wide_weight = static_cast<double>(w), d = static_cast<double>(outputs[update_slot][i]);
-    decays.push_back(static_cast<double>(static_cast<C>(updated.decay)));
+    decays.push_back(static_cast<double>(updated.decay));
     terms[0][place] = wide_weight * wide_weight;
     terms[1][place] = d * d;
     terms[2][place] = static_cast<double>(value(1)) * d;
@@ -158,9 +137,9 @@ template <typename C, typename Update>
 void update(const OpCall& call) {
   const bool stepwise = call.attributes->value_or("stepwise", 0) != 0;
   const DType type = call.outputs[0].dtype;
-  if (stepwise && type == DType::f16) return update_as<float, Stepwise<DType::f16>, Update>(call);
-  if (stepwise && type == DType::bf16) return update_as<float, Stepwise<DType::bf16>, Update>(call);
-  update_as<C, C, Update>(call);
+  if (stepwise && type == DType::f16) return update_as<float, RoundedIntermediates<DType::f16>, Update>(call);
+  if (stepwise && type == DType::bf16) return update_as<float, RoundedIntermediates<DType::bf16>, Update>(call);
+  update_as<C, lanes::WideIntermediates, Update>(call);
 }
 
 template <class... U>

@@ -157,32 +157,33 @@ TEST_F(NarrowUpdate, AdamOfASmallGradientInFP16IsMinusInfUnlessComputedWide) {
   EXPECT_TRUE(std::isfinite(run(DType::bf16, UpdateMath::param, 0.5, {1e-5}, adam)[0]));
 }
 
-// The recurrence with a rounding after every operation, by numbers that the format is asked to round and nothing else. The weight
-// begins at 0, so that no bit of an update is lost beside it.
+// The recurrences with roundings after PyTorch's tensor operations, or without, by numbers that the format is asked to round. The
+// weight begins at 0, so that no bit of an update is lost beside it.
 TEST_F(NarrowUpdate, RoundsEveryStepOrOnce) {
   const auto sgd = [](auto parameters) { return make_sgd(std::move(parameters), 0.1, {.momentum = 0.9}); };
   for (int sequence = 0; sequence < 80; ++sequence) {
     const DType dtype = sequence % 2 == 0 ? DType::f16 : DType::bf16;
     const UpdateMath math = sequence % 4 < 2 ? UpdateMath::param : UpdateMath::fp32;
     const auto in_type = [&](double x) { return to_host(tensor(dtype, {1}, {x}))[0]; };
-    const auto in_fp32 = [](double x) { return static_cast<double>(static_cast<float>(x)); };
-    const auto r = [&](double x) { return math == UpdateMath::param ? in_type(x) : in_fp32(x); };
-    const auto c = in_fp32;  // constants
+    const auto f = [](double x) { return static_cast<double>(static_cast<float>(x)); };
+    const auto r = [&](double x) { return math == UpdateMath::param ? in_type(f(x)) : f(x); };
+    const auto fused = [](double a, double b, double c) {
+      return static_cast<double>(std::fma(static_cast<float>(a), static_cast<float>(b), static_cast<float>(c)));
+    };
     double w = 0, m = 0, v = 0, buffer = 0, w_sgd = 0;
     std::vector<double> gradients;
     for (int step = 1; step <= 4; ++step) {
       const double g = in_type(gradient(step, static_cast<size_t>(sequence)));
       gradients.push_back(g);
-      m = r(m + r(r(g - m) * c(1 - 0.9)));
-      v = r(r(v * c(0.999)) + r(r(c(1 - 0.999) * g) * g));
-      const double root = r(r(std::sqrt(v)) / c(std::sqrt(1 - std::pow(0.999, step))));
-      const double denominator = r(root + c(1e-8));
-      const double d = r(c(-1e-3 / (1 - std::pow(0.9, step))) * r(m / denominator));
-      w = in_type(r(w + d));
+      m = r(fused(1 - 0.9, f(g - m), m));
+      v = r(fused(f(f(1 - 0.999) * g), g, r(f(0.999) * v)));
+      const double root = r(r(std::sqrt(v)) / f(std::sqrt(1 - std::pow(0.999, step))));
+      const double denominator = r(root + r(1e-8));
+      w = in_type(r(w + f(f(f(-1e-3 / (1 - std::pow(0.9, step))) * m) / denominator)));
       m = in_type(m);
       v = in_type(v);
-      buffer = step == 1 ? g : r(r(c(0.9) * buffer) + r(c(1) * g));
-      w_sgd = in_type(r(w_sgd + r(c(-0.1) * buffer)));
+      buffer = step == 1 ? g : r(fused(1, g, r(f(0.9) * buffer)));
+      w_sgd = in_type(r(fused(r(-0.1), buffer, w_sgd)));
       buffer = in_type(buffer);
     }
     EXPECT_THAT(run(dtype, math, 0, gradients, adam), ::testing::ElementsAre(w, m, v)) << name_of(math) << " " << sequence;

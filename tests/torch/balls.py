@@ -164,7 +164,9 @@ class Ball:
     def sqrt(self):
         root = np.sqrt(self.v)
         least = np.sqrt(np.maximum(self.v - self.e, 0))
-        return Ball(root, np.where(self.e > 0, self.e / (root + least), 0), self.free).rounded()
+        # Roots of numbers that differ by e differ by no more than the root of e: that of 0 is known, too.
+        e = np.where(self.e > 0, np.minimum(self.e / (root + least), np.sqrt(self.e)), 0)
+        return Ball(root, e, self.free).rounded()
 
     def times(self, factor):
         """Exactly by 0, 1/2 or 1: a gate. Half of a subnormal is rounded."""
