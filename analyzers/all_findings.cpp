@@ -24,17 +24,32 @@ const std::vector<std::string>& report_parts() {
   return names;
 }
 
-Report analyze_all(const Snapshot& reader, const ReportOptions& options) {
-  const auto wanted = [&](const char* part) {
+struct ReportAnalysis::State {
+  explicit State(ReportOptions asked)
+      : options(std::move(asked)),
+        seen(
+            [this] {
+              return ReportFacts(Wanted(FittingScale(options.flushed_limit), wanted("ranges") || wanted("scale")),
+                                 Wanted(RangeFacts({}), wanted("ranges")), Wanted(ScaleFacts(), wanted("scale")),
+                                 Wanted(UpdateFacts(), wanted("updates")));
+            },
+            options) {}
+  bool wanted(const char* part) const {
     return options.only.empty() || std::find(options.only.begin(), options.only.end(), part) != options.only.end();
-  };
-  Followed<ReportFacts> seen(
-      [&] {
-        return ReportFacts(Wanted(FittingScale(options.flushed_limit), wanted("ranges") || wanted("scale")),
-                           Wanted(RangeFacts({}), wanted("ranges")), Wanted(ScaleFacts(), wanted("scale")),
-                           Wanted(UpdateFacts(), wanted("updates")));
-      },
-      options);
+  }
+
+  const ReportOptions options;
+  Followed<ReportFacts> seen;
+};
+
+ReportAnalysis::ReportAnalysis(ReportOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+ReportAnalysis::~ReportAnalysis() = default;
+Report analyze_all(const Snapshot& reader, const ReportOptions& options) { return ReportAnalysis(options).report(reader); }
+
+Report ReportAnalysis::report(const Snapshot& reader) {
+  const ReportOptions& options = state_->options;
+  Followed<ReportFacts>& seen = state_->seen;
+  const auto wanted = [&](const char* part) { return state_->wanted(part); };
   const bool complete = seen.update(reader);
   const AnalysisContext& context = seen.context();
   const StepFacts& steps = seen.steps();
@@ -59,7 +74,7 @@ Report analyze_all(const Snapshot& reader, const ReportOptions& options) {
   if (wanted("updates")) add_update_findings(context, steps, get(std::type_identity<UpdateFacts>()), report);
   if (wanted("tensor_cores")) add_tensor_core_findings(context, report);
 
-  add_verdict(context, report);
+  add_verdict(context.trace, report);
   return report;
 }
 

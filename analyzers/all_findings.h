@@ -1,6 +1,8 @@
 // Everything that the analyzers of one trace conclude, by severity, in one pass over its rows: `ulpscope report`.
 #pragma once
 
+#include <memory>
+
 #include "ulpscope/analyzers/analysis.h"
 
 namespace ulpscope {
@@ -12,6 +14,17 @@ struct ReportOptions : AnalysisOptions {
   std::vector<std::string> only;  // some of report_parts(); empty: all
 };
 
+// Of a trace each time it is asked, which may have grown: reads only what is new.
+class ReportAnalysis {
+ public:
+  explicit ReportAnalysis(ReportOptions options);
+  ~ReportAnalysis();
+  Report report(const Snapshot& reader);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 Report analyze_all(const Snapshot& reader, const ReportOptions& options = {});
 
 }  // namespace ulpscope

@@ -11,6 +11,7 @@
 #include "ulpscope/analyzers/range_totals.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/verdict.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -260,6 +261,28 @@ Table tensor_table(const Selection& b, const Matches& matches, size_t limit) {
   return table;
 }
 
+// Whether the second run's last losses are higher than the first's by more than these vary: twice the error of the difference of
+// their means, and a twentieth.
+void add_loss_finding(const StepTotals& a, const StepTotals& b, Report& report) {
+  const size_t n = std::min(a.last_losses.size(), b.last_losses.size()) / 2;
+  if (n < 5 || !a.nonfinite_losses.empty() || !b.nonfinite_losses.empty()) return;
+  const double mean_a = a.mean_loss(n), mean_b = b.mean_loss(n);
+  const auto variance = [n](const std::vector<double>& losses, double mean) {
+    double sum = 0;
+    for (size_t i = losses.size() - n; i < losses.size(); ++i) sum += (losses[i] - mean) * (losses[i] - mean);
+    return sum / static_cast<double>(n - 1);
+  };
+  const double error = std::sqrt((variance(a.last_losses, mean_a) + variance(b.last_losses, mean_b)) / static_cast<double>(n));
+  if (!(mean_b - mean_a > 2 * error) || !(mean_b - mean_a > 0.05 * std::fabs(mean_a))) return;
+  report.findings.push_back(
+      {"compare.loss_higher",
+       Severity::warning,
+       fmt::format("The second run's loss is higher: its last {} losses have the mean {:.4g}, those of the first run {:.4g}.", n,
+                   mean_b, mean_a),
+       {{{}, {{"mean_a", mean_a}, {"mean_b", mean_b}, {"error_of_the_difference", error}}}},
+       "`ulpscope report` of the second trace says what was lost there; the table below, where its numbers differ most."});
+}
+
 void add_findings(const Side& a, const Side& b, const Matches& matches, const LossComparison& losses, Report& report) {
   const RunInfo &run_a = a.reader().run(), &run_b = b.reader().run();
   const auto find = [&](const char* code, Severity severity, std::string title, std::vector<Evidence> evidence = {}) {
@@ -300,6 +323,7 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
          fmt::format("The loss was NaN or infinity in {} of the first run and {} of the second.",
                      count_of(a.run.nonfinite_losses.size(), "step"), b.run.nonfinite_losses.size()));
   }
+  add_loss_finding(a.run, b.run, report);
   // Casts come and go with the precision.
   uint64_t only_a = 0, only_b = 0;
   std::vector<Evidence> unmatched;
@@ -331,7 +355,7 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
   report.complete = left.complete && right.complete;
   const auto matches = match_outputs(left, right);
   add_findings(left, right, matches, compare_losses(a, b, options), report);
-  sort_by_severity(report.findings);
+  add_verdict(b, report, "the second run's loss is no worse than the first's.");
   report.tables.push_back(summary_table(left, right));
   report.tables.push_back(tensor_table(right.selection(), matches, options.limit));
   return report;

@@ -266,8 +266,7 @@ void RangeReport::add_what_if_table(Report& report, const std::vector<Group>& gr
 }
 
 void RangeReport::add_plots(Report& report, const std::vector<Group>& groups) const {
-  if (options_.formats.empty()) return;
-  const FloatFormat& format = *options_.formats.front();
+  const FloatFormat& format = options_.formats.empty() ? binary16 : *options_.formats.front();
   const size_t index = facts_.what_if_index(format);
   Plot recorded = histogram_plot("exponents", fmt::format("Exponents against {}'s limits, worst first", format.name), format);
   Plot unscaled = histogram_plot("true_exponents",
@@ -277,7 +276,9 @@ void RangeReport::add_plots(Report& report, const std::vector<Group>& groups) co
     return badness(0.0, totals.what_if[index].as_scaled.bounds, 0.0,
                    totals.recorded.largest > 0 ? headroom(format, totals.recorded.largest) : kUnknown);
   };
-  const size_t limit = options_.limit == 0 ? groups.size() : options_.limit;
+  // Who asks for a format wants to see all of it against its limits; else a few, of which the true ones tell no more.
+  const size_t shown = options_.formats.empty() ? std::min<size_t>(options_.limit, 5) : options_.limit;
+  const size_t limit = options_.limit == 0 ? groups.size() : shown;
   for (const Group* group : worst_first(groups, key)) {
     const RangeTotals& totals = group->get();
     if (totals.histogram && totals.recorded.largest > 0 && recorded.series.size() < limit) {
@@ -288,7 +289,7 @@ void RangeReport::add_plots(Report& report, const std::vector<Group>& groups) co
     }
   }
   if (!recorded.series.empty()) report.plots.push_back(std::move(recorded));
-  if (!unscaled.series.empty()) report.plots.push_back(std::move(unscaled));
+  if (!unscaled.series.empty() && !options_.formats.empty()) report.plots.push_back(std::move(unscaled));
 }
 
 void RangeReport::add_tables(Report& report) const {

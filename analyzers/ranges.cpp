@@ -33,19 +33,19 @@ RangeReport::RangeReport(const AnalysisContext& context, const RangeOptions& opt
   }
 }
 
-Report analyze_ranges(const Snapshot& reader, const RangeOptions& options) {
+Report analyze_ranges(const Snapshot& reader, const RangeOptions& options) { return RangeAnalysis(options).report(reader); }
+
+Report RangeAnalysis::report(const Snapshot& reader) {
   Report report;
   report.analysis = "ranges";
-  report.title = fmt::format("Ranges by {}", name_of(options.by));
+  report.title = fmt::format("Ranges by {}", name_of(options_.by));
   report.sources.push_back(source_of(reader));
-  Followed<Together<FittingScale, RangeFacts>> seen(
-      [&] { return Together(FittingScale(options.flushed_limit), RangeFacts(options.formats)); }, options);
-  report.complete = seen.update(reader);
-  const AnalysisContext& context = seen.context();
-  const FittingScales fitting = seen.analysis().get<FittingScale>().result();
-  const RangeReport ranges(context, options, seen.steps(), seen.analysis().get<RangeFacts>(), fitting);
+  report.complete = seen_.update(reader);
+  const AnalysisContext& context = seen_.context();
+  const FittingScales fitting = seen_.analysis().get<FittingScale>().result();
+  const RangeReport ranges(context, options_, seen_.steps(), seen_.analysis().get<RangeFacts>(), fitting);
   ranges.add_findings(report);
-  add_verdict(context, report);
+  add_verdict(context.trace, report);
   ranges.add_tables(report);
   return report;
 }

@@ -1,7 +1,7 @@
 // Do the numbers fit their format? Per tensor, module, phase or role: the shares flushed to zero, subnormal and overflowed, as the
-// recorded roundings counted them and as a what-if in other formats; gradients as scaled and true (divided by the loss scale);
-// headroom; and exponent histograms against the format's limits. Worst first. Definitions: docs/numerics.md.
-// Findings (codes): range.no_rows, range.nonfinite, range.gradients_vanish, range.gradients_flushed, range.gradients_overflow,
+// recorded roundings counted them and, where asked for, as a what-if in other formats; gradients as scaled and true (divided by the
+// loss scale); headroom; and exponent histograms against the format's limits. Worst first. Definitions: docs/numerics.md. Findings
+// (codes): range.no_rows, range.nonfinite, range.gradients_vanish, range.gradients_flushed, range.gradients_overflow,
 // range.values_overflow, range.values_flushed, range.gradients_raised, range.quantization_flushed, range.quantization_stale,
 // range.quantization_unscaled, range.quantization_saturated, range.inputs_flushed, range.saturated, range.gradients_would_flush,
 // range.gradients_fit, range.rounding_unknown.
@@ -18,7 +18,7 @@ const char* name_of(GroupBy by);
 
 struct RangeOptions : AnalysisOptions {
   GroupBy by = GroupBy::tensor;
-  std::vector<const FloatFormat*> formats{&binary16, &bfloat16};  // of the what-if tables; the plots stand against the first
+  std::vector<const FloatFormat*> formats;  // of the what-if tables; the plots stand against the first, or FP16
 };
 
 // What the analyses of a trace say of its ranges.
@@ -96,6 +96,19 @@ class RangeReport {
   std::vector<const TensorRanges*> tensors_, broken_tensors_;
 };
 
+// Of a trace each time it is asked, which may have grown: reads only what is new.
+class RangeAnalysis {
+ public:
+  explicit RangeAnalysis(const RangeOptions& options)
+      : options_(options),
+        seen_([this] { return Together(FittingScale(options_.flushed_limit), RangeFacts(options_.formats)); }, options_) {}
+  RangeAnalysis(const RangeAnalysis&) = delete;
+  Report report(const Snapshot& reader);
+
+ private:
+  const RangeOptions options_;
+  Followed<Together<FittingScale, RangeFacts>> seen_;
+};
 Report analyze_ranges(const Snapshot& reader, const RangeOptions& options = {});
 
 }  // namespace ulpscope

@@ -230,19 +230,19 @@ Plot ScaleReport::history_plot() const {
   return plot;
 }
 
-Report analyze_scale(const Snapshot& reader, const ScaleOptions& options) {
+Report analyze_scale(const Snapshot& reader, const ScaleOptions& options) { return ScaleAnalysis(options).report(reader); }
+
+Report ScaleAnalysis::report(const Snapshot& reader) {
   Report report;
   report.analysis = "scale";
   report.title = "Loss scale";
   report.sources.push_back(source_of(reader));
-  Followed<Together<FittingScale, ScaleFacts>> seen(
-      [&] { return Together(FittingScale(options.flushed_limit, options.format), ScaleFacts()); }, options);
-  report.complete = seen.update(reader);
-  const AnalysisContext& context = seen.context();
-  const FittingScales fitting = seen.analysis().get<FittingScale>().result();
-  const ScaleReport scale(context, seen.steps(), seen.analysis().get<ScaleFacts>(), fitting);
+  report.complete = seen_.update(reader);
+  const AnalysisContext& context = seen_.context();
+  const FittingScales fitting = seen_.analysis().get<FittingScale>().result();
+  const ScaleReport scale(context, seen_.steps(), seen_.analysis().get<ScaleFacts>(), fitting);
   scale.add_findings(report);
-  add_verdict(context, report);
+  add_verdict(context.trace, report);
   scale.add_facts_and_tables(report);
   return report;
 }

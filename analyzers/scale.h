@@ -90,6 +90,19 @@ class ScaleReport {
   std::vector<const EventRow*> blame_;  // by change: names the tensor
 };
 
+// Of a trace each time it is asked, which may have grown: reads only what is new.
+class ScaleAnalysis {
+ public:
+  explicit ScaleAnalysis(const ScaleOptions& options)
+      : options_(options),
+        seen_([this] { return Together(FittingScale(options_.flushed_limit, options_.format), ScaleFacts()); }, options_) {}
+  ScaleAnalysis(const ScaleAnalysis&) = delete;
+  Report report(const Snapshot& reader);
+
+ private:
+  const ScaleOptions options_;
+  Followed<Together<FittingScale, ScaleFacts>> seen_;
+};
 Report analyze_scale(const Snapshot& reader, const ScaleOptions& options = {});
 
 }  // namespace ulpscope

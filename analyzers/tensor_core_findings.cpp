@@ -85,7 +85,8 @@ void add_tensor_core_findings(const AnalysisContext& context, Report& report) {
     ++padded[row->second].count;
     ++count;
   }
-  if (padded.empty()) return;
+  // Less than a hundredth more work is nothing to pad for.
+  if (padded.empty() || (work > 0 && padded_work < 1.01 * work)) return;
   // What the multiple is that they miss, and in what.
   std::map<int64_t, std::string_view> missed;
   for (const Products& products : padded)

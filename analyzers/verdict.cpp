@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "ulpscope/analyzers/finding_rules.h"
 #include "ulpscope/base/text.h"
@@ -39,7 +40,7 @@ class Reached {
 
 class Causes {
  public:
-  Causes(const AnalysisContext& context, const std::vector<Finding>& findings) : trace_(context.trace), findings_(findings) {
+  Causes(const Snapshot& trace, const std::vector<Finding>& findings) : trace_(trace), findings_(findings) {
     reached_.resize(findings.size());
     parent_.assign(findings.size(), kNone);
     for (size_t i = 0; i < findings.size(); ++i) {
@@ -97,7 +98,6 @@ constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step
                                           "run.no_better_than_guessing"};
 
 std::string verdict_text(const Report& report) {
-  if (report.causes.empty()) return "nothing was found that costs accuracy or steps.";
   const Cause& cause = report.causes.front();
   const Finding& finding = report.findings[cause.finding];
   std::string text;
@@ -116,10 +116,10 @@ std::string verdict_text(const Report& report) {
 
 }  // namespace
 
-void add_verdict(const AnalysisContext& context, Report& report) {
+void add_verdict(const Snapshot& trace, Report& report, std::string_view healthy) {
   std::vector<Finding>& findings = report.findings;
   sort_by_severity(findings);
-  const Causes causes(context, findings);
+  const Causes causes(trace, findings);
   std::vector<size_t> roots(findings.size());
   for (size_t i = 0; i < findings.size(); ++i) {
     roots[i] = causes.root(i);
@@ -148,7 +148,7 @@ void add_verdict(const AnalysisContext& context, Report& report) {
     const bool is_error = findings[cause.finding].severity == Severity::error;
     report.verdict = std::max(*report.verdict, is_error ? Verdict::broken : Verdict::loses_accuracy);
   }
-  report.verdict_text = verdict_text(report);
+  report.verdict_text = report.causes.empty() ? std::string(healthy) : verdict_text(report);
 }
 
 }  // namespace ulpscope

@@ -6,11 +6,16 @@
 // has no tensors, can come of any. Two findings that no edges connect stay two causes.
 #pragma once
 
-#include "ulpscope/analyzers/run_analysis.h"
+#include <string_view>
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 
 // Sorts the findings by severity, and fills in verdict, verdict_text and causes. A cause is as severe as the worst that came of it.
-void add_verdict(const AnalysisContext& context, Report& report);
+// `healthy`: what is said where there is none.
+void add_verdict(const Snapshot& trace, Report& report,
+                 std::string_view healthy = "nothing was found that costs accuracy or steps.");
 
 }  // namespace ulpscope

@@ -168,7 +168,7 @@ Command parse(std::span<const Verb> verbs, std::vector<std::string> words) {
     command.show = words.size() > 1 && first == "help" ? verb_help(find_verb(verbs, words[1])) : overview(verbs);
     return command;
   }
-  if (first == "--version" || first == "version") {
+  if (first == "--version" || first == "-V" || first == "version") {
     command.show = version_text();
     return command;
   }

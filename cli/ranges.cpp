@@ -1,7 +1,7 @@
 #include "ulpscope/analyzers/ranges.h"
 
+#include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/report_options.h"
-#include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 
 namespace ulpscope::cli {
@@ -16,9 +16,10 @@ int run(const Arguments& arguments) {
     if (by == name_of(group)) options.by = group;
   }
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.formats = formats;
-  const Snapshot reader = open_trace(arguments.positional(0));
-  check_asked_for({&reader}, options);
-  return finish(analyze_ranges(reader, options), arguments);
+  return run_analysis(arguments, options, [&]() -> Analyze {
+    const auto analysis = std::make_shared<RangeAnalysis>(options);
+    return [analysis](const Snapshot& trace) { return analysis->report(trace); };
+  });
 }
 
 }  // namespace
@@ -26,10 +27,11 @@ int run(const Arguments& arguments) {
 Verb ranges_verb() {
   return {"ranges",
           "do the numbers fit their format: flushed, subnormal, overflowing, headroom",
-          "Per tensor, module, phase or role: what each rounding lost, what FP16 or BF16 would have lost,\n"
+          "Per tensor, module, phase or role: what each rounding lost, with --format what another format would have,\n"
           "gradients as scaled and true, and exponent histograms against the format's limits. Worst first.",
-          {{"TRACE", "a trace file, or a folder of a run's trace and of those resumed from it"}},
+          traces_positional(),
           join({{{"--by", "", "WHAT", "what a row of the tables is", "tensor", {"tensor", "module", "phase", "role"}}},
+                follow_option(),
                 selection_options(),
                 what_if_options()}),
           {{"ulpscope ranges run.h5 --phase backward", "do the gradients fit?"},

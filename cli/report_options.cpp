@@ -36,12 +36,6 @@ StepRange parse_steps(const std::string& text) {
   return range;
 }
 
-bool wants_json(const Arguments& arguments) {
-  const std::vector<std::string> formats = arguments.list(kFormatOption);
-  return arguments.has("--json") ||
-         std::any_of(formats.begin(), formats.end(), [](const std::string& format) { return lower_case(format) == "json"; });
-}
-
 std::string render(const Report& report, const Arguments& arguments, TextOptions text) {
   text.unicode = !arguments.has("--ascii");
   text.all = arguments.has("--all");
@@ -49,6 +43,12 @@ std::string render(const Report& report, const Arguments& arguments, TextOptions
 }
 
 }  // namespace
+
+bool wants_json(const Arguments& arguments) {
+  const std::vector<std::string> formats = arguments.list(kFormatOption);
+  return arguments.has("--json") ||
+         std::any_of(formats.begin(), formats.end(), [](const std::string& format) { return lower_case(format) == "json"; });
+}
 
 std::vector<std::string> phase_names() { return names<Phase>(kPhases); }
 
@@ -127,6 +127,10 @@ int finish(const Report& report, const Arguments& arguments) {
   } else {
     print(report, arguments);
   }
+  return exit_code(report, arguments);
+}
+
+int exit_code(const Report& report, const Arguments& arguments) {
   if (!arguments.has("--fail-on")) return kClean;
   const Severity limit = arguments.text("--fail-on") == "error" ? Severity::error : Severity::warning;
   return has_finding(report, limit) ? kFindings : kClean;

@@ -23,7 +23,10 @@ std::vector<const FloatFormat*> asked_formats(const Arguments& arguments);
 
 // Writes the report to stdout, as print_options ask.
 void print(const Report& report, const Arguments& arguments);
-// Writes the report as asked for. The exit code: kFindings where --fail-on is met.
+bool wants_json(const Arguments& arguments);
+// kFindings where --fail-on is met.
+int exit_code(const Report& report, const Arguments& arguments);
+// Writes the report as asked for; its exit code.
 int finish(const Report& report, const Arguments& arguments);
 
 }  // namespace ulpscope::cli

@@ -36,10 +36,12 @@ std::string trace_path(const std::string& argument) {
                     traces.front());
 }
 
-Snapshot open_trace(const std::string& argument) {
+RunSet open_run(const std::string& argument) {
   const std::vector<std::string> traces = traces_in(argument);
-  if (traces.size() > 1) return Snapshot(argument, traces);
-  return Snapshot(traces.empty() ? argument : traces.front());
+  if (traces.size() > 1) return RunSet(argument, traces);
+  return RunSet(traces.empty() ? argument : traces.front());
 }
+
+Snapshot open_trace(const std::string& argument) { return open_run(argument).snapshot(); }
 
 }  // namespace ulpscope::cli

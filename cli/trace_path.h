@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ulpscope/trace/snapshot.h"
+#include "ulpscope/trace/run_set.h"
 
 namespace ulpscope::cli {
 
@@ -14,5 +14,7 @@ std::string trace_path(const std::string& argument);
 // The trace, or the run, that `argument` names: a file, or a folder of a run's trace and those of runs resumed from it. Throws
 // Error: unreadable for a folder without a trace, usage for one with traces of several runs.
 Snapshot open_trace(const std::string& argument);
+// The same, to be followed.
+RunSet open_run(const std::string& argument);
 
 }  // namespace ulpscope::cli

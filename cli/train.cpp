@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/base/error.h"
@@ -193,6 +194,19 @@ Report describe(const Experiment& experiment, const TrainResult& result, const s
   return report;
 }
 
+// What `ulpscope report` says of the trace, without its tables.
+void add_verdict_of(const std::string& trace_path, Report& report) {
+  try {
+    Report judged = analyze_all(Snapshot(trace_path));
+    report.verdict = judged.verdict;
+    report.verdict_text = std::move(judged.verdict_text);
+    report.causes = std::move(judged.causes);
+    report.findings = std::move(judged.findings);
+  } catch (const Error& error) {
+    say("ulpscope: warning: the trace could not be judged: {}", error.what());
+  }
+}
+
 // More than any machine has cores, and few enough for their stacks.
 constexpr int64_t kMaximumThreads = 1024;
 
@@ -305,7 +319,8 @@ int run(const Arguments& arguments) {
   if (!checkpoint.empty()) trainer.save_checkpoint(checkpoint);
   if (interrupted) say_how_to_go_on(checkpoint, options.trace_path, steps_done);
   if (!weights.empty()) save_weights(trainer.model(), weights);
-  const Report report = describe(experiment, result, options.trace_path);
+  Report report = describe(experiment, result, options.trace_path);
+  if (!options.trace_path.empty() && !result.trace.failed) add_verdict_of(options.trace_path, report);
   write_stdout(arguments.has("--json") ? render_json(report) : render_text(report, text_options_of_stdout()));
   return kClean;
 }

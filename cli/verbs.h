@@ -11,6 +11,7 @@ Verb report_verb();
 Verb ranges_verb();
 Verb scale_verb();
 Verb compare_verb();
+Verb findings_verb();
 Verb export_verb();
 Verb recover_verb();
 Verb float_verb();

@@ -149,4 +149,11 @@ std::string render_json(const Report& report) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::string verdict_json(const Report& report, uint64_t steps) {
+  Json json{{"steps", steps}, {"verdict", name_of(*report.verdict)}, {"verdict_text", report.verdict_text}};
+  json["causes"] = Json::array();
+  for (const Cause& cause : report.causes) json["causes"].push_back(report.findings[cause.finding].code);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace ulpscope

@@ -10,5 +10,7 @@
 namespace ulpscope {
 
 std::string render_json(const Report& report);
+// Of a report with a verdict, one line: {"steps": 120, "verdict": "broken", "verdict_text": "...", "causes": ["range.nonfinite"]}.
+std::string verdict_json(const Report& report, uint64_t steps);
 
 }  // namespace ulpscope

@@ -192,10 +192,8 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
 }
 
 std::string verdict_text(const Report& report, const TextOptions& options, const Style& style) {
-  static constexpr const char *kNames[] = {"HEALTHY", "LOSES ACCURACY", "BROKEN"}, *kColors[] = {"1;32", "1;33", "1;31"};
-  const auto verdict = static_cast<size_t>(*report.verdict);
-  const std::string text = wrap_text(fmt::format("{}: {}", kNames[verdict], report.verdict_text), options.width, 2);
-  return style(kColors[verdict], text) + "\n";
+  static constexpr const char* kColors[] = {"1;32", "1;33", "1;31"};
+  return style(kColors[static_cast<size_t>(*report.verdict)], wrap_text(verdict_line(report), options.width, 2)) + "\n";
 }
 
 // Causes first, each with how much came of it; then what has no part in the verdict.
@@ -222,7 +220,8 @@ std::string findings_text(const Report& report, const TextOptions& options, cons
                                                       options.width, 12));
   }
   // A healthy run has nothing to explain.
-  const size_t most = report.verdict == Verdict::healthy ? 0 : kShownNotes;
+  const bool asks_how_it_went = report.analysis == "report" || report.analysis == "train";
+  const size_t most = report.verdict == Verdict::healthy && asks_how_it_went ? 0 : kShownNotes;
   size_t notes = 0;
   for (size_t i = 0; i < report.findings.size(); ++i) {
     const Finding& finding = report.findings[i];
@@ -364,6 +363,11 @@ std::string key_text(const RowKey& key) {
   if (key.loss_index && *key.loss_index > 0) add(fmt::format("loss {}", *key.loss_index), ", ");
   if (key.rank && *key.rank > 0) add(fmt::format("rank {}", *key.rank), ", ");
   return text;
+}
+
+std::string verdict_line(const Report& report) {
+  static constexpr const char* kNames[] = {"HEALTHY", "LOSES ACCURACY", "BROKEN"};
+  return fmt::format("{}: {}", kNames[static_cast<size_t>(*report.verdict)], one_line(report.verdict_text));
 }
 
 std::string render_text(const Report& given, const TextOptions& options) {

@@ -104,7 +104,7 @@ struct GradientNorm {
   }
 };
 
-// A NaN counts as the largest.
+// A NaN counts as the largest, and no row that has one is right.
 struct CorrectCount {
   Targets targets;
   int64_t rows, classes;
@@ -124,7 +124,7 @@ struct CorrectCount {
         const auto value = in(0, row * classes + i), largest = in(0, row * classes + best);
         if (!std::isnan(largest) && (value > largest || std::isnan(value))) best = i;
       }
-      correct += best == targets[row];
+      correct += best == targets[row] && !std::isnan(in(0, row * classes + best));
     }
     return correct;
   }

@@ -54,7 +54,7 @@ TEST(Quantization, TablesHaveTheRecordedRoundingAndMagnitudesWithoutTheScale) {
   const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
   trace.add(x, make_quantized_row({1.0, -3.5, 1e-6}, DType::f8_e4m3, 128));
   trace.end_step();
-  const Report report = analyze_ranges(trace.read());
+  const Report report = analyze_ranges(trace.read(), what_ifs());
   const Table& recorded = table(report, "recorded");
   EXPECT_DOUBLE_EQ(lower(cell(recorded, 0, "flushed")), 1.0 / 3);
   EXPECT_DOUBLE_EQ(lower(cell(recorded, 0, "headroom")), 0);  // 3.5 * 128 is 448

@@ -41,7 +41,7 @@ TEST(Ranges, TablesSayWhatRoundingTheValuesSays) {
     }
     trace.end_step(SyntheticTrace::default_step(1.0, scale));
   }
-  const Report report = analyze_ranges(trace.read());
+  const Report report = analyze_ranges(trace.read(), what_ifs());
 
   const RoundingTruth seen = round_all(gradients, binary16, 1.0), unscaled = round_all(gradients, binary16, scale);
   const Table& recorded = table(report, "recorded");
@@ -94,7 +94,7 @@ TEST(Ranges, PlotsHoldEveryFiniteNonzeroElement) {
   trace.end_step();
   trace.add(gradient, make_row(values, DType::f16, 1.0));  // the scale may well be 1 for a while
   trace.end_step();
-  const Report report = analyze_ranges(trace.read());
+  const Report report = analyze_ranges(trace.read(), what_ifs());
   ASSERT_EQ(report.plots.size(), 2u);
   for (const Plot& plot : report.plots) {
     ASSERT_EQ(plot.series.size(), 1u);
@@ -133,7 +133,7 @@ TEST(Ranges, GroupsAddUpTheirTensors) {
   for (const auto& [tensor, values] : tensors) trace.add(tensor, make_row(values, DType::f16, 1.0));
   trace.end_step();
   const Snapshot reader = trace.read();
-  RangeOptions options;
+  RangeOptions options = what_ifs();
   options.by = GroupBy::module;
   const Report by_module = analyze_ranges(reader, options);
   const Table& modules = table(by_module, "recorded");
@@ -169,7 +169,7 @@ TEST(Ranges, FiltersLeaveOutWhatWasNotAskedFor) {
   }
   const Snapshot reader = trace.read();
   const auto rows = [&](const RangeOptions& options) { return table(analyze_ranges(reader, options), "recorded").rows.size(); };
-  RangeOptions options;
+  RangeOptions options = what_ifs();
   EXPECT_EQ(rows(options), 2u);
   options.modules = {"features"};  // a name holds everything inside it
   EXPECT_EQ(rows(options), 1u);
@@ -204,7 +204,7 @@ TEST(Ranges, NamesTheFirstRoundingThatFlushesEverything) {
       trace.add(second, make_row(vanishes ? std::vector{0.0, 0.0} : std::vector{1e-2, 0.5}, DType::f16));
       trace.end_step();
     }
-    const Report report = analyze_ranges(trace.read());
+    const Report report = analyze_ranges(trace.read(), what_ifs());
     const Finding* finding = find_finding(report, "range.gradients_vanish");
     ASSERT_EQ(finding != nullptr, vanishes);
     EXPECT_EQ(find_finding(report, "range.gradients_fit") == nullptr, vanishes);
@@ -227,7 +227,7 @@ TEST(Ranges, AFilterDoesNotMakeALaterRoundingTheFirst) {
   trace.add(second, make_row({1e-9, 1e-9}, DType::f16));
   trace.end_step();
   const Snapshot reader = trace.read();
-  RangeOptions options;
+  RangeOptions options = what_ifs();
   options.modules = {"a"};
   const Report report = analyze_ranges(reader, options);
   EXPECT_EQ(find_finding(report, "range.gradients_vanish"), nullptr);
@@ -245,7 +245,7 @@ TEST(Ranges, BookkeepingComesLastHoweverBadItsNumbers) {
   trace.add(moment, make_row({1e-12, 1e-18}, DType::f32));
   trace.end_step();
   const Snapshot reader = trace.read();
-  RangeOptions options;
+  RangeOptions options = what_ifs();
   options.formats = {&binary16};
   const Report report = analyze_ranges(reader, options);
   const Table& what_if = table(report, "what_if_fp16");
@@ -311,7 +311,7 @@ TEST(Ranges, UnknownIsNeverZero) {
   trace.add(health, make_health_row({1e-9, 1.0}, DType::f16));
   trace.add(none, TensorRow{});
   trace.end_step();
-  const Report report = analyze_ranges(trace.read());
+  const Report report = analyze_ranges(trace.read(), what_ifs());
   const Table& recorded = table(report, "recorded");
   const Table& fp16 = table(report, "what_if_fp16");
   for (const char* column : {"flushed", "subnormal", "overflow"}) {
@@ -332,7 +332,7 @@ TEST(Ranges, SaysWhichLevelTellsMore) {
     const uint32_t tensor = trace.add_tensor("fc", "relu", Phase::forward, Role::activation, DType::f16);
     trace.add(tensor, health ? make_health_row({1.0}, DType::f16) : make_row({1.0}, DType::f16));
     trace.end_step();
-    const Report report = analyze_ranges(trace.read());
+    const Report report = analyze_ranges(trace.read(), what_ifs());
     for (const char* name : {"recorded", "what_if_fp16"}) {
       EXPECT_EQ(table(report, name).note.find("--record stats") != std::string::npos, health) << name;
     }
@@ -342,7 +342,7 @@ TEST(Ranges, SaysWhichLevelTellsMore) {
 TEST(Ranges, CopesWithNothingAndWithNonsense) {
   {
     SyntheticTrace trace;
-    const Report report = analyze_ranges(trace.read());
+    const Report report = analyze_ranges(trace.read(), what_ifs());
     EXPECT_NE(find_finding(report, "range.no_rows"), nullptr);
     EXPECT_TRUE(table(report, "recorded").rows.empty());
   }
@@ -356,7 +356,7 @@ TEST(Ranges, CopesWithNothingAndWithNonsense) {
   trace.add(zero, make_row({0.0}, DType::f16, 1000.0));
   trace.add(integer, TensorRow{});
   trace.end_step();
-  const Report report = analyze_ranges(trace.read());
+  const Report report = analyze_ranges(trace.read(), what_ifs());
   const Table& recorded = table(report, "recorded");
   EXPECT_EQ(recorded.rows.size(), 3u);  // integers have no range
   EXPECT_TRUE(not_applicable(cell(recorded, row_of(recorded, "a linear"), "flushed")));
@@ -373,7 +373,7 @@ TEST(Ranges, StopsWhenCancelledAndTellsHowFarItIs) {
     trace.end_step();
   }
   const Snapshot reader = trace.read();
-  RangeOptions options;
+  RangeOptions options = what_ifs();
   double progress = 0;
   options.progress = [&](double share_done) { progress = share_done; };
   EXPECT_TRUE(analyze_ranges(reader, options).complete);
@@ -391,7 +391,7 @@ TEST(Ranges, ScaledUpGradientsKeepTheirTrueRange) {
   const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
   trace.add(gradient, make_row(scaled(values, scale), DType::f16, scale));
   trace.end_step();
-  const Report report = analyze_ranges(trace.read());
+  const Report report = analyze_ranges(trace.read(), what_ifs());
   const Table& fp16 = table(report, "what_if_fp16");
   const RoundingTruth truth = round_all(values, binary16, 1.0);
   EXPECT_EQ(cell(fp16, 0, "flushed"), Cell(0.0));
@@ -407,7 +407,7 @@ TEST(Ranges, WhatOverflowedCountsAsFlushedWithoutAnEnormousScale) {
   const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
   trace.add(gradient, make_row(values, DType::f16, scale));
   trace.end_step();
-  const Report report = analyze_ranges(trace.read());
+  const Report report = analyze_ranges(trace.read(), what_ifs());
   const RoundingTruth truth = round_all(values, binary16, scale);
   EXPECT_EQ(cell(table(report, "recorded"), 0, "rescued"), Cell(share(1, truth.base)));
   const Table& fp16 = table(report, "what_if_fp16");

@@ -6,9 +6,16 @@
 #include <algorithm>
 #include <string>
 
-#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/analyzers/ranges.h"
 
 namespace ulpscope::analyzers_test {
+
+// Of FP16 and BF16.
+inline RangeOptions what_ifs() {
+  RangeOptions options;
+  options.formats = {&binary16, &bfloat16};
+  return options;
+}
 
 inline const Finding* find_finding(const Report& report, const std::string& code) {
   const auto found = std::find_if(report.findings.begin(), report.findings.end(), [&](const Finding& f) { return f.code == code; });

@@ -28,10 +28,9 @@ class Verdicts : public ::testing::Test {
   }
 
   Report judge(std::vector<Finding> findings) {
-    const AnalysisContext context(read(), {});
     Report report;
     report.findings = std::move(findings);
-    add_verdict(context, report);
+    add_verdict(read(), report);
     return report;
   }
   Finding finding(const char* code, std::optional<uint32_t> tensor, std::optional<uint64_t> step,

@@ -1,0 +1,83 @@
+#include "ulpscope/cli/analyze.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/cli/output.h"
+#include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/trace_path.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+// How long to wait before looking whether a trace has grown.
+constexpr std::chrono::milliseconds kInterval{200};
+
+int follow(const Arguments& arguments, const AnalysisOptions& options, const Analyze& analyze) {
+  RunSet run = open_run(arguments.positional(0));
+  std::string told;
+  Report report;
+  for (;;) {
+    const Snapshot snapshot = run.snapshot();
+    if (snapshot.step_count() > 0) {
+      if (told.empty()) check_asked_for({&snapshot}, options);
+      report = analyze(snapshot);
+      std::string state = name_of(*report.verdict);
+      for (const Cause& cause : report.causes) state += " " + report.findings[cause.finding].code;
+      if (state != told) {
+        write_stdout(wants_json(arguments)
+                         ? verdict_json(report, snapshot.step_count())
+                         : fmt::format("after {}: {}\n", count_of(snapshot.step_count(), "step"), verdict_line(report)));
+        told = state;
+      }
+    }
+    if (snapshot.writer_state() != WriterState::alive) break;
+    while (!run.refresh()) std::this_thread::sleep_for(kInterval);
+  }
+  return exit_code(report, arguments);
+}
+
+}  // namespace
+
+std::vector<PositionalSpec> traces_positional() {
+  return {{"TRACE",
+           "a trace file, or a folder of a run's trace and of those resumed from it; of several each has its report",
+           false,
+           {},
+           true}};
+}
+
+std::vector<OptionSpec> follow_option() {
+  return {{"--follow", "", "", "print a line whenever the verdict or a cause changes, until the writer of the trace ends"}};
+}
+
+int run_analysis(const Arguments& arguments, const AnalysisOptions& options, const std::function<Analyze()>& make) {
+  const std::vector<std::string>& traces = arguments.positionals();
+  if (traces.size() > 1) {
+    for (const char* option : {"--follow", "--output"})
+      if (arguments.has(option)) throw usage_error("{} takes one trace, and there are {}", option, traces.size());
+    if (wants_json(arguments)) throw usage_error("JSON is of one trace, and there are {}", traces.size());
+  }
+  if (arguments.has("--follow")) {
+    if (arguments.has("--output")) throw usage_error("--follow prints to stdout: there is no --output with it");
+    return follow(arguments, options, make());
+  }
+  int code = kClean;
+  for (size_t i = 0; i < traces.size(); ++i) {
+    const Snapshot reader = open_trace(traces[i]);
+    check_asked_for({&reader}, options);
+    if (i > 0) write_stdout("\n");
+    code = std::max(code, finish(make()(reader), arguments));
+  }
+  return code;
+}
+
+}  // namespace ulpscope::cli
