@@ -6,6 +6,7 @@
 #include "ulpscope/analyzers/info.h"
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/recording_health.h"
+#include "ulpscope/analyzers/run_findings.h"
 #include "ulpscope/analyzers/scale.h"
 #include "ulpscope/analyzers/tensor_core_findings.h"
 #include "ulpscope/analyzers/update_facts.h"
@@ -60,8 +61,8 @@ Report ReportAnalysis::report(const Snapshot& reader) {
   const auto get = [&]<typename A>(std::type_identity<A>) -> const A& { return seen.analysis().get<Wanted<A>>().get(); };
   if (wanted("recording")) add_recording_findings(context, steps, report);
   if (wanted("run")) add_loss_findings(context, steps, report);
-  if (wanted("run") && wanted("updates")) add_divergence_findings(context, steps, get(std::type_identity<UpdateFacts>()), report);
-  if (wanted("run")) add_guessing_findings(context, steps, report);
+  if (wanted("run") && wanted("updates")) add_divergence_finding(context, steps, get(std::type_identity<UpdateFacts>()), report);
+  if (wanted("run")) add_guessing_finding(context, steps, report);
   if (seen.analysis().get<Wanted<FittingScale>>()) {
     const FittingScales fitting = get(std::type_identity<FittingScale>()).result();
     RangeOptions range_options;
@@ -74,7 +75,12 @@ Report ReportAnalysis::report(const Snapshot& reader) {
   if (wanted("updates")) add_update_findings(context, steps, get(std::type_identity<UpdateFacts>()), report);
   if (wanted("tensor_cores")) add_tensor_core_findings(context, report);
 
-  add_verdict(context.trace, report);
+  const bool judged = wanted("run") || wanted("ranges") || wanted("scale") || wanted("updates");
+  if (judged && steps.whole().count > 0) {
+    add_verdict(context.trace, report);
+  } else {
+    sort_by_severity(report.findings);
+  }
   return report;
 }
 

@@ -261,11 +261,15 @@ Table tensor_table(const Selection& b, const Matches& matches, size_t limit) {
   return table;
 }
 
+bool has_enough_losses(const StepTotals& a, const StepTotals& b) {
+  return std::min(a.last_losses.size(), b.last_losses.size()) >= 10 && a.nonfinite_losses.empty() && b.nonfinite_losses.empty();
+}
+
 // Whether the second run's last losses are higher than the first's by more than these vary: twice the error of the difference of
 // their means, and a twentieth.
 void add_loss_finding(const StepTotals& a, const StepTotals& b, Report& report) {
+  if (!has_enough_losses(a, b)) return;
   const size_t n = std::min(a.last_losses.size(), b.last_losses.size()) / 2;
-  if (n < 5 || !a.nonfinite_losses.empty() || !b.nonfinite_losses.empty()) return;
   const double mean_a = a.mean_loss(n), mean_b = b.mean_loss(n);
   const auto variance = [n](const std::vector<double>& losses, double mean) {
     double sum = 0;
@@ -319,7 +323,10 @@ void add_findings(const Side& a, const Side& b, const Matches& matches, const Lo
   }
   if (a.run.nonfinite_losses.size() > 0 || b.run.nonfinite_losses.size() > 0) {
     const bool only_b = a.run.nonfinite_losses.size() == 0;
-    find("compare.loss_nonfinite", only_b ? Severity::error : Severity::warning,
+    find("compare.loss_nonfinite",
+         only_b                           ? Severity::error
+         : b.run.nonfinite_losses.empty() ? Severity::info
+                                          : Severity::warning,
          fmt::format("The loss was NaN or infinity in {} of the first run and {} of the second.",
                      count_of(a.run.nonfinite_losses.size(), "step"), b.run.nonfinite_losses.size()));
   }
@@ -355,7 +362,10 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
   report.complete = left.complete && right.complete;
   const auto matches = match_outputs(left, right);
   add_findings(left, right, matches, compare_losses(a, b, options), report);
-  add_verdict(b, report, "the second run's loss is no worse than the first's.");
+  add_verdict(b, report,
+              has_enough_losses(left.run, right.run)
+                  ? "the second run's loss is not clearly higher than the first's: by a twentieth, and more than it varies."
+                  : "there are too few losses to compare.");
   report.tables.push_back(summary_table(left, right));
   report.tables.push_back(tensor_table(right.selection(), matches, options.limit));
   return report;

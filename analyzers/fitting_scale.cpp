@@ -299,6 +299,8 @@ void FittingScale::add(const TensorRow& row, const Block& block, RunFits& fits) 
   // What FP8 holds is scaled anew: no loss scale changes what fits there.
   if (!carries_scale || !is_float(tensor.dtype) || is_quantized(tensor.dtype)) return;
   const FloatFormat& format = computed && what_if_ ? *what_if_ : *info(tensor.dtype).format;
+  // With the range of FP32 a gradient needs no loss scale, and bears any that a scaler would try.
+  if (format.largest_exponent() >= binary32.largest_exponent() && asked_ == nullptr) return;
   if (!step_) step_.emplace().step = row.step;
   TensorFit& fit = fits.tensors[row.tensor];
   if (upstream_->is_behind(row)) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/ranges.h"
@@ -215,8 +216,8 @@ void RangeReport::find_overflow_kept(Report& report, const Suspects& kept, const
          kept.worst(), advice, kept.extent()});
     return;
   }
-  report.findings.push_back(
-      {"range.gradients_overflow", Severity::warning, title + "; no weight became infinite.", kept.worst(), advice, kept.extent()});
+  report.findings.push_back({"range.gradients_overflow", Severity::warning,
+                             title + (is_filtered() ? "." : "; no weight became infinite."), kept.worst(), advice, kept.extent()});
 }
 
 // Numbers that to nearest would be zero, and that the mode makes the smallest subnormal, which is up to any factor too large.
@@ -344,12 +345,20 @@ void RangeReport::find_gradients_fit(Report& report) const {
   uint32_t tightest = 0, most_flushed_tensor = 0;
   bool skipped = false, any_values = false;
   std::string formats;
+  std::set<std::string_view> quantized;
+  bool lost_quantized = false;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || !is_gradient(selection_.tensor(i).role)) continue;
     if (nonfinite(i).rows > 0) return;  // in a step that was not skipped
     if (tensors_[i]->totals.saturated > 0) return;
-    if (!is_plainly_narrow(selection_.tensor(i).dtype)) continue;
     const RangeTotals& totals = tensors_[i]->totals;
+    if (is_quantized(selection_.tensor(i).dtype)) {
+      const RoundingBounds& seen = tensors_[i]->scaled.seen;
+      lost_quantized =
+          lost_quantized || share(std::max(seen.flushed.lower, seen.overflowed.lower), seen.base) > options_.flushed_limit;
+      if (seen.base > 0) quantized.insert(info(selection_.tensor(i).dtype).format->name);
+    }
+    if (!is_plainly_narrow(selection_.tensor(i).dtype)) continue;
     if (totals.rows_seen == 0 || totals.rows_unseen > 0) {
       if (totals.rows_unseen > 0) unjudged.push_back(i);
       continue;
@@ -373,6 +382,8 @@ void RangeReport::find_gradients_fit(Report& report) const {
     if (formats.find(format) == std::string::npos) formats += (formats.empty() ? "" : " and ") + format;
   }
   if (judged.empty() || (any_values && std::isnan(least_headroom))) return;
+  if (lost_quantized) quantized.clear();
+  for (const std::string_view format : quantized) formats += fmt::format(", and {} at their quantisation scales", format);
   Finding finding{
       "range.gradients_fit",
       Severity::info,

@@ -18,8 +18,10 @@ std::string place_of_first(const Snapshot& trace, uint32_t tensor, uint64_t step
   for (const CaptureRow& capture : trace.captures({step, step + 1})) {
     if (capture.tensor != tensor || capture.node != 0 || capture.element < 0 || capture.shape.empty()) continue;
     int64_t of_sample = 1;
-    for (size_t i = 1; i < capture.shape.size(); ++i) of_sample *= capture.shape[i];
-    if (of_sample <= 0) continue;
+    bool fits = true;
+    for (size_t i = 1; i < capture.shape.size(); ++i)
+      fits = fits && !__builtin_mul_overflow(of_sample, capture.shape[i], &of_sample);
+    if (!fits || of_sample <= 0) continue;
     const int64_t wanted = capture.element / of_sample;
     const bool is_evaluation = trace.ops()[batch.op].phase == Phase::evaluation;
     int64_t next = 0;
@@ -36,6 +38,21 @@ std::string place_of_first(const Snapshot& trace, uint32_t tensor, uint64_t step
     if (!place.empty()) return place;
   }
   return "";
+}
+
+// Functions whose result is zero for some of the numbers, and that a model has for the others.
+bool may_die(OpFunction function) {
+  switch (function) {
+    case OpFunction::relu:
+    case OpFunction::clamp:
+    case OpFunction::silu:
+    case OpFunction::gelu:
+    case OpFunction::gelu_tanh:
+    case OpFunction::dropout:
+      return true;
+    default:
+      return false;
+  }
 }
 
 // Whether every way from what a batch brings to the loss, its targets apart, leads through these ops.
@@ -74,7 +91,6 @@ bool hides_batch(const Snapshot& trace, const std::vector<uint32_t>& ops) {
 void RangeReport::find_bad_data(Report& report) const {
   Suspects suspects(selection_);
   std::optional<std::pair<RowPosition, uint32_t>> first;
-  uint64_t rows = 0;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || selection_.tensor(i).role != Role::input || selection_.op(i).kind != OpKind::source) continue;
     const NonfiniteRows held = nonfinite(i);
@@ -84,12 +100,12 @@ void RangeReport::find_bad_data(Report& report) const {
                  {{"batches", count_cell(held.rows), Unit::count},
                   {"elements", count_cell(judged.nonfinite() + broken.nonfinite()), Unit::count}},
                  held.first);
-    rows += held.rows;
     if (!first || *held.first < first->first) first = {*held.first, i};
   }
   if (!first) return;
-  const std::string place = place_of_first(context_.trace, first->second, first->first.step);
-  report.findings.push_back({"data.nonfinite", Severity::error,
+  const uint64_t rows = nonfinite(first->second).rows;
+  const std::string place = place_of_first(context_.trace.of_rank(first->first.rank), first->second, first->first.step);
+  report.findings.push_back({"data.nonfinite", std::max(harm_of_nonfinite(), Severity::warning),
                              fmt::format("The data held NaN or infinity: {} of {}, first in step {}{}.",
                                          rows == 1 ? "one batch" : fmt::format("{} batches", rows), selection_.name(first->second),
                                          first->first.step, place.empty() ? "" : ": " + place),
@@ -103,16 +119,14 @@ void RangeReport::find_bad_data(Report& report) const {
 // where nothing else can be the reason.
 void RangeReport::find_dead(Report& report) const {
   constexpr uint64_t kLeastRows = 10;
-  const auto is_dead = [&](uint32_t i) {
-    return tensors_[i]->zeros.rows >= kLeastRows || (tensors_[i]->zeros.rows > 0 && tensors_[i]->zeros.all);
-  };
+  const auto is_dead = [&](uint32_t i) { return tensors_[i]->zeros.rows >= kLeastRows; };
   Suspects dead(selection_), dropped(selection_);
   std::optional<uint64_t> since;
   std::vector<uint32_t> dead_ops;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     const TensorInfo& tensor = selection_.tensor(i);
     const OpInfo& op = selection_.op(i);
-    if (!tensors_[i] || tensor.role != Role::activation || op.phase != Phase::forward || op.kind != OpKind::elementwise) continue;
+    if (!tensors_[i] || tensor.role != Role::activation || op.phase != Phase::forward || !may_die(op.function)) continue;
     if (!is_float(tensor.dtype) || tensor.slot != 0 || !is_dead(i)) continue;
     const std::span<const GraphEdge> inputs = context_.trace.graph().inputs(tensor.op);
     if (inputs.empty() || context_.graph.read_by(tensor.op, 1) != nullptr) continue;
@@ -124,6 +138,7 @@ void RangeReport::find_dead(Report& report) const {
     const ZeroTail& zeros = tensors_[i]->zeros;
     const RowPosition position{*zeros.since, context_.trace.run().rank};
     const bool drops = op.function == OpFunction::dropout;
+    if (drops && !zeros.all) continue;
     (drops ? dropped : dead)
         .add(static_cast<double>(zeros.rows), i, {{"rows_of_zeros_to_the_end", count_cell(zeros.rows), Unit::count}}, position);
     if (drops) continue;
@@ -144,9 +159,9 @@ void RangeReport::find_dead(Report& report) const {
   report.findings.push_back(
       {"model.dead_output", severity,
        fmt::format(
-           "{} gave nothing but zeros from step {} to the end, though what went in was not zero, and no rounding made it so: "
+           "{} gave nothing but zeros{} from step {} to the end, though what went in was not zero, and no rounding made it so: "
            "nothing before it learns through it.",
-           which, *since),
+           which, dead.size() == 1 ? "" : ", the first", *since),
        dead.worst(),
        "Look at the sign of what goes in: a bias far below zero, or an update that threw it there, leaves a relu nothing to pass "
        "on; a "

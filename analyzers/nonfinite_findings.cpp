@@ -64,12 +64,14 @@ std::optional<RangeReport::NonfiniteOrigin> RangeReport::origin_of_nonfinite() c
     origin = {in_order.front(), *first.first, first.overflowed};
   }
   const uint64_t broke = steps_.broken_from();
-  if (broke == UINT64_MAX && !steps.is_stuck()) return origin;
+  // Events of several ranks do not say whose they are.
+  if ((broke == UINT64_MAX && !steps.is_stuck()) || context_.trace.ranks().size() > 1) return origin;
   const EventRow* earliest = nullptr;
   const std::vector<EventRow>& events = context_.trace.events();
   uint64_t last = steps.last.step;
   for (auto event = events.rbegin(); event != events.rend(); ++event) {
-    if (event->kind != EventKind::nonfinite || event->tensor < 0 || event->step > last) continue;
+    if (event->kind != EventKind::nonfinite || event->tensor < 0 || event->step > last || event->step < options_.steps.first)
+      continue;
     // A step that was skipped did nothing to the next one, unless all from there on were.
     const uint64_t next = earliest ? earliest->step : last + 1;
     if (event->step + 1 < next || (steps.skipped.contains(event->step) && !steps.skipped.contains(next) && next <= last)) break;
@@ -223,7 +225,7 @@ void RangeReport::find_nonfinite(Report& report) const {
   const std::string count = count_of(selection_.count_outputs(all), "tensor"), story = story_of(*origin);
   std::string advice = fmt::format("`ulpscope export {} --table captures --step {}` shows the element and its operands.",
                                    shell_word(context_.trace.path()), origin->position.step);
-  Extent extent{in_order, origin->position.step};
+  Extent extent{in_order, origin->position.step, tensor};
   if (std::find(in_order.begin(), in_order.end(), tensor) == in_order.end()) extent.tensors.push_back(tensor);
   // Told with the steps that were taken with them (find_overflow_kept).
   if (origin->overflowed > 0 && harm == Severity::warning && is_gradient(made.role) && is_plainly_narrow(made.dtype)) return;
@@ -235,8 +237,8 @@ void RangeReport::find_nonfinite(Report& report) const {
         is_scaled ? "A smaller loss scale keeps it, and so does BF16"
                   : fmt::format("No loss scale helps a forward value: run this op in FP32 or BF16, or make its inputs smaller");
     report.findings.push_back({is_gradient(made.role) ? "range.gradients_overflow" : "range.values_overflow", harm,
-                               fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity then or later.",
-                                           where, format, origin->position.step, count_of(origin->overflowed, "element"), count),
+                               fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.", where,
+                                           format, origin->position.step, count_of(origin->overflowed, "element"), count),
                                std::move(evidence), fmt::format("{}. {}{}", help, story, advice), std::move(extent)});
     return;
   }
@@ -246,7 +248,7 @@ void RangeReport::find_nonfinite(Report& report) const {
           : "The one that lasted";
   report.findings.push_back({"range.nonfinite", harm,
                              fmt::format("{} held NaN or infinity{}. {}, in step {}, {}{}.", count,
-                                         harm == Severity::info ? ", and none of it reached a weight" : "", which,
+                                         harm == Severity::info && !is_filtered() ? ", and none of it reached a weight" : "", which,
                                          origin->position.step, op.kind == OpKind::source ? "came in as " : "was made by ", where),
                              std::move(evidence), story + cause_of_nonfinite(*origin) + advice, std::move(extent)});
 }

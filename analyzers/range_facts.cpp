@@ -54,6 +54,11 @@ void ZeroTail::append(const ZeroTail& later) {
 }
 
 void ZeroTail::beside(const ZeroTail& other) {
+  if (other.rows == 0 && other.all) return;  // it had no rows
+  if (rows == 0 && all) {
+    *this = other;
+    return;
+  }
   if (rows == 0 || other.rows == 0) {
     *this = {0, false, {}};
     return;
@@ -126,11 +131,11 @@ void RangeFacts::begin(const AnalysisContext& context) {
 // Gradients of biases: sums over the elements of the gradient that the op reads first.
 void RangeFacts::find_terms() {
   struct BiasGradient {
-    std::string_view op;
+    OpFunction function;
     uint8_t slot;
   };
   static constexpr BiasGradient kBiasGradients[] = {
-      {"sum", 0}, {"conv2d_backward_weight", 1}, {"conv_transpose2d_backward_weight", 1}};
+      {OpFunction::sum, 0}, {OpFunction::convolution_backward_weight, 1}, {OpFunction::transposed_convolution_backward_weight, 1}};
   const Selection& selection = context_->selection;
   terms_of_.assign(selection.size(), std::nullopt);
   terms_.assign(selection.size(), {});
@@ -138,7 +143,7 @@ void RangeFacts::find_terms() {
     const TensorInfo& tensor = selection.tensor(i);
     if (tensor.role != Role::weight_gradient) continue;
     if (std::none_of(std::begin(kBiasGradients), std::end(kBiasGradients), [&](const BiasGradient& gradient) {
-          return gradient.op == selection.op(i).name && gradient.slot == tensor.slot;
+          return gradient.function == selection.op(i).function && gradient.slot == tensor.slot;
         }))
       continue;
     const GraphEdge* const edge = context_->graph.read_by(tensor.op, 0);
@@ -198,7 +203,10 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   const TensorInfo& tensor = context_->selection.tensor(row.tensor);
   facts.totals.add(row, tensor, what_ifs_);
   if (row.known == StatisticsLevel::none) return;
-  facts.zeros.add(row.statistics.count > 0 && row.statistics.zeros == row.statistics.count && row.rounding.flushed == 0, row.step);
+  const bool knows_rounding = row.rounding_known || !is_narrow(tensor.dtype);
+  facts.zeros.add(row.statistics.count > 0 && row.statistics.zeros == row.statistics.count && knows_rounding &&
+                      row.rounding.flushed == 0 && row.input.flushed == 0,
+                  row.step);
   const RowPosition position = position_of(row, block.rank);
   const bool skipped = block.step.skipped;
   // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.

@@ -37,11 +37,15 @@ void RangeReport::find_value_trouble(Report& report) const {
     }
   }
   if (!overflowed.empty()) {
-    const Severity harm = harm_of_nonfinite();
+    // Where the run broke of something else, these did no harm.
+    const std::optional<NonfiniteOrigin> origin = origin_of_nonfinite();
+    const std::vector<uint32_t> tensors_of = overflowed.extent().tensors;
+    const bool began_here = !origin || std::find(tensors_of.begin(), tensors_of.end(), origin->tensor) != tensors_of.end();
+    const Severity harm = began_here ? harm_of_nonfinite() : Severity::info;
     report.findings.push_back(
         {"range.values_overflow", harm,
          fmt::format("{} other than gradients overflowed when rounded{}.", tensors(overflowed.size()),
-                     harm == Severity::info ? ", and no infinity reached a weight" : ""),
+                     harm == Severity::info && !is_filtered() ? ", and no infinity reached a weight" : ""),
          overflowed.worst(),
          harm == Severity::info ? ""
                                 : "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.",

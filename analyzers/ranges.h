@@ -53,6 +53,10 @@ class RangeReport {
   // or wasted with them, a note where ops or the scaler took them away.
   Severity harm_of_nonfinite() const;
   bool reached_weights() const;
+  // Some tensors were not asked for: what became of the others is not known.
+  bool is_filtered() const {
+    return !options_.modules.empty() || !options_.ops.empty() || !options_.phases.empty() || !options_.roles.empty();
+  }
   std::optional<NonfiniteOrigin> origin_of_nonfinite() const;
   void find_nonfinite(Report& report) const;
   std::string story_of(const NonfiniteOrigin& origin) const;

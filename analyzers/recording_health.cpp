@@ -35,6 +35,8 @@ void add_memory_finding(const AnalysisContext& context, Report& report) {
   Finding finding{"recording.memory_changed", Severity::error, "", {}, kMemorySuggestion};
   for (const EventRow& event : context.trace.events()) {
     if (event.kind != EventKind::memory_changed || !in_range(context.options.steps, event.step)) continue;
+    if (event.tensor >= 0) finding.extent.tensors.push_back(static_cast<uint32_t>(event.tensor));
+    finding.extent.first_step = std::min(finding.extent.first_step.value_or(UINT64_MAX), event.step);
     if (times++ == 0) finding.title = event.text + '.';
     if (times > 5) continue;
     RowKey key = key_of_step(context.trace, event.step);
@@ -102,9 +104,12 @@ void add_recording_findings(const AnalysisContext& context, const StepFacts& ste
     }
     report.findings.push_back(std::move(finding));
   }
-  // A few at most, and each says something else: no more rows, no more steps, training.
+  // Each says something else: no more rows, no more steps, training. A producer writes a few.
+  constexpr int kMost = 5;
+  int told = 0;
   for (const EventRow& event : reader.events()) {
-    if (!in_range(options.steps, event.step)) continue;
+    if (!in_range(options.steps, event.step) || told == kMost) continue;
+    told += event.kind == EventKind::cut_short || event.kind == EventKind::stopped;
     if (event.kind == EventKind::cut_short) {
       report.findings.push_back({"recording.cut_short",
                                  Severity::warning,

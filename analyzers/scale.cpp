@@ -107,10 +107,20 @@ void ScaleReport::add_facts_and_tables(Report& report) const {
   report.add_fact("lowest_scale", of_steps(steps_.lowest_scale), Unit::scale);
   report.add_fact("highest_scale", of_steps(steps_.highest_scale), Unit::scale);
   report.add_fact("skipped_steps", count_cell(steps_.skipped.size()), Unit::count);
-  const auto fits_for = [&](const char* which) { return fmt::format("{}_fitting_scale", which); };
-  report.add_fact(fits_for("largest"), scale_cell(fitting_.run.largest), Unit::scale);
-  report.add_fact(fits_for("smallest"), scale_cell(fitting_.run.smallest), Unit::scale);
-  report.add_fact("fitting_scales_for", std::string(fitting_.what_if ? fitting_.what_if->name : "the recorded types"));
+  // Whether some gradient was rounded to a format of less range than FP32, or is asked about in one.
+  const auto needs_scale = [&](const FloatFormat& format) { return format.largest_exponent() < binary32.largest_exponent(); };
+  bool judged = fitting_.what_if != nullptr;
+  for (const TensorInfo& tensor : context_.trace.tensors())
+    judged = judged || (is_computed_gradient(tensor.role) && is_float(tensor.dtype) && !is_quantized(tensor.dtype) &&
+                        needs_scale(*info(tensor.dtype).format));
+  const auto fit_cell = [&](const std::optional<ExponentBounds>& bounds) {
+    return judged ? scale_cell(bounds) : Cell(NotApplicable{});
+  };
+  report.add_fact("largest_fitting_scale", fit_cell(fitting_.run.largest), Unit::scale);
+  report.add_fact("smallest_fitting_scale", fit_cell(fitting_.run.smallest), Unit::scale);
+  report.add_fact("fitting_scales_for", std::string(!judged ? "no gradient: none was rounded to a format of less range than FP32"
+                                                    : fitting_.what_if ? fitting_.what_if->name
+                                                                       : "the recorded types"));
   report.tables.push_back(changes_table());
   report.tables.push_back(fits_table());
   if (Plot plot = history_plot(); !plot.series.empty()) report.plots.push_back(std::move(plot));

@@ -75,7 +75,10 @@ void ScaleReport::find_thresholds(Report& report, bool flushed) const {
 
 // Of the whole trace: the first steps of a search for a scale may all be skipped.
 bool ScaleReport::find_no_step_taken(Report& report, const std::vector<Evidence>& blame) const {
-  if (steps_.skipped.size() < steps_.count || steps_.count < context_.trace.step_count()) return false;
+  if (steps_.skipped.size() < steps_.count || steps_.count < context_.trace.step_count() / context_.trace.ranks().size())
+    return false;
+  // A run that goes on may be looking for its scale.
+  if (context_.trace.writer_state() == WriterState::alive && !steps_.is_stuck()) return false;
   const bool losses_broke = steps_.nonfinite_losses.size() > 0;
   std::string suggestion = losses_broke ? "The losses themselves were NaN or infinite: another scale would not help."
                                         : "The first gradient with NaN or infinity is where to look: `ulpscope ranges`.";
@@ -205,6 +208,9 @@ void ScaleReport::find_fit(Report& report, bool flushed) const {
   if ((fixed || losses_.saturated) && steps_.scaled && largest && largest->upper != ExponentBounds::kNoUpper &&
       exponent > largest->upper) {
     const bool most_skipped = 2 * steps_.skipped.size() > steps_.count;
+    std::vector<uint32_t> gradients;
+    for (uint32_t i = 0; i < selection_.size(); ++i)
+      if (is_computed_gradient(selection_.tensor(i).role)) gradients.push_back(i);
     std::vector<Evidence> evidence{most};
     if (auto blamed = most_blamed()) evidence.insert(evidence.begin(), std::move(*blamed));
     report.findings.push_back(
@@ -219,7 +225,7 @@ void ScaleReport::find_fit(Report& report, bool flushed) const {
                                               context_.settings.switched(SettingKind::scale_dynamic, false)}) +
                                  ", or a mode that makes infinities."
                            : "Use a smaller scale, or a dynamic one.",
-         {{}, steps_.skipped.empty() ? steps_.first.step : steps_.skipped.first()}});
+         {std::move(gradients), steps_.skipped.empty() ? steps_.first.step : steps_.skipped.first()}});
   }
 }
 

@@ -13,6 +13,7 @@ void StepTotals::add(const StepRow& row, bool adapts_scale) {
   last = row;
   steps.add(row.step);
   if (row.loss_known) {
+    if (first_losses.size() < kFirstLosses) first_losses.push_back(row.loss);
     if (last_losses.size() == kLastLosses) last_losses.erase(last_losses.begin());
     last_losses.push_back(row.loss);
   }
@@ -50,6 +51,8 @@ void StepTotals::append(const StepTotals& later) {
   steps.add(later.steps);
   skipped.add(later.skipped);
   nonfinite_losses.add(later.nonfinite_losses);
+  first_losses.insert(first_losses.end(), later.first_losses.begin(), later.first_losses.end());
+  if (first_losses.size() > kFirstLosses) first_losses.resize(kFirstLosses);
   last_losses.insert(last_losses.end(), later.last_losses.begin(), later.last_losses.end());
   if (last_losses.size() > kLastLosses) last_losses.erase(last_losses.begin(), last_losses.end() - kLastLosses);
   peak_memory = std::max(peak_memory, later.peak_memory);

@@ -24,13 +24,13 @@ struct ScaleZone {
 
 // Of consecutive steps. Of ranks side by side the scale and the losses are the first one's: the scaler decides for all.
 struct StepTotals {
-  static constexpr size_t kLastLosses = 50;
+  static constexpr size_t kFirstLosses = 10, kLastLosses = 50;
   static constexpr uint64_t kStuck = 10;
   static constexpr std::array<double, 3> kZones{100, 1000, 100000};  // below, below, above
 
   StepSet steps, skipped, nonfinite_losses;
-  StepRow first, last;              // where there are steps
-  std::vector<double> last_losses;  // known ones, in order, kLastLosses at most
+  StepRow first, last;                            // where there are steps
+  std::vector<double> first_losses, last_losses;  // known ones, in order, kFirstLosses and kLastLosses at most
   uint64_t peak_memory = 0;
   int64_t nanoseconds = 0;  // whole ones add exactly in any order
   double lowest_scale = INFINITY, highest_scale = -INFINITY;
@@ -48,7 +48,7 @@ struct StepTotals {
   void beside(const StepTotals& other);
   // No step was taken to the end, and too many for a scale that comes down to one that fits: ten backoffs by 2 are a factor of
   // 1024.
-  bool is_stuck() const { return trailing_skips >= kStuck || (count > 0 && trailing_skips == count); }
+  bool is_stuck() const { return trailing_skips >= kStuck; }
   double seconds() const { return 1e-9 * static_cast<double>(nanoseconds); }
   // Of the last `n` losses, 1 to last_losses.size().
   double mean_loss(size_t n) const;

@@ -29,9 +29,13 @@ Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {nam
 
 Extent Suspects::extent() const {
   Extent extent;
+  std::optional<RowPosition> first;
   for (const Suspect& suspect : all_) {
     extent.tensors.push_back(suspect.tensor);
-    if (suspect.position) extent.first_step = std::min(extent.first_step.value_or(UINT64_MAX), suspect.position->step);
+    if (!suspect.position || (first && *first <= *suspect.position)) continue;
+    first = suspect.position;
+    extent.first_step = first->step;
+    extent.origin = suspect.tensor;
   }
   return extent;
 }

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <numeric>
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/suspects.h"
@@ -101,11 +99,12 @@ void add_decay_finding(const AnalysisContext& context, const std::vector<std::pa
   double asked = 0, applied = 0;
   uint64_t first = UINT64_MAX;
   for (const auto& [tensor, totals] : updates) {
+    if (context.selection.tensor(tensor).rounding == RoundingMode::stochastic) continue;  // on average nothing is lost
     if (!(totals.decay_asked > 0) || !(totals.decay_applied < kDecayLimit * totals.decay_asked)) continue;
     asked += totals.decay_asked;
     applied += totals.decay_applied;
     const double arrived = std::max(0.0, totals.decay_applied) / totals.decay_asked;
-    first = std::min(first, totals.first_lost.value_or(UINT64_MAX));
+    first = std::min(first, totals.first_decay_lost.value_or(UINT64_MAX));
     suspects.add(1 - arrived, tensor,
                  {{"arrived", arrived, Unit::share}, {"decay_asked", totals.decay_asked}, {"decay_applied", totals.decay_applied}});
   }
@@ -133,18 +132,21 @@ void UpdateTotals::append(const UpdateTotals& later) {
   decay_asked += later.decay_asked;
   decay_applied += later.decay_applied;
   if (later.first_lost) first_lost = std::min(first_lost.value_or(UINT64_MAX), *later.first_lost);
+  if (later.first_decay_lost) first_decay_lost = std::min(first_decay_lost.value_or(UINT64_MAX), *later.first_decay_lost);
 }
 
 void RunUpdates::append(const RunUpdates& later) {
   weights.append(later.weights);
-  if (!first) first = later.first;
   if (!first_large) first_large = later.first_large;
+  large_steps += later.large_steps;
+  largest = std::max(largest, later.largest);
 }
 
 void RunUpdates::beside(const RunUpdates& other) {
   weights.beside(other.weights);
-  keep_first(first, other.first);
   keep_first(first_large, other.first_large);
+  large_steps = std::max(large_steps, other.large_steps);
+  largest = std::max(largest, other.largest);
 }
 
 void UpdateFacts::update(const Block& block) {
@@ -154,10 +156,11 @@ void UpdateFacts::update(const Block& block) {
   for (const ParameterRow& row : block.parameters) {
     if (!context_->selection.contains(row.tensor)) continue;
     UpdateTotals totals{1, row.nonzero, row.lost, row.lost_to_decay};
-    if (row.lost == row.nonzero || 2 * row.lost > row.nonzero) totals.first_lost = row.step;
+    if (2 * row.lost > row.nonzero) totals.first_lost = row.step;
     if (row.decay_known && std::isfinite(row.decay_asked) && std::isfinite(row.decay_applied)) {
       totals.decay_asked = row.decay_asked;
       totals.decay_applied = row.decay_applied;
+      if (row.decay_applied < kDecayLimit * row.decay_asked) totals.first_decay_lost = row.step;
     }
     run.weights[row.tensor].append(totals);
     if (context_->selection.tensor(row.tensor).shape.size() < 2 || !(row.weight_norm > 0) || !std::isfinite(row.update_norm))
@@ -165,8 +168,10 @@ void UpdateFacts::update(const Block& block) {
     keep_larger(largest, {row.step, row.tensor, row.update_norm / row.weight_norm});
   }
   if (!largest) return;
-  if (!run.first) run.first = largest;
-  if (!run.first_large && largest->ratio >= RunUpdates::kLarge) run.first_large = largest;
+  run.largest = std::max(run.largest, largest->ratio);
+  if (largest->ratio < RunUpdates::kLarge) return;
+  ++run.large_steps;
+  if (!run.first_large) run.first_large = largest;
 }
 
 void add_update_findings(const AnalysisContext& context, const StepFacts& steps, const UpdateFacts& facts, Report& report) {
@@ -190,7 +195,9 @@ void add_update_findings(const AnalysisContext& context, const StepFacts& steps,
           {selection.key(tensor),
            {{"updates", count_cell(totals.rows), Unit::count}, {"nonzero_updates", count_cell(totals.nonzero), Unit::count}}});
   }
-  if (all.rows > 0 && all.nonzero == all.lost) {
+  // Of the run as a whole only, which steps or modules left out could tell another story of.
+  const bool is_whole = !context.options.restricts_steps() && context.options.modules.empty() && context.options.ops.empty();
+  if (is_whole && all.rows > 0 && all.nonzero == all.lost && 2 * steps.judged().count >= steps.whole().count) {
     const bool narrow = std::any_of(updates.begin(), updates.end(),
                                     [&](const auto& each) { return is_narrow(selection.tensor(each.first).dtype); });
     report.findings.push_back(
@@ -205,7 +212,7 @@ void add_update_findings(const AnalysisContext& context, const StepFacts& steps,
                "master weights" +
                    in_brackets({context.settings.switched(SettingKind::master_weights, true)}) + ", or raise the learning rate."
              : "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate.",
-         {weights, all.first_lost}});
+         {weights, steps.whole().first.step}});
     return;
   }
   for (const LostText& text : kLostTexts) {
@@ -240,96 +247,6 @@ void add_update_findings(const AnalysisContext& context, const StepFacts& steps,
     report.findings.push_back(std::move(finding));
   }
   add_decay_finding(context, updates, report);
-}
-
-namespace {
-
-// Of so many losses at the end of a run.
-constexpr size_t kEnd = 10;
-
-double median(std::vector<double> losses) {
-  for (double& loss : losses)
-    if (std::isnan(loss)) loss = INFINITY;
-  const auto middle = losses.begin() + static_cast<std::ptrdiff_t>(losses.size() / 2);
-  std::nth_element(losses.begin(), middle, losses.end());
-  return *middle;
-}
-
-}  // namespace
-
-void add_divergence_findings(const AnalysisContext& context, const StepFacts& facts, const UpdateFacts& updates, Report& report) {
-  const StepTotals steps = facts.judged(), whole = facts.whole();
-  const RunUpdates all = updates.updates().whole();
-  const bool broke = facts.broken_from() != UINT64_MAX;
-  // Before anything was NaN or infinite.
-  uint64_t first_nonfinite = UINT64_MAX;
-  for (const EventRow& event : context.trace.events())
-    if (event.kind == EventKind::nonfinite) first_nonfinite = std::min(first_nonfinite, event.step);
-  const bool large = all.first_large && all.first_large->step < first_nonfinite;
-  // The last losses vary from batch to batch: their median, where there are many. One that is NaN or infinite is as bad as can be.
-  std::vector<double> ends(steps.last_losses.end() - static_cast<std::ptrdiff_t>(std::min<size_t>(kEnd, steps.last_losses.size())),
-                           steps.last_losses.end());
-  if (ends.empty() || !std::isfinite(steps.first.loss) || !steps.first.loss_known || steps.count < 2) return;
-  const double first = steps.first.loss, last = median(ends);
-  const bool grew = last > 2 * first && first > 0, no_better = last >= first;
-  // Updates as large as the weights are no harm where the loss went down all the same.
-  if (!(large && (broke || no_better)) && !(grew && !broke && first_nonfinite == UINT64_MAX)) return;
-  Finding finding{"run.diverged", Severity::error, "", {}, "", {}};
-  const std::string losses = fmt::format("the loss went from {:.4g} in step {} to {:.4g}{}", first, steps.first.step, last,
-                                         ends.size() == 1 ? "" : fmt::format(", the median of the last {} steps", ends.size()));
-  const SettingNames& settings = context.settings;
-  const std::string advice = fmt::format("Lower the learning rate{}, warm it up, or clip the gradients{}",
-                                         in_brackets({settings.with_value(SettingKind::learning_rate)}),
-                                         in_brackets({settings.name(SettingKind::clip_norm)}));
-  if (large) {
-    const UpdateRatio& ratio = *all.first_large;
-    const TensorInfo& weight = context.selection.tensor(ratio.tensor);
-    RowKey key = context.selection.key(ratio.tensor);
-    key.step = ratio.step;
-    finding.title =
-        fmt::format("The run diverged: the update of step {} was {:.3g} times as large as {}, before anything overflowed{}.",
-                    ratio.step, ratio.ratio, weight.parameter.empty() ? context.selection.name(ratio.tensor) : weight.parameter,
-                    no_better ? ", and " + losses : "");
-    finding.evidence.push_back({key, {{"update_over_weight", ratio.ratio}}});
-    finding.extent.first_step = ratio.step;
-    finding.suggestion = advice + ": no format would have helped.";
-  } else {
-    finding.title = fmt::format("The run diverged: {}, and nothing overflowed.", losses);
-    finding.evidence.push_back({key_of_step(context.trace, whole.last.step), {{"loss", last}, {"first_loss", first}}});
-    finding.suggestion = advice + ".";
-  }
-  report.findings.push_back(std::move(finding));
-}
-
-// The loss of a classifier that finds all classes equally likely is the logarithm of how many there are.
-void add_guessing_findings(const AnalysisContext& context, const StepFacts& facts, Report& report) {
-  constexpr size_t kLeastSteps = 30;
-  const StepTotals steps = facts.judged();
-  const std::vector<OpInfo>& ops = context.trace.ops();
-  const auto loss = std::find_if(ops.begin(), ops.end(), [](const OpInfo& op) {
-    return op.function == OpFunction::cross_entropy && op.phase != Phase::evaluation;
-  });
-  if (loss == ops.end() || steps.count < kLeastSteps || steps.last_losses.size() < kEnd) return;
-  const GraphEdge* const read = context.graph.read_by(static_cast<uint32_t>(loss - ops.begin()), 0);
-  if (read == nullptr) return;
-  const std::span<const uint32_t> logits = context.graph.made_by(read->producer, read->slot);
-  if (logits.empty() || context.selection.tensor(logits.front()).shape.size() < 2) return;
-  const auto classes = static_cast<double>(context.selection.tensor(logits.front()).shape[1]);
-  const std::vector<double> last(steps.last_losses.end() - static_cast<std::ptrdiff_t>(kEnd), steps.last_losses.end());
-  const double guess = std::log(classes), least = *std::min_element(last.begin(), last.end());
-  // Batches differ: of ten losses that guessing gives, the least is below their mean, and half of them are.
-  if (!(classes >= 2) || !(least >= 0.9 * guess) || !(median(last) >= 0.99 * guess)) return;
-  report.findings.push_back(
-      {"run.no_better_than_guessing",
-       Severity::error,
-       fmt::format(
-           "The run learned nothing that helps: each of its last {} losses is {:.4g} or more, and guessing all {} classes alike "
-           "gives log({}) = {:.4g}.",
-           kEnd, least, classes, classes, guess),
-       {{key_of_step(context.trace, steps.last.step), {{"least_loss", least}, {"loss_of_guessing", guess}}}},
-       "Where nothing else was found, look at the learning rate and at the range of the inputs: features far from 1 saturate a "
-       "model.",
-       {}});
 }
 
 }  // namespace ulpscope

@@ -42,6 +42,7 @@ class Causes {
  public:
   Causes(const Snapshot& trace, const std::vector<Finding>& findings) : trace_(trace), findings_(findings) {
     reached_.resize(findings.size());
+    for (const Finding& finding : findings) rules_.push_back(&finding_rule(finding.code));
     parent_.assign(findings.size(), kNone);
     for (size_t i = 0; i < findings.size(); ++i) {
       for (size_t j = 0; j < findings.size(); ++j) {
@@ -50,9 +51,15 @@ class Causes {
     }
   }
 
-  // The finding that it came of in the end; itself where it is a cause.
+  // The finding that it came of in the end; itself where it is a cause. Of some that came of each other in turn, the first in rank.
   size_t root(size_t finding) const {
-    for (size_t tries = 0; parent_[finding] != kNone && tries < findings_.size(); ++tries) finding = parent_[finding];
+    std::vector<size_t> way;
+    while (parent_[finding] != kNone) {
+      const auto seen = std::find(way.begin(), way.end(), finding);
+      if (seen != way.end()) return *std::min_element(seen, way.end(), [&](size_t a, size_t b) { return rank(a) < rank(b); });
+      way.push_back(finding);
+      finding = parent_[finding];
+    }
     return finding;
   }
 
@@ -60,27 +67,31 @@ class Causes {
   static constexpr size_t kNone = SIZE_MAX;
 
   // Of findings with one code, the first one's is the smaller.
-  std::pair<size_t, size_t> rank(size_t finding) const {
-    return {static_cast<size_t>(&finding_rule(findings_[finding].code) - finding_rules().data()), finding};
-  }
+  std::pair<const FindingRule*, size_t> rank(size_t finding) const { return {rules_[finding], finding}; }
 
   bool leads(size_t from, size_t to) {
     // What does no harm is the cause of none.
     if (findings_[from].severity == Severity::info && findings_[to].severity > Severity::info) return false;
-    if (!explains(finding_rule(findings_[from].code), findings_[to].code)) return false;
+    if (!explains(*rules_[from], findings_[to].code)) return false;
     const Extent &cause = findings_[from].extent, &effect = findings_[to].extent;
     if (cause.first_step && effect.first_step && *effect.first_step < *cause.first_step) return false;
-    if (cause.tensors.empty() || effect.tensors.empty()) return true;
-    if (!reached_[from]) reached_[from] = std::make_unique<Reached>(trace_, cause.tensors);
+    if (effect.tensors.empty()) return true;
+    if (cause.tensors.empty()) return false;
+    if (!reached_[from]) reached_[from] = std::make_unique<Reached>(trace_, first_of(cause));
     const bool later = !cause.first_step || !effect.first_step || *effect.first_step > *cause.first_step;
-    return std::any_of(effect.tensors.begin(), effect.tensors.end(), [&](uint32_t tensor) {
+    const std::span<const uint32_t> wanted = first_of(effect);
+    return std::any_of(wanted.begin(), wanted.end(), [&](uint32_t tensor) {
       const uint32_t op = trace_.tensors()[tensor].op;
       return later ? reached_[from]->at_all(op) : reached_[from]->in_same_step(op);
     });
   }
+  static std::span<const uint32_t> first_of(const Extent& extent) {
+    return extent.origin ? std::span(&*extent.origin, 1) : std::span(extent.tensors);
+  }
 
   const Snapshot& trace_;
   const std::vector<Finding>& findings_;
+  std::vector<const FindingRule*> rules_;
   std::vector<std::unique_ptr<Reached>> reached_;  // from each, once it was asked for
   std::vector<size_t> parent_;
 };

@@ -59,8 +59,8 @@ std::optional<std::string> nearest_name(std::string_view given, std::span<const 
     return *std::find_if(candidates.begin(), candidates.end(), abbreviated);
   }
   // Of two that are as near, the one with the digits is nearer.
-  const size_t most = wrong.size() <= 3 ? 1 : std::max<size_t>(2, wrong.size() / 3);
-  size_t best = 2 * most + 1;
+  const size_t most = wrong.size() <= 5 ? 1 : std::max<size_t>(2, wrong.size() / 3);
+  size_t best = 2 * most + (wrong.size() > 3 ? 2 : 1);
   const std::string* nearest = nullptr;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(wrong, lower_case(candidate));

@@ -27,9 +27,8 @@ int follow(const Arguments& arguments, const AnalysisOptions& options, const Ana
   Report report;
   for (;;) {
     const Snapshot snapshot = run.snapshot();
-    if (snapshot.step_count() > 0) {
-      if (told.empty()) check_asked_for({&snapshot}, options);
-      report = analyze(snapshot);
+    report = analyze(snapshot);
+    if (report.verdict) {
       std::string state = name_of(*report.verdict);
       for (const Cause& cause : report.causes) state += " " + report.findings[cause.finding].code;
       if (state != told) {
@@ -39,7 +38,10 @@ int follow(const Arguments& arguments, const AnalysisOptions& options, const Ana
         told = state;
       }
     }
-    if (snapshot.writer_state() != WriterState::alive) break;
+    if (snapshot.writer_state() != WriterState::alive) {
+      check_asked_for({&snapshot}, options);  // only now is it known that it never came
+      break;
+    }
     while (!run.refresh()) std::this_thread::sleep_for(kInterval);
   }
   return exit_code(report, arguments);

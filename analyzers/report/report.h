@@ -92,7 +92,8 @@ struct Evidence {
 // What a finding is about: tensors, by their indices in the trace's table, none for the run as a whole, and from which step on.
 struct Extent {
   std::vector<uint32_t> tensors;
-  std::optional<uint64_t> first_step;
+  std::optional<uint64_t> first_step = {};
+  std::optional<uint32_t> origin = {};  // the one of them that was first, where that is known
 };
 
 struct Finding {

@@ -191,12 +191,12 @@ TEST(Quantization, GradientsBehindAFlushedOneAreHiddenByItsScale) {
   SyntheticTrace trace;
   const uint32_t loss = trace.add_tensor("", "cross_entropy_backward", Phase::backward, Role::activation_gradient, DType::f32);
   const uint32_t g = trace.add_tensor("fc", "quantize", Phase::backward, Role::activation_gradient, DType::f8_e5m2);
-  const uint32_t weight = trace.add_tensor("fc", "scaled_matmul", Phase::backward, Role::weight_gradient, DType::bf16);
+  const uint32_t weight = trace.add_tensor("fc", "scaled_matmul", Phase::backward, Role::weight_gradient, DType::f16);
   trace.sink().add_edge({0, g, 0, loss, 0});
   trace.sink().add_edge({0, weight, 0, g, 0});
   trace.add(loss, make_row({1e-7, 1e-7}, DType::f32));
   trace.add(g, make_quantized_row({1e-7, 1e-7}, DType::f8_e5m2, 1));
-  trace.add(weight, make_row({0.0, 0.0}, DType::bf16));
+  trace.add(weight, make_row({0.0, 0.0}, DType::f16));
   trace.end_step();
   const Report report = analyze_scale(trace.read());
   const Finding* finding = find_finding(report, "scale.fit_hidden");

@@ -20,6 +20,7 @@ TEST(DidYouMean, SaysNothingWhereNothingIsNear) {
   // Three edits for six letters are too many; a swap of neighbours is one.
   EXPECT_EQ(did_you_mean("abcdef", Words{"abcxyz"}), "");
   EXPECT_EQ(did_you_mean("foo", Words{"f16"}), "") << "two of three";
+  EXPECT_EQ(did_you_mean("nope", Words{"copy"}), "") << "two of four";
   EXPECT_EQ(did_you_mean("abcdef", Words{"badcef"}), "; did you mean 'badcef'?");
 }
 

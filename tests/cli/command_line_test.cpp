@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "child_process.h"
@@ -378,6 +381,51 @@ TEST_F(CommandLine, FilesAreWrittenWholeAndKept) {
   EXPECT_THAT(read_file(file("mine")), HasSubstr("values_overflow"));
   expect_error({"report", trace, "-o", file("no/such/folder/report")}, 4, "no/such/folder");
   EXPECT_EQ(run_program({"report", trace, "--fail-on", "error", "-o", file("other")}).exit_code, 1);
+}
+
+TEST_F(CommandLine, SeveralTracesEachHaveTheirReport) {
+  const std::string trace = trace_with_error();
+  SyntheticTrace healthy;
+  healthy.end_step();
+  healthy.read();
+  const Result both = run_program({"report", healthy.path(), trace, "--fail-on", "warning"});
+  EXPECT_EQ(both.exit_code, 1);
+  EXPECT_THAT(both.out, StartsWith("HEALTHY: "));
+  EXPECT_THAT(both.out, HasSubstr("\n\nBROKEN: "));
+  expect_error({"report", trace, healthy.path(), "--json"}, 2, "JSON is of one trace, and there are 2");
+  expect_error({"ranges", trace, healthy.path(), "-o", file("x")}, 2, "--output takes one trace");
+  expect_error({"scale", trace, healthy.path(), "--follow"}, 2, "--follow takes one trace");
+}
+
+// What is said while the trace grows depends on when it is looked at; the last line, and the exit code, do not.
+TEST_F(CommandLine, FollowsATraceUntilItsWriterEnds) {
+  for (const bool json : {false, true}) {
+    SyntheticTrace trace;
+    const uint32_t tensor = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+    trace.add(tensor, make_row({1.0}, DType::f16));
+    trace.end_step();
+    trace.sink().flush();
+    std::vector<std::string> words{"report", trace.path(), "--follow", "--fail-on", "error"};
+    if (json) words.push_back("--json");
+    std::future<Result> follower = std::async(std::launch::async, [&] { return run_program(words); });
+    for (int step = 0; step < 20; ++step) {
+      trace.add(tensor, make_row({70000.0, 1.0}, DType::f16));
+      trace.end_step(SyntheticTrace::default_step(NAN));
+      trace.sink().flush();
+    }
+    trace.read();
+    const Result result = follower.get();
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    ASSERT_FALSE(result.out.empty());
+    const std::string last = result.out.substr(result.out.rfind('\n', result.out.size() - 2) + 1);
+    if (json) {
+      EXPECT_EQ(Json::parse(last)["verdict"], "broken");
+      EXPECT_EQ(Json::parse(last)["causes"], Json({"range.values_overflow"}));
+    } else {
+      EXPECT_THAT(last, HasSubstr(": BROKEN: ")) << result.out;
+    }
+    EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 3) << "a line where something changed: " << result.out;
+  }
 }
 
 TEST_F(CommandLine, TablesKeepToTheWidthWhereThereIsOne) {
