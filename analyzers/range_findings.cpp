@@ -124,6 +124,7 @@ void RangeReport::add_findings(Report& report) const {
   find_saturated(report);
   find_value_trouble(report);
   find_quantization_trouble(report);
+  find_damped(report);
   find_what_if_trouble(report);
   const bool broke = steps_.broken_from() != UINT64_MAX;
   if (!vanished && !trouble && !broke) find_gradients_fit(report);

@@ -66,6 +66,9 @@ class RangeReport {
   void find_bad_data(Report& report) const;
   void find_dead(Report& report) const;
 
+  // optimizer_findings.cpp
+  void find_damped(Report& report) const;
+
   // gradient_findings.cpp
   bool find_vanished(Report& report) const;
   bool find_gradient_trouble(Report& report) const;

@@ -58,15 +58,17 @@ std::optional<std::string> nearest_name(std::string_view given, std::span<const 
   if (std::count_if(candidates.begin(), candidates.end(), abbreviated) == 1) {
     return *std::find_if(candidates.begin(), candidates.end(), abbreviated);
   }
-  // Of two that are as near, the one with the digits is nearer.
+  // Of short names two letters are half. Of two that are as near, the one with the digits is nearer.
   const size_t most = wrong.size() <= 5 ? 1 : std::max<size_t>(2, wrong.size() / 3);
-  size_t best = 2 * most + (wrong.size() > 3 ? 2 : 1);
+  size_t best = SIZE_MAX;
   const std::string* nearest = nullptr;
   for (const std::string& candidate : candidates) {
-    const size_t distance = edit_distance(wrong, lower_case(candidate));
-    const bool has_digits = has_digits_of(candidate, wrong);
+    const std::string name = lower_case(candidate);
+    const size_t distance = edit_distance(wrong, name);
+    const bool has_digits = has_digits_of(candidate, wrong), is_begun = wrong.size() > 3 && name.starts_with(wrong);
     // One letter of a name as short as x7 is half of it.
-    if (!has_digits && (distance > 1 || wrong.size() < 3)) continue;
+    const size_t limit = !has_digits ? (wrong.size() > 3 ? 1 : 0) : is_begun ? std::max<size_t>(2, most) : most;
+    if (distance > limit) continue;
     if (const size_t rank = 2 * distance + (has_digits ? 0 : 1); rank < best) {
       best = rank;
       nearest = &candidate;
