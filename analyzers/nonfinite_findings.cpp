@@ -201,8 +201,7 @@ void RangeReport::find_nonfinite(Report& report) const {
   const auto add_evidence = [&](uint32_t i, const RowPosition& position) {
     const RangeTotals none, &judged = tensors_[i]->totals, &broken = broken_tensors_[i] ? broken_tensors_[i]->totals : none;
     evidence.push_back({selection_.key(i, position),
-                        {{"rows_with_nan_or_infinity", count_cell(nonfinite(i).rows), Unit::count},
-                         {"nan", count_cell(judged.nan + broken.nan), Unit::count},
+                        {{"nan", count_cell(judged.nan + broken.nan), Unit::count},
                          {"infinity", count_cell(judged.infinities + broken.infinities), Unit::count}}});
   };
   add_evidence(origin->tensor, origin->position);

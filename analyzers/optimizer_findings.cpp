@@ -41,7 +41,7 @@ void RangeReport::find_damped(Report& report) const {
                                          eps_of_worst, damped, all),
                              suspects.worst(),
                              fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
-                                         in_brackets({context_.settings.with_value(SettingKind::epsilon)})),
+                                         in_brackets({context_.settings.now(SettingKind::epsilon)})),
                              suspects.extent()});
 }
 

@@ -124,6 +124,8 @@ size_t RangeFacts::what_if_index(const FloatFormat& format) const {
 void RangeFacts::begin(const AnalysisContext& context) {
   context_ = &context;
   delays_scales_ = quantization_recipe(context.trace) == "delayed";
+  // A trace that has grown may answer otherwise than when it had no ops.
+  read_in_fp16_.reset();
   if (format_to_ask(context.trace) == &binary16) read_in_fp16_.emplace(context, &binary16);
   find_terms();
 }

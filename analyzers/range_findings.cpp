@@ -20,7 +20,7 @@ std::string tensors(size_t n) { return count_of(n, "tensor"); }
 }  // namespace
 
 void RangeReport::find_value_trouble(Report& report) const {
-  Suspects overflowed(selection_), flushed(selection_);
+  Suspects overflowed(selection_), flushed(selection_), felt(selection_);
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i] || is_gradient(selection_.tensor(i).role) || !is_plainly_narrow(selection_.tensor(i).dtype)) continue;
     const TensorRanges& facts = *tensors_[i];
@@ -33,7 +33,12 @@ void RangeReport::find_value_trouble(Report& report) const {
                      facts.scaled.first_overflow);
     }
     if (share(seen.flushed.lower, seen.base) > options_.flushed_limit) {
-      flushed.add(share(seen.flushed.lower, seen.base), i, {share_of("flushed", seen.flushed.lower, seen.base)});
+      // What the loss is computed from, and lost most of.
+      const Role role = selection_.tensor(i).role;
+      const bool is_felt = (role == Role::activation || role == Role::input) && selection_.op(i).phase != Phase::evaluation &&
+                           facts.scaled.flush_loss.matters() && 2 * seen.flushed.lower > seen.base;
+      (is_felt ? felt : flushed)
+          .add(share(seen.flushed.lower, seen.base), i, {share_of("flushed", seen.flushed.lower, seen.base)}, facts.first_flushed);
     }
   }
   if (!overflowed.empty()) {
@@ -50,6 +55,15 @@ void RangeReport::find_value_trouble(Report& report) const {
          harm == Severity::info ? ""
                                 : "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.",
          overflowed.extent()});
+  }
+  if (!felt.empty()) {
+    report.findings.push_back({"range.activations_flushed", Severity::warning,
+                               fmt::format("{} of the forward pass lost more than half of the nonzero elements to zero when "
+                                           "rounded, and more than 1% of the norm.",
+                                           tensors(felt.size())),
+                               felt.worst(),
+                               "No loss scale helps a forward value: scale the inputs up, use BF16, or keep the op in FP32.",
+                               felt.extent()});
   }
   if (!flushed.empty()) {
     report.findings.push_back(

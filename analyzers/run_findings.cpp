@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/what_if.h"
 
 namespace ulpscope {
 
@@ -54,11 +58,13 @@ void add_divergence_finding(const AnalysisContext& context, const StepFacts& fac
   if (!(large && (broke_soon || (no_better && is_sure))) && !grew) return;
   Finding finding{"run.diverged", Severity::error, "", {}, "", {}};
   const std::string losses = fmt::format("the loss went from {:.4g} in step {} to {:.4g}{}", first, steps.first.step, last,
-                                         ends.size() == 1 ? "" : fmt::format(", the median of the last {} steps", ends.size()));
+                                         ends.size() == 1 ? ""
+                                                          : fmt::format(", the median of the last {} losses{}", ends.size(),
+                                                                        broke == UINT64_MAX ? "" : " before it broke"));
   const SettingNames& settings = context.settings;
-  const std::string advice = fmt::format("Lower the learning rate{}, warm it up, or clip the gradients{}",
-                                         in_brackets({settings.with_value(SettingKind::learning_rate)}),
-                                         in_brackets({settings.name(SettingKind::clip_norm)}));
+  const std::string advice =
+      fmt::format("Lower the learning rate{}, warm it up, or clip the gradients{}",
+                  in_brackets({settings.now(SettingKind::learning_rate)}), in_brackets({settings.name(SettingKind::clip_norm)}));
   if (large) {
     const UpdateRatio& ratio = *all.first_large;
     const TensorInfo& weight = context.selection.tensor(ratio.tensor);
@@ -70,7 +76,9 @@ void add_divergence_finding(const AnalysisContext& context, const StepFacts& fac
                     no_better ? ", and " + losses : "");
     finding.evidence.push_back({key, {{"update_over_weight", ratio.ratio}}});
     finding.extent = {{ratio.tensor}, ratio.step};
-    finding.suggestion = advice + ": no format would have helped.";
+    finding.suggestion = is_narrow(weight.dtype) ? advice + ", or keep FP32 master weights" +
+                                                       in_brackets({settings.switched(SettingKind::master_weights, true)}) + "."
+                                                 : advice + ": no format would have helped.";
   } else {
     finding.title = fmt::format("The run diverged: {}, and nothing overflowed.", losses);
     finding.evidence.push_back({key_of_step(context.trace, whole.last.step), {{"loss", last}, {"first_loss", first}}});
@@ -79,9 +87,10 @@ void add_divergence_finding(const AnalysisContext& context, const StepFacts& fac
   report.findings.push_back(std::move(finding));
 }
 
-// The loss of a classifier that finds all classes equally likely is the logarithm of how many there are.
+// What guessing gives: of C classes one C-th of the test set, and a loss of log(C) where it is not multiplied or smoothed.
 void add_guessing_finding(const AnalysisContext& context, const StepFacts& facts, Report& report) {
   constexpr size_t kLeastSteps = 30;
+  constexpr double kBetter = 0.01;                // of the test set: the chance of a small one
   if (context.options.restricts_steps()) return;  // a beginning is no result
   const StepTotals steps = facts.judged();
   const std::vector<OpInfo>& ops = context.trace.ops();
@@ -89,15 +98,43 @@ void add_guessing_finding(const AnalysisContext& context, const StepFacts& facts
     return op.function == OpFunction::cross_entropy && op.phase != Phase::evaluation;
   });
   if (loss == ops.end() || steps.count < kLeastSteps || steps.last_losses.size() < kEnd) return;
-  const GraphEdge* const read = context.graph.read_by(static_cast<uint32_t>(loss - ops.begin()), 0);
+  const auto loss_op = static_cast<uint32_t>(loss - ops.begin());
+  const GraphEdge* const read = context.graph.read_by(loss_op, 0);
   if (read == nullptr) return;
   const std::span<const uint32_t> logits = context.graph.made_by(read->producer, read->slot);
   if (logits.empty() || context.selection.tensor(logits.front()).shape.size() < 2) return;
   const auto classes = static_cast<double>(context.selection.tensor(logits.front()).shape[1]);
+  if (!(classes >= 2)) return;
+  constexpr const char* kAdvice =
+      "Where nothing else was found, look at the learning rate and its schedule, and at the range of the inputs: features far from "
+      "1 saturate "
+      "a model.";
+  std::optional<double> accuracy;
+  for (const EventRow& event : context.trace.events())
+    if (event.kind == EventKind::metric && event.text == "test_accuracy") accuracy = event.value;
+  const RowKey last_step = key_of_step(context.trace, steps.last.step);
+  if (accuracy) {
+    if (*accuracy > 1 / classes + kBetter) return;
+    report.findings.push_back(
+        {"run.no_better_than_guessing",
+         Severity::error,
+         fmt::format(
+             "The run learned nothing that helps: it has {:.3g}% of the test set right, and guessing among {} classes {:.3g}%.",
+             100 * *accuracy, classes, 100 / classes),
+         {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", 1 / classes, Unit::share}}}},
+         kAdvice,
+         {}});
+    return;
+  }
+  // A factor or smoothing makes another loss of it.
+  const std::span<const GraphEdge> uses = context.trace.graph().uses(loss_op);
+  const bool multiplied = std::any_of(
+      uses.begin(), uses.end(), [&](const GraphEdge& edge) { return ops[edge.consumer].phase == Phase::loss && edge.slot == 0; });
+  if (multiplied || attribute(*loss, "label_smoothing").value_or(0) > 0) return;
   const std::vector<double> last = last_losses(steps);
   const double guess = std::log(classes), least = *std::min_element(last.begin(), last.end());
   // Batches differ: of ten losses that guessing gives, the least is below their mean, and half of them are.
-  if (!(classes >= 2) || !(least >= 0.9 * guess) || !(median(last) >= 0.99 * guess)) return;
+  if (!(least >= 0.9 * guess) || !(median(last) >= 0.99 * guess)) return;
   report.findings.push_back(
       {"run.no_better_than_guessing",
        Severity::error,
@@ -105,9 +142,8 @@ void add_guessing_finding(const AnalysisContext& context, const StepFacts& facts
            "The run learned nothing that helps: each of its last {} losses is {:.4g} or more, and guessing all {} classes alike "
            "gives log({}) = {:.4g}.",
            kEnd, least, classes, classes, guess),
-       {{key_of_step(context.trace, steps.last.step), {{"least_loss", least}, {"loss_of_guessing", guess}}}},
-       "Where nothing else was found, look at the learning rate and at the range of the inputs: features far from 1 saturate a "
-       "model.",
+       {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}},
+       kAdvice,
        {}});
 }
 

@@ -134,10 +134,21 @@ void ScaleReport::find_pathologies(Report& report) const {
          {{}, skipped->step}});
   }
   if (!collapsed && !none_taken && steps_.skipped.size() > 0) {
+    // A scale that comes down to one that fits costs a few steps of many.
+    const bool many = 5 * steps_.skipped.size() > steps_.count;
+    const bool began_too_high = 2 * steps_.leading_skips > steps_.skipped.size();
     report.findings.push_back(
-        {"scale.backoffs", Severity::info,
-         fmt::format("{} of {} {} skipped.", steps_.skipped.size(), count_of(steps_.count, "step"), was(steps_.skipped.size())),
-         blame, ""});
+        {"scale.backoffs",
+         many ? Severity::warning : Severity::info,
+         fmt::format("{} of {} {} skipped{}.", steps_.skipped.size(), count_of(steps_.count, "step"), was(steps_.skipped.size()),
+                     began_too_high ? fmt::format(", the first {} of them until the scale had come down from {}",
+                                                  steps_.leading_skips, scale_text(steps_.first.scale_before))
+                                    : ""),
+         blame,
+         many && began_too_high
+             ? "Begin with a smaller scale" + in_brackets({context_.settings.now(SettingKind::scale_initial)}) + "."
+             : "",
+         {{}, steps_.skipped.first()}});
   }
   const uint64_t interval = growth_interval();
   if (context_.trace.run().dynamic_loss_scale && !broken && steps_.clean_steps > 2 * interval) {

@@ -46,6 +46,11 @@ std::string SettingNames::with_value(SettingKind kind) const {
   return setting ? one_line(fmt::format("{} = {}", setting->name, setting->value)) : "";
 }
 
+std::string SettingNames::now(SettingKind kind) const {
+  const SettingInfo* const setting = find(kind);
+  return setting ? one_line(fmt::format("{}, now {}", setting->name, setting->value)) : "";
+}
+
 std::string SettingNames::changed(SettingKind kind, std::string_view from, std::string_view to) const {
   const SettingInfo* const setting = find(kind);
   return setting && setting->value == from ? fmt::format("{} = {}", one_line(setting->name), to) : "";

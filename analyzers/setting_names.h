@@ -21,6 +21,8 @@ class SettingNames {
   std::string switched(SettingKind kind, bool on) const;
   // "optimizer.math = "param"", the value that it has.
   std::string with_value(SettingKind kind) const;
+  // "optimizer.eps, now 1e-8", of one that should have another value.
+  std::string now(SettingKind kind) const;
   // "optimizer.math = "fp32"", where its value is `from`.
   std::string changed(SettingKind kind, std::string_view from, std::string_view to) const;
 

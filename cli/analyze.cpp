@@ -40,6 +40,7 @@ int follow(const Arguments& arguments, const AnalysisOptions& options, const Ana
     }
     if (snapshot.writer_state() != WriterState::alive) {
       check_asked_for({&snapshot}, options);  // only now is it known that it never came
+      if (snapshot.writer_state() == WriterState::dead) say("ulpscope: the program that wrote the trace ended without closing it");
       break;
     }
     while (!run.refresh()) std::this_thread::sleep_for(kInterval);
@@ -74,10 +75,16 @@ int run_analysis(const Arguments& arguments, const AnalysisOptions& options, con
   }
   int code = kClean;
   for (size_t i = 0; i < traces.size(); ++i) {
-    const Snapshot reader = open_trace(traces[i]);
-    check_asked_for({&reader}, options);
-    if (i > 0) write_stdout("\n");
-    code = std::max(code, finish(make()(reader), arguments));
+    try {
+      const Snapshot reader = open_trace(traces[i]);
+      check_asked_for({&reader}, options);
+      if (i > 0) write_stdout("\n");
+      code = std::max(code, finish(make()(reader), arguments));
+    } catch (const Error& error) {
+      if (traces.size() == 1 || error.kind() != ErrorKind::unreadable) throw;
+      say("ulpscope: {}", one_line(error.what()));  // the others can be read
+      code = std::max<int>(code, kUnreadable);
+    }
   }
   return code;
 }

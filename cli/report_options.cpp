@@ -133,6 +133,9 @@ int finish(const Report& report, const Arguments& arguments) {
 int exit_code(const Report& report, const Arguments& arguments) {
   if (!arguments.has("--fail-on")) return kClean;
   const Severity limit = arguments.text("--fail-on") == "error" ? Severity::error : Severity::warning;
+  // Of a run that was judged the verdict decides: how its recording went is no fault of the run.
+  if (report.verdict)
+    return *report.verdict >= (limit == Severity::error ? Verdict::broken : Verdict::loses_accuracy) ? kFindings : kClean;
   return has_finding(report, limit) ? kFindings : kClean;
 }
 

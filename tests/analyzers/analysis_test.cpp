@@ -10,6 +10,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/info.h"
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/recording_health.h"
@@ -388,6 +389,28 @@ TEST(Analysis, AHundredThousandTensorsCanAllBeNaN) {
   ASSERT_NE(nonfinite, nullptr);
   EXPECT_EQ(nonfinite->title, "100000 tensors held NaN or infinity. The first, in step 0, was made by a relu in forward.");
   EXPECT_EQ(cell(table(report, "recorded"), 0, "tensor"), Cell(std::string("a relu")));
+}
+
+// A trace that is followed from before its first op: what was concluded from the absence of ops does not stand.
+TEST(Followed, ATraceMayBeginWithoutOps) {
+  SyntheticTrace trace;
+  trace.sink().flush();
+  RunSet run(trace.path());
+  ReportAnalysis report({});
+  RangeAnalysis ranges({});
+  ScaleAnalysis scale({});
+  EXPECT_FALSE(report.report(run.snapshot()).verdict) << "nothing was looked at";
+  ranges.report(run.snapshot());
+  scale.report(run.snapshot());
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(gradient, make_row({1.0, 1e-9}, DType::f16));
+  trace.end_step();
+  trace.sink().flush();
+  ASSERT_TRUE(run.refresh());
+  const Snapshot grown = run.snapshot();
+  EXPECT_EQ(render_json(report.report(grown)), render_json(analyze_all(grown)));
+  EXPECT_EQ(render_json(ranges.report(grown)), render_json(analyze_ranges(grown)));
+  EXPECT_EQ(render_json(scale.report(grown)), render_json(analyze_scale(grown)));
 }
 
 }  // namespace

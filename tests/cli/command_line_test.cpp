@@ -401,13 +401,14 @@ TEST_F(CommandLine, SeveralTracesEachHaveTheirReport) {
 TEST_F(CommandLine, FollowsATraceUntilItsWriterEnds) {
   for (const bool json : {false, true}) {
     SyntheticTrace trace;
+    trace.sink().flush();  // there are no ops yet
+    std::vector<std::string> words{"report", trace.path(), "--follow", "--fail-on", "error"};
+    if (json) words.push_back("--json");
+    std::future<Result> follower = std::async(std::launch::async, [&] { return run_program(words); });
     const uint32_t tensor = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
     trace.add(tensor, make_row({1.0}, DType::f16));
     trace.end_step();
     trace.sink().flush();
-    std::vector<std::string> words{"report", trace.path(), "--follow", "--fail-on", "error"};
-    if (json) words.push_back("--json");
-    std::future<Result> follower = std::async(std::launch::async, [&] { return run_program(words); });
     for (int step = 0; step < 20; ++step) {
       trace.add(tensor, make_row({70000.0, 1.0}, DType::f16));
       trace.end_step(SyntheticTrace::default_step(NAN));

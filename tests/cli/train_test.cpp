@@ -33,6 +33,20 @@ TEST_F(Train, RecordsARunThatInfoReads) {
 }
 
 // Gradients contain the loss scale once, from the loss to unscaling, and nothing else does.
+TEST_F(Train, EndsWithAVerdict) {
+  const Json healthy = Json::parse(train({"mlp", "--steps", "20", "--precision", "fp16", "-o", file("a.h5"), "--json"}).out);
+  EXPECT_EQ(healthy["verdict"], "healthy");
+  EXPECT_TRUE(healthy["causes"].empty());
+  // Weights of 10^30 make NaN of every logit; a row of NaN names no class.
+  const Json broken = Json::parse(
+      train({"mlp", "--steps", "6", "--precision", "fp32", "--set", "optimizer.learning_rate=1e30", "-o", file("b.h5"), "--json"})
+          .out);
+  EXPECT_EQ(broken["verdict"], "broken");
+  EXPECT_EQ(broken["causes"][0]["code"], "run.diverged");
+  EXPECT_EQ(broken["causes"][0]["step"], 0);
+  EXPECT_EQ(broken["test_accuracy"], 0);
+}
+
 TEST_F(Train, RowsCarryTheScaleThatTheirValuesContain) {
   ASSERT_EQ(train({"mlp", "--steps", "2", "--precision", "fp16"}).exit_code, 0);
   const Json rows = Json::parse(run_program({"export", file("run.h5"), "--table", "stats", "--json"}).out);
