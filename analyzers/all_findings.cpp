@@ -77,7 +77,10 @@ Report ReportAnalysis::report(const Snapshot& reader) {
 
   const bool judged = wanted("run") || wanted("ranges") || wanted("scale") || wanted("updates");
   if (judged && steps.whole().count > 0) {
-    add_verdict(context.trace, report);
+    const bool is_whole = options.only.empty() && options.modules.empty() && options.ops.empty() && options.phases.empty() &&
+                          options.roles.empty() && !options.restricts_steps();
+    add_verdict(context.trace, report,
+                is_whole ? "nothing was found that costs accuracy or steps." : "nothing was found in what was asked for.");
   } else {
     sort_by_severity(report.findings);
   }

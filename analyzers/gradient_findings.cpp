@@ -60,7 +60,10 @@ bool RangeReport::find_vanished(Report& report) const {
   if (suspects.empty()) return false;
   const std::string name = selection_.name(worst);
   report.findings.push_back(
-      {"range.gradients_vanish", 2 * vanished >= judged_.backward_passes ? Severity::error : Severity::warning,
+      {"range.gradients_vanish",
+       2 * vanished >= judged_.backward_passes    ? Severity::error
+       : 20 * vanished >= judged_.backward_passes ? Severity::warning
+                                                  : Severity::info,
        fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, in {}: nothing "
                    "behind it learns.",
                    vanished, judged_.backward_passes, name),
@@ -91,6 +94,8 @@ std::string RangeReport::flushed_advice(const std::vector<uint32_t>& flushed, ui
   const bool limited = largest && largest->upper != ExponentBounds::kNoUpper;
   const auto text = [](const std::optional<ExponentBounds>& bounds) { return cell_text(scale_cell(bounds), Unit::scale); };
   const auto power = [&](int exponent) { return text(ExponentBounds{exponent, exponent}); };
+  const PrecisionFacts precision = precision_facts(context_.trace, steps_);
+  const std::string scaling = precision.scales_loss ? "" : scaling_advice(precision, context_.settings) + ". ";
   std::string advice;
   if (!smallest || (is_sure && smallest->lower == ExponentBounds::kNoLower)) {
     advice =
@@ -127,7 +132,7 @@ std::string RangeReport::flushed_advice(const std::vector<uint32_t>& flushed, ui
     advice += fmt::format(", and so has FP32 for the {} {}{}", is_op ? "op" : "module", is_op ? served->name : served->module,
                           in_brackets({context_.settings.has(key) ? key : ""}));
   }
-  return advice + ".";
+  return scaling + advice + ".";
 }
 
 bool RangeReport::find_gradient_trouble(Report& report) const {

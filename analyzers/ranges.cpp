@@ -45,7 +45,7 @@ Report RangeAnalysis::report(const Snapshot& reader) {
   const FittingScales fitting = seen_.analysis().get<FittingScale>().result();
   const RangeReport ranges(context, options_, seen_.steps(), seen_.analysis().get<RangeFacts>(), fitting);
   ranges.add_findings(report);
-  add_verdict(context.trace, report);
+  add_verdict(context.trace, report, "no range of values was found that costs accuracy.");
   ranges.add_tables(report);
   return report;
 }

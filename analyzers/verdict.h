@@ -15,7 +15,6 @@ namespace ulpscope {
 
 // Sorts the findings by severity, and fills in verdict, verdict_text and causes. A cause is as severe as the worst that came of it.
 // `healthy`: what is said where there is none.
-void add_verdict(const Snapshot& trace, Report& report,
-                 std::string_view healthy = "nothing was found that costs accuracy or steps.");
+void add_verdict(const Snapshot& trace, Report& report, std::string_view healthy);
 
 }  // namespace ulpscope

@@ -30,7 +30,7 @@ class Verdicts : public ::testing::Test {
   Report judge(std::vector<Finding> findings) {
     Report report;
     report.findings = std::move(findings);
-    add_verdict(read(), report);
+    add_verdict(read(), report, "nothing was found.");
     return report;
   }
   Finding finding(const char* code, std::optional<uint32_t> tensor, std::optional<uint64_t> step,
