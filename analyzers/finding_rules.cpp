@@ -10,60 +10,59 @@ namespace {
 
 using Codes = std::vector<std::string_view>;
 
-// What a value that is NaN or infinite leads to.
-const Codes kOfNonfinite{"range.nonfinite",
-                         "range.values_overflow",
-                         "range.gradients_overflow",
-                         "range.clipping_hides_infinity",
-                         "run.loss_nonfinite",
-                         "run.stopped",
-                         "run.no_better_than_guessing",
-                         "scale.collapse",
-                         "scale.no_step_taken",
-                         "scale.thrashing",
-                         "scale.backoffs",
-                         "scale.below_100",
-                         "scale.below_1000",
-                         "updates.none_applied",
-                         "range.quantization_*"};
-// What a gradient leads to of which roundings made zero what was not.
-const Codes kOfLostGradients{"range.gradients_flushed",
-                             "range.inputs_flushed",
-                             "scale.missing",
-                             "scale.none",
-                             "scale.under_scaled",
-                             "scale.below_100",
-                             "scale.below_1000",
-                             "scale.fit_*",
-                             "updates.none_applied",
-                             "updates.lost",
-                             "run.no_better_than_guessing"};
-
 Codes both(const Codes& some, const Codes& others) {
   Codes all = some;
   all.insert(all.end(), others.begin(), others.end());
   return all;
 }
 
-const std::vector<FindingRule>& rules() {
-  static const std::vector<FindingRule> all{
+std::vector<FindingRule> make_rules() {
+  // What a value that is NaN or infinite leads to.
+  const Codes of_nonfinite{"range.nonfinite",
+                           "range.values_overflow",
+                           "range.gradients_overflow",
+                           "range.clipping_hides_infinity",
+                           "run.loss_nonfinite",
+                           "run.stopped",
+                           "run.no_better_than_guessing",
+                           "scale.collapse",
+                           "scale.no_step_taken",
+                           "scale.thrashing",
+                           "scale.backoffs",
+                           "scale.below_100",
+                           "scale.below_1000",
+                           "updates.none_applied",
+                           "range.quantization_*"};
+  // What a gradient leads to of which roundings made zero what was not.
+  const Codes of_lost_gradients{"range.gradients_flushed",
+                                "range.inputs_flushed",
+                                "scale.missing",
+                                "scale.none",
+                                "scale.under_scaled",
+                                "scale.below_100",
+                                "scale.below_1000",
+                                "scale.fit_*",
+                                "updates.none_applied",
+                                "updates.lost",
+                                "run.no_better_than_guessing"};
+  return {
       // What came from outside, or changed behind the run's back.
       {"recording.memory_changed",
        "A weight or an optimizer state had another fingerprint where it was read than where it was written.",
        "Something that no recorded op did changed the memory: a foreign write, an alias, or a bit that flipped.",
        "Repeat the run: what changes again at the same place comes from a program, what changes once speaks for the memory.",
-       both(kOfNonfinite, {"run.diverged"})},
+       both(of_nonfinite, {"run.diverged"})},
       {"data.nonfinite", "A batch held NaN or infinity.",
        "The data themselves are at fault, not a format: the loss and all gradients of such a batch are NaN in FP32 too.",
        "Look at the file and the row that the finding names, and leave the sample out or mend it.",
-       both(kOfNonfinite, {"run.diverged"})},
+       both(of_nonfinite, {"run.diverged"})},
       // How the run was set up.
       {"run.diverged",
        "An update was larger than the weights that it changed before anything overflowed, and the loss did not come down or broke "
        "soon; or the loss grew to the end of the run without an overflow.",
        "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
        "Lower the learning rate, warm it up, or clip the norm of the gradients.",
-       both(kOfNonfinite, {"scale.no_scale_fits", "scale.over_scaled", "range.values_flushed", "range.gradients_flushed",
+       both(of_nonfinite, {"scale.no_scale_fits", "scale.over_scaled", "range.values_flushed", "range.gradients_flushed",
                            "range.gradients_vanish", "model.dead_output", "updates.lost", "updates.none_applied"})},
       {"updates.none_applied",
        "No recorded update changed any weight.",
@@ -82,11 +81,11 @@ const std::vector<FindingRule>& rules() {
        {"run.no_better_than_guessing"}},
       // Formats and scales.
       {"range.gradients_vanish", "A backward pass lost every nonzero gradient at its first rounding.",
-       "Nothing behind that rounding learns.", "A larger loss scale, a gradient scaler, or BF16.", kOfLostGradients},
+       "Nothing behind that rounding learns.", "A larger loss scale, a gradient scaler, or BF16.", of_lost_gradients},
       {"range.inputs_flushed", "Ops read subnormal numbers as zero, as the run's arithmetic says.",
        "What they compute from them is missing.",
        "A loss scale that lifts gradients above the smallest normal number, or arithmetic that keeps subnormals.",
-       kOfLostGradients},
+       of_lost_gradients},
       {"range.gradients_flushed",
        "A gradient lost more than a share of its nonzero elements to zero when it was rounded.",
        "A warning where the gradient's norm can feel it; a note where what was lost is less than roundings change anyway.",
@@ -111,10 +110,10 @@ const std::vector<FindingRule>& rules() {
        {"scale.none"}},
       {"range.values_overflow", "A value other than a gradient became infinite when it was rounded.",
        "An error where the infinity reached the loss, a weight or a gradient; a note where an op took it away.",
-       "No loss scale helps a forward value: keep the op in FP32, use BF16, or make its inputs smaller.", kOfNonfinite},
+       "No loss scale helps a forward value: keep the op in FP32, use BF16, or make its inputs smaller.", of_nonfinite},
       {"range.gradients_overflow", "A gradient became infinite when it was rounded.",
        "An error where the step was taken; a note where the scaler skipped it, which is how it finds its level.",
-       "A dynamic loss scale, which skips such steps, or a lower one.", kOfNonfinite},
+       "A dynamic loss scale, which skips such steps, or a lower one.", of_nonfinite},
       {"range.clipping_hides_infinity",
        "Infinite gradients were clipped by value, so that the step was taken with them.",
        "The update went along the limit of clipping, whatever the gradient was.",
@@ -132,7 +131,7 @@ const std::vector<FindingRule>& rules() {
        {"scale.over_scaled", "scale.above_100000"}},
       {"range.nonfinite", "Tensors held NaN or infinity.",
        "The first of them in order of execution is where to look; the others follow from it.",
-       "Its capture has the element and its operands: `ulpscope export --table captures`.", kOfNonfinite},
+       "Its capture has the element and its operands: `ulpscope export --table captures`.", of_nonfinite},
       {"range.gradients_raised",
        "Elements that would be zero to nearest were raised to the smallest subnormal number by the rounding mode.",
        "They are larger than they were computed.",
@@ -309,15 +308,17 @@ const std::vector<FindingRule>& rules() {
       {"compare.losses_equal", "All losses are equal, bit for bit.", "", "", {}, false},
       {"compare.ops_unmatched", "Ops of one run are not in the other.", "They are left out.", "", {}, false},
       {"compare.steps_differ", "The runs have other steps.", "The steps that both have are compared.", "", {}, false}};
-  return all;
 }
 
 }  // namespace
 
-std::span<const FindingRule> finding_rules() { return rules(); }
+std::span<const FindingRule> finding_rules() {
+  static const std::vector<FindingRule> all = make_rules();
+  return all;
+}
 
 const FindingRule& finding_rule(std::string_view code) {
-  const std::vector<FindingRule>& all = rules();
+  const std::span<const FindingRule> all = finding_rules();
   const auto found = std::find_if(all.begin(), all.end(), [&](const FindingRule& rule) { return rule.code == code; });
   if (found == all.end()) throw failed_error("no rule for findings with the code {}", code);
   return *found;

@@ -210,9 +210,8 @@ void RangeReport::find_overflow_kept(Report& report, const Suspects& kept, const
     return;
   }
   const std::vector<OpInfo>& ops = context_.trace.ops();
-  const auto clips = [&](uint32_t op) { return ops[op].phase == Phase::scaling && ops[op].function == OpFunction::clamp; };
-  bool clipped = false;
-  for (uint32_t op = 0; op < ops.size(); ++op) clipped = clipped || clips(op);
+  const bool clipped = std::any_of(ops.begin(), ops.end(),
+                                   [](const OpInfo& op) { return op.phase == Phase::scaling && op.function == OpFunction::clamp; });
   if (clipped) {
     report.findings.push_back(
         {"range.clipping_hides_infinity", Severity::warning,

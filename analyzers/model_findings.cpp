@@ -105,7 +105,7 @@ void RangeReport::find_bad_data(Report& report) const {
   if (!first) return;
   const uint64_t rows = nonfinite(first->second).rows;
   const std::string place = place_of_first(context_.trace.of_rank(first->first.rank), first->second, first->first.step);
-  report.findings.push_back({"data.nonfinite", std::max(harm_of_nonfinite(), Severity::warning),
+  report.findings.push_back({"data.nonfinite", std::max(harm_, Severity::warning),
                              fmt::format("The data held NaN or infinity: {} of {}, first in step {}{}.",
                                          rows == 1 ? "one batch" : fmt::format("{} batches", rows), selection_.name(first->second),
                                          first->first.step, place.empty() ? "" : ": " + place),
@@ -121,7 +121,6 @@ void RangeReport::find_dead(Report& report) const {
   constexpr uint64_t kLeastRows = 10;
   const auto is_dead = [&](uint32_t i) { return tensors_[i]->zeros.rows >= kLeastRows; };
   Suspects dead(selection_), dropped(selection_);
-  std::optional<uint64_t> since;
   std::vector<uint32_t> dead_ops;
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     const TensorInfo& tensor = selection_.tensor(i);
@@ -142,7 +141,6 @@ void RangeReport::find_dead(Report& report) const {
     (drops ? dropped : dead)
         .add(static_cast<double>(zeros.rows), i, {{"rows_of_zeros_to_the_end", count_cell(zeros.rows), Unit::count}}, position);
     if (drops) continue;
-    since = std::min(since.value_or(UINT64_MAX), *zeros.since);
     dead_ops.push_back(tensor.op);
   }
   if (!dropped.empty()) {
@@ -161,7 +159,7 @@ void RangeReport::find_dead(Report& report) const {
        fmt::format(
            "{} gave nothing but zeros{} from step {} to the end, though what went in was not zero, and no rounding made it so: "
            "nothing before it learns through it.",
-           which, dead.size() == 1 ? "" : ", the first", *since),
+           which, dead.size() == 1 ? "" : ", the first", *dead.extent().first_step),
        dead.worst(),
        "Look at the sign of what goes in: a bias far below zero, or an update that threw it there, leaves a relu nothing to pass "
        "on; a "

@@ -56,7 +56,7 @@ Severity RangeReport::harm_of_nonfinite() const {
 // The first of the run; where it broke, or no step was taken to its end, the first of the steps that led there one after the other:
 // what was nonfinite before them was gone by then. Of skipped steps it is their gradients too.
 std::optional<RangeReport::NonfiniteOrigin> RangeReport::origin_of_nonfinite() const {
-  const std::vector<uint32_t> in_order = nonfinite_in_order();
+  const std::vector<uint32_t>& in_order = nonfinite_in_order_;
   const StepTotals steps = steps_.whole();
   std::optional<NonfiniteOrigin> origin;
   if (!in_order.empty()) {
@@ -194,9 +194,9 @@ std::string RangeReport::cause_of_nonfinite(const NonfiniteOrigin& origin) const
 }
 
 void RangeReport::find_nonfinite(Report& report) const {
-  const std::optional<NonfiniteOrigin> origin = origin_of_nonfinite();
+  const std::optional<NonfiniteOrigin>& origin = origin_;
   if (!origin) return;
-  const std::vector<uint32_t> in_order = nonfinite_in_order();
+  const std::vector<uint32_t>& in_order = nonfinite_in_order_;
   std::vector<Evidence> evidence;
   const auto add_evidence = [&](uint32_t i, const RowPosition& position) {
     const RangeTotals none, &judged = tensors_[i]->totals, &broken = broken_tensors_[i] ? broken_tensors_[i]->totals : none;
@@ -220,7 +220,7 @@ void RangeReport::find_nonfinite(Report& report) const {
   const OpInfo& op = selection_.op(tensor);
   const std::string name = selection_.name(tensor), phase = name_of(op.phase);
   const std::string where = name + (name.find(phase) == std::string::npos ? fmt::format(" in {}", phase) : "");
-  const Severity harm = harm_of_nonfinite();
+  const Severity harm = harm_;
   const std::string count = count_of(selection_.count_outputs(all), "tensor"), story = story_of(*origin);
   std::string advice = fmt::format("`ulpscope export {} --table captures --step {}` shows the element and its operands.",
                                    shell_word(context_.trace.path()), origin->position.step);

@@ -10,14 +10,6 @@
 
 namespace ulpscope {
 
-namespace {
-
-void keep_first(std::optional<RowPosition>& into, const std::optional<RowPosition>& other) {
-  if (other && (!into || *other < *into)) into = other;
-}
-
-}  // namespace
-
 void ScaledRows::add(const ScaledRows& other) {
   rows += other.rows;
   seen += other.seen;

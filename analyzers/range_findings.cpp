@@ -43,10 +43,9 @@ void RangeReport::find_value_trouble(Report& report) const {
   }
   if (!overflowed.empty()) {
     // Where the run broke of something else, these did no harm.
-    const std::optional<NonfiniteOrigin> origin = origin_of_nonfinite();
     const std::vector<uint32_t> tensors_of = overflowed.extent().tensors;
-    const bool began_here = !origin || std::find(tensors_of.begin(), tensors_of.end(), origin->tensor) != tensors_of.end();
-    const Severity harm = began_here ? harm_of_nonfinite() : Severity::info;
+    const bool began_here = !origin_ || std::find(tensors_of.begin(), tensors_of.end(), origin_->tensor) != tensors_of.end();
+    const Severity harm = began_here ? harm_ : Severity::info;
     report.findings.push_back(
         {"range.values_overflow", harm,
          fmt::format("{} other than gradients overflowed when rounded{}.", tensors(overflowed.size()),

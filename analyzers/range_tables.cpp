@@ -117,7 +117,7 @@ Plot histogram_plot(std::string name, std::string title, const FloatFormat& form
 std::vector<RangeReport::Group> RangeReport::groups() const {
   std::vector<Group> groups;
   std::map<std::string, size_t> index;
-  const std::vector<uint32_t> in_order = nonfinite_in_order();
+  const std::vector<uint32_t>& in_order = nonfinite_in_order_;
   std::vector<double> made_nonfinite(tensors_.size());  // by tensor: Group::made_nonfinite
   for (size_t i = 0; i < in_order.size(); ++i) {
     if (i == 0 || nonfinite(in_order[i]).overflowed > 0) made_nonfinite[in_order[i]] = static_cast<double>(in_order.size() - i);

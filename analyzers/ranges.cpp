@@ -31,6 +31,9 @@ RangeReport::RangeReport(const AnalysisContext& context, const RangeOptions& opt
     broken_tensors_[i] = broken_.tensors.find(i);
     if (tensors_[i] == nullptr && broken_tensors_[i] != nullptr) tensors_[i] = &kNone;
   }
+  nonfinite_in_order_ = nonfinite_in_order();
+  origin_ = origin_of_nonfinite();
+  harm_ = harm_of_nonfinite();
 }
 
 Report analyze_ranges(const Snapshot& reader, const RangeOptions& options) { return RangeAnalysis(options).report(reader); }

@@ -101,6 +101,10 @@ class RangeReport {
   const RunRanges &judged_, &broken_;  // of the steps before the run broke, and of the others
   // By tensor, where there was a row: what findings judge, and what they do not.
   std::vector<const TensorRanges*> tensors_, broken_tensors_;
+  // What nonfinite_findings.cpp finds out once for all findings.
+  std::vector<uint32_t> nonfinite_in_order_;
+  std::optional<NonfiniteOrigin> origin_;
+  Severity harm_ = Severity::info;
 };
 
 // Of a trace each time it is asked, which may have grown: reads only what is new.

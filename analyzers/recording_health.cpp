@@ -36,7 +36,7 @@ void add_memory_finding(const AnalysisContext& context, Report& report) {
   for (const EventRow& event : context.trace.events()) {
     if (event.kind != EventKind::memory_changed || !in_range(context.options.steps, event.step)) continue;
     if (event.tensor >= 0) finding.extent.tensors.push_back(static_cast<uint32_t>(event.tensor));
-    finding.extent.first_step = std::min(finding.extent.first_step.value_or(UINT64_MAX), event.step);
+    keep_first(finding.extent.first_step, std::optional(event.step));
     if (times++ == 0) finding.title = event.text + '.';
     if (times > 5) continue;
     RowKey key = key_of_step(context.trace, event.step);

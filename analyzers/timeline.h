@@ -18,6 +18,12 @@
 
 namespace ulpscope {
 
+// The first of both, where there are some.
+template <typename Place>
+void keep_first(std::optional<Place>& into, const std::optional<Place>& other) {
+  if (other && (!into || *other < *into)) into = other;
+}
+
 // A loss that is known, and is NaN or infinite.
 bool has_nonfinite_loss(const StepRow& step);
 

@@ -84,7 +84,7 @@ void keep_larger(std::optional<UpdateRatio>& into, const UpdateRatio& other) {
   if (!into || other.ratio > into->ratio || (other.ratio == into->ratio && other.tensor < into->tensor)) into = other;
 }
 // The earlier one; of the same step, the larger.
-void keep_first(std::optional<UpdateRatio>& into, const std::optional<UpdateRatio>& other) {
+void keep_earlier(std::optional<UpdateRatio>& into, const std::optional<UpdateRatio>& other) {
   if (!other || (into && into->step < other->step)) return;
   if (!into || other->step < into->step) {
     into = other;
@@ -97,20 +97,20 @@ void add_decay_finding(const AnalysisContext& context, const std::vector<std::pa
                        Report& report) {
   Suspects suspects(context.selection);
   double asked = 0, applied = 0;
-  uint64_t first = UINT64_MAX;
+  std::optional<uint64_t> first;
   for (const auto& [tensor, totals] : updates) {
     if (context.selection.tensor(tensor).rounding == RoundingMode::stochastic) continue;  // on average nothing is lost
     if (!(totals.decay_asked > 0) || !(totals.decay_applied < kDecayLimit * totals.decay_asked)) continue;
     asked += totals.decay_asked;
     applied += totals.decay_applied;
     const double arrived = std::max(0.0, totals.decay_applied) / totals.decay_asked;
-    first = std::min(first, totals.first_decay_lost.value_or(UINT64_MAX));
+    keep_first(first, totals.first_decay_lost);
     suspects.add(1 - arrived, tensor,
                  {{"arrived", arrived, Unit::share}, {"decay_asked", totals.decay_asked}, {"decay_applied", totals.decay_applied}});
   }
   if (suspects.empty()) return;
   Extent extent = suspects.extent();
-  if (first != UINT64_MAX) extent.first_step = first;
+  extent.first_step = first;
   report.findings.push_back(
       {"updates.decay_lost", Severity::warning,
        fmt::format("Weight decay was rounded away: of what was asked for, {} arrived in the stored values of {}.",
@@ -131,8 +131,8 @@ void UpdateTotals::append(const UpdateTotals& later) {
   lost_to_decay += later.lost_to_decay;
   decay_asked += later.decay_asked;
   decay_applied += later.decay_applied;
-  if (later.first_lost) first_lost = std::min(first_lost.value_or(UINT64_MAX), *later.first_lost);
-  if (later.first_decay_lost) first_decay_lost = std::min(first_decay_lost.value_or(UINT64_MAX), *later.first_decay_lost);
+  keep_first(first_lost, later.first_lost);
+  keep_first(first_decay_lost, later.first_decay_lost);
 }
 
 void RunUpdates::append(const RunUpdates& later) {
@@ -144,7 +144,7 @@ void RunUpdates::append(const RunUpdates& later) {
 
 void RunUpdates::beside(const RunUpdates& other) {
   weights.beside(other.weights);
-  keep_first(first_large, other.first_large);
+  keep_earlier(first_large, other.first_large);
   large_steps = std::max(large_steps, other.large_steps);
   largest = std::max(largest, other.largest);
 }
@@ -186,18 +186,18 @@ void add_update_findings(const AnalysisContext& context, const StepFacts& steps,
       all.append(*totals);
     }
   }
-  std::vector<uint32_t> weights;
-  std::vector<Evidence> evidence;
-  for (const auto& [tensor, totals] : updates) {
-    weights.push_back(tensor);
-    if (evidence.size() < kMostEvidence)
-      evidence.push_back(
-          {selection.key(tensor),
-           {{"updates", count_cell(totals.rows), Unit::count}, {"nonzero_updates", count_cell(totals.nonzero), Unit::count}}});
-  }
   // Of the run as a whole only, which steps or modules left out could tell another story of.
   const bool is_whole = !context.options.restricts_steps() && context.options.modules.empty() && context.options.ops.empty();
   if (is_whole && all.rows > 0 && all.nonzero == all.lost && 2 * steps.judged().count >= steps.whole().count) {
+    std::vector<uint32_t> weights;
+    std::vector<Evidence> evidence;
+    for (const auto& [tensor, totals] : updates) {
+      weights.push_back(tensor);
+      if (evidence.size() < kMostEvidence)
+        evidence.push_back(
+            {selection.key(tensor),
+             {{"updates", count_cell(totals.rows), Unit::count}, {"nonzero_updates", count_cell(totals.nonzero), Unit::count}}});
+    }
     const bool narrow = std::any_of(updates.begin(), updates.end(),
                                     [&](const auto& each) { return is_narrow(selection.tensor(each.first).dtype); });
     report.findings.push_back(
@@ -241,8 +241,7 @@ void add_update_findings(const AnalysisContext& context, const StepFacts& steps,
     for (const auto& [share, i] : lost) {
       const auto& [tensor, totals] = updates[i];
       finding.extent.tensors.push_back(tensor);
-      if (totals.first_lost)
-        finding.extent.first_step = std::min(finding.extent.first_step.value_or(UINT64_MAX), *totals.first_lost);
+      keep_first(finding.extent.first_step, totals.first_lost);
     }
     report.findings.push_back(std::move(finding));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/cli/verb.h"
@@ -19,5 +20,13 @@ using Analyze = std::function<Report(const Snapshot&)>;
 // writer ends. `make` gives an analysis that has seen nothing. The exit code: kFindings where --fail-on is met by some report, with
 // --follow by the last one.
 int run_analysis(const Arguments& arguments, const AnalysisOptions& options, const std::function<Analyze()>& make);
+
+// By the class of an analysis: ReportAnalysis, RangeAnalysis, ScaleAnalysis.
+template <typename Analysis, typename Options>
+int run_analysis(const Arguments& arguments, const Options& options) {
+  return run_analysis(arguments, options, [&]() -> Analyze {
+    return [analysis = std::make_shared<Analysis>(options)](const Snapshot& trace) { return analysis->report(trace); };
+  });
+}
 
 }  // namespace ulpscope::cli

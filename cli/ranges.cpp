@@ -16,10 +16,7 @@ int run(const Arguments& arguments) {
     if (by == name_of(group)) options.by = group;
   }
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.formats = formats;
-  return run_analysis(arguments, options, [&]() -> Analyze {
-    const auto analysis = std::make_shared<RangeAnalysis>(options);
-    return [analysis](const Snapshot& trace) { return analysis->report(trace); };
-  });
+  return run_analysis<RangeAnalysis>(arguments, options);
 }
 
 }  // namespace

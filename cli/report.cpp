@@ -11,10 +11,7 @@ int run(const Arguments& arguments) {
   ReportOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.only = arguments.list("--only");
-  return run_analysis(arguments, options, [&]() -> Analyze {
-    const auto analysis = std::make_shared<ReportAnalysis>(options);
-    return [analysis](const Snapshot& trace) { return analysis->report(trace); };
-  });
+  return run_analysis<ReportAnalysis>(arguments, options);
 }
 
 }  // namespace

@@ -12,10 +12,7 @@ int run(const Arguments& arguments) {
   ScaleOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.format = formats.back();
-  return run_analysis(arguments, options, [&]() -> Analyze {
-    const auto analysis = std::make_shared<ScaleAnalysis>(options);
-    return [analysis](const Snapshot& trace) { return analysis->report(trace); };
-  });
+  return run_analysis<ScaleAnalysis>(arguments, options);
 }
 
 }  // namespace

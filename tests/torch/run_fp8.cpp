@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/torch/engine_program.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/ops/fp8.h"
 #include "ulpscope/core/ops/ops.h"
@@ -64,15 +65,5 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: run_fp8 quantize TYPE VALUES RESULT, or run_fp8 multiply TYPE_A TYPE_B M K N A B RESULT\n");
     return 2;
   }
-  const auto backend = make_cpu_backend({.threads = 1, .isa = ""});
-  Context engine;
-  engine.backend = backend.get();
-  const ContextScope scope(engine);
-  try {
-    run(arguments);
-  } catch (const Error& error) {
-    fmt::print(stderr, "run_fp8: {}\n", error.what());
-    return 4;
-  }
-  return 0;
+  return run_with_engine("run_fp8", [&] { run(arguments); });
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/torch/engine_program.h"
 #include "tests/torch/results.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/ops/ops.h"
@@ -167,15 +168,5 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: run_ops CASES.h5 RESULTS.h5, or run_ops --list\n");
     return 2;
   }
-  const auto backend = make_cpu_backend({.threads = 1, .isa = ""});
-  Context engine;
-  engine.backend = backend.get();
-  const ContextScope scope(engine);
-  try {
-    run_file(argv[1], argv[2]);
-  } catch (const Error& error) {
-    fmt::print(stderr, "run_ops: {}\n", error.what());
-    return 4;
-  }
-  return 0;
+  return run_with_engine("run_ops", [&] { run_file(argv[1], argv[2]); });
 }

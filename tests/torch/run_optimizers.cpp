@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/torch/engine_program.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/ops/ops.h"
 #include "ulpscope/core/optim/optimizer.h"
@@ -80,15 +81,5 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: run_optimizers OPTIMIZER TYPE [KEY=VALUE]... SIZE INPUT RESULT\n");
     return 2;
   }
-  const auto backend = make_cpu_backend({.threads = 1, .isa = ""});
-  Context engine;
-  engine.backend = backend.get();
-  const ContextScope scope(engine);
-  try {
-    run(arguments);
-  } catch (const Error& error) {
-    fmt::print(stderr, "run_optimizers: {}\n", error.what());
-    return 4;
-  }
-  return 0;
+  return run_with_engine("run_optimizers", [&] { run(arguments); });
 }
