@@ -66,7 +66,23 @@ const char* name_of(SettingKind kind) {
                                                  "update_math",
                                                  "clip_norm",
                                                  "batch_size",
-                                                 "arithmetic"};
+                                                 "arithmetic",
+                                                 "accumulation",
+                                                 "rounding",
+                                                 "subnormals",
+                                                 "arithmetic_of_ops",
+                                                 "precision_of_ops",
+                                                 "precision_of_modules",
+                                                 "clip_value",
+                                                 "warmup",
+                                                 "loss_factor",
+                                                 "scale_cap",
+                                                 "quantization_recipe",
+                                                 "quantization_margin",
+                                                 "quantization_history",
+                                                 "recording_level",
+                                                 "recording_interval",
+                                                 "recording_limit"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -103,9 +103,25 @@ enum class SettingKind : uint8_t {
   update_math,     // in which type updates are computed
   clip_norm,       // to which gradients are clipped
   batch_size,
-  arithmetic,  // how products accumulate, results are rounded, subnormals treated
+  arithmetic,            // of the run, and none of the following
+  accumulation,          // what sums of products are kept in
+  rounding,              // how results are rounded into narrower types
+  subnormals,            // where they become zero
+  arithmetic_of_ops,     // other arithmetic for some ops
+  precision_of_ops,      // other types for some ops
+  precision_of_modules,  // other types for some modules
+  clip_value,            // within which elements of gradients are kept
+  warmup,                // steps in which the learning rate rises
+  loss_factor,           // by which the loss is multiplied, besides its scale
+  scale_cap,             // above which the loss scale does not grow
+  quantization_recipe,   // where the scales of 8-bit tensors come from
+  quantization_margin,   // binades that these scales leave free
+  quantization_history,  // how many steps they are taken from
+  recording_level,       // what is recorded of a tensor
+  recording_interval,    // in which steps
+  recording_limit,       // how large the trace may grow
 };
-inline constexpr int kSettingKinds = 19;
+inline constexpr int kSettingKinds = 35;
 const char* name_of(SettingKind kind);
 
 // A setting that the run has, under the producer's name for it, so that advice can name it.

@@ -281,8 +281,7 @@ std::vector<SettingInfo> describe_settings(const Experiment& experiment) {
   }
   for (size_t i = 0; i < experiment.optimizers.size(); ++i) describe_group(experiment, i, settings);
   for (const NamedTable& table : named_tables(experiment)) {
-    const SettingKind kind = table.name.starts_with("autocast.") ? SettingKind::precision : SettingKind::arithmetic;
-    settings.push_back(setting(table.name, table.text(), kind, !table.members.empty()));
+    settings.push_back(setting(table.name, table.text(), table.kind, !table.members.empty()));
   }
   return settings;
 }

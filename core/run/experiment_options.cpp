@@ -266,7 +266,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
              "of labels: `cross_entropy` of logits, or `nll` of log-probabilities; of values, a mean over elements: `mse`, `l1`, "
              "`huber`, `bce_with_logits`, `binary_cross_entropy` of probabilities, `kl_div` of log-probabilities",
              ULPSCOPE_FIELD(loss.function)),
-      number("loss.factor", kNormal, "the loss is multiplied by it before the backward pass", ULPSCOPE_FIELD(loss.factor)),
+      number("loss.factor", kNormal, "the loss is multiplied by it before the backward pass", ULPSCOPE_FIELD(loss.factor))
+          .of_kind(SettingKind::loss_factor),
 
       number("loss.label_smoothing", {.low = 0, .high = 1}, "cross_entropy: this share of each target goes to all classes alike",
              ULPSCOPE_FIELD(loss.label_smoothing)),
@@ -308,7 +309,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
              "schedule.gamma every schedule.step_size steps",
              ULPSCOPE_FIELD(schedule.type)),
       integer("schedule.warmup", kCount, "steps in which it first rises linearly to its full value",
-              ULPSCOPE_FIELD(schedule.warmup)),
+              ULPSCOPE_FIELD(schedule.warmup))
+          .of_kind(SettingKind::warmup),
       number("schedule.end_factor", {.low = 0, .high = 1}, "linear, cosine: the share of it that is left after the last step",
              ULPSCOPE_FIELD(schedule.end_factor)),
       integer("schedule.steps", kCount,
@@ -320,7 +322,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
       number("schedule.gamma", {.low = 0, .high = 1, .low_open = true}, "step", ULPSCOPE_FIELD(schedule.gamma)),
 
       number("clipping.value", kNotNegative, "each element of the unscaled gradients is kept within +-value; 0: not",
-             ULPSCOPE_FIELD(clipping.value)),
+             ULPSCOPE_FIELD(clipping.value))
+          .of_kind(SettingKind::clip_value),
       number("clipping.norm", kNotNegative,
              "the unscaled gradients together are scaled down to at most this Euclidean norm, after clipping.value; 0: not",
              ULPSCOPE_FIELD(clipping.norm))
@@ -351,7 +354,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
       number("scaler.floor", kMagnitude, "it never backs off below; 0: no floor", ULPSCOPE_FIELD(scaler.floor), "the preset's")
           .or_else(of_rule(&LossScaleRule::floor)),
       number("scaler.cap", kMagnitude, "it never grows above; 0: no cap", ULPSCOPE_FIELD(scaler.cap), "the preset's")
-          .or_else(of_rule(&LossScaleRule::cap)),
+          .or_else(of_rule(&LossScaleRule::cap))
+          .of_kind(SettingKind::scale_cap),
       boolean("scaler.dynamic", "false: the scale stays, and overflowing steps are still skipped", ULPSCOPE_FIELD(scaler.dynamic),
               "the preset's")
           .or_else(of_rule(&LossScaleRule::dynamic))
@@ -361,12 +365,15 @@ std::vector<Option<Experiment>> make_experiment_options() {
           "fp8.recipe",
           "where the scales of linear layers in FP8 come from, one a tensor: `current`, from the largest magnitude of the tensor "
           "itself; `delayed`, from those of the steps before",
-          ULPSCOPE_FIELD(fp8.recipe)),
+          ULPSCOPE_FIELD(fp8.recipe))
+          .of_kind(SettingKind::quantization_recipe),
       choice("fp8.format", "`hybrid`: E4M3 in the forward pass, E5M2 for gradients; `e4m3`: for both", ULPSCOPE_FIELD(fp8.format)),
-      integer("fp8.margin", {.low = 0, .high = kLargestMargin}, "scales are divided by 2^margin", ULPSCOPE_FIELD(fp8.margin)),
+      integer("fp8.margin", {.low = 0, .high = kLargestMargin}, "scales are divided by 2^margin", ULPSCOPE_FIELD(fp8.margin))
+          .of_kind(SettingKind::quantization_margin),
       boolean("fp8.power_of_two", "scales are rounded down to a power of two", ULPSCOPE_FIELD(fp8.power_of_two)),
       integer("fp8.amax_history", {.low = 1, .high = 1 << 20}, "delayed: how many backward passes are remembered",
-              ULPSCOPE_FIELD(fp8.amax_history)),
+              ULPSCOPE_FIELD(fp8.amax_history))
+          .of_kind(SettingKind::quantization_history),
       choice("fp8.amax", "delayed: what is taken of them: the `max`, or the `most_recent`", ULPSCOPE_FIELD(fp8.amax)),
 
       arithmetic_of_run("accumulate"),
@@ -378,9 +385,11 @@ std::vector<Option<Experiment>> make_experiment_options() {
              "`health`: counts of NaN, Inf, zeros and of what rounding lost; `stats`: all statistics with the exponent histogram; "
              "`full`: "
              "16 values of each tensor as well",
-             ULPSCOPE_FIELD(recording.level)),
+             ULPSCOPE_FIELD(recording.level))
+          .of_kind(SettingKind::recording_level),
       integer("recording.every", kAtLeastOne, "the level holds in every so manieth step, and `health` in those between",
-              ULPSCOPE_FIELD(recording.every)),
+              ULPSCOPE_FIELD(recording.every))
+          .of_kind(SettingKind::recording_interval),
       text_list("recording.modules", "record rows of modules that match one of these patterns only; []: all",
                 ULPSCOPE_FIELD(recording.modules)),
       text_list("recording.ops", "record rows of ops that match one of these patterns only; []: all",
@@ -390,7 +399,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
           "recording.max_size", {OptionKind::size, {}, {}},
           "near it the level is lowered, at it recording stops; 0: no limit, else at least what a trace without "
           "tensor rows takes, about 1.5 MB",
-          ULPSCOPE_FIELD(recording.max_size)),
+          ULPSCOPE_FIELD(recording.max_size))
+          .of_kind(SettingKind::recording_limit),
       choice("recording.stop_on", "end training after a step with a NaN, an Inf, or a loss scale that backed off",
              ULPSCOPE_FIELD(recording.stop_on)),
       number("recording.flush_interval", {.low = 0, .high = 3600}, "seconds between flushes of the trace",
@@ -426,7 +436,7 @@ std::vector<Option<ArithmeticChange>> make_arithmetic_options() {
           "rounding before that of the output; `mi200`, FP32 with subnormal FP16 and BF16 factors and results flushed, as AMD's "
           "MI200; or as the tensor cores of a GPU",
           &ArithmeticChange::accumulation, find_accumulation, [](const Accumulation* row) { return row->name; })
-          .of_kind(SettingKind::arithmetic),
+          .of_kind(SettingKind::accumulation),
       field<bool, ArithmeticChange>(
           "tf32", {OptionKind::boolean, {}, {}},
           "with a GPU that multiplies TF32: FP32 products and convolutions are multiplied so, as with "
@@ -438,13 +448,13 @@ std::vector<Option<ArithmeticChange>> make_arithmetic_options() {
           "how outputs are rounded to FP16 and BF16, and to FP32 where a sum is known better: to nearest, ties to even or away; "
           "toward zero, up, down; to odd; or stochastically, with random bits that follow from the seed",
           &ArithmeticChange::rounding, parse_rounding_mode, [](RoundingMode mode) { return name_of(mode); })
-          .of_kind(SettingKind::arithmetic),
+          .of_kind(SettingKind::rounding),
       arithmetic_choice(
           "subnormals", enumerator_names<Subnormals>(),
           "where subnormals of a tensor's own format become zero: nowhere, in what an op reads, in what it writes, or "
           "in both",
           &ArithmeticChange::subnormals, find_enumerator<Subnormals>, [](Subnormals subnormals) { return name_of(subnormals); })
-          .of_kind(SettingKind::arithmetic),
+          .of_kind(SettingKind::subnormals),
   };
 }
 
@@ -479,13 +489,13 @@ std::string NamedTable::text() const {
 }
 
 std::vector<NamedTable> named_tables(const Experiment& experiment) {
-  const auto of_types = [](std::string_view name, const auto& types) {
-    NamedTable table{std::string(name), {}};
+  const auto of_types = [](std::string_view name, SettingKind kind, const auto& types) {
+    NamedTable table{std::string(name), {}, kind};
     for (const auto& [key, precision] : types) table.members.emplace_back(toml_string(key), toml_string(name_of(precision)));
     return table;
   };
-  const auto of_changes = [](std::string_view name, const auto& changes) {
-    NamedTable table{std::string(name), {}};
+  const auto of_changes = [](std::string_view name, SettingKind kind, const auto& changes) {
+    NamedTable table{std::string(name), {}, kind};
     for (const auto& [key, change] : changes) {
       NamedTable values;
       for (const auto& option : arithmetic_options())
@@ -494,8 +504,10 @@ std::vector<NamedTable> named_tables(const Experiment& experiment) {
     }
     return table;
   };
-  return {of_types(kAutocastOps, experiment.autocast.ops), of_types(kAutocastModules, experiment.autocast.modules),
-          of_changes(kArithmeticOps, experiment.arithmetic.ops), of_changes(kArithmeticModules, experiment.arithmetic.modules)};
+  return {of_types(kAutocastOps, SettingKind::precision_of_ops, experiment.autocast.ops),
+          of_types(kAutocastModules, SettingKind::precision_of_modules, experiment.autocast.modules),
+          of_changes(kArithmeticOps, SettingKind::arithmetic_of_ops, experiment.arithmetic.ops),
+          of_changes(kArithmeticModules, SettingKind::arithmetic, experiment.arithmetic.modules)};
 }
 
 OptimizerSettings Experiment::settings_of(const OptimizerGroup& group) const {

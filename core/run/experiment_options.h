@@ -26,6 +26,7 @@ inline constexpr std::string_view kAutocastOps = "autocast.ops", kAutocastModule
 struct NamedTable {
   std::string name;
   std::vector<std::pair<std::string, std::string>> members;  // keys and values, as TOML
+  SettingKind kind = SettingKind::other;                     // what traces say that it is
 
   std::string text() const;  // in braces
 };

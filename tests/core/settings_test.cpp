@@ -156,10 +156,11 @@ learning_rate = 0.75
 TEST(Settings, SayWhatTheyAre) {
   std::map<SettingKind, std::set<std::string>> names;
   for (const std::string type : {"sgd", "adamw"})
-    for (const SettingInfo& setting : describe_settings(parse("", {"optimizer.type=" + type})))
+    for (const SettingInfo& setting :
+         describe_settings(parse("precision = \"fp8\"\nfp8.recipe = \"delayed\"\n", {"optimizer.type=" + type})))
       names[setting.kind].insert(setting.name);
   using Kind = SettingKind;
-  const std::map<Kind, std::set<std::string>> expected{{Kind::precision, {"precision", "autocast.ops", "autocast.modules"}},
+  const std::map<Kind, std::set<std::string>> expected{{Kind::precision, {"precision"}},
                                                        {Kind::scale_enabled, {"scaler.enabled"}},
                                                        {Kind::scale_dynamic, {"scaler.dynamic"}},
                                                        {Kind::scale_initial, {"scaler.initial"}},
@@ -176,9 +177,23 @@ TEST(Settings, SayWhatTheyAre) {
                                                        {Kind::update_math, {"optimizer.math"}},
                                                        {Kind::clip_norm, {"clipping.norm"}},
                                                        {Kind::batch_size, {"training.batch_size"}},
-                                                       {Kind::arithmetic,
-                                                        {"arithmetic.accumulate", "arithmetic.tf32", "arithmetic.rounding",
-                                                         "arithmetic.subnormals", "arithmetic.ops", "arithmetic.modules"}}};
+                                                       {Kind::arithmetic, {"arithmetic.tf32", "arithmetic.modules"}},
+                                                       {Kind::accumulation, {"arithmetic.accumulate"}},
+                                                       {Kind::rounding, {"arithmetic.rounding"}},
+                                                       {Kind::subnormals, {"arithmetic.subnormals"}},
+                                                       {Kind::arithmetic_of_ops, {"arithmetic.ops"}},
+                                                       {Kind::precision_of_ops, {"autocast.ops"}},
+                                                       {Kind::precision_of_modules, {"autocast.modules"}},
+                                                       {Kind::clip_value, {"clipping.value"}},
+                                                       {Kind::warmup, {"schedule.warmup"}},
+                                                       {Kind::loss_factor, {"loss.factor"}},
+                                                       {Kind::scale_cap, {"scaler.cap"}},
+                                                       {Kind::quantization_recipe, {"fp8.recipe"}},
+                                                       {Kind::quantization_margin, {"fp8.margin"}},
+                                                       {Kind::quantization_history, {"fp8.amax_history"}},
+                                                       {Kind::recording_level, {"recording.level"}},
+                                                       {Kind::recording_interval, {"recording.every"}},
+                                                       {Kind::recording_limit, {"recording.max_size"}}};
   names.erase(Kind::other);
   EXPECT_EQ(names, expected);
   EXPECT_EQ(names.size() + 1, static_cast<size_t>(kSettingKinds));

@@ -16,16 +16,16 @@ inline std::vector<SettingInfo> train_settings() {
           {"scaler.initial", "65536", Kind::scale_initial, false},
           {"scaler.growth_interval", "2000", Kind::scale_growth_interval, false},
           {"scaler.dynamic", "true", Kind::scale_dynamic, false},
-          {"fp8.recipe", "\"delayed\"", Kind::other, true},
-          {"fp8.margin", "0", Kind::other, false},
-          {"fp8.amax_history", "1024", Kind::other, false},
+          {"fp8.recipe", "\"delayed\"", Kind::quantization_recipe, true},
+          {"fp8.margin", "0", Kind::quantization_margin, false},
+          {"fp8.amax_history", "1024", Kind::quantization_history, false},
           {"fp8.amax", "\"max\"", Kind::other, false},
-          {"arithmetic.accumulate", "\"fp32\"", Kind::arithmetic, false},
-          {"arithmetic.rounding", "\"rne\"", Kind::arithmetic, false},
-          {"arithmetic.subnormals", "\"keep\"", Kind::arithmetic, false},
-          {"autocast.ops", "{}", Kind::precision, false},
-          {"autocast.modules", "{}", Kind::precision, false},
-          {"arithmetic.ops", "{}", Kind::arithmetic, false}};
+          {"arithmetic.accumulate", "\"fp32\"", Kind::accumulation, false},
+          {"arithmetic.rounding", "\"rne\"", Kind::rounding, false},
+          {"arithmetic.subnormals", "\"keep\"", Kind::subnormals, false},
+          {"autocast.ops", "{}", Kind::precision_of_ops, false},
+          {"autocast.modules", "{}", Kind::precision_of_modules, false},
+          {"arithmetic.ops", "{}", Kind::arithmetic_of_ops, false}};
 }
 
 }  // namespace ulpscope
