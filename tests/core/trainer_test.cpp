@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -505,20 +507,27 @@ TEST_F(TrainerTest, ShapesThatDoNotFitAreErrorsBeforeTheFirstStep) {
   }
 }
 
-// Mean of three seeds, one epoch, as docs/performance.md states it.
+// After one epoch of Adam at a constant rate the accuracy still moves from step to step (seed 0: 0.878 after 930 steps, 0.836 after
+// 938), so the median of three seeds stands for FP32. The same network in PyTorch 2.13 ends at 0.875 with a standard deviation of
+// 0.0061 (tests/torch/fashion_accuracy.py, seeds 0 to 5): ours may be three of these below. Of one seed a precision changes less
+// than another seed would.
 TEST_F(TrainerTest, SlowFashionAccuracyInEveryPrecision) {
   if (!have_fashion_mnist()) GTEST_SKIP() << "Fashion-MNIST is not installed (Debian package dataset-fashion-mnist)";
-  for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16}) {
-    double accuracy = 0;
-    for (uint64_t seed = 0; seed < 3; ++seed) {
-      Experiment experiment = *find_preset("fashion_cnn");
+  constexpr double kMean = 0.875, kDeviation = 0.0061;
+  std::array<double, 3> wide;
+  for (uint64_t seed = 0; seed < wide.size(); ++seed) {
+    Experiment experiment = *find_preset("fashion_cnn");
+    experiment.seed = seed;
+    const auto accuracy = [&](Precision precision) {
       experiment.precision = precision;
-      experiment.seed = seed;
-      accuracy += *run(experiment, false).result.test->accuracy / 3;
-    }
-    RecordProperty(std::string("accuracy_") + name_of(precision), std::to_string(accuracy));
-    EXPECT_GE(accuracy, 0.865) << name_of(precision);
+      return *run(experiment, false).result.test->accuracy;
+    };
+    wide[seed] = accuracy(Precision::fp32);
+    for (const Precision precision : {Precision::fp16, Precision::bf16})
+      EXPECT_LE(std::abs(accuracy(precision) - wide[seed]), kDeviation) << name_of(precision) << ", seed " << seed;
   }
+  std::sort(wide.begin(), wide.end());
+  EXPECT_GE(wide[1], kMean - 3 * kDeviation);
 }
 
 // Over the last 400 of 512 steps. From about step 100 on the loss leaps up now and then, by a factor of up to six and for a dozen
