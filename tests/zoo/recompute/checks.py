@@ -1,0 +1,286 @@
+"""Holds a report, as JSON, to its traces."""
+
+import json
+import math
+import re
+
+from . import compare_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules
+from .rules import Case, Step
+from .sentences import SETTING, Bounds, check_text
+
+RULES = {
+    code: rule
+    for rules in (compare_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
+    for code, rule in rules.RULES.items()
+}
+FLUSHED = RULES["range.gradients_flushed"]
+FLUSHED.text.extend(scale_rules.FLUSHED_ADVICE)
+FACTS = {"scale": scale_rules.FACTS, "report": run_rules.FACTS}
+NOT_FACTS = {
+    "report_version",
+    "analysis",
+    "title",
+    "sources",
+    "complete",
+    "verdict",
+    "verdict_text",
+    "causes",
+    "findings",
+    "tables",
+    "plots",
+}
+
+
+def number(value):
+    """A number of JSON, which has no NaN and no infinities."""
+    return {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}.get(value, value) if isinstance(value, str) else value
+
+
+def same(told, expected, unit="none"):
+    """Numbers within 2^-40 of each other, between equal bounds, or equal texts. Of logarithms the difference counts."""
+    if unit in ("bits", "exponent") and isinstance(told, float) and expected is not None:
+        return abs(told - expected) <= 2.0**-40
+    if isinstance(expected, Bounds):
+        lower, upper = (told["lower"], told["upper"]) if isinstance(told, dict) else (told, told)
+        return told is not None and expected.allow(number(lower), number(upper))
+    if isinstance(expected, tuple):
+        lower, upper = (told["lower"], told["upper"]) if isinstance(told, dict) else (told, told)
+        return same(lower, expected[0]) and same(upper, expected[1])
+    told = number(told)
+    if (
+        isinstance(told, bool)
+        or isinstance(expected, (bool, str))
+        or told is None
+        or expected is None
+        or isinstance(told, (str, dict))
+    ):
+        return told == expected
+    if math.isnan(told) or math.isnan(expected):
+        return math.isnan(told) and math.isnan(expected)
+    if isinstance(told, int) and isinstance(expected, int):
+        return told == expected
+    return told == expected or abs(told - expected) <= 2.0**-40 * max(abs(told), abs(expected)) or abs(told - expected) < 1e-300
+
+
+def check_key_of_tensor(case, evidence):
+    """That it names a tensor of the trace as the trace has it."""
+    key, f = evidence["key"], case.facts_of(evidence)
+    tensor = case.tensor_of(evidence)
+    if key.get("run", f.run_id) != f.run_id or key.get("rank", 0) != int(f.trace.run("rank")):
+        yield f"there is no rank {key.get('rank')} of run {key.get('run')}"
+    if "op" in key and tensor is None:
+        yield f"the trace has no output {key['slot']} of op {key['op']}"
+        return
+    if tensor is not None:
+        ops, tensors, op = f.tables.ops, f.tables.tensors, f.tensors.op[tensor]
+        text = f.trace.text_of
+        for name, is_so in (
+            ("op_name", text(ops["name"][op])),
+            ("module", text(ops["module"][op])),
+            ("phase", ops.words("phase")[op]),
+            ("role", f.tensors.role[tensor]),
+            ("parameter", text(tensors["parameter"][tensor])),
+        ):
+            if key.get(name, "") != is_so:
+                yield f"{name} {key.get(name)!r}, the trace has {is_so!r}"
+
+
+def check_place(case, rule, evidence, tensor):
+    """The first step in which it was so."""
+    key = evidence["key"]
+    if "step" not in key:
+        return
+    place = rule.place(case, tensor, evidence) if rule.place else None
+    if place is None:
+        yield f"not recomputed: step {key['step']} of evidence"
+        return
+    r = case.f.rows
+    expected = (
+        {"step": place.step}
+        if isinstance(place, Step)
+        else {name: int(getattr(r, name)[place]) for name in ("step", "micro_batch", "loss_index")}
+    )
+    for name, value in expected.items():
+        if key.get(name, 0) != value:
+            yield f"evidence: {name} {key.get(name)}, recomputed {value}"
+
+
+def check_evidence(case, rule):
+    tensors = [case.tensor_of(evidence) for evidence in case.finding["evidence"]]
+    expected = rule.all_of(case) if rule.all_of else None
+    if expected is not None:
+        missing = [tensor for tensor in tensors if tensor not in set(expected)]
+        if missing or len(tensors) != min(5, len(expected)) or len(set(tensors)) != len(tensors):
+            yield f"evidence names tensors {tensors}, recomputed {list(expected)}"
+            return
+    for tensor, evidence in zip(tensors, case.finding["evidence"]):
+        yield from check_key_of_tensor(case, evidence)
+        yield from check_place(case, rule, evidence, tensor)
+        for name, quantity in evidence["values"].items():
+            if (
+                isinstance(quantity["value"], str)
+                and quantity["unit"] == "none"
+                and not re.search(r"\d", quantity["value"])
+                and name not in rule.values
+            ):
+                continue
+            if name not in rule.values:
+                yield f"not recomputed: {name} {quantity['value']!r} of evidence"
+                continue
+            value = rule.values[name](case, tensor, evidence)
+            if not same(quantity["value"], value, quantity["unit"]):
+                yield f"{evidence['key'].get('name', 'evidence')}: {name} {quantity['value']!r}, recomputed {value!r}"
+
+
+def check_finding(case):
+    finding = case.finding
+    rule = RULES.get(finding["code"])
+    if rule is None:
+        if re.search(r"\d", finding["title"] + finding["suggestion"]) or finding["evidence"]:
+            yield f"not recomputed: no rule for {finding['code']}: {finding['title']} {finding['suggestion']}"
+        return
+    for text in (finding["title"], finding["suggestion"]):
+        yield from check_text(text, rule.text, case)
+        for name in re.findall(SETTING, text):
+            if name not in case.f.trace.settings:
+                yield f"the run has no setting {name}"
+    yield from check_evidence(case, rule)
+
+
+def first_step(case, rule):
+    """In which it was seen in any of its tensors; None where that is of no step."""
+    if rule.first:
+        return rule.first(case)
+    if not rule.place:
+        return None
+    tensors = rule.all_of(case) if rule.all_of else None
+    evidence = case.finding["evidence"][0]
+    places = (
+        [rule.place(case, i, None) for i in tensors]
+        if tensors is not None
+        else [rule.place(case, case.tensor_of(evidence), evidence)]
+    )
+    return min(place.step if isinstance(place, Step) else int(case.f.rows.step[place]) for place in places)
+
+
+def check_first_step(case, cause):
+    step = first_step(case, RULES[cause["code"]])
+    if cause["step"] != step:
+        yield f"the cause {cause['title']!r} begins in step {cause['step']}, recomputed {step}"
+
+
+def check_verdict(facts, report):
+    """Its sentences are those of its findings, but for a count of further causes; causes are findings."""
+    left = report["verdict_text"]
+    for finding in report["findings"]:
+        for text in (finding["title"], finding["suggestion"]):
+            for part in (text, text.partition(". ")[0] + "."):
+                left = left.replace(part, " ") if text else left
+    more = re.search(r"(\d+) causes? more below\.", left)
+    if more:
+        left = left.replace(more[0], " ")
+        if int(more[1]) != len(report["causes"]) - 1:
+            yield f"{more[0]!r}: there are {len(report['causes'])}"
+    if re.search(r"\d", left):
+        yield f"not recomputed: {left.strip()!r} of the verdict"
+    for cause in report["causes"]:
+        of = [f for f in report["findings"] if f["code"] == cause["code"] and f["title"] == cause["title"]]
+        if len(of) != 1 or of[0]["suggestion"] != cause["advice"]:
+            yield f"the cause {cause['title']!r} is no finding"
+            continue
+        key = of[0]["evidence"][0]["key"] if of[0]["evidence"] else {}
+        if cause["module"] != key.get("module", "") or cause["op"] != key.get("op_name", ""):
+            yield f"the cause {cause['title']!r} is of another op than its evidence"
+        values = of[0]["evidence"][0]["values"] if of[0]["evidence"] else {}
+        told = cause["value"]
+        if values and {"value": told["value"], "unit": told["unit"]} != values.get(told["name"]):
+            yield f"the cause {cause['title']!r} has the value {told}, its evidence {values}"
+        for code in set(cause["consequences"]) - {finding["code"] for finding in report["findings"]}:
+            yield f"what came of the cause {cause['title']!r}, {code}, is no finding"
+        yield from check_first_step(Case(facts, report, of[0]), cause)
+
+
+def check_cells(told, expected, units, where):
+    for name, value in told.items():
+        if name not in expected:
+            yield f"not recomputed: column {name} of {where}"
+        elif not same(value, expected[name], units.get(name, "none")):
+            yield f"{where}: {name} {value!r}, recomputed {expected[name]!r}"
+
+
+def check_table(case, table):
+    analysis, name = case.report["analysis"], table["name"]
+    units = {column["name"]: column["unit"] for column in table["columns"]}
+    if analysis == "compare":
+        cells = {"summary": compare_rules.summary, "tensors": compare_rules.tensor_cells}[name]
+        rows = len(compare_rules.matched(case)) if name == "tensors" else len(table["rows"])
+    else:
+        columns, count = table_rules.TABLES[analysis, name]
+        rows = count(case)
+
+        def cells(_, row):
+            tensor = case.tensor_of(row)
+            names = {"tensor": row["values"].get("tensor")} if tensor is not None else {}
+            return names | {column: of(case, tensor, row) for column, of in columns.items()}
+
+    yield from check_text(table["note"], table_rules.NOTES, case)
+    if len(table["rows"]) + table["rows_left_out"] != rows:
+        yield f"table {name}: {len(table['rows'])} rows and {table['rows_left_out']} more, recomputed {rows}"
+    for row in table["rows"]:
+        expected = cells(case, row)
+        where = f"table {name}, {row['values'].get('tensor') or row['values'].get('metric') or row['key'].get('step')}"
+        if expected is None:
+            yield f"not recomputed: {where}"
+            continue
+        yield from check_key_of_tensor(case, row)
+        yield from check_cells(row["values"], expected, units, where)
+
+
+def check_plots(case):
+    for plot in case.report["plots"]:
+        if plot["kind"] == "histogram":
+            yield from table_rules.check_limits(case, plot)
+        for series in plot["series"]:
+            yield from check_key_of_tensor(case, series)
+            if plot["kind"] == "histogram":
+                yield from table_rules.check_histogram(case, series)
+            elif series["name"] == "loss scale":
+                yield from table_rules.check_scale_history(case, series)
+            elif series["name"].startswith("largest"):
+                yield from table_rules.check_largest_of_steps(case, series)
+            elif series["name"].startswith("smallest"):
+                yield from table_rules.check_smallest_of_steps(case, series)
+            else:
+                yield f"not recomputed: plot of {series['name']}"
+
+
+def guarded(what, found):
+    """What a report names may not be there, so that a rule finds nothing to compute from."""
+    try:
+        yield from found
+    except (ArithmeticError, AttributeError, LookupError, StopIteration, RuntimeError, TypeError, ValueError) as error:
+        yield f"{what}: not recomputed, for the trace lacks what it names: {error!r}"
+
+
+def mistakes(facts, report):
+    """What is wrong with the numbers of a report of one trace, or of two."""
+    text = json.dumps(report)
+    for each in facts:
+        text = text.replace(each.path, "TRACE")
+    report = json.loads(text)
+    other = facts[1] if len(facts) > 1 else None
+    for finding in report["findings"]:
+        for mistake in guarded(finding["title"], check_finding(Case(facts[0], report, finding, other))):
+            yield f"{finding['code']}: {mistake}"
+    case = Case(facts[0], report, {"title": ""}, other)
+    if "verdict" in report:
+        yield from guarded("verdict", check_verdict(facts[0], report))
+    for table in report["tables"]:
+        yield from guarded(table["name"], check_table(case, table))
+    yield from guarded("plots", check_plots(case))
+    of_analysis = FACTS.get(report["analysis"], {})
+    for name in sorted(report.keys() - NOT_FACTS):
+        if name not in of_analysis:
+            yield f"not recomputed: fact {name} {report[name]!r}"
+        elif not same(report[name], of_analysis[name](case)):
+            yield f"{name} {report[name]!r}, recomputed {of_analysis[name](case)!r}"

@@ -1,0 +1,286 @@
+"""Sums over the rows of a trace, as docs/numerics.md and docs/findings.md define them."""
+
+import functools
+import math
+import types
+
+import numpy
+
+from .fitting import Fitting
+from .formats import FLOATS, FORMATS, NARROW, PLAINLY_NARROW, QUANTIZED, flushed_up_to
+from .trace import Trace
+
+COMPUTED_GRADIENTS = ("activation_gradient", "weight_gradient")
+GRADIENTS = COMPUTED_GRADIENTS + ("accumulated_gradient", "unscaled_gradient")
+AFTER_LOSS = ("backward", "scaling", "communication", "optimizer")
+KEPT = ("weight", "master_weight", "optimizer_state")
+STUCK = 10  # steps skipped in a row to the end: no scale comes down through so many
+
+
+class Facts:
+    def __init__(self, path):
+        self.trace = Trace(path)
+        self.tables = self.trace.tables
+        self.fitting = Fitting(self)
+        self.path = path
+        self.run_id = self.trace.text_of(self.trace.run("run_id"))
+
+    # Tensors, by their rows in `tensors`.
+
+    @functools.cached_property
+    def tensors(self):
+        tensors, ops = self.tables.tensors, self.tables.ops
+        op = tensors["op"]
+        t = types.SimpleNamespace(
+            op=op,
+            slot=tensors["slot"],
+            n=len(op),
+            dtype=tensors.words("dtype"),
+            role=tensors.words("role"),
+            is_gradient=tensors.is_any("role", *GRADIENTS),
+            is_computed=tensors.is_any("role", *COMPUTED_GRADIENTS),
+            is_kept=tensors.is_any("role", *KEPT),
+            is_float=tensors.is_any("dtype", *FLOATS),
+            is_narrow=tensors.is_any("dtype", *NARROW),
+            is_plain=tensors.is_any("dtype", *PLAINLY_NARROW),
+            is_quantized=tensors.is_any("dtype", *QUANTIZED),
+            stays_wide=tensors["stays_wide"] == 1,
+            after_loss=ops.is_any("phase", *AFTER_LOSS)[op],
+            phase=[ops.words("phase")[i] for i in op],
+            function=[ops.words("function")[i] for i in op],
+        )
+        t.in_phase = lambda *phases: ops.is_any("phase", *phases)[op]
+        return t
+
+    def format_of(self, tensor):
+        return FORMATS[self.tensors.dtype[tensor]]
+
+    def rounding_of(self, tensor, dtype=None):
+        """(mode, whether subnormals are flushed) in its own type, or another one."""
+        table = self.tables.tensors
+        dtype = dtype or self.tensors.dtype[tensor]
+        flushes = table["flushes_results"][tensor] == 1 or (
+            table["flushes_narrow_products"][tensor] == 1 and table["slot"][tensor] == 0 and dtype in PLAINLY_NARROW
+        )
+        return table.words("rounding")[tensor], bool(flushes)
+
+    def flushed_up_to(self, tensor):
+        return flushed_up_to(self.format_of(tensor), *self.rounding_of(tensor))
+
+    # Steps.
+
+    @functools.cached_property
+    def steps(self):
+        table = self.tables.steps
+        s = types.SimpleNamespace(
+            **{name: table[name] for name in ("step", "loss", "learning_rate", "scale_before", "scale_after", "graph")},
+            known=table["loss_known"] == 1,
+            skipped=table["skipped"] == 1
+        )
+        s.n = len(s.step)
+        s.nonfinite = s.known & ~numpy.isfinite(s.loss)
+        finite = numpy.flatnonzero(~s.nonfinite)
+        # From where on every loss is NaN or infinite.
+        s.first_broken = 0 if finite.size == 0 else int(finite[-1]) + 1
+        s.broken = numpy.arange(s.n) >= s.first_broken
+        s.is_broken = bool(s.broken.any())
+        s.broken_from = int(s.step[s.first_broken]) if s.is_broken else None
+        return s
+
+    def trailing_skips(self):
+        taken = numpy.flatnonzero(~self.steps.skipped)
+        return self.steps.n - (int(taken[-1]) + 1 if taken.size else 0)
+
+    def leading_skips(self):
+        taken = numpy.flatnonzero(~self.steps.skipped)
+        return int(taken[0]) if taken.size else self.steps.n
+
+    @property
+    def is_stuck(self):
+        return self.trailing_skips() >= STUCK
+
+    # Rows of stats.
+
+    @functools.cached_property
+    def rows(self):
+        s, t = self.tables.stats, self.tensors
+        tensor = s["tensor"].astype(numpy.int64)
+        place = numpy.searchsorted(self.steps.step, s["step"])
+        r = types.SimpleNamespace(
+            tensor=tensor,
+            op=t.op[tensor],
+            step=s["step"].astype(numpy.int64),
+            n=len(tensor),
+            place=place,
+            skipped=self.steps.skipped[place],
+            judged=~self.steps.broken[place],
+        )
+        for name in (
+            "count",
+            "nan",
+            "zeros",
+            "flushed",
+            "subnormal",
+            "overflowed",
+            "saturated",
+            "rescued",
+            "input_nonzero",
+            "input_flushed",
+            "micro_batch",
+            "loss_index",
+            "sequence",
+        ):
+            setattr(r, name, s[name].astype(numpy.int64))
+        for name in ("smallest", "largest", "sum_of_squares", "scale", "quantization_scale"):
+            setattr(r, name, s[name])
+        infinities = (s["positive_infinity"] + s["negative_infinity"]).astype(numpy.int64)
+        r.known = ~s.is_any("known", "none")
+        r.has_values = s.is_any("known", "values")
+        r.rounding_known, r.before = s["rounding_known"] == 1, s["before_rounding"] == 1
+        quantized = t.is_quantized[tensor]
+        r.became_infinite = numpy.where(quantized, 0, r.overflowed - r.saturated)
+        # As stored: FP8 holds no infinity, and what a rounding made infinite is there beside what was before.
+        r.infinite = numpy.where(
+            r.before & quantized, 0, infinities + numpy.where(r.before & r.rounding_known, r.became_infinite, 0)
+        )
+        r.finite_before = r.nan + infinities == 0
+        r.nonfinite = numpy.where(r.known, r.nan + r.infinite, 0)
+        r.finite_nonzero = r.count - r.nan - infinities - r.zeros
+        # Finite and nonzero before the rounding.
+        r.base = r.finite_nonzero + numpy.where(~r.before & r.rounding_known, r.flushed + r.became_infinite, 0)
+        # NaN and infinities that are no part of how a scaler finds its level: gradients of skipped steps.
+        r.bad = (r.nonfinite > 0) & ~(r.skipped & t.after_loss[tensor])
+        r.is_gradient = t.is_gradient[tensor]
+        return r
+
+    def sums(self, name, where):
+        """By tensor, over some rows."""
+        values = getattr(self.rows, name)
+        return numpy.bincount(self.rows.tensor[where], weights=values[where], minlength=self.tensors.n).astype(numpy.int64)
+
+    def share(self, name, where, tensor=None):
+        """Of what was finite and nonzero before the rounding, by tensor."""
+        where = where & self.rows.known & self.rows.rounding_known
+        lost, base = self.sums(name, where), self.sums("base", where)
+        shares = numpy.where(base > 0, lost / numpy.maximum(base, 1), 0.0)
+        return shares if tensor is None else float(shares[tensor])
+
+    def first_row(self, where):
+        """The first in order of execution, or None."""
+        found = numpy.flatnonzero(where)
+        return int(found[0]) if found.size else None
+
+    def rows_of(self, tensor):
+        return self.rows.tensor == tensor
+
+    # NaN and infinities.
+
+    @functools.cached_property
+    def nonfinite_tensors(self):
+        return numpy.unique(self.rows.tensor[self.rows.nonfinite > 0])
+
+    @functools.cached_property
+    def origin(self):
+        """The row where NaN and infinities came from. Where the run broke, or took no step to its end, that is the first row of the
+        first of the steps that led there one after the other: what was nonfinite before them was gone by then."""
+        r, s = self.rows, self.steps
+        first = self.first_row(r.bad)
+        if not s.is_broken and not self.is_stuck:
+            return first
+        begins = None
+        with_bad = numpy.zeros(s.n, bool)
+        with_bad[r.place[r.nonfinite > 0]] = True
+        for place in range(s.n - 1, -1, -1):
+            # A step that was skipped did nothing to the next one, unless all from there on were.
+            gone = begins is not None and s.skipped[place] and not s.skipped[begins]
+            if not with_bad[place] or gone:
+                break
+            begins = place
+        if begins is None or (first is not None and r.place[first] == begins and not s.skipped[begins]):
+            return first
+        return self.first_row((r.place == begins) & (r.nonfinite > 0))
+
+    @property
+    def reached_weights(self):
+        return bool((self.rows.bad & self.tensors.is_kept[self.rows.tensor]).any())
+
+    # What flushing took of a norm.
+
+    @functools.cached_property
+    def flushed_norm(self):
+        """Of every row at most this share of its norm."""
+        r = self.rows
+        up_to = numpy.array([self.flushed_up_to(i)[1] if self.tensors.is_narrow[i] else 0.0 for i in range(self.tensors.n)])
+        lost, norm = numpy.sqrt(r.flushed) * up_to[r.tensor], numpy.sqrt(r.sum_of_squares)
+        bound = numpy.where(lost < norm, lost / numpy.where(norm > 0, norm, 1.0), 1.0)
+        return numpy.where((r.flushed > 0) & r.rounding_known, bound, 0.0)
+
+    def flush_matters(self, tensor, where):
+        """Whether it is felt in more than a tenth of the rows."""
+        rows = where & self.rows_of(tensor) & self.rows.rounding_known & (self.rows.base > 0)
+        unit = math.ldexp(1.0, -self.format_of(tensor).fraction_bits - 1)
+        felt = (self.flushed_norm > max(0.01, unit)) & rows
+        return 10 * int(felt.sum()) > int(rows.sum())
+
+    def most_norm(self, tensor, where):
+        return float(self.flushed_norm[where & self.rows_of(tensor)].max(initial=0.0))
+
+    # Backward passes.
+
+    @functools.cached_property
+    def first_roundings(self):
+        """The first rows of backward passes that hold a rounding of something."""
+        r, t = self.rows, self.tensors
+        rounded = numpy.flatnonzero(
+            t.in_phase("backward")[r.tensor] & t.is_plain[r.tensor] & r.known & r.rounding_known & (r.base > 0)
+        )
+        passes, found = set(), []
+        for row in rounded:
+            key = (r.step[row], r.micro_batch[row], r.loss_index[row])
+            if key not in passes:
+                passes.add(key)
+                found.append(row)
+        return numpy.array(found, numpy.int64)
+
+    # Counting elements by magnitude.
+
+    def up_to(self, rows, thresholds):
+        """(at least, at most) how many finite nonzero elements of each of these rows have a magnitude up to its threshold. In the bin that
+        the threshold lies in only the smallest and the largest are known."""
+        r, bins = self.rows, self.trace.histograms[rows]
+        smallest, largest = r.smallest[rows], r.largest[rows]
+        lower_edges = numpy.concatenate([[2.0**-149], 2.0 ** numpy.arange(-126, 128)])
+        bin_of = numpy.searchsorted(lower_edges, thresholds, side="right") - 1
+        totals = numpy.cumsum(bins, axis=1)
+        index = numpy.arange(len(rows))
+        under = numpy.where(bin_of > 0, totals[index, numpy.maximum(bin_of - 1, 0)], 0)
+        inside = numpy.where(bin_of >= 0, bins[index, numpy.maximum(bin_of, 0)], 0)
+        edge = lower_edges[numpy.maximum(bin_of, 0)]
+        next_edge = numpy.concatenate([lower_edges[1:], [2.0**128]])[numpy.maximum(bin_of, 0)]
+        has_smallest, has_largest = (smallest >= edge) & (smallest < next_edge), (largest >= edge) & (largest < next_edge)
+        least = numpy.where(has_smallest & (smallest <= thresholds), 1, 0)
+        most = inside - numpy.where(has_largest & (largest > thresholds), 1, 0)
+        all_above = has_smallest & (smallest > thresholds)
+        all_below = (has_largest & (largest <= thresholds)) | (thresholds >= numpy.nextafter(next_edge, 0.0))
+        least = numpy.where(all_below, inside, numpy.where(all_above, 0, numpy.minimum(least, inside)))
+        most = numpy.where(all_above, 0, numpy.where(all_below, inside, numpy.maximum(most, least)))
+        return under + least, under + most
+
+    # What went on beside.
+
+    def events(self, *kinds):
+        """Their rows."""
+        return numpy.flatnonzero(self.tables.events.is_any("kind", *kinds))
+
+    def metric(self, name):
+        """The last value of it, or None."""
+        found = [i for i in self.events("metric") if self.trace.text_of(self.tables.events["text"][i]) == name]
+        return float(self.tables.events["value"][found[-1]]) if found else None
+
+    def setting(self, name):
+        return self.trace.settings.get(name)
+
+
+def median(values):
+    """With NaN as bad as can be."""
+    return float(numpy.median([math.inf if math.isnan(value) else value for value in values]))

@@ -1,0 +1,169 @@
+"""Where NaN and infinities came from."""
+
+import math
+
+import numpy
+
+from .sentences import Claim, Shown, general
+
+MATCHED = "became too large for"
+
+
+def origin_of(case):
+    """The row that a finding is about: the first of the run, or the first of the steps that led to where it broke."""
+    first = case.f.first_row(case.f.rows.bad)
+    evidence = case.finding["evidence"][0]
+    is_first = (
+        first is not None
+        and evidence["key"]["step"] == case.f.rows.step[first]
+        and case.tensor_of(evidence) == case.f.rows.tensor[first]
+    )
+    return first if is_first else case.f.origin
+
+
+def story(case):
+    """The first capture of the origin's tensor in its step: its root and the root's operands."""
+    f, origin = case.f, origin_of(case)
+    c, r = f.tables.captures, f.rows
+    rows = numpy.flatnonzero(
+        (c["step"] == r.step[origin]) & (c["tensor"] == r.tensor[origin]) & (c["micro_batch"] == r.micro_batch[origin])
+    )
+    roots = [i for i, row in enumerate(rows) if c["node"][row] == 0]
+    if not roots:
+        return None, []
+    tree = rows[roots[0] : roots[1] if len(roots) > 1 else None]
+    return tree[0], [row for row in tree[1:] if c["parent"][row] == 0]
+
+
+def became_too_large(case, match):
+    f, row = case.f, origin_of(case)
+    r = f.rows
+    return Claim(
+        {
+            "tensor": case.first_name,
+            "step": r.step[row],
+            "elements": r.became_infinite[row],
+            "all": len(f.nonfinite_tensors),
+            "type": f.format_of(r.tensor[row]).name,
+        },
+        the_named_tensor_is_the_first=case.first_tensor == r.tensor[row],
+        its_values_were_finite_before_the_rounding=bool(r.finite_before[row]),
+    )
+
+
+def held_nonfinite(case, match):
+    f = case.f
+    first = f.first_row(f.rows.bad)
+    is_first = match["which"] is None or match["which"] == "The first"
+    return Claim(
+        {
+            "all": len(f.nonfinite_tensors),
+            "which": None,
+            "step": f.rows.step[origin_of(case)],
+            "tensor": case.first_name,
+            "none": None,
+        },
+        the_named_tensor_is_the_origin=case.first_tensor == f.rows.tensor[origin_of(case)],
+        no_NaN_or_infinity_was_before_it=not is_first
+        or first is None
+        or origin_of(case) <= first
+        or f.rows.step[first] == f.rows.step[origin_of(case)],
+        nothing_of_it_reached_a_weight=match["none"] is None or not f.reached_weights,
+    )
+
+
+def sum_before_rounding(case, match):
+    f = case.f
+    root, _ = story(case)
+    c = f.tables.captures
+    value, fmt = float(c["partial_sum"][root]), f.format_of(f.rows.tensor[origin_of(case)])
+    return Claim(
+        {"element": c["element"][root], "terms": c["terms"][root], "value": general(value, 6)},
+        this_was_the_sum_of_all_terms=int(c["broke_at"][root]) == -1,
+        rounding_this_gives_what_is_not_finite=abs(value) >= fmt.largest + fmt.ulp_of_largest / 2,
+    )
+
+
+def element_is(case, match):
+    f = case.f
+    root, operands = story(case)
+    c = f.tables.captures
+    value = float(c["value"][root])
+    shown = "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
+    op = f.trace.text_of(f.tables.ops["name"][f.rows.op[origin_of(case)]])
+    arguments = [general(float(c["value"][row]), 6) for row in sorted(operands, key=lambda row: c["operand"][row])]
+    texts = match["arguments"].split(", ")
+    return Claim(
+        {"element": c["element"][root], "op": op, "arguments": None, "value": shown},
+        the_operands_are_these=len(texts) == len(arguments) and all(a.fits(t) for a, t in zip(arguments, texts)),
+    )
+
+
+def captured_step(case, match):
+    f = case.f
+    rows = (f.tables.captures["step"] == int(match["step"])) & (f.tables.captures["tensor"] == f.rows.tensor[origin_of(case)])
+    return Claim({"step": f.rows.step[origin_of(case)]}, a_capture_of_the_tensor_is_there=bool(rows.any()))
+
+
+def exponent(value, digits):
+    return Shown(value, lambda x: f"2^{x:.{digits}g}")
+
+
+def flushed_eps(case, match):
+    f = case.f
+    tensor = f.rows.tensor[origin_of(case)]
+    op = f.tensors.op[tensor]
+    up_to = f.flushed_up_to(tensor)[0]
+    beta2, eps = f.trace.attribute(op, "beta2"), f.trace.attribute(op, "eps")
+    return Claim(
+        {
+            "type": f.format_of(tensor).name,
+            "eps": general(eps, 6),
+            "flushed": exponent(math.log2(up_to), 6),
+            "gradient": exponent(0.5 * math.log2(up_to / (1 - beta2)), 3),
+        },
+        eps_is_flushed=eps <= up_to,
+    )
+
+
+def before_first_op(case, match):
+    return {"step": case.f.rows.step[origin_of(case)]}
+
+
+ORIGIN_TEXT = [
+    (
+        r"^(?P<tensor>.+?)(?: in \w+)? became too large for (?P<type>\w+) in step (?P<step>\d+), (?P<elements>\d+) elements?: "
+        r"(?P<all>\d+) tensors? held NaN or infinity in the run\.",
+        became_too_large,
+    ),
+    (
+        r"^(?P<all>\d+) tensors? held NaN or infinity(?P<none>, and none of it reached a weight)?\. (?P<which>The first|The one that lasted), "
+        r"in step (?P<step>\d+), (?:was made by|came in as) (?P<tensor>.+?)(?: in (?:data|forward|loss|optimizer|scaling|evaluation|backward))?\.$",
+        held_nonfinite,
+    ),
+    (
+        r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms? that was (?P<value>\S+) before it was rounded\.",
+        sum_before_rounding,
+    ),
+    (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\) = (?P<value>-?\w+)\.", element_is),
+    (r"`ulpscope export \S+ --table captures --step (?P<step>\d+)`", captured_step),
+    (
+        r"rounded to (?P<type>\w+).*?, which makes eps = (?P<eps>\S+) zero, as all up to (?P<flushed>2\^\S+) are, and \(1 - beta2\) g\^2 too for "
+        r"gradients g up to (?P<gradient>2\^-?[\d.]*\d);",
+        flushed_eps,
+    ),
+    (r"before the first op that was recorded in step (?P<step>\d+)", before_first_op),
+]
+
+
+def nonfinite_place(case, tensor, _=None):
+    f = case.f
+    if tensor == f.rows.tensor[origin_of(case)]:
+        return origin_of(case)
+    return f.first_row(f.rows.bad & f.rows_of(tensor))
+
+
+NONFINITE_VALUES = {
+    "nan": lambda case, tensor, _: int(case.f.sums("nan", case.f.rows.known)[tensor]),
+    "infinity": lambda case, tensor, _: int(case.f.sums("infinite", case.f.rows.known)[tensor]),
+}

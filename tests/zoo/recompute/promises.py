@@ -1,0 +1,108 @@
+"""What the commands that a report suggests are said to show, held to what they print."""
+
+import csv
+import io
+import json
+import re
+import subprocess
+
+from .facts import GRADIENTS
+
+
+def printed(program, *arguments):
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def rows_of(program, trace, table, *arguments):
+    return list(csv.DictReader(io.StringIO(printed(program, "export", trace, "--table", table, *arguments))))
+
+
+def output_of(f, tensor):
+    """As keys name it: the id of its op in hexadecimal, and the slot."""
+    return f"{int(f.tables.ops['id'][f.tensors.op[tensor]]):016x}", int(f.tensors.slot[tensor])
+
+
+def captures(program, f, finding):
+    """The element that was not finite, and what it was made of."""
+    step = re.search(r"--table captures --step (\d+)", finding["suggestion"])[1]
+    key = finding["evidence"][0]["key"]
+    mine = [
+        row
+        for row in rows_of(program, f.path, "captures", "--step", step)
+        if row["op_id"] == key["op"] and int(row["slot"]) == key["slot"]
+    ]
+    if not any(row["node"] == "0" for row in mine):
+        yield f"captures of step {step} show no element of {key['name']}"
+    elif "operands" in finding["suggestion"] and not any(row["parent"] == "0" for row in mine):
+        yield f"captures of step {step} show no operand of {key['name']}"
+
+
+def ranges_of_step(program, f, finding):
+    """The first nonfinite tensor of a step, before all others."""
+    step = re.search(r"--step (\d+)`", finding["suggestion"])[1]
+    shown = json.loads(printed(program, "ranges", f.path, "--step", step, "--json"))["tables"][0]["rows"]
+    first = f.first_row((f.rows.step == int(step)) & (f.rows.nonfinite > 0))
+    if not shown or (shown[0]["key"]["op"], shown[0]["key"]["slot"]) != output_of(f, f.rows.tensor[first]):
+        yield f"ranges of step {step} do not begin with the first nonfinite tensor"
+
+
+def ranges_of_run(program, f, finding):
+    """The first gradient with NaN or infinity, among what is printed."""
+    first = f.first_row((f.rows.nonfinite > 0) & f.tensors.is_gradient[f.rows.tensor])
+    shown = json.loads(printed(program, "ranges", f.path, "--json"))["tables"][0]["rows"]
+    if first is None or output_of(f, f.rows.tensor[first]) not in [
+        (row["key"]["op"], row["key"]["slot"]) for row in shown if row["key"]["role"] in GRADIENTS
+    ]:
+        yield "ranges do not show the first gradient with NaN or infinity"
+
+
+def batches(program, f, finding):
+    """The sample that is named, in its step."""
+    sample, step = re.search(r"of sample (\d+) of", finding["title"])[1], str(finding["evidence"][0]["key"]["step"])
+    if not any(row["step"] == step and row["sample"] == sample for row in rows_of(program, f.path, "batches")):
+        yield f"batches do not have sample {sample} in step {step}"
+
+
+PROMISES = [
+    (r"`ulpscope export \S+ --table captures", captures),
+    (r"`ulpscope ranges \S+ --step \d+`", ranges_of_step),
+    (r"is where to look(?:: | \()`ulpscope ranges`", ranges_of_run),
+    (r"`ulpscope export --table batches`", batches),
+]
+
+
+def scales_of_fp32(program, f, finding, again):
+    """Of a recording in FP32, which loss scales FP16 needs, and where its gradients lie."""
+    scale = json.loads(printed(program, "scale", again, "--json"))
+    if scale["fitting_scales_for"] != "fp16" or scale["smallest_fitting_scale"] is None or scale["largest_fitting_scale"] is None:
+        yield "the recording in FP32 does not tell which scales fit"
+    if "ranges --format fp16" in finding["suggestion"]:
+        tables = json.loads(printed(program, "ranges", again, "--format", "fp16", "--json"))["tables"]
+        if not any(table["name"] == "what_if_fp16" and table["rows"] for table in tables):
+            yield "ranges --format fp16 of the recording in FP32 has no table of FP16"
+
+
+def broken_promises(program, f, report, brief, every, record_fp32):
+    """`brief` and `every`: the report as text, and with --all. `record_fp32` trains the run again in FP32, and gives the trace."""
+    again = None
+    for finding in report["findings"]:
+        for pattern, check in PROMISES:
+            if re.search(pattern, finding["suggestion"]):
+                yield from (f"{finding['code']}: {mistake}" for mistake in check(program, f, finding))
+        if "`--precision fp32`" in finding["suggestion"]:
+            again = again or record_fp32()
+            yield from (f"{finding['code']}: {mistake}" for mistake in scales_of_fp32(program, f, finding, again))
+    yield from folded(report, brief, every)
+
+
+def folded(report, brief, every):
+    """What stands behind --all: as many findings as are counted, of which all are there."""
+    brief, every = (" ".join(text.split()) for text in (brief, every))
+    titles = [" ".join(finding["title"].split()) for finding in report["findings"]]
+    for title in titles:
+        if title not in every:
+            yield f"`report --all` does not show {title!r}"
+    counted = sum(int(n) for n in re.findall(r"(\d+) (?:findings? came of it|(?:more )?notes?) \(--all", brief))
+    shown = sum(f"{finding['severity']} {title}" in brief for finding, title in zip(report["findings"], titles))
+    if shown + counted != len(titles):
+        yield f"the report shows {shown} findings and counts {counted}, there are {len(titles)}"

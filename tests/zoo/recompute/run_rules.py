@@ -1,0 +1,193 @@
+"""Losses, divergence, and what a run is."""
+
+import math
+
+import numpy
+
+from .facts import median
+from .rules import Rule, Step, setting_now
+from .sentences import Claim, general
+
+ENDS = 10  # losses at the end of a run
+
+
+# The loss.
+
+
+def nonfinite_losses(case, match):
+    s = case.f.steps
+    return Claim(
+        {"some": s.nonfinite.sum(), "all": s.n, "step": s.step[s.nonfinite][0]},
+        the_last_loss_is_finite=("finite in the last step" in match[0]) == (not s.is_broken),
+    )
+
+
+def origin_step(case, match):
+    """Where the NaN or infinity of the first such loss was made: in its step, or in steps before that led there."""
+    f = case.f
+    first = int(f.steps.step[f.steps.nonfinite][0])
+    step = first
+    with_bad = set(f.rows.step[f.rows.bad].tolist())
+    while step - 1 in with_bad:
+        step -= 1
+    row = f.first_row(f.rows.bad & (f.rows.step == step))
+    return Claim({"step": step}, the_step_has_a_nonfinite_tensor=row is not None)
+
+
+def first_large_update(case):
+    """The first step in which some matrix had an update as large as itself, with the largest ratio of that step."""
+    f, p = case.f, case.f.tables.parameters
+    ratios = {}
+    for row in range(p.rows):
+        if len(f.trace.shapes[p["tensor"][row]]) >= 2 and p["weight_norm"][row] > 0 and math.isfinite(p["update_norm"][row]):
+            ratio = float(p["update_norm"][row] / p["weight_norm"][row])
+            step = int(p["step"][row])
+            ratios[step] = max(ratios.get(step, (0.0, -1)), (ratio, int(p["tensor"][row])))
+    return next(((step, *best) for step, best in sorted(ratios.items()) if best[0] >= 1), None)
+
+
+def diverged(case, match):
+    f, s = case.f, case.f.steps
+    judged = s.loss[~s.broken & s.known]
+    ends = judged[-ENDS:]
+    claim = {
+        "first": general(float(judged[0]), 4),
+        "begin": s.step[0],
+        "last": general(median(ends), 4),
+        "n": len(ends),
+        "broke": None,
+    }
+    holds = {"the_run_broke": bool(match["broke"]) == s.is_broken}
+    if "ratio" in match.groupdict() and match["ratio"]:
+        step, ratio, tensor = first_large_update(case)
+        bad = f.rows.step[f.rows.bad]
+        claim |= {"step": step, "ratio": general(ratio, 3), "parameter": f.trace.text_of(f.tables.tensors["parameter"][tensor])}
+        holds["nothing_overflowed_before"] = bad.size == 0 or int(bad[0]) > step
+    return Claim(claim, **holds)
+
+
+LOSSES = (
+    r"the loss went from (?P<first>\S+) in step (?P<begin>\d+) to (?P<last>\S+?), the median of the last (?P<n>\d+) losses"
+    r"(?P<broke> before it broke)?[.,]"
+)
+
+
+def guessing(case, match):
+    """What a classifier is compared with: the classes are the columns of the logits."""
+    classes = number_of_classes(case)
+    return {"accuracy": general(100 * case.f.metric("test_accuracy"), 3), "classes": classes, "guess": general(100 / classes, 3)}
+
+
+def number_of_classes(case):
+    f = case.f
+    loss = next(
+        op
+        for op, name in enumerate(f.tables.ops.words("function"))
+        if name == "cross_entropy" and f.tables.ops.words("phase")[op] != "evaluation"
+    )
+    producer, slot = next((producer, slot) for number, producer, slot in f.trace.inputs_of(loss) if number == 0)
+    return f.trace.shapes[f.trace.tensor_of_output[(int(f.tables.ops["id"][producer]), slot)]][1]
+
+
+def last_losses(case):
+    s = case.f.steps
+    return s.loss[~s.broken & s.known][-ENDS:]
+
+
+def guessing_loss(case, match):
+    classes = number_of_classes(case)
+    return {
+        "n": len(last_losses(case)),
+        "least": general(float(last_losses(case).min()), 4),
+        "classes": classes,
+        "again": classes,
+        "guess": general(math.log(classes), 4),
+    }
+
+
+# Notes of the producer.
+
+
+def notes(case, match):
+    rows = case.f.events("note")
+    return {"text": case.f.trace.text_of(case.f.tables.events["text"][rows[0]]), "more": len(rows) - 1}
+
+
+def note_text(case, tensor, evidence):
+    """That of the note of its step."""
+    events, step = case.f.tables.events, evidence["key"]["step"]
+    return next((case.f.trace.text_of(events["text"][i]) for i in case.f.events("note") if events["step"][i] == step), None)
+
+
+def note_place(case, tensor, evidence):
+    """The notes, in order."""
+    row = case.f.events("note")[case.finding["evidence"].index(evidence)]
+    return Step(int(case.f.tables.events["step"][row]))
+
+
+def loss_step(where):
+    return lambda case, tensor, _: Step(int(case.f.steps.step[where(case.f.steps)]))
+
+
+RULES = {
+    "run.loss_nonfinite": Rule(
+        [
+            (
+                r"^The loss was NaN or infinity in (?P<some>\d+) of (?P<all>\d+) steps?, first in step (?P<step>\d+)(?:, and finite in the last step)?\.",
+                nonfinite_losses,
+            ),
+            (r"tensor of step (?P<step>\d+) is where to look", origin_step),
+            (r"--step (?P<step>\d+)`", origin_step),
+        ],
+        {"steps": lambda case, *_: int(case.f.steps.nonfinite.sum())},
+        loss_step(lambda s: numpy.flatnonzero(s.nonfinite)[0]),
+    ),
+    "run.diverged": Rule(
+        [
+            (
+                r"^The run diverged: the update of step (?P<step>\d+) was (?P<ratio>\S+) times as large as (?P<parameter>\S+), before anything "
+                r"overflowed, and " + LOSSES,
+                diverged,
+            ),
+            (r"^The run diverged: " + LOSSES.replace("[.,]", ", and nothing overflowed"), diverged),
+            (r"\((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
+        ],
+        {"update_over_weight": lambda case, *_: first_large_update(case)[1]},
+        lambda case, tensor, _: Step(first_large_update(case)[0]) if tensor is not None else Step(int(case.f.steps.step[-1])),
+    ),
+    "run.no_better_than_guessing": Rule(
+        [
+            (
+                r"it has (?P<accuracy>\S+)% of the test set right, and guessing among (?P<classes>\d+) classes (?P<guess>\S+)%\.",
+                guessing,
+            ),
+            (
+                r"each of its last (?P<n>\d+) losses is (?P<least>\S+) or more, and guessing all (?P<classes>\d+) classes alike gives "
+                r"log\((?P<again>\d+)\) = (?P<guess>\S+)\.",
+                guessing_loss,
+            ),
+            (r"features far from (?P<one>1) saturate", lambda *_: {"one": 1}),
+        ],
+        {
+            "test_accuracy": lambda case, *_: case.f.metric("test_accuracy"),
+            "of_guessing": lambda case, *_: 1 / number_of_classes(case),
+            "least_loss": lambda case, *_: float(last_losses(case).min()),
+            "loss_of_guessing": lambda case, *_: math.log(number_of_classes(case)),
+        },
+        loss_step(lambda s: numpy.flatnonzero(~s.broken)[-1]),
+    ),
+    "recording.note": Rule([(r"^(?P<text>.+?)(?: \(and (?P<more>\d+) more\))?$", notes)], {"text": note_text}, note_place),
+}
+
+
+FACTS = {
+    "precision": lambda case: case.f.trace.text_of(case.f.trace.run("precision")),
+    "steps": lambda case: case.f.steps.n,
+    "first_loss": lambda case: float(case.f.steps.loss[0]),
+    "final_loss": lambda case: float(case.f.steps.loss[-1]),
+    "arithmetic": lambda case: case.f.trace.text_of(case.f.trace.run("arithmetic")),
+    "test_accuracy": lambda case: case.f.metric("test_accuracy"),
+    "quantization_scaling": lambda case: case.f.setting("fp8.recipe").strip('"'),
+    "skipped_steps": lambda case: int(case.f.steps.skipped.sum()),
+    "loss_scale": lambda case: float(case.f.steps.scale_after[-1]),
+}

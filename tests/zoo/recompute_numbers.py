@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Recomputes every number of the reports of a trace, or of the comparison of two, from the tables of the trace.
+
+usage: recompute_numbers.py ULPSCOPE TRACE [TRACE]
+Every number of a title, a suggestion, a verdict, evidence, a fact, a table or a plot is computed again, with h5py and numpy, as docs/
+defines it. A number that no rule recomputes is a mistake too: recompute/ has the rules, one for each finding's code.
+"""
+
+import json
+import subprocess
+import sys
+
+try:
+    from recompute.checks import mistakes
+    from recompute.facts import Facts
+    from recompute.promises import broken_promises
+except ImportError:
+    Facts = None  # and nothing else here is asked for
+
+SKIPPED = 77
+
+
+def reports(program, traces):
+    """Of one trace what `report`, `ranges` and `scale` say, of two what `compare` says."""
+    for verb in ("report", "ranges", "scale") if len(traces) == 1 else ("compare",):
+        said = subprocess.run([program, verb, *traces, "--json", "--limit", "0"], capture_output=True, text=True, check=True)
+        yield verb, json.loads(said.stdout)
+
+
+def wrong_numbers(program, facts):
+    for verb, report in reports(program, [each.path for each in facts]):
+        for mistake in mistakes(facts, report):
+            yield f"{verb}: {mistake}"
+
+
+def wrong(program, trace, first, report, brief, every, record_fp32):
+    """What is wrong with the numbers of a run, and of the comparison with the first of its experiment, and with what commands show."""
+    facts = [Facts(first), Facts(trace)] if first != trace else [Facts(trace)]
+    yield from wrong_numbers(program, facts[-1:])
+    yield from broken_promises(program, facts[-1], report, brief, every, record_fp32)
+    if len(facts) > 1:
+        yield from wrong_numbers(program, facts)
+    for each in facts:
+        each.trace.close()
+
+
+def main():
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    if Facts is None:
+        print("skipped: h5py or numpy cannot be imported")
+        return SKIPPED
+    found = list(wrong_numbers(sys.argv[1], [Facts(trace) for trace in sys.argv[2:]]))
+    print("\n".join(found) or "every number was recomputed")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
