@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/cli/help.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
@@ -182,6 +183,12 @@ Report describe(const Experiment& experiment, const TrainResult& result, const s
   report.add_fact("seconds", result.seconds, Unit::seconds);
   report.add_fact("peak_memory_bytes", count_cell(result.peak_memory_bytes), Unit::bytes);
   report.add_fact("weights_fingerprint", fmt::format("{:016x}", result.weights_fingerprint));
+  if (result.capsule && result.capsule->written) {
+    report.add_fact("capsule", result.capsule->path);
+    report.add_fact("capsule_first_step", count_cell(result.capsule->first_step));
+    report.add_fact("capsule_last_step", count_cell(result.capsule->last_step));
+    report.add_fact("capsule_event", result.capsule->event);
+  }
   if (!result.stop_reason.empty()) report.add_fact("stop_reason", result.stop_reason);
   if (!result.limits_met.empty()) report.add_fact("recorded_less", result.limits_met);
   if (!trace_path.empty()) {
@@ -210,6 +217,31 @@ void add_verdict_of(const std::string& trace_path, Report& report) {
 // More than any machine has cores, and few enough for their stacks.
 constexpr int64_t kMaximumThreads = 1024;
 
+// What --capsule, --capsule-on and --keep-steps ask for.
+CapsuleOptions capsule_options(const Arguments& arguments) {
+  CapsuleOptions options;
+  options.path = arguments.text("--capsule");
+  for (const char* option : {"--capsule-on", "--keep-steps"})
+    if (arguments.has(option) && options.path.empty()) throw usage_error("{} needs --capsule, the file to write", option);
+  const int64_t keep = arguments.integer("--keep-steps", 1).value_or(static_cast<int64_t>(options.keep_steps));
+  if (keep > static_cast<int64_t>(kMostKeptSteps))
+    throw usage_error("--keep-steps: expected at most {}, got {}", kMostKeptSteps, keep);
+  options.keep_steps = static_cast<uint64_t>(keep);
+  const std::string on = arguments.text("--capsule-on", name_of(options.event));
+  if (on.starts_with("step=")) {
+    const std::optional<int64_t> step = parse_integer(on.substr(5));
+    if (!step || *step < 0) throw usage_error("--capsule-on step=N takes a step, not '{}'", on.substr(5));
+    options.event = CapsuleEvent::step;
+    options.step = static_cast<uint64_t>(*step);
+    return options;
+  }
+  for (const CapsuleEvent event : {CapsuleEvent::nan, CapsuleEvent::overflow, CapsuleEvent::backoff}) {
+    options.event = event;
+    if (on == name_of(event)) return options;
+  }
+  throw usage_error("--capsule-on takes nan, overflow, backoff or step=N, not '{}'", on);
+}
+
 TrainerOptions trainer_options(const Arguments& arguments, const Experiment& experiment) {
   TrainerOptions options;
   const int64_t threads = arguments.integer("--threads", 0).value_or(0);
@@ -222,6 +254,7 @@ TrainerOptions trainer_options(const Arguments& arguments, const Experiment& exp
   if (experiment.recording.level != RecordLevel::off) options.trace_path = arguments.text("--output", "run.h5");
   options.resume_from = arguments.text("--resume");
   options.profile = arguments.has("--profile");
+  options.capsule = capsule_options(arguments);
   return options;
 }
 
@@ -239,6 +272,11 @@ void check_outputs(const Arguments& arguments, const Experiment& experiment, con
   }
   if (!options.resume_from.empty()) others.push_back(options.resume_from);
   if (!checkpoint.empty()) others.push_back(checkpoint);
+  if (const std::string& capsule = options.capsule.path; !capsule.empty()) {
+    check_replaceable(capsule, options.overwrite, others);
+    check_checkpoint_replaceable(capsule);
+    others.push_back(capsule);
+  }
   // The trace itself says where it exists.
   if (!options.trace_path.empty()) check_replaceable(options.trace_path, true, others);
   if (!options.trace_path.empty()) others.push_back(options.trace_path);
@@ -257,6 +295,15 @@ void say_how_to_go_on(const std::string& checkpoint, const std::string& trace, u
     command += " -o " + shell_word((path.parent_path() / next).string());
   }
   say("go on with: {}", one_line(command));
+}
+
+void say_of_capsule(const CapsuleOutcome& capsule) {
+  if (!capsule.failure.empty()) return say("ulpscope: warning: no capsule: {}", one_line(capsule.failure));
+  if (!capsule.written) return say("no capsule: what --capsule-on names did not happen");
+  const std::string steps = capsule.first_step == capsule.last_step
+                                ? fmt::format("step {}", capsule.last_step)
+                                : fmt::format("steps {} to {}", capsule.first_step, capsule.last_step);
+  say("capsule of {} in {}: `ulpscope replay {}`", steps, one_line(capsule.path), one_line(shell_word(capsule.path)));
 }
 
 // A signal came while the run was prepared.
@@ -316,6 +363,7 @@ int run(const Arguments& arguments) {
   if (!result.stop_reason.empty()) say("ulpscope: stopped early: {}", result.stop_reason);
   if (!result.limits_met.empty()) say("ulpscope: warning: less was recorded: {}", result.limits_met);
   if (result.trace.failed) say("ulpscope: warning: {}", result.trace.failure);
+  if (result.capsule) say_of_capsule(*result.capsule);
   if (!checkpoint.empty()) trainer.save_checkpoint(checkpoint);
   if (interrupted) say_how_to_go_on(checkpoint, options.trace_path, steps_done);
   if (!weights.empty()) save_weights(trainer.model(), weights);
@@ -339,6 +387,13 @@ Verb train_verb() {
       {"--checkpoint", "", "FILE", "write there at the end what training needs to go on"},
       {"--checkpoint-every", "", "N", "and after every Nth step"},
       {"--resume", "", "CHECKPOINT", "go on from there; --steps and --epochs count what came before"},
+      {"--capsule", "", "FILE",
+       "write there, the first time that --capsule-on happens, all that the steps before it need to run again"},
+      {"--capsule-on", "", "EVENT",
+       "nan: a loss or weight that is not finite; overflow: an infinity in a step that is taken; backoff: of the loss scale; "
+       "step=N",
+       "nan"},
+      {"--keep-steps", "", "K", "so many steps before it at least, where there were so many, and less than twice as many", "50"},
       {"--save-weights", "", "FILE", "write the final parameters there, in the safetensors layout"},
       {"--profile", "", "", "measure where the time goes, op by op"},
       {"--json", "", "", "print the result as JSON"},
@@ -357,7 +412,8 @@ Verb train_verb() {
            {"ulpscope train mlp --steps 100 --record full --set optimizer.learning_rate=0.1", "another learning rate, values too"},
            {"ulpscope train experiments/underflow.toml --precision fp16 --stop-on nan", "end at the first NaN"},
            {"ulpscope train mlp --steps 100 --checkpoint mlp.ckpt", "and keep all that training needs to go on"},
-           {"ulpscope train --resume mlp.ckpt --steps 200 -o more.h5", "the next 100 steps, as if it had never stopped"}},
+           {"ulpscope train --resume mlp.ckpt --steps 200 -o more.h5", "the next 100 steps, as if it had never stopped"},
+           {"ulpscope train mlp --precision fp16 --capsule nan.capsule", "and where a NaN comes, the steps before it, for replay"}},
           run};
 }
 

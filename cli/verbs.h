@@ -6,6 +6,7 @@
 namespace ulpscope::cli {
 
 Verb train_verb();
+Verb replay_verb();
 Verb info_verb();
 Verb report_verb();
 Verb ranges_verb();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <charconv>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
@@ -14,6 +15,8 @@
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/core/engine/context.h"
+#include "ulpscope/kernels/cpu_in_use.h"
+#include "ulpscope/kernels/statistics.h"
 
 namespace ulpscope {
 
@@ -28,6 +31,15 @@ constexpr const char* kBuffers = "buffers";
 constexpr const char* kOptimizer = "optimizer";
 constexpr const char* kScaler = "scaler";
 constexpr const char* kUpdates = "updates";  // an attribute of each parameter
+// Of a capsule.
+constexpr const char* kSteps = "steps";
+constexpr const char* kLoss = "steps/loss";
+constexpr const char* kScale = "steps/scale";
+constexpr const char* kSkipped = "steps/skipped";
+constexpr const char* kBatchHash = "steps/batch_hash";
+constexpr const char* kBatchSize = "steps/batch_size";
+constexpr const char* kSamples = "steps/samples";
+constexpr uint64_t kMostSamples = uint64_t{1} << 28;  // 2 GB of their numbers
 
 // A name as HDF5 takes it within a group: the bytes that it cannot hold, and the percent sign, as %XX.
 std::string link_name(std::string_view name) {
@@ -44,9 +56,9 @@ std::string link_name(std::string_view name) {
 
 std::string member_path(std::string_view group, std::string_view name) { return fmt::format("{}/{}", group, link_name(name)); }
 
-ElementType element_type(const Tensor& tensor) { return tensor.dtype() == DType::f64 ? ElementType::f64 : ElementType::f32; }
+ElementType element_type(DType dtype) { return dtype == DType::f64 ? ElementType::f64 : ElementType::f32; }
 
-std::vector<uint64_t> extents(const Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
+std::vector<uint64_t> extents(std::span<const int64_t> shape) { return {shape.begin(), shape.end()}; }
 
 // What the optimizers keep of parameters.
 std::set<std::string> state_names(const TrainingState& training) {
@@ -80,7 +92,7 @@ void for_each_tensor(const TrainingState& training, Visit&& visit) {
 }
 
 // Whether the file has the bytes of the tensor; 16-bit values stand there as FP32, so that any precision can go on from them.
-bool is_stored_as_is(const Tensor& tensor) { return tensor.dtype() == DType::f32 || tensor.dtype() == DType::f64; }
+bool is_stored_as_is(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
 
 void write_values(const Tensor& tensor, std::span<const float> values) {
   const Tensor rounded = from_host(*context().backend, tensor.dtype(), tensor.shape(), values);
@@ -92,37 +104,112 @@ std::vector<float> widened(const Tensor& tensor) {
   return {values.begin(), values.end()};
 }
 
-void write(hdf5::File& file, const CheckpointInfo& info, const TrainingState& training) {
+std::vector<float> widened(const SavedTensor& tensor) {
+  TensorView view;
+  view.data = const_cast<std::byte*>(tensor.bytes.data());  // which is read only
+  view.dtype = tensor.dtype;
+  view.rank = static_cast<int>(tensor.shape.size());
+  std::copy(tensor.shape.begin(), tensor.shape.end(), view.shape.begin());
+  view = contiguous(view);
+  std::vector<float> values(static_cast<size_t>(view.size()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(read_element(view, static_cast<int64_t>(i)));
+  return values;
+}
+
+// Refers to the memory of the tensors.
+SavedTraining describe(const TrainingState& training) {
+  SavedTraining saved;
+  saved.position = training.loader.position();
+  if (training.scaler) saved.scale = training.scaler->state();
+  for (const char* group : {kParameters, kBuffers, kOptimizer}) saved.groups.emplace_back(group);
+  for (const std::string& name : state_names(training)) saved.groups.push_back(state_group(name));
+  for_each_tensor(training, [&](std::string member, const Tensor& tensor) {
+    assert(tensor.is_contiguous());
+    saved.tensors.push_back(
+        {std::move(member), tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}, stored_bytes(tensor)});
+  });
+  for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState& state, const auto&) {
+    saved.updates.emplace_back(member_path(kParameters, *parameter.name), state.updates);
+  });
+  return saved;
+}
+
+void write(hdf5::File& file, const CheckpointInfo& info, const SavedTraining& saved) {
   file.set_attribute("/", kVersionAttribute, kCheckpointVersion);
   file.set_attribute("/", "run_id", info.run_id);
   file.set_attribute("/", "seed", info.seed);
   file.set_attribute("/", "step", info.step);
   file.set_attribute("/", "samples", static_cast<uint64_t>(info.data.samples));
   file.set_attribute("/", "data_hash", fmt::format("{:016x}", info.data.hash));
-  file.set_attribute("/", "epoch", static_cast<uint64_t>(training.loader.position().epoch));
-  file.set_attribute("/", "batch", static_cast<uint64_t>(training.loader.position().batch));
-  if (training.scaler) {
-    const LossScaleState& state = training.scaler->state();
+  file.set_attribute("/", "epoch", static_cast<uint64_t>(saved.position.epoch));
+  file.set_attribute("/", "batch", static_cast<uint64_t>(saved.position.batch));
+  if (saved.scale) {
     file.create_group(kScaler);
-    file.set_attribute(kScaler, "scale", state.scale);
-    file.set_attribute(kScaler, "growth_tracker", static_cast<uint64_t>(state.growth_tracker));
-    file.set_attribute(kScaler, "hysteresis_left", static_cast<uint64_t>(state.hysteresis_left));
+    file.set_attribute(kScaler, "scale", saved.scale->scale);
+    file.set_attribute(kScaler, "growth_tracker", static_cast<uint64_t>(saved.scale->growth_tracker));
+    file.set_attribute(kScaler, "hysteresis_left", static_cast<uint64_t>(saved.scale->hysteresis_left));
   }
   file.create_array(kExperiment, ElementType::u8, {info.experiment.size()}).write_all(info.experiment.data());
-  for (const char* group : {kParameters, kBuffers, kOptimizer}) file.create_group(group);
-  for (const std::string& name : state_names(training)) file.create_group(state_group(name));
-  for_each_tensor(training, [&](const std::string& member, const Tensor& tensor) {
-    assert(tensor.is_contiguous());
-    auto array = file.create_array(member, element_type(tensor), extents(tensor));
-    if (is_stored_as_is(tensor)) {
-      array.write_all(stored_bytes(tensor).data());
+  for (const std::string& group : saved.groups) file.create_group(group);
+  for (const SavedTensor& tensor : saved.tensors) {
+    auto array = file.create_array(tensor.member, element_type(tensor.dtype), extents(tensor.shape));
+    if (is_stored_as_is(tensor.dtype)) {
+      array.write_all(tensor.bytes.data());
     } else {
       array.write_all(widened(tensor).data());
     }
-  });
-  for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState& state, const auto&) {
-    file.set_attribute(member_path(kParameters, *parameter.name), kUpdates, static_cast<uint64_t>(state.updates));
-  });
+  }
+  for (const auto& [parameter, updates] : saved.updates) file.set_attribute(parameter, kUpdates, static_cast<uint64_t>(updates));
+}
+
+void write(hdf5::File& file, const CapsuleSteps& capsule) {
+  std::vector<double> losses, scales;
+  std::vector<uint8_t> skipped;
+  std::vector<uint64_t> hashes;
+  std::vector<int64_t> sizes, samples;
+  for (const CapsuleStep& step : capsule.steps) {
+    losses.push_back(step.loss);
+    scales.push_back(step.scale);
+    skipped.push_back(step.skipped);
+    for (const CapsuleBatch& batch : step.batches) {
+      hashes.push_back(batch.hash);
+      sizes.push_back(static_cast<int64_t>(batch.samples.size()));
+      samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
+    }
+  }
+  file.create_group(kSteps);
+  file.set_attribute(kSteps, "event", capsule.event);
+  file.set_attribute(kSteps, "weights_fingerprint", fmt::format("{:016x}", capsule.weights_fingerprint));
+  file.set_attribute(kSteps, "machine", capsule.machine);
+  file.set_attribute(kSteps, "threads", static_cast<uint64_t>(capsule.cpu_in_use.threads));
+  file.set_attribute(kSteps, "isa", capsule.cpu_in_use.isa);
+  file.set_attribute(kSteps, "isa_asked", capsule.cpu.isa);
+  const auto write_all = [&](const char* name, ElementType type, const auto& values) {
+    file.create_array(name, type, {values.size()}).write_all(values.data());
+  };
+  write_all(kLoss, ElementType::f64, losses);
+  write_all(kScale, ElementType::f64, scales);
+  write_all(kSkipped, ElementType::u8, skipped);
+  write_all(kBatchHash, ElementType::u64, hashes);
+  write_all(kBatchSize, ElementType::i64, sizes);
+  write_all(kSamples, ElementType::i64, samples);
+}
+
+// Replaces the file by one that `fill` writes; `what` it is, as in "checkpoint".
+template <typename Fill>
+void replace_file(const std::string& path, std::string_view what, Fill&& fill) {
+  Replacement replacement(path);
+  hdf5::File file;
+  try {
+    file = hdf5::File::create(replacement.path(), path);
+    fill(file);
+    file.flush();
+    file.close();
+  } catch (const Error& error) {
+    file.disconnect();
+    throw failed_error("cannot write {} '{}': {}", what, path, error.what());
+  }
+  replacement.commit();
 }
 
 // A checkpoint that is open for reading.
@@ -132,6 +219,9 @@ class CheckpointFile {
     if (const auto truncation = hdf5::check_signature(path, "checkpoint"))
       throw unreadable_error("'{}' is truncated: it has {} of {} bytes", path, truncation->bytes, truncation->expected);
     file_ = hdf5::File::open(path, path);
+    std::error_code error;
+    bytes_ = std::filesystem::file_size(path, error);
+    if (error) bytes_ = 0;
     const auto version = file_.signed_attribute("/", kVersionAttribute);
     if (!version) throw unreadable_error("'{}' is not a checkpoint: an HDF5 file of other contents", path);
     if (*version != kCheckpointVersion)
@@ -139,11 +229,55 @@ class CheckpointFile {
   }
 
   CheckpointInfo info() const {
-    return {text("run_id"),
+    return {text("/", "run_id"),
             experiment(),
             static_cast<uint64_t>(number("/", "seed", 0, std::numeric_limits<int64_t>::max())),
             static_cast<uint64_t>(count("/", "step")),
-            {count("/", "samples", 1), hash("data_hash")}};
+            {count("/", "samples", 1), hash("/", "data_hash")}};
+  }
+
+  CapsuleSteps steps() const {
+    if (!file_.exists(kSteps))
+      throw usage_error(
+          "'{}' is a checkpoint without steps to run again, as a capsule has them; `ulpscope train --resume` goes on "
+          "from it",
+          path_);
+    CapsuleSteps capsule{text(kSteps, "event"),
+                         {},
+                         hash(kSteps, "weights_fingerprint"),
+                         text(kSteps, "machine"),
+                         {0, text(kSteps, "isa_asked")},
+                         {static_cast<int>(number(kSteps, "threads", 1, kMostThreads)), text(kSteps, "isa")}};
+    const auto losses = column<double>(kLoss, ElementType::f64, 2 * kMostKeptSteps);
+    const auto scales = column<double>(kScale, ElementType::f64, 2 * kMostKeptSteps);
+    const auto skipped = column<uint8_t>(kSkipped, ElementType::u8, 2 * kMostKeptSteps);
+    const auto sizes = column<int64_t>(kBatchSize, ElementType::i64, kMostSamples);
+    const auto hashes = column<uint64_t>(kBatchHash, ElementType::u64, kMostSamples);
+    const auto samples = column<int64_t>(kSamples, ElementType::i64, kMostSamples);
+    if (scales.size() != losses.size() || skipped.size() != losses.size() || hashes.size() != sizes.size() ||
+        sizes.size() % losses.size() != 0) {
+      throw unreadable_error(
+          "'{}' is damaged: it has {} losses, {} scales, {} marks of skipped steps, {} sizes and {} hashes of batches", path_,
+          losses.size(), scales.size(), skipped.size(), sizes.size(), hashes.size());
+    }
+    const size_t per_step = sizes.size() / losses.size();
+    size_t first = 0;
+    for (size_t i = 0; i < losses.size(); ++i) {
+      CapsuleStep& step = capsule.steps.emplace_back();
+      step.loss = losses[i];
+      step.scale = scales[i];
+      step.skipped = skipped[i] != 0;
+      for (size_t k = i * per_step; k < (i + 1) * per_step; ++k) {
+        if (sizes[k] < 1 || static_cast<uint64_t>(sizes[k]) > samples.size() - first)
+          throw unreadable_error("'{}' is damaged: batch {} has {} samples, of {} in all", path_, k, sizes[k], samples.size());
+        const auto begin = samples.begin() + static_cast<std::ptrdiff_t>(first), end = begin + sizes[k];
+        step.batches.push_back({{begin, end}, hashes[k]});
+        first += static_cast<size_t>(sizes[k]);
+      }
+    }
+    if (first != samples.size())
+      throw unreadable_error("'{}' is damaged: its batches have {} samples, of {} in all", path_, first, samples.size());
+    return capsule;
   }
 
   // A group has the tensors that this model has, no more and no fewer.
@@ -178,15 +312,15 @@ class CheckpointFile {
   }
 
   void read(const std::string& member, const Tensor& tensor) const {
-    const hdf5::Dataset array = file_.open_dataset(member, element_type(tensor));
+    const hdf5::Dataset array = file_.open_dataset(member, element_type(tensor.dtype()));
     const std::vector<uint64_t> shape = array.shape();
-    if (shape != extents(tensor)) {
+    if (shape != extents(tensor.shape())) {
       throw usage_error("'{}' is of another model: its '{}' is {}, expected {}{}", path_, member,
                         describe_shape(std::vector<int64_t>(shape.begin(), shape.end())), describe_shape(tensor.shape()),
                         hint_of(member));
     }
     assert(tensor.is_contiguous());
-    if (is_stored_as_is(tensor)) return array.read_all(writable_bytes(tensor).data());
+    if (is_stored_as_is(tensor.dtype())) return array.read_all(writable_bytes(tensor).data());
     std::vector<float> values(static_cast<size_t>(tensor.size()));
     array.read_all(values.data());
     write_values(tensor, values);
@@ -221,13 +355,13 @@ class CheckpointFile {
     return unreadable_error("'{}' is damaged: the attribute '{}' of '{}' is {}, expected {} to {}", path_, name, object, value,
                             least, most);
   }
-  uint64_t hash(const char* name) const {
-    const std::string digits = text(name);
+  uint64_t hash(const char* object, const char* name) const {
+    const std::string digits = text(object, name);
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
     if (error != std::errc{} || end != digits.data() + digits.size())
-      throw unreadable_error("'{}' is damaged: the attribute '{}' of '/' is '{}', expected a hexadecimal number", path_, name,
-                             digits);
+      throw unreadable_error("'{}' is damaged: the attribute '{}' of '{}' is '{}', expected a hexadecimal number", path_, name,
+                             object, digits);
     return value;
   }
   std::string experiment() const {
@@ -240,15 +374,30 @@ class CheckpointFile {
     stored.read_all(text.data());
     return text;
   }
-  std::string text(const char* name) const { return needed(file_.text_attribute("/", name), name); }
+  std::string text(const char* object, const char* name) const { return needed(file_.text_attribute(object, name), name); }
+  // Of the elements of an array, which lies uncompressed in the file: one that is larger than the file was not written so.
+  template <typename T>
+  std::vector<T> column(const char* name, ElementType type, uint64_t most) const {
+    const hdf5::Dataset stored = file_.open_dataset(name, type);
+    const std::vector<uint64_t> shape = stored.shape();
+    if (shape.size() != 1 || shape[0] < 1 || shape[0] > std::min<uint64_t>(most, bytes_ / sizeof(T)))
+      throw unreadable_error("'{}' is damaged: '{}' is {}, more than it can be", path_, name,
+                             describe_shape(std::vector<int64_t>(shape.begin(), shape.end())));
+    std::vector<T> values(shape[0]);
+    stored.read_all(values.data());
+    return values;
+  }
   template <typename T>
   T needed(const std::optional<T>& value, const char* attribute) const {
     if (!value) throw unreadable_error("'{}' is damaged: it has no attribute '{}'", path_, attribute);
     return *value;
   }
 
+  static constexpr int64_t kMostThreads = 1024;  // as `ulpscope train` has them
+
   std::string path_;
   hdf5::File file_;
+  uint64_t bytes_ = 0;
 };
 
 // What body returns for the checkpoint at `path`, with the errors of HDF5 turned into errors about it.
@@ -264,20 +413,33 @@ auto reading(const std::string& path, Body&& body) {
 
 }  // namespace
 
+void TrainingImage::take(const TrainingState& training, uint64_t step) {
+  constexpr size_t kAlignment = 64;
+  const auto aligned = [](size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; };
+  context().backend->synchronize();
+  step_ = step;
+  saved_ = describe(training);
+  size_t bytes = 0;
+  for (const SavedTensor& tensor : saved_.tensors) bytes += aligned(tensor.bytes.size());
+  memory_.resize(bytes);
+  std::byte* to = memory_.data();
+  for (SavedTensor& tensor : saved_.tensors) {
+    std::copy(tensor.bytes.begin(), tensor.bytes.end(), to);
+    tensor.bytes = {to, tensor.bytes.size()};
+    to += aligned(tensor.bytes.size());
+  }
+}
+
 void save_checkpoint(const std::string& path, const CheckpointInfo& info, const TrainingState& training) {
   context().backend->synchronize();
-  Replacement replacement(path);
-  hdf5::File file;
-  try {
-    file = hdf5::File::create(replacement.path(), path);
-    write(file, info, training);
-    file.flush();
-    file.close();
-  } catch (const Error& error) {
-    file.disconnect();
-    throw failed_error("cannot write checkpoint '{}': {}", path, error.what());
-  }
-  replacement.commit();
+  replace_file(path, "checkpoint", [&](hdf5::File& file) { write(file, info, describe(training)); });
+}
+
+void save_capsule(const std::string& path, const CheckpointInfo& info, const TrainingImage& image, const CapsuleSteps& steps) {
+  replace_file(path, "capsule", [&](hdf5::File& file) {
+    write(file, info, image.saved());
+    write(file, steps);
+  });
 }
 
 void check_checkpoint_replaceable(const std::string& path) {
@@ -286,6 +448,20 @@ void check_checkpoint_replaceable(const std::string& path) {
 
 CheckpointInfo read_checkpoint_info(const std::string& path) {
   return reading(path, [](const CheckpointFile& file) { return file.info(); });
+}
+
+CpuOptions cpu_as_before(const CapsuleSteps& capsule, CpuOptions asked) {
+  if (asked.threads == 0) asked.threads = capsule.cpu_in_use.threads;
+  if (!asked.isa.empty()) return asked;
+  asked.isa = capsule.cpu.isa;
+  // One that nobody asked for is asked for where this machine would take another. oneDNN, which has more of them, is then held to
+  // it.
+  if (asked.isa.empty() && capsule.cpu_in_use.isa != cpu_options_in_use().isa) asked.isa = capsule.cpu_in_use.isa;
+  return asked;
+}
+
+CapsuleSteps read_capsule_steps(const std::string& path) {
+  return reading(path, [](const CheckpointFile& file) { return file.steps(); });
 }
 
 CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& training) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <new>
 #include <numeric>
 #include <random>
 #include <set>
@@ -15,8 +16,10 @@
 #include "ulpscope/core/observe/recording.h"
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/build_model.h"
+#include "ulpscope/core/run/capsule_ring.h"
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/emulation/tensor_core.h"
+#include "ulpscope/kernels/cpu_in_use.h"
 
 namespace ulpscope {
 
@@ -238,6 +241,17 @@ struct Trainer::State {
   Tensor run_batch();
   uint64_t next_step() const { return result.first_step + result.steps; }
   double scale() const { return scaler ? scaler->scale() : 1.0; }
+  CheckpointInfo checkpoint_info() const;
+  // Fills `batch` with the one that is next.
+  void next_batch();
+  void check_batches() const;
+  bool weights_are_finite() const;
+  uint64_t weights_fingerprint() const;
+  // What of a step calls for the capsule, in words, or "".
+  std::string capsule_event(const StepResult& step) const;
+  // For the capsule, whatever comes of it: how training stands before the step, and the step.
+  void keep_state(uint64_t step);
+  void keep_step(const StepResult& step);
   // The parts of a step, in their order.
   void begin_step(uint64_t step);
   std::vector<Tensor> run_batches();     // the losses
@@ -253,6 +267,7 @@ struct Trainer::State {
   void begin_pass(uint32_t micro_batch);
 
   Experiment experiment;
+  CpuOptions cpu;
   WorkWatch watch;
   std::unique_ptr<Backend> backend;  // outlives every tensor
   Context context;                   // current within the trainer's calls
@@ -267,6 +282,10 @@ struct Trainer::State {
   std::unique_ptr<TraceSink> sink;
   std::optional<Recorder> recorder;
   std::optional<RecordingObserver> observer;
+  std::optional<NonfiniteWatch> nonfinite_watch;
+  CapsuleOptions capsule;
+  std::optional<CapsuleRing> ring;  // until the capsule is written
+  std::vector<CapsuleStep> given_batches;
   Batch batch, test_batch;
   std::optional<Profiler> profiler;
   DataIdentity identity;  // of the training split
@@ -277,7 +296,12 @@ struct Trainer::State {
 };
 
 Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
-    : experiment(settings), watch(options.watch), backend(make_cpu_backend(options.cpu)) {
+    : experiment(settings),
+      cpu(options.cpu),
+      watch(options.watch),
+      backend(make_cpu_backend(options.cpu)),
+      capsule(options.capsule),
+      given_batches(options.batches) {
   const ContextScope current(context);
   context.backend = backend.get();
   context.seed = experiment.seed;
@@ -324,6 +348,8 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     }
   }
 
+  check_batches();
+
   if (!options.trace_path.empty() && experiment.recording.level != RecordLevel::off) {
     RunInfo run = describe_run(experiment, *backend, scaler.has_value(), parent);
     run.run_id = run_id;
@@ -336,6 +362,12 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     observer.emplace(*recorder, *backend);
     context.observers.push_back(&*observer);
   }
+  if (!capsule.path.empty()) {
+    ring.emplace(capsule);
+    result.capsule.emplace().path = capsule.path;
+  }
+  if (options.watch_nonfinite || (ring && capsule.event == CapsuleEvent::overflow))
+    context.observers.push_back(&nonfinite_watch.emplace());
   if (options.profile) profiler.emplace(*backend, measure_roofline(*backend));
   if (profiler) context.observers = profiler->around(context.observers);
 }
@@ -379,8 +411,40 @@ Tensor Trainer::State::compute_loss(const Tensor& output, Tensor target, double 
   return call("scale", {loss}, {{"factor", factor}}, {.hints = {&hint, 1}});
 }
 
-Tensor Trainer::State::run_batch() {
+void Trainer::State::check_batches() const {
+  const auto accumulation = static_cast<size_t>(experiment.training.accumulation);
+  for (const CapsuleStep& step : given_batches) {
+    if (step.batches.size() != accumulation) {
+      throw usage_error("the steps to run again have {} batches each; expected training.accumulation = {}, got {}",
+                        step.batches.size(), step.batches.size(), accumulation);
+    }
+    for (const CapsuleBatch& given : step.batches) {
+      const auto wrong = std::find_if(given.samples.begin(), given.samples.end(),
+                                      [&](int64_t sample) { return sample < 0 || sample >= data.train->size(); });
+      if (wrong != given.samples.end())
+        throw usage_error("the steps to run again have sample {}, and the data {}: they are other data", *wrong,
+                          count_of(static_cast<uint64_t>(data.train->size()), "sample"));
+    }
+  }
+}
+
+void Trainer::State::next_batch() {
   loader->next(batch);
+  if (result.steps >= given_batches.size()) return;
+  const CapsuleBatch& given = given_batches[result.steps].batches[context.micro_batch];
+  if (batch.numbers != given.samples) {
+    batch.numbers = given.samples;
+    data.train->fill_batch(batch.numbers, batch);
+  }
+  if (hash_of(batch) == given.hash) return;
+  throw unreadable_error(
+      "the data are not those of step {}: the samples of its batch {}, the first of them number {}, hold other values",
+      context.step, context.micro_batch, given.samples.front());
+}
+
+Tensor Trainer::State::run_batch() {
+  next_batch();
+  if (ring) ring->add_batch(batch.numbers);
   if (recorder) recorder->add_batch(Phase::forward, context.micro_batch, kTrainSource, batch.numbers);
   Tensor inputs, targets;
   {
@@ -400,11 +464,12 @@ Tensor Trainer::State::run_batch() {
 }
 
 void Trainer::State::begin_pass(uint32_t micro_batch) {
+  if (recorder || nonfinite_watch) backend->synchronize();
   if (recorder) {
-    backend->synchronize();
     recorder->end_pass();
     observer->begin_pass();
   }
+  if (nonfinite_watch) nonfinite_watch->end_pass();
   context.begin_pass(micro_batch, 0);
 }
 
@@ -422,9 +487,21 @@ bool Trainer::finished() const {
 Model& Trainer::model() { return *state_->model; }
 Context& Trainer::context() { return state_->context; }
 
+void Trainer::State::keep_state(uint64_t step) {
+  if (!ring) return;
+  try {
+    ring->begin_step(step, training());
+  } catch (const std::bad_alloc&) {
+    result.capsule->failure = fmt::format("step {}: no memory to keep the weights and states in", step);
+    ring.reset();
+  }
+}
+
 void Trainer::State::begin_step(uint64_t step) {
   backend->reset_peak();
   context.begin_step(step);
+  keep_state(step);
+  if (nonfinite_watch) nonfinite_watch->begin_step();
   if (recorder) {
     recorder->begin_step(step);
     observer->begin_pass();
@@ -537,6 +614,12 @@ StepResult Trainer::step() {
   row.seconds = result.seconds = seconds_since(start);
   s.count_step(result, row.peak_memory);
 
+  if (s.nonfinite_watch) {
+    s.backend->synchronize();
+    s.nonfinite_watch->end_pass();
+    result.nonfinite = s.nonfinite_watch->first();
+  }
+  if (s.ring) s.keep_step(result);
   if (s.evaluation_is_due(result.epoch)) s.evaluate_step(result);
   const auto recording = Clock::now();
   if (s.recorder) s.recorder->end_step(row);
@@ -597,24 +680,82 @@ std::optional<TestResult> Trainer::State::evaluate(bool recorded) {
   return measured;
 }
 
+CheckpointInfo Trainer::State::checkpoint_info() const {
+  return {run_id, to_toml(experiment), experiment.seed, next_step(), identity};
+}
+
+uint64_t Trainer::State::weights_fingerprint() const {
+  uint64_t fingerprint = hash_text("");
+  for (const NamedTensor& parameter : model->parameters()) {
+    const auto bytes = stored_bytes(parameter.tensor);
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    fingerprint = hash_combine(fingerprint, hash_text(text));
+  }
+  return fingerprint;
+}
+
+bool Trainer::State::weights_are_finite() const {
+  const auto finite = [](const auto& parameter) { return !holds_nonfinite(parameter.tensor); };
+  const std::vector<NamedTensor> parameters = model->parameters();
+  return std::all_of(parameters.begin(), parameters.end(), finite) &&
+         std::all_of(optimizers.begin(), optimizers.end(), [&](const auto& optimizer) {
+           return std::all_of(optimizer->parameters().begin(), optimizer->parameters().end(), finite);
+         });
+}
+
+uint64_t Trainer::weights_fingerprint() const { return state_->weights_fingerprint(); }
+bool Trainer::weights_are_finite() const { return state_->weights_are_finite(); }
+
+std::string Trainer::State::capsule_event(const StepResult& step) const {
+  switch (capsule.event) {
+    case CapsuleEvent::nan:
+      if (!std::isfinite(step.loss)) return std::isnan(step.loss) ? "the loss was NaN" : "the loss was infinite";
+      return step.skipped || weights_are_finite() ? "" : "a weight was not finite";
+    case CapsuleEvent::overflow: {
+      const std::optional<NonfiniteOutput>& found = nonfinite_watch->first_infinite();
+      if (step.skipped || !found) return "";
+      return fmt::format("{} had {}, and the step was taken", found->name,
+                         found->infinite == 1 ? "an infinity" : fmt::format("{} infinities", found->infinite));
+    }
+    case CapsuleEvent::backoff:
+      return scale() < step.scale ? fmt::format("the loss scale went from {} to {}", step.scale, scale()) : "";
+    case CapsuleEvent::step:
+      return step.step == capsule.step ? "it was asked for" : "";
+  }
+  return "";
+}
+
+void Trainer::State::keep_step(const StepResult& step) {
+  ring->end_step(step.loss, step.scale, step.skipped);
+  CapsuleOutcome& outcome = *result.capsule;
+  outcome.event = capsule_event(step);
+  if (outcome.event.empty()) return;
+  outcome.first_step = ring->first_step();
+  outcome.last_step = step.step;
+  // Training goes on, whatever prevents it.
+  try {
+    ring->save(checkpoint_info(), *data.train,
+               {outcome.event, {}, weights_fingerprint(), backend->description(), cpu, cpu_options_in_use()});
+    outcome.written = true;
+  } catch (const std::exception& error) {
+    outcome.failure = error.what();
+  }
+  ring.reset();
+}
+
 void Trainer::save_checkpoint(const std::string& path) {
   State& s = *state_;
   const ContextScope current(s.context);
   // A run that goes on from the checkpoint records the steps after it only: those before have to be in this trace even if the
   // process is killed now. Where the recording has failed, training goes on, and a reader finds the steps missing.
   if (s.sink) s.sink->flush();
-  ulpscope::save_checkpoint(path, {s.run_id, to_toml(s.experiment), s.experiment.seed, s.next_step(), s.identity}, s.training());
+  ulpscope::save_checkpoint(path, s.checkpoint_info(), s.training());
 }
 
 TrainResult Trainer::finish(const std::string& interruption) {
   State& s = *state_;
   TrainResult& result = s.result;
-  result.weights_fingerprint = hash_text("");
-  for (const NamedTensor& parameter : s.model->parameters()) {
-    const auto bytes = stored_bytes(parameter.tensor);
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    result.weights_fingerprint = hash_combine(result.weights_fingerprint, hash_text(text));
-  }
+  result.weights_fingerprint = s.weights_fingerprint();
   result.stop_reason = interruption;
   if (s.sink) {
     if (interruption.empty()) {

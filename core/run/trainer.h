@@ -9,7 +9,9 @@
 #include <string>
 
 #include "ulpscope/core/data/dataset.h"
+#include "ulpscope/core/observe/nonfinite_watch.h"
 #include "ulpscope/core/observe/profile.h"
+#include "ulpscope/core/run/capsule.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/kernels/backend.h"
 #include "ulpscope/trace/sink.h"
@@ -26,6 +28,11 @@ struct TrainerOptions {
   TraceOptions trace;       // its overwrite is taken from above
   std::string resume_from;  // "", or a checkpoint to go on from
   bool profile = false;     // measure where the time goes
+  CapsuleOptions capsule;
+  // Of each of the steps from the first on, which samples its batches have, whatever their order would be; the steps after these
+  // have those that come next. Where the data are others than the hashes say, a step throws Error (unreadable).
+  std::vector<CapsuleStep> batches;
+  bool watch_nonfinite = false;  // say of each step what was not finite
   // Of work that is no step: generating data, where what it throws comes out of Trainer's constructor, and evaluations.
   WorkWatch watch;
 };
@@ -45,7 +52,8 @@ struct StepResult {
   double scale = 1;      // the loss scale in force in this step
   bool skipped = false;  // gradients were not finite
   double seconds = 0;
-  std::optional<TestResult> test;  // where it was measured after this step
+  std::optional<TestResult> test;            // where it was measured after this step
+  std::optional<NonfiniteOutput> nonfinite;  // the first one, where TrainerOptions ask for it
 };
 
 struct TrainResult {
@@ -61,6 +69,7 @@ struct TrainResult {
   std::string limits_met;            // from which steps on less was recorded than asked for, and why; or ""
   SinkStatus trace;
   std::optional<Profile> profile;
+  std::optional<CapsuleOutcome> capsule;  // where one was asked for
 };
 
 class Trainer {
@@ -85,6 +94,9 @@ class Trainer {
   // Everything that training needs to go on after the last step taken; the trace's steps up to there are committed before. Throws
   // Error (failed).
   void save_checkpoint(const std::string& path);
+  // Of the parameters as they stand.
+  uint64_t weights_fingerprint() const;
+  bool weights_are_finite() const;
   // Closes the trace. `interruption`: why training ends before its time where no one but the caller knows, or ""; the trace tells.
   TrainResult finish(const std::string& interruption = "");
 

@@ -100,3 +100,9 @@ std::string Context::description() const {
 }
 
 }  // namespace ulpscope::cpu
+
+namespace ulpscope {
+
+CpuOptions cpu_options_in_use() { return {omp_get_max_threads(), std::string(cpu::instruction_set_in_use())}; }
+
+}  // namespace ulpscope

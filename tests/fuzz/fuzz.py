@@ -3,7 +3,7 @@
 
 usage: fuzz.py PROGRAM [--cases N] [--seed S] [--only KIND] [--first CASE] [--keep FOLDER]
 
-Small files that the program or this script made are valid: traces, checkpoints, experiments (toml) and data. Each case changes one of
+Small files that the program or this script made are valid: traces, checkpoints and capsules, experiments (toml) and data. Each case changes one of
 them, in its values, extents, types, attributes, links, keys or numbers, behind the checksums where there are some, and now and then in
 its bytes, and runs the commands that read such a file. A failure is
 
@@ -484,6 +484,11 @@ class Checkpoints:
         for name, options in (("adam", []), ("fp32", ["--precision", "fp32"]), ("sgd", ["--set", "optimizer.type=sgd"])):
             made(program, ["train", "tiny.toml", "--steps", "2", "--record", "off", "--checkpoint", f"{name}.ckpt", *options], folder)
             self.files.append(folder / f"{name}.ckpt")
+        for name, options in (("fp16", []), ("fp8", ["--precision", "fp8", "--set", "fp8.recipe=delayed"])):
+            made(program, ["train", "tiny.toml", "--steps", "6", "--threads", "1", "-o", "run.h5", "--force", "--capsule", f"{name}.capsule",
+                           "--capsule-on", "step=5", "--keep-steps", "2", *options], folder)
+            self.files.append(folder / f"{name}.capsule")
+        self.beside["run.h5"] = folder / "run.h5"
 
     @staticmethod
     def change(r, path):
@@ -498,6 +503,10 @@ class Checkpoints:
 
     @staticmethod
     def commands(_, name):
+        if name.endswith(".capsule"):
+            return [["replay", name, "--json"], ["replay", name, "--against", "run.h5", "--json"],
+                    ["replay", name, "--as", "fp32", "-o", "replay.h5", "--force"], ["replay", name, "--scale", "2^4", "--json"],
+                    ["train", "--resume", name, "--steps", "6", "--record", "off", "--json"]]
         return [["train", "--resume", name, "--steps", "3", "--record", "off", "--json"],
                 ["train", "--resume", name, "--steps", "3", "--record", "off", "--checkpoint", "next.ckpt", "--save-weights", "next.safetensors",
                  "--force", "--json"]]

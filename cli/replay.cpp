@@ -1,0 +1,127 @@
+#include "ulpscope/studies/replay.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/cli/output.h"
+#include "ulpscope/cli/progress.h"
+#include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/trace_path.h"
+#include "ulpscope/cli/verbs.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+// For a trace that is compared and not kept.
+class ScratchFolder {
+ public:
+  ScratchFolder() : path_((std::filesystem::temp_directory_path() / "ulpscope-replay-XXXXXX").string()) {
+    if (mkdtemp(path_.data()) == nullptr) throw failed_error("cannot create a folder like '{}'", path_);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ~ScratchFolder() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  std::string file(const char* name) const { return (std::filesystem::path(path_) / name).string(); }
+
+ private:
+  std::string path_;
+};
+
+Trial trial_of(const Arguments& arguments) {
+  Trial trial;
+  trial.capsule = arguments.positional(0);
+  for (const std::string& assignment : arguments.list("--set")) trial.changes.emplace_back(assignment);
+  if (arguments.has("--as")) {
+    const std::string precision = arguments.text("--as");
+    trial.changes.emplace_back("precision=" + precision, "--as " + precision);
+  }
+  if (arguments.has("--scale")) {
+    const std::string scale = arguments.text("--scale"), place = "--scale " + scale;
+    trial.changes.emplace_back("scaler.initial=" + scale, place);
+    for (const char* constant : {"scaler.enabled=on", "scaler.dynamic=false"}) trial.changes.emplace_back(constant, place);
+  }
+  trial.cpu.threads = static_cast<int>(arguments.integer("--threads", 0).value_or(0));
+  trial.cpu.isa = arguments.text("--isa");
+  trial.overwrite = arguments.has("--force");
+  trial.trace_path = arguments.text("--output");
+  return trial;
+}
+
+int run(const Arguments& arguments) {
+  Trial trial = trial_of(arguments);
+  const std::string against = arguments.text("--against");
+  const size_t limit = static_cast<size_t>(arguments.integer("--limit", 0).value_or(10));
+  std::vector<std::string> inputs{trial.capsule};
+  std::optional<Snapshot> recorded;
+  std::optional<ScratchFolder> scratch;
+  if (!against.empty()) {
+    recorded = open_trace(against);
+    inputs.push_back(against);
+    trial.level = recorded->run().level;
+    if (trial.trace_path.empty()) trial.trace_path = scratch.emplace().file("replay.h5");
+  } else if (!trial.trace_path.empty() && experiment_of(trial).recording.level == RecordLevel::off) {
+    trial.level = RecordLevel::stats;
+  }
+  if (!trial.trace_path.empty()) check_replaceable(trial.trace_path, true, inputs);
+
+  Progress progress;
+  trial.watch = [&](std::string_view work, double share) { progress.work(work, share); };
+  const TrialOutcome outcome = ulpscope::run(trial);
+  progress.finish();
+  if (!outcome.warning.empty()) say("ulpscope: warning: {}", one_line(outcome.warning));
+  if (outcome.trace.failed) say("ulpscope: warning: {}", outcome.trace.failure);
+
+  std::optional<TraceDifference> difference;
+  if (recorded) {
+    difference = find_difference(*recorded, Snapshot(trial.trace_path));
+    if (difference->steps == 0 && !difference->difference)
+      throw usage_error("'{}' has none of the steps {} to {} of '{}'", against, outcome.start.step,
+                        outcome.start.step + outcome.steps.size() - 1, trial.capsule);
+  }
+  if (scratch) trial.trace_path.clear();
+  print(report_of(trial, outcome, difference, limit), arguments);
+  // What was changed is not expected to come out the same, unless that is what is asked for.
+  const bool differs = difference ? difference->difference.has_value() : false;
+  return differs || (trial.changes.empty() && !outcome.is_as_before()) ? kFindings : kClean;
+}
+
+}  // namespace
+
+Verb replay_verb() {
+  return {
+      "replay",
+      "run the steps of a capsule again, bit by bit the same, or with something changed",
+      "Capsules are written by `ulpscope train --capsule FILE`. Exit code 0: losses, loss scales, skipped steps and final weights\n"
+      "are bit-equal to the original's, and with --against all recorded rows too; 1: something is not. With --set, --as or\n"
+      "--scale the steps are otherwise the same, and what came of the change is said: 1 then means a row that --against found.",
+      {{"CAPSULE", "a file that train --capsule wrote"}},
+      join({{{"--set", "", "KEY=VALUE", "change a key of the experiment: arithmetic.accumulate=h100; may be repeated", ""},
+             {"--as", "", "NAME", "with this precision", "the capsule's", {"fp32", "fp16", "bf16", "fp8"}},
+             {"--scale", "", "SCALE", "with this constant loss scale, as in 2^10", "the capsule's"},
+             {"--against", "", "TRACE", "compare every recorded row with this trace's, and name the first op that differs"},
+             {"--output", "-o", "FILE", "write a trace of the replay", "none"},
+             {"--threads", "", "N", "computing threads; bits may depend on it", "the capsule's"},
+             {"--isa",
+              "",
+              "NAME",
+              "instruction set to compute with; bits may depend on it",
+              "the capsule's",
+              {"sse4", "avx2", "avx512"}},
+             {"--force", "", "", "replace FILE where it exists"}},
+            print_options()}),
+      {{"ulpscope replay nan.capsule", "the same steps, to the bit"},
+       {"ulpscope replay nan.capsule --against run.h5", "and all that was recorded of them"},
+       {"ulpscope replay nan.capsule --as bf16", "would BF16 have gone through?"},
+       {"ulpscope replay nan.capsule --set arithmetic.accumulate=h100 --against run.h5",
+        "the first op that an H100's sums change"}},
+      run};
+}
+
+}  // namespace ulpscope::cli

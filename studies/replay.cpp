@@ -1,0 +1,124 @@
+#include "ulpscope/studies/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+std::string steps_of(const TrialOutcome& outcome) {
+  const uint64_t first = outcome.start.step, last = first + outcome.steps.size() - 1;
+  return first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
+}
+
+// "matmul of module 2, forward": of an op's output, what users call the op.
+std::string place_text(std::string_view op, std::string_view module, std::string_view phase) {
+  return fmt::format("{}{}{}, {}", op, module.empty() ? "" : " of module ", module, phase);
+}
+
+std::string difference_text(const TraceDifference::First& first) {
+  const std::string where =
+      first.name.empty() ? "what is recorded of the step" : place_text(first.key.op_name, first.key.module, first.key.phase);
+  if (first.what.empty())
+    return fmt::format("{} in step {}: {} in the trace, {} in the replay", where, *first.key.step, first.first, first.second);
+  return fmt::format("{} in step {}: {} {} in the trace, {} in the replay", where, *first.key.step, first.what, first.first,
+                     first.second);
+}
+
+std::string title_of(const Trial& trial, const TrialOutcome& outcome) {
+  const std::string steps = fmt::format("{} of {}", steps_of(outcome), one_line(outcome.experiment.name));
+  if (!trial.changes.empty()) {
+    std::vector<std::string> changes;
+    for (const Override& change : trial.changes)
+      if (changes.empty() || changes.back() != change.place) changes.push_back(change.place);
+    return fmt::format("Replayed {} with {}", steps, join_words(changes));
+  }
+  if (outcome.is_as_before()) return fmt::format("Replayed {}: bit-equal", steps);
+  return fmt::format("Replayed {}: NOT bit-equal", steps);
+}
+
+void add_nonfinite(const TrialOutcome& outcome, Report& report) {
+  const TrialStep* step = outcome.first_nonfinite_step();
+  report.add_fact("losses_finite", std::all_of(outcome.steps.begin(), outcome.steps.end(),
+                                               [](const TrialStep& each) { return std::isfinite(each.result.loss); }));
+  report.add_fact("weights_finite", outcome.weights_are_finite);
+  if (step == nullptr) return;
+  const NonfiniteOutput& found = *step->result.nonfinite;
+  report.add_fact("first_nonfinite_step", count_cell(step->result.step));
+  report.add_fact("first_nonfinite_op", found.name);
+  report.add_fact("first_nonfinite_module", found.module);
+  report.add_fact("first_nonfinite_phase", std::string(name_of(found.phase)));
+  report.add_fact("first_nonfinite_count", count_cell(found.nan + found.infinite), Unit::count);
+  const auto lost = std::find_if(outcome.steps.begin(), outcome.steps.end(),
+                                 [](const TrialStep& each) { return !std::isfinite(each.result.loss); });
+  if (lost != outcome.steps.end()) report.add_fact("first_nonfinite_loss_step", count_cell(lost->result.step));
+}
+
+}  // namespace
+
+Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::optional<TraceDifference>& difference, size_t limit) {
+  Report report;
+  report.analysis = "replay";
+  report.title = title_of(trial, outcome);
+  report.add_fact("capsule", trial.capsule);
+  report.add_fact("event", outcome.original.event);
+  report.add_fact("first_step", count_cell(outcome.start.step));
+  report.add_fact("steps", count_cell(outcome.steps.size()), Unit::count);
+  report.add_fact("precision", std::string(name_of(outcome.experiment.precision)));
+  report.add_fact("identical", outcome.is_as_before());
+  if (const TrialStep* step = outcome.first_different_step())
+    report.add_fact("first_different_step", count_cell(step->result.step));
+  report.add_fact("weights_fingerprint", fmt::format("{:016x}", outcome.weights_fingerprint));
+  report.add_fact("original_weights_fingerprint", fmt::format("{:016x}", outcome.original.weights_fingerprint));
+  add_nonfinite(outcome, report);
+  if (difference) {
+    report.add_fact("rows_compared", count_cell(difference->rows), Unit::count);
+    report.add_fact("rows_identical", !difference->difference.has_value());
+    if (const auto& first = difference->difference) {
+      report.add_fact("first_difference", difference_text(*first));
+      report.add_fact("first_different_op", text_or_none(first->key.op_name));
+      report.add_fact("first_different_module", text_or_none(first->key.module));
+      report.add_fact("first_different_op_step", count_cell(first->key.step.value_or(0)));
+    }
+  }
+  if (!outcome.is_as_before() && outcome.machine != outcome.original.machine) {
+    report.add_fact("original_machine", outcome.original.machine);
+    report.add_fact("machine", outcome.machine);
+  }
+  if (!trial.trace_path.empty()) report.add_fact("trace", trial.trace_path);
+
+  Table table{"steps",
+              "Each step beside the original",
+              {{"step"},
+               {"original_loss"},
+               {"loss"},
+               {"original_scale", ColumnKind::number, Unit::scale},
+               {"scale", ColumnKind::number, Unit::scale},
+               {"skipped", ColumnKind::flag},
+               {"bit_equal", ColumnKind::flag},
+               {"first_nonfinite", ColumnKind::text}},
+              {},
+              0,
+              ""};
+  const size_t begin = limit > 0 && outcome.steps.size() > limit ? outcome.steps.size() - limit : 0;
+  for (size_t i = begin; i < outcome.steps.size(); ++i) {
+    const TrialStep& step = outcome.steps[i];
+    const auto& found = step.result.nonfinite;
+    table.rows.push_back({{},
+                          {count_cell(step.result.step), step.original ? Cell(step.original->loss) : Cell(NotApplicable{}),
+                           step.result.loss, step.original ? Cell(step.original->scale) : Cell(NotApplicable{}), step.result.scale,
+                           step.result.skipped, step.is_as_before(),
+                           found ? Cell(place_text(found->name, found->module, name_of(found->phase))) : Cell(NotApplicable{})}});
+  }
+  table.rows_left_out = begin;
+  if (begin > 0) table.note = "The steps before these are left out.";
+  report.tables.push_back(std::move(table));
+  return report;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,77 @@
+#include "ulpscope/studies/trial.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace ulpscope {
+
+namespace {
+
+bool is_same(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+
+Experiment experiment_of(const Trial& trial, const CheckpointInfo& start) {
+  Experiment experiment = parse_experiment(start.experiment, trial.capsule);
+  experiment.given = {};  // the text of a checkpoint has all keys
+  for (const Override& change : trial.changes) apply_override(experiment, change);
+  validate(experiment);
+  return experiment;
+}
+
+}  // namespace
+
+bool TrialStep::is_as_before() const {
+  return original && is_same(original->loss, result.loss) && is_same(original->scale, result.scale) &&
+         original->skipped == result.skipped;
+}
+
+bool TrialOutcome::is_as_before() const {
+  return steps.size() == original.steps.size() && first_different_step() == nullptr &&
+         weights_fingerprint == original.weights_fingerprint;
+}
+
+const TrialStep* TrialOutcome::first_different_step() const {
+  const auto found = std::find_if(steps.begin(), steps.end(), [](const TrialStep& step) { return !step.is_as_before(); });
+  return found == steps.end() ? nullptr : &*found;
+}
+
+const TrialStep* TrialOutcome::first_nonfinite_step() const {
+  const auto found =
+      std::find_if(steps.begin(), steps.end(), [](const TrialStep& step) { return step.result.nonfinite.has_value(); });
+  return found == steps.end() ? nullptr : &*found;
+}
+
+Experiment experiment_of(const Trial& trial) { return experiment_of(trial, read_checkpoint_info(trial.capsule)); }
+
+TrialOutcome run(const Trial& trial) {
+  TrialOutcome outcome;
+  outcome.start = read_checkpoint_info(trial.capsule);
+  outcome.original = read_capsule_steps(trial.capsule);
+  outcome.experiment = experiment_of(trial, outcome.start);
+  if (trial.level) outcome.experiment.recording.level = *trial.level;
+
+  TrainerOptions options;
+  options.cpu = cpu_as_before(outcome.original, trial.cpu);
+  options.trace_path = trial.trace_path;
+  options.overwrite = trial.overwrite;
+  options.resume_from = trial.capsule;
+  options.batches = outcome.original.steps;
+  options.watch_nonfinite = true;
+  options.watch = trial.watch;
+  Trainer trainer(outcome.experiment, options);
+  outcome.machine = trainer.context().backend->description();
+  outcome.warning = trainer.warning();
+
+  // Not to where the experiment ends: the capsule may end before, and recording.stop_on may want to.
+  const size_t known = outcome.original.steps.size(), count = trial.steps > 0 ? trial.steps : known;
+  for (size_t i = 0; i < count && trainer.first_step() + i < trainer.total_steps(); ++i) {
+    TrialStep& step = outcome.steps.emplace_back();
+    if (i < known) step.original = outcome.original.steps[i];
+    step.result = trainer.step();
+  }
+  outcome.weights_fingerprint = trainer.weights_fingerprint();
+  outcome.weights_are_finite = trainer.weights_are_finite();
+  outcome.trace = trainer.finish().trace;
+  return outcome;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,56 @@
+// A trial: steps of a run, taken from a capsule, that are run again, as they were or with something changed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/core/run/checkpoint.h"
+#include "ulpscope/core/run/experiment.h"
+#include "ulpscope/core/run/trainer.h"
+
+namespace ulpscope {
+
+struct Trial {
+  std::string capsule;               // where it starts
+  std::vector<Override> changes;     // of the capsule's experiment, in this order
+  uint64_t steps = 0;                // how many; 0: those of the capsule. Any beyond have the batches that come next
+  CpuOptions cpu;                    // threads 0, isa "": those of the capsule
+  std::string trace_path;            // "": nothing is recorded
+  bool overwrite = false;            // of an existing trace
+  std::optional<RecordLevel> level;  // of it; nothing: the experiment's
+  WorkWatch watch;                   // as TrainerOptions have it
+};
+
+struct TrialStep {
+  std::optional<CapsuleStep> original;  // nothing: the capsule does not have the step
+  StepResult result;
+
+  // Loss, loss scale and whether the step was skipped are those of the original, bit by bit.
+  bool is_as_before() const;
+};
+
+struct TrialOutcome {
+  CheckpointInfo start;
+  Experiment experiment;  // as it ran, with the changes
+  CapsuleSteps original;
+  std::string machine;  // Backend::description
+  std::vector<TrialStep> steps;
+  uint64_t weights_fingerprint = 0;
+  bool weights_are_finite = true;
+  std::string warning;  // Trainer::warning
+  SinkStatus trace;
+
+  // It took the steps of the original, with the same losses, loss scales and skipped steps, and ended with the same weights.
+  bool is_as_before() const;
+  const TrialStep* first_different_step() const;  // nullptr: none
+  const TrialStep* first_nonfinite_step() const;  // that had an output which was not finite; nullptr: none
+};
+
+// The experiment that the trial runs.
+Experiment experiment_of(const Trial& trial);
+// Throws Error: where the capsule cannot be read, the changes do not fit it, or the data are others.
+TrialOutcome run(const Trial& trial);
+
+}  // namespace ulpscope

@@ -1,0 +1,118 @@
+// Capsules and replays as their users have them: what is printed, what is refused, and the exit codes.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "train_fixture.h"
+
+namespace ulpscope::cli_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Replay : public Train {
+ protected:
+  Result replay(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "replay");
+    RunOptions options;
+    options.working_directory = folder_.path();
+    return run_program(arguments, options);
+  }
+  // Steps 2 to 7 of mlp in FP16.
+  Result make_capsule(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"mlp",  "--precision",  "fp16",   "--steps",      "9", "--threads", "1", "--capsule",
+                                       "kept", "--capsule-on", "step=7", "--keep-steps", "2", "--force"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return train(arguments);
+  }
+};
+
+TEST_F(Replay, TellsWhetherItIsTheSame) {
+  const Result trained = make_capsule();
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("capsule of steps 4 to 7 in kept: `ulpscope replay kept`\n"));
+  const Result same = replay({"kept", "--against", "run.h5"});
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(same.err, "");
+  EXPECT_THAT(same.out, ::testing::StartsWith("Replayed steps 4 to 7 of mlp: bit-equal\n"));
+  const Json json = Json::parse(replay({"kept", "--against", "run.h5", "--json"}).out);
+  EXPECT_EQ(json["identical"], true);
+  EXPECT_EQ(json["rows_identical"], true);
+  EXPECT_EQ(json["tables"][0]["rows"].size(), 4u);
+
+  const Result changed = replay({"kept", "--set", "arithmetic.accumulate=h100", "--against", "run.h5"});
+  EXPECT_EQ(changed.exit_code, 1);
+  EXPECT_THAT(changed.out, AllOf(HasSubstr("linear of module 0, forward in step 4: "), HasSubstr("in the replay")));
+  EXPECT_EQ(replay({"kept", "--set", "arithmetic.accumulate=h100"}).exit_code, 0);
+  for (const char* precision : {"fp32", "bf16", "fp8"}) {
+    const Result other = replay({"kept", "--as", precision});
+    EXPECT_EQ(other.exit_code, 0) << other.err;
+    EXPECT_THAT(other.out, HasSubstr(fmt::format("with --as {}\n", precision)));
+  }
+  EXPECT_THAT(replay({"kept", "--scale", "2^40"}).out,
+              AllOf(HasSubstr("with --scale 2^40\n"), HasSubstr("first nonfinite op            cast\n")));
+
+  EXPECT_EQ(replay({"kept", "-o", "again.h5"}).exit_code, 0);
+  EXPECT_EQ(info(file("again.h5"))["first_step"], 4);
+  EXPECT_EQ(info(file("again.h5"))["steps"], 4);
+  EXPECT_EQ(info(file("again.h5"))["parent_run"], info(file("run.h5"))["run_id"]);
+}
+
+TEST_F(Replay, OfOtherStepsIsRefused) {
+  ASSERT_EQ(make_capsule().exit_code, 0);
+  ASSERT_EQ(train({"mlp", "--precision", "fp16", "--steps", "3", "-o", "short.h5"}).exit_code, 0);
+  const auto expect = [&](std::vector<std::string> arguments, int code, const std::string& part) {
+    const Result result = replay(arguments);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, AllOf(::testing::StartsWith("ulpscope: "), HasSubstr(part)));
+  };
+  expect({"kept", "--against", "short.h5"}, 2, "'short.h5' has none of the steps 4 to 7 of 'kept'");
+  expect({"kept", "-o", "run.h5"}, 2, "run.h5");
+  expect({"kept", "-o", "kept", "--force"}, 2, "is another file of this command");
+  expect({"kept", "--scale", "much"}, 2, "--scale much");
+  expect({"kept", "--as", "fp12"}, 2, "fp32, fp16, bf16 or fp8");
+  expect({"kept", "--set", "training.batch_sise=3"}, 2, "did you mean");
+  expect({"missing"}, 3, "missing");
+  expect({"run.h5"}, 3, "is not a checkpoint");
+  expect({}, 2, "CAPSULE");
+}
+
+TEST_F(Replay, CapsuleOptionsAreChecked) {
+  const auto expect = [&](std::vector<std::string> arguments, const std::string& part) {
+    arguments.insert(arguments.begin(), {"mlp", "--steps", "1", "--record", "off"});
+    const Result result = train(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(part));
+  };
+  expect({"--capsule-on", "nan"}, "--capsule-on needs --capsule");
+  expect({"--keep-steps", "3"}, "--keep-steps needs --capsule");
+  expect({"--capsule", "c", "--keep-steps", "0"}, "--keep-steps");
+  expect({"--capsule", "c", "--keep-steps", "99999999"}, "expected at most 1048576");
+  expect({"--capsule", "c", "--capsule-on", "inf"}, "nan, overflow, backoff or step=N, not 'inf'");
+  expect({"--capsule", "c", "--capsule-on", "step=-1"}, "takes a step, not '-1'");
+  expect({"--capsule", "c", "--checkpoint", "c"}, "is another file of this command");
+  write_file(file("thesis"), "precious");
+  expect({"--capsule", "thesis", "--force"}, "is not a checkpoint");
+  write_file(file("kept"), "");
+  expect({"--capsule", "kept"}, "--force");
+}
+
+// Without one that happens, and without one that can be written, training ends as it would.
+TEST_F(Replay, TrainingSaysWhatCameOfTheCapsule) {
+  const Result none = train({"mlp", "--steps", "2", "--record", "off", "--capsule", "none"});
+  EXPECT_EQ(none.exit_code, 0);
+  EXPECT_THAT(none.err, HasSubstr("\nno capsule: what --capsule-on names did not happen\n"));
+  EXPECT_FALSE(std::filesystem::exists(file("none")));
+  RunOptions full;
+  full.file_limit = 16384;
+  const Result failed = train({"mlp", "--steps", "4", "--record", "off", "--capsule", "large", "--capsule-on", "step=1"}, full);
+  EXPECT_EQ(failed.exit_code, 0) << failed.err;
+  EXPECT_THAT(failed.err, HasSubstr("\nulpscope: warning: no capsule: cannot write capsule 'large'"));
+  EXPECT_THAT(failed.err, HasSubstr("step 4/4"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+}  // namespace
+}  // namespace ulpscope::cli_test

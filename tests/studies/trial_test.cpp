@@ -1,0 +1,441 @@
+// What a capsule keeps is enough to run its steps again, bit by bit; and what is changed or damaged shows.
+#include "ulpscope/studies/trial.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "tests/support/python.h"
+#include "tests/support/temporary_folder.h"
+#include "ulpscope/analyzers/trace_difference.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/studies/replay.h"
+
+namespace ulpscope {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Five batches an epoch, the last one smaller; dropout, running statistics and a scaler that has something to do.
+constexpr const char* kSmall = R"(
+name = "small"
+seed = 7
+[data]
+kind = "random_classification"
+shape = [1, 8, 8]
+train_size = 36
+test_size = 8
+[model]
+layers = [
+  { type = "conv2d", name = "conv", out_channels = 8, kernel = 3, padding = 1 },
+  { type = "batch_norm", name = "norm" },
+  { type = "relu" },
+  { type = "flatten" },
+  { type = "dropout", name = "dropout", p = 0.2 },
+  { type = "linear", name = "hidden", out_features = 16 },
+  { type = "linear", name = "head", out_features = 10 },
+]
+[training]
+batch_size = 8
+accumulation = 2
+steps = 14
+evaluation = "epoch"
+[scaler]
+initial = "2^24"
+growth_interval = 3
+)";
+
+Experiment experiment(const std::vector<std::string>& assignments = {}, const std::string& text = kSmall) {
+  const std::vector<Override> overrides(assignments.begin(), assignments.end());
+  return parse_experiment(text, "small", overrides);
+}
+
+class Trials : public ::testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+  // Trains to the end, with a trace run.h5 and a capsule.
+  TrainResult train(const Experiment& settings, CapsuleOptions capsule, const std::string& resume_from = "") {
+    TrainerOptions options;
+    options.cpu.threads = 2;
+    options.trace_path = file("run.h5");
+    options.overwrite = true;
+    options.capsule = std::move(capsule);
+    options.resume_from = resume_from;
+    return ulpscope::train(settings, options);
+  }
+  CapsuleOptions at_step(uint64_t step, uint64_t keep) const { return {file("capsule"), CapsuleEvent::step, step, keep}; }
+
+  Trial trial(const std::vector<std::string>& changes = {}) const {
+    Trial trial;
+    trial.capsule = file("capsule");
+    trial.changes.assign(changes.begin(), changes.end());
+    trial.trace_path = file("replay.h5");
+    trial.overwrite = true;
+    return trial;
+  }
+  TraceDifference difference() const { return find_difference(Snapshot(file("run.h5")), Snapshot(file("replay.h5"))); }
+
+  std::string refusal(const Trial& asked, ErrorKind kind) {
+    try {
+      run(asked);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind) << error.what();
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  // Trains and replays; what was recorded of the steps is the same as well.
+  void expect_bit_equal(const Experiment& settings, const CapsuleOptions& capsule, const std::string& what) {
+    const TrainResult trained = train(settings, capsule);
+    ASSERT_TRUE(trained.capsule && trained.capsule->written) << what << ": " << trained.capsule->failure;
+    const TrialOutcome outcome = run(trial());
+    EXPECT_TRUE(outcome.is_as_before()) << what;
+    EXPECT_EQ(outcome.steps.size(), trained.capsule->last_step - trained.capsule->first_step + 1) << what;
+    const TraceDifference found = difference();
+    EXPECT_FALSE(found.difference) << what << ": " << found.difference->name << " " << found.difference->what;
+    EXPECT_EQ(found.steps, outcome.steps.size()) << what;
+    EXPECT_GT(found.rows, 20 * outcome.steps.size()) << what;
+  }
+
+  TemporaryFolder folder_;
+};
+
+const std::vector<std::vector<std::string>>& precisions() {
+  static const std::vector<std::vector<std::string>> all{
+      {"precision=fp32"}, {"precision=fp16"}, {"precision=bf16"}, {"precision=fp8"}, {"precision=fp8", "fp8.recipe=delayed"}};
+  return all;
+}
+
+TEST_F(Trials, AreBitEqualInEveryPrecisionAndAccumulation) {
+  for (std::vector<std::string> overrides : precisions()) {
+    overrides.push_back("arithmetic.accumulate=fp32");
+    for (const char* accumulate : {"fp32", "h100"}) {
+      overrides.back() = fmt::format("arithmetic.accumulate={}", accumulate);
+      expect_bit_equal(experiment(overrides), at_step(8, 3), fmt::format("{}", fmt::join(overrides, " ")));
+    }
+  }
+  expect_bit_equal(experiment({"precision=pure_bf16", "optimizer.math=fp32", "arithmetic.rounding=sr"}), at_step(8, 3),
+                   "stochastic rounding");
+  expect_bit_equal(experiment({"precision=apex_o2", "optimizer.type=sgd", "optimizer.momentum=0.9"}), at_step(8, 3), "apex_o2");
+}
+
+// The last snapshot that lies keep_steps before the event, where they are taken every keep_steps steps from the run's first on.
+TEST_F(Trials, BeginAsManyStepsBeforeTheEventAsAreKept) {
+  const Experiment settings = experiment({"training.steps=12", "training.evaluation=never", "recording.level=off"});
+  for (const uint64_t keep : {1, 2, 3, 5, 20}) {
+    for (uint64_t step = 0; step < 12; ++step) {
+      const std::optional<CapsuleOutcome> capsule = train(settings, at_step(step, keep)).capsule;
+      uint64_t expected = 0;
+      while (expected + 2 * keep <= step) expected += keep;
+      ASSERT_TRUE(capsule->written) << capsule->failure;
+      EXPECT_EQ(capsule->first_step, expected) << step << " " << keep;
+      EXPECT_EQ(capsule->last_step, step);
+      EXPECT_GE(step - capsule->first_step, std::min(step, keep));
+      EXPECT_EQ(read_capsule_steps(file("capsule")).steps.size(), step - expected + 1);
+    }
+  }
+}
+
+// The first output of the step, in order of execution, that the recording says is not finite.
+struct Place {
+  std::string op, module;
+  uint64_t step = 0;
+  bool operator==(const Place&) const = default;
+};
+std::optional<Place> first_nonfinite(const Snapshot& trace, uint64_t from) {
+  std::optional<Place> first;
+  trace.visit_rows({from, UINT64_MAX}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      const TensorInfo& tensor = trace.tensors()[row.tensor];
+      const OpInfo& op = trace.ops()[tensor.op];
+      if (stored_nonfinite(row, tensor.dtype) == 0) continue;
+      first = Place{op.name, op.module, row.step};
+      return false;
+    }
+    return true;
+  });
+  return first;
+}
+
+TEST_F(Trials, WhatFailedFailsAgainInTheSameStepAndOp) {
+  for (const char* name : {"log_of_zero", "sqrt_backward_at_zero_fp32", "diverges_fp16", "loss_factor_overflows_without_scaler",
+                           "activations_overflow_fp16", "nan_in_data", "reciprocal_of_zero"}) {
+    SCOPED_TRACE(name);
+    const Experiment settings = load_experiment(fmt::format("{}/experiments/failures/{}.toml", ULPSCOPE_SOURCE_DIR, name));
+    const TrainResult trained = train(settings, {file("capsule"), CapsuleEvent::nan, 0, 4});
+    ASSERT_TRUE(trained.capsule->written) << trained.capsule->event << trained.capsule->failure;
+    const TrialOutcome outcome = run(trial());
+    EXPECT_TRUE(outcome.is_as_before());
+    const TrialStep* step = outcome.first_nonfinite_step();
+    ASSERT_NE(step, nullptr);
+    const NonfiniteOutput& found = *step->result.nonfinite;
+    EXPECT_EQ((Place{found.name, found.module, step->result.step}),
+              first_nonfinite(Snapshot(file("run.h5")), trained.capsule->first_step));
+    EXPECT_FALSE(outcome.weights_are_finite && std::isfinite(outcome.steps.back().result.loss));
+    // Nothing was wrong before the last step, or the capsule would have been of an earlier one.
+    for (size_t i = 0; i + 1 < outcome.steps.size(); ++i) EXPECT_TRUE(std::isfinite(outcome.steps[i].result.loss)) << i;
+    EXPECT_FALSE(difference().difference);
+  }
+}
+
+TEST_F(Trials, CapsulesAreOfWhatIsAskedFor) {
+  const auto failing = [&](const std::string& name, CapsuleEvent event, const std::vector<std::string>& more = {}) {
+    const std::vector<Override> overrides(more.begin(), more.end());
+    const std::string path = fmt::format("{}/experiments/failures/{}.toml", ULPSCOPE_SOURCE_DIR, name);
+    return *train(load_experiment(path, overrides), {file("capsule"), event, 0, 5}).capsule;
+  };
+  const auto step_of = [&](auto matches) {
+    std::optional<uint64_t> first;
+    Snapshot(file("run.h5")).visit_steps({}, [&](std::span<const StepRow> rows) {
+      for (const StepRow& row : rows)
+        if (!first && matches(row)) first = row.step;
+      return !first;
+    });
+    return first;
+  };
+  const CapsuleOutcome backoff = failing("scaler_thrashes", CapsuleEvent::backoff);
+  EXPECT_TRUE(backoff.written);
+  EXPECT_EQ(backoff.last_step, step_of([](const StepRow& row) { return row.scale_after < row.scale_before; }));
+  EXPECT_THAT(backoff.event, StartsWith("the loss scale went from"));
+  // All that overflows is skipped.
+  EXPECT_FALSE(failing("scaler_thrashes", CapsuleEvent::overflow).written);
+  EXPECT_FALSE(failing("scaler_thrashes", CapsuleEvent::nan).written);
+  // Infinities that come to nothing.
+  const CapsuleOutcome overflow = failing("infinity_hidden_by_relu", CapsuleEvent::overflow);
+  EXPECT_TRUE(overflow.written);
+  EXPECT_EQ(overflow.last_step, first_nonfinite(Snapshot(file("run.h5")), 0)->step);
+  EXPECT_FALSE(failing("infinity_hidden_by_relu", CapsuleEvent::nan).written);
+  EXPECT_FALSE(failing("infinity_hidden_by_relu", CapsuleEvent::overflow, {"precision=bf16"}).written);
+}
+
+TEST_F(Trials, AChangeOfArithmeticShowsInTheFirstOpThatItChanges) {
+  train(experiment({"precision=fp16"}), at_step(8, 3));
+  const TrialOutcome outcome = run(trial({"arithmetic.accumulate=h100"}));
+  EXPECT_FALSE(outcome.is_as_before());
+  EXPECT_EQ(outcome.steps.size(), 6u);
+  const TraceDifference found = difference();
+  ASSERT_TRUE(found.difference);
+  EXPECT_EQ(found.difference->key.step, 3u);
+  EXPECT_EQ(found.difference->key.phase, "forward");
+  // What comes before the first product that the tensor core rounds otherwise is bit-equal.
+  EXPECT_THAT(found.difference->key.module, ::testing::AnyOf("conv", "hidden"));
+  EXPECT_THAT(found.difference->key.op_name, ::testing::AnyOf("conv2d", "matmul"));
+  EXPECT_THAT(report_of(trial({"arithmetic.accumulate=h100"}), outcome, found, 3).title, HasSubstr("with"));
+}
+
+TEST_F(Trials, OtherPrecisionsAndScalesRunTheSameSteps) {
+  train(experiment({"precision=fp16"}), at_step(8, 3));
+  const CapsuleSteps original = read_capsule_steps(file("capsule"));
+  for (const std::vector<std::string>& changes :
+       std::vector<std::vector<std::string>>{{"precision=fp32"}, {"precision=bf16"}, {"precision=fp8"}}) {
+    const TrialOutcome outcome = run(trial(changes));
+    EXPECT_FALSE(outcome.is_as_before()) << changes[0];
+    EXPECT_EQ(outcome.steps.size(), original.steps.size());
+    for (const TrialStep& step : outcome.steps) {
+      EXPECT_TRUE(std::isfinite(step.result.loss));
+      EXPECT_NEAR(step.result.loss, step.original->loss, 0.5);
+      EXPECT_EQ(step.result.scale, 1.0);
+    }
+  }
+  const TrialOutcome scaled = run(trial({"scaler.initial=2^30", "scaler.enabled=on", "scaler.dynamic=false"}));
+  for (const TrialStep& step : scaled.steps) {
+    EXPECT_EQ(step.result.scale, std::ldexp(1.0, 30));
+    EXPECT_TRUE(step.result.skipped);
+  }
+  // Another order of the data is none: the capsule says which samples a batch has.
+  const std::vector<double> losses = [&] {
+    std::vector<double> all;
+    for (const TrialStep& step : run(trial({"data.shuffle=false"})).steps) all.push_back(step.result.loss);
+    return all;
+  }();
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_EQ(losses[i], original.steps[i].loss) << i;
+}
+
+// Also a capsule is a checkpoint.
+TEST_F(Trials, ACapsuleIsACheckpointOfItsFirstStep) {
+  const TrainResult whole = train(experiment(), at_step(8, 3));
+  TrainerOptions options;
+  options.cpu.threads = 2;
+  options.resume_from = file("capsule");
+  const TrainResult resumed = ulpscope::train(experiment(), options);
+  EXPECT_EQ(resumed.first_step, 3u);
+  EXPECT_EQ(resumed.weights_fingerprint, whole.weights_fingerprint);
+}
+
+TEST_F(Trials, KeepingACapsuleChangesNothing) {
+  const Experiment settings = experiment({"precision=fp16"});
+  const uint64_t plain = train(settings, {}).weights_fingerprint;
+  std::filesystem::rename(file("run.h5"), file("plain.h5"));
+  for (const CapsuleEvent event : {CapsuleEvent::nan, CapsuleEvent::overflow, CapsuleEvent::backoff}) {
+    EXPECT_EQ(train(settings, {file("capsule"), event, 0, 2}).weights_fingerprint, plain);
+    EXPECT_FALSE(find_difference(Snapshot(file("plain.h5")), Snapshot(file("run.h5"))).difference);
+  }
+}
+
+TEST_F(Trials, TrainingGoesOnWithoutTheCapsuleThatCannotBeWritten) {
+  const uint64_t plain = train(experiment(), {}).weights_fingerprint;
+  const TrainResult trained = train(experiment(), {file("no/such/folder"), CapsuleEvent::step, 5, 2});
+  EXPECT_FALSE(trained.capsule->written);
+  EXPECT_THAT(trained.capsule->failure, HasSubstr("no/such/folder"));
+  EXPECT_EQ(trained.steps, 14u);
+  EXPECT_EQ(trained.weights_fingerprint, plain);
+}
+
+TEST_F(Trials, OtherDataAreRefused) {
+  write_file(file("data.csv"), "a,b,label\n1,2,0\n3,4,1\n5,6,2\n7,8,3\n9,1,4\n");
+  const std::string text = fmt::format(R"(
+[data]
+kind = "csv"
+path = "{}"
+test_share = 0
+[model]
+layers = [{{ type = "linear", name = "fc", out_features = 10 }}]
+[training]
+batch_size = 2
+steps = 8
+evaluation = "never"
+)",
+                                       file("data.csv"));
+  train(experiment({}, text), at_step(6, 2));
+  EXPECT_TRUE(run(trial()).is_as_before());
+  write_file(file("data.csv"), "a,b,label\n1,2,0\n3,4,1\n5,6,2\n7,8.5,3\n9,1,4\n");
+  EXPECT_THAT(refusal(trial(), ErrorKind::unreadable), StartsWith("the data are not those of step"));
+  write_file(file("data.csv"), "a,b,label\n1,2,0\n3,4,1\n5,6,2\n");
+  EXPECT_THAT(refusal(trial(), ErrorKind::usage), HasSubstr("and the data 3 samples: they are other data"));
+  std::filesystem::remove(file("data.csv"));
+  EXPECT_THAT(refusal(trial(), ErrorKind::unreadable), HasSubstr("data.csv"));
+}
+
+TEST_F(Trials, WhatDoesNotFitIsNamed) {
+  train(experiment(), at_step(8, 3));
+  EXPECT_THAT(refusal(trial({"training.accumulation=4"}), ErrorKind::usage),
+              HasSubstr("expected training.accumulation = 2, got 4"));
+  EXPECT_THAT(refusal(trial({"optimizer.type=sgd"}), ErrorKind::usage), HasSubstr("is of another optimizer"));
+  EXPECT_THAT(refusal(trial({"precision=fp8", "fp8.recipe=delayed"}), ErrorKind::usage), HasSubstr("delayed scaling of FP8"));
+  TrainerOptions options;
+  Trainer trainer(experiment({"training.steps=2"}), options);
+  trainer.step();
+  trainer.save_checkpoint(file("capsule"));
+  EXPECT_THAT(refusal(trial(), ErrorKind::usage), HasSubstr("is a checkpoint without steps to run again"));
+}
+
+// Capsules with checksums that fit, which hold what no run wrote, or one that is not the one they tell of.
+TEST_F(Trials, EditedCapsulesAreRefusedOrDiffer) {
+  const std::string python = find_python("h5py, numpy");
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py and numpy";
+  train(experiment(), at_step(8, 3));
+  struct Change {
+    const char *code, *message;
+  };
+  const std::vector<Change> unreadable{
+      {"del file['steps/loss']; file.create_dataset('steps/loss', (2**40,), 'f8', chunks=(2**17,))",
+       "'steps/loss' is [1099511627776]"},
+      {"del file['steps/samples']; file.create_dataset('steps/samples', (2**27,), 'i8', chunks=(2**17,))",
+       "'steps/samples' is [134217728]"},
+      {"del file['steps/samples']; file['steps/samples'] = numpy.zeros((3, 3), 'i8')", "'steps/samples' is [3, 3]"},
+      {"del file['steps/loss']; file['steps/loss'] = numpy.zeros(0)", "'steps/loss' is [0]"},
+      {"del file['steps/loss']; file['steps/loss'] = numpy.zeros(3)", "it has 3 losses, 6 scales"},
+      {"del file['steps/scale']", "'steps/scale' is missing"},
+      {"del file['steps/batch_hash']; file['steps/batch_hash'] = numpy.zeros(3, 'u8')", "and 3 hashes of batches"},
+      {"file['steps/batch_size'][2] = 2**62", "batch 2 has 4611686018427387904 samples"},
+      {"file['steps/batch_size'][2] = -1", "batch 2 has -1 samples"},
+      {"file['steps/batch_size'][2] = 1", "of"},
+      {"file['steps'].attrs['weights_fingerprint'] = numpy.bytes_(b'../../etc')", "'../../etc', expected a hexadecimal number"},
+      {"file['steps'].attrs['threads'] = 2**40", "1099511627776, expected 1 to"},
+      {"del file['steps'].attrs['machine']", "it has no attribute 'machine'"},
+      {"del file['experiment']; file['experiment'] = numpy.frombuffer(b'no = [toml', 'u1')", ""},
+      {"file['steps/batch_hash'][0] += 1", "the data are not those of step 3: the samples of its batch 0"},
+  };
+  const std::vector<Change> usage{
+      {"del file['steps']; file['steps'] = h5py.SoftLink('/optimizer')", "is a checkpoint without steps to run again"},
+      {"file['steps/samples'][0] = 10**9", "the steps to run again have sample 1000000000, and the data 36 samples"},
+      {"file['steps/samples'][0] = -1", "the steps to run again have sample -1"},
+      {"file['parameters/..%2F..%2Fetc'] = numpy.zeros(3, 'f4')", "is of another model"},
+      {"del file['experiment']; file['experiment'] = numpy.frombuffer(b'data.kind = \"exec\"', 'u1')", "data.kind"},
+      {"file['steps'].attrs['isa_asked'] = numpy.bytes_(b'; rm -rf')", "unknown instruction set"},
+  };
+  // These run, and are not what the capsule says.
+  const std::vector<Change> different{{"file['steps/loss'][4] += 1e-12", ""},
+                                      {"file['steps/scale'][2] = 2.0", ""},
+                                      {"file['steps/skipped'][0] = 1", ""},
+                                      {"file['parameters/head.weight'][3, 3] += 1e-6", ""},
+                                      {"file['steps'].attrs['weights_fingerprint'] = numpy.bytes_(b'0' * 16)", ""}};
+  std::string script =
+      "import h5py, numpy, shutil\ndef change(name, what):\n    shutil.copy('capsule', name)\n"
+      "    with h5py.File(name, 'a', libver='latest') as file:\n        exec(what, {'file': file, 'h5py': h5py, 'numpy': numpy})\n";
+  size_t count = 0;
+  for (const auto* changes : {&unreadable, &usage, &different})
+    for (const Change& change : *changes) script += fmt::format("change('{}', \"\"\"{}\"\"\")\n", count++, change.code);
+  write_file(file("change.py"), script);
+  ASSERT_EQ(std::system(fmt::format("cd {} && {} change.py", folder_.path(), python).c_str()), 0);
+  count = 0;
+  const auto of_next = [&] {
+    Trial changed;
+    changed.capsule = file(std::to_string(count++));
+    return changed;
+  };
+  for (const Change& change : unreadable)
+    EXPECT_THAT(refusal(of_next(), ErrorKind::unreadable), HasSubstr(change.message)) << change.code;
+  for (const Change& change : usage) EXPECT_THAT(refusal(of_next(), ErrorKind::usage), HasSubstr(change.message)) << change.code;
+  for (const Change& change : different) EXPECT_FALSE(run(of_next()).is_as_before()) << change.code;
+}
+
+TEST_F(Trials, DamageIsNoticedOrChangesNothing) {
+  train(experiment({"training.evaluation=never"}), at_step(3, 1));
+  const std::string whole = read_file(file("capsule"));
+  int noticed = 0;
+  const auto examine = [&](const std::string& bytes, const std::string& what) {
+    write_file(file("damaged"), bytes);
+    Trial damaged;
+    damaged.capsule = file("damaged");
+    try {
+      EXPECT_TRUE(run(damaged).is_as_before()) << what;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unreadable) << what << ": " << error.what();
+      ++noticed;
+    }
+  };
+  for (size_t i = 1; i < 20; ++i) examine(whole.substr(0, whole.size() * i / 20), fmt::format("the first {}/20", i));
+  EXPECT_EQ(noticed, 19);
+  noticed = 0;
+  for (size_t at = 0; at < whole.size(); at += whole.size() / 60) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    examine(damaged, fmt::format("byte {}", at));
+  }
+  EXPECT_GT(noticed, 10);
+}
+
+// Every preset, in four precisions and two accumulations. Four steps, of which the last three are run again.
+TEST_F(Trials, SlowAreBitEqualInEveryPreset) {
+  for (const std::string& name : preset_names()) {
+    for (const char* precision : {"fp32", "fp16", "bf16", "fp8"}) {
+      for (const char* accumulate : {"fp32", "h100"}) {
+        Experiment settings = *find_preset(name);
+        const std::string what = fmt::format("{} {} {}", name, precision, accumulate);
+        for (const std::string& setting :
+             {fmt::format("precision={}", precision), fmt::format("arithmetic.accumulate={}", accumulate),
+              std::string("training.steps=4"), std::string("training.evaluation=never")})
+          apply_override(settings, setting);
+        try {
+          validate(settings);
+          expect_bit_equal(settings, at_step(3, 1), what);
+        } catch (const Error& error) {
+          // Not every model takes every precision; data that are not there are no failure either.
+          std::fprintf(stderr, "%s: %s\n", what.c_str(), error.what());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope
