@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "ulpscope/analyzers/findings/all.h"
+#include "ulpscope/analyzers/fitting_scale.h"
+#include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/info.h"
-#include "ulpscope/analyzers/ranges.h"
-#include "ulpscope/analyzers/recording_health.h"
-#include "ulpscope/analyzers/run_findings.h"
-#include "ulpscope/analyzers/scale.h"
-#include "ulpscope/analyzers/tensor_core_findings.h"
+#include "ulpscope/analyzers/range_facts.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_facts.h"
 #include "ulpscope/analyzers/update_facts.h"
 #include "ulpscope/analyzers/verdict.h"
 
@@ -18,10 +19,16 @@ namespace {
 
 using ReportFacts = Together<Wanted<FittingScale>, Wanted<RangeFacts>, Wanted<ScaleFacts>, Wanted<UpdateFacts>>;
 
+constexpr std::array kParts{Part::recording, Part::run, Part::ranges, Part::scale, Part::updates, Part::tensor_cores};
+
 }  // namespace
 
 const std::vector<std::string>& report_parts() {
-  static const std::vector<std::string> names{"recording", "run", "ranges", "scale", "updates", "tensor_cores"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> of_parts;
+    for (const Part part : kParts) of_parts.emplace_back(name_of(part));
+    return of_parts;
+  }();
   return names;
 }
 
@@ -30,13 +37,13 @@ struct ReportAnalysis::State {
       : options(std::move(asked)),
         seen(
             [this] {
-              return ReportFacts(Wanted(FittingScale(options.flushed_limit), wanted("ranges") || wanted("scale")),
-                                 Wanted(RangeFacts({}), wanted("ranges")), Wanted(ScaleFacts(), wanted("scale")),
-                                 Wanted(UpdateFacts(), wanted("updates")));
+              return ReportFacts(Wanted(FittingScale(options.flushed_limit), wanted(Part::ranges) || wanted(Part::scale)),
+                                 Wanted(RangeFacts({}), wanted(Part::ranges)), Wanted(ScaleFacts(), wanted(Part::scale)),
+                                 Wanted(UpdateFacts(), wanted(Part::updates)));
             },
             options) {}
-  bool wanted(const char* part) const {
-    return options.only.empty() || std::find(options.only.begin(), options.only.end(), part) != options.only.end();
+  bool wanted(Part part) const {
+    return options.only.empty() || std::find(options.only.begin(), options.only.end(), name_of(part)) != options.only.end();
   }
 
   const ReportOptions options;
@@ -50,33 +57,29 @@ Report analyze_all(const Snapshot& reader, const ReportOptions& options) { retur
 Report ReportAnalysis::report(const Snapshot& reader) {
   const ReportOptions& options = state_->options;
   Followed<ReportFacts>& seen = state_->seen;
-  const auto wanted = [&](const char* part) { return state_->wanted(part); };
   const bool complete = seen.update(reader);
   const AnalysisContext& context = seen.context();
-  const StepFacts& steps = seen.steps();
-  Report report = info_for_report(context, steps);
+  Report report = info_for_report(context, seen.steps());
   report.analysis = "report";
   report.complete = complete;
 
-  const auto get = [&]<typename A>(std::type_identity<A>) -> const A& { return seen.analysis().get<Wanted<A>>().get(); };
-  if (wanted("recording")) add_recording_findings(context, steps, report);
-  if (wanted("run")) add_loss_findings(context, steps, report);
-  if (wanted("run") && wanted("updates")) add_divergence_finding(context, steps, get(std::type_identity<UpdateFacts>()), report);
-  if (wanted("run")) add_guessing_finding(context, steps, report);
-  if (seen.analysis().get<Wanted<FittingScale>>()) {
-    const FittingScales fitting = get(std::type_identity<FittingScale>()).result();
-    RangeOptions range_options;
-    static_cast<AnalysisOptions&>(range_options) = options;
-    range_options.formats.clear();  // no tables
-    if (wanted("ranges"))
-      RangeReport(context, range_options, steps, get(std::type_identity<RangeFacts>()), fitting).add_findings(report);
-    if (wanted("scale")) ScaleReport(context, steps, get(std::type_identity<ScaleFacts>()), fitting).add_findings(report);
-  }
-  if (wanted("updates")) add_update_findings(context, steps, get(std::type_identity<UpdateFacts>()), report);
-  if (wanted("tensor_cores")) add_tensor_core_findings(context, report);
+  const auto get = [&]<typename A>(std::type_identity<A>) -> const A* {
+    const Wanted<A>& wanted = seen.analysis().get<Wanted<A>>();
+    return wanted ? &wanted.get() : nullptr;
+  };
+  std::optional<FittingScales> fitting;
+  if (const FittingScale* const scales = get(std::type_identity<FittingScale>())) fitting = scales->result();
+  const RunFacts facts(context, seen.steps(),
+                       {get(std::type_identity<RangeFacts>()), fitting ? &*fitting : nullptr, get(std::type_identity<ScaleFacts>()),
+                        get(std::type_identity<UpdateFacts>())});
+  std::vector<Part> parts;
+  for (const Part part : kParts)
+    if (state_->wanted(part)) parts.push_back(part);
+  find_all(parts, facts, report);
 
-  const bool judged = wanted("run") || wanted("ranges") || wanted("scale") || wanted("updates");
-  if (judged && steps.whole().count > 0) {
+  const bool judged =
+      std::any_of(parts.begin(), parts.end(), [](Part part) { return part != Part::recording && part != Part::tensor_cores; });
+  if (judged && facts.steps().count > 0) {
     const bool is_whole = options.only.empty() && options.modules.empty() && options.ops.empty() && options.phases.empty() &&
                           options.roles.empty() && !options.restricts_steps();
     add_verdict(context.trace, report,

@@ -28,6 +28,7 @@ struct AnalysisOptions {
   const std::atomic<bool>* cancel = nullptr;  // set from any thread: the analyzer returns what it has, marked incomplete
   std::function<void(double)> progress;       // share of the rows seen, 0 to 1
 
+  bool asks_for(uint64_t step) const { return step >= steps.first && step < steps.last; }
   bool restricts_steps() const { return steps.first > 0 || steps.last < UINT64_MAX; }
   bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }
 };

@@ -1,7 +1,5 @@
 // Two runs side by side: loss, time, memory, skipped steps, and the ranges of each op's outputs, matched by op id and slot.
-// Tables: summary (one metric a row), tensors (the worst differences first).
-// Findings (codes): compare.different_experiments, compare.different_seeds, compare.different_machines, compare.steps_differ,
-// compare.losses_equal, compare.first_difference, compare.loss_nonfinite, compare.ops_unmatched.
+// Tables: summary (one metric a row), tensors (the worst differences first). Findings: those of Part::compare.
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/findings/all.h"
+#include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/precision_facts.h"
-#include "ulpscope/analyzers/recording_health.h"
+#include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/trace/schema.h"
 
 namespace ulpscope {
@@ -234,7 +236,7 @@ Report analyze_info(const Snapshot& reader, const AnalysisOptions& options) {
   Report report = describe_trace(context, seen.steps(), false);
   if (has_scales) report.tables.push_back(quantization_scale_table(context, seen.analysis().get()));
   if (Table recording = recording_table(reader); !recording.rows.empty()) report.tables.push_back(std::move(recording));
-  add_missing_step_findings(context, seen.steps(), report);
+  find_one("recording.missing_steps", RunFacts(context, seen.steps(), {}), report);
   return report;
 }
 

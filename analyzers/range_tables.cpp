@@ -1,18 +1,22 @@
-// The tables and plots of `ulpscope ranges`, worst first.
+#include "ulpscope/analyzers/range_tables.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
 
-#include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/range_facts.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
-struct RangeReport::Group {
+struct RangeTables::Group {
   std::string name, types;
   RowKey key;
   RangeTotals merged;                   // of groups of more than one tensor
@@ -114,17 +118,25 @@ Plot histogram_plot(std::string name, std::string title, const FloatFormat& form
 
 }  // namespace
 
-std::vector<RangeReport::Group> RangeReport::groups() const {
+const char* name_of(GroupBy by) {
+  static constexpr std::array<const char*, 4> kNames{"tensor", "module", "phase", "role"};
+  return kNames[static_cast<size_t>(by)];
+}
+
+RangeTables::RangeTables(const AnalysisContext& context, const RangeTableOptions& options, const RangeFacts& facts,
+                         const RangeJudgement& ranges)
+    : context_(context), selection_(context.selection), options_(options), facts_(facts), ranges_(ranges) {}
+
+std::vector<RangeTables::Group> RangeTables::groups() const {
   std::vector<Group> groups;
   std::map<std::string, size_t> index;
-  const std::vector<uint32_t>& in_order = nonfinite_in_order_;
-  std::vector<double> made_nonfinite(tensors_.size());  // by tensor: Group::made_nonfinite
+  const std::vector<uint32_t>& in_order = ranges_.nonfinite_in_order();
+  std::vector<double> made_nonfinite(selection_.size());  // by tensor: Group::made_nonfinite
   for (size_t i = 0; i < in_order.size(); ++i) {
-    if (i == 0 || nonfinite(in_order[i]).overflowed > 0) made_nonfinite[in_order[i]] = static_cast<double>(in_order.size() - i);
+    if (i == 0 || ranges_.nonfinite(in_order[i]).overflowed > 0)
+      made_nonfinite[in_order[i]] = static_cast<double>(in_order.size() - i);
   }
-  for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    if (!tensors_[i]) continue;
-    const TensorRanges& facts = *tensors_[i];
+  for (const auto& [i, facts, broken] : ranges_.tensors()) {
     const TensorInfo& tensor = selection_.tensor(i);
     const OpInfo& op = selection_.op(i);
     if (!is_float(tensor.dtype)) continue;
@@ -136,10 +148,10 @@ std::vector<RangeReport::Group> RangeReport::groups() const {
       group.types = type;
       group.key = selection_.key(i);
       group.totals = &facts.totals;
-      if (broken_tensors_[i]) {
+      if (broken) {
         group.totals = nullptr;
         group.merged.add(facts.totals);
-        group.merged.add(broken_tensors_[i]->totals);
+        group.merged.add(broken->totals);
       }
       group.gradient = gradient;
       group.made_nonfinite = made_nonfinite[i];
@@ -163,7 +175,7 @@ std::vector<RangeReport::Group> RangeReport::groups() const {
     }
     Group& group = groups[found->second];
     group.merged.add(facts.totals);
-    if (broken_tensors_[i]) group.merged.add(broken_tensors_[i]->totals);
+    if (broken) group.merged.add(broken->totals);
     group.gradient = group.gradient || gradient;
     group.made_nonfinite = std::max(group.made_nonfinite, made_nonfinite[i]);
     group.bookkeeping = group.bookkeeping && bookkeeping;
@@ -172,7 +184,7 @@ std::vector<RangeReport::Group> RangeReport::groups() const {
   return groups;
 }
 
-void RangeReport::add_recorded_table(Report& report, const std::vector<Group>& groups) const {
+void RangeTables::add_recorded_table(Report& report, const std::vector<Group>& groups) const {
   Table table{
       "recorded",
       "As recorded, worst first",
@@ -210,11 +222,11 @@ void RangeReport::add_recorded_table(Report& report, const std::vector<Group>& g
               ? Cell(Unknown{})
               : (std::isnan(totals.least_headroom) ? Cell(NotApplicable{}) : Cell(totals.least_headroom))}});
   }
-  cut(table, options_.limit);
+  cut(table, context_.options.limit);
   report.tables.push_back(std::move(table));
 }
 
-void RangeReport::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
+void RangeTables::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
   constexpr size_t kColumnsWithoutScale = 6;
   const std::string local_note = "Each rounding by itself, with the inputs that were recorded: a rerun differs." +
                                  quantized_note(groups, " FP8 tensors: their values without their quantisation scale.") +
@@ -261,11 +273,11 @@ void RangeReport::add_what_if_table(Report& report, const std::vector<Group>& gr
     for (TableRow& row : table.rows) row.cells.resize(kColumnsWithoutScale);
     table.note = local_note;
   }
-  cut(table, options_.limit);
+  cut(table, context_.options.limit);
   report.tables.push_back(std::move(table));
 }
 
-void RangeReport::add_plots(Report& report, const std::vector<Group>& groups) const {
+void RangeTables::add_plots(Report& report, const std::vector<Group>& groups) const {
   const FloatFormat& format = options_.formats.empty() ? binary16 : *options_.formats.front();
   const size_t index = facts_.what_if_index(format);
   Plot recorded = histogram_plot("exponents", fmt::format("Exponents against {}'s limits, worst first", format.name), format);
@@ -277,8 +289,8 @@ void RangeReport::add_plots(Report& report, const std::vector<Group>& groups) co
                    totals.recorded.largest > 0 ? headroom(format, totals.recorded.largest) : kUnknown);
   };
   // Who asks for a format wants to see all of it against its limits; else a few, of which the true ones tell no more.
-  const size_t shown = options_.formats.empty() ? std::min<size_t>(options_.limit, 5) : options_.limit;
-  const size_t limit = options_.limit == 0 ? groups.size() : shown;
+  const size_t shown = options_.formats.empty() ? std::min<size_t>(context_.options.limit, 5) : context_.options.limit;
+  const size_t limit = context_.options.limit == 0 ? groups.size() : shown;
   for (const Group* group : worst_first(groups, key)) {
     const RangeTotals& totals = group->get();
     if (totals.histogram && totals.recorded.largest > 0 && recorded.series.size() < limit) {
@@ -292,7 +304,7 @@ void RangeReport::add_plots(Report& report, const std::vector<Group>& groups) co
   if (!unscaled.series.empty() && !options_.formats.empty()) report.plots.push_back(std::move(unscaled));
 }
 
-void RangeReport::add_tables(Report& report) const {
+void RangeTables::add_to(Report& report) const {
   const std::vector<Group> all = groups();
   add_recorded_table(report, all);
   for (const FloatFormat* format : options_.formats) add_what_if_table(report, all, *format);

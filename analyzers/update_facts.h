@@ -1,5 +1,5 @@
 // What the table `parameters` says: which updates were lost, what became of weight decay, and how large updates are beside the
-// weights that they change. Findings (codes): updates.none_applied, updates.lost, updates.biased, updates.decay_lost.
+// weights that they change.
 #pragma once
 
 #include "ulpscope/analyzers/run_analysis.h"
@@ -8,6 +8,9 @@ namespace ulpscope {
 
 // Of one weight.
 struct UpdateTotals {
+  // The share of the weight decay that has to arrive in the stored weights.
+  static constexpr double kDecayLimit = 0.5;
+
   uint64_t rows = 0, nonzero = 0, lost = 0, lost_to_decay = 0;
   double decay_asked = 0, decay_applied = 0;                       // of rows in which they are known
   std::optional<uint64_t> first_lost = {}, first_decay_lost = {};  // the first steps in which more than half was lost
@@ -52,7 +55,5 @@ class UpdateFacts {
   const AnalysisContext* context_ = nullptr;
   ByRank<RunUpdates> updates_;
 };
-
-void add_update_findings(const AnalysisContext& context, const StepFacts& steps, const UpdateFacts& facts, Report& report);
 
 }  // namespace ulpscope

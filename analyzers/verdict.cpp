@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "ulpscope/analyzers/finding_rules.h"
+#include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -67,12 +67,15 @@ class Causes {
   static constexpr size_t kNone = SIZE_MAX;
 
   // Of findings with one code, the first one's is the smaller.
-  std::pair<const FindingRule*, size_t> rank(size_t finding) const { return {rules_[finding], finding}; }
+  std::pair<size_t, size_t> rank(size_t finding) const {
+    const std::span<const FindingRule* const> all = finding_rules();
+    return {std::find(all.begin(), all.end(), rules_[finding]) - all.begin(), finding};
+  }
 
   bool leads(size_t from, size_t to) {
     // What does no harm is the cause of none.
     if (findings_[from].severity == Severity::info && findings_[to].severity > Severity::info) return false;
-    if (!explains(*rules_[from], findings_[to].code)) return false;
+    if (!rules_[from]->explains.contain(findings_[to].code)) return false;
     const Extent &cause = findings_[from].extent, &effect = findings_[to].extent;
     if (cause.first_step && effect.first_step && *effect.first_step < *cause.first_step) return false;
     if (effect.tensors.empty()) return true;

@@ -1,6 +1,6 @@
 // What the findings of a report come to: a verdict in one line, and the causes, each with what came of it.
 //
-// A finding came of another where the other's rule says that it may (finding_rules.h), where it was not seen in an earlier step,
+// A finding came of another where the other's rule says that it may (findings/), where it was not seen in an earlier step,
 // and where recorded edges lead from a tensor of the other to one of its own: in one step in order of execution, and from step to
 // step through weights and the optimizer's states, which updates wrote and later steps read. What is about the run as a whole, and
 // has no tensors, can come of any, and is the cause of such findings only. Two findings that no edges connect stay two causes.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/finding_rules.h"
+#include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
@@ -20,6 +20,7 @@ std::string section(const FindingRule& rule) {
   for (const std::string_view code : rule.explains)
     if (code != rule.code) explained += fmt::format("{}`{}`", explained.empty() ? "" : ", ", code);
   if (!explained.empty()) text += fmt::format("\n*What may come of it.* {}\n", explained);
+  if (!rule.shown_by.empty()) text += fmt::format("\n*Shown by.* `ulpscope train {}`\n", rule.shown_by);
   if (!rule.is_about_run) text += "\nIt has no part in the verdict.\n";
   return text;
 }
@@ -27,12 +28,12 @@ std::string section(const FindingRule& rule) {
 int run(const Arguments& arguments) {
   if (arguments.positionals().empty()) {
     std::string text;
-    for (const FindingRule& rule : finding_rules()) text += (text.empty() ? "" : "\n") + section(rule);
+    for (const FindingRule* rule : finding_rules()) text += (text.empty() ? "" : "\n") + section(*rule);
     write_stdout(text);
     return kClean;
   }
   std::vector<std::string> codes;
-  for (const FindingRule& rule : finding_rules()) codes.emplace_back(rule.code);
+  for (const FindingRule* rule : finding_rules()) codes.emplace_back(rule->code);
   const std::string& wanted = arguments.positional(0);
   if (std::find(codes.begin(), codes.end(), wanted) == codes.end())
     throw usage_error("there is no finding '{}'{}", one_line(wanted), did_you_mean(wanted, codes));

@@ -11,12 +11,14 @@
 #include "report_access.h"
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/findings/all.h"
+#include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/info.h"
 #include "ulpscope/analyzers/ranges.h"
-#include "ulpscope/analyzers/recording_health.h"
 #include "ulpscope/analyzers/report/json.h"
-#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/scale_tables.h"
 #include "ulpscope/analyzers/update_facts.h"
 #include "ulpscope/trace/run_set.h"
 
@@ -38,17 +40,10 @@ AnalysisOptions every_row(StepRange steps = {}) {
 std::string report_of(const AnalysisContext& context, const StepFacts& steps, const All& all) {
   Report report = info_for_report(context, steps);
   const FittingScales fitting = all.get<FittingScale>().result();
-  RangeOptions options;
-  options.limit = 0;
-  const RangeReport ranges(context, options, steps, all.get<RangeFacts>(), fitting);
-  const ScaleReport scale(context, steps, all.get<ScaleFacts>(), fitting);
-  add_recording_findings(context, steps, report);
-  add_loss_findings(context, steps, report);
-  ranges.add_findings(report);
-  ranges.add_tables(report);
-  scale.add_findings(report);
-  scale.add_facts_and_tables(report);
-  add_update_findings(context, steps, all.get<UpdateFacts>(), report);
+  const RunFacts facts(context, steps, {&all.get<RangeFacts>(), &fitting, &all.get<ScaleFacts>(), &all.get<UpdateFacts>()});
+  find_all({Part::recording, Part::run, Part::ranges, Part::scale, Part::updates}, facts, report);
+  RangeTables(context, {}, all.get<RangeFacts>(), facts.ranges()).add_to(report);
+  ScaleTables(context, facts.steps(), facts.scale(), fitting).add_to(report);
   return render_json(report);
 }
 

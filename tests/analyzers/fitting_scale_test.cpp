@@ -8,6 +8,7 @@
 #include <random>
 
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/followed.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::analyzers_test {

@@ -9,7 +9,7 @@
 #include "report_access.h"
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/finding_rules.h"
+#include "ulpscope/analyzers/findings/all.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -120,14 +120,14 @@ TEST_F(Verdicts, SomeFindingIsAlwaysTheCause) {
 }
 
 TEST(FindingRules, ExplainOnlyWhatThereIs) {
-  for (const FindingRule& rule : finding_rules()) {
-    EXPECT_FALSE(rule.raised.empty()) << rule.code;
-    EXPECT_EQ(&finding_rule(rule.code), &rule) << "a code stands twice: " << rule.code;
-    for (const std::string_view code : rule.explains) {
-      const bool known = std::any_of(finding_rules().begin(), finding_rules().end(), [&](const FindingRule& other) {
-        return code.ends_with('*') ? other.code.starts_with(code.substr(0, code.size() - 1)) : other.code == code;
+  for (const FindingRule* rule : finding_rules()) {
+    EXPECT_FALSE(rule->raised.empty()) << rule->code;
+    EXPECT_EQ(&finding_rule(rule->code), rule) << "a code stands twice: " << rule->code;
+    for (const std::string_view code : rule->explains) {
+      const bool known = std::any_of(finding_rules().begin(), finding_rules().end(), [&](const FindingRule* other) {
+        return code.ends_with('*') ? other->code.starts_with(code.substr(0, code.size() - 1)) : other->code == code;
       });
-      EXPECT_TRUE(known) << rule.code << " explains " << code << ", which is no finding";
+      EXPECT_TRUE(known) << rule->code << " explains " << code << ", which is no finding";
     }
   }
 }

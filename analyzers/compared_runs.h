@@ -1,0 +1,67 @@
+// What two runs are compared by: their losses, step by step, and the ranges of each op's outputs, matched by op id and slot.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/analyzers/range_totals.h"
+#include "ulpscope/analyzers/selection.h"
+#include "ulpscope/analyzers/step_facts.h"
+
+namespace ulpscope {
+
+// An output of an op: several tensors where its type or its arithmetic changed between runs that are read as one.
+struct ComparedOutput {
+  uint32_t tensor = 0;  // the first of them
+  std::vector<std::string> types;
+  RangeTotals totals;
+};
+
+struct ComparedRun {
+  ComparedRun(const Snapshot& trace, const AnalysisOptions& options);
+  ~ComparedRun();
+  ComparedRun(const ComparedRun&) = delete;
+
+  const Snapshot& trace() const;
+  const Selection& selection() const;
+  RowKey output_key(uint32_t tensor) const;  // of all tensors that are the output
+
+  std::map<OutputId, ComparedOutput> outputs;
+  StepTotals steps;
+  bool complete = true;
+
+ private:
+  struct Seen;
+  const std::unique_ptr<Seen> seen_;
+};
+
+struct LossComparison {
+  struct Step {
+    uint64_t step;
+    double a, b;
+  };
+  uint64_t common = 0, equal = 0;
+  std::optional<Step> first_difference;  // the first step whose losses differ in any bit
+};
+
+// An output in both traces, or in one.
+struct MatchedOutput {
+  const ComparedOutput* a = nullptr;
+  const ComparedOutput* b = nullptr;
+};
+using MatchedOutputs = std::map<OutputId, MatchedOutput>;
+
+struct ComparedRuns {
+  ComparedRuns(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options);
+  // To say that one ended with a higher one.
+  bool have_enough_losses() const;
+
+  const ComparedRun a, b;
+  const LossComparison losses;
+  const MatchedOutputs outputs;
+};
+
+}  // namespace ulpscope

@@ -1,0 +1,67 @@
+#include "ulpscope/analyzers/findings/all.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope {
+
+namespace findings {
+#define FINDING(name) extern const FindingRule name;
+#include "ulpscope/analyzers/findings/list.inc"
+#undef FINDING
+}  // namespace findings
+
+const char* name_of(Part part) {
+  static constexpr std::array<const char*, 7> kNames{"recording", "run", "ranges", "scale", "updates", "tensor_cores", "compare"};
+  return kNames[static_cast<size_t>(part)];
+}
+
+void Findings::add(Severity severity, std::string title, std::vector<Evidence> evidence, std::string suggestion, Extent extent) {
+  report_.findings.push_back(
+      {std::string(code_), severity, std::move(title), std::move(evidence), std::move(suggestion), std::move(extent)});
+}
+
+bool Codes::contain(std::string_view code) const {
+  return std::any_of(begin(), end(), [&](std::string_view pattern) {
+    return pattern.ends_with('*') ? code.starts_with(pattern.substr(0, pattern.size() - 1)) : code == pattern;
+  });
+}
+
+std::span<const FindingRule* const> finding_rules() {
+  static constexpr const FindingRule* kAll[] = {
+#define FINDING(name) &findings::name,
+#include "ulpscope/analyzers/findings/list.inc"
+#undef FINDING
+  };
+  return kAll;
+}
+
+const FindingRule& finding_rule(std::string_view code) {
+  const std::span<const FindingRule* const> all = finding_rules();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const FindingRule* rule) { return rule->code == code; });
+  if (found == all.end()) throw failed_error("no rule for findings with the code {}", code);
+  return **found;
+}
+
+void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report) {
+  for (const FindingRule* rule : finding_rules())
+    if (std::find(parts.begin(), parts.end(), rule->part) != parts.end()) find_one(rule->code, facts, report);
+}
+
+void find_one(std::string_view code, const RunFacts& facts, Report& report) {
+  const FindingRule& rule = finding_rule(code);
+  Findings found(rule.code, report);
+  std::get<FindInRun>(rule.find)(facts, found);
+}
+
+void find_all(const ComparedRuns& runs, Report& report) {
+  for (const FindingRule* rule : finding_rules()) {
+    if (rule->part != Part::compare) continue;
+    Findings found(rule->code, report);
+    std::get<FindInBoth>(rule->find)(runs, found);
+  }
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,27 @@
+// The list of all findings.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+
+namespace ulpscope {
+
+// In order of rank: of two findings that may each come of the other, the first one is the cause, and of two that are as severe the
+// first one is told first.
+std::span<const FindingRule* const> finding_rules();
+// Throws Error (failed) where there is none with that code.
+const FindingRule& finding_rule(std::string_view code);
+
+// Adds what there is to say of these parts of a run, and of two runs.
+void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report);
+inline void find_all(std::initializer_list<Part> parts, const RunFacts& facts, Report& report) {
+  find_all(std::span(parts.begin(), parts.size()), facts, report);
+}
+void find_all(const ComparedRuns& runs, Report& report);
+// One finding of a run alone.
+void find_one(std::string_view code, const RunFacts& facts, Report& report);
+
+}  // namespace ulpscope

@@ -1,0 +1,26 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/compared_runs.h"
+#include "ulpscope/analyzers/findings/finding_rule.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_seeds(const ComparedRuns& runs, Findings& found) {
+  const uint64_t a = runs.a.trace().run().seed, b = runs.b.trace().run().seed;
+  if (a != b) found.add(Severity::info, fmt::format("The seeds differ: {} and {}.", a, b));
+}
+
+}  // namespace
+
+extern constinit const FindingRule compare_different_seeds{
+    .code = "compare.different_seeds",
+    .part = Part::compare,
+    .raised = "The runs have different seeds.",
+    .meaning = "Weights and batches differ.",
+    .is_about_run = false,
+    .find = find_seeds,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,32 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/compared_runs.h"
+#include "ulpscope/analyzers/findings/finding_rule.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_first_difference(const ComparedRuns& runs, Findings& found) {
+  const LossComparison& losses = runs.losses;
+  if (!losses.first_difference) return;
+  const auto& [step, a, b] = *losses.first_difference;
+  RowKey key;  // of both runs
+  key.step = step;
+  found.add(
+      Severity::info,
+      fmt::format("The losses differ from step {} on: {} of {} common steps are bit-equal.", step, losses.equal, losses.common),
+      {{key, {{"loss_a", a}, {"loss_b", b}, {"b_minus_a", b - a}}}});
+}
+
+}  // namespace
+
+extern constinit const FindingRule compare_first_difference{
+    .code = "compare.first_difference",
+    .part = Part::compare,
+    .raised = "The step from which on the losses differ.",
+    .is_about_run = false,
+    .find = find_first_difference,
+};
+
+}  // namespace ulpscope::findings

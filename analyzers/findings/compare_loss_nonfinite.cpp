@@ -1,0 +1,31 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/compared_runs.h"
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_nonfinite_losses(const ComparedRuns& runs, Findings& found) {
+  const uint64_t a = runs.a.steps.nonfinite_losses.size(), b = runs.b.steps.nonfinite_losses.size();
+  if (a == 0 && b == 0) return;
+  found.add(a == 0   ? Severity::error
+            : b == 0 ? Severity::info
+                     : Severity::warning,
+            fmt::format("The loss was NaN or infinity in {} of the first run and {} of the second.", count_of(a, "step"), b));
+}
+
+}  // namespace
+
+extern constinit const FindingRule compare_loss_nonfinite{
+    .code = "compare.loss_nonfinite",
+    .part = Part::compare,
+    .raised = "A run's loss was NaN or infinite.",
+    .meaning = "The two cannot be compared from there on.",
+    .help = "`ulpscope report` of that trace.",
+    .find = find_nonfinite_losses,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,26 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/compared_runs.h"
+#include "ulpscope/analyzers/findings/finding_rule.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_equal_losses(const ComparedRuns& runs, Findings& found) {
+  const LossComparison& losses = runs.losses;
+  if (losses.first_difference || losses.common == 0) return;
+  found.add(Severity::info, fmt::format("The losses of all {} common steps are bit-equal.", losses.common));
+}
+
+}  // namespace
+
+extern constinit const FindingRule compare_losses_equal{
+    .code = "compare.losses_equal",
+    .part = Part::compare,
+    .raised = "All losses are equal, bit for bit.",
+    .is_about_run = false,
+    .find = find_equal_losses,
+};
+
+}  // namespace ulpscope::findings

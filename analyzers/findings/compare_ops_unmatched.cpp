@@ -1,0 +1,42 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/compared_runs.h"
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/suspects.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_unmatched(const ComparedRuns& runs, Findings& found) {
+  std::vector<Evidence> evidence;
+  // Casts come and go with the precision.
+  const auto name_some = [&](const ComparedRun& run, const ComparedOutput& output, const char* which) {
+    if (run.selection().op(output.tensor).kind == OpKind::cast) return 0;  // backward ones too
+    if (evidence.size() < kMostEvidence) evidence.push_back({run.output_key(output.tensor), {{"only_in", std::string(which)}}});
+    return 1;
+  };
+  uint64_t only_a = 0, only_b = 0;
+  for (const auto& [unused, match] : runs.outputs) {
+    if (!match.b) only_a += name_some(runs.a, *match.a, "a");
+    if (!match.a) only_b += name_some(runs.b, *match.b, "b");
+  }
+  if (only_a + only_b == 0) return;
+  found.add(
+      Severity::info,
+      fmt::format("{} recorded outputs, casts apart, are in the first trace only, and {} in the second only.", only_a, only_b),
+      std::move(evidence));
+}
+
+}  // namespace
+
+extern constinit const FindingRule compare_ops_unmatched{
+    .code = "compare.ops_unmatched",
+    .part = Part::compare,
+    .raised = "Ops of one run are not in the other.",
+    .meaning = "They are left out.",
+    .is_about_run = false,
+    .find = find_unmatched,
+};
+
+}  // namespace ulpscope::findings

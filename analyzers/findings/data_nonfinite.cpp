@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/trace/sources.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// The sample that an element of a batch belongs to, where the captures tell which element it was: "" where they do not.
+std::string place_of_first(const Snapshot& trace, uint32_t tensor, uint64_t step) {
+  const TensorInfo& batch = trace.tensors()[tensor];
+  for (const CaptureRow& capture : trace.captures({step, step + 1})) {
+    if (capture.tensor != tensor || capture.node != 0 || capture.element < 0 || capture.shape.empty()) continue;
+    int64_t of_sample = 1;
+    bool fits = true;
+    for (size_t i = 1; i < capture.shape.size(); ++i)
+      fits = fits && !__builtin_mul_overflow(of_sample, capture.shape[i], &of_sample);
+    if (!fits || of_sample <= 0) continue;
+    const int64_t wanted = capture.element / of_sample;
+    const bool is_evaluation = trace.ops()[batch.op].phase == Phase::evaluation;
+    int64_t next = 0;
+    std::string place;
+    trace.visit_batches({step, step + 1}, [&](std::span<const BatchRow> rows) {
+      for (const BatchRow& row : rows) {
+        if (row.micro_batch != capture.micro_batch || (row.phase == Phase::evaluation) != is_evaluation || next++ != wanted)
+          continue;
+        place = fmt::format("element {} of {}", capture.element % of_sample, find_sample(trace, row).text());
+        return false;
+      }
+      return true;
+    });
+    if (!place.empty()) return place;
+  }
+  return "";
+}
+
+void find_bad_data(const RunFacts& facts, Findings& found) {
+  const RangeJudgement& ranges = facts.ranges();
+  Suspects suspects(facts.selection);
+  std::optional<std::pair<RowPosition, uint32_t>> first;
+  for (const auto& [i, unused, broken] : ranges.tensors()) {
+    if (facts.selection.tensor(i).role != Role::input || facts.selection.op(i).kind != OpKind::source) continue;
+    const NonfiniteRows held = ranges.nonfinite(i);
+    if (held.rows == 0 || held.overflowed > 0) continue;
+    suspects.add(static_cast<double>(held.rows), i,
+                 {{"batches", count_cell(held.rows), Unit::count},
+                  {"elements", count_cell(ranges.nan(i) + ranges.infinities(i)), Unit::count}},
+                 held.first);
+    if (!first || *held.first < first->first) first = {*held.first, i};
+  }
+  if (!first) return;
+  const uint64_t rows = ranges.nonfinite(first->second).rows;
+  const std::string place = place_of_first(facts.context.trace.of_rank(first->first.rank), first->second, first->first.step);
+  found.add(std::max(ranges.harm(), Severity::warning),
+            fmt::format("The data held NaN or infinity: {} of {}, first in step {}{}.",
+                        rows == 1 ? "one batch" : fmt::format("{} batches", rows), facts.selection.name(first->second),
+                        first->first.step, place.empty() ? "" : ": " + place),
+            suspects.worst(),
+            "Mend or leave out that sample: no format and no loss scale helps. `ulpscope export --table batches` lists the samples "
+            "of each step.",
+            suspects.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule data_nonfinite{
+    .code = "data.nonfinite",
+    .part = Part::ranges,
+    .raised = "A batch held NaN or infinity.",
+    .meaning = "The data themselves are at fault, not a format: the loss and all gradients of such a batch are NaN in FP32 too.",
+    .help = "Look at the file and the row that the finding names, and leave the sample out or mend it.",
+    .explains = kOfNonfinite + Codes{"run.diverged"},
+    .find = find_bad_data,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,38 @@
+// Codes that findings of one family come of several others.
+#pragma once
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+
+namespace ulpscope {
+
+// What a value that is NaN or infinite leads to.
+inline constexpr Codes kOfNonfinite = {"range.nonfinite",
+                                       "range.values_overflow",
+                                       "range.gradients_overflow",
+                                       "range.clipping_hides_infinity",
+                                       "run.loss_nonfinite",
+                                       "run.stopped",
+                                       "run.no_better_than_guessing",
+                                       "scale.collapse",
+                                       "scale.no_step_taken",
+                                       "scale.thrashing",
+                                       "scale.backoffs",
+                                       "scale.below_100",
+                                       "scale.below_1000",
+                                       "updates.none_applied",
+                                       "range.quantization_*"};
+
+// What a gradient leads to of which roundings made zero what was not.
+inline constexpr Codes kOfLostGradients = {"range.gradients_flushed",
+                                           "range.inputs_flushed",
+                                           "scale.missing",
+                                           "scale.none",
+                                           "scale.under_scaled",
+                                           "scale.below_100",
+                                           "scale.below_1000",
+                                           "scale.fit_*",
+                                           "updates.none_applied",
+                                           "updates.lost",
+                                           "run.no_better_than_guessing"};
+
+}  // namespace ulpscope

@@ -1,0 +1,72 @@
+// What a finding is: what raises it, what it means and what helps, and which others may come of it. Each file of this folder that
+// is named after a code defines that finding; all.h has the list.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ulpscope/analyzers/report/report.h"
+
+namespace ulpscope {
+
+struct ComparedRuns;
+class RunFacts;
+
+// What a finding is a part of, and which verbs ask for it.
+enum class Part : uint8_t { recording, run, ranges, scale, updates, tensor_cores, compare };
+const char* name_of(Part part);
+
+// Codes of findings, as a constant; with a '*' at its end a code stands for all that begin so.
+class Codes {
+ public:
+  consteval Codes(std::initializer_list<std::string_view> codes) {
+    for (const std::string_view code : codes) codes_[count_++] = code;
+  }
+  consteval Codes operator+(const Codes& others) const {
+    Codes all = *this;
+    for (const std::string_view code : others) all.codes_[all.count_++] = code;
+    return all;
+  }
+  constexpr const std::string_view* begin() const { return codes_.data(); }
+  constexpr const std::string_view* end() const { return codes_.data() + count_; }
+  bool contain(std::string_view code) const;
+
+ private:
+  std::array<std::string_view, 24> codes_ = {};  // more do not compile
+  size_t count_ = 0;
+};
+
+// Where a rule's findings go: some say something several times, of what is harmful and of what is not.
+class Findings {
+ public:
+  Findings(std::string_view code, Report& report) : code_(code), report_(report) {}
+  void add(Severity severity, std::string title, std::vector<Evidence> evidence = {}, std::string suggestion = "",
+           Extent extent = {});
+
+ private:
+  std::string_view code_;
+  Report& report_;
+};
+
+using FindInRun = void (*)(const RunFacts& facts, Findings& found);
+using FindInBoth = void (*)(const ComparedRuns& runs, Findings& found);
+
+struct FindingRule {
+  std::string_view code;
+  Part part = Part::run;
+  std::string_view raised;        // the condition, a sentence
+  std::string_view meaning = "";  // for the run
+  std::string_view help = "";     // what to do
+  Codes explains = {};            // findings that come of it where the recorded graph leads from its tensors to theirs (verdict.h)
+  // False: it says how the recording went or what might be, and has no part in the verdict on the run.
+  bool is_about_run = true;
+  // What `ulpscope train` is given for a run that shows it: "experiments/failures/dead_relu.toml".
+  std::string_view shown_by = "";
+  std::variant<FindInRun, FindInBoth> find;
+};
+
+}  // namespace ulpscope

@@ -1,0 +1,31 @@
+// What findings on where NaN and infinities began share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+
+namespace ulpscope {
+
+struct NonfiniteOrigin;
+
+namespace findings {
+
+// The origin's tensor and the phase of its op.
+std::string place_of(const RunFacts& facts, const NonfiniteOrigin& origin);
+// How many tensors held NaN or infinity. As the table of ranges has them: gradients of skipped steps too.
+std::string nonfinite_tensors(const RunFacts& facts);
+// The origin, and the tensors that were next.
+std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteOrigin& origin);
+Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin);
+// How the first captured element came about, where the trace has that: "Element 5 is log(0) = -Infinity. ". Of a sum what it was
+// before its rounding.
+std::string story_of(const RunFacts& facts, const NonfiniteOrigin& origin);
+std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin);
+
+// "features.0 conv2d became too large for fp16 in step 3", of the origin. `help`: as the beginning of a sentence.
+void tell_overflow(const RunFacts& facts, const std::string& help, Findings& found);
+
+}  // namespace findings
+}  // namespace ulpscope

@@ -1,0 +1,40 @@
+#include "ulpscope/analyzers/findings/overflow_text.h"
+
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors) {
+  Suspects suspects(facts.selection);
+  for (const uint32_t i : tensors) {
+    const TensorRanges& judged = facts.ranges().find(i)->judged;
+    const ScaledRows& rows = judged.scaled;
+    suspects.add(static_cast<double>(rows.overflow_kept.empty() ? rows.overflow_skipped.size() : rows.overflow_kept.size()), i,
+                 {{"steps", count_cell(rows.overflow_kept.size() + rows.overflow_skipped.size()), Unit::count},
+                  {"elements", count_cell(judged.totals.seen.overflowed.lower - judged.totals.saturated), Unit::count}},
+                 rows.first_overflow);
+  }
+  return suspects;
+}
+
+std::string overflow_kept_title(const RunFacts& facts) {
+  const GradientJudgement& gradients = facts.gradients();
+  const uint64_t steps = gradients.overflow_kept_steps.size();
+  return fmt::format("{} overflowed in {} that {} not skipped",
+                     count_of(facts.selection.count_outputs(gradients.overflow_kept), "gradient tensor"), count_of(steps, "step"),
+                     steps == 1 ? "was" : "were");
+}
+
+std::string overflow_kept_advice(const RunFacts& facts) {
+  return "A dynamic loss scale skips such steps" +
+         in_brackets({facts.context.settings.switched(SettingKind::scale_dynamic, true)}) +
+         "; a lower one keeps the gradients finite.";
+}
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,21 @@
+// What findings on gradients that overflowed share.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "ulpscope/analyzers/suspects.h"
+
+namespace ulpscope {
+
+class RunFacts;
+
+namespace findings {
+
+Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors);
+// Of steps that were taken with infinite gradients: "3 gradient tensors overflowed in 2 steps that were not skipped".
+std::string overflow_kept_title(const RunFacts& facts);
+std::string overflow_kept_advice(const RunFacts& facts);
+
+}  // namespace findings
+}  // namespace ulpscope

@@ -1,0 +1,34 @@
+#include "ulpscope/analyzers/findings/quantization_text.h"
+
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+Suspects flushed_in_fp8(const RunFacts& facts, std::span<const uint32_t> tensors, bool at_own_scale) {
+  Suspects suspects(facts.selection);
+  for (const uint32_t i : tensors) {
+    const TensorRanges& judged = facts.ranges().find(i)->judged;
+    const RoundingBounds &seen = judged.scaled.seen, &own = judged.scaled.at_own_scale;
+    std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
+                                 {"of_the_norm_at_most", judged.scaled.flush_loss.most_norm, Unit::share}};
+    if (at_own_scale) values.push_back(share_of("flushed_at_its_own_scale_at_most", own.flushed.upper, own.base));
+    suspects.add(share(seen.flushed.lower, seen.base), i, std::move(values), judged.first_flushed);
+  }
+  return suspects;
+}
+
+std::string lost_much(const RunFacts& facts, const Suspects& suspects) {
+  return fmt::format("{} lost more than {:g}% of the nonzero elements", count_of(suspects.size(), "tensor"),
+                     100 * facts.context.options.flushed_limit);
+}
+
+std::string current_scaling(const SettingNames& settings) {
+  return settings.has("fp8.recipe") ? "fp8.recipe = \"current\"" : "Current scaling";
+}
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,34 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/flushed_values.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_flushed_activations(const RunFacts& facts, Findings& found) {
+  const Suspects felt = flushed_values(facts, true);
+  if (felt.empty()) return;
+  found.add(Severity::warning,
+            fmt::format("{} of the forward pass lost more than half of the nonzero elements to zero when rounded, and more than 1% "
+                        "of the norm.",
+                        count_of(felt.size(), "tensor")),
+            felt.worst(), "No loss scale helps a forward value: scale the inputs up, use BF16, or keep the op in FP32.",
+            felt.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_activations_flushed{
+    .code = "range.activations_flushed",
+    .part = Part::ranges,
+    .raised = "A forward value lost more than half of its nonzero elements to zero when it was rounded, and its norm felt it.",
+    .meaning = "What the loss is computed from is missing.",
+    .help = "Larger inputs, BF16, or FP32 for the op.",
+    .explains = {"run.no_better_than_guessing", "model.dead_output", "range.values_flushed"},
+    .find = find_flushed_activations,
+};
+
+}  // namespace ulpscope::findings

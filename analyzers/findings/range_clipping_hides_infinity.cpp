@@ -1,0 +1,31 @@
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/overflow_text.h"
+#include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_clipped_infinities(const RunFacts& facts, Findings& found) {
+  if (!facts.gradients().clipping_hides_infinity) return;
+  const Suspects kept = overflowed_gradients(facts, facts.gradients().overflow_kept);
+  found.add(
+      Severity::warning,
+      overflow_kept_title(facts) +
+          ": clipping by value made finite numbers of the infinities, whatever the gradients were, and the updates took them.",
+      kept.worst(), overflow_kept_advice(facts), kept.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_clipping_hides_infinity{
+    .code = "range.clipping_hides_infinity",
+    .part = Part::ranges,
+    .raised = "Infinite gradients were clipped by value, so that the step was taken with them.",
+    .meaning = "The update went along the limit of clipping, whatever the gradient was.",
+    .help = "Let the scaler skip such steps: check for infinities before clipping, or lower the loss scale.",
+    .find = find_clipped_infinities,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,138 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/fitting_scale.h"
+#include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// Which loss scale do gradients that flushing hurts need, and do the others leave room for it?
+std::string advice_on_scale(const RunFacts& facts) {
+  const std::vector<uint32_t>& flushed = facts.gradients().flushed;
+  const FittingScales& fitting = facts.fitting();
+  std::optional<ExponentBounds> smallest;
+  bool is_hidden = false, has_values = true;
+  bool is_sure = true;  // signs and random bits have no part in what is flushed, so that the lower bound means something
+  for (const uint32_t i : flushed) {
+    if (const auto& fit = fitting.tensors[i]; fit && fit->smallest) raise(smallest, *fit->smallest);
+    is_hidden = is_hidden || (fitting.tensors[i] && fitting.tensors[i]->hidden);
+    has_values = has_values && facts.ranges().find(i)->judged.totals.rows_with_values > 0;
+    const TensorInfo& tensor = facts.selection.tensor(i);
+    const MagnitudeThreshold zero = magnitude_thresholds(*info(tensor.dtype).format, rounding_of(tensor)).flushed;
+    is_sure = is_sure && zero.surely_below == zero.perhaps_below;
+  }
+  const bool hidden = fitting.run.hidden;
+  const std::optional<ExponentBounds>& largest = fitting.run.largest;
+  const bool limited = largest && largest->upper != ExponentBounds::kNoUpper;
+  if (!smallest || (is_sure && smallest->lower == ExponentBounds::kNoLower)) {
+    return is_hidden
+               ? "Which loss scales fit is not known: they were computed from gradients that had been flushed. A recording in FP32 "
+                 "tells (`--precision fp32`, then `ulpscope scale`)."
+           : has_values ? "Which loss scales fit is not known: the magnitudes before the rounding were not seen."
+                        : "Which loss scales fit is not known; magnitudes before the rounding (`--record stats`) tell.";
+  }
+  if (limited && smallest->lower > largest->upper) {
+    return fmt::format(
+        "No single loss scale keeps them: it would have to be at least {}, and the largest gradients overflow above {}.",
+        power_text(smallest->lower), power_text(largest->upper));
+  }
+  std::string advice;
+  if (hidden || smallest->upper == ExponentBounds::kNoUpper) {
+    advice = is_sure ? fmt::format("They need a loss scale of at least {}", power_text(smallest->lower))
+                     : "They need a larger loss scale";
+  } else {
+    advice = fmt::format("A loss scale of {} keeps them", power_text(smallest->upper));
+  }
+  if (hidden) {
+    advice +=
+        ", and what was computed from them may need a larger one: a recording in FP32 tells (`--precision fp32`, then `ulpscope "
+        "scale`)";
+  }
+  if (limited) advice += fmt::format("; the largest that fits is {}", cell_text(scale_cell(largest), Unit::scale));
+  return advice + '.';
+}
+
+// `worst`: the tensor that lost most.
+std::string flushed_advice(const RunFacts& facts, uint32_t worst) {
+  const SettingNames& settings = facts.context.settings;
+  const PrecisionFacts& precision = facts.precision();
+  std::string advice = precision.scales_loss ? "" : scaling_advice(precision, settings) + ". ";
+  advice += advice_on_scale(facts) + " BF16 has the range";
+  // Without autocast its settings change nothing.
+  const OpInfo* const served = precision.casts_weights ? facts.context.graph.served_by(facts.selection.op(worst)) : nullptr;
+  if (served) {
+    const bool is_op = served->module.empty();
+    const char* const key = is_op ? "autocast.ops" : "autocast.modules";
+    advice += fmt::format(", and so has FP32 for the {} {}{}", is_op ? "op" : "module", is_op ? served->name : served->module,
+                          in_brackets({settings.has(key) ? key : ""}));
+  }
+  return advice + ".";
+}
+
+Suspects flushed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors) {
+  Suspects suspects(facts.selection);
+  for (const uint32_t i : tensors) {
+    const TensorRanges& judged = facts.ranges().find(i)->judged;
+    const RoundingBounds& seen = judged.totals.seen;
+    std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
+                                 {"of_the_norm_at_most", judged.scaled.flush_loss.most_norm, Unit::share}};
+    const OpInfo& op = facts.selection.op(i);
+    const OpInfo* const served = op.module.empty() ? facts.context.graph.served_by(op) : nullptr;
+    if (served) values.push_back({"gradient_of", served->module + (served->module.empty() ? "" : " ") + served->name});
+    suspects.add(share(seen.flushed.lower, seen.base), i, std::move(values), judged.first_flushed);
+  }
+  return suspects;
+}
+
+void find_flushed(const RunFacts& facts, Findings& found) {
+  const double limit = facts.context.options.flushed_limit;
+  if (const Suspects flushed = flushed_gradients(facts, facts.gradients().flushed); !flushed.empty()) {
+    double worst_share = 0, most_norm = 0;
+    uint32_t worst = 0;
+    for (const uint32_t i : facts.gradients().flushed) {
+      const TensorRanges& judged = facts.ranges().find(i)->judged;
+      most_norm = std::max(most_norm, judged.scaled.flush_loss.most_norm);
+      const double lost = share(judged.totals.seen.flushed.lower, judged.totals.seen.base);
+      if (lost > worst_share) worst = i;
+      worst_share = std::max(worst_share, lost);
+    }
+    found.add(Severity::warning,
+              fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and up to {} of the norm.",
+                          count_of(flushed.size(), "gradient tensor"), 100 * limit, cell_text(most_norm, Unit::share)),
+              flushed.worst(), flushed_advice(facts, worst), flushed.extent());
+  }
+  if (const Suspects unfelt = flushed_gradients(facts, facts.gradients().flushed_unfelt); !unfelt.empty()) {
+    found.add(Severity::info,
+              fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, but these are so small that the "
+                          "norm hardly felt it.",
+                          count_of(unfelt.size(), "gradient tensor"), 100 * limit),
+              unfelt.worst(), "", unfelt.extent());
+  }
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_gradients_flushed{
+    .code = "range.gradients_flushed",
+    .part = Part::ranges,
+    .raised = "A gradient lost more than a share of its nonzero elements to zero when it was rounded.",
+    .meaning = "A warning where the gradient's norm can feel it; a note where what was lost is less than roundings change anyway.",
+    .help = "A larger loss scale, BF16, or FP32 for the op.",
+    .explains = {"scale.missing", "scale.none", "scale.under_scaled", "scale.below_100", "scale.below_1000", "scale.fit_*",
+                 "updates.none_applied"},
+    .find = find_flushed,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,49 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/nonfinite_text.h"
+#include "ulpscope/analyzers/findings/overflow_text.h"
+#include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// What stands between infinite gradients and the weights decides what became of them.
+void find_gradients_overflow(const RunFacts& facts, Findings& found) {
+  const RangeJudgement& ranges = facts.ranges();
+  const GradientJudgement& gradients = facts.gradients();
+  if (ranges.start() == NonfiniteStart::gradient_overflowed)
+    tell_overflow(facts, "A smaller loss scale keeps it, and so does BF16", found);
+  if (!gradients.overflow_kept.empty() && !gradients.clipping_hides_infinity) {
+    const Suspects kept = overflowed_gradients(facts, gradients.overflow_kept);
+    found.add(ranges.reached_weights() ? Severity::error : Severity::warning,
+              overflow_kept_title(facts) + (ranges.reached_weights() ? ", and infinities reached the weights."
+                                            : ranges.is_filtered()   ? "."
+                                                                     : "; no weight became infinite."),
+              kept.worst(), overflow_kept_advice(facts), kept.extent());
+  }
+  if (!gradients.overflow_skipped.empty()) {
+    const Suspects skipped = overflowed_gradients(facts, gradients.overflow_skipped);
+    found.add(Severity::info,
+              fmt::format("{} overflowed, only in steps that the scaler skipped.", count_of(skipped.size(), "gradient tensor")),
+              skipped.worst(), "", skipped.extent());
+  }
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_gradients_overflow{
+    .code = "range.gradients_overflow",
+    .part = Part::ranges,
+    .raised = "A gradient became infinite when it was rounded.",
+    .meaning = "An error where the step was taken; a note where the scaler skipped it, which is how it finds its level.",
+    .help = "A dynamic loss scale, which skips such steps, or a lower one.",
+    .explains = kOfNonfinite,
+    .find = find_gradients_overflow,
+};
+
+}  // namespace ulpscope::findings

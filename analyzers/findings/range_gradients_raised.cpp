@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// Numbers that to nearest would be zero, and that the mode makes the smallest subnormal, which is up to any factor too large.
+void find_raised(const RunFacts& facts, Findings& found) {
+  Suspects suspects(facts.selection);
+  double most = 0;
+  for (const uint32_t i : facts.gradients().raised) {
+    const TensorRanges& judged = facts.ranges().find(i)->judged;
+    const TensorInfo& tensor = facts.selection.tensor(i);
+    const double how_many = share(judged.raised.lower, judged.totals.seen.base);
+    most = std::max(most, how_many);
+    suspects.add(how_many, i,
+                 {{"raised", share_cell(judged.raised, judged.totals.seen.base), Unit::share},
+                  {"rounding", std::string(name_of(tensor.rounding))},
+                  {"smallest_subnormal", std::log2(info(tensor.dtype).format->smallest_positive()), Unit::exponent}});
+  }
+  if (suspects.empty()) return;
+  found.add(
+      2 * most > 1 ? Severity::warning : Severity::info,
+      fmt::format("{} had more than {:g}% of the nonzero elements below half the smallest subnormal number, which the "
+                  "rounding mode raised to it: they are larger than they were computed, and in mode sr right on average only.",
+                  count_of(suspects.size(), "gradient tensor"), 100 * facts.context.options.flushed_limit),
+      suspects.worst(),
+      scaling_advice(facts.precision(), facts.context.settings) +
+          ", so that gradients are normal numbers (a recording with `--precision fp32`, then `ulpscope scale`, tells which "
+          "scale fits), or use BF16. To nearest these elements are zero.",
+      suspects.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_gradients_raised{
+    .code = "range.gradients_raised",
+    .part = Part::ranges,
+    .raised = "Elements that would be zero to nearest were raised to the smallest subnormal number by the rounding mode.",
+    .meaning = "They are larger than they were computed.",
+    .help = "A larger loss scale, or BF16.",
+    .find = find_raised,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_vanished(const RunFacts& facts, Findings& found) {
+  const RangeJudgement& ranges = facts.ranges();
+  const GradientJudgement& gradients = facts.gradients();
+  if (gradients.vanished.empty()) return;
+  Suspects suspects(facts.selection);
+  uint64_t most = 0;
+  uint32_t worst = 0;
+  for (const uint32_t i : gradients.vanished) {
+    const TensorRanges& judged = ranges.find(i)->judged;
+    if (judged.vanished_steps > most) {
+      most = judged.vanished_steps;
+      worst = i;
+    }
+    std::vector<Quantity> values{{"backward_passes", count_cell(judged.vanished_steps), Unit::count},
+                                 share_of("flushed", judged.totals.seen.flushed.lower, judged.totals.seen.base)};
+    if (judged.totals.recorded.largest > 0) {
+      const TensorInfo& tensor = facts.selection.tensor(i);
+      const double flushed = magnitude_thresholds(*info(tensor.dtype).format, rounding_of(tensor)).flushed.perhaps_below;
+      values.push_back({"largest", std::log2(judged.totals.recorded.largest), Unit::exponent});
+      values.push_back({"flushed_up_to", std::log2(flushed), Unit::exponent});
+    }
+    if (judged.vanished_after) values.push_back({"made_after", facts.selection.name(*judged.vanished_after)});
+    suspects.add(static_cast<double>(judged.vanished_steps), i, std::move(values), judged.first_vanished);
+  }
+  const uint64_t vanished = gradients.vanished_passes, passes = ranges.backward_passes();
+  found.add(2 * vanished >= passes    ? Severity::error
+            : 20 * vanished >= passes ? Severity::warning
+                                      : Severity::info,
+            fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, in {}: "
+                        "nothing behind it learns.",
+                        vanished, passes, facts.selection.name(worst)),
+            suspects.worst(),
+            fmt::format("{}, or run in BF16, whose range is that of FP32. Which scale fits, a recording in FP32 tells "
+                        "(`--precision fp32`, then `ulpscope scale`): here all that is computed from this rounding is zero.",
+                        scaling_advice(facts.precision(), facts.context.settings)),
+            suspects.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_gradients_vanish{
+    .code = "range.gradients_vanish",
+    .part = Part::ranges,
+    .raised = "A backward pass lost every nonzero gradient at its first rounding.",
+    .meaning = "Nothing behind that rounding learns.",
+    .help = "A larger loss scale, a gradient scaler, or BF16.",
+    .explains = kOfLostGradients,
+    .find = find_vanished,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_what_would_flush(const RunFacts& facts, Findings& found) {
+  const double limit = facts.context.options.flushed_limit;
+  Suspects suspects(facts.selection);
+  std::vector<uint32_t> judged_tensors;
+  for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
+    const TensorInfo& tensor = facts.selection.tensor(i);
+    if (!is_computed_gradient(tensor.role)) continue;
+    if (is_narrow(tensor.dtype)) return;  // the roundings themselves were recorded
+    const RangeTotals& totals = judged.totals;
+    if (totals.rows == 0 || tensor.stays_wide) continue;
+    const WhatIfTotals& what_if = totals.what_if[facts.ranges().what_if_fp16()].as_true;
+    if (what_if.rows == 0) continue;
+    // A sum that is zero but for rounding, as that of a bias before batch_norm, asks for nothing.
+    if (judged.noise_rows == totals.rows) continue;
+    judged_tensors.push_back(i);
+    const RoundingBounds &rounded = what_if.bounds, &read = judged.read_in_fp16;
+    const double lost = std::max(share(rounded.flushed.lower, rounded.base), share(read.flushed.lower, read.base));
+    if (lost <= limit) continue;
+    std::vector<Quantity> values{{"flushed_in_fp16", share_cell(rounded.flushed, rounded.base), Unit::share}};
+    if (read.base > 0) values.push_back({"flushed_or_read_as_zero", share_cell(read.flushed, read.base), Unit::share});
+    suspects.add(lost, i, std::move(values));
+  }
+  if (suspects.empty()) return;
+  found.add(Severity::info,
+            fmt::format("In FP16 without a loss scale, {} of {} would lose more than {:g}% of the nonzero elements to zero.",
+                        suspects.size(), count_of(facts.selection.count_outputs(judged_tensors), "gradient tensor"), 100 * limit),
+            suspects.worst(), "FP16 needs a loss scale here (`ulpscope scale` shows which); BF16 does not.");
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_gradients_would_flush{
+    .code = "range.gradients_would_flush",
+    .part = Part::ranges,
+    .raised = "In FP16 without a loss scale gradients would lose a share of their elements.",
+    .meaning = "FP16 needs a scale here.",
+    .is_about_run = false,
+    .find = find_what_would_flush,
+};
+
+}  // namespace ulpscope::findings

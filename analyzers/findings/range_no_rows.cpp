@@ -1,0 +1,24 @@
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_no_rows(const RunFacts& facts, Findings& found) {
+  if (facts.ranges().tensors().empty()) found.add(Severity::info, "No tensor row was recorded in what was asked for.");
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_no_rows{
+    .code = "range.no_rows",
+    .part = Part::ranges,
+    .raised = "No tensor row was recorded in what was asked for.",
+    .meaning = "Nothing can be said.",
+    .is_about_run = false,
+    .find = find_no_rows,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,48 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/quantization_text.h"
+#include "ulpscope/analyzers/quantization_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_flushed_in_fp8(const RunFacts& facts, Findings& found) {
+  // What keeps layers in BF16.
+  const char* const types = facts.context.settings.has("autocast.modules") ? " (a layer's dtype, autocast.modules)" : "";
+  if (const Suspects flushed = flushed_in_fp8(facts, facts.quantized().flushed); !flushed.empty()) {
+    found.add(Severity::warning, lost_much(facts, flushed) + " to zero when quantised to FP8, and more than 1% of the norm.",
+              flushed.worst(),
+              fmt::format("Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale "
+                          "changes nothing. Keep these layers in BF16{}.",
+                          types),
+              flushed.extent());
+  }
+  if (const Suspects unfelt = flushed_in_fp8(facts, facts.quantized().flushed_unfelt); !unfelt.empty()) {
+    found.add(Severity::info,
+              lost_much(facts, unfelt) +
+                  " to zero when quantised to FP8, but these are so small beside the largest that the norm "
+                  "hardly felt it.",
+              unfelt.worst(),
+              fmt::format("A few large values, perhaps one, decide a tensor's quantisation scale. Where the small ones matter keep "
+                          "these layers in BF16{}.",
+                          types),
+              unfelt.extent());
+  }
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_quantization_flushed{
+    .code = "range.quantization_flushed",
+    .part = Part::ranges,
+    .raised = "Values became zero when they were rounded to FP8.",
+    .meaning = "They are missing.",
+    .help = "E5M2, which reaches lower, or a wider type.",
+    .find = find_flushed_in_fp8,
+};
+
+}  // namespace ulpscope::findings

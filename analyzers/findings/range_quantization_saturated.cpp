@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/quantization_text.h"
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/quantization_judgement.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// `largest_excess`: the largest magnitude over what the scale left room for; 0: only counts are known.
+std::string saturated_advice(bool delays_scales, double largest_excess, const SettingNames& settings) {
+  if (!delays_scales) {
+    return "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a value only where NaN or "
+           "infinity hide the largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
+  }
+  constexpr int kMostMargin = 4;  // beyond that, room above takes more binades than E4M3 has to give
+  const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 0;
+  std::string room;
+  const bool named = settings.has("fp8.margin");
+  const std::string end = named ? " leaves room above them; " : " leaves room above them. ";
+  if (margin == 0) room = fmt::format("A larger {}", named ? "fp8.margin" : "margin") + end;
+  if (margin > 0 && margin <= kMostMargin)
+    room = (named ? fmt::format("fp8.margin larger by {}", margin) : fmt::format("A scale divided by 2^{}", margin)) + end;
+  return fmt::format("The scale of delayed scaling follows from earlier steps. {}{} saturates nothing.", room,
+                     current_scaling(settings));
+}
+
+void find_saturated_in_fp8(const RunFacts& facts, Findings& found) {
+  Suspects suspects(facts.selection);
+  double most_saturated = 0, largest_excess = 0;
+  for (const uint32_t i : facts.quantized().saturated) {
+    const ScaledRows& rows = facts.ranges().find(i)->judged.scaled;
+    const RoundingBounds& seen = rows.seen;
+    const double saturated = share(seen.overflowed.lower, seen.base);
+    most_saturated = std::max(most_saturated, saturated);
+    largest_excess = std::max(largest_excess, rows.largest_excess);
+    suspects.add(saturated, i,
+                 {{"steps", count_cell(rows.overflow_kept.size() + rows.overflow_skipped.size()), Unit::count},
+                  {"elements", count_cell(seen.overflowed.lower), Unit::count},
+                  share_of("saturated", seen.overflowed.lower, seen.base)},
+                 rows.first_overflow);
+  }
+  if (suspects.empty()) return;
+  const AnalysisContext& context = facts.context;
+  found.add(most_saturated > context.options.flushed_limit ? Severity::warning : Severity::info,
+            fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
+                        count_of(suspects.size(), "tensor")),
+            suspects.worst(), saturated_advice(quantization_recipe(context.trace) == "delayed", largest_excess, context.settings),
+            suspects.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_quantization_saturated{
+    .code = "range.quantization_saturated",
+    .part = Part::ranges,
+    .raised = "Values beyond FP8's range were kept at its largest number.",
+    .meaning = "They are smaller than computed.",
+    .help = "A margin, or current scaling.",
+    .find = find_saturated_in_fp8,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,49 @@
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/quantization_text.h"
+#include "ulpscope/analyzers/quantization_judgement.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_stale(const RunFacts& facts, Findings& found) {
+  const std::vector<uint32_t>& tensors = facts.quantized().stale;
+  if (tensors.empty()) return;
+  const bool lost_most = std::any_of(tensors.begin(), tensors.end(), [&](uint32_t i) {
+    const RoundingBounds& seen = facts.ranges().find(i)->judged.scaled.seen;
+    return share(seen.flushed.lower, seen.base) > 0.5;
+  });
+  const Suspects stale = flushed_in_fp8(facts, tensors, true);
+  found.add(
+      lost_most ? Severity::error : Severity::warning,
+      lost_much(facts, stale) +
+          " to zero when quantised to FP8, and more than 1% of the norm: their quantisation scale was far "
+          "below what their largest magnitude asked for.",
+      stale.worst(),
+      facts.context.settings.has("fp8.recipe")
+          ? "A scale that follows from earlier steps (fp8.recipe = \"delayed\") is as small as the largest amax of the history, "
+            "perhaps one outlier, makes it. \"current\" follows the values of each step; a shorter fp8.amax_history, or fp8.amax = "
+            "\"most_recent\", forgets sooner."
+          : "A scale that follows from earlier steps is as small as the largest magnitude of its history, perhaps one outlier, "
+            "makes it. One from the tensor itself follows the values of each step; a shorter history forgets sooner.",
+      stale.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_quantization_stale{
+    .code = "range.quantization_stale",
+    .part = Part::ranges,
+    .raised = "A scale of delayed FP8 scaling came from a history that no longer held.",
+    .meaning = "Values were beyond the range, or far below it.",
+    .help = "A margin, a shorter history, or current scaling.",
+    .explains = {"range.quantization_saturated", "range.quantization_flushed"},
+    .find = find_stale,
+};
+
+}  // namespace ulpscope::findings

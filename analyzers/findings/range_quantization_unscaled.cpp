@@ -1,0 +1,49 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/quantization_text.h"
+#include "ulpscope/analyzers/quantization_judgement.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_unscaled(const RunFacts& facts, Findings& found) {
+  Suspects suspects(facts.selection);
+  for (const uint32_t i : facts.quantized().unscaled) {
+    const ScaledRows& rows = facts.ranges().find(i)->judged.before_history;
+    const RoundingBounds& seen = rows.seen;
+    suspects.add(share(std::max(seen.flushed.lower, seen.overflowed.lower), seen.base), i,
+                 {{"rows", count_cell(rows.rows), Unit::count},
+                  share_of("flushed", seen.flushed.lower, seen.base),
+                  share_of("saturated", seen.overflowed.lower, seen.base)});
+  }
+  if (suspects.empty()) return;
+  found.add(Severity::info,
+            lost_much(facts, suspects) +
+                " in the first steps of delayed scaling, whose quantisation scale is 1: there was no history yet.",
+            suspects.worst(),
+            fmt::format("Later steps have scales. {} has one at once; a first step with learning rate 0 fills the histories "
+                        "without an update.",
+                        current_scaling(facts.context.settings)),
+            suspects.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_quantization_unscaled{
+    .code = "range.quantization_unscaled",
+    .part = Part::ranges,
+    .raised = "Tensors were rounded to FP8 without a scale.",
+    .meaning = "Values that a scale would keep are lost.",
+    .help = "A recipe that scales them.",
+    .explains = {"range.quantization_flushed", "range.quantization_saturated", "range.quantization_stale"},
+    .find = find_unscaled,
+};
+
+}  // namespace ulpscope::findings

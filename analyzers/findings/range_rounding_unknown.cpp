@@ -1,0 +1,33 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_unknown_roundings(const RunFacts& facts, Findings& found) {
+  uint64_t unseen = 0, narrow = 0;
+  for (const auto& [unused, judged, broken] : facts.ranges().tensors()) {
+    unseen += judged.totals.rows_unseen;
+    narrow += judged.totals.rows_unseen + judged.totals.rows_seen;
+  }
+  if (unseen == 0) return;
+  found.add(Severity::info,
+            fmt::format("What {} of {} recorded roundings lost is not known: the backend did not count it.", unseen, narrow));
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_rounding_unknown{
+    .code = "range.rounding_unknown",
+    .part = Part::ranges,
+    .raised = "A backend did not count what roundings lost.",
+    .meaning = "That part is not judged.",
+    .is_about_run = false,
+    .find = find_unknown_roundings,
+};
+
+}  // namespace ulpscope::findings

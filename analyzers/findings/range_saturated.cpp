@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// Values that a directed mode keeps at the largest number, which no NaN or infinity tells of.
+void find_saturated(const RunFacts& facts, Findings& found) {
+  Suspects suspects(facts.selection);
+  uint64_t elements = 0;
+  bool most_of_a_gradient = false;
+  for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
+    const RangeTotals& totals = judged.totals;
+    if (totals.saturated == 0) continue;
+    const TensorInfo& tensor = facts.selection.tensor(i);
+    elements += totals.saturated;
+    most_of_a_gradient = most_of_a_gradient || (is_gradient(tensor.role) && 2 * totals.saturated >= totals.seen.base);
+    std::vector<Quantity> values{{"elements", count_cell(totals.saturated), Unit::count},
+                                 share_of("saturated", totals.saturated, totals.seen.base),
+                                 {"rounding", std::string(name_of(tensor.rounding))}};
+    if (totals.recorded.largest > 0) {
+      values.push_back({"largest", std::log2(totals.recorded.largest), Unit::exponent});
+      values.push_back({"stored_as", std::log2(info(tensor.dtype).format->largest_finite()), Unit::exponent});
+    }
+    // The first in order of execution made the others' inputs.
+    const std::optional<RowPosition>& first = judged.first_saturated;
+    suspects.add(first ? -(1e6 * static_cast<double>(first->step) + first->sequence) : -INFINITY, i, std::move(values), first);
+  }
+  if (suspects.empty()) return;
+  found.add(most_of_a_gradient ? Severity::error : Severity::warning,
+            fmt::format("{} held {} beyond the largest number of the type, at which the rounding mode keeps them: no infinity "
+                        "tells a scaler, or a check, of it.",
+                        count_of(suspects.size(), "tensor"), count_of(elements, "finite value")),
+            suspects.worst(),
+            "For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or smaller inputs. In mode rne they "
+            "would become infinite, and be seen.",
+            suspects.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_saturated{
+    .code = "range.saturated",
+    .part = Part::ranges,
+    .raised = "Values beyond the largest number of their type were kept at it by the rounding mode.",
+    .meaning = "No infinity tells a scaler, or a check, that they overflowed.",
+    .help = "A smaller loss scale, a mode that makes infinities, BF16 or FP32.",
+    .explains = {"scale.over_scaled", "scale.above_100000"},
+    .find = find_saturated,
+};
+
+}  // namespace ulpscope::findings

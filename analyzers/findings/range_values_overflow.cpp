@@ -1,0 +1,69 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/nonfinite_text.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// The value that the run's NaN and infinities began with.
+void find_first_value(const RunFacts& facts, Findings& found) {
+  if (facts.ranges().start() != NonfiniteStart::value_overflowed) return;
+  const uint32_t tensor = facts.ranges().origin()->tensor;
+  const bool is_scaled = facts.selection.tensor(tensor).role == Role::loss && facts.selection.op(tensor).phase != Phase::forward;
+  tell_overflow(facts,
+                is_scaled ? "A smaller loss scale keeps it, and so does BF16"
+                          : "No loss scale helps a forward value: run this op in FP32 or BF16, or make its inputs smaller",
+                found);
+}
+
+void find_values_overflow(const RunFacts& facts, Findings& found) {
+  find_first_value(facts, found);
+  const RangeJudgement& ranges = facts.ranges();
+  Suspects overflowed(facts.selection);
+  for (const auto& [i, judged, unused] : ranges.tensors()) {
+    const TensorInfo& tensor = facts.selection.tensor(i);
+    // Weights and states that an update made infinite are a matter of range.nonfinite, and no forward values.
+    if (is_gradient(tensor.role) || !is_plainly_narrow(tensor.dtype) || facts.selection.op(i).phase == Phase::optimizer) continue;
+    const RoundingBounds& seen = judged.totals.seen;
+    const uint64_t infinite = seen.overflowed.lower - judged.totals.saturated;
+    if (infinite == 0) continue;
+    overflowed.add(static_cast<double>(infinite), i,
+                   {{"elements", count_cell(infinite), Unit::count}, share_of("overflowed", infinite, seen.base)},
+                   judged.scaled.first_overflow);
+  }
+  if (overflowed.empty()) return;
+  // Where the run broke of something else, these did no harm.
+  const std::vector<uint32_t> tensors = overflowed.extent().tensors;
+  const bool began_here = !ranges.origin() || std::find(tensors.begin(), tensors.end(), ranges.origin()->tensor) != tensors.end();
+  const Severity harm = began_here ? ranges.harm() : Severity::info;
+  found.add(harm,
+            fmt::format("{} other than gradients overflowed when rounded{}.", count_of(overflowed.size(), "tensor"),
+                        harm == Severity::info && !ranges.is_filtered() ? ", and no infinity reached a weight" : ""),
+            overflowed.worst(),
+            harm == Severity::info
+                ? ""
+                : "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.",
+            overflowed.extent());
+}
+
+}  // namespace
+
+extern constinit const FindingRule range_values_overflow{
+    .code = "range.values_overflow",
+    .part = Part::ranges,
+    .raised = "A value other than a gradient became infinite when it was rounded.",
+    .meaning = "An error where the infinity reached the loss, a weight or a gradient; a note where an op took it away.",
+    .help = "No loss scale helps a forward value: keep the op in FP32, use BF16, or make its inputs smaller.",
+    .explains = kOfNonfinite,
+    .find = find_values_overflow,
+};
+
+}  // namespace ulpscope::findings

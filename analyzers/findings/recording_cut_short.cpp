@@ -1,0 +1,29 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/recording_text.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_cut_short(const RunFacts& facts, Findings& found) {
+  for (const EventRow* event : ends(facts, EventKind::cut_short))
+    found.add(Severity::warning, fmt::format("Recording was cut short: {}.", event->text),
+              {{key_of_step(facts.context.trace, event->step), {}}},
+              "Training went on. A larger `--max-size`, `--every N` or a filter keeps the whole run.");
+}
+
+}  // namespace
+
+extern constinit const FindingRule recording_cut_short{
+    .code = "recording.cut_short",
+    .part = Part::recording,
+    .raised = "Recording ended before the run did.",
+    .meaning = "Later steps are not in the trace.",
+    .is_about_run = false,
+    .find = find_cut_short,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,26 @@
+#include "ulpscope/analyzers/findings/recording_text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_level_lowered(const RunFacts& facts, Findings& found) {
+  tell_events(
+      facts, EventKind::level_lowered, Severity::warning,
+      "From there on only counts are known, no magnitudes or histograms: what needs those is answered for the steps before. "
+      "A larger `--max-size`, or `--every N`, keeps them for the whole run.",
+      found);
+}
+
+}  // namespace
+
+extern constinit const FindingRule recording_level_lowered{
+    .code = "recording.level_lowered",
+    .part = Part::recording,
+    .raised = "Less was recorded from a step on.",
+    .meaning = "Magnitudes are not known from there on.",
+    .is_about_run = false,
+    .find = find_level_lowered,
+};
+
+}  // namespace ulpscope::findings

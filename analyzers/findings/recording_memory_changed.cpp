@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_memory_changed(const RunFacts& facts, Findings& found) {
+  const AnalysisContext& context = facts.context;
+  uint64_t times = 0;
+  std::string first;
+  std::vector<Evidence> evidence;
+  Extent extent;
+  for (const EventRow& event : context.trace.events()) {
+    if (event.kind != EventKind::memory_changed || !context.options.asks_for(event.step)) continue;
+    if (event.tensor >= 0) extent.tensors.push_back(static_cast<uint32_t>(event.tensor));
+    keep_first(extent.first_step, std::optional(event.step));
+    if (times++ == 0) first = event.text + '.';
+    if (evidence.size() == kMostEvidence) continue;
+    RowKey key = key_of_step(context.trace, event.step);
+    if (event.tensor >= 0) {
+      key = facts.selection.key(static_cast<uint32_t>(event.tensor));
+      key.step = event.step;
+    }
+    evidence.push_back({key, {{"written_in_step", count_cell(event.count), Unit::none}, {"text", event.text}}});
+  }
+  if (times == 0) return;
+  found.add(Severity::error,
+            times == 1 ? first
+                       : fmt::format("Weights or optimizer states changed {} times between where they were written and where they "
+                                     "were next read; first, {}",
+                                     times, first),
+            std::move(evidence),
+            "No recorded op did this. Repeat the run: what changes again at the same place comes from a program, one that writes "
+            "there without recording it or past the end of another tensor, or has two tensors in the same memory. One bit of one "
+            "element that changes only once speaks for the machine's memory.",
+            std::move(extent));
+}
+
+}  // namespace
+
+extern constinit const FindingRule recording_memory_changed{
+    .code = "recording.memory_changed",
+    .part = Part::recording,
+    .raised = "A weight or an optimizer state had another fingerprint where it was read than where it was written.",
+    .meaning = "Something that no recorded op did changed the memory: a foreign write, an alias, or a bit that flipped.",
+    .help = "Repeat the run: what changes again at the same place comes from a program, what changes once speaks for the memory.",
+    .explains = kOfNonfinite + Codes{"run.diverged"},
+    .find = find_memory_changed,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,19 @@
+#include "ulpscope/analyzers/findings/recording_text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_notes(const RunFacts& facts, Findings& found) { tell_events(facts, EventKind::note, Severity::info, "", found); }
+
+}  // namespace
+
+extern constinit const FindingRule recording_note{
+    .code = "recording.note",
+    .part = Part::recording,
+    .raised = "The program noted something.",
+    .is_about_run = false,
+    .find = find_notes,
+};
+
+}  // namespace ulpscope::findings

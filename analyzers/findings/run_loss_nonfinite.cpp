@@ -1,0 +1,55 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// The step from which on every step up to this one held something nonfinite and was taken: a loss follows from what the steps
+// before it did to the weights.
+uint64_t began(const Snapshot& trace, const StepTotals& steps, uint64_t step) {
+  const std::vector<EventRow>& events = trace.events();
+  for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    if (event->kind == EventKind::nonfinite && event->step + 1 == step && !steps.skipped.contains(event->step)) step = event->step;
+  }
+  return step;
+}
+
+void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
+  const Snapshot& trace = facts.context.trace;
+  const StepTotals& steps = facts.steps();
+  if (steps.nonfinite_losses.empty()) return;
+  const uint64_t nonfinite = steps.nonfinite_losses.size(), first = steps.nonfinite_losses.first();
+  const bool recovered = !facts.broke();
+  const bool many = wastes_many(nonfinite, steps.count);
+  Extent extent{{}, first};
+  for (uint32_t i = 0; i < facts.selection.size(); ++i)
+    if (facts.selection.tensor(i).role == Role::loss) extent.tensors.push_back(i);
+  found.add(!recovered ? Severity::error
+            : many     ? Severity::warning
+                       : Severity::info,
+            fmt::format("The loss was NaN or infinity in {} of {}, first in step {}{}.", nonfinite, count_of(steps.count, "step"),
+                        first, recovered ? ", and finite in the last step" : ""),
+            {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+            fmt::format("The first nonfinite tensor of step {0} is where to look: `ulpscope ranges {1} --step {0}`.",
+                        began(trace, steps, first), shell_word(trace.path())),
+            std::move(extent));
+}
+
+}  // namespace
+
+extern constinit const FindingRule run_loss_nonfinite{
+    .code = "run.loss_nonfinite",
+    .part = Part::run,
+    .raised = "The loss was NaN or infinite in some steps.",
+    .meaning = "These steps taught nothing, or ruined the weights.",
+    .help = "The first nonfinite tensor of the run is where to look.",
+    .explains = {"scale.collapse", "scale.no_step_taken", "run.no_better_than_guessing"},
+    .find = find_loss_nonfinite,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,25 @@
+#include "ulpscope/analyzers/findings/recording_text.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_stopped(const RunFacts& facts, Findings& found) {
+  for (const EventRow* event : ends(facts, EventKind::stopped))
+    found.add(Severity::warning, "Stopped early: " + event->text, {{key_of_step(facts.context.trace, event->step), {}}});
+}
+
+}  // namespace
+
+extern constinit const FindingRule run_stopped{
+    .code = "run.stopped",
+    .part = Part::recording,
+    .raised = "The run was asked to stop at NaN, overflow or backoff, and did.",
+    .meaning = "It ended early.",
+    .is_about_run = false,
+    .find = find_stopped,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,36 @@
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_above_100000(const RunFacts& facts, Findings& found) {
+  const ScaleJudgement& scale = facts.scale();
+  const ScaleZone& above = scale.zones[2];
+  if (scale.scaling != LossScaling::scaled || above.steps == 0) return;
+  // Trouble where it costs more than a skipped step now and then. Gradients that are flushed in spite of it ask for a higher one
+  // still.
+  const bool skips = scale.is_thrashing() && above.skipped > 0, saturated = scale.losses().saturated_above_100000;
+  tell_zone(
+      facts, 2, "above 100000", skips || saturated,
+      saturated  // which the scaler does not see
+          ? "Gradients overflowed, and the rounding mode kept them at the largest number, so that no step was skipped for it: "
+            "a smaller scale keeps them."
+          : skips ? "Grow less often (a longer growth interval), or cap the scale."
+                  : "The gradients are very small. That is healthy as long as few steps are skipped.",
+      found);
+}
+
+}  // namespace
+
+extern constinit const FindingRule scale_above_100000{
+    .code = "scale.above_100000",
+    .part = Part::scale,
+    .raised = "The loss scale stood above 100000.",
+    .meaning = "The gradients are very small: healthy while few steps are skipped.",
+    .find = find_above_100000,
+};
+
+}  // namespace ulpscope::findings

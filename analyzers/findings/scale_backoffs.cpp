@@ -1,0 +1,41 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_backoffs(const RunFacts& facts, Findings& found) {
+  const ScaleJudgement& scale = facts.scale();
+  const StepTotals& steps = facts.steps();
+  if (scale.scaling != LossScaling::scaled || scale.collapsed() || scale.no_step_was_taken() || steps.skipped.empty()) return;
+  // A scale that comes down to one that fits costs a few steps of many.
+  const bool many = 5 * steps.skipped.size() > steps.count;
+  const bool began_too_high = 2 * steps.leading_skips > steps.skipped.size();
+  found.add(many ? Severity::warning : Severity::info,
+            fmt::format("{} of {} {} skipped{}.", steps.skipped.size(), count_of(steps.count, "step"), was(steps.skipped.size()),
+                        began_too_high ? fmt::format(", the first {} of them until the scale had come down from {}",
+                                                     steps.leading_skips, scale_text(steps.first.scale_before))
+                                       : ""),
+            blame_evidence(facts),
+            many && began_too_high
+                ? "Begin with a smaller scale" + in_brackets({facts.context.settings.now(SettingKind::scale_initial)}) + "."
+                : "",
+            {{}, steps.skipped.first()});
+}
+
+}  // namespace
+
+extern constinit const FindingRule scale_backoffs{
+    .code = "scale.backoffs",
+    .part = Part::scale,
+    .raised = "Some steps were skipped: a warning where it was more than a fifth of them.",
+    .meaning = "That is how a dynamic loss scale finds its level.",
+    .find = find_backoffs,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,28 @@
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_below_100(const RunFacts& facts, Findings& found) {
+  const ScaleJudgement& scale = facts.scale();
+  if (scale.scaling != LossScaling::scaled || scale.zones[0].steps == 0) return;
+  tell_low_zone(facts, 0, "below 100",
+                "Some values are far larger than the others: look at the tensor that overflows first, and keep its op in FP32.",
+                found);
+}
+
+}  // namespace
+
+extern constinit const FindingRule scale_below_100{
+    .code = "scale.below_100",
+    .part = Part::scale,
+    .raised = "The loss scale stood below 100.",
+    .meaning = "A few large values keep it low for all gradients, or it began there.",
+    .help = "Keep the op that overflows first in FP32.",
+    .find = find_below_100,
+};
+
+}  // namespace ulpscope::findings

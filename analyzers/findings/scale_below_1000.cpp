@@ -1,0 +1,30 @@
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_below_1000(const RunFacts& facts, Findings& found) {
+  const ScaleJudgement& scale = facts.scale();
+  const auto& [below_100, below_1000, above_100000] = scale.zones;
+  // Where all of them stood below 100 too, scale.below_100 says so.
+  if (scale.scaling != LossScaling::scaled || below_1000.steps == 0 || below_100.steps == below_1000.steps) return;
+  tell_low_zone(facts, 1, "below 1000",
+                "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients.",
+                found);
+}
+
+}  // namespace
+
+extern constinit const FindingRule scale_below_1000{
+    .code = "scale.below_1000",
+    .part = Part::scale,
+    .raised = "The loss scale stood below 1000.",
+    .meaning = "As scale.below_100.",
+    .help = "As scale.below_100.",
+    .find = find_below_1000,
+};
+
+}  // namespace ulpscope::findings

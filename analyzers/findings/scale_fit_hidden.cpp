@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_hidden_fit(const RunFacts& facts, Findings& found) {
+  const FittingScales& fitting = facts.fitting();
+  const double limit = facts.context.options.flushed_limit;
+  if (facts.scale().scaling == LossScaling::no_steps || fitting.hidden_steps == 0) return;
+  std::vector<uint32_t> hidden_tensors;
+  for (uint32_t i = 0; i < facts.selection.size(); ++i) {
+    const auto& fit = fitting.tensors[i];
+    if (fit && fit->hidden && is_computed_gradient(facts.selection.tensor(i).role)) hidden_tensors.push_back(i);
+  }
+  const size_t hidden = facts.selection.count_outputs(hidden_tensors);
+  const auto worst = std::max_element(fitting.flushed_rows.begin(), fitting.flushed_rows.end());  // the first of equals
+  const auto worst_tensor = static_cast<uint32_t>(worst - fitting.flushed_rows.begin());
+  // Over the run, as ranges judges.
+  const GradientLosses::Flushed* const losses = facts.scale().losses().flushed.find(worst_tensor);
+  const RoundingBounds worst_seen = losses ? losses->seen : RoundingBounds();
+  const bool is_found = share(worst_seen.flushed.lower, worst_seen.base) > limit;
+  found.add(Severity::info,
+            fmt::format("In {} of {} {} {} computed from gradients of which more than {:g}% had been flushed: what scale they need "
+                        "is not known, so the smallest fitting scale is only a lower bound, and the largest an upper one.",
+                        fitting.hidden_steps, count_of(facts.steps().count, "step"), count_of(hidden, "gradient tensor"),
+                        was(hidden), 100 * limit),
+            {{facts.selection.key(worst_tensor), {{"rows_flushed", count_cell(*worst), Unit::count}}}},
+            is_quantized(facts.selection.tensor(worst_tensor).dtype)
+                ? fmt::format("FP8 flushed them at its quantisation scales, which no loss scale changes{}. Record the run with "
+                              "`--precision bf16` for what was flushed.",
+                              is_found ? ": `ulpscope ranges` tells why" : "")
+                : "Record the run with `--precision fp32`, where nothing is flushed: `ulpscope scale` of that trace tells which "
+                  "scales FP16 needs, and `ulpscope ranges --format fp16` where its gradients lie.");
+}
+
+}  // namespace
+
+extern constinit const FindingRule scale_fit_hidden{
+    .code = "scale.fit_hidden",
+    .part = Part::scale,
+    .raised = "Gradients were computed from others that had been flushed.",
+    .meaning = "Which scale they need is known from one side only.",
+    .help = "A recording in FP32.",
+    .is_about_run = false,
+    .find = find_hidden_fit,
+};
+
+}  // namespace ulpscope::findings

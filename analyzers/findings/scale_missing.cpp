@@ -1,0 +1,30 @@
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/unscaled_text.h"
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_missing_scale(const RunFacts& facts, Findings& found) {
+  if (!facts.scale().scale_is_missing()) return;
+  found.add(Severity::warning, "The loss was not scaled, and gradients were flushed to zero." + scales_that_would_fit(facts),
+            {{{}, {{"flushed_of_the_worst_gradient", facts.scale().flushed_share(), Unit::share}}}},
+            scaling_advice(facts.precision(), facts.context.settings) + ", or use BF16.");
+}
+
+}  // namespace
+
+extern constinit const FindingRule scale_missing{
+    .code = "scale.missing",
+    .part = Part::scale,
+    .raised = "The loss was not scaled, and gradients were flushed to zero.",
+    .meaning = "Small gradients are lost.",
+    .help = "Switch the gradient scaler on, or use BF16.",
+    .explains = {"scale.none"},
+    .find = find_missing_scale,
+};
+
+}  // namespace ulpscope::findings

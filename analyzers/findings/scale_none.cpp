@@ -1,0 +1,29 @@
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/unscaled_text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_unscaled_loss(const RunFacts& facts, Findings& found) {
+  const ScaleJudgement& scale = facts.scale();
+  if (scale.scaling == LossScaling::no_steps) {
+    found.add(Severity::info, "No step was recorded in what was asked for.");
+  } else if (scale.scaling == LossScaling::none && !scale.scale_is_missing()) {
+    found.add(Severity::info, "The loss was not scaled." + scales_that_would_fit(facts));
+  }
+}
+
+}  // namespace
+
+extern constinit const FindingRule scale_none{
+    .code = "scale.none",
+    .part = Part::scale,
+    .raised = "The loss was not scaled.",
+    .meaning = "FP16 gradients below 2^-24 are zero; BF16 and FP32 need no scale.",
+    .find = find_unscaled_loss,
+};
+
+}  // namespace ulpscope::findings

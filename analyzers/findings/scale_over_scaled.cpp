@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_over_scaled(const RunFacts& facts, Findings& found) {
+  const ScaleJudgement& scale = facts.scale();
+  const StepTotals& steps = facts.steps();
+  const SettingNames& settings = facts.context.settings;
+  const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
+  const bool fixed = !facts.context.trace.run().dynamic_loss_scale, saturated = scale.losses().saturated;
+  if (scale.scaling != LossScaling::scaled || !(fixed || saturated)) return;
+  if (!largest || largest->upper == ExponentBounds::kNoUpper || !(std::log2(scale.judged_scale) > largest->upper)) return;
+  Extent extent{{}, steps.skipped.empty() ? steps.first.step : steps.skipped.first()};
+  for (uint32_t i = 0; i < facts.selection.size(); ++i)
+    if (is_computed_gradient(facts.selection.tensor(i).role)) extent.tensors.push_back(i);
+  std::vector<Evidence> evidence = blame_evidence(facts);
+  evidence.push_back(largest_fitting_evidence(facts));
+  found.add(2 * steps.skipped.size() > steps.count ? Severity::error : Severity::warning,
+            fmt::format("The {}loss scale, {}, is too large: the largest that fits is {}.", fixed ? "fixed " : "",
+                        scale_text(scale.judged_scale), cell_text(scale_cell(largest), Unit::scale)),
+            std::move(evidence),
+            saturated ? "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a smaller scale "
+                        "that stays" +
+                            in_brackets(
+                                {settings.name(SettingKind::scale_initial), settings.switched(SettingKind::scale_dynamic, false)}) +
+                            ", or a mode that makes infinities."
+                      : "Use a smaller scale, or a dynamic one.",
+            std::move(extent));
+}
+
+}  // namespace
+
+extern constinit const FindingRule scale_over_scaled{
+    .code = "scale.over_scaled",
+    .part = Part::scale,
+    .raised = "A fixed loss scale is larger than the largest at which no gradient overflows.",
+    .meaning = "Gradients are infinite: steps are skipped, or weights are ruined.",
+    .help = "A smaller scale, or one that adapts.",
+    .explains = {"range.nonfinite", "range.gradients_overflow", "range.clipping_hides_infinity", "run.loss_nonfinite",
+                 "run.no_better_than_guessing", "scale.collapse", "scale.no_step_taken", "scale.backoffs", "updates.none_applied"},
+    .find = find_over_scaled,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,65 @@
+#include "ulpscope/analyzers/findings/scale_text.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+Evidence fitting_evidence(const RunFacts& facts, const char* name, const std::optional<ExponentBounds>& bounds,
+                          const std::optional<uint32_t>& tensor) {
+  return {tensor ? facts.selection.key(*tensor) : RowKey{}, {{name, scale_cell(bounds), Unit::scale}}};
+}
+
+}  // namespace
+
+std::string scale_text(double scale) { return cell_text(scale, Unit::scale); }
+std::string power_text(int exponent) { return scale_text(std::ldexp(1.0, exponent)); }
+const char* was(uint64_t count) { return count == 1 ? "was" : "were"; }
+
+std::vector<Evidence> blame_evidence(const RunFacts& facts) {
+  const auto& most = facts.scale().most_blamed();
+  if (!most) return {};
+  return {{facts.selection.key(most->tensor), {{"skipped_steps", count_cell(most->skipped_steps), Unit::count}}}};
+}
+
+Evidence smallest_fitting_evidence(const RunFacts& facts) {
+  return fitting_evidence(facts, "smallest_fitting_scale", facts.fitting().run.smallest, facts.fitting().decides_smallest);
+}
+
+Evidence largest_fitting_evidence(const RunFacts& facts) {
+  return fitting_evidence(facts, "largest_fitting_scale", facts.fitting().run.largest, facts.fitting().decides_largest);
+}
+
+void tell_zone(const RunFacts& facts, size_t zone, const char* where, bool is_trouble, const std::string& suggestion,
+               Findings& found) {
+  const StepTotals& steps = facts.steps();
+  const ScaleZone& all = steps.zones[zone];
+  found.add(is_trouble ? Severity::warning : Severity::info,
+            fmt::format("The loss scale was {} in {} of {}; {} of these {} skipped.", where, all.steps,
+                        count_of(steps.count, "step"), all.skipped, was(all.skipped)),
+            {{{},
+              {{"steps", count_cell(all.steps), Unit::count},
+               {"skipped_steps", count_cell(all.skipped), Unit::count},
+               {"lowest_scale", steps.lowest_scale, Unit::scale},
+               {"highest_scale", steps.highest_scale, Unit::scale}}}},
+            suggestion);
+}
+
+void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const char* look, Findings& found) {
+  const StepTotals& steps = facts.steps();
+  const std::string began =
+      fmt::format("Nothing overflowed: it began at {}{}.", scale_text(steps.first.scale_before),
+                  facts.context.trace.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");
+  tell_zone(facts, zone, where, facts.scale().zones[zone].skipped > 0 || facts.scale().flushes(),
+            steps.skipped.empty() ? began : look, found);
+}
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,41 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_thrashing(const RunFacts& facts, Findings& found) {
+  const ScaleJudgement& scale = facts.scale();
+  if (scale.scaling != LossScaling::scaled || scale.collapsed() || facts.broke() || !scale.is_thrashing()) return;
+  const StepTotals& steps = facts.steps();
+  const auto grown = std::find_if(steps.changes.begin(), steps.changes.end(),
+                                  [](const ScaleChange& change) { return change.after > change.before; });
+  const auto skipped = std::find_if(grown, steps.changes.end(), [](const ScaleChange& change) { return change.skipped; });
+  found.add(
+      Severity::warning,
+      fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.",
+                  steps.skipped.size() - steps.leading_skips, steps.count - steps.leading_skips),
+      blame_evidence(facts),
+      "Grow less often" + in_brackets({facts.context.settings.name(SettingKind::scale_growth_interval)}) + ", or cap the scale.",
+      {{}, skipped->step});
+}
+
+}  // namespace
+
+extern constinit const FindingRule scale_thrashing{
+    .code = "scale.thrashing",
+    .part = Part::scale,
+    .raised = "More than a tenth of the steps were skipped because the scale had grown.",
+    .meaning = "These steps are wasted.",
+    .help = "A longer growth interval, or a cap of the scale.",
+    .explains = {"scale.backoffs", "scale.above_100000"},
+    .find = find_thrashing,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,30 @@
+#include "ulpscope/analyzers/findings/update_text.h"
+
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/update_judgement.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const std::string& title,
+                       const std::string& suggestion, Findings& found) {
+  if (facts.updates().none_applied()) return;
+  const std::vector<UpdateJudgement::Lost> lost = facts.updates().lost(rounding, limit);
+  if (lost.empty()) return;
+  std::vector<Evidence> evidence;
+  Extent extent;
+  for (const auto& [share, weight] : lost) {
+    const UpdateTotals& totals = weight->totals;
+    if (evidence.size() < kMostEvidence)
+      evidence.push_back({facts.selection.key(weight->tensor),
+                          {{"lost", share, Unit::share},
+                           {"nonzero_updates", count_cell(totals.nonzero), Unit::count},
+                           {"lost_to_decay", count_cell(totals.lost_to_decay), Unit::count}}});
+    extent.tensors.push_back(weight->tensor);
+    keep_first(extent.first_step, totals.first_lost);
+  }
+  found.add(severity, count_of(lost.size(), "parameter") + ' ' + title, std::move(evidence), suggestion, std::move(extent));
+}
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,20 @@
+// What findings on updates that were rounded away share.
+#pragma once
+
+#include <string>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+
+namespace ulpscope {
+
+enum class SmallUpdates : uint8_t;
+
+namespace findings {
+
+// Of the weights with that rounding, those that lost more than the limit of their nonzero updates. Nothing where no update was
+// applied at all, which is said already. `title`: what became of them, behind "3 parameters ".
+void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const std::string& title,
+                       const std::string& suggestion, Findings& found);
+
+}  // namespace findings
+}  // namespace ulpscope

@@ -1,0 +1,35 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/update_text.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/update_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_biased(const RunFacts& facts, Findings& found) {
+  tell_lost_updates(
+      facts, SmallUpdates::directed, 0, Severity::warning,
+      "rounded updates to a side that does not depend on their size: some changed nothing, the others changed the weight by more "
+      "than they were.",
+      fmt::format("What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on "
+                  "its size, so that errors add up. Round the update stochastically{}, or keep FP32 master weights; to nearest, "
+                  "what is below half an ulp would be lost instead.",
+                  in_brackets({facts.context.settings.has("arithmetic.rounding") ? "rounding = \"sr\"" : ""})),
+      found);
+}
+
+}  // namespace
+
+extern constinit const FindingRule updates_biased{
+    .code = "updates.biased",
+    .part = Part::updates,
+    .raised = "The rounding mode of the weights sends updates below an ulp to one side.",
+    .meaning = "Errors add up.",
+    .help = "Stochastic rounding, or FP32 master weights.",
+    .find = find_biased,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,53 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/update_text.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/update_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// The share of a parameter's nonzero updates that may be rounded away before that is a finding.
+constexpr double kLostLimit = 0.5;
+
+std::string stochastic_rounding(const SettingNames& settings) {
+  if (!settings.has("arithmetic.ops")) return "";
+  const std::string math = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
+  return "arithmetic.ops.<optimizer>_update.rounding = \"sr\"" + (math.empty() ? "" : " with " + math);
+}
+
+void find_lost(const RunFacts& facts, Findings& found) {
+  const std::string lost =
+      fmt::format("lost more than {:g}% of the nonzero updates: they were too small to change the weight.", 100 * kLostLimit);
+  tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, lost,
+                    fmt::format("Keep FP32 master weights, round the update stochastically{}, or raise the learning rate: an "
+                                "update below half an ulp of the weight is rounded away.",
+                                in_brackets({stochastic_rounding(facts.context.settings)})),
+                    found);
+  tell_lost_updates(facts, SmallUpdates::fp32, kLostLimit, Severity::warning, lost,
+                    "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every "
+                    "rounding mode: raise the learning rate, or make the weights smaller (initial values, weight decay).",
+                    found);
+  tell_lost_updates(facts, SmallUpdates::stochastic, kLostLimit, Severity::info,
+                    fmt::format("kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does "
+                                "with updates below an ulp: one of a tenth of an ulp changes the weight by an ulp one time in ten. "
+                                "On average nothing is lost.",
+                                100 * kLostLimit),
+                    "", found);
+}
+
+}  // namespace
+
+extern constinit const FindingRule updates_lost{
+    .code = "updates.lost",
+    .part = Part::updates,
+    .raised = "Updates were too small to change the stored weight.",
+    .meaning = "The weights learn less than the optimizer asked for.",
+    .help = "FP32 master weights, stochastic rounding, or a larger learning rate.",
+    .explains = {"updates.decay_lost", "run.no_better_than_guessing"},
+    .find = find_lost,
+};
+
+}  // namespace ulpscope::findings

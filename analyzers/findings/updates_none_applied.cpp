@@ -1,0 +1,60 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/update_judgement.h"
+#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+std::string why_none(const RunFacts& facts) {
+  const UpdateJudgement& updates = facts.updates();
+  if (facts.judged_steps().rate_was_zero) return "The learning rate was 0.";
+  if (updates.all().nonzero == 0)
+    return "Every update was zero, for every gradient was: the findings on ranges say where they were lost.";
+  const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
+    return is_narrow(facts.selection.tensor(weight.tensor).dtype);
+  });
+  if (!narrow) return "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate.";
+  return "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 master "
+         "weights" +
+         in_brackets({facts.context.settings.switched(SettingKind::master_weights, true)}) + ", or raise the learning rate.";
+}
+
+void find_none_applied(const RunFacts& facts, Findings& found) {
+  const UpdateJudgement& updates = facts.updates();
+  if (!updates.none_applied()) return;
+  Extent extent{{}, facts.steps().first.step};
+  std::vector<Evidence> evidence;
+  for (const UpdateJudgement::Weight& weight : updates.weights()) {
+    extent.tensors.push_back(weight.tensor);
+    if (evidence.size() < kMostEvidence)
+      evidence.push_back({facts.selection.key(weight.tensor),
+                          {{"updates", count_cell(weight.totals.rows), Unit::count},
+                           {"nonzero_updates", count_cell(weight.totals.nonzero), Unit::count}}});
+  }
+  found.add(
+      Severity::error,
+      fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(updates.all().rows, "recorded update")),
+      std::move(evidence), why_none(facts), std::move(extent));
+}
+
+}  // namespace
+
+extern constinit const FindingRule updates_none_applied{
+    .code = "updates.none_applied",
+    .part = Part::updates,
+    .raised = "No recorded update changed any weight.",
+    .meaning = "The run learns nothing.",
+    .help = "The finding says why: a learning rate of 0, updates below half an ulp of their weights, or gradients of zeros.",
+    .explains = {"run.no_better_than_guessing", "updates.lost"},
+    .find = find_none_applied,
+};
+
+}  // namespace ulpscope::findings

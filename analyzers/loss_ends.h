@@ -1,0 +1,18 @@
+// The losses at the end of a run: they vary from batch to batch.
+#pragma once
+
+#include <vector>
+
+namespace ulpscope {
+
+struct StepTotals;
+
+// Of so many losses at the end of a run.
+constexpr size_t kEndLosses = 10;
+
+// The last ones, kEndLosses at most.
+std::vector<double> last_losses(const StepTotals& steps);
+// Of some losses. One that is NaN or infinite is as bad as can be.
+double median(std::vector<double> losses);
+
+}  // namespace ulpscope

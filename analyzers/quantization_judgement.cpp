@@ -1,0 +1,28 @@
+#include "ulpscope/analyzers/quantization_judgement.h"
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+
+namespace ulpscope {
+
+QuantizationJudgement::QuantizationJudgement(const AnalysisContext& context, const RangeJudgement& ranges) {
+  const double limit = context.options.flushed_limit;
+  for (const auto& [i, facts, unused] : ranges.tensors()) {
+    if (!is_quantized(context.selection.tensor(i).dtype)) continue;
+    const RoundingBounds& first = facts.before_history.seen;
+    if (share(std::max(first.flushed.lower, first.overflowed.lower), first.base) > limit) unscaled.push_back(i);
+    const RoundingBounds &seen = facts.scaled.seen, &own = facts.scaled.at_own_scale;
+    if (seen.overflowed.lower > 0) saturated.push_back(i);
+    const double lost = share(seen.flushed.lower, seen.base);
+    if (lost <= limit) continue;
+    const bool matters = facts.scaled.flush_loss.matters();
+    // A scale is stale where the one that follows from the tensor itself would have kept what it flushed: at most a quarter is lost
+    // at that.
+    const bool is_stale = matters && own.base > 0 && share(own.flushed.upper, own.base) <= std::max(limit, 0.25 * lost);
+    (is_stale ? stale : matters ? flushed : flushed_unfelt).push_back(i);
+  }
+}
+
+}  // namespace ulpscope

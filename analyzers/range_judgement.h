@@ -1,0 +1,82 @@
+// What the rows of a run's tensors come to: the steps before it broke, by which formats and scales are judged, and the others; and
+// where its NaN and infinities began, and what became of them.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "ulpscope/analyzers/tensor_ranges.h"
+
+namespace ulpscope {
+
+struct AnalysisContext;
+struct StepTotals;
+class RangeFacts;
+class StepFacts;
+
+// Where the NaN and infinities that a run is judged by began.
+struct NonfiniteOrigin {
+  uint32_t tensor = 0;
+  RowPosition position;
+  uint64_t overflowed = 0;  // finite values that became infinite when they were rounded
+};
+
+// How the run's NaN and infinities began.
+enum class NonfiniteStart : uint8_t {
+  none,                 // there were none, or all that is to be said is that steps were taken with gradients that overflowed
+  value_overflowed,     // a value other than a gradient became too large for its format
+  gradient_overflowed,  // a gradient did
+  other
+};
+
+class RangeJudgement {
+ public:
+  // All arguments outlive it.
+  RangeJudgement(const AnalysisContext& context, const StepFacts& steps, const RangeFacts& facts);
+  RangeJudgement(const RangeJudgement&) = delete;
+
+  struct Tensor {
+    uint32_t index;
+    const TensorRanges& judged;  // of the steps before the run broke
+    const TensorRanges* broken;  // of those from there on, where there are some
+  };
+  const std::vector<Tensor>& tensors() const { return tensors_; }  // of which there were rows, by their indices
+  const Tensor* find(uint32_t tensor) const;                       // nullptr: there were none
+  uint64_t backward_passes() const { return judged_.backward_passes; }
+  size_t what_if_fp16() const { return what_if_fp16_; }  // in RangeTotals::what_if
+
+  // Of all steps, of a tensor of which there were rows.
+  NonfiniteRows nonfinite(uint32_t tensor) const;
+  uint64_t nan(uint32_t tensor) const { return held(tensor, &RangeTotals::nan); }
+  uint64_t infinities(uint32_t tensor) const { return held(tensor, &RangeTotals::infinities); }
+
+  const std::vector<uint32_t>& nonfinite_in_order() const { return nonfinite_in_order_; }  // by when they first held NaN or Inf
+  const std::optional<NonfiniteOrigin>& origin() const { return origin_; }
+  NonfiniteStart start() const { return start_; }
+  // What became of them: an error where a weight or an optimizer state held one or the run broke, a warning where steps were taken
+  // or wasted with them, a note where ops or the scaler took them away.
+  Severity harm() const { return harm_; }
+  bool reached_weights() const { return reached_weights_; }
+  // Some tensors were not asked for: what became of the others is not known.
+  bool is_filtered() const { return is_filtered_; }
+
+ private:
+  uint64_t held(uint32_t tensor, uint64_t RangeTotals::*count) const;
+  std::vector<uint32_t> find_nonfinite() const;
+  bool find_in_weights(const Selection& selection) const;
+  Severity judge_harm(const Selection& selection, const StepTotals& steps, bool broke) const;
+  std::optional<NonfiniteOrigin> find_origin(const AnalysisContext& context, const StepTotals& steps, bool broke) const;
+  NonfiniteStart judge_start(const Selection& selection) const;
+
+  RunRanges judged_room_, broken_room_;
+  const RunRanges &judged_, &broken_;
+  const size_t what_if_fp16_;
+  std::vector<Tensor> tensors_;
+  std::vector<uint32_t> nonfinite_in_order_;
+  bool reached_weights_, is_filtered_;
+  Severity harm_;
+  std::optional<NonfiniteOrigin> origin_;
+  NonfiniteStart start_;
+};
+
+}  // namespace ulpscope

@@ -1,0 +1,70 @@
+#include "ulpscope/analyzers/run_facts.h"
+
+#include <optional>
+
+#include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/quantization_judgement.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/scale_judgement.h"
+#include "ulpscope/analyzers/silent_outputs.h"
+#include "ulpscope/analyzers/update_judgement.h"
+
+namespace ulpscope {
+
+struct RunFacts::Made {
+  std::optional<StepTotals> steps, judged_steps;
+  std::optional<PrecisionFacts> precision;
+  std::optional<RangeJudgement> ranges;
+  std::optional<SilentOutputs> silent;
+  std::optional<GradientJudgement> gradients;
+  std::optional<QuantizationJudgement> quantized;
+  std::optional<ScaleJudgement> scale;
+  std::optional<UpdateJudgement> updates;
+};
+
+namespace {
+
+// What is made of `arguments`, once.
+template <typename T, typename... Arguments>
+const T& once(std::optional<T>& made, Arguments&&... arguments) {
+  if (!made) made.emplace(std::forward<Arguments>(arguments)...);
+  return *made;
+}
+
+}  // namespace
+
+RunFacts::RunFacts(const AnalysisContext& of, const StepFacts& steps, const Seen& seen)
+    : context(of), selection(of.selection), step_facts(steps), seen_(seen), made_(std::make_unique<Made>()) {}
+RunFacts::~RunFacts() = default;
+
+const StepTotals& RunFacts::steps() const {
+  if (!made_->steps) made_->steps = step_facts.whole();
+  return *made_->steps;
+}
+
+const StepTotals& RunFacts::judged_steps() const {
+  if (!made_->judged_steps) made_->judged_steps = step_facts.judged();
+  return *made_->judged_steps;
+}
+
+bool RunFacts::broke() const { return step_facts.broken_from() != UINT64_MAX; }
+
+const PrecisionFacts& RunFacts::precision() const {
+  if (!made_->precision) made_->precision = precision_facts(context.trace, step_facts);
+  return *made_->precision;
+}
+
+const FittingScales& RunFacts::fitting() const { return *seen_.fitting; }
+const RangeJudgement& RunFacts::ranges() const { return once(made_->ranges, context, step_facts, *seen_.ranges); }
+const SilentOutputs& RunFacts::silent() const { return once(made_->silent, context, ranges()); }
+const GradientJudgement& RunFacts::gradients() const { return once(made_->gradients, context, ranges()); }
+const QuantizationJudgement& RunFacts::quantized() const { return once(made_->quantized, context, ranges()); }
+const ScaleJudgement& RunFacts::scale() const {
+  return once(made_->scale, context, steps(), judged_steps(), step_facts.broken_from(), *seen_.scale, fitting());
+}
+bool RunFacts::sees_updates() const { return seen_.updates != nullptr; }
+const UpdateJudgement& RunFacts::updates() const { return once(made_->updates, context, steps(), judged_steps(), *seen_.updates); }
+
+}  // namespace ulpscope
