@@ -17,7 +17,8 @@ double median(std::vector<double> losses) {
     if (std::isnan(loss)) loss = INFINITY;
   const auto middle = losses.begin() + static_cast<std::ptrdiff_t>(losses.size() / 2);
   std::nth_element(losses.begin(), middle, losses.end());
-  return *middle;
+  if (losses.size() % 2 == 1) return *middle;
+  return *std::max_element(losses.begin(), middle) / 2 + *middle / 2;
 }
 
 }  // namespace ulpscope

@@ -40,6 +40,10 @@ std::string scaling_advice(const PrecisionFacts& facts, const SettingNames& sett
          in_brackets({settings.switched(Kind::master_weights, true), enabled});
 }
 
+std::string wide_recording_tells(const SettingNames& settings) {
+  return "`ulpscope scale` of a recording in FP32 tells" + in_brackets({settings.now(SettingKind::precision)});
+}
+
 std::string quantization_recipe(const Snapshot& reader) {
   const auto has = [&](OpFunction function) {
     return std::any_of(reader.ops().begin(), reader.ops().end(), [&](const OpInfo& op) { return op.function == function; });

@@ -21,6 +21,9 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
 // gradients.
 std::string scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
 
+// "`ulpscope scale` of a recording in FP32 tells (precision, now "fp16")": in the middle of a sentence.
+std::string wide_recording_tells(const SettingNames& settings);
+
 // How FP8 tensors get their scales, "current" or "delayed"; "": there are none.
 std::string quantization_recipe(const Snapshot& reader);
 

@@ -22,10 +22,11 @@ struct RangeTables::Group {
   RangeTotals merged;                   // of groups of more than one tensor
   const RangeTotals* totals = nullptr;  // merged, or the one tensor's
   bool gradient = false;
-  double made_nonfinite = 0;  // larger: earlier; 0: holds no NaN or Inf, or only what others made
+  double made_nonfinite = 0;  // the origin's is the largest, then larger: earlier; 0: holds no NaN or Inf, or only what others made
   bool bookkeeping = true;    // all of it
 
   const RangeTotals& get() const { return totals ? *totals : merged; }
+  bool comes_last() const { return bookkeeping && made_nonfinite == 0; }
 };
 
 namespace {
@@ -39,14 +40,14 @@ Badness badness(double made_nonfinite, const RoundingBounds& bounds, double nonf
           share(bounds.subnormal.upper, bounds.base), std::isnan(headroom_bits) ? -1e9 : -headroom_bits};
 }
 
-// Sorted copies of pointers, worst first; equals keep their order. Bookkeeping comes behind all others, for its numbers are meant
-// to be small, or large.
+// Sorted copies of pointers, worst first; equals keep their order. Bookkeeping that made no NaN or Inf comes behind all others, for
+// its numbers are meant to be small, or large.
 template <typename Group, typename Key>
 std::vector<const Group*> worst_first(const std::vector<Group>& groups, Key&& key) {
   std::vector<std::pair<Badness, const Group*>> keyed;
   for (const Group& group : groups) keyed.emplace_back(key(group), &group);
   std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) {
-    return std::pair(!a.second->bookkeeping, a.first) > std::pair(!b.second->bookkeeping, b.first);
+    return std::pair(!a.second->comes_last(), a.first) > std::pair(!b.second->comes_last(), b.first);
   });
   std::vector<const Group*> sorted;
   for (const auto& [unused, group] : keyed) sorted.push_back(group);
@@ -67,11 +68,11 @@ Cell what_if_cell(const WhatIfTotals& what_if, Member member) {
 
 // What a table's note says of the rows that come last.
 template <typename Group>
-std::string bookkeeping_note(const std::vector<Group>& groups) {
-  const auto rows = std::count_if(groups.begin(), groups.end(), [](const Group& group) { return group.bookkeeping; });
+std::string bookkeeping_note(const std::vector<Group>& groups, size_t limit) {
+  const auto rows = std::count_if(groups.begin(), groups.end(), [](const Group& group) { return group.comes_last(); });
   if (rows == 0 || static_cast<size_t>(rows) == groups.size()) return "";
-  return fmt::format(" Weights, the loss, and what scaling and the optimizer keep come last: {} (--limit 0 shows them).",
-                     count_of(static_cast<uint64_t>(rows), "row"));
+  return fmt::format(" Weights, the loss, and what scaling and the optimizer keep come last: {}{}.",
+                     count_of(static_cast<uint64_t>(rows), "row"), limit > 0 ? " (--limit 0 shows them)" : "");
 }
 
 // `note`, where some rows hold values times a quantisation scale.
@@ -86,7 +87,7 @@ template <typename Group>
 std::string level_note(const std::vector<Group>& groups) {
   const bool any =
       std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.get().rows_with_values < group.get().rows; });
-  return any ? " Some rows hold counts only: `--record stats` keeps the magnitudes that tell more." : "";
+  return any ? " Some rows hold counts only: their magnitudes would tell more." : "";
 }
 
 // Cuts a table to the limit.
@@ -136,6 +137,7 @@ std::vector<RangeTables::Group> RangeTables::groups() const {
     if (i == 0 || ranges_.nonfinite(in_order[i]).overflowed > 0)
       made_nonfinite[in_order[i]] = static_cast<double>(in_order.size() - i);
   }
+  if (const auto& origin = ranges_.origin()) made_nonfinite[origin->tensor] = static_cast<double>(in_order.size() + 1);
   for (const auto& [i, facts, broken] : ranges_.tensors()) {
     const TensorInfo& tensor = selection_.tensor(i);
     const OpInfo& op = selection_.op(i);
@@ -203,7 +205,7 @@ void RangeTables::add_recorded_table(Report& report, const std::vector<Group>& g
       "Shares are of the elements that were finite and nonzero before rounding; zeros are of all. Headroom in powers of two. "
       "- no rounding into a narrower format, ? not known." +
           quantized_note(groups, " FP8: of the values times their quantisation scale; overflow is what saturated.") +
-          level_note(groups) + bookkeeping_note(groups)};
+          level_note(groups) + bookkeeping_note(groups, context_.options.limit)};
   const auto key = [](const Group& group) {
     const RangeTotals& totals = group.get();
     return badness(group.made_nonfinite, totals.seen, share(totals.nonfinite(), totals.elements), totals.least_headroom);
@@ -230,7 +232,7 @@ void RangeTables::add_what_if_table(Report& report, const std::vector<Group>& gr
   constexpr size_t kColumnsWithoutScale = 6;
   const std::string local_note = "Each rounding by itself, with the inputs that were recorded: a rerun differs." +
                                  quantized_note(groups, " FP8 tensors: their values without their quantisation scale.") +
-                                 level_note(groups) + bookkeeping_note(groups);
+                                 level_note(groups) + bookkeeping_note(groups, context_.options.limit);
   const size_t index = facts_.what_if_index(format);
   Table table{
       fmt::format("what_if_{}", format.name),

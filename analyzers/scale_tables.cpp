@@ -105,7 +105,7 @@ Table ScaleTables::fits_table() const {
         fmt::format(" Judged: the steps before step {}, from which on all losses were NaN or infinite.", scale_.broken_from);
   }
   if (scale_.losses().rows_without_values > 0) {
-    fits.note += " Rows that hold counts only tell no scale: `--record stats` keeps the magnitudes that do.";
+    fits.note += " Rows that hold counts only tell no scale: magnitudes would.";
   }
   std::vector<std::pair<double, uint32_t>> order;
   for (uint32_t i = 0; i < fitting_.tensors.size(); ++i) {

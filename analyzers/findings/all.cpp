@@ -1,8 +1,12 @@
 #include "ulpscope/analyzers/findings/all.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/step_facts.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope {
@@ -19,8 +23,15 @@ const char* name_of(Part part) {
 }
 
 void Findings::add(Severity severity, std::string title, std::vector<Evidence> evidence, std::string suggestion, Extent extent) {
+  while (suggestion.ends_with(' ')) suggestion.pop_back();  // of parts, the last of which may be empty
   report_.findings.push_back(
       {std::string(code_), severity, std::move(title), std::move(evidence), std::move(suggestion), std::move(extent)});
+}
+
+void Findings::add_judged(Severity severity, std::string title, std::vector<Evidence> evidence, std::string suggestion,
+                          Extent extent) {
+  if (broken_from_ != UINT64_MAX) title += fmt::format(" Judged by the steps before step {}, where the run broke.", broken_from_);
+  add(severity, std::move(title), std::move(evidence), std::move(suggestion), std::move(extent));
 }
 
 bool Codes::contain(std::string_view code) const {
@@ -52,14 +63,14 @@ void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report
 
 void find_one(std::string_view code, const RunFacts& facts, Report& report) {
   const FindingRule& rule = finding_rule(code);
-  Findings found(rule.code, report);
+  Findings found(rule.code, facts.step_facts.broken_from(), report);
   std::get<FindInRun>(rule.find)(facts, found);
 }
 
 void find_all(const ComparedRuns& runs, Report& report) {
   for (const FindingRule* rule : finding_rules()) {
     if (rule->part != Part::compare) continue;
-    Findings found(rule->code, report);
+    Findings found(rule->code, UINT64_MAX, report);
     std::get<FindInBoth>(rule->find)(runs, found);
   }
 }

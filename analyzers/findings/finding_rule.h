@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -43,12 +44,17 @@ class Codes {
 // Where a rule's findings go: some say something several times, of what is harmful and of what is not.
 class Findings {
  public:
-  Findings(std::string_view code, Report& report) : code_(code), report_(report) {}
+  // `broken_from`: the step from which on the run is broken; UINT64_MAX: it is not.
+  Findings(std::string_view code, uint64_t broken_from, Report& report) : code_(code), broken_from_(broken_from), report_(report) {}
   void add(Severity severity, std::string title, std::vector<Evidence> evidence = {}, std::string suggestion = "",
            Extent extent = {});
+  // The same of what was judged by the steps before the run broke only, which the title then says.
+  void add_judged(Severity severity, std::string title, std::vector<Evidence> evidence = {}, std::string suggestion = "",
+                  Extent extent = {});
 
  private:
   std::string_view code_;
+  uint64_t broken_from_;
   Report& report_;
 };
 

@@ -13,10 +13,10 @@ namespace {
 void find_dropped(const RunFacts& facts, Findings& found) {
   const Suspects dropped = silent_suspects(facts, facts.silent().dropped);
   if (dropped.empty()) return;
-  found.add(Severity::error,
-            fmt::format("{} set every element to zero in every training step: nothing that lies before learns through it.",
-                        dropped.size() == 1 ? "A dropout" : count_of(dropped.size(), "dropout")),
-            dropped.worst(), "Drop a smaller share: one of 1 drops everything.", dropped.extent());
+  found.add_judged(Severity::error,
+                   fmt::format("{} set every element to zero in every training step: nothing that lies before learns through it.",
+                               dropped.size() == 1 ? "A dropout" : count_of(dropped.size(), "dropout")),
+                   dropped.worst(), "Drop a smaller share: one of 1 drops everything.", dropped.extent());
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ std::string lost_much(const RunFacts& facts, const Suspects& suspects) {
 }
 
 std::string current_scaling(const SettingNames& settings) {
-  return settings.has("fp8.recipe") ? "fp8.recipe = \"current\"" : "Current scaling";
+  return "Current scaling" + in_brackets({settings.now(SettingKind::quantization_recipe)});
 }
 
 }  // namespace ulpscope::findings

@@ -11,12 +11,12 @@ namespace {
 void find_flushed_activations(const RunFacts& facts, Findings& found) {
   const Suspects felt = flushed_values(facts, true);
   if (felt.empty()) return;
-  found.add(Severity::warning,
-            fmt::format("{} of the forward pass lost more than half of the nonzero elements to zero when rounded, and more than 1% "
-                        "of the norm.",
-                        count_of(felt.size(), "tensor")),
-            felt.worst(), "No loss scale helps a forward value: scale the inputs up, use BF16, or keep the op in FP32.",
-            felt.extent());
+  found.add_judged(
+      Severity::warning,
+      fmt::format("{} of the forward pass lost more than half of the nonzero elements to zero when rounded, and more than 1% "
+                  "of the norm.",
+                  count_of(felt.size(), "tensor")),
+      felt.worst(), "No loss scale helps a forward value: scale the inputs up, use BF16, or keep the op in FP32.", felt.extent());
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 void find_clipped_infinities(const RunFacts& facts, Findings& found) {
   if (!facts.gradients().clipping_hides_infinity) return;
   const Suspects kept = overflowed_gradients(facts, facts.gradients().overflow_kept);
-  found.add(
+  found.add_judged(
       Severity::warning,
       overflow_kept_title(facts) +
           ": clipping by value made finite numbers of the infinities, whatever the gradients were, and the updates took them.",

@@ -106,7 +106,8 @@ void find_fit(const RunFacts& facts, Findings& found) {
                         fit->skipped ? "In the steps that were not skipped the gradients fit" : "The gradients fit", fit->formats,
                         tensors(fit->judged), fit->most_flushed > 0 ? at_most(fit->most_flushed) : "anything",
                         fit->any_values ? cell_text(fit->least_headroom, Unit::bits) + " bits of headroom"
-                                        : std::string("room, how much is not known without magnitudes (`--record stats`)"),
+                                        : "room, how much is not known without magnitudes" +
+                                              in_brackets({facts.context.settings.now(SettingKind::recording_level)}),
                         fit->unjudged.empty() ? "" : fmt::format(" {} could not be judged.", tensors(fit->unjudged))),
             std::move(evidence));
 }

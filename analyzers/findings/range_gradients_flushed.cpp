@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/base/text.h"
@@ -20,6 +21,7 @@ namespace {
 
 // Which loss scale do gradients that flushing hurts need, and do the others leave room for it?
 std::string advice_on_scale(const RunFacts& facts) {
+  const SettingNames& settings = facts.context.settings;
   const std::vector<uint32_t>& flushed = facts.gradients().flushed;
   const FittingScales& fitting = facts.fitting();
   std::optional<ExponentBounds> smallest;
@@ -38,10 +40,12 @@ std::string advice_on_scale(const RunFacts& facts) {
   const bool limited = largest && largest->upper != ExponentBounds::kNoUpper;
   if (!smallest || (is_sure && smallest->lower == ExponentBounds::kNoLower)) {
     return is_hidden
-               ? "Which loss scales fit is not known: they were computed from gradients that had been flushed. A recording in FP32 "
-                 "tells (`--precision fp32`, then `ulpscope scale`)."
+               ? fmt::format(
+                     "Which loss scales fit is not known: they were computed from gradients that had been flushed. Which do, {}.",
+                     wide_recording_tells(settings))
            : has_values ? "Which loss scales fit is not known: the magnitudes before the rounding were not seen."
-                        : "Which loss scales fit is not known; magnitudes before the rounding (`--record stats`) tell.";
+                        : fmt::format("Which loss scales fit is not known; magnitudes before the rounding tell{}.",
+                                      in_brackets({settings.now(SettingKind::recording_level)}));
   }
   if (limited && smallest->lower > largest->upper) {
     return fmt::format(
@@ -56,9 +60,7 @@ std::string advice_on_scale(const RunFacts& facts) {
     advice = fmt::format("A loss scale of {} keeps them", power_text(smallest->upper));
   }
   if (hidden) {
-    advice +=
-        ", and what was computed from them may need a larger one: a recording in FP32 tells (`--precision fp32`, then `ulpscope "
-        "scale`)";
+    advice += ", and what was computed from them may need a larger one: " + wide_recording_tells(settings);
   }
   if (limited) advice += fmt::format("; the largest that fits is {}", cell_text(scale_cell(largest), Unit::scale));
   return advice + '.';
@@ -74,9 +76,8 @@ std::string flushed_advice(const RunFacts& facts, uint32_t worst) {
   const OpInfo* const served = precision.casts_weights ? facts.context.graph.served_by(facts.selection.op(worst)) : nullptr;
   if (served) {
     const bool is_op = served->module.empty();
-    const char* const key = is_op ? "autocast.ops" : "autocast.modules";
     advice += fmt::format(", and so has FP32 for the {} {}{}", is_op ? "op" : "module", is_op ? served->name : served->module,
-                          in_brackets({settings.has(key) ? key : ""}));
+                          in_brackets({settings.name(is_op ? SettingKind::precision_of_ops : SettingKind::precision_of_modules)}));
   }
   return advice + ".";
 }
@@ -108,17 +109,18 @@ void find_flushed(const RunFacts& facts, Findings& found) {
       if (lost > worst_share) worst = i;
       worst_share = std::max(worst_share, lost);
     }
-    found.add(Severity::warning,
-              fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and up to {} of the norm.",
-                          count_of(flushed.size(), "gradient tensor"), 100 * limit, cell_text(most_norm, Unit::share)),
-              flushed.worst(), flushed_advice(facts, worst), flushed.extent());
+    found.add_judged(Severity::warning,
+                     fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and up to {} of the norm.",
+                                 count_of(flushed.size(), "gradient tensor"), 100 * limit, cell_text(most_norm, Unit::share)),
+                     flushed.worst(), flushed_advice(facts, worst), flushed.extent());
   }
   if (const Suspects unfelt = flushed_gradients(facts, facts.gradients().flushed_unfelt); !unfelt.empty()) {
-    found.add(Severity::info,
-              fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, but these are so small that the "
-                          "norm hardly felt it.",
-                          count_of(unfelt.size(), "gradient tensor"), 100 * limit),
-              unfelt.worst(), "", unfelt.extent());
+    found.add_judged(
+        Severity::info,
+        fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, but these are so small that the "
+                    "norm hardly felt it.",
+                    count_of(unfelt.size(), "gradient tensor"), 100 * limit),
+        unfelt.worst(), "", unfelt.extent());
   }
 }
 

@@ -20,17 +20,18 @@ void find_gradients_overflow(const RunFacts& facts, Findings& found) {
     tell_overflow(facts, "A smaller loss scale keeps it, and so does BF16", found);
   if (!gradients.overflow_kept.empty() && !gradients.clipping_hides_infinity) {
     const Suspects kept = overflowed_gradients(facts, gradients.overflow_kept);
-    found.add(ranges.reached_weights() ? Severity::error : Severity::warning,
-              overflow_kept_title(facts) + (ranges.reached_weights() ? ", and infinities reached the weights."
-                                            : ranges.is_filtered()   ? "."
-                                                                     : "; no weight became infinite."),
-              kept.worst(), overflow_kept_advice(facts), kept.extent());
+    found.add_judged(ranges.reached_weights() ? Severity::error : Severity::warning,
+                     overflow_kept_title(facts) + (ranges.reached_weights() ? ", and infinities reached the weights."
+                                                   : ranges.is_filtered()   ? "."
+                                                                            : "; no weight became infinite."),
+                     kept.worst(), overflow_kept_advice(facts), kept.extent());
   }
   if (!gradients.overflow_skipped.empty()) {
     const Suspects skipped = overflowed_gradients(facts, gradients.overflow_skipped);
-    found.add(Severity::info,
-              fmt::format("{} overflowed, only in steps that the scaler skipped.", count_of(skipped.size(), "gradient tensor")),
-              skipped.worst(), "", skipped.extent());
+    found.add_judged(
+        Severity::info,
+        fmt::format("{} overflowed, only in steps that the scaler skipped.", count_of(skipped.size(), "gradient tensor")),
+        skipped.worst(), "", skipped.extent());
   }
 }
 

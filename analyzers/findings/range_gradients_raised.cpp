@@ -32,15 +32,16 @@ void find_raised(const RunFacts& facts, Findings& found) {
                   {"smallest_subnormal", std::log2(info(tensor.dtype).format->smallest_positive()), Unit::exponent}});
   }
   if (suspects.empty()) return;
-  found.add(
+  found.add_judged(
       2 * most > 1 ? Severity::warning : Severity::info,
       fmt::format("{} had more than {:g}% of the nonzero elements below half the smallest subnormal number, which the "
                   "rounding mode raised to it: they are larger than they were computed, and in mode sr right on average only.",
                   count_of(suspects.size(), "gradient tensor"), 100 * facts.context.options.flushed_limit),
       suspects.worst(),
       scaling_advice(facts.precision(), facts.context.settings) +
-          ", so that gradients are normal numbers (a recording with `--precision fp32`, then `ulpscope scale`, tells which "
-          "scale fits), or use BF16. To nearest these elements are zero.",
+          fmt::format(", so that gradients are normal numbers (which scale fits, {}), or use BF16. To nearest these elements are "
+                      "zero.",
+                      wide_recording_tells(facts.context.settings)),
       suspects.extent());
 }
 

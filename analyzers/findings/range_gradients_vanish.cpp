@@ -40,17 +40,18 @@ void find_vanished(const RunFacts& facts, Findings& found) {
     suspects.add(static_cast<double>(judged.vanished_steps), i, std::move(values), judged.first_vanished);
   }
   const uint64_t vanished = gradients.vanished_passes, passes = ranges.backward_passes();
-  found.add(2 * vanished >= passes    ? Severity::error
-            : 20 * vanished >= passes ? Severity::warning
-                                      : Severity::info,
-            fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, in {}: "
-                        "nothing behind it learns.",
-                        vanished, passes, facts.selection.name(worst)),
-            suspects.worst(),
-            fmt::format("{}, or run in BF16, whose range is that of FP32. Which scale fits, a recording in FP32 tells "
-                        "(`--precision fp32`, then `ulpscope scale`): here all that is computed from this rounding is zero.",
-                        scaling_advice(facts.precision(), facts.context.settings)),
-            suspects.extent());
+  found.add_judged(
+      2 * vanished >= passes    ? Severity::error
+      : 20 * vanished >= passes ? Severity::warning
+                                : Severity::info,
+      fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, in {}: "
+                  "nothing behind it learns.",
+                  vanished, passes, facts.selection.name(worst)),
+      suspects.worst(),
+      fmt::format("{}, or run in BF16, whose range is that of FP32. Which scale fits, {}: here all that is computed from this "
+                  "rounding is zero.",
+                  scaling_advice(facts.precision(), facts.context.settings), wide_recording_tells(facts.context.settings)),
+      suspects.extent());
 }
 
 }  // namespace

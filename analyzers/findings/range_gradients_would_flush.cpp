@@ -36,10 +36,11 @@ void find_what_would_flush(const RunFacts& facts, Findings& found) {
     suspects.add(lost, i, std::move(values));
   }
   if (suspects.empty()) return;
-  found.add(Severity::info,
-            fmt::format("In FP16 without a loss scale, {} of {} would lose more than {:g}% of the nonzero elements to zero.",
-                        suspects.size(), count_of(facts.selection.count_outputs(judged_tensors), "gradient tensor"), 100 * limit),
-            suspects.worst(), "FP16 needs a loss scale here (`ulpscope scale` shows which); BF16 does not.");
+  found.add_judged(
+      Severity::info,
+      fmt::format("In FP16 without a loss scale, {} of {} would lose more than {:g}% of the nonzero elements to zero.",
+                  suspects.size(), count_of(facts.selection.count_outputs(judged_tensors), "gradient tensor"), 100 * limit),
+      suspects.worst(), "FP16 needs a loss scale here (`ulpscope scale` shows which); BF16 does not.");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/base/text.h"
@@ -55,7 +56,7 @@ void find_inputs_flushed(const RunFacts& facts, Findings& found) {
       starved += facts.ranges().find(i)->judged.starved_rows;
       rows += facts.ranges().find(i)->judged.totals.rows;
     }
-    found.add(
+    found.add_judged(
         2 * starved >= rows ? Severity::error : Severity::warning,
         fmt::format("{} of the backward pass read {} as zero: they were subnormal, and the arithmetic of the run flushes those. "
                     "In {} of {} of their rows all of an input was.",
@@ -65,12 +66,11 @@ void find_inputs_flushed(const RunFacts& facts, Findings& found) {
             "{}, for which the loss scale has to lift gradients above the smallest normal number{}; no scale lifts an activation "
             "or a weight. BF16 has the range of FP32, subnormals too. Without flushing{} they are read as they are.",
             scaling_advice(facts.precision(), settings), least_scale(facts),
-            in_brackets({settings.has("arithmetic.subnormals") ? "arithmetic.subnormals = \"keep\"" : "",
-                         settings.has("arithmetic.accumulate") ? "an arithmetic.accumulate other than mi200" : ""})),
+            in_brackets({settings.now(SettingKind::subnormals), settings.now(SettingKind::accumulation)})),
         backward.extent());
   }
   if (const Suspects elsewhere = read_as_zero(facts, gradients.read_as_zero_elsewhere); !elsewhere.empty()) {
-    found.add(
+    found.add_judged(
         Severity::info,
         fmt::format("{} outside the backward pass read {} as zero: they were subnormal.", count_of(elsewhere.size(), "op"), which),
         elsewhere.worst(), "", elsewhere.extent());

@@ -12,25 +12,27 @@ namespace {
 
 void find_flushed_in_fp8(const RunFacts& facts, Findings& found) {
   // What keeps layers in BF16.
-  const char* const types = facts.context.settings.has("autocast.modules") ? " (a layer's dtype, autocast.modules)" : "";
+  const std::string types = in_brackets({facts.context.settings.name(SettingKind::precision_of_modules)});
   if (const Suspects flushed = flushed_in_fp8(facts, facts.quantized().flushed); !flushed.empty()) {
-    found.add(Severity::warning, lost_much(facts, flushed) + " to zero when quantised to FP8, and more than 1% of the norm.",
-              flushed.worst(),
-              fmt::format("Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale "
-                          "changes nothing. Keep these layers in BF16{}.",
-                          types),
-              flushed.extent());
+    found.add_judged(
+        Severity::warning, lost_much(facts, flushed) + " to zero when quantised to FP8, and more than 1% of the norm.",
+        flushed.worst(),
+        fmt::format("Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale "
+                    "changes nothing. Keep these layers in BF16{}.",
+                    types),
+        flushed.extent());
   }
   if (const Suspects unfelt = flushed_in_fp8(facts, facts.quantized().flushed_unfelt); !unfelt.empty()) {
-    found.add(Severity::info,
-              lost_much(facts, unfelt) +
-                  " to zero when quantised to FP8, but these are so small beside the largest that the norm "
-                  "hardly felt it.",
-              unfelt.worst(),
-              fmt::format("A few large values, perhaps one, decide a tensor's quantisation scale. Where the small ones matter keep "
-                          "these layers in BF16{}.",
-                          types),
-              unfelt.extent());
+    found.add_judged(
+        Severity::info,
+        lost_much(facts, unfelt) +
+            " to zero when quantised to FP8, but these are so small beside the largest that the norm "
+            "hardly felt it.",
+        unfelt.worst(),
+        fmt::format("A few large values, perhaps one, decide a tensor's quantisation scale. Where the small ones matter keep "
+                    "these layers in BF16{}.",
+                    types),
+        unfelt.extent());
   }
 }
 

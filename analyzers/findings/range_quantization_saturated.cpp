@@ -25,11 +25,9 @@ std::string saturated_advice(bool delays_scales, double largest_excess, const Se
   constexpr int kMostMargin = 4;  // beyond that, room above takes more binades than E4M3 has to give
   const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 0;
   std::string room;
-  const bool named = settings.has("fp8.margin");
-  const std::string end = named ? " leaves room above them; " : " leaves room above them. ";
-  if (margin == 0) room = fmt::format("A larger {}", named ? "fp8.margin" : "margin") + end;
-  if (margin > 0 && margin <= kMostMargin)
-    room = (named ? fmt::format("fp8.margin larger by {}", margin) : fmt::format("A scale divided by 2^{}", margin)) + end;
+  const std::string setting = in_brackets({settings.now(SettingKind::quantization_margin)});
+  if (margin == 0) room = fmt::format("A larger margin{} leaves room above them. ", setting);
+  if (margin > 0 && margin <= kMostMargin) room = fmt::format("A margin larger by {}{} leaves room above them. ", margin, setting);
   return fmt::format("The scale of delayed scaling follows from earlier steps. {}{} saturates nothing.", room,
                      current_scaling(settings));
 }
@@ -51,11 +49,12 @@ void find_saturated_in_fp8(const RunFacts& facts, Findings& found) {
   }
   if (suspects.empty()) return;
   const AnalysisContext& context = facts.context;
-  found.add(most_saturated > context.options.flushed_limit ? Severity::warning : Severity::info,
-            fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
-                        count_of(suspects.size(), "tensor")),
-            suspects.worst(), saturated_advice(quantization_recipe(context.trace) == "delayed", largest_excess, context.settings),
-            suspects.extent());
+  found.add_judged(most_saturated > context.options.flushed_limit ? Severity::warning : Severity::info,
+                   fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
+                               count_of(suspects.size(), "tensor")),
+                   suspects.worst(),
+                   saturated_advice(quantization_recipe(context.trace) == "delayed", largest_excess, context.settings),
+                   suspects.extent());
 }
 
 }  // namespace

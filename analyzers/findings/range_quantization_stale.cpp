@@ -19,18 +19,17 @@ void find_stale(const RunFacts& facts, Findings& found) {
     return share(seen.flushed.lower, seen.base) > 0.5;
   });
   const Suspects stale = flushed_in_fp8(facts, tensors, true);
-  found.add(
+  found.add_judged(
       lost_most ? Severity::error : Severity::warning,
       lost_much(facts, stale) +
           " to zero when quantised to FP8, and more than 1% of the norm: their quantisation scale was far "
           "below what their largest magnitude asked for.",
       stale.worst(),
-      facts.context.settings.has("fp8.recipe")
-          ? "A scale that follows from earlier steps (fp8.recipe = \"delayed\") is as small as the largest amax of the history, "
-            "perhaps one outlier, makes it. \"current\" follows the values of each step; a shorter fp8.amax_history, or fp8.amax = "
-            "\"most_recent\", forgets sooner."
-          : "A scale that follows from earlier steps is as small as the largest magnitude of its history, perhaps one outlier, "
-            "makes it. One from the tensor itself follows the values of each step; a shorter history forgets sooner.",
+      fmt::format(
+          "A scale that follows from earlier steps is as small as the largest magnitude of its history, perhaps one outlier, "
+          "makes it. One from the tensor itself{} follows the values of each step; a shorter history{} forgets sooner.",
+          in_brackets({facts.context.settings.now(SettingKind::quantization_recipe)}),
+          in_brackets({facts.context.settings.now(SettingKind::quantization_history)})),
       stale.extent());
 }
 

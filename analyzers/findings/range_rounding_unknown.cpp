@@ -15,8 +15,8 @@ void find_unknown_roundings(const RunFacts& facts, Findings& found) {
     narrow += judged.totals.rows_unseen + judged.totals.rows_seen;
   }
   if (unseen == 0) return;
-  found.add(Severity::info,
-            fmt::format("What {} of {} recorded roundings lost is not known: the backend did not count it.", unseen, narrow));
+  found.add_judged(Severity::info, fmt::format("What {} of {} recorded roundings lost is not known: the backend did not count it.",
+                                               unseen, narrow));
 }
 
 }  // namespace

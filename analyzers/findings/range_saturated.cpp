@@ -36,14 +36,15 @@ void find_saturated(const RunFacts& facts, Findings& found) {
     suspects.add(first ? -(1e6 * static_cast<double>(first->step) + first->sequence) : -INFINITY, i, std::move(values), first);
   }
   if (suspects.empty()) return;
-  found.add(most_of_a_gradient ? Severity::error : Severity::warning,
-            fmt::format("{} held {} beyond the largest number of the type, at which the rounding mode keeps them: no infinity "
-                        "tells a scaler, or a check, of it.",
-                        count_of(suspects.size(), "tensor"), count_of(elements, "finite value")),
-            suspects.worst(),
-            "For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or smaller inputs. In mode rne they "
-            "would become infinite, and be seen.",
-            suspects.extent());
+  found.add_judged(
+      most_of_a_gradient ? Severity::error : Severity::warning,
+      fmt::format("{} held {} beyond the largest number of the type, at which the rounding mode keeps them: no infinity "
+                  "tells a scaler, or a check, of it.",
+                  count_of(suspects.size(), "tensor"), count_of(elements, "finite value")),
+      suspects.worst(),
+      "For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or smaller inputs. In mode rne they "
+      "would become infinite, and be seen.",
+      suspects.extent());
 }
 
 }  // namespace

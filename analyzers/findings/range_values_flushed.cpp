@@ -13,10 +13,10 @@ namespace {
 void find_flushed_values(const RunFacts& facts, Findings& found) {
   const Suspects flushed = flushed_values(facts, false);
   if (flushed.empty()) return;
-  found.add(Severity::info,
-            fmt::format("{} other than gradients lost more than {:g}% of the nonzero elements to zero when rounded.",
-                        count_of(flushed.size(), "tensor"), 100 * facts.context.options.flushed_limit),
-            flushed.worst(), "", flushed.extent());
+  found.add_judged(Severity::info,
+                   fmt::format("{} other than gradients lost more than {:g}% of the nonzero elements to zero when rounded.",
+                               count_of(flushed.size(), "tensor"), 100 * facts.context.options.flushed_limit),
+                   flushed.worst(), "", flushed.extent());
 }
 
 }  // namespace

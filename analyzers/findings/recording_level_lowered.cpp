@@ -1,4 +1,8 @@
+#include <fmt/format.h>
+
 #include "ulpscope/analyzers/findings/recording_text.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
 
 namespace ulpscope::findings {
 
@@ -7,8 +11,10 @@ namespace {
 void find_level_lowered(const RunFacts& facts, Findings& found) {
   tell_events(
       facts, EventKind::level_lowered, Severity::warning,
-      "From there on only counts are known, no magnitudes or histograms: what needs those is answered for the steps before. "
-      "A larger `--max-size`, or `--every N`, keeps them for the whole run.",
+      fmt::format("From there on only counts are known, no magnitudes or histograms: what needs those is answered for the steps "
+                  "before. A larger limit{}, or histograms in fewer steps{}, keeps them for the whole run.",
+                  in_brackets({facts.context.settings.now(SettingKind::recording_limit)}),
+                  in_brackets({facts.context.settings.now(SettingKind::recording_interval)})),
       found);
 }
 

@@ -84,8 +84,9 @@ extern constinit const FindingRule run_diverged{
         "broke soon; or the loss grew to the end of the run without an overflow.",
     .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
     .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
-    .explains = kOfNonfinite + Codes{"scale.no_scale_fits", "scale.over_scaled", "range.values_flushed", "range.gradients_flushed",
-                                     "range.gradients_vanish", "model.dead_output", "updates.lost", "updates.none_applied"},
+    .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",
+                                     "range.gradients_flushed", "range.gradients_vanish", "model.dead_output", "updates.lost",
+                                     "updates.none_applied"},
     .find = find_divergence,
 };
 

@@ -15,7 +15,7 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
   if (scale.scaling != LossScaling::scaled || scale.collapsed() || scale.no_step_was_taken() || steps.skipped.empty()) return;
   // A scale that comes down to one that fits costs a few steps of many.
   const bool many = 5 * steps.skipped.size() > steps.count;
-  const bool began_too_high = 2 * steps.leading_skips > steps.skipped.size();
+  const bool began_too_high = 2 * steps.leading_skips > steps.skipped.size() && steps.lowest_scale < steps.first.scale_before;
   found.add(many ? Severity::warning : Severity::info,
             fmt::format("{} of {} {} skipped{}.", steps.skipped.size(), count_of(steps.count, "step"), was(steps.skipped.size()),
                         began_too_high ? fmt::format(", the first {} of them until the scale had come down from {}",

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_judgement.h"
 #include "ulpscope/base/text.h"
@@ -11,15 +12,17 @@ namespace {
 
 void find_collapse(const RunFacts& facts, Findings& found) {
   if (!facts.scale().collapsed()) return;
-  found.add(Severity::error,
-            fmt::format("The loss scale collapsed: the last {} in a row were skipped, and it fell to {}.",
-                        count_of(facts.steps().trailing_skips, "step"), scale_text(facts.steps().lowest_scale)),
-            blame_evidence(facts),
-            facts.broke()
-                ? fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
-                              facts.scale().broken_from)
-                : "Gradients that overflow at any scale hold NaN or infinity for another reason: the first of them is where to "
-                  "look (`ulpscope ranges`).");
+  found.add(
+      Severity::error,
+      fmt::format("The loss scale collapsed: the last {} in a row were skipped, and it fell to {}.",
+                  count_of(facts.steps().trailing_skips, "step"), scale_text(facts.steps().lowest_scale)),
+      blame_evidence(facts),
+      facts.broke()
+          ? fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
+                        facts.scale().broken_from)
+          : fmt::format("Gradients that overflow at any scale hold NaN or infinity for another reason: what made the first is "
+                        "where to look (`ulpscope ranges {}`).",
+                        shell_word(facts.context.trace.path())));
 }
 
 }  // namespace

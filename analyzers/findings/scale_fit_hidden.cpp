@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_judgement.h"
 #include "ulpscope/base/text.h"
@@ -27,18 +28,21 @@ void find_hidden_fit(const RunFacts& facts, Findings& found) {
   const GradientLosses::Flushed* const losses = facts.scale().losses().flushed.find(worst_tensor);
   const RoundingBounds worst_seen = losses ? losses->seen : RoundingBounds();
   const bool is_found = share(worst_seen.flushed.lower, worst_seen.base) > limit;
-  found.add(Severity::info,
-            fmt::format("In {} of {} {} {} computed from gradients of which more than {:g}% had been flushed: what scale they need "
-                        "is not known, so the smallest fitting scale is only a lower bound, and the largest an upper one.",
-                        fitting.hidden_steps, count_of(facts.steps().count, "step"), count_of(hidden, "gradient tensor"),
-                        was(hidden), 100 * limit),
-            {{facts.selection.key(worst_tensor), {{"rows_flushed", count_cell(*worst), Unit::count}}}},
-            is_quantized(facts.selection.tensor(worst_tensor).dtype)
-                ? fmt::format("FP8 flushed them at its quantisation scales, which no loss scale changes{}. Record the run with "
-                              "`--precision bf16` for what was flushed.",
-                              is_found ? ": `ulpscope ranges` tells why" : "")
-                : "Record the run with `--precision fp32`, where nothing is flushed: `ulpscope scale` of that trace tells which "
-                  "scales FP16 needs, and `ulpscope ranges --format fp16` where its gradients lie.");
+  const std::string precision = in_brackets({facts.context.settings.now(SettingKind::precision)});
+  found.add(
+      Severity::info,
+      fmt::format("In {} of {} {} {} computed from gradients of which more than {:g}% had been flushed: what scale they need "
+                  "is not known, so the smallest fitting scale is only a lower bound, and the largest an upper one.",
+                  fitting.hidden_steps, count_of(facts.steps().count, "step"), count_of(hidden, "gradient tensor"), was(hidden),
+                  100 * limit),
+      {{facts.selection.key(worst_tensor), {{"rows_flushed", count_cell(*worst), Unit::count}}}},
+      is_quantized(facts.selection.tensor(worst_tensor).dtype)
+          ? fmt::format("FP8 flushed them at its quantisation scales, which no loss scale changes{}. Record the run in BF16{} "
+                        "for what was flushed.",
+                        is_found ? ": `ulpscope ranges` tells why" : "", precision)
+          : fmt::format("Record the run in FP32{}, where nothing is flushed: `ulpscope scale` of that trace tells which scales "
+                        "FP16 needs, and `ulpscope ranges --format fp16` where its gradients lie.",
+                        precision));
 }
 
 }  // namespace

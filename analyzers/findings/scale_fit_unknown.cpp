@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_judgement.h"
 
@@ -11,7 +14,7 @@ void find_unknown_fit(const RunFacts& facts, Findings& found) {
   if (facts.scale().scaling == LossScaling::no_steps || fit.largest || fit.smallest) return;
   if (facts.scale().losses().rows_without_values == 0) return;
   found.add(Severity::info, "Which loss scales fit is not known: of the gradients only counts were recorded.", {},
-            "Record with `--record stats`, which keeps their magnitudes.");
+            fmt::format("Record their magnitudes too{}.", in_brackets({facts.context.settings.now(SettingKind::recording_level)})));
 }
 
 }  // namespace
@@ -21,7 +24,7 @@ extern constinit const FindingRule scale_fit_unknown{
     .part = Part::scale,
     .raised = "Of gradients only counts were recorded.",
     .meaning = "Which scales fit is not known.",
-    .help = "`--record stats`.",
+    .help = "A recording that has their magnitudes.",
     .is_about_run = false,
     .find = find_unknown_fit,
 };

@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_judgement.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
@@ -15,7 +17,8 @@ void find_no_step_taken(const RunFacts& facts, Findings& found) {
   const StepTotals& steps = facts.steps();
   const bool losses_broke = !steps.nonfinite_losses.empty();
   std::string suggestion = losses_broke ? "The losses themselves were NaN or infinite: another scale would not help."
-                                        : "The first gradient with NaN or infinity is where to look: `ulpscope ranges`.";
+                                        : fmt::format("What made the first NaN or infinity is where to look: `ulpscope ranges {}`.",
+                                                      shell_word(facts.context.trace.path()));
   if (!std::isfinite(steps.last.scale_after)) {
     suggestion = "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
   } else if (!losses_broke && facts.context.trace.run().dynamic_loss_scale && steps.last.scale_after > 1 &&

@@ -24,7 +24,7 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
     extent.tensors.push_back(weight->tensor);
     keep_first(extent.first_step, totals.first_lost);
   }
-  found.add(severity, count_of(lost.size(), "parameter") + ' ' + title, std::move(evidence), suggestion, std::move(extent));
+  found.add_judged(severity, count_of(lost.size(), "parameter") + ' ' + title, std::move(evidence), suggestion, std::move(extent));
 }
 
 }  // namespace ulpscope::findings

@@ -39,14 +39,15 @@ void find_damped(const RunFacts& facts, Findings& found) {
   }
   // Single parameters whose gradients are next to nothing, as of a bias before a normalisation, are no harm.
   if (2 * damped <= all || suspects.empty()) return;
-  found.add(Severity::warning,
-            fmt::format("Adam's eps, {:g}, was larger than the root of every second moment of {} of {} elements: it made their "
-                        "updates less than half as large.",
-                        eps_of_worst, damped, all),
-            suspects.worst(),
-            fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
-                        in_brackets({facts.context.settings.now(SettingKind::epsilon)})),
-            suspects.extent());
+  found.add_judged(
+      Severity::warning,
+      fmt::format("Adam's eps, {:g}, was larger than the root of every second moment of {} of {} elements: it made their "
+                  "updates less than half as large.",
+                  eps_of_worst, damped, all),
+      suspects.worst(),
+      fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
+                  in_brackets({facts.context.settings.now(SettingKind::epsilon)})),
+      suspects.extent());
 }
 
 }  // namespace

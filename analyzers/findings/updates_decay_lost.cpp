@@ -31,14 +31,14 @@ void find_lost_decay(const RunFacts& facts, Findings& found) {
   if (suspects.empty()) return;
   Extent extent = suspects.extent();
   extent.first_step = first;
-  found.add(Severity::warning,
-            fmt::format("Weight decay was rounded away: of what was asked for, {} arrived in the stored values of {}.",
-                        cell_text(std::max(0.0, applied) / asked, Unit::share), count_of(suspects.size(), "parameter")),
-            suspects.worst(),
-            "A decay of less than half an ulp of a weight changes nothing: keep FP32 master weights" +
-                in_brackets({facts.context.settings.switched(SettingKind::master_weights, true)}) +
-                ", in which it adds up, or round updates stochastically.",
-            std::move(extent));
+  found.add_judged(Severity::warning,
+                   fmt::format("Weight decay was rounded away: of what was asked for, {} arrived in the stored values of {}.",
+                               cell_text(std::max(0.0, applied) / asked, Unit::share), count_of(suspects.size(), "parameter")),
+                   suspects.worst(),
+                   "A decay of less than half an ulp of a weight changes nothing: keep FP32 master weights" +
+                       in_brackets({facts.context.settings.switched(SettingKind::master_weights, true)}) +
+                       ", in which it adds up, or round updates stochastically.",
+                   std::move(extent));
 }
 
 }  // namespace

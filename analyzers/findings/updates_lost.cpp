@@ -13,9 +13,10 @@ namespace {
 constexpr double kLostLimit = 0.5;
 
 std::string stochastic_rounding(const SettingNames& settings) {
-  if (!settings.has("arithmetic.ops")) return "";
+  const std::string ops = settings.name(SettingKind::arithmetic_of_ops);
+  if (ops.empty()) return "";
   const std::string math = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
-  return "arithmetic.ops.<optimizer>_update.rounding = \"sr\"" + (math.empty() ? "" : " with " + math);
+  return ops + " of the update" + (math.empty() ? "" : ", with " + math);
 }
 
 void find_lost(const RunFacts& facts, Findings& found) {

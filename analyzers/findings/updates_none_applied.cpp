@@ -39,7 +39,7 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
                           {{"updates", count_cell(weight.totals.rows), Unit::count},
                            {"nonzero_updates", count_cell(weight.totals.nonzero), Unit::count}}});
   }
-  found.add(
+  found.add_judged(
       Severity::error,
       fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(updates.all().rows, "recorded update")),
       std::move(evidence), why_none(facts), std::move(extent));

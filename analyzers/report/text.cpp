@@ -208,16 +208,20 @@ std::string findings_text(const Report& report, const TextOptions& options, cons
     text += finding_text(report.findings[cause.finding], options, style);
     told[cause.finding] = true;
     std::string codes;
-    size_t count = 0;
+    size_t count = 0, notes = 0;
     for (const size_t i : cause.consequences) {
       told[i] = true;
-      if (report.findings[i].severity == Severity::info) continue;
+      if (report.findings[i].severity == Severity::info) {
+        ++notes;
+        continue;
+      }
       ++count;
-      codes += (codes.empty() ? "" : ", ") + report.findings[i].code;
+      codes += (codes.empty() ? ": " : ", ") + report.findings[i].code;
     }
-    if (count > 0)
-      text += fmt::format("          {}\n", wrap_text(fmt::format("{} came of it (--all): {}", count_of(count, "finding"), codes),
-                                                      options.width, 12));
+    if (count + notes == 0) continue;
+    std::string all = count > 0 ? count_of(count, "finding") : "";
+    if (notes > 0) all += (all.empty() ? "" : " and ") + count_of(notes, "note");
+    text += fmt::format("          {}\n", wrap_text(fmt::format("{} came of it (--all){}", all, codes), options.width, 12));
   }
   // A healthy run has nothing to explain.
   const bool asks_how_it_went = report.analysis == "report" || report.analysis == "train";

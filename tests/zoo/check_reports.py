@@ -6,8 +6,7 @@ truth.json has for each run what was built into it: the verdict, and of the firs
 these say something. Beside that a healthy report has at most 15 lines and any other at most 40, and every command that a report
 suggests on its trace runs. Where h5py and numpy are there, every number of the reports is recomputed from the trace
 (recompute_numbers.py), and of the comparison with the first run of the same experiment, and commands have to show what the report says
-that they show (recompute/promises.py). What is known to be wrong stands in
-known_mistakes.json, until it is mended. Without --slow the presets, which take longer, are left out.
+that they show (recompute/promises.py). Without --slow the presets, which take longer, are left out.
 """
 
 import argparse
@@ -61,17 +60,6 @@ def mistakes(program, run, trace, first):
         pathlib.Path(fp32).unlink(missing_ok=True)
 
 
-def beyond_known(run, found):
-    """The mistakes that are not known, and the known ones that are none any more."""
-    known = [each["mistake"] for each in json.loads((HERE / "known_mistakes.json").read_text())
-             if (each["experiment"], each["arguments"]) == (run["experiment"], run["arguments"])]
-    yield from (mistake for mistake in found if not any(text in mistake for text in known))
-    if Facts is not None:
-        for text in known:
-            if not any(text in mistake for mistake in found):
-                yield f"known_mistakes.json has what is right now: {text}"
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -91,7 +79,7 @@ def main():
                 continue
             trace = str(pathlib.Path(folder) / f"{number}.h5")
             checked += 1
-            for mistake in beyond_known(run, list(mistakes(program, run, trace, first.setdefault(run["experiment"], trace)))):
+            for mistake in mistakes(program, run, trace, first.setdefault(run["experiment"], trace)):
                 failed += 1
                 print(f"{name} {' '.join(run['arguments'])}: {mistake}")
             if first[run["experiment"]] != trace:

@@ -4,13 +4,13 @@ import json
 import math
 import re
 
-from . import compare_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules
-from .rules import Case, Step
+from . import compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules
+from .rules import COMMON, Case, Step
 from .sentences import SETTING, Bounds, check_text
 
 RULES = {
     code: rule
-    for rules in (compare_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
+    for rules in (compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
     for code, rule in rules.RULES.items()
 }
 FLUSHED = RULES["range.gradients_flushed"]
@@ -140,7 +140,7 @@ def check_finding(case):
             yield f"not recomputed: no rule for {finding['code']}: {finding['title']} {finding['suggestion']}"
         return
     for text in (finding["title"], finding["suggestion"]):
-        yield from check_text(text, rule.text, case)
+        yield from check_text(text, rule.text + COMMON, case)
         for name in re.findall(SETTING, text):
             if name not in case.f.trace.settings:
                 yield f"the run has no setting {name}"

@@ -84,6 +84,37 @@ def sum_before_rounding(case, match):
     )
 
 
+def sum_before_it_broke(case, match):
+    root, _ = story(case)
+    c = case.f.tables.captures
+    broke_at = int(c["broke_at"][root])
+    return Claim(
+        {
+            "element": c["element"][root],
+            "terms": c["terms"][root],
+            "first": broke_at,
+            "value": general(float(c["partial_sum"][root]), 6),
+        },
+        the_sum_broke_at_a_term=broke_at > 0,
+    )
+
+
+def sum_broke_at_once(case, match):
+    root, _ = story(case)
+    c = case.f.tables.captures
+    return Claim(
+        {"element": c["element"][root], "terms": c["terms"][root]}, the_first_term_broke_it=int(c["broke_at"][root]) == 0
+    )
+
+
+def other_capture(case, match):
+    """The last step before the origin's, or else the first one behind it, in which an element of its tensor was captured."""
+    f, row = case.f, origin_of(case)
+    steps = sorted({int(s) for s in f.tables.captures["step"][f.tables.captures["tensor"] == f.rows.tensor[row]]})
+    before = [step for step in steps if step <= f.rows.step[row]]
+    return {"step": before[-1] if before else steps[0]}
+
+
 def element_is(case, match):
     f = case.f
     root, operands = story(case)
@@ -146,7 +177,17 @@ ORIGIN_TEXT = [
         sum_before_rounding,
     ),
     (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\) = (?P<value>-?\w+)\.", element_is),
-    (r"`ulpscope export \S+ --table captures --step (?P<step>\d+)`", captured_step),
+    (
+        r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms?: the first (?P<first>\d+) made (?P<value>\S+), and with the next "
+        r"one it was no finite number\.",
+        sum_before_it_broke,
+    ),
+    (
+        r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms?, the first of which is no finite number\.",
+        sum_broke_at_once,
+    ),
+    (r"`ulpscope export \S+ --table captures --step (?P<step>\d+)` shows the element", captured_step),
+    (r"`ulpscope export \S+ --table captures --step (?P<step>\d+)` shows an element of it in another step", other_capture),
     (
         r"rounded to (?P<type>\w+).*?, which makes eps = (?P<eps>\S+) zero, as all up to (?P<flushed>2\^\S+) are, and \(1 - beta2\) g\^2 too for "
         r"gradients g up to (?P<gradient>2\^-?[\d.]*\d);",

@@ -66,7 +66,7 @@ def batches(program, f, finding):
 PROMISES = [
     (r"`ulpscope export \S+ --table captures", captures),
     (r"`ulpscope ranges \S+ --step \d+`", ranges_of_step),
-    (r"is where to look(?:: | \()`ulpscope ranges`", ranges_of_run),
+    (r"is where to look(?:: | \()`ulpscope ranges [^` ]+`", ranges_of_run),
     (r"`ulpscope export --table batches`", batches),
 ]
 
@@ -89,7 +89,7 @@ def broken_promises(program, f, report, brief, every, record_fp32):
         for pattern, check in PROMISES:
             if re.search(pattern, finding["suggestion"]):
                 yield from (f"{finding['code']}: {mistake}" for mistake in check(program, f, finding))
-        if "`--precision fp32`" in finding["suggestion"]:
+        if "in FP32" in finding["suggestion"] and "`ulpscope scale` of" in finding["suggestion"]:
             again = again or record_fp32()
             yield from (f"{finding['code']}: {mistake}" for mistake in scales_of_fp32(program, f, finding, again))
     yield from folded(report, brief, every)
@@ -102,7 +102,7 @@ def folded(report, brief, every):
     for title in titles:
         if title not in every:
             yield f"`report --all` does not show {title!r}"
-    counted = sum(int(n) for n in re.findall(r"(\d+) (?:findings? came of it|(?:more )?notes?) \(--all", brief))
+    counted = sum(int(n) for n in re.findall(r"(\d+) (?:findings?(?= and \d+ notes? came)|(?:findings|finding|notes|note) came of it|(?:more )?notes?) *(?:\(--all|and)", brief))
     shown = sum(f"{finding['severity']} {title}" in brief for finding, title in zip(report["findings"], titles))
     if shown + counted != len(titles):
         yield f"the report shows {shown} findings and counts {counted}, there are {len(titles)}"

@@ -133,7 +133,7 @@ RULES = {
     "range.quantization_saturated": Rule(
         [
             (r"^(?P<tensors>\d+) tensors? had elements beyond", lambda case, match: {"tensors": len(saturated(case))}),
-            (r"fp8\.margin larger by (?P<margin>\d+) leaves room", margin),
+            (r"A margin larger by (?P<margin>\d+)\b", margin),
         ],
         {
             "steps": lambda case, tensor, _: len(

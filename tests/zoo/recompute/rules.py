@@ -66,6 +66,20 @@ class Step:
     step: int
 
 
+def as_it_is(case, match):
+    return {"name": match["name"], "value": case.f.setting(match["name"])}
+
+
+# What any finding may say.
+COMMON = [
+    (
+        r"Judged by the steps before step (?P<step>\d+), where the run broke\.$",
+        lambda case, match: {"step": case.f.steps.broken_from},
+    ),
+    (r"[( ](?P<name>[a-z_0-9]+(?:\.\w+)?), now (?P<value>\"[^\"]*\"|[^,()]+)", as_it_is),
+]
+
+
 def log2(x):
     return math.log2(x) if x > 0 else None
 

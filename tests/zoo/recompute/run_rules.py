@@ -176,7 +176,7 @@ RULES = {
         },
         loss_step(lambda s: numpy.flatnonzero(~s.broken)[-1]),
     ),
-    "recording.note": Rule([(r"^(?P<text>.+?)(?: \(and (?P<more>\d+) more\))?$", notes)], {"text": note_text}, note_place),
+    "recording.note": Rule([(r"^(?P<text>.+?)(?: \(and (?P<more>\d+) more like it\))?$", notes)], {"text": note_text}, note_place),
 }
 
 

@@ -215,18 +215,34 @@ def check_smallest_of_steps(case, series):
 # Notes of tables.
 
 
+def makers_of_nonfinite(f):
+    """The origin, the first of all, and what became infinite when it was rounded and held none before that."""
+    r = f.rows
+    made = set() if f.origin is None else {int(r.tensor[f.origin])}
+    first = f.first_row(r.bad)
+    if first is not None:
+        made.add(int(r.tensor[first]))
+    for tensor in {int(i) for i in r.tensor[r.bad]}:
+        row = f.first_row(r.bad & f.rows_of(tensor))
+        if r.finite_before[row] and r.became_infinite[row] > 0:
+            made.add(tensor)
+    return made
+
+
 def bookkeeping(case, match):
-    """Rows of weights, losses, buffers and scalars, and of what scaling and the optimizer make."""
+    """Rows of weights, losses, buffers and scalars, and of what scaling and the optimizer make, that made no NaN or infinity."""
     t, shapes = case.f.tensors, case.f.trace.shapes
+    made_nonfinite = makers_of_nonfinite(case.f)
     rows = [
         i
         for i in floats(case)
-        if t.phase[i] in ("scaling", "optimizer") or not shapes[i] or t.role[i] in ("weight", "master_weight", "buffer", "loss")
+        if i not in made_nonfinite
+        and (t.phase[i] in ("scaling", "optimizer") or not shapes[i] or t.role[i] in ("weight", "master_weight", "buffer", "loss"))
     ]
     return {"rows": len(rows)}
 
 
 NOTES = [
-    (r"come last: (?P<rows>\d+) rows? \(", bookkeeping),
+    (r"come last: (?P<rows>\d+) rows?\b", bookkeeping),
     (r"Judged: the steps before step (?P<step>\d+), from which on", lambda case, match: {"step": case.f.steps.broken_from}),
 ]

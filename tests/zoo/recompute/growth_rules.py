@@ -1,0 +1,73 @@
+"""Values that grow from product to product."""
+
+import math
+
+from .nonfinite_rules import origin_of
+from .rules import Rule, Step
+from .sentences import Claim, general
+
+GRADIENTS = ("activation_gradient", "weight_gradient")
+VALUES = ("activation", "input")
+
+
+def way(case):
+    """The products on the way to the origin, from the first to the last: (tensor, largest magnitude)."""
+    f = case.f
+    origin = origin_of(case)
+    r = f.rows
+    largest = {}
+    for row in range(len(r.step)):
+        if (r.step[row], r.micro_batch[row]) == (r.step[origin], r.micro_batch[origin]) and r.finite_before[row] and r.has_values[row]:
+            largest[int(r.tensor[row])] = float(r.largest[row]) / float(f.tables.stats["quantization_scale"][row])
+    here = int(r.tensor[origin])
+    roles = GRADIENTS if f.tensors.role[here] in GRADIENTS else VALUES
+    found = []
+    while here is not None:
+        size = largest.get(here, math.nan)
+        if f.trace.tables.ops.words("kind")[f.tensors.op[here]] == "product" and size > 0:
+            if found and size >= found[-1][1]:
+                break
+            found.append((here, size))
+        op = f.tensors.op[here]
+        made = [
+            f.trace.tensor_of_output[(int(f.tables.ops["id"][producer]), slot)]
+            for _, producer, slot in sorted(f.trace.inputs_of(op))
+            if producer < op
+        ]
+        made = [i for i in made if f.tensors.role[i] in roles and largest.get(i, 0) > 0]
+        here = max(made, key=lambda i: largest[i]) if made else None
+    return found[::-1]
+
+
+def grew(case, match):
+    products = case.once("way", lambda: way(case))
+    (first, smallest), (last, size) = products[0], products[-1]
+    each = (size / smallest) ** (1 / (len(products) - 1))
+    return Claim(
+        {
+            "products": len(products),
+            "tensor": None,
+            "step": case.f.rows.step[origin_of(case)],
+            "each": general(each, 3),
+            "from": general(smallest, 4),
+            "to": general(size, 4),
+        },
+        it_is_what_the_rule_calls_growth=len(products) >= 4 and each >= 2 and size >= 256 * smallest,
+        the_named_tensors_are_the_ends=[case.tensor_of(e) for e in case.finding["evidence"]] == [last, first],
+    )
+
+
+RULES = {
+    "model.values_grow": Rule(
+        [
+            (
+                r"^(?:Gradients|Values) grew with each of (?P<products>\d+) products on the way to (?P<tensor>.+?) in step (?P<step>\d+), "
+                r"(?P<each>\S+) times on average: the largest from (?P<from>\S+) to (?P<to>\S+)\.$",
+                grew,
+            )
+        ],
+        {"largest": lambda case, tensor, _: dict(way(case))[tensor]},
+        place=lambda case, *_: Step(int(case.f.rows.step[origin_of(case)])),
+        first=lambda case: int(case.f.rows.step[origin_of(case)]),
+    )
+}
