@@ -1,6 +1,7 @@
 // The losses at the end of a run: they vary from batch to batch.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace ulpscope {

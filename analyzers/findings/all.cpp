@@ -57,22 +57,29 @@ const FindingRule& finding_rule(std::string_view code) {
 }
 
 void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report) {
-  for (const FindingRule* rule : finding_rules())
-    if (std::find(parts.begin(), parts.end(), rule->part) != parts.end()) find_one(rule->code, facts, report);
+  for (const Part part : parts) {
+    for (const auto find : {&FindingRule::find_start, &FindingRule::find}) {
+      for (const FindingRule* rule : finding_rules()) {
+        if (rule->part != part || rule->*find == nullptr) continue;
+        Findings found(rule->code, facts.step_facts.broken_from(), report);
+        (rule->*find)(facts, found);
+      }
+    }
+  }
+}
+
+void find_all(const ComparedRuns& runs, Report& report) {
+  for (const FindingRule* rule : finding_rules()) {
+    if (rule->compare == nullptr) continue;
+    Findings found(rule->code, UINT64_MAX, report);
+    rule->compare(runs, found);
+  }
 }
 
 void find_one(std::string_view code, const RunFacts& facts, Report& report) {
   const FindingRule& rule = finding_rule(code);
   Findings found(rule.code, facts.step_facts.broken_from(), report);
-  std::get<FindInRun>(rule.find)(facts, found);
-}
-
-void find_all(const ComparedRuns& runs, Report& report) {
-  for (const FindingRule* rule : finding_rules()) {
-    if (rule->part != Part::compare) continue;
-    Findings found(rule->code, UINT64_MAX, report);
-    std::get<FindInBoth>(rule->find)(runs, found);
-  }
+  rule.find(facts, found);
 }
 
 }  // namespace ulpscope

@@ -9,13 +9,13 @@
 
 namespace ulpscope {
 
-// In order of rank: of two findings that may each come of the other, the first one is the cause, and of two that are as severe the
-// first one is told first.
+// In order of rank: of two findings that may each come of the other, the first one is the cause, and of those of one part that are
+// as severe the first one is told first.
 std::span<const FindingRule* const> finding_rules();
 // Throws Error (failed) where there is none with that code.
 const FindingRule& finding_rule(std::string_view code);
 
-// Adds what there is to say of these parts of a run, and of two runs.
+// Adds what there is to say of these parts of a run, one after the other, and of two runs.
 void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report);
 inline void find_all(std::initializer_list<Part> parts, const RunFacts& facts, Report& report) {
   find_all(std::span(parts.begin(), parts.size()), facts, report);

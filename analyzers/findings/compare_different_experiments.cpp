@@ -20,7 +20,7 @@ extern constinit const FindingRule compare_different_experiments{
     .raised = "The runs are of different experiments.",
     .meaning = "What differs may come from that.",
     .is_about_run = false,
-    .find = find_experiments,
+    .compare = find_experiments,
 };
 
 }  // namespace ulpscope::findings

@@ -22,7 +22,7 @@ extern constinit const FindingRule compare_different_machines{
     .raised = "The runs come from different machines or thread counts.",
     .meaning = "Times are not comparable.",
     .is_about_run = false,
-    .find = find_machines,
+    .compare = find_machines,
 };
 
 }  // namespace ulpscope::findings

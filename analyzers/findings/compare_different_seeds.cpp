@@ -20,7 +20,7 @@ extern constinit const FindingRule compare_different_seeds{
     .raised = "The runs have different seeds.",
     .meaning = "Weights and batches differ.",
     .is_about_run = false,
-    .find = find_seeds,
+    .compare = find_seeds,
 };
 
 }  // namespace ulpscope::findings

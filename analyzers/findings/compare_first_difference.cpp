@@ -26,7 +26,7 @@ extern constinit const FindingRule compare_first_difference{
     .part = Part::compare,
     .raised = "The step from which on the losses differ.",
     .is_about_run = false,
-    .find = find_first_difference,
+    .compare = find_first_difference,
 };
 
 }  // namespace ulpscope::findings

@@ -39,7 +39,7 @@ extern constinit const FindingRule compare_loss_higher{
     .raised = "The second run's last losses are higher than the first's by more than they vary, and by a twentieth.",
     .meaning = "It learns less.",
     .help = "`ulpscope report` of the second trace.",
-    .find = find_higher_loss,
+    .compare = find_higher_loss,
 };
 
 }  // namespace ulpscope::findings

@@ -25,7 +25,7 @@ extern constinit const FindingRule compare_loss_nonfinite{
     .raised = "A run's loss was NaN or infinite.",
     .meaning = "The two cannot be compared from there on.",
     .help = "`ulpscope report` of that trace.",
-    .find = find_nonfinite_losses,
+    .compare = find_nonfinite_losses,
 };
 
 }  // namespace ulpscope::findings

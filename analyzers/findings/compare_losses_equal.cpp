@@ -20,7 +20,7 @@ extern constinit const FindingRule compare_losses_equal{
     .part = Part::compare,
     .raised = "All losses are equal, bit for bit.",
     .is_about_run = false,
-    .find = find_equal_losses,
+    .compare = find_equal_losses,
 };
 
 }  // namespace ulpscope::findings

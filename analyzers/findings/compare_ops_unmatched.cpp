@@ -36,7 +36,7 @@ extern constinit const FindingRule compare_ops_unmatched{
     .raised = "Ops of one run are not in the other.",
     .meaning = "They are left out.",
     .is_about_run = false,
-    .find = find_unmatched,
+    .compare = find_unmatched,
 };
 
 }  // namespace ulpscope::findings

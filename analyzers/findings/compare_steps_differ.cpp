@@ -22,7 +22,7 @@ extern constinit const FindingRule compare_steps_differ{
     .raised = "The runs have other steps.",
     .meaning = "The steps that both have are compared.",
     .is_about_run = false,
-    .find = find_other_steps,
+    .compare = find_other_steps,
 };
 
 }  // namespace ulpscope::findings

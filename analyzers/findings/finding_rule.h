@@ -7,7 +7,6 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "ulpscope/analyzers/report/report.h"
@@ -58,9 +57,6 @@ class Findings {
   Report& report_;
 };
 
-using FindInRun = void (*)(const RunFacts& facts, Findings& found);
-using FindInBoth = void (*)(const ComparedRuns& runs, Findings& found);
-
 struct FindingRule {
   std::string_view code;
   Part part = Part::run;
@@ -72,7 +68,11 @@ struct FindingRule {
   bool is_about_run = true;
   // What `ulpscope train` is given for a run that shows it: "experiments/failures/dead_relu.toml".
   std::string_view shown_by = "";
-  std::variant<FindInRun, FindInBoth> find;
+  // What it finds in a run, or in two. `find_start`: told before what other rules of the part find that is as severe, for it may be
+  // where all of that began.
+  void (*find_start)(const RunFacts& facts, Findings& found) = nullptr;
+  void (*find)(const RunFacts& facts, Findings& found) = nullptr;
+  void (*compare)(const ComparedRuns& runs, Findings& found) = nullptr;
 };
 
 }  // namespace ulpscope

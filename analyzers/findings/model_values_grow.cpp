@@ -58,7 +58,7 @@ extern constinit const FindingRule model_values_grow{
     .help = "Smaller initial weights, or a norm between the layers. A wider format only moves the end further away.",
     .explains = kOfNonfinite + Codes{"scale.no_scale_fits", "scale.over_scaled"},
     .shown_by = "experiments/failures/exploding_gru.toml --resume experiments/failures/exploding_gru.ckpt",
-    .find = find_growth,
+    .find_start = find_growth,
 };
 
 }  // namespace ulpscope::findings

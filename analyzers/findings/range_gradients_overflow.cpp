@@ -12,12 +12,16 @@ namespace ulpscope::findings {
 
 namespace {
 
+// The gradient that the run's NaN and infinities began with.
+void find_first_gradient(const RunFacts& facts, Findings& found) {
+  if (facts.ranges().start() == NonfiniteStart::gradient_overflowed)
+    tell_overflow(facts, "A smaller loss scale keeps it, and so does BF16", found);
+}
+
 // What stands between infinite gradients and the weights decides what became of them.
 void find_gradients_overflow(const RunFacts& facts, Findings& found) {
   const RangeJudgement& ranges = facts.ranges();
   const GradientJudgement& gradients = facts.gradients();
-  if (ranges.start() == NonfiniteStart::gradient_overflowed)
-    tell_overflow(facts, "A smaller loss scale keeps it, and so does BF16", found);
   if (!gradients.overflow_kept.empty() && !gradients.clipping_hides_infinity) {
     const Suspects kept = overflowed_gradients(facts, gradients.overflow_kept);
     found.add_judged(ranges.reached_weights() ? Severity::error : Severity::warning,
@@ -44,6 +48,7 @@ extern constinit const FindingRule range_gradients_overflow{
     .meaning = "An error where the step was taken; a note where the scaler skipped it, which is how it finds its level.",
     .help = "A dynamic loss scale, which skips such steps, or a lower one.",
     .explains = kOfNonfinite,
+    .find_start = find_first_gradient,
     .find = find_gradients_overflow,
 };
 

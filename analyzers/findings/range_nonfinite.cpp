@@ -117,7 +117,7 @@ extern constinit const FindingRule range_nonfinite{
     .meaning = "The first of them in order of execution is where to look; the others follow from it.",
     .help = "Its capture has the element and its operands: `ulpscope export --table captures`.",
     .explains = kOfNonfinite,
-    .find = find_nonfinite,
+    .find_start = find_nonfinite,
 };
 
 }  // namespace ulpscope::findings

@@ -25,7 +25,6 @@ void find_first_value(const RunFacts& facts, Findings& found) {
 }
 
 void find_values_overflow(const RunFacts& facts, Findings& found) {
-  find_first_value(facts, found);
   const RangeJudgement& ranges = facts.ranges();
   Suspects overflowed(facts.selection);
   for (const auto& [i, judged, unused] : ranges.tensors()) {
@@ -63,6 +62,7 @@ extern constinit const FindingRule range_values_overflow{
     .meaning = "An error where the infinity reached the loss, a weight or a gradient; a note where an op took it away.",
     .help = "No loss scale helps a forward value: keep the op in FP32, use BF16, or make its inputs smaller.",
     .explains = kOfNonfinite,
+    .find_start = find_first_value,
     .find = find_values_overflow,
 };
 

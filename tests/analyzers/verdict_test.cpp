@@ -122,6 +122,8 @@ TEST_F(Verdicts, SomeFindingIsAlwaysTheCause) {
 TEST(FindingRules, ExplainOnlyWhatThereIs) {
   for (const FindingRule* rule : finding_rules()) {
     EXPECT_FALSE(rule->raised.empty()) << rule->code;
+    EXPECT_EQ(rule->part == Part::compare, rule->compare != nullptr) << rule->code;
+    EXPECT_EQ(rule->part != Part::compare, rule->find_start || rule->find) << rule->code;
     EXPECT_EQ(&finding_rule(rule->code), rule) << "a code stands twice: " << rule->code;
     for (const std::string_view code : rule->explains) {
       const bool known = std::any_of(finding_rules().begin(), finding_rules().end(), [&](const FindingRule* other) {
