@@ -101,7 +101,9 @@ class Trials : public ::testing::Test {
     const TraceDifference found = difference();
     EXPECT_FALSE(found.difference) << what << ": " << found.difference->name << " " << found.difference->what;
     EXPECT_EQ(found.steps, outcome.steps.size()) << what;
-    EXPECT_GT(found.rows, 20 * outcome.steps.size()) << what;
+    if (Snapshot(file("run.h5")).run().filters.empty()) {
+      EXPECT_GT(found.rows, 20 * outcome.steps.size()) << what;
+    }
   }
 
   TemporaryFolder folder_;
@@ -454,7 +456,7 @@ TEST_F(Trials, DamageIsNoticedOrChangesNothing) {
 
 class SlowPresets : public Trials, public ::testing::WithParamInterface<std::string> {};
 
-// In four precisions and two accumulations. Four steps, of which the last three are run again. A model need not take a precision,
+// In four precisions and two accumulations. Three steps, of which the last two are run again. A model need not take a precision,
 // as a loss that autocast forbids in FP16; what it takes it takes with either accumulation.
 TEST_P(SlowPresets, AreBitEqual) {
   size_t trained = 0;
@@ -467,10 +469,10 @@ TEST_P(SlowPresets, AreBitEqual) {
       try {
         for (const std::string& setting :
              {fmt::format("precision={}", precision), fmt::format("arithmetic.accumulate={}", accumulate),
-              std::string("training.steps=4"), std::string("training.evaluation=never")}) {
+              std::string("training.steps=3"), std::string("training.evaluation=never")}) {
           apply_override(settings, setting);
         }
-        result = train(settings, at_step(3, 1));
+        result = train(settings, at_step(2, 1));
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
       }
