@@ -92,9 +92,8 @@ class Trials : public ::testing::Test {
     return "accepted";
   }
 
-  // Trains and replays; what was recorded of the steps is the same as well.
-  void expect_bit_equal(const Experiment& settings, const CapsuleOptions& capsule, const std::string& what) {
-    const TrainResult trained = train(settings, capsule);
+  // Replays what was trained; what was recorded of the steps is the same as well.
+  void expect_bit_equal(const TrainResult& trained, const std::string& what) {
     ASSERT_TRUE(trained.capsule && trained.capsule->written) << what << ": " << trained.capsule->failure;
     const TrialOutcome outcome = run(trial());
     EXPECT_TRUE(outcome.is_as_before()) << what;
@@ -102,7 +101,9 @@ class Trials : public ::testing::Test {
     const TraceDifference found = difference();
     EXPECT_FALSE(found.difference) << what << ": " << found.difference->name << " " << found.difference->what;
     EXPECT_EQ(found.steps, outcome.steps.size()) << what;
-    EXPECT_GT(found.rows, 20 * outcome.steps.size()) << what;
+    if (Snapshot(file("run.h5")).run().filters.empty()) {
+      EXPECT_GT(found.rows, 20 * outcome.steps.size()) << what;
+    }
   }
 
   TemporaryFolder folder_;
@@ -119,12 +120,13 @@ TEST_F(Trials, AreBitEqualInEveryPrecisionAndAccumulation) {
     overrides.push_back("arithmetic.accumulate=fp32");
     for (const char* accumulate : {"fp32", "h100"}) {
       overrides.back() = fmt::format("arithmetic.accumulate={}", accumulate);
-      expect_bit_equal(experiment(overrides), at_step(8, 3), fmt::format("{}", fmt::join(overrides, " ")));
+      expect_bit_equal(train(experiment(overrides), at_step(8, 3)), fmt::format("{}", fmt::join(overrides, " ")));
     }
   }
-  expect_bit_equal(experiment({"precision=pure_bf16", "optimizer.math=fp32", "arithmetic.rounding=sr"}), at_step(8, 3),
+  expect_bit_equal(train(experiment({"precision=pure_bf16", "optimizer.math=fp32", "arithmetic.rounding=sr"}), at_step(8, 3)),
                    "stochastic rounding");
-  expect_bit_equal(experiment({"precision=apex_o2", "optimizer.type=sgd", "optimizer.momentum=0.9"}), at_step(8, 3), "apex_o2");
+  expect_bit_equal(train(experiment({"precision=apex_o2", "optimizer.type=sgd", "optimizer.momentum=0.9"}), at_step(8, 3)),
+                   "apex_o2");
 }
 
 // The last snapshot that lies keep_steps before the event, where they are taken every keep_steps steps from the run's first on.
@@ -257,6 +259,44 @@ TEST_F(Trials, OtherPrecisionsAndScalesRunTheSameSteps) {
     return all;
   }();
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_EQ(losses[i], original.steps[i].loss) << i;
+}
+
+TEST_F(Trials, RowsThatOneTraceLacksDifferAndColumnsDoNot) {
+  train(experiment({"precision=fp32"}), at_step(8, 3));
+  run(trial({"precision=bf16"}));
+  const TraceDifference found = difference();
+  ASSERT_TRUE(found.difference);
+  EXPECT_EQ(found.difference->key.op_name, "cast");
+  EXPECT_EQ(found.difference->key.step, 3u);
+  EXPECT_EQ(found.difference->what, "");
+  EXPECT_EQ(found.difference->first, "not there");
+  const TraceDifference reversed = find_difference(Snapshot(file("replay.h5")), Snapshot(file("run.h5")));
+  ASSERT_TRUE(reversed.difference);
+
+  train(experiment({"recording.level=health"}), at_step(8, 3));
+  Trial detailed = trial();
+  detailed.level = RecordLevel::stats;
+  run(detailed);
+  EXPECT_FALSE(difference().difference);
+  EXPECT_GT(difference().rows, 100u);
+}
+
+// Fewer steps than the capsule has, and more, up to where the run went.
+TEST_F(Trials, TakeAsManyStepsAsAreAskedFor) {
+  const TrainResult whole = train(experiment({"precision=fp16"}), at_step(8, 3));
+  Trial asked = trial();
+  asked.steps = 2;
+  const TrialOutcome fewer = run(asked);
+  ASSERT_EQ(fewer.steps.size(), 2u);
+  EXPECT_EQ(fewer.first_different_step(), nullptr);
+  EXPECT_FALSE(fewer.is_as_before()) << "the weights of another step";
+  asked.steps = 100;
+  const TrialOutcome more = run(asked);
+  ASSERT_EQ(more.steps.size(), 14u - 3u);
+  EXPECT_EQ(more.steps.back().result.step, 13u);
+  EXPECT_FALSE(more.steps.back().original);
+  EXPECT_EQ(more.weights_fingerprint, whole.weights_fingerprint);
+  EXPECT_FALSE(difference().difference);
 }
 
 // Also a capsule is a checkpoint.
@@ -414,28 +454,37 @@ TEST_F(Trials, DamageIsNoticedOrChangesNothing) {
   EXPECT_GT(noticed, 10);
 }
 
-// Every preset, in four precisions and two accumulations. Four steps, of which the last three are run again.
-TEST_F(Trials, SlowAreBitEqualInEveryPreset) {
-  for (const std::string& name : preset_names()) {
-    for (const char* precision : {"fp32", "fp16", "bf16", "fp8"}) {
-      for (const char* accumulate : {"fp32", "h100"}) {
-        Experiment settings = *find_preset(name);
-        const std::string what = fmt::format("{} {} {}", name, precision, accumulate);
+class SlowPresets : public Trials, public ::testing::WithParamInterface<std::string> {};
+
+// In four precisions and two accumulations. Three steps, of which the last two are run again. A model need not take a precision,
+// as a loss that autocast forbids in FP16; what it takes it takes with either accumulation.
+TEST_P(SlowPresets, AreBitEqual) {
+  size_t trained = 0;
+  for (const char* precision : {"fp32", "fp16", "bf16", "fp8"}) {
+    for (const char* accumulate : {"fp32", "h100"}) {
+      const std::string what = fmt::format("{} {}", precision, accumulate);
+      SCOPED_TRACE(what);
+      Experiment settings = *find_preset(GetParam());
+      std::optional<TrainResult> result;
+      try {
         for (const std::string& setting :
              {fmt::format("precision={}", precision), fmt::format("arithmetic.accumulate={}", accumulate),
-              std::string("training.steps=4"), std::string("training.evaluation=never")})
+              std::string("training.steps=3"), std::string("training.evaluation=never")}) {
           apply_override(settings, setting);
-        try {
-          validate(settings);
-          expect_bit_equal(settings, at_step(3, 1), what);
-        } catch (const Error& error) {
-          // Not every model takes every precision; data that are not there are no failure either.
-          std::fprintf(stderr, "%s: %s\n", what.c_str(), error.what());
         }
+        result = train(settings, at_step(2, 1));
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
       }
+      if (!result) continue;
+      ++trained;
+      expect_bit_equal(*result, what);
     }
   }
+  EXPECT_TRUE(trained >= 2 && trained % 2 == 0) << trained;
 }
+INSTANTIATE_TEST_SUITE_P(Trials, SlowPresets, ::testing::ValuesIn(preset_names()),
+                         [](const ::testing::TestParamInfo<std::string>& tested) { return tested.param; });
 
 }  // namespace
 }  // namespace ulpscope
