@@ -171,9 +171,11 @@ Table ScaleReport::fits_table() const {
        {"smallest", ColumnKind::number, Unit::scale}},
       {},
       0,
-      fmt::format("Largest: no recorded rounding overflows. Smallest: at most {:g}% of the nonzero elements are flushed.{}",
-                  100 * context_.options.flushed_limit,
-                  fitting_.run.hidden ? " ? and bounds: some rows were computed from gradients that had been flushed." : "")};
+      fmt::format(
+          "Largest: no recorded rounding overflows. Smallest: at most {:g}% of the nonzero elements are flushed, or in nine of "
+          "ten rows at most {:g}% of the norm.{}",
+          100 * context_.options.flushed_limit, 100 * felt_part(fitting_.what_if ? *fitting_.what_if : binary16),
+          fitting_.run.hidden ? " ? and bounds: some rows were computed from gradients that had been flushed." : "")};
   if (broken_from_ != UINT64_MAX) {
     fits.note += fmt::format(" Judged: the steps before step {}, from which on all losses were NaN or infinite.", broken_from_);
   }
