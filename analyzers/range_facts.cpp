@@ -24,51 +24,12 @@ void RangeFacts::begin(const AnalysisContext& context) {
   // A trace that has grown may answer otherwise than when it had no ops.
   read_in_fp16_.reset();
   if (format_to_ask(context.trace) == &binary16) read_in_fp16_.emplace(context, &binary16);
-  find_terms();
-}
-
-// Gradients of biases: sums over the elements of the gradient that the op reads first.
-void RangeFacts::find_terms() {
-  struct BiasGradient {
-    OpFunction function;
-    uint8_t slot;
-  };
-  static constexpr BiasGradient kBiasGradients[] = {
-      {OpFunction::sum, 0}, {OpFunction::convolution_backward_weight, 1}, {OpFunction::transposed_convolution_backward_weight, 1}};
-  const Selection& selection = context_->selection;
-  terms_of_.assign(selection.size(), std::nullopt);
-  terms_.assign(selection.size(), {});
-  for (uint32_t i = 0; i < selection.size(); ++i) {
-    const TensorInfo& tensor = selection.tensor(i);
-    if (tensor.role != Role::weight_gradient) continue;
-    if (std::none_of(std::begin(kBiasGradients), std::end(kBiasGradients), [&](const BiasGradient& gradient) {
-          return gradient.function == selection.op(i).function && gradient.slot == tensor.slot;
-        }))
-      continue;
-    const GraphEdge* const edge = context_->graph.read_by(tensor.op, 0);
-    if (edge == nullptr) continue;
-    const std::span<const uint32_t> terms = context_->graph.made_by(edge->producer, edge->slot);
-    if (terms.empty() || !is_float(selection.tensor(terms.front()).dtype)) continue;
-    terms_of_[i] = terms.front();
-    terms_[terms.front()].wanted = true;
-  }
-}
-
-// Whether no element is larger than the rounding errors of its sum: of k terms t, each known to half an ulp of its type, added in
-// FP32, at most (u + gamma_k) * sum |t|, and sum |t| <= sqrt(k * sum t^2).
-bool RangeFacts::is_rounding_noise(const TensorRow& row) const {
-  if (!terms_of_[row.tensor] || row.known != StatisticsLevel::values || row.statistics.count == 0) return false;
-  const uint32_t summed = *terms_of_[row.tensor];
-  const Terms& terms = terms_[summed];
-  if (terms.step_number != step_number_) return false;
-  const double k = terms.count / static_cast<double>(row.statistics.count), u = std::ldexp(1.0, -24);
-  const double of_term = std::ldexp(0.5, -info(context_->selection.tensor(summed).dtype).format->fraction_bits);
-  return row.statistics.largest <= (of_term + k * u / (1 - k * u)) * std::sqrt(k * terms.squares);
+  noise_.emplace(context);
 }
 
 void RangeFacts::update(const Block& block) {
   if (block.begins) {
-    ++step_number_;
+    noise_->begin_step();
     passes_seen_.clear();
     previous_.reset();
   }
@@ -85,11 +46,7 @@ void RangeFacts::see(const TensorRow& row) {
   first_rounding_ = false;
   if (row.known == StatisticsLevel::none) return;
   before_ = std::exchange(previous_, row.tensor);
-  if (Terms& terms = terms_[row.tensor]; terms.wanted) {
-    terms.step_number = step_number_;
-    terms.count = static_cast<double>(row.statistics.count);
-    terms.squares = row.known == StatisticsLevel::values ? row.statistics.sum_of_squares : kUnknown;
-  }
+  noise_->see(row);
   if (selection.op(row.tensor).phase != Phase::backward || !is_plainly_narrow(selection.tensor(row.tensor).dtype)) return;
   if (!row.rounding_known || share_base(row) == 0) return;
   const std::pair pass{row.micro_batch, row.loss_index};
@@ -113,7 +70,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
     const bool overflowed = row.statistics.nonfinite() == 0 && !is_quantized(tensor.dtype);
     facts.nonfinite.add({1, position, overflowed ? row.rounding.infinite() : 0});
   }
-  facts.noise_rows += is_rounding_noise(row);
+  facts.noise_rows += noise_->fills(row);
   if (first_rounding_) {
     ++ranges.backward_passes;
     if (row.rounding.flushed == share_base(row) && facts.vanished_steps++ == 0) {

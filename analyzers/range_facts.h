@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/read_as_zero.h"
+#include "ulpscope/analyzers/rounding_noise.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/tensor_ranges.h"
 
@@ -23,27 +24,17 @@ class RangeFacts {
   size_t what_if_index(const FloatFormat& format) const;
 
  private:
-  // Of a tensor that others sum over: what its last row of the step tells.
-  struct Terms {
-    bool wanted = false;
-    uint64_t step_number = 0;
-    double count = 0, squares = kUnknown;
-  };
-  void find_terms();
   void see(const TensorRow& row);
   void add(const TensorRow& row, const Block& block, RunRanges& ranges);
-  bool is_rounding_noise(const TensorRow& row) const;
 
   std::vector<const FloatFormat*> what_ifs_;  // that are answered: the tables', and FP16, which a finding asks for
   const AnalysisContext* context_ = nullptr;
-  bool delays_scales_ = false;                     // FP8 tensors take theirs from a history
-  std::optional<ReadAsZero> read_in_fp16_;         // where the gradients were not rounded
-  std::vector<std::optional<uint32_t>> terms_of_;  // of a tensor that is a sum over another's elements: that one
-  std::vector<Terms> terms_;
+  bool delays_scales_ = false;              // FP8 tensors take theirs from a history
+  std::optional<ReadAsZero> read_in_fp16_;  // where the gradients were not rounded
+  std::optional<RoundingNoise> noise_;
   ByRank<RunRanges> ranges_;
 
   // Of the step that blocks are of.
-  uint64_t step_number_ = 0;                               // counts them
   std::vector<std::pair<uint32_t, uint8_t>> passes_seen_;  // (micro-batch, loss) whose backward pass has had its first rounding
   std::optional<uint32_t> previous_, before_;              // the tensors of the current row and of the one before
   bool first_rounding_ = false;                            // the current row is that of a backward pass

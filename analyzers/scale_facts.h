@@ -31,7 +31,7 @@ class ScaleFacts {
   void begin(const AnalysisContext& context) { context_ = &context; }
   void update(const Block& block);
   void merge(ScaleFacts&& other) { losses_.merge(std::move(other.losses_)); }
-  TablesRead reads() const { return {.histograms = false}; }
+  TablesRead reads() const { return {}; }
   const ByRank<GradientLosses>& losses() const { return losses_; }
 
  private:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/flush_loss.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/scale_judgement.h"
 
@@ -88,18 +89,19 @@ Table ScaleTables::changes_table() const {
 }
 
 Table ScaleTables::fits_table() const {
-  Table fits{
-      "fitting_scales",
-      "Fitting scales of each gradient over the run, tightest first",
-      {{"tensor", ColumnKind::text},
-       {"type", ColumnKind::text},
-       {"largest", ColumnKind::number, Unit::scale},
-       {"smallest", ColumnKind::number, Unit::scale}},
-      {},
-      0,
-      fmt::format("Largest: no recorded rounding overflows. Smallest: at most {:g}% of the nonzero elements are flushed.{}",
-                  100 * context_.options.flushed_limit,
-                  fitting_.run.hidden ? " ? and bounds: some rows were computed from gradients that had been flushed." : "")};
+  Table fits{"fitting_scales",
+             "Fitting scales of each gradient over the run, tightest first",
+             {{"tensor", ColumnKind::text},
+              {"type", ColumnKind::text},
+              {"largest", ColumnKind::number, Unit::scale},
+              {"smallest", ColumnKind::number, Unit::scale}},
+             {},
+             0,
+             fmt::format(
+                 "Largest: no recorded rounding overflows. Smallest: at most {:g}% of the nonzero elements are flushed, or in nine "
+                 "of ten rows at most {:g}% of the norm.{}",
+                 100 * context_.options.flushed_limit, 100 * felt_part(fitting_.what_if ? *fitting_.what_if : binary16),
+                 fitting_.run.hidden ? " ? and bounds: some rows were computed from gradients that had been flushed." : "")};
   if (scale_.broken_from != UINT64_MAX) {
     fits.note +=
         fmt::format(" Judged: the steps before step {}, from which on all losses were NaN or infinite.", scale_.broken_from);

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "ulpscope/analyzers/flush_loss.h"
 #include "ulpscope/analyzers/what_if.h"
 
 namespace ulpscope {
@@ -35,7 +36,8 @@ bool FlushedUpstream::see(const TensorRow& row) {
   if (!is_computed_gradient(tensor.role) || !(is_narrow(tensor.dtype) || starved) || tensor.slot >= 64) return false;
   const auto seen = as_seen(row);
   const bool flushed =
-      starved || (seen && seen->base > 0 && static_cast<double>(seen->flushed.lower) > limit_ * static_cast<double>(seen->base));
+      starved || (seen && seen->base > 0 && static_cast<double>(seen->flushed.lower) > limit_ * static_cast<double>(seen->base) &&
+                  flushed_norm_bound(row, *info(tensor.dtype).format, rounding_of(tensor)) > felt_part(*info(tensor.dtype).format));
   const uint64_t bit = uint64_t{1} << tensor.slot;
   uint64_t& slots = ops_[tensor.op].flushed_slots;
   slots = flushed ? slots | bit : slots & ~bit;

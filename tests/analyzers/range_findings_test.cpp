@@ -182,7 +182,7 @@ TEST(RangeFindings, FlushedGradientsAreAFindingAboveTheLimitAndAWarningWhereTheN
     SyntheticTrace trace;
     const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
     std::vector<double> values(100, others);
-    std::fill_n(values.begin(), flushed, 1e-9);
+    std::fill_n(values.begin(), flushed, 1.2e-8);
     trace.add(gradient, make_row(values, DType::f16, 8.0));
     trace.end_step();
     const Report report = analyze_ranges(trace.read());
@@ -192,8 +192,8 @@ TEST(RangeFindings, FlushedGradientsAreAFindingAboveTheLimitAndAWarningWhereTheN
       const bool felt = others == 0x1p-23;
       EXPECT_EQ(finding->severity, felt ? Severity::warning : Severity::info);
       EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.02));
-      // At the scale 2^3, 1e-9 lies in [2^-30, 2^-29): five powers of two lift it above 2^-25, and 2^-23 stays below 2^16 for 38.
-      EXPECT_EQ(finding->suggestion.find("A loss scale of 2^8 keeps them; the largest that fits is 2^41.") != std::string::npos,
+      // At the scale 2^3, 1.2e-8 lies in [2^-27, 2^-26): two powers of two lift it above 2^-25, and 2^-23 stays below 2^16 for 38.
+      EXPECT_EQ(finding->suggestion.find("A loss scale of 2^5 keeps them; the largest that fits is 2^41.") != std::string::npos,
                 felt)
           << finding->suggestion;
       EXPECT_EQ(finding->suggestion.empty(), !felt);
@@ -219,8 +219,7 @@ TEST(RangeFindings, AdviceOnFlushedGradientsCanBeFollowed) {
     if (autocast) trace.add_tensor("head", "cast", Phase::forward, Role::weight_cast, DType::f16, "head.weight");
     const uint32_t large = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
     trace.sink().add_edge({0, widened, 0, made, 0});
-    std::vector<double> values(100, 0x1p-22);
-    std::fill_n(values.begin(), 50, 0x1.8p-60);
+    std::vector<double> values(100, 0x1.8p-60);
     trace.add(large, make_row({60000.0}, DType::f16, 8.0));
     trace.add(cast, make_row(values, DType::f16, 8.0));
     trace.end_step();
@@ -246,19 +245,19 @@ TEST(RangeFindings, AdviceOnFlushedGradientsIsABoundWhereTheyHideOthers) {
         trace.add_tensor("head", "cast", Phase::backward, hides ? Role::activation_gradient : Role::weight_gradient, DType::f16);
     const uint32_t behind = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
     std::vector<double> values(100, 0x1p-22);
-    std::fill_n(values.begin(), 50, 0x1.8p-30);
+    std::fill_n(values.begin(), 50, 0x1.8p-28);
     trace.add(first, make_row(values, DType::f16, 8.0));
     trace.add(behind, make_row(std::vector<double>(100, 0x1p-24), DType::f16, 8.0));
     trace.end_step();
     const Report report = analyze_ranges(trace.read());
     const Finding* finding = find_finding(report, "range.gradients_flushed");
     ASSERT_NE(finding, nullptr);
-    // At the scale 2^3, 1.5 2^-30 passes 2^-25 from 2^8 on, and 2^-22 stays below 2^16 up to 2^40.
+    // At the scale 2^3, 1.5 2^-28 passes 2^-25 from 2^6 on, and 2^-22 stays below 2^16 up to 2^40.
     const char* const expected =
         hides
-            ? "They need a loss scale of at least 2^8, and what was computed from them may need a larger one: a recording in FP32 "
+            ? "They need a loss scale of at least 2^6, and what was computed from them may need a larger one: a recording in FP32 "
               "tells (`--precision fp32`, then `ulpscope scale`); the largest that fits is at most 2^40. BF16"
-            : "A loss scale of 2^8 keeps them; the largest that fits is 2^40. BF16";
+            : "A loss scale of 2^6 keeps them; the largest that fits is 2^40. BF16";
     EXPECT_TRUE(finding->suggestion.starts_with(expected)) << finding->suggestion;
   }
 }

@@ -37,11 +37,11 @@ struct BackwardTrace {
       trace.sink().add_edge({0, consumer, 0, producer, 0});
     }
   }
-  // A step in which `flushed` of 100 elements of a tensor are, and none of the others.
-  void add_step(uint32_t tensor, int flushed, uint32_t micro_batch = 0) {
+  // A step in which `flushed` of 100 elements of a tensor are, beside `others`, and none of the other tensors.
+  void add_step(uint32_t tensor, int flushed, uint32_t micro_batch = 0, double others = 0x1p-24) {
     for (const uint32_t each : {loss_gradient, cast, first_weight, first_input, second_weight, aside}) {
-      std::vector<double> values(100, 0.25);
-      if (each == tensor) std::fill_n(values.begin(), flushed, 1e-9);
+      std::vector<double> values(100, others);
+      if (each == tensor) std::fill_n(values.begin(), flushed, 0x1p-26);
       TensorRow row = make_row(values, each == loss_gradient ? DType::f32 : DType::f16);
       row.micro_batch = micro_batch;
       trace.add(each, row);
@@ -68,17 +68,18 @@ using Tensors = std::vector<uint32_t>;
 
 TEST(Upstream, WhatIsComputedFromAFlushedGradientIsBehindIt) {
   BackwardTrace backward(true);
-  const auto step = [&](uint32_t tensor, int flushed) {
-    backward.add_step(tensor, flushed);
+  const auto step = [&](uint32_t tensor, int flushed, double others = 0x1p-24) {
+    backward.add_step(tensor, flushed, 0, others);
     backward.trace.end_step();
   };
   step(backward.cast, 100);
   step(backward.cast, 2);            // above the limit
   step(backward.cast, 1);            // at it
+  step(backward.cast, 50, 0x1p-18);  // above it, and no norm feels it
   step(backward.first_input, 50);    // one layer on
   step(backward.first_weight, 100);  // which nothing reads
   const Tensors all{backward.first_weight, backward.first_input, backward.second_weight};
-  EXPECT_EQ(behind(backward.trace.read()), (std::vector<Tensors>{all, all, {}, {backward.second_weight}, {}}));
+  EXPECT_EQ(behind(backward.trace.read()), (std::vector<Tensors>{all, all, {}, {}, {backward.second_weight}, {}}));
 }
 
 TEST(Upstream, WithoutEdgesAllThatComesLaterIsBehind) {
