@@ -17,7 +17,7 @@ void find_biased(const RunFacts& facts, Findings& found) {
       fmt::format("What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on "
                   "its size, so that errors add up. Round the update stochastically{}, or keep FP32 master weights; to nearest, "
                   "what is below half an ulp would be lost instead.",
-                  in_brackets({facts.context.settings.now(SettingKind::rounding)})),
+                  in_brackets({facts.context.settings.name(SettingKind::rounding)})),
       found);
 }
 

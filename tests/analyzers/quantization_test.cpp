@@ -160,7 +160,7 @@ TEST(Quantization, AdviceOnSaturationIsOfTheRecipe) {
       const Report report = analyze_ranges(trace.read());
       const std::string& advice = find_finding(report, "range.quantization_saturated")->suggestion;
       EXPECT_EQ(advice.find("delayed") != std::string::npos, delayed) << advice;
-      EXPECT_EQ(advice.find("fp8.margin larger by 1 ") != std::string::npos, delayed && largest == 500) << advice;
+      EXPECT_EQ(advice.find("margin larger by 1 (fp8.margin, now 0) ") != std::string::npos, delayed && largest == 500) << advice;
     }
   }
 }

@@ -254,10 +254,10 @@ TEST(RangeFindings, AdviceOnFlushedGradientsIsABoundWhereTheyHideOthers) {
     ASSERT_NE(finding, nullptr);
     // At the scale 2^3, 1.5 2^-28 passes 2^-25 from 2^6 on, and 2^-22 stays below 2^16 up to 2^40.
     const char* const expected =
-        hides
-            ? "They need a loss scale of at least 2^6, and what was computed from them may need a larger one: a recording in FP32 "
-              "tells (`--precision fp32`, then `ulpscope scale`); the largest that fits is at most 2^40. BF16"
-            : "A loss scale of 2^6 keeps them; the largest that fits is 2^40. BF16";
+        hides ? "They need a loss scale of at least 2^6, and what was computed from them may need a larger one: `ulpscope scale` "
+                "of a "
+                "recording in FP32 tells (precision, now \"fp8\"); the largest that fits is at most 2^40. BF16"
+              : "A loss scale of 2^6 keeps them; the largest that fits is 2^40. BF16";
     EXPECT_TRUE(finding->suggestion.starts_with(expected)) << finding->suggestion;
   }
 }
@@ -350,7 +350,7 @@ TEST(RangeFindings, GradientsFitByTheirCountsToo) {
   const Finding* fit = find_finding(report, "range.gradients_fit");
   ASSERT_NE(fit, nullptr);
   EXPECT_NE(fit->title.find("none lost anything to zero"), std::string::npos) << fit->title;
-  EXPECT_NE(fit->title.find("`--record stats`"), std::string::npos) << fit->title;
+  EXPECT_NE(fit->title.find("not known without magnitudes (recording.level, now \"stats\")"), std::string::npos) << fit->title;
   EXPECT_TRUE(fit->evidence.empty());
 }
 

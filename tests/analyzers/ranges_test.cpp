@@ -334,7 +334,7 @@ TEST(Ranges, SaysWhichLevelTellsMore) {
     trace.end_step();
     const Report report = analyze_ranges(trace.read(), what_ifs());
     for (const char* name : {"recorded", "what_if_fp16"}) {
-      EXPECT_EQ(table(report, name).note.find("--record stats") != std::string::npos, health) << name;
+      EXPECT_EQ(table(report, name).note.find("magnitudes would tell more") != std::string::npos, health) << name;
     }
   }
 }

@@ -210,7 +210,7 @@ TEST(Scale, ARunThatTookNoStepIsAnError) {
   for (const auto& [scale, dynamic, advice] : {std::tuple{INFINITY, false, "infinite loss scale"},
                                                {INFINITY, true, "infinite loss scale"},
                                                {0x1p32, true, "from 2^32 to 2^28"},
-                                               {1.0, false, "The first gradient with NaN or infinity"}}) {
+                                               {1.0, false, "What made the first NaN or infinity"}}) {
     const Report report = analyze(scale, dynamic, -1);
     const Finding* finding = find_finding(report, "scale.no_step_taken");
     ASSERT_NE(finding, nullptr) << scale;
@@ -231,9 +231,9 @@ TEST(Scale, SaysWhichLevelTellsWhatFits) {
     const Report report = analyze_scale(trace.read());
     const Finding* finding = find_finding(report, "scale.fit_unknown");
     ASSERT_EQ(finding != nullptr, health);
-    EXPECT_EQ(table(report, "fitting_scales").note.find("--record stats") != std::string::npos, health);
+    EXPECT_EQ(table(report, "fitting_scales").note.find("magnitudes would") != std::string::npos, health);
     if (finding) {
-      EXPECT_NE(finding->suggestion.find("--record stats"), std::string::npos);
+      EXPECT_NE(finding->suggestion.find("(recording.level, now \"stats\")"), std::string::npos);
     }
   }
 }

@@ -139,7 +139,7 @@ TEST(Upstream, FittingScalesAreOnlyBoundsBehindAFlushedGradient) {
     EXPECT_EQ(upper(smallest), INFINITY);
     EXPECT_EQ(lower(largest), 0.0);
     EXPECT_NE(finding->title.find("3 of 3 steps"), std::string::npos) << finding->title;
-    EXPECT_NE(finding->suggestion.find("--precision fp32"), std::string::npos);
+    EXPECT_NE(finding->suggestion.find("Record the run in FP32 (precision, now \"fp8\")"), std::string::npos);
     const Table& fits = table(report, "fitting_scales");
     EXPECT_TRUE(is_unknown(cell(fits, row_of(fits, "a matmul"), "smallest")));
   }

@@ -9,7 +9,9 @@ namespace ulpscope {
 
 inline std::vector<SettingInfo> train_settings() {
   using Kind = SettingKind;
-  return {{"loss.ignore_index", "-100", Kind::other, false},
+  return {{"precision", "\"fp8\"", Kind::precision, true},
+          {"recording.level", "\"stats\"", Kind::recording_level, false},
+          {"loss.ignore_index", "-100", Kind::other, false},
           {"optimizer.math", "\"param\"", Kind::update_math, false},
           {"optimizer.master_weights", "false", Kind::master_weights, false},
           {"scaler.enabled", "\"auto\"", Kind::scale_enabled, false},
