@@ -31,6 +31,9 @@ PROJECT = {
 # Layers of core: a layer includes itself and those before it, and layers of one row do not know each other.
 CORE_LAYERS = [("tensor", "settings"), ("engine",), ("ops",), ("nn", "optim"), ("data", "observe"), ("run",)]
 
+# What others than findings include of them: how findings are asked for, and what their rules are.
+FINDINGS = ("analyzers/findings/all.h", "analyzers/findings/finding_rule.h")
+
 # Which library a header belongs to, by how its name starts.
 LIBRARIES = {
     "fmt/": "fmt", "hdf5": "hdf5", "H5": "hdf5", "hwy/": "highway", "boost/": "boost", "oneapi/dnnl/": "onednn", "dnnl": "onednn",
@@ -106,6 +109,8 @@ def project_problem(source, target):
             return "a folder of core that the table of scripts/check_includes.py does not have"
         if its > mine or (its == mine and source.split("/")[1] != target.split("/")[1]):
             return f"core/{source.split('/')[1]} may not include core/{target.split('/')[1]}"
+    if target.startswith("analyzers/findings/") and not source.startswith("analyzers/findings/") and target not in FINDINGS:
+        return f"{target} is findings' own: use {FINDINGS[0]}"
     if re.match(r"kernels/(cpu|cuda|plain)/", target) and folder != "kernels" and not unit.startswith("kernels"):
         return f"{target} is kernels' own: use kernels/backend.h"
     if unit == "cli" and target.startswith("gui/") and "/views/" in target:

@@ -28,6 +28,7 @@ extern constinit const FindingRule model_drops_everything{
     .meaning = "Nothing that lies before it learns.",
     .help = "Lower the share that is dropped: 1 drops everything.",
     .explains = {"model.dead_output", "updates.none_applied", "run.no_better_than_guessing"},
+    .shown_by = "experiments/failures/dropout_of_everything.toml",
     .find_start = find_dropped,
 };
 

@@ -120,6 +120,7 @@ extern constinit const FindingRule range_gradients_fit{
     .raised = "No gradient lost anything that matters, and none overflowed.",
     .meaning = "The format fits.",
     .is_about_run = false,
+    .shown_by = "experiments/failures/scale_recovers.toml",
     .find = find_fit,
 };
 

@@ -48,6 +48,7 @@ extern constinit const FindingRule range_gradients_overflow{
     .meaning = "An error where the step was taken; a note where the scaler skipped it, which is how it finds its level.",
     .help = "A dynamic loss scale, which skips such steps, or a lower one.",
     .explains = kOfNonfinite,
+    .shown_by = "experiments/failures/loss_factor_overflows_without_scaler.toml",
     .find_start = find_first_gradient,
     .find = find_gradients_overflow,
 };

@@ -63,6 +63,7 @@ extern constinit const FindingRule range_gradients_vanish{
     .meaning = "Nothing behind that rounding learns.",
     .help = "A larger loss scale, a gradient scaler, or BF16.",
     .explains = kOfLostGradients,
+    .shown_by = "experiments/failures/vanishing_gradients_fp16.toml",
     .find = find_vanished,
 };
 

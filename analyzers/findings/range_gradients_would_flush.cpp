@@ -51,6 +51,7 @@ extern constinit const FindingRule range_gradients_would_flush{
     .raised = "In FP16 without a loss scale gradients would lose a share of their elements.",
     .meaning = "FP16 needs a scale here.",
     .is_about_run = false,
+    .shown_by = "experiments/failures/diverges_fp32.toml",
     .find = find_what_would_flush,
 };
 

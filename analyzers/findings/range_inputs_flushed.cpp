@@ -86,6 +86,7 @@ extern constinit const FindingRule range_inputs_flushed{
     .meaning = "What they compute from them is missing.",
     .help = "A loss scale that lifts gradients above the smallest normal number, or arithmetic that keeps subnormals.",
     .explains = kOfLostGradients,
+    .shown_by = "experiments/failures/subnormals_flushed.toml --set arithmetic.subnormals=flush-inputs",
     .find = find_inputs_flushed,
 };
 

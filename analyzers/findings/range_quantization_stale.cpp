@@ -42,6 +42,7 @@ extern constinit const FindingRule range_quantization_stale{
     .meaning = "Values were beyond the range, or far below it.",
     .help = "A margin, a shorter history, or current scaling.",
     .explains = {"range.quantization_saturated", "range.quantization_flushed"},
+    .shown_by = "experiments/failures/fp8_stale_scale.toml",
     .find = find_stale,
 };
 

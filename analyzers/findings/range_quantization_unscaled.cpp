@@ -43,6 +43,7 @@ extern constinit const FindingRule range_quantization_unscaled{
     .meaning = "Values that a scale would keep are lost.",
     .help = "A recipe that scales them.",
     .explains = {"range.quantization_flushed", "range.quantization_saturated", "range.quantization_stale"},
+    .shown_by = "experiments/failures/fp8_first_step_saturates.toml",
     .find = find_unscaled,
 };
 

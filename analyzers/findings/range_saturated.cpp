@@ -56,6 +56,7 @@ extern constinit const FindingRule range_saturated{
     .meaning = "No infinity tells a scaler, or a check, that they overflowed.",
     .help = "A smaller loss scale, a mode that makes infinities, BF16 or FP32.",
     .explains = {"scale.over_scaled", "scale.above_100000"},
+    .shown_by = "experiments/failures/rounding_hides_overflow.toml",
     .find = find_saturated,
 };
 

@@ -62,6 +62,7 @@ extern constinit const FindingRule range_values_overflow{
     .meaning = "An error where the infinity reached the loss, a weight or a gradient; a note where an op took it away.",
     .help = "No loss scale helps a forward value: keep the op in FP32, use BF16, or make its inputs smaller.",
     .explains = kOfNonfinite,
+    .shown_by = "experiments/failures/activations_overflow_fp16.toml",
     .find_start = find_first_value,
     .find = find_values_overflow,
 };

@@ -13,6 +13,7 @@ extern constinit const FindingRule recording_note{
     .part = Part::recording,
     .raised = "The program noted something.",
     .is_about_run = false,
+    .shown_by = "experiments/failures/loss_scale_too_large.toml",
     .find = find_notes,
 };
 

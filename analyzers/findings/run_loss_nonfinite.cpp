@@ -49,6 +49,7 @@ extern constinit const FindingRule run_loss_nonfinite{
     .meaning = "These steps taught nothing, or ruined the weights.",
     .help = "The first nonfinite tensor of the run is where to look.",
     .explains = {"scale.collapse", "scale.no_step_taken", "run.no_better_than_guessing"},
+    .shown_by = "experiments/failures/log_of_zero.toml",
     .find = find_loss_nonfinite,
 };
 

@@ -19,6 +19,7 @@ extern constinit const FindingRule run_stopped{
     .raised = "The run was asked to stop at NaN, overflow or backoff, and did.",
     .meaning = "It ended early.",
     .is_about_run = false,
+    .shown_by = "experiments/failures/nan_in_data.toml --stop-on nan",
     .find = find_stopped,
 };
 

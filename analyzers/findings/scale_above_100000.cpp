@@ -30,6 +30,7 @@ extern constinit const FindingRule scale_above_100000{
     .part = Part::scale,
     .raised = "The loss scale stood above 100000.",
     .meaning = "The gradients are very small: healthy while few steps are skipped.",
+    .shown_by = "experiments/failures/scaler_thrashes.toml",
     .find = find_above_100000,
 };
 

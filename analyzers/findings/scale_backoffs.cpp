@@ -35,6 +35,7 @@ extern constinit const FindingRule scale_backoffs{
     .part = Part::scale,
     .raised = "Some steps were skipped: a warning where it was more than a fifth of them.",
     .meaning = "That is how a dynamic loss scale finds its level.",
+    .shown_by = "experiments/failures/scale_recovers.toml",
     .find = find_backoffs,
 };
 

@@ -24,6 +24,7 @@ extern constinit const FindingRule scale_below_1000{
     .raised = "The loss scale stood below 1000.",
     .meaning = "As scale.below_100.",
     .help = "As scale.below_100.",
+    .shown_by = "experiments/failures/one_outlier_batch_skipped.toml",
     .find = find_below_1000,
 };
 

@@ -34,6 +34,7 @@ extern constinit const FindingRule scale_collapse{
     .meaning = "Training has stopped.",
     .help = "The findings on NaN and infinity say where they come from.",
     .explains = {"scale.no_step_taken", "scale.backoffs", "scale.below_100", "scale.below_1000", "scale.thrashing"},
+    .shown_by = "experiments/failures/activations_overflow_fp16.toml",
     .find = find_collapse,
 };
 

@@ -54,6 +54,7 @@ extern constinit const FindingRule scale_fit_hidden{
     .meaning = "Which scale they need is known from one side only.",
     .help = "A recording in FP32.",
     .is_about_run = false,
+    .shown_by = "experiments/failures/vanishing_gradients_fp16.toml",
     .find = find_hidden_fit,
 };
 

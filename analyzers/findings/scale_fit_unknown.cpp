@@ -26,6 +26,7 @@ extern constinit const FindingRule scale_fit_unknown{
     .meaning = "Which scales fit is not known.",
     .help = "A recording that has their magnitudes.",
     .is_about_run = false,
+    .shown_by = "experiments/failures/dead_relu.toml --record health",
     .find = find_unknown_fit,
 };
 

@@ -24,6 +24,7 @@ extern constinit const FindingRule scale_missing{
     .meaning = "Small gradients are lost.",
     .help = "Switch the gradient scaler on, or use BF16.",
     .explains = {"scale.none"},
+    .shown_by = "experiments/failures/vanishing_gradients_fp16.toml",
     .find = find_missing_scale,
 };
 

@@ -41,6 +41,7 @@ extern constinit const FindingRule scale_no_step_taken{
     .meaning = "The run learned nothing.",
     .help = "The findings on NaN and infinity say why.",
     .explains = {"scale.backoffs", "scale.below_100", "scale.below_1000", "updates.none_applied", "run.no_better_than_guessing"},
+    .shown_by = "experiments/failures/loss_scale_too_large.toml",
     .find = find_no_step_taken,
 };
 

@@ -23,6 +23,7 @@ extern constinit const FindingRule scale_none{
     .part = Part::scale,
     .raised = "The loss was not scaled.",
     .meaning = "FP16 gradients below 2^-24 are zero; BF16 and FP32 need no scale.",
+    .shown_by = "experiments/failures/diverges_fp32.toml",
     .find = find_unscaled_loss,
 };
 

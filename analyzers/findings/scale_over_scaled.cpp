@@ -47,6 +47,7 @@ extern constinit const FindingRule scale_over_scaled{
     .help = "A smaller scale, or one that adapts.",
     .explains = {"range.nonfinite", "range.gradients_overflow", "range.clipping_hides_infinity", "run.loss_nonfinite",
                  "run.no_better_than_guessing", "scale.collapse", "scale.no_step_taken", "scale.backoffs", "updates.none_applied"},
+    .shown_by = "experiments/failures/loss_scale_too_large.toml",
     .find = find_over_scaled,
 };
 

@@ -27,6 +27,7 @@ extern constinit const FindingRule scale_stalled{
     .part = Part::scale,
     .raised = "The loss scale stood still for more than two growth intervals.",
     .meaning = "It is at its cap, or grows more slowly.",
+    .shown_by = "experiments/failures/scaler_thrashes.toml --set scaler.initial=1024 --set scaler.cap=1024",
     .find = find_stalled,
 };
 

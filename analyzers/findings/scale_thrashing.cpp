@@ -35,6 +35,7 @@ extern constinit const FindingRule scale_thrashing{
     .meaning = "These steps are wasted.",
     .help = "A longer growth interval, or a cap of the scale.",
     .explains = {"scale.backoffs", "scale.above_100000"},
+    .shown_by = "experiments/failures/scaler_thrashes.toml",
     .find = find_thrashing,
 };
 

@@ -128,6 +128,7 @@ extern constinit const FindingRule tensor_cores_padding{
     .meaning = "The hardware multiplies by zeros.",
     .help = "Multiples of the extents that the finding names.",
     .is_about_run = false,
+    .shown_by = "experiments/failures/vanishing_gradients_fp16.toml",
     .find = find_padding,
 };
 

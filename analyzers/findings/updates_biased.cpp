@@ -29,6 +29,7 @@ extern constinit const FindingRule updates_biased{
     .raised = "The rounding mode of the weights sends updates below an ulp to one side.",
     .meaning = "Errors add up.",
     .help = "Stochastic rounding, or FP32 master weights.",
+    .shown_by = "experiments/failures/updates_lost_bf16.toml --set optimizer.math=fp32 --set arithmetic.rounding=rz",
     .find = find_biased,
 };
 

@@ -59,6 +59,7 @@ extern constinit const FindingRule updates_damped_by_epsilon{
     .meaning = "Updates are less than half as large as without eps; the run learns slowly.",
     .help = "A smaller eps.",
     .explains = {"run.no_better_than_guessing"},
+    .shown_by = "experiments/failures/adam_eps_too_large.toml",
     .find = find_damped,
 };
 

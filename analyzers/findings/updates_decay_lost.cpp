@@ -49,6 +49,7 @@ extern constinit const FindingRule updates_decay_lost{
     .raised = "Less than half of the weight decay that was asked for arrived in the stored weights.",
     .meaning = "The weights are not decayed as the run was set up to.",
     .help = "FP32 master weights, or a decay in fewer, larger steps.",
+    .shown_by = "experiments/failures/weight_decay_lost_bf16.toml",
     .find = find_lost_decay,
 };
 

@@ -54,6 +54,7 @@ extern constinit const FindingRule updates_none_applied{
     .meaning = "The run learns nothing.",
     .help = "The finding says why: a learning rate of 0, updates below half an ulp of their weights, or gradients of zeros.",
     .explains = {"run.no_better_than_guessing", "updates.lost"},
+    .shown_by = "experiments/failures/learning_rate_zero.toml",
     .find = find_none_applied,
 };
 

@@ -78,6 +78,7 @@ class Includes(Tree):
             ("analyzers/ranges.cpp", '"ulpscope/core/run/trainer.h"', "analyzers may not include core"),
             ("analyzers/ranges.cpp", '"ulpscope/trace/sink.h"', "analyzers may not include trace/sink"),
             ("analyzers/ranges.cpp", '"ulpscope/trace/trace_file.h"', "analyzers may not include trace"),
+            ("analyzers/ranges.cpp", '"ulpscope/analyzers/findings/scale_text.h"', "findings' own: use analyzers/findings/all.h"),
             ("cli/main.cpp", "<hdf5.h>", "may not include hdf5"),
             ("cli/main.cpp", '"tests/support/files.h"', "not a path that starts with ulpscope/"),
             ("cli/main.cpp", "<unheard_of/library.h>", "belongs to no library"),
