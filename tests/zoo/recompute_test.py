@@ -85,6 +85,7 @@ CHANGES = {
         ("stats", "step", lambda t: t["overflowed"] > 0, 1),
         ("stats", "flushed", lambda t: t["flushed"] > 0, 100),
         ("stats", "largest", lambda t: t["overflowed"] > 0, 1e6),
+        ("stats", "sum_of_squares", lambda t: t["flushed"] > 0, 1e6),
         ("steps", "loss", lambda t: t["step"] == 6, float("nan")),
     ],
     "fp8_first_step_saturates": [

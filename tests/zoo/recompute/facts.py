@@ -8,6 +8,7 @@ import numpy
 
 from .fitting import Fitting
 from .formats import FLOATS, FORMATS, NARROW, PLAINLY_NARROW, QUANTIZED, flushed_up_to
+from .magnitudes import Magnitudes
 from .trace import Trace
 
 COMPUTED_GRADIENTS = ("activation_gradient", "weight_gradient")
@@ -208,22 +209,63 @@ class Facts:
 
     @functools.cached_property
     def flushed_norm(self):
-        """Of every row at most this share of its norm."""
+        """Of every row at most this share of its norm: what lies in a bin below the threshold was flushed, and is at most the bin's upper
+        edge, the rest at most the threshold."""
         r = self.rows
-        up_to = numpy.array([self.flushed_up_to(i)[1] if self.tensors.is_narrow[i] else 0.0 for i in range(self.tensors.n)])
-        lost, norm = numpy.sqrt(r.flushed) * up_to[r.tensor], numpy.sqrt(r.sum_of_squares)
-        bound = numpy.where(lost < norm, lost / numpy.where(norm > 0, norm, 1.0), 1.0)
-        return numpy.where((r.flushed > 0) & r.rounding_known, bound, 0.0)
+        up_to = numpy.array([self.flushed_up_to(i) if self.tensors.is_narrow[i] else (0.0, 0.0) for i in range(self.tensors.n)])
+        bounds = numpy.zeros(r.n)
+        rows = numpy.flatnonzero((r.flushed > 0) & r.rounding_known)
+        all_to, some_to = up_to[r.tensor[rows]].T
+        upper_edges = numpy.ldexp(1.0, numpy.arange(-126, 129))
+        is_below = (upper_edges <= all_to[:, None]) & (r.has_values & r.before)[rows, None]
+        below = numpy.where(is_below, self.trace.histograms[rows], 0)
+        rest = r.flushed[rows] - below.sum(axis=1)
+        lost, norm = numpy.sqrt(below @ upper_edges**2 + rest * some_to**2), numpy.sqrt(r.sum_of_squares[rows])
+        bounds[rows] = numpy.where(lost < norm, lost / numpy.where(norm > 0, norm, 1.0), 1.0)
+        return bounds
+
+    @functools.cached_property
+    def felt(self):
+        """The rows whose norm may have felt what was flushed."""
+        part = numpy.array([fmt.felt if fmt else math.inf for fmt in map(FORMATS.get, self.tensors.dtype)])
+        return self.flushed_norm > part[self.rows.tensor]
 
     def flush_matters(self, tensor, where):
         """Whether it is felt in more than a tenth of the rows."""
         rows = where & self.rows_of(tensor) & self.rows.rounding_known & (self.rows.base > 0)
-        unit = math.ldexp(1.0, -self.format_of(tensor).fraction_bits - 1)
-        felt = (self.flushed_norm > max(0.01, unit)) & rows
-        return 10 * int(felt.sum()) > int(rows.sum())
+        return 10 * int((self.felt & rows).sum()) > int(rows.sum())
 
     def most_norm(self, tensor, where):
         return float(self.flushed_norm[where & self.rows_of(tensor)].max(initial=0.0))
+
+    # Gradients of biases.
+
+    def terms_of(self, tensor):
+        """The gradient that this one, of a bias, is a sum over; None of any other."""
+        t = self.tensors
+        slots = {"sum": 0, "convolution_backward_weight": 1, "transposed_convolution_backward_weight": 1}
+        if t.role[tensor] != "weight_gradient" or slots.get(t.function[tensor]) != t.slot[tensor]:
+            return None
+        producer, slot = next((producer, slot) for number, producer, slot in self.trace.inputs_of(t.op[tensor]) if number == 0)
+        return self.trace.tensor_of_output[(int(self.tables.ops["id"][producer]), slot)]
+
+    @functools.cached_property
+    def noise(self):
+        """The rows of gradients of biases that hold nothing but what the terms of their sums were rounded by."""
+        r, noise = self.rows, numpy.zeros(self.rows.n, bool)
+        for tensor in numpy.unique(r.tensor):
+            terms = self.terms_of(tensor)
+            if terms is None:
+                continue
+            mine, summed = numpy.flatnonzero(self.rows_of(tensor) & r.has_values), numpy.flatnonzero(self.rows_of(terms) & r.known)
+            newest = numpy.searchsorted(summed, mine) - 1
+            mine, summed = mine[newest >= 0], summed[newest[newest >= 0]]
+            told = (r.step[mine] == r.step[summed]) & r.has_values[summed] & (r.count[mine] > 0)
+            mine, summed = mine[told], summed[told]
+            u, of_term = 2.0**-24, math.ldexp(0.5, -self.format_of(terms).fraction_bits)
+            k = r.count[summed] / r.count[mine]
+            noise[mine] = r.largest[mine] <= (of_term + k * u / (1 - k * u)) * numpy.sqrt(k * r.sum_of_squares[summed])
+        return noise
 
     # Backward passes.
 
@@ -245,26 +287,8 @@ class Facts:
     # Counting elements by magnitude.
 
     def up_to(self, rows, thresholds):
-        """(at least, at most) how many finite nonzero elements of each of these rows have a magnitude up to its threshold. In the bin that
-        the threshold lies in only the smallest and the largest are known."""
-        r, bins = self.rows, self.trace.histograms[rows]
-        smallest, largest = r.smallest[rows], r.largest[rows]
-        lower_edges = numpy.concatenate([[2.0**-149], 2.0 ** numpy.arange(-126, 128)])
-        bin_of = numpy.searchsorted(lower_edges, thresholds, side="right") - 1
-        totals = numpy.cumsum(bins, axis=1)
-        index = numpy.arange(len(rows))
-        under = numpy.where(bin_of > 0, totals[index, numpy.maximum(bin_of - 1, 0)], 0)
-        inside = numpy.where(bin_of >= 0, bins[index, numpy.maximum(bin_of, 0)], 0)
-        edge = lower_edges[numpy.maximum(bin_of, 0)]
-        next_edge = numpy.concatenate([lower_edges[1:], [2.0**128]])[numpy.maximum(bin_of, 0)]
-        has_smallest, has_largest = (smallest >= edge) & (smallest < next_edge), (largest >= edge) & (largest < next_edge)
-        least = numpy.where(has_smallest & (smallest <= thresholds), 1, 0)
-        most = inside - numpy.where(has_largest & (largest > thresholds), 1, 0)
-        all_above = has_smallest & (smallest > thresholds)
-        all_below = (has_largest & (largest <= thresholds)) | (thresholds >= numpy.nextafter(next_edge, 0.0))
-        least = numpy.where(all_below, inside, numpy.where(all_above, 0, numpy.minimum(least, inside)))
-        most = numpy.where(all_above, 0, numpy.where(all_below, inside, numpy.maximum(most, least)))
-        return under + least, under + most
+        """(at least, at most) how many finite nonzero elements of each of these rows have a magnitude up to its threshold."""
+        return Magnitudes(self, rows).up_to(thresholds)
 
     # What went on beside.
 

@@ -1,5 +1,6 @@
-"""Which loss scales fit, as docs/numerics.md, "What-ifs and fitting scales", defines it: exponents k of scales 2^k, between bounds. What is
-behind a gradient of which more than the limit was flushed is no evidence."""
+"""Which loss scales fit, as docs/numerics.md, "What-ifs and fitting scales", defines it: exponents k of scales 2^k, between bounds, which
+are those that it defines and have to be equal. What is behind a gradient of which more than the limit was flushed, so that its norm felt
+it, is no evidence. Of statistics of stored values nothing is computed here: the CPU's ops count before they round."""
 
 import functools
 import math
@@ -7,6 +8,7 @@ import math
 import numpy
 
 from .formats import FORMATS, LIMIT, beyond_from, flushed_up_to
+from .magnitudes import Magnitudes
 
 NONE_BELOW, NONE_ABOVE = -math.inf, math.inf
 
@@ -37,10 +39,11 @@ class Fitting:
 
     @functools.cached_property
     def lost_too_much(self):
-        """Rows of computed gradients of which the rounding flushed more than the limit, or whose op read that much as zero."""
-        r, t = self.f.rows, self.f.tensors
+        """Rows of computed gradients of which the rounding flushed more than the limit, so that the norm felt it, or whose op read that
+        much as zero."""
+        f, r, t = self.f, self.f.rows, self.f.tensors
         starved = r.input_flushed > LIMIT * r.input_nonzero
-        flushed = r.rounding_known & r.known & (r.base > 0) & (r.flushed > LIMIT * r.base) & t.is_narrow[r.tensor]
+        flushed = r.rounding_known & r.known & (r.base > 0) & (r.flushed > LIMIT * r.base) & f.felt & t.is_narrow[r.tensor]
         return t.is_computed[r.tensor] & (flushed | starved), starved
 
     @functools.cached_property
@@ -121,39 +124,61 @@ class Fitting:
         mode, flushes = self.f.rounding_of(tensor, self.dtype_of(tensor))
         return flushed_up_to(FORMATS[self.dtype_of(tensor)], mode, flushes or self.is_read_as_zero(tensor))
 
+    @functools.cached_property
+    def tells(self):
+        """The rows whose flushing is known at every scale."""
+        r = self.f.rows
+        if (self.asked_in & ~r.before & self.f.tensors.is_narrow[r.tensor]).any():
+            raise LookupError("statistics of the values before a rounding")
+        return self.asked_in & ~self.hidden & r.has_values & r.finite_before
+
     @functools.cache
     def smallest_of(self, tensor):
-        """(lower, upper) of one tensor over the judged steps: the least exponent at which at most 1% of its nonzero elements are flushed;
-        None where its rows do not tell."""
+        """(lower, upper) of one tensor over the judged steps: the least exponent at which at most 1% of its nonzero elements are flushed, or
+        at most a tenth of its rows feel it, what is less of both; None where its rows do not tell."""
         f, r = self.f, self.f.rows
-        mine = self.asked_in & f.rows_of(tensor)
-        hidden = bool((mine & self.hidden).any())
-        rows = numpy.flatnonzero(mine & ~self.hidden & r.has_values & r.finite_before)
-        base = int(r.base[rows].sum())
-        up_to = self.threshold_of(tensor)
-        found = None
-        if self.is_judged(tensor) and base > 0 and up_to[1] > 0:
-            rows = rows[r.finite_nonzero[rows] > 0]
-            lower = self.least_exponent(rows, up_to[0], base, 0) if up_to[0] > 0 else NONE_BELOW
-            found = (lower, self.least_exponent(rows, up_to[1], base, 1))
+        mine = f.rows_of(tensor)
+        hidden = bool((mine & self.asked_in & self.hidden).any())
+        rows = numpy.flatnonzero(mine & self.tells)
+        up_to, found = self.threshold_of(tensor), None
+        if self.is_judged(tensor) and r.base[rows].any() and up_to[1] > 0 and not f.noise[rows].all():
+            rows = rows[r.base[rows] > 0]
+            found = tuple(
+                min(self.by_share(rows, up_to[which], which), self.by_norm(rows, which)) if up_to[which] > 0 else NONE_BELOW
+                for which in (0, 1)
+            )
         if not hidden:
             return found
         return (found[0] if found else NONE_BELOW, NONE_ABOVE)
 
-    def least_exponent(self, rows, up_to, base, which):
-        """The least k at which at most the limit is flushed, by the lower or the upper counts."""
-        scales = self.f.rows.scale[rows]
+    def by_share(self, rows, up_to, which):
+        """The least k at which at most the limit is flushed of some rows together, by the lower or the upper counts."""
+        magnitudes, scales, most = Magnitudes(self.f, rows), self.f.rows.scale[rows], LIMIT * self.f.rows.base[rows].sum()
+        return float(
+            least_exponents(lambda k: numpy.array([magnitudes.up_to(math.ldexp(up_to, -int(k[0])) * scales)[which].sum() <= most]), 1)[0]
+        )
 
-        def fits(k):
-            return self.f.up_to(rows, math.ldexp(up_to, -k) * scales)[which].sum() <= LIMIT * base
+    def by_norm(self, rows, which):
+        """The least k at which at most a tenth of the rows feel what is flushed."""
+        return float(numpy.sort(self.not_felt_from[which][rows])[::-1][len(rows) // 10])
 
-        low, high = -400, 400
-        if fits(low):
-            return NONE_BELOW
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        return high
+    @functools.cached_property
+    def not_felt_from(self):
+        """(lower, upper) by row: the least k at which the squares of what is flushed are at most the part that is felt of all squares, by
+        the lower or the upper sums. The sum of all squares is known to 2^-40."""
+        r, bounds = self.f.rows, []
+        rows = numpy.flatnonzero(self.tells & (r.base > 0))
+        magnitudes, tensors = Magnitudes(self.f, rows), numpy.unique(r.tensor[rows])
+        part = self.by_row(rows, {i: FORMATS[self.dtype_of(i)].felt ** 2 for i in tensors})
+        for which, known in ((0, 1 + 2.0**-40), (1, 1 - 2.0**-40)):
+            up_to = self.by_row(rows, {i: self.threshold_of(i)[which] for i in tensors}) * r.scale[rows]
+            most = part * r.sum_of_squares[rows] * known
+            bounds.append(numpy.full(r.n, math.nan))
+            bounds[-1][rows] = least_exponents(lambda k: magnitudes.squares_up_to(numpy.ldexp(up_to, -k))[which] <= most, len(rows))
+        return bounds
+
+    def by_row(self, rows, of_tensor):
+        return numpy.array([of_tensor[i] for i in self.f.rows.tensor[rows]])
 
     def is_judged(self, tensor):
         """Underflow is judged where a gradient is rounded, or would be."""
@@ -161,19 +186,16 @@ class Fitting:
         return bool(t.is_gradient[tensor] if t.is_narrow[tensor] else t.is_computed[tensor] and self.what_if)
 
     def smallest_of_steps(self):
-        """By step the lower exponent of its smallest scale: of each row alone, the least at which at most 1% are surely flushed."""
+        """By step the lower exponent of its smallest scale: of each row alone, the least at which at most 1% are surely flushed, or the norm
+        does not surely feel it."""
         r = self.f.rows
-        rows = numpy.flatnonzero(self.asked_in & ~self.hidden & r.has_values & r.finite_before & (r.finite_nonzero > 0))
-        up_to = {i: self.threshold_of(i)[0] if self.is_judged(i) else 0.0 for i in numpy.unique(r.tensor[rows])}
-        limits = numpy.array([up_to[i] for i in r.tensor[rows]])
-        rows, limits = rows[limits > 0], limits[limits > 0]
-        low, high = numpy.full(len(rows), -400), numpy.full(len(rows), 400)
-        while (high - low > 1).any():
-            middle = (low + high) // 2
-            fits = self.f.up_to(rows, numpy.ldexp(limits, -middle) * r.scale[rows])[0] <= LIMIT * r.base[rows]
-            low, high = numpy.where(fits, low, middle), numpy.where(fits, middle, high)
+        rows = numpy.flatnonzero(self.tells & (r.base > 0) & ~self.f.noise)
+        limits = self.by_row(rows, {i: self.threshold_of(i)[0] if self.is_judged(i) else 0.0 for i in numpy.unique(r.tensor[rows])})
+        rows, limits = rows[limits > 0], limits[limits > 0] * r.scale[rows[limits > 0]]
+        magnitudes = Magnitudes(self.f, rows)
+        by_share = least_exponents(lambda k: magnitudes.up_to(numpy.ldexp(limits, -k))[0] <= LIMIT * r.base[rows], len(rows))
         found = {}
-        for step, exponent in zip(r.step[rows].tolist(), high.tolist()):
+        for step, exponent in zip(r.step[rows].tolist(), numpy.minimum(by_share, self.not_felt_from[0][rows]).tolist()):
             found[step] = max(found.get(step, exponent), exponent)
         return found
 
@@ -206,6 +228,17 @@ class Fitting:
     @property
     def none_fits(self):
         return bool(self.largest and self.smallest) and NONE_BELOW < self.smallest[0] > self.largest[1]
+
+
+def least_exponents(fits, n):
+    """Of n monotonic conditions on k the least k from which on each holds."""
+    low, high = numpy.full(n, -400), numpy.full(n, 400)
+    always = fits(low)
+    while (high - low > 1).any():
+        middle = (low + high) // 2
+        fit = fits(middle)
+        low, high = numpy.where(fit, low, middle), numpy.where(fit, middle, high)
+    return numpy.where(always, NONE_BELOW, high)
 
 
 def shift_below(magnitude, threshold):

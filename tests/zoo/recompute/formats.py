@@ -20,6 +20,11 @@ class Format:
         return math.ldexp(self.smallest_normal, -self.fraction_bits)
 
     @property
+    def felt(self):
+        """The part of a norm above which flushing is felt: what rounding to nearest changes anyway, or a hundredth."""
+        return max(math.ldexp(1.0, -self.fraction_bits - 1), 0.01)
+
+    @property
     def ulp_of_largest(self):
         return math.ldexp(1.0, math.frexp(self.largest)[1] - 1 - self.fraction_bits)
 

@@ -7,6 +7,7 @@ import re
 import typing
 
 from .facts import Facts
+from .sentences import Claim
 
 
 class Case:
@@ -67,7 +68,8 @@ class Step:
 
 
 def as_it_is(case, match):
-    return {"name": match["name"], "value": case.f.setting(match["name"])}
+    name = match["name"]
+    return Claim({"name": name, "value": case.f.setting(name)}, the_run_has_this_setting=case.f.setting(name) is not None)
 
 
 # What any finding may say.

@@ -136,12 +136,28 @@ def first_skipped_after_growth(case):
 # Which scales fit.
 
 
+def judged_scale(f):
+    """The last one, or that with which the run broke."""
+    judged = f.steps.scale_after[~f.steps.broken]
+    return float(judged[-1]) if judged.size else 1.0
+
+
 def largest_that_fits(case, match):
     f = case.f
-    judged = f.steps.scale_after[~f.steps.broken]
     return Claim(
-        {"scale": scale(float(judged[-1]) if judged.size else 1.0), "largest": scale_bounds(case.fitting.largest), "fixed": None},
+        {"scale": scale(judged_scale(f)), "largest": scale_bounds(case.fitting.largest), "fixed": None},
         the_scale_is_fixed=match["fixed"] is None or not f.trace.run("dynamic_loss_scale"),
+    )
+
+
+def smallest_that_fits(case, match):
+    fit = case.fitting
+    judged = judged_scale(case.f)
+    return Claim(
+        {"scale": scale(judged), "smallest": scale_bounds(fit.smallest, fit.is_loose)},
+        gradients_are_flushed=worst_flushed(case) > LIMIT,
+        a_scale_fits=not fit.none_fits,
+        the_scale_is_too_small=judged < math.ldexp(1, int(fit.smallest[0])),
     )
 
 
@@ -299,6 +315,15 @@ RULES = {
         ],
         {"skipped_steps": skipped_by, "largest_fitting_scale": largest_value},
         first=first_skipped,
+    ),
+    "scale.under_scaled": Rule(
+        [
+            (
+                r"^The loss scale, (?P<scale>\S+), is too small: gradients are flushed\. The smallest fitting scale is (?P<smallest>.+)\.$",
+                smallest_that_fits,
+            )
+        ],
+        {"largest_fitting_scale": largest_value, "smallest_fitting_scale": smallest_value},
     ),
     "scale.no_scale_fits": Rule(
         [(r"one gradient needs at least (?P<least>\S+), another overflows above (?P<most>\S+)\.$", none_fits)],
