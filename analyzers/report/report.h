@@ -12,7 +12,7 @@
 namespace ulpscope {
 
 // Raised when a member changes its name or meaning.
-inline constexpr int kReportVersion = 1;
+inline constexpr int kReportVersion = 2;
 
 enum class Severity : uint8_t { info, warning, error };
 const char* name_of(Severity severity);

@@ -291,7 +291,7 @@ TEST_F(CommandLine, EveryReportIsJsonToo) {
     long_form.insert(long_form.end(), {"--format", "json"});
     const Result result = run_program(short_form);
     EXPECT_EQ(result.exit_code, 0) << words[0] << result.err;
-    EXPECT_EQ(Json::parse(result.out)["report_version"], 1);
+    EXPECT_EQ(Json::parse(result.out)["report_version"], 2);
     EXPECT_EQ(result.out, run_program(long_form).out);
   }
   const Json info = Json::parse(run_program({"info", trace, "--json"}).out);
