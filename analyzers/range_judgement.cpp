@@ -16,7 +16,8 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
     if (judged || broken) tensors_.push_back({i, judged ? *judged : kNone, broken});
   }
   const AnalysisOptions& options = context.options;
-  is_filtered_ = !options.modules.empty() || !options.ops.empty() || !options.phases.empty() || !options.roles.empty();
+  is_filtered_ = !options.modules.empty() || !options.ops.empty() || !options.phases.empty() || !options.roles.empty() ||
+                 !context.trace.run().filters.empty();
   const StepTotals whole = steps.whole();
   const bool broke = steps.broken_from() != UINT64_MAX;
   nonfinite_in_order_ = find_nonfinite();

@@ -57,7 +57,7 @@ class RangeJudgement {
   // or wasted with them, a note where ops or the scaler took them away.
   Severity harm() const { return harm_; }
   bool reached_weights() const { return reached_weights_; }
-  // Some tensors were not asked for: what became of the others is not known.
+  // Some tensors were not asked for, or not recorded: what became of the others is not known.
   bool is_filtered() const { return is_filtered_; }
 
  private:

@@ -45,6 +45,7 @@ bool RoundingNoise::fills(const TensorRow& row) const {
   const Terms& terms = terms_[summed];
   if (terms.step_number != step_number_) return false;
   const double k = terms.count / static_cast<double>(row.statistics.count), u = std::ldexp(1.0, -24);
+  if (k * u >= 1) return false;  // the bound says nothing
   const double of_term = std::ldexp(0.5, -info(context_->selection.tensor(summed).dtype).format->fraction_bits);
   return row.statistics.largest <= (of_term + k * u / (1 - k * u)) * std::sqrt(k * terms.squares);
 }

@@ -17,7 +17,8 @@ bool has_collapsed(const RunInfo& run, const StepTotals& steps) {
   const bool at_floor =
       steps.changes.size() >= kCollapse && std::all_of(steps.changes.end() - kCollapse, steps.changes.end(), is_kept);
   const bool searching = steps.leading_skips == steps.count && steps.lowest_scale >= 1 && !at_floor;
-  return run.dynamic_loss_scale && steps.trailing_skips >= kCollapse && !searching;
+  const bool fell = steps.last.scale_after < steps.highest_scale;
+  return run.dynamic_loss_scale && steps.trailing_skips >= kCollapse && fell && !searching;
 }
 
 bool thrashes(const RunInfo& run, const StepTotals& steps) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "ulpscope/base/text.h"
 
@@ -49,6 +50,20 @@ std::string SettingNames::with_value(SettingKind kind) const {
 std::string SettingNames::now(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
   return setting ? one_line(fmt::format("{}, now {}", setting->name, setting->value)) : "";
+}
+
+std::string SettingNames::only_now(SettingKind kind) const {
+  const auto count = std::count_if(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.kind == kind; });
+  return count == 1 ? now(kind) : "";
+}
+
+std::optional<double> SettingNames::number(SettingKind kind) const {
+  const SettingInfo* const setting = find(kind);
+  if (setting == nullptr) return std::nullopt;
+  double value = 0;
+  const char* const end = setting->value.data() + setting->value.size();
+  const auto [stop, error] = std::from_chars(setting->value.data(), end, value);
+  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
 }
 
 std::string SettingNames::changed(SettingKind kind, std::string_view from, std::string_view to) const {

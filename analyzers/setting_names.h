@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,9 @@ class SettingNames {
   std::string with_value(SettingKind kind) const;
   // "optimizer.eps, now 1e-8", of one that should have another value.
   std::string now(SettingKind kind) const;
+  // The same where there is one of that kind only, and not one for each of several groups of parameters.
+  std::string only_now(SettingKind kind) const;
+  std::optional<double> number(SettingKind kind) const;  // of the first of that kind, where its value is a number
   // "optimizer.math = "fp32"", where its value is `from`.
   std::string changed(SettingKind kind, std::string_view from, std::string_view to) const;
 

@@ -10,6 +10,7 @@
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/threads.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 
@@ -47,7 +48,7 @@ Trial trial_of(const Arguments& arguments) {
     trial.changes.emplace_back("scaler.initial=" + scale, place);
     for (const char* constant : {"scaler.enabled=on", "scaler.dynamic=false"}) trial.changes.emplace_back(constant, place);
   }
-  trial.cpu.threads = static_cast<int>(arguments.integer("--threads", 0).value_or(0));
+  trial.cpu.threads = threads_of(arguments);
   trial.cpu.isa = arguments.text("--isa");
   trial.overwrite = arguments.has("--force");
   trial.trace_path = arguments.text("--output");
@@ -76,6 +77,7 @@ int run(const Arguments& arguments) {
   const TrialOutcome outcome = ulpscope::run(trial);
   progress.finish();
   if (!outcome.warning.empty()) say("ulpscope: warning: {}", one_line(outcome.warning));
+  if (outcome.trace.failed && recorded) throw failed_error("the replay could not be compared: {}", outcome.trace.failure);
   if (outcome.trace.failed) say("ulpscope: warning: {}", outcome.trace.failure);
 
   std::optional<TraceDifference> difference;

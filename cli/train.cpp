@@ -15,6 +15,7 @@
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/save_weights.h"
 #include "ulpscope/cli/stop_signals.h"
+#include "ulpscope/cli/threads.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/core/data/data_files.h"
 #include "ulpscope/core/run/checkpoint.h"
@@ -214,9 +215,6 @@ void add_verdict_of(const std::string& trace_path, Report& report) {
   }
 }
 
-// More than any machine has cores, and few enough for their stacks.
-constexpr int64_t kMaximumThreads = 1024;
-
 // What --capsule, --capsule-on and --keep-steps ask for.
 CapsuleOptions capsule_options(const Arguments& arguments) {
   CapsuleOptions options;
@@ -244,9 +242,7 @@ CapsuleOptions capsule_options(const Arguments& arguments) {
 
 TrainerOptions trainer_options(const Arguments& arguments, const Experiment& experiment) {
   TrainerOptions options;
-  const int64_t threads = arguments.integer("--threads", 0).value_or(0);
-  if (threads > kMaximumThreads) throw usage_error("--threads: expected at most {}, got {}", kMaximumThreads, threads);
-  options.cpu.threads = static_cast<int>(threads);
+  options.cpu.threads = threads_of(arguments);
   options.cpu.isa = arguments.text("--isa");
   options.overwrite = arguments.has("--force");
   options.trace.flush_interval =

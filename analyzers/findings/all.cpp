@@ -79,7 +79,8 @@ void find_all(const ComparedRuns& runs, Report& report) {
 void find_one(std::string_view code, const RunFacts& facts, Report& report) {
   const FindingRule& rule = finding_rule(code);
   Findings found(rule.code, facts.step_facts.broken_from(), report);
-  rule.find(facts, found);
+  if (rule.find_start) rule.find_start(facts, found);
+  if (rule.find) rule.find(facts, found);
 }
 
 }  // namespace ulpscope

@@ -43,14 +43,15 @@ void find_values_overflow(const RunFacts& facts, Findings& found) {
   const std::vector<uint32_t> tensors = overflowed.extent().tensors;
   const bool began_here = !ranges.origin() || std::find(tensors.begin(), tensors.end(), ranges.origin()->tensor) != tensors.end();
   const Severity harm = began_here ? ranges.harm() : Severity::info;
-  found.add_judged(harm,
-                   fmt::format("{} other than gradients overflowed when rounded{}.", count_of(overflowed.size(), "tensor"),
-                               harm == Severity::info && !ranges.is_filtered() ? ", and no infinity reached a weight" : ""),
-                   overflowed.worst(),
-                   harm == Severity::info
-                       ? ""
-                       : "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.",
-                   overflowed.extent());
+  found.add_judged(
+      harm,
+      fmt::format(
+          "{} other than gradients overflowed when rounded{}.", count_of(overflowed.size(), "tensor"),
+          !ranges.reached_weights() && !ranges.is_filtered() && harm == Severity::info ? ", and no infinity reached a weight" : ""),
+      overflowed.worst(),
+      harm == Severity::info ? ""
+                             : "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.",
+      overflowed.extent());
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ double classes_of(const AnalysisContext& context, uint32_t loss) {
 // What guessing gives: of C classes one C-th of the test set, and a loss of log(C) where it is not multiplied or smoothed.
 void find_guessing(const RunFacts& facts, Findings& found) {
   constexpr size_t kLeastSteps = 30;
-  constexpr double kBetter = 0.01;  // of the test set: the chance of a small one
+  constexpr double kBetter =
+      0.01;  // a small test set is that far from guessing by chance, but among many classes not by as much again
   const AnalysisContext& context = facts.context;
   if (context.options.restricts_steps()) return;  // a beginning is no result
   const StepTotals& steps = facts.judged_steps();
@@ -46,7 +47,7 @@ void find_guessing(const RunFacts& facts, Findings& found) {
     if (event.kind == EventKind::metric && event.text == "test_accuracy") accuracy = event.value;
   const RowKey last_step = key_of_step(context.trace, steps.last.step);
   if (accuracy) {
-    if (*accuracy > 1 / classes + kBetter) return;
+    if (*accuracy > 1 / classes + std::min(kBetter, 1 / classes)) return;
     found.add(
         Severity::error,
         fmt::format(

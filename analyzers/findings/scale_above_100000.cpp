@@ -18,8 +18,9 @@ void find_above_100000(const RunFacts& facts, Findings& found) {
       saturated  // which the scaler does not see
           ? "Gradients overflowed, and the rounding mode kept them at the largest number, so that no step was skipped for it: "
             "a smaller scale keeps them."
-          : skips ? "Grow less often (a longer growth interval), or cap the scale."
-                  : "The gradients are very small. That is healthy as long as few steps are skipped.",
+          : skips                             ? "Grow less often (a longer growth interval), or cap the scale."
+            : 5 * above.skipped > above.steps ? ""
+                                              : "The gradients are very small. That is healthy as long as few steps are skipped.",
       found);
 }
 

@@ -15,7 +15,7 @@ void find_collapse(const RunFacts& facts, Findings& found) {
   found.add(
       Severity::error,
       fmt::format("The loss scale collapsed: the last {} in a row were skipped, and it fell to {}.",
-                  count_of(facts.steps().trailing_skips, "step"), scale_text(facts.steps().lowest_scale)),
+                  count_of(facts.steps().trailing_skips, "step"), scale_text(facts.steps().last.scale_after)),
       blame_evidence(facts),
       facts.broke()
           ? fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",

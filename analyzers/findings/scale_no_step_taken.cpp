@@ -15,14 +15,14 @@ namespace {
 void find_no_step_taken(const RunFacts& facts, Findings& found) {
   if (!facts.scale().no_step_was_taken()) return;
   const StepTotals& steps = facts.steps();
-  const bool losses_broke = !steps.nonfinite_losses.empty();
+  const bool losses_broke = facts.broke();
   std::string suggestion = losses_broke ? "The losses themselves were NaN or infinite: another scale would not help."
                                         : fmt::format("What made the first NaN or infinity is where to look: `ulpscope ranges {}`.",
                                                       shell_word(facts.context.trace.path()));
   if (!std::isfinite(steps.last.scale_after)) {
     suggestion = "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
   } else if (!losses_broke && facts.context.trace.run().dynamic_loss_scale && steps.last.scale_after > 1 &&
-             steps.last.scale_after < steps.first.scale_before) {
+             steps.last.scale_after < steps.first.scale_before && steps.changes.back().after < steps.changes.back().before) {
     suggestion = fmt::format("The loss scale was still coming down, from {} to {}: start with a smaller one, or train longer.",
                              scale_text(steps.first.scale_before), scale_text(steps.last.scale_after));
   }

@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_judgement.h"
 
@@ -20,7 +22,7 @@ void find_under_scaled(const RunFacts& facts, Findings& found) {
             fmt::format("The loss scale, {}, is too small: gradients are flushed. The smallest fitting scale is {}.",
                         scale_text(scale.judged_scale), cell_text(scale_cell(smallest), Unit::scale)),
             {smallest_fitting_evidence(facts), largest_fitting_evidence(facts)},
-            "Start with a larger scale, or let it grow sooner (a shorter growth interval).");
+            scaling_advice(facts.precision(), facts.context.settings) + ".");
 }
 
 }  // namespace

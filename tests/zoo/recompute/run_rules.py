@@ -146,10 +146,10 @@ RULES = {
         [
             (
                 r"^The run diverged: the update of step (?P<step>\d+) was (?P<ratio>\S+) times as large as (?P<parameter>\S+), before anything "
-                r"overflowed, and " + LOSSES,
+                r"overflowed in a step that was taken, and " + LOSSES,
                 diverged,
             ),
-            (r"^The run diverged: " + LOSSES.replace("[.,]", ", and nothing overflowed"), diverged),
+            (r"^The run diverged: " + LOSSES, diverged),
             (r"\((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
         ],
         {"update_over_weight": lambda case, *_: first_large_update(case)[1]},

@@ -82,7 +82,7 @@ def none_taken(case, match):
 
 
 def collapsed(case, match):
-    return {"steps": case.f.trailing_skips(), "scale": scale(lowest(case.f))}
+    return {"steps": case.f.trailing_skips(), "scale": scale(float(case.f.steps.scale_after[-1]))}
 
 
 def backoffs(case, match):
