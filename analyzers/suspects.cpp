@@ -25,6 +25,11 @@ std::vector<Evidence> Suspects::worst() const {
   return evidence;
 }
 
+uint32_t Suspects::worst_tensor() const {
+  return std::max_element(all_.begin(), all_.end(), [](const Suspect& a, const Suspect& b) { return a.how_bad < b.how_bad; })
+      ->tensor;
+}
+
 Quantity share_of(const char* name, uint64_t count, uint64_t base) { return {name, share(count, base), Unit::share}; }
 
 Extent Suspects::extent() const {

@@ -27,6 +27,7 @@ class Suspects {
   }
   // The worst first; of equally bad ones, the first that were added.
   std::vector<Evidence> worst() const;
+  uint32_t worst_tensor() const;  // of some
   // All of them, from the earliest of their positions on.
   Extent extent() const;
 

@@ -100,19 +100,13 @@ Suspects flushed_gradients(const RunFacts& facts, std::span<const uint32_t> tens
 void find_flushed(const RunFacts& facts, Findings& found) {
   const double limit = facts.context.options.flushed_limit;
   if (const Suspects flushed = flushed_gradients(facts, facts.gradients().flushed); !flushed.empty()) {
-    double worst_share = 0, most_norm = 0;
-    uint32_t worst = 0;
-    for (const uint32_t i : facts.gradients().flushed) {
-      const TensorRanges& judged = facts.ranges().find(i)->judged;
-      most_norm = std::max(most_norm, judged.scaled.flush_loss.most_norm);
-      const double lost = share(judged.totals.seen.flushed.lower, judged.totals.seen.base);
-      if (lost > worst_share) worst = i;
-      worst_share = std::max(worst_share, lost);
-    }
+    double most_norm = 0;
+    for (const uint32_t i : facts.gradients().flushed)
+      most_norm = std::max(most_norm, facts.ranges().find(i)->judged.scaled.flush_loss.most_norm);
     found.add_judged(Severity::warning,
                      fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and up to {} of the norm.",
                                  count_of(flushed.size(), "gradient tensor"), 100 * limit, cell_text(most_norm, Unit::share)),
-                     flushed.worst(), flushed_advice(facts, worst), flushed.extent());
+                     flushed.worst(), flushed_advice(facts, flushed.worst_tensor()), flushed.extent());
   }
   if (const Suspects unfelt = flushed_gradients(facts, facts.gradients().flushed_unfelt); !unfelt.empty()) {
     found.add_judged(

@@ -20,14 +20,8 @@ void find_vanished(const RunFacts& facts, Findings& found) {
   const GradientJudgement& gradients = facts.gradients();
   if (gradients.vanished.empty()) return;
   Suspects suspects(facts.selection);
-  uint64_t most = 0;
-  uint32_t worst = 0;
   for (const uint32_t i : gradients.vanished) {
     const TensorRanges& judged = ranges.find(i)->judged;
-    if (judged.vanished_steps > most) {
-      most = judged.vanished_steps;
-      worst = i;
-    }
     std::vector<Quantity> values{{"backward_passes", count_cell(judged.vanished_steps), Unit::count},
                                  share_of("flushed", judged.totals.seen.flushed.lower, judged.totals.seen.base)};
     if (judged.totals.recorded.largest > 0) {
@@ -46,7 +40,7 @@ void find_vanished(const RunFacts& facts, Findings& found) {
                                 : Severity::info,
       fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, in {}: "
                   "nothing behind it learns.",
-                  vanished, passes, facts.selection.name(worst)),
+                  vanished, passes, facts.selection.name(suspects.worst_tensor())),
       suspects.worst(),
       fmt::format("{}, or run in BF16, whose range is that of FP32. Which scale fits, {}: here all that is computed from this "
                   "rounding is zero.",

@@ -19,7 +19,6 @@ namespace {
 void find_damped(const RunFacts& facts, Findings& found) {
   constexpr uint8_t kSecondMoment = 2;  // the outputs are the weight and the two moments
   Suspects suspects(facts.selection);
-  double eps_of_worst = 0, worst = 0;
   uint64_t damped = 0, all = 0;
   for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
     const OpInfo& op = facts.selection.op(i);
@@ -33,8 +32,6 @@ void find_damped(const RunFacts& facts, Findings& found) {
     if (!(totals.recorded.largest > 0) || !(*eps > std::sqrt(corrected))) continue;
     damped += elements;
     const double ratio = *eps / std::sqrt(corrected);
-    if (ratio > worst) eps_of_worst = *eps;
-    worst = std::max(worst, ratio);
     suspects.add(ratio, i, {{"eps_over_largest_root", ratio}, {"largest_second_moment", totals.recorded.largest}});
   }
   // Single parameters whose gradients are next to nothing, as of a bias before a normalisation, are no harm.
@@ -43,7 +40,7 @@ void find_damped(const RunFacts& facts, Findings& found) {
       Severity::warning,
       fmt::format("Adam's eps, {:g}, was larger than the root of every second moment of {} of {} elements: it made their "
                   "updates less than half as large.",
-                  eps_of_worst, damped, all),
+                  *attribute(facts.selection.op(suspects.worst_tensor()), "eps"), damped, all),
       suspects.worst(),
       fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
                   in_brackets({facts.context.settings.now(SettingKind::epsilon)})),

@@ -9,22 +9,19 @@ import json
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
+
+from check_reports import call
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SHOWN = re.compile(r"^## (\S+)$|^\*Shown by\.\* `ulpscope train (.+)`$", re.M)
 
 
-def call(program, *arguments):
-    return subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True)
-
-
 def codes_by_run(program):
     """What a run is trained with, and the codes of the findings that it shows."""
     runs, code = collections.defaultdict(set), None
-    for heading, run in SHOWN.findall(call(program, "findings").stdout):
+    for heading, run in SHOWN.findall(call(program, "findings", cwd=ROOT).stdout):
         code = heading or code
         if run:
             runs[run].add(code)
@@ -32,7 +29,7 @@ def codes_by_run(program):
 
 
 def mistakes(program, run, codes, trace):
-    trained = call(program, "train", *shlex.split(run), "--threads", "1", "-o", trace)
+    trained = call(program, "train", *shlex.split(run), "--threads", "1", "-o", trace, cwd=ROOT)
     if trained.returncode != 0:
         yield f"training failed: {trained.stderr.strip()}"
         return
