@@ -296,10 +296,8 @@ void say_how_to_go_on(const std::string& checkpoint, const std::string& trace, u
 void say_of_capsule(const CapsuleOutcome& capsule) {
   if (!capsule.failure.empty()) return say("ulpscope: warning: no capsule: {}", one_line(capsule.failure));
   if (!capsule.written) return say("no capsule: what --capsule-on names did not happen");
-  const std::string steps = capsule.first_step == capsule.last_step
-                                ? fmt::format("step {}", capsule.last_step)
-                                : fmt::format("steps {} to {}", capsule.first_step, capsule.last_step);
-  say("capsule of {} in {}: `ulpscope replay {}`", steps, one_line(capsule.path), one_line(shell_word(capsule.path)));
+  say("capsule of {} in {}: `ulpscope replay {}`", steps_text(capsule.first_step, capsule.last_step), one_line(capsule.path),
+      one_line(shell_word(capsule.path)));
 }
 
 // A signal came while the run was prepared.

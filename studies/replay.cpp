@@ -12,8 +12,7 @@ namespace ulpscope {
 namespace {
 
 std::string steps_of(const TrialOutcome& outcome) {
-  const uint64_t first = outcome.start.step, last = first + outcome.steps.size() - 1;
-  return first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
+  return steps_text(outcome.start.step, outcome.start.step + outcome.steps.size() - 1);
 }
 
 // "matmul of module 2, forward": of an op's output, what users call the op.

@@ -1,5 +1,7 @@
 #include "ulpscope/core/run/capsule.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -13,6 +15,10 @@ namespace ulpscope {
 const char* name_of(CapsuleEvent event) {
   static constexpr const char* kNames[] = {"nan", "overflow", "backoff", "step"};
   return kNames[static_cast<size_t>(event)];
+}
+
+std::string steps_text(uint64_t first, uint64_t last) {
+  return first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last);
 }
 
 uint64_t hash_of(const Batch& batch) {

@@ -27,6 +27,11 @@ struct CapsuleOptions {
   uint64_t keep_steps = 50;  // so many before the event, or as many as there were; at most kMostKeptSteps
 };
 inline constexpr uint64_t kMostKeptSteps = 1 << 20;
+// Of CpuOptions, that verbs take and capsules hold: more than any machine has cores, and few enough for their stacks.
+inline constexpr int64_t kMostThreads = 1024;
+
+// "step 3", "steps 3 to 7".
+std::string steps_text(uint64_t first, uint64_t last);
 
 // Which samples of the training data a batch has, and a hash of what they were.
 struct CapsuleBatch {

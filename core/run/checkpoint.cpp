@@ -393,8 +393,6 @@ class CheckpointFile {
     return *value;
   }
 
-  static constexpr int64_t kMostThreads = 1024;  // as `ulpscope train` has them
-
   std::string path_;
   hdf5::File file_;
   uint64_t bytes_ = 0;
