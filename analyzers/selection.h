@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/tensor_names.h"
 
 namespace ulpscope {
 
@@ -48,25 +49,18 @@ class Selection {
 
   RowKey key(uint32_t tensor) const;
   RowKey key(uint32_t tensor, const RowPosition& position) const;
-  // "features.0 conv2d_backward output 1 (weight)", "fc adam_update exp_avg (weight)"; where another tensor of the trace would be
-  // called the same, also its phase, "features.0 backward cast (weight)", and if that does not tell them apart, the how-many-th it
-  // is: "... #2". Where its type or its arithmetic changed between runs that are read as one, with it: "fc linear (rounding rz)".
-  // All names are made when the first is asked for, in n log n.
+  // As tensor_names.h has them; all are made when the first is asked for.
   const std::string& name(uint32_t tensor) const { return names()[tensor].tensor; }
-  // The same for all tensors that are this output of its op, whatever their types and arithmetic.
+  // Of all tensors that are this output of its op, whatever their types and arithmetic.
   const std::string& output_name(uint32_t tensor) const { return names()[tensor].output; }
 
  private:
-  struct Names {
-    std::string tensor, output;
-  };
   struct PartRun {
     int rank;
     StepRange steps;
     std::string id;
   };
-  const std::vector<Names>& names() const;
-  std::vector<Names> make_names() const;
+  const std::vector<TensorName>& names() const;
 
   const Snapshot reader_;
   const std::vector<OpInfo>& ops_;
@@ -74,7 +68,7 @@ class Selection {
   std::vector<PartRun> runs_;
   std::vector<bool> selected_;
   mutable std::once_flag named_;
-  mutable std::vector<Names> names_;
+  mutable std::vector<TensorName> names_;
 };
 
 // A name matches by itself or inside what it names: "features" has "features.0" in it.

@@ -106,6 +106,9 @@ void OpTable::add_outputs(OpEntry& entry, const OpDescription& op) {
     info.stays_wide = output.stays_wide;
     info.parameter = output.parameter;
     info.name = output.name;
+    info.gradient_of = output.gradient_of.op;
+    info.gradient_slot = output.gradient_of.slot;
+    info.gradient_input = output.gradient_input;
     info.rounding = output.rounding;
     info.flushes_results = output.flushes_results;
     info.flushes_inputs = op.flushes_inputs;

@@ -42,6 +42,9 @@ struct OutputDescription {
   double scale = 1.0;          // the loss scale that its values contain
   bool stays_wide = false;     // as TensorInfo has it
   std::string_view name = {};  // what the op calls it, or ""
+  // As TensorInfo has them.
+  ValueKey gradient_of = {};
+  int32_t gradient_input = -1;
   RoundingMode rounding = RoundingMode::nearest_even;
   bool flushes_results = false;
 };

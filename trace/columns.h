@@ -169,6 +169,16 @@ struct Table<TensorInfo> {
              FIELD(shard_offset)},
       Column{"replicated", "", "every rank holds the same values", FIELD(replicated)},
       Column{"name", "", "what the op calls the output, as exp_avg, or empty", FIELD(name)},
+      Column{
+          "gradient_of", "",
+          "of a gradient without a parameter: the id of the op that made the value that it is the gradient of, or of the one that "
+          "made what that is a view or a part of; else 0",
+          FIELD(gradient_of), Packing::gzip, Refers::op_ids},
+      Column{"gradient_slot", "", "which output of that op", FIELD(gradient_slot)},
+      Column{"gradient_input", "",
+             "of a gradient that one op hands on: which input of that op's forward op it belongs to; -1: a sum over several, or "
+             "not told",
+             FIELD(gradient_input)},
       Column{"rounding", "", "the mode in which its op rounds it to that type", FIELD(rounding)},
       Column{"flushes_results", "", "1: its op makes results that are subnormal in that type zero", FIELD(flushes_results)},
       Column{"flushes_inputs", "", "1: its op reads subnormals of an input's type as zero", FIELD(flushes_inputs)},

@@ -174,7 +174,13 @@ struct TensorInfo {
   std::vector<int64_t> shape;         // global, when it was first seen: a smaller last batch shows in a TensorRow's count
   std::vector<int64_t> shard_offset;  // empty: not sharded
   bool replicated = true;
-  std::string name;                                    // what the op calls it, "exp_avg", or ""
+  std::string name;  // what the op calls it, "exp_avg", or ""
+  // Of a gradient, where the producer tells and no parameter says it: the value that it is the gradient of, an op's id and which
+  // of its outputs; 0: none. A view of a value, or a part of it, counts as that value.
+  uint64_t gradient_of = 0;
+  uint8_t gradient_slot = 0;
+  // Of what is handed on by one op: which input of its forward op it belongs to; -1: a sum over several, or not told.
+  int32_t gradient_input = -1;
   RoundingMode rounding = RoundingMode::nearest_even;  // in which the op rounds it to `dtype`
   bool flushes_results = false;                        // results that are subnormal in `dtype` become zero
   bool flushes_inputs = false;                         // the op reads subnormals of an input's format as zero

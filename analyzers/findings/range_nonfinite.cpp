@@ -103,7 +103,7 @@ void find_nonfinite(const RunFacts& facts, Findings& found) {
   found.add(ranges.harm(),
             fmt::format("{} held NaN or infinity{}. {}, in step {}, {}{}.", nonfinite_tensors(facts),
                         ranges.harm() == Severity::info && !ranges.is_filtered() ? ", and none of it reached a weight" : "", which,
-                        origin.position.step, came_in ? "came in as " : "was made by ", place_of(facts, origin)),
+                        origin.position.step, came_in ? "came in as " : "is ", place_of(facts, origin)),
             nonfinite_evidence(facts, origin),
             story_of(facts, origin) + cause_of(facts, origin) + advice_on_captures(facts, origin), nonfinite_extent(facts, origin));
 }

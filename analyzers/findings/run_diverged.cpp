@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/loss_ends.h"
@@ -23,6 +25,24 @@ uint64_t first_nonfinite_step(const RunFacts& facts) {
       first = std::min(first, event.step);
   }
   return first;
+}
+
+// The last losses before the first step that held NaN or infinity, skipped or not; fewer than kEndLosses where there are not as
+// many, and none where no step held any.
+std::vector<double> last_losses_before_nonfinite(const RunFacts& facts) {
+  const StepRange asked = facts.context.options.steps;
+  uint64_t first = UINT64_MAX;
+  for (const EventRow& event : facts.context.trace.events())
+    if (event.kind == EventKind::nonfinite && event.step >= asked.first) first = std::min(first, event.step);
+  std::vector<double> losses;
+  if (first == UINT64_MAX) return losses;
+  const uint64_t begin = first - std::min<uint64_t>(first, kEndLosses);
+  facts.context.trace.visit_steps({std::max(asked.first, begin), first}, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows)
+      if (row.loss_known) losses.push_back(row.loss);
+    return true;
+  });
+  return losses;
 }
 
 // What makes updates shorter. `weight`: one that they were too long for, where that is known.
@@ -52,60 +72,72 @@ Extent all_weights(const RunFacts& facts, uint64_t first_step) {
   return extent;
 }
 
+// A change of the loss, and where its end was taken.
+struct LossChange {
+  uint64_t first_step;
+  double first, last;
+  size_t count;  // losses that `last` is the median of
+  const char* until;
+
+  std::string text() const {
+    return fmt::format("the loss went from {:.4g} in step {} to {:.4g}{}", first, first_step, last,
+                       count == 1 ? "" : fmt::format(", the median of the last {} losses{}", count, until));
+  }
+};
+
+void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, const std::string& losses, Findings& found) {
+  const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
+  RowKey key = facts.selection.key(ratio.tensor);
+  key.step = ratio.step;
+  const std::string masters =
+      ", or keep FP32 master weights" + in_brackets({facts.context.settings.switched(SettingKind::master_weights, true)}) + ".";
+  found.add(Severity::error,
+            fmt::format("The run diverged: the update of step {} was {:.3g} times as large as {}, before anything overflowed in a "
+                        "step that was taken{}.",
+                        ratio.step, ratio.ratio, weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter,
+                        losses),
+            {{key, {{"update_over_weight", ratio.ratio}}}},
+            advice_on(facts, ratio.tensor) + (is_narrow(weight.dtype) ? masters : ": no format would have helped."),
+            {{ratio.tensor}, ratio.step});
+}
+
 void find_divergence(const RunFacts& facts, Findings& found) {
   if (!facts.sees_updates()) return;
   // So soon after an update that was too large a run breaks for it.
   constexpr uint64_t kSoon = 10;
   // Losses that are so many times the first one before anything was NaN or infinite: no format made them.
   constexpr double kGrown = 10;
-  const AnalysisContext& context = facts.context;
   const StepTotals& steps = facts.judged_steps();
   const RunUpdates& all = facts.updates().whole();
   const uint64_t broke = facts.step_facts.broken_from();
   const uint64_t first_nonfinite = first_nonfinite_step(facts);
-  const bool large = all.first_large && all.first_large->step < first_nonfinite;
-  const bool broke_soon = large && all.has_large() && facts.broke() && broke - all.first_large->step <= kSoon;
   // The last losses vary from batch to batch: their median, where there are many.
   const std::vector<double> ends = last_losses(steps);
   if (ends.empty() || !std::isfinite(steps.first.loss) || !steps.first.loss_known) return;
-  const double first = steps.first.loss, last = median(ends);
-  const bool no_better = steps.count > 1 && last >= first;
+  LossChange losses{steps.first.step, steps.first.loss, median(ends), ends.size(), facts.broke() ? " before it broke" : ""};
+  const bool no_better = steps.count > 1 && losses.last >= losses.first;
   const bool is_sure = all.has_large() || steps.count >= 2 * kEndLosses;  // a few losses vary
-  const bool grew = !facts.broke() && first_nonfinite == UINT64_MAX && steps.count >= 2 * kEndLosses && first > 0 &&
-                    last > 2 * median(steps.first_losses) &&
-                    last > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
-  const bool grew_until_it_broke = facts.broke() && first_nonfinite >= broke && steps.skipped.empty() && first > 0 &&
-                                   steps.count >= kEndLosses && last > kGrown * first;
-  // Updates as large as the weights are no harm where the loss went down all the same.
-  if (!(large && (broke_soon || (no_better && is_sure))) && !grew && !grew_until_it_broke) return;
-  const std::string losses = fmt::format(
-      "the loss went from {:.4g} in step {} to {:.4g}{}", first, steps.first.step, last,
-      ends.size() == 1 ? ""
-                       : fmt::format(", the median of the last {} losses{}", ends.size(), facts.broke() ? " before it broke" : ""));
-  const SettingNames& settings = context.settings;
-  if (!large) {
-    found.add(
-        Severity::error,
-        fmt::format("The run diverged: {}{}.", losses, facts.broke() ? "" : ", and nothing overflowed in a step that was taken"),
-        {{key_of_step(context.trace, steps.last.step), {{"loss", last}, {"first_loss", first}}}},
-        advice_on(facts, std::nullopt) + ".", grew_until_it_broke ? all_weights(facts, steps.first.step + 1) : Extent());
-    return;
+  const bool grew = !facts.broke() && first_nonfinite == UINT64_MAX && steps.count >= 2 * kEndLosses && losses.first > 0 &&
+                    losses.last > 2 * median(steps.first_losses) &&
+                    losses.last > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
+  const std::vector<double> before = last_losses_before_nonfinite(facts);
+  const bool grew_before = before.size() == kEndLosses && losses.first > 0 && median(before) > kGrown * losses.first;
+  if (!before.empty() && (!std::isfinite(losses.last) || grew_before)) {
+    losses.last = median(before);
+    losses.count = before.size();
+    losses.until = " before anything was NaN or infinite";
   }
-  const UpdateRatio& ratio = *all.first_large;
-  const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
-  RowKey key = facts.selection.key(ratio.tensor);
-  key.step = ratio.step;
-  const std::string advice = advice_on(facts, ratio.tensor);
-  found.add(Severity::error,
-            fmt::format("The run diverged: the update of step {} was {:.3g} times as large as {}, before anything overflowed in a "
-                        "step that was taken{}.",
-                        ratio.step, ratio.ratio, weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter,
-                        no_better ? ", and " + losses : ""),
-            {{key, {{"update_over_weight", ratio.ratio}}}},
-            is_narrow(weight.dtype) ? advice + ", or keep FP32 master weights" +
-                                          in_brackets({settings.switched(SettingKind::master_weights, true)}) + "."
-                                    : advice + ": no format would have helped.",
-            {{ratio.tensor}, ratio.step});
+  // Updates as large as the weights are no harm where the loss went down all the same.
+  const bool large = all.first_large && all.first_large->step < first_nonfinite;
+  const bool broke_soon = large && all.has_large() && facts.broke() && broke - all.first_large->step <= kSoon;
+  if (large && (broke_soon || grew || grew_before || (no_better && is_sure)))
+    add_large_update(facts, *all.first_large, no_better ? ", and " + losses.text() : "", found);
+  else if (grew || grew_before)
+    found.add(Severity::error,
+              fmt::format("The run diverged: {}{}.", losses.text(),
+                          grew_before ? "" : ", and nothing overflowed in a step that was taken"),
+              {{key_of_step(facts.context.trace, steps.last.step), {{"loss", losses.last}, {"first_loss", losses.first}}}},
+              advice_on(facts, std::nullopt) + ".", grew_before ? all_weights(facts, losses.first_step + 1) : Extent());
 }
 
 }  // namespace
@@ -115,7 +147,8 @@ extern constinit const FindingRule run_diverged{
     .part = Part::run,
     .raised =
         "An update was larger than the weights that it changed before anything overflowed, and the loss did not come down or "
-        "broke soon; or the loss grew to the end of the run without an overflow, or to ten times the first one until it broke.",
+        "broke soon; or the loss grew to the end of the run without an overflow, or to ten times the first one before anything was "
+        "NaN or infinite.",
     .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
     .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
     .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",

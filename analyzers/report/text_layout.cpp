@@ -1,6 +1,8 @@
 #include "ulpscope/analyzers/report/text_layout.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <set>
 
 namespace ulpscope {
@@ -47,6 +49,33 @@ std::string cut_middle(std::string_view text, size_t width, size_t head, bool un
   return result;
 }
 
+// The first `head` columns, an ellipsis, and those from `from` on, with another where they are too many.
+std::string cut_to_part(std::string_view text, size_t width, size_t head, size_t from, bool unicode) {
+  const size_t columns = text_width(text);
+  if (columns <= width || from <= head + 1) return cut_middle(text, width, width - 1, unicode);
+  const size_t room = width - head - 1;
+  const size_t begin = columns - from <= room ? columns - room : from;
+  return cut_middle(text, head + 1, head, unicode) + cut_middle(text.substr(offset_of(text, begin)), room, room - 1, unicode);
+}
+
+size_t common_prefix(std::string_view a, std::string_view b) {
+  const auto differ = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return text_width(a.substr(0, static_cast<size_t>(differ.first - a.begin())));
+}
+
+// Names that are cut to the same: each with what tells it from the first of the others.
+void show_differences(const std::vector<std::string>& names, size_t width, bool unicode, std::vector<std::string>& cut) {
+  std::map<std::string, std::vector<size_t>> groups;
+  for (size_t i = 0; i < cut.size(); ++i) groups[cut[i]].push_back(i);
+  for (const auto& [same, members] : groups) {
+    size_t from = SIZE_MAX;
+    for (const size_t i : members)
+      if (names[i] != names[members.front()]) from = std::min(from, common_prefix(names[i], names[members.front()]));
+    if (from == SIZE_MAX) continue;
+    for (const size_t i : members) cut[i] = cut_to_part(names[i], width, (width - 1) / 3, from, unicode);
+  }
+}
+
 }  // namespace
 
 size_t text_width(std::string_view text) { return std::count_if(text.begin(), text.end(), begins_code_point); }
@@ -77,6 +106,11 @@ std::vector<std::string> shorten_texts(const std::vector<std::string>& texts, si
         best = std::move(candidate);
       }
     }
+  }
+  if (most < all) {
+    std::vector<std::string> candidate = best;
+    show_differences(abbreviated, width, unicode, candidate);
+    if (distinct(candidate) > most) return candidate;
   }
   return best;
 }

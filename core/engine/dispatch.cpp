@@ -272,7 +272,8 @@ OutputLabels labels_of(const Context& context, const Tensors& outputs, const Out
   for (size_t i = 0; i < outputs.size(); ++i) {
     const TensorBody& body = *outputs[i].body();
     const OutputHint hint = i < hints.size() ? hints[i] : OutputHint{{}, body.parameter};
-    labels.push_back({hint.role.value_or(specs[i].role.value_or(otherwise)), hint.parameter, !body.lowered, specs[i].name});
+    labels.push_back({hint.role.value_or(specs[i].role.value_or(otherwise)), hint.parameter, !body.lowered,
+                      hint.name.empty() ? specs[i].name : hint.name, hint.gradient_of, hint.gradient_input});
   }
   return labels;
 }

@@ -15,14 +15,20 @@ struct OutputHint {
   std::optional<Role> role = {};           // nothing: what the op's definition says
   const std::string* parameter = nullptr;  // its parameter's name
   std::optional<bool> lowered = {};        // TensorBody::lowered; nothing: as the op's inputs have it
+  // Of a gradient: of which value, and as which input of the op that is differentiated (TensorInfo).
+  ValueKey gradient_of = {};
+  int32_t gradient_input = -1;
+  std::string_view name = {};  // "": as the op calls it (OutputSpec::name)
 };
 
 // What an output is.
 struct OutputLabel {
   Role role = Role::activation;
   const std::string* parameter = nullptr;
-  bool stays_wide = false;     // of a wide type, under autocast too
-  std::string_view name = {};  // OutputSpec::name
+  bool stays_wide = false;  // of a wide type, under autocast too
+  std::string_view name = {};
+  ValueKey gradient_of = {};
+  int32_t gradient_input = -1;
 };
 
 struct OpEvent {

@@ -37,7 +37,14 @@ const Node::Input& uncast(const Node::Input& input) {
   return *value;
 }
 
-Role gradient_role(const TensorBody& value) { return value.parameter ? Role::weight_gradient : Role::activation_gradient; }
+// What the gradient of a value is. That of a parameter has its name.
+OutputHint gradient_hint(const TensorBody& value) {
+  OutputHint hint;
+  hint.role = value.parameter ? Role::weight_gradient : Role::activation_gradient;
+  hint.parameter = value.parameter;
+  if (value.parameter == nullptr) hint.gradient_of = value.value;
+  return hint;
+}
 
 // A value of which several gradients come in. The op that adds them is named after what made the value, and not after a cast of it
 // or what it was last updated by, so that its id depends neither on the precision nor on the step.
@@ -103,8 +110,7 @@ class Leaves {
       throw failed_error("backward: the gradient of a {} leaf came as {}", leaf.describe(), gradient.describe());
     Arriving& at = arriving(leaf);
     TensorBody& body = *leaf.body();
-    at.sum = at.sum ? add_gradients("add", at.sum, gradient, MeetingPoint(body), {gradient_role(body), body.parameter})
-                    : std::move(gradient);
+    at.sum = at.sum ? add_gradients("add", at.sum, gradient, MeetingPoint(body), gradient_hint(body)) : std::move(gradient);
     if (--at.uses <= 0 && !hold_) at.store();
   }
 
@@ -169,8 +175,10 @@ std::span<const OutputHint> BackwardCall::into(std::initializer_list<size_t> inp
   for (const size_t input : inputs) {
     hints_.push_back({});
     if (input >= node_.inputs.size()) continue;
-    const TensorBody& value = *node_.inputs[input].value.body();
-    hints_[hints_.size() - 1] = {gradient_role(value), value.parameter, node_.inputs[input].lowered};
+    OutputHint& hint = hints_[hints_.size() - 1];
+    hint = gradient_hint(*node_.inputs[input].value.body());
+    hint.lowered = node_.inputs[input].lowered;
+    hint.gradient_input = static_cast<int32_t>(input);
   }
   return hints_;
 }
@@ -260,8 +268,7 @@ class Walk {
     if (input < 0) return leaves_.add(leaf, std::move(gradient));
     const TensorBody& body = *leaf.body();
     Tensor& sum = input_gradients_[static_cast<size_t>(input)];
-    sum =
-        sum ? add_gradients("add", sum, gradient, MeetingPoint(body), {gradient_role(body), body.parameter}) : std::move(gradient);
+    sum = sum ? add_gradients("add", sum, gradient, MeetingPoint(body), gradient_hint(body)) : std::move(gradient);
   }
 
   // A gradient of output `slot` of a node, which is `value`.
@@ -272,7 +279,7 @@ class Walk {
     Tensor& arrived = producer->gradients[static_cast<size_t>(slot)];
     bool queued = false;
     for (const Tensor& other : producer->gradients) queued = queued || other.defined();
-    arrived = arrived ? add_gradients("add", arrived, gradient, at, {gradient_role(value), value.parameter}) : std::move(gradient);
+    arrived = arrived ? add_gradients("add", arrived, gradient, at, gradient_hint(value)) : std::move(gradient);
     if (!queued) queue_.push(producer);
   }
 
@@ -319,7 +326,7 @@ void backward(const Tensor& root, const BackwardOptions& options) {
 
   CallOptions seed_options;
   seed_options.dtype = root.dtype();
-  const OutputHint seed{Role::loss, nullptr};
+  const OutputHint seed{.role = Role::loss, .gradient_of = root.body()->value};
   seed_options.hints = {&seed, 1};
   Tensor one = call("fill", {root.detach()}, {{"value", 1.0}}, seed_options);
   Leaves leaves(static_cast<Node*>(root.body()->node.get()));

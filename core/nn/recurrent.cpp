@@ -32,11 +32,11 @@ class RecurrentGradients : public Function {
   Tensors backward(std::span<const Tensor> gradients) override {
     const AutocastScope off(nullptr);  // types are those that forward had
     const int64_t width = gradients[0].shape(-1);
-    const Tensor all = gradients_.empty() ? gradients[0] : cat(gradients_, 0);
+    const Tensor all = gradients_.empty() ? gradients[0] : joined(gradients_, Role::activation_gradient, "gradients");
     const int64_t rows[] = {all.size() / width, width};
     const Tensor of_gates = reshape(all, rows);
     // Where a loss uses the first places only, nothing comes back to the others.
-    const Tensor states = slice(cat(states_, 0), 0, 0, rows[0]);
+    const Tensor states = slice(joined(states_, Role::activation, "states"), 0, 0, rows[0]);
     Tensors results;
     results.push_back(gradients[0]);
     for (const Tensor& parameter : parameters_) {
@@ -50,6 +50,12 @@ class RecurrentGradients : public Function {
   }
 
  private:
+  // Of all places, one after the other.
+  static Tensor joined(std::span<const Tensor> places, Role role, std::string_view name) {
+    const OutputHint hint{.role = role, .name = name};
+    return dispatch(find_op("cat"), places, {{"dim", 0.0}}, {.hints = {&hint, 1}})[0];
+  }
+
   Tensors parameters_;
   std::vector<Tensor> states_, gradients_;
 };

@@ -13,8 +13,8 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
     const OutputLabel& label = event.labels[i];
     const Rounding rounding = output_rounding(event.call, static_cast<int>(i), output.dtype());
     outputs.push_back({output.view(), label.role, label.parameter ? std::string_view(*label.parameter) : std::string_view(),
-                       output.body()->loss_scale, label.stays_wide, label.name, rounding.mode,
-                       rounding.subnormals == SubnormalResults::flush});
+                       output.body()->loss_scale, label.stays_wide, label.name, label.gradient_of, label.gradient_input,
+                       rounding.mode, rounding.subnormals == SubnormalResults::flush});
   }
   SmallVector<ValueKey, 8> inputs;
   for (const Tensor& input : event.inputs) inputs.push_back(input.body()->value);

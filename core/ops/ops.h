@@ -101,8 +101,10 @@ Tensor huber(const Tensor& prediction, const Tensor& target, double delta = 1);
 Tensor bce_with_logits(const Tensor& logits, const Tensor& target);
 Tensor binary_cross_entropy(const Tensor& probability, const Tensor& target);
 Tensor kl_div(const Tensor& log_probability, const Tensor& target);
-// Enters a batch, an initial weight or a buffer into the recording. The same tensor, now an op's output.
-Tensor source(const Tensor& x, Role role, const std::string* parameter = nullptr);
+// Enters a batch, an initial weight, a state or a buffer into the recording. The same tensor, now an op's output, called `name`.
+Tensor source(const Tensor& x, Role role, const std::string* parameter = nullptr, std::string_view name = {});
+// What the states that an optimizer's update takes are called, as PyTorch does; some may be left out, from the end.
+std::span<const std::string_view> update_states(const Op& update);
 
 // For definitions: the names of attributes that are extents or dimensions.
 inline constexpr std::string_view kExtentNames[kMaxRank] = {"d0", "d1", "d2", "d3", "d4", "d5"};

@@ -43,7 +43,7 @@ void max_pooling_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];
   const auto extents = pooled_extents(arguments, max_pooling_problem);
   specs.push_back(pooled_spec(x, x.dtype(), extents));
-  specs.push_back(pooled_spec(x, index, extents));
+  specs.push_back(with_name(pooled_spec(x, index, extents), "indices"));
 }
 
 void average_pooling_shape(const OpArguments& arguments, OutputSpecs& specs) {

@@ -128,6 +128,7 @@ class Fp8Linear : public Function {
     const ContextGuard<&Context::forward_op> as_linear(&find_op("linear"));
     const Tensor none, &x = inputs[0], &weight = inputs[1], &bias = inputs.size() > 2 ? inputs[2] : none;
     needs_input_gradient_ = x.requires_grad();
+    x_ = x.body()->value;
     type_ = x.dtype();
     weight_name_ = weight.body()->parameter;
     if (bias) bias_name_ = bias.body()->parameter;
@@ -148,7 +149,8 @@ class Fp8Linear : public Function {
     const Tensor& g = gradients[0];
     const QuantizedTensor gradient = quantized(g, Fp8Operand::gradient, {});
     Tensors results(has_bias_ ? 3 : 2);
-    if (needs_input_gradient_) results[0] = multiply(gradient, weight_, type_, {}, nullptr);
+    const OutputHint of_input{.gradient_of = x_, .gradient_input = 0};
+    if (needs_input_gradient_) results[0] = multiply(gradient, weight_, type_, {}, &of_input);
     const OutputHint of_weight{Role::weight_gradient, weight_name_}, of_bias{Role::weight_gradient, bias_name_};
     results[1] = multiply(transposed(gradient), input_, type_, {}, &of_weight);
     if (has_bias_) results[2] = call("sum", {g}, {{"dims", 1}, {"keep", 0}}, {.hints = {&of_bias, 1}});
@@ -185,6 +187,7 @@ class Fp8Linear : public Function {
   const std::string *weight_name_ = nullptr, *bias_name_ = nullptr;
   bool needs_input_gradient_ = false, has_bias_ = false;
   uint64_t id_ = 0;  // of the forward product
+  ValueKey x_ = {};
 };
 
 }  // namespace

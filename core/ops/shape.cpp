@@ -275,8 +275,8 @@ Tensor expand(const Tensor& x, std::span<const int64_t> shape) {
   return call("expand", {x}, attributes);
 }
 
-Tensor source(const Tensor& x, Role role, const std::string* parameter) {
-  const OutputHint hint{role, parameter};
+Tensor source(const Tensor& x, Role role, const std::string* parameter, std::string_view name) {
+  const OutputHint hint{.role = role, .parameter = parameter, .name = name};
   call("source", {x}, {}, {.hints = {&hint, 1}});
   return x;
 }

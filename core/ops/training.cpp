@@ -35,19 +35,18 @@ void assign_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(with_role(in_place_spec(arguments, 0), weight_role(to.dtype())));
 }
 
-// What PyTorch calls the state of its optimizers.
 constexpr std::string_view kSgdState[] = {"momentum_buffer"}, kAdamState[] = {"exp_avg", "exp_avg_sq"}, kLionState[] = {"exp_avg"};
 
 // The weight and its state in place, and the update d, of which only the record is kept.
-template <const std::string_view* state>
 void update_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& weight = arguments.inputs[0];
+  const std::span<const std::string_view> states = update_states(arguments.op);
   for (const Tensor& input : arguments.inputs)
     if (!same_shape(weight, input) || input.dtype() != weight.dtype())
       wrong_shape(arguments, "weight, gradient and state of one shape and type");
   specs.push_back(with_role(in_place_spec(arguments, 0), weight_role(weight.dtype())));
   for (size_t i = 2; i < arguments.inputs.size(); ++i)
-    specs.push_back(with_name(with_role(in_place_spec(arguments, static_cast<int>(i)), Role::optimizer_state), state[i - 2]));
+    specs.push_back(with_name(with_role(in_place_spec(arguments, static_cast<int>(i)), Role::optimizer_state), states[i - 2]));
   // d is not stored, so a 16-bit weight's is wide.
   OutputSpec update = with_role(make_spec(wide_type(weight.dtype()), weight.shape()), Role::update);
   update.record_only = true;
@@ -69,22 +68,27 @@ const Op kTraining[] = {
      .inputs = 3,
      .optional_inputs = 1,
      .autocast = AutocastClass::exempt,
-     .shape_rule = update_shape<kSgdState>,
+     .shape_rule = update_shape,
      .needs_attributes = true},
-    {.name = "lion_update",
-     .inputs = 3,
-     .autocast = AutocastClass::exempt,
-     .shape_rule = update_shape<kLionState>,
-     .needs_attributes = true},
-    {.name = "adam_update",
-     .inputs = 4,
-     .autocast = AutocastClass::exempt,
-     .shape_rule = update_shape<kAdamState>,
-     .needs_attributes = true},
+    {.name = "lion_update", .inputs = 3, .autocast = AutocastClass::exempt, .shape_rule = update_shape, .needs_attributes = true},
+    {.name = "adam_update", .inputs = 4, .autocast = AutocastClass::exempt, .shape_rule = update_shape, .needs_attributes = true},
 };
 
 }  // namespace
 
 std::span<const Op> training_ops() { return kTraining; }
+
+std::span<const std::string_view> update_states(const Op& update) {
+  switch (update.function) {
+    case OpFunction::sgd_update:
+      return kSgdState;
+    case OpFunction::adam_update:
+      return kAdamState;
+    case OpFunction::lion_update:
+      return kLionState;
+    default:
+      return {};
+  }
+}
 
 }  // namespace ulpscope

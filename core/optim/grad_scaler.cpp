@@ -9,7 +9,7 @@ namespace {
 // A scalar zero that unscaling raises to one.
 Tensor make_flag() {
   const ModuleScope no_module(intern(""));
-  const OutputHint hint{Role::buffer, nullptr};
+  const OutputHint hint{.role = Role::buffer, .name = "found_inf"};
   return call("fill", {empty(*context().backend, DType::f32, {})}, {{"value", 0.0}}, {.dtype = DType::f32, .hints = {&hint, 1}});
 }
 

@@ -9,8 +9,8 @@ namespace ulpscope {
 namespace {
 
 // Zeros, made when a parameter is first updated. Their memory belongs to the run, not to the step.
-Tensor zeros_like(const Tensor& tensor) {
-  const OutputHint hint{Role::optimizer_state, tensor.body()->parameter};
+Tensor zeros_like(const Tensor& tensor, std::string_view state) {
+  const OutputHint hint{.role = Role::optimizer_state, .parameter = tensor.body()->parameter, .name = state};
   return call("fill", {tensor}, {{"value", 0.0}}, {.hints = {&hint, 1}});
 }
 
@@ -108,7 +108,8 @@ void Optimizer::step() {
     if (!parameter.tensor.grad()) continue;
     const ModuleScope module(parameter.module);
     OptimizerState& state = states_[i];
-    while (state.tensors.size() < state_names_.size()) state.tensors.push_back(zeros_like(parameter.tensor));
+    while (state.tensors.size() < state_names_.size())
+      state.tensors.push_back(zeros_like(parameter.tensor, update_states(op_)[state.tensors.size()]));
     ++state.updates;
     Attributes with = attributes(state.updates);
     if (rounds_every_step(parameter)) with.set("stepwise", 1);
@@ -126,7 +127,8 @@ void Optimizer::record_initial_values() const {
     const OptimizedParameter& parameter = parameters_[i];
     const ModuleScope module(parameter.module);
     if (parameter.model) source(parameter.tensor, Role::master_weight, parameter.name);
-    for (const Tensor& tensor : states_[i].tensors) source(tensor, Role::optimizer_state, parameter.name);
+    for (size_t state = 0; state < states_[i].tensors.size(); ++state)
+      source(states_[i].tensors[state], Role::optimizer_state, parameter.name, update_states(op_)[state]);
   }
 }
 

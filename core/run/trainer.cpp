@@ -449,8 +449,8 @@ Tensor Trainer::State::run_batch() {
   Tensor inputs, targets;
   {
     const PhaseGuard phase(Phase::data);
-    inputs = source(load_inputs(batch), Role::input);
-    targets = source(load_targets(batch), Role::input);
+    inputs = source(load_inputs(batch), Role::input, nullptr, "inputs");
+    targets = source(load_targets(batch), Role::input, nullptr, "targets");
   }
   Tensor loss;
   {
@@ -655,7 +655,8 @@ std::optional<TestResult> Trainer::State::evaluate(bool recorded) {
     std::iota(numbers.begin(), numbers.end(), first);
     data.test->fill_batch(numbers, test_batch);
     if (recorded && recorder) recorder->add_batch(Phase::evaluation, context.micro_batch, kTestSource, numbers);
-    const Tensor inputs = source(load_inputs(test_batch), Role::input), targets = source(load_targets(test_batch), Role::input);
+    const Tensor inputs = source(load_inputs(test_batch), Role::input, nullptr, "inputs"),
+                 targets = source(load_targets(test_batch), Role::input, nullptr, "targets");
     const AutocastScope scope(autocast ? &*autocast : nullptr);
     const Tensor output = run_model(inputs, false);
     scalars.push_back(compute_loss(output, targets, experiment.loss.factor));

@@ -382,8 +382,8 @@ TEST(Analysis, AHundredThousandTensorsCanAllBeNaN) {
   const Report report = analyze_ranges(reader, options);
   const Finding* nonfinite = find_finding(report, "range.nonfinite");
   ASSERT_NE(nonfinite, nullptr);
-  EXPECT_EQ(nonfinite->title, "100000 tensors held NaN or infinity. The first, in step 0, was made by a relu in forward.");
-  EXPECT_EQ(cell(table(report, "recorded"), 0, "tensor"), Cell(std::string("a relu")));
+  EXPECT_EQ(nonfinite->title, "100000 tensors held NaN or infinity. The first, in step 0, is a first relu in forward.");
+  EXPECT_EQ(cell(table(report, "recorded"), 0, "tensor"), Cell(std::string("a first relu")));
 }
 
 // A trace that is followed from before its first op: what was concluded from the absence of ops does not stand.

@@ -431,8 +431,8 @@ TEST(Compare, AnOutputIsOneRowWhateverItsTypesAndArithmetic) {
   second.end_step();
   const Snapshot a = first.read(), b = second.read();
   const Selection selection(b, {});
-  EXPECT_EQ(selection.name(before), "fc linear (f16) (rounding rne)");
-  EXPECT_EQ(selection.name(after), "fc linear (f16) (rounding rz)");
+  EXPECT_EQ(selection.name(before), "fc linear (FP16) (rounding rne)");
+  EXPECT_EQ(selection.name(after), "fc linear (FP16) (rounding rz)");
   EXPECT_EQ(selection.output_name(last), "fc linear");
   const Table tensors = table(analyze_compare(a, b), "tensors");
   ASSERT_EQ(tensors.rows.size(), 1u);

@@ -45,7 +45,7 @@ TEST(Ranges, TablesSayWhatRoundingTheValuesSays) {
 
   const RoundingTruth seen = round_all(gradients, binary16, 1.0), unscaled = round_all(gradients, binary16, scale);
   const Table& recorded = table(report, "recorded");
-  const size_t row = row_of(recorded, "fc linear_backward (weight)");
+  const size_t row = row_of(recorded, "fc.weight gradient");
   EXPECT_EQ(cell(recorded, row, "flushed"), Cell(share(seen.flushed, seen.base)));
   EXPECT_EQ(cell(recorded, row, "subnormal"), Cell(share(seen.subnormal, seen.base)));
   EXPECT_EQ(cell(recorded, row, "overflow"), Cell(0.0));
@@ -66,7 +66,7 @@ TEST(Ranges, TablesSayWhatRoundingTheValuesSays) {
 
   for (const auto& [name, format] : {std::pair{"what_if_fp16", &binary16}, std::pair{"what_if_bf16", &bfloat16}}) {
     const Table& what_if = table(report, name);
-    const size_t g = row_of(what_if, "fc linear_backward (weight)"), w = row_of(what_if, "norm batch_norm");
+    const size_t g = row_of(what_if, "fc.weight gradient"), w = row_of(what_if, "norm batch_norm");
     const RoundingTruth wide_truth = round_all(wides, *format, 1.0), true_truth = round_all(gradients, *format, scale);
     EXPECT_LE(lower(cell(what_if, w, "flushed")), share(wide_truth.flushed, wide_truth.base));
     EXPECT_GE(upper(cell(what_if, w, "flushed")), share(wide_truth.flushed, wide_truth.base));
@@ -79,7 +79,7 @@ TEST(Ranges, TablesSayWhatRoundingTheValuesSays) {
   }
   // In the format that it was rounded to, counts say it exactly, with and without the scale.
   const Table& fp16 = table(report, "what_if_fp16");
-  const size_t g = row_of(fp16, "fc linear_backward (weight)");
+  const size_t g = row_of(fp16, "fc.weight gradient");
   EXPECT_EQ(cell(fp16, g, "flushed"), Cell(share(seen.flushed, seen.base)));
   EXPECT_EQ(cell(fp16, g, "true_flushed"), Cell(share(unscaled.flushed, unscaled.base)));
 }
@@ -277,8 +277,8 @@ TEST(Ranges, NoTwoTensorsHaveOneName) {
   trace.end_step();
   const Snapshot reader = trace.read();
   const Selection selection(reader, {});
-  const char* const names[] = {"fc linear", "fc cast (weight)", "fc backward cast (weight)", "fc optimizer fill (weight)",
-                               "fc optimizer fill (weight) #2"};
+  const char* const names[] = {"fc linear", "fc.weight (FP16)", "fc.weight gradient", "fc.weight first state",
+                               "fc.weight second state"};
   for (uint32_t i = 0; i < std::size(names); ++i) {
     EXPECT_EQ(selection.name(i), names[i]);
     EXPECT_EQ(selection.key(i).name, names[i]);
@@ -296,10 +296,10 @@ TEST(Ranges, NamesThatWereMadeAreTakenToo) {
   trace.end_step();
   const Snapshot reader = trace.read();
   const Selection selection(reader, {});
-  EXPECT_EQ(selection.name(0), "relu");
-  EXPECT_EQ(selection.name(1), "relu #2");
-  EXPECT_EQ(selection.name(2), "relu #3");
-  EXPECT_EQ(selection.output_name(2), "relu");
+  EXPECT_EQ(selection.name(0), "first relu");
+  EXPECT_EQ(selection.name(1), "second relu");
+  EXPECT_EQ(selection.name(2), "first relu (second)");
+  EXPECT_EQ(selection.output_name(2), "first relu");
 }
 
 TEST(Ranges, UnknownIsNeverZero) {

@@ -116,9 +116,9 @@ TEST(TextRenderer, EvidenceNamesTheMicroBatchAndThePassWhereThereAreSeveral) {
 
 TEST(TextRenderer, ShortenedNamesStayDifferent) {
   const std::vector<std::vector<std::string>> families{
-      {"encoder.layers.0.attention.query matmul_backward (weight)", "encoder.layers.1.attention.query matmul_backward (weight)",
-       "encoder.layers.10.attention.query matmul_backward (weight)"},
-      {"features.blocks.3.conv1 conv2d_backward output 1 (weight)", "features.blocks.3.conv1 conv2d_backward output 2 (bias)"},
+      {"encoder.layers.0.attention.query.weight gradient", "encoder.layers.1.attention.query.weight gradient",
+       "encoder.layers.10.attention.query.weight gradient"},
+      {"blocks.3.attention.heads first matmul first input gradient", "blocks.3.attention.heads first matmul second input gradient"},
       {"first.of.all.modules.in.the.model relu", "other.of.all.modules.in.the.model relu"},
       {"décoder.layers.0.attention matmul", "décoder.layers.1.attention matmul", "short"}};
   for (const auto& names : families) {
@@ -139,8 +139,7 @@ TEST(TextRenderer, TablesThatAreTooWideStandInParts) {
   Report report;
   Table table{"numbers", "Numbers", {{"tensor", ColumnKind::text}}, {}, 0, ""};
   for (int i = 0; i < 12; ++i) table.columns.push_back({fmt::format("quantity{}", i), ColumnKind::number, Unit::count});
-  for (const char* name :
-       {"encoder.layers.0.attention.query matmul (weight)", "encoder.layers.1.attention.query matmul (weight)"}) {
+  for (const char* name : {"encoder.layers.0.attention.query.weight (FP16)", "encoder.layers.1.attention.query.weight (FP16)"}) {
     TableRow row{{}, {std::string(name)}};
     for (int i = 0; i < 12; ++i) row.cells.push_back(count_cell(100 + i));
     table.rows.push_back(row);
@@ -329,7 +328,7 @@ TEST(Export, EveryTableInBothFormats) {
   EXPECT_EQ(tensors[0]["op_name"], "linear");
   EXPECT_EQ(tensors[0]["shape"], Json::parse("[1]"));
   EXPECT_EQ(tensors[0]["shard_offset"], Json::array());
-  EXPECT_THAT(exported(reader, "tensors", ExportFormat::csv), HasSubstr(",1,,true,,rne,false,false,false\n"));
+  EXPECT_THAT(exported(reader, "tensors", ExportFormat::csv), HasSubstr(",1,,true,,,0,-1,rne,false,false,false\n"));
   const Json ops = Json::parse(exported(reader, "ops", ExportFormat::json));
   EXPECT_EQ(ops[0]["id"], "0000000000000001");
   EXPECT_TRUE(ops[0]["forward_id"].is_null());

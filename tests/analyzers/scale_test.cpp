@@ -83,7 +83,7 @@ TEST(Scale, HistoryNamesEveryChangeAndItsCause) {
       EXPECT_TRUE(not_applicable(cell(changes, i, "nonfinite_tensor")));
       EXPECT_EQ(cell(changes, i, "clean_steps_before"), Cell(int64_t{9}));
     } else {
-      EXPECT_EQ(cell(changes, i, "nonfinite_tensor"), Cell(std::string("fc linear_backward (weight)")));
+      EXPECT_EQ(cell(changes, i, "nonfinite_tensor"), Cell(std::string("fc.weight gradient")));
       EXPECT_EQ(cell(changes, i, "nonfinite"), Cell(int64_t{1}));
       EXPECT_EQ(changes.rows[i].key.op_name, "linear_backward");
       EXPECT_EQ(count_cell(*changes.rows[i].key.step), cell(changes, i, "step"));

@@ -134,8 +134,8 @@ static std::string line(const OpInfo& r) {
 }
 static std::string line(const TensorInfo& r) {
   return joined({SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(stays_wide), SAME(parameter), SAME(shape), SAME(shard_offset),
-                 SAME(replicated), SAME(name), SAME(rounding), SAME(flushes_results), SAME(flushes_inputs),
-                 SAME(flushes_narrow_products)});
+                 SAME(replicated), SAME(name), SAME(gradient_of), SAME(gradient_slot), SAME(gradient_input), SAME(rounding),
+                 SAME(flushes_results), SAME(flushes_inputs), SAME(flushes_narrow_products)});
 }
 static std::string line(const GraphEdge& r) {
   return joined({SAME(graph), SAME(consumer), SAME(input), SAME(producer), SAME(slot)});
@@ -307,6 +307,9 @@ std::vector<TensorInfo> sample_tensors(uint64_t) {
     if (i == 4) tensor.shard_offset = {0, 1, 2, 3};
     tensor.replicated = i != 4;
     tensor.name = i == 2 ? "exp_avg" : "";
+    if (i == 3 || i == 5) tensor.gradient_of = UINT64_MAX - static_cast<uint64_t>(i);
+    tensor.gradient_slot = i == 5 ? 255 : 0;
+    if (i == 3) tensor.gradient_input = INT32_MAX;
     tensor.rounding = static_cast<RoundingMode>(i % kRoundingModes);
     tensor.flushes_results = i % 2 != 0;
     tensor.flushes_inputs = i % 3 != 0;

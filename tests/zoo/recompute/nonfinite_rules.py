@@ -169,7 +169,7 @@ ORIGIN_TEXT = [
     ),
     (
         r"^(?P<all>\d+) tensors? held NaN or infinity(?P<none>, and none of it reached a weight)?\. (?P<which>The first|The one that lasted), "
-        r"in step (?P<step>\d+), (?:was made by|came in as) (?P<tensor>.+?)(?: in (?:data|forward|loss|optimizer|scaling|evaluation|backward))?\.$",
+        r"in step (?P<step>\d+), (?:is|came in as) (?P<tensor>.+?)(?: in (?:data|forward|loss|optimizer|scaling|evaluation|backward))?\.$",
         held_nonfinite,
     ),
     (

@@ -48,16 +48,19 @@ def first_large_update(case):
 
 def diverged(case, match):
     f, s = case.f, case.f.steps
-    judged = s.loss[~s.broken & s.known]
-    ends = judged[-ENDS:]
+    known = s.known & ~s.broken
+    overflowed = match["until"] == " before anything was NaN or infinite"
+    if overflowed:  # of the steps before the first one that an op gave NaN or infinity in, skipped or not
+        known = s.known & (s.step < min(f.tables.events["step"][f.events("nonfinite")]))
+    ends = s.loss[known][-ENDS:]
     claim = {
-        "first": general(float(judged[0]), 4),
+        "first": general(float(s.loss[known][0]), 4),
         "begin": s.step[0],
         "last": general(median(ends), 4),
         "n": len(ends),
-        "broke": None,
+        "until": match["until"],
     }
-    holds = {"the_run_broke": bool(match["broke"]) == s.is_broken}
+    holds = {"the_run_broke": overflowed or bool(match["until"]) == s.is_broken}
     if "ratio" in match.groupdict() and match["ratio"]:
         step, ratio, tensor = first_large_update(case)
         bad = f.rows.step[f.rows.bad]
@@ -68,7 +71,7 @@ def diverged(case, match):
 
 LOSSES = (
     r"the loss went from (?P<first>\S+) in step (?P<begin>\d+) to (?P<last>\S+?), the median of the last (?P<n>\d+) losses"
-    r"(?P<broke> before it broke)?[.,]"
+    r"(?P<until> before it broke| before anything was NaN or infinite)?[.,]"
 )
 
 

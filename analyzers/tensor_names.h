@@ -1,0 +1,32 @@
+// What the tensors of a trace are called: by module and by what they are. "head linear", "head.weight (FP16)", "head.weight
+// gradient", "blocks.3.attention.heads softmax gradient (FP16)". Each name is one tensor's, and the same in every run and precision
+// that has the op: casts and copies are named after what they hold, and nothing is numbered across them.
+//
+//   value            MODULE OP [OUTPUT], a parameter's or a buffer's name, or OP loss
+//   cast, quantised  that of the value, and the type; a quantisation's scales by what they are
+//   gradient         of a value or a parameter: its name and "gradient". Of several of one value, the sum has that name; what each
+//                    op hands on is the gradient of that op's input
+//
+// Where several would still be called the same, what tells them apart is added, in this order: the evaluation, the start of the
+// run, the op, the module, the type, and which of them in order of execution it is, as a word.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/trace/snapshot.h"
+
+namespace ulpscope {
+
+struct TensorName {
+  std::string tensor;
+  std::string output;  // of all tensors that are this output of its op, whatever their types and arithmetic
+};
+// Of all tensors. Takes n log n.
+std::vector<TensorName> tensor_names(const Snapshot& trace);
+
+// "FP16", "E4M3", "i64"
+std::string type_text(DType dtype);
+
+}  // namespace ulpscope
