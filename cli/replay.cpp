@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/scratch_folder.h"
 #include "ulpscope/cli/threads.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
@@ -17,23 +15,6 @@
 namespace ulpscope::cli {
 
 namespace {
-
-// For a trace that is compared and not kept.
-class ScratchFolder {
- public:
-  ScratchFolder() : path_((std::filesystem::temp_directory_path() / "ulpscope-replay-XXXXXX").string()) {
-    if (mkdtemp(path_.data()) == nullptr) throw failed_error("cannot create a folder like '{}'", path_);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ~ScratchFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path_, error);
-  }
-  std::string file(const char* name) const { return (std::filesystem::path(path_) / name).string(); }
-
- private:
-  std::string path_;
-};
 
 Trial trial_of(const Arguments& arguments) {
   Trial trial;
@@ -66,7 +47,7 @@ int run(const Arguments& arguments) {
     recorded = open_trace(against);
     inputs.push_back(against);
     trial.level = recorded->run().level;
-    if (trial.trace_path.empty()) trial.trace_path = scratch.emplace().file("replay.h5");
+    if (trial.trace_path.empty()) trial.trace_path = scratch.emplace("ulpscope-replay").file("replay.h5");
   } else if (!trial.trace_path.empty() && experiment_of(trial).recording.level == RecordLevel::off) {
     trial.level = RecordLevel::stats;
   }

@@ -18,6 +18,7 @@ Verb recover_verb();
 Verb float_verb();
 Verb dot_verb();
 Verb completion_verb();
+Verb nan_verb();
 Verb man_verb(std::vector<std::string> commands);
 
 }  // namespace ulpscope::cli

@@ -10,7 +10,7 @@ namespace {
 bool is_same(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 Experiment experiment_of(const Trial& trial, const CheckpointInfo& start) {
-  Experiment experiment = parse_experiment(start.experiment, trial.capsule);
+  Experiment experiment = trial.experiment ? *trial.experiment : parse_experiment(start.experiment, trial.capsule);
   experiment.given = {};  // the text of a checkpoint has all keys
   for (const Override& change : trial.changes) apply_override(experiment, change);
   validate(experiment);
@@ -40,17 +40,21 @@ const TrialStep* TrialOutcome::first_nonfinite_step() const {
   return found == steps.end() ? nullptr : &*found;
 }
 
-Experiment experiment_of(const Trial& trial) { return experiment_of(trial, read_checkpoint_info(trial.capsule)); }
+Experiment experiment_of(const Trial& trial) {
+  return experiment_of(trial, trial.experiment ? CheckpointInfo() : read_checkpoint_info(trial.capsule));
+}
 
 TrialOutcome run(const Trial& trial) {
   TrialOutcome outcome;
-  outcome.start = read_checkpoint_info(trial.capsule);
-  outcome.original = read_capsule_steps(trial.capsule);
+  if (!trial.capsule.empty()) {
+    outcome.start = read_checkpoint_info(trial.capsule);
+    outcome.original = read_capsule_steps(trial.capsule);
+  }
   outcome.experiment = experiment_of(trial, outcome.start);
   if (trial.level) outcome.experiment.recording.level = *trial.level;
 
   TrainerOptions options;
-  options.cpu = cpu_as_before(outcome.original, trial.cpu);
+  options.cpu = trial.capsule.empty() ? trial.cpu : cpu_as_before(outcome.original, trial.cpu);
   options.trace_path = trial.trace_path;
   options.overwrite = trial.overwrite;
   options.resume_from = trial.capsule;
@@ -67,6 +71,7 @@ TrialOutcome run(const Trial& trial) {
     TrialStep& step = outcome.steps.emplace_back();
     if (i < known) step.original = outcome.original.steps[i];
     step.result = trainer.step();
+    if (trial.goes_on && !trial.goes_on(step.result)) break;
   }
   outcome.weights_fingerprint = trainer.weights_fingerprint();
   outcome.weights_are_finite = trainer.weights_are_finite();

@@ -1,7 +1,8 @@
-// A trial: steps of a run, taken from a capsule, that are run again, as they were or with something changed.
+// A trial: steps of a run, from a capsule or from the first one on, that are run again, as they were or with something changed.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,14 +14,16 @@
 namespace ulpscope {
 
 struct Trial {
-  std::string capsule;               // where it starts
-  std::vector<Override> changes;     // of the capsule's experiment, in this order
-  uint64_t steps = 0;                // how many; 0: those of the capsule. Any beyond have the batches that come next
-  CpuOptions cpu;                    // threads 0, isa "": those of the capsule
-  std::string trace_path;            // "": nothing is recorded
-  bool overwrite = false;            // of an existing trace
-  std::optional<RecordLevel> level;  // of it; nothing: the experiment's
-  WorkWatch watch;                   // as TrainerOptions have it
+  std::string capsule;                             // where it starts; "": before the first step of `experiment`
+  std::optional<Experiment> experiment;            // nothing: the capsule's
+  std::vector<Override> changes;                   // of that, in this order
+  uint64_t steps = 0;                              // how many; 0: those of the capsule. Any beyond have the batches that come next
+  std::function<bool(const StepResult&)> goes_on;  // false: the step is the last one, whatever `steps` says
+  CpuOptions cpu;                                  // threads 0, isa "": those of the capsule
+  std::string trace_path;                          // "": nothing is recorded
+  bool overwrite = false;                          // of an existing trace
+  std::optional<RecordLevel> level;                // of it; nothing: the experiment's
+  WorkWatch watch;                                 // as TrainerOptions have it
 };
 
 struct TrialStep {
@@ -32,10 +35,10 @@ struct TrialStep {
 };
 
 struct TrialOutcome {
-  CheckpointInfo start;
+  CheckpointInfo start;   // of no checkpoint: the first step
   Experiment experiment;  // as it ran, with the changes
-  CapsuleSteps original;
-  std::string machine;  // Backend::description
+  CapsuleSteps original;  // none where there is no capsule
+  std::string machine;    // Backend::description
   std::vector<TrialStep> steps;
   uint64_t weights_fingerprint = 0;
   bool weights_are_finite = true;

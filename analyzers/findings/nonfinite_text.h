@@ -8,6 +8,7 @@
 
 namespace ulpscope {
 
+struct NonfiniteExplanation;
 struct NonfiniteOrigin;
 
 namespace findings {
@@ -19,11 +20,8 @@ std::string nonfinite_tensors(const RunFacts& facts);
 // The origin, and the tensors that were next.
 std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteOrigin& origin);
 Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin);
-// How the first captured element came about, where the trace has that: "Element 5 is log(0) = -Infinity. ". Of a sum what it was
-// before its rounding, or before the term at which it broke.
-std::string story_of(const RunFacts& facts, const NonfiniteOrigin& origin);
 // What shows the element, where one of the tensor was captured; or "".
-std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin);
+std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation);
 
 // "features.0 conv2d became too large for fp16 in step 3", of the origin. `help`: as the beginning of a sentence.
 void tell_overflow(const RunFacts& facts, const std::string& help, Findings& found);

@@ -444,6 +444,15 @@ void check_checkpoint_replaceable(const std::string& path) {
   if (!hdf5::may_be_hdf5(path)) throw other_kind_error(path, "a checkpoint");
 }
 
+bool is_checkpoint(const std::string& path) {
+  try {
+    if (hdf5::check_signature(path, "checkpoint")) return false;
+    return hdf5::File::open(path, path).signed_attribute("/", kVersionAttribute).has_value();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 CheckpointInfo read_checkpoint_info(const std::string& path) {
   return reading(path, [](const CheckpointFile& file) { return file.info(); });
 }

@@ -72,6 +72,9 @@ void save_capsule(const std::string& path, const CheckpointInfo& info, const Tra
 // Throws Error (usage) where a file at `path` is no HDF5 file, and so no checkpoint that another may replace.
 void check_checkpoint_replaceable(const std::string& path);
 
+// Whether the file says that it is one, of whatever version and however damaged.
+bool is_checkpoint(const std::string& path);
+
 // All that follow throw Error: unreadable where the file is missing, damaged, of another version or no checkpoint.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 // With which a run computes as that one did, if this machine can; what is asked for comes first.

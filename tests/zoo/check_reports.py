@@ -32,6 +32,17 @@ def train(program, run, trace, *options):
     return call(program, "train", run["experiment"], "--threads", "1", "-o", trace, *run["arguments"], *options)
 
 
+def wrong_answers(run, report):
+    """Of `ulpscope nan`: the cause, and by their beginnings which changes keep the run from failing."""
+    if report["cause"] != run["nan"]:
+        yield f"nan: cause {report['cause']}, expected {run['nan']}"
+    tried = {row["values"]["change"]: row["values"]["result"] for table in report["tables"] if table["name"] == "fixes" for row in table["rows"]}
+    for expected, begins in [(True, each) for each in run.get("mends", [])] + [(False, each) for each in run.get("does_not_mend", [])]:
+        results = [result for change, result in tried.items() if change.startswith(begins)]
+        if not results and expected or any((result == "verified") != expected for result in results):
+            yield f"nan: {begins!r} is {results or 'not tried'}, expected {'verified' if expected else 'not verified'}"
+
+
 def mistakes(program, run, trace, first):
     trained = train(program, run, trace)
     if trained.returncode != 0:
@@ -45,6 +56,8 @@ def mistakes(program, run, trace, first):
         for key in ("module", "op", "step"):
             if run[key] not in ("", None) and cause[key] != run[key]:
                 yield f"{key} {cause[key]!r}, expected {run[key]!r}: {cause['title']}"
+    if "nan" in run:
+        yield from wrong_answers(run, json.loads(call(program, "nan", trace, "--json").stdout))
     text = call(program, "report", trace).stdout
     lines, most = len(text.splitlines()), 15 if report["verdict"] == "healthy" else 40
     if lines > most:

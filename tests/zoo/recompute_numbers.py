@@ -13,6 +13,7 @@ import sys
 try:
     from recompute.checks import mistakes
     from recompute.facts import Facts
+    from recompute.nan_rules import nan_mistakes
     from recompute.promises import broken_promises
 except ImportError:
     Facts = None  # and nothing else here is asked for
@@ -33,10 +34,16 @@ def wrong_numbers(program, facts):
             yield f"{verb}: {mistake}"
 
 
+def nan_of(program, trace):
+    said = subprocess.run([program, "nan", trace, "--no-trials", "--json", "--limit", "0"], capture_output=True, text=True, check=True)
+    return json.loads(said.stdout)
+
+
 def wrong(program, trace, first, report, brief, every, record_fp32):
     """What is wrong with the numbers of a run, and of the comparison with the first of its experiment, and with what commands show."""
     facts = [Facts(first), Facts(trace)] if first != trace else [Facts(trace)]
     yield from wrong_numbers(program, facts[-1:])
+    yield from (f"nan: {mistake}" for mistake in nan_mistakes(facts[-1], nan_of(program, trace)))
     yield from broken_promises(program, facts[-1], report, brief, every, record_fp32)
     if len(facts) > 1:
         yield from wrong_numbers(program, facts)

@@ -130,10 +130,42 @@ def element_is(case, match):
     )
 
 
-def captured_step(case, match):
+def too_large(case, match):
+    """What the operands come to in FP64."""
     f = case.f
-    rows = (f.tables.captures["step"] == int(match["step"])) & (f.tables.captures["tensor"] == f.rows.tensor[origin_of(case)])
-    return Claim({"step": f.rows.step[origin_of(case)]}, a_capture_of_the_tensor_is_there=bool(rows.any()))
+    _, operands = story(case)
+    c = f.tables.captures
+    x, *rest = [float(c["value"][row]) for row in sorted(operands, key=lambda row: c["operand"][row])]
+    function = f.tensors.function[f.rows.tensor[origin_of(case)]]
+    exact = {
+        "cast": lambda: x,
+        "add": lambda: x + rest[0],
+        "sub": lambda: x - rest[0],
+        "mul": lambda: x * rest[0],
+        "div": lambda: x / rest[0],
+        "reciprocal": lambda: 1 / x,
+        "exp": lambda: math.exp(x),
+    }[function]()
+    fmt = f.format_of(f.rows.tensor[origin_of(case)])
+    limit = fmt.largest + fmt.ulp_of_largest / 2
+    return Claim(
+        {"value": general(exact, 6), "type": fmt.name, "limit": general(limit, 6)}, it_is_too_large=abs(exact) >= limit
+    )
+
+
+def sum_limit(case, match):
+    fmt = case.f.format_of(case.f.rows.tensor[origin_of(case)])
+    return {"type": fmt.name, "limit": general(fmt.largest + fmt.ulp_of_largest / 2, 6)}
+
+
+def equal_values(case, match):
+    root, operands = story(case)
+    c = case.f.tables.captures
+    rows = [row for row in operands if int(c["row_count"][row]) == int(match["count"])]
+    return Claim(
+        {"element": c["element"][root], "count": None, "value": general(float(c["row_largest"][rows[0]]), 6)},
+        all_are_equal=any(c["row_largest"][row] == c["row_smallest"][row] for row in rows),
+    )
 
 
 def exponent(value, digits):
@@ -173,10 +205,13 @@ ORIGIN_TEXT = [
         held_nonfinite,
     ),
     (
-        r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms? that was (?P<value>\S+) before it was rounded\.",
+        r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms? that was (?P<value>\S+) before it was rounded,",
         sum_before_rounding,
     ),
-    (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\) = (?P<value>-?\w+)\.", element_is),
+    (r"before it was rounded, and (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", sum_limit),
+    (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\) = (?P<value>-?\w+)[.:]", element_is),
+    (r"infinity: (?P<value>\S+) is too large, (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", too_large),
+    (r"Element (?P<element>\d+) is one of (?P<count>\d+) values that were all (?P<value>\S+):", equal_values),
     (
         r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms?: the first (?P<first>\d+) made (?P<value>\S+), and with the next "
         r"one it was no finite number\.",
@@ -186,7 +221,6 @@ ORIGIN_TEXT = [
         r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms?, the first of which is no finite number\.",
         sum_broke_at_once,
     ),
-    (r"`ulpscope export \S+ --table captures --step (?P<step>\d+)` shows the element", captured_step),
     (r"`ulpscope export \S+ --table captures --step (?P<step>\d+)` shows an element of it in another step", other_capture),
     (
         r"rounded to (?P<type>\w+).*?, which makes eps = (?P<eps>\S+) zero, as all up to (?P<flushed>2\^\S+) are, and \(1 - beta2\) g\^2 too for "

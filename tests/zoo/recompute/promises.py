@@ -37,6 +37,18 @@ def captures(program, f, finding):
         yield f"captures of step {step} show no operand of {key['name']}"
 
 
+def nan(program, f, finding):
+    """The same, as `ulpscope nan` has it."""
+    key = finding["evidence"][0]["key"]
+    report = json.loads(printed(program, "nan", f.path, "--no-trials", "--json"))
+    tables = {table["name"]: table["rows"] for table in report["tables"]}
+    shown = tables.get("operands")
+    if not shown or (shown[0]["key"]["op"], shown[0]["key"]["slot"]) != (key["op"], key["slot"]):
+        yield f"`ulpscope nan` does not show how an element of {key['name']} came about"
+    elif "operands" in finding["suggestion"] and len(shown) < 2:
+        yield f"`ulpscope nan` shows no operand of {key['name']}"
+
+
 def ranges_of_step(program, f, finding):
     """The first nonfinite tensor of a step, before all others."""
     step = re.search(r"--step (\d+)`", finding["suggestion"])[1]
@@ -64,6 +76,7 @@ def batches(program, f, finding):
 
 
 PROMISES = [
+    (r"`ulpscope nan ", nan),
     (r"`ulpscope export \S+ --table captures", captures),
     (r"`ulpscope ranges \S+ --step \d+`", ranges_of_step),
     (r"is where to look(?:: | \()`ulpscope ranges [^` ]+`", ranges_of_run),

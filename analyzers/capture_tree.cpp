@@ -1,0 +1,30 @@
+#include "ulpscope/analyzers/capture_tree.h"
+
+namespace ulpscope {
+
+std::vector<const CaptureRow*> CaptureTree::operands(const CaptureRow& of) const {
+  std::vector<const CaptureRow*> found;
+  for (const CaptureRow& node : nodes_)
+    if (node.parent == static_cast<int64_t>(of.node) && node.node > of.node) found.push_back(&node);
+  return found;
+}
+
+const CaptureRow* CaptureTree::operand(int input) const {
+  for (const CaptureRow* const node : operands(element()))
+    if (node->operand == input && node->term < 0 && node->row.count == 0) return node;
+  return nullptr;
+}
+
+std::optional<CaptureTree> first_capture(const Snapshot& trace, uint32_t tensor, uint64_t step,
+                                         std::optional<uint32_t> micro_batch) {
+  std::vector<CaptureRow> nodes;
+  for (CaptureRow& node : trace.captures({step, step + 1})) {
+    const bool begins = node.node == 0, is_asked = node.tensor == tensor && (!micro_batch || node.micro_batch == *micro_batch);
+    if (begins && !nodes.empty()) break;
+    if (is_asked && (begins || !nodes.empty())) nodes.push_back(std::move(node));
+  }
+  if (nodes.empty()) return std::nullopt;
+  return CaptureTree(std::move(nodes));
+}
+
+}  // namespace ulpscope

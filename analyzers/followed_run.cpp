@@ -1,0 +1,64 @@
+#include "ulpscope/analyzers/followed_run.h"
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/fitting_scale.h"
+#include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/range_facts.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_facts.h"
+#include "ulpscope/analyzers/update_facts.h"
+
+namespace ulpscope {
+
+namespace {
+
+using Seen = Together<Wanted<FittingScale>, Wanted<RangeFacts>, Wanted<ScaleFacts>, Wanted<UpdateFacts>>;
+
+template <typename A>
+const A* get(const Seen& seen) {
+  const Wanted<A>& wanted = seen.get<Wanted<A>>();
+  return wanted ? &wanted.get() : nullptr;
+}
+
+}  // namespace
+
+struct FollowedRun::State {
+  State(const AnalysisOptions& options, std::vector<Part> asked)
+      : parts(std::move(asked)),
+        seen(
+            [this, limit = options.flushed_limit] {
+              return Seen(Wanted(FittingScale(limit), wants(Part::ranges) || wants(Part::scale)),
+                          Wanted(RangeFacts({}), wants(Part::ranges)), Wanted(ScaleFacts(), wants(Part::scale)),
+                          Wanted(UpdateFacts(), wants(Part::updates)));
+            },
+            options) {}
+  bool wants(Part part) const { return std::find(parts.begin(), parts.end(), part) != parts.end(); }
+
+  const std::vector<Part> parts;
+  Followed<Seen> seen;
+  std::optional<FittingScales> fitting;
+  std::unique_ptr<RunFacts> facts;
+};
+
+FollowedRun::FollowedRun(const AnalysisOptions& options, std::vector<Part> parts)
+    : state_(std::make_unique<State>(options, std::move(parts))) {}
+FollowedRun::~FollowedRun() = default;
+
+bool FollowedRun::update(const Snapshot& trace) {
+  State& state = *state_;
+  state.facts.reset();
+  const bool complete = state.seen.update(trace);
+  const Seen& seen = state.seen.analysis();
+  if (const FittingScale* const scales = get<FittingScale>(seen)) state.fitting = scales->result();
+  state.facts = std::make_unique<RunFacts>(state.seen.context(), state.seen.steps(),
+                                           RunFacts::Seen{get<RangeFacts>(seen), state.fitting ? &*state.fitting : nullptr,
+                                                          get<ScaleFacts>(seen), get<UpdateFacts>(seen)});
+  return complete;
+}
+
+const AnalysisContext& FollowedRun::context() const { return state_->seen.context(); }
+const StepFacts& FollowedRun::steps() const { return state_->seen.steps(); }
+const RunFacts& FollowedRun::facts() const { return *state_->facts; }
+
+}  // namespace ulpscope

@@ -1,0 +1,31 @@
+// How far a tensor was from what its type holds over the steps before something, and how that changed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ulpscope/analyzers/selection.h"
+
+namespace ulpscope {
+
+// Below so many bits of headroom, a quarter of the largest number, the next steps may overflow.
+inline constexpr double kLowHeadroom = 2;
+
+// Headroom: log2 of the type's largest number over the largest magnitude (docs/numerics.md), of each step the least.
+struct HeadroomHistory {
+  struct Step {
+    uint64_t step;
+    double bits;
+  };
+  std::vector<Step> steps;  // the last before, ascending; those whose values are known and not all zero
+  // Bits a step that it shrank by, or grew by where below 0: the median of the slopes between all pairs of steps (Theil-Sen), where
+  // the steps' order is no chance (Mann-Kendall, 1%).
+  std::optional<double> shrinks;
+  std::optional<uint64_t> low_since;  // to the end it was below kLowHeadroom
+};
+
+// Of the rows of the tensor before the position, of the same rank; of the last `most` steps.
+HeadroomHistory headroom_before(const Snapshot& trace, uint32_t tensor, const RowPosition& position, size_t most = 50);
+
+}  // namespace ulpscope

@@ -1,0 +1,308 @@
+#include "ulpscope/analyzers/nan_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <unordered_map>
+
+#include "ulpscope/analyzers/loss_ends.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/update_judgement.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope {
+
+namespace {
+
+// How far back ancestors are looked for, and how many.
+constexpr size_t kGenerations = 3, kMostAncestors = 8;
+// Before the step in which it began.
+constexpr uint64_t kStepsBack[] = {50, 20, 10, 5, 2, 1};
+
+std::string coordinates_of(int64_t element, const std::vector<int64_t>& shape) {
+  if (element < 0) return "";
+  std::string text;
+  for (size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] <= 0) return fmt::format("[{}]", element);
+    text = fmt::format("{}{}{}", element % shape[i], text.empty() ? "" : ", ", text);
+    element /= shape[i];
+  }
+  return fmt::format("[{}]", text);
+}
+
+std::string encoding_text(DType dtype, double value) {
+  if (!is_float(dtype)) return "";
+  const FloatFormat& format = *info(dtype).format;
+  return fmt::format("0x{:0{}x}", round_to_encoding(format, value), (format.storage_bits() + 3) / 4);
+}
+
+// Of a node, those of the term at which a sum broke, then those whose product is largest.
+std::vector<const CaptureRow*> in_order_of_size(const CaptureRow& node, std::vector<const CaptureRow*> operands) {
+  std::unordered_map<int64_t, double> size;
+  for (const CaptureRow* const operand : operands)
+    if (operand->term >= 0) size.try_emplace(operand->term, 1.0).first->second *= std::abs(operand->value);
+  const auto rank = [&](const CaptureRow* operand) -> double {
+    if (operand->term < 0) return -INFINITY;
+    const double is = size[operand->term];
+    return operand->term == node.broke_at || std::isnan(is) ? -INFINITY : -is;
+  };
+  std::stable_sort(operands.begin(), operands.end(), [&](const CaptureRow* a, const CaptureRow* b) {
+    const double x = rank(a), y = rank(b);
+    return x < y || (x == y && a->term < b->term);
+  });
+  return operands;
+}
+
+// What the run's gradients and losses looked like before, by which it could have been stopped.
+std::optional<uint64_t> loss_doubled_since(const Snapshot& trace, const RowPosition& before) {
+  double least = INFINITY;
+  std::optional<uint64_t> since;
+  trace.of_rank(before.rank).visit_steps({0, before.step}, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      if (!row.loss_known) continue;
+      if (row.loss > 2 * least)
+        since = since.value_or(row.step);
+      else
+        since.reset();
+      least = std::min(least, row.loss);
+    }
+    return true;
+  });
+  return since;
+}
+
+}  // namespace
+
+NanTables::NanTables(const RunFacts& facts, const std::vector<NonfiniteBeginning>& beginnings)
+    : facts_(facts), beginnings_(beginnings) {}
+
+void NanTables::add_story(const NonfiniteOrigin& origin, const NonfiniteBeginning& beginning, Report& report) const {
+  const NonfiniteExplanation explanation = explain(facts_, origin);
+  const OpInfo& op = facts_.selection.op(origin.tensor);
+  const TensorInfo& made = facts_.selection.tensor(origin.tensor);
+  const auto [to_loss, to_weights] = ways_from(facts_.context, origin.tensor, origin.position);
+  const std::vector<uint32_t> tensors = with_ancestors(origin.tensor, origin.position.step, origin.position.rank);
+  std::vector<HeadroomHistory> histories;
+  for (const uint32_t tensor : tensors) histories.push_back(headroom_before(facts_.context.trace, tensor, origin.position));
+  const HeadroomHistory& own = histories.front();
+
+  report.add_fact("tensor", facts_.selection.name(origin.tensor));
+  report.add_fact("made_by", op.name);
+  report.add_fact("module", text_or_none(op.module));
+  report.add_fact("phase", std::string(name_of(op.phase)));
+  report.add_fact("step", count_cell(origin.position.step), Unit::count);
+  report.add_fact("type", std::string(info(made.dtype).name));
+  if (explanation.capture) {
+    const CaptureRow& element = explanation.capture->element();
+    report.add_fact("element", coordinates_of(element.element, element.shape));
+  }
+  report.add_fact("cause", std::string(name_of(explanation.cause)));
+  report.add_fact("that_is", std::string(meaning_of(explanation.cause)));
+  const auto reached = [](const std::optional<uint64_t>& step) { return step ? count_cell(*step) : Cell(NotApplicable{}); };
+  report.add_fact("reached_loss_in_step", reached(beginning.loss), Unit::count);
+  report.add_fact("reached_weights_in_step", reached(beginning.weights), Unit::count);
+  if (!own.steps.empty()) {
+    report.add_fact("headroom_before", own.steps.back().bits, Unit::bits);
+    report.add_fact("headroom_lost_a_step", own.shrinks ? Cell(*own.shrinks) : Cell(NotApplicable{}), Unit::bits);
+  }
+  report.tables.push_back(beginnings_table());
+  if (explanation.capture) report.tables.push_back(operands_table(explanation));
+  if (Table headroom = headroom_table(tensors, histories); !headroom.rows.empty()) report.tables.push_back(std::move(headroom));
+  if (origin.position.step > 0) report.tables.push_back(alarms_table(origin, own));
+  if (!to_loss.empty()) report.tables.push_back(way_table("way_to_loss", "The way to the loss", to_loss));
+  if (!to_weights.empty()) report.tables.push_back(way_table("way_to_weights", "The way to the weights", to_weights));
+}
+
+Table NanTables::beginnings_table() const {
+  Table table{
+      "beginnings",
+      "Where NaN and infinities began",
+      {{"tensor", ColumnKind::text},
+       {"made_by", ColumnKind::text},
+       {"cause", ColumnKind::text},
+       {"step"},
+       {"last_step"},
+       {"rows"},
+       {"nan"},
+       {"infinities"},
+       {"became", ColumnKind::text}},
+      {},
+      0,
+      "Nothing that the op read was NaN or infinite, as far as it was recorded. Rows, NaN and infinities of all such steps; "
+      "the cause in the first."};
+  const size_t limit = facts_.context.options.limit;
+  for (const NonfiniteBeginning& one : beginnings_) {
+    if (limit > 0 && table.rows.size() == limit) {
+      ++table.rows_left_out;
+      continue;
+    }
+    std::string became = one.weights               ? fmt::format("reached a weight in step {}", *one.weights)
+                         : one.loss                ? fmt::format("reached the loss in step {}", *one.loss)
+                         : one.skipped == one.rows ? "its steps were skipped"
+                                                   : "reached neither loss nor weights";
+    const NonfiniteExplanation explanation = explain(facts_, {one.tensor, one.first, one.overflowed});
+    table.rows.push_back({facts_.selection.key(one.tensor, one.first),
+                          {facts_.selection.name(one.tensor), facts_.selection.op(one.tensor).name,
+                           std::string(name_of(explanation.cause)), count_cell(one.first.step), count_cell(one.last_step),
+                           count_cell(one.rows), count_cell(one.nan), count_cell(one.infinities), std::move(became)}});
+  }
+  return table;
+}
+
+Table NanTables::operands_table(const NonfiniteExplanation& explanation) const {
+  const CaptureTree& tree = *explanation.capture;
+  Table table{"operands",
+              fmt::format("How element {} came about", tree.element().element),
+              {{"value_of", ColumnKind::text},
+               {"element", ColumnKind::text},
+               {"value", ColumnKind::text},
+               {"encoding", ColumnKind::text},
+               {"made_by", ColumnKind::text},
+               {"note", ColumnKind::text}},
+              {},
+              0,
+              ""};
+  const size_t limit = facts_.context.options.limit;
+  const auto add = [&](const auto& self, const CaptureRow& node, size_t depth) -> void {
+    const bool is_known = node.made_by >= 0;
+    const auto tensor = static_cast<uint32_t>(std::max<int64_t>(node.made_by, 0));
+    const DType dtype = is_known ? facts_.selection.tensor(tensor).dtype : DType::f64;
+    std::string note;
+    const auto say = [&](std::string text) { note += (note.empty() ? "" : "; ") + text; };
+    if (node.terms > 0) {
+      say(fmt::format("a sum of {}", count_of(static_cast<uint64_t>(node.terms), "term")));
+      if (node.broke_at > 0)
+        say(fmt::format("{:.9g} before term {}", node.partial_sum, node.broke_at));
+      else if (node.broke_at < 0 && !std::isnan(node.partial_sum))
+        say(fmt::format("{:.9g} before rounding", node.partial_sum));
+    }
+    if (node.term >= 0) say(fmt::format("term {}", node.term));
+    if (node.row.count > 0)
+      say(fmt::format("{} values from {:.9g} to {:.9g}", node.row.count, node.row.smallest, node.row.largest));
+    if (node.overwritten) say("after the call");
+    if (node.follow == CaptureFollow::given) say("there before the pass");
+    if (node.follow == CaptureFollow::gone) say("its operands were overwritten");
+    const bool is_value = node.row.count == 0;
+    table.rows.push_back(
+        {is_known ? facts_.selection.key(tensor) : RowKey{},
+         {std::string(2 * depth, ' ') + (is_known ? facts_.selection.name(tensor) : "?"),
+          text_or_none(coordinates_of(node.element, node.shape)),
+          is_value ? Cell(fmt::format("{:.9g}", node.value)) : NotApplicable{},
+          is_value && is_known ? text_or_none(encoding_text(dtype, node.value)) : NotApplicable{},
+          is_known ? text_or_none(facts_.selection.op(tensor).name) : Cell(Unknown{}), text_or_none(std::move(note))}});
+    const std::vector<const CaptureRow*> operands = in_order_of_size(node, tree.operands(node));
+    // Fewer of what is further away, and the two factors of a term together.
+    const size_t shown = limit == 0 ? operands.size() : std::min(operands.size(), std::max<size_t>(limit >> depth * 2, 2));
+    table.rows_left_out += operands.size() - shown;
+    for (size_t i = 0; i < shown; ++i) self(self, *operands[i], depth + 1);
+  };
+  add(add, tree.element(), 0);
+  return table;
+}
+
+std::vector<uint32_t> NanTables::with_ancestors(uint32_t tensor, uint64_t step, int rank) const {
+  std::optional<uint32_t> graph;
+  facts_.context.trace.of_rank(rank).visit_steps({step, step + 1}, [&](std::span<const StepRow> rows) {
+    graph = rows.front().graph;
+    return false;
+  });
+  std::vector<uint32_t> all{tensor};
+  size_t begin = 0;
+  for (size_t generation = 0; graph && generation < kGenerations; ++generation) {
+    const size_t end = all.size();
+    for (; begin < end; ++begin) {
+      for (const GraphEdge& edge : facts_.context.trace.graph().inputs(facts_.selection.tensor(all[begin]).op, *graph)) {
+        for (const uint32_t made : facts_.context.graph.made_by(edge.producer, edge.slot)) {
+          if (all.size() > kMostAncestors || !facts_.ranges().find(made) || std::find(all.begin(), all.end(), made) != all.end())
+            continue;
+          all.push_back(made);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+Table NanTables::headroom_table(const std::vector<uint32_t>& tensors, const std::vector<HeadroomHistory>& histories) const {
+  Table table{
+      "headroom",
+      "Headroom of it and of what it is made from, before",
+      {{"tensor", ColumnKind::text}, {"type", ColumnKind::text}},
+      {},
+      0,
+      fmt::format("Bits between the largest magnitude and the type's largest number, so many steps before. Lost a step: the "
+                  "median slope, where there is a trend. Low: below {} bits from that step on.",
+                  kLowHeadroom)};
+  for (const uint64_t back : kStepsBack) table.columns.push_back({fmt::format("{}_before", back), ColumnKind::number, Unit::bits});
+  table.columns.push_back({"lost_a_step", ColumnKind::number, Unit::bits});
+  table.columns.push_back({"low_since", ColumnKind::number, Unit::count});
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const HeadroomHistory& history = histories[i];
+    if (history.steps.empty()) continue;
+    std::vector<Cell> cells{facts_.selection.name(tensors[i]), std::string(info(facts_.selection.tensor(tensors[i]).dtype).name)};
+    for (const uint64_t back : kStepsBack) {
+      const size_t count = history.steps.size();
+      cells.push_back(back <= count ? Cell(history.steps[count - back].bits) : Cell(NotApplicable{}));
+    }
+    cells.push_back(history.shrinks ? Cell(*history.shrinks) : Cell(NotApplicable{}));
+    cells.push_back(history.low_since ? count_cell(*history.low_since) : Cell(NotApplicable{}));
+    table.rows.push_back({facts_.selection.key(tensors[i]), std::move(cells)});
+  }
+  return table;
+}
+
+Table NanTables::alarms_table(const NonfiniteOrigin& origin, const HeadroomHistory& own) const {
+  Table table{"alarms",
+              "What would have told before",
+              {{"alarm", ColumnKind::text},
+               {"from_step", ColumnKind::number, Unit::count},
+               {"steps_before", ColumnKind::number, Unit::count}},
+              {},
+              0,
+              ""};
+  const auto add = [&](std::string alarm, std::optional<uint64_t> since) {
+    if (since && *since >= origin.position.step) since.reset();
+    table.rows.push_back({RowKey{},
+                          {std::move(alarm), since ? count_cell(*since) : Cell(NotApplicable{}),
+                           since ? count_cell(origin.position.step - *since) : Cell(NotApplicable{})}});
+  };
+  add(fmt::format("headroom of {} below {} bits", facts_.selection.name(origin.tensor), kLowHeadroom), own.low_since);
+  if (facts_.sees_updates()) {
+    const auto& large = facts_.updates().whole().first_large;
+    add("an update as large as the weights that it changes", large ? std::optional(large->step) : std::nullopt);
+  }
+  add("a loss twice as large as the least before", loss_doubled_since(facts_.context.trace, origin.position));
+  return table;
+}
+
+Table NanTables::way_table(const char* name, std::string title, const std::vector<NonfiniteStop>& way) const {
+  Table table{
+      name,
+      std::move(title),
+      {{"tensor", ColumnKind::text}, {"made_by", ColumnKind::text}, {"phase", ColumnKind::text}, {"step"}, {"nonfinite"}, {"of"}},
+      {},
+      0,
+      ""};
+  const size_t limit = facts_.context.options.limit, count = way.size();
+  for (size_t i = 0; i < count; ++i) {
+    // The beginning and the end are what a reader looks for.
+    if (limit > 0 && count > limit && i >= (limit + 1) / 2 && i < count - limit / 2) {
+      ++table.rows_left_out;
+      continue;
+    }
+    const NonfiniteStop& stop = way[i];
+    const OpInfo& op = facts_.selection.op(stop.tensor);
+    table.rows.push_back({facts_.selection.key(stop.tensor, stop.position),
+                          {facts_.selection.name(stop.tensor), op.name, std::string(name_of(op.phase)),
+                           count_cell(stop.position.step), count_cell(stop.nonfinite), count_cell(stop.count)}});
+  }
+  if (table.rows_left_out > 0) table.note = "Left out: those in the middle.";
+  return table;
+}
+
+}  // namespace ulpscope

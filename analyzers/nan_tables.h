@@ -1,0 +1,33 @@
+// What `ulpscope nan` shows of where NaN and infinities began.
+#pragma once
+
+#include <vector>
+
+#include "ulpscope/analyzers/headroom.h"
+#include "ulpscope/analyzers/nonfinite_cause.h"
+#include "ulpscope/analyzers/nonfinite_flow.h"
+
+namespace ulpscope {
+
+class NanTables {
+ public:
+  // All arguments outlive it.
+  NanTables(const RunFacts& facts, const std::vector<NonfiniteBeginning>& beginnings);
+
+  // Of one of the beginnings: facts, and all tables.
+  void add_story(const NonfiniteOrigin& origin, const NonfiniteBeginning& beginning, Report& report) const;
+
+ private:
+  Table beginnings_table() const;
+  Table operands_table(const NonfiniteExplanation& explanation) const;
+  Table headroom_table(const std::vector<uint32_t>& tensors, const std::vector<HeadroomHistory>& histories) const;
+  Table alarms_table(const NonfiniteOrigin& origin, const HeadroomHistory& own) const;
+  Table way_table(const char* name, std::string title, const std::vector<NonfiniteStop>& way) const;
+  // The tensor, and those that it is made from, nearest first.
+  std::vector<uint32_t> with_ancestors(uint32_t tensor, uint64_t step, int rank) const;
+
+  const RunFacts& facts_;
+  const std::vector<NonfiniteBeginning>& beginnings_;
+};
+
+}  // namespace ulpscope

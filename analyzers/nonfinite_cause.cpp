@@ -1,0 +1,315 @@
+#include "ulpscope/analyzers/nonfinite_cause.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+struct CauseInfo {
+  NonfiniteCause cause;
+  const char *name, *meaning;
+};
+constexpr std::array kCauses = std::to_array<CauseInfo>({
+    {NonfiniteCause::overflow_on_cast, "overflow_on_cast", "a value too large for the type that it is cast to"},
+    {NonfiniteCause::overflow_in_arithmetic, "overflow_in_arithmetic", "a result too large for its type"},
+    {NonfiniteCause::overflow_of_a_sum, "overflow_of_a_sum", "a sum too large for what it is added up in, or for its type"},
+    {NonfiniteCause::overflow_of_exp, "overflow_of_exp", "an exponential too large for its type"},
+    {NonfiniteCause::division_by_zero, "division_by_zero", "a number divided by zero"},
+    {NonfiniteCause::zero_over_zero, "zero_over_zero", "zero divided by zero"},
+    {NonfiniteCause::log_of_zero, "log_of_zero", "the logarithm of zero"},
+    {NonfiniteCause::log_of_negative, "log_of_negative", "the logarithm of a negative number"},
+    {NonfiniteCause::sqrt_of_negative, "sqrt_of_negative", "the square root of a negative number"},
+    {NonfiniteCause::power_domain, "power_domain", "a power that is no real number"},
+    {NonfiniteCause::epsilon_flushed, "epsilon_flushed", "an optimizer's eps that is zero in the type of its arithmetic"},
+    {NonfiniteCause::denominator_underflow, "denominator_underflow", "an optimizer's denominator that is zero"},
+    {NonfiniteCause::second_moment_overflow, "second_moment_overflow", "a squared gradient too large for an optimizer's state"},
+    {NonfiniteCause::bad_data, "bad_data", "a batch that held it"},
+    {NonfiniteCause::bad_start, "bad_start", "a weight, state or constant that held it before the first op"},
+    {NonfiniteCause::memory_changed, "memory_changed", "memory that was changed behind the producer's back"},
+    {NonfiniteCause::unknown, "unknown", "not told by what was recorded"},
+});
+static_assert(kCauses.size() == kNonfiniteCauses);
+
+// The origin with what its op is, and what was captured of it.
+class Origin {
+ public:
+  Origin(const RunFacts& facts, const NonfiniteOrigin& origin)
+      : facts_(facts),
+        origin_(origin),
+        op_(facts.selection.op(origin.tensor)),
+        made_(facts.selection.tensor(origin.tensor)),
+        capture_(first_capture(facts.context.trace.of_rank(origin.position.rank), origin.tensor, origin.position.step,
+                               origin.position.micro_batch)) {}
+
+  NonfiniteExplanation explain() {
+    NonfiniteExplanation explanation = find();
+    explanation.capture = std::move(capture_);
+    return explanation;
+  }
+
+ private:
+  NonfiniteExplanation find() const;
+  NonfiniteExplanation of_source() const;
+  NonfiniteExplanation of_adam() const;
+  NonfiniteExplanation of_loss() const;
+  NonfiniteExplanation of_sum() const;
+  NonfiniteExplanation of_normalisation() const;
+  NonfiniteExplanation of_operands() const;
+
+  NonfiniteCause cause_by_function(double x, double y) const;
+  std::optional<double> exact_result(double x, double y) const;
+  // From which magnitude on the op's result is infinite in its type.
+  double limit() const { return magnitude_thresholds(*info(made_.dtype).format, rounding_of(made_)).beyond.perhaps_above(); }
+  // A tensor of which there were rows and that the op reads as that input.
+  std::optional<uint32_t> read_as(uint8_t input) const;
+  // The same of the op's outputs, by its name.
+  std::optional<uint32_t> output_named(std::string_view name) const;
+  // Up to the step of the origin.
+  bool was_finite(uint32_t tensor) const {
+    const auto first = facts_.ranges().nonfinite(tensor).first;
+    return !first || first->step > origin_.position.step;
+  }
+
+  const RunFacts& facts_;
+  const NonfiniteOrigin& origin_;
+  const OpInfo& op_;
+  const TensorInfo& made_;
+  std::optional<CaptureTree> capture_;
+};
+
+std::optional<uint32_t> Origin::read_as(uint8_t input) const {
+  const GraphEdge* const edge = facts_.context.graph.read_by(made_.op, input);
+  if (edge == nullptr) return std::nullopt;
+  for (const uint32_t i : facts_.context.graph.made_by(edge->producer, edge->slot))
+    if (facts_.ranges().find(i)) return i;
+  return std::nullopt;
+}
+
+std::optional<uint32_t> Origin::output_named(std::string_view name) const {
+  for (const uint32_t i : facts_.context.graph.made_by(made_.op))
+    if (facts_.ranges().find(i) && facts_.selection.tensor(i).name == name) return i;
+  return std::nullopt;
+}
+
+NonfiniteExplanation Origin::find() const {
+  if (op_.kind == OpKind::source) return of_source();
+  NonfiniteExplanation found;
+  if (op_.function == OpFunction::adam_update) found = of_adam();
+  if (op_.kind == OpKind::loss && made_.slot == 0) found = of_loss();
+  if (found.cause == NonfiniteCause::unknown && capture_) {
+    if (op_.kind == OpKind::normalisation)
+      found = of_normalisation();
+    else if (std::isfinite(capture_->element().partial_sum) && capture_->element().terms > 0)
+      found = of_sum();
+    else if (op_.kind == OpKind::elementwise || op_.kind == OpKind::cast)
+      found = of_operands();
+  }
+  // Nothing was captured, but the rounding was counted.
+  if (found.cause == NonfiniteCause::unknown && origin_.overflowed > 0)
+    found.cause = op_.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic;
+  return found;
+}
+
+NonfiniteExplanation Origin::of_source() const {
+  for (const EventRow& event : facts_.context.trace.events()) {
+    if (event.kind != EventKind::memory_changed || event.tensor < 0 || event.step > origin_.position.step) continue;
+    const TensorInfo& changed = facts_.selection.tensor(static_cast<uint32_t>(event.tensor));
+    if (!made_.parameter.empty() && changed.parameter == made_.parameter)
+      return {NonfiniteCause::memory_changed, fmt::format("{} was changed in memory before. ", made_.parameter)};
+  }
+  if (made_.role == Role::input) return {NonfiniteCause::bad_data};
+  return {NonfiniteCause::bad_start, "",
+          fmt::format("It was so before the first op that was recorded in step {}: look at how it was made or loaded. ",
+                      origin_.position.step)};
+}
+
+// An update of Adam. With each operation rounded eps becomes zero, and with it the divisor.
+NonfiniteExplanation Origin::of_adam() const {
+  const SettingNames& settings = facts_.context.settings;
+  const auto stepwise = attribute(op_, "stepwise"), eps = attribute(op_, "eps"), beta2 = attribute(op_, "beta2");
+  const auto squares = output_named("exp_avg_sq");
+  if (!eps || !beta2) return {};
+  if (const CaptureRow* const gradient = capture_ ? capture_->operand(1) : nullptr; gradient && squares == origin_.tensor) {
+    const double square = (1 - *beta2) * gradient->value * gradient->value;
+    if (square >= limit())
+      return {NonfiniteCause::second_moment_overflow,
+              fmt::format("Element {} is (1 - beta2) g^2 of a gradient of {:.6g} and what was there: {:.6g} and more, and {} is "
+                          "infinite from {:.6g} on. ",
+                          capture_->element().element, gradient->value, square, info(made_.dtype).format->name, limit())};
+  }
+  if (is_narrow(made_.dtype) && stepwise.value_or(0) != 0 && squares) {
+    const FloatFormat& format = *info(made_.dtype).format;
+    const double flushed = magnitude_thresholds(format, rounding_of(made_)).flushed.surely_below;
+    const RangeTotals& totals = facts_.ranges().find(*squares)->judged.totals;
+    if (*eps > 0 && *eps <= flushed && totals.seen.flushed.lower + totals.zeros > 0) {
+      std::string once = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
+      std::string masters = settings.switched(SettingKind::master_weights, true);
+      if (once.empty()) once = "An update in FP32" + in_brackets({settings.name(SettingKind::update_math)});
+      masters = masters.empty() ? "FP32 master weights are updated in FP32" : masters + " updates in FP32";
+      return {NonfiniteCause::epsilon_flushed,
+              fmt::format("The update divides by 0: each of its operations is rounded to {0}{1}, which makes eps = {2:g} zero, as "
+                          "all up to 2^{3:g} are, and (1 - beta2) g^2 too for gradients g up to 2^{4:.3g}; exp_avg / "
+                          "(sqrt(exp_avg_sq) + eps) is then exp_avg / 0. ",
+                          format.name, in_brackets({settings.with_value(SettingKind::update_math)}), *eps, std::log2(flushed),
+                          0.5 * std::log2(flushed / (1 - *beta2))),
+              fmt::format("{} rounds once at the end; {}. ", once, masters)};
+    }
+  }
+  const CaptureRow* const second = capture_ ? capture_->operand(3) : nullptr;
+  if (second && second->overwritten && second->value == 0 && *eps == 0)
+    return {NonfiniteCause::denominator_underflow,
+            fmt::format("Element {} is divided by sqrt(exp_avg_sq) + eps = sqrt(0) + 0. ", capture_->element().element),
+            fmt::format("An eps above 0{} keeps the denominator from zero. ", in_brackets({settings.now(SettingKind::epsilon)}))};
+  return {};
+}
+
+// A loss that is NaN for finite inputs.
+NonfiniteExplanation Origin::of_loss() const {
+  if (facts_.ranges().infinities(origin_.tensor) > 0) return {};
+  if (op_.function == OpFunction::binary_cross_entropy) {
+    const auto probability = read_as(0), target = read_as(1);
+    if (!probability || !was_finite(*probability) || (target && !was_finite(*target))) return {};
+    NonfiniteExplanation sum;
+    if (capture_ && capture_->element().terms > 0) sum = of_sum();
+    return {NonfiniteCause::log_of_negative, sum.story,
+            "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, "
+            "and below 0 a logarithm is NaN. End the model with a sigmoid, or use bce_with_logits. "};
+  }
+  const auto sums = output_named("logsumexp");
+  if (op_.function != OpFunction::cross_entropy || !sums || !was_finite(*sums)) return {};
+  return {NonfiniteCause::zero_over_zero, "",
+          fmt::format("All logits were finite, so the mean was one over no target, 0 / 0: {} every target of the batch. ",
+                      facts_.context.settings.has("loss.ignore_index") ? "loss.ignore_index ignored" : "the loss ignored")};
+}
+
+// What was added up before its rounding, or before the term at which it broke.
+NonfiniteExplanation Origin::of_sum() const {
+  const CaptureRow& element = capture_->element();
+  const std::string sum =
+      fmt::format("Element {} is a sum of {}", element.element, count_of(static_cast<uint64_t>(element.terms), "term"));
+  if (element.broke_at == 0) return {NonfiniteCause::overflow_of_a_sum, sum + ", the first of which is no finite number. "};
+  if (element.broke_at > 0)
+    return {NonfiniteCause::overflow_of_a_sum, fmt::format("{}: the first {} made {:.6g}, and with the next one it was no finite "
+                                                           "number. ",
+                                                           sum, element.broke_at, element.partial_sum)};
+  if (std::abs(element.partial_sum) < limit()) return {};  // something else was done with it
+  return {NonfiniteCause::overflow_of_a_sum,
+          fmt::format("{} that was {:.6g} before it was rounded, and {} is infinite from {:.6g} on. ", sum, element.partial_sum,
+                      info(made_.dtype).format->name, limit())};
+}
+
+// Where all values of a row are the same, their variance is zero.
+NonfiniteExplanation Origin::of_normalisation() const {
+  const auto eps = attribute(op_, "eps");
+  const bool has_variance = op_.function == OpFunction::batch_norm || op_.function == OpFunction::layer_norm ||
+                            op_.function == OpFunction::group_norm || op_.function == OpFunction::rms_norm;
+  if (!has_variance || !eps || *eps != 0) return {};
+  for (const CaptureRow* const node : capture_->operands(capture_->element())) {
+    const CaptureRow::Row& row = node->row;
+    const bool is_rms = op_.function == OpFunction::rms_norm;
+    if (row.count < 1 || row.nonfinite > 0 || row.largest != row.smallest || (is_rms && row.largest != 0)) continue;
+    return {NonfiniteCause::zero_over_zero,
+            fmt::format("Element {} is one of {} values that were all {:.6g}: their {} is zero, and with an eps of zero so is the "
+                        "divisor. ",
+                        capture_->element().element, row.count, row.largest, is_rms ? "mean square" : "variance"),
+            "A larger eps keeps it from that. "};
+  }
+  return {};
+}
+
+// Of finite x and y; NaN: there is none.
+NonfiniteCause Origin::cause_by_function(double x, double y) const {
+  const bool is_nan = std::isnan(capture_->element().value);
+  switch (op_.function) {
+    case OpFunction::log:
+      return x == 0 ? NonfiniteCause::log_of_zero : NonfiniteCause::log_of_negative;
+    case OpFunction::sqrt:
+      return NonfiniteCause::sqrt_of_negative;
+    case OpFunction::rsqrt:
+      return x < 0 ? NonfiniteCause::sqrt_of_negative : NonfiniteCause::division_by_zero;
+    case OpFunction::reciprocal:
+      if (x == 0) return NonfiniteCause::division_by_zero;
+      break;
+    case OpFunction::div:
+      if (y == 0) return x == 0 ? NonfiniteCause::zero_over_zero : NonfiniteCause::division_by_zero;
+      break;
+    case OpFunction::sqrt_backward:
+    case OpFunction::rsqrt_backward:
+    case OpFunction::reciprocal_backward:
+      if (y == 0) return is_nan ? NonfiniteCause::zero_over_zero : NonfiniteCause::division_by_zero;
+      break;
+    case OpFunction::pow:
+      if (is_nan) return NonfiniteCause::power_domain;
+      if (x == 0) return NonfiniteCause::division_by_zero;
+      break;
+    case OpFunction::exp:
+      return NonfiniteCause::overflow_of_exp;
+    default:
+      break;
+  }
+  if (is_nan) return NonfiniteCause::unknown;
+  return op_.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic;
+}
+
+std::optional<double> Origin::exact_result(double x, double y) const {
+  switch (op_.function) {
+    case OpFunction::cast:
+      return x;
+    case OpFunction::add:
+      return x + y;
+    case OpFunction::sub:
+      return x - y;
+    case OpFunction::mul:
+      return x * y;
+    case OpFunction::div:
+      return x / y;
+    case OpFunction::reciprocal:
+      return 1 / x;
+    case OpFunction::exp:
+      return std::exp(x);
+    default:
+      return std::nullopt;
+  }
+}
+
+NonfiniteExplanation Origin::of_operands() const {
+  const CaptureRow& element = capture_->element();
+  const std::vector<const CaptureRow*> operands = capture_->operands(element);
+  if (operands.empty() || operands.size() > 3) return {};
+  std::string arguments;
+  for (const CaptureRow* const operand : operands) {
+    if (operand->overwritten || operand->row.count > 0 || !std::isfinite(operand->value)) return {};
+    arguments += fmt::format("{}{:.6g}", arguments.empty() ? "" : ", ", operand->value);
+  }
+  const double x = operands[0]->value, y = operands.size() > 1 ? operands[1]->value : kUnknown;
+  const std::string value = std::isnan(element.value) ? "NaN" : element.value > 0 ? "infinity" : "-infinity";
+  NonfiniteExplanation found{cause_by_function(x, y)};
+  found.story = fmt::format("Element {} is {}({}) = {}", element.element, op_.name, arguments, value);
+  const std::optional<double> exact = exact_result(x, y);
+  if (exact && std::isfinite(*exact) && std::abs(*exact) >= limit())
+    found.story +=
+        fmt::format(": {:.6g} is too large, {} is infinite from {:.6g} on", *exact, info(made_.dtype).format->name, limit());
+  found.story += ". ";
+  return found;
+}
+
+}  // namespace
+
+const char* name_of(NonfiniteCause cause) { return kCauses[static_cast<size_t>(cause)].name; }
+const char* meaning_of(NonfiniteCause cause) { return kCauses[static_cast<size_t>(cause)].meaning; }
+
+NonfiniteExplanation explain(const RunFacts& facts, const NonfiniteOrigin& origin) { return Origin(facts, origin).explain(); }
+
+}  // namespace ulpscope

@@ -1,0 +1,41 @@
+// How NaN and infinities went from op to op: along the recorded edges, in order of execution, and through weights and optimizer
+// states from step to step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/analyzers/run_analysis.h"
+
+namespace ulpscope {
+
+// A tensor that held NaN or infinities which came from nothing that its op read, as far as that was recorded. In a graph without
+// edges all that comes after such a tensor in a step came from it.
+struct NonfiniteBeginning {
+  uint32_t tensor = 0;
+  RowPosition first;
+  uint64_t rows = 0;
+  uint64_t nan = 0, infinities = 0;  // in these rows
+  uint64_t overflowed = 0;           // in the first: finite values that became infinite when they were rounded
+  uint64_t skipped = 0;              // of the rows, those of steps that were skipped
+  uint64_t last_step = 0;
+  std::optional<uint64_t> loss, weights;  // the steps in which they first reached a loss, and a weight or an optimizer state
+};
+// All of a run, by when they first began. Of tensors that were asked for.
+std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context);
+
+// A tensor on the way of what began in another.
+struct NonfiniteStop {
+  uint32_t tensor = 0;
+  RowPosition position;
+  uint64_t nonfinite = 0, count = 0;  // elements
+};
+struct NonfiniteWays {
+  std::vector<NonfiniteStop> to_loss, to_weights;  // from the beginning on, both ends included; empty: it did not get there
+};
+// From a beginning, in its step and the next that was recorded.
+NonfiniteWays ways_from(const AnalysisContext& context, uint32_t tensor, const RowPosition& position);
+
+}  // namespace ulpscope

@@ -1,0 +1,267 @@
+#include "ulpscope/studies/fixes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "ulpscope/analyzers/loss_ends.h"
+#include "ulpscope/base/error.h"
+
+namespace ulpscope {
+
+namespace {
+
+bool adds_epsilon(const OptimizerSettings& settings) {
+  return settings.type == OptimizerType::adam || settings.type == OptimizerType::adamw;
+}
+
+// The learning rates of all optimizers, or of one group, divided.
+void divide_rates(Experiment& experiment, std::optional<size_t> group, double by) {
+  for (size_t i = 0; i < experiment.optimizers.size(); ++i) {
+    if (group && i != *group) continue;
+    for (auto& [key, value] : experiment.optimizers[i].values)
+      if (key == "learning_rate") value = experiment.settings_of(experiment.optimizers[i]).learning_rate / by;
+  }
+  if (!group) experiment.optimizer.learning_rate /= by;
+}
+
+class Fixes {
+ public:
+  explicit Fixes(const Experiment& experiment) : original_(experiment) {}
+
+  template <typename Change>
+  void add(std::string text, bool is_format, Change&& change) {
+    Fix fix{std::move(text), is_format, original_};
+    change(fix.experiment);
+    if (fix.experiment == original_) return;
+    try {
+      validate(fix.experiment);
+    } catch (const Error&) {
+      return;  // the experiment cannot have it
+    }
+    fixes_.push_back(std::move(fix));
+  }
+  std::vector<Fix> take() { return std::move(fixes_); }
+
+ private:
+  const Experiment& original_;
+  std::vector<Fix> fixes_;
+};
+
+void add_scales(const Experiment& experiment, Fixes& fixes) {
+  const PrecisionRow& precision = row_of(experiment.precision);
+  if (precision.dtype != DType::f16) return;
+  if (!experiment.scaler_enabled()) {
+    fixes.add("a dynamic loss scale: scaler.enabled = \"on\"", true, [](Experiment& changed) {
+      changed.scaler.enabled = Switch::on;
+      changed.scaler.dynamic = true;
+    });
+  } else if (!experiment.scaler_rule().dynamic) {
+    fixes.add("a dynamic loss scale: scaler.dynamic = true", true, [](Experiment& changed) { changed.scaler.dynamic = true; });
+  }
+}
+
+void add_rates(const Experiment& experiment, Fixes& fixes) {
+  for (const double by : {10.0, 100.0}) {
+    const bool has_groups = !experiment.optimizers.empty();
+    fixes.add(fmt::format("{} / {:g}: optimizer.learning_rate = {:g}{}", has_groups ? "all learning rates" : "the learning rate",
+                          by, experiment.optimizer.learning_rate / by, has_groups ? " and those of [[optimizers]]" : ""),
+              false, [&](Experiment& changed) { divide_rates(changed, std::nullopt, by); });
+  }
+  for (size_t i = 0; i < experiment.optimizers.size(); ++i) {
+    const OptimizerGroup& group = experiment.optimizers[i];
+    if (group.modules.empty()) continue;
+    fixes.add(fmt::format("the learning rate of {} / 100: {:g}", group.modules.front(),
+                          experiment.settings_of(group).learning_rate / 100),
+              false, [&](Experiment& changed) { divide_rates(changed, i, 100); });
+  }
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Runs the trials of one study.
+class Trials {
+ public:
+  Trials(const Trial& start, uint64_t steps, const FixOptions& options) : start_(start), steps_(steps), options_(options) {}
+
+  struct Outcome {
+    bool ran = false;  // to its end: the time was not up
+    std::optional<RunFailure> failure;
+    std::vector<double> losses;
+    std::string refusal;
+
+    bool is_whole() const { return ran && refusal.empty(); }
+    double end() const {
+      const auto count = static_cast<std::ptrdiff_t>(std::min(losses.size(), kEndLosses));
+      return median({losses.end() - count, losses.end()});
+    }
+    // Whether the loss came down from where it was.
+    bool trains() const { return is_whole() && !failure && losses.size() > 1 && end() < losses.front(); }
+  };
+
+  bool has_time() const { return !stopped_ && seconds_since(begin_) < options_.budget; }
+
+  Outcome run(const std::string& text, const Experiment& experiment) {
+    Outcome outcome;
+    if (options_.watch && !options_.watch(text, 0)) stopped_ = true;
+    if (!has_time()) return outcome;
+    Trial trial = start_;
+    trial.experiment = experiment;
+    trial.changes.clear();
+    trial.steps = steps_;
+    FailureWatch watch;
+    trial.goes_on = [&](const StepResult& step) {
+      watch.add(step.step, step.loss, step.skipped);
+      outcome.losses.push_back(step.loss);
+      return has_time() && !watch.is_lost();
+    };
+    try {
+      const TrialOutcome ended = ulpscope::run(trial);
+      outcome.ran = watch.is_lost() || has_time();
+      outcome.failure = watch.failure(ended.weights_are_finite);
+    } catch (const Error& error) {
+      outcome.ran = true;
+      outcome.refusal = one_line(error.what());
+    }
+    return outcome;
+  }
+
+ private:
+  const Trial& start_;
+  const uint64_t steps_;
+  const FixOptions& options_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+const char* name_of(RunFailure::Way way) {
+  static constexpr const char* kNames[] = {"loss", "skipped", "weights"};
+  return kNames[static_cast<size_t>(way)];
+}
+
+const char* name_of(FixResult result) {
+  static constexpr const char* kNames[] = {"verified", "trains_worse", "fails", "fp32_fails", "refused", "not_tried"};
+  return kNames[static_cast<size_t>(result)];
+}
+
+void FailureWatch::add(uint64_t step, double loss, bool skipped) {
+  last_ = step;
+  bad_losses_ = std::isfinite(loss) ? 0 : bad_losses_ + 1;
+  if (bad_losses_ == 1) first_bad_ = step;
+  skips_ = skipped ? skips_ + 1 : 0;
+  if (skips_ == 1) first_skipped_ = step;
+}
+
+std::optional<RunFailure> FailureWatch::failure(bool weights_are_finite) const {
+  if (bad_losses_ > 0) return RunFailure{RunFailure::Way::loss, first_bad_};
+  if (skips_ >= kSkipped) return RunFailure{RunFailure::Way::skipped, first_skipped_};
+  if (!weights_are_finite) return RunFailure{RunFailure::Way::weights, last_};
+  return std::nullopt;
+}
+
+std::vector<Fix> fixes_of(const Experiment& experiment, const std::string& module) {
+  Fixes fixes(experiment);
+  add_scales(experiment, fixes);
+  if (experiment.clipping.norm == 0)
+    fixes.add("gradients clipped to a norm of 1: clipping.norm = 1", false, [](Experiment& changed) { changed.clipping.norm = 1; });
+  if (adds_epsilon(experiment.optimizer) && experiment.optimizer.eps < 1e-4)
+    fixes.add("a larger eps: optimizer.eps = 1e-4", false, [](Experiment& changed) { changed.optimizer.eps = 1e-4; });
+  const PrecisionRow& precision = row_of(experiment.precision);
+  if (precision.casts_model) {
+    fixes.add("updates computed in FP32: optimizer.math = \"fp32\"", true,
+              [](Experiment& changed) { changed.optimizer.math = UpdateMath::fp32; });
+    fixes.add("FP32 master weights: optimizer.master_weights = true", true,
+              [](Experiment& changed) { changed.optimizer.master_weights = true; });
+  }
+  add_rates(experiment, fixes);
+  if (precision.dtype != DType::f32 && !precision.casts_model && !module.empty()) {
+    std::vector<std::string> patterns{module};
+    if (const size_t dot = module.find('.'); dot != std::string::npos) patterns.push_back(module.substr(0, dot) + ".*");
+    for (const std::string& pattern : patterns)
+      fixes.add(fmt::format("{0} in FP32: autocast.modules.\"{0}\" = \"fp32\"", pattern), true, [&](Experiment& changed) {
+        changed.autocast.modules.insert(changed.autocast.modules.begin(), {pattern, Precision::fp32});
+      });
+  }
+  if (precision.dtype == DType::f16)
+    fixes.add(fmt::format("BF16: precision = \"{}\"", precision.casts_model ? "pure_bf16" : "bf16"), true,
+              [&](Experiment& changed) {
+                changed.precision = precision.casts_model ? Precision::pure_bf16 : Precision::bf16;
+                changed.scaler.enabled = Switch::off;
+              });
+  if (precision.dtype != DType::f32)
+    fixes.add("FP32: precision = \"fp32\"", true, [](Experiment& changed) {
+      changed.precision = Precision::fp32;
+      changed.scaler.enabled = Switch::off;
+    });
+  return fixes.take();
+}
+
+FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::string& module, const FixOptions& options) {
+  FixStudy study;
+  const Experiment original = experiment_of(start);
+  study.first_step = start.capsule.empty() ? 0 : read_checkpoint_info(start.capsule).step;
+  study.steps = failure.step + options.steps_after - study.first_step;
+  Trials trials(start, study.steps, options);
+  const Trials::Outcome again = trials.run("as it was", original);
+  study.failure = again.failure;
+  study.fails_again = again.failure && again.failure->is_like(failure);
+  if (!study.fails_again) return study;
+
+  std::vector<Trials::Outcome> outcomes;
+  for (Fix& fix : fixes_of(original, module)) {
+    outcomes.push_back(trials.run(fix.text, fix.experiment));
+    study.trials.emplace_back().fix = std::move(fix);
+  }
+  // In FP32, as it was or with what it takes to train in FP32: what fails there is no matter of formats.
+  Experiment wide = original;
+  wide.precision = Precision::fp32;
+  wide.scaler.enabled = Switch::off;
+  const auto is_wide = [&](const Experiment& experiment) { return experiment == wide; };
+  std::optional<Trials::Outcome> reference;
+  const auto found =
+      std::find_if(study.trials.begin(), study.trials.end(), [&](const FixTrial& t) { return is_wide(t.fix.experiment); });
+  reference = is_wide(original)             ? again
+              : found != study.trials.end() ? outcomes[static_cast<size_t>(found - study.trials.begin())]
+                                            : trials.run("FP32", wide);
+  const bool fp32_trains = reference->trains();
+  if (fp32_trains) study.reference = "FP32";
+  for (const Fix& fix : fp32_trains ? std::vector<Fix>() : fixes_of(wide, "")) {
+    Trials::Outcome other = trials.run("FP32 and " + fix.text, fix.experiment);
+    if (!other.trains() || (!study.reference.empty() && other.end() >= reference->end())) continue;
+    study.reference = "FP32 and " + fix.text;
+    reference = std::move(other);
+  }
+  if (!study.reference.empty()) {
+    study.reference_start = reference->losses.front();
+    study.reference_end = reference->end();
+    study.bound = study.reference_end + kFixMargin * (study.reference_start - study.reference_end);
+    const auto before = static_cast<std::ptrdiff_t>(std::min<uint64_t>(failure.step - study.first_step, again.losses.size()));
+    for (auto loss = again.losses.begin() + before; loss != again.losses.begin();)
+      if (std::isfinite(*--loss)) {
+        study.bound = std::min(study.bound, *loss);
+        break;
+      }
+  }
+  for (size_t i = 0; i < study.trials.size(); ++i) {
+    FixTrial& trial = study.trials[i];
+    const Trials::Outcome& outcome = outcomes[i];
+    trial.failure = outcome.failure;
+    trial.refusal = outcome.refusal;
+    if (outcome.is_whole() && !outcome.failure) trial.end_loss = outcome.end();
+    trial.result = !outcome.refusal.empty()                                     ? FixResult::refused
+                   : !outcome.ran                                               ? FixResult::not_tried
+                   : outcome.failure                                            ? FixResult::fails
+                   : trial.fix.is_format && !fp32_trains                        ? FixResult::fp32_fails
+                   : !study.reference.empty() && *trial.end_loss <= study.bound ? FixResult::verified
+                                                                                : FixResult::trains_worse;
+  }
+  return study;
+}
+
+}  // namespace ulpscope

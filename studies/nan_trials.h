@@ -1,0 +1,20 @@
+// What trials add to a report on NaN (analyzers/nan.h).
+#pragma once
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/studies/fixes.h"
+#include "ulpscope/trace/snapshot.h"
+
+namespace ulpscope {
+
+// How the run of the trace failed; nothing: it did not, or its steps do not tell.
+std::optional<RunFailure> failure_of(const Snapshot& trace);
+
+// The start of trials of the trace's run: its experiment, from the first step on. Throws Error (usage) where they cannot start
+// there: another producer's run, or one that was resumed.
+Trial trial_from_start(const Snapshot& trace);
+
+// Facts: fails_again, the reference and the loss that counts as training. Table: fixes.
+void add_fixes(const FixStudy& study, Report& report);
+
+}  // namespace ulpscope

@@ -1,0 +1,188 @@
+// Where NaN and infinities begin, how they go on, and what of the steps before tells of them, in graphs and series made by hand.
+#include "ulpscope/analyzers/nan.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "report_access.h"
+#include "synthetic_trace.h"
+#include "ulpscope/analyzers/headroom.h"
+#include "ulpscope/analyzers/nonfinite_flow.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+// A model of one weight: each op by its module's name, in order of execution.
+//   data -> cast -> linear -> relu -> loss -> gradient -> update, which writes the weight that the next step's linear reads
+//   data -> side -> clamp -> loss
+class Model {
+ public:
+  Model() {
+    add("data", OpKind::source, Phase::data, Role::input, {});
+    add("cast", OpKind::cast, Phase::forward, Role::activation, {"data"});
+    add("side", OpKind::elementwise, Phase::forward, Role::activation, {"data"});
+    add("clamp", OpKind::elementwise, Phase::forward, Role::activation, {"side"});
+    add("linear", OpKind::product, Phase::forward, Role::activation, {"cast"});
+    add("relu", OpKind::elementwise, Phase::forward, Role::activation, {"linear"});
+    add("loss", OpKind::loss, Phase::loss, Role::loss, {"relu", "clamp"});
+    add("gradient", OpKind::product, Phase::backward, Role::weight_gradient, {"loss", "cast"});
+    add("update", OpKind::update, Phase::optimizer, Role::weight, {"gradient", "update"});
+    edge("linear", 1, "update");
+  }
+  // A step in which these tensors are not finite, and all others are 1 and 2.
+  void step(const std::vector<std::string>& nonfinite, bool skipped = false) {
+    for (const std::string& name : order_) {
+      const bool is_bad = std::find(nonfinite.begin(), nonfinite.end(), name) != nonfinite.end();
+      const std::vector<double> values = is_bad ? std::vector<double>{INFINITY, NAN, 1} : std::vector<double>{1, 2};
+      trace_.add(tensors_.at(name), make_stored_row(values, DType::f16));
+    }
+    StepRow row = SyntheticTrace::default_step();
+    row.skipped = skipped;
+    trace_.end_step(row);
+  }
+  Snapshot read() { return trace_.read(); }
+  uint32_t tensor(const std::string& name) const { return tensors_.at(name); }
+
+ private:
+  void add(const std::string& name, OpKind kind, Phase phase, Role role, const std::vector<std::string>& inputs) {
+    OpInfo op{order_.size() + 1, 0, name, name, phase, "", {}};
+    op.kind = kind;
+    TensorInfo tensor;
+    tensor.role = role;
+    tensor.dtype = DType::f16;
+    if (role == Role::weight) tensor.parameter = "weight";
+    tensors_[name] = trace_.add_output(op, tensor);
+    ops_[name] = static_cast<uint32_t>(order_.size());
+    order_.push_back(name);
+    for (size_t i = 0; i < inputs.size(); ++i) edge(name, static_cast<uint8_t>(i), inputs[i]);
+  }
+  void edge(const std::string& consumer, uint8_t input, const std::string& producer) {
+    trace_.sink().add_edge({0, ops_.at(consumer), input, ops_.at(producer), 0});
+  }
+
+  SyntheticTrace trace_;
+  std::vector<std::string> order_;
+  std::map<std::string, uint32_t> tensors_, ops_;
+};
+
+TEST(NonfiniteFlow, WhatGoesOnIsNoBeginningAndWhatIsTakenAwayEnds) {
+  Model model;
+  model.step({"side"});                                                      // clamp takes it away
+  model.step({"side", "cast", "linear", "relu", "loss", "gradient"}, true);  // skipped
+  model.step({"cast", "linear", "relu", "loss", "gradient", "update"});      // taken
+  model.step({"linear", "relu", "loss", "gradient", "update"});              // from the weight
+  const Snapshot trace = model.read();
+  const AnalysisContext context(trace, {});
+  const std::vector<NonfiniteBeginning> found = find_beginnings(context);
+  ASSERT_EQ(found.size(), 2u);
+
+  EXPECT_EQ(found[0].tensor, model.tensor("side"));
+  EXPECT_EQ(found[0].rows, 2u);
+  EXPECT_EQ(found[0].first.step, 0u);
+  EXPECT_EQ(found[0].last_step, 1u);
+  EXPECT_EQ(found[0].skipped, 1u);
+  EXPECT_EQ(found[0].nan, 2u);
+  EXPECT_EQ(found[0].infinities, 2u);
+  EXPECT_FALSE(found[0].loss);
+  EXPECT_FALSE(found[0].weights);
+
+  EXPECT_EQ(found[1].tensor, model.tensor("cast"));
+  EXPECT_EQ(found[1].rows, 2u);
+  EXPECT_EQ(found[1].first.step, 1u);
+  EXPECT_EQ(found[1].last_step, 2u);
+  EXPECT_EQ(found[1].loss, 1u);
+  EXPECT_EQ(found[1].weights, 2u);
+}
+
+std::vector<std::string> names(const Model& model, const std::vector<NonfiniteStop>& way) {
+  std::vector<std::string> found;
+  for (const NonfiniteStop& stop : way)
+    for (const char* name : {"data", "cast", "side", "clamp", "linear", "relu", "loss", "gradient", "update"})
+      if (model.tensor(name) == stop.tensor) found.push_back(name + std::to_string(stop.position.step));
+  return found;
+}
+
+TEST(NonfiniteFlow, TheWaysLeadToTheLossAndTheWeightsAlongEdges) {
+  Model model;
+  model.step({});
+  model.step({"gradient", "update"});
+  model.step({"linear", "relu", "loss", "gradient", "update"});
+  const Snapshot trace = model.read();
+  const AnalysisContext context(trace, {});
+  const std::vector<NonfiniteBeginning> found = find_beginnings(context);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].tensor, model.tensor("gradient"));
+  EXPECT_EQ(found[0].weights, 1u);
+  EXPECT_EQ(found[0].loss, 2u);
+  const NonfiniteWays ways = ways_from(context, found[0].tensor, found[0].first);
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(model, ways.to_weights), (Names{"gradient1", "update1"}));
+  EXPECT_EQ(names(model, ways.to_loss), (Names{"gradient1", "update1", "linear2", "relu2", "loss2"}));
+  EXPECT_EQ(ways.to_loss.back().nonfinite, 2u);
+  EXPECT_EQ(ways.to_loss.back().count, 3u);
+}
+
+// What held it in the step before and was not recomputed tells nothing of this step.
+TEST(NonfiniteFlow, AnOutputOfTheStepBeforeIsNoInput) {
+  SyntheticTrace trace;
+  const uint32_t side = trace.add_tensor("side", "log", Phase::forward, Role::activation, DType::f16);
+  const uint32_t next = trace.add_tensor("next", "relu", Phase::forward, Role::activation, DType::f16);
+  trace.sink().add_edge({0, 1, 0, 0, 0});
+  trace.add(side, make_stored_row({INFINITY}, DType::f16));
+  trace.add(next, make_stored_row({0}, DType::f16));
+  trace.end_step();
+  trace.add(next, make_stored_row({NAN}, DType::f16));
+  trace.end_step();
+  const Snapshot read = trace.read();
+  EXPECT_EQ(find_beginnings(AnalysisContext(read, {})).size(), 2u);
+}
+
+TEST(Headroom, ATrendIsToldWhereThereIsOne) {
+  SyntheticTrace trace;
+  const uint32_t grows = trace.add_tensor("grows", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t varies = trace.add_tensor("varies", "linear", Phase::forward, Role::activation, DType::f16);
+  for (int step = 0; step < 20; ++step) {
+    // 2^(step / 2), and in one step an outlier that a least-squares line would follow.
+    trace.add(grows, make_stored_row({step == 10 ? 0x1p-10 : std::exp2(step / 2)}, DType::f16));
+    trace.add(varies, make_stored_row({step % 2 ? 3.0 : 2.0}, DType::f16));
+    trace.end_step();
+  }
+  const Snapshot read = trace.read();
+  const RowPosition end{.step = 20};
+  const HeadroomHistory history = headroom_before(read, grows, end);
+  ASSERT_EQ(history.steps.size(), 20u);
+  EXPECT_EQ(history.steps.front().bits, std::log2(65504.0));
+  ASSERT_TRUE(history.shrinks);
+  EXPECT_NEAR(*history.shrinks, 0.5, 0.05);
+  EXPECT_FALSE(history.low_since);
+  EXPECT_FALSE(headroom_before(read, varies, end).shrinks);
+  EXPECT_EQ(headroom_before(read, grows, end, 5).steps.size(), 5u);
+  // Not what comes with the position or behind it.
+  EXPECT_EQ(headroom_before(read, grows, RowPosition{.step = 7}).steps.back().step, 6u);
+}
+
+TEST(Headroom, LowIsWhatStaysLow) {
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);
+  for (const double largest : {20000.0, 30000.0, 10.0, 17000.0, 60000.0}) {
+    trace.add(tensor, make_stored_row({largest}, DType::f16));
+    trace.end_step();
+  }
+  EXPECT_EQ(headroom_before(trace.read(), tensor, {.step = 5}).low_since, 3u);  // 65504 / 4 = 16376
+}
+
+TEST(Nan, ARunWithoutAnySaysSo) {
+  Model model;
+  model.step({});
+  const Report report = analyze_nan(model.read());
+  EXPECT_EQ(report.verdict, Verdict::healthy);
+  EXPECT_EQ(report.verdict_text, "no recorded tensor held NaN or infinity.");
+  EXPECT_TRUE(report.tables.empty());
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test

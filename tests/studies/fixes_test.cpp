@@ -1,0 +1,133 @@
+// What counts as a failure and as a fix, on runs whose faults were built in.
+#include "ulpscope/studies/fixes.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/studies/nan_trials.h"
+
+namespace ulpscope {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(FailureWatch, AFailureLastsToTheEnd) {
+  const auto failure = [](const std::vector<std::pair<double, bool>>& steps, bool finite = true) {
+    FailureWatch watch;
+    for (size_t i = 0; i < steps.size(); ++i) watch.add(100 + i, steps[i].first, steps[i].second);
+    return watch.failure(finite);
+  };
+  EXPECT_FALSE(failure({{1, false}, {NAN, false}, {1, false}}));
+  const auto lost = failure({{1, false}, {NAN, false}, {INFINITY, true}});
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->way, RunFailure::Way::loss);
+  EXPECT_EQ(lost->step, 101u);
+  EXPECT_FALSE(failure(std::vector<std::pair<double, bool>>(FailureWatch::kSkipped - 1, {1, true})));
+  std::vector<std::pair<double, bool>> stuck(FailureWatch::kSkipped, {1, true});
+  stuck.insert(stuck.begin(), {1, false});
+  const auto skipped = failure(stuck);
+  ASSERT_TRUE(skipped);
+  EXPECT_EQ(skipped->way, RunFailure::Way::skipped);
+  EXPECT_EQ(skipped->step, 101u);
+  EXPECT_EQ(failure({{1, false}}, false)->way, RunFailure::Way::weights);
+}
+
+// What is wrong with it, `tables` say.
+Experiment experiment(const std::string& precision, const std::string& tables = "") {
+  return parse_experiment("precision = \"" + precision + R"("
+seed = 3
+[data]
+kind = "random_classification"
+shape = [16]
+train_size = 256
+test_size = 32
+[model]
+layers = [
+  { type = "linear", name = "first", out_features = 32 },
+  { type = "relu" },
+  { type = "linear", name = "head", out_features = 10 },
+]
+[training]
+batch_size = 32
+steps = 60
+)" + tables,
+                          "test");
+}
+
+const FixTrial* find(const FixStudy& study, const std::string& begin) {
+  const auto found = std::find_if(study.trials.begin(), study.trials.end(),
+                                  [&](const FixTrial& trial) { return trial.fix.text.find(begin) == 0; });
+  return found == study.trials.end() ? nullptr : &*found;
+}
+
+FixStudy study_of(const Experiment& experiment, const RunFailure& failure) {
+  Trial start;
+  start.experiment = experiment;
+  return try_fixes(start, failure, "head", {.budget = 1e9});
+}
+
+TEST(Fixes, AFixedScaleTooLargeIsMendedByADynamicOneAndByBf16) {
+  const Experiment run = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
+  const FixStudy study = study_of(run, {RunFailure::Way::skipped, 0});
+  ASSERT_TRUE(study.fails_again);
+  EXPECT_EQ(study.reference, "FP32");
+  EXPECT_LT(study.reference_end, study.reference_start);
+  const FixTrial* const dynamic = find(study, "a dynamic loss scale");
+  const FixTrial* const bf16 = find(study, "BF16");
+  const FixTrial* const rate = find(study, "the learning rate / 10:");
+  ASSERT_TRUE(dynamic && bf16 && rate);
+  EXPECT_EQ(bf16->result, FixResult::verified);
+  EXPECT_LE(*bf16->end_loss, study.bound);
+  EXPECT_EQ(rate->result, FixResult::fails);
+  EXPECT_EQ(dynamic->result, FixResult::verified);
+}
+
+TEST(Fixes, NoFormatMendsALearningRate) {
+  const Experiment run = experiment("fp16", "[optimizer]\ntype = \"sgd\"\nlearning_rate = 50\n");
+  // What it fails in is found by running it: this is about what is tried.
+  FailureWatch watch;
+  Trial again;
+  again.experiment = run;
+  again.steps = 60;
+  again.goes_on = [&](const StepResult& step) {
+    watch.add(step.step, step.loss, step.skipped);
+    return true;
+  };
+  ulpscope::run(again);
+  const auto failure = watch.failure();
+  ASSERT_TRUE(failure);
+  const FixStudy study = study_of(run, *failure);
+  ASSERT_TRUE(study.fails_again);
+  EXPECT_THAT(study.reference, HasSubstr("learning rate"));
+  for (const FixTrial& trial : study.trials)
+    EXPECT_FALSE(trial.fix.is_format && trial.result == FixResult::verified) << trial.fix.text;
+  const bool rate_helps = std::any_of(study.trials.begin(), study.trials.end(), [](const FixTrial& trial) {
+    return trial.result == FixResult::verified && trial.fix.text.find("learning rate") != std::string::npos;
+  });
+  EXPECT_TRUE(rate_helps);
+}
+
+TEST(Fixes, WhatDoesNotFailAgainProvesNothing) {
+  const FixStudy study = study_of(experiment("fp32"), {RunFailure::Way::loss, 5});
+  EXPECT_FALSE(study.fails_again);
+  EXPECT_FALSE(study.failure);
+  EXPECT_TRUE(study.trials.empty());
+}
+
+TEST(Fixes, WhatThereIsNoTimeForIsSaid) {
+  Trial start;
+  start.experiment = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
+  size_t begun = 0;
+  FixOptions options{.budget = 1e9};
+  options.watch = [&](std::string_view, double) { return ++begun <= 2; };  // the run as it was, and one more
+  const FixStudy study = try_fixes(start, {RunFailure::Way::skipped, 0}, "", options);
+  ASSERT_TRUE(study.fails_again);
+  ASSERT_GT(study.trials.size(), 2u);
+  EXPECT_NE(study.trials.front().result, FixResult::not_tried);
+  for (size_t i = 1; i < study.trials.size(); ++i) EXPECT_EQ(study.trials[i].result, FixResult::not_tried);
+}
+
+}  // namespace
+}  // namespace ulpscope
