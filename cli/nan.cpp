@@ -41,6 +41,8 @@ Snapshot record(const std::string& capsule, const ScratchFolder& folder, Progres
 int run(const Arguments& arguments) {
   const std::string path = arguments.positional(0);
   const AnalysisOptions options = analysis_options(arguments);
+  FixOptions fixes;
+  fixes.budget = static_cast<double>(arguments.integer("--budget", 1).value_or(60));
   Progress progress;
   std::optional<ScratchFolder> scratch;
   const bool is_capsule = ulpscope::is_checkpoint(path);
@@ -57,8 +59,6 @@ int run(const Arguments& arguments) {
         start.capsule = path;
       else
         start = trial_from_start(trace);
-      FixOptions fixes;
-      fixes.budget = static_cast<double>(arguments.integer("--budget", 1).value_or(60));
       fixes.watch = [&](std::string_view trial, double share) {
         progress.work(fmt::format("trying {}", trial), share);
         return true;

@@ -1,0 +1,112 @@
+// `ulpscope nan` as its users have it: of traces and capsules, with and without trials, and what it refuses.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "train_fixture.h"
+
+namespace ulpscope::cli_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class Nan : public Train {
+ protected:
+  Result nan(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "nan");
+    RunOptions options;
+    options.working_directory = folder_.path();
+    return run_program(arguments, options);
+  }
+  static Json table(const Json& report, const std::string& name) {
+    for (const Json& each : report["tables"])
+      if (each["name"] == name) return each;
+    return Json();
+  }
+  // A learning rate that no format bears: FP16 breaks in step 1.
+  Result break_run(std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"mlp", "--precision", "fp16", "--steps", "8", "--threads", "1", "--set", "optimizer.learning_rate=1e6"});
+    return train(more);
+  }
+};
+
+TEST_F(Nan, OfATraceTellsTheBeginningAndTries) {
+  ASSERT_EQ(break_run({}).exit_code, 0);
+  const Result result = nan({"run.h5"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(StartsWith("BROKEN: "), HasSubstr("overflow_on_cast"), HasSubstr("What was tried, from step 0 on"),
+                                HasSubstr("How element 0 came about"), HasSubstr("The way to the loss")));
+  EXPECT_THAT(result.err, HasSubstr("trying as it was\n"));
+  const Json json = Json::parse(nan({"run.h5", "--json"}).out);
+  EXPECT_EQ(json["tensor"], "0.weight (FP16)");
+  EXPECT_EQ(json["step"], 1);
+  EXPECT_EQ(json["cause"], "overflow_on_cast");
+  EXPECT_EQ(json["type"], "f16");
+  EXPECT_THAT(json["run_again"].get<std::string>(), StartsWith("fails again: "));
+  for (const Json& row : table(json, "fixes")["rows"])
+    EXPECT_FALSE(row["values"]["change"] == "BF16: precision = \"bf16\"" && row["values"]["result"] == "verified");
+  // The cast of a weight that is beyond FP16.
+  const Json operands = table(json, "operands")["rows"];
+  ASSERT_EQ(operands.size(), 2u);
+  EXPECT_EQ(operands[0]["values"]["encoding"].get<std::string>().substr(1, 5), "x7c00");
+  EXPECT_GE(std::abs(std::stod(operands[1]["values"]["value"].get<std::string>())), 65520);
+}
+
+TEST_F(Nan, WithoutTrialsRunsNothing) {
+  ASSERT_EQ(break_run({}).exit_code, 0);
+  const Result result = nan({"run.h5", "--no-trials"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, AllOf(HasSubstr("overflow_on_cast"), Not(HasSubstr("What was tried"))));
+  EXPECT_EQ(nan({"run.h5", "--no-trials", "--fail-on", "error"}).exit_code, 1);
+}
+
+TEST_F(Nan, OfACapsuleIsTheSame) {
+  ASSERT_EQ(break_run({"--capsule", "kept"}).exit_code, 0);
+  const Json trace = Json::parse(nan({"run.h5", "--no-trials", "--json"}).out);
+  const Result result = nan({"kept", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const Json capsule = Json::parse(result.out);
+  for (const char* fact : {"tensor", "step", "element", "cause", "phase", "module"}) EXPECT_EQ(capsule[fact], trace[fact]) << fact;
+  EXPECT_EQ(capsule["sources"][0]["path"], "kept");
+  EXPECT_TRUE(table(capsule, "fixes").contains("rows"));
+}
+
+TEST_F(Nan, OfAHealthyRunSaysSo) {
+  ASSERT_EQ(train({"mlp", "--steps", "3"}).exit_code, 0);
+  const Result result = nan({"run.h5"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, StartsWith("HEALTHY: no recorded tensor held NaN or infinity.\n"));
+}
+
+TEST_F(Nan, OfAResumedRunSaysWhatIsMissing) {
+  ASSERT_EQ(train({"mlp", "--steps", "2", "--checkpoint", "c"}).exit_code, 0);
+  ASSERT_EQ(train({"--resume", "c", "--steps", "6", "--set", "optimizer.learning_rate=1e30", "-o", "b.h5"}).exit_code, 0);
+  const Result result = nan({"b.h5"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, AllOf(StartsWith("ulpscope: nothing was tried: 'b.h5' begins in step 2"), HasSubstr("--capsule")));
+  EXPECT_THAT(result.out, StartsWith("BROKEN: "));
+}
+
+TEST_F(Nan, RefusesWhatItCannotRead) {
+  ASSERT_EQ(train({"mlp", "--steps", "2", "--checkpoint", "plain"}).exit_code, 0);
+  const auto expect = [&](std::vector<std::string> arguments, int code, const std::string& part) {
+    const Result result = nan(arguments);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, AllOf(StartsWith("ulpscope: "), HasSubstr(part)));
+  };
+  expect({"missing"}, 3, "missing");
+  expect({"plain"}, 2, "'plain' is a checkpoint without steps");
+  expect({"run.h5", "--budget", "0"}, 2, "--budget");
+  expect({"run.h5", "--step", "5.."}, 2, "step");
+  expect({"run.h5", "--follow"}, 2, "--follow");
+  expect({}, 2, "TRACE");
+}
+
+}  // namespace
+}  // namespace ulpscope::cli_test
