@@ -38,11 +38,16 @@ void keep_nonfinite(const Snapshot& trace, std::string_view healthy, Report& rep
   add_verdict(trace, report, healthy);
 }
 
-// The one that the run is judged by, else the first.
-const NonfiniteBeginning* main_beginning(const std::vector<NonfiniteBeginning>& all, const std::optional<NonfiniteOrigin>& origin) {
+// Where a run broke, the first that reached the loss or the weights and was there when it did; else the one that it is judged by.
+const NonfiniteBeginning* main_beginning(const std::vector<NonfiniteBeginning>& all, const RunFacts& facts) {
   if (all.empty()) return nullptr;
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const NonfiniteBeginning& one) { return origin && one.tensor == origin->tensor; });
+  const uint64_t broke = facts.step_facts.broken_from();
+  auto found = std::find_if(all.begin(), all.end(), [&](const NonfiniteBeginning& one) {
+    return facts.broke() && (one.loss || one.weights) && one.first.step <= broke && one.last_step + 1 >= broke;
+  });
+  const std::optional<NonfiniteOrigin>& origin = facts.ranges().origin();
+  if (found == all.end() && origin)
+    found = std::find_if(all.begin(), all.end(), [&](const NonfiniteBeginning& one) { return one.tensor == origin->tensor; });
   return found == all.end() ? &all.front() : &*found;
 }
 
@@ -66,15 +71,10 @@ Report NanAnalysis::report(const Snapshot& trace) {
   const std::vector<NonfiniteBeginning> beginnings = find_beginnings(context);
   keep_nonfinite(
       trace, beginnings.empty() ? "no recorded tensor held NaN or infinity." : "no NaN or infinity was found to do harm.", report);
-  const std::optional<NonfiniteOrigin>& judged = facts.ranges().origin();
   NanTables tables(facts, beginnings);
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);
   report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);
-  if (const NonfiniteBeginning* const beginning = main_beginning(beginnings, judged)) {
-    const bool is_judged = judged && judged->tensor == beginning->tensor;
-    tables.add_story(is_judged ? *judged : NonfiniteOrigin{beginning->tensor, beginning->first, beginning->overflowed}, *beginning,
-                     report);
-  }
+  if (const NonfiniteBeginning* const beginning = main_beginning(beginnings, facts)) tables.add_story(*beginning, report);
   return report;
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <set>
 #include <unordered_map>
 
 #include "ulpscope/analyzers/loss_ends.h"
@@ -81,7 +81,8 @@ std::optional<uint64_t> loss_doubled_since(const Snapshot& trace, const RowPosit
 NanTables::NanTables(const RunFacts& facts, const std::vector<NonfiniteBeginning>& beginnings)
     : facts_(facts), beginnings_(beginnings) {}
 
-void NanTables::add_story(const NonfiniteOrigin& origin, const NonfiniteBeginning& beginning, Report& report) const {
+void NanTables::add_story(const NonfiniteBeginning& beginning, Report& report) const {
+  const NonfiniteOrigin origin{beginning.tensor, beginning.first, beginning.overflowed};
   const NonfiniteExplanation explanation = explain(facts_, origin);
   const OpInfo& op = facts_.selection.op(origin.tensor);
   const TensorInfo& made = facts_.selection.tensor(origin.tensor);
@@ -111,7 +112,11 @@ void NanTables::add_story(const NonfiniteOrigin& origin, const NonfiniteBeginnin
     report.add_fact("headroom_lost_a_step", own.shrinks ? Cell(*own.shrinks) : Cell(NotApplicable{}), Unit::bits);
   }
   report.tables.push_back(beginnings_table());
-  if (explanation.capture) report.tables.push_back(operands_table(explanation));
+  if (explanation.capture) report.tables.push_back(operands_table("operands", origin.tensor, *explanation.capture));
+  // What a report begins with may be another one, which went away.
+  if (const auto& judged = facts_.ranges().origin(); judged && judged->tensor != origin.tensor)
+    if (const auto first = explain(facts_, *judged).capture)
+      report.tables.push_back(operands_table("operands_of_first", judged->tensor, *first));
   if (Table headroom = headroom_table(tensors, histories); !headroom.rows.empty()) report.tables.push_back(std::move(headroom));
   if (origin.position.step > 0) report.tables.push_back(alarms_table(origin, own));
   if (!to_loss.empty()) report.tables.push_back(way_table("way_to_loss", "The way to the loss", to_loss));
@@ -154,10 +159,10 @@ Table NanTables::beginnings_table() const {
   return table;
 }
 
-Table NanTables::operands_table(const NonfiniteExplanation& explanation) const {
-  const CaptureTree& tree = *explanation.capture;
-  Table table{"operands",
-              fmt::format("How element {} came about", tree.element().element),
+Table NanTables::operands_table(const char* name, uint32_t of, const CaptureTree& tree) const {
+  Table table{name,
+              fmt::format("How element {} of {} came about, in step {}", tree.element().element, facts_.selection.name(of),
+                          tree.element().step),
               {{"value_of", ColumnKind::text},
                {"element", ColumnKind::text},
                {"value", ColumnKind::text},
@@ -176,6 +181,11 @@ Table NanTables::operands_table(const NonfiniteExplanation& explanation) const {
     const auto say = [&](std::string text) { note += (note.empty() ? "" : "; ") + text; };
     if (node.terms > 0) {
       say(fmt::format("a sum of {}", count_of(static_cast<uint64_t>(node.terms), "term")));
+      std::set<int64_t> captured;
+      for (const CaptureRow* const operand : tree.operands(node))
+        if (operand->term >= 0) captured.insert(operand->term);
+      if (!captured.empty() && static_cast<int64_t>(captured.size()) < node.terms)
+        say(fmt::format("{} of them captured", captured.size()));
       if (node.broke_at > 0)
         say(fmt::format("{:.9g} before term {}", node.partial_sum, node.broke_at));
       else if (node.broke_at < 0 && !std::isnan(node.partial_sum))

@@ -15,11 +15,11 @@ class NanTables {
   NanTables(const RunFacts& facts, const std::vector<NonfiniteBeginning>& beginnings);
 
   // Of one of the beginnings: facts, and all tables.
-  void add_story(const NonfiniteOrigin& origin, const NonfiniteBeginning& beginning, Report& report) const;
+  void add_story(const NonfiniteBeginning& beginning, Report& report) const;
 
  private:
   Table beginnings_table() const;
-  Table operands_table(const NonfiniteExplanation& explanation) const;
+  Table operands_table(const char* name, uint32_t of, const CaptureTree& tree) const;
   Table headroom_table(const std::vector<uint32_t>& tensors, const std::vector<HeadroomHistory>& histories) const;
   Table alarms_table(const NonfiniteOrigin& origin, const HeadroomHistory& own) const;
   Table way_table(const char* name, std::string title, const std::vector<NonfiniteStop>& way) const;

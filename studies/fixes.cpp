@@ -64,12 +64,16 @@ void add_scales(const Experiment& experiment, Fixes& fixes) {
 }
 
 void add_rates(const Experiment& experiment, Fixes& fixes) {
-  for (const double by : {10.0, 100.0}) {
-    const bool has_groups = !experiment.optimizers.empty();
+  const bool has_groups = !experiment.optimizers.empty();
+  for (const double by : {10.0, 100.0, 1000.0}) {
     fixes.add(fmt::format("{} / {:g}: optimizer.learning_rate = {:g}{}", has_groups ? "all learning rates" : "the learning rate",
                           by, experiment.optimizer.learning_rate / by, has_groups ? " and those of [[optimizers]]" : ""),
               false, [&](Experiment& changed) { divide_rates(changed, std::nullopt, by); });
   }
+  const double usual = OptimizerSettings().learning_rate;
+  if (!has_groups && experiment.optimizer.learning_rate > 1000 * usual)
+    fixes.add(fmt::format("the usual learning rate: optimizer.learning_rate = {:g}", usual), false,
+              [&](Experiment& changed) { changed.optimizer.learning_rate = usual; });
   for (size_t i = 0; i < experiment.optimizers.size(); ++i) {
     const OptimizerGroup& group = experiment.optimizers[i];
     if (group.modules.empty()) continue;
@@ -81,6 +85,13 @@ void add_rates(const Experiment& experiment, Fixes& fixes) {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// All of the last losses, ten at most, are below the first.
+bool came_down(const std::vector<double>& losses) {
+  const size_t last = std::min(kEndLosses, losses.size() / 2);
+  return last > 0 && std::all_of(losses.end() - static_cast<std::ptrdiff_t>(last), losses.end(),
+                                 [&](double loss) { return loss < losses.front(); });
 }
 
 // Runs the trials of one study.
@@ -99,8 +110,7 @@ class Trials {
       const auto count = static_cast<std::ptrdiff_t>(std::min(losses.size(), kEndLosses));
       return median({losses.end() - count, losses.end()});
     }
-    // Whether the loss came down from where it was.
-    bool trains() const { return is_whole() && !failure && losses.size() > 1 && end() < losses.front(); }
+    bool trains() const { return is_whole() && !failure && came_down(losses); }
   };
 
   bool has_time() const { return !stopped_ && seconds_since(begin_) < options_.budget; }

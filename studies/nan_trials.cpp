@@ -87,7 +87,8 @@ void add_fixes(const FixStudy& study, Report& report) {
   const auto verified = std::find_if(study.trials.begin(), study.trials.end(),
                                      [](const FixTrial& trial) { return trial.result == FixResult::verified; });
   if (verified != study.trials.end())
-    report.verdict_text += fmt::format(" Tried: it trains as {} does with {}.", study.reference, verified->fix.text);
+    report.verdict_text +=
+        fmt::format(" Tried: it trains{} with {}.", study.reference == "FP32" ? " as in FP32" : "", verified->fix.text);
   for (const FixTrial& trial : study.trials)
     table.rows.push_back({RowKey{},
                           {trial.fix.text, std::string(name_of(trial.result)),
