@@ -21,7 +21,7 @@ using Analyze = std::function<Report(const Snapshot&)>;
 // --follow by the last one.
 int run_analysis(const Arguments& arguments, const AnalysisOptions& options, const std::function<Analyze()>& make);
 
-// By the class of an analysis: ReportAnalysis, RangeAnalysis, ScaleAnalysis.
+// By the class of an analysis: ReportAnalysis, RangeAnalysis, ScaleAnalysis, UpdateAnalysis.
 template <typename Analysis, typename Options>
 int run_analysis(const Arguments& arguments, const Options& options) {
   return run_analysis(arguments, options, [&]() -> Analyze {

@@ -309,7 +309,13 @@ int run(const Arguments& arguments) {
   const std::string checkpoint = arguments.text("--checkpoint"), weights = arguments.text("--save-weights");
   const auto interval = static_cast<uint64_t>(arguments.integer("--checkpoint-every", 1).value_or(0));
   if (interval > 0 && checkpoint.empty()) throw usage_error("--checkpoint-every needs --checkpoint, the file to write");
-  check_outputs(arguments, experiment, options, checkpoint, weights);
+  const bool only_check = arguments.has("--check");
+  if (only_check) {
+    options.trace_path.clear();
+    options.capsule.path.clear();
+  } else {
+    check_outputs(arguments, experiment, options, checkpoint, weights);
+  }
 
   if (experiment.recording.level == RecordLevel::off) say("recording is off: no trace is written");
   const StopSignals signals;
@@ -335,6 +341,8 @@ int run(const Arguments& arguments) {
       name_of(experiment.precision), arithmetic.empty() ? "" : ", ", one_line(arithmetic));
   if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
   if (!trainer.warning().empty()) say("ulpscope: warning: {}", one_line(trainer.warning()));
+  for (const std::string& constant : trainer.changed_constants()) say("ulpscope: warning: {}", constant);
+  if (only_check) return kClean;
   progress.begin(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
   uint64_t steps_done = trainer.first_step();
   bool interrupted = false;
@@ -390,6 +398,7 @@ Verb train_verb() {
       {"--keep-steps", "", "K", "so many steps before it at least, where there were so many, and less than twice as many", "50"},
       {"--save-weights", "", "FILE", "write the final parameters there, in the safetensors layout"},
       {"--profile", "", "", "measure where the time goes, op by op"},
+      {"--check", "", "", "read, prepare and warn as before training, train nothing and write nothing"},
       {"--json", "", "", "print the result as JSON"},
       {"--force", "", "", "replace FILE where it exists"}};
   options.insert(options.end(), rest.begin(), rest.end());
@@ -407,6 +416,7 @@ Verb train_verb() {
            {"ulpscope train experiments/underflow.toml --precision fp16 --stop-on nan", "end at the first NaN"},
            {"ulpscope train mlp --steps 100 --checkpoint mlp.ckpt", "and keep all that training needs to go on"},
            {"ulpscope train --resume mlp.ckpt --steps 200 -o more.h5", "the next 100 steps, as if it had never stopped"},
+           {"ulpscope train mlp --precision pure_fp16 --check", "which constants FP16 makes others of: Adam's eps, for one"},
            {"ulpscope train mlp --precision fp16 --capsule nan.capsule", "and where a NaN comes, the steps before it, for replay"}},
           run};
 }

@@ -72,12 +72,11 @@ class Optimizer {
   // Enters the state and master weights into the recording, as outputs of the op source.
   void record_initial_values() const;
 
-  double learning_rate;
-  UpdateMath math = UpdateMath::param;
-
- protected:
   // Of the op, for a parameter with `updates` updates, this one included.
   virtual Attributes attributes(int64_t updates) const = 0;
+
+  double learning_rate;
+  UpdateMath math = UpdateMath::param;
 
  private:
   std::vector<OptimizedParameter> parameters_;

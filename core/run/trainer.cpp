@@ -17,6 +17,7 @@
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/build_model.h"
 #include "ulpscope/core/run/capsule_ring.h"
+#include "ulpscope/core/run/changed_constants.h"
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/emulation/tensor_core.h"
 #include "ulpscope/kernels/cpu_in_use.h"
@@ -291,6 +292,7 @@ struct Trainer::State {
   DataIdentity identity;  // of the training split
   std::string run_id = new_run_id();
   std::string warning;
+  std::vector<std::string> changed_constants;
   uint64_t total_steps = 0;
   TrainResult result;
 };
@@ -333,6 +335,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     at_place(experiment.place_of({"arithmetic", "optimizer.math", "precision"}), [&] { check_updates(optimizers, *arithmetic); });
   }
   warning = missing_tensor_cores(experiment);
+  changed_constants = ulpscope::changed_constants(experiment, optimizers, arithmetic ? &*arithmetic : nullptr);
   for (const auto& optimizer : optimizers) learning_rates.push_back(optimizer->learning_rate);
   if (experiment.scaler_enabled()) scaler.emplace(experiment.scaler_rule());
 
@@ -480,6 +483,7 @@ Trainer::~Trainer() = default;
 uint64_t Trainer::first_step() const { return state_->result.first_step; }
 uint64_t Trainer::total_steps() const { return state_->total_steps; }
 const std::string& Trainer::warning() const { return state_->warning; }
+const std::vector<std::string>& Trainer::changed_constants() const { return state_->changed_constants; }
 const std::string& Trainer::data_description() const { return state_->data.description; }
 bool Trainer::finished() const {
   return state_->next_step() >= state_->total_steps || (state_->recorder && state_->recorder->stop_requested());

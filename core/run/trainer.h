@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/observe/nonfinite_watch.h"
@@ -84,6 +85,8 @@ class Trainer {
   const std::string& data_description() const;
   // What is other than in the run that this one goes on from, and should not be, and what the arithmetic asks for in vain; or "".
   const std::string& warning() const;
+  // Constants that mean something else in the formats of the run, a sentence each (changed_constants.h).
+  const std::vector<std::string>& changed_constants() const;
   bool finished() const;  // all steps are done, or the recorder asked to stop
 
   // One step of training, recorded; evaluates after the last step of an epoch or run where the experiment says so, which is

@@ -20,14 +20,16 @@
 #include "ulpscope/analyzers/scale.h"
 #include "ulpscope/analyzers/scale_tables.h"
 #include "ulpscope/analyzers/update_facts.h"
+#include "ulpscope/analyzers/update_tables.h"
+#include "ulpscope/analyzers/updates.h"
 #include "ulpscope/trace/run_set.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
 
-using All = Together<FittingScale, RangeFacts, ScaleFacts, UpdateFacts>;
+using All = Together<FittingScale, RangeFacts, ScaleFacts, UpdateFacts, UpdateHistory>;
 
-All make_all() { return All(FittingScale(0.01), RangeFacts({&binary16, &bfloat16}), ScaleFacts(), UpdateFacts()); }
+All make_all() { return All(FittingScale(0.01), RangeFacts({&binary16, &bfloat16}), ScaleFacts(), UpdateFacts(), UpdateHistory()); }
 
 AnalysisOptions every_row(StepRange steps = {}) {
   AnalysisOptions options;
@@ -44,6 +46,7 @@ std::string report_of(const AnalysisContext& context, const StepFacts& steps, co
   find_all({Part::recording, Part::run, Part::ranges, Part::scale, Part::updates}, facts, report);
   RangeTables(context, {}, all.get<RangeFacts>(), facts.ranges()).add_to(report);
   ScaleTables(context, facts.steps(), facts.scale(), fitting).add_to(report);
+  UpdateTables(facts, all.get<UpdateHistory>()).add_to(report);
   return render_json(report);
 }
 
@@ -394,9 +397,11 @@ TEST(Followed, ATraceMayBeginWithoutOps) {
   ReportAnalysis report({});
   RangeAnalysis ranges({});
   ScaleAnalysis scale({});
+  UpdateAnalysis updates({});
   EXPECT_FALSE(report.report(run.snapshot()).verdict) << "nothing was looked at";
   ranges.report(run.snapshot());
   scale.report(run.snapshot());
+  updates.report(run.snapshot());
   const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
   trace.add(gradient, make_row({1.0, 1e-9}, DType::f16));
   trace.end_step();
@@ -406,6 +411,7 @@ TEST(Followed, ATraceMayBeginWithoutOps) {
   EXPECT_EQ(render_json(report.report(grown)), render_json(analyze_all(grown)));
   EXPECT_EQ(render_json(ranges.report(grown)), render_json(analyze_ranges(grown)));
   EXPECT_EQ(render_json(scale.report(grown)), render_json(analyze_scale(grown)));
+  EXPECT_EQ(render_json(updates.report(grown)), render_json(analyze_updates(grown)));
 }
 
 }  // namespace

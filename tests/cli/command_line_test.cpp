@@ -127,7 +127,7 @@ TEST_F(CommandLine, WhatIsNoTraceIsUnreadable) {
   write("empty", "");
   const std::string whole = read_file(trace_with_error());
   write("truncated", whole.substr(0, whole.size() / 2));
-  for (const char* verb : {"info", "report", "ranges", "scale"}) {
+  for (const char* verb : {"info", "report", "ranges", "scale", "updates"}) {
     expect_error({verb, file("missing")}, 3, file("missing"));
     for (const char* name : {"text", "empty", "truncated"}) expect_error({verb, file(name)}, 3, file(name));
   }
@@ -144,6 +144,7 @@ TEST_F(CommandLine, WhatIsAskedForHasToBeInTheTrace) {
   for (std::vector<std::string> words : {std::vector<std::string>{"report", trace},
                                          {"ranges", trace},
                                          {"scale", trace},
+                                         {"updates", trace},
                                          {"compare", trace, trace},
                                          {"export", trace, "--table", "stats"}}) {
     const auto refuse = [&](const char* option, const char* value, const char* message) {
@@ -178,7 +179,7 @@ TEST_F(CommandLine, NamesThatAreNoUtf8BecomeReplacementCharacters) {
                         "\xEF\xBF\xBD"
                         "run\xEF\xBF\xBD.h5";
   std::filesystem::copy_file(trace_with_error(), path);
-  for (const std::string verb : {"report", "ranges", "scale"}) {
+  for (const std::string verb : {"report", "ranges", "scale", "updates"}) {
     const Result printed = run_program({verb, path, "--json"});
     ASSERT_EQ(printed.exit_code, 0) << verb << printed.err;
     EXPECT_THAT(Json::parse(printed.out)["sources"][0]["path"].get<std::string>(), HasSubstr(replaced)) << verb;
@@ -244,7 +245,8 @@ TEST_F(CommandLine, ATraceCanBeAFolderWithOne) {
   expect_error({"info", folder}, 3, folder);
   std::filesystem::copy_file(trace, folder + "/rank0.h5");
   write("traces/notes.txt", "no trace");
-  for (const char* verb : {"info", "report", "ranges", "scale"}) EXPECT_EQ(run_program({verb, folder}).exit_code, 0) << verb;
+  for (const char* verb : {"info", "report", "ranges", "scale", "updates"})
+    EXPECT_EQ(run_program({verb, folder}).exit_code, 0) << verb;
   EXPECT_EQ(run_program({"export", folder, "--table", "steps"}).out, run_program({"export", trace, "--table", "steps"}).out);
   EXPECT_EQ(run_program({"compare", folder, trace}).exit_code, 0);
   EXPECT_EQ(run_program({"recover", folder, file("recovered.h5")}).exit_code, 0);
@@ -285,6 +287,7 @@ TEST_F(CommandLine, EveryReportIsJsonToo) {
                                                 {"report", trace},
                                                 {"ranges", trace},
                                                 {"scale", trace},
+                                                {"updates", trace},
                                                 {"compare", trace, trace}}) {
     std::vector<std::string> short_form = words, long_form = words;
     short_form.push_back("--json");

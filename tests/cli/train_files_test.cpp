@@ -18,6 +18,7 @@ namespace ulpscope::cli_test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST_F(Train, KeepsAnExistingTrace) {
   ASSERT_EQ(train({"mlp", "--steps", "2"}).exit_code, 0);
@@ -201,13 +202,27 @@ TEST_F(Train, AFolderOfResumedTracesReadsAsOneRun) {
     }
     return kept;
   };
-  for (const char* verb : {"ranges", "report", "scale"})
+  for (const char* verb : {"ranges", "report", "scale", "updates"})
     EXPECT_EQ(lines({verb}, file("parts")), lines({verb}, file("whole.h5"))) << verb;
   const Result compared = run_program({"compare", file("whole.h5"), file("parts")});
   EXPECT_THAT(compared.out, HasSubstr("The losses of all 12 common steps are bit-equal."));
   const Result refused = run_program({"report", file("parts"), "-o", file("parts/a.h5"), "--force"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("is another file of this command"));
+}
+
+TEST_F(Train, SaysBeforeItBeginsWhichConstantsTheFormatChanges) {
+  const std::string eps =
+      "ulpscope: warning: optimizer.eps = 1e-08 is 0 in fp16, whose least number is 5.96e-08: an update whose second "
+      "moment is 0 divides by 0 (optimizer.master_weights = true updates in fp32)\n";
+  const Result checked = train({"mlp", "--precision", "pure_fp16", "--check", "-o", file("a.h5"), "--checkpoint", file("a.ckpt")});
+  EXPECT_EQ(checked.exit_code, 0);
+  EXPECT_THAT(checked.err, HasSubstr(eps));
+  EXPECT_THAT(checked.out, IsEmpty());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  const Result trained = train({"mlp", "--precision", "pure_fp16", "--steps", "1", "-o", file("a.h5")});
+  EXPECT_THAT(trained.err, HasSubstr(eps));
+  EXPECT_THAT(train({"mlp", "--check"}).err, ::testing::Not(HasSubstr("warning")));
 }
 
 TEST_F(Train, TheExampleOfTheDocsReadsACheckpoint) {

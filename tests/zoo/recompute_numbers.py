@@ -22,8 +22,8 @@ SKIPPED = 77
 
 
 def reports(program, traces):
-    """Of one trace what `report`, `ranges` and `scale` say, of two what `compare` says."""
-    for verb in ("report", "ranges", "scale") if len(traces) == 1 else ("compare",):
+    """Of one trace what `report`, `ranges`, `scale` and `updates` say, of two what `compare` says."""
+    for verb in ("report", "ranges", "scale", "updates") if len(traces) == 1 else ("compare",):
         said = subprocess.run([program, verb, *traces, "--json", "--limit", "0"], capture_output=True, text=True, check=True)
         yield verb, json.loads(said.stdout)
 

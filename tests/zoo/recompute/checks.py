@@ -4,7 +4,7 @@ import json
 import math
 import re
 
-from . import compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules
+from . import compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables
 from .rules import COMMON, Case, Step
 from .sentences import SETTING, Bounds, check_text
 
@@ -15,7 +15,9 @@ RULES = {
 }
 FLUSHED = RULES["range.gradients_flushed"]
 FLUSHED.text.extend(scale_rules.FLUSHED_ADVICE)
-FACTS = {"scale": scale_rules.FACTS, "report": run_rules.FACTS}
+FACTS = {"scale": scale_rules.FACTS, "report": run_rules.FACTS, "updates": update_tables.FACTS}
+TABLES = table_rules.TABLES | update_tables.TABLES
+NOTES = table_rules.NOTES + update_tables.NOTES
 NOT_FACTS = {
     "report_version",
     "analysis",
@@ -215,7 +217,7 @@ def check_table(case, table):
         cells = {"summary": compare_rules.summary, "tensors": compare_rules.tensor_cells}[name]
         rows = len(compare_rules.matched(case)) if name == "tensors" else len(table["rows"])
     else:
-        columns, count = table_rules.TABLES[analysis, name]
+        columns, count = TABLES[analysis, name]
         rows = count(case)
 
         def cells(_, row):
@@ -223,7 +225,7 @@ def check_table(case, table):
             names = {"tensor": row["values"].get("tensor")} if tensor is not None else {}
             return names | {column: of(case, tensor, row) for column, of in columns.items()}
 
-    yield from check_text(table["note"], table_rules.NOTES, case)
+    yield from check_text(table["note"], NOTES, case)
     if len(table["rows"]) + table["rows_left_out"] != rows:
         yield f"table {name}: {len(table['rows'])} rows and {table['rows_left_out']} more, recomputed {rows}"
     for row in table["rows"]:
@@ -244,6 +246,8 @@ def check_plots(case):
             yield from check_key_of_tensor(case, series)
             if plot["kind"] == "histogram":
                 yield from table_rules.check_histogram(case, series)
+            elif plot["name"] == "lost":
+                yield from update_tables.check_lost(case, series)
             elif series["name"] == "loss scale":
                 yield from table_rules.check_scale_history(case, series)
             elif series["name"].startswith("largest"):

@@ -1,0 +1,214 @@
+// What `ulpscope updates` says of traces whose updates are known.
+#include "ulpscope/analyzers/updates.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "report_access.h"
+#include "synthetic_trace.h"
+#include "ulpscope/analyzers/report/json.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+uint32_t add_weight(SyntheticTrace& trace, const std::string& module, DType dtype,
+                    RoundingMode rounding = RoundingMode::nearest_even) {
+  static uint64_t next_id = 1000;
+  TensorInfo weight;
+  weight.role = Role::weight;
+  weight.dtype = dtype;
+  weight.parameter = module + ".weight";
+  weight.shape = {10, 10};
+  weight.rounding = rounding;
+  return trace.add_output({next_id++, 0, "adam_update", module, Phase::optimizer, "", {}}, weight);
+}
+
+void add(SyntheticTrace& trace, uint32_t tensor, ParameterRow row) {
+  row.step = trace.step();
+  row.tensor = tensor;
+  trace.sink().add_parameter(row);
+}
+
+TEST(Updates, EachParameterHasItsSharesAndTheWorstIsFirst) {
+  SyntheticTrace trace;
+  const uint32_t good = add_weight(trace, "good", DType::f32), bad = add_weight(trace, "bad", DType::bf16),
+                 idle = add_weight(trace, "idle", DType::bf16);
+  for (uint64_t step = 0; step < 20; ++step) {
+    add(trace, good, {.learning_rate = 0.1, .weight_norm = 4, .update_norm = step < 10 ? 1.0 : 2.0, .nonzero = 100, .lost = 1});
+    add(trace, bad,
+        {.learning_rate = 0.1 * static_cast<double>(20 - step),
+         .weight_norm = 8,
+         .update_norm = 2,
+         .decay_known = true,
+         .decay_asked = 2,
+         .decay_applied = 0.5,
+         .nonzero = 50,
+         .lost = step < 2     ? 10U
+                 : step >= 18 ? 45U
+                              : 40U,
+         .lost_to_decay = 5});
+    add(trace, idle, {.weight_norm = 0, .update_norm = 0, .decay_known = true, .decay_asked = 3, .decay_applied = 3});
+    trace.end_step();
+  }
+  const Report report = analyze_updates(trace.read());
+  EXPECT_EQ(fact(report, "steps"), Cell(int64_t{20}));
+  EXPECT_EQ(fact(report, "parameters"), Cell(int64_t{3}));
+  EXPECT_EQ(fact(report, "nonzero_updates"), Cell(int64_t{3000}));
+  EXPECT_EQ(fact(report, "lost"), Cell((20.0 + 20 + 16 * 40 + 90) / 3000));
+  EXPECT_EQ(fact(report, "lost_to_decay"), Cell(100.0 / 3000));
+  EXPECT_EQ(fact(report, "lost_in_first_tenth"), Cell((2.0 + 20) / 300));
+  EXPECT_EQ(fact(report, "lost_in_last_tenth"), Cell((2.0 + 90) / 300));
+  EXPECT_EQ(fact(report, "decay_arrived"), Cell(70.0 / 100));
+  EXPECT_TRUE(not_applicable(fact(report, "learning_stalls_in_step")));
+
+  const Table& parameters = table(report, "parameters");
+  ASSERT_EQ(parameters.rows.size(), 3u);
+  for (size_t row = 0; row < 3; ++row)
+    EXPECT_EQ(cell(parameters, row, "tensor"), Cell(std::vector<std::string>{"bad.weight", "good.weight", "idle.weight"}[row]));
+  EXPECT_EQ(parameters.rows[0].key.parameter, "bad.weight");
+  EXPECT_EQ(cell(parameters, 0, "type"), Cell(std::string("bf16")));
+  EXPECT_EQ(cell(parameters, 0, "updates"), Cell(int64_t{20}));
+  EXPECT_EQ(cell(parameters, 0, "nonzero"), Cell(int64_t{1000}));
+  EXPECT_EQ(cell(parameters, 0, "lost"), Cell(0.75));
+  EXPECT_EQ(cell(parameters, 0, "lost_to_decay"), Cell(0.1));
+  EXPECT_EQ(cell(parameters, 0, "first_tenth"), Cell(0.2));
+  EXPECT_EQ(cell(parameters, 0, "last_tenth"), Cell(0.9));
+  EXPECT_EQ(cell(parameters, 0, "update_over_weight"), Cell(0.25));
+  EXPECT_EQ(cell(parameters, 0, "learning_rate"), Cell(0.1));
+  EXPECT_EQ(cell(parameters, 1, "update_over_weight"), Cell(0.375));  // of ten 0.25 and ten 0.5
+  EXPECT_TRUE(not_applicable(cell(parameters, 2, "lost")));
+  EXPECT_TRUE(is_unknown(cell(parameters, 2, "update_over_weight")));
+
+  const Table& decay = table(report, "decay");
+  ASSERT_EQ(decay.rows.size(), 2u);
+  EXPECT_EQ(cell(decay, 0, "tensor"), Cell(std::string("bad.weight")));
+  EXPECT_EQ(cell(decay, 0, "asked"), Cell(40.0));
+  EXPECT_EQ(cell(decay, 0, "applied"), Cell(10.0));
+  EXPECT_EQ(cell(decay, 0, "arrived"), Cell(0.25));
+  EXPECT_EQ(cell(decay, 1, "arrived"), Cell(1.0));
+  EXPECT_NE(find_finding(report, "updates.lost"), nullptr);
+  EXPECT_NE(find_finding(report, "updates.decay_lost"), nullptr);
+
+  ASSERT_EQ(report.plots.size(), 1u);
+  const std::vector<Series>& series = report.plots[0].series;
+  ASSERT_EQ(series.size(), 3u);  // of the one that lost nothing there is none
+  EXPECT_EQ(series[0].name, "all parameters");
+  EXPECT_EQ(series[1].name, "bad.weight");
+  EXPECT_EQ(series[1].y.front(), 0.2);
+  EXPECT_EQ(series[1].y.back(), 0.9);
+  EXPECT_EQ(series[0].y.front(), 11.0 / 150);
+  EXPECT_EQ(series[0].x.back(), 19);
+}
+
+TEST(Updates, TheLimitCountsWhatItLeavesOut) {
+  SyntheticTrace trace;
+  for (const char* module : {"a", "b", "c"})
+    add(trace, add_weight(trace, module, DType::bf16),
+        {.decay_known = true, .decay_asked = 1, .decay_applied = 1, .nonzero = 4, .lost = 1});
+  trace.end_step();
+  AnalysisOptions options;
+  options.limit = 2;
+  const Snapshot reader = trace.read();
+  const Report some = analyze_updates(reader, options);
+  for (const char* name : {"parameters", "decay"}) {
+    EXPECT_EQ(table(some, name).rows.size(), 2u);
+    EXPECT_EQ(table(some, name).rows_left_out, 1u);
+  }
+  EXPECT_EQ(some.plots[0].series.size(), 3u);
+  options.limit = 0;
+  EXPECT_EQ(table(analyze_updates(reader, options), "parameters").rows.size(), 3u);
+  EXPECT_EQ(some.verdict, Verdict::healthy);
+  options.modules = {"b"};
+  EXPECT_EQ(fact(analyze_updates(reader, options), "parameters"), Cell(int64_t{1}));
+  options.modules.clear();
+  options.phases = {Phase::forward};
+  EXPECT_NE(analyze_updates(reader, options).verdict_text.find("no update was recorded"), std::string::npos);
+}
+
+// Of stochastic rounding a weight that stays is no loss: neither it nor the run stalls.
+TEST(Updates, WeightsStallByThemselvesAndTogether) {
+  for (const RoundingMode other : {RoundingMode::nearest_even, RoundingMode::stochastic}) {
+    SyntheticTrace trace;
+    const uint32_t stalls = add_weight(trace, "stalls", DType::bf16), moves = add_weight(trace, "moves", DType::bf16, other);
+    for (uint64_t step = 0; step < 50; ++step) {
+      add(trace, stalls, {.nonzero = 1000, .lost = step < 30 ? 500U : 1000U});
+      add(trace, moves, {.nonzero = 10, .lost = step < 40 ? 0U : 10U});
+      trace.end_step();
+    }
+    const Report report = analyze_updates(trace.read());
+    const bool stochastic = other == RoundingMode::stochastic;
+    const Table& parameters = table(report, "parameters");
+    const size_t row = row_of(parameters, "moves.weight");
+    EXPECT_EQ(cell(parameters, row_of(parameters, "stalls.weight"), "stalls_in_step"), Cell(int64_t{30}));
+    EXPECT_EQ(cell(parameters, row, "stalls_in_step"), stochastic ? Cell(NotApplicable{}) : Cell(int64_t{40}));
+    EXPECT_EQ(cell(parameters, row, "stalls"), stochastic ? Cell(NotApplicable{}) : Cell(std::string("recorded")));
+    EXPECT_EQ(fact(report, "stall"), Cell(std::string("recorded")));
+    // Until step 39 ten of 1010 updates arrive, which is less than 1%.
+    EXPECT_EQ(fact(report, "learning_stalls_in_step"), Cell(int64_t{30}));
+    EXPECT_EQ(parameters.note.find("stochastically") != std::string::npos, stochastic);
+    EXPECT_EQ(fact(report, "lost_in_last_tenth"), Cell(1.0));  // of all
+    EXPECT_EQ(fact(report, "lost_in_first_tenth"), Cell(500.0 / 1010));
+  }
+}
+
+TEST(Updates, OfStochasticRoundingAloneNothingIsSaidOfStalls) {
+  SyntheticTrace trace;
+  const uint32_t weight = add_weight(trace, "a", DType::bf16, RoundingMode::stochastic);
+  for (uint64_t step = 0; step < 50; ++step) {
+    add(trace, weight, {.nonzero = 1000, .lost = 1000});
+    trace.end_step();
+  }
+  const Report report = analyze_updates(trace.read());
+  EXPECT_EQ(fact(report, "lost"), Cell(1.0));
+  EXPECT_TRUE(not_applicable(fact(report, "stall")));
+  EXPECT_TRUE(not_applicable(fact(report, "learning_stalls_in_step")));
+}
+
+TEST(Updates, WhatIsExtrapolatedIsCalledSo) {
+  SyntheticTrace trace;
+  const uint32_t weight = add_weight(trace, "a", DType::bf16);
+  for (uint64_t step = 0; step < 300; ++step) {
+    const double share = 1 / (1 + std::exp(3 - 0.02 * static_cast<double>(step)));
+    add(trace, weight, {.nonzero = 1000000, .lost = static_cast<uint64_t>(std::llround(1e6 * share))});
+    trace.end_step();
+  }
+  const Report report = analyze_updates(trace.read());
+  EXPECT_EQ(fact(report, "stall"), Cell(std::string("extrapolated")));
+  const Cell step = fact(report, "learning_stalls_in_step");
+  EXPECT_TRUE(lower(step) <= 379.8 && 379.7 <= upper(step) && upper(step) - lower(step) <= 2) << lower(step);
+  EXPECT_EQ(cell(table(report, "parameters"), 0, "stalls_in_step"), step);
+}
+
+// Steps after the loss became NaN for good say nothing of a format.
+TEST(Updates, OnlyStepsBeforeTheRunBrokeAreJudged) {
+  SyntheticTrace trace;
+  const uint32_t weight = add_weight(trace, "a", DType::bf16);
+  for (uint64_t step = 0; step < 30; ++step) {
+    add(trace, weight, {.nonzero = 100, .lost = step < 12 ? 10U : 100U});
+    trace.end_step(SyntheticTrace::default_step(step < 12 ? 1.0 : NAN));
+  }
+  const Report report = analyze_updates(trace.read());
+  EXPECT_EQ(fact(report, "lost"), Cell(0.1));
+  EXPECT_EQ(cell(table(report, "parameters"), 0, "updates"), Cell(int64_t{12}));
+  EXPECT_TRUE(not_applicable(fact(report, "learning_stalls_in_step")));
+  EXPECT_NE(table(report, "parameters").note.find("the steps before step 12"), std::string::npos);
+}
+
+// Ranks that hold parts of a weight add up, in the steps that they have.
+TEST(Updates, SeriesOfRanksAddUp) {
+  UpdateSeries one{{{0, 10, 1, 3, 1}, {1, 10, 2, 3, 1}}}, other{{{1, 5, 5, 4, 1, 0.5}, {2, 7, 0, 1, 1}}};
+  one.beside(other);
+  ASSERT_EQ(one.steps.size(), 3u);
+  EXPECT_EQ(one.steps[0].lost, 1u);
+  EXPECT_EQ(one.steps[1].step, 1u);
+  EXPECT_EQ(one.steps[1].nonzero, 15u);
+  EXPECT_EQ(one.steps[1].lost, 7u);
+  EXPECT_EQ(one.steps[1].weight_norm, 5);
+  EXPECT_EQ(one.steps[1].update_norm, std::sqrt(2.0));
+  EXPECT_EQ(one.steps[2].nonzero, 7u);
+  EXPECT_EQ(one.steps[1].learning_rate, 0.5);
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test
