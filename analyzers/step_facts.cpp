@@ -8,6 +8,21 @@ constexpr double kMostSeconds = 1e6;  // of a step: more is no time that one too
 
 }  // namespace
 
+void Clipping::add(const StepRow& row) {
+  if (row.skipped || !row.norm_known || !std::isfinite(row.gradient_norm) || !(row.clipped_gradient_norm > 0)) return;
+  ++steps;
+  least = std::min(least, row.gradient_norm / row.clipped_gradient_norm);
+  least_norm = std::min(least_norm, row.gradient_norm);
+  largest_norm = std::max(largest_norm, row.gradient_norm);
+}
+
+void Clipping::add(const Clipping& other) {
+  steps += other.steps;
+  least = std::min(least, other.least);
+  least_norm = std::min(least_norm, other.least_norm);
+  largest_norm = std::max(largest_norm, other.largest_norm);
+}
+
 void StepTotals::add(const StepRow& row, bool adapts_scale) {
   if (count++ == 0) first = row;
   last = row;
@@ -32,6 +47,7 @@ void StepTotals::add(const StepRow& row, bool adapts_scale) {
     zones[i].skipped += inside[i] && row.skipped;
   }
   if (row.skipped) skipped.add(row.step);
+  clipping.add(row);
   trailing_skips = row.skipped ? trailing_skips + 1 : 0;
   if (trailing_skips == count) leading_skips = count;
   longest_skip_run = std::max(longest_skip_run, trailing_skips);
@@ -65,6 +81,7 @@ void StepTotals::append(const StepTotals& later) {
     zones[i].steps += later.zones[i].steps;
     zones[i].skipped += later.zones[i].skipped;
   }
+  clipping.add(later.clipping);
   longest_skip_run = std::max({longest_skip_run, later.longest_skip_run, trailing_skips + later.leading_skips});
   if (leading_skips == count) leading_skips += later.leading_skips;
   trailing_skips = later.trailing_skips == later.count ? trailing_skips + later.count : later.trailing_skips;

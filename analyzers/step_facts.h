@@ -22,6 +22,16 @@ struct ScaleZone {
   uint64_t steps = 0, skipped = 0;
 };
 
+// What clipping to a norm did, over the steps that were taken and of which both norms are known and finite.
+struct Clipping {
+  uint64_t steps = 0;
+  double least = INFINITY;                         // the norm before over that after
+  double least_norm = INFINITY, largest_norm = 0;  // before
+
+  void add(const StepRow& row);
+  void add(const Clipping& other);
+};
+
 // Of consecutive steps. Of ranks side by side the scale and the losses are the first one's: the scaler decides for all.
 struct StepTotals {
   static constexpr size_t kFirstLosses = 10, kLastLosses = 50;
@@ -40,7 +50,8 @@ struct StepTotals {
   uint64_t count = 0;  // of one rank's steps
   uint64_t leading_skips = 0, trailing_skips = 0, longest_skip_run = 0, clean_steps = 0;
   std::array<ScaleZone, 3> zones;  // of steps with a loss scale
-  bool rate_was_zero = true;       // the learning rate, in every step; not known is no zero
+  Clipping clipping;
+  bool rate_was_zero = true;  // the learning rate, in every step; not known is no zero
 
   // `adapts_scale`: the run of the step does.
   void add(const StepRow& row, bool adapts_scale);

@@ -5,10 +5,12 @@
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
+#include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::findings {
@@ -24,10 +26,10 @@ std::optional<uint32_t> read_by(const RunFacts& facts, uint32_t op, uint8_t inpu
   return std::nullopt;
 }
 
-// The same of the op's outputs, by its name.
-std::optional<uint32_t> made_by(const RunFacts& facts, uint32_t op, std::string_view name) {
-  for (const uint32_t i : facts.context.graph.made_by(op))
-    if (facts.ranges().find(i) && facts.selection.tensor(i).name == name) return i;
+// The same of the op's outputs.
+std::optional<uint32_t> made_by(const RunFacts& facts, uint32_t op, uint8_t slot) {
+  for (const uint32_t i : facts.context.graph.made_by(op, slot))
+    if (facts.ranges().find(i)) return i;
   return std::nullopt;
 }
 
@@ -37,15 +39,37 @@ bool was_finite(const RunFacts& facts, const NonfiniteOrigin& origin, uint32_t t
   return !first || first->step > origin.position.step;
 }
 
-// An update of Adam, each operation of which is rounded: eps becomes zero, and with it the divisor.
+// Second moments that were zero in the step of the origin.
+uint64_t zero_moments(const RunFacts& facts, const NonfiniteOrigin& origin, uint32_t moments) {
+  uint64_t zeros = 0;
+  facts.context.trace.visit_history(moments, {origin.position.step, origin.position.step + 1},
+                                    [&](std::span<const TensorRow> rows) {
+                                      for (const TensorRow& row : rows)
+                                        zeros += row.statistics.zeros + (row.before_rounding ? row.rounding.flushed : 0);
+                                      return true;
+                                    });
+  return zeros;
+}
+
+// An update of Adam whose divisor is zero: eps was, or each operation is rounded and eps becomes it.
 std::string cause_in_adam(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const OpInfo& op = facts.selection.op(origin.tensor);
   const TensorInfo& made = facts.selection.tensor(origin.tensor);
+  if (attribute(op, "eps") == 0.0) {
+    const auto moments = made_by(facts, made.op, kSecondMomentSlot);
+    const uint64_t zeros = moments ? zero_moments(facts, origin, *moments) : 0;
+    return zeros == 0 ? ""
+                      : fmt::format(
+                            "The update divides by 0: eps is 0, and so {} {}, as where all gradients so far were 0. Adam "
+                            "needs an eps above 0{}. ",
+                            zeros == 1 ? "is" : "are", count_of(zeros, "second moment"),
+                            in_brackets({facts.context.settings.now(SettingKind::epsilon)}));
+  }
   if (!is_narrow(made.dtype)) return "";
   const auto stepwise = attribute(op, "stepwise"), eps = attribute(op, "eps"), beta2 = attribute(op, "beta2");
   const FloatFormat& format = *info(made.dtype).format;
   const double flushed = magnitude_thresholds(format, rounding_of(made)).flushed.surely_below;
-  const auto squares = made_by(facts, made.op, "exp_avg_sq");
+  const auto squares = made_by(facts, made.op, kSecondMomentSlot);
   if (stepwise.value_or(0) == 0 || !eps || *eps > flushed || !beta2 || !squares) return "";
   const RangeTotals& totals = facts.ranges().find(*squares)->judged.totals;
   if (totals.seen.flushed.lower + totals.zeros == 0) return "";
@@ -71,7 +95,7 @@ std::string cause_in_loss(const RunFacts& facts, const NonfiniteOrigin& origin) 
     return "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, "
            "and below 0 a logarithm is NaN. End the model with a sigmoid, or use bce_with_logits. ";
   }
-  const auto sums = made_by(facts, op, "logsumexp");
+  const auto sums = made_by(facts, op, kSumsOfExponentsSlot);
   if (!sums || !was_finite(facts, origin, *sums)) return "";
   return fmt::format("All logits were finite, so the mean was one over no target, 0 / 0: {} every target of the batch. ",
                      facts.context.settings.has("loss.ignore_index") ? "loss.ignore_index ignored" : "the loss ignored");
