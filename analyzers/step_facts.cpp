@@ -6,6 +6,10 @@ namespace {
 
 constexpr double kMostSeconds = 1e6;  // of a step: more is no time that one took
 
+void keep_higher(std::optional<LossPeak>& into, const LossPeak& later) {
+  if (!into || later.loss > into->loss) into = later;
+}
+
 }  // namespace
 
 void Clipping::add(const StepRow& row) {
@@ -32,6 +36,7 @@ void StepTotals::add(const StepRow& row, bool adapts_scale) {
     if (last_losses.size() == kLastLosses) last_losses.erase(last_losses.begin());
     last_losses.push_back(row.loss);
   }
+  if (row.loss_known && std::isfinite(row.loss)) keep_higher(peak, {row.loss, row.step});
   if (has_nonfinite_loss(row)) nonfinite_losses.add(row.step);
   peak_memory = std::max(peak_memory, row.peak_memory);
   if (row.seconds > 0 && row.seconds < kMostSeconds) nanoseconds += std::llround(1e9 * row.seconds);
@@ -70,6 +75,7 @@ void StepTotals::append(const StepTotals& later) {
   first_losses.insert(first_losses.end(), later.first_losses.begin(), later.first_losses.end());
   if (first_losses.size() > kFirstLosses) first_losses.resize(kFirstLosses);
   last_losses.insert(last_losses.end(), later.last_losses.begin(), later.last_losses.end());
+  if (later.peak) keep_higher(peak, *later.peak);
   if (last_losses.size() > kLastLosses) last_losses.erase(last_losses.begin(), last_losses.end() - kLastLosses);
   peak_memory = std::max(peak_memory, later.peak_memory);
   nanoseconds += later.nanoseconds;

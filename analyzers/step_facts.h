@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 
 #include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/timeline.h"
@@ -30,6 +31,13 @@ struct Clipping {
 
   void add(const StepRow& row);
   void add(const Clipping& other);
+  bool clips_much() const { return steps > 0 && least > 1000; }
+};
+
+// The largest finite loss, and the first step that had it.
+struct LossPeak {
+  double loss;
+  uint64_t step;
 };
 
 // Of consecutive steps. Of ranks side by side the scale and the losses are the first one's: the scaler decides for all.
@@ -51,6 +59,7 @@ struct StepTotals {
   uint64_t leading_skips = 0, trailing_skips = 0, longest_skip_run = 0, clean_steps = 0;
   std::array<ScaleZone, 3> zones;  // of steps with a loss scale
   Clipping clipping;
+  std::optional<LossPeak> peak;
   bool rate_was_zero = true;  // the learning rate, in every step; not known is no zero
 
   // `adapts_scale`: the run of the step does.

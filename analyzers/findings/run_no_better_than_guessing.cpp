@@ -13,6 +13,20 @@ namespace ulpscope::findings {
 
 namespace {
 
+// A loss that was far above the first one did not come from where the run began.
+std::string advice_on_learning(const RunFacts& facts) {
+  constexpr double kPeak = 10;
+  const StepTotals& steps = facts.judged_steps();
+  const std::string rate = in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)});
+  if (steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss)
+    return fmt::format("Lower the learning rate{}, or warm it up: the loss went from {:.4g} in step {} up to {:.4g} in step {}.",
+                       rate, steps.first.loss, steps.first.step, steps.peak->loss, steps.peak->step);
+  return fmt::format(
+      "Where nothing else was found, look at the learning rate{} and its schedule, and at the range of the inputs: "
+      "features far from 1 saturate a model.",
+      rate);
+}
+
 void find_guessing(const RunFacts& facts, Findings& found) {
   constexpr size_t kLeastSteps = 30;
   constexpr double kBetter =
@@ -25,9 +39,6 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   const std::optional<Guessing> guessing = guessing_of(context);
   if (!guessing || steps.count < kLeastSteps || steps.last_losses.size() < kEndLosses) return;
   const double classes = guessing->classes;
-  constexpr const char* kAdvice =
-      "Where nothing else was found, look at the learning rate and its schedule, and at the range of the inputs: features far from "
-      "1 saturate a model.";
   std::optional<double> accuracy;
   for (const EventRow& event : context.trace.events())
     if (event.kind == EventKind::metric && event.text == "test_accuracy") accuracy = event.value;
@@ -38,7 +49,8 @@ void find_guessing(const RunFacts& facts, Findings& found) {
         fmt::format(
             "The run learned nothing that helps: it has {:.3g}% of the test set right, and guessing among {} classes {:.3g}%.",
             100 * *accuracy, classes, 100 / classes),
-        {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}}, kAdvice);
+        {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
+        advice_on_learning(facts));
     return;
   }
   if (!guessing->loss) return;
@@ -55,7 +67,7 @@ void find_guessing(const RunFacts& facts, Findings& found) {
             accuracy ? fmt::format("The run ended worse than guessing: {}, though it has {:.3g}% of the test set right.", losses,
                                    100 * *accuracy)
                      : fmt::format("The run learned nothing that helps: {}.", losses),
-            {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}}, kAdvice);
+            {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}}, advice_on_learning(facts));
 }
 
 }  // namespace

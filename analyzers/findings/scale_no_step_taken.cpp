@@ -12,7 +12,7 @@ namespace ulpscope::findings {
 
 namespace {
 
-std::string advice_on(const RunFacts& facts) {
+std::string advice_on_skips(const RunFacts& facts) {
   const StepTotals& steps = facts.steps();
   if (!std::isfinite(steps.first.scale_before))
     return "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
@@ -42,7 +42,7 @@ void find_no_step_taken(const RunFacts& facts, Findings& found) {
   found.add(Severity::error,
             fmt::format("No step was taken: {} skipped, so the run learned nothing.",
                         steps.count == 1 ? std::string("the only step was") : fmt::format("all {} steps were", steps.count)),
-            facts.scale().scaling == LossScaling::scaled ? blame_evidence(facts) : std::vector<Evidence>(), advice_on(facts));
+            facts.scale().scaling == LossScaling::scaled ? blame_evidence(facts) : std::vector<Evidence>(), advice_on_skips(facts));
 }
 
 }  // namespace

@@ -14,11 +14,10 @@ namespace {
 
 // An update of SGD is as long as what clipping leaves of the gradients; those of Adam and Lion do not follow it.
 void find_clipped_away(const RunFacts& facts, Findings& found) {
-  constexpr double kMuch = 1000;
   constexpr size_t kLeastSteps = 30;
   const StepTotals& steps = facts.judged_steps();
   const Clipping& clipping = steps.clipping;
-  if (facts.context.options.restricts_steps() || clipping.steps < kLeastSteps || !(clipping.least > kMuch)) return;
+  if (facts.context.options.restricts_steps() || clipping.steps < kLeastSteps || !clipping.clips_much()) return;
   Extent extent{{}, steps.first.step};
   bool is_sgd = false;
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {

@@ -23,7 +23,7 @@ struct Moments {
 
 // A row is taken to be the t-th update where it is the t-th row of its rank. Updates that are in no row, before the trace began or
 // with another recording, would make t larger and the corrected moments smaller.
-Moments judge(const RunFacts& facts, uint32_t tensor, double eps, double beta2) {
+Moments judge_moments(const RunFacts& facts, uint32_t tensor, double eps, double beta2) {
   const AnalysisContext& context = facts.context;
   const StepRange steps{0, std::min(context.options.steps.last, facts.step_facts.broken_from())};
   Moments moments;
@@ -45,6 +45,19 @@ Moments judge(const RunFacts& facts, uint32_t tensor, double eps, double beta2) 
   return moments;
 }
 
+std::string advice_on_damping(const RunFacts& facts) {
+  const SettingNames& settings = facts.context.settings;
+  const Clipping& clipping = facts.judged_steps().clipping;
+  if (clipping.clips_much())
+    return fmt::format(
+        "Clip to a larger norm{}, or make eps smaller{}: clipping made the gradients at least {:.0f} times shorter in each "
+        "of {} steps, and these roots with them.",
+        in_brackets({settings.now(SettingKind::clip_norm)}), in_brackets({settings.now(SettingKind::epsilon)}),
+        std::floor(clipping.least), clipping.steps);
+  return fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
+                     in_brackets({settings.now(SettingKind::epsilon)}));
+}
+
 // Adam divides by the root of the second moment, corrected for its bias, plus eps. Where eps is larger than that root of every
 // element, each update is less than half of what it would be without.
 void find_damped(const RunFacts& facts, Findings& found) {
@@ -61,7 +74,7 @@ void find_damped(const RunFacts& facts, Findings& found) {
     const uint64_t elements = totals.elements / totals.rows;
     all += elements;
     if (!(*eps > kNear * std::sqrt(totals.recorded.largest))) continue;
-    const Moments moments = judge(facts, i, *eps, *beta2);
+    const Moments moments = judge_moments(facts, i, *eps, *beta2);
     if (moments.rows == 0 || 10 * moments.damped < 9 * moments.rows) continue;
     damped += elements;
     rows += moments.rows;
@@ -76,10 +89,7 @@ void find_damped(const RunFacts& facts, Findings& found) {
       fmt::format("Adam's eps, {:g}, was larger than the root of every second moment of {} of {} elements in {} of {} recorded "
                   "updates: it made these less than half as large.",
                   *attribute(facts.selection.op(suspects.worst_tensor()), "eps"), damped, all, damped_rows, rows),
-      suspects.worst(),
-      fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
-                  in_brackets({facts.context.settings.now(SettingKind::epsilon)})),
-      suspects.extent());
+      suspects.worst(), advice_on_damping(facts), suspects.extent());
 }
 
 }  // namespace

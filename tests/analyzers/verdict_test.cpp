@@ -222,6 +222,8 @@ TEST(RunFindings, ALossThatEndsFarAboveItsBeginningIsADivergence) {
             fmt::format("The run ended worse than guessing: each of its last 10 losses is {} or more, and guessing all 8 classes "
                         "alike gives log(8) = 2.079, though it has 17% of the test set right.",
                         end));
+        EXPECT_TRUE(guessing->suggestion.ends_with("the loss went from 2.08 in step 0 up to 4573 in step 1."))
+            << guessing->suggestion;
       }
     }
   }

@@ -113,6 +113,17 @@ def guessing_loss(case, match):
     }
 
 
+def peak(case, match):
+    s = case.f.steps
+    judged = s.known & ~s.broken & numpy.isfinite(s.loss)
+    highest = int(numpy.argmax(numpy.where(judged, s.loss, -math.inf)))
+    first, most = float(s.loss[0]), float(s.loss[highest])
+    return Claim(
+        {"first": general(first, 4), "begin": s.step[0], "most": general(most, 4), "step": s.step[highest]},
+        it_is_more_than_ten_times_the_first=most > 10 * first,
+    )
+
+
 # Notes of the producer.
 
 
@@ -186,6 +197,11 @@ RULES = {
                 ),
             ),
             (r"features far from (?P<one>1) saturate", lambda *_: {"one": 1}),
+            (
+                r"the loss went from (?P<first>\S+) in step (?P<begin>\d+) up to (?P<most>\S+) in step (?P<step>\d+)\.",
+                peak,
+            ),
+            (r"learning rate \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
         ],
         {
             "test_accuracy": lambda case, *_: case.f.metric("test_accuracy"),

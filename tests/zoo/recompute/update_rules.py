@@ -207,7 +207,15 @@ RULES = {
                 r"(?P<updates>\d+) of (?P<of>\d+) recorded updates",
                 damped_by_eps,
             ),
-            (r"\((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("epsilon")),
+            (r"maller(?: eps)? \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("epsilon")),
+            (r"larger norm \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_norm")),
+            (
+                r"clipping made the gradients at least (?P<times>\S+) times shorter in each of (?P<steps>\d+) steps, and these roots",
+                lambda case, match: {
+                    "times": Shown(float(clipping(case)[1].min()), lambda x: str(math.floor(x))),
+                    "steps": len(clipping(case)[0]),
+                },
+            ),
         ],
         DAMPED_VALUES,
         None,
