@@ -7,6 +7,26 @@
 
 namespace ulpscope {
 
+namespace {
+
+// An op that clips by value read an infinity in a step that was taken, and handed on none.
+bool clipping_took_infinities(const AnalysisContext& context, const RangeJudgement& ranges) {
+  const auto was_infinite = [&](uint32_t i) {
+    const RangeJudgement::Tensor* const tensor = ranges.find(i);
+    return tensor != nullptr && tensor->judged.nonfinite.infinite > 0;
+  };
+  return std::any_of(ranges.tensors().begin(), ranges.tensors().end(), [&](const RangeJudgement::Tensor& clipped) {
+    const OpInfo& op = context.selection.op(clipped.index);
+    if (op.phase != Phase::scaling || op.function != OpFunction::clamp || was_infinite(clipped.index)) return false;
+    const GraphEdge* const edge = context.graph.read_by(context.selection.tensor(clipped.index).op, 0);
+    if (edge == nullptr) return false;
+    const std::span<const uint32_t> read = context.graph.made_by(edge->producer, edge->slot);
+    return std::any_of(read.begin(), read.end(), was_infinite);
+  });
+}
+
+}  // namespace
+
 GradientJudgement::GradientJudgement(const AnalysisContext& context, const RangeJudgement& ranges) {
   const Selection& selection = context.selection;
   const double limit = context.options.flushed_limit;
@@ -31,11 +51,7 @@ GradientJudgement::GradientJudgement(const AnalysisContext& context, const Range
       overflow_skipped.push_back(i);
     }
   }
-  const std::vector<OpInfo>& ops = context.trace.ops();
-  clipping_hides_infinity =
-      !overflow_kept.empty() && !ranges.reached_weights() && std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) {
-        return op.phase == Phase::scaling && op.function == OpFunction::clamp;
-      });
+  clipping_hides_infinity = !overflow_kept.empty() && !ranges.reached_weights() && clipping_took_infinities(context, ranges);
 }
 
 }  // namespace ulpscope

@@ -26,7 +26,7 @@ class GradientJudgement {
   StepSet overflow_kept_steps;
   // The outputs of ops that read much of an input as zero; of one op they share the counts, so the first stands for all.
   std::vector<uint32_t> read_as_zero_in_backward, read_as_zero_elsewhere;
-  // Of such a step clipping by value made finite numbers, so that no infinity reached a weight.
+  // In such a step clipping by value read an infinity and handed on none, and no infinity reached a weight.
   bool clipping_hides_infinity = false;
 
   // Something of the above was lost, or was too large.

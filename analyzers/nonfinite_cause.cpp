@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
@@ -74,8 +75,10 @@ class Origin {
   double limit() const { return magnitude_thresholds(*info(made_.dtype).format, rounding_of(made_)).beyond.perhaps_above(); }
   // A tensor of which there were rows and that the op reads as that input.
   std::optional<uint32_t> read_as(uint8_t input) const;
-  // The same of the op's outputs, by its name.
-  std::optional<uint32_t> output_named(std::string_view name) const;
+  // The same of the op's outputs.
+  std::optional<uint32_t> output(uint8_t slot) const;
+  // Second moments that were zero in the step of the origin.
+  uint64_t zero_moments(uint32_t moments) const;
   // Up to the step of the origin.
   bool was_finite(uint32_t tensor) const {
     const auto first = facts_.ranges().nonfinite(tensor).first;
@@ -97,10 +100,21 @@ std::optional<uint32_t> Origin::read_as(uint8_t input) const {
   return std::nullopt;
 }
 
-std::optional<uint32_t> Origin::output_named(std::string_view name) const {
-  for (const uint32_t i : facts_.context.graph.made_by(made_.op))
-    if (facts_.ranges().find(i) && facts_.selection.tensor(i).name == name) return i;
+std::optional<uint32_t> Origin::output(uint8_t slot) const {
+  for (const uint32_t i : facts_.context.graph.made_by(made_.op, slot))
+    if (facts_.ranges().find(i)) return i;
   return std::nullopt;
+}
+
+uint64_t Origin::zero_moments(uint32_t moments) const {
+  uint64_t zeros = 0;
+  facts_.context.trace.visit_history(moments, {origin_.position.step, origin_.position.step + 1},
+                                     [&](std::span<const TensorRow> rows) {
+                                       for (const TensorRow& row : rows)
+                                         zeros += row.statistics.zeros + (row.before_rounding ? row.rounding.flushed : 0);
+                                       return true;
+                                     });
+  return zeros;
 }
 
 NonfiniteExplanation Origin::find() const {
@@ -139,7 +153,7 @@ NonfiniteExplanation Origin::of_source() const {
 NonfiniteExplanation Origin::of_adam() const {
   const SettingNames& settings = facts_.context.settings;
   const auto stepwise = attribute(op_, "stepwise"), eps = attribute(op_, "eps"), beta2 = attribute(op_, "beta2");
-  const auto squares = output_named("exp_avg_sq");
+  const auto squares = output(kSecondMomentSlot);
   if (!eps || !beta2) return {};
   if (const CaptureRow* const gradient = capture_ ? capture_->operand(1) : nullptr; gradient && squares == origin_.tensor) {
     const double square = (1 - *beta2) * gradient->value * gradient->value;
@@ -167,11 +181,12 @@ NonfiniteExplanation Origin::of_adam() const {
               fmt::format("{} rounds once at the end; {}. ", once, masters)};
     }
   }
-  const CaptureRow* const second = capture_ ? capture_->operand(3) : nullptr;
-  if (second && second->overwritten && second->value == 0 && *eps == 0)
+  const uint64_t zeros = *eps == 0 && squares ? zero_moments(*squares) : 0;
+  if (zeros > 0)
     return {NonfiniteCause::denominator_underflow,
-            fmt::format("Element {} is divided by sqrt(exp_avg_sq) + eps = sqrt(0) + 0. ", capture_->element().element),
-            fmt::format("An eps above 0{} keeps the denominator from zero. ", in_brackets({settings.now(SettingKind::epsilon)}))};
+            fmt::format("The update divides by 0: eps is 0, and so {} {}, as where all gradients so far were 0. ",
+                        zeros == 1 ? "is" : "are", count_of(zeros, "second moment")),
+            fmt::format("Adam needs an eps above 0{}. ", in_brackets({settings.now(SettingKind::epsilon)}))};
   return {};
 }
 
@@ -187,7 +202,7 @@ NonfiniteExplanation Origin::of_loss() const {
             "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, "
             "and below 0 a logarithm is NaN. End the model with a sigmoid, or use bce_with_logits. "};
   }
-  const auto sums = output_named("logsumexp");
+  const auto sums = output(kSumsOfExponentsSlot);
   if (op_.function != OpFunction::cross_entropy || !sums || !was_finite(*sums)) return {};
   return {NonfiniteCause::zero_over_zero, "",
           fmt::format("All logits were finite, so the mean was one over no target, 0 / 0: {} every target of the batch. ",

@@ -40,6 +40,8 @@ std::string scaling_advice(const PrecisionFacts& facts, const SettingNames& sett
          in_brackets({settings.switched(Kind::master_weights, true), enabled});
 }
 
+bool has_range_of_fp32(DType dtype) { return info(dtype).format->largest_exponent() >= binary32.largest_exponent(); }
+
 std::string wide_recording_tells(const SettingNames& settings) {
   return "`ulpscope scale` of a recording in FP32 tells" + in_brackets({settings.now(SettingKind::precision)});
 }

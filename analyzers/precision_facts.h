@@ -21,6 +21,9 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
 // gradients.
 std::string scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
 
+// A 16-bit type with the range of FP32 has no wider one to go to.
+bool has_range_of_fp32(DType dtype);
+
 // "`ulpscope scale` of a recording in FP32 tells (precision, now "fp16")": in the middle of a sentence.
 std::string wide_recording_tells(const SettingNames& settings);
 

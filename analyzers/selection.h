@@ -51,6 +51,7 @@ class Selection {
   RowKey key(uint32_t tensor, const RowPosition& position) const;
   // As tensor_names.h has them; all are made when the first is asked for.
   const std::string& name(uint32_t tensor) const { return names()[tensor].tensor; }
+  bool name_tells_phase(uint32_t tensor) const { return names()[tensor].tells_phase; }
   // Of all tensors that are this output of its op, whatever their types and arithmetic.
   const std::string& output_name(uint32_t tensor) const { return names()[tensor].output; }
 

@@ -6,7 +6,26 @@ namespace {
 
 constexpr double kMostSeconds = 1e6;  // of a step: more is no time that one took
 
+void keep_higher(std::optional<LossPeak>& into, const LossPeak& later) {
+  if (!into || later.loss > into->loss) into = later;
+}
+
 }  // namespace
+
+void Clipping::add(const StepRow& row) {
+  if (row.skipped || !row.norm_known || !std::isfinite(row.gradient_norm) || !(row.clipped_gradient_norm > 0)) return;
+  ++steps;
+  least = std::min(least, row.gradient_norm / row.clipped_gradient_norm);
+  least_norm = std::min(least_norm, row.gradient_norm);
+  largest_norm = std::max(largest_norm, row.gradient_norm);
+}
+
+void Clipping::add(const Clipping& other) {
+  steps += other.steps;
+  least = std::min(least, other.least);
+  least_norm = std::min(least_norm, other.least_norm);
+  largest_norm = std::max(largest_norm, other.largest_norm);
+}
 
 void StepTotals::add(const StepRow& row, bool adapts_scale) {
   if (count++ == 0) first = row;
@@ -17,6 +36,7 @@ void StepTotals::add(const StepRow& row, bool adapts_scale) {
     if (last_losses.size() == kLastLosses) last_losses.erase(last_losses.begin());
     last_losses.push_back(row.loss);
   }
+  if (row.loss_known && std::isfinite(row.loss)) keep_higher(peak, {row.loss, row.step});
   if (has_nonfinite_loss(row)) nonfinite_losses.add(row.step);
   peak_memory = std::max(peak_memory, row.peak_memory);
   if (row.seconds > 0 && row.seconds < kMostSeconds) nanoseconds += std::llround(1e9 * row.seconds);
@@ -32,6 +52,7 @@ void StepTotals::add(const StepRow& row, bool adapts_scale) {
     zones[i].skipped += inside[i] && row.skipped;
   }
   if (row.skipped) skipped.add(row.step);
+  clipping.add(row);
   trailing_skips = row.skipped ? trailing_skips + 1 : 0;
   if (trailing_skips == count) leading_skips = count;
   longest_skip_run = std::max(longest_skip_run, trailing_skips);
@@ -54,6 +75,7 @@ void StepTotals::append(const StepTotals& later) {
   first_losses.insert(first_losses.end(), later.first_losses.begin(), later.first_losses.end());
   if (first_losses.size() > kFirstLosses) first_losses.resize(kFirstLosses);
   last_losses.insert(last_losses.end(), later.last_losses.begin(), later.last_losses.end());
+  if (later.peak) keep_higher(peak, *later.peak);
   if (last_losses.size() > kLastLosses) last_losses.erase(last_losses.begin(), last_losses.end() - kLastLosses);
   peak_memory = std::max(peak_memory, later.peak_memory);
   nanoseconds += later.nanoseconds;
@@ -65,6 +87,7 @@ void StepTotals::append(const StepTotals& later) {
     zones[i].steps += later.zones[i].steps;
     zones[i].skipped += later.zones[i].skipped;
   }
+  clipping.add(later.clipping);
   longest_skip_run = std::max({longest_skip_run, later.longest_skip_run, trailing_skips + later.leading_skips});
   if (leading_skips == count) leading_skips += later.leading_skips;
   trailing_skips = later.trailing_skips == later.count ? trailing_skips + later.count : later.trailing_skips;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 
 #include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/timeline.h"
@@ -20,6 +21,23 @@ struct ScaleChange {
 // Steps in which the loss scale stood on one side of a threshold.
 struct ScaleZone {
   uint64_t steps = 0, skipped = 0;
+};
+
+// What clipping to a norm did, over the steps that were taken and of which both norms are known and finite.
+struct Clipping {
+  uint64_t steps = 0;
+  double least = INFINITY;                         // the norm before over that after
+  double least_norm = INFINITY, largest_norm = 0;  // before
+
+  void add(const StepRow& row);
+  void add(const Clipping& other);
+  bool clips_much() const { return steps > 0 && least > 1000; }
+};
+
+// The largest finite loss, and the first step that had it.
+struct LossPeak {
+  double loss;
+  uint64_t step;
 };
 
 // Of consecutive steps. Of ranks side by side the scale and the losses are the first one's: the scaler decides for all.
@@ -40,7 +58,9 @@ struct StepTotals {
   uint64_t count = 0;  // of one rank's steps
   uint64_t leading_skips = 0, trailing_skips = 0, longest_skip_run = 0, clean_steps = 0;
   std::array<ScaleZone, 3> zones;  // of steps with a loss scale
-  bool rate_was_zero = true;       // the learning rate, in every step; not known is no zero
+  Clipping clipping;
+  std::optional<LossPeak> peak;
+  bool rate_was_zero = true;  // the learning rate, in every step; not known is no zero
 
   // `adapts_scale`: the run of the step does.
   void add(const StepRow& row, bool adapts_scale);

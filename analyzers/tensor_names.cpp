@@ -60,6 +60,7 @@ class Namer {
     std::vector<uint32_t> tensors;
     size_t root = kNone;                      // what a cast, through any number of them, holds the values of; else itself
     std::string place, what, part, addition;  // part: which output of the op
+    bool tells_phase = false;
     std::string name() const { return join(join(place, what), part) + addition; }
     std::string operation() const { return join(place, what) + addition; }
   };
@@ -179,6 +180,7 @@ void Namer::name_value(Output& output, size_t index) const {
     const size_t loss = unscaled == kNone ? kNone : outputs_[unscaled].root;
     output.what = loss != kNone && tensor(loss).role == Role::loss && loss != index ? "scaled " + op(loss).name : made_by.name;
     output.what += " loss";
+    output.tells_phase = made_by.phase == Phase::loss;
   }
   // The op source makes nothing: what came in is what it is called.
   output.part = output_words(index);
@@ -192,6 +194,7 @@ void Namer::name_holder(Output& output, size_t index) const {
   const TensorInfo& info = tensor(quantised != kNone ? quantised : index);
   const bool is_parameter = !info.parameter.empty() && !is_gradient(info.role);
   output.place = is_parameter ? info.parameter : outputs_[output.root].name();
+  output.tells_phase = !is_parameter && outputs_[output.root].tells_phase && op(output.root).phase == op(index).phase;
   output.what = is_scale               ? join("quantisation", output_words(index))
                 : is_plain_copy(index) ? "copy"
                                        : fmt::format("({})", type_text(info.dtype));
@@ -204,6 +207,7 @@ void Namer::name_gradients(const Members& members) {
     const TensorInfo& info = tensor(i);
     const OpFunction function = op(i).function;
     Output& output = outputs_[i];
+    output.tells_phase = op(i).phase == Phase::backward;
     const size_t value = info.gradient_of != 0 ? find(info.gradient_of, info.gradient_slot) : kNone;
     const size_t root = value == kNone ? kNone : outputs_[value].root;
     if (!info.parameter.empty() && (info.role == Role::unscaled_gradient || function == OpFunction::accumulate)) {
@@ -295,12 +299,16 @@ void Namer::tell_apart(const Members& members, bool ordinal_before) {
       [&](size_t i) { return op(i).kind == OpKind::source || op(i).function == OpFunction::fill ? " at the start" : ""; },
       [&](size_t i) { return " by " + op(i).name; }, [&](size_t i) { return op(i).module.empty() ? "" : " for " + op(i).module; },
       [&](size_t i) { return fmt::format(" ({})", type_text(tensor(i).dtype)); }};
+  const Addition& of_evaluation = additions[0];
   for (const Addition& addition : additions) {
     for (const auto& [name, group] : groups_of()) {
       std::vector<std::string> texts;
       for (const size_t i : group) texts.push_back(addition(i));
       if (std::adjacent_find(texts.begin(), texts.end(), std::not_equal_to<>()) == texts.end()) continue;
-      for (size_t k = 0; k < group.size(); ++k) outputs_[group[k]].addition += texts[k];
+      for (size_t k = 0; k < group.size(); ++k) {
+        outputs_[group[k]].addition += texts[k];
+        outputs_[group[k]].tells_phase |= &addition == &of_evaluation && !texts[k].empty();
+      }
     }
   }
   for (const auto& [name, group] : groups_of()) {
@@ -334,7 +342,7 @@ std::vector<TensorName> Namer::names() const {
       arithmetics.insert(arithmetic_of(tensors_[i]));
     }
     for (const uint32_t i : output.tensors) {
-      names[i] = {output.name(), output.name()};
+      names[i] = {output.name(), output.name(), output.tells_phase};
       if (output.tensors.size() == 1) continue;
       if (types.size() > 1) names[i].tensor += fmt::format(" ({})", type_text(tensors_[i].dtype));
       if (arithmetics.size() > 1) names[i].tensor += fmt::format(" ({})", arithmetic_of(tensors_[i]));

@@ -22,6 +22,7 @@ namespace ulpscope {
 struct TensorName {
   std::string tensor;
   std::string output;  // of all tensors that are this output of its op, whatever their types and arithmetic
+  bool tells_phase;    // both do, of the op: the loss is of the phase loss, a gradient of the backward pass
 };
 // Of all tensors. Takes n log n.
 std::vector<TensorName> tensor_names(const Snapshot& trace);

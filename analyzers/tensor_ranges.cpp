@@ -18,6 +18,7 @@ void ScaledRows::add(const ScaledRows& other) {
 
 void NonfiniteRows::add(const NonfiniteRows& other) {
   rows += other.rows;
+  infinite += other.infinite;
   if (!other.first || (first && *first <= *other.first)) return;
   first = other.first;
   overflowed = other.overflowed;

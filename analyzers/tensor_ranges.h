@@ -30,6 +30,7 @@ struct NonfiniteRows {
   uint64_t rows = 0;
   std::optional<RowPosition> first;
   uint64_t overflowed = 0;  // in the first: finite values that became infinite when they were rounded
+  uint64_t infinite = 0;    // rows with an infinity
 
   void add(const NonfiniteRows& other);
 };

@@ -126,9 +126,34 @@ std::vector<Row> rows_of_step(const Snapshot& trace, const Selection& selection,
   return rows;
 }
 
+// In which steps a trace may lack rows of what ran.
+class Unrecorded {
+ public:
+  // Filters that both have leave out the same.
+  Unrecorded(const Snapshot& trace, const Snapshot& other)
+      : is_filtered_(!trace.run().filters.empty() && trace.run().filters != other.run().filters) {
+    // A size limit is that of one file: what resumed the run has its own.
+    const std::vector<TracePart> parts = trace.parts();
+    for (const EventRow& event : trace.events()) {
+      if (event.kind != EventKind::cut_short) continue;
+      for (const TracePart& part : parts)
+        if (event.step >= part.steps.first && event.step < part.steps.last) cut_.push_back({event.step, part.steps.last});
+    }
+  }
+  bool in(uint64_t step) const {
+    return is_filtered_ ||
+           std::any_of(cut_.begin(), cut_.end(), [&](const StepRange& cut) { return step >= cut.first && step < cut.last; });
+  }
+
+ private:
+  bool is_filtered_;
+  std::vector<StepRange> cut_;
+};
+
 class Comparison {
  public:
-  Comparison(const Snapshot& first, const Snapshot& second) : first_(first), second_(second), a_(first, {}), b_(second, {}) {}
+  Comparison(const Snapshot& first, const Snapshot& second)
+      : first_(first), second_(second), a_(first, {}), b_(second, {}), not_in_a_(first, second), not_in_b_(second, first) {}
 
   TraceDifference run() {
     std::optional<uint64_t> begin;
@@ -150,7 +175,10 @@ class Comparison {
       first = rows.front();
       return false;
     });
-    if (!first) return true;
+    if (!first) {
+      if (result_.missing_steps++ == 0) result_.first_missing_step = second.step;
+      return true;
+    }
     const bool may_begin = is_first && !second_.run().parent_run.empty();
     if (!compare_rows<TensorRow>(second.step, may_begin) || !compare_rows<ParameterRow>(second.step, false) ||
         !compare_rows<FingerprintRow>(second.step, may_begin)) {
@@ -176,6 +204,10 @@ class Comparison {
       std::vector<size_t>& same = left[place_of(b_, row)];
       if (same.empty()) {
         if (may_begin && is_initial(row.tensor)) continue;
+        if (not_in_a_.in(step)) {
+          ++result_.unrecorded_rows;
+          continue;
+        }
         return differ(b_, row, {"", "not there", "there"});
       }
       ++matched;
@@ -184,6 +216,10 @@ class Comparison {
       same.pop_back();
     }
     if (matched == recorded.size()) return true;
+    if (not_in_b_.in(step)) {
+      result_.unrecorded_rows += recorded.size() - matched;
+      return true;
+    }
     size_t first = recorded.size();
     for (const auto& [place, rows] : left)
       if (!rows.empty()) first = std::min(first, rows.back());
@@ -210,6 +246,7 @@ class Comparison {
 
   const Snapshot &first_, &second_;
   Selection a_, b_;
+  Unrecorded not_in_a_, not_in_b_;
   TraceDifference result_;
 };
 

@@ -1,6 +1,6 @@
 // Which recorded gradients are evidence: one that was computed, through any number of ops, from a gradient of which a rounding
-// flushed too much to zero, more than a share of the elements and a part of the norm that is felt, has other values than it would
-// have at a scale at which that rounding fits, so it tells nothing about that scale.
+// flushed too much to zero, more than a share of the elements and a part of the norm that may be felt, has other values than it
+// would have at a scale at which that rounding fits, so it tells nothing about that scale.
 #pragma once
 
 #include <cstdint>

@@ -61,17 +61,17 @@ int run(const Arguments& arguments) {
   if (outcome.trace.failed && recorded) throw failed_error("the replay could not be compared: {}", outcome.trace.failure);
   if (outcome.trace.failed) say("ulpscope: warning: {}", outcome.trace.failure);
 
-  std::optional<TraceDifference> difference;
+  std::optional<AgainstTrace> compared;
   if (recorded) {
-    difference = find_difference(*recorded, Snapshot(trial.trace_path));
-    if (difference->steps == 0 && !difference->difference)
+    compared = {recorded->run_at(outcome.start.step), find_difference(*recorded, Snapshot(trial.trace_path))};
+    if (compared->difference.steps == 0 && !compared->difference.difference)
       throw usage_error("'{}' has none of the steps {} to {} of '{}'", against, outcome.start.step,
                         outcome.start.step + outcome.steps.size() - 1, trial.capsule);
   }
   if (scratch) trial.trace_path.clear();
-  print(report_of(trial, outcome, difference, limit), arguments);
+  print(report_of(trial, outcome, compared, limit), arguments);
   // What was changed is not expected to come out the same, unless that is what is asked for.
-  const bool differs = difference ? difference->difference.has_value() : false;
+  const bool differs = compared && compared->difference.difference;
   return differs || (trial.changes.empty() && !outcome.is_as_before()) ? kFindings : kClean;
 }
 

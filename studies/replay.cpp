@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "ulpscope/base/text.h"
@@ -29,6 +30,50 @@ std::string difference_text(const TraceDifference::First& first) {
                      first.second);
 }
 
+// Of a trial that is not as before: the first thing that shows it.
+std::string what_differs(const TrialOutcome& outcome) {
+  if (const TrialStep* step = outcome.first_different_step()) {
+    const uint64_t number = step->result.step;
+    if (!step->original) return fmt::format("the capsule has no step {}", number);
+    if (step->original->skipped != step->result.skipped)
+      return fmt::format("step {} was {}", number, step->result.skipped ? "skipped" : "not skipped");
+    const bool is_same_loss = std::bit_cast<uint64_t>(step->original->loss) == std::bit_cast<uint64_t>(step->result.loss);
+    return fmt::format("the loss{} of step {} is another", is_same_loss ? " scale" : "", number);
+  }
+  if (outcome.steps.size() < outcome.original.steps.size())
+    return fmt::format("it took {} of {} steps", outcome.steps.size(), outcome.original.steps.size());
+  return "losses, loss scales and skipped steps are, but not the weights at the end";
+}
+
+// "another run (ID), of another experiment ('cnn')"
+std::string run_text(const RunInfo& run, const CheckpointInfo& start) {
+  if (run.run_id == start.run_id) return "that of the capsule";
+  const std::string_view which = run.parent_run == start.run_id ? "another run, which resumed that of the capsule" : "another run";
+  return fmt::format("{} ({}), of {}", which, one_line(run.run_id),
+                     run.experiment == start.experiment ? "the same experiment"
+                                                        : fmt::format("another experiment ('{}')", one_line(run.experiment_name)));
+}
+
+void add_difference(const AgainstTrace& against, const CheckpointInfo& start, Report& report) {
+  const TraceDifference& difference = against.difference;
+  report.add_fact("run_of_trace", run_text(against.run, start));
+  report.add_fact("steps_compared", count_cell(difference.steps), Unit::count);
+  if (difference.first_missing_step) {
+    report.add_fact("steps_not_in_trace", count_cell(difference.missing_steps), Unit::count);
+    report.add_fact("first_step_not_in_trace", count_cell(*difference.first_missing_step));
+  }
+  report.add_fact("rows_compared", count_cell(difference.rows), Unit::count);
+  if (difference.unrecorded_rows > 0)
+    report.add_fact("rows_not_recorded_in_one_of_them", count_cell(difference.unrecorded_rows), Unit::count);
+  report.add_fact("rows_identical", !difference.difference.has_value());
+  const auto& first = difference.difference;
+  if (!first) return;
+  report.add_fact("first_difference", difference_text(*first));
+  report.add_fact("first_different_op", text_or_none(first->key.op_name));
+  report.add_fact("first_different_module", text_or_none(first->key.module));
+  report.add_fact("first_different_op_step", count_cell(first->key.step.value_or(0)));
+}
+
 std::string title_of(const Trial& trial, const TrialOutcome& outcome) {
   const std::string steps = fmt::format("{} of {}", steps_of(outcome), one_line(outcome.experiment.name));
   if (!trial.changes.empty()) {
@@ -38,7 +83,7 @@ std::string title_of(const Trial& trial, const TrialOutcome& outcome) {
     return fmt::format("Replayed {} with {}", steps, join_words(changes));
   }
   if (outcome.is_as_before()) return fmt::format("Replayed {}: bit-equal", steps);
-  return fmt::format("Replayed {}: NOT bit-equal", steps);
+  return fmt::format("Replayed {}: NOT bit-equal: {}", steps, what_differs(outcome));
 }
 
 void add_nonfinite(const TrialOutcome& outcome, Report& report) {
@@ -60,7 +105,7 @@ void add_nonfinite(const TrialOutcome& outcome, Report& report) {
 
 }  // namespace
 
-Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::optional<TraceDifference>& difference, size_t limit) {
+Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::optional<AgainstTrace>& against, size_t limit) {
   Report report;
   report.analysis = "replay";
   report.title = title_of(trial, outcome);
@@ -70,21 +115,13 @@ Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::opt
   report.add_fact("steps", count_cell(outcome.steps.size()), Unit::count);
   report.add_fact("precision", std::string(name_of(outcome.experiment.precision)));
   report.add_fact("identical", outcome.is_as_before());
+  if (!outcome.is_as_before()) report.add_fact("difference", what_differs(outcome));
   if (const TrialStep* step = outcome.first_different_step())
     report.add_fact("first_different_step", count_cell(step->result.step));
   report.add_fact("weights_fingerprint", fmt::format("{:016x}", outcome.weights_fingerprint));
   report.add_fact("original_weights_fingerprint", fmt::format("{:016x}", outcome.original.weights_fingerprint));
   add_nonfinite(outcome, report);
-  if (difference) {
-    report.add_fact("rows_compared", count_cell(difference->rows), Unit::count);
-    report.add_fact("rows_identical", !difference->difference.has_value());
-    if (const auto& first = difference->difference) {
-      report.add_fact("first_difference", difference_text(*first));
-      report.add_fact("first_different_op", text_or_none(first->key.op_name));
-      report.add_fact("first_different_module", text_or_none(first->key.module));
-      report.add_fact("first_different_op_step", count_cell(first->key.step.value_or(0)));
-    }
-  }
+  if (against) add_difference(*against, outcome.start, report);
   if (!outcome.is_as_before() && outcome.machine != outcome.original.machine) {
     report.add_fact("original_machine", outcome.original.machine);
     report.add_fact("machine", outcome.machine);

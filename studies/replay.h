@@ -2,13 +2,21 @@
 // what was not finite first. Table: steps (loss and loss scale beside the original's).
 #pragma once
 
+#include <optional>
+
 #include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/analyzers/trace_difference.h"
 #include "ulpscope/studies/trial.h"
 
 namespace ulpscope {
 
-// `difference`: where the recordings part, where that was looked for. The table has the last `limit` steps, 0: all.
-Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::optional<TraceDifference>& difference, size_t limit);
+// A trace that the trial's own was compared with.
+struct AgainstTrace {
+  RunInfo run;  // that wrote it
+  TraceDifference difference;
+};
+
+// The table has the last `limit` steps, 0: all.
+Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::optional<AgainstTrace>& against, size_t limit);
 
 }  // namespace ulpscope

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "ulpscope/base/error.h"
+
 namespace ulpscope {
 
 namespace {
@@ -13,6 +15,11 @@ Experiment experiment_of(const Trial& trial, const CheckpointInfo& start) {
   Experiment experiment = trial.experiment ? *trial.experiment : parse_experiment(start.experiment, trial.capsule);
   experiment.given = {};  // the text of a checkpoint has all keys
   for (const Override& change : trial.changes) apply_override(experiment, change);
+  for (const char* key : {"training.steps", "training.epochs", "training.batch_size"}) {
+    if (const auto given = experiment.given.overrides.find(key); given != experiment.given.overrides.end())
+      throw usage_error("{}: {} cannot be changed: steps that run again are those of the capsule, with their batches",
+                        given->second, key);
+  }
   validate(experiment);
   return experiment;
 }

@@ -51,7 +51,8 @@ struct TrialOutcome {
   const TrialStep* first_nonfinite_step() const;  // that had an output which was not finite; nullptr: none
 };
 
-// The experiment that the trial runs.
+// The experiment that the trial runs. Throws Error (usage) for changes that do not fit it, and for those of which steps there are,
+// or of their batches.
 Experiment experiment_of(const Trial& trial);
 // Throws Error: where the capsule cannot be read, the changes do not fit it, or the data are others.
 TrialOutcome run(const Trial& trial);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/nonfinite_cause.h"
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -15,8 +16,10 @@
 namespace ulpscope::findings {
 
 std::string place_of(const RunFacts& facts, const NonfiniteOrigin& origin) {
-  const std::string name = facts.selection.name(origin.tensor), phase = name_of(facts.selection.op(origin.tensor).phase);
-  return name + (name.find(phase) == std::string::npos ? fmt::format(" in {}", phase) : "");
+  const std::string& name = facts.selection.name(origin.tensor);
+  return facts.selection.name_tells_phase(origin.tensor)
+             ? name
+             : fmt::format("{} in {}", name, name_of(facts.selection.op(origin.tensor).phase));
 }
 
 std::string nonfinite_tensors(const RunFacts& facts) {
@@ -64,16 +67,20 @@ std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& ori
   return fmt::format("`ulpscope export {} --table captures --step {}` shows an element of it in another step.", trace, *other);
 }
 
+const char* const kNoTypeHelps = "No type helps, for its range is that of FP32: look at what made values grow";
+
 void tell_overflow(const RunFacts& facts, const std::string& help, Findings& found) {
   const NonfiniteOrigin& origin = *facts.ranges().origin();
   const NonfiniteExplanation explanation = explain(facts, origin);
-  found.add(facts.ranges().harm(),
-            fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.", place_of(facts, origin),
-                        info(facts.selection.tensor(origin.tensor).dtype).format->name, origin.position.step,
-                        count_of(origin.overflowed, "element"), nonfinite_tensors(facts)),
-            nonfinite_evidence(facts, origin),
-            fmt::format("{}. {}{}", help, explanation.story, advice_on_captures(facts, origin, explanation)),
-            nonfinite_extent(facts, origin));
+  const bool none_helps = has_range_of_fp32(facts.selection.tensor(origin.tensor).dtype);
+  found.add(
+      facts.ranges().harm(),
+      fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.", place_of(facts, origin),
+                  info(facts.selection.tensor(origin.tensor).dtype).format->name, origin.position.step,
+                  count_of(origin.overflowed, "element"), nonfinite_tensors(facts)),
+      nonfinite_evidence(facts, origin),
+      fmt::format("{}. {}{}", none_helps ? kNoTypeHelps : help, explanation.story, advice_on_captures(facts, origin, explanation)),
+      nonfinite_extent(facts, origin));
 }
 
 }  // namespace ulpscope::findings

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -31,9 +33,11 @@ std::string overflow_kept_title(const RunFacts& facts) {
                      steps == 1 ? "was" : "were");
 }
 
-std::string overflow_kept_advice(const RunFacts& facts) {
-  return "A dynamic loss scale skips such steps" +
-         in_brackets({facts.context.settings.switched(SettingKind::scale_dynamic, true)}) +
+std::string overflow_kept_advice(const RunFacts& facts, uint32_t worst) {
+  if (!facts.precision().scales_loss && has_range_of_fp32(facts.selection.tensor(worst).dtype))
+    return std::string(kNoTypeHelps) + '.';
+  const SettingKind scaling = facts.precision().scales_loss ? SettingKind::scale_dynamic : SettingKind::scale_enabled;
+  return "A dynamic loss scale skips such steps" + in_brackets({facts.context.settings.switched(scaling, true)}) +
          "; a lower one keeps the gradients finite.";
 }
 

@@ -15,7 +15,8 @@ namespace findings {
 Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors);
 // Of steps that were taken with infinite gradients: "3 gradient tensors overflowed in 2 steps that were not skipped".
 std::string overflow_kept_title(const RunFacts& facts);
-std::string overflow_kept_advice(const RunFacts& facts);
+// `worst`: the tensor that overflowed most.
+std::string overflow_kept_advice(const RunFacts& facts, uint32_t worst);
 
 }  // namespace findings
 }  // namespace ulpscope

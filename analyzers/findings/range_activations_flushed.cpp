@@ -2,6 +2,10 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/flushed_values.h"
+#include "ulpscope/analyzers/findings/norm_text.h"
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
@@ -11,12 +15,13 @@ namespace {
 void find_flushed_activations(const RunFacts& facts, Findings& found) {
   const Suspects felt = flushed_values(facts, true);
   if (felt.empty()) return;
-  found.add_judged(
-      Severity::warning,
-      fmt::format("{} of the forward pass lost more than half of the nonzero elements to zero when rounded, and more than 1% "
-                  "of the norm.",
-                  count_of(felt.size(), "tensor")),
-      felt.worst(), "No loss scale helps a forward value: scale the inputs up, use BF16, or keep the op in FP32.", felt.extent());
+  found.add_judged(Severity::warning,
+                   fmt::format("{} of the forward pass lost more than half of the nonzero elements to zero when rounded, and {}.",
+                               count_of(felt.size(), "tensor"), most_of_norm(facts, felt.extent().tensors)),
+                   felt.worst(),
+                   fmt::format("No loss scale helps a forward value: scale the inputs up, {}or keep the op in FP32.",
+                               has_range_of_fp32(facts.selection.tensor(felt.worst_tensor()).dtype) ? "" : "use BF16, "),
+                   felt.extent());
 }
 
 }  // namespace
@@ -24,7 +29,9 @@ void find_flushed_activations(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule range_activations_flushed{
     .code = "range.activations_flushed",
     .part = Part::ranges,
-    .raised = "A forward value lost more than half of its nonzero elements to zero when it was rounded, and its norm felt it.",
+    .raised =
+        "A forward value lost more than half of its nonzero elements to zero when it was rounded, and a part of its norm that may "
+        "be felt.",
     .meaning = "What the loss is computed from is missing.",
     .help = "Larger inputs, BF16, or FP32 for the op.",
     .explains = {"run.no_better_than_guessing", "model.dead_output", "range.values_flushed"},

@@ -10,11 +10,10 @@ namespace {
 void find_clipped_infinities(const RunFacts& facts, Findings& found) {
   if (!facts.gradients().clipping_hides_infinity) return;
   const Suspects kept = overflowed_gradients(facts, facts.gradients().overflow_kept);
-  found.add_judged(
-      Severity::warning,
-      overflow_kept_title(facts) +
-          ": clipping by value made finite numbers of the infinities, whatever the gradients were, and the updates took them.",
-      kept.worst(), overflow_kept_advice(facts), kept.extent());
+  found.add_judged(Severity::warning,
+                   overflow_kept_title(facts) +
+                       ": clipping by value made finite numbers of the infinities that reached it, and the updates took them.",
+                   kept.worst(), overflow_kept_advice(facts, kept.worst_tensor()), kept.extent());
 }
 
 }  // namespace
@@ -25,6 +24,7 @@ extern constinit const FindingRule range_clipping_hides_infinity{
     .raised = "Infinite gradients were clipped by value, so that the step was taken with them.",
     .meaning = "The update went along the limit of clipping, whatever the gradient was.",
     .help = "Let the scaler skip such steps: check for infinities before clipping, or lower the loss scale.",
+    .shown_by = "experiments/failures/clipping_hides_infinities.toml --set clipping.value=65536",
     .find = find_clipped_infinities,
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/norm_text.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/fitting_scale.h"
 #include "ulpscope/analyzers/gradient_judgement.h"
@@ -71,7 +72,9 @@ std::string flushed_advice(const RunFacts& facts, uint32_t worst) {
   const SettingNames& settings = facts.context.settings;
   const PrecisionFacts& precision = facts.precision();
   std::string advice = precision.scales_loss ? "" : scaling_advice(precision, settings) + ". ";
-  advice += advice_on_scale(facts) + " BF16 has the range";
+  advice += advice_on_scale(facts);
+  if (has_range_of_fp32(facts.selection.tensor(worst).dtype)) return advice + " FP32 reaches lower.";
+  advice += " BF16 has the range";
   // Without autocast its settings change nothing.
   const OpInfo* const served = precision.casts_weights ? facts.context.graph.served_by(facts.selection.op(worst)) : nullptr;
   if (served) {
@@ -100,21 +103,18 @@ Suspects flushed_gradients(const RunFacts& facts, std::span<const uint32_t> tens
 void find_flushed(const RunFacts& facts, Findings& found) {
   const double limit = facts.context.options.flushed_limit;
   if (const Suspects flushed = flushed_gradients(facts, facts.gradients().flushed); !flushed.empty()) {
-    double most_norm = 0;
-    for (const uint32_t i : facts.gradients().flushed)
-      most_norm = std::max(most_norm, facts.ranges().find(i)->judged.scaled.flush_loss.most_norm);
-    found.add_judged(Severity::warning,
-                     fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and up to {} of the norm.",
-                                 count_of(flushed.size(), "gradient tensor"), 100 * limit, cell_text(most_norm, Unit::share)),
-                     flushed.worst(), flushed_advice(facts, flushed.worst_tensor()), flushed.extent());
+    found.add_judged(
+        Severity::warning,
+        fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and {}.",
+                    count_of(flushed.size(), "gradient tensor"), 100 * limit, most_of_norm(facts, facts.gradients().flushed)),
+        flushed.worst(), flushed_advice(facts, flushed.worst_tensor()), flushed.extent());
   }
   if (const Suspects unfelt = flushed_gradients(facts, facts.gradients().flushed_unfelt); !unfelt.empty()) {
-    found.add_judged(
-        Severity::info,
-        fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, but these are so small that the "
-                    "norm hardly felt it.",
-                    count_of(unfelt.size(), "gradient tensor"), 100 * limit),
-        unfelt.worst(), "", unfelt.extent());
+    found.add_judged(Severity::info,
+                     fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, but {}.",
+                                 count_of(unfelt.size(), "gradient tensor"), 100 * limit,
+                                 little_of_norm(facts, facts.gradients().flushed_unfelt)),
+                     unfelt.worst(), "", unfelt.extent());
   }
 }
 

@@ -28,7 +28,7 @@ void find_gradients_overflow(const RunFacts& facts, Findings& found) {
                      overflow_kept_title(facts) + (ranges.reached_weights() ? ", and infinities reached the weights."
                                                    : ranges.is_filtered()   ? "."
                                                                             : "; no weight became infinite."),
-                     kept.worst(), overflow_kept_advice(facts), kept.extent());
+                     kept.worst(), overflow_kept_advice(facts, kept.worst_tensor()), kept.extent());
   }
   if (!gradients.overflow_skipped.empty()) {
     const Suspects skipped = overflowed_gradients(facts, gradients.overflow_skipped);

@@ -39,9 +39,10 @@ void find_raised(const RunFacts& facts, Findings& found) {
                   count_of(suspects.size(), "gradient tensor"), 100 * facts.context.options.flushed_limit),
       suspects.worst(),
       scaling_advice(facts.precision(), facts.context.settings) +
-          fmt::format(", so that gradients are normal numbers (which scale fits, {}), or use BF16. To nearest these elements are "
-                      "zero.",
-                      wide_recording_tells(facts.context.settings)),
+          fmt::format(
+              ", so that gradients are normal numbers (which scale fits, {}), or use {}. To nearest these elements are zero.",
+              wide_recording_tells(facts.context.settings),
+              has_range_of_fp32(facts.selection.tensor(suspects.worst_tensor()).dtype) ? "FP32" : "BF16"),
       suspects.extent());
 }
 

@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::findings {
@@ -34,17 +35,24 @@ void find_vanished(const RunFacts& facts, Findings& found) {
     suspects.add(static_cast<double>(judged.vanished_steps), i, std::move(values), judged.first_vanished);
   }
   const uint64_t vanished = gradients.vanished_passes, passes = ranges.backward_passes();
+  const std::string name = facts.selection.name(suspects.worst_tensor());
+  const std::string where =
+      suspects.size() == 1 ? "in " + name
+                           : fmt::format("{} times in {}, else in {}", ranges.find(suspects.worst_tensor())->judged.vanished_steps,
+                                         name, count_of(suspects.size() - 1, "other tensor"));
   found.add_judged(
       2 * vanished >= passes    ? Severity::error
       : 20 * vanished >= passes ? Severity::warning
                                 : Severity::info,
-      fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, in {}: "
-                  "nothing behind it learns.",
-                  vanished, passes, facts.selection.name(suspects.worst_tensor())),
+      fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, {}: nothing "
+                  "behind it learns from these.",
+                  vanished, passes, where),
       suspects.worst(),
-      fmt::format("{}, or run in BF16, whose range is that of FP32. Which scale fits, {}: here all that is computed from this "
-                  "rounding is zero.",
-                  scaling_advice(facts.precision(), facts.context.settings), wide_recording_tells(facts.context.settings)),
+      fmt::format("{}, or run in {}. Which scale fits, {}: here all that is computed from this rounding is zero.",
+                  scaling_advice(facts.precision(), facts.context.settings),
+                  has_range_of_fp32(facts.selection.tensor(suspects.worst_tensor()).dtype) ? "FP32, which reaches lower"
+                                                                                           : "BF16, whose range is that of FP32",
+                  wide_recording_tells(facts.context.settings)),
       suspects.extent());
 }
 

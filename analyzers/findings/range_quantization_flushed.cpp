@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/norm_text.h"
 #include "ulpscope/analyzers/findings/quantization_text.h"
 #include "ulpscope/analyzers/quantization_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
@@ -15,7 +16,9 @@ void find_flushed_in_fp8(const RunFacts& facts, Findings& found) {
   const std::string types = in_brackets({facts.context.settings.name(SettingKind::precision_of_modules)});
   if (const Suspects flushed = flushed_in_fp8(facts, facts.quantized().flushed); !flushed.empty()) {
     found.add_judged(
-        Severity::warning, lost_much(facts, flushed) + " to zero when quantised to FP8, and more than 1% of the norm.",
+        Severity::warning,
+        fmt::format("{} to zero when quantised to FP8, and {}.", lost_much(facts, flushed),
+                    most_of_norm(facts, facts.quantized().flushed)),
         flushed.worst(),
         fmt::format("Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale "
                     "changes nothing. Keep these layers in BF16{}.",
@@ -25,9 +28,8 @@ void find_flushed_in_fp8(const RunFacts& facts, Findings& found) {
   if (const Suspects unfelt = flushed_in_fp8(facts, facts.quantized().flushed_unfelt); !unfelt.empty()) {
     found.add_judged(
         Severity::info,
-        lost_much(facts, unfelt) +
-            " to zero when quantised to FP8, but these are so small beside the largest that the norm "
-            "hardly felt it.",
+        fmt::format("{} to zero when quantised to FP8, but {}.", lost_much(facts, unfelt),
+                    little_of_norm(facts, facts.quantized().flushed_unfelt)),
         unfelt.worst(),
         fmt::format("A few large values, perhaps one, decide a tensor's quantisation scale. Where the small ones matter keep "
                     "these layers in BF16{}.",

@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/norm_text.h"
 #include "ulpscope/analyzers/findings/quantization_text.h"
 #include "ulpscope/analyzers/quantization_judgement.h"
 #include "ulpscope/analyzers/range_judgement.h"
@@ -21,9 +24,9 @@ void find_stale(const RunFacts& facts, Findings& found) {
   const Suspects stale = flushed_in_fp8(facts, tensors, true);
   found.add_judged(
       lost_most ? Severity::error : Severity::warning,
-      lost_much(facts, stale) +
-          " to zero when quantised to FP8, and more than 1% of the norm: their quantisation scale was far "
-          "below what their largest magnitude asked for.",
+      fmt::format("{} to zero when quantised to FP8, and {}: their quantisation scale was far below what their largest magnitude "
+                  "asked for.",
+                  lost_much(facts, stale), most_of_norm(facts, tensors)),
       stale.worst(),
       fmt::format(
           "A scale that follows from earlier steps is as small as the largest magnitude of its history, perhaps one outlier, "

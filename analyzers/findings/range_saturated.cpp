@@ -1,8 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
@@ -18,9 +23,15 @@ void find_saturated(const RunFacts& facts, Findings& found) {
   Suspects suspects(facts.selection);
   uint64_t elements = 0;
   bool most_of_a_gradient = false;
-  for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
+  // The first in order of execution made the others' inputs.
+  std::vector<std::pair<std::optional<RowPosition>, uint32_t>> in_order;
+  for (const auto& [i, judged, unused] : facts.ranges().tensors())
+    if (judged.totals.saturated > 0) in_order.emplace_back(judged.first_saturated, i);
+  std::sort(in_order.begin(), in_order.end(),
+            [](const auto& a, const auto& b) { return a.first.has_value() != b.first.has_value() ? a.first.has_value() : a < b; });
+  for (const auto& [first, i] : in_order) {
+    const TensorRanges& judged = facts.ranges().find(i)->judged;
     const RangeTotals& totals = judged.totals;
-    if (totals.saturated == 0) continue;
     const TensorInfo& tensor = facts.selection.tensor(i);
     elements += totals.saturated;
     most_of_a_gradient = most_of_a_gradient || (is_gradient(tensor.role) && 2 * totals.saturated >= totals.seen.base);
@@ -31,9 +42,7 @@ void find_saturated(const RunFacts& facts, Findings& found) {
       values.push_back({"largest", std::log2(totals.recorded.largest), Unit::exponent});
       values.push_back({"stored_as", std::log2(info(tensor.dtype).format->largest_finite()), Unit::exponent});
     }
-    // The first in order of execution made the others' inputs.
-    const std::optional<RowPosition>& first = judged.first_saturated;
-    suspects.add(first ? -(1e6 * static_cast<double>(first->step) + first->sequence) : -INFINITY, i, std::move(values), first);
+    suspects.add(0, i, std::move(values), first);
   }
   if (suspects.empty()) return;
   found.add_judged(
@@ -42,8 +51,10 @@ void find_saturated(const RunFacts& facts, Findings& found) {
                   "tells a scaler, or a check, of it.",
                   count_of(suspects.size(), "tensor"), count_of(elements, "finite value")),
       suspects.worst(),
-      "For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or smaller inputs. In mode rne they "
-      "would become infinite, and be seen.",
+      fmt::format(
+          "For gradients a lower loss scale helps, for other values {}smaller inputs. In mode rne they would become infinite, "
+          "and be seen.",
+          has_range_of_fp32(facts.selection.tensor(suspects.worst_tensor()).dtype) ? "" : "BF16, FP32 for the op, or "),
       suspects.extent());
 }
 

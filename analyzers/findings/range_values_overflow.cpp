@@ -4,6 +4,7 @@
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
@@ -43,6 +44,7 @@ void find_values_overflow(const RunFacts& facts, Findings& found) {
   const std::vector<uint32_t> tensors = overflowed.extent().tensors;
   const bool began_here = !ranges.origin() || std::find(tensors.begin(), tensors.end(), ranges.origin()->tensor) != tensors.end();
   const Severity harm = began_here ? ranges.harm() : Severity::info;
+  const bool none_helps = has_range_of_fp32(facts.selection.tensor(overflowed.worst_tensor()).dtype);
   found.add_judged(
       harm,
       fmt::format(
@@ -50,6 +52,7 @@ void find_values_overflow(const RunFacts& facts, Findings& found) {
           !ranges.reached_weights() && !ranges.is_filtered() && harm == Severity::info ? ", and no infinity reached a weight" : ""),
       overflowed.worst(),
       harm == Severity::info ? ""
+      : none_helps           ? std::string(kNoTypeHelps) + '.'
                              : "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.",
       overflowed.extent());
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/guessing.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/update_judgement.h"
@@ -51,14 +52,18 @@ std::string advice_on(const RunFacts& facts, std::optional<uint32_t> weight) {
   if (settings.number(SettingKind::momentum).value_or(0) >= 1)
     return fmt::format("A momentum of 1 or more forgets nothing{}: set it below 1",
                        in_brackets({settings.now(SettingKind::momentum)}));
+  const double decay = settings.number(SettingKind::weight_decay).value_or(0),
+               rate = settings.number(SettingKind::learning_rate).value_or(0);
+  if (decay * rate > 1)
+    return fmt::format(
+        "Lower the weight decay{}: times the learning rate{} it is {:.3g}, and above 1 it turns weights around by itself",
+        in_brackets({settings.now(SettingKind::weight_decay)}), in_brackets({settings.now(SettingKind::learning_rate)}),
+        decay * rate);
   std::string advice =
       fmt::format("Lower the learning rate{}, or warm it up", in_brackets({settings.only_now(SettingKind::learning_rate)}));
   // Updates of Adam and Lion are as long, however long the gradients are.
   const OpFunction rule = weight ? facts.selection.op(*weight).function : OpFunction::other;
   if (rule == OpFunction::sgd_update) advice += ", or clip the gradients" + in_brackets({settings.name(SettingKind::clip_norm)});
-  if (settings.number(SettingKind::weight_decay).value_or(0) * settings.number(SettingKind::learning_rate).value_or(0) >= 1)
-    advice += fmt::format("; the weight decay times the learning rate is 1 or more{}, which alone turns weights around",
-                          in_brackets({settings.now(SettingKind::weight_decay)}));
   return advice;
 }
 
@@ -101,6 +106,18 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, const std
             {{ratio.tensor}, ratio.step});
 }
 
+// The last losses are far above the first one, which no update had changed yet, and of a classifier above guessing too. A peak may
+// lie between them.
+bool ended_above(const RunFacts& facts, double grown) {
+  const StepTotals& steps = facts.judged_steps();
+  const std::vector<double> ends = last_losses(steps);
+  if (steps.count < 2 * kEndLosses || !(steps.first.loss > 0)) return false;
+  const double least = *std::min_element(ends.begin(), ends.end());
+  const std::optional<Guessing> guessing = guessing_of(facts.context);
+  return least > grown * steps.first.loss ||
+         (guessing && guessing->loss && least > 2 * std::max(steps.first.loss, *guessing->loss));
+}
+
 void find_divergence(const RunFacts& facts, Findings& found) {
   if (!facts.sees_updates()) return;
   // So soon after an update that was too large a run breaks for it.
@@ -117,9 +134,9 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   LossChange losses{steps.first.step, steps.first.loss, median(ends), ends.size(), facts.broke() ? " before it broke" : ""};
   const bool no_better = steps.count > 1 && losses.last >= losses.first;
   const bool is_sure = all.has_large() || steps.count >= 2 * kEndLosses;  // a few losses vary
-  const bool grew = !facts.broke() && first_nonfinite == UINT64_MAX && steps.count >= 2 * kEndLosses && losses.first > 0 &&
-                    losses.last > 2 * median(steps.first_losses) &&
-                    losses.last > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
+  const bool above_all = steps.count >= 2 * kEndLosses && losses.first > 0 && losses.last > 2 * median(steps.first_losses) &&
+                         losses.last > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
+  const bool grew = !facts.broke() && first_nonfinite == UINT64_MAX && (above_all || ended_above(facts, kGrown));
   const std::vector<double> before = last_losses_before_nonfinite(facts);
   const bool grew_before = before.size() == kEndLosses && losses.first > 0 && median(before) > kGrown * losses.first;
   if (!before.empty() && (!std::isfinite(losses.last) || grew_before)) {
@@ -147,8 +164,9 @@ extern constinit const FindingRule run_diverged{
     .part = Part::run,
     .raised =
         "An update was larger than the weights that it changed before anything overflowed, and the loss did not come down or "
-        "broke soon; or the loss grew to the end of the run without an overflow, or to ten times the first one before anything was "
-        "NaN or infinite.",
+        "broke soon; or the loss grew to the end of the run without an overflow, or ended far above the first one, or was ten "
+        "times "
+        "the first one before anything was NaN or infinite.",
     .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
     .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
     .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",

@@ -1,12 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/guessing.h"
 #include "ulpscope/analyzers/loss_ends.h"
-#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 
@@ -14,62 +13,61 @@ namespace ulpscope::findings {
 
 namespace {
 
-// How many classes the op that computes the loss tells apart; 0: that is not known.
-double classes_of(const AnalysisContext& context, uint32_t loss) {
-  const GraphEdge* const read = context.graph.read_by(loss, 0);
-  if (read == nullptr) return 0;
-  const std::span<const uint32_t> logits = context.graph.made_by(read->producer, read->slot);
-  if (logits.empty() || context.selection.tensor(logits.front()).shape.size() < 2) return 0;
-  return static_cast<double>(context.selection.tensor(logits.front()).shape[1]);
+// A loss that was far above the first one did not come from where the run began.
+std::string advice_on_learning(const RunFacts& facts) {
+  constexpr double kPeak = 10;
+  const StepTotals& steps = facts.judged_steps();
+  const std::string rate = in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)});
+  if (steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss)
+    return fmt::format("Lower the learning rate{}, or warm it up: the loss went from {:.4g} in step {} up to {:.4g} in step {}.",
+                       rate, steps.first.loss, steps.first.step, steps.peak->loss, steps.peak->step);
+  return fmt::format(
+      "Where nothing else was found, look at the learning rate{} and its schedule, and at the range of the inputs: "
+      "features far from 1 saturate a model.",
+      rate);
 }
 
-// What guessing gives: of C classes one C-th of the test set, and a loss of log(C) where it is not multiplied or smoothed.
 void find_guessing(const RunFacts& facts, Findings& found) {
   constexpr size_t kLeastSteps = 30;
   constexpr double kBetter =
       0.01;  // a small test set is that far from guessing by chance, but among many classes not by as much again
+  // Some samples may be right where the loss is that many times the one of guessing: the others are wrong for sure.
+  constexpr double kWorse = 2;
   const AnalysisContext& context = facts.context;
   if (context.options.restricts_steps()) return;  // a beginning is no result
   const StepTotals& steps = facts.judged_steps();
-  const std::vector<OpInfo>& ops = context.trace.ops();
-  const auto loss = std::find_if(ops.begin(), ops.end(), [](const OpInfo& op) {
-    return op.function == OpFunction::cross_entropy && op.phase != Phase::evaluation;
-  });
-  if (loss == ops.end() || steps.count < kLeastSteps || steps.last_losses.size() < kEndLosses) return;
-  const auto loss_op = static_cast<uint32_t>(loss - ops.begin());
-  const double classes = classes_of(context, loss_op);
-  if (!(classes >= 2)) return;
-  constexpr const char* kAdvice =
-      "Where nothing else was found, look at the learning rate and its schedule, and at the range of the inputs: features far from "
-      "1 saturate a model.";
+  const std::optional<Guessing> guessing = guessing_of(context);
+  if (!guessing || steps.count < kLeastSteps || steps.last_losses.size() < kEndLosses) return;
+  const double classes = guessing->classes;
   std::optional<double> accuracy;
   for (const EventRow& event : context.trace.events())
     if (event.kind == EventKind::metric && event.text == "test_accuracy") accuracy = event.value;
   const RowKey last_step = key_of_step(context.trace, steps.last.step);
-  if (accuracy) {
-    if (*accuracy > 1 / classes + std::min(kBetter, 1 / classes)) return;
+  if (accuracy && *accuracy <= guessing->accuracy() + std::min(kBetter, guessing->accuracy())) {
     found.add(
         Severity::error,
         fmt::format(
             "The run learned nothing that helps: it has {:.3g}% of the test set right, and guessing among {} classes {:.3g}%.",
             100 * *accuracy, classes, 100 / classes),
-        {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", 1 / classes, Unit::share}}}}, kAdvice);
+        {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
+        advice_on_learning(facts));
     return;
   }
-  // A factor or smoothing makes another loss of it.
-  const std::span<const GraphEdge> uses = context.trace.graph().uses(loss_op);
-  const bool multiplied = std::any_of(
-      uses.begin(), uses.end(), [&](const GraphEdge& edge) { return ops[edge.consumer].phase == Phase::loss && edge.slot == 0; });
-  if (multiplied || attribute(*loss, "label_smoothing").value_or(0) > 0) return;
+  if (!guessing->loss) return;
   const std::vector<double> last = last_losses(steps);
-  const double guess = std::log(classes), least = *std::min_element(last.begin(), last.end());
+  const double guess = *guessing->loss, least = *std::min_element(last.begin(), last.end());
   // Batches differ: of ten losses that guessing gives, the least is below their mean, and half of them are.
-  if (!(least >= 0.9 * guess) || !(median(last) >= 0.99 * guess)) return;
+  const bool is_as_bad = least >= 0.9 * guess && median(last) >= 0.99 * guess;
+  if (!(accuracy ? least > kWorse * guess : is_as_bad)) return;
+  const std::string losses = fmt::format(
+      "each of its last {} losses is {:.4g} or more, and guessing all {} classes alike gives "
+      "log({}) = {:.4g}",
+      kEndLosses, least, classes, classes, guess);
   found.add(Severity::error,
-            fmt::format("The run learned nothing that helps: each of its last {} losses is {:.4g} or more, and guessing all {} "
-                        "classes alike gives log({}) = {:.4g}.",
-                        kEndLosses, least, classes, classes, guess),
-            {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}}, kAdvice);
+            accuracy ? fmt::format("The run ended worse than guessing: {}, though it has {:.3g}% of the test set right.", losses,
+                                   100 * *accuracy)
+                     : fmt::format("The run learned nothing that helps: {}.", losses),
+            {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}}, advice_on_learning(facts));
 }
 
 }  // namespace

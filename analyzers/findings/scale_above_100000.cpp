@@ -20,7 +20,7 @@ void find_above_100000(const RunFacts& facts, Findings& found) {
             "a smaller scale keeps them."
           : skips                             ? "Grow less often (a longer growth interval), or cap the scale."
             : 5 * above.skipped > above.steps ? ""
-                                              : "The gradients are very small. That is healthy as long as few steps are skipped.",
+                                              : "That is healthy as long as few steps are skipped.",
       found);
 }
 
@@ -30,7 +30,7 @@ extern constinit const FindingRule scale_above_100000{
     .code = "scale.above_100000",
     .part = Part::scale,
     .raised = "The loss scale stood above 100000.",
-    .meaning = "The gradients are very small: healthy while few steps are skipped.",
+    .meaning = "The gradients leave room for it: healthy while few steps are skipped.",
     .shown_by = "experiments/failures/scaler_thrashes.toml",
     .find = find_above_100000,
 };

@@ -12,24 +12,37 @@ namespace ulpscope::findings {
 
 namespace {
 
+std::string advice_on_skips(const RunFacts& facts) {
+  const StepTotals& steps = facts.steps();
+  if (!std::isfinite(steps.first.scale_before))
+    return "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
+  if (facts.broke())
+    return fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
+                       facts.scale().broken_from);
+  const std::string look = fmt::format("`ulpscope ranges {}`", shell_word(facts.context.trace.path()));
+  const bool comes_down = facts.context.trace.run().dynamic_loss_scale && steps.last.scale_after > 1 &&
+                          steps.last.scale_after < steps.first.scale_before &&
+                          steps.changes.back().after < steps.changes.back().before;
+  // Where recorded gradients would have fitted the last scale, something else than the scale made them infinite.
+  const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
+  const bool is_too_large = largest && std::log2(steps.last.scale_before) > largest->upper;
+  if (!comes_down || (largest && !is_too_large))
+    return fmt::format("What made the first NaN or infinity is where to look: {}.", look);
+  const std::string from_to = fmt::format("The loss scale was still coming down, from {} to {}",
+                                          scale_text(steps.first.scale_before), scale_text(steps.last.scale_after));
+  return is_too_large
+             ? from_to + ": start with a smaller one, or train longer."
+             : from_to +
+                   ": start with a smaller one, or train longer, unless the first NaN or infinity has another cause: " + look + '.';
+}
+
 void find_no_step_taken(const RunFacts& facts, Findings& found) {
   if (!facts.scale().no_step_was_taken()) return;
   const StepTotals& steps = facts.steps();
-  const bool losses_broke = facts.broke();
-  std::string suggestion = losses_broke ? "The losses themselves were NaN or infinite: another scale would not help."
-                                        : fmt::format("What made the first NaN or infinity is where to look: `ulpscope ranges {}`.",
-                                                      shell_word(facts.context.trace.path()));
-  if (!std::isfinite(steps.last.scale_after)) {
-    suggestion = "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
-  } else if (!losses_broke && facts.context.trace.run().dynamic_loss_scale && steps.last.scale_after > 1 &&
-             steps.last.scale_after < steps.first.scale_before && steps.changes.back().after < steps.changes.back().before) {
-    suggestion = fmt::format("The loss scale was still coming down, from {} to {}: start with a smaller one, or train longer.",
-                             scale_text(steps.first.scale_before), scale_text(steps.last.scale_after));
-  }
   found.add(Severity::error,
             fmt::format("No step was taken: {} skipped, so the run learned nothing.",
                         steps.count == 1 ? std::string("the only step was") : fmt::format("all {} steps were", steps.count)),
-            facts.scale().scaling == LossScaling::scaled ? blame_evidence(facts) : std::vector<Evidence>(), std::move(suggestion));
+            facts.scale().scaling == LossScaling::scaled ? blame_evidence(facts) : std::vector<Evidence>(), advice_on_skips(facts));
 }
 
 }  // namespace

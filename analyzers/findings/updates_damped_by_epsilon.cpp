@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
@@ -14,37 +15,81 @@ namespace ulpscope::findings {
 
 namespace {
 
+// Rows of second moments with magnitudes, in steps that are judged.
+struct Moments {
+  uint64_t rows = 0, damped = 0;  // damped: eps is larger than the root of every one, corrected for its bias
+  double last_ratio = 0;          // eps over the largest root of the last row
+};
+
+// A row is taken to be the t-th update where it is the t-th row of its rank. Updates that are in no row, before the trace began or
+// with another recording, would make t larger and the corrected moments smaller.
+Moments judge_moments(const RunFacts& facts, uint32_t tensor, double eps, double beta2) {
+  const AnalysisContext& context = facts.context;
+  const StepRange steps{0, std::min(context.options.steps.last, facts.step_facts.broken_from())};
+  Moments moments;
+  for (const int32_t rank : context.trace.ranks()) {
+    double t = 0;
+    const auto add = [&](const TensorRow& row) {
+      t += 1;
+      if (!context.options.asks_for(row.step) || row.known != StatisticsLevel::values) return;
+      const double root = std::sqrt(row.statistics.largest / (1 - std::pow(beta2, t)));
+      ++moments.rows;
+      moments.damped += row.statistics.nonfinite() == 0 && root > 0 && eps > root;
+      if (root > 0) moments.last_ratio = eps / root;
+    };
+    context.trace.of_rank(rank).visit_history(tensor, steps, [&](std::span<const TensorRow> rows) {
+      std::for_each(rows.begin(), rows.end(), add);
+      return true;
+    });
+  }
+  return moments;
+}
+
+std::string advice_on_damping(const RunFacts& facts) {
+  const SettingNames& settings = facts.context.settings;
+  const Clipping& clipping = facts.judged_steps().clipping;
+  if (clipping.clips_much())
+    return fmt::format(
+        "Clip to a larger norm{}, or make eps smaller{}: clipping made the gradients at least {:.0f} times shorter in each "
+        "of {} steps, and these roots with them.",
+        in_brackets({settings.now(SettingKind::clip_norm)}), in_brackets({settings.now(SettingKind::epsilon)}),
+        std::floor(clipping.least), clipping.steps);
+  return fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
+                     in_brackets({settings.now(SettingKind::epsilon)}));
+}
+
 // Adam divides by the root of the second moment, corrected for its bias, plus eps. Where eps is larger than that root of every
 // element, each update is less than half of what it would be without.
 void find_damped(const RunFacts& facts, Findings& found) {
-  constexpr uint8_t kSecondMoment = 2;  // the outputs are the weight and the two moments
+  // Far below the largest root of the run eps damps no update that matters, and the rows need not be looked at one by one.
+  constexpr double kNear = 0.1;
   Suspects suspects(facts.selection);
-  uint64_t damped = 0, all = 0;
+  uint64_t damped = 0, all = 0, rows = 0, damped_rows = 0;
   for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
     const OpInfo& op = facts.selection.op(i);
-    if (op.function != OpFunction::adam_update || facts.selection.tensor(i).slot != kSecondMoment) continue;
+    if (op.function != OpFunction::adam_update || facts.selection.tensor(i).slot != kSecondMomentSlot) continue;
     const RangeTotals& totals = judged.totals;
     const auto eps = attribute(op, "eps"), beta2 = attribute(op, "beta2");
     if (totals.rows == 0 || !eps || !beta2 || !(*beta2 >= 0 && *beta2 < 1)) continue;
     const uint64_t elements = totals.elements / totals.rows;
     all += elements;
-    const double corrected = totals.recorded.largest / (1 - std::pow(*beta2, static_cast<double>(totals.rows)));
-    if (!(totals.recorded.largest > 0) || !(*eps > std::sqrt(corrected))) continue;
+    if (!(*eps > kNear * std::sqrt(totals.recorded.largest))) continue;
+    const Moments moments = judge_moments(facts, i, *eps, *beta2);
+    if (moments.rows == 0 || 10 * moments.damped < 9 * moments.rows) continue;
     damped += elements;
-    const double ratio = *eps / std::sqrt(corrected);
-    suspects.add(ratio, i, {{"eps_over_largest_root", ratio}, {"largest_second_moment", totals.recorded.largest}});
+    rows += moments.rows;
+    damped_rows += moments.damped;
+    suspects.add(moments.last_ratio, i,
+                 {{"eps_over_last_root", moments.last_ratio}, {"damped_updates", count_cell(moments.damped), Unit::count}});
   }
   // Single parameters whose gradients are next to nothing, as of a bias before a normalisation, are no harm.
   if (2 * damped <= all || suspects.empty()) return;
   found.add_judged(
       Severity::warning,
-      fmt::format("Adam's eps, {:g}, was larger than the root of every second moment of {} of {} elements: it made their "
-                  "updates less than half as large.",
-                  *attribute(facts.selection.op(suspects.worst_tensor()), "eps"), damped, all),
-      suspects.worst(),
-      fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
-                  in_brackets({facts.context.settings.now(SettingKind::epsilon)})),
-      suspects.extent());
+      fmt::format("Adam's eps, {:g}, was larger than the root of every second moment of {} of {} elements in {} of {} recorded "
+                  "updates: it made these less than half as large.",
+                  *attribute(facts.selection.op(suspects.worst_tensor()), "eps"), damped, all, damped_rows, rows),
+      suspects.worst(), advice_on_damping(facts), suspects.extent());
 }
 
 }  // namespace
@@ -52,7 +97,9 @@ void find_damped(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule updates_damped_by_epsilon{
     .code = "updates.damped_by_epsilon",
     .part = Part::ranges,
-    .raised = "Adam's eps was larger than the root of every second moment of most elements.",
+    .raised =
+        "Adam's eps was larger than the root of every second moment, corrected for its bias, of most elements in nine of ten "
+        "updates.",
     .meaning = "Updates are less than half as large as without eps; the run learns slowly.",
     .help = "A smaller eps.",
     .explains = {"run.no_better_than_guessing"},

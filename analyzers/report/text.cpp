@@ -72,7 +72,7 @@ std::string words(std::string_view name) {
 std::string number_text(double value, int digits) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  if (value == std::floor(value) && std::fabs(value) < 1e9) return fmt::format("{:.0f}", value);
+  if (value == std::floor(value) && std::fabs(value) < 1e9) return fmt::format("{:.0f}", value + 0.0);  // -0 is 0
   return fmt::format("{:.{}g}", value, digits);
 }
 
@@ -98,8 +98,10 @@ std::string unit_text(double value, Unit unit) {
   switch (unit) {
     case Unit::share:
       return share_text(value);
-    case Unit::bits:
-      return fmt::format("{:.1f}", value);
+    case Unit::bits: {
+      const std::string text = fmt::format("{:.1f}", value);
+      return text == "-0.0" ? "0.0" : text;
+    }
     case Unit::exponent:
       return fmt::format("2^{}", number_text(value, 4));
     case Unit::bytes:

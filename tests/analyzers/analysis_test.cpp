@@ -219,6 +219,46 @@ TEST(Analysis, PiecesThatStepsLieBetweenAreNotMerged) {
   EXPECT_THROW(around.steps.merge(see(context, 0, {3, 6}).steps), Error);
 }
 
+// Steps in two pieces, cut anywhere, against all of them by counting.
+TEST(Analysis, PeaksAndClippingOfPiecesAreThoseOfTheWhole) {
+  std::mt19937 random(5);
+  std::vector<StepRow> rows;
+  for (uint64_t step = 0; step < 30; ++step) {
+    StepRow row = SyntheticTrace::default_step(static_cast<double>(random() % 7));
+    row.step = step;
+    row.loss_known = step % 4 != 1;
+    if (step % 11 == 3) row.loss = INFINITY;
+    row.norm_known = step % 5 != 2;
+    row.skipped = step % 6 == 4;
+    row.gradient_norm = step % 9 == 7 ? INFINITY : 1.0 + static_cast<double>(random() % 50);
+    row.clipped_gradient_norm = step % 9 == 7 ? INFINITY : row.gradient_norm / (2.0 + static_cast<double>(random() % 3));
+    rows.push_back(row);
+  }
+  std::optional<LossPeak> peak;
+  double least = INFINITY, lowest = INFINITY, highest = 0;
+  uint64_t clipped = 0;
+  for (const StepRow& row : rows) {
+    if (row.loss_known && std::isfinite(row.loss) && (!peak || row.loss > peak->loss)) peak = {row.loss, row.step};
+    if (!row.norm_known || row.skipped || std::isinf(row.gradient_norm)) continue;
+    ++clipped;
+    least = std::min(least, row.gradient_norm / row.clipped_gradient_norm);
+    lowest = std::min(lowest, row.gradient_norm);
+    highest = std::max(highest, row.gradient_norm);
+  }
+  for (size_t cut = 0; cut <= rows.size(); ++cut) {
+    StepTotals first, second;
+    for (size_t i = 0; i < rows.size(); ++i) (i < cut ? first : second).add(rows[i], false);
+    first.append(second);
+    ASSERT_TRUE(first.peak);
+    EXPECT_EQ(first.peak->loss, peak->loss) << cut;
+    EXPECT_EQ(first.peak->step, peak->step) << cut;
+    EXPECT_EQ(first.clipping.steps, clipped) << cut;
+    EXPECT_EQ(first.clipping.least, least) << cut;
+    EXPECT_EQ(first.clipping.least_norm, lowest) << cut;
+    EXPECT_EQ(first.clipping.largest_norm, highest) << cut;
+  }
+}
+
 // A trace that is read between steps while it grows, against one that is read as it then is, by a new analysis.
 TEST(Analysis, FollowsAGrowingTrace) {
   RandomRun run(5);

@@ -84,6 +84,8 @@ TEST(Quantization, FlushedGradientsAreNoMatterOfTheLossScale) {
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(finding->severity, Severity::warning);
   EXPECT_EQ(finding->evidence[0].key.op_name, "quantize");
+  // A quarter of 2^-17, and three subnormals of 2^-17 at least: the norm may have been flushed whole.
+  EXPECT_NE(finding->title.find(", and up to "), std::string::npos) << finding->title;
   EXPECT_NE(finding->suggestion.find("a loss scale changes nothing"), std::string::npos);
   // The BF16 gradients fit, whatever FP8 did.
   EXPECT_NE(find_finding(report, "range.gradients_fit"), nullptr);
@@ -126,6 +128,7 @@ TEST(Quantization, WhatOneOutlierFlushesIsANote) {
   const Finding* finding = find_finding(report, "range.quantization_flushed");
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(finding->severity, Severity::info);
+  EXPECT_TRUE(finding->title.ends_with("but these were at most 6.25% of the norm.")) << finding->title;  // half an ulp of E4M3
   EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.99));
 }
 

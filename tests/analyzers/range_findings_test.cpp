@@ -1,4 +1,5 @@
 // Findings of ranges in traces made of known values: each provoked and absent.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -92,6 +93,87 @@ TEST(RangeFindings, ValuesKeptAtTheLargestNumberDoNotFit) {
     EXPECT_EQ(find_finding(report, code), nullptr) << code;
 }
 
+// The first in order of execution made the others' inputs, however many rows a step has.
+TEST(RangeFindings, TheFirstThatSaturatedIsTold) {
+  SyntheticTrace trace;
+  const OpInfo op{1, 0, "sum", "early", Phase::backward, "", {}}, other{2, 0, "sum", "late", Phase::backward, "", {}};
+  TensorInfo gradient;
+  gradient.role = Role::weight_gradient;
+  gradient.dtype = DType::f16;
+  gradient.rounding = RoundingMode::toward_zero;
+  const uint32_t late = trace.add_output(other, gradient), early = trace.add_output(op, gradient);
+  TensorRow row = make_row({1.0, 300000.0}, DType::f16);
+  row.rounding.saturated = row.rounding.overflowed;
+  for (const uint32_t tensor : {early, late}) {
+    row.tensor = tensor;
+    row.step = trace.step();
+    row.sequence = tensor == early ? 2000000 : 0;
+    trace.sink().add_row(row);
+    trace.end_step();
+  }
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.saturated");
+  ASSERT_NE(finding, nullptr);
+  ASSERT_EQ(finding->evidence.size(), 2u);
+  EXPECT_EQ(finding->evidence[0].key.module, "early");
+}
+
+// The phase is said once, whatever modules are called.
+TEST(RangeFindings, TheOriginsPhaseIsSaidOnce) {
+  struct Case {
+    const char* module;
+    Phase phase;
+    Role role;
+    const char* parameter;
+    const char* place;
+  };
+  for (const auto& [module, phase, role, parameter, place] :
+       {Case{"forward_net", Phase::forward, Role::activation, "", "forward_net matmul in forward"},
+        Case{"fc", Phase::backward, Role::weight_gradient, "fc.weight", "fc.weight gradient"},
+        Case{"fc", Phase::scaling, Role::unscaled_gradient, "fc.weight", "fc.weight unscaled gradient in scaling"},
+        Case{"fc", Phase::backward, Role::activation_gradient, "", "fc matmul in backward"},
+        Case{"lossy", Phase::loss, Role::activation, "", "lossy matmul in loss"},
+        Case{"", Phase::loss, Role::loss, "", "matmul loss"},
+        Case{"fc", Phase::evaluation, Role::activation, "", "fc matmul in evaluation"}}) {
+    SyntheticTrace trace;
+    trace.add(trace.add_tensor(module, "matmul", phase, role, DType::f32, parameter), make_row({NAN}, DType::f32));
+    trace.end_step();
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.nonfinite");
+    ASSERT_NE(finding, nullptr) << place;
+    EXPECT_TRUE(finding->title.ends_with(std::string("in step 0, is ") + place + ".")) << finding->title;
+  }
+}
+
+// Of updates with gradients g in every step the second moments are g^2 (1 - beta2^t): corrected they are g^2 in every step. Some
+// are of larger gradients, and of some only counts are known.
+TEST(RangeFindings, EpsIsComparedWithEachStepsSecondMoments) {
+  constexpr double kBeta2 = 0.999;
+  for (const double eps : {0.9, 1.1}) {
+    for (const int larger : {1, 3}) {
+      SyntheticTrace trace;
+      const OpInfo update{1, 0, "adam_update", "fc", Phase::optimizer, fmt::format("beta2={} eps={}", kBeta2, eps), {}};
+      TensorInfo squares;
+      squares.slot = 2;
+      squares.role = Role::optimizer_state;
+      squares.parameter = "fc.weight";
+      const uint32_t moments = trace.add_output(update, squares);
+      for (int t = 1; t <= 20; ++t) {
+        const std::vector<double> values(10, (t <= larger ? 4 : 1) * (1 - std::pow(kBeta2, t)));
+        trace.add(moments, t == 10 ? make_health_row(values, DType::f32) : make_row(values, DType::f32));
+        trace.end_step();
+      }
+      const Report report = analyze_ranges(trace.read());
+      const Finding* finding = find_finding(report, "updates.damped_by_epsilon");
+      ASSERT_EQ(finding != nullptr, eps > 1 && larger == 1) << eps;
+      if (finding) {
+        EXPECT_NEAR(lower(finding->evidence[0].values[0].value), eps, 1e-6);
+        EXPECT_NE(finding->title.find("of 10 of 10 elements in 18 of 19 recorded updates"), std::string::npos) << finding->title;
+      }
+    }
+  }
+}
+
 // 2^-30 is zero to nearest; to odd all of them become 2^-24.
 TEST(RangeFindings, GradientsThatTheModeRaisedDoNotFit) {
   for (const bool small : {true, false}) {
@@ -163,6 +245,51 @@ TEST(RangeFindings, OneSurvivingElementIsNoVanishing) {
   EXPECT_NE(find_finding(report, "range.gradients_flushed"), nullptr);
 }
 
+// BF16 is no way out of BF16, and where nothing scales the loss, a loss scale is none either.
+TEST(RangeFindings, AdviceOnOverflowFollowsTheType) {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const bool is_gradient : {false, true}) {
+      RunInfo run;
+      run.dynamic_loss_scale = false;
+      SyntheticTrace trace(run);
+      const uint32_t tensor = is_gradient
+                                  ? trace.add_tensor("fc", "matmul", Phase::backward, Role::weight_gradient, dtype, "fc.weight")
+                                  : trace.add_tensor("fc", "linear", Phase::forward, Role::activation, dtype);
+      const uint32_t weight = trace.add_tensor("fc", "sgd_update", Phase::optimizer, Role::weight, DType::f32, "fc.weight");
+      for (int step = 0; step < 2; ++step) {
+        trace.add(tensor, make_row({step == 0 ? 1.0 : 3.4e38, 1.0}, dtype));  // beyond half an ulp above BF16's largest number
+        trace.add(weight, make_row({step == 0 ? 1.0 : NAN}, DType::f32));
+        trace.end_step();
+      }
+      for (const Finding& finding : analyze_ranges(trace.read()).findings) {
+        if (finding.severity != Severity::error) continue;
+        const bool names_it = finding.suggestion.find("BF16") != std::string::npos;
+        const bool says_none = finding.suggestion.find("No type helps") != std::string::npos;
+        EXPECT_EQ(names_it || finding.suggestion.find("loss scale") != std::string::npos, dtype == DType::f16)
+            << finding.suggestion;
+        EXPECT_EQ(says_none, dtype == DType::bf16) << finding.suggestion;
+      }
+    }
+  }
+}
+
+// Each number is of the tensor that it stands beside.
+TEST(RangeFindings, GradientsThatVanishInSeveralTensorsAreCountedForEach) {
+  SyntheticTrace trace;
+  const uint32_t a = trace.add_tensor("a", "cast", Phase::backward, Role::activation_gradient, DType::f16);
+  const uint32_t b = trace.add_tensor("b", "cast", Phase::backward, Role::activation_gradient, DType::f16);
+  for (int step = 0; step < 5; ++step) {
+    trace.add(step < 3 ? b : a, make_row({1e-9, 2e-9}, DType::f16));
+    trace.end_step();
+  }
+  const Report report = analyze_ranges(trace.read());
+  const Finding* finding = find_finding(report, "range.gradients_vanish");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->title,
+            "In 5 of 5 backward passes every nonzero gradient was flushed to zero at the first rounding, 3 times in b cast in "
+            "backward, else in 1 other tensor: nothing behind it learns from these.");
+}
+
 TEST(RangeFindings, GradientsThatFitAreSaidToFitWithTheirHeadroom) {
   SyntheticTrace trace;
   const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
@@ -191,6 +318,10 @@ TEST(RangeFindings, FlushedGradientsAreAFindingAboveTheLimitAndAWarningWhereTheN
     if (finding) {
       const bool felt = others == 0x1p-23;
       EXPECT_EQ(finding->severity, felt ? Severity::warning : Severity::info);
+      // At most sqrt(2) 2^-26 of sqrt(98) 2^-23: 1.8%. Both lie in one bin, of 2^-27 to 2^-26.
+      EXPECT_TRUE(finding->title.ends_with(felt ? "when rounded, and up to 1.79% of the norm."
+                                                : "when rounded, but these were at most 1% of the norm."))
+          << finding->title;
       EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.02));
       // At the scale 2^3, 1.2e-8 lies in [2^-27, 2^-26): two powers of two lift it above 2^-25, and 2^-23 stays below 2^16 for 38.
       EXPECT_EQ(finding->suggestion.find("A loss scale of 2^5 keeps them; the largest that fits is 2^41.") != std::string::npos,
@@ -198,6 +329,27 @@ TEST(RangeFindings, FlushedGradientsAreAFindingAboveTheLimitAndAWarningWhereTheN
           << finding->suggestion;
       EXPECT_EQ(finding->suggestion.empty(), !felt);
     }
+  }
+}
+
+// A tenth of the rows may feel what was flushed before it is a warning: the others are what is told.
+TEST(RangeFindings, AFewRowsThatFeelTheFlushMakeNoWarning) {
+  for (const int felt : {2, 3}) {
+    SyntheticTrace trace;
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    for (int step = 0; step < 20; ++step) {
+      std::vector<double> values(100, step < felt ? 0x1p-23 : 0x1p-14);
+      std::fill_n(values.begin(), 2, 1.2e-8);
+      trace.add(gradient, make_row(values, DType::f16));
+      trace.end_step();
+    }
+    const Report report = analyze_ranges(trace.read());
+    const Finding* finding = find_finding(report, "range.gradients_flushed");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->severity, felt == 3 ? Severity::warning : Severity::info);
+    EXPECT_TRUE(finding->title.ends_with(felt == 3 ? "and up to 1.79% of the norm."
+                                                   : "but in nine of ten rows or more these were at most 1% of the norm."))
+        << finding->title;
   }
 }
 
@@ -520,28 +672,34 @@ TEST(RangeFindings, ForwardOverflowIsAnErrorWhereTheRunBrokeAndFlushingANote) {
   }
 }
 
-// What stands between infinite gradients and the weights decides what became of them.
+// What stands between infinite gradients and the weights decides what became of them: an op that clips by value hides those that it
+// reads, and hands on as numbers.
 TEST(RangeFindings, InfinitiesReachedTheWeightsOnlyWhereAWeightHeldOne) {
-  for (const bool clips : {false, true}) {
+  enum class Clips { nothing, it, another, to_infinity };
+  for (const Clips clips : {Clips::nothing, Clips::it, Clips::another, Clips::to_infinity}) {
     for (const bool ruined : {false, true}) {
       SyntheticTrace trace;
       const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
       const OpInfo clamp{100, 0, "clamp", "fc", Phase::scaling, "", {}, OpKind::elementwise, OpFunction::clamp};
       TensorInfo clipped;
       clipped.role = Role::unscaled_gradient;
-      const uint32_t limited = clips ? trace.add_output(clamp, clipped) : 0;
+      const uint32_t other = trace.add_tensor("head", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+      const uint32_t limited = clips != Clips::nothing ? trace.add_output(clamp, clipped) : 0;
       const uint32_t weight = trace.add_tensor("fc", "adam_update", Phase::optimizer, Role::weight, DType::f32, "fc.weight");
+      if (clips != Clips::nothing) trace.sink().add_edge({0, 2, 0, clips == Clips::another ? 1u : 0u, 0});
       for (int step = 0; step < 3; ++step) {
         trace.add(gradient, make_row({step == 1 ? 70000.0 : 1.0, 1.0}, DType::f16));
-        if (clips) trace.add(limited, make_row({1.0}, DType::f32));
+        trace.add(other, make_row({1.0}, DType::f16));
+        if (clips != Clips::nothing)
+          trace.add(limited, make_row({step == 1 && clips == Clips::to_infinity ? INFINITY : 1.0}, DType::f32));
         trace.add(weight, make_row({step > 0 && ruined ? INFINITY : 1.0}, DType::f32));
         trace.end_step();
       }
       const Report report = analyze_ranges(trace.read());
       const Finding* const overflow = find_finding(report, "range.gradients_overflow");
       const Finding* const clipping = find_finding(report, "range.clipping_hides_infinity");
-      EXPECT_EQ(clipping != nullptr, clips && !ruined);
-      ASSERT_EQ(overflow != nullptr, ruined || !clips);
+      EXPECT_EQ(clipping != nullptr, clips == Clips::it && !ruined);
+      ASSERT_EQ(overflow != nullptr, ruined || clips != Clips::it);
       if (ruined) {
         EXPECT_EQ(overflow->severity, Severity::error);
       }

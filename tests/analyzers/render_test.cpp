@@ -196,6 +196,10 @@ TEST(TextRenderer, SaysUnknownAndNotApplicableDifferently) {
   EXPECT_EQ(cell_text(1.0, Unit::share), "100%");
   EXPECT_EQ(cell_text(Interval{0.01, 0.02}, Unit::share), "1..2%");
   EXPECT_EQ(cell_text(NAN, Unit::none), "NaN");
+  for (const double nothing : {-0.0, -0.04, 0.04}) EXPECT_EQ(cell_text(nothing, Unit::bits), "0.0");
+  EXPECT_EQ(cell_text(-0.06, Unit::bits), "-0.1");
+  EXPECT_EQ(cell_text(-0.0, Unit::exponent), "2^0");
+  EXPECT_EQ(cell_text(-0.0, Unit::none), "0");
   EXPECT_EQ(cell_text(65536.0, Unit::scale), "2^16");
   EXPECT_EQ(cell_text(64.0, Unit::scale), "2^6");
   EXPECT_EQ(cell_text(1.0, Unit::scale), "1");

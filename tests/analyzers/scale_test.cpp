@@ -218,6 +218,25 @@ TEST(Scale, ARunThatTookNoStepIsAnError) {
     EXPECT_NE(finding->title.find("all 4 steps were skipped"), std::string::npos) << finding->title;
     EXPECT_NE(finding->suggestion.find(advice), std::string::npos) << finding->suggestion;
   }
+  // Of a gradient that is known a smaller scale is advice where its rounding overflowed, and none where it was infinite already.
+  for (const double largest : {0x1p20, 1.0}) {
+    SyntheticTrace trace(run_info(true));
+    const uint32_t gradient = trace.add_tensor("fc", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
+    double scale = 1024;
+    for (int step = 0; step < 4; ++step) {
+      trace.add(gradient, make_row({largest, 1.0}, DType::f16, scale));
+      StepRow row = SyntheticTrace::default_step(1.0, scale);
+      row.skipped = true;
+      scale = row.scale_after = scale / 2;
+      trace.end_step(row);
+    }
+    const Report report = analyze_scale(trace.read());
+    const std::string& advice = find_finding(report, "scale.no_step_taken")->suggestion;
+    EXPECT_EQ(advice == "The loss scale was still coming down, from 2^10 to 2^6: start with a smaller one, or train longer.",
+              largest > 1)
+        << advice;
+    EXPECT_EQ(advice.starts_with("What made the first NaN or infinity"), largest == 1) << advice;
+  }
   EXPECT_EQ(find_finding(analyze(0x1p32, true, 2), "scale.no_step_taken"), nullptr);
   EXPECT_EQ(find_finding(analyze(0x1p32, true, 3, {0, 3}), "scale.no_step_taken"), nullptr);  // of the first steps only
 }

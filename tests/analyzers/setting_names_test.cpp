@@ -104,13 +104,13 @@ std::vector<std::string> advice_with(const std::vector<SettingInfo>& settings) {
     const uint32_t updated = trace.add_output(update, weight);
     TensorInfo squares = weight;
     squares.role = Role::optimizer_state;
-    squares.slot = 1;
+    squares.slot = 2;
     squares.name = "exp_avg_sq";
     const uint32_t zero = trace.add_output(update, squares);
     TensorInfo biased = weight;
-    biased.slot = 2;
     biased.parameter = "fc.bias";
     biased.rounding = RoundingMode::toward_zero;
+    update.id = 10;
     const uint32_t other = trace.add_output(update, biased);
     for (int step = 0; step < 3; ++step) {
       TensorRow row = make_row({1e-9, 2e-9, 1e-3}, DType::f16);

@@ -1,6 +1,7 @@
 // Which findings are causes, and which came of them: by recorded edges, in order of execution.
 #include "ulpscope/analyzers/verdict.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -191,6 +192,74 @@ TEST(RunFindings, UpdatesAsLargeAsTheWeightsAreADivergence) {
           << diverged->title;
       EXPECT_EQ(report.verdict, Verdict::broken);
     }
+  }
+}
+
+// The peak is among the first losses, and some of the test set is right by chance.
+TEST(RunFindings, ALossThatEndsFarAboveItsBeginningIsADivergence) {
+  for (const bool classifies : {true, false}) {
+    for (const double end : {30.0, 6.0, 3.0}) {
+      SyntheticTrace trace;
+      TensorInfo logits, loss;
+      logits.shape = {32, 8};
+      loss.role = Role::loss;
+      trace.add_output({1, 0, "linear", "head", Phase::forward, "", {}}, logits);
+      trace.add_output({2, 0, classifies ? "cross_entropy" : "mse", "", Phase::loss, "", {}}, loss);
+      trace.sink().add_edge({0, 1, 0, 0, 0});
+      for (int step = 0; step < 40; ++step) {
+        if (step == 39) trace.add_event(EventKind::metric, -1, 0, 0.17, "test_accuracy");
+        trace.end_step(SyntheticTrace::default_step(step == 0 ? 2.08 : step < 20 ? 4573.0 : end + step % 3));
+      }
+      const Report report = analyze_all(trace.read());
+      // Ten times the first loss, or twice that of guessing, log(8) = 2.08, which is twice the first one as well.
+      const bool worse = classifies && end > 4.16;
+      EXPECT_EQ(find_finding(report, "run.diverged") != nullptr, end > 20.8 || worse) << end;
+      const Finding* const guessing = find_finding(report, "run.no_better_than_guessing");
+      ASSERT_EQ(guessing != nullptr, worse) << end;
+      if (guessing) {
+        EXPECT_EQ(
+            guessing->title,
+            fmt::format("The run ended worse than guessing: each of its last 10 losses is {} or more, and guessing all 8 classes "
+                        "alike gives log(8) = 2.079, though it has 17% of the test set right.",
+                        end));
+        EXPECT_TRUE(guessing->suggestion.ends_with("the loss went from 2.08 in step 0 up to 4573 in step 1."))
+            << guessing->suggestion;
+      }
+    }
+  }
+}
+
+// Updates of SGD are as long as what clipping left of the gradients.
+TEST(RunFindings, ClippingThatLeavesNextToNothingIsACause) {
+  struct Case {
+    const char* rule;
+    double clipped;
+    bool moves, is_found;
+  };
+  for (const auto& [rule, clipped, moves, is_found] :
+       {Case{"sgd_update", 0x1p-13, false, true}, Case{"sgd_update", 0x1p-13, true, false}, Case{"sgd_update", 1e-2, false, false},
+        Case{"adam_update", 0x1p-13, false, false}}) {
+    SyntheticTrace trace;
+    const uint32_t weight = trace.add_tensor("fc", rule, Phase::optimizer, Role::weight, DType::f32, "fc.weight");
+    for (int step = 0; step < 40; ++step) {
+      trace.add(weight, make_row({1.0}, DType::f32));
+      StepRow row = SyntheticTrace::default_step(moves ? 1.0 / (1 + step) : 2.0 + 0.001 * (step % 2));
+      row.norm_known = true;
+      row.gradient_norm = 0.5 + 0.1 * (step % 3);
+      row.clipped_gradient_norm = clipped;
+      if (step == 7) row.gradient_norm = row.clipped_gradient_norm = INFINITY;
+      row.skipped = step == 7;
+      trace.end_step(row);
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* const found = find_finding(report, "updates.clipped_away");
+    ASSERT_EQ(found != nullptr, is_found) << rule << clipped;
+    if (!found) continue;
+    EXPECT_EQ(found->title,
+              "Clipping made the gradients at least 4096 times shorter in each of 39 steps, and the loss stayed where it was: 2 at "
+              "first, 2 in the end.");
+    EXPECT_EQ(found->suggestion, "Clip to a larger norm: those of the gradients were 0.5 to 0.7.");
+    EXPECT_EQ(report.verdict, Verdict::broken);
   }
 }
 

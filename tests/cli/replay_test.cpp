@@ -40,6 +40,9 @@ TEST_F(Replay, TellsWhetherItIsTheSame) {
   const Json json = Json::parse(replay({"kept", "--against", "run.h5", "--json"}).out);
   EXPECT_EQ(json["identical"], true);
   EXPECT_EQ(json["rows_identical"], true);
+  EXPECT_EQ(json["run_of_trace"], "that of the capsule");
+  EXPECT_EQ(json["steps_compared"], 4);
+  EXPECT_FALSE(json.contains("steps_not_in_trace"));
   EXPECT_EQ(json["tables"][0]["rows"].size(), 4u);
 
   const Result changed = replay({"kept", "--set", "arithmetic.accumulate=h100", "--against", "run.h5"});
@@ -60,6 +63,37 @@ TEST_F(Replay, TellsWhetherItIsTheSame) {
   EXPECT_EQ(info(file("again.h5"))["parent_run"], info(file("run.h5"))["run_id"]);
 }
 
+// What is compared with another trace says which run's it is, and which steps it has.
+TEST_F(Replay, TellsWhatItWasComparedWith) {
+  const std::vector<std::string> plain{"--set", "training.evaluation=never"};
+  ASSERT_EQ(make_capsule(plain).exit_code, 0);
+  const auto train_other = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"mlp", "--precision", "fp16", "--threads", "1"});
+    arguments.insert(arguments.end(), plain.begin(), plain.end());
+    ASSERT_EQ(train(arguments).exit_code, 0);
+  };
+  const auto against = [&](const char* trace) {
+    const Result result = replay({"kept", "--against", trace, "--json"});
+    const Json json = Json::parse(result.out);
+    EXPECT_EQ(result.exit_code, json["rows_identical"] == true ? 0 : 1) << result.out;
+    return json;
+  };
+  train_other({"--steps", "6", "-o", "short.h5"});
+  const Json shorter = against("short.h5");
+  EXPECT_THAT(shorter["run_of_trace"].get<std::string>(),
+              AllOf(::testing::StartsWith("another run ("), HasSubstr("another experiment")));
+  EXPECT_EQ(shorter["rows_identical"], true);
+  EXPECT_EQ(shorter["steps_compared"], 2);
+  EXPECT_EQ(shorter["steps_not_in_trace"], 2);
+  EXPECT_EQ(shorter["first_step_not_in_trace"], 6);
+  ASSERT_EQ(replay({"kept", "-o", "again.h5"}).exit_code, 0);
+  const Json again = against("again.h5");
+  EXPECT_THAT(again["run_of_trace"].get<std::string>(), ::testing::StartsWith("another run, which resumed that of the capsule ("));
+  EXPECT_EQ(again["rows_identical"], true);
+  train_other({"--steps", "9", "--seed", "9", "-o", "other.h5"});
+  EXPECT_EQ(against("other.h5")["rows_identical"], false);
+}
+
 TEST_F(Replay, OfOtherStepsIsRefused) {
   ASSERT_EQ(make_capsule().exit_code, 0);
   ASSERT_EQ(train({"mlp", "--precision", "fp16", "--steps", "3", "-o", "short.h5"}).exit_code, 0);
@@ -74,6 +108,8 @@ TEST_F(Replay, OfOtherStepsIsRefused) {
   expect({"kept", "--scale", "much"}, 2, "--scale much");
   expect({"kept", "--as", "fp12"}, 2, "fp32, fp16, bf16 or fp8");
   expect({"kept", "--set", "training.batch_sise=3"}, 2, "did you mean");
+  expect({"kept", "--set", "training.batch_size=3"}, 2, "--set training.batch_size=3: training.batch_size cannot be changed");
+  expect({"kept", "--set", "training.steps=2"}, 2, "--set training.steps=2: training.steps cannot be changed");
   expect({"missing"}, 3, "missing");
   expect({"run.h5"}, 3, "is not a checkpoint");
   expect({}, 2, "CAPSULE");

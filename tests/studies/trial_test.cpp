@@ -230,7 +230,8 @@ TEST_F(Trials, AChangeOfArithmeticShowsInTheFirstOpThatItChanges) {
   // What comes before the first product that the tensor core rounds otherwise is bit-equal.
   EXPECT_THAT(found.difference->key.module, ::testing::AnyOf("conv", "hidden"));
   EXPECT_THAT(found.difference->key.op_name, ::testing::AnyOf("conv2d", "matmul"));
-  EXPECT_THAT(report_of(trial({"arithmetic.accumulate=h100"}), outcome, found, 3).title, HasSubstr("with"));
+  const AgainstTrace against{Snapshot(file("run.h5")).run(), found};
+  EXPECT_THAT(report_of(trial({"arithmetic.accumulate=h100"}), outcome, against, 3).title, HasSubstr("with"));
 }
 
 TEST_F(Trials, OtherPrecisionsAndScalesRunTheSameSteps) {
@@ -358,6 +359,9 @@ TEST_F(Trials, WhatDoesNotFitIsNamed) {
   train(experiment(), at_step(8, 3));
   EXPECT_THAT(refusal(trial({"training.accumulation=4"}), ErrorKind::usage),
               HasSubstr("expected training.accumulation = 2, got 4"));
+  for (const char* key : {"training.steps", "training.epochs", "training.batch_size"})
+    EXPECT_THAT(refusal(trial({fmt::format(" {} = 3", key)}), ErrorKind::usage),
+                AllOf(StartsWith("--set"), HasSubstr(fmt::format("{} cannot be changed", key))));
   EXPECT_THAT(refusal(trial({"optimizer.type=sgd"}), ErrorKind::usage), HasSubstr("is of another optimizer"));
   EXPECT_THAT(refusal(trial({"precision=fp8", "fp8.recipe=delayed"}), ErrorKind::usage), HasSubstr("delayed scaling of FP8"));
   TrainerOptions options;
@@ -403,11 +407,12 @@ TEST_F(Trials, EditedCapsulesAreRefusedOrDiffer) {
       {"file['steps'].attrs['isa_asked'] = numpy.bytes_(b'; rm -rf')", "unknown instruction set"},
   };
   // These run, and are not what the capsule says.
-  const std::vector<Change> different{{"file['steps/loss'][4] += 1e-12", ""},
-                                      {"file['steps/scale'][2] = 2.0", ""},
-                                      {"file['steps/skipped'][0] = 1", ""},
-                                      {"file['parameters/head.weight'][3, 3] += 1e-6", ""},
-                                      {"file['steps'].attrs['weights_fingerprint'] = numpy.bytes_(b'0' * 16)", ""}};
+  const std::vector<Change> different{{"file['steps/loss'][4] += 1e-12", "the loss of step 7 is another"},
+                                      {"file['steps/scale'][2] = 2.0", "the loss scale of step 5 is another"},
+                                      {"file['steps/skipped'][0] = 1", "step 3 was not skipped"},
+                                      {"file['parameters/head.weight'][3, 3] += 0.01", "the loss of step 3 is another"},
+                                      {"file['steps'].attrs['weights_fingerprint'] = numpy.bytes_(b'0' * 16)",
+                                       "losses, loss scales and skipped steps are, but not the weights at the end"}};
   std::string script =
       "import h5py, numpy, shutil\ndef change(name, what):\n    shutil.copy('capsule', name)\n"
       "    with h5py.File(name, 'a', libver='latest') as file:\n        exec(what, {'file': file, 'h5py': h5py, 'numpy': numpy})\n";
@@ -425,7 +430,12 @@ TEST_F(Trials, EditedCapsulesAreRefusedOrDiffer) {
   for (const Change& change : unreadable)
     EXPECT_THAT(refusal(of_next(), ErrorKind::unreadable), HasSubstr(change.message)) << change.code;
   for (const Change& change : usage) EXPECT_THAT(refusal(of_next(), ErrorKind::usage), HasSubstr(change.message)) << change.code;
-  for (const Change& change : different) EXPECT_FALSE(run(of_next()).is_as_before()) << change.code;
+  for (const Change& change : different) {
+    const Trial changed = of_next();
+    const TrialOutcome outcome = run(changed);
+    EXPECT_FALSE(outcome.is_as_before()) << change.code;
+    EXPECT_THAT(report_of(changed, outcome, {}, 0).title, HasSubstr(fmt::format(": NOT bit-equal: {}", change.message)));
+  }
 }
 
 TEST_F(Trials, DamageIsNoticedOrChangesNothing) {

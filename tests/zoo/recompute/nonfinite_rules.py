@@ -189,6 +189,19 @@ def flushed_eps(case, match):
     )
 
 
+def zero_eps(case, match):
+    """Adam without eps, in an update of which second moments were zero in that step."""
+    f, row = case.f, origin_of(case)
+    op = f.tensors.op[f.rows.tensor[row]]
+    moments = f.trace.tensor_of_output[(int(f.tables.ops["id"][op]), 2)]
+    there = f.rows_of(moments) & (f.rows.step == f.rows.step[row])
+    zeros = int(f.rows.zeros[there].sum() + f.rows.flushed[there & f.rows.before].sum())
+    return Claim(
+        {"zeros": zeros, "eps": 0, "gradients": 0, "above": 0},
+        it_is_an_update_of_Adam_without_eps=f.tensors.function[f.rows.tensor[row]] == "adam_update" and f.trace.attribute(op, "eps") == 0,
+    )
+
+
 def before_first_op(case, match):
     return {"step": case.f.rows.step[origin_of(case)]}
 
@@ -226,6 +239,11 @@ ORIGIN_TEXT = [
         r"rounded to (?P<type>\w+).*?, which makes eps = (?P<eps>\S+) zero, as all up to (?P<flushed>2\^\S+) are, and \(1 - beta2\) g\^2 too for "
         r"gradients g up to (?P<gradient>2\^-?[\d.]*\d);",
         flushed_eps,
+    ),
+    (
+        r"eps is (?P<eps>0), and so (?:is|are) (?P<zeros>\d+) second moments?, as where all gradients so far were (?P<gradients>0)\. Adam needs an "
+        r"eps above (?P<above>0)",
+        zero_eps,
     ),
     (r"before the first op that was recorded in step (?P<step>\d+)", before_first_op),
 ]

@@ -5,8 +5,9 @@ import math
 import numpy
 
 from .formats import LIMIT
+from .range_rules import little_of_norm
 from .rules import Rule
-from .sentences import Claim
+from .sentences import Claim, share
 
 
 def before_history(case, tensor):
@@ -51,6 +52,12 @@ def norm_of(case, tensor):
     return float(case.f.flushed_norm[before_history(case, tensor)[1]].max(initial=0.0))
 
 
+def with_history(case, tensor):
+    mask = numpy.zeros(case.f.rows.n, bool)
+    mask[before_history(case, tensor)[1]] = True
+    return mask
+
+
 def flushed(case):
     """What was flushed, by what it came of: a stale scale, values too far apart, or values that the norm hardly feels."""
     title, found = case.finding["title"], []
@@ -58,11 +65,9 @@ def flushed(case):
         lost = share_of(case, "flushed", before_history(case, i)[1])
         if lost <= LIMIT:
             continue
-        mask = numpy.zeros(case.f.rows.n, bool)
-        mask[before_history(case, i)[1]] = True
-        matters = case.f.flush_matters(i, mask)
+        matters = case.f.flush_matters(i, with_history(case, i))
         stale = matters and own_share(case, i) <= max(LIMIT, 0.25 * lost)
-        if ("hardly felt" in title) == (not matters) and ("far below" in title) == stale:
+        if ("and up to" in title) == matters and ("far below" in title) == stale:
             found.append(i)
     return found
 
@@ -97,9 +102,11 @@ def later_share(name):
 FLUSHED = Rule(
     [
         (
-            r"^(?P<tensors>\d+) tensors? lost more than 1% of the nonzero elements to zero when quantised to FP8",
-            lambda case, match: {"tensors": len(flushed(case))},
-        )
+            r"^(?P<tensors>\d+) tensors? lost more than 1% of the nonzero elements to zero when quantised to FP8"
+            r"(?:, and up to (?P<norm>\S+) of the norm[.:])?",
+            lambda case, match: {"tensors": len(flushed(case)), "norm": share(max(norm_of(case, i) for i in flushed(case)))},
+        ),
+        little_of_norm(flushed, with_history),
     ],
     {
         "flushed": later_share("flushed"),

@@ -7,7 +7,7 @@ import numpy
 from .formats import FORMATS, LIMIT, flushed_up_to
 from .nonfinite_rules import MATCHED, NONFINITE_VALUES, ORIGIN_TEXT, nonfinite_place
 from .rules import Rule, log2
-from .sentences import Claim, Shown, share
+from .sentences import Claim, Shown, general, share
 
 
 def counts(case, where):
@@ -37,6 +37,19 @@ def kept(case, match):
         infinities_reached_the_weights="reached the weights" not in reached or f.reached_weights,
         no_weight_became_infinite="no weight" not in reached or not f.reached_weights,
     )
+
+
+def clipped(case, match):
+    """Some op that clips by value read infinities in a step that was taken, and handed on none."""
+    f, hid = case.f, False
+    infinite = case.scope & ~f.rows.skipped & (f.rows.infinite > 0)
+    for i in range(f.tensors.n):
+        if f.tensors.phase[i] != "scaling" or f.tensors.function[i] != "clamp" or (infinite & f.rows_of(i)).any():
+            continue
+        for number, producer, slot in f.trace.inputs_of(f.tensors.op[i]):
+            read = f.trace.tensor_of_output[(int(f.tables.ops["id"][producer]), slot)]
+            hid = hid or number == 0 and bool((infinite & f.rows_of(read)).any())
+    return Claim(kept(case, match), clipping_read_an_infinity_and_handed_on_none=hid, no_weight_became_infinite=not f.reached_weights)
 
 
 def gradients_only_skipped(case):
@@ -91,8 +104,22 @@ def flushed_tensors(case, is_gradient):
     return numpy.flatnonzero((shares > LIMIT) & f.tensors.is_plain & (f.tensors.is_gradient == is_gradient))
 
 
+def little_of_norm(tensors_of, scope_of):
+    """A pattern, and what its groups have to be: of tensors of which too little was flushed to matter, in nine of ten rows it was at most
+    the part of the norm above which it counts as felt."""
+
+    def recompute(case, match):
+        f, tensors = case.f, tensors_of(case)
+        part = max(f.format_of(i).felt for i in tensors)
+        some = any((f.felt & scope_of(case, i) & f.rows_of(i)).any() for i in tensors)
+        few = not any(f.flush_matters(i, scope_of(case, i)) for i in tensors)
+        return Claim({"part": general(100 * part, 6)}, so_many_rows=bool(match["many"]) == some and few)
+
+    return r", but (?P<many>in nine of ten rows or more )?these were at most (?P<part>\S+)% of the norm\.", recompute
+
+
 def flushed_gradients(case):
-    matters = "of the norm" in case.finding["title"]
+    matters = "and up to" in case.finding["title"]
     return [i for i in flushed_tensors(case, True) if case.f.flush_matters(i, case.scope) == matters]
 
 
@@ -125,6 +152,11 @@ def flushed_values(case):
     return found
 
 
+def activations_flushed(case, match):
+    found = flushed_values(case)
+    return {"tensors": len(found), "norm": share(max(case.f.most_norm(i, case.scope) for i in found))}
+
+
 def values_flushed(case, match):
     return {"tensors": len(flushed_values(case))}
 
@@ -147,8 +179,16 @@ def vanish(case, match):
     rows = vanished(case)
     by_tensor = numpy.bincount(case.f.rows.tensor[rows])
     worst = case.tensor_of(case.finding["evidence"][0])
+    others = int((by_tensor > 0).sum()) - 1
     return Claim(
-        {"some": len(rows), "all": len(first_roundings(case)), "tensor": case.first_name},
+        {
+            "some": len(rows),
+            "all": len(first_roundings(case)),
+            "tensor": case.first_name,
+            "times": by_tensor[worst],
+            "others": others,
+        },
+        all_are_named_or_counted=match["others"] is not None or others == 0,
         the_named_rounding_is_the_one_that_does_most=by_tensor[worst] == by_tensor.max(),
     )
 
@@ -220,6 +260,10 @@ def quantized_that_fit(case):
     return set() if lost else {f.format_of(i).name for i in counts(case, rows & (f.rows.base > 0))}
 
 
+def bits_text(bits):
+    return f"{bits:.1f}" if f"{bits:.1f}" != "-0.0" else "0.0"
+
+
 def gradients_fit(case, match):
     f, tensors = case.f, fitting_gradients(case)
     lost = max(f.share("flushed", case.scope, i) for i in tensors)
@@ -230,7 +274,7 @@ def gradients_fit(case, match):
     any_skipped = bool((overflowed_rows(case) & f.rows.is_gradient & f.rows.skipped).any())
     bits = min(headroom(case, i) for i in tensors)
     return Claim(
-        {"tensors": len(tensors), "lost": None, "bits": Shown(bits, lambda x: f"{x:.1f}"), "skipped": None, "types": None},
+        {"tensors": len(tensors), "lost": None, "bits": Shown(bits, bits_text), "skipped": None, "types": None},
         the_types_are_these=set(match["types"].replace(", and ", " and ").split(" at ")[0].split(" and ")) == names | quantized,
         none_lost_more=is_told,
         steps_with_overflow_were_skipped=bool(match["skipped"]) == any_skipped,
@@ -322,7 +366,8 @@ RULES = {
                 r"^(?P<tensors>\d+) gradient tensors? lost more than 1% of the nonzero elements to zero when rounded, (?:and up to (?P<norm>\S+) of "
                 r"the norm\.|but)",
                 gradients_flushed,
-            )
+            ),
+            little_of_norm(flushed_gradients, lambda case, tensor: case.scope),
         ],
         {"flushed": flushed_share, "of_the_norm_at_most": lambda case, tensor, _: case.f.most_norm(tensor, case.scope)},
         flushed_place,
@@ -331,14 +376,38 @@ RULES = {
     "range.gradients_vanish": Rule(
         [
             (
-                r"^In (?P<some>\d+) of (?P<all>\d+) backward passes every nonzero gradient was flushed to zero at the first rounding, in "
-                r"(?P<tensor>.+): nothing",
+                r"^In (?P<some>\d+) of (?P<all>\d+) backward passes every nonzero gradient was flushed to zero at the first rounding, "
+                r"(?:(?P<times>\d+) times )?in (?P<tensor>.+?)(?:, else in (?P<others>\d+) other tensors?)?: nothing",
                 vanish,
             )
         ],
         VANISH_VALUES,
         vanish_place,
         lambda case: counts_of_rows(case, vanished(case)),
+    ),
+    "range.activations_flushed": Rule(
+        [
+            (
+                r"^(?P<tensors>\d+) tensors? of the forward pass lost more than half of the nonzero elements to zero when rounded, and up to "
+                r"(?P<norm>\S+) of the norm\.",
+                activations_flushed,
+            )
+        ],
+        {"flushed": flushed_share},
+        flushed_place,
+        flushed_values,
+    ),
+    "range.clipping_hides_infinity": Rule(
+        [
+            (
+                r"^(?P<tensors>\d+) gradient tensors? overflowed in (?P<steps>\d+) steps? that (?:was|were) not skipped(?P<reached>): clipping "
+                r"by value made finite numbers of the infinities that reached it",
+                clipped,
+            )
+        ],
+        {"steps": overflow_steps, "elements": overflow_elements},
+        overflow_place,
+        gradients_kept,
     ),
     "range.values_flushed": Rule(
         [

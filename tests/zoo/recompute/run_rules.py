@@ -69,6 +69,11 @@ def diverged(case, match):
     return Claim(claim, **holds)
 
 
+def decay_times_rate(case, match):
+    decay, rate = (float(case.f.trace.settings_by_kind[kind][1]) for kind in ("weight_decay", "learning_rate"))
+    return Claim({"product": general(decay * rate, 3), "one": 1}, it_is_above_1=decay * rate > 1)
+
+
 LOSSES = (
     r"the loss went from (?P<first>\S+) in step (?P<begin>\d+) to (?P<last>\S+?), the median of the last (?P<n>\d+) losses"
     r"(?P<until> before it broke| before anything was NaN or infinite)?[.,]"
@@ -106,6 +111,17 @@ def guessing_loss(case, match):
         "again": classes,
         "guess": general(math.log(classes), 4),
     }
+
+
+def peak(case, match):
+    s = case.f.steps
+    judged = s.known & ~s.broken & numpy.isfinite(s.loss)
+    highest = int(numpy.argmax(numpy.where(judged, s.loss, -math.inf)))
+    first, most = float(s.loss[0]), float(s.loss[highest])
+    return Claim(
+        {"first": general(first, 4), "begin": s.step[0], "most": general(most, 4), "step": s.step[highest]},
+        it_is_more_than_ten_times_the_first=most > 10 * first,
+    )
 
 
 # Notes of the producer.
@@ -153,7 +169,9 @@ RULES = {
                 diverged,
             ),
             (r"^The run diverged: " + LOSSES, diverged),
-            (r"\((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
+            (r"(?:Lower|times) the learning rate \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
+            (r"Lower the weight decay \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("weight_decay")),
+            (r"times the learning rate .*?it is (?P<product>\S+), and above (?P<one>1) it turns weights around", decay_times_rate),
         ],
         {"update_over_weight": lambda case, *_: first_large_update(case)[1]},
         lambda case, tensor, _: Step(first_large_update(case)[0]) if tensor is not None else Step(int(case.f.steps.step[-1])),
@@ -166,10 +184,24 @@ RULES = {
             ),
             (
                 r"each of its last (?P<n>\d+) losses is (?P<least>\S+) or more, and guessing all (?P<classes>\d+) classes alike gives "
-                r"log\((?P<again>\d+)\) = (?P<guess>\S+)\.",
+                r"log\((?P<again>\d+)\) = (?P<guess>\d+(?:\.\d+)?)\.(?: |$)",
                 guessing_loss,
             ),
+            (
+                r"^The run ended worse than guessing: each of its last (?P<n>\d+) losses is (?P<least>\S+) or more, and guessing all "
+                r"(?P<classes>\d+) classes alike gives log\((?P<again>\d+)\) = (?P<guess>[^\s,]+), though it has (?P<accuracy>\S+)% of the "
+                r"test set right\.",
+                lambda case, match: Claim(
+                    guessing_loss(case, match) | {"accuracy": general(100 * case.f.metric("test_accuracy"), 3)},
+                    the_least_is_more_than_twice_that=last_losses(case).min() > 2 * math.log(number_of_classes(case)),
+                ),
+            ),
             (r"features far from (?P<one>1) saturate", lambda *_: {"one": 1}),
+            (
+                r"the loss went from (?P<first>\S+) in step (?P<begin>\d+) up to (?P<most>\S+) in step (?P<step>\d+)\.",
+                peak,
+            ),
+            (r"learning rate \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
         ],
         {
             "test_accuracy": lambda case, *_: case.f.metric("test_accuracy"),

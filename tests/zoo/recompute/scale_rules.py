@@ -270,11 +270,17 @@ RULES = {
         [
             (r"^No step was taken: all (?P<all>\d+) steps were skipped", none_taken),
             (
-                r"The loss scale was still coming down, from (?P<first>\S+) to (?P<last>\S+?):",
+                r"The loss scale was still coming down, from (?P<first>\S+) to (?P<last>\S+?): start with a smaller one, or train longer"
+                r"(?P<unless>, unless|\.)",
                 lambda case, match: {
                     "first": scale(float(case.f.steps.scale_before[0])),
                     "last": scale(float(case.f.steps.scale_after[-1])),
+                    "unless": None,
                 },
+            ),
+            (
+                r"from step (?P<step>\d+) on the losses themselves were NaN or infinite",
+                lambda case, match: {"step": case.f.steps.broken_from},
             ),
         ],
         {"skipped_steps": skipped_by},

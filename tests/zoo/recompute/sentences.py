@@ -24,7 +24,6 @@ CONSTANTS = [
     (r"whose quantisation scale is 1: there was no history", "docs/numerics.md: delayed scaling begins at 1"),
     (r"lost more than (?:1%|50%) of the nonzero", "the limits of range.gradients_flushed and updates.lost"),
     (r"would lose more than 1% of the nonzero", "the limit of range.gradients_flushed"),
-    (r"and more than 1% of the norm", "docs/numerics.md, felt: a hundredth"),
     (r"of which more than 1% had been flushed", "docs/numerics.md, evidence: the limit"),
     (r"The loss scale was (?:below 100|below 1000|above 100000) in", "the limits of the three findings"),
     (r"no multiples of 16|no multiples of 8|in 16 bits", "what tensor cores pad extents to: 8, and 16 of FP8 factors"),

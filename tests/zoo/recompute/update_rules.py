@@ -4,8 +4,9 @@ import math
 
 import numpy
 
-from .rules import Rule, setting_now
-from .sentences import Claim, general, share
+from .facts import median
+from .rules import Rule, Step, setting_now
+from .sentences import Claim, Shown, general, share
 
 
 def updates(case):
@@ -92,22 +93,27 @@ DECAY_VALUES = {
 
 
 def second_moments(case):
-    """Of Adam's second moments: eps, the root of the largest over the run corrected for its bias, and the elements."""
+    """Of Adam's second moments: eps, the largest root of each update with magnitudes, corrected for its bias, and the elements. A trace of
+    these runs has all updates, so the t-th row is the t-th update."""
     f = case.f
     found = {}
     for i in range(f.tensors.n):
-        rows = f.rows_of(i) & case.scope
-        if f.tensors.function[i] != "adam_update" or f.tensors.slot[i] != 2 or not rows.any():
+        rows = numpy.flatnonzero(f.rows_of(i) & case.scope)
+        if f.tensors.function[i] != "adam_update" or f.tensors.slot[i] != 2 or not rows.size:
             continue
         eps, beta2 = (f.trace.attribute(f.tensors.op[i], name) for name in ("eps", "beta2"))
-        largest = float(f.rows.largest[rows].max())
-        root = math.sqrt(largest / (1 - beta2 ** int(rows.sum())))
-        found[i] = (eps, root, int(numpy.prod(f.trace.shapes[i], dtype=int)), largest)
+        roots = numpy.sqrt(f.rows.largest[rows] / (1 - beta2 ** numpy.arange(1, len(rows) + 1)))[f.rows.has_values[rows]]
+        found[i] = (eps, roots, int(numpy.prod(f.trace.shapes[i], dtype=int)))
     return found
 
 
+def damped_updates(case, tensor):
+    eps, roots, _ = second_moments(case)[tensor]
+    return int(((roots > 0) & (roots < eps)).sum())
+
+
 def damped(case):
-    return [i for i, (eps, root, _, _) in second_moments(case).items() if 0 < root < eps]
+    return [i for i, (_, roots, _) in second_moments(case).items() if len(roots) and 10 * damped_updates(case, i) >= 9 * len(roots)]
 
 
 def damped_by_eps(case, match):
@@ -115,14 +121,43 @@ def damped_by_eps(case, match):
     return {
         "eps": general(moments[case.first_tensor][0], 6),
         "some": sum(moments[i][2] for i in damped(case)),
-        "all": sum(elements for _, _, elements, _ in moments.values()),
+        "all": sum(elements for _, _, elements in moments.values()),
+        "updates": sum(damped_updates(case, i) for i in damped(case)),
+        "of": sum(len(moments[i][1]) for i in damped(case)),
     }
 
 
 DAMPED_VALUES = {
-    "eps_over_largest_root": lambda case, tensor, _: second_moments(case)[tensor][0] / second_moments(case)[tensor][1],
-    "largest_second_moment": lambda case, tensor, _: second_moments(case)[tensor][3],
+    "eps_over_last_root": lambda case, tensor, _: second_moments(case)[tensor][0] / float(second_moments(case)[tensor][1][-1]),
+    "damped_updates": lambda case, tensor, _: damped_updates(case, tensor),
 }
+
+
+def clipping(case):
+    """Of steps that were taken and of which both norms are known: the norms of the gradients, and how many times longer they were than what
+    clipping left."""
+    s = case.f.tables.steps
+    mine = (s["step"] < case.before) & (s["skipped"] == 0) & (s["norm_known"] == 1) & numpy.isfinite(s["gradient_norm"])
+    mine &= s["clipped_gradient_norm"] > 0
+    return s["gradient_norm"][mine], s["gradient_norm"][mine] / s["clipped_gradient_norm"][mine]
+
+
+def clipped_away(case, match):
+    s = case.f.steps
+    losses = s.loss[s.known & (s.step < case.before)]
+    norms, ratios = clipping(case)
+    first, last = median(losses[:10]), median(losses[-10:])
+    return Claim(
+        {"times": Shown(float(ratios.min()), lambda x: str(math.floor(x))), "steps": len(norms), "first": general(first, 4), "last": general(last, 4)},
+        it_is_more_than_a_thousand=ratios.min() > 1000,
+        the_loss_did_not_move=0.99 * first <= last <= 1.1 * first,
+        updates_are_of_SGD="sgd_update" in case.f.tensors.function,
+    )
+
+
+def norms_of_gradients(case, match):
+    norms, _ = clipping(case)
+    return {"least": general(float(norms.min()), 4), "largest": general(float(norms.max()), 4)}
 
 
 RULES = {
@@ -151,13 +186,36 @@ RULES = {
         decayed,
         first_decay_lost,
     ),
+    "updates.clipped_away": Rule(
+        [
+            (
+                r"^Clipping made the gradients at least (?P<times>\S+) times shorter in each of (?P<steps>\d+) steps, and the loss stayed where it "
+                r"was: (?P<first>\S+) at first, (?P<last>\S+) in the end\.",
+                clipped_away,
+            ),
+            (r"those of the gradients were (?P<least>\S+) to (?P<largest>\S+?)\.$", norms_of_gradients),
+        ],
+        {"clipped_by_at_least": lambda case, *_: float(clipping(case)[1].min())},
+        lambda case, tensor, _: Step(int(case.f.steps.step[~case.f.steps.broken][-1])),
+        None,
+        lambda case: int(case.f.steps.step[0]),
+    ),
     "updates.damped_by_epsilon": Rule(
         [
             (
-                r"^Adam's eps, (?P<eps>\S+), was larger than the root of every second moment of (?P<some>\d+) of (?P<all>\d+) elements",
+                r"^Adam's eps, (?P<eps>\S+), was larger than the root of every second moment of (?P<some>\d+) of (?P<all>\d+) elements in "
+                r"(?P<updates>\d+) of (?P<of>\d+) recorded updates",
                 damped_by_eps,
             ),
-            (r"\((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("epsilon")),
+            (r"maller(?: eps)? \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("epsilon")),
+            (r"larger norm \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_norm")),
+            (
+                r"clipping made the gradients at least (?P<times>\S+) times shorter in each of (?P<steps>\d+) steps, and these roots",
+                lambda case, match: {
+                    "times": Shown(float(clipping(case)[1].min()), lambda x: str(math.floor(x))),
+                    "steps": len(clipping(case)[0]),
+                },
+            ),
         ],
         DAMPED_VALUES,
         None,

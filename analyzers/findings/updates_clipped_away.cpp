@@ -1,0 +1,62 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/loss_ends.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// An update of SGD is as long as what clipping leaves of the gradients; those of Adam and Lion do not follow it.
+void find_clipped_away(const RunFacts& facts, Findings& found) {
+  constexpr size_t kLeastSteps = 30;
+  const StepTotals& steps = facts.judged_steps();
+  const Clipping& clipping = steps.clipping;
+  if (facts.context.options.restricts_steps() || clipping.steps < kLeastSteps || !clipping.clips_much()) return;
+  Extent extent{{}, steps.first.step};
+  bool is_sgd = false;
+  for (uint32_t i = 0; i < facts.selection.size(); ++i) {
+    const OpInfo& op = facts.selection.op(i);
+    if (op.function == OpFunction::clip_norm) extent.tensors.push_back(i);
+    if (op.kind != OpKind::update || op.function == OpFunction::assign) continue;
+    is_sgd = op.function == OpFunction::sgd_update;
+    if (!is_sgd) return;
+  }
+  // A hundredth is less than batches differ by, and no loss stays where it is by diverging.
+  const std::vector<double> ends = last_losses(steps);
+  if (!is_sgd || ends.empty() || steps.first_losses.empty()) return;
+  const double first = median(steps.first_losses), last = median(ends);
+  if (!(last >= 0.99 * first && last <= 1.1 * first)) return;
+  found.add_judged(
+      Severity::error,
+      fmt::format(
+          "Clipping made the gradients at least {:.0f} times shorter in each of {} steps, and the loss stayed where it was: "
+          "{:.4g} at first, {:.4g} in the end.",
+          std::floor(clipping.least), clipping.steps, first, last),
+      {{key_of_step(facts.context.trace, steps.last.step), {{"clipped_by_at_least", clipping.least, Unit::ratio}}}},
+      fmt::format("Clip to a larger norm{}: those of the gradients were {:.4g} to {:.4g}.",
+                  in_brackets({facts.context.settings.now(SettingKind::clip_norm)}), clipping.least_norm, clipping.largest_norm),
+      std::move(extent));
+}
+
+}  // namespace
+
+extern constinit const FindingRule updates_clipped_away{
+    .code = "updates.clipped_away",
+    .part = Part::updates,
+    .raised =
+        "Clipping made the gradients more than 1000 times shorter in every step, updates of SGD with them, and the loss did not "
+        "move.",
+    .meaning = "The run learns next to nothing.",
+    .help = "A larger norm to clip to.",
+    .explains = {"run.no_better_than_guessing", "updates.none_applied", "updates.lost"},
+    .shown_by = "experiments/failures/clipped_away.toml",
+    .find = find_clipped_away,
+};
+
+}  // namespace ulpscope::findings
