@@ -3,29 +3,22 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/trend.h"
+
 namespace ulpscope {
 
 namespace {
 
-std::optional<double> trend(const std::vector<HeadroomHistory::Step>& steps) {
+std::optional<double> shrinks_by(const std::vector<HeadroomHistory::Step>& steps) {
   constexpr size_t kFewest = 8;
-  constexpr double kCertain = 2.576;  // of a normal variable, 1% lies outside of it on both sides
-  const size_t n = steps.size();
-  if (n < kFewest) return std::nullopt;
-  std::vector<double> slopes;
-  double concordant = 0;
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t j = i + 1; j < n; ++j) {
-      const double falls = steps[i].bits - steps[j].bits;
-      slopes.push_back(falls / static_cast<double>(steps[j].step - steps[i].step));
-      concordant += static_cast<double>((falls > 0) - (falls < 0));
-    }
-  }
-  const double count = static_cast<double>(n);
-  if (std::abs(concordant) < kCertain * std::sqrt(count * (count - 1) * (2 * count + 5) / 18)) return std::nullopt;
-  const auto middle = slopes.begin() + static_cast<std::ptrdiff_t>(slopes.size() / 2);
-  std::nth_element(slopes.begin(), middle, slopes.end());
-  return *middle;
+  if (steps.size() < kFewest) return std::nullopt;
+  std::vector<Point> points;
+  for (const HeadroomHistory::Step& step : steps) points.push_back({static_cast<double>(step.step), -step.bits});
+  const std::vector<double> slopes = slopes_between(points);
+  double order = 0;
+  for (const double slope : slopes) order += static_cast<double>((slope > 0) - (slope < 0));
+  if (std::abs(order) < kendall_bound(points.size())) return std::nullopt;
+  return median(slopes);
 }
 
 }  // namespace
@@ -50,7 +43,7 @@ HeadroomHistory headroom_before(const Snapshot& trace, uint32_t tensor, const Ro
   std::vector<HeadroomHistory::Step>& steps = history.steps;
   for (auto step = steps.rbegin(); step != steps.rend() && step->bits < kLowHeadroom; ++step) history.low_since = step->step;
   if (steps.size() > most) steps.erase(steps.begin(), steps.end() - static_cast<std::ptrdiff_t>(most));
-  history.shrinks = trend(steps);
+  history.shrinks = shrinks_by(steps);
   return history;
 }
 

@@ -13,7 +13,5 @@ constexpr size_t kEndLosses = 10;
 
 // The last ones, kEndLosses at most.
 std::vector<double> last_losses(const StepTotals& steps);
-// Of at least one loss; of an even number, the mean of the two in the middle. One that is NaN or infinite is as bad as can be.
-double median(std::vector<double> losses);
 
 }  // namespace ulpscope

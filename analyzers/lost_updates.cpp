@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/trend.h"
+
 namespace ulpscope {
 
 namespace {
@@ -23,26 +25,6 @@ std::optional<Stall> recorded_stall(std::span<const UpdateStep> steps) {
     stall = Stall{false, steps[first].step, steps[first].step};
   }
   return stall;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 != 0) return *middle;
-  return (*std::max_element(values.begin(), middle) + *middle) / 2;
-}
-
-struct Point {
-  double x, y;
-};
-
-// The slopes between each two of the points, ascending.
-std::vector<double> slopes_of(std::span<const Point> points) {
-  std::vector<double> slopes;
-  for (size_t i = 0; i < points.size(); ++i)
-    for (size_t j = i + 1; j < points.size(); ++j) slopes.push_back((points[j].y - points[i].y) / (points[j].x - points[i].x));
-  std::sort(slopes.begin(), slopes.end());
-  return slopes;
 }
 
 // Whether the learning rate changes by other factors at the end than before, as it does where it falls to zero: then what is lost
@@ -67,10 +49,8 @@ std::optional<Stall> extrapolated_stall(std::span<const UpdateStep> steps) {
     points.push_back({(static_cast<double>(block.front().step) + static_cast<double>(block.back().step)) / 2,
                       std::log((lost + 0.5) / (kept + 0.5))});
   }
-  const std::vector<double> slopes = slopes_of(points);
-  constexpr double kNormal = 2.5758293035489004;  // 99% of a normal distribution lie within so many standard deviations
-  const auto n = static_cast<double>(points.size());
-  const double spread = kNormal * std::sqrt(n * (n - 1) * (2 * n + 5) / 18), count = static_cast<double>(slopes.size());
+  const std::vector<double> slopes = slopes_between(points);
+  const double spread = kendall_bound(points.size()), count = static_cast<double>(slopes.size());
   const double least = slopes[static_cast<size_t>(std::floor((count - spread) / 2)) - 1],
                most = slopes[static_cast<size_t>(std::ceil((count + spread) / 2))];
   if (!(least > 0)) return std::nullopt;
@@ -78,7 +58,7 @@ std::optional<Stall> extrapolated_stall(std::span<const UpdateStep> steps) {
   const double slope = median(slopes);
   const std::span<const Point> all(points);
   for (const std::span<const Point> half : {all.first(kBlocks / 2), all.last(kBlocks / 2)}) {
-    const double of_half = median(slopes_of(half));
+    const double of_half = median(slopes_between(half));
     if (!(of_half >= slope / 1.5 && of_half <= 1.5 * slope)) return std::nullopt;
   }
   // The line through the middle of the points; with the bounds of the slope it turns around that.

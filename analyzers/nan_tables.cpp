@@ -7,7 +7,6 @@
 #include <set>
 #include <unordered_map>
 
-#include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -58,7 +57,7 @@ std::vector<const CaptureRow*> in_order_of_size(const CaptureRow& node, std::vec
   return operands;
 }
 
-// What the run's gradients and losses looked like before, by which it could have been stopped.
+// From where on, to the position, every loss was more than twice the least one before it.
 std::optional<uint64_t> loss_doubled_since(const Snapshot& trace, const RowPosition& before) {
   double least = INFINITY;
   std::optional<uint64_t> since;

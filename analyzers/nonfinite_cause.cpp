@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cmath>
-#include <string_view>
 
 #include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
@@ -73,10 +72,9 @@ class Origin {
   std::optional<double> exact_result(double x, double y) const;
   // From which magnitude on the op's result is infinite in its type.
   double limit() const { return magnitude_thresholds(*info(made_.dtype).format, rounding_of(made_)).beyond.perhaps_above(); }
-  // A tensor of which there were rows and that the op reads as that input.
+  // A tensor of which there were rows and that is that output of an op, or that the origin's reads as that input.
+  std::optional<uint32_t> recorded(uint32_t op, uint8_t slot) const;
   std::optional<uint32_t> read_as(uint8_t input) const;
-  // The same of the op's outputs.
-  std::optional<uint32_t> output(uint8_t slot) const;
   // Second moments that were zero in the step of the origin.
   uint64_t zero_moments(uint32_t moments) const;
   // Up to the step of the origin.
@@ -92,18 +90,15 @@ class Origin {
   std::optional<CaptureTree> capture_;
 };
 
-std::optional<uint32_t> Origin::read_as(uint8_t input) const {
-  const GraphEdge* const edge = facts_.context.graph.read_by(made_.op, input);
-  if (edge == nullptr) return std::nullopt;
-  for (const uint32_t i : facts_.context.graph.made_by(edge->producer, edge->slot))
+std::optional<uint32_t> Origin::recorded(uint32_t op, uint8_t slot) const {
+  for (const uint32_t i : facts_.context.graph.made_by(op, slot))
     if (facts_.ranges().find(i)) return i;
   return std::nullopt;
 }
 
-std::optional<uint32_t> Origin::output(uint8_t slot) const {
-  for (const uint32_t i : facts_.context.graph.made_by(made_.op, slot))
-    if (facts_.ranges().find(i)) return i;
-  return std::nullopt;
+std::optional<uint32_t> Origin::read_as(uint8_t input) const {
+  const GraphEdge* const edge = facts_.context.graph.read_by(made_.op, input);
+  return edge == nullptr ? std::nullopt : recorded(edge->producer, edge->slot);
 }
 
 uint64_t Origin::zero_moments(uint32_t moments) const {
@@ -153,7 +148,7 @@ NonfiniteExplanation Origin::of_source() const {
 NonfiniteExplanation Origin::of_adam() const {
   const SettingNames& settings = facts_.context.settings;
   const auto stepwise = attribute(op_, "stepwise"), eps = attribute(op_, "eps"), beta2 = attribute(op_, "beta2");
-  const auto squares = output(kSecondMomentSlot);
+  const auto squares = recorded(made_.op, kSecondMomentSlot);
   if (!eps || !beta2) return {};
   if (const CaptureRow* const gradient = capture_ ? capture_->operand(1) : nullptr; gradient && squares == origin_.tensor) {
     const double square = (1 - *beta2) * gradient->value * gradient->value;
@@ -202,7 +197,7 @@ NonfiniteExplanation Origin::of_loss() const {
             "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, "
             "and below 0 a logarithm is NaN. End the model with a sigmoid, or use bce_with_logits. "};
   }
-  const auto sums = output(kSumsOfExponentsSlot);
+  const auto sums = recorded(made_.op, kSumsOfExponentsSlot);
   if (op_.function != OpFunction::cross_entropy || !sums || !was_finite(*sums)) return {};
   return {NonfiniteCause::zero_over_zero, "",
           fmt::format("All logits were finite, so the mean was one over no target, 0 / 0: {} every target of the batch. ",

@@ -59,8 +59,8 @@ int run(const Arguments& arguments) {
         start.capsule = path;
       else
         start = trial_from_start(trace);
-      fixes.watch = [&](std::string_view trial, double share) {
-        progress.work(fmt::format("trying {}", trial), share);
+      fixes.watch = [&](std::string_view trial) {
+        progress.work(fmt::format("trying {}", trial), 0);
         return true;
       };
       add_fixes(try_fixes(start, *failure, fact_text(report, "module"), fixes), report);

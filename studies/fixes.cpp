@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/loss_ends.h"
+#include "ulpscope/analyzers/trend.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope {
@@ -117,7 +118,7 @@ class Trials {
 
   Outcome run(const std::string& text, const Experiment& experiment) {
     Outcome outcome;
-    if (options_.watch && !options_.watch(text, 0)) stopped_ = true;
+    if (options_.watch && !options_.watch(text)) stopped_ = true;
     if (!has_time()) return outcome;
     Trial trial = start_;
     trial.experiment = experiment;
@@ -149,11 +150,6 @@ class Trials {
 };
 
 }  // namespace
-
-const char* name_of(RunFailure::Way way) {
-  static constexpr const char* kNames[] = {"loss", "skipped", "weights"};
-  return kNames[static_cast<size_t>(way)];
-}
 
 const char* name_of(FixResult result) {
   static constexpr const char* kNames[] = {"verified", "trains_worse", "fails", "fp32_fails", "refused", "not_tried"};

@@ -20,7 +20,6 @@ struct RunFailure {
 
   bool is_like(const RunFailure& other) const { return way == other.way && (way == Way::weights || step == other.step); }
 };
-const char* name_of(RunFailure::Way way);
 
 // Takes the steps of a run in order.
 class FailureWatch {
@@ -80,10 +79,9 @@ struct FixStudy {
 };
 
 struct FixOptions {
-  uint64_t steps_after = 50;  // that trials go on for behind the step in which the run failed
-  double budget = 60;         // seconds for all of them
-  // Told of each trial that begins, and how many of all have ended. False: no further one begins.
-  std::function<bool(std::string_view trial, double share)> watch = {};
+  uint64_t steps_after = 50;                               // that trials go on for behind the step in which the run failed
+  double budget = 60;                                      // seconds for all of them
+  std::function<bool(std::string_view trial)> watch = {};  // told of each that begins; false: neither it nor another one does
 };
 
 // `start`: where trials start, as the run was; its `changes` are part of that. `failure`: of the run.

@@ -10,6 +10,7 @@
 #include "ulpscope/analyzers/findings/guessing.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/trend.h"
 #include "ulpscope/analyzers/update_judgement.h"
 #include "ulpscope/analyzers/what_if.h"
 

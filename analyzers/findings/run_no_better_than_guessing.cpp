@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/trend.h"
 
 namespace ulpscope::findings {
 

@@ -15,12 +15,7 @@ using ::testing::StartsWith;
 
 class Nan : public Train {
  protected:
-  Result nan(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "nan");
-    RunOptions options;
-    options.working_directory = folder_.path();
-    return run_program(arguments, options);
-  }
+  Result nan(std::vector<std::string> arguments) { return run_verb("nan", std::move(arguments)); }
   static Json table(const Json& report, const std::string& name) {
     for (const Json& each : report["tables"])
       if (each["name"] == name) return each;

@@ -14,12 +14,7 @@ using ::testing::HasSubstr;
 
 class Replay : public Train {
  protected:
-  Result replay(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "replay");
-    RunOptions options;
-    options.working_directory = folder_.path();
-    return run_program(arguments, options);
-  }
+  Result replay(std::vector<std::string> arguments) { return run_verb("replay", std::move(arguments)); }
   // Steps 2 to 7 of mlp in FP16.
   Result make_capsule(std::vector<std::string> more = {}) {
     std::vector<std::string> arguments{"mlp",  "--precision",  "fp16",   "--steps",      "9", "--threads", "1", "--capsule",

@@ -17,10 +17,13 @@ using Json = nlohmann::json;
 class Train : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return folder_.file(name); }
-  Result train(std::vector<std::string> arguments, RunOptions options = {}) {
-    arguments.insert(arguments.begin(), "train");
+  Result run_verb(const std::string& verb, std::vector<std::string> arguments, RunOptions options = {}) {
+    arguments.insert(arguments.begin(), verb);
     options.working_directory = folder_.path();
     return run_program(arguments, options);
+  }
+  Result train(std::vector<std::string> arguments, RunOptions options = {}) {
+    return run_verb("train", std::move(arguments), std::move(options));
   }
   Json info(const std::string& trace) { return Json::parse(run_program({"info", trace, "--json"}).out); }
 

@@ -121,7 +121,7 @@ TEST(Fixes, WhatThereIsNoTimeForIsSaid) {
   start.experiment = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
   size_t begun = 0;
   FixOptions options{.budget = 1e9};
-  options.watch = [&](std::string_view, double) { return ++begun <= 2; };  // the run as it was, and one more
+  options.watch = [&](std::string_view) { return ++begun <= 2; };  // the run as it was, and one more
   const FixStudy study = try_fixes(start, {RunFailure::Way::skipped, 0}, "", options);
   ASSERT_TRUE(study.fails_again);
   ASSERT_GT(study.trials.size(), 2u);

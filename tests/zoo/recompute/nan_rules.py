@@ -3,6 +3,7 @@
 import math
 
 from .facts import KEPT
+from .promises import output_of
 
 
 class Beginnings:
@@ -47,10 +48,6 @@ class Beginnings:
 
 def table_of(report, name):
     return next((table for table in report["tables"] if table["name"] == name), None)
-
-
-def output_of(f, tensor):
-    return f"{int(f.tables.ops['id'][f.tensors.op[tensor]]):016x}", int(f.tensors.slot[tensor])
 
 
 def wrong_beginnings(f, report):
