@@ -15,6 +15,8 @@ namespace ulpscope {
 
 namespace {
 
+const std::vector kParts = {Part::recording, Part::run, Part::ranges, Part::scale, Part::updates};
+
 // Findings that say that there were NaN or infinities; others count here as what they came of.
 constexpr Codes kOnNonfinite = {
     "range.nonfinite",    "range.values_overflow", "range.gradients_overflow", "data.nonfinite", "range.clipping_hides_infinity",
@@ -38,23 +40,9 @@ void keep_nonfinite(const Snapshot& trace, std::string_view healthy, Report& rep
   add_verdict(trace, report, healthy);
 }
 
-// Where a run broke, the first that reached the loss or the weights and was there when it did; else the one that it is judged by.
-const NonfiniteBeginning* main_beginning(const std::vector<NonfiniteBeginning>& all, const RunFacts& facts) {
-  if (all.empty()) return nullptr;
-  const uint64_t broke = facts.step_facts.broken_from();
-  auto found = std::find_if(all.begin(), all.end(), [&](const NonfiniteBeginning& one) {
-    return facts.broke() && (one.loss || one.weights) && one.first.step <= broke && one.last_step + 1 >= broke;
-  });
-  const std::optional<NonfiniteOrigin>& origin = facts.ranges().origin();
-  if (found == all.end() && origin)
-    found = std::find_if(all.begin(), all.end(), [&](const NonfiniteBeginning& one) { return one.tensor == origin->tensor; });
-  return found == all.end() ? &all.front() : &*found;
-}
-
 }  // namespace
 
-NanAnalysis::NanAnalysis(const AnalysisOptions& options)
-    : run_(std::make_unique<FollowedRun>(options, std::vector{Part::run, Part::ranges, Part::scale, Part::updates})) {}
+NanAnalysis::NanAnalysis(const AnalysisOptions& options) : run_(std::make_unique<FollowedRun>(options, kParts)) {}
 NanAnalysis::~NanAnalysis() = default;
 Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options) { return NanAnalysis(options).report(trace); }
 
@@ -65,16 +53,20 @@ Report NanAnalysis::report(const Snapshot& trace) {
   report.sources.push_back(source_of(trace));
   report.complete = run_->update(trace);
   const RunFacts& facts = run_->facts();
-  const AnalysisContext& context = run_->context();
-  find_all({Part::run, Part::ranges, Part::scale, Part::updates}, facts, report);
+  find_all(kParts, facts, report);
 
-  const std::vector<NonfiniteBeginning> beginnings = find_beginnings(context);
+  const std::vector<NonfiniteBeginning>& beginnings = facts.ranges().beginnings();
   keep_nonfinite(
       trace, beginnings.empty() ? "no recorded tensor held NaN or infinity." : "no NaN or infinity was found to do harm.", report);
   NanTables tables(facts, beginnings);
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);
   report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);
-  if (const NonfiniteBeginning* const beginning = main_beginning(beginnings, facts)) tables.add_story(*beginning, report);
+  // Gradients that overflowed in skipped steps are no part of what a run is judged by.
+  const std::optional<NonfiniteOrigin>& origin = facts.ranges().origin();
+  if (origin)
+    tables.add_story(*origin, report);
+  else if (!beginnings.empty())
+    tables.add_story({beginnings.front().tensor, beginnings.front().first, beginnings.front().overflowed}, report);
   return report;
 }
 

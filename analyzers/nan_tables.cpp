@@ -80,8 +80,9 @@ std::optional<uint64_t> loss_doubled_since(const Snapshot& trace, const RowPosit
 NanTables::NanTables(const RunFacts& facts, const std::vector<NonfiniteBeginning>& beginnings)
     : facts_(facts), beginnings_(beginnings) {}
 
-void NanTables::add_story(const NonfiniteBeginning& beginning, Report& report) const {
-  const NonfiniteOrigin origin{beginning.tensor, beginning.first, beginning.overflowed};
+void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
+  const auto beginning = std::find_if(beginnings_.begin(), beginnings_.end(),
+                                      [&](const NonfiniteBeginning& one) { return one.tensor == origin.tensor; });
   const NonfiniteExplanation explanation = explain(facts_, origin);
   const OpInfo& op = facts_.selection.op(origin.tensor);
   const TensorInfo& made = facts_.selection.tensor(origin.tensor);
@@ -104,18 +105,16 @@ void NanTables::add_story(const NonfiniteBeginning& beginning, Report& report) c
   report.add_fact("cause", std::string(name_of(explanation.cause)));
   report.add_fact("that_is", std::string(meaning_of(explanation.cause)));
   const auto reached = [](const std::optional<uint64_t>& step) { return step ? count_cell(*step) : Cell(NotApplicable{}); };
-  report.add_fact("reached_loss_in_step", reached(beginning.loss), Unit::count);
-  report.add_fact("reached_weights_in_step", reached(beginning.weights), Unit::count);
+  if (beginning != beginnings_.end()) {
+    report.add_fact("reached_loss_in_step", reached(beginning->loss), Unit::count);
+    report.add_fact("reached_weights_in_step", reached(beginning->weights), Unit::count);
+  }
   if (!own.steps.empty()) {
     report.add_fact("headroom_before", own.steps.back().bits, Unit::bits);
     report.add_fact("headroom_lost_a_step", own.shrinks ? Cell(*own.shrinks) : Cell(NotApplicable{}), Unit::bits);
   }
   report.tables.push_back(beginnings_table());
   if (explanation.capture) report.tables.push_back(operands_table("operands", origin.tensor, *explanation.capture));
-  // What a report begins with may be another one, which went away.
-  if (const auto& judged = facts_.ranges().origin(); judged && judged->tensor != origin.tensor)
-    if (const auto first = explain(facts_, *judged).capture)
-      report.tables.push_back(operands_table("operands_of_first", judged->tensor, *first));
   if (Table headroom = headroom_table(tensors, histories); !headroom.rows.empty()) report.tables.push_back(std::move(headroom));
   if (origin.position.step > 0) report.tables.push_back(alarms_table(origin, own));
   if (!to_loss.empty()) report.tables.push_back(way_table("way_to_loss", "The way to the loss", to_loss));

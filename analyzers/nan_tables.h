@@ -15,7 +15,7 @@ class NanTables {
   NanTables(const RunFacts& facts, const std::vector<NonfiniteBeginning>& beginnings);
 
   // Of one of the beginnings: facts, and all tables.
-  void add_story(const NonfiniteBeginning& beginning, Report& report) const;
+  void add_story(const NonfiniteOrigin& origin, Report& report) const;
 
  private:
   Table beginnings_table() const;

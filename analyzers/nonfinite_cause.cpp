@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
@@ -28,6 +29,7 @@ constexpr std::array kCauses = std::to_array<CauseInfo>({
     {NonfiniteCause::overflow_of_exp, "overflow_of_exp", "an exponential too large for its type"},
     {NonfiniteCause::division_by_zero, "division_by_zero", "a number divided by zero"},
     {NonfiniteCause::zero_over_zero, "zero_over_zero", "zero divided by zero"},
+    {NonfiniteCause::zero_times_infinity, "zero_times_infinity", "zero times an infinite constant"},
     {NonfiniteCause::log_of_zero, "log_of_zero", "the logarithm of zero"},
     {NonfiniteCause::log_of_negative, "log_of_negative", "the logarithm of a negative number"},
     {NonfiniteCause::sqrt_of_negative, "sqrt_of_negative", "the square root of a negative number"},
@@ -70,6 +72,10 @@ class Origin {
 
   NonfiniteCause cause_by_function(double x, double y) const;
   std::optional<double> exact_result(double x, double y) const;
+  // What helps where a constant of the op is at fault, or "".
+  std::string help_with_factor(double factor) const;
+  // A parameter that the op read, or is, whose memory had changed by then; or "".
+  std::string changed_parameter() const;
   // From which magnitude on the op's result is infinite in its type.
   double limit() const { return magnitude_thresholds(*info(made_.dtype).format, rounding_of(made_)).beyond.perhaps_above(); }
   // A tensor of which there were rows and that is that output of an op, or that the origin's reads as that input.
@@ -112,7 +118,23 @@ uint64_t Origin::zero_moments(uint32_t moments) const {
   return zeros;
 }
 
+std::string Origin::changed_parameter() const {
+  std::set<std::string> read{made_.parameter};
+  for (const GraphEdge& edge : facts_.context.trace.graph().edges())
+    if (const auto tensor = edge.consumer == made_.op ? recorded(edge.producer, edge.slot) : std::nullopt)
+      read.insert(facts_.selection.tensor(*tensor).parameter);
+  read.erase("");
+  for (const EventRow& event : facts_.context.trace.events()) {
+    if (event.kind != EventKind::memory_changed || event.tensor < 0 || event.step > origin_.position.step) continue;
+    const std::string& changed = facts_.selection.tensor(static_cast<uint32_t>(event.tensor)).parameter;
+    if (read.contains(changed)) return changed;
+  }
+  return "";
+}
+
 NonfiniteExplanation Origin::find() const {
+  if (const std::string changed = changed_parameter(); !changed.empty())
+    return {NonfiniteCause::memory_changed, fmt::format("{} was changed in memory before. ", changed)};
   if (op_.kind == OpKind::source) return of_source();
   NonfiniteExplanation found;
   if (op_.function == OpFunction::adam_update) found = of_adam();
@@ -132,12 +154,6 @@ NonfiniteExplanation Origin::find() const {
 }
 
 NonfiniteExplanation Origin::of_source() const {
-  for (const EventRow& event : facts_.context.trace.events()) {
-    if (event.kind != EventKind::memory_changed || event.tensor < 0 || event.step > origin_.position.step) continue;
-    const TensorInfo& changed = facts_.selection.tensor(static_cast<uint32_t>(event.tensor));
-    if (!made_.parameter.empty() && changed.parameter == made_.parameter)
-      return {NonfiniteCause::memory_changed, fmt::format("{} was changed in memory before. ", made_.parameter)};
-  }
   if (made_.role == Role::input) return {NonfiniteCause::bad_data};
   return {NonfiniteCause::bad_start, "",
           fmt::format("It was so before the first op that was recorded in step {}: look at how it was made or loaded. ",
@@ -269,6 +285,7 @@ NonfiniteCause Origin::cause_by_function(double x, double y) const {
     default:
       break;
   }
+  if (is_nan && x == 0 && std::isinf(y)) return NonfiniteCause::zero_times_infinity;
   if (is_nan) return NonfiniteCause::unknown;
   return op_.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic;
 }
@@ -282,6 +299,7 @@ std::optional<double> Origin::exact_result(double x, double y) const {
     case OpFunction::sub:
       return x - y;
     case OpFunction::mul:
+    case OpFunction::scale:
       return x * y;
     case OpFunction::div:
       return x / y;
@@ -294,6 +312,14 @@ std::optional<double> Origin::exact_result(double x, double y) const {
   }
 }
 
+std::string Origin::help_with_factor(double factor) const {
+  if (!std::isfinite(factor)) return "No type holds that factor: take a finite one. ";
+  if (std::abs(factor) < limit()) return "";
+  const FloatFormat& format = *info(made_.dtype).format;
+  return fmt::format("A factor up to {:g} stays finite in {}; or run this op in FP32{}. ", format.largest_finite(), format.name,
+                     has_range_of_fp32(made_.dtype) ? "" : " or BF16");
+}
+
 NonfiniteExplanation Origin::of_operands() const {
   const CaptureRow& element = capture_->element();
   const std::vector<const CaptureRow*> operands = capture_->operands(element);
@@ -303,10 +329,13 @@ NonfiniteExplanation Origin::of_operands() const {
     if (operand->overwritten || operand->row.count > 0 || !std::isfinite(operand->value)) return {};
     arguments += fmt::format("{}{:.6g}", arguments.empty() ? "" : ", ", operand->value);
   }
-  const double x = operands[0]->value, y = operands.size() > 1 ? operands[1]->value : kUnknown;
+  const std::optional<double> factor = op_.function == OpFunction::scale ? attribute(op_, "factor") : std::nullopt;
+  const double x = operands[0]->value, y = operands.size() > 1 ? operands[1]->value : factor.value_or(kUnknown);
   const std::string value = std::isnan(element.value) ? "NaN" : element.value > 0 ? "infinity" : "-infinity";
   NonfiniteExplanation found{cause_by_function(x, y)};
-  found.story = fmt::format("Element {} is {}({}) = {}", element.element, op_.name, arguments, value);
+  found.story = fmt::format("Element {} is {}({}){} = {}", element.element, op_.name, arguments,
+                            factor ? fmt::format(" by {:g}", *factor) : "", value);
+  if (factor) found.help = help_with_factor(*factor);
   const std::optional<double> exact = exact_result(x, y);
   if (exact && std::isfinite(*exact) && std::abs(*exact) >= limit())
     found.story +=

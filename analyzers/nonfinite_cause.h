@@ -20,6 +20,7 @@ enum class NonfiniteCause : uint8_t {
   overflow_of_exp,
   division_by_zero,
   zero_over_zero,
+  zero_times_infinity,  // by a constant: what the op read was finite
   log_of_zero,
   log_of_negative,
   sqrt_of_negative,
@@ -32,7 +33,7 @@ enum class NonfiniteCause : uint8_t {
   memory_changed,          // a weight or state was not what had been written
   unknown,                 // what was recorded does not tell
 };
-inline constexpr int kNonfiniteCauses = 17;
+inline constexpr int kNonfiniteCauses = 18;
 const char* name_of(NonfiniteCause cause);     // "overflow_on_cast"
 const char* meaning_of(NonfiniteCause cause);  // "a value too large for the type that it is cast to"
 

@@ -11,6 +11,14 @@ namespace {
 constexpr TablesRead kRowsOnly{.rows = true, .histograms = false};
 
 bool is_kept(Role role) { return role == Role::weight || role == Role::master_weight || role == Role::optimizer_state; }
+bool is_of_parameters(Role role) {
+  return role == Role::weight_gradient || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
+}
+
+NonfiniteOrigin origin_of(const TensorRow& row, DType dtype, int rank) {
+  const bool was_rounded = row.statistics.nonfinite() == 0 && row.rounding_known && !is_quantized(dtype);
+  return {row.tensor, position_of(row, rank), was_rounded ? row.rounding.infinite() : 0};
+}
 
 // Follows the rows of one rank.
 class Flow {
@@ -20,7 +28,9 @@ class Flow {
   // Calls visit(row, from) of each row with NaN or infinities, which gives the row a mark. `from`: the least mark of what its op
   // read and was not finite; none: there was no such thing.
   using Visit = std::function<uint32_t(const TensorRow& row, std::optional<uint32_t> from)>;
-  void take(const Block& block, const Visit& visit) {
+  // Calls absorb(row, from) of each row without any whose op read some.
+  using Absorb = std::function<void(const TensorRow& row, uint32_t from)>;
+  void take(const Block& block, const Visit& visit, const Absorb& absorb = {}) {
     if (block.begins) {
       last_in_step_.reset();
       call_.reset();
@@ -36,7 +46,10 @@ class Flow {
       }
       State& state = outputs_[output_of(row.tensor)];
       state = {row.step, std::nullopt};
-      if (stored_nonfinite(row, tensor.dtype) == 0) continue;
+      if (stored_nonfinite(row, tensor.dtype) == 0) {
+        if (absorb && call_read_) absorb(row, *call_read_);
+        continue;
+      }
       state.mark = visit(row, call_read_);
       if (!call_read_) call_read_ = state.mark;  // the outputs of one call began together
       last_in_step_ = std::min(last_in_step_.value_or(UINT32_MAX), *state.mark);
@@ -79,8 +92,13 @@ class Flow {
 
 }  // namespace
 
-std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context) {
+bool divides(OpFunction function) {
+  return function == OpFunction::div || function == OpFunction::reciprocal || function == OpFunction::rsqrt;
+}
+
+std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm) {
   std::vector<NonfiniteBeginning> found;
+  std::vector<NonfiniteOrigin> latest;                     // of each
   std::map<std::pair<int, uint32_t>, uint32_t> of_tensor;  // by rank
   std::map<int, Flow> ranks;
   for (size_t part = 0; part < context.parts.size(); ++part) {
@@ -89,29 +107,46 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context) 
     visit_blocks(
         context, {part, context.parts[part].steps}, kRowsOnly,
         [&](const Block& block) {
-          flow.take(block, [&](const TensorRow& row, std::optional<uint32_t> from) {
-            const TensorInfo& tensor = context.selection.tensor(row.tensor);
-            if (!from) {
-              const auto [entry, is_new] = of_tensor.try_emplace({rank, row.tensor}, found.size());
-              from = entry->second;
-              if (is_new) {
-                found.emplace_back();
-                found.back().tensor = row.tensor;
-                found.back().first = position_of(row, rank);
-                if (row.statistics.nonfinite() == 0 && row.rounding_known) found.back().overflowed = row.rounding.infinite();
-              }
-              NonfiniteBeginning& beginning = found[*from];
-              ++beginning.rows;
-              beginning.nan += row.statistics.nan;
-              beginning.infinities += stored_infinities(row, tensor.dtype);
-              beginning.skipped += block.step.skipped;
-              beginning.last_step = row.step;
-            }
-            NonfiniteBeginning& beginning = found[*from];
-            if (tensor.role == Role::loss && !beginning.loss) beginning.loss = row.step;
-            if (is_kept(tensor.role) && !beginning.weights) beginning.weights = row.step;
-            return *from;
-          });
+          flow.take(
+              block,
+              [&](const TensorRow& row, std::optional<uint32_t> from) {
+                const TensorInfo& tensor = context.selection.tensor(row.tensor);
+                if (!from) {
+                  const auto [entry, is_new] = of_tensor.try_emplace({rank, row.tensor}, found.size());
+                  from = entry->second;
+                  const NonfiniteOrigin origin = origin_of(row, tensor.dtype, rank);
+                  if (is_new) {
+                    found.emplace_back();
+                    found.back().tensor = row.tensor;
+                    found.back().first = origin.position;
+                    found.back().overflowed = origin.overflowed;
+                    latest.emplace_back();
+                  }
+                  latest[*from] = origin;
+                  NonfiniteBeginning& beginning = found[*from];
+                  ++beginning.rows;
+                  beginning.nan += row.statistics.nan;
+                  beginning.infinities += stored_infinities(row, tensor.dtype);
+                  beginning.skipped += block.step.skipped;
+                  beginning.last_step = row.step;
+                }
+                NonfiniteBeginning& beginning = found[*from];
+                if (tensor.role == Role::loss && !beginning.loss) beginning.loss = row.step;
+                if (is_kept(tensor.role) && !beginning.weights) beginning.weights = row.step;
+                const bool does_harm = (harm.loss && tensor.role == Role::loss) || (harm.weights && is_kept(tensor.role)) ||
+                                       (harm.gradients && is_of_parameters(tensor.role));
+                if (does_harm && !beginning.harmed && (row.step >= harm.from || !block.step.skipped))
+                  beginning.harmed = latest[*from];
+                return *from;
+              },
+              [&](const TensorRow& row, uint32_t from) {
+                if (row.statistics.zeros == 0 || !divides(context.selection.op(row.tensor).function)) return;
+                NonfiniteBeginning& beginning = found[from];
+                if (beginning.zeros.steps == 0) beginning.zeros.tensor = row.tensor;
+                if (beginning.zeros.steps == 0 || beginning.zeros.last_step != row.step) ++beginning.zeros.steps;
+                beginning.zeros.last_step = row.step;
+                if (harm.divided_by && !beginning.harmed) beginning.harmed = latest[from];
+              });
         },
         [&](size_t) { return !context.options.cancelled(); });
   }

@@ -11,6 +11,20 @@
 
 namespace ulpscope {
 
+// A row in which NaN and infinities began.
+struct NonfiniteOrigin {
+  uint32_t tensor = 0;
+  RowPosition position;
+  uint64_t overflowed = 0;  // finite values that became infinite when they were rounded
+};
+
+// What NaN and infinities have to get to in order to do the harm that a run is judged by.
+struct NonfiniteHarm {
+  bool loss = false, weights = false, gradients = false;  // weights and optimizer states, and gradients of parameters
+  bool divided_by = false;                                // or became zeros, in an op that divides by them
+  uint64_t from = 0;                                      // before this step nothing that came of a skipped step did any
+};
+
 // A tensor that held NaN or infinities which came from nothing that its op read, as far as that was recorded. In a graph without
 // edges all that comes after such a tensor in a step came from it.
 struct NonfiniteBeginning {
@@ -18,13 +32,21 @@ struct NonfiniteBeginning {
   RowPosition first;
   uint64_t rows = 0;
   uint64_t nan = 0, infinities = 0;  // in these rows
-  uint64_t overflowed = 0;           // in the first: finite values that became infinite when they were rounded
+  uint64_t overflowed = 0;           // in the first, as in NonfiniteOrigin
   uint64_t skipped = 0;              // of the rows, those of steps that were skipped
   uint64_t last_step = 0;
   std::optional<uint64_t> loss, weights;  // the steps in which they first reached a loss, and a weight or an optimizer state
+  // Finite rows with zeros of an op that divides and read infinities: x / infinity is 0, whatever x and the overflowed value were.
+  struct Zeros {
+    uint32_t tensor = 0;  // of the first
+    uint64_t steps = 0, last_step = 0;
+  } zeros;
+  std::optional<NonfiniteOrigin> harmed;  // the last that had begun when harm was first done
 };
+// Whether an op divides by what it reads.
+bool divides(OpFunction function);
 // All of a run, by when they first began. Of tensors that were asked for.
-std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context);
+std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm = {});
 
 // A tensor on the way of what began in another.
 struct NonfiniteStop {

@@ -1,13 +1,16 @@
 #include "ulpscope/analyzers/range_judgement.h"
 
 #include <algorithm>
+#include <set>
 
 #include "ulpscope/analyzers/range_facts.h"
+#include "ulpscope/analyzers/run_analysis.h"
 
 namespace ulpscope {
 
 RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& steps, const RangeFacts& facts)
-    : judged_(facts.ranges().judged(judged_room_)),
+    : context_(context),
+      judged_(facts.ranges().judged(judged_room_)),
       broken_(facts.ranges().broken(broken_room_)),
       what_if_fp16_(facts.what_if_index(binary16)) {
   static const TensorRanges kNone;
@@ -23,7 +26,13 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   nonfinite_in_order_ = find_nonfinite();
   reached_weights_ = find_in_weights(context.selection);
   harm_ = judge_harm(context.selection, whole, broke);
-  origin_ = find_origin(context, whole, broke);
+  harm_done_ = harm_done(whole, steps.broken_from());
+  if (harm_ == Severity::info && divides_by_nonfinite()) {
+    uint64_t most = 0;
+    for (const NonfiniteBeginning& one : beginnings()) most = std::max(most, one.zeros.steps);
+    if (wastes_many(most, whole.count)) harm_ = Severity::warning;
+  }
+  origin_ = find_origin();
   start_ = judge_start(context.selection);
 }
 
@@ -75,45 +84,48 @@ Severity RangeJudgement::judge_harm(const Selection& selection, const StepTotals
   return wastes_many(steps.nonfinite_losses.size(), steps.count) ? Severity::warning : Severity::info;
 }
 
-// The first of the run; where it broke, or no step was taken to its end, the first of the steps that led there one after the other:
-// what was nonfinite before them was gone by then. Of skipped steps it is their gradients too.
-std::optional<NonfiniteOrigin> RangeJudgement::find_origin(const AnalysisContext& context, const StepTotals& steps,
-                                                           bool broke) const {
-  std::optional<NonfiniteOrigin> origin;
-  if (!nonfinite_in_order_.empty()) {
-    const NonfiniteRows first = nonfinite(nonfinite_in_order_.front());
-    origin = {nonfinite_in_order_.front(), *first.first, first.overflowed};
+// Where the run broke, what reached a loss or a weight did the harm; where no step was taken to its end, what reached a gradient of
+// a parameter too.
+NonfiniteHarm RangeJudgement::harm_done(const StepTotals& steps, uint64_t broken_from) const {
+  if (broken_from != UINT64_MAX) return {.loss = true, .weights = true, .from = broken_from};
+  if (steps.is_stuck()) {
+    // A dynamic scale may have skipped steps before and come down to one that fitted.
+    const bool adapts = context_.trace.run().dynamic_loss_scale;
+    return {.loss = true, .weights = true, .gradients = true, .from = adapts ? steps.last.step + 1 - steps.trailing_skips : 0};
   }
-  // Events of several ranks do not say whose they are.
-  if ((!broke && !steps.is_stuck()) || context.trace.ranks().size() > 1) return origin;
-  const EventRow* earliest = nullptr;
-  const std::vector<EventRow>& events = context.trace.events();
-  uint64_t last = steps.last.step;
-  for (auto event = events.rbegin(); event != events.rend(); ++event) {
-    if (event->kind != EventKind::nonfinite || event->tensor < 0 || event->step > last || event->step < context.options.steps.first)
-      continue;
-    // A step that was skipped did nothing to the next one, unless all from there on were.
-    const uint64_t next = earliest ? earliest->step : last + 1;
-    if (event->step + 1 < next || (steps.skipped.contains(event->step) && !steps.skipped.contains(next) && next <= last)) break;
-    earliest = &*event;
-  }
-  if (earliest == nullptr || (origin && earliest->step == origin->position.step && !steps.skipped.contains(earliest->step)))
-    return origin;
-  const auto tensor = static_cast<uint32_t>(earliest->tensor);
-  if (!context.selection.contains(tensor) || !find(tensor) || (origin && origin->tensor == tensor)) return origin;
-  origin = {tensor, {earliest->step, context.trace.run().rank, 0, earliest->micro_batch, earliest->loss_index}, 0};
-  context.trace.visit_rows_without_histograms({earliest->step, earliest->step + 1}, [&](std::span<const TensorRow> rows) {
-    for (const TensorRow& row : rows) {
-      if (row.tensor != tensor || row.micro_batch != earliest->micro_batch || row.loss_index != earliest->loss_index) continue;
-      origin->position.sequence = row.sequence;
-      if (row.known != StatisticsLevel::none && row.statistics.nonfinite() == 0 &&
-          !is_quantized(context.selection.tensor(tensor).dtype))
-        origin->overflowed = row.rounding.infinite();
-      return false;
-    }
-    return true;
+  if (reached_weights_) return {.weights = true, .from = UINT64_MAX};
+  if (harm_ == Severity::warning) return {.loss = true, .weights = true, .gradients = true, .divided_by = true};
+  return {.divided_by = true};
+}
+
+bool RangeJudgement::divides_by_nonfinite() const {
+  const std::set<uint32_t> nonfinite(nonfinite_in_order_.begin(), nonfinite_in_order_.end());
+  const auto& edges = context_.trace.graph().edges();
+  return std::any_of(edges.begin(), edges.end(), [&](const GraphEdge& edge) {
+    if (!divides(context_.trace.ops()[edge.consumer].function)) return false;
+    const auto made = context_.graph.made_by(edge.producer, edge.slot);
+    return std::any_of(made.begin(), made.end(), [&](uint32_t tensor) { return nonfinite.contains(tensor); });
   });
-  return origin;
+}
+
+const std::vector<NonfiniteBeginning>& RangeJudgement::beginnings() const {
+  if (!beginnings_) beginnings_ = find_beginnings(context_, harm_done_);
+  return *beginnings_;
+}
+
+std::optional<NonfiniteOrigin> RangeJudgement::find_origin() const {
+  std::optional<NonfiniteOrigin> first, origin;
+  if (!nonfinite_in_order_.empty()) {
+    const NonfiniteRows rows = nonfinite(nonfinite_in_order_.front());
+    first = {nonfinite_in_order_.front(), *rows.first, rows.overflowed};
+  }
+  if (harm_ == Severity::info) return first;
+  for (const NonfiniteBeginning& one : beginnings()) {
+    // What reached no weight was gone with its step.
+    const bool was_there = one.weights || harm_done_.from == UINT64_MAX || one.last_step + 1 >= harm_done_.from;
+    if (one.harmed && was_there && (!origin || one.harmed->position < origin->position)) origin = one.harmed;
+  }
+  return origin ? origin : first;
 }
 
 NonfiniteStart RangeJudgement::judge_start(const Selection& selection) const {

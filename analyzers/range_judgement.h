@@ -5,21 +5,13 @@
 #include <optional>
 #include <vector>
 
+#include "ulpscope/analyzers/nonfinite_flow.h"
 #include "ulpscope/analyzers/tensor_ranges.h"
 
 namespace ulpscope {
 
-struct AnalysisContext;
-struct StepTotals;
 class RangeFacts;
 class StepFacts;
-
-// Where the NaN and infinities that a run is judged by began.
-struct NonfiniteOrigin {
-  uint32_t tensor = 0;
-  RowPosition position;
-  uint64_t overflowed = 0;  // finite values that became infinite when they were rounded
-};
 
 // How the run's NaN and infinities began.
 enum class NonfiniteStart : uint8_t {
@@ -51,10 +43,13 @@ class RangeJudgement {
   uint64_t infinities(uint32_t tensor) const { return held(tensor, &RangeTotals::infinities); }
 
   const std::vector<uint32_t>& nonfinite_in_order() const { return nonfinite_in_order_; }  // by when they first held NaN or Inf
+  // All beginnings; found when they are first asked for, by a pass over the rows.
+  const std::vector<NonfiniteBeginning>& beginnings() const;
+  // Where the NaN and infinities that did the run's harm began; of those that did none, the first.
   const std::optional<NonfiniteOrigin>& origin() const { return origin_; }
   NonfiniteStart start() const { return start_; }
   // What became of them: an error where a weight or an optimizer state held one or the run broke, a warning where steps were taken
-  // or wasted with them, a note where ops or the scaler took them away.
+  // or wasted with them or an op divided by them, a note where ops or the scaler took them away.
   Severity harm() const { return harm_; }
   bool reached_weights() const { return reached_weights_; }
   // Some tensors were not asked for, or not recorded: what became of the others is not known.
@@ -65,9 +60,12 @@ class RangeJudgement {
   std::vector<uint32_t> find_nonfinite() const;
   bool find_in_weights(const Selection& selection) const;
   Severity judge_harm(const Selection& selection, const StepTotals& steps, bool broke) const;
-  std::optional<NonfiniteOrigin> find_origin(const AnalysisContext& context, const StepTotals& steps, bool broke) const;
+  bool divides_by_nonfinite() const;
+  NonfiniteHarm harm_done(const StepTotals& steps, uint64_t broken_from) const;
+  std::optional<NonfiniteOrigin> find_origin() const;
   NonfiniteStart judge_start(const Selection& selection) const;
 
+  const AnalysisContext& context_;
   RunRanges judged_room_, broken_room_;
   const RunRanges &judged_, &broken_;
   const size_t what_if_fp16_;
@@ -75,6 +73,8 @@ class RangeJudgement {
   std::vector<uint32_t> nonfinite_in_order_;
   bool reached_weights_, is_filtered_;
   Severity harm_;
+  NonfiniteHarm harm_done_;
+  mutable std::optional<std::vector<NonfiniteBeginning>> beginnings_;
   std::optional<NonfiniteOrigin> origin_;
   NonfiniteStart start_;
 };

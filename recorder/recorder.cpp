@@ -354,6 +354,13 @@ void Recorder::add_warning(std::string_view text) {
   state.sink.add_event(row);
 }
 
+void Recorder::add_note(std::string_view text) {
+  if (!state_->writing()) return;
+  EventRow row = state_->event(EventKind::note);
+  row.text = text;
+  state_->sink.add_event(row);
+}
+
 void Recorder::add_metric(std::string_view name, double value) {
   State& state = *state_;
   if (state.options.level == RecordLevel::off || state.failed || !state.control.has_room_for_metric()) return;

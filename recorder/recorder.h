@@ -130,7 +130,9 @@ class Recorder {
   // Of that slot. The first node is the element, and each stands behind its parent.
   void add_capture(int slot, std::span<const CaptureNode> nodes);
 
+  // What the step's trace is to say of it, beyond what is found in its rows.
   void add_warning(std::string_view text);
+  void add_note(std::string_view text);
   void add_metric(std::string_view name, double value);
 
   // Writes the rows of the ops since the last pass, all of whose records are filled in.

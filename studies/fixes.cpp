@@ -18,12 +18,17 @@ bool adds_epsilon(const OptimizerSettings& settings) {
   return settings.type == OptimizerType::adam || settings.type == OptimizerType::adamw;
 }
 
+// Where the group has one of its own.
+void set_rate(OptimizerGroup& group, double rate) {
+  for (auto& [key, value] : group.values)
+    if (key == "learning_rate") value = rate;
+}
+
 // The learning rates of all optimizers, or of one group, divided.
 void divide_rates(Experiment& experiment, std::optional<size_t> group, double by) {
   for (size_t i = 0; i < experiment.optimizers.size(); ++i) {
     if (group && i != *group) continue;
-    for (auto& [key, value] : experiment.optimizers[i].values)
-      if (key == "learning_rate") value = experiment.settings_of(experiment.optimizers[i]).learning_rate / by;
+    set_rate(experiment.optimizers[i], experiment.settings_of(experiment.optimizers[i]).learning_rate / by);
   }
   if (!group) experiment.optimizer.learning_rate /= by;
 }
@@ -64,6 +69,36 @@ void add_scales(const Experiment& experiment, Fixes& fixes) {
   }
 }
 
+// Changes `layers` and those within them; `change` gives whether it changed one.
+bool change_layers(std::vector<LayerSpec>& layers, const std::function<bool(LayerSpec&)>& change) {
+  bool changed = false;
+  for (LayerSpec& layer : layers) {
+    changed = change(layer) || changed;
+    for (std::vector<LayerSpec>& within : layer.lists) changed = change_layers(within, change) || changed;
+  }
+  return changed;
+}
+
+// What layers compute in a way that overflows where another does not.
+void add_layers(Fixes& fixes) {
+  const auto add = [&](std::string text, std::string_view type, std::string_view key, const OptionValue& value,
+                       const auto& is_wrong) {
+    fixes.add(std::move(text), false, [&](Experiment& changed) {
+      change_layers(changed.model.layers, [&](LayerSpec& layer) {
+        const bool changes = layer.type->name == type && layer.has(key) && is_wrong(layer);
+        if (changes) layer.set(key, value);
+        return changes;
+      });
+    });
+  };
+  add("a mask value that FP16 holds: attention's mask_value = -1e4", "attention", "mask_value", -1e4,
+      [](const LayerSpec& layer) { return !(layer.number("mask_value") >= -binary16.largest_finite()); });
+  add("softmax of logits less their largest: its subtract_max = true", "softmax", "subtract_max", true,
+      [](const LayerSpec& layer) { return !layer.flag("subtract_max"); });
+  add("norms that sum in FP32: rms_norm's fused = true", "rms_norm", "fused", true,
+      [](const LayerSpec& layer) { return !layer.flag("fused"); });
+}
+
 void add_rates(const Experiment& experiment, Fixes& fixes) {
   const bool has_groups = !experiment.optimizers.empty();
   for (const double by : {10.0, 100.0, 1000.0}) {
@@ -78,6 +113,10 @@ void add_rates(const Experiment& experiment, Fixes& fixes) {
   for (size_t i = 0; i < experiment.optimizers.size(); ++i) {
     const OptimizerGroup& group = experiment.optimizers[i];
     if (group.modules.empty()) continue;
+    if (experiment.settings_of(group).learning_rate > experiment.optimizer.learning_rate)
+      fixes.add(
+          fmt::format("the learning rate of {} as of the others: {:g}", group.modules.front(), experiment.optimizer.learning_rate),
+          false, [&](Experiment& changed) { set_rate(changed.optimizers[i], experiment.optimizer.learning_rate); });
     fixes.add(fmt::format("the learning rate of {} / 100: {:g}", group.modules.front(),
                           experiment.settings_of(group).learning_rate / 100),
               false, [&](Experiment& changed) { divide_rates(changed, i, 100); });
@@ -178,6 +217,7 @@ std::vector<Fix> fixes_of(const Experiment& experiment, const std::string& modul
     fixes.add("gradients clipped to a norm of 1: clipping.norm = 1", false, [](Experiment& changed) { changed.clipping.norm = 1; });
   if (adds_epsilon(experiment.optimizer) && experiment.optimizer.eps < 1e-4)
     fixes.add("a larger eps: optimizer.eps = 1e-4", false, [](Experiment& changed) { changed.optimizer.eps = 1e-4; });
+  add_layers(fixes);
   const PrecisionRow& precision = row_of(experiment.precision);
   if (precision.casts_model) {
     fixes.add("updates computed in FP32: optimizer.math = \"fp32\"", true,
@@ -216,6 +256,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
   Trials trials(start, study.steps, options);
   const Trials::Outcome again = trials.run("as it was", original);
   study.failure = again.failure;
+  study.refusal = again.refusal;
   study.fails_again = again.failure && again.failure->is_like(failure);
   if (!study.fails_again) return study;
 

@@ -67,6 +67,7 @@ struct FixTrial {
 inline constexpr double kFixMargin = 0.1;
 
 struct FixStudy {
+  std::string refusal;                 // why the run cannot be run again as it was, or ""
   uint64_t first_step = 0, steps = 0;  // of each trial, which ends early where it is lost
   std::optional<RunFailure> failure;   // of the steps run again as they were
   bool fails_again = false;            // as the run did; else nothing is proven, and nothing was tried

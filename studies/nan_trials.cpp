@@ -66,7 +66,8 @@ Trial trial_from_start(const Snapshot& trace) {
 }
 
 void add_fixes(const FixStudy& study, Report& report) {
-  report.add_fact("run_again", study.fails_again ? fmt::format("fails again: {}", failure_text(*study.failure))
+  report.add_fact("run_again", !study.refusal.empty() ? fmt::format("cannot be run again: {}; nothing was tried", study.refusal)
+                               : study.fails_again    ? fmt::format("fails again: {}", failure_text(*study.failure))
                                : study.failure
                                    ? fmt::format("fails in another way: {}; nothing was tried", failure_text(*study.failure))
                                    : std::string("does not fail again; nothing was tried"));

@@ -67,6 +67,16 @@ std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& ori
   return fmt::format("`ulpscope export {} --table captures --step {}` shows an element of it in another step.", trace, *other);
 }
 
+std::string divided_by(const RunFacts& facts, const NonfiniteOrigin& origin) {
+  const RangeJudgement& ranges = facts.ranges();
+  if (ranges.harm() == Severity::info) return "";
+  const auto one = std::find_if(ranges.beginnings().begin(), ranges.beginnings().end(),
+                                [&](const NonfiniteBeginning& each) { return each.tensor == origin.tensor; });
+  if (one == ranges.beginnings().end() || one->zeros.steps == 0) return "";
+  return fmt::format(" {} divided by it, and gave zeros in {}.", facts.selection.name(one->zeros.tensor),
+                     count_of(one->zeros.steps, "step"));
+}
+
 const char* const kNoTypeHelps = "No type helps, for its range is that of FP32: look at what made values grow";
 
 void tell_overflow(const RunFacts& facts, const std::string& help, Findings& found) {
@@ -75,11 +85,12 @@ void tell_overflow(const RunFacts& facts, const std::string& help, Findings& fou
   const bool none_helps = has_range_of_fp32(facts.selection.tensor(origin.tensor).dtype);
   found.add(
       facts.ranges().harm(),
-      fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.", place_of(facts, origin),
+      fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.{}", place_of(facts, origin),
                   info(facts.selection.tensor(origin.tensor).dtype).format->name, origin.position.step,
-                  count_of(origin.overflowed, "element"), nonfinite_tensors(facts)),
+                  count_of(origin.overflowed, "element"), nonfinite_tensors(facts), divided_by(facts, origin)),
       nonfinite_evidence(facts, origin),
-      fmt::format("{}. {}{}", none_helps ? kNoTypeHelps : help, explanation.story, advice_on_captures(facts, origin, explanation)),
+      fmt::format("{}{}{}", !explanation.help.empty() ? explanation.help : fmt::format("{}. ", none_helps ? kNoTypeHelps : help),
+                  explanation.story, advice_on_captures(facts, origin, explanation)),
       nonfinite_extent(facts, origin));
 }
 

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/nonfinite_cause.h"
@@ -16,16 +18,15 @@ void find_nonfinite(const RunFacts& facts, Findings& found) {
   if (ranges.start() != NonfiniteStart::other) return;
   const NonfiniteOrigin& origin = *ranges.origin();
   const NonfiniteExplanation explanation = explain(facts, origin);
-  const std::vector<uint32_t>& in_order = ranges.nonfinite_in_order();
-  const char* const which =
-      origin.position.step == 0 || in_order.empty() || ranges.nonfinite(in_order.front()).first->step == origin.position.step
-          ? "The first"
-          : "The one that lasted";
+  const auto is_earlier = [&](const NonfiniteBeginning& one) { return one.first < origin.position; };
+  const bool is_first =
+      ranges.harm() == Severity::info || std::none_of(ranges.beginnings().begin(), ranges.beginnings().end(), is_earlier);
   const bool came_in = facts.selection.op(origin.tensor).kind == OpKind::source;
   found.add(ranges.harm(),
-            fmt::format("{} held NaN or infinity{}. {}, in step {}, {}{}.", nonfinite_tensors(facts),
-                        ranges.harm() == Severity::info && !ranges.is_filtered() ? ", and none of it reached a weight" : "", which,
-                        origin.position.step, came_in ? "came in as " : "is ", place_of(facts, origin)),
+            fmt::format("{} held NaN or infinity{}. {}, in step {}, {}{}.{}", nonfinite_tensors(facts),
+                        ranges.harm() == Severity::info && !ranges.is_filtered() ? ", and none of it reached a weight" : "",
+                        is_first ? "The first" : "The first that did harm", origin.position.step, came_in ? "came in as " : "is ",
+                        place_of(facts, origin), divided_by(facts, origin)),
             nonfinite_evidence(facts, origin),
             explanation.story + explanation.help + advice_on_captures(facts, origin, explanation), nonfinite_extent(facts, origin));
 }

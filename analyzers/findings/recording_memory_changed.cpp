@@ -26,7 +26,7 @@ void find_memory_changed(const RunFacts& facts, Findings& found) {
       key = facts.selection.key(static_cast<uint32_t>(event.tensor));
       key.step = event.step;
     }
-    evidence.push_back({key, {{"written_in_step", count_cell(event.count), Unit::none}, {"text", event.text}}});
+    evidence.push_back({key, {{"written_in_step", count_cell(event.count), Unit::none}}});
   }
   if (times == 0) return;
   found.add(Severity::error,

@@ -1,6 +1,8 @@
 // Multi-head attention.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ulpscope/core/nn/layers.h"
 
 namespace ulpscope {
@@ -43,7 +45,12 @@ class MultiHead : public Layer {
 // To itself, with one linear layer for queries, keys and values, as in GPT-2.
 class Attention : public MultiHead {
  public:
-  explicit Attention(const LayerArguments& a) : MultiHead(a), causal_(a.spec.flag("causal")) {
+  explicit Attention(const LayerArguments& a) : MultiHead(a), causal_(a.spec.flag("causal")), padding_(a.spec.integer("padding")) {
+    if (padding_ >= a.input[0]) throw a.mismatch(fmt::format("more places than padding = {}", padding_));
+    if (a.spec.has("mask_value")) mask_value_ = a.spec.number("mask_value");
+    if (mask_value_ && std::isnan(*mask_value_)) throw usage_error("mask_value: expected a number, inf or -inf, found nan");
+    if (mask_value_ && !causal_ && padding_ == 0)
+      throw usage_error("mask_value belongs to causal = true or padding; nothing is masked");
     add_linear("qkv", a, a.input, 3 * features());
     add_linear("out", a, a.input, features());
   }
@@ -51,11 +58,13 @@ class Attention : public MultiHead {
  private:
   Tensor forward(const Tensor& x, bool training) override {
     const Tensors parts = by_head((*layers()[0])(x, training), 3);
-    if (causal_ && !mask_) mask_ = causal_mask(x.shape(1), x.shape(1));
-    return (*layers()[1])(together(scaled_dot_product_attention(parts[0], parts[1], parts[2], mask_)), training);
+    if ((causal_ || padding_ > 0) && !mask_) mask_ = attention_mask(x.shape(1), x.shape(1), causal_, padding_);
+    return (*layers()[1])(together(scaled_dot_product_attention(parts[0], parts[1], parts[2], mask_, mask_value_)), training);
   }
 
   bool causal_;
+  int64_t padding_;
+  std::optional<double> mask_value_;
   Tensor mask_;  // made when it is first needed: its shape never changes
 };
 
@@ -82,7 +91,16 @@ class CrossAttention : public MultiHead {
 }  // namespace
 
 std::vector<LayerType> attention_layers() {
-  return {{"attention", {output_extent("heads"), flag("causal", false), flag("bias", true)}, make_layer<Attention>},
+  LayerOption mask_value{{"mask_value",
+                          {OptionKind::number, {.only_finite = false}, {}},
+                          "is added to masked scores, in their type; without it softmax leaves masked places out",
+                          "none"},
+                         std::nullopt};
+  return {{"attention",
+           {output_extent("heads"), flag("causal", false),
+            integer("padding", 0, 0, "so many places at the beginning of a sample are padding, which no place sees"),
+            std::move(mask_value), flag("bias", true)},
+           make_layer<Attention>},
           {"cross_attention", {output_extent("heads"), flag("bias", true)}, make_layer<CrossAttention>}};
 }
 

@@ -59,12 +59,15 @@ class Residual : public Layer {
   }
 };
 
-// Each of the layers gets the input; what they give is added, or concatenated along a dimension of the samples.
+// Each of the layers gets the input; what they give is added or multiplied, or concatenated along a dimension of the samples.
 class Branches : public Layer {
  public:
   explicit Branches(const LayerArguments& a)
-      : Layer(a), concatenates_(a.spec.text("join") == "concat"), dim_(a.spec.integer("dim")) {
-    if (dim_ != 0 && !concatenates_) throw usage_error("dim belongs to join = \"concat\"; join is \"add\"");
+      : Layer(a),
+        concatenates_(a.spec.text("join") == "concat"),
+        join_(a.spec.text("join") == "mul" ? mul : add),
+        dim_(a.spec.integer("dim")) {
+    if (dim_ != 0 && !concatenates_) throw usage_error("dim belongs to join = \"concat\"; join is \"{}\"", a.spec.text("join"));
     SampleShape joined;
     for (const LayerSpec& spec : a.spec.layers("layers")) {
       const SampleShape& shape = add_layer(spec, a.input, a.indices).output_shape();
@@ -99,12 +102,13 @@ class Branches : public Layer {
     Tensors outputs;
     for (const auto& layer : layers()) outputs.push_back((*layer)(x, training));
     if (concatenates_) return cat(outputs, static_cast<int>(dim_) + 1);
-    Tensor sum = outputs[0];
-    for (size_t i = 1; i < outputs.size(); ++i) sum = add(sum, outputs[i]);
-    return sum;
+    Tensor joined = outputs[0];
+    for (size_t i = 1; i < outputs.size(); ++i) joined = join_(joined, outputs[i]);
+    return joined;
   }
 
   bool concatenates_;
+  Tensor (*join_)(const Tensor&, const Tensor&);  // of two, where they are not concatenated
   int64_t dim_;
 };
 
@@ -121,7 +125,7 @@ std::vector<LayerType> block_layers() {
   LayerType residual{"residual", {}, make_layer<Residual>};
   residual.lists = {{"layers", "one after another"}, {"shortcut", "what is added to them; without layers, the input", false}};
   LayerType branches{"branches",
-                     {choice("join", {"add", "concat"}, "what is done with the outputs"),
+                     {choice("join", {"add", "mul", "concat"}, "what is done with the outputs"),
                       integer("dim", 0, 0, "concat: the dimension of a sample, from 0, along which")},
                      make_layer<Branches>};
   branches.lists = {{"layers", "each gets the input; a branch of several layers is a sequential"}};

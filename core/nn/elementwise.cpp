@@ -16,6 +16,21 @@ class OpLayer : public Layer {
   const Op& op_;
 };
 
+// Over the last dimension of a sample.
+class Softmax : public Layer {
+ public:
+  explicit Softmax(const LayerArguments& a) : Layer(a), subtracts_max_(a.spec.flag("subtract_max")) { set_output_shape(a.input); }
+
+ private:
+  Tensor forward(const Tensor& x, bool) override {
+    if (subtracts_max_) return softmax(x);
+    const Tensor exponentials = call("exp", {x});
+    return call("div", {exponentials, sum(exponentials, 1u << (x.rank() - 1), true)});
+  }
+
+  bool subtracts_max_;
+};
+
 // In training only.
 class DropoutLayer : public Layer {
  public:
@@ -37,8 +52,10 @@ std::vector<LayerType> elementwise_layers() {
     if (op->broadcasts && op->inputs == 1 && !op->needs_attributes && op->backward)
       types.push_back({op->name, {}, make_layer<OpLayer>});
   }
-  // Over the last dimension of a sample.
-  for (const std::string_view name : {"softmax", "log_softmax"}) types.push_back({name, {}, make_layer<OpLayer>});
+  types.push_back({"softmax",
+                   {flag("subtract_max", true, "false: exp(x) / sum(exp(x)) as the formula has it, each op by itself")},
+                   make_layer<Softmax>});
+  types.push_back({"log_softmax", {}, make_layer<OpLayer>});  // over the last dimension of a sample, too
   return types;
 }
 

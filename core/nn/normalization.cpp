@@ -79,9 +79,11 @@ class LayerNorm : public Layer {
   Tensor weight_, bias_;
 };
 
+// One op, whose sums and roots are FP32; or, not fused, the ops that code by hand writes, each of which rounds to its own type.
 class RmsNorm : public Layer {
  public:
-  explicit RmsNorm(const LayerArguments& a) : Layer(a), attributes_{{"eps", a.spec.number("eps")}} {
+  explicit RmsNorm(const LayerArguments& a)
+      : Layer(a), attributes_{{"eps", a.spec.number("eps")}}, is_fused_(a.spec.flag("fused")) {
     const int64_t features = a.input.back();
     a.expect("features", features);
     add_parameter(weight_, "weight", {features}, InitialValues::constant(1));
@@ -89,9 +91,16 @@ class RmsNorm : public Layer {
   }
 
  private:
-  Tensor forward(const Tensor& x, bool) override { return call("rms_norm", {x, weight_}, attributes_); }
+  Tensor forward(const Tensor& x, bool) override {
+    if (is_fused_) return call("rms_norm", {x, weight_}, attributes_);
+    const double eps[] = {attributes_["eps"]};
+    const Tensor mean_square = mean(mul(x, x), 1u << (x.rank() - 1), true);
+    const Tensor inverse = call("rsqrt", {add(mean_square, from_host(*context().backend, DType::f32, {}, eps))});
+    return mul(mul(x, inverse), weight_);
+  }
 
   Attributes attributes_;
+  bool is_fused_;
   Tensor weight_;
 };
 
@@ -105,7 +114,10 @@ std::vector<LayerType> normalization_layers() {
        make_layer<BatchNorm>},
       {"group_norm", {output_extent("groups"), input_extent("features"), number("eps", {.low = 0}, 1e-5)}, make_layer<GroupNorm>},
       {"layer_norm", {input_extent("features"), number("eps", {.low = 0}, 1e-5)}, make_layer<LayerNorm>},
-      {"rms_norm", {input_extent("features"), number("eps", {.low = 0}, 1e-6)}, make_layer<RmsNorm>}};
+      {"rms_norm",
+       {input_extent("features"), number("eps", {.low = 0}, 1e-6),
+        flag("fused", true, "false: x * rsqrt(mean(x * x) + eps) * weight, each op by itself and in its own type")},
+       make_layer<RmsNorm>}};
 }
 
 }  // namespace ulpscope

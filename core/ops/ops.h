@@ -77,8 +77,10 @@ Tensor gather(const Tensor& x, int dim, const Tensor& indices);
 Tensor index_select(const Tensor& x, int dim, const Tensor& indices);
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& indices, const Tensor& values);
 // softmax(query key^T / sqrt(E)) value for query [..., L, E], key [..., S, E] and value [..., S, V]. Where `masked`, which
-// broadcasts to [..., L, S], is given and not 0, the score is -Inf. Every op of it is recorded.
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& masked = {});
+// broadcasts to [..., L, S], is given and not 0, the score is -Inf, or has mask_value added to it in its own type. Every op of it
+// is recorded.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& masked = {},
+                                    std::optional<double> mask_value = {});
 // One step of a recurrent network, gates in PyTorch's order: from what the input and the hidden state give to the gates, their
 // products with the weights, [N, gates H] both.
 struct LstmState {
@@ -88,8 +90,8 @@ struct LstmState {
 LstmState lstm_cell(const Tensor& of_input, const Tensor& of_hidden, const Tensor& cell);
 // Gates r, z, n: n = tanh(n_x + sigmoid(r) n_h), h' = n + sigmoid(z) (h - n).
 Tensor gru_cell(const Tensor& of_input, const Tensor& of_hidden, const Tensor& hidden);
-// [queries, keys], true where the key comes after the query.
-Tensor causal_mask(int64_t queries, int64_t keys);
+// [queries, keys], true where the key is one of the first `padding` or, if causal, comes after the query.
+Tensor attention_mask(int64_t queries, int64_t keys, bool causal, int64_t padding = 0);
 Tensor copy(const Tensor& x);  // dense, last dimension fastest
 // Means over the rows whose target is not ignore_index.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, double label_smoothing = 0, int64_t ignore_index = kIgnoredTarget);

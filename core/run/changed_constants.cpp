@@ -183,6 +183,23 @@ void check_scale(const Experiment& experiment, ArithmeticRules* arithmetic, Chan
               rule.dynamic ? "steps are skipped until the scale has come down" : "every step is skipped");
 }
 
+// Masks are added to scores of the precision's type, unless something asks for another type.
+void check_masks(const Experiment& experiment, const std::vector<LayerSpec>& layers, const std::string& path,
+                 ChangedConstants& changed) {
+  const FloatFormat& format = *info(row_of(experiment.precision).dtype).format;
+  for (const LayerSpec& layer : layers) {
+    const std::string name = path + layer.name;
+    for (const std::vector<LayerSpec>& within : layer.lists) check_masks(experiment, within, name + '.', changed);
+    if (layer.type->name != "attention" || !layer.has("mask_value") || layer.dtype) continue;
+    const double value = layer.number("mask_value");
+    if (std::isfinite(value) && std::isinf(round_to_format(format, round_to_f32(value))))
+      changed.add(
+          "mask_value = {:g} of {} is infinite in {}, whose largest number is {:.6g}: softmax makes NaN of a row in which "
+          "every place is masked",
+          value, name, format.name, format.largest_finite());
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> changed_constants(const Experiment& experiment, std::span<const std::unique_ptr<Optimizer>> optimizers,
@@ -211,6 +228,8 @@ std::vector<std::string> changed_constants(const Experiment& experiment, std::sp
   }
   ChangedConstants of_run("", found);
   check_scale(experiment, arithmetic, of_run);
+  if (experiment.autocast.modules.empty() && experiment.autocast.ops.empty())
+    check_masks(experiment, experiment.model.layers, "", of_run);
   return found;
 }
 

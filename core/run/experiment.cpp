@@ -233,6 +233,15 @@ void check_optimizer(const OptimizerSettings& optimizer, const Experiment& exper
   }
 }
 
+void check_fault(const InjectedFault& fault) {
+  const auto fail = [&](std::string_view expected) { throw usage_error("{}: expected {}", fault.place.text, expected); };
+  if (!fault.parameter.empty() + !fault.op.empty() + fault.sample.has_value() != 1) fail("one of parameter, sample and op");
+  if (fault.set.has_value() + fault.scale.has_value() + fault.flip_bit.has_value() != 1) fail("one of set, scale and flip_bit");
+  static const InjectedFault defaults;
+  const bool has_place = fault.module != defaults.module || fault.phase != defaults.phase || fault.input != 0 || fault.call != 0;
+  if (fault.op.empty() && has_place) fail("op, to which module, phase, input and call belong");
+}
+
 bool is_refused(const std::vector<KindKey>& kinds, std::string_view key) {
   return std::any_of(kinds.begin(), kinds.end(), [&](const KindKey& kind) {
     return key.starts_with(kind.table()) && !kind.refusal_of(key.substr(kind.table().size())).empty();
@@ -280,6 +289,9 @@ std::vector<SettingInfo> describe_settings(const Experiment& experiment) {
     settings.push_back(setting(option.key, *value, option.setting, given));
   }
   for (size_t i = 0; i < experiment.optimizers.size(); ++i) describe_group(experiment, i, settings);
+  for (size_t i = 0; i < experiment.inject.size(); ++i)
+    for (auto& [key, value] : given_values(experiment.inject[i]))
+      settings.push_back(setting(fmt::format("inject[{}].{}", i, key), value, SettingKind::other, true));
   for (const NamedTable& table : named_tables(experiment)) {
     settings.push_back(setting(table.name, table.text(), table.kind, !table.members.empty()));
   }
@@ -313,6 +325,8 @@ void validate(const Experiment& experiment) {
     const auto fail_in_group = [&](Keys, std::string_view message) { throw usage_error("{}: {}", group.place.text, message); };
     check_optimizer(experiment.settings_of(group), experiment, fail_in_group);
   }
+
+  for (const InjectedFault& fault : experiment.inject) check_fault(fault);
 
   const uint64_t max_size = experiment.recording.max_size;
   if (max_size > 0 && max_size < smallest_size_limit()) {

@@ -17,6 +17,7 @@
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/engine/arithmetic.h"
 #include "ulpscope/core/nn/layer_spec.h"
+#include "ulpscope/core/observe/fault_injector.h"
 #include "ulpscope/core/optim/schedule.h"
 #include "ulpscope/core/run/loss.h"
 #include "ulpscope/core/run/optimizers.h"
@@ -129,6 +130,7 @@ struct Experiment {
   Fp8Settings fp8;
   ArithmeticPolicy arithmetic;
   RecordingSettings recording;
+  std::vector<InjectedFault> inject;
   Place place{"experiment"};  // the file that it is read from
   GivenKeys given;
 

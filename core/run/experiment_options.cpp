@@ -116,13 +116,17 @@ Option<Experiment> model_preset() {
 }
 
 // The phases that a training run has.
-Option<Experiment> recorded_phases() {
+OptionType phase_type(OptionKind kind) {
   std::vector<std::string> phases;
   for (const Phase phase :
        {Phase::data, Phase::forward, Phase::loss, Phase::backward, Phase::scaling, Phase::optimizer, Phase::evaluation})
     phases.emplace_back(name_of(phase));
-  OptionType type{OptionKind::choice_list, {}, std::move(phases)};
-  Option<Experiment> option{{"recording.phases", std::move(type), "record rows of these phases only; []: all", ""}, {}, {}};
+  return {kind, {}, std::move(phases)};
+}
+
+Option<Experiment> recorded_phases() {
+  Option<Experiment> option{
+      {"recording.phases", phase_type(OptionKind::choice_list), "record rows of these phases only; []: all", ""}, {}, {}};
   option.set = [](Experiment& experiment, const OptionValue& value) {
     experiment.recording.phases.clear();
     for (const std::string& name : std::get<std::vector<std::string>>(value)) {
@@ -408,6 +412,37 @@ std::vector<Option<Experiment>> make_experiment_options() {
   };
 }
 
+std::vector<Option<InjectedFault>> make_fault_options() {
+  const OptionType count{OptionKind::integer, kCount, {}}, any{OptionKind::number, {.only_finite = false}, {}};
+  const OptionType name{OptionKind::text, {}, {}};
+  Option<InjectedFault> phase{{"phase", phase_type(OptionKind::choice), "of the op", ""}, {}, {}};
+  phase.set = [](InjectedFault& fault, const OptionValue& value) {
+    fault.phase = find_enumerator<Phase>(std::get<std::string>(value));
+  };
+  phase.get = [](const InjectedFault& fault) -> std::optional<OptionValue> { return std::string(name_of(fault.phase)); };
+  return {
+      field<std::string, InjectedFault>("parameter", name, "the parameter whose element is changed before the step, by its name",
+                                        ULPSCOPE_FIELD(parameter), "none"),
+      field<int64_t, InjectedFault>("sample", count,
+                                    "or the sample of the training data whose element is changed in the batches of the step",
+                                    ULPSCOPE_FIELD(sample), "none"),
+      field<std::string, InjectedFault>("op", name, "or the op before which an element of what it reads is changed",
+                                        ULPSCOPE_FIELD(op), "none"),
+      field<std::string, InjectedFault>("module", name, "of the op, a pattern", ULPSCOPE_FIELD(module)),
+      std::move(phase),
+      field<int64_t, InjectedFault>("input", count, "which of the op's inputs", ULPSCOPE_FIELD(input)),
+      field<int64_t, InjectedFault>("call", count, "which of the step's calls that fit", ULPSCOPE_FIELD(call)),
+      field<int64_t, InjectedFault>("element", count, "which element, in row-major order", ULPSCOPE_FIELD(element)),
+      field<int64_t, InjectedFault>("step", count, "the first step in which it is changed", ULPSCOPE_FIELD(step)),
+      field<int64_t, InjectedFault>("steps", count, "in how many; 0: in all from there on", ULPSCOPE_FIELD(steps)),
+      field<double, InjectedFault>("set", any, "what it becomes, rounded to its type", ULPSCOPE_FIELD(set), "none"),
+      field<double, InjectedFault>("scale", any, "or what it is multiplied by", ULPSCOPE_FIELD(scale), "none"),
+      field<int64_t, InjectedFault>("flip_bit", {OptionKind::integer, {.low = 0, .high = 63}, {}},
+                                    "or the bit of its encoding that is flipped, the lowest is 0", ULPSCOPE_FIELD(flip_bit),
+                                    "none"),
+  };
+}
+
 #undef ULPSCOPE_FIELD
 
 // A key whose value is one of these names, `find` and `name` going from a name to a value and back.
@@ -463,6 +498,20 @@ std::vector<Option<ArithmeticChange>> make_arithmetic_options() {
 const std::vector<Option<ArithmeticChange>>& arithmetic_options() {
   static const std::vector<Option<ArithmeticChange>> options = make_arithmetic_options();
   return options;
+}
+
+const std::vector<Option<InjectedFault>>& fault_options() {
+  static const std::vector<Option<InjectedFault>> options = make_fault_options();
+  return options;
+}
+
+std::vector<std::pair<std::string, std::string>> given_values(const InjectedFault& fault) {
+  static const InjectedFault defaults;
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const Option<InjectedFault>& option : fault_options())
+    if (const auto value = option.get(fault); value && value != option.get(defaults))
+      values.emplace_back(option.key, value_text(option.type, *value));
+  return values;
 }
 
 const std::vector<Option<Experiment>>& experiment_options() {

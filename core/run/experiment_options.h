@@ -11,11 +11,16 @@
 
 namespace ulpscope {
 
-// All keys but model.layers, optimizers, and the free names under autocast.ops, autocast.modules, arithmetic.ops and
+// All keys but model.layers, optimizers, inject, and the free names under autocast.ops, autocast.modules, arithmetic.ops and
 // arithmetic.modules, in the order in which they are documented and written; keys without a dot come first.
 const std::vector<Option<Experiment>>& experiment_options();
 // nullptr where there is none.
 const Option<Experiment>* find_option(std::string_view key);
+
+// The keys of each of `inject`.
+const std::vector<Option<InjectedFault>>& fault_options();
+// Those with other values than by default: keys and values, as TOML.
+std::vector<std::pair<std::string, std::string>> given_values(const InjectedFault& fault);
 
 // The keys of `arithmetic`, arithmetic.ops.NAME and arithmetic.modules.NAME.
 const std::vector<Option<ArithmeticChange>>& arithmetic_options();

@@ -107,6 +107,24 @@ learning_rate = 0.01
 ```
 )";
 
+constexpr std::string_view kInjectText = R"(
+## inject
+
+`inject` is a list of tables, one for each fault that training is to meet, to see what comes of it: one element is changed in memory, as
+a flipped bit or a foreign write changes it. The trace has a note of each, and `replay` injects them again.
+
+```toml
+[[inject]]
+parameter = "head.weight"
+element = 5
+step = 20
+flip_bit = 30
+```
+
+| key | type | default | meaning |
+|---|---|---|---|
+)";
+
 constexpr std::string_view kAutocastText = R"(
 ## autocast
 
@@ -193,6 +211,10 @@ std::string experiment_reference() {
   std::vector<std::string> presets;
   for (const std::string& name : preset_names()) presets.push_back('`' + name + '`');
   std::string text = fmt::format(kIntroduction, join_words(presets)), table = "none yet";
+  const auto add_row = [&](const OptionInfo& option, const std::optional<OptionValue>& by_default) {
+    text += fmt::format("| `{}` | {} | {} | {} |\n", option.key, cell(type_of(option.type)), default_of(option, by_default),
+                        cell(option.meaning));
+  };
   for (const auto& option : experiment_options()) {
     const size_t dot = option.key.find('.');
     const std::string of = dot == std::string::npos ? "" : option.key.substr(0, dot);
@@ -205,9 +227,10 @@ std::string experiment_reference() {
       text += fmt::format("\n## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n", of.empty() ? "The run" : of);
       table = of;
     }
-    text += fmt::format("| `{}` | {} | {} | {} |\n", option.key, cell(type_of(option.type)),
-                        default_of(option, option.get(Experiment{})), cell(option.meaning));
+    add_row(option, option.get(Experiment{}));
   }
+  text += kInjectText;
+  for (const auto& option : fault_options()) add_row(option, option.get(InjectedFault{}));
   return text;
 }
 

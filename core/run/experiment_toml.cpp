@@ -20,6 +20,7 @@ namespace {
 constexpr std::string_view kLayers = "model.layers";
 constexpr std::string_view kOptimizers = "optimizers";
 constexpr std::string_view kOptimizer = "optimizer.";  // what its keys begin with
+constexpr std::string_view kInject = "inject";
 // Tables whose keys are free names.
 constexpr std::string_view kNamedTables[] = {kAutocastOps, kAutocastModules, kArithmeticOps, kArithmeticModules};
 
@@ -77,7 +78,7 @@ bool is_table_name(std::string_view key) {
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 Error unknown_key(std::string_view place, const std::string& key) {
-  std::vector<std::string> candidates{std::string(kLayers), std::string(kOptimizers)};
+  std::vector<std::string> candidates{std::string(kLayers), std::string(kOptimizers), std::string(kInject)};
   candidates.insert(candidates.end(), std::begin(kNamedTables), std::end(kNamedTables));
   for (const auto& option : experiment_options()) candidates.push_back(option.key);
   // Within the table that is named, or was meant.
@@ -172,6 +173,8 @@ class FileParser {
         experiment_.model.layers = parse_layers(*member.node, place, std::string(kLayers));
       } else if (key == kOptimizers) {
         parse_optimizers(*member.node, place);
+      } else if (key == kInject) {
+        parse_faults(*member.node, place);
       } else if (is_table_name(key)) {
         if (!member.node->is_table())
           throw usage_error("{}: {}: expected a table, found {}", place, key, raw_value(*member.node).text);
@@ -199,19 +202,49 @@ class FileParser {
     }
   }
 
-  void parse_optimizers(const toml::node& node, const std::string& place) {
+  // The list of tables at `key`: of each of them the table, the key, as "inject[0]", and where it stands, with that key.
+  template <typename Parse>
+  void parse_list(const toml::node& node, const std::string& place, std::string_view key, const Parse& parse) {
     const toml::array* list = node.as_array();
-    if (list == nullptr) throw usage_error("{}: {}: expected a list of tables, found {}", place, kOptimizers, raw_value(node).text);
+    if (list == nullptr) throw usage_error("{}: {}: expected a list of tables, found {}", place, key, raw_value(node).text);
+    size_t index = 0;
     for (const toml::node& item : *list) {
-      OptimizerGroup group;
-      const std::string item_key = fmt::format("{}[{}]", kOptimizers, experiment_.optimizers.size());
-      group.place.text = fmt::format("{}: {}", place_of(item.source().begin.line), item_key);
+      const std::string item_key = fmt::format("{}[{}]", key, index++);
+      const std::string where = fmt::format("{}: {}", place_of(item.source().begin.line), item_key);
       const toml::table* table = item.as_table();
-      if (table == nullptr) throw usage_error("{}: expected a table, found {}", group.place.text, raw_value(item).text);
+      if (table == nullptr) throw usage_error("{}: expected a table, found {}", where, raw_value(item).text);
+      parse(*table, item_key, where);
+    }
+  }
+
+  void parse_faults(const toml::node& node, const std::string& place) {
+    parse_list(node, place, kInject, [&](const toml::table& table, const std::string& item_key, const std::string& where) {
+      InjectedFault fault;
+      fault.place.text = where;
+      for (const Member& member : members_of(table)) {
+        std::vector<std::string> keys;
+        const Option<InjectedFault>* found = nullptr;
+        for (const Option<InjectedFault>& option : fault_options()) {
+          keys.push_back(option.key);
+          if (option.key == member.key) found = &option;
+        }
+        if (found == nullptr)
+          throw usage_error("{}: unknown key '{}'{}", where, one_line(member.key), did_you_mean_or_expected(member.key, keys));
+        at_place(fmt::format("{}: {}.{}", place_of(member.line), item_key, member.key),
+                 [&] { found->set(fault, check_value(found->type, raw_value(*member.node))); });
+      }
+      experiment_.inject.push_back(std::move(fault));
+    });
+  }
+
+  void parse_optimizers(const toml::node& node, const std::string& place) {
+    parse_list(node, place, kOptimizers, [&](const toml::table& table, const std::string& item_key, const std::string& where) {
+      OptimizerGroup group;
+      group.place.text = where;
       std::vector<std::string> keys{"modules"};
       for (const auto& option : experiment_options())
         if (option.key.starts_with(kOptimizer)) keys.push_back(option.key.substr(kOptimizer.size()));
-      for (const Member& member : members_of(*table)) {
+      for (const Member& member : members_of(table)) {
         const std::string key = fmt::format("{}: {}.{}", place_of(member.line), item_key, member.key);
         const RawValue raw = raw_value(*member.node);
         if (member.key == "modules") {
@@ -227,22 +260,16 @@ class FileParser {
       }
       if (group.modules.empty()) throw usage_error("{}: expected modules, a list of patterns", group.place.text);
       experiment_.optimizers.push_back(std::move(group));
-    }
+    });
   }
 
   // The list of layers at `key`, "model.layers" or "model.layers[1].shortcut".
   std::vector<LayerSpec> parse_layers(const toml::node& node, const std::string& place, const std::string& key) {
-    const toml::array* list = node.as_array();
-    if (list == nullptr) throw usage_error("{}: {}: expected a list of tables, found {}", place, key, raw_value(node).text);
-    if (list->empty()) throw usage_error("{}: {}: expected at least one layer, found []", place, key);
     std::vector<LayerSpec> layers;
-    for (const toml::node& item : *list) {
-      const std::string item_key = fmt::format("{}[{}]", key, layers.size());
-      const std::string where = fmt::format("{}: {}", place_of(item.source().begin.line), item_key);
-      const toml::table* table = item.as_table();
-      if (table == nullptr) throw usage_error("{}: expected a table, found {}", where, raw_value(item).text);
-      layers.push_back(parse_layer(*table, where, item_key, layers.size()));
-    }
+    parse_list(node, place, key, [&](const toml::table& table, const std::string& item_key, const std::string& where) {
+      layers.push_back(parse_layer(table, where, item_key, layers.size()));
+    });
+    if (layers.empty()) throw usage_error("{}: {}: expected at least one layer, found []", place, key);
     return layers;
   }
 
@@ -535,6 +562,7 @@ void apply_override(Experiment& experiment, const Override& setting) {
     return key.starts_with(list) && (key.size() == list.size() || key[list.size()] == '[' || key[list.size()] == '.');
   };
   if (is_of(kLayers)) throw usage_error("{}: layers are set in a file only", place);
+  if (is_of(kInject)) throw usage_error("{}: what to inject is set in a file only", place);
   if (is_of(kOptimizers))
     throw usage_error("{}: {} are set in a file only; those of {} hold where they say nothing", place, kOptimizers,
                       kOptimizer.substr(0, kOptimizer.size() - 1));
@@ -568,6 +596,10 @@ std::string to_toml(const Experiment& experiment) {
     text += fmt::format("\n[[{}]]\nmodules = {}\n", kOptimizers, value_text({OptionKind::text_list, {}, {}}, group.modules));
     for (const auto& [key, value] : group.values)
       text += fmt::format("{} = {}\n", key, value_text(find_option(std::string(kOptimizer) + key)->type, value));
+  }
+  for (const InjectedFault& fault : experiment.inject) {
+    text += fmt::format("\n[[{}]]\n", kInject);
+    for (const auto& [key, value] : given_values(fault)) text += fmt::format("{} = {}\n", key, value);
   }
   return text;
 }

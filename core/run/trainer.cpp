@@ -13,6 +13,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/data/dataset.h"
+#include "ulpscope/core/observe/fault_injector.h"
 #include "ulpscope/core/observe/recording.h"
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/build_model.h"
@@ -263,6 +264,7 @@ struct Trainer::State {
   void count_step(const StepResult& step, uint64_t peak_memory);
   bool evaluation_is_due(int64_t epoch_before) const;  // after a step that began in that epoch
   void evaluate_step(StepResult& step);
+  void end_faults();
   std::optional<TestResult> evaluate(bool recorded);
   // Ends a pass of a recorded step: its rows are written, and the next one's ids count from 0.
   void begin_pass(uint32_t micro_batch);
@@ -284,6 +286,7 @@ struct Trainer::State {
   std::optional<Recorder> recorder;
   std::optional<RecordingObserver> observer;
   std::optional<NonfiniteWatch> nonfinite_watch;
+  std::optional<FaultInjector> faults;
   CapsuleOptions capsule;
   std::optional<CapsuleRing> ring;  // until the capsule is written
   std::vector<CapsuleStep> given_batches;
@@ -353,6 +356,10 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
 
   check_batches();
 
+  if (!experiment.inject.empty()) {
+    faults.emplace(experiment.inject, *backend, *model, *data.train);
+    if (faults->watches_ops()) context.observers.push_back(&*faults);
+  }
   if (!options.trace_path.empty() && experiment.recording.level != RecordLevel::off) {
     RunInfo run = describe_run(experiment, *backend, scaler.has_value(), parent);
     run.run_id = run_id;
@@ -449,6 +456,7 @@ Tensor Trainer::State::run_batch() {
   next_batch();
   if (ring) ring->add_batch(batch.numbers);
   if (recorder) recorder->add_batch(Phase::forward, context.micro_batch, kTrainSource, batch.numbers);
+  if (faults) faults->change(batch);
   Tensor inputs, targets;
   {
     const PhaseGuard phase(Phase::data);
@@ -506,6 +514,7 @@ void Trainer::State::begin_step(uint64_t step) {
   context.begin_step(step);
   keep_state(step);
   if (nonfinite_watch) nonfinite_watch->begin_step();
+  if (faults) faults->begin_step(step, *model);
   if (recorder) {
     recorder->begin_step(step);
     observer->begin_pass();
@@ -593,6 +602,12 @@ void Trainer::State::evaluate_step(StepResult& step) {
   if (step.test->accuracy) recorder->add_metric("test_accuracy", *step.test->accuracy);
 }
 
+void Trainer::State::end_faults() {
+  for (const std::string& changed : faults->take_notes())
+    if (recorder) recorder->add_note(changed);
+  faults->end_step();
+}
+
 StepResult Trainer::step() {
   State& s = *state_;
   const ContextScope current(s.context);
@@ -625,6 +640,7 @@ StepResult Trainer::step() {
   }
   if (s.ring) s.keep_step(result);
   if (s.evaluation_is_due(result.epoch)) s.evaluate_step(result);
+  if (s.faults) s.end_faults();
   const auto recording = Clock::now();
   if (s.recorder) s.recorder->end_step(row);
   if (s.profiler) {

@@ -99,7 +99,8 @@ std::string join_list(const auto& items, const auto& text_of) {
 }  // namespace
 
 bool Range::contains(double value) const {
-  return std::isfinite(value) && (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
+  if (!std::isfinite(value)) return !only_finite;
+  return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
 }
 
 std::string Range::text() const {
@@ -112,7 +113,7 @@ std::string Range::text() const {
 std::string OptionType::description() const {
   const auto with_range = [&](std::string_view noun) {
     const std::string limits = range.text();
-    return limits.empty() ? std::string(noun) : fmt::format("{} {}", noun, limits);
+    return fmt::format("{}{}{}{}", noun, limits.empty() ? "" : " ", limits, range.only_finite ? "" : ", nan, inf or -inf");
   };
   switch (kind) {
     case OptionKind::boolean:

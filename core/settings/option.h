@@ -44,9 +44,10 @@ struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
+  bool only_finite = true;  // else NaN and infinities too
 
-  bool contains(double value) const;  // false for NaN and infinities
-  std::string text() const;           // "> 0", ">= 0 and < 1", or ""
+  bool contains(double value) const;
+  std::string text() const;  // "> 0", ">= 0 and < 1", or ""
 };
 
 // What a key takes, apart from where it is stored.

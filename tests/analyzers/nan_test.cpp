@@ -98,6 +98,54 @@ TEST(NonfiniteFlow, WhatGoesOnIsNoBeginningAndWhatIsTakenAwayEnds) {
   EXPECT_EQ(found[1].weights, 2u);
 }
 
+// What went away before, though it began in the same place, did not do the harm, and neither did what never got anywhere.
+TEST(NonfiniteFlow, HarmIsDoneByWhatGotThere) {
+  Model model;
+  model.step({"side"});
+  model.step({"cast", "linear", "relu", "loss", "gradient"}, true);  // skipped
+  model.step({"side"});
+  model.step({"side", "cast", "linear", "relu", "loss", "gradient", "update"});
+  model.step({"linear", "relu", "loss", "gradient", "update"});  // from the weight
+  const Snapshot trace = model.read();
+  const AnalysisContext context(trace, {});
+  const auto harmed = [&](const NonfiniteHarm& harm, const char* name) {
+    for (const NonfiniteBeginning& one : find_beginnings(context, harm))
+      if (one.tensor == model.tensor(name)) return one.harmed;
+    return std::optional<NonfiniteOrigin>();
+  };
+  const NonfiniteHarm broke{.loss = true, .weights = true, .from = 3};
+  EXPECT_FALSE(harmed(broke, "side"));
+  ASSERT_TRUE(harmed(broke, "cast"));
+  EXPECT_EQ(harmed(broke, "cast")->position.step, 3u);
+  // Where skipped steps are the harm, theirs is.
+  ASSERT_TRUE(harmed({.gradients = true}, "cast"));
+  EXPECT_EQ(harmed({.gradients = true}, "cast")->position.step, 1u);
+  EXPECT_FALSE(harmed({}, "cast"));
+}
+
+// x / infinity is 0, whatever x was and would have been divided by.
+TEST(NonfiniteFlow, DivisionsByInfinityAreCounted) {
+  SyntheticTrace trace;
+  const uint32_t square = trace.add_tensor("square", "mul", Phase::forward, Role::activation, DType::f16);
+  const uint32_t inverse = trace.add_tensor("inverse", "rsqrt", Phase::forward, Role::activation, DType::f16);
+  const uint32_t hidden = trace.add_tensor("hidden", "relu", Phase::forward, Role::activation, DType::f16);
+  trace.sink().add_edge({0, 1, 0, 0, 0});
+  trace.sink().add_edge({0, 2, 0, 0, 0});
+  for (const double value : {4.0, static_cast<double>(INFINITY), static_cast<double>(INFINITY)}) {
+    trace.add(square, make_stored_row({value, 1}, DType::f16));
+    trace.add(inverse, make_stored_row({1 / std::sqrt(value), 1}, DType::f16));
+    trace.add(hidden, make_stored_row({0, 1}, DType::f16));  // zeros of a relu are none of a division
+    trace.end_step();
+  }
+  const Snapshot read = trace.read();
+  const std::vector<NonfiniteBeginning> found = find_beginnings(AnalysisContext(read, {}), {.divided_by = true});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].zeros.tensor, inverse);
+  EXPECT_EQ(found[0].zeros.steps, 2u);
+  ASSERT_TRUE(found[0].harmed);
+  EXPECT_EQ(found[0].harmed->position.step, 1u);
+}
+
 std::vector<std::string> names(const Model& model, const std::vector<NonfiniteStop>& way) {
   std::vector<std::string> found;
   for (const NonfiniteStop& stop : way)

@@ -43,7 +43,9 @@ TEST_F(Nan, OfATraceTellsTheBeginningAndTries) {
   EXPECT_EQ(json["cause"], "overflow_on_cast");
   EXPECT_EQ(json["type"], "f16");
   EXPECT_THAT(json["run_again"].get<std::string>(), StartsWith("fails again: "));
-  for (const Json& row : table(json, "fixes")["rows"])
+  const Json fixes = table(json, "fixes")["rows"];
+  ASSERT_FALSE(fixes.empty());
+  for (const Json& row : fixes)
     EXPECT_FALSE(row["values"]["change"] == "BF16: precision = \"bf16\"" && row["values"]["result"] == "verified");
   // The cast of a weight that is beyond FP16.
   const Json operands = table(json, "operands")["rows"];

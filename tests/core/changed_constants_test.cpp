@@ -301,6 +301,24 @@ TEST_F(ChangedConstantsTest, AScaleThatIsInfiniteInTheTypeOfTheLossIsSaid) {
 }
 
 // Each optimizer is called as its table in the experiment.
+TEST_F(ChangedConstantsTest, AMaskThatIsInfiniteInTheTypeOfTheScoresIsSaid) {
+  const auto said = [&](const char* precision, const char* mask, const char* keys = "") {
+    const Experiment experiment = parse_experiment(fmt::format(R"(precision = "{}"
+model.layers = [{{ type = "residual", name = "block", layers = [
+  {{ type = "attention", name = "heads", heads = 1, causal = true, mask_value = {}{} }} ] }}])",
+                                                               precision, mask, keys),
+                                                   "test");
+    return changed_constants(experiment, {}, nullptr);
+  };
+  EXPECT_THAT(said("fp16", "-1e9"),
+              ElementsAre(StartsWith("mask_value = -1e+09 of block.heads is infinite in fp16, whose largest number is 65504: ")));
+  EXPECT_THAT(said("fp16", "-65519"), IsEmpty());  // rounds to -65504
+  EXPECT_EQ(said("fp16", "-65520").size(), 1u);
+  EXPECT_THAT(said("bf16", "-1e9"), IsEmpty());
+  EXPECT_THAT(said("fp32", "-1e9"), IsEmpty());
+  EXPECT_THAT(said("fp16", "-1e9", ", dtype = \"fp32\""), IsEmpty());
+}
+
 TEST_F(ChangedConstantsTest, RunsSayWhichOptimizerItIs) {
   const auto of_run = [](const std::string& text, std::vector<Override> overrides = {}) {
     return Trainer(parse_experiment("model.preset = \"mlp\"\ntraining.steps = 1\n" + text, "run.toml", overrides), {})

@@ -160,7 +160,7 @@ TEST_F(GradientTest, ViewsAndCastsPassGradientsThrough) {
 
 // A condition has a type of its own: it decides neither the result's type nor what is cast.
 TEST_F(GradientTest, AConditionOnlySelects) {
-  const Tensor later = causal_mask(2, 2);  // true above the diagonal
+  const Tensor later = attention_mask(2, 2, true);  // true above the diagonal
   Tensor a = tensor(DType::f16, {2, 2}, {1, 2, 3, 4}), b = tensor(DType::f16, {2, 2}, {5, 6, 7, 8});
   a.set_requires_grad(true);
   b.set_requires_grad(true);

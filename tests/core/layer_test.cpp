@@ -61,6 +61,10 @@ std::vector<LayerRow> layer_rows() {
       {"position_embedding", "", {6, 5}},
       {"attention", ", heads = 2", {6, 8}},
       {"attention", ", heads = 1, causal = true, bias = false", {6, 8}},
+      {"attention", ", heads = 2, causal = true, padding = 2, mask_value = -1e4", {6, 8}},
+      {"rms_norm", ", fused = false, eps = 0.5", {6, 5}},
+      {"softmax", ", subtract_max = false", {3, 4}},
+      {"branches", ", join = \"mul\", layers = [{ type = \"linear\", out_features = 5 }, { type = \"identity\" }]", {5}},
       {"sequential", ", repeat = 2, layers = [{ type = \"linear\", out_features = 5 }, { type = \"relu\" }]", {5}},
       {"residual", ", layers = [{ type = \"linear\", out_features = 5 }]", {5}},
       {"residual",
@@ -307,11 +311,21 @@ TEST_F(LayerTest, HoldsLayers) {
   }
 }
 
-// Causal attention by its definition, for one head after another.
+// Attention by its definition, for one head after another.
 TEST_F(LayerTest, AttentionIsWhatItsDefinitionSays) {
   constexpr int64_t kPlaces = 5, kFeatures = 6, kHeads = 2, kWidth = kFeatures / kHeads;
-  for (const bool causal : {false, true}) {
-    const LayerRow row{"attention", fmt::format(", heads = 2, causal = {}", causal), {kPlaces, kFeatures}};
+  struct Mask {
+    bool causal;
+    int64_t padding;
+    double value;  // -INFINITY: masked by softmax
+  };
+  // With a finite value places that see nothing see what is masked, all alike.
+  for (const auto& [causal, padding, value] :
+       {Mask{false, 0, -INFINITY}, Mask{true, 0, -INFINITY}, Mask{false, 2, -INFINITY}, Mask{true, 0, -64}, Mask{true, 2, -64}}) {
+    std::string keys = fmt::format(", heads = 2, causal = {}, padding = {}", causal, padding);
+    if (std::isfinite(value)) keys += fmt::format(", mask_value = {}", value);
+    SCOPED_TRACE(keys);
+    const LayerRow row{"attention", keys, {kPlaces, kFeatures}};
     const LayerSpec spec = row.spec();
     Model model({&spec, 1}, row.input);
     model.create_tensors(1);
@@ -332,11 +346,12 @@ TEST_F(LayerTest, AttentionIsWhatItsDefinitionSays) {
       for (int64_t i = 0; i < kPlaces; ++i) {
         std::vector<double> weights;
         double total = 0;
-        for (int64_t j = 0; j < (causal ? i + 1 : kPlaces); ++j) {
+        for (int64_t j = 0; j < kPlaces; ++j) {
           double score = 0;
           for (int64_t c = 0; c < kWidth; ++c)
             score += project(in, i, wqkv, bqkv, head * kWidth + c) * project(in, j, wqkv, bqkv, kFeatures + head * kWidth + c);
-          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(kWidth))));
+          const double mask = j < padding || (causal && j > i) ? value : 0;
+          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(kWidth)) + mask));
           total += weights.back();
         }
         for (int64_t c = 0; c < kWidth; ++c)
@@ -345,10 +360,37 @@ TEST_F(LayerTest, AttentionIsWhatItsDefinitionSays) {
                 weights[j] / total * project(in, static_cast<int64_t>(j), wqkv, bqkv, 2 * kFeatures + head * kWidth + c);
       }
     }
-    // Sums of at most 6 products, four one after another, of numbers below 4: within 2^-24 * 4 * 6 * 4 * 4.
+    // Sums of at most 6 products, four one after another, of numbers below 4: within 2^-24 * 4 * 6 * 4 * 4. A score with 64 taken
+    // off is rounded to within 2^-18, and weights of it change by as much of themselves, twice for their sum.
+    const double bound = 384 * 0x1p-24 + (std::isfinite(value) ? 2 * 0x1p-18 * 4 : 0);
     for (int64_t i = 0; i < kPlaces; ++i)
       for (int64_t c = 0; c < kFeatures; ++c)
-        EXPECT_NEAR(actual[static_cast<size_t>(i * kFeatures + c)], project(together, i, wout, bout, c), 384 * 0x1p-24);
+        EXPECT_NEAR(actual[static_cast<size_t>(i * kFeatures + c)], project(together, i, wout, bout, c), bound);
+  }
+}
+
+// Layers that can be made of one op or of several: as the formula says, within 2^-22 of it for sums of five and four roundings.
+TEST_F(LayerTest, FormulasOpByOpAreWhatTheySay) {
+  const Tensor x = batch_of({5});
+  const std::vector<double> in = to_host(x);
+  const auto output_of = [&](const char* type, const char* keys) {
+    const LayerSpec spec = LayerRow{type, keys, {5}}.spec();
+    Model model({&spec, 1}, {5});
+    model.create_tensors(0);
+    return to_host(model(x, true));
+  };
+  const std::vector<double> shares = output_of("softmax", ", subtract_max = false"),
+                            normed = output_of("rms_norm", ", fused = false, eps = 0.5"),
+                            product = output_of("branches", R"(, join = "mul", layers = [{ type = "exp" }, { type = "neg" }])");
+  for (size_t row = 0; row < in.size(); row += 5) {
+    double exponentials = 0, squares = 0;
+    for (size_t i = row; i < row + 5; ++i) exponentials += std::exp(in[i]), squares += in[i] * in[i];
+    for (size_t i = row; i < row + 5; ++i) {
+      const auto close_to = [](double expected) { return ::testing::DoubleNear(expected, std::abs(expected) * 0x1p-22); };
+      EXPECT_THAT(shares[i], close_to(std::exp(in[i]) / exponentials));
+      EXPECT_THAT(normed[i], close_to(in[i] / std::sqrt(squares / 5 + 0.5)));
+      EXPECT_THAT(product[i], close_to(-in[i] * std::exp(in[i])));
+    }
   }
 }
 

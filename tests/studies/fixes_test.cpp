@@ -11,7 +11,10 @@
 namespace ulpscope {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(FailureWatch, AFailureLastsToTheEnd) {
   const auto failure = [](const std::vector<std::pair<double, bool>>& steps, bool finite = true) {
@@ -107,6 +110,50 @@ TEST(Fixes, NoFormatMendsALearningRate) {
     return trial.result == FixResult::verified && trial.fix.text.find("learning rate") != std::string::npos;
   });
   EXPECT_TRUE(rate_helps);
+}
+
+// What can be changed of layers and groups is tried where there are such, and nowhere else.
+TEST(Fixes, LayersAndGroupsAreChangedWhereTheyAre) {
+  const auto texts = [](const Experiment& of) {
+    std::string all;
+    for (const Fix& fix : fixes_of(of, "")) all += fix.text + "\n";
+    return all;
+  };
+  const char* const kLayers = R"(precision = "fp32"
+[model]
+layers = [{ type = "residual", layers = [
+  { type = "softmax", subtract_max = false }, { type = "rms_norm", fused = false },
+  { type = "attention", heads = 1, causal = true, mask_value = -1e9 },
+] }]
+[optimizer]
+learning_rate = 0.01
+[[inject]]
+op = "relu"
+set = nan
+[[optimizers]]
+modules = ["head"]
+learning_rate = 5
+)";
+  const Experiment run = parse_experiment(kLayers, "test");
+  EXPECT_THAT(texts(run), AllOf(HasSubstr("mask_value = -1e4"), HasSubstr("subtract_max = true"), HasSubstr("fused = true"),
+                                HasSubstr("the learning rate of head as of the others: 0.01")));
+  for (const Fix& fix : fixes_of(run, "")) {
+    const bool is_of_softmax = fix.text.find("subtract_max") != std::string::npos;
+    EXPECT_EQ(fix.experiment.model.layers[0].layers("layers")[0].flag("subtract_max"), is_of_softmax) << fix.text;
+  }
+  EXPECT_THAT(texts(experiment("fp32", "[[inject]]\nop = \"relu\"\nset = nan\n")),
+              Not(AnyOf(HasSubstr("mask"), HasSubstr("softmax"), HasSubstr("norms"))));
+}
+
+TEST(Fixes, WhatCannotBeRunAgainIsSaidWithItsReason) {
+  Experiment run = experiment("fp32");
+  run.data.kind = DataKind::csv;
+  run.data.path = "/nonexistent/features.csv";
+  run.data.shape = {128};
+  run.data.train_size = run.data.test_size = 0;
+  const FixStudy study = study_of(run, {RunFailure::Way::loss, 5});
+  EXPECT_FALSE(study.fails_again);
+  EXPECT_THAT(study.refusal, HasSubstr("/nonexistent/features.csv"));
 }
 
 TEST(Fixes, WhatDoesNotFailAgainProvesNothing) {

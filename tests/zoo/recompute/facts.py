@@ -6,6 +6,7 @@ import types
 
 import numpy
 
+from .beginnings import Beginnings
 from .fitting import Fitting
 from .formats import FLOATS, FORMATS, NARROW, PLAINLY_NARROW, QUANTIZED, flushed_up_to
 from .magnitudes import Magnitudes
@@ -181,25 +182,29 @@ class Facts:
         return numpy.unique(self.rows.tensor[self.rows.nonfinite > 0])
 
     @functools.cached_property
+    def beginnings(self):
+        return Beginnings(self)
+
+    @functools.cached_property
     def origin(self):
-        """The row where NaN and infinities came from. Where the run broke, or took no step to its end, that is the first row of the
-        first of the steps that led there one after the other: what was nonfinite before them was gone by then."""
+        """The row where the NaN and infinities began that did harm: got to a loss or a weight of a run that broke, or to a gradient of a
+        parameter where no step was taken or steps were wasted. Where they did none, the first."""
         r, s = self.rows, self.steps
         first = self.first_row(r.bad)
-        if not s.is_broken and not self.is_stuck:
-            return first
-        begins = None
-        with_bad = numpy.zeros(s.n, bool)
-        with_bad[r.place[r.nonfinite > 0]] = True
-        for place in range(s.n - 1, -1, -1):
-            # A step that was skipped did nothing to the next one, unless all from there on were.
-            gone = begins is not None and s.skipped[place] and not s.skipped[begins]
-            if not with_bad[place] or gone:
-                break
-            begins = place
-        if begins is None or (first is not None and r.place[first] == begins and not s.skipped[begins]):
-            return first
-        return self.first_row((r.place == begins) & (r.nonfinite > 0))
+        everywhere = ("loss", "weights", "gradients")
+        if s.is_broken:
+            kinds, since = ("loss", "weights"), s.broken_from
+        elif self.is_stuck:
+            taken = numpy.flatnonzero(~s.skipped)
+            # A dynamic scale may have skipped steps before and come down to one that fitted.
+            adapts = self.trace.run("dynamic_loss_scale")
+            kinds, since = everywhere, s.step[taken[-1] + 1] if len(taken) and adapts else 0
+        elif self.reached_weights:
+            kinds, since = ("weights",), numpy.inf
+        else:
+            kinds, since = (*everywhere, "divided_by"), 0
+        origin = self.beginnings.origin(kinds, since)
+        return first if origin is None else origin
 
     @property
     def reached_weights(self):

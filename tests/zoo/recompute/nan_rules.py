@@ -2,48 +2,7 @@
 
 import math
 
-from .facts import KEPT
 from .promises import output_of
-
-
-class Beginnings:
-    """Of a trace, in order of execution: by the tensor, the rows in which nothing that its op read was not finite."""
-
-    def __init__(self, f):
-        self.f, self.rows, self.reached = f, {}, {}
-        r, t, inputs = f.rows, f.tensors, f.trace.inputs
-        self.made, self.began_of = {}, {}  # by op and slot: (step, row or None); by bad row: the row in which it began
-        call, read = None, None
-        for i in range(r.n):
-            op, step = int(r.op[i]), int(r.step[i])
-            this = (step, int(r.sequence[i]), int(r.micro_batch[i]), int(r.loss_index[i]), op)
-            if this != call:
-                call, read = this, self.read_by(op, step, inputs.get((int(f.steps.graph[r.place[i]]), op), ()))
-            key = (op, int(t.slot[r.tensor[i]]))
-            self.made[key] = (step, None)
-            if r.nonfinite[i] == 0:
-                continue
-            if read is None:
-                self.rows.setdefault(int(r.tensor[i]), []).append(i)
-            self.began_of[i] = i if read is None else self.began_of[read]
-            self.made[key] = (step, i)
-            began = int(r.tensor[self.began_of[i]])
-            role = t.role[r.tensor[i]]
-            if role == "loss":
-                self.reached.setdefault((began, "loss"), step)
-            if role in KEPT:
-                self.reached.setdefault((began, "weights"), step)
-            if read is None:
-                read = i  # the outputs of one call began together
-
-    def read_by(self, op, step, edges):
-        found = []
-        for _, producer, slot in edges:
-            at, row = self.made.get((producer, slot), (None, None))
-            if row is not None and (producer >= op or at == step):
-                found.append(row)
-        # Of several the one that began first.
-        return min(found, key=lambda row: self.began_of[row], default=None)
 
 
 def table_of(report, name):
@@ -51,7 +10,7 @@ def table_of(report, name):
 
 
 def wrong_beginnings(f, report):
-    mine, table = Beginnings(f), table_of(report, "beginnings")
+    mine, table = f.beginnings, table_of(report, "beginnings")
     if report["beginnings"] != len(mine.rows):
         yield f"{report['beginnings']} beginnings, recomputed {len(mine.rows)}"
     if table is None:

@@ -7,10 +7,11 @@ import numpy
 from .sentences import Claim, Shown, general
 
 MATCHED = "became too large for"
+DIVIDED = r"(?: (?P<divided>.+) divided by it, and gave zeros in (?P<zero_steps>\d+) steps?\.)?"
 
 
 def origin_of(case):
-    """The row that a finding is about: the first of the run, or the first of the steps that led to where it broke."""
+    """The row that a finding is about: the first of the run, or that which did harm."""
     first = case.f.first_row(case.f.rows.bad)
     evidence = case.finding["evidence"][0]
     is_first = (
@@ -35,6 +36,15 @@ def story(case):
     return tree[0], [row for row in tree[1:] if c["parent"][row] == 0]
 
 
+def divided_by(f, row, match):
+    """Which op made zeros of what it divided by, and in how many steps."""
+    if match["divided"] is None:
+        return {"divided": None, "zero_steps": None}
+    steps, first = f.beginnings.zeros.get(int(f.rows.tensor[row]), (set(), None))
+    op = first is not None and f.trace.text_of(f.tables.ops["name"][f.tensors.op[first]])
+    return {"divided": match["divided"] if op and op in match["divided"] else op, "zero_steps": len(steps)}
+
+
 def became_too_large(case, match):
     f, row = case.f, origin_of(case)
     r = f.rows
@@ -45,6 +55,7 @@ def became_too_large(case, match):
             "elements": r.became_infinite[row],
             "all": len(f.nonfinite_tensors),
             "type": f.format_of(r.tensor[row]).name,
+            **divided_by(f, row, match),
         },
         the_named_tensor_is_the_first=case.first_tensor == r.tensor[row],
         its_values_were_finite_before_the_rounding=bool(r.finite_before[row]),
@@ -53,7 +64,6 @@ def became_too_large(case, match):
 
 def held_nonfinite(case, match):
     f = case.f
-    first = f.first_row(f.rows.bad)
     is_first = match["which"] is None or match["which"] == "The first"
     return Claim(
         {
@@ -62,12 +72,10 @@ def held_nonfinite(case, match):
             "step": f.rows.step[origin_of(case)],
             "tensor": case.first_name,
             "none": None,
+            **divided_by(f, origin_of(case), match),
         },
         the_named_tensor_is_the_origin=case.first_tensor == f.rows.tensor[origin_of(case)],
-        no_NaN_or_infinity_was_before_it=not is_first
-        or first is None
-        or origin_of(case) <= first
-        or f.rows.step[first] == f.rows.step[origin_of(case)],
+        no_NaN_or_infinity_was_before_it=is_first == (origin_of(case) <= min(f.beginnings.began_of.values())),
         nothing_of_it_reached_a_weight=match["none"] is None or not f.reached_weights,
     )
 
@@ -121,11 +129,13 @@ def element_is(case, match):
     c = f.tables.captures
     value = float(c["value"][root])
     shown = "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
-    op = f.trace.text_of(f.tables.ops["name"][f.rows.op[origin_of(case)]])
+    row = f.rows.op[origin_of(case)]
+    op = f.trace.text_of(f.tables.ops["name"][row])
+    factor = f.trace.attribute(row, "factor") if op == "scale" else None
     arguments = [general(float(c["value"][row]), 6) for row in sorted(operands, key=lambda row: c["operand"][row])]
     texts = match["arguments"].split(", ")
     return Claim(
-        {"element": c["element"][root], "op": op, "arguments": None, "value": shown},
+        {"element": c["element"][root], "op": op, "arguments": None, "value": shown, "factor": None if factor is None else general(factor, 6)},
         the_operands_are_these=len(texts) == len(arguments) and all(a.fits(t) for a, t in zip(arguments, texts)),
     )
 
@@ -136,6 +146,7 @@ def too_large(case, match):
     _, operands = story(case)
     c = f.tables.captures
     x, *rest = [float(c["value"][row]) for row in sorted(operands, key=lambda row: c["operand"][row])]
+    factor = f.trace.attribute(f.rows.op[origin_of(case)], "factor")
     function = f.tensors.function[f.rows.tensor[origin_of(case)]]
     exact = {
         "cast": lambda: x,
@@ -145,6 +156,7 @@ def too_large(case, match):
         "div": lambda: x / rest[0],
         "reciprocal": lambda: 1 / x,
         "exp": lambda: math.exp(x),
+        "scale": lambda: x * factor,
     }[function]()
     fmt = f.format_of(f.rows.tensor[origin_of(case)])
     limit = fmt.largest + fmt.ulp_of_largest / 2
@@ -202,6 +214,36 @@ def zero_eps(case, match):
     )
 
 
+def squared_gradient(case, match):
+    f, (root, operands) = case.f, story(case)
+    c, tensor = f.tables.captures, f.rows.tensor[origin_of(case)]
+    gradient = next(float(c["value"][row]) for row in operands if c["operand"][row] == 1)
+    beta2 = f.trace.attribute(f.tensors.op[tensor], "beta2")
+    fmt = f.format_of(tensor)
+    limit = fmt.largest + fmt.ulp_of_largest / 2
+    square = (1 - beta2) * gradient * gradient
+    return Claim(
+        {
+            "element": c["element"][root],
+            "gradient": general(gradient, 6),
+            "square": general(square, 6),
+            "type": fmt.name,
+            "limit": general(limit, 6),
+        },
+        it_is_too_large=square >= limit,
+        it_is_a_second_moment_of_Adam=f.tensors.function[tensor] == "adam_update" and f.tensors.slot[tensor] == 2,
+    )
+
+
+def largest_factor(case, match):
+    f = case.f
+    fmt = f.format_of(f.rows.tensor[origin_of(case)])
+    factor = f.trace.attribute(f.rows.op[origin_of(case)], "factor")
+    return Claim(
+        {"largest": general(fmt.largest, 6), "type": fmt.name}, the_factor_is_larger=abs(factor) >= fmt.largest + fmt.ulp_of_largest / 2
+    )
+
+
 def before_first_op(case, match):
     return {"step": case.f.rows.step[origin_of(case)]}
 
@@ -209,12 +251,14 @@ def before_first_op(case, match):
 ORIGIN_TEXT = [
     (
         r"^(?P<tensor>.+?)(?: in \w+)? became too large for (?P<type>\w+) in step (?P<step>\d+), (?P<elements>\d+) elements?: "
-        r"(?P<all>\d+) tensors? held NaN or infinity in the run\.",
+        r"(?P<all>\d+) tensors? held NaN or infinity in the run\."
+        + DIVIDED,
         became_too_large,
     ),
     (
-        r"^(?P<all>\d+) tensors? held NaN or infinity(?P<none>, and none of it reached a weight)?\. (?P<which>The first|The one that lasted), "
-        r"in step (?P<step>\d+), (?:is|came in as) (?P<tensor>.+?)(?: in (?:data|forward|loss|optimizer|scaling|evaluation|backward))?\.$",
+        r"^(?P<all>\d+) tensors? held NaN or infinity(?P<none>, and none of it reached a weight)?\. (?P<which>The first|The first that did harm), "
+        r"in step (?P<step>\d+), (?:is|came in as) (?P<tensor>.+?)(?: in (?:data|forward|loss|optimizer|scaling|evaluation|backward))?\."
+        + DIVIDED + "$",
         held_nonfinite,
     ),
     (
@@ -222,7 +266,7 @@ ORIGIN_TEXT = [
         sum_before_rounding,
     ),
     (r"before it was rounded, and (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", sum_limit),
-    (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\) = (?P<value>-?\w+)[.:]", element_is),
+    (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\)(?: by (?P<factor>\S+))? = (?P<value>-?\w+)[.:]", element_is),
     (r"infinity: (?P<value>\S+) is too large, (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", too_large),
     (r"Element (?P<element>\d+) is one of (?P<count>\d+) values that were all (?P<value>\S+):", equal_values),
     (
@@ -245,6 +289,12 @@ ORIGIN_TEXT = [
         r"eps above (?P<above>0)",
         zero_eps,
     ),
+    (
+        r"Element (?P<element>\d+) is \(1 - beta2\) g\^2 of a gradient of (?P<gradient>\S+) and what was there: (?P<square>\S+) and more, and "
+        r"(?P<type>\w+) is infinite from (?P<limit>\S+) on\.",
+        squared_gradient,
+    ),
+    (r"A factor up to (?P<largest>\S+) stays finite in (?P<type>\w+);", largest_factor),
     (r"before the first op that was recorded in step (?P<step>\d+)", before_first_op),
 ]
 

@@ -42,7 +42,7 @@ def nan(program, f, finding):
     key = finding["evidence"][0]["key"]
     report = json.loads(printed(program, "nan", f.path, "--no-trials", "--json"))
     tables = {table["name"]: table["rows"] for table in report["tables"]}
-    shown = tables.get("operands_of_first", tables.get("operands"))
+    shown = tables.get("operands")
     if not shown or (shown[0]["key"]["op"], shown[0]["key"]["slot"]) != (key["op"], key["slot"]):
         yield f"`ulpscope nan` does not show how an element of {key['name']} came about"
     elif "operands" in finding["suggestion"] and len(shown) < 2:

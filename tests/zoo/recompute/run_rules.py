@@ -148,7 +148,37 @@ def loss_step(where):
     return lambda case, tensor, _: Step(int(case.f.steps.step[where(case.f.steps)]))
 
 
+def changed_memory(case, match):
+    """What the recorder said when it saw it; of what was written it kept the sum."""
+    f = case.f
+    row = f.events("memory_changed")[0]
+    events, written = f.tables.events, f.tables.fingerprints
+    kept = written["written"][(written["step"] == events["count"][row]) & (written["tensor"] == events["tensor"][row])]
+    return Claim(
+        {
+            "text": f.trace.text_of(events["text"][row]),
+            "writer": events["count"][row],
+            "reader": events["step"][row],
+            "sum": f"{int(kept[0]):#x}" if len(kept) else None,
+        },
+        it_is_told_of_the_tensor_and_step_that_changed=case.first_tensor == events["tensor"][row]
+        and case.finding["evidence"][0]["key"]["step"] == events["step"][row],
+    )
+
+
 RULES = {
+    "recording.memory_changed": Rule(
+        [
+            (
+                r"^(?P<text>\S.* changed between .* in step \d+, which wrote it, and .* in step \d+, which read it: .*)\.$",
+                changed_memory,
+            ),
+            (r"in step (?P<writer>\d+), which wrote it, and .* in step (?P<reader>\d+), which read it:", changed_memory),
+            (r"the sum of its bit patterns was (?P<sum>0x\w+) and is", changed_memory),
+        ],
+        {"written_in_step": lambda case, *_: int(case.f.tables.events["count"][case.f.events("memory_changed")[0]])},
+        lambda case, tensor, _=None: Step(int(case.f.tables.events["step"][case.f.events("memory_changed")[0]])),
+    ),
     "run.loss_nonfinite": Rule(
         [
             (

@@ -1,0 +1,67 @@
+"""Where NaN and infinities began, and which of them did harm, as docs/numerics.md has it."""
+
+DIVISIONS = ("div", "reciprocal", "rsqrt")
+OF_PARAMETERS = ("weight_gradient", "accumulated_gradient", "unscaled_gradient")
+
+
+class Beginnings:
+    """Of a trace, in order of execution: by the tensor, the rows in which nothing that its op read was not finite."""
+
+    def __init__(self, f):
+        self.f, self.rows, self.reached = f, {}, {}
+        self.harmed = []  # rows of losses, of weights and states, and of gradients of parameters: (row, kind, a row on the way)
+        self.zeros = {}  # by the tensor that began: the steps in which an op divided by it and gave zeros, and the first such tensor
+        r, t, inputs = f.rows, f.tensors, f.trace.inputs
+        self.made, self.began_of = {}, {}  # by op and slot: (step, row or None); by bad row: the row in which it began
+        call, read = None, None
+        for i in range(r.n):
+            op, step = int(r.op[i]), int(r.step[i])
+            this = (step, int(r.sequence[i]), int(r.micro_batch[i]), int(r.loss_index[i]), op)
+            if this != call:
+                call, read = this, self.read_by(op, step, inputs.get((int(f.steps.graph[r.place[i]]), op), ()))
+            key = (op, int(t.slot[r.tensor[i]]))
+            self.made[key] = (step, None)
+            if r.nonfinite[i] == 0:
+                if read is not None and r.zeros[i] > 0 and t.function[r.tensor[i]] in DIVISIONS:
+                    began = int(r.tensor[self.began_of[read]])
+                    steps, _ = self.zeros.setdefault(began, (set(), int(r.tensor[i])))
+                    steps.add(step)
+                    self.harmed.append((i, "divided_by", read))
+                continue
+            if read is None:
+                self.rows.setdefault(int(r.tensor[i]), []).append(i)
+            self.began_of[i] = i if read is None else self.began_of[read]
+            self.made[key] = (step, i)
+            began = int(r.tensor[self.began_of[i]])
+            role = t.role[r.tensor[i]]
+            if role == "loss":
+                self.reached.setdefault((began, "loss"), step)
+            if t.is_kept[r.tensor[i]]:
+                self.reached.setdefault((began, "weights"), step)
+            kind = "loss" if role == "loss" else "weights" if t.is_kept[r.tensor[i]] else "gradients" if role in OF_PARAMETERS else None
+            if kind:
+                self.harmed.append((i, kind, i))
+            if read is None:
+                read = i  # the outputs of one call began together
+
+    def read_by(self, op, step, edges):
+        found = []
+        for _, producer, slot in edges:
+            at, row = self.made.get((producer, slot), (None, None))
+            if row is not None and (producer >= op or at == step):
+                found.append(row)
+        # Of several the one that began first.
+        return min(found, key=lambda row: self.began_of[row], default=None)
+
+    def origin(self, kinds, since):
+        """The first row in which began what got to a row of these kinds. What came of a skipped step counts from `since` on; what reached
+        no weight was gone with its step."""
+        r, t = self.f.rows, self.f.tensors
+        first = None
+        for row, kind, on_the_way in self.harmed:
+            began = self.began_of[on_the_way]
+            tensor = int(r.tensor[began])
+            lasted = (tensor, "weights") in self.reached or r.step[self.rows[tensor][-1]] + 1 >= since
+            if kind in kinds and lasted and (r.step[row] >= since or not r.skipped[row]) and (first is None or began < first):
+                first = began
+        return first
