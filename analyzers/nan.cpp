@@ -25,6 +25,8 @@ constexpr Codes kOnNonfinite = {
 // Leaves what tells of NaN and infinities, with its causes and all that came of these.
 void keep_nonfinite(const Snapshot& trace, std::string_view healthy, Report& report) {
   add_verdict(trace, report, healthy);
+  const std::optional<Verdict> whole = report.verdict;
+  const std::string whole_text = report.verdict_text;
   std::vector<bool> keeps(report.findings.size());
   const auto is_on_it = [&](size_t finding) { return kOnNonfinite.contain(report.findings[finding].code); };
   for (size_t i = 0; i < keeps.size(); ++i) keeps[i] = is_on_it(i);
@@ -37,7 +39,14 @@ void keep_nonfinite(const Snapshot& trace, std::string_view healthy, Report& rep
   for (size_t i = 0; i < keeps.size(); ++i)
     if (keeps[i]) kept.push_back(std::move(report.findings[i]));
   report.findings = std::move(kept);
+  // It is what they advise to look at.
+  for (Finding& finding : report.findings)
+    if (const size_t advice = finding.suggestion.find("`ulpscope nan "); advice != std::string::npos)
+      finding.suggestion.erase(finding.suggestion.find_last_not_of(' ', advice - std::min<size_t>(advice, 1)) + 1);
   add_verdict(trace, report, healthy);
+  if (report.verdict != Verdict::healthy || whole == Verdict::healthy) return;
+  report.verdict = whole;
+  report.verdict_text = fmt::format("{} But that is no matter of NaN: {}", whole_text, healthy);
 }
 
 }  // namespace

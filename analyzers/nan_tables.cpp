@@ -105,10 +105,15 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
   report.add_fact("cause", std::string(name_of(explanation.cause)));
   report.add_fact("that_is", std::string(meaning_of(explanation.cause)));
   const auto reached = [](const std::optional<uint64_t>& step) { return step ? count_cell(*step) : Cell(NotApplicable{}); };
-  if (beginning != beginnings_.end()) {
-    report.add_fact("reached_loss_in_step", reached(beginning->loss), Unit::count);
-    report.add_fact("reached_weights_in_step", reached(beginning->weights), Unit::count);
-  }
+  // It may have begun before and gone away.
+  const auto got_to = [&](const std::vector<NonfiniteStop>& way, std::optional<uint64_t> ever) -> std::optional<uint64_t> {
+    if (!way.empty()) return way.back().position.step;
+    return ever && *ever >= origin.position.step ? ever : std::nullopt;
+  };
+  const bool is_known = beginning != beginnings_.end();
+  report.add_fact("reached_loss_in_step", reached(got_to(to_loss, is_known ? beginning->loss : std::nullopt)), Unit::count);
+  report.add_fact("reached_weights_in_step", reached(got_to(to_weights, is_known ? beginning->weights : std::nullopt)),
+                  Unit::count);
   if (!own.steps.empty()) {
     report.add_fact("headroom_before", own.steps.back().bits, Unit::bits);
     report.add_fact("headroom_lost_a_step", own.shrinks ? Cell(*own.shrinks) : Cell(NotApplicable{}), Unit::bits);
@@ -137,14 +142,14 @@ Table NanTables::beginnings_table() const {
       {},
       0,
       "Nothing that the op read was NaN or infinite, as far as it was recorded. Rows, NaN and infinities of all such steps; "
-      "the cause in the first."};
+      "the cause in the first. States: of optimizers, and running statistics."};
   const size_t limit = facts_.context.options.limit;
   for (const NonfiniteBeginning& one : beginnings_) {
     if (limit > 0 && table.rows.size() == limit) {
       ++table.rows_left_out;
       continue;
     }
-    std::string became = one.weights               ? fmt::format("reached a weight in step {}", *one.weights)
+    std::string became = one.weights               ? fmt::format("reached weights or states in step {}", *one.weights)
                          : one.loss                ? fmt::format("reached the loss in step {}", *one.loss)
                          : one.skipped == one.rows ? "its steps were skipped"
                                                    : "reached neither loss nor weights";

@@ -76,6 +76,8 @@ class Origin {
   std::string help_with_factor(double factor) const;
   // A parameter that the op read, or is, whose memory had changed by then; or "".
   std::string changed_parameter() const;
+  // That an operand was captured which is not what its row says, or "".
+  std::string changed_operand() const;
   // From which magnitude on the op's result is infinite in its type.
   double limit() const { return magnitude_thresholds(*info(made_.dtype).format, rounding_of(made_)).beyond.perhaps_above(); }
   // A tensor of which there were rows and that is that output of an op, or that the origin's reads as that input.
@@ -132,9 +134,28 @@ std::string Origin::changed_parameter() const {
   return "";
 }
 
+std::string Origin::changed_operand() const {
+  if (!capture_) return "";
+  for (const CaptureRow* const operand : capture_->operands(capture_->element())) {
+    if (operand->overwritten || operand->row.count > 0 || std::isfinite(operand->value) || operand->made_by < 0) continue;
+    const auto made = static_cast<uint32_t>(operand->made_by);
+    // What the op reads has no row with NaN or infinities in this step, or this were no origin.
+    if (!facts_.selection.contains(made) || !facts_.ranges().find(made)) continue;
+    return fmt::format(
+        "Element {} of {} was finite where it was written, and {} where {} read it: memory that was changed in between. ",
+        operand->element, facts_.selection.name(made),
+        std::isnan(operand->value) ? "NaN"
+        : operand->value > 0       ? "infinity"
+                                   : "-infinity",
+        op_.name);
+  }
+  return "";
+}
+
 NonfiniteExplanation Origin::find() const {
   if (const std::string changed = changed_parameter(); !changed.empty())
     return {NonfiniteCause::memory_changed, fmt::format("{} was changed in memory before. ", changed)};
+  if (const std::string changed = changed_operand(); !changed.empty()) return {NonfiniteCause::memory_changed, changed};
   if (op_.kind == OpKind::source) return of_source();
   NonfiniteExplanation found;
   if (op_.function == OpFunction::adam_update) found = of_adam();

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <tuple>
+
+#include "ulpscope/analyzers/output_slots.h"
+#include "ulpscope/analyzers/precision_facts.h"
 
 namespace ulpscope {
 
@@ -10,7 +14,6 @@ namespace {
 
 constexpr TablesRead kRowsOnly{.rows = true, .histograms = false};
 
-bool is_kept(Role role) { return role == Role::weight || role == Role::master_weight || role == Role::optimizer_state; }
 bool is_of_parameters(Role role) {
   return role == Role::weight_gradient || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
 }
@@ -42,16 +45,18 @@ class Flow {
       if (!call_ || *call_ != position || call_op_ != tensor.op) {
         call_ = position;
         call_op_ = tensor.op;
-        call_read_ = read_by(tensor.op, block.step);
+        std::tie(call_read_, call_read_for_statistics_) = read_by(tensor.op, block.step);
       }
+      const bool is_statistic = is_running_statistic(tensor);
+      std::optional<uint32_t>& read = is_statistic ? call_read_for_statistics_ : call_read_;
       State& state = outputs_[output_of(row.tensor)];
       state = {row.step, std::nullopt};
       if (stored_nonfinite(row, tensor.dtype) == 0) {
-        if (absorb && call_read_) absorb(row, *call_read_);
+        if (absorb && read) absorb(row, *read);
         continue;
       }
-      state.mark = visit(row, call_read_);
-      if (!call_read_) call_read_ = state.mark;  // the outputs of one call began together
+      state.mark = visit(row, read);
+      if (!read) read = state.mark;  // the outputs of one call began together
       last_in_step_ = std::min(last_in_step_.value_or(UINT32_MAX), *state.mark);
     }
   }
@@ -68,18 +73,28 @@ class Flow {
     return context_.graph.made_by(made.op, made.slot).front();
   }
 
-  std::optional<uint32_t> read_by(uint32_t op, const StepRow& step) const {
+  bool is_running_statistic(const TensorInfo& tensor) const {
+    return tensor.slot >= kRunningStatisticsSlot && context_.trace.ops()[tensor.op].function == OpFunction::batch_norm;
+  }
+
+  // The least mark of what the op read, and of what its running statistics are made from: in training batch_norm reads their old
+  // values for these alone.
+  std::pair<std::optional<uint32_t>, std::optional<uint32_t>> read_by(uint32_t op, const StepRow& step) const {
     const OpGraph& graph = context_.trace.graph();
-    if (graph.edges().empty()) return last_in_step_;
-    std::optional<uint32_t> least;
+    if (graph.edges().empty()) return {last_in_step_, last_in_step_};
+    const OpInfo& info = context_.trace.ops()[op];
+    const bool is_training = info.function == OpFunction::batch_norm && attribute(info, "training").value_or(0) != 0;
+    std::optional<uint32_t> least, of_all;
     for (const GraphEdge& edge : graph.inputs(op, step.graph)) {
       const auto made = context_.graph.made_by(edge.producer, edge.slot);
       if (made.empty()) continue;
       const State& state = outputs_[made.front()];
       // The table has the ops in the order in which they first ran: what comes from an earlier one is of the same step.
-      if (state.mark && (edge.producer >= op || state.step == step.step)) least = std::min(least.value_or(UINT32_MAX), *state.mark);
+      if (!state.mark || (edge.producer < op && state.step != step.step)) continue;
+      of_all = std::min(of_all.value_or(UINT32_MAX), *state.mark);
+      if (!is_training || edge.input < kRunningStatisticsSlot) least = std::min(least.value_or(UINT32_MAX), *state.mark);
     }
-    return least;
+    return {least, of_all};
   }
 
   const AnalysisContext& context_;
@@ -87,7 +102,7 @@ class Flow {
   std::optional<uint32_t> last_in_step_;  // the least mark of the step
   std::optional<RowPosition> call_;       // whose rows come
   uint32_t call_op_ = 0;
-  std::optional<uint32_t> call_read_;
+  std::optional<uint32_t> call_read_, call_read_for_statistics_;
 };
 
 }  // namespace
@@ -132,8 +147,9 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
                 }
                 NonfiniteBeginning& beginning = found[*from];
                 if (tensor.role == Role::loss && !beginning.loss) beginning.loss = row.step;
-                if (is_kept(tensor.role) && !beginning.weights) beginning.weights = row.step;
-                const bool does_harm = (harm.loss && tensor.role == Role::loss) || (harm.weights && is_kept(tensor.role)) ||
+                const bool is_kept = ulpscope::is_kept(tensor, context.selection.op(row.tensor));
+                if (is_kept && !beginning.weights) beginning.weights = row.step;
+                const bool does_harm = (harm.loss && tensor.role == Role::loss) || (harm.weights && is_kept) ||
                                        (harm.gradients && is_of_parameters(tensor.role));
                 if (does_harm && !beginning.harmed && (row.step >= harm.from || !block.step.skipped))
                   beginning.harmed = latest[*from];
@@ -186,7 +202,7 @@ NonfiniteWays ways_from(const AnalysisContext& context, uint32_t tensor, const R
             nodes.push_back(
                 {{row.tensor, at, stored_nonfinite(row, made.dtype), row.statistics.count}, begins ? std::nullopt : from});
             if (made.role == Role::loss && !loss) loss = index;
-            if (is_kept(made.role) && !weights) weights = index;
+            if (is_kept(made, context.selection.op(row.tensor)) && !weights) weights = index;
             return index;
           });
         },

@@ -20,7 +20,7 @@ struct NonfiniteOrigin {
 
 // What NaN and infinities have to get to in order to do the harm that a run is judged by.
 struct NonfiniteHarm {
-  bool loss = false, weights = false, gradients = false;  // weights and optimizer states, and gradients of parameters
+  bool loss = false, weights = false, gradients = false;  // weights, states and running statistics; gradients of parameters
   bool divided_by = false;                                // or became zeros, in an op that divides by them
   uint64_t from = 0;                                      // before this step nothing that came of a skipped step did any
 };
@@ -35,7 +35,7 @@ struct NonfiniteBeginning {
   uint64_t overflowed = 0;           // in the first, as in NonfiniteOrigin
   uint64_t skipped = 0;              // of the rows, those of steps that were skipped
   uint64_t last_step = 0;
-  std::optional<uint64_t> loss, weights;  // the steps in which they first reached a loss, and a weight or an optimizer state
+  std::optional<uint64_t> loss, weights;  // the steps in which they first reached a loss, and what is kept (is_kept)
   // Finite rows with zeros of an op that divides and read infinities: x / infinity is 0, whatever x and the overflowed value were.
   struct Zeros {
     uint32_t tensor = 0;  // of the first

@@ -16,6 +16,8 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps) {
     facts.casts_weights = facts.casts_weights || tensor.role == Role::weight_cast;
     if (tensor.role == Role::weight && is_narrow(tensor.dtype)) narrow.insert(tensor.parameter);
     if (tensor.role == Role::master_weight) masters.insert(tensor.parameter);
+    facts.has_short_range =
+        facts.has_short_range || (is_gradient(tensor.role) && is_plainly_narrow(tensor.dtype) && !has_range_of_fp32(tensor.dtype));
   }
   facts.updates_narrow_weights = !std::includes(masters.begin(), masters.end(), narrow.begin(), narrow.end());
   facts.adapts_scale = reader.run().dynamic_loss_scale;

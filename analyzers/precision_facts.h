@@ -14,6 +14,7 @@ namespace ulpscope {
 struct PrecisionFacts {
   bool casts_weights = false;                      // autocast does: the run follows its lists
   bool updates_narrow_weights = false;             // a 16-bit parameter has no FP32 master weight
+  bool has_short_range = false;                    // some gradient's 16-bit type has not the range of FP32
   bool scales_loss = false, adapts_scale = false;  // by a factor that stays, or that a dynamic scaler changes
 };
 PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/range_facts.h"
 #include "ulpscope/analyzers/run_analysis.h"
 
@@ -32,6 +33,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
     for (const NonfiniteBeginning& one : beginnings()) most = std::max(most, one.zeros.steps);
     if (wastes_many(most, whole.count)) harm_ = Severity::warning;
   }
+  if (harm_ == Severity::info && wastes_many(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
   origin_ = find_origin();
   start_ = judge_start(context.selection);
 }
@@ -66,9 +68,7 @@ std::vector<uint32_t> RangeJudgement::find_nonfinite() const {
 
 bool RangeJudgement::find_in_weights(const Selection& selection) const {
   return std::any_of(tensors_.begin(), tensors_.end(), [&](const Tensor& tensor) {
-    const Role role = selection.tensor(tensor.index).role;
-    const bool is_kept = role == Role::weight || role == Role::master_weight || role == Role::optimizer_state;
-    return is_kept && nonfinite(tensor.index).rows > 0;
+    return is_kept(selection.tensor(tensor.index), selection.op(tensor.index)) && nonfinite(tensor.index).rows > 0;
   });
 }
 
@@ -98,6 +98,15 @@ NonfiniteHarm RangeJudgement::harm_done(const StepTotals& steps, uint64_t broken
   return {.divided_by = true};
 }
 
+void RangeJudgement::find_skipped_for_nan(uint64_t steps) {
+  for (const NonfiniteBeginning& one : beginnings()) {
+    if (one.infinities > 0 || one.overflowed > 0 || !wastes_many(one.skipped, steps)) continue;
+    harm_ = Severity::warning;
+    skipped_for_nan_ = {one.tensor, one.first, 0};
+    return;
+  }
+}
+
 bool RangeJudgement::divides_by_nonfinite() const {
   const std::set<uint32_t> nonfinite(nonfinite_in_order_.begin(), nonfinite_in_order_.end());
   const auto& edges = context_.trace.graph().edges();
@@ -119,6 +128,7 @@ std::optional<NonfiniteOrigin> RangeJudgement::find_origin() const {
     const NonfiniteRows rows = nonfinite(nonfinite_in_order_.front());
     first = {nonfinite_in_order_.front(), *rows.first, rows.overflowed};
   }
+  if (skipped_for_nan_) return skipped_for_nan_;
   if (harm_ == Severity::info) return first;
   for (const NonfiniteBeginning& one : beginnings()) {
     // What reached no weight was gone with its step.

@@ -48,8 +48,8 @@ class RangeJudgement {
   // Where the NaN and infinities that did the run's harm began; of those that did none, the first.
   const std::optional<NonfiniteOrigin>& origin() const { return origin_; }
   NonfiniteStart start() const { return start_; }
-  // What became of them: an error where a weight or an optimizer state held one or the run broke, a warning where steps were taken
-  // or wasted with them or an op divided by them, a note where ops or the scaler took them away.
+  // What became of them: an error where a weight, an optimizer state or a running statistic held one or the run broke, a warning
+  // where steps were taken or wasted with them or an op divided by them, a note where ops or the scaler took them away.
   Severity harm() const { return harm_; }
   bool reached_weights() const { return reached_weights_; }
   // Some tensors were not asked for, or not recorded: what became of the others is not known.
@@ -61,6 +61,8 @@ class RangeJudgement {
   bool find_in_weights(const Selection& selection) const;
   Severity judge_harm(const Selection& selection, const StepTotals& steps, bool broke) const;
   bool divides_by_nonfinite() const;
+  // NaN that no overflow made, which a smaller loss scale keeps no step from.
+  void find_skipped_for_nan(uint64_t steps);
   NonfiniteHarm harm_done(const StepTotals& steps, uint64_t broken_from) const;
   std::optional<NonfiniteOrigin> find_origin() const;
   NonfiniteStart judge_start(const Selection& selection) const;
@@ -75,7 +77,7 @@ class RangeJudgement {
   Severity harm_;
   NonfiniteHarm harm_done_;
   mutable std::optional<std::vector<NonfiniteBeginning>> beginnings_;
-  std::optional<NonfiniteOrigin> origin_;
+  std::optional<NonfiniteOrigin> skipped_for_nan_, origin_;
   NonfiniteStart start_;
 };
 

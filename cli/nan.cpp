@@ -52,6 +52,8 @@ int run(const Arguments& arguments) {
   if (is_capsule) report.sources.front().path = path;
 
   const std::optional<RunFailure> failure = failure_of(trace);
+  if (!failure && report.verdict != Verdict::healthy)
+    report.add_fact("run_again", "nothing was tried: the run did not end in NaN or skipped steps");
   if (failure && !arguments.has("--no-trials")) {
     Trial start;
     try {

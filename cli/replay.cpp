@@ -11,6 +11,7 @@
 #include "ulpscope/cli/threads.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
+#include "ulpscope/studies/minimize.h"
 
 namespace ulpscope::cli {
 
@@ -24,6 +25,8 @@ Trial trial_of(const Arguments& arguments) {
     const std::string precision = arguments.text("--as");
     trial.changes.emplace_back("precision=" + precision, "--as " + precision);
   }
+  for (const std::string& modules : arguments.list("--keep-fp32"))
+    trial.changes.emplace_back(fmt::format("autocast.modules.\"{}\"=fp32", modules), "--keep-fp32 " + modules);
   if (arguments.has("--scale")) {
     const std::string scale = arguments.text("--scale"), place = "--scale " + scale;
     trial.changes.emplace_back("scaler.initial=" + scale, place);
@@ -36,7 +39,32 @@ Trial trial_of(const Arguments& arguments) {
   return trial;
 }
 
+int run_minimize(const Arguments& arguments) {
+  const std::string capsule = arguments.positional(0);
+  for (const char* option : {"--set", "--as", "--keep-fp32", "--scale", "--against", "--output", "--threads", "--isa"})
+    if (arguments.has(option))
+      throw usage_error("{}: --minimize looks for the part that fails as it did, with nothing changed; expected one of them",
+                        option);
+  MinimizeOptions options;
+  options.output = arguments.text("--minimize");
+  options.budget = static_cast<double>(arguments.integer("--budget", 1).value_or(60));
+  check_replaceable(options.output, arguments.has("--force"), {capsule});
+  const ScratchFolder scratch("ulpscope-minimize");
+  options.scratch = scratch.file("step.ckpt");
+  Progress progress;
+  options.watch = [&](std::string_view trial) {
+    progress.work(trial, 0);
+    return true;
+  };
+  const Minimized minimized = minimize(capsule, options);
+  progress.finish();
+  print(report_of(capsule, options.output, minimized), arguments);
+  return kClean;
+}
+
 int run(const Arguments& arguments) {
+  if (arguments.has("--minimize")) return run_minimize(arguments);
+  if (arguments.has("--budget")) throw usage_error("--budget belongs to --minimize");
   Trial trial = trial_of(arguments);
   const std::string against = arguments.text("--against");
   const size_t limit = static_cast<size_t>(arguments.integer("--limit", 0).value_or(10));
@@ -82,14 +110,19 @@ Verb replay_verb() {
       "replay",
       "run the steps of a capsule again, bit by bit the same, or with something changed",
       "Capsules are written by `ulpscope train --capsule FILE`. Exit code 0: losses, loss scales, skipped steps and final weights\n"
-      "are bit-equal to the original's, and with --against all recorded rows too; 1: something is not. With --set, --as or\n"
-      "--scale the steps are otherwise the same, and what came of the change is said: 1 then means a row that --against found.",
+      "are bit-equal to the original's, and with --against all recorded rows too; 1: something is not. With --set, --as,\n"
+      "--keep-fp32 or --scale the steps are otherwise the same, and what came of the change is said: 1 then means a row that "
+      "--against found.",
       {{"CAPSULE", "a file that train --capsule wrote"}},
       join({{{"--set", "", "KEY=VALUE", "change a key of the experiment: arithmetic.accumulate=h100; may be repeated", ""},
              {"--as", "", "NAME", "with this precision", "the capsule's", {"fp32", "fp16", "bf16", "fp8"}},
+             {"--keep-fp32", "", "MODULES", "with the modules that match this pattern in FP32; may be repeated", ""},
              {"--scale", "", "SCALE", "with this constant loss scale, as in 2^10", "the capsule's"},
              {"--against", "", "TRACE", "compare every recorded row with this trace's, and name the first op that differs"},
              {"--output", "-o", "FILE", "write a trace of the replay", "none"},
+             {"--minimize", "", "FILE",
+              "write the smallest part that fails in the same way as a capsule: the last step, of as few samples as do it", "none"},
+             {"--budget", "", "SECONDS", "for --minimize", "60"},
              {"--threads", "", "N", "computing threads; bits may depend on it", "the capsule's"},
              {"--isa",
               "",
@@ -102,6 +135,8 @@ Verb replay_verb() {
       {{"ulpscope replay nan.capsule", "the same steps, to the bit"},
        {"ulpscope replay nan.capsule --against run.h5", "and all that was recorded of them"},
        {"ulpscope replay nan.capsule --as bf16", "would BF16 have gone through?"},
+       {"ulpscope replay nan.capsule --keep-fp32 'head*'", "or the head in FP32?"},
+       {"ulpscope replay nan.capsule --minimize small.capsule", "which samples does it take?"},
        {"ulpscope replay nan.capsule --set arithmetic.accumulate=h100 --against run.h5",
         "the first op that an H100's sums change"}},
       run};

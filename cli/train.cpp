@@ -303,6 +303,17 @@ void say_of_capsule(const CapsuleOutcome& capsule) {
 // A signal came while the run was prepared.
 struct Interrupted {};
 
+// A step that ends in an error ends the run, which the trace tells.
+StepResult take_step(Trainer& trainer, Progress& progress) {
+  try {
+    return trainer.step();
+  } catch (const Error& error) {
+    progress.finish();
+    trainer.finish(fmt::format("an error: {}", one_line(error.what())));
+    throw;
+  }
+}
+
 int run(const Arguments& arguments) {
   const Experiment experiment = load(arguments);
   TrainerOptions options = trainer_options(arguments, experiment);
@@ -347,7 +358,7 @@ int run(const Arguments& arguments) {
   uint64_t steps_done = trainer.first_step();
   bool interrupted = false;
   while (!trainer.finished() && !(interrupted = signals.came())) {
-    const StepResult step = trainer.step();
+    const StepResult step = take_step(trainer, progress);
     progress.update(step);
     steps_done = step.step + 1;
     if (interval == 0 || (step.step + 1) % interval != 0) continue;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/nonfinite_cause.h"
+#include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
@@ -67,9 +68,15 @@ std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& ori
   return fmt::format("`ulpscope export {} --table captures --step {}` shows an element of it in another step.", trace, *other);
 }
 
-std::string divided_by(const RunFacts& facts, const NonfiniteOrigin& origin) {
+std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const RangeJudgement& ranges = facts.ranges();
   if (ranges.harm() == Severity::info) return "";
+  for (const uint32_t i : ranges.nonfinite_in_order()) {
+    const OpInfo& op = facts.selection.op(i);
+    if (op.function != OpFunction::batch_norm || facts.selection.tensor(i).slot < kRunningStatisticsSlot) continue;
+    return fmt::format(" {} holds it from step {} on: no skipped step undoes that, and evaluation reads it.",
+                       facts.selection.name(i), ranges.nonfinite(i).first->step);
+  }
   const auto one = std::find_if(ranges.beginnings().begin(), ranges.beginnings().end(),
                                 [&](const NonfiniteBeginning& each) { return each.tensor == origin.tensor; });
   if (one == ranges.beginnings().end() || one->zeros.steps == 0) return "";
@@ -87,7 +94,7 @@ void tell_overflow(const RunFacts& facts, const std::string& help, Findings& fou
       facts.ranges().harm(),
       fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.{}", place_of(facts, origin),
                   info(facts.selection.tensor(origin.tensor).dtype).format->name, origin.position.step,
-                  count_of(origin.overflowed, "element"), nonfinite_tensors(facts), divided_by(facts, origin)),
+                  count_of(origin.overflowed, "element"), nonfinite_tensors(facts), further_harm(facts, origin)),
       nonfinite_evidence(facts, origin),
       fmt::format("{}{}{}", !explanation.help.empty() ? explanation.help : fmt::format("{}. ", none_helps ? kNoTypeHelps : help),
                   explanation.story, advice_on_captures(facts, origin, explanation)),

@@ -15,8 +15,8 @@ namespace findings {
 
 // The origin's tensor and the phase of its op.
 std::string place_of(const RunFacts& facts, const NonfiniteOrigin& origin);
-// That an op divided by it, as a sentence with a blank before it; or "".
-std::string divided_by(const RunFacts& facts, const NonfiniteOrigin& origin);
+// That it lies in a running statistic, or that an op divided by it, as a sentence with a blank before it; or "".
+std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin);
 // How many tensors held NaN or infinity. As the table of ranges has them: gradients of skipped steps too.
 std::string nonfinite_tensors(const RunFacts& facts);
 // The origin, and the tensors that were next.

@@ -64,8 +64,9 @@ void find_inputs_flushed(const RunFacts& facts, Findings& found) {
         backward.worst(),
         fmt::format(
             "{}, for which the loss scale has to lift gradients above the smallest normal number{}; no scale lifts an activation "
-            "or a weight. BF16 has the range of FP32, subnormals too. Without flushing{} they are read as they are.",
+            "or a weight.{} Without flushing{} they are read as they are.",
             scaling_advice(facts.precision(), settings), least_scale(facts),
+            facts.precision().has_short_range ? " BF16 has the range of FP32, subnormals too." : "",
             in_brackets({settings.now(SettingKind::subnormals), settings.now(SettingKind::accumulation)})),
         backward.extent());
   }

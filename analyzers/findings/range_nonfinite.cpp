@@ -26,7 +26,7 @@ void find_nonfinite(const RunFacts& facts, Findings& found) {
             fmt::format("{} held NaN or infinity{}. {}, in step {}, {}{}.{}", nonfinite_tensors(facts),
                         ranges.harm() == Severity::info && !ranges.is_filtered() ? ", and none of it reached a weight" : "",
                         is_first ? "The first" : "The first that did harm", origin.position.step, came_in ? "came in as " : "is ",
-                        place_of(facts, origin), divided_by(facts, origin)),
+                        place_of(facts, origin), further_harm(facts, origin)),
             nonfinite_evidence(facts, origin),
             explanation.story + explanation.help + advice_on_captures(facts, origin, explanation), nonfinite_extent(facts, origin));
 }

@@ -18,7 +18,7 @@ void find_memory_changed(const RunFacts& facts, Findings& found) {
   for (const EventRow& event : context.trace.events()) {
     if (event.kind != EventKind::memory_changed || !context.options.asks_for(event.step)) continue;
     if (event.tensor >= 0) extent.tensors.push_back(static_cast<uint32_t>(event.tensor));
-    keep_first(extent.first_step, std::optional(event.step));
+    keep_first(extent.first_step, std::optional(event.count));  // where it was written: what was read came from there
     if (times++ == 0) first = event.text + '.';
     if (evidence.size() == kMostEvidence) continue;
     RowKey key = key_of_step(context.trace, event.step);
@@ -27,6 +27,7 @@ void find_memory_changed(const RunFacts& facts, Findings& found) {
       key.step = event.step;
     }
     evidence.push_back({key, {{"written_in_step", count_cell(event.count), Unit::none}}});
+    if (times > 1) evidence.back().values.push_back({"text", event.text});  // of the first the title says it
   }
   if (times == 0) return;
   found.add(Severity::error,
@@ -50,6 +51,7 @@ extern constinit const FindingRule recording_memory_changed{
     .meaning = "Something that no recorded op did changed the memory: a foreign write, an alias, or a bit that flipped.",
     .help = "Repeat the run: what changes again at the same place comes from a program, what changes once speaks for the memory.",
     .explains = kOfNonfinite + Codes{"run.diverged", "model.values_grow"},
+    .shown_by = "experiments/failures/bit_flipped_in_a_weight.toml",
     .find = find_memory_changed,
 };
 

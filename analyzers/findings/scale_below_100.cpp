@@ -22,6 +22,7 @@ extern constinit const FindingRule scale_below_100{
     .raised = "The loss scale stood below 100.",
     .meaning = "A few large values keep it low for all gradients, or it began there.",
     .help = "Keep the op that overflows first in FP32.",
+    .explains = {"scale.below_1000"},
     .shown_by = "experiments/failures/one_outlier_batch_skipped.toml",
     .find = find_below_100,
 };

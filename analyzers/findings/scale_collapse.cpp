@@ -33,7 +33,8 @@ extern constinit const FindingRule scale_collapse{
     .raised = "The scaler skipped steps to the end of the run, ten or more in a row.",
     .meaning = "Training has stopped.",
     .help = "The findings on NaN and infinity say where they come from.",
-    .explains = {"scale.no_step_taken", "scale.backoffs", "scale.below_100", "scale.below_1000", "scale.thrashing"},
+    .explains = {"scale.no_step_taken", "scale.backoffs", "scale.below_100", "scale.below_1000", "scale.thrashing",
+                 "scale.under_scaled", "range.gradients_flushed"},
     .shown_by = "experiments/failures/activations_overflow_fp16.toml",
     .find = find_collapse,
 };

@@ -10,9 +10,10 @@ namespace {
 
 void find_missing_scale(const RunFacts& facts, Findings& found) {
   if (!facts.scale().scale_is_missing()) return;
-  found.add(Severity::warning, "The loss was not scaled, and gradients were flushed to zero." + scales_that_would_fit(facts),
-            {{{}, {{"flushed_of_the_worst_gradient", facts.scale().flushed_share(), Unit::share}}}},
-            scaling_advice(facts.precision(), facts.context.settings) + ", or use BF16.");
+  found.add(
+      Severity::warning, "The loss was not scaled, and gradients were flushed to zero." + scales_that_would_fit(facts),
+      {{{}, {{"flushed_of_the_worst_gradient", facts.scale().flushed_share(), Unit::share}}}},
+      scaling_advice(facts.precision(), facts.context.settings) + (facts.precision().has_short_range ? ", or use BF16." : "."));
 }
 
 }  // namespace

@@ -13,13 +13,13 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/data/dataset.h"
-#include "ulpscope/core/observe/fault_injector.h"
 #include "ulpscope/core/observe/recording.h"
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/build_model.h"
 #include "ulpscope/core/run/capsule_ring.h"
 #include "ulpscope/core/run/changed_constants.h"
 #include "ulpscope/core/run/checkpoint.h"
+#include "ulpscope/core/run/fault_injector.h"
 #include "ulpscope/emulation/tensor_core.h"
 #include "ulpscope/kernels/cpu_in_use.h"
 
@@ -357,7 +357,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   check_batches();
 
   if (!experiment.inject.empty()) {
-    faults.emplace(experiment.inject, *backend, *model, *data.train);
+    faults.emplace(experiment.inject, *backend, *model, *data.train, total_steps);
     if (faults->watches_ops()) context.observers.push_back(&*faults);
   }
   if (!options.trace_path.empty() && experiment.recording.level != RecordLevel::off) {

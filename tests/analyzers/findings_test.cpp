@@ -303,7 +303,10 @@ TEST(Report, ChangedMemoryIsAnErrorThatNamesTheFirst) {
     EXPECT_EQ(finding->evidence[0].key.step, 1u);
     EXPECT_EQ(finding->evidence[0].key.parameter, "fc.weight");
     EXPECT_EQ(finding->evidence[0].values[0].value, Cell(int64_t{0}));
-    EXPECT_EQ(finding->evidence[0].values[1].value, Cell(std::string("it changed 1")));
+    EXPECT_EQ(finding->evidence[0].values.size(), 1u);
+    if (changes > 1) {
+      EXPECT_EQ(finding->evidence[1].values[1].value, Cell(std::string("it changed 2")));
+    }
     ReportOptions later;
     later.steps.first = static_cast<uint64_t>(changes);
     EXPECT_EQ(find_finding(analyze_all(reader, later), "recording.memory_changed")->title, fmt::format("it changed {}.", changes));

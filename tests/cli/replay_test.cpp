@@ -24,6 +24,50 @@ class Replay : public Train {
   }
 };
 
+TEST_F(Replay, MinimizeLeavesTheSampleThatItTakes) {
+  write_file(file("bad.toml"), R"(precision = "fp16"
+[model]
+layers = [{ type = "linear", name = "first", out_features = 8 }, { type = "relu" }, { type = "linear", name = "head", out_features = 4 }]
+[data]
+kind = "random_classification"
+shape = [6]
+classes = 4
+train_size = 64
+shuffle = false
+[training]
+batch_size = 16
+steps = 8
+evaluation = "never"
+[scaler]
+enabled = "off"
+[[inject]]
+sample = 37
+steps = 0
+set = 1e6
+)");
+  ASSERT_EQ(train({"bad.toml", "--capsule", "kept", "--threads", "1"}).exit_code, 0);
+  const Result result = replay({"kept", "--minimize", "small", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(json["fails_in"], "cast in first (forward)");
+  EXPECT_EQ(json["steps"], "3 to 1");
+  EXPECT_EQ(json["samples"], "16 to 1");
+  EXPECT_EQ(json["samples_left"], "37");
+  EXPECT_EQ(replay({"small"}).exit_code, 0);
+  EXPECT_THAT(replay({"small", "--as", "fp32"}).out, HasSubstr("losses finite                 yes"));
+  EXPECT_EQ(replay({"kept", "--minimize", "small"}).exit_code, 2);  // it is there
+  EXPECT_EQ(replay({"kept", "--minimize", "other", "--as", "fp32"}).exit_code, 2);
+  EXPECT_THAT(replay({"kept", "--budget", "3"}).err, HasSubstr("--budget belongs to --minimize"));
+}
+
+TEST_F(Replay, ModulesCanBeKeptInFp32) {
+  ASSERT_EQ(make_capsule().exit_code, 0);
+  const Result kept = replay({"kept", "--keep-fp32", "0", "--keep-fp32", "2*", "-o", "again.h5"});
+  ASSERT_EQ(kept.exit_code, 0) << kept.err;
+  EXPECT_THAT(kept.out, HasSubstr("with --keep-fp32 0 and --keep-fp32 2*\n"));
+  EXPECT_THAT(replay({"kept", "--keep-fp32", "nowhere"}).err, HasSubstr("no module of the model matches 'nowhere'"));
+}
+
 TEST_F(Replay, TellsWhetherItIsTheSame) {
   const Result trained = make_capsule();
   ASSERT_EQ(trained.exit_code, 0) << trained.err;

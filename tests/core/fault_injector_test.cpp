@@ -1,5 +1,5 @@
 // Faults that an experiment injects: each changes the one element that it says, when it says, and nothing before.
-#include "ulpscope/core/observe/fault_injector.h"
+#include "ulpscope/core/run/fault_injector.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -140,9 +140,13 @@ TEST(FaultInjector, SaysWhatIsNotThere) {
   EXPECT_EQ(error_of("[[inject]]\nsample = 64\nset = 1\n"),
             "run.toml:19: inject[0]: sample: expected one below 64, of which the data are, found 64");
   EXPECT_THAT(error_of("[[inject]]\nop = \"lienar\"\nset = 1\n"), HasSubstr("run.toml:19: inject[0]: "));
-  EXPECT_EQ(
-      error_of("[[inject]]\nop = \"relu\"\ncall = 1\nset = 1\n"),
-      "run.toml:19: inject[0]: step 0 has no such call: expected more than 1, found 1 of relu in modules '*' in phase forward");
+  EXPECT_EQ(error_of("[[inject]]\nop = \"relu\"\ncall = 1\nset = 1\n"),
+            "run.toml:19: inject[0]: step 0 has 1 call of relu in modules '*' in phase forward, expected more than 1");
+  EXPECT_EQ(error_of("[[inject]]\nop = \"matmul\"\nmodule = \"head\"\nset = 1\n"),
+            "run.toml:19: inject[0]: step 0 has 0 calls of matmul in modules 'head' in phase forward, expected more than 0; "
+            "expected linear");
+  EXPECT_EQ(error_of("[[inject]]\nop = \"relu\"\nstep = 8\nset = 1\n"),
+            "run.toml:19: inject[0]: step: expected one below 8, the steps of the run, found 8");
   EXPECT_EQ(error_of("[[inject]]\nop = \"relu\"\ninput = 1\nset = 1\n"),
             "run.toml:19: inject[0]: input: expected one below 1, the inputs of relu, found 1");
   EXPECT_THAT(error_of("[[inject]]\nparameter = \"head.bias\"\nstepp = 1\nset = 1\n"),

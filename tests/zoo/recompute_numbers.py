@@ -43,7 +43,10 @@ def wrong(program, trace, first, report, brief, every, record_fp32):
     """What is wrong with the numbers of a run, and of the comparison with the first of its experiment, and with what commands show."""
     facts = [Facts(first), Facts(trace)] if first != trace else [Facts(trace)]
     yield from wrong_numbers(program, facts[-1:])
-    yield from (f"nan: {mistake}" for mistake in nan_mistakes(facts[-1], nan_of(program, trace)))
+    nan = nan_of(program, trace)
+    yield from (f"nan: {mistake}" for mistake in nan_mistakes(facts[-1], nan))
+    if nan["verdict"] != report["verdict"]:
+        yield f"nan: verdict {nan['verdict']}, of the report {report['verdict']}"
     yield from broken_promises(program, facts[-1], report, brief, every, record_fp32)
     if len(facts) > 1:
         yield from wrong_numbers(program, facts)

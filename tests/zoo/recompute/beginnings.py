@@ -13,12 +13,20 @@ class Beginnings:
         self.zeros = {}  # by the tensor that began: the steps in which an op divided by it and gave zeros, and the first such tensor
         r, t, inputs = f.rows, f.tensors, f.trace.inputs
         self.made, self.began_of = {}, {}  # by op and slot: (step, row or None); by bad row: the row in which it began
-        call, read = None, None
+        call, reads = None, {}
         for i in range(r.n):
             op, step = int(r.op[i]), int(r.step[i])
             this = (step, int(r.sequence[i]), int(r.micro_batch[i]), int(r.loss_index[i]), op)
             if this != call:
-                call, read = this, self.read_by(op, step, inputs.get((int(f.steps.graph[r.place[i]]), op), ()))
+                call, edges = this, inputs.get((int(f.steps.graph[r.place[i]]), op), ())
+                # In training batch_norm reads the running statistics for their next values alone.
+                trains = t.function[r.tensor[i]] == "batch_norm" and f.trace.attribute(op, "training")
+                reads = {
+                    True: self.read_by(op, step, edges),
+                    False: self.read_by(op, step, [edge for edge in edges if not trains or edge[0] < 3]),
+                }
+            of_statistic = bool(t.is_statistic[r.tensor[i]])
+            read = reads[of_statistic]
             key = (op, int(t.slot[r.tensor[i]]))
             self.made[key] = (step, None)
             if r.nonfinite[i] == 0:
@@ -42,7 +50,7 @@ class Beginnings:
             if kind:
                 self.harmed.append((i, kind, i))
             if read is None:
-                read = i  # the outputs of one call began together
+                reads[of_statistic] = i  # the outputs of one call began together
 
     def read_by(self, op, step, edges):
         found = []

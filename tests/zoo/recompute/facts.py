@@ -6,7 +6,7 @@ import types
 
 import numpy
 
-from .beginnings import Beginnings
+from .beginnings import OF_PARAMETERS, Beginnings
 from .fitting import Fitting
 from .formats import FLOATS, FORMATS, NARROW, PLAINLY_NARROW, QUANTIZED, flushed_up_to
 from .magnitudes import Magnitudes
@@ -16,6 +16,7 @@ COMPUTED_GRADIENTS = ("activation_gradient", "weight_gradient")
 GRADIENTS = COMPUTED_GRADIENTS + ("accumulated_gradient", "unscaled_gradient")
 AFTER_LOSS = ("backward", "scaling", "communication", "optimizer")
 KEPT = ("weight", "master_weight", "optimizer_state")
+RUNNING_STATISTICS = 3  # of batch_norm, the inputs and outputs from this one on
 STUCK = 10  # steps skipped in a row to the end: no scale comes down through so many
 
 
@@ -41,7 +42,6 @@ class Facts:
             role=tensors.words("role"),
             is_gradient=tensors.is_any("role", *GRADIENTS),
             is_computed=tensors.is_any("role", *COMPUTED_GRADIENTS),
-            is_kept=tensors.is_any("role", *KEPT),
             is_float=tensors.is_any("dtype", *FLOATS),
             is_narrow=tensors.is_any("dtype", *NARROW),
             is_plain=tensors.is_any("dtype", *PLAINLY_NARROW),
@@ -51,6 +51,8 @@ class Facts:
             phase=[ops.words("phase")[i] for i in op],
             function=[ops.words("function")[i] for i in op],
         )
+        t.is_statistic = numpy.array([name == "batch_norm" for name in t.function]) & (t.slot >= RUNNING_STATISTICS)
+        t.is_kept = tensors.is_any("role", *KEPT) | t.is_statistic
         t.in_phase = lambda *phases: ops.is_any("phase", *phases)[op]
         return t
 
@@ -186,12 +188,26 @@ class Facts:
         return Beginnings(self)
 
     @functools.cached_property
+    def skipped_for_nan(self):
+        """The first row of the first beginning that is NaN only, in many skipped steps, where nothing worse is known; or None."""
+        r, parameters = self.rows, self.tables.tensors.is_any("role", *OF_PARAMETERS)
+        if (r.bad & parameters[r.tensor]).any() or wastes_many(int(self.steps.nonfinite.sum()), self.steps.n):
+            return None
+        for tensor, rows in sorted(self.beginnings.rows.items(), key=lambda each: each[1][0]):
+            nan_only = not r.infinite[rows].any() and not r.became_infinite[rows[0]]
+            if nan_only and wastes_many(int(r.skipped[rows].sum()), self.steps.n):
+                return rows[0]
+        return None
+
+    @functools.cached_property
     def origin(self):
         """The row where the NaN and infinities began that did harm: got to a loss or a weight of a run that broke, or to a gradient of a
         parameter where no step was taken or steps were wasted. Where they did none, the first."""
         r, s = self.rows, self.steps
         first = self.first_row(r.bad)
         everywhere = ("loss", "weights", "gradients")
+        if not s.is_broken and not self.is_stuck and not self.reached_weights and self.skipped_for_nan is not None:
+            return self.skipped_for_nan
         if s.is_broken:
             kinds, since = ("loss", "weights"), s.broken_from
         elif self.is_stuck:
@@ -308,6 +324,11 @@ class Facts:
 
     def setting(self, name):
         return self.trace.settings.get(name)
+
+
+def wastes_many(wasted, steps):
+    """More than a growing loss scale costs."""
+    return 0 < wasted == steps or (wasted >= 5 and wasted > 0.02 * steps)
 
 
 def median(values):

@@ -35,7 +35,7 @@ def wrong_beginnings(f, report):
                 yield f"{said['tensor']}: {name} {said[name]}, recomputed {value}"
         weights, loss = mine.reached.get((tensor, "weights")), mine.reached.get((tensor, "loss"))
         became = (
-            f"reached a weight in step {weights}"
+            f"reached weights or states in step {weights}"
             if weights is not None
             else f"reached the loss in step {loss}"
             if loss is not None

@@ -7,7 +7,10 @@ import numpy
 from .sentences import Claim, Shown, general
 
 MATCHED = "became too large for"
-DIVIDED = r"(?: (?P<divided>.+) divided by it, and gave zeros in (?P<zero_steps>\d+) steps?\.)?"
+DIVIDED = (
+    r"(?: (?P<divided>.+) divided by it, and gave zeros in (?P<zero_steps>\d+) steps?\.)?"
+    r"(?: (?P<statistic>.+) holds it from step (?P<since>\d+) on: no skipped step undoes that, and evaluation reads it\.)?"
+)
 
 
 def origin_of(case):
@@ -38,6 +41,9 @@ def story(case):
 
 def divided_by(f, row, match):
     """Which op made zeros of what it divided by, and in how many steps."""
+    if match["statistic"] is not None:
+        first = f.first_row(f.rows.bad & f.tensors.is_statistic[f.rows.tensor])
+        return {"statistic": None, "since": f.rows.step[first]}
     if match["divided"] is None:
         return {"divided": None, "zero_steps": None}
     steps, first = f.beginnings.zeros.get(int(f.rows.tensor[row]), (set(), None))
@@ -235,6 +241,28 @@ def squared_gradient(case, match):
     )
 
 
+def changed_operand(case, match):
+    """An operand of the first capture that is not finite, of a tensor whose rows of that step are."""
+    f, (root, operands) = case.f, story(case)
+    c, r = f.tables.captures, f.rows
+    step = r.step[origin_of(case)]
+    for row in operands:
+        value, made = float(c["value"][row]), int(c["made_by"][row])
+        if math.isfinite(value) or made < 0:
+            continue
+        rows = f.rows_of(made) & (r.step == step)
+        return Claim(
+            {
+                "element": c["element"][row],
+                "value": "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity",
+                "tensor": None,
+                "op": f.trace.text_of(f.tables.ops["name"][r.op[origin_of(case)]]),
+            },
+            it_was_finite_where_it_was_written=bool(rows.any()) and not r.bad[rows].any(),
+        )
+    return Claim({}, an_operand_is_not_finite=False)
+
+
 def largest_factor(case, match):
     f = case.f
     fmt = f.format_of(f.rows.tensor[origin_of(case)])
@@ -293,6 +321,10 @@ ORIGIN_TEXT = [
         r"Element (?P<element>\d+) is \(1 - beta2\) g\^2 of a gradient of (?P<gradient>\S+) and what was there: (?P<square>\S+) and more, and "
         r"(?P<type>\w+) is infinite from (?P<limit>\S+) on\.",
         squared_gradient,
+    ),
+    (
+        r"Element (?P<element>\d+) of (?P<tensor>.+?) was finite where it was written, and (?P<value>\S+) where (?P<op>\w+) read it:",
+        changed_operand,
     ),
     (r"A factor up to (?P<largest>\S+) stays finite in (?P<type>\w+);", largest_factor),
     (r"before the first op that was recorded in step (?P<step>\d+)", before_first_op),

@@ -166,6 +166,21 @@ def changed_memory(case, match):
     )
 
 
+def last_test(f):
+    """The step of the last test loss."""
+    rows = [i for i in f.events("metric") if f.trace.text_of(f.tables.events["text"][i]) == "test_loss"]
+    return int(f.tables.events["step"][rows[-1]])
+
+
+def test_loss(case, match):
+    value = case.f.metric("test_loss")
+    return Claim(
+        {"value": "NaN" if math.isnan(value) else "infinite", "step": last_test(case.f)},
+        it_is_not_finite=not math.isfinite(value),
+        the_run_did_not_break=not case.f.steps.is_broken,
+    )
+
+
 RULES = {
     "recording.memory_changed": Rule(
         [
@@ -178,6 +193,17 @@ RULES = {
         ],
         {"written_in_step": lambda case, *_: int(case.f.tables.events["count"][case.f.events("memory_changed")[0]])},
         lambda case, tensor, _=None: Step(int(case.f.tables.events["step"][case.f.events("memory_changed")[0]])),
+        first=lambda case: int(case.f.tables.events["count"][case.f.events("memory_changed")[0]]),
+    ),
+    "run.test_loss_nonfinite": Rule(
+        [
+            (
+                r"^The test loss was (?P<value>NaN|infinite) after step (?P<step>\d+), and the loss of that step was not\.$",
+                test_loss,
+            ),
+        ],
+        {"test_loss": lambda case, *_: case.f.metric("test_loss")},
+        lambda case, tensor, _=None: Step(last_test(case.f)),
     ),
     "run.loss_nonfinite": Rule(
         [

@@ -1,4 +1,4 @@
-#include "ulpscope/core/observe/fault_injector.h"
+#include "ulpscope/core/run/fault_injector.h"
 
 #include <fmt/format.h>
 
@@ -62,9 +62,13 @@ bool InjectedFault::operator==(const InjectedFault& other) const {
   return key(*this) == key(other);
 }
 
-FaultInjector::FaultInjector(const std::vector<InjectedFault>& faults, Backend& backend, const Model& model, const Dataset& data)
+FaultInjector::FaultInjector(const std::vector<InjectedFault>& faults, Backend& backend, const Model& model, const Dataset& data,
+                             uint64_t total_steps)
     : faults_(faults), backend_(backend), states_(faults.size()) {
   for (const InjectedFault& fault : faults_) {
+    if (static_cast<uint64_t>(fault.step) >= total_steps)
+      throw usage_error("{}: step: expected one below {}, the steps of the run, found {}", fault.place.text, total_steps,
+                        fault.step);
     if (!fault.parameter.empty()) {
       const Tensor& tensor = parameter_of(fault, model).tensor;
       check(fault, "parameter " + fault.parameter, tensor.dtype(), tensor.size());
@@ -110,6 +114,7 @@ void FaultInjector::begin_step(uint64_t step, const Model& model) {
   step_ = step;
   for (size_t i = 0; i < faults_.size(); ++i) {
     states_[i].calls = 0;
+    states_[i].others.clear();
     if (faults_[i].parameter.empty() || !faults_[i].is_due(step)) continue;
     change(i, parameter_of(faults_[i], model).tensor, "parameter " + faults_[i].parameter);
   }
@@ -133,8 +138,11 @@ void FaultInjector::change(Batch& batch) {
 void FaultInjector::before(const OpEvent& event, std::span<OutputRecord* const>) {
   for (size_t i = 0; i < faults_.size(); ++i) {
     const InjectedFault& fault = faults_[i];
-    if (fault.op != event.op.name || fault.phase != event.phase || !fault.is_due(step_) || !glob_match(fault.module, event.module))
+    if (fault.op.empty() || fault.phase != event.phase || !fault.is_due(step_) || !glob_match(fault.module, event.module)) continue;
+    if (fault.op != event.op.name) {
+      states_[i].others.insert(event.op.name);
       continue;
+    }
     if (states_[i].calls++ != fault.call) continue;
     if (static_cast<size_t>(fault.input) >= event.inputs.size())
       throw usage_error("{}: input: expected one below {}, the inputs of {}, found {}", fault.place.text, event.inputs.size(),
@@ -147,9 +155,10 @@ void FaultInjector::end_step() {
   for (size_t i = 0; i < faults_.size(); ++i) {
     const InjectedFault& fault = faults_[i];
     if (fault.op.empty() || !fault.is_due(step_) || states_[i].calls > fault.call) continue;
-    throw usage_error("{}: step {} has no {}: expected more than {}, found {} of {} in modules '{}' in phase {}", fault.place.text,
-                      step_, fault.call == 0 ? "such op" : "such call", fault.call, states_[i].calls, fault.op, fault.module,
-                      name_of(fault.phase));
+    const std::vector<std::string> others(states_[i].others.begin(), states_[i].others.end());
+    throw usage_error("{}: step {} has {} of {} in modules '{}' in phase {}, expected more than {}{}", fault.place.text, step_,
+                      count_of(static_cast<uint64_t>(states_[i].calls), "call"), fault.op, fault.module, name_of(fault.phase),
+                      fault.call, states_[i].calls == 0 ? did_you_mean_or_expected(fault.op, others) : "");
   }
 }
 

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ulpscope/core/data/dataset.h"
@@ -38,9 +40,10 @@ struct InjectedFault {
 
 class FaultInjector : public Observer {
  public:
-  // `faults` and `backend` outlive it. Throws Error (usage): a fault whose element, bit or parameter is not there. Of data whose
-  // samples are indices no sample can be changed.
-  FaultInjector(const std::vector<InjectedFault>& faults, Backend& backend, const Model& model, const Dataset& data);
+  // `faults` and `backend` outlive it. Throws Error (usage): a fault whose element, bit, parameter or step is not there. Of data
+  // whose samples are indices no sample can be changed.
+  FaultInjector(const std::vector<InjectedFault>& faults, Backend& backend, const Model& model, const Dataset& data,
+                uint64_t total_steps);
 
   bool watches_ops() const;  // else it need not be shown any
   void begin_step(uint64_t step, const Model& model);
@@ -54,7 +57,8 @@ class FaultInjector : public Observer {
 
  private:
   struct State {
-    int64_t calls = 0;  // of this step that fit
+    int64_t calls = 0;                       // of this step that fit
+    std::set<std::string_view> others = {};  // ops of this step in the module and phase
     bool noted = false;
   };
   void change(size_t fault, const Tensor& tensor, const std::string& what);
