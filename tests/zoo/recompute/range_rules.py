@@ -320,6 +320,17 @@ def gradients_would_flush(case, match):
     return {"some": len(would_flush_tensors(case)), "all": len(judged_gradients(case))}
 
 
+def served(case, tensor, _):
+    """The forward op whose gradient it is, by what its op differentiates, and where that is a cast by what the cast read."""
+    f = case.f
+    ops = f.tables.ops
+    kinds = ops.words("kind")
+    op = int(numpy.flatnonzero(ops["id"] == ops["forward_id"][f.tensors.op[tensor]])[0])
+    while kinds[op] == "cast":
+        op = next(producer for number, producer, _ in f.trace.inputs_of(op) if number == 0)
+    return f"{f.trace.text_of(ops['module'][op])} {f.trace.text_of(ops['name'][op])}".strip()
+
+
 RULES = {
     "range.nonfinite": Rule(ORIGIN_TEXT, NONFINITE_VALUES, nonfinite_place),
     "range.values_overflow": Rule(
@@ -369,7 +380,11 @@ RULES = {
             ),
             little_of_norm(flushed_gradients, lambda case, tensor: case.scope),
         ],
-        {"flushed": flushed_share, "of_the_norm_at_most": lambda case, tensor, _: case.f.most_norm(tensor, case.scope)},
+        {
+            "flushed": flushed_share,
+            "of_the_norm_at_most": lambda case, tensor, _: case.f.most_norm(tensor, case.scope),
+            "gradient_of": served,
+        },
         flushed_place,
         flushed_gradients,
     ),
