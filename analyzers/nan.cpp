@@ -19,8 +19,8 @@ const std::vector kParts = {Part::recording, Part::run, Part::ranges, Part::scal
 
 // Findings that say that there were NaN or infinities; others count here as what they came of.
 constexpr Codes kOnNonfinite = {
-    "range.nonfinite",    "range.values_overflow", "range.gradients_overflow", "data.nonfinite", "range.clipping_hides_infinity",
-    "run.loss_nonfinite", "scale.no_step_taken",   "scale.collapse",           "scale.thrashing"};
+    "range.nonfinite",    "range.values_overflow",   "range.gradients_overflow", "data.nonfinite", "range.clipping_hides_infinity",
+    "run.loss_nonfinite", "run.test_loss_nonfinite", "scale.no_step_taken",      "scale.collapse", "scale.thrashing"};
 
 // Leaves what tells of NaN and infinities, with its causes and all that came of these.
 void keep_nonfinite(const Snapshot& trace, std::string_view healthy, Report& report) {
@@ -42,7 +42,7 @@ void keep_nonfinite(const Snapshot& trace, std::string_view healthy, Report& rep
   // It is what they advise to look at.
   for (Finding& finding : report.findings)
     if (const size_t advice = finding.suggestion.find("`ulpscope nan "); advice != std::string::npos)
-      finding.suggestion.erase(finding.suggestion.find_last_not_of(' ', advice - std::min<size_t>(advice, 1)) + 1);
+      finding.suggestion.erase(advice == 0 ? 0 : finding.suggestion.find_last_not_of(' ', advice - 1) + 1);
   add_verdict(trace, report, healthy);
   if (report.verdict != Verdict::healthy || whole == Verdict::healthy) return;
   report.verdict = whole;

@@ -81,8 +81,9 @@ NanTables::NanTables(const RunFacts& facts, const std::vector<NonfiniteBeginning
     : facts_(facts), beginnings_(beginnings) {}
 
 void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
-  const auto beginning = std::find_if(beginnings_.begin(), beginnings_.end(),
-                                      [&](const NonfiniteBeginning& one) { return one.tensor == origin.tensor; });
+  const auto beginning = std::find_if(beginnings_.begin(), beginnings_.end(), [&](const NonfiniteBeginning& one) {
+    return one.tensor == origin.tensor && one.first.rank == origin.position.rank;
+  });
   const NonfiniteExplanation explanation = explain(facts_, origin);
   const OpInfo& op = facts_.selection.op(origin.tensor);
   const TensorInfo& made = facts_.selection.tensor(origin.tensor);

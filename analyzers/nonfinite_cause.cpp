@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <set>
@@ -78,6 +79,8 @@ class Origin {
   std::string changed_parameter() const;
   // That an operand was captured which is not what its row says, or "".
   std::string changed_operand() const;
+  // By the last row before the origin's.
+  bool was_written_finite(uint32_t tensor) const;
   // From which magnitude on the op's result is infinite in its type.
   double limit() const { return magnitude_thresholds(*info(made_.dtype).format, rounding_of(made_)).beyond.perhaps_above(); }
   // A tensor of which there were rows and that is that output of an op, or that the origin's reads as that input.
@@ -121,17 +124,36 @@ uint64_t Origin::zero_moments(uint32_t moments) const {
 }
 
 std::string Origin::changed_parameter() const {
+  const auto& events = facts_.context.trace.events();
+  const auto is_of_step = [&](const EventRow& event) {
+    return event.kind == EventKind::memory_changed && event.tensor >= 0 && event.step == origin_.position.step;
+  };
+  if (std::none_of(events.begin(), events.end(), is_of_step)) return "";
   std::set<std::string> read{made_.parameter};
   for (const GraphEdge& edge : facts_.context.trace.graph().edges())
     if (const auto tensor = edge.consumer == made_.op ? recorded(edge.producer, edge.slot) : std::nullopt)
       read.insert(facts_.selection.tensor(*tensor).parameter);
   read.erase("");
-  for (const EventRow& event : facts_.context.trace.events()) {
-    if (event.kind != EventKind::memory_changed || event.tensor < 0 || event.step > origin_.position.step) continue;
+  for (const EventRow& event : events) {
+    if (!is_of_step(event)) continue;
     const std::string& changed = facts_.selection.tensor(static_cast<uint32_t>(event.tensor)).parameter;
     if (read.contains(changed)) return changed;
   }
   return "";
+}
+
+bool Origin::was_written_finite(uint32_t tensor) const {
+  const RowPosition& position = origin_.position;
+  std::optional<uint64_t> nonfinite;  // of the last row before the origin's
+  facts_.context.trace.of_rank(position.rank)
+      .visit_history(tensor, {position.step - std::min<uint64_t>(position.step, 1), position.step + 1},
+                     [&](std::span<const TensorRow> rows) {
+                       for (const TensorRow& row : rows)
+                         if (position_of(row, position.rank) < position)
+                           nonfinite = stored_nonfinite(row, facts_.selection.tensor(tensor).dtype);
+                       return true;
+                     });
+  return nonfinite == 0u;
 }
 
 std::string Origin::changed_operand() const {
@@ -139,8 +161,7 @@ std::string Origin::changed_operand() const {
   for (const CaptureRow* const operand : capture_->operands(capture_->element())) {
     if (operand->overwritten || operand->row.count > 0 || std::isfinite(operand->value) || operand->made_by < 0) continue;
     const auto made = static_cast<uint32_t>(operand->made_by);
-    // What the op reads has no row with NaN or infinities in this step, or this were no origin.
-    if (!facts_.selection.contains(made) || !facts_.ranges().find(made)) continue;
+    if (!facts_.selection.contains(made) || !was_written_finite(made)) continue;
     return fmt::format(
         "Element {} of {} was finite where it was written, and {} where {} read it: memory that was changed in between. ",
         operand->element, facts_.selection.name(made),
@@ -337,8 +358,9 @@ std::string Origin::help_with_factor(double factor) const {
   if (!std::isfinite(factor)) return "No type holds that factor: take a finite one. ";
   if (std::abs(factor) < limit()) return "";
   const FloatFormat& format = *info(made_.dtype).format;
-  return fmt::format("A factor up to {:g} stays finite in {}; or run this op in FP32{}. ", format.largest_finite(), format.name,
-                     has_range_of_fp32(made_.dtype) ? "" : " or BF16");
+  const std::string holds = fmt::format("{} holds no factor above {:g}", format.name, format.largest_finite());
+  if (!is_narrow(format)) return holds + ". ";
+  return fmt::format("{}: take a smaller one, or run this op in FP32{}. ", holds, has_range_of_fp32(made_.dtype) ? "" : " or BF16");
 }
 
 NonfiniteExplanation Origin::of_operands() const {

@@ -47,12 +47,12 @@ class Flow {
         call_op_ = tensor.op;
         std::tie(call_read_, call_read_for_statistics_) = read_by(tensor.op, block.step);
       }
-      const bool is_statistic = is_running_statistic(tensor);
+      const bool is_statistic = is_running_statistic(tensor, context_.trace.ops()[tensor.op]);
       std::optional<uint32_t>& read = is_statistic ? call_read_for_statistics_ : call_read_;
       State& state = outputs_[output_of(row.tensor)];
       state = {row.step, std::nullopt};
       if (stored_nonfinite(row, tensor.dtype) == 0) {
-        if (absorb && read) absorb(row, *read);
+        if (absorb && read && !context_.trace.graph().edges().empty()) absorb(row, *read);
         continue;
       }
       state.mark = visit(row, read);
@@ -71,10 +71,6 @@ class Flow {
   uint32_t output_of(uint32_t tensor) const {
     const TensorInfo& made = context_.selection.tensor(tensor);
     return context_.graph.made_by(made.op, made.slot).front();
-  }
-
-  bool is_running_statistic(const TensorInfo& tensor) const {
-    return tensor.slot >= kRunningStatisticsSlot && context_.trace.ops()[tensor.op].function == OpFunction::batch_norm;
   }
 
   // The least mark of what the op read, and of what its running statistics are made from: in training batch_norm reads their old
@@ -149,6 +145,8 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
                 if (tensor.role == Role::loss && !beginning.loss) beginning.loss = row.step;
                 const bool is_kept = ulpscope::is_kept(tensor, context.selection.op(row.tensor));
                 if (is_kept && !beginning.weights) beginning.weights = row.step;
+                if (!beginning.statistic && is_running_statistic(tensor, context.selection.op(row.tensor)))
+                  beginning.statistic = origin_of(row, tensor.dtype, rank);
                 const bool does_harm = (harm.loss && tensor.role == Role::loss) || (harm.weights && is_kept) ||
                                        (harm.gradients && is_of_parameters(tensor.role));
                 if (does_harm && !beginning.harmed && (row.step >= harm.from || !block.step.skipped))
@@ -158,10 +156,12 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
               [&](const TensorRow& row, uint32_t from) {
                 if (row.statistics.zeros == 0 || !divides(context.selection.op(row.tensor).function)) return;
                 NonfiniteBeginning& beginning = found[from];
-                if (beginning.zeros.steps == 0) beginning.zeros.tensor = row.tensor;
+                if (beginning.zeros.steps == 0) {
+                  beginning.zeros.tensor = row.tensor;
+                  beginning.zeros.origin = latest[from];
+                }
                 if (beginning.zeros.steps == 0 || beginning.zeros.last_step != row.step) ++beginning.zeros.steps;
                 beginning.zeros.last_step = row.step;
-                if (harm.divided_by && !beginning.harmed) beginning.harmed = latest[from];
               });
         },
         [&](size_t) { return !context.options.cancelled(); });

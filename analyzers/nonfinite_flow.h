@@ -21,7 +21,6 @@ struct NonfiniteOrigin {
 // What NaN and infinities have to get to in order to do the harm that a run is judged by.
 struct NonfiniteHarm {
   bool loss = false, weights = false, gradients = false;  // weights, states and running statistics; gradients of parameters
-  bool divided_by = false;                                // or became zeros, in an op that divides by them
   uint64_t from = 0;                                      // before this step nothing that came of a skipped step did any
 };
 
@@ -40,8 +39,10 @@ struct NonfiniteBeginning {
   struct Zeros {
     uint32_t tensor = 0;  // of the first
     uint64_t steps = 0, last_step = 0;
+    NonfiniteOrigin origin = {};  // the last that had begun by the first of them
   } zeros;
-  std::optional<NonfiniteOrigin> harmed;  // the last that had begun when harm was first done
+  std::optional<NonfiniteOrigin> statistic;  // the row of a running statistic that it first reached
+  std::optional<NonfiniteOrigin> harmed;     // the last that had begun when harm was first done
 };
 // Whether an op divides by what it reads.
 bool divides(OpFunction function);

@@ -11,10 +11,14 @@ inline constexpr uint8_t kSecondMomentSlot = 2;       // adam_update
 inline constexpr uint8_t kSumsOfExponentsSlot = 1;    // cross_entropy: their logarithms, of each row of logits
 inline constexpr uint8_t kRunningStatisticsSlot = 3;  // batch_norm: from this one on; and its inputs that they are averages with
 
+inline bool is_running_statistic(const TensorInfo& tensor, const OpInfo& op) {
+  return op.function == OpFunction::batch_norm && tensor.slot >= kRunningStatisticsSlot;
+}
+
 // Whether an output outlives its step: a weight, what an optimizer keeps, or a running statistic.
 inline bool is_kept(const TensorInfo& tensor, const OpInfo& op) {
   return tensor.role == Role::weight || tensor.role == Role::master_weight || tensor.role == Role::optimizer_state ||
-         (op.function == OpFunction::batch_norm && tensor.slot >= kRunningStatisticsSlot);
+         is_running_statistic(tensor, op);
 }
 
 }  // namespace ulpscope

@@ -24,6 +24,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
                  !context.trace.run().filters.empty();
   const StepTotals whole = steps.whole();
   const bool broke = steps.broken_from() != UINT64_MAX;
+  steps_ = whole.count;
   nonfinite_in_order_ = find_nonfinite();
   reached_weights_ = find_in_weights(context.selection);
   harm_ = judge_harm(context.selection, whole, broke);
@@ -94,8 +95,8 @@ NonfiniteHarm RangeJudgement::harm_done(const StepTotals& steps, uint64_t broken
     return {.loss = true, .weights = true, .gradients = true, .from = adapts ? steps.last.step + 1 - steps.trailing_skips : 0};
   }
   if (reached_weights_) return {.weights = true, .from = UINT64_MAX};
-  if (harm_ == Severity::warning) return {.loss = true, .weights = true, .gradients = true, .divided_by = true};
-  return {.divided_by = true};
+  if (harm_ == Severity::warning) return {.loss = true, .weights = true, .gradients = true};
+  return {};
 }
 
 void RangeJudgement::find_skipped_for_nan(uint64_t steps) {
@@ -134,6 +135,8 @@ std::optional<NonfiniteOrigin> RangeJudgement::find_origin() const {
     // What reached no weight was gone with its step.
     const bool was_there = one.weights || harm_done_.from == UINT64_MAX || one.last_step + 1 >= harm_done_.from;
     if (one.harmed && was_there && (!origin || one.harmed->position < origin->position)) origin = one.harmed;
+    const bool became_zeros = harm_ == Severity::warning && wastes_many(one.zeros.steps, steps_);
+    if (became_zeros && (!origin || one.zeros.origin.position < origin->position)) origin = one.zeros.origin;
   }
   return origin ? origin : first;
 }

@@ -75,6 +75,7 @@ class RangeJudgement {
   std::vector<uint32_t> nonfinite_in_order_;
   bool reached_weights_, is_filtered_;
   Severity harm_;
+  uint64_t steps_ = 0;  // of the run
   NonfiniteHarm harm_done_;
   mutable std::optional<std::vector<NonfiniteBeginning>> beginnings_;
   std::optional<NonfiniteOrigin> skipped_for_nan_, origin_;

@@ -69,14 +69,12 @@ void add_scales(const Experiment& experiment, Fixes& fixes) {
   }
 }
 
-// Changes `layers` and those within them; `change` gives whether it changed one.
-bool change_layers(std::vector<LayerSpec>& layers, const std::function<bool(LayerSpec&)>& change) {
-  bool changed = false;
+// Changes `layers` and those within them.
+void change_layers(std::vector<LayerSpec>& layers, const std::function<void(LayerSpec&)>& change) {
   for (LayerSpec& layer : layers) {
-    changed = change(layer) || changed;
-    for (std::vector<LayerSpec>& within : layer.lists) changed = change_layers(within, change) || changed;
+    change(layer);
+    for (std::vector<LayerSpec>& within : layer.lists) change_layers(within, change);
   }
-  return changed;
 }
 
 // What layers compute in a way that overflows where another does not.
@@ -85,9 +83,7 @@ void add_layers(Fixes& fixes) {
                        const auto& is_wrong) {
     fixes.add(std::move(text), false, [&](Experiment& changed) {
       change_layers(changed.model.layers, [&](LayerSpec& layer) {
-        const bool changes = layer.type->name == type && layer.has(key) && is_wrong(layer);
-        if (changes) layer.set(key, value);
-        return changes;
+        if (layer.type->name == type && layer.has(key) && is_wrong(layer)) layer.set(key, value);
       });
     });
   };

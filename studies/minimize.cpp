@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <numeric>
 #include <optional>
 
 #include "ulpscope/base/error.h"
@@ -52,17 +51,26 @@ class Minimizer {
   Minimized run() {
     std::vector<Samples> left;
     for (const CapsuleBatch& batch : last().batches) left.push_back(batch.samples);
-    if (!fails(left)) throw failed_error("the last step does not fail again when it is run by itself");
+    if (!runs_into_failure(left)) throw failed_error("the last step does not fail again when it is run by itself");
     if (left.size() > 1) {
-      for (const Samples& alone : std::vector<Samples>(left))
-        if (fails({alone})) {
-          left = {alone};
-          break;
-        }
+      for (const Samples& alone : std::vector<Samples>(left)) {
+        if (!has_time()) break;
+        whole_batch_ = alone.size();
+        if (!fails(alone)) continue;
+        left = {alone};
+        break;
+      }
     }
     // Of several batches, whose sums fail together, each would have to shrink by the same share.
-    if (left.size() == 1) left[0] = fewest(left[0]);
-    if (!fails(left, options_.output)) throw failed_error("internal: what was left fails no more");
+    if (left.size() == 1) {
+      whole_batch_ = left[0].size();
+      left[0] = fewest(left[0]);
+    }
+    if (!runs_into_failure(left, options_.output)) {
+      std::error_code error;
+      std::filesystem::remove(options_.output, error);
+      throw failed_error("internal: what was left fails no more");
+    }
     for (const Samples& batch : left) found_.samples.insert(found_.samples.end(), batch.begin(), batch.end());
     found_.after = size_of(options_.output, read_capsule_steps(options_.output));
     return std::move(found_);
@@ -81,6 +89,7 @@ class Minimizer {
     Trainer trainer(experiment_, options);
     for (size_t i = 0; i + 1 < original_.steps.size(); ++i) trainer.step();
     trainer.save_checkpoint(options_.scratch);
+    total_steps_ = static_cast<int64_t>(trainer.total_steps());
     const StepResult step = trainer.step();
     if (!step.nonfinite)
       throw usage_error("'{}' ends with step {}, in which nothing was NaN or infinite: there is no failure to keep", capsule,
@@ -97,10 +106,17 @@ class Minimizer {
            now->slot == found_.failure.slot && std::isfinite(step.loss) == std::isfinite(found_.loss) && step.skipped == skipped_;
   }
 
+  // Of part of one batch. A model need not take so few samples, nor does a fault that is injected need to find its element.
+  bool fails(const Samples& samples) {
+    try {
+      return runs_into_failure({samples});
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
   // Whether the last step, of these batches only, fails as it did with all. `output`: a capsule to write of it.
-  bool fails(const std::vector<Samples>& batches, const std::string& output = "") {
-    const size_t count = std::transform_reduce(batches.begin(), batches.end(), size_t{0}, std::plus<>(),
-                                               [](const Samples& each) { return each.size(); });
+  bool runs_into_failure(const std::vector<Samples>& batches, const std::string& output = "") {
     ++found_.trials;
     TrainerOptions options;
     options.cpu = cpu_;
@@ -119,8 +135,11 @@ class Minimizer {
     Experiment changed = experiment_;
     changed.training.batch_size = static_cast<int64_t>(batches.front().size());
     changed.training.accumulation = static_cast<int64_t>(batches.size());
-    // Each batch's mean is divided by their number as well.
-    changed.loss.factor *= static_cast<double>(count) / static_cast<double>(found_.before.samples);
+    // The schedule has the same learning rate for the step, whatever the batches make of epochs.
+    changed.training.steps = total_steps_;
+    // A batch's mean is divided by the number of batches as well.
+    if (whole_batch_ > 0 && batches.size() == 1)
+      changed.loss.factor *= static_cast<double>(batches[0].size()) / static_cast<double>(whole_batch_ * last().batches.size());
     Trainer trainer(changed, options);
     const bool same = is_same(trainer.step());
     const std::optional<CapsuleOutcome> written = trainer.finish().capsule;
@@ -152,7 +171,7 @@ class Minimizer {
           }
           if (tried.empty() || tried.size() == samples.size()) continue;
           if (!has_time()) return samples;
-          if (!fails({tried})) continue;
+          if (!fails(tried)) continue;
           parts = rest ? std::max<size_t>(parts - 1, 2) : 2;
           samples = std::move(tried);
           shrank = true;
@@ -175,6 +194,8 @@ class Minimizer {
   DataSplits data_;
   Minimized found_;
   bool skipped_ = false;
+  int64_t total_steps_ = 0;
+  size_t whole_batch_ = 0;  // samples of the batch that is made smaller
 };
 
 }  // namespace
@@ -186,7 +207,8 @@ Report report_of(const std::string& capsule, const std::string& output, const Mi
   const NonfiniteOutput& failure = minimized.failure;
   Report report;
   report.analysis = "minimize";
-  report.title = fmt::format("The smallest part of {} that fails in the same way", one_line(capsule));
+  const bool is_smallest = minimized.is_smallest && minimized.after.batches == 1;
+  report.title = fmt::format("{} part of {} that fails in the same way", is_smallest ? "The smallest" : "A", one_line(capsule));
   report.add_fact("capsule", one_line(output));
   report.add_fact("fails_in", fmt::format("{}{} ({})", failure.name, failure.module.empty() ? "" : " in " + failure.module,
                                           name_of(failure.phase)));

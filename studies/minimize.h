@@ -36,8 +36,8 @@ struct Minimized {
 
 // A step fails in the same way where its first output that is not finite is that of the same op in the same module and phase, and
 // its loss is as finite, and it is as skipped. Means keep their divisor: the loss is multiplied by the share of the samples that
-// are left. Throws Error: a capsule that cannot be read, ends with a step in which all was finite, or does not fail when it is run
-// again.
+// are left, which is not quite the share of those that count where it ignores labels. Throws Error: a capsule that cannot be read,
+// ends with a step in which all was finite, or does not fail when it is run again.
 Minimized minimize(const std::string& capsule, const MinimizeOptions& options);
 
 Report report_of(const std::string& capsule, const std::string& output, const Minimized& minimized);

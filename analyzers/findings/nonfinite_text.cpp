@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "ulpscope/analyzers/nonfinite_cause.h"
-#include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
@@ -71,15 +70,14 @@ std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& ori
 std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const RangeJudgement& ranges = facts.ranges();
   if (ranges.harm() == Severity::info) return "";
-  for (const uint32_t i : ranges.nonfinite_in_order()) {
-    const OpInfo& op = facts.selection.op(i);
-    if (op.function != OpFunction::batch_norm || facts.selection.tensor(i).slot < kRunningStatisticsSlot) continue;
+  const auto one = std::find_if(ranges.beginnings().begin(), ranges.beginnings().end(), [&](const NonfiniteBeginning& each) {
+    return each.tensor == origin.tensor && each.first.rank == origin.position.rank;
+  });
+  if (one == ranges.beginnings().end()) return "";
+  if (one->statistic)
     return fmt::format(" {} holds it from step {} on: no skipped step undoes that, and evaluation reads it.",
-                       facts.selection.name(i), ranges.nonfinite(i).first->step);
-  }
-  const auto one = std::find_if(ranges.beginnings().begin(), ranges.beginnings().end(),
-                                [&](const NonfiniteBeginning& each) { return each.tensor == origin.tensor; });
-  if (one == ranges.beginnings().end() || one->zeros.steps == 0) return "";
+                       facts.selection.name(one->statistic->tensor), one->statistic->position.step);
+  if (!wastes_many(one->zeros.steps, facts.steps().count)) return "";
   return fmt::format(" {} divided by it, and gave zeros in {}.", facts.selection.name(one->zeros.tensor),
                      count_of(one->zeros.steps, "step"));
 }

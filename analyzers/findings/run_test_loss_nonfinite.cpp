@@ -16,7 +16,7 @@ void find_test_loss_nonfinite(const RunFacts& facts, Findings& found) {
   const EventRow* last = nullptr;
   for (const EventRow& event : trace.events())
     if (event.kind == EventKind::metric && event.text == "test_loss" && facts.context.options.asks_for(event.step)) last = &event;
-  if (last == nullptr || std::isfinite(last->value) || facts.broke()) return;
+  if (last == nullptr || std::isfinite(last->value) || facts.steps().nonfinite_losses.contains(last->step)) return;
   found.add(
       Severity::error,
       fmt::format("The test loss was {} after step {}, and the loss of that step was not.",

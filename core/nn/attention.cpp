@@ -1,8 +1,6 @@
 // Multi-head attention.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "ulpscope/core/nn/layers.h"
 
 namespace ulpscope {
@@ -48,7 +46,6 @@ class Attention : public MultiHead {
   explicit Attention(const LayerArguments& a) : MultiHead(a), causal_(a.spec.flag("causal")), padding_(a.spec.integer("padding")) {
     if (padding_ >= a.input[0]) throw a.mismatch(fmt::format("more places than padding = {}", padding_));
     if (a.spec.has("mask_value")) mask_value_ = a.spec.number("mask_value");
-    if (mask_value_ && std::isnan(*mask_value_)) throw usage_error("mask_value: expected a number, inf or -inf, found nan");
     if (mask_value_ && !causal_ && padding_ == 0)
       throw usage_error("mask_value belongs to causal = true or padding; nothing is masked");
     add_linear("qkv", a, a.input, 3 * features());
@@ -92,16 +89,19 @@ class CrossAttention : public MultiHead {
 
 std::vector<LayerType> attention_layers() {
   LayerOption mask_value{{"mask_value",
-                          {OptionKind::number, {.only_finite = false}, {}},
+                          {OptionKind::number, {.takes_infinity = true}, {}},
                           "is added to masked scores, in their type; without it softmax leaves masked places out",
                           "none"},
                          std::nullopt};
-  return {{"attention",
-           {output_extent("heads"), flag("causal", false),
-            integer("padding", 0, 0, "so many places at the beginning of a sample are padding, which no place sees"),
-            std::move(mask_value), flag("bias", true)},
-           make_layer<Attention>},
-          {"cross_attention", {output_extent("heads"), flag("bias", true)}, make_layer<CrossAttention>}};
+  return {
+      {"attention",
+       {output_extent("heads"), flag("causal", false),
+        integer("padding", 0, 0,
+                "so many places at the beginning of a sample are padding, which no place sees; with causal and without mask_value "
+                "the padding sees nothing, and softmax makes NaN of it"),
+        std::move(mask_value), flag("bias", true)},
+       make_layer<Attention>},
+      {"cross_attention", {output_extent("heads"), flag("bias", true)}, make_layer<CrossAttention>}};
 }
 
 }  // namespace ulpscope

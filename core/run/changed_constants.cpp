@@ -194,9 +194,9 @@ void check_masks(const Experiment& experiment, const std::vector<LayerSpec>& lay
     const double value = layer.number("mask_value");
     if (std::isfinite(value) && std::isinf(round_to_format(format, round_to_f32(value))))
       changed.add(
-          "mask_value = {:g} of {} is infinite in {}, whose largest number is {:.6g}: softmax makes NaN of a row in which "
-          "every place is masked",
-          value, name, format.name, format.largest_finite());
+          "mask_value = {:g} of {} is infinite in {}, whose largest number is {:.6g}: softmax makes NaN of a row in which {} "
+          "masked",
+          value, name, format.name, format.largest_finite(), value < 0 ? "every place is" : "a place is");
   }
 }
 

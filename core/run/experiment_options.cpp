@@ -413,7 +413,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
 }
 
 std::vector<Option<InjectedFault>> make_fault_options() {
-  const OptionType count{OptionKind::integer, kCount, {}}, any{OptionKind::number, {.only_finite = false}, {}};
+  const OptionType count{OptionKind::integer, kCount, {}}, any{OptionKind::number, {.takes_infinity = true, .takes_nan = true}, {}};
   const OptionType name{OptionKind::text, {}, {}};
   Option<InjectedFault> phase{{"phase", phase_type(OptionKind::choice), "of the op", ""}, {}, {}};
   phase.set = [](InjectedFault& fault, const OptionValue& value) {

@@ -151,15 +151,24 @@ void FaultInjector::before(const OpEvent& event, std::span<OutputRecord* const>)
   }
 }
 
-void FaultInjector::end_step() {
+void FaultInjector::end_step(bool skipped) {
   for (size_t i = 0; i < faults_.size(); ++i) {
     const InjectedFault& fault = faults_[i];
     if (fault.op.empty() || !fault.is_due(step_) || states_[i].calls > fault.call) continue;
+    if (skipped && fault.phase == Phase::optimizer) continue;
     const std::vector<std::string> others(states_[i].others.begin(), states_[i].others.end());
     throw usage_error("{}: step {} has {} of {} in modules '{}' in phase {}, expected more than {}{}", fault.place.text, step_,
                       count_of(static_cast<uint64_t>(states_[i].calls), "call"), fault.op, fault.module, name_of(fault.phase),
                       fault.call, states_[i].calls == 0 ? did_you_mean_or_expected(fault.op, others) : "");
   }
+}
+
+std::vector<std::string> FaultInjector::never_met() const {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < faults_.size(); ++i)
+    if (faults_[i].sample && !states_[i].noted)
+      all.push_back(fmt::format("inject[{}] changed nothing: no batch of its steps had sample {}", i, *faults_[i].sample));
+  return all;
 }
 
 std::vector<std::string> FaultInjector::take_notes() { return std::exchange(notes_, {}); }

@@ -50,10 +50,12 @@ class FaultInjector : public Observer {
   void change(Batch& batch);
   // What an op reads is looked for in every phase, in evaluation as well.
   void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
-  // Throws Error (usage) where the step had not the op that a fault is for.
-  void end_step();
+  // Throws Error (usage) where the step had not the op that a fault is for; one that is skipped has no update.
+  void end_step(bool skipped);
   // What has been changed since the last call, a sentence each; of a fault that is injected again and again, the first time.
   std::vector<std::string> take_notes();
+  // At the end: what was never changed, since no batch of its steps had the sample.
+  std::vector<std::string> never_met() const;
 
  private:
   struct State {

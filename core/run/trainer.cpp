@@ -264,7 +264,7 @@ struct Trainer::State {
   void count_step(const StepResult& step, uint64_t peak_memory);
   bool evaluation_is_due(int64_t epoch_before) const;  // after a step that began in that epoch
   void evaluate_step(StepResult& step);
-  void end_faults();
+  void end_faults(bool skipped);
   std::optional<TestResult> evaluate(bool recorded);
   // Ends a pass of a recorded step: its rows are written, and the next one's ids count from 0.
   void begin_pass(uint32_t micro_batch);
@@ -602,10 +602,12 @@ void Trainer::State::evaluate_step(StepResult& step) {
   if (step.test->accuracy) recorder->add_metric("test_accuracy", *step.test->accuracy);
 }
 
-void Trainer::State::end_faults() {
+void Trainer::State::end_faults(bool skipped) {
   for (const std::string& changed : faults->take_notes())
     if (recorder) recorder->add_note(changed);
-  faults->end_step();
+  if (recorder && next_step() == total_steps)
+    for (const std::string& missed : faults->never_met()) recorder->add_note(missed);
+  faults->end_step(skipped);
 }
 
 StepResult Trainer::step() {
@@ -640,7 +642,7 @@ StepResult Trainer::step() {
   }
   if (s.ring) s.keep_step(result);
   if (s.evaluation_is_due(result.epoch)) s.evaluate_step(result);
-  if (s.faults) s.end_faults();
+  if (s.faults) s.end_faults(result.skipped);
   const auto recording = Clock::now();
   if (s.recorder) s.recorder->end_step(row);
   if (s.profiler) {

@@ -99,7 +99,7 @@ std::string join_list(const auto& items, const auto& text_of) {
 }  // namespace
 
 bool Range::contains(double value) const {
-  if (!std::isfinite(value)) return !only_finite;
+  if (!std::isfinite(value)) return std::isnan(value) ? takes_nan : takes_infinity;
   return (low_open ? value > low : value >= low) && (high_open ? value < high : value <= high);
 }
 
@@ -113,7 +113,10 @@ std::string Range::text() const {
 std::string OptionType::description() const {
   const auto with_range = [&](std::string_view noun) {
     const std::string limits = range.text();
-    return fmt::format("{}{}{}{}", noun, limits.empty() ? "" : " ", limits, range.only_finite ? "" : ", nan, inf or -inf");
+    return fmt::format("{}{}{}{}", noun, limits.empty() ? "" : " ", limits,
+                       !range.takes_infinity ? ""
+                       : range.takes_nan     ? ", nan, inf or -inf"
+                                             : ", inf or -inf");
   };
   switch (kind) {
     case OptionKind::boolean:

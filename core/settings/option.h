@@ -44,7 +44,7 @@ struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
-  bool only_finite = true;  // else NaN and infinities too
+  bool takes_infinity = false, takes_nan = false;
 
   bool contains(double value) const;
   std::string text() const;  // "> 0", ">= 0 and < 1", or ""

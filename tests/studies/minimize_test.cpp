@@ -21,11 +21,13 @@ class MinimizeTest : public ::testing::Test {
   std::string file(const char* name) const { return folder_.file(name); }
 
   // Trains until the capsule is written.
-  void train_with(const std::string& precision, const std::string& tables, const CapsuleOptions& capsule = {}) {
+  void train_with(const std::string& precision, const std::string& tables, const CapsuleOptions& capsule = {},
+                  const std::string& layer = "") {
     const Experiment experiment = parse_experiment("precision = \"" + precision + R"("
 [model]
 layers = [
   { type = "linear", name = "first", out_features = 32 },
+)" + layer + R"(
   { type = "relu", name = "relu" },
   { type = "linear", name = "head", out_features = 10 },
 ]
@@ -90,6 +92,14 @@ TEST_F(MinimizeTest, OneSampleThatIsAtFaultIsFound) {
   EXPECT_EQ(again.steps[0].result.nonfinite->module, "first");
   ASSERT_EQ(again.original.steps.back().batches.size(), 1u);
   EXPECT_THAT(again.original.steps.back().batches[0].samples, ElementsAre(37));
+}
+
+// batch_norm takes no single sample: what cannot be tried is no part that fails.
+TEST_F(MinimizeTest, WhatTheModelRefusesIsLeftOut) {
+  train_with("fp16", kOneSample, {}, "{ type = \"batch_norm\" },");
+  const Minimized found = minimized();
+  EXPECT_EQ(found.after.samples, 2u);
+  EXPECT_THAT(found.samples, ::testing::Contains(37));
 }
 
 // The gradient of one sample among sixteen stays a sixteenth: what overflows alone is what overflowed in the mean.

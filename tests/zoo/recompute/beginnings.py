@@ -4,12 +4,18 @@ DIVISIONS = ("div", "reciprocal", "rsqrt")
 OF_PARAMETERS = ("weight_gradient", "accumulated_gradient", "unscaled_gradient")
 
 
+def wastes_many(wasted, steps):
+    """More than a growing loss scale costs."""
+    return 0 < wasted == steps or (wasted >= 5 and wasted > 0.02 * steps)
+
+
 class Beginnings:
     """Of a trace, in order of execution: by the tensor, the rows in which nothing that its op read was not finite."""
 
     def __init__(self, f):
         self.f, self.rows, self.reached = f, {}, {}
         self.harmed = []  # rows of losses, of weights and states, and of gradients of parameters: (row, kind, a row on the way)
+        self.statistic = {}  # by the tensor that began: the row of the first running statistic that it reached
         self.zeros = {}  # by the tensor that began: the steps in which an op divided by it and gave zeros, and the first such tensor
         r, t, inputs = f.rows, f.tensors, f.trace.inputs
         self.made, self.began_of = {}, {}  # by op and slot: (step, row or None); by bad row: the row in which it began
@@ -46,6 +52,8 @@ class Beginnings:
                 self.reached.setdefault((began, "loss"), step)
             if t.is_kept[r.tensor[i]]:
                 self.reached.setdefault((began, "weights"), step)
+            if of_statistic:
+                self.statistic.setdefault(began, i)
             kind = "loss" if role == "loss" else "weights" if t.is_kept[r.tensor[i]] else "gradients" if role in OF_PARAMETERS else None
             if kind:
                 self.harmed.append((i, kind, i))
@@ -69,6 +77,8 @@ class Beginnings:
         for row, kind, on_the_way in self.harmed:
             began = self.began_of[on_the_way]
             tensor = int(r.tensor[began])
+            if kind == "divided_by" and not wastes_many(len(self.zeros[tensor][0]), self.f.steps.n):
+                continue
             lasted = (tensor, "weights") in self.reached or r.step[self.rows[tensor][-1]] + 1 >= since
             if kind in kinds and lasted and (r.step[row] >= since or not r.skipped[row]) and (first is None or began < first):
                 first = began

@@ -6,7 +6,7 @@ import types
 
 import numpy
 
-from .beginnings import OF_PARAMETERS, Beginnings
+from .beginnings import OF_PARAMETERS, Beginnings, wastes_many
 from .fitting import Fitting
 from .formats import FLOATS, FORMATS, NARROW, PLAINLY_NARROW, QUANTIZED, flushed_up_to
 from .magnitudes import Magnitudes
@@ -324,11 +324,6 @@ class Facts:
 
     def setting(self, name):
         return self.trace.settings.get(name)
-
-
-def wastes_many(wasted, steps):
-    """More than a growing loss scale costs."""
-    return 0 < wasted == steps or (wasted >= 5 and wasted > 0.02 * steps)
 
 
 def median(values):

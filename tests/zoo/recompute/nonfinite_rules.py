@@ -42,8 +42,7 @@ def story(case):
 def divided_by(f, row, match):
     """Which op made zeros of what it divided by, and in how many steps."""
     if match["statistic"] is not None:
-        first = f.first_row(f.rows.bad & f.tensors.is_statistic[f.rows.tensor])
-        return {"statistic": None, "since": f.rows.step[first]}
+        return {"statistic": None, "since": f.rows.step[f.beginnings.statistic[int(f.rows.tensor[row])]]}
     if match["divided"] is None:
         return {"divided": None, "zero_steps": None}
     steps, first = f.beginnings.zeros.get(int(f.rows.tensor[row]), (set(), None))
@@ -326,7 +325,7 @@ ORIGIN_TEXT = [
         r"Element (?P<element>\d+) of (?P<tensor>.+?) was finite where it was written, and (?P<value>\S+) where (?P<op>\w+) read it:",
         changed_operand,
     ),
-    (r"A factor up to (?P<largest>\S+) stays finite in (?P<type>\w+);", largest_factor),
+    (r"(?P<type>\w+) holds no factor above (?P<largest>\S+?)(?::|\. )", largest_factor),
     (r"before the first op that was recorded in step (?P<step>\d+)", before_first_op),
 ]
 
