@@ -509,12 +509,14 @@ TEST_F(TrainerTest, ShapesThatDoNotFitAreErrorsBeforeTheFirstStep) {
 
 // After one epoch of Adam at a constant rate the accuracy still moves from step to step (seed 0: 0.878 after 930 steps, 0.836 after
 // 938), so the median of three seeds stands for FP32. The same network in PyTorch 2.13 ends at 0.875 with a standard deviation of
-// 0.0061 (tests/torch/fashion_accuracy.py, seeds 0 to 5): ours may be three of these below. Of one seed a precision changes less
-// than another seed would.
+// 0.0061 (tests/torch/fashion_accuracy.py, seeds 0 to 5): ours may be three of these below. Two runs whose roundings differ are as
+// two seeds where the end of the run is chance: the mean difference of three pairs has a deviation of sqrt(2 / 3) of that, and may
+// be three of these.
 TEST_F(TrainerTest, SlowFashionAccuracyInEveryPrecision) {
   if (!have_fashion_mnist()) GTEST_SKIP() << "Fashion-MNIST is not installed (Debian package dataset-fashion-mnist)";
   constexpr double kMean = 0.875, kDeviation = 0.0061;
   std::array<double, 3> wide;
+  std::map<Precision, double> difference;  // a mean over the seeds
   for (uint64_t seed = 0; seed < wide.size(); ++seed) {
     Experiment experiment = *find_preset("fashion_cnn");
     experiment.seed = seed;
@@ -524,8 +526,10 @@ TEST_F(TrainerTest, SlowFashionAccuracyInEveryPrecision) {
     };
     wide[seed] = accuracy(Precision::fp32);
     for (const Precision precision : {Precision::fp16, Precision::bf16})
-      EXPECT_LE(std::abs(accuracy(precision) - wide[seed]), kDeviation) << name_of(precision) << ", seed " << seed;
+      difference[precision] += (accuracy(precision) - wide[seed]) / static_cast<double>(wide.size());
   }
+  for (const auto& [precision, mean] : difference)
+    EXPECT_LE(std::abs(mean), 3 * std::sqrt(2.0 / 3) * kDeviation) << name_of(precision) << ": " << mean;
   std::sort(wide.begin(), wide.end());
   EXPECT_GE(wide[1], kMean - 3 * kDeviation);
 }
