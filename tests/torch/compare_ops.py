@@ -182,7 +182,8 @@ def write_cases(path, row, cases):
                 tensors.append(tensor.row(number, slot, is_gradient, first))
                 memory.append(tensor.memory)
                 first += len(tensor.memory)
-    with h5py.File(path, "w") as file:
+    # Groups as the project's own reader takes them, with their links in one place.
+    with h5py.File(path, "w", libver="v110") as file:
         file.attrs["op"], file.attrs["attributes"] = np.bytes_(row.op), np.bytes_(" ".join(names) or " ")
         file["attributes"] = np.array([[case.a.get(name, math.nan) for name in names or [""]] for case in cases], np.float64)
         file["memory"], file["tensors"] = np.concatenate(memory), np.array(tensors, np.int64)
