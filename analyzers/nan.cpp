@@ -67,7 +67,7 @@ Report NanAnalysis::report(const Snapshot& trace) {
   const std::vector<NonfiniteBeginning>& beginnings = facts.ranges().beginnings();
   keep_nonfinite(
       trace, beginnings.empty() ? "no recorded tensor held NaN or infinity." : "no NaN or infinity was found to do harm.", report);
-  NanTables tables(facts, beginnings);
+  const NanTables tables(facts);
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);
   report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);
   // Gradients that overflowed in skipped steps are no part of what a run is judged by.

@@ -77,13 +77,8 @@ std::optional<uint64_t> loss_doubled_since(const Snapshot& trace, const RowPosit
 
 }  // namespace
 
-NanTables::NanTables(const RunFacts& facts, const std::vector<NonfiniteBeginning>& beginnings)
-    : facts_(facts), beginnings_(beginnings) {}
-
 void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
-  const auto beginning = std::find_if(beginnings_.begin(), beginnings_.end(), [&](const NonfiniteBeginning& one) {
-    return one.tensor == origin.tensor && one.first.rank == origin.position.rank;
-  });
+  const NonfiniteBeginning* const beginning = facts_.ranges().beginning_of(origin);
   const NonfiniteExplanation explanation = explain(facts_, origin);
   const OpInfo& op = facts_.selection.op(origin.tensor);
   const TensorInfo& made = facts_.selection.tensor(origin.tensor);
@@ -111,9 +106,8 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
     if (!way.empty()) return way.back().position.step;
     return ever && *ever >= origin.position.step ? ever : std::nullopt;
   };
-  const bool is_known = beginning != beginnings_.end();
-  report.add_fact("reached_loss_in_step", reached(got_to(to_loss, is_known ? beginning->loss : std::nullopt)), Unit::count);
-  report.add_fact("reached_weights_in_step", reached(got_to(to_weights, is_known ? beginning->weights : std::nullopt)),
+  report.add_fact("reached_loss_in_step", reached(got_to(to_loss, beginning ? beginning->loss : std::nullopt)), Unit::count);
+  report.add_fact("reached_weights_in_step", reached(got_to(to_weights, beginning ? beginning->weights : std::nullopt)),
                   Unit::count);
   if (!own.steps.empty()) {
     report.add_fact("headroom_before", own.steps.back().bits, Unit::bits);
@@ -145,7 +139,7 @@ Table NanTables::beginnings_table() const {
       "Nothing that the op read was NaN or infinite, as far as it was recorded. Rows, NaN and infinities of all such steps; "
       "the cause in the first. States: of optimizers, and running statistics."};
   const size_t limit = facts_.context.options.limit;
-  for (const NonfiniteBeginning& one : beginnings_) {
+  for (const NonfiniteBeginning& one : facts_.ranges().beginnings()) {
     if (limit > 0 && table.rows.size() == limit) {
       ++table.rows_left_out;
       continue;

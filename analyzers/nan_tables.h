@@ -11,8 +11,7 @@ namespace ulpscope {
 
 class NanTables {
  public:
-  // All arguments outlive it.
-  NanTables(const RunFacts& facts, const std::vector<NonfiniteBeginning>& beginnings);
+  explicit NanTables(const RunFacts& facts) : facts_(facts) {}  // which outlive it
 
   // Of one of the beginnings: facts, and all tables.
   void add_story(const NonfiniteOrigin& origin, Report& report) const;
@@ -27,7 +26,6 @@ class NanTables {
   std::vector<uint32_t> with_ancestors(uint32_t tensor, uint64_t step, int rank) const;
 
   const RunFacts& facts_;
-  const std::vector<NonfiniteBeginning>& beginnings_;
 };
 
 }  // namespace ulpscope

@@ -7,6 +7,7 @@
 
 #include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/tensor_ranges.h"
 
 namespace ulpscope {
 
@@ -14,13 +15,8 @@ namespace {
 
 constexpr TablesRead kRowsOnly{.rows = true, .histograms = false};
 
-bool is_of_parameters(Role role) {
-  return role == Role::weight_gradient || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
-}
-
 NonfiniteOrigin origin_of(const TensorRow& row, DType dtype, int rank) {
-  const bool was_rounded = row.statistics.nonfinite() == 0 && row.rounding_known && !is_quantized(dtype);
-  return {row.tensor, position_of(row, rank), was_rounded ? row.rounding.infinite() : 0};
+  return {row.tensor, position_of(row, rank), became_infinite(row, dtype)};
 }
 
 // Follows the rows of one rank.
@@ -103,6 +99,10 @@ class Flow {
 
 }  // namespace
 
+bool is_gradient_of_parameters(Role role) {
+  return role == Role::weight_gradient || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
+}
+
 bool divides(OpFunction function) {
   return function == OpFunction::div || function == OpFunction::reciprocal || function == OpFunction::rsqrt;
 }
@@ -148,7 +148,7 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
                 if (!beginning.statistic && is_running_statistic(tensor, context.selection.op(row.tensor)))
                   beginning.statistic = origin_of(row, tensor.dtype, rank);
                 const bool does_harm = (harm.loss && tensor.role == Role::loss) || (harm.weights && is_kept) ||
-                                       (harm.gradients && is_of_parameters(tensor.role));
+                                       (harm.gradients && is_gradient_of_parameters(tensor.role));
                 if (does_harm && !beginning.harmed && (row.step >= harm.from || !block.step.skipped))
                   beginning.harmed = latest[*from];
                 return *from;

@@ -44,6 +44,8 @@ struct NonfiniteBeginning {
   std::optional<NonfiniteOrigin> statistic;  // the row of a running statistic that it first reached
   std::optional<NonfiniteOrigin> harmed;     // the last that had begun when harm was first done
 };
+// What updates are made from: other gradients may hold what a mask takes away.
+bool is_gradient_of_parameters(Role role);
 // Whether an op divides by what it reads.
 bool divides(OpFunction function);
 // All of a run, by when they first began. Of tensors that were asked for.

@@ -67,9 +67,8 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   const bool skipped = block.step.skipped;
   // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
   if (stored_nonfinite(row, tensor.dtype) > 0 && !(skipped && comes_after_loss(context_->selection.op(row.tensor).phase))) {
-    const bool overflowed = row.statistics.nonfinite() == 0 && !is_quantized(tensor.dtype);
     facts.nonfinite.add(
-        {1, position, overflowed ? row.rounding.infinite() : 0, stored_infinities(row, tensor.dtype) > 0 ? uint64_t{1} : 0});
+        {1, position, became_infinite(row, tensor.dtype), stored_infinities(row, tensor.dtype) > 0 ? uint64_t{1} : 0});
   }
   facts.noise_rows += noise_->fills(row);
   if (first_rounding_) {

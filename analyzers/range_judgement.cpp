@@ -78,9 +78,7 @@ Severity RangeJudgement::judge_harm(const Selection& selection, const StepTotals
   // Of the gradients those that updates are made from: others may hold what a mask takes away.
   for (const Tensor& tensor : tensors_) {
     const Role role = selection.tensor(tensor.index).role;
-    const bool is_parameters =
-        role == Role::weight_gradient || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
-    if (is_parameters && nonfinite(tensor.index).rows > 0) return Severity::warning;
+    if (is_gradient_of_parameters(role) && nonfinite(tensor.index).rows > 0) return Severity::warning;
   }
   return wastes_many(steps.nonfinite_losses.size(), steps.count) ? Severity::warning : Severity::info;
 }
@@ -121,6 +119,14 @@ bool RangeJudgement::divides_by_nonfinite() const {
 const std::vector<NonfiniteBeginning>& RangeJudgement::beginnings() const {
   if (!beginnings_) beginnings_ = find_beginnings(context_, harm_done_);
   return *beginnings_;
+}
+
+const NonfiniteBeginning* RangeJudgement::beginning_of(const NonfiniteOrigin& origin) const {
+  const std::vector<NonfiniteBeginning>& all = beginnings();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const NonfiniteBeginning& one) {
+    return one.tensor == origin.tensor && one.first.rank == origin.position.rank;
+  });
+  return found == all.end() ? nullptr : &*found;
 }
 
 std::optional<NonfiniteOrigin> RangeJudgement::find_origin() const {

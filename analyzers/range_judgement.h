@@ -45,6 +45,7 @@ class RangeJudgement {
   const std::vector<uint32_t>& nonfinite_in_order() const { return nonfinite_in_order_; }  // by when they first held NaN or Inf
   // All beginnings; found when they are first asked for, by a pass over the rows.
   const std::vector<NonfiniteBeginning>& beginnings() const;
+  const NonfiniteBeginning* beginning_of(const NonfiniteOrigin& origin) const;  // that it is a row of; nullptr: of none
   // Where the NaN and infinities that did the run's harm began; of those that did none, the first.
   const std::optional<NonfiniteOrigin>& origin() const { return origin_; }
   NonfiniteStart start() const { return start_; }

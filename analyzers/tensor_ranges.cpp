@@ -16,6 +16,11 @@ void ScaledRows::add(const ScaledRows& other) {
   keep_first(first_overflow, other.first_overflow);
 }
 
+uint64_t became_infinite(const TensorRow& row, DType dtype) {
+  const bool was_rounded = row.statistics.nonfinite() == 0 && row.rounding_known && !is_quantized(dtype);
+  return was_rounded ? row.rounding.infinite() : 0;
+}
+
 void NonfiniteRows::add(const NonfiniteRows& other) {
   rows += other.rows;
   infinite += other.infinite;

@@ -25,6 +25,9 @@ struct ScaledRows {
   void add(const ScaledRows& other);
 };
 
+// Finite values of the row that became infinite when they were rounded.
+uint64_t became_infinite(const TensorRow& row, DType dtype);
+
 // Rows with NaN or Inf; of gradients those of steps that were not skipped.
 struct NonfiniteRows {
   uint64_t rows = 0;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/trend.h"
+#include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope {
@@ -119,10 +119,6 @@ void add_rates(const Experiment& experiment, Fixes& fixes) {
   }
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 // All of the last losses, ten at most, are below the first.
 bool came_down(const std::vector<double>& losses) {
   const size_t last = std::min(kEndLosses, losses.size() / 2);
@@ -180,7 +176,7 @@ class Trials {
   const Trial& start_;
   const uint64_t steps_;
   const FixOptions& options_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  const Clock::time_point begin_ = Clock::now();
   bool stopped_ = false;
 };
 

@@ -3,24 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <optional>
 
+#include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/core/run/trainer.h"
+#include "ulpscope/studies/trial.h"
 
 namespace ulpscope {
 
 namespace {
 
 using Samples = std::vector<int64_t>;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 uint64_t size_of_file(const std::string& path) {
   std::error_code error;
@@ -37,10 +34,11 @@ CapsuleSize size_of(const std::string& path, const CapsuleSteps& capsule) {
 class Minimizer {
  public:
   Minimizer(const std::string& capsule, const MinimizeOptions& options)
-      : options_(options), info_(read_checkpoint_info(capsule)), original_(read_capsule_steps(capsule)) {
+      : options_(options), original_(read_capsule_steps(capsule)) {
     if (original_.steps.empty()) throw usage_error("'{}' has no steps", capsule);
-    experiment_ = parse_experiment(info_.experiment, capsule);
-    experiment_.given = {};
+    Trial trial;
+    trial.capsule = capsule;
+    experiment_ = experiment_of(trial);
     experiment_.training.evaluation = Evaluation::never;
     cpu_ = cpu_as_before(original_, {});
     found_.before = size_of(capsule, original_);
@@ -186,8 +184,7 @@ class Minimizer {
   }
 
   const MinimizeOptions& options_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  CheckpointInfo info_;
+  const Clock::time_point begin_ = Clock::now();
   CapsuleSteps original_;
   Experiment experiment_;
   CpuOptions cpu_;

@@ -70,10 +70,8 @@ std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& ori
 std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const RangeJudgement& ranges = facts.ranges();
   if (ranges.harm() == Severity::info) return "";
-  const auto one = std::find_if(ranges.beginnings().begin(), ranges.beginnings().end(), [&](const NonfiniteBeginning& each) {
-    return each.tensor == origin.tensor && each.first.rank == origin.position.rank;
-  });
-  if (one == ranges.beginnings().end()) return "";
+  const NonfiniteBeginning* const one = ranges.beginning_of(origin);
+  if (one == nullptr) return "";
   if (one->statistic)
     return fmt::format(" {} holds it from step {} on: no skipped step undoes that, and evaluation reads it.",
                        facts.selection.name(one->statistic->tensor), one->statistic->position.step);

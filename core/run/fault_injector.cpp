@@ -17,10 +17,8 @@ namespace ulpscope {
 
 namespace {
 
-int bits_of(const FloatFormat& format) { return 1 + format.exponent_bits + format.fraction_bits; }
-
 uint64_t changed(const InjectedFault& fault, const FloatFormat& format, uint64_t encoding) {
-  if (fault.flip_bit) return encoding ^ uint64_t { 1 } << *fault.flip_bit;
+  if (fault.flip_bit) return encoding ^ (uint64_t{1} << *fault.flip_bit);
   return round_to_encoding(format, fault.set ? *fault.set : value_of(format, encoding) * *fault.scale);
 }
 
@@ -31,8 +29,8 @@ void check(const InjectedFault& fault, const std::string& what, DType dtype, int
   if (fault.element >= size)
     throw usage_error("{}: element: expected one below {}, the size of {}, found {}", fault.place.text, size, what, fault.element);
   const FloatFormat& format = *info(dtype).format;
-  if (fault.flip_bit && *fault.flip_bit >= bits_of(format))
-    throw usage_error("{}: flip_bit: expected one below {}, the bits of {}, found {}", fault.place.text, bits_of(format),
+  if (fault.flip_bit && *fault.flip_bit >= format.storage_bits())
+    throw usage_error("{}: flip_bit: expected one below {}, the bits of {}, found {}", fault.place.text, format.storage_bits(),
                       format.name, *fault.flip_bit);
 }
 

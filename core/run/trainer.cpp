@@ -1,24 +1,25 @@
 #include "ulpscope/core/run/trainer.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <new>
 #include <numeric>
 #include <random>
 #include <set>
 
+#include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/observe/recording.h"
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/build_model.h"
+#include "ulpscope/core/run/build_optimizers.h"
 #include "ulpscope/core/run/capsule_ring.h"
 #include "ulpscope/core/run/changed_constants.h"
 #include "ulpscope/core/run/checkpoint.h"
+#include "ulpscope/core/run/describe_run.h"
 #include "ulpscope/core/run/fault_injector.h"
 #include "ulpscope/emulation/tensor_core.h"
 #include "ulpscope/kernels/cpu_in_use.h"
@@ -26,10 +27,6 @@
 namespace ulpscope {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // A run's name must differ from every other's, so it is the one thing that no seed decides.
 std::string new_run_id() {
@@ -46,73 +43,6 @@ AutocastPolicy make_policy(const Experiment& experiment) {
   for (const auto& [op, precision] : experiment.autocast.ops) policy.ops.emplace(op, dtype_of(precision));
   for (const auto& [module, precision] : experiment.autocast.modules) policy.modules.emplace_back(module, dtype_of(precision));
   return policy;
-}
-
-std::unique_ptr<Optimizer> make_optimizer(std::vector<OptimizedParameter> parameters, const OptimizerSettings& settings,
-                                          bool by_default) {
-  for (OptimizedParameter& parameter : parameters) {
-    if (weight_role(parameter.tensor.dtype()) != Role::weight || !settings.master_weights.value_or(by_default)) continue;
-    parameter.model = parameter.tensor;
-    parameter.tensor = from_host(*context().backend, DType::f32, parameter.model.shape(), to_host(parameter.model));
-    parameter.tensor.body()->parameter = parameter.name;
-    parameter.tensor.body()->module = parameter.module;
-  }
-  auto optimizer = row_of(settings.type).make(std::move(parameters), settings);
-  optimizer->math = settings.math;
-  return optimizer;
-}
-
-// That of [optimizer] first, unless others have all parameters.
-std::vector<std::unique_ptr<Optimizer>> make_optimizers(const Experiment& experiment, const Model& model) {
-  std::vector<std::vector<OptimizedParameter>> parameters(experiment.optimizers.size() + 1);
-  for (const NamedTensor& parameter : model.parameters()) {
-    const auto fits = [&](const OptimizerGroup& group) {
-      return std::any_of(group.modules.begin(), group.modules.end(),
-                         [&](const std::string& pattern) { return glob_match(pattern, *parameter.module); });
-    };
-    const auto group = std::find_if(experiment.optimizers.begin(), experiment.optimizers.end(), fits);
-    const bool found = group != experiment.optimizers.end();
-    parameters[found ? static_cast<size_t>(group - experiment.optimizers.begin()) + 1 : 0].push_back(
-        {parameter.tensor, parameter.name, parameter.module});
-  }
-  std::vector<std::unique_ptr<Optimizer>> optimizers;
-  const bool masters = row_of(experiment.precision).master_weights;
-  if (!parameters[0].empty()) optimizers.push_back(make_optimizer(std::move(parameters[0]), experiment.optimizer, masters));
-  for (size_t i = 0; i < experiment.optimizers.size(); ++i) {
-    const OptimizerGroup& group = experiment.optimizers[i];
-    if (parameters[i + 1].empty())
-      throw usage_error("{}: no module with parameters, that no optimizer before it has, matches its patterns", group.place.text);
-    optimizers.push_back(make_optimizer(std::move(parameters[i + 1]), experiment.settings_of(group), masters));
-  }
-  return optimizers;
-}
-
-// Where every operation of an update is rounded, it is rounded by the update's own rule.
-void check_updates(const std::vector<std::unique_ptr<Optimizer>>& optimizers, ArithmeticRules& arithmetic) {
-  for (const auto& optimizer : optimizers) {
-    for (const OptimizedParameter& parameter : optimizer->parameters()) {
-      const Arithmetic* how = arithmetic.of(optimizer->op(), nullptr, parameter.module);
-      if (how == nullptr || !how->rounds_otherwise() || !optimizer->rounds_every_step(parameter)) continue;
-      throw usage_error(
-          "optimizer.math = \"param\" rounds after every operation, to nearest even, and keeps subnormals; expected optimizer.math "
-          "= \"fp32\", which rounds once, or arithmetic.ops.{} with rounding = \"rne\" and subnormals = \"keep\"",
-          optimizer->op().name);
-    }
-  }
-}
-
-// An update that rounds after every operation takes the learning rate in the parameter's type, where PyTorch's SGD refuses one that
-// is too large. Adam's is FP32, and a first step of that size makes the weight infinite.
-void check_learning_rates(const std::vector<std::unique_ptr<Optimizer>>& optimizers) {
-  for (const auto& optimizer : optimizers) {
-    for (const OptimizedParameter& parameter : optimizer->parameters()) {
-      const DTypeInfo& type = info(parameter.tensor.dtype());
-      if (!optimizer->rounds_every_step(parameter) || optimizer->learning_rate <= type.format->largest_finite()) continue;
-      throw usage_error(
-          "optimizer.math = \"param\" takes the learning rate in {}; expected at most {}, or optimizer.math = \"fp32\", got {}",
-          type.name, type.format->largest_finite(), optimizer->learning_rate);
-    }
-  }
 }
 
 // What of the arithmetic asks for tensor cores that the GPU does not have, or "".
@@ -134,50 +64,6 @@ std::string missing_tensor_cores(const Experiment& experiment) {
     if (row.fp8) check(*info(experiment.fp8.forward_type()).format);
   }
   return fmt::format("{}", fmt::join(missing, "; "));
-}
-
-// The types that tensors of the run have: "f32,bf16,e4m3".
-std::string types_of(const PrecisionRow& row, const Fp8Settings& fp8) {
-  const std::string_view lower = info(row.dtype).name;
-  if (row.dtype == DType::f32) return std::string(lower);
-  const bool narrow_only = row.casts_model && !row.batch_norm_fp32 && !row.output_fp32;
-  std::string types = narrow_only ? std::string(lower) : fmt::format("f32,{}", lower);
-  if (row.fp8) {
-    for (const DType type : {fp8.forward_type(), fp8.backward_type()})
-      if (types.find(info(type).name) == std::string::npos) types += fmt::format(",{}", info(type).name);
-  }
-  return types;
-}
-
-// `parent`: what the run goes on from.
-RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool scaled,
-                     const std::optional<CheckpointInfo>& parent) {
-  RunInfo run;
-  if (parent) {
-    run.parent_run = parent->run_id;
-    run.parent_step = static_cast<int64_t>(parent->step);
-  }
-  run.producer = "ulpscope train";
-  run.producer_version = ULPSCOPE_VERSION;
-  run.experiment = to_toml(experiment);
-  run.experiment_name = experiment.name;
-  run.seed = experiment.seed;
-  run.precision = name_of(experiment.precision);
-  run.arithmetic = describe(experiment.arithmetic);
-  run.backend = backend.name();
-  run.machine = backend.description();
-  run.dtypes = types_of(row_of(experiment.precision), experiment.fp8);
-  run.level = experiment.recording.level;
-  run.every = experiment.recording.every;
-  run.filters = experiment.recording.filters();
-  if (const LossScaleRule rule = experiment.scaler_rule(); scaled && rule.dynamic) {
-    run.dynamic_loss_scale = true;
-    run.growth_interval = rule.growth_interval;
-    run.growth_factor = rule.growth_factor;
-    run.backoff_factor = rule.backoff_factor;
-  }
-  run.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-  return run;
 }
 
 uint64_t count_steps(const Experiment& experiment, int64_t batches_per_epoch) {
@@ -331,7 +217,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   total_steps = count_steps(experiment, loader->batches_per_epoch());
 
   model->create_tensors(experiment.seed, row_of(experiment.precision).parameter_types());
-  optimizers = make_optimizers(experiment, *model);
+  optimizers = build_optimizers(experiment, *model);
   at_place(experiment.place_of({"optimizer.learning_rate", "optimizers", "optimizer.math", "precision"}),
            [&] { check_learning_rates(optimizers); });
   if (arithmetic) {
