@@ -40,6 +40,20 @@ bool is_planned(const ConvolutionShape& s) {
 
 bool is_product(const ConvolutionShape& s) { return s.windows == Windows{} && s.groups == 1; }
 
+// Windows of one pixel, with gaps between them or without. oneDNN 2.7 writes beyond its scratch where it makes the gradient of such
+// a weight with a stride and fewer than 8 channels.
+bool is_pointwise(const ConvolutionShape& s) {
+  const auto& [y, x] = s.windows;
+  return s.groups == 1 && y.kernel == 1 && x.kernel == 1 && y.padding == 0 && x.padding == 0;
+}
+
+// The pixels of an image that pointwise windows lie on.
+TensorView pixels_under(const ConvolutionShape& s, TensorView image) {
+  image.shape[2] = s.out_height, image.shape[3] = s.out_width;
+  image.strides[2] *= s.windows.y.stride, image.strides[3] *= s.windows.x.stride;
+  return image;
+}
+
 // Multiplications below which a second thread costs more than it brings.
 constexpr int64_t kSerialWork = 1 << 18;
 
@@ -228,8 +242,8 @@ void gradient_of_weight(Context& context, const OpCall& call) {
   const ConvolutionShape shape = shape_of(call, Pass::backward_weight, image, map, dw);
   if (!is_contiguous(dw) || !is_planned(shape)) return run_plain(call);
   const int64_t rows = shape.images * shape.out_height * shape.out_width;
-  const Images from_map(context, map), from_image(context, image);
-  if (is_product(shape)) {
+  const Images from_map(context, map), from_image(context, is_pointwise(shape) ? pixels_under(shape, image) : image);
+  if (is_pointwise(shape)) {
     multiply(context, call, from_map.transposed_pixels(rows, shape.filters), from_image.pixels(rows, shape.channels), nullptr);
   } else {
     weight_gradient(context, call, shape, from_image, from_map);

@@ -444,6 +444,7 @@ void add_convolutions(std::vector<Case>& cases) {
       {4, 16, 10, 9, 16, 3, 3, 1, 1, 1, 1, 1, 1, 16},
       {2, 3, 6, 5, 6, 2, 2, 1, 1, 0, 0, 3, 3, 3, 2, 1},  // output padding below the dilation, not below the stride
       {3, 8, 6, 6, 4, 1, 1, 1, 1, 0, 0, 1, 1, 4},
+      {1, 2, 56, 82, 59, 1, 1, 1, 2, 0, 0, 1, 1, 1, 0, 1},  // few channels under a stride, shared out to threads by oneDNN
   };
   for (const ConvolutionSizes& s : sizes) {
     const int64_t reach_y = (s.kernel_y - 1) * s.dilation_y + 1, reach_x = (s.kernel_x - 1) * s.dilation_x + 1;
