@@ -24,12 +24,12 @@ const A* get(const Seen& seen) {
 }  // namespace
 
 struct FollowedRun::State {
-  State(const AnalysisOptions& options, std::vector<Part> asked)
-      : parts(std::move(asked)),
+  State(const AnalysisOptions& options, std::span<const Part> asked, const std::vector<const FloatFormat*>& formats)
+      : parts(asked.begin(), asked.end()),
         seen(
-            [this, limit = options.flushed_limit] {
+            [this, formats, limit = options.flushed_limit] {
               return Seen(Wanted(FittingScale(limit), wants(Part::ranges) || wants(Part::scale)),
-                          Wanted(RangeFacts({}), wants(Part::ranges)), Wanted(ScaleFacts(), wants(Part::scale)),
+                          Wanted(RangeFacts(formats), wants(Part::ranges)), Wanted(ScaleFacts(), wants(Part::scale)),
                           Wanted(UpdateFacts(), wants(Part::updates)));
             },
             options) {}
@@ -41,8 +41,9 @@ struct FollowedRun::State {
   std::unique_ptr<RunFacts> facts;
 };
 
-FollowedRun::FollowedRun(const AnalysisOptions& options, std::vector<Part> parts)
-    : state_(std::make_unique<State>(options, std::move(parts))) {}
+FollowedRun::FollowedRun(const AnalysisOptions& options, std::span<const Part> parts,
+                         const std::vector<const FloatFormat*>& formats)
+    : state_(std::make_unique<State>(options, parts, formats)) {}
 FollowedRun::~FollowedRun() = default;
 
 bool FollowedRun::update(const Snapshot& trace) {
@@ -60,5 +61,7 @@ bool FollowedRun::update(const Snapshot& trace) {
 const AnalysisContext& FollowedRun::context() const { return state_->seen.context(); }
 const StepFacts& FollowedRun::steps() const { return state_->seen.steps(); }
 const RunFacts& FollowedRun::facts() const { return *state_->facts; }
+const RangeFacts& FollowedRun::range_facts() const { return *get<RangeFacts>(state_->seen.analysis()); }
+const FittingScales& FollowedRun::fitting() const { return *state_->fitting; }
 
 }  // namespace ulpscope

@@ -15,43 +15,14 @@ namespace ulpscope {
 
 namespace {
 
-const std::vector kParts = {Part::recording, Part::run, Part::ranges, Part::scale, Part::updates};
-
 // Findings that say that there were NaN or infinities; others count here as what they came of.
 constexpr Codes kOnNonfinite = {
     "range.nonfinite",    "range.values_overflow",   "range.gradients_overflow", "data.nonfinite", "range.clipping_hides_infinity",
     "run.loss_nonfinite", "run.test_loss_nonfinite", "scale.no_step_taken",      "scale.collapse", "scale.thrashing"};
 
-// Leaves what tells of NaN and infinities, with its causes and all that came of these.
-void keep_nonfinite(const Snapshot& trace, std::string_view healthy, Report& report) {
-  add_verdict(trace, report, healthy);
-  const std::optional<Verdict> whole = report.verdict;
-  const std::string whole_text = report.verdict_text;
-  std::vector<bool> keeps(report.findings.size());
-  const auto is_on_it = [&](size_t finding) { return kOnNonfinite.contain(report.findings[finding].code); };
-  for (size_t i = 0; i < keeps.size(); ++i) keeps[i] = is_on_it(i);
-  for (const Cause& cause : report.causes) {
-    if (!is_on_it(cause.finding) && std::none_of(cause.consequences.begin(), cause.consequences.end(), is_on_it)) continue;
-    keeps[cause.finding] = true;
-    for (const size_t i : cause.consequences) keeps[i] = true;
-  }
-  std::vector<Finding> kept;
-  for (size_t i = 0; i < keeps.size(); ++i)
-    if (keeps[i]) kept.push_back(std::move(report.findings[i]));
-  report.findings = std::move(kept);
-  // It is what they advise to look at.
-  for (Finding& finding : report.findings)
-    if (const size_t advice = finding.suggestion.find("`ulpscope nan "); advice != std::string::npos)
-      finding.suggestion.erase(advice == 0 ? 0 : finding.suggestion.find_last_not_of(' ', advice - 1) + 1);
-  add_verdict(trace, report, healthy);
-  if (report.verdict != Verdict::healthy || whole == Verdict::healthy) return;
-  report.verdict = whole;
-  report.verdict_text = fmt::format("{} But that is no matter of NaN: {}", whole_text, healthy);
-}
-
 }  // namespace
 
-NanAnalysis::NanAnalysis(const AnalysisOptions& options) : run_(std::make_unique<FollowedRun>(options, kParts)) {}
+NanAnalysis::NanAnalysis(const AnalysisOptions& options) : run_(std::make_unique<FollowedRun>(options, kPartsOnRun)) {}
 NanAnalysis::~NanAnalysis() = default;
 Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options) { return NanAnalysis(options).report(trace); }
 
@@ -62,11 +33,17 @@ Report NanAnalysis::report(const Snapshot& trace) {
   report.sources.push_back(source_of(trace));
   report.complete = run_->update(trace);
   const RunFacts& facts = run_->facts();
-  find_all(kParts, facts, report);
+  find_all(kPartsOnRun, facts, report);
+  // It is what they advise to look at.
+  for (Finding& finding : report.findings)
+    if (const size_t advice = finding.suggestion.find("`ulpscope nan "); advice != std::string::npos)
+      finding.suggestion.erase(advice == 0 ? 0 : finding.suggestion.find_last_not_of(' ', advice - 1) + 1);
 
   const std::vector<NonfiniteBeginning>& beginnings = facts.ranges().beginnings();
-  keep_nonfinite(
-      trace, beginnings.empty() ? "no recorded tensor held NaN or infinity." : "no NaN or infinity was found to do harm.", report);
+  const Matter matter{"NaN",
+                      beginnings.empty() ? "no recorded tensor held NaN or infinity." : "no NaN or infinity was found to do harm.",
+                      [](const Finding& finding) { return kOnNonfinite.contain(finding.code); }};
+  add_verdict_on(matter, trace, report);
   const NanTables tables(facts);
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);
   report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);

@@ -15,14 +15,11 @@ Report RangeAnalysis::report(const Snapshot& reader) {
   report.analysis = "ranges";
   report.title = fmt::format("Ranges by {}", name_of(options_.by));
   report.sources.push_back(source_of(reader));
-  report.complete = seen_.update(reader);
-  const AnalysisContext& context = seen_.context();
-  const FittingScales fitting = seen_.analysis().get<FittingScale>().result();
-  const RangeFacts& seen = seen_.analysis().get<RangeFacts>();
-  const RunFacts facts(context, seen_.steps(), {.ranges = &seen, .fitting = &fitting});
-  find_all({Part::ranges}, facts, report);
-  add_verdict(context.trace, report, "no range of values was found that costs accuracy.");
-  RangeTables(context, options_, seen, facts.ranges()).add_to(report);
+  report.complete = run_.update(reader);
+  const RunFacts& facts = run_.facts();
+  find_all(kPartsOnRun, facts, report);
+  add_verdict_on(Matter::of(Part::ranges, "ranges", "no range of values was found that costs accuracy."), reader, report);
+  RangeTables(facts.context, options_, run_.range_facts(), facts.ranges()).add_to(report);
   return report;
 }
 

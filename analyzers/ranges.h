@@ -4,9 +4,7 @@
 // those of Part::ranges.
 #pragma once
 
-#include "ulpscope/analyzers/fitting_scale.h"
-#include "ulpscope/analyzers/followed.h"
-#include "ulpscope/analyzers/range_facts.h"
+#include "ulpscope/analyzers/followed_run.h"
 #include "ulpscope/analyzers/range_tables.h"
 
 namespace ulpscope {
@@ -16,15 +14,13 @@ struct RangeOptions : AnalysisOptions, RangeTableOptions {};
 // Of a trace each time it is asked, which may have grown: reads only what is new.
 class RangeAnalysis {
  public:
-  explicit RangeAnalysis(const RangeOptions& options)
-      : options_(options),
-        seen_([this] { return Together(FittingScale(options_.flushed_limit), RangeFacts(options_.formats)); }, options_) {}
+  explicit RangeAnalysis(const RangeOptions& options) : options_(options), run_(options_, kPartsOnRun, options_.formats) {}
   RangeAnalysis(const RangeAnalysis&) = delete;
   Report report(const Snapshot& reader);
 
  private:
   const RangeOptions options_;
-  Followed<Together<FittingScale, RangeFacts>> seen_;
+  FollowedRun run_;
 };
 Report analyze_ranges(const Snapshot& reader, const RangeOptions& options = {});
 

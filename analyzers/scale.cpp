@@ -14,13 +14,13 @@ Report ScaleAnalysis::report(const Snapshot& reader) {
   report.analysis = "scale";
   report.title = "Loss scale";
   report.sources.push_back(source_of(reader));
-  report.complete = seen_.update(reader);
-  const AnalysisContext& context = seen_.context();
-  const FittingScales fitting = seen_.analysis().get<FittingScale>().result();
-  const RunFacts facts(context, seen_.steps(), {.fitting = &fitting, .scale = &seen_.analysis().get<ScaleFacts>()});
-  find_all({Part::scale}, facts, report);
-  add_verdict(context.trace, report, "the loss scale was found to cost neither accuracy nor steps.");
-  ScaleTables(context, facts.steps(), facts.scale(), fitting).add_to(report);
+  report.complete = run_.update(reader) && in_format_.update(reader);
+  const RunFacts& facts = run_.facts();
+  find_all(kPartsOnRun, facts, report);
+  add_verdict_on(Matter::of(Part::scale, "the loss scale", "the loss scale was found to cost neither accuracy nor steps."), reader,
+                 report);
+  ScaleTables(facts.context, facts.steps(), facts.scale(), options_.format ? in_format_.analysis().get().result() : run_.fitting())
+      .add_to(report);
   return report;
 }
 

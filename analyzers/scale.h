@@ -6,7 +6,7 @@
 
 #include "ulpscope/analyzers/fitting_scale.h"
 #include "ulpscope/analyzers/followed.h"
-#include "ulpscope/analyzers/scale_facts.h"
+#include "ulpscope/analyzers/followed_run.h"
 
 namespace ulpscope {
 
@@ -20,13 +20,16 @@ class ScaleAnalysis {
  public:
   explicit ScaleAnalysis(const ScaleOptions& options)
       : options_(options),
-        seen_([this] { return Together(FittingScale(options_.flushed_limit, options_.format), ScaleFacts()); }, options_) {}
+        run_(options_, kPartsOnRun),
+        in_format_([this] { return Wanted(FittingScale(options_.flushed_limit, options_.format), options_.format != nullptr); },
+                   options_) {}
   ScaleAnalysis(const ScaleAnalysis&) = delete;
   Report report(const Snapshot& reader);
 
  private:
   const ScaleOptions options_;
-  Followed<Together<FittingScale, ScaleFacts>> seen_;
+  FollowedRun run_;
+  Followed<Wanted<FittingScale>> in_format_;
 };
 Report analyze_scale(const Snapshot& reader, const ScaleOptions& options = {});
 

@@ -8,22 +8,23 @@
 
 namespace ulpscope {
 
-Report analyze_updates(const Snapshot& reader, const AnalysisOptions& options) { return UpdateAnalysis(options).report(reader); }
+Report analyze_updates(const Snapshot& trace, const AnalysisOptions& options) { return UpdateAnalysis(options).report(trace); }
 
-Report UpdateAnalysis::report(const Snapshot& reader) {
+Report UpdateAnalysis::report(const Snapshot& trace) {
   Report report;
   report.analysis = "updates";
   report.title = "Updates";
-  report.sources.push_back(source_of(reader));
-  report.complete = seen_.update(reader);
-  const AnalysisContext& context = seen_.context();
-  const RunFacts facts(context, seen_.steps(), {.updates = &seen_.analysis().get<UpdateFacts>()});
-  find_all({Part::updates}, facts, report);
+  report.sources.push_back(source_of(trace));
+  report.complete = run_.update(trace) && history_.update(trace);
+  const RunFacts& facts = run_.facts();
+  find_all(kPartsOnRun, facts, report);
   const bool any = !facts.updates().weights().empty();
-  add_verdict(
-      context.trace, report,
-      any ? "no loss of updates or weight decay was found that costs accuracy." : "no update was recorded in what was asked for.");
-  UpdateTables(facts, seen_.analysis().get<UpdateHistory>()).add_to(report);
+  add_verdict_on(Matter::of(Part::updates, "updates",
+                            any             ? "no loss of updates or weight decay was found that costs accuracy."
+                            : facts.broke() ? "no update was recorded before the run broke."
+                                            : "no update was recorded in what was asked for."),
+                 trace, report);
+  UpdateTables(facts, history_.analysis()).add_to(report);
   return report;
 }
 

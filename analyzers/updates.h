@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ulpscope/analyzers/followed.h"
-#include "ulpscope/analyzers/update_facts.h"
+#include "ulpscope/analyzers/followed_run.h"
 #include "ulpscope/analyzers/update_history.h"
 
 namespace ulpscope {
@@ -13,12 +13,13 @@ namespace ulpscope {
 class UpdateAnalysis {
  public:
   explicit UpdateAnalysis(const AnalysisOptions& options)
-      : seen_([] { return Together(UpdateFacts(), UpdateHistory()); }, options) {}
+      : run_(options, kPartsOnRun), history_([] { return UpdateHistory(); }, options) {}
   UpdateAnalysis(const UpdateAnalysis&) = delete;
   Report report(const Snapshot& reader);
 
  private:
-  Followed<Together<UpdateFacts, UpdateHistory>> seen_;
+  FollowedRun run_;
+  Followed<UpdateHistory> history_;
 };
 Report analyze_updates(const Snapshot& reader, const AnalysisOptions& options = {});
 

@@ -111,7 +111,7 @@ std::string_view sentence(std::string_view text) {
 constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken", "run.loss_nonfinite", "run.diverged",
                                           "run.no_better_than_guessing"};
 
-std::string verdict_text(const Report& report) {
+std::string first_cause(const Report& report) {
   const Cause& cause = report.causes.front();
   const Finding& finding = report.findings[cause.finding];
   std::string text;
@@ -124,6 +124,11 @@ std::string verdict_text(const Report& report) {
   }
   text += finding.title;
   if (!finding.suggestion.empty()) text += fmt::format(" {}", sentence(finding.suggestion));
+  return text;
+}
+
+std::string verdict_text(const Report& report) {
+  std::string text = first_cause(report);
   if (report.causes.size() > 1) text += fmt::format(" {} more below.", count_of(report.causes.size() - 1, "cause"));
   return text;
 }
@@ -163,6 +168,38 @@ void add_verdict(const Snapshot& trace, Report& report, std::string_view healthy
     report.verdict = std::max(*report.verdict, is_error ? Verdict::broken : Verdict::loses_accuracy);
   }
   report.verdict_text = report.causes.empty() ? std::string(healthy) : verdict_text(report);
+}
+
+Matter Matter::of(Part part, std::string_view name, std::string_view healthy) {
+  return {name, healthy, [part](const Finding& finding) { return finding_rule(finding.code).part == part; }};
+}
+
+void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report) {
+  add_verdict(trace, report, matter.healthy);
+  if (report.causes.empty()) {
+    std::erase_if(report.findings, [&](const Finding& finding) { return !matter.has(finding); });
+    return;
+  }
+  const Verdict whole = *report.verdict;
+  const std::string first = first_cause(report);
+  std::vector<bool> keeps(report.findings.size());
+  const auto is_on_it = [&](size_t finding) { return matter.has(report.findings[finding]); };
+  for (size_t i = 0; i < keeps.size(); ++i) keeps[i] = is_on_it(i);
+  for (const Cause& cause : report.causes) {
+    if (!is_on_it(cause.finding) && std::none_of(cause.consequences.begin(), cause.consequences.end(), is_on_it)) continue;
+    keeps[cause.finding] = true;
+    for (const size_t i : cause.consequences) keeps[i] = true;
+  }
+  const bool has_first = keeps[report.causes.front().finding];
+  std::vector<Finding> kept;
+  for (size_t i = 0; i < keeps.size(); ++i)
+    if (keeps[i]) kept.push_back(std::move(report.findings[i]));
+  report.findings = std::move(kept);
+  add_verdict(trace, report, matter.healthy);
+  report.verdict = whole;
+  if (!has_first)
+    report.verdict_text = fmt::format("{} {} {}: {}", first, report.causes.empty() ? "But that is no matter of" : "Of", matter.name,
+                                      report.verdict_text);
 }
 
 }  // namespace ulpscope

@@ -6,8 +6,10 @@
 // has no tensors, can come of any, and is the cause of such findings only. Two findings that no edges connect stay two causes.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
+#include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/trace/snapshot.h"
 
@@ -16,5 +18,17 @@ namespace ulpscope {
 // Sorts the findings by severity, and fills in verdict, verdict_text and causes. A cause is as severe as the worst that came of it.
 // `healthy`: what is said where there is none.
 void add_verdict(const Snapshot& trace, Report& report, std::string_view healthy);
+
+// What a report on one matter says of a run.
+struct Matter {
+  std::string_view name;     // "the loss scale"
+  std::string_view healthy;  // what is said where nothing was found that does harm to it
+  std::function<bool(const Finding&)> has;
+
+  static Matter of(Part part, std::string_view name, std::string_view healthy);
+};
+// The same, of all findings on the run: the verdict is the run's, and of the findings those on the matter stay, with the causes
+// that they came of and all else that came of these.
+void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report);
 
 }  // namespace ulpscope

@@ -29,8 +29,10 @@ def reports(program, traces):
 
 
 def wrong_numbers(program, facts):
+    whole = None
     for verb, report in reports(program, [each.path for each in facts]):
-        for mistake in mistakes(facts, report):
+        whole = whole or report
+        for mistake in mistakes(facts, report, whole):
             yield f"{verb}: {mistake}"
 
 

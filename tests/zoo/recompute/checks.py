@@ -171,10 +171,13 @@ def check_first_step(case, cause):
         yield f"the cause {cause['title']!r} begins in step {cause['step']}, recomputed {step}"
 
 
-def check_verdict(facts, report):
-    """Its sentences are those of its findings, but for a count of further causes; causes are findings."""
+def check_verdict(facts, report, whole):
+    """Its sentences are those of findings, the report's or those on the whole run, but for a count of further causes; causes are
+    findings. What a run is, every report says alike."""
     left = report["verdict_text"]
-    for finding in report["findings"]:
+    if report["verdict"] != whole["verdict"]:
+        yield f"{report['verdict']}, of the whole run {whole['verdict']}"
+    for finding in report["findings"] + whole["findings"]:
         for text in (finding["title"], finding["suggestion"]):
             for part in (text, text.partition(". ")[0] + "."):
                 left = left.replace(part, " ") if text else left
@@ -266,19 +269,22 @@ def guarded(what, found):
         yield f"{what}: not recomputed, for the trace lacks what it names: {error!r}"
 
 
-def mistakes(facts, report):
-    """What is wrong with the numbers of a report of one trace, or of two."""
-    text = json.dumps(report)
-    for each in facts:
-        text = text.replace(each.path, "TRACE")
-    report = json.loads(text)
+def mistakes(facts, report, whole):
+    """What is wrong with the numbers of a report of one trace, or of two. `whole`: that of `ulpscope report`, of two the same one."""
+
+    def without_paths(text):
+        for each in facts:
+            text = text.replace(each.path, "TRACE")
+        return json.loads(text)
+
+    report, whole = without_paths(json.dumps(report)), without_paths(json.dumps(whole))
     other = facts[1] if len(facts) > 1 else None
     for finding in report["findings"]:
         for mistake in guarded(finding["title"], check_finding(Case(facts[0], report, finding, other))):
             yield f"{finding['code']}: {mistake}"
     case = Case(facts[0], report, {"title": ""}, other)
     if "verdict" in report:
-        yield from guarded("verdict", check_verdict(facts[0], report))
+        yield from guarded("verdict", check_verdict(facts[0], report, whole))
     for table in report["tables"]:
         yield from guarded(table["name"], check_table(case, table))
     yield from guarded("plots", check_plots(case))
