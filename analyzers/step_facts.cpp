@@ -35,6 +35,7 @@ void StepTotals::add(const StepRow& row, bool adapts_scale) {
     if (first_losses.size() < kFirstLosses) first_losses.push_back(row.loss);
     if (last_losses.size() == kLastLosses) last_losses.erase(last_losses.begin());
     last_losses.push_back(row.loss);
+    lowest_losses.add(row.step, row.loss);
   }
   if (row.loss_known && std::isfinite(row.loss)) keep_higher(peak, {row.loss, row.step});
   if (has_nonfinite_loss(row)) nonfinite_losses.add(row.step);
@@ -75,6 +76,7 @@ void StepTotals::append(const StepTotals& later) {
   first_losses.insert(first_losses.end(), later.first_losses.begin(), later.first_losses.end());
   if (first_losses.size() > kFirstLosses) first_losses.resize(kFirstLosses);
   last_losses.insert(last_losses.end(), later.last_losses.begin(), later.last_losses.end());
+  lowest_losses.append(later.lowest_losses);
   if (later.peak) keep_higher(peak, *later.peak);
   if (last_losses.size() > kLastLosses) last_losses.erase(last_losses.begin(), last_losses.end() - kLastLosses);
   peak_memory = std::max(peak_memory, later.peak_memory);

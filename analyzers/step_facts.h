@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/timeline.h"
 
 namespace ulpscope {
@@ -60,6 +61,7 @@ struct StepTotals {
   std::array<ScaleZone, 3> zones;  // of steps with a loss scale
   Clipping clipping;
   std::optional<LossPeak> peak;
+  LowestLosses lowest_losses;
   bool rate_was_zero = true;  // the learning rate, in every step; not known is no zero
 
   // `adapts_scale`: the run of the step does.

@@ -13,6 +13,7 @@ inline constexpr Codes kOfNonfinite = {"range.nonfinite",
                                        "run.loss_nonfinite",
                                        "run.stopped",
                                        "run.no_better_than_guessing",
+                                       "run.loss_rose",
                                        "run.test_loss_nonfinite",
                                        "scale.collapse",
                                        "scale.no_step_taken",
@@ -34,6 +35,7 @@ inline constexpr Codes kOfLostGradients = {"range.gradients_flushed",
                                            "scale.fit_*",
                                            "updates.none_applied",
                                            "updates.lost",
-                                           "run.no_better_than_guessing"};
+                                           "run.no_better_than_guessing",
+                                           "run.loss_rose"};
 
 }  // namespace ulpscope

@@ -79,6 +79,7 @@ extern constinit const FindingRule run_no_better_than_guessing{
     .raised = "The loss of a classifier ended where guessing all classes alike is, or above.",
     .meaning = "The run learned nothing that helps.",
     .help = "Look at what else was found; a learning rate too low or too high does this too.",
+    .explains = {"run.loss_rose"},
     .shown_by = "experiments/failures/logits_saturate.toml",
     .find = find_guessing,
 };

@@ -47,7 +47,7 @@ extern constinit const FindingRule updates_lost{
     .raised = "Updates were too small to change the stored weight.",
     .meaning = "The weights learn less than the optimizer asked for.",
     .help = "FP32 master weights, stochastic rounding, or a larger learning rate.",
-    .explains = {"updates.decay_lost", "run.no_better_than_guessing"},
+    .explains = {"updates.decay_lost", "run.no_better_than_guessing", "run.loss_rose"},
     .shown_by = "experiments/failures/updates_lost_bf16.toml",
     .find = find_lost,
 };

@@ -262,6 +262,38 @@ TEST(Analysis, PeaksAndClippingOfPiecesAreThoseOfTheWhole) {
   }
 }
 
+// However the steps come: in one go, in two pieces, or in three.
+TEST(Analysis, TheLowestLossesAreThoseOfAllPieces) {
+  constexpr size_t kSteps = LowestLosses::kSteps;
+  std::minstd_rand random(3);
+  std::vector<std::pair<uint64_t, double>> losses;
+  for (uint64_t step = 7; step < 7 + 6 * kSteps; ++step)
+    if (step != 51) losses.emplace_back(step, step == 93 ? NAN : 1.0 + static_cast<double>(random() % 1000) / 500);
+  std::optional<LossBlock> lowest;
+  for (uint64_t number = 1; number < 6; ++number) {
+    std::vector<double> block;
+    for (const auto& [step, loss] : losses)
+      if (step / kSteps == number && std::isfinite(loss)) block.push_back(loss);
+    if (block.size() < kSteps) continue;
+    std::sort(block.begin(), block.end());
+    const double middle = (block[kSteps / 2 - 1] + block[kSteps / 2]) / 2;
+    if (!lowest || middle < lowest->median) lowest = {number * kSteps, middle, block[kSteps - 2]};
+  }
+  ASSERT_TRUE(lowest);
+  for (size_t cut = 0; cut <= losses.size(); ++cut) {
+    for (const size_t second_cut : {cut, cut + 1, cut + kSteps, cut + 2 * kSteps + 3}) {
+      std::array<LowestLosses, 3> pieces;
+      for (size_t i = 0; i < losses.size(); ++i) pieces[(i >= cut) + (i >= second_cut)].add(losses[i].first, losses[i].second);
+      pieces[1].append(pieces[2]);
+      pieces[0].append(pieces[1]);
+      ASSERT_TRUE(pieces[0].block());
+      EXPECT_EQ(pieces[0].block()->first_step, lowest->first_step) << cut << " " << second_cut;
+      EXPECT_EQ(pieces[0].block()->median, lowest->median) << cut;
+      EXPECT_EQ(pieces[0].block()->second_largest, lowest->second_largest) << cut;
+    }
+  }
+}
+
 // A trace that is read between steps while it grows, against one that is read as it then is, by a new analysis.
 TEST(Analysis, FollowsAGrowingTrace) {
   RandomRun run(5);

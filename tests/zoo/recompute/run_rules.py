@@ -9,6 +9,7 @@ from .rules import Rule, Step, setting_now
 from .sentences import Claim, general
 
 ENDS = 10  # losses at the end of a run
+BLOCK = 20  # losses that are compared with as many
 
 
 # The loss.
@@ -72,6 +73,27 @@ def diverged(case, match):
 def decay_times_rate(case, match):
     decay, rate = (float(case.f.trace.settings_by_kind[kind][1]) for kind in ("weight_decay", "learning_rate"))
     return Claim({"product": general(decay * rate, 3), "one": 1}, it_is_above_1=decay * rate > 1)
+
+
+def lowest_block(case):
+    """Of 20 steps each, from a multiple of 20 on, the lowest median of the losses, the first step and the second largest of them."""
+    s = case.f.steps
+    blocks = {int(step) // BLOCK: [] for step in s.step}
+    for step, loss in zip(s.step, s.loss):
+        blocks[int(step) // BLOCK].append(float(loss))
+    return min((median(all_of), BLOCK * number, sorted(all_of)[-2]) for number, all_of in blocks.items() if len(all_of) == BLOCK)
+
+
+def rise(case, match):
+    loss = case.f.steps.loss
+    least, begin, second = lowest_block(case)
+    end = median(loss[-BLOCK:])
+    return Claim(
+        {"least": general(least, 4), "n": BLOCK, "begin": begin, "end": general(end, 4), "again": BLOCK},
+        it_had_come_down=loss[0] > second,
+        it_is_above_all_but_one=end > second,
+        a_tenth_is_lost_again=end - least > 0.1 * (loss[0] - least),
+    )
 
 
 LOSSES = (
@@ -266,6 +288,22 @@ RULES = {
             "loss_of_guessing": lambda case, *_: math.log(number_of_classes(case)),
         },
         loss_step(lambda s: numpy.flatnonzero(~s.broken)[-1]),
+    ),
+    "run.loss_rose": Rule(
+        [
+            (
+                r"^The loss came back up: its median was (?P<least>\S+) in (?P<n>\d+) steps from step (?P<begin>\d+) on, and is (?P<end>\S+) "
+                r"in the last (?P<again>\d+)\.$",
+                rise,
+            ),
+            (r"learning rate \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
+        ],
+        {
+            "median_loss": lambda case, *_: median(case.f.steps.loss[-BLOCK:]),
+            "lowest_median_loss": lambda case, *_: lowest_block(case)[0],
+            "first_loss": lambda case, *_: float(case.f.steps.loss[0]),
+        },
+        loss_step(lambda s: s.n - 1),
     ),
     "recording.note": Rule([(r"^(?P<text>.+?)(?: \(and (?P<more>\d+) more like it\))?$", notes)], {"text": note_text}, note_place),
 }
