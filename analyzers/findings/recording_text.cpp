@@ -20,7 +20,7 @@ void tell_events(const RunFacts& facts, EventKind kind, Severity severity, const
   }
   if (times == 0) return;
   if (times > 1) {
-    title += fmt::format(" (and {} more like it)", times - 1);
+    title += fmt::format(" (and {} more)", times - 1);
   } else {
     evidence.front().values.clear();
   }

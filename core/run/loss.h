@@ -29,6 +29,7 @@ struct LossType {
   TargetKind targets;
   Tensor (*compute)(const Tensor& output, const Tensor& target, const LossSettings& settings);  // a scalar
   std::span<const std::string_view> keys = {};  // of the settings, those that not all take and this one does
+  bool of_probabilities = false;                // targets lie from 0 to 1; of others the loss can go below 0, without an end
 };
 
 // Logits [N, ..., C] and labels [N, ...] as [M, C] and [M].

@@ -133,6 +133,7 @@ struct Trainer::State {
   // Fills `batch` with the one that is next.
   void next_batch();
   void check_batches() const;
+  void check_targets();  // of the batch: the trace warns of the first that the loss is not of
   bool weights_are_finite() const;
   uint64_t weights_fingerprint() const;
   // What of a step calls for the capsule, in words, or "".
@@ -182,6 +183,7 @@ struct Trainer::State {
   std::string run_id = new_run_id();
   std::string warning;
   std::vector<std::string> changed_constants;
+  bool told_of_targets = false;
   uint64_t total_steps = 0;
   TrainResult result;
 };
@@ -338,11 +340,24 @@ void Trainer::State::next_batch() {
       context.step, context.micro_batch, given.samples.front());
 }
 
+void Trainer::State::check_targets() {
+  if (!recorder || told_of_targets || !type_of(experiment.loss.function).of_probabilities) return;
+  const auto wrong = std::find_if(batch.values.begin(), batch.values.end(), [](float value) { return value < 0 || value > 1; });
+  if (wrong == batch.values.end()) return;
+  told_of_targets = true;
+  const auto place = static_cast<size_t>(wrong - batch.values.begin()), each = batch.values.size() / batch.numbers.size();
+  recorder->add_warning(
+      fmt::format("element {} of the target of sample {} of train is {}: {} is of targets from 0 to 1, and of others it can fall "
+                  "without an end",
+                  place % each, batch.numbers[place / each], *wrong, name_of(experiment.loss.function)));
+}
+
 Tensor Trainer::State::run_batch() {
   next_batch();
   if (ring) ring->add_batch(batch.numbers);
   if (recorder) recorder->add_batch(Phase::forward, context.micro_batch, kTrainSource, batch.numbers);
   if (faults) faults->change(batch);
+  check_targets();
   Tensor inputs, targets;
   {
     const PhaseGuard phase(Phase::data);
@@ -406,6 +421,8 @@ void Trainer::State::begin_step(uint64_t step) {
     observer->begin_pass();
   }
   if (result.steps > 0) return;
+  if (recorder)
+    for (const std::string& changed : changed_constants) recorder->add_warning(changed);
   model->record_initial_values();
   for (const auto& optimizer : optimizers) optimizer->record_initial_values();
 }

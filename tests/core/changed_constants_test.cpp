@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/support/engine_fixture.h"
 #include "ulpscope/core/run/trainer.h"
+#include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
 namespace {
@@ -334,6 +337,30 @@ TEST_F(ChangedConstantsTest, RunsSayWhichOptimizerItIs) {
       of_run("precision = \"pure_fp16\"\n[[optimizers]]\nmodules = [\"0\"]\ntype = \"sgd\"\nlearning_rate = 1e-8\n[[optimizers]]\n"
              "modules = [\"*\"]\neps = 1e-9"),
       ElementsAre(StartsWith("optimizers[0].learning_rate = 1e-08 is 0"), StartsWith("optimizers[1].eps = 1e-09 is 0")));
+}
+
+// What a run's data or settings do not fit is warned of in its trace as well: before the first step, and once.
+TEST_F(ChangedConstantsTest, TracesWarnOfThem) {
+  const std::string path = fmt::format("{}ulpscope_warnings_{}.h5", ::testing::TempDir(), getpid());
+  const std::string csv = path + ".csv";
+  std::ofstream(csv) << "0.5,1,0\n1,0.25,1\n2,0,1.5\n-1,-0.5,1\n";  // the third sample's target is too large, the fourth's below 0
+  TrainerOptions options;
+  options.trace_path = path;
+  train(parse_experiment(fmt::format("precision = \"pure_bf16\"\n[model]\nlayers = [{{ type = \"linear\", out_features = 2 }}]\n"
+                                     "[loss]\nfunction = \"bce_with_logits\"\n[data]\nkind = \"csv\"\npath = \"{}\"\n"
+                                     "header = false\ntarget_kind = \"values\"\ntarget_columns = [\"1\", \"2\"]\n"
+                                     "shuffle = false\n[training]\nbatch_size = 2\nsteps = 4\n[optimizer]\ntype = \"adam\"\n",
+                                     csv),
+                         "run.toml"),
+        options);
+  std::vector<std::string> warnings;
+  const Snapshot trace(path);
+  for (const EventRow& event : trace.events())
+    if (event.kind == EventKind::warning) warnings.push_back(fmt::format("{}: {}", event.step, event.text));
+  EXPECT_THAT(warnings, ElementsAre(StartsWith("0: optimizer.beta2 = 0.999 acts as 1 in bf16"),
+                                    StartsWith("1: element 1 of the target of sample 2 of train is 1.5: bce_with_logits")));
+  std::filesystem::remove(path);
+  std::filesystem::remove(csv);
 }
 
 // Autocast keeps FP32 weights, so that nothing is changed in any preset that has no 16-bit parameters of its own.

@@ -149,21 +149,21 @@ def peak(case, match):
 # Notes of the producer.
 
 
-def notes(case, match):
-    rows = case.f.events("note")
-    return {"text": case.f.trace.text_of(case.f.tables.events["text"][rows[0]]), "more": len(rows) - 1}
+def told_by_program(kind):
+    """Of what the program noted or warned of: the first text and how many there are more, and as evidence each."""
 
+    def row_of(case, evidence):
+        return case.f.events(kind)[case.finding["evidence"].index(evidence)]
 
-def note_text(case, tensor, evidence):
-    """That of the note of its step."""
-    events, step = case.f.tables.events, evidence["key"]["step"]
-    return next((case.f.trace.text_of(events["text"][i]) for i in case.f.events("note") if events["step"][i] == step), None)
+    def texts(case, match):
+        rows = case.f.events(kind)
+        return {"text": case.f.trace.text_of(case.f.tables.events["text"][rows[0]]), "more": len(rows) - 1}
 
-
-def note_place(case, tensor, evidence):
-    """The notes, in order."""
-    row = case.f.events("note")[case.finding["evidence"].index(evidence)]
-    return Step(int(case.f.tables.events["step"][row]))
+    return Rule(
+        [(r"^(?P<text>.+?)(?: \(and (?P<more>\d+) more\))?$", texts)],
+        {"text": lambda case, tensor, evidence: case.f.trace.text_of(case.f.tables.events["text"][row_of(case, evidence)])},
+        lambda case, tensor, evidence: Step(int(case.f.tables.events["step"][row_of(case, evidence)])),
+    )
 
 
 def loss_step(where):
@@ -305,7 +305,8 @@ RULES = {
         },
         loss_step(lambda s: s.n - 1),
     ),
-    "recording.note": Rule([(r"^(?P<text>.+?)(?: \(and (?P<more>\d+) more like it\))?$", notes)], {"text": note_text}, note_place),
+    "recording.note": told_by_program("note"),
+    "recording.warning": told_by_program("warning"),
 }
 
 
