@@ -13,7 +13,12 @@ namespace ulpscope {
 
 namespace {
 
-constexpr std::array kParts{Part::recording, Part::run, Part::ranges, Part::scale, Part::updates, Part::tensor_cores};
+constexpr auto kParts = [] {
+  std::array<Part, kPartsOnRun.size() + 1> parts{};
+  std::copy(kPartsOnRun.begin(), kPartsOnRun.end(), parts.begin());
+  parts.back() = Part::tensor_cores;
+  return parts;
+}();
 
 std::vector<Part> parts_of(const ReportOptions& options) {
   std::vector<Part> parts;

@@ -8,12 +8,13 @@
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_facts.h"
 #include "ulpscope/analyzers/update_facts.h"
+#include "ulpscope/analyzers/update_history.h"
 
 namespace ulpscope {
 
 namespace {
 
-using Seen = Together<Wanted<FittingScale>, Wanted<RangeFacts>, Wanted<ScaleFacts>, Wanted<UpdateFacts>>;
+using Seen = Together<Wanted<FittingScale>, Wanted<RangeFacts>, Wanted<ScaleFacts>, Wanted<UpdateFacts>, Wanted<UpdateHistory>>;
 
 template <typename A>
 const A* get(const Seen& seen) {
@@ -24,13 +25,13 @@ const A* get(const Seen& seen) {
 }  // namespace
 
 struct FollowedRun::State {
-  State(const AnalysisOptions& options, std::span<const Part> asked, const std::vector<const FloatFormat*>& formats)
+  State(const AnalysisOptions& options, std::span<const Part> asked, const AskedBesides& besides)
       : parts(asked.begin(), asked.end()),
         seen(
-            [this, formats, limit = options.flushed_limit] {
-              return Seen(Wanted(FittingScale(limit), wants(Part::ranges) || wants(Part::scale)),
-                          Wanted(RangeFacts(formats), wants(Part::ranges)), Wanted(ScaleFacts(), wants(Part::scale)),
-                          Wanted(UpdateFacts(), wants(Part::updates)));
+            [this, besides, limit = options.flushed_limit] {
+              return Seen(Wanted(FittingScale(limit, besides.scale_format), wants(Part::ranges) || wants(Part::scale)),
+                          Wanted(RangeFacts(besides.formats), wants(Part::ranges)), Wanted(ScaleFacts(), wants(Part::scale)),
+                          Wanted(UpdateFacts(), wants(Part::updates)), Wanted(UpdateHistory(), besides.update_history));
             },
             options) {}
   bool wants(Part part) const { return std::find(parts.begin(), parts.end(), part) != parts.end(); }
@@ -41,9 +42,8 @@ struct FollowedRun::State {
   std::unique_ptr<RunFacts> facts;
 };
 
-FollowedRun::FollowedRun(const AnalysisOptions& options, std::span<const Part> parts,
-                         const std::vector<const FloatFormat*>& formats)
-    : state_(std::make_unique<State>(options, parts, formats)) {}
+FollowedRun::FollowedRun(const AnalysisOptions& options, std::span<const Part> parts, const AskedBesides& besides)
+    : state_(std::make_unique<State>(options, parts, besides)) {}
 FollowedRun::~FollowedRun() = default;
 
 bool FollowedRun::update(const Snapshot& trace) {
@@ -63,5 +63,6 @@ const StepFacts& FollowedRun::steps() const { return state_->seen.steps(); }
 const RunFacts& FollowedRun::facts() const { return *state_->facts; }
 const RangeFacts& FollowedRun::range_facts() const { return *get<RangeFacts>(state_->seen.analysis()); }
 const FittingScales& FollowedRun::fitting() const { return *state_->fitting; }
+const UpdateHistory& FollowedRun::update_history() const { return *get<UpdateHistory>(state_->seen.analysis()); }
 
 }  // namespace ulpscope

@@ -16,15 +16,22 @@ struct FittingScales;
 class RangeFacts;
 class RunFacts;
 class StepFacts;
+class UpdateHistory;
 
 // Those that the verdict on a run is made of.
 inline constexpr std::array kPartsOnRun{Part::recording, Part::run, Part::ranges, Part::scale, Part::updates};
 
+// What is asked besides what findings need.
+struct AskedBesides {
+  std::vector<const FloatFormat*> formats = {};  // of what-ifs on ranges
+  const FloatFormat* scale_format = nullptr;     // whose fitting scales are asked for, instead of the run's own
+  bool update_history = false;
+};
+
 class FollowedRun {
  public:
   // `parts`: those whose findings will be asked for. What only others need is not read.
-  // `formats`: in which ranges are asked about as well.
-  FollowedRun(const AnalysisOptions& options, std::span<const Part> parts, const std::vector<const FloatFormat*>& formats = {});
+  explicit FollowedRun(const AnalysisOptions& options, std::span<const Part> parts = kPartsOnRun, const AskedBesides& besides = {});
   ~FollowedRun();
 
   // Takes in the steps that it has not seen: of the same trace each time, grown or not. False: cancelled.
@@ -34,9 +41,10 @@ class FollowedRun {
   const AnalysisContext& context() const;
   const StepFacts& steps() const;
   const RunFacts& facts() const;
-  // What the facts of these parts are judged from.
+  // Where Part::ranges is among the parts; for the fitting scales Part::scale will do; where the history was asked for.
   const RangeFacts& range_facts() const;
   const FittingScales& fitting() const;
+  const UpdateHistory& update_history() const;
 
  private:
   struct State;

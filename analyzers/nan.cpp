@@ -22,7 +22,7 @@ constexpr Codes kOnNonfinite = {
 
 }  // namespace
 
-NanAnalysis::NanAnalysis(const AnalysisOptions& options) : run_(std::make_unique<FollowedRun>(options, kPartsOnRun)) {}
+NanAnalysis::NanAnalysis(const AnalysisOptions& options) : run_(std::make_unique<FollowedRun>(options)) {}
 NanAnalysis::~NanAnalysis() = default;
 Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options) { return NanAnalysis(options).report(trace); }
 

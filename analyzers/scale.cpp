@@ -7,20 +7,19 @@
 
 namespace ulpscope {
 
-Report analyze_scale(const Snapshot& reader, const ScaleOptions& options) { return ScaleAnalysis(options).report(reader); }
+Report analyze_scale(const Snapshot& trace, const ScaleOptions& options) { return ScaleAnalysis(options).report(trace); }
 
-Report ScaleAnalysis::report(const Snapshot& reader) {
+Report ScaleAnalysis::report(const Snapshot& trace) {
   Report report;
   report.analysis = "scale";
   report.title = "Loss scale";
-  report.sources.push_back(source_of(reader));
-  report.complete = run_.update(reader) && in_format_.update(reader);
+  report.sources.push_back(source_of(trace));
+  report.complete = run_.update(trace);
   const RunFacts& facts = run_.facts();
   find_all(kPartsOnRun, facts, report);
-  add_verdict_on(Matter::of(Part::scale, "the loss scale", "the loss scale was found to cost neither accuracy nor steps."), reader,
+  add_verdict_on(Matter::of(Part::scale, "the loss scale", "the loss scale was found to cost neither accuracy nor steps."), trace,
                  report);
-  ScaleTables(facts.context, facts.steps(), facts.scale(), options_.format ? in_format_.analysis().get().result() : run_.fitting())
-      .add_to(report);
+  ScaleTables(facts.context, facts.steps(), facts.scale(), run_.fitting()).add_to(report);
   return report;
 }
 

@@ -1,11 +1,9 @@
 // The loss scale: its history, what made it back off and grow, whether it does its work, and which scales would have fitted.
-// Input: the step table, the events, and the gradients' rows. Facts: first, final, lowest and highest scale, skipped steps, the
-// largest and smallest fitting scale over the run. Tables: changes and skipped steps with the tensor, op and count that caused
-// them; the fitting scales of each gradient tensor. Plot: scale and fitting scales over the steps. Findings: those of Part::scale.
+// Facts: first, final, lowest and highest scale, skipped steps, the largest and smallest fitting scale over the run. Tables:
+// changes and skipped steps with the tensor, op and count that caused them; the fitting scales of each gradient tensor. Plot: scale
+// and fitting scales over the steps. Findings: those of Part::scale, and what they came of (verdict.h).
 #pragma once
 
-#include "ulpscope/analyzers/fitting_scale.h"
-#include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/followed_run.h"
 
 namespace ulpscope {
@@ -19,18 +17,14 @@ struct ScaleOptions : AnalysisOptions {
 class ScaleAnalysis {
  public:
   explicit ScaleAnalysis(const ScaleOptions& options)
-      : options_(options),
-        run_(options_, kPartsOnRun),
-        in_format_([this] { return Wanted(FittingScale(options_.flushed_limit, options_.format), options_.format != nullptr); },
-                   options_) {}
+      : options_(options), run_(options_, kPartsOnRun, {.scale_format = options_.format}) {}
   ScaleAnalysis(const ScaleAnalysis&) = delete;
-  Report report(const Snapshot& reader);
+  Report report(const Snapshot& trace);
 
  private:
   const ScaleOptions options_;
   FollowedRun run_;
-  Followed<Wanted<FittingScale>> in_format_;
 };
-Report analyze_scale(const Snapshot& reader, const ScaleOptions& options = {});
+Report analyze_scale(const Snapshot& trace, const ScaleOptions& options = {});
 
 }  // namespace ulpscope

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/analysis.h"
-#include "ulpscope/analyzers/loss_ends.h"
+#include "ulpscope/analyzers/lowest_losses.h"
 #include "ulpscope/analyzers/timeline.h"
 
 namespace ulpscope {

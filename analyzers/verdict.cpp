@@ -108,8 +108,8 @@ std::string_view sentence(std::string_view text) {
 }
 
 // What became of the run, which its user saw first: told where it is not the cause itself.
-constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken", "run.loss_nonfinite", "run.diverged",
-                                          "run.no_better_than_guessing"};
+constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken",         "run.loss_nonfinite",
+                                          "run.diverged",         "run.no_better_than_guessing", "run.loss_rose"};
 
 std::string first_cause(const Report& report) {
   const Cause& cause = report.causes.front();
@@ -175,31 +175,37 @@ Matter Matter::of(Part part, std::string_view name, std::string_view healthy) {
 }
 
 void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report) {
+  if (trace.step_count() == 0) return;
   add_verdict(trace, report, matter.healthy);
-  if (report.causes.empty()) {
-    std::erase_if(report.findings, [&](const Finding& finding) { return !matter.has(finding); });
-    return;
-  }
-  const Verdict whole = *report.verdict;
-  const std::string first = first_cause(report);
+  const bool is_healthy = report.causes.empty();
+  const std::string first = is_healthy ? "" : first_cause(report);
   std::vector<bool> keeps(report.findings.size());
   const auto is_on_it = [&](size_t finding) { return matter.has(report.findings[finding]); };
   for (size_t i = 0; i < keeps.size(); ++i) keeps[i] = is_on_it(i);
-  for (const Cause& cause : report.causes) {
-    if (!is_on_it(cause.finding) && std::none_of(cause.consequences.begin(), cause.consequences.end(), is_on_it)) continue;
+  const size_t first_finding = is_healthy ? 0 : report.causes.front().finding;
+  std::erase_if(report.causes, [&](const Cause& cause) {
+    if (!is_on_it(cause.finding) && std::none_of(cause.consequences.begin(), cause.consequences.end(), is_on_it)) return true;
     keeps[cause.finding] = true;
     for (const size_t i : cause.consequences) keeps[i] = true;
-  }
-  const bool has_first = keeps[report.causes.front().finding];
+    return false;
+  });
   std::vector<Finding> kept;
-  for (size_t i = 0; i < keeps.size(); ++i)
+  std::vector<size_t> place(keeps.size());
+  for (size_t i = 0; i < keeps.size(); ++i) {
+    place[i] = kept.size();
     if (keeps[i]) kept.push_back(std::move(report.findings[i]));
+  }
   report.findings = std::move(kept);
-  add_verdict(trace, report, matter.healthy);
-  report.verdict = whole;
-  if (!has_first)
-    report.verdict_text = fmt::format("{} {} {}: {}", first, report.causes.empty() ? "But that is no matter of" : "Of", matter.name,
-                                      report.verdict_text);
+  for (Cause& cause : report.causes) {
+    cause.finding = place[cause.finding];
+    for (size_t& i : cause.consequences) i = place[i];
+  }
+  if (is_healthy) return;
+  if (report.causes.empty())
+    report.verdict_text = fmt::format("{} But that is no matter of {}: {}", first, matter.name, matter.healthy);
+  else
+    report.verdict_text =
+        keeps[first_finding] ? verdict_text(report) : fmt::format("{} Of {}: {}", first, matter.name, verdict_text(report));
 }
 
 }  // namespace ulpscope

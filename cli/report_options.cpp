@@ -61,15 +61,19 @@ std::vector<OptionSpec> selection_options() {
 }
 
 std::vector<OptionSpec> output_options() {
-  return {
-      {"--limit", "", "N", "rows of a table at most; 0: all", "10"},
-      {kFormatOption, "", "NAME", "how to print", "text", {"text", "json"}},
-      {"--json", "", "", "the same as --format json"},
-      {"--all", "", "", "all notes, all evidence, and what came of each cause; else they are counted"},
-      {"--output", "-o", "FILE", "write there instead of to stdout"},
-      {"--force", "", "", "replace FILE where it exists"},
-      {"--fail-on", "", "SEVERITY", "exit with 1 where a finding is at least this severe", "never", {"warn", "warning", "error"}},
-      {"--ascii", "", "", "no characters beyond ASCII"}};
+  return {{"--limit", "", "N", "rows of a table at most; 0: all", "10"},
+          {kFormatOption, "", "NAME", "how to print", "text", {"text", "json"}},
+          {"--json", "", "", "the same as --format json"},
+          {"--all", "", "", "all notes, all evidence, and what came of each cause; else they are counted"},
+          {"--output", "-o", "FILE", "write there instead of to stdout"},
+          {"--force", "", "", "replace FILE where it exists"},
+          {"--fail-on",
+           "",
+           "SEVERITY",
+           "exit with 1 where the verdict is as bad: with warn where it is not healthy, with error where it is broken",
+           "never",
+           {"warn", "warning", "error"}},
+          {"--ascii", "", "", "no characters beyond ASCII"}};
 }
 
 std::vector<OptionSpec> print_options() {

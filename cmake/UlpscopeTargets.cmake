@@ -23,6 +23,10 @@ target_compile_options(ulpscope_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-psabi;-ffp-contract=off;-march=x86-64-v2>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${ULPSCOPE_WERROR}>>:-Werror>)
 target_compile_definitions(ulpscope_flags INTERFACE HWY_DISABLE_PCLMUL_AES)
+# Without any optimisation GCC 12 does not see that what Highway gives some AVX-512 intrinsics is constant.
+if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-O")
+  target_compile_options(ulpscope_flags INTERFACE $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<CONFIG:Debug>>:-Og>)
+endif()
 if(ULPSCOPE_SANITIZE)
   # In instrumented code GCC takes members of a std::variant for uninitialized.
   target_compile_options(ulpscope_flags INTERFACE

@@ -1,7 +1,6 @@
 // The list of all findings.
 #pragma once
 
-#include <initializer_list>
 #include <span>
 #include <string_view>
 
@@ -17,9 +16,6 @@ const FindingRule& finding_rule(std::string_view code);
 
 // Adds what there is to say of these parts of a run, one after the other, and of two runs.
 void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report);
-inline void find_all(std::initializer_list<Part> parts, const RunFacts& facts, Report& report) {
-  find_all(std::span(parts.begin(), parts.size()), facts, report);
-}
 void find_all(const ComparedRuns& runs, Report& report);
 // One finding of a run alone.
 void find_one(std::string_view code, const RunFacts& facts, Report& report);

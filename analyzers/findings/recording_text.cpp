@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
@@ -13,8 +15,9 @@ void tell_events(const RunFacts& facts, EventKind kind, Severity severity, const
   uint64_t times = 0;
   std::string title;
   std::vector<Evidence> evidence;
+  std::set<std::string> told;  // a run that goes on says the same again
   for (const EventRow& event : context.trace.events()) {
-    if (event.kind != kind || !context.options.asks_for(event.step)) continue;
+    if (event.kind != kind || !context.options.asks_for(event.step) || !told.insert(std::string(event.text)).second) continue;
     if (times++ == 0) title = event.text;
     if (evidence.size() < kMostEvidence) evidence.push_back({key_of_step(context.trace, event.step), {{"text", event.text}}});
   }

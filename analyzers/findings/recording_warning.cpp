@@ -12,7 +12,10 @@ extern constinit const FindingRule recording_warning{
     .code = "recording.warning",
     .part = Part::recording,
     .raised = "The program warned of something.",
+    .meaning = "A constant means something else in a format of the run, or data are not what the loss function is of.",
+    .help = "As the warning says.",
     .is_about_run = false,
+    .shown_by = "experiments/failures/updates_lost_bf16.toml",
     .find = find_warnings,
 };
 

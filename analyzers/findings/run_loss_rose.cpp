@@ -1,9 +1,10 @@
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/loss_ends.h"
+#include "ulpscope/analyzers/lowest_losses.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/trend.h"
@@ -30,7 +31,7 @@ void find_rise(const RunFacts& facts, Findings& found) {
   const std::vector<double> last = last_losses(steps, kSteps);
   if (!lowest || !steps.first.loss_known || steps.count < 3 * kSteps) return;
   const double end = median(last), won = steps.first.loss - lowest->median;
-  if (!(steps.first.loss > lowest->second_largest) || !(end > lowest->second_largest)) return;
+  if (!std::isfinite(end) || !(steps.first.loss > lowest->second_largest) || !(end > lowest->second_largest)) return;
   if (!(end - lowest->median > kGivenBack * won)) return;
   const SettingNames& settings = context.settings;
   const std::string rate = in_brackets({settings.only_now(SettingKind::learning_rate)});
@@ -40,10 +41,10 @@ void find_rise(const RunFacts& facts, Findings& found) {
                 : fmt::format(". Whether the format has a part in it, `ulpscope compare` with a run in FP32 tells{}.",
                               in_brackets({settings.now(SettingKind::precision)}));
   found.add(Severity::warning,
-            fmt::format("The loss came back up: its median was {:.4g} in {} steps from step {} on, and is {:.4g} in the last {}.",
+            fmt::format("The loss came back up: its median was {:.4g} in the {} steps from {} on, and is {:.4g} in the last {}.",
                         lowest->median, kSteps, lowest->first_step, end, kSteps),
-            {{key_of_step(context.trace, steps.last.step),
-              {{"median_loss", end}, {"lowest_median_loss", lowest->median}, {"first_loss", steps.first.loss}}}},
+            {{key_of_step(context.trace, steps.last.step), {{"median_loss", end}}},
+             {key_of_step(context.trace, lowest->first_step), {{"lowest_median_loss", lowest->median}}}},
             std::move(advice));
 }
 
@@ -54,8 +55,7 @@ extern constinit const FindingRule run_loss_rose{
     .part = Part::run,
     .raised =
         "The median of the last 20 losses is above all but one of the 20 losses of the best part of the run, and more than a tenth "
-        "of "
-        "what the run had won by then is lost again.",
+        "of what the run had won by then is lost again.",
     .meaning =
         "The run ended worse than it was: its steps were too long for where it had come, or something went wrong on the way.",
     .help = "Lower the learning rate with time; compare with a run in FP32.",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ulpscope/analyzers/report/text.h"
@@ -55,11 +56,17 @@ void tell_zone(const RunFacts& facts, size_t zone, const char* where, bool is_tr
 
 void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const char* look, Findings& found) {
   const StepTotals& steps = facts.steps();
-  const std::string began =
-      fmt::format("Nothing overflowed: it began at {}{}.", scale_text(steps.first.scale_before),
-                  facts.context.trace.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");
-  tell_zone(facts, zone, where, facts.scale().zones[zone].skipped > 0 || facts.scale().flushes(),
-            steps.skipped.empty() ? began : look, found);
+  const ScaleZone& all = steps.zones[zone];
+  const bool flushes = facts.scale().flushes();
+  // What was skipped while the scale came down from its start is told elsewhere.
+  const bool wastes = wastes_many(all.skipped - std::min(all.skipped, steps.leading_skips), all.steps);
+  std::string advice = look;
+  if (steps.skipped.empty())
+    advice = fmt::format("Nothing overflowed: it began at {}{}.", scale_text(steps.first.scale_before),
+                         facts.context.trace.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");
+  else if (!flushes && !wastes && facts.fitting().run.smallest)
+    advice = "What was flushed at it is too little for any gradient's norm to feel.";
+  tell_zone(facts, zone, where, flushes || wastes, advice, found);
 }
 
 }  // namespace ulpscope::findings

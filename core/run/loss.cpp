@@ -45,9 +45,13 @@ std::span<const LossType> loss_types() {
       {"mse", TargetKind::values, by_element<mse>},
       {"l1", TargetKind::values, by_element<l1>},
       {"huber", TargetKind::values, huber_of, kHuberKeys},
-      {"bce_with_logits", TargetKind::values, by_element<bce_with_logits>, {}, true},
-      {"binary_cross_entropy", TargetKind::values, by_element<binary_cross_entropy>, {}, true},
-      {"kl_div", TargetKind::values, by_element<kl_div>, {}, true},
+      {"bce_with_logits", TargetKind::values, by_element<bce_with_logits>, {}, "it falls without an end"},
+      {"binary_cross_entropy",
+       TargetKind::values,
+       by_element<binary_cross_entropy>,
+       {},
+       "it is least at 0 or 1, and not at the target"},
+      {"kl_div", TargetKind::values, by_element<kl_div>},
   };
   return kTypes;
 }

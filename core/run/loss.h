@@ -29,7 +29,8 @@ struct LossType {
   TargetKind targets;
   Tensor (*compute)(const Tensor& output, const Tensor& target, const LossSettings& settings);  // a scalar
   std::span<const std::string_view> keys = {};  // of the settings, those that not all take and this one does
-  bool of_probabilities = false;                // targets lie from 0 to 1; of others the loss can go below 0, without an end
+  // What becomes of it where a target lies beyond 0 and 1; nullptr: any target will do.
+  const char* beyond_probabilities = nullptr;
 };
 
 // Logits [N, ..., C] and labels [N, ...] as [M, C] and [M].

@@ -133,7 +133,7 @@ struct Trainer::State {
   // Fills `batch` with the one that is next.
   void next_batch();
   void check_batches() const;
-  void check_targets();  // of the batch: the trace warns of the first that the loss is not of
+  void warn_of_targets();  // once: of one in the batch that the loss function is not of
   bool weights_are_finite() const;
   uint64_t weights_fingerprint() const;
   // What of a step calls for the capsule, in words, or "".
@@ -340,24 +340,24 @@ void Trainer::State::next_batch() {
       context.step, context.micro_batch, given.samples.front());
 }
 
-void Trainer::State::check_targets() {
-  if (!recorder || told_of_targets || !type_of(experiment.loss.function).of_probabilities) return;
+void Trainer::State::warn_of_targets() {
+  const LossType& loss = type_of(experiment.loss.function);
+  if (!recorder || told_of_targets || loss.beyond_probabilities == nullptr) return;
   const auto wrong = std::find_if(batch.values.begin(), batch.values.end(), [](float value) { return value < 0 || value > 1; });
   if (wrong == batch.values.end()) return;
   told_of_targets = true;
   const auto place = static_cast<size_t>(wrong - batch.values.begin()), each = batch.values.size() / batch.numbers.size();
   recorder->add_warning(
-      fmt::format("element {} of the target of sample {} of train is {}: {} is of targets from 0 to 1, and of others it can fall "
-                  "without an end",
-                  place % each, batch.numbers[place / each], *wrong, name_of(experiment.loss.function)));
+      fmt::format("element {} of the target of sample {} of train is {}: {} is of targets from 0 to 1, and beyond {}", place % each,
+                  batch.numbers[place / each], *wrong, loss.name, loss.beyond_probabilities));
 }
 
 Tensor Trainer::State::run_batch() {
   next_batch();
   if (ring) ring->add_batch(batch.numbers);
   if (recorder) recorder->add_batch(Phase::forward, context.micro_batch, kTrainSource, batch.numbers);
+  warn_of_targets();
   if (faults) faults->change(batch);
-  check_targets();
   Tensor inputs, targets;
   {
     const PhaseGuard phase(Phase::data);

@@ -1,7 +1,6 @@
 // Runs an experiment: data, model, optimizer, autocast, loss scaling, recording, evaluation.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -1,4 +1,4 @@
-// Convolutions, transposed ones and their backward ops. A 1x1 convolution is a matrix product over all pixels; others go through
+// Convolutions, transposed ones and their backward ops. A 1x1 convolution is a matrix product over its pixels; others go through
 // oneDNN in small groups of images, so that widening, convolving, rounding and counting find the numbers in cache.
 #include <algorithm>
 #include <optional>
@@ -38,14 +38,13 @@ bool is_planned(const ConvolutionShape& s) {
          x.outputs(s.width) == s.out_width;
 }
 
-bool is_product(const ConvolutionShape& s) { return s.windows == Windows{} && s.groups == 1; }
-
-// Windows of one pixel, with gaps between them or without. oneDNN 2.7 writes beyond its scratch where it makes the gradient of such
-// a weight with a stride and fewer than 8 channels.
+// Windows of one pixel, with gaps between them or without.
 bool is_pointwise(const ConvolutionShape& s) {
   const auto& [y, x] = s.windows;
   return s.groups == 1 && y.kernel == 1 && x.kernel == 1 && y.padding == 0 && x.padding == 0;
 }
+
+bool is_product(const ConvolutionShape& s) { return is_pointwise(s) && s.windows.y.stride == 1 && s.windows.x.stride == 1; }
 
 // The pixels of an image that pointwise windows lie on.
 TensorView pixels_under(const ConvolutionShape& s, TensorView image) {
@@ -242,8 +241,11 @@ void gradient_of_weight(Context& context, const OpCall& call) {
   const ConvolutionShape shape = shape_of(call, Pass::backward_weight, image, map, dw);
   if (!is_contiguous(dw) || !is_planned(shape)) return run_plain(call);
   const int64_t rows = shape.images * shape.out_height * shape.out_width;
-  const Images from_map(context, map), from_image(context, is_pointwise(shape) ? pixels_under(shape, image) : image);
-  if (is_pointwise(shape)) {
+  // oneDNN 2.7 writes beyond its scratch where pixels have gaps between them and fewer channels than a vector has lanes.
+  constexpr int64_t kLanes = 16;
+  const bool gathers = is_pointwise(shape) && shape.channels < kLanes;
+  const Images from_map(context, map), from_image(context, gathers ? pixels_under(shape, image) : image);
+  if (gathers || is_product(shape)) {
     multiply(context, call, from_map.transposed_pixels(rows, shape.filters), from_image.pixels(rows, shape.channels), nullptr);
   } else {
     weight_gradient(context, call, shape, from_image, from_map);

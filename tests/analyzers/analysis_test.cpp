@@ -14,6 +14,7 @@
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/fitting_scale.h"
 #include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/followed_run.h"
 #include "ulpscope/analyzers/info.h"
 #include "ulpscope/analyzers/range_facts.h"
 #include "ulpscope/analyzers/ranges.h"
@@ -46,7 +47,7 @@ std::string report_of(const AnalysisContext& context, const StepFacts& steps, co
   Report report = info_for_report(context, steps);
   const FittingScales fitting = all.get<FittingScale>().result();
   const RunFacts facts(context, steps, {&all.get<RangeFacts>(), &fitting, &all.get<ScaleFacts>(), &all.get<UpdateFacts>()});
-  find_all({Part::recording, Part::run, Part::ranges, Part::scale, Part::updates}, facts, report);
+  find_all(kPartsOnRun, facts, report);
   RangeTables(context, {}, all.get<RangeFacts>(), facts.ranges()).add_to(report);
   ScaleTables(context, facts.steps(), facts.scale(), fitting).add_to(report);
   UpdateTables(facts, all.get<UpdateHistory>()).add_to(report);
@@ -474,9 +475,9 @@ TEST(Followed, ATraceMayBeginWithoutOps) {
   ScaleAnalysis scale({});
   UpdateAnalysis updates({});
   EXPECT_FALSE(report.report(run.snapshot()).verdict) << "nothing was looked at";
-  ranges.report(run.snapshot());
-  scale.report(run.snapshot());
-  updates.report(run.snapshot());
+  EXPECT_FALSE(ranges.report(run.snapshot()).verdict);
+  EXPECT_FALSE(scale.report(run.snapshot()).verdict);
+  EXPECT_FALSE(updates.report(run.snapshot()).verdict);
   const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
   trace.add(gradient, make_row({1.0, 1e-9}, DType::f16));
   trace.end_step();

@@ -8,6 +8,7 @@
 #include "report_access.h"
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/analyzers/update_history.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -339,7 +340,7 @@ TEST_F(ChangedConstantsTest, RunsSayWhichOptimizerItIs) {
       ElementsAre(StartsWith("optimizers[0].learning_rate = 1e-08 is 0"), StartsWith("optimizers[1].eps = 1e-09 is 0")));
 }
 
-// What a run's data or settings do not fit is warned of in its trace as well: before the first step, and once.
+// Traces warn of them in their first step, and of targets that a loss function is not of once, in the step that has the first.
 TEST_F(ChangedConstantsTest, TracesWarnOfThem) {
   const std::string path = fmt::format("{}ulpscope_warnings_{}.h5", ::testing::TempDir(), getpid());
   const std::string csv = path + ".csv";

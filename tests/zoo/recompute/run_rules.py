@@ -79,7 +79,7 @@ def lowest_block(case):
     """Of 20 steps each, from a multiple of 20 on, the lowest median of the losses, the first step and the second largest of them."""
     s = case.f.steps
     blocks = {int(step) // BLOCK: [] for step in s.step}
-    for step, loss in zip(s.step, s.loss):
+    for step, loss in zip(s.step[numpy.isfinite(s.loss)], s.loss[numpy.isfinite(s.loss)]):
         blocks[int(step) // BLOCK].append(float(loss))
     return min((median(all_of), BLOCK * number, sorted(all_of)[-2]) for number, all_of in blocks.items() if len(all_of) == BLOCK)
 
@@ -152,11 +152,18 @@ def peak(case, match):
 def told_by_program(kind):
     """Of what the program noted or warned of: the first text and how many there are more, and as evidence each."""
 
+    def rows_of(case):
+        """The first with each text."""
+        texts = {}
+        for row in case.f.events(kind):
+            texts.setdefault(case.f.trace.text_of(case.f.tables.events["text"][row]), row)
+        return list(texts.values())
+
     def row_of(case, evidence):
-        return case.f.events(kind)[case.finding["evidence"].index(evidence)]
+        return rows_of(case)[case.finding["evidence"].index(evidence)]
 
     def texts(case, match):
-        rows = case.f.events(kind)
+        rows = rows_of(case)
         return {"text": case.f.trace.text_of(case.f.tables.events["text"][rows[0]]), "more": len(rows) - 1}
 
     return Rule(
@@ -266,12 +273,17 @@ RULES = {
                 guessing_loss,
             ),
             (
-                r"^The run ended worse than guessing: each of its last (?P<n>\d+) losses is (?P<least>\S+) or more, and guessing all "
+                r"^The run ended (?P<how>worse|hardly better) than guessing: each of its last (?P<n>\d+) losses is (?P<least>\S+) or more, and guessing all "
                 r"(?P<classes>\d+) classes alike gives log\((?P<again>\d+)\) = (?P<guess>[^\s,]+), though it has (?P<accuracy>\S+)% of the "
                 r"test set right\.",
                 lambda case, match: Claim(
-                    guessing_loss(case, match) | {"accuracy": general(100 * case.f.metric("test_accuracy"), 3)},
-                    the_least_is_more_than_twice_that=last_losses(case).min() > 2 * math.log(number_of_classes(case)),
+                    guessing_loss(case, match)
+                    | {
+                        "accuracy": general(100 * case.f.metric("test_accuracy"), 3),
+                        "how": "worse" if last_losses(case).min() > 2 * math.log(number_of_classes(case)) else "hardly better",
+                    },
+                    it_is_so=last_losses(case).min() > 2 * math.log(number_of_classes(case))
+                    or case.f.metric("test_accuracy") < 2 / number_of_classes(case),
                 ),
             ),
             (r"features far from (?P<one>1) saturate", lambda *_: {"one": 1}),
@@ -292,7 +304,7 @@ RULES = {
     "run.loss_rose": Rule(
         [
             (
-                r"^The loss came back up: its median was (?P<least>\S+) in (?P<n>\d+) steps from step (?P<begin>\d+) on, and is (?P<end>\S+) "
+                r"^The loss came back up: its median was (?P<least>\S+) in the (?P<n>\d+) steps from (?P<begin>\d+) on, and is (?P<end>\S+) "
                 r"in the last (?P<again>\d+)\.$",
                 rise,
             ),
@@ -301,9 +313,10 @@ RULES = {
         {
             "median_loss": lambda case, *_: median(case.f.steps.loss[-BLOCK:]),
             "lowest_median_loss": lambda case, *_: lowest_block(case)[0],
-            "first_loss": lambda case, *_: float(case.f.steps.loss[0]),
         },
-        loss_step(lambda s: s.n - 1),
+        lambda case, tensor, evidence: Step(
+            int(case.f.steps.step[-1]) if evidence is None or "median_loss" in evidence["values"] else lowest_block(case)[1]
+        ),
     ),
     "recording.note": told_by_program("note"),
     "recording.warning": told_by_program("warning"),
