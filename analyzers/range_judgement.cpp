@@ -34,7 +34,9 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
     for (const NonfiniteBeginning& one : beginnings()) most = std::max(most, one.zeros.steps);
     if (wastes_many(most, whole.count)) harm_ = Severity::warning;
   }
-  if (harm_ == Severity::info && wastes_many(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
+  // Of a run whose last steps were all skipped the first of these need not be where it began.
+  const bool only_skips = !broke && !reached_weights_ && whole.is_stuck();
+  if ((harm_ == Severity::info || only_skips) && wastes_many(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
   origin_ = find_origin();
   start_ = judge_start(context.selection);
 }
@@ -100,7 +102,7 @@ NonfiniteHarm RangeJudgement::harm_done(const StepTotals& steps, uint64_t broken
 void RangeJudgement::find_skipped_for_nan(uint64_t steps) {
   for (const NonfiniteBeginning& one : beginnings()) {
     if (one.infinities > 0 || one.overflowed > 0 || !wastes_many(one.skipped, steps)) continue;
-    harm_ = Severity::warning;
+    harm_ = std::max(harm_, Severity::warning);
     skipped_for_nan_ = {one.tensor, one.first, 0};
     return;
   }

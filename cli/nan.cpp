@@ -11,6 +11,7 @@
 #include "ulpscope/cli/stop_signals.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
+#include "ulpscope/studies/fixes.h"
 #include "ulpscope/studies/nan_trials.h"
 
 namespace ulpscope::cli {
@@ -53,7 +54,8 @@ int run(const Arguments& arguments) {
 
   const std::optional<RunFailure> failure = failure_of(trace);
   if (!failure && report.verdict != Verdict::healthy)
-    report.add_fact("run_again", "nothing was tried: the run did not end in NaN or skipped steps");
+    report.add_fact("run_again",
+                    fmt::format("nothing was tried: the run did not end in NaN or {} skipped steps", FailureWatch::kSkipped));
   if (failure && !arguments.has("--no-trials")) {
     Trial start;
     try {

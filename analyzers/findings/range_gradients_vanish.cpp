@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/gradient_judgement.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
@@ -15,6 +16,23 @@
 namespace ulpscope::findings {
 
 namespace {
+
+// What to do about gradients that first vanished in `step`.
+std::string advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
+  const StepTotals& steps = facts.steps();
+  double scale = steps.first.scale_before;
+  for (const ScaleChange& change : steps.changes)
+    if (change.step < step) scale = change.after;
+  if (scale < steps.first.scale_before)
+    return fmt::format(
+        "The loss scale had come down from {} to {} by then: what overflowed in the steps that were skipped is to be mended first.",
+        scale_text(steps.first.scale_before), scale_text(scale));
+  return fmt::format(
+      "{}, or run in {}. Which scale fits, {}: here all that is computed from this rounding is zero.",
+      scaling_advice(facts.precision(), facts.context.settings),
+      has_range_of_fp32(facts.selection.tensor(tensor).dtype) ? "FP32, which reaches lower" : "BF16, whose range is that of FP32",
+      wide_recording_tells(facts.context.settings));
+}
 
 void find_vanished(const RunFacts& facts, Findings& found) {
   const RangeJudgement& ranges = facts.ranges();
@@ -47,13 +65,7 @@ void find_vanished(const RunFacts& facts, Findings& found) {
       fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, {}: nothing "
                   "behind it learns from these.",
                   vanished, passes, where),
-      suspects.worst(),
-      fmt::format("{}, or run in {}. Which scale fits, {}: here all that is computed from this rounding is zero.",
-                  scaling_advice(facts.precision(), facts.context.settings),
-                  has_range_of_fp32(facts.selection.tensor(suspects.worst_tensor()).dtype) ? "FP32, which reaches lower"
-                                                                                           : "BF16, whose range is that of FP32",
-                  wide_recording_tells(facts.context.settings)),
-      suspects.extent());
+      suspects.worst(), advice_on(facts, suspects.worst_tensor(), suspects.extent().first_step.value_or(0)), suspects.extent());
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ import numpy
 from .formats import FORMATS, LIMIT, flushed_up_to
 from .nonfinite_rules import MATCHED, NONFINITE_VALUES, ORIGIN_TEXT, nonfinite_place
 from .rules import Rule, log2
-from .sentences import Claim, Shown, general, share
+from .sentences import Claim, Shown, general, scale, share
 
 
 def counts(case, where):
@@ -173,6 +173,14 @@ def vanished(case):
     r = case.f.rows
     firsts = first_roundings(case)
     return firsts[r.flushed[firsts] == r.base[firsts]]
+
+
+def scale_had_come_down(case, match):
+    """By the first step in which some gradient vanished."""
+    s = case.f.steps
+    step = int(case.f.rows.step[vanished(case)].min())
+    first, then = float(s.scale_before[0]), float(s.scale_before[numpy.flatnonzero(s.step == step)[0]])
+    return Claim({"first": scale(first), "then": scale(then)}, it_had=then < first)
 
 
 def vanish(case, match):
@@ -394,7 +402,8 @@ RULES = {
                 r"^In (?P<some>\d+) of (?P<all>\d+) backward passes every nonzero gradient was flushed to zero at the first rounding, "
                 r"(?:(?P<times>\d+) times )?in (?P<tensor>.+?)(?:, else in (?P<others>\d+) other tensors?)?: nothing",
                 vanish,
-            )
+            ),
+            (r"^The loss scale had come down from (?P<first>\S+) to (?P<then>\S+) by then", scale_had_come_down),
         ],
         VANISH_VALUES,
         vanish_place,
