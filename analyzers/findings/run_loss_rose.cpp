@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -30,8 +31,9 @@ void find_rise(const RunFacts& facts, Findings& found) {
   const std::optional<LossBlock>& lowest = steps.lowest_losses.block();
   const std::vector<double> last = last_losses(steps, kSteps);
   if (!lowest || !steps.first.loss_known || steps.count < 3 * kSteps) return;
-  const double end = median(last), won = steps.first.loss - lowest->median;
-  if (!std::isfinite(end) || !(steps.first.loss > lowest->second_largest) || !(end > lowest->second_largest)) return;
+  // `longer`: of twice as many, for twenty losses of small batches can all be bad ones.
+  const double end = median(last), longer = median(last_losses(steps, 2 * kSteps)), won = steps.first.loss - lowest->median;
+  if (!std::isfinite(end) || !(std::min({steps.first.loss, end, longer}) > lowest->second_largest)) return;
   if (!(end - lowest->median > kGivenBack * won)) return;
   const SettingNames& settings = context.settings;
   const std::string rate = in_brackets({settings.only_now(SettingKind::learning_rate)});
@@ -54,8 +56,9 @@ extern constinit const FindingRule run_loss_rose{
     .code = "run.loss_rose",
     .part = Part::run,
     .raised =
-        "The median of the last 20 losses is above all but one of the 20 losses of the best part of the run, and more than a tenth "
-        "of what the run had won by then is lost again.",
+        "The medians of the last 20 and of the last 40 losses are above all but one of the 20 losses of the best part of the run, "
+        "and "
+        "more than a tenth of what the run had won by then is lost again.",
     .meaning =
         "The run ended worse than it was: its steps were too long for where it had come, or something went wrong on the way.",
     .help = "Lower the learning rate with time; compare with a run in FP32.",

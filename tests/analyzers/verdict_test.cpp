@@ -34,6 +34,12 @@ class Verdicts : public ::testing::Test {
     add_verdict(read(), report, "nothing was found.");
     return report;
   }
+  Report judge_on(Part part, std::vector<Finding> findings) {
+    Report report;
+    report.findings = std::move(findings);
+    add_verdict_on(Matter::of(part, "tides", "they were calm."), read(), report);
+    return report;
+  }
   Finding finding(const char* code, std::optional<uint32_t> tensor, std::optional<uint64_t> step,
                   Severity severity = Severity::error) {
     Finding made{code, severity, std::string(code) + " title.", {}, "Do this. And that.", {}};
@@ -159,6 +165,45 @@ TEST(ModelFindings, ADeadOutputIsTheFirstThatIsZeroThoughItsInputIsNot) {
   EXPECT_EQ(dead->evidence.size(), 1u);
   EXPECT_EQ(dead->evidence[0].key.module, "first");
   EXPECT_EQ(dead->extent.first_step, 3u);
+}
+
+// A report on one matter: the verdict is the run's, and findings on other matters stay where they are cause or company.
+TEST_F(Verdicts, AMatterShowsItsOwnFindingsAndTheirCauses) {
+  const auto all = [&] {
+    return std::vector{finding("data.nonfinite", 0, 0), finding("range.nonfinite", 1, 0),
+                       finding("updates.lost", std::nullopt, 3, Severity::warning),
+                       finding("scale.none", std::nullopt, 0, Severity::info)};
+  };
+  const Report ranges = judge_on(Part::ranges, all());
+  EXPECT_EQ(ranges.verdict, Verdict::broken);
+  EXPECT_EQ(ranges.verdict_text, "data.nonfinite title. Do this.");
+  EXPECT_THAT(causes(ranges), ElementsAre("data.nonfinite"));
+  ASSERT_EQ(ranges.findings.size(), 2u);
+  ASSERT_EQ(ranges.causes[0].consequences.size(), 1u);
+  EXPECT_EQ(ranges.findings[ranges.causes[0].consequences[0]].code, "range.nonfinite");
+
+  const Report updates = judge_on(Part::updates, all());
+  EXPECT_EQ(updates.verdict, Verdict::broken);
+  EXPECT_EQ(updates.verdict_text, "data.nonfinite title. Do this. Of tides: updates.lost title. Do this.");
+  EXPECT_THAT(causes(updates), ElementsAre("updates.lost"));
+  EXPECT_EQ(updates.findings.size(), 1u);
+
+  const Report scale = judge_on(Part::scale, all());
+  EXPECT_EQ(scale.verdict, Verdict::broken);
+  EXPECT_EQ(scale.verdict_text, "data.nonfinite title. Do this. But that is no matter of tides: they were calm.");
+  EXPECT_TRUE(scale.causes.empty());
+  ASSERT_EQ(scale.findings.size(), 1u);
+  EXPECT_EQ(scale.findings[0].code, "scale.none");
+
+  const Report healthy = judge_on(Part::ranges, {finding("scale.none", std::nullopt, 0, Severity::info)});
+  EXPECT_EQ(healthy.verdict, Verdict::healthy);
+  EXPECT_EQ(healthy.verdict_text, "they were calm.");
+  EXPECT_TRUE(healthy.findings.empty());
+
+  SyntheticTrace empty;
+  Report report;
+  add_verdict_on(Matter::of(Part::ranges, "tides", "they were calm."), empty.read(), report);
+  EXPECT_FALSE(report.verdict);
 }
 
 // The update is as large as the weight, and the loss does not come down: no format is to blame.

@@ -91,7 +91,7 @@ def rise(case, match):
     return Claim(
         {"least": general(least, 4), "n": BLOCK, "begin": begin, "end": general(end, 4), "again": BLOCK},
         it_had_come_down=loss[0] > second,
-        it_is_above_all_but_one=end > second,
+        it_is_above_all_but_one=end > second and median(loss[-2 * BLOCK :]) > second,
         a_tenth_is_lost_again=end - least > 0.1 * (loss[0] - least),
     )
 
