@@ -13,16 +13,9 @@ namespace ulpscope {
 
 namespace {
 
-constexpr auto kParts = [] {
-  std::array<Part, kPartsOnRun.size() + 1> parts{};
-  std::copy(kPartsOnRun.begin(), kPartsOnRun.end(), parts.begin());
-  parts.back() = Part::tensor_cores;
-  return parts;
-}();
-
 std::vector<Part> parts_of(const ReportOptions& options) {
   std::vector<Part> parts;
-  for (const Part part : kParts)
+  for (const Part part : kReportParts)
     if (options.only.empty() || std::find(options.only.begin(), options.only.end(), name_of(part)) != options.only.end())
       parts.push_back(part);
   return parts;
@@ -33,7 +26,7 @@ std::vector<Part> parts_of(const ReportOptions& options) {
 const std::vector<std::string>& report_parts() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> of_parts;
-    for (const Part part : kParts) of_parts.emplace_back(name_of(part));
+    for (const Part part : kReportParts) of_parts.emplace_back(name_of(part));
     return of_parts;
   }();
   return names;

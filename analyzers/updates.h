@@ -1,7 +1,6 @@
-// What became of the updates that the optimizers asked for. Facts: how many updates were lost, how
-// much of the weight decay arrived, and when learning stalls. Tables: the same of each parameter. Plot: the share that was lost
-// over the steps. Definitions: docs/numerics.md. Findings: those of Part::updates, and what they
-// came of (verdict.h).
+// What became of the updates that the optimizers asked for. Facts: how many updates were lost, how much of the weight decay
+// arrived, and when learning stalls. Tables: the same of each parameter. Plot: the share that was lost over the steps. Definitions:
+// docs/numerics.md. Findings: those of Part::updates, and what they came of (verdict.h).
 #pragma once
 
 #include "ulpscope/analyzers/followed_run.h"

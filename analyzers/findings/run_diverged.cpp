@@ -164,10 +164,9 @@ extern constinit const FindingRule run_diverged{
     .code = "run.diverged",
     .part = Part::run,
     .raised =
-        "An update was larger than the weights that it changed before anything overflowed, and the loss did not come down or "
-        "broke soon; or the loss grew to the end of the run without an overflow, or ended far above the first one, or was ten "
-        "times "
-        "the first one before anything was NaN or infinite.",
+        "An update was larger than the weights that it changed before anything overflowed, and the loss did not come "
+        "down or broke soon; or the loss grew to the end of the run without an overflow, or ended far above the first "
+        "one, or was ten times the first one before anything was NaN or infinite.",
     .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
     .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
     .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",

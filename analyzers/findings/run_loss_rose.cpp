@@ -57,8 +57,7 @@ extern constinit const FindingRule run_loss_rose{
     .part = Part::run,
     .raised =
         "The medians of the last 20 and of the last 40 losses are above all but one of the 20 losses of the best part of the run, "
-        "and "
-        "more than a tenth of what the run had won by then is lost again.",
+        "and more than a tenth of what the run had won by then is lost again.",
     .meaning =
         "The run ended worse than it was: its steps were too long for where it had come, or something went wrong on the way.",
     .help = "Lower the learning rate with time; compare with a run in FP32.",

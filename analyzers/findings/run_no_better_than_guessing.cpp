@@ -60,15 +60,16 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   // Batches differ: of ten losses that guessing gives, the least is below their mean, and half of them are.
   const bool is_as_bad = least >= 0.9 * guess && median(last) >= 0.99 * guess;
   // Of a model that is sure of what is wrong the loss is that bad while much of the test set is right.
-  const bool hardly_better = accuracy && is_as_bad && *accuracy < 2 * guessing->accuracy();
-  if (!(accuracy ? least > kWorse * guess || hardly_better : is_as_bad)) return;
+  const bool is_worse = least > kWorse * guess;
+  const bool hardly_better = is_as_bad && (!accuracy || *accuracy < 2 * guessing->accuracy());
+  if (!hardly_better && !(accuracy && is_worse)) return;
   const std::string losses = fmt::format(
       "each of its last {} losses is {:.4g} or more, and guessing all {} classes alike gives "
       "log({}) = {:.4g}",
       kEndLosses, least, classes, classes, guess);
   found.add(Severity::error,
             accuracy ? fmt::format("The run ended {} than guessing: {}, though it has {:.3g}% of the test set right.",
-                                   least > kWorse * guess ? "worse" : "hardly better", losses, 100 * *accuracy)
+                                   is_worse ? "worse" : "hardly better", losses, 100 * *accuracy)
                      : fmt::format("The run learned nothing that helps: {}.", losses),
             {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}}, advice_on_learning(facts));
 }
