@@ -25,10 +25,15 @@ std::optional<Enum> find_name(std::string_view name, int count) {
 std::optional<Phase> find_phase(std::string_view name) { return find_name<Phase>(name, kPhases); }
 std::optional<Role> find_role(std::string_view name) { return find_name<Role>(name, kRoles); }
 
+std::optional<int32_t> only_rank(const Snapshot& reader) {
+  const std::vector<int32_t> ranks = reader.ranks();
+  return ranks.size() == 1 ? std::optional(ranks.front()) : std::nullopt;
+}
+
 RowKey key_of_step(const Snapshot& reader, uint64_t step) {
   RowKey key;
   key.run = reader.run_at(step).run_id;
-  key.rank = reader.run().rank;
+  key.rank = only_rank(reader);
   key.step = step;
   return key;
 }

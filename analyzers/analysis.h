@@ -44,6 +44,8 @@ void check_asked_for(std::initializer_list<const Snapshot*> readers, const Analy
 std::string shell_word(const std::string& path);
 
 ReportSource source_of(const Snapshot& reader);
+// Of a trace of one rank, its number; nothing where rows of several add up.
+std::optional<int32_t> only_rank(const Snapshot& reader);
 RowKey key_of_step(const Snapshot& reader, uint64_t step);
 
 }  // namespace ulpscope

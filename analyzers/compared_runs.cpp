@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 
 #include "ulpscope/analyzers/followed.h"
 
@@ -31,9 +32,9 @@ class TensorTotals {
   ByRank<PerTensor<RangeTotals>> totals_;
 };
 
-// Reads `a` once and `b` in batches of what `a` gave.
-LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
-  LossComparison result;
+// Of one rank. Reads `a` once and `b` in batches of what `a` gave.
+void visit_common_losses(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options,
+                         const std::function<void(const LossComparison::Step&)>& visit) {
   a.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
     if (rows.empty()) return true;
     size_t next = 0;
@@ -41,19 +42,37 @@ LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const Analys
       for (const StepRow& other : others) {
         while (next < rows.size() && rows[next].step < other.step) ++next;
         if (next == rows.size()) return false;
-        if (rows[next].step != other.step || !rows[next].loss_known || !other.loss_known) continue;
-        ++result.common;
-        const double left = rows[next].loss, right = other.loss;
-        // NaN equals NaN here: both runs broke in the same step.
-        const bool same =
-            std::bit_cast<uint64_t>(left) == std::bit_cast<uint64_t>(right) || (std::isnan(left) && std::isnan(right));
-        result.equal += same;
-        if (!same && !result.first_difference) result.first_difference = LossComparison::Step{other.step, left, right};
+        if (rows[next].step == other.step && rows[next].loss_known && other.loss_known)
+          visit({other.step, rows[next].loss, other.loss});
       }
       return true;
     });
     return !options.cancelled();
   });
+}
+
+// Of the ranks that both have: a step is equal where the losses of all of these are.
+LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
+  LossComparison result;
+  StepSet common, different;
+  const std::vector<int32_t> ranks = a.ranks(), others = b.ranks();
+  for (const int32_t rank : ranks) {
+    if (std::find(others.begin(), others.end(), rank) == others.end()) continue;
+    StepSet common_of_rank, different_of_rank;
+    visit_common_losses(a.of_rank(rank), b.of_rank(rank), options, [&](const LossComparison::Step& step) {
+      // NaN equals NaN here: both runs broke in the same step.
+      const bool same =
+          std::bit_cast<uint64_t>(step.a) == std::bit_cast<uint64_t>(step.b) || (std::isnan(step.a) && std::isnan(step.b));
+      common_of_rank.add(step.step);
+      if (same) return;
+      different_of_rank.add(step.step);
+      if (!result.first_difference || step.step < result.first_difference->step) result.first_difference = step;
+    });
+    common.add(common_of_rank);
+    different.add(different_of_rank);
+  }
+  result.common = common.size();
+  result.equal = common.size() - different.size();
   return result;
 }
 

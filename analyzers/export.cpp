@@ -134,7 +134,8 @@ class TableExport {
  public:
   TableExport(const Selection& selection, RowWriter& out) : selection_(selection), out_(out) {}
 
-  // Of the part that the next rows are from.
+  // Of the part that the next rows are from. `rank`: where the rows of several stand in one table; before the header too.
+  void set_rank(std::optional<int32_t> rank) { rank_ = rank; }
   void set_sources(SampleFinder finder) { finder_ = std::move(finder); }
 
   void write_header() {
@@ -173,6 +174,7 @@ class TableExport {
   }
 
   void write_fields(const Row& row, uint64_t index, const uint32_t* tensor) {
+    if (rank_) out_.add("rank", *rank_);
     if (kHasIndex) out_.add("index", index);
     const TableSpec& table = spec(trace_detail::Table<Row>::id);
     bool named = false;
@@ -220,6 +222,7 @@ class TableExport {
 
   const Selection& selection_;
   RowWriter& out_;
+  std::optional<int32_t> rank_;
   SampleFinder finder_{{}};
 };
 
@@ -296,16 +299,20 @@ void export_table(const Snapshot& reader, std::string_view table, ExportFormat f
     found = true;
     RowWriter out(format, write);
     TableExport<Row> rows(selection, out);
+    constexpr bool kIsOfSteps = requires(Row row) { row.step; };
+    const bool has_ranks = kIsOfSteps && !only_rank(reader);
+    if (has_ranks) rows.set_rank(0);
     rows.write_header();
     const auto write_rows = [&](std::span<const Row> some, uint64_t first) {
       return rows.write(some, first) && !options.cancelled();
     };
-    if constexpr (std::is_same_v<Row, BatchRow>) {
-      const size_t parts = reader.parts().size();
+    if constexpr (kIsOfSteps) {
+      const std::vector<TracePart> parts = reader.parts();
       bool goes_on = true;
-      for (size_t i = 0; i < parts && goes_on; ++i) {
+      for (size_t i = 0; i < parts.size() && goes_on; ++i) {
         const Snapshot part = reader.of_part(i);
-        rows.set_sources(SampleFinder(part.sources()));
+        if (has_ranks) rows.set_rank(parts[i].run.rank);
+        if (std::is_same_v<Row, BatchRow>) rows.set_sources(SampleFinder(part.sources()));
         visit_table<Row>(part, options.steps,
                          [&](std::span<const Row> some, uint64_t first) { return goes_on = write_rows(some, first); });
       }

@@ -1,5 +1,7 @@
 #include "ulpscope/analyzers/info.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -91,9 +93,10 @@ Table quantization_scale_table(const AnalysisContext& context, const Quantizatio
 // The traces that are read as one run.
 Table parts_table(const AnalysisContext& context, const StepFacts& steps) {
   Table table{"parts",
-              "Runs resumed from one another, read as one",
+              "Traces of ranks and of runs resumed from one another, read as one",
               {{"trace", ColumnKind::text},
                {"run", ColumnKind::text},
+               {"rank"},
                {"first_step"},
                {"steps", ColumnKind::number, Unit::count},
                {"precision", ColumnKind::text},
@@ -104,9 +107,10 @@ Table parts_table(const AnalysisContext& context, const StepFacts& steps) {
   for (const TracePart& part : context.parts) {
     RowKey key;
     key.run = part.run.run_id;
+    key.rank = part.run.rank;
     table.rows.push_back({std::move(key),
-                          {part.path, part.run.run_id, count_cell(part.steps.first), count_cell(steps.steps_of(part).size()),
-                           part.run.precision, text_or_none(part.run.arithmetic)}});
+                          {part.path, part.run.run_id, int64_t{part.run.rank}, count_cell(part.steps.first),
+                           count_cell(steps.steps_of(part).size()), part.run.precision, text_or_none(part.run.arithmetic)}});
   }
   return table;
 }
@@ -175,7 +179,10 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
   add(kInfoOnly, "machine", run.machine);
   add(kInfoOnly, "dtypes", run.dtypes);
   add(kInfoOnly, "seed", static_cast<int64_t>(run.seed));
-  add(kInfoOnly, "rank", int64_t{run.rank});
+  if (const std::optional<int32_t> rank = only_rank(reader))
+    add(kInfoOnly, "rank", int64_t{*rank});
+  else
+    add(kInReport, "ranks", fmt::format("{}; losses and loss scale of rank {}", reader.ranks().size(), run.rank));
   add(kInfoOnly, "world_size", int64_t{run.world_size});
   add(kInfoOnly, "level", std::string(name_of(run.level)));
   if (any && totals.last.level != run.level) add(kInfoOnly, "final_level", std::string(name_of(totals.last.level)));
@@ -236,7 +243,8 @@ Report analyze_info(const Snapshot& reader, const AnalysisOptions& options) {
   Report report = describe_trace(context, seen.steps(), false);
   if (has_scales) report.tables.push_back(quantization_scale_table(context, seen.analysis().get()));
   if (Table recording = recording_table(reader); !recording.rows.empty()) report.tables.push_back(std::move(recording));
-  find_one("recording.missing_steps", RunFacts(context, seen.steps(), {}), report);
+  const RunFacts facts(context, seen.steps(), {});
+  for (const char* code : {"recording.missing_steps", "recording.ranks_differ"}) find_one(code, facts, report);
   return report;
 }
 

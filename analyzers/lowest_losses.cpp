@@ -28,7 +28,7 @@ void LowestLosses::close_if_whole(uint64_t number) {
   std::vector<double>& losses = open_.at(number);
   if (losses.size() < kSteps) return;
   std::sort(losses.begin(), losses.end());
-  keep_lower({number * kSteps, median(losses), losses[kSteps - 2]});
+  keep_lower({number * kSteps, median(losses), std::move(losses)});
   open_.erase(number);
 }
 

@@ -13,7 +13,7 @@ namespace ulpscope {
 struct LossBlock {
   uint64_t first_step = 0;
   double median = 0;
-  double second_largest = 0;  // all but one are at most that
+  std::vector<double> losses;  // ascending
 };
 
 // Of the blocks of consecutive steps, each with a finite loss, the one with the lowest median. Blocks begin at multiples of kSteps.

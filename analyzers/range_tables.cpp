@@ -170,7 +170,7 @@ std::vector<RangeTables::Group> RangeTables::groups() const {
       Group& group = groups.emplace_back();
       group.name = name;
       group.key.run = context_.trace.run().run_id;
-      group.key.rank = context_.trace.run().rank;
+      group.key.rank = only_rank(context_.trace);
       if (options_.by == GroupBy::module) group.key.module = op.module;
       if (options_.by == GroupBy::phase) group.key.phase = name;
       if (options_.by == GroupBy::role) group.key.role = name;

@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/scale_judgement.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace ulpscope {
@@ -11,14 +12,20 @@ constexpr uint64_t kCollapse = StepTotals::kStuck;
 // PyTorch's growth interval, where the trace shows none.
 constexpr uint64_t kGrowthInterval = 2000;
 
-bool has_collapsed(const RunInfo& run, const StepTotals& steps) {
-  // A search that started far too high skips every step until it has come down; at its floor the scale is kept.
-  const auto is_kept = [](const ScaleChange& change) { return change.before == change.after; };
-  const bool at_floor =
-      steps.changes.size() >= kCollapse && std::all_of(steps.changes.end() - kCollapse, steps.changes.end(), is_kept);
+// The last steps were skipped, and the scale stayed where it was: it may fall no further.
+bool stands_at_floor(const AnalysisContext& context, const StepTotals& steps) {
+  const auto is_kept = [](const ScaleChange& change) { return change.skipped && change.before == change.after; };
+  if (!context.trace.run().dynamic_loss_scale || steps.trailing_skips < kCollapse || steps.changes.size() < kCollapse) return false;
+  if (!std::all_of(steps.changes.end() - kCollapse, steps.changes.end(), is_kept)) return false;
+  // Some scalers wait for several skipped steps before they back off.
+  return steps.last.scale_after <= context.settings.number(SettingKind::scale_floor).value_or(INFINITY);
+}
+
+bool has_collapsed(const RunInfo& run, const StepTotals& steps, bool at_floor) {
+  // A search that started far too high skips every step until it has come down.
   const bool searching = steps.leading_skips == steps.count && steps.lowest_scale >= 1 && !at_floor;
   const bool fell = steps.last.scale_after < steps.highest_scale;
-  return run.dynamic_loss_scale && steps.trailing_skips >= kCollapse && fell && !searching;
+  return run.dynamic_loss_scale && steps.trailing_skips >= kCollapse && (fell || at_floor) && !searching;
 }
 
 bool thrashes(const RunInfo& run, const StepTotals& steps) {
@@ -60,7 +67,8 @@ ScaleJudgement::ScaleJudgement(const AnalysisContext& context, const StepTotals&
       flushed_share_(worst_flushed_share()),
       flushes_(flushed_share_ > context.options.flushed_limit),
       no_step_was_taken_(took_no_step(context, steps)),
-      collapsed_(scaling == LossScaling::scaled && has_collapsed(context.trace.run(), steps)),
+      at_floor_(stands_at_floor(context, steps)),
+      collapsed_(scaling == LossScaling::scaled && has_collapsed(context.trace.run(), steps, at_floor_)),
       is_thrashing_(thrashes(context.trace.run(), steps)),
       none_fits_(needs_more_than_fits(fitting.run)),
       scale_is_missing_(scaling == LossScaling::none && flushes_ && !fitting.what_if && !context.trace.run().dynamic_loss_scale),
@@ -87,9 +95,9 @@ void ScaleJudgement::blame_events(const AnalysisContext& context, const StepTota
   for (const EventRow* event : blame_) {
     if (event) ++blamed[event->tensor];
   }
-  const auto most =
-      std::max_element(blamed.begin(), blamed.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most != blamed.end()) most_blamed_ = {static_cast<uint32_t>(most->first), most->second};
+  for (const auto& [tensor, skipped_steps] : blamed) blamed_.push_back({static_cast<uint32_t>(tensor), skipped_steps});
+  std::stable_sort(blamed_.begin(), blamed_.end(),
+                   [](const Blamed& a, const Blamed& b) { return a.skipped_steps > b.skipped_steps; });
 }
 
 double ScaleJudgement::worst_flushed_share() const {

@@ -33,10 +33,11 @@ class ScaleJudgement {
     uint32_t tensor;
     uint64_t skipped_steps;
   };
-  const std::optional<Blamed>& most_blamed() const { return most_blamed_; }
+  const std::vector<Blamed>& blamed() const { return blamed_; }  // for most steps first
   // Of the whole trace: the first steps of a search for a scale may all be skipped.
   bool no_step_was_taken() const { return no_step_was_taken_; }
-  bool collapsed() const { return collapsed_; }  // it came down to where it stays, and skips all steps
+  bool collapsed() const { return collapsed_; }   // it came down to where it stays, and skips all steps
+  bool is_at_floor() const { return at_floor_; }  // the same, because it may fall no further
   // Of the steps after the scale was found, more than a tenth were skipped because it had grown.
   bool is_thrashing() const { return is_thrashing_; }
   uint64_t growth_interval() const { return growth_interval_; }
@@ -53,8 +54,8 @@ class ScaleJudgement {
   double flushed_share_;
   bool flushes_;
   std::vector<const EventRow*> blame_;
-  std::optional<Blamed> most_blamed_;
-  bool no_step_was_taken_, collapsed_, is_thrashing_, none_fits_, scale_is_missing_;
+  std::vector<Blamed> blamed_;
+  bool no_step_was_taken_, at_floor_, collapsed_, is_thrashing_, none_fits_, scale_is_missing_;
   uint64_t growth_interval_;
 };
 

@@ -27,6 +27,7 @@ bool passes(const std::vector<T>& wanted, T value) {
 
 Selection::Selection(const Snapshot& reader, const AnalysisOptions& options)
     : reader_(reader), ops_(reader_.ops()), tensors_(reader_.tensors()) {
+  only_rank_ = only_rank(reader);
   for (const TracePart& part : reader.parts()) runs_.push_back({part.run.rank, part.steps, part.run.run_id});
   selected_.reserve(tensors_.size());
   for (const TensorInfo& tensor : tensors_) {
@@ -68,7 +69,7 @@ RowKey Selection::key(uint32_t index) const {
   const OpInfo& made_by = op(index);
   RowKey key;
   key.run = reader_.run().run_id;
-  key.rank = reader_.run().rank;
+  key.rank = only_rank_;
   key.phase = name_of(made_by.phase);
   key.op = made_by.id;
   key.op_name = made_by.name;

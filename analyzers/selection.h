@@ -67,6 +67,7 @@ class Selection {
   const std::vector<OpInfo>& ops_;
   const std::vector<TensorInfo>& tensors_;
   std::vector<PartRun> runs_;
+  std::optional<int32_t> only_rank_;
   std::vector<bool> selected_;
   mutable std::once_flag named_;
   mutable std::vector<TensorName> names_;

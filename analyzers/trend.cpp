@@ -28,4 +28,13 @@ double kendall_bound(size_t points) {
   return kNormal * std::sqrt(n * (n - 1) * (2 * n + 5) / 18);
 }
 
+double rank_sum_deviations(std::span<const double> earlier, std::span<const double> later) {
+  const auto value = [](double x) { return std::isnan(x) ? INFINITY : x; };
+  double u = 0;
+  for (const double a : earlier)
+    for (const double b : later) u += value(b) > value(a) ? 1 : value(b) == value(a) ? 0.5 : 0;
+  const auto n = static_cast<double>(earlier.size()), m = static_cast<double>(later.size());
+  return (u - n * m / 2) / std::sqrt(n * m * (n + m + 1) / 12);
+}
+
 }  // namespace ulpscope

@@ -19,4 +19,8 @@ std::vector<double> slopes_between(std::span<const Point> points);
 // Kendall's S of so many points, the rising pairs less the falling ones, stays within this at 99% where their order is chance.
 double kendall_bound(size_t points);
 
+// Mann and Whitney's U of the two, turned into standard deviations from where it stands when both come of one distribution:
+// positive where `later` are larger. Both at least one value; equal ones count half, and one that is NaN as infinite.
+double rank_sum_deviations(std::span<const double> earlier, std::span<const double> later);
+
 }  // namespace ulpscope

@@ -39,9 +39,12 @@ Snapshot record(const std::string& capsule, const ScratchFolder& folder, Progres
   return Snapshot(trial.trace_path);
 }
 
+// Of a tree and of two ways, which are all long.
+constexpr size_t kLimit = 6;
+
 int run(const Arguments& arguments) {
   const std::string path = arguments.positional(0);
-  const AnalysisOptions options = analysis_options(arguments);
+  const AnalysisOptions options = analysis_options(arguments, kLimit);
   FixOptions fixes;
   fixes.budget = static_cast<double>(arguments.integer("--budget", 1).value_or(60));
   Progress progress;
@@ -88,7 +91,7 @@ Verb nan_verb() {
           join({{{"--no-trials", "", "", "run nothing: only what was recorded"},
                  {"--budget", "", "SECONDS", "for all trials together", "60"}},
                 selection_options(),
-                output_options()}),
+                output_options(kLimit)}),
           {{"ulpscope nan run.h5", "the beginning that did most harm, and what helps"},
            {"ulpscope nan nan.capsule", "the same from a capsule"},
            {"ulpscope nan run.h5 --no-trials --limit 0 --json", "all operands and steps of the way, for programs"}},

@@ -14,6 +14,7 @@ namespace ulpscope::cli {
 namespace {
 
 constexpr const char* kFormatOption = "--format";
+constexpr size_t kPageLines = 40;
 
 template <typename Enum>
 std::vector<std::string> names(int count) {
@@ -39,6 +40,8 @@ StepRange parse_steps(const std::string& text) {
 std::string render(const Report& report, const Arguments& arguments, TextOptions text) {
   text.unicode = !arguments.has("--ascii");
   text.all = arguments.has("--all");
+  // What judges a run stands on one page. The rows of `nan` say where an element comes from and where it went: none is the last.
+  if (report.verdict && report.analysis != "nan" && !arguments.has("--limit") && !text.all) text.most_lines = kPageLines;
   return wants_json(arguments) ? render_json(report) : render_text(report, text);
 }
 
@@ -60,8 +63,8 @@ std::vector<OptionSpec> selection_options() {
           {"--role", "", "NAME", "roles of tensors", "all", names<Role>(kRoles), true}};
 }
 
-std::vector<OptionSpec> output_options() {
-  return {{"--limit", "", "N", "rows of a table at most; 0: all", "10"},
+std::vector<OptionSpec> output_options(size_t limit) {
+  return {{"--limit", "", "N", "rows of a table at most; 0: all", std::to_string(limit)},
           {kFormatOption, "", "NAME", "how to print", "text", {"text", "json"}},
           {"--json", "", "", "the same as --format json"},
           {"--all", "", "", "all notes, all evidence, and what came of each cause; else they are counted"},
@@ -99,14 +102,14 @@ std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> list
   return all;
 }
 
-AnalysisOptions analysis_options(const Arguments& arguments) {
+AnalysisOptions analysis_options(const Arguments& arguments, size_t limit) {
   AnalysisOptions options;
   if (arguments.has("--step")) options.steps = parse_steps(arguments.text("--step"));
   options.modules = arguments.list("--module");
   options.ops = arguments.list("--op");
   for (const std::string& name : arguments.list("--phase")) options.phases.push_back(*find_phase(name));
   for (const std::string& name : arguments.list("--role")) options.roles.push_back(*find_role(name));
-  options.limit = static_cast<size_t>(arguments.integer("--limit", 0).value_or(10));
+  options.limit = static_cast<size_t>(arguments.integer("--limit", 0).value_or(static_cast<int64_t>(limit)));
   return options;
 }
 

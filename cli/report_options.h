@@ -9,15 +9,17 @@ namespace ulpscope::cli {
 std::vector<std::string> phase_names();
 // --step, --module, --op, --phase, --role.
 std::vector<OptionSpec> selection_options();
+// Rows of a table, where --limit is not given; a report that judges a run then also leaves out rows that do not fit one page.
+constexpr size_t kDefaultLimit = 10;
 // --limit, --format (text and json), --json, --output, --force, --fail-on, --ascii.
-std::vector<OptionSpec> output_options();
+std::vector<OptionSpec> output_options(size_t limit = kDefaultLimit);
 // Of these, what is about printing: --limit, --format, --json, --ascii.
 std::vector<OptionSpec> print_options();
 // The same as output_options; --format also takes the number formats that a what-if can be about.
 std::vector<OptionSpec> what_if_options();
 std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> lists);
 
-AnalysisOptions analysis_options(const Arguments& arguments);
+AnalysisOptions analysis_options(const Arguments& arguments, size_t limit = kDefaultLimit);
 // The number formats that --format names.
 std::vector<const FloatFormat*> asked_formats(const Arguments& arguments);
 

@@ -82,7 +82,8 @@ const char* name_of(SettingKind kind) {
                                                  "quantization_history",
                                                  "recording_level",
                                                  "recording_interval",
-                                                 "recording_limit"};
+                                                 "recording_limit",
+                                                 "scale_floor"};
   return kNames[static_cast<size_t>(kind)];
 }
 

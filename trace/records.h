@@ -120,8 +120,9 @@ enum class SettingKind : uint8_t {
   recording_level,       // what is recorded of a tensor
   recording_interval,    // in which steps
   recording_limit,       // how large the trace may grow
+  scale_floor,           // below which the loss scale does not fall
 };
-inline constexpr int kSettingKinds = 35;
+inline constexpr int kSettingKinds = 36;
 const char* name_of(SettingKind kind);
 
 // A setting that the run has, under the producer's name for it, so that advice can name it.

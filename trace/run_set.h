@@ -31,7 +31,8 @@ class RunSet {
 
   // The newest.
   Snapshot snapshot() const;
-  // Makes a newer snapshot where steps were committed since, or a writer ended. True iff there is one.
+  // Makes a newer snapshot where steps were committed since, or a writer ended. True iff there is one. Throws Error (unreadable)
+  // where a file was removed, or another one is in its place: snapshots that were made can still be read.
   bool refresh();
 
  private:

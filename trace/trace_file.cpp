@@ -81,7 +81,8 @@ std::shared_ptr<OpenTrace> OpenTrace::open(const std::string& path, const std::s
   });
 }
 
-TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage on_damage) : name_(name), on_damage_(on_damage) {
+TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage on_damage)
+    : path_(path), name_(name), on_damage_(on_damage) {
   if (const auto truncation = hdf5::check_signature(path, "trace")) {
     throw unreadable_error("'{}' is truncated: it has {} of {} bytes{}", name, truncation->bytes, truncation->expected,
                            kRecoverHint);
@@ -122,6 +123,13 @@ TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage 
 }
 
 std::shared_ptr<const TraceFile> TraceFile::newer() const {
+  struct stat opened {
+  }, named{};
+  const bool is_there = ::stat(path_.c_str(), &named) == 0;
+  if (!is_there || ::fstat(open_->file.descriptor(), &opened) != 0 || opened.st_dev != named.st_dev ||
+      opened.st_ino != named.st_ino)
+    throw unreadable_error("'{}' was {} while it was read: expected the same file", name_,
+                           is_there ? "replaced by another file" : "removed");
   auto next = std::make_shared<TraceFile>(*this);
   return next->advance() ? next : nullptr;
 }

@@ -80,7 +80,7 @@ class TraceFile {
   // What was found to be missing and is read around, a line each.
   const std::vector<std::string>& losses() const { return losses_; }
 
-  // The file as committed now, where that is more, or else nothing.
+  // The file as committed now, where that is more, or else nothing. Throws Error (unreadable) where its path no longer leads to it.
   std::shared_ptr<const TraceFile> newer() const;
 
   // Rows [first, first + count), which are committed. `histograms`: with the bytes of stats' histograms, else without that column.
@@ -120,6 +120,7 @@ class TraceFile {
   template <typename Body>
   auto reading(Body&& body) const;
 
+  std::string path_;
   std::string name_;
   std::string_view hint_;  // what errors end with
   OnDamage on_damage_;

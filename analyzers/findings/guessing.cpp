@@ -19,6 +19,12 @@ double classes_of(const AnalysisContext& context, uint32_t loss) {
   return static_cast<double>(context.selection.tensor(logits.front()).shape[1]);
 }
 
+// Of a target that has `smoothing` of its share spread over all classes alike: no loss of it is less.
+double entropy_of_smoothed(double classes, double smoothing) {
+  const double other = smoothing / classes, own = 1 - smoothing + other;
+  return -(own > 0 ? own * std::log(own) : 0) - (other > 0 ? (classes - 1) * other * std::log(other) : 0);
+}
+
 }  // namespace
 
 std::optional<Guessing> guessing_of(const AnalysisContext& context) {
@@ -33,7 +39,8 @@ std::optional<Guessing> guessing_of(const AnalysisContext& context) {
   const std::span<const GraphEdge> uses = context.trace.graph().uses(loss_op);
   const bool multiplied = std::any_of(
       uses.begin(), uses.end(), [&](const GraphEdge& edge) { return ops[edge.consumer].phase == Phase::loss && edge.slot == 0; });
-  if (!multiplied && !(attribute(*loss, "label_smoothing").value_or(0) > 0)) guessing.loss = std::log(guessing.classes);
+  if (!multiplied) guessing.loss = std::log(guessing.classes);
+  guessing.least = entropy_of_smoothed(guessing.classes, attribute(*loss, "label_smoothing").value_or(0));
   return guessing;
 }
 

@@ -11,7 +11,8 @@ namespace findings {
 
 struct Guessing {
   double classes = 0;
-  std::optional<double> loss;  // log(classes); nothing where a factor or smoothing makes another loss of it
+  std::optional<double> loss;  // log(classes); nothing where a factor makes another loss of it
+  double least = 0;            // what knowing all labels gives: more than 0 where they are smoothed
   double accuracy() const { return 1 / classes; }
 };
 // Nothing where the loss is another, or the trace does not say how many classes there are.

@@ -6,6 +6,7 @@
 #include "ulpscope/analyzers/gradient_judgement.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/scale_judgement.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
@@ -14,8 +15,12 @@ namespace {
 
 // The gradient that the run's NaN and infinities began with.
 void find_first_gradient(const RunFacts& facts, Findings& found) {
-  if (facts.ranges().start() == NonfiniteStart::gradient_overflowed)
-    tell_overflow(facts, "A smaller loss scale keeps it, and so does BF16", found);
+  if (facts.ranges().start() != NonfiniteStart::gradient_overflowed) return;
+  const std::string floor = facts.scale().is_at_floor() ? facts.context.settings.now(SettingKind::scale_floor) : "";
+  tell_overflow(facts,
+                fmt::format("A smaller loss scale keeps it{}, and so does BF16",
+                            floor.empty() ? "" : fmt::format(", but it may fall no further ({})", floor)),
+                found);
 }
 
 // What stands between infinite gradients and the weights decides what became of them.

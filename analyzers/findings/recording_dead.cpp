@@ -12,9 +12,22 @@ namespace {
 void find_dead_writer(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   if (trace.writer_state() != WriterState::dead || !trace.closing_note().empty()) return;
+  std::vector<int32_t> dead;
+  uint64_t steps = 0;
+  for (const int32_t rank : trace.ranks()) {
+    const Snapshot of_rank = trace.of_rank(rank);
+    if (of_rank.writer_state() != WriterState::dead) continue;
+    dead.push_back(rank);
+    steps += of_rank.step_count();
+  }
+  const bool is_one = trace.ranks().size() == 1;
   found.add(Severity::warning,
-            fmt::format("The program that wrote this trace ended without closing it; the {} that it committed can be read.",
-                        count_of(trace.step_count(), "step")),
+            fmt::format("The program{} that wrote {} ended without closing {}; the {} that {} committed can be read.",
+                        dead.size() == 1 ? "" : "s",
+                        is_one ? "this trace"
+                               : fmt::format("the trace{} of rank{} {}", dead.size() == 1 ? "" : "s", dead.size() == 1 ? "" : "s",
+                                             fmt::join(dead, ", ")),
+                        dead.size() == 1 ? "it" : "them", count_of(steps, "step"), dead.size() == 1 ? "it" : "they"),
             {}, kRecover);
 }
 

@@ -50,7 +50,7 @@ extern constinit const FindingRule recording_memory_changed{
     .raised = "A weight or an optimizer state had another fingerprint where it was read than where it was written.",
     .meaning = "Something that no recorded op did changed the memory: a foreign write, an alias, or a bit that flipped.",
     .help = "Repeat the run: what changes again at the same place comes from a program, what changes once speaks for the memory.",
-    .explains = kOfNonfinite + Codes{"run.diverged", "model.values_grow"},
+    .explains = kOfNonfinite + Codes{"run.diverged", "model.values_grow", "model.dead_output", "updates.lost"},
     .shown_by = "experiments/failures/bit_flipped_in_a_weight.toml",
     .find = find_memory_changed,
 };

@@ -8,8 +8,10 @@
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/guessing.h"
+#include "ulpscope/analyzers/findings/silence.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/silent_outputs.h"
 #include "ulpscope/analyzers/trend.h"
 #include "ulpscope/analyzers/update_judgement.h"
 #include "ulpscope/analyzers/what_if.h"
@@ -84,10 +86,13 @@ struct LossChange {
   double first, last;
   size_t count;  // losses that `last` is the median of
   const char* until;
+  std::optional<uint64_t> step;  // of `last`, where that is one loss on the way
 
   std::string text() const {
     return fmt::format("the loss went from {:.4g} in step {} to {:.4g}{}", first, first_step, last,
-                       count == 1 ? "" : fmt::format(", the median of the last {} losses{}", count, until));
+                       step         ? fmt::format(" in step {}", *step)
+                       : count == 1 ? ""
+                                    : fmt::format(", the median of the last {} losses{}", count, until));
   }
 };
 
@@ -119,6 +124,13 @@ bool ended_above(const RunFacts& facts, double grown) {
          (guessing && guessing->loss && least > 2 * std::max(steps.first.loss, *guessing->loss));
 }
 
+// From which step on the loss saw nothing of the batch, because activations gave nothing but zeros: where a loss ends then says
+// nothing of how it was before.
+uint64_t went_blind(const RunFacts& facts) {
+  if (!facts.silent().loss_sees_nothing) return UINT64_MAX;
+  return silent_suspects(facts, facts.silent().dead).extent().first_step.value_or(UINT64_MAX);
+}
+
 void find_divergence(const RunFacts& facts, Findings& found) {
   if (!facts.sees_updates()) return;
   // So soon after an update that was too large a run breaks for it.
@@ -132,7 +144,7 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   // The last losses vary from batch to batch: their median, where there are many.
   const std::vector<double> ends = last_losses(steps);
   if (ends.empty() || !std::isfinite(steps.first.loss) || !steps.first.loss_known) return;
-  LossChange losses{steps.first.step, steps.first.loss, median(ends), ends.size(), facts.broke() ? " before it broke" : ""};
+  LossChange losses{steps.first.step, steps.first.loss, median(ends), ends.size(), facts.broke() ? " before it broke" : "", {}};
   const bool no_better = steps.count > 1 && losses.last >= losses.first;
   const bool is_sure = all.has_large() || steps.count >= 2 * kEndLosses;  // a few losses vary
   const bool above_all = steps.count >= 2 * kEndLosses && losses.first > 0 && losses.last > 2 * median(steps.first_losses) &&
@@ -145,17 +157,26 @@ void find_divergence(const RunFacts& facts, Findings& found) {
     losses.count = before.size();
     losses.until = " before anything was NaN or infinite";
   }
+  const uint64_t blind = went_blind(facts);
+  const bool peaked = steps.peak && losses.first > 0 && steps.peak->loss > kGrown * losses.first && steps.peak->step <= blind &&
+                      steps.peak->step < first_nonfinite && blind != UINT64_MAX;
+  if (peaked) {
+    losses.last = steps.peak->loss;
+    losses.step = steps.peak->step;
+  }
   // Updates as large as the weights are no harm where the loss went down all the same.
   const bool large = all.first_large && all.first_large->step < first_nonfinite;
   const bool broke_soon = large && all.has_large() && facts.broke() && broke - all.first_large->step <= kSoon;
-  if (large && (broke_soon || grew || grew_before || (no_better && is_sure)))
-    add_large_update(facts, *all.first_large, no_better ? ", and " + losses.text() : "", found);
-  else if (grew || grew_before)
+  const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
+  if (large && (broke_soon || grew || grew_before || peaked || blinded || (no_better && is_sure)))
+    add_large_update(facts, *all.first_large, no_better || peaked ? ", and " + losses.text() : "", found);
+  else if (grew || grew_before || peaked)
     found.add(Severity::error,
               fmt::format("The run diverged: {}{}.", losses.text(),
                           grew_before ? "" : ", and nothing overflowed in a step that was taken"),
-              {{key_of_step(facts.context.trace, steps.last.step), {{"loss", losses.last}, {"first_loss", losses.first}}}},
-              advice_on(facts, std::nullopt) + ".", grew_before ? all_weights(facts, losses.first_step + 1) : Extent());
+              {{key_of_step(facts.context.trace, losses.step.value_or(steps.last.step)),
+                {{"loss", losses.last}, {"first_loss", losses.first}}}},
+              advice_on(facts, std::nullopt) + ".", grew_before || peaked ? all_weights(facts, losses.first_step + 1) : Extent());
 }
 
 }  // namespace
@@ -165,8 +186,10 @@ extern constinit const FindingRule run_diverged{
     .part = Part::run,
     .raised =
         "An update was larger than the weights that it changed before anything overflowed, and the loss did not come "
-        "down or broke soon; or the loss grew to the end of the run without an overflow, or ended far above the first "
-        "one, or was ten times the first one before anything was NaN or infinite.",
+        "down or broke soon, or activations died soon; or the loss grew to the end of the run without an overflow, or ended far "
+        "above the first "
+        "one, or was ten times the first one before anything was NaN or infinite or before activations that died hid the batch "
+        "from it.",
     .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
     .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
     .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",

@@ -21,20 +21,38 @@ bool rounds_to_narrow(const Selection& selection) {
   return false;
 }
 
+// The losses behind the lowest ones: as many as twice those, at most. None where they are fewer than those.
+std::vector<double> losses_behind(const StepTotals& steps, const LossBlock& lowest) {
+  constexpr uint64_t kSteps = LowestLosses::kSteps;
+  const uint64_t behind = lowest.first_step + kSteps;
+  if (steps.last.step + 1 < behind + kSteps) return {};
+  return last_losses(steps, std::min(2 * kSteps, steps.last.step + 1 - behind));
+}
+
+// Whether the loss rose from `lowest` to `end` by more than what comes and goes: a tenth of what the run had won by then, or a
+// quarter of that as a logarithm, where a first loss that was huge says nothing of the last ones. A run that had won nothing,
+// because it was resumed, is measured by its loss.
+bool is_much(double first, double lowest, double end) {
+  constexpr double kOfWon = 0.1, kOfLogarithm = 0.25, kOfLoss = 0.05;
+  if (!(end - lowest > kOfLoss * std::abs(lowest))) return false;
+  if (!(end - lowest > kOfWon * (first - lowest)))
+    return lowest > 0 && std::log(end / lowest) > kOfLogarithm * std::log(first / lowest);
+  return true;
+}
+
 void find_rise(const RunFacts& facts, Findings& found) {
   constexpr size_t kSteps = LowestLosses::kSteps;
-  // A smaller share of what the run had won comes and goes.
-  constexpr double kGivenBack = 0.1;
+  // Of losses that come of one distribution 3 in a million are so far apart; the lowest of many are compared.
+  constexpr double kDeviations = 4.5;
   const AnalysisContext& context = facts.context;
   if (context.options.restricts_steps() || facts.broke()) return;  // the end is not that of the run, or says something else
   const StepTotals& steps = facts.steps();
   const std::optional<LossBlock>& lowest = steps.lowest_losses.block();
-  const std::vector<double> last = last_losses(steps, kSteps);
-  if (!lowest || !steps.first.loss_known || steps.count < 3 * kSteps) return;
-  // `longer`: of twice as many, for twenty losses of small batches can all be bad ones.
-  const double end = median(last), longer = median(last_losses(steps, 2 * kSteps)), won = steps.first.loss - lowest->median;
-  if (!std::isfinite(end) || !(std::min({steps.first.loss, end, longer}) > lowest->second_largest)) return;
-  if (!(end - lowest->median > kGivenBack * won)) return;
+  if (!lowest || !steps.first.loss_known) return;
+  const std::vector<double> behind = losses_behind(steps, *lowest);
+  if (behind.size() < kSteps || !(rank_sum_deviations(lowest->losses, behind) > kDeviations)) return;
+  const double end = median(last_losses(steps, kSteps));
+  if (!std::isfinite(end) || !is_much(steps.first.loss, lowest->median, std::min(end, median(behind)))) return;
   const SettingNames& settings = context.settings;
   const std::string rate = in_brackets({settings.only_now(SettingKind::learning_rate)});
   std::string advice = fmt::format("Lower the learning rate{} before that, by a schedule", rate);
@@ -43,7 +61,7 @@ void find_rise(const RunFacts& facts, Findings& found) {
                 : fmt::format(". Whether the format has a part in it, `ulpscope compare` with a run in FP32 tells{}.",
                               in_brackets({settings.now(SettingKind::precision)}));
   found.add(Severity::warning,
-            fmt::format("The loss came back up: its median was {:.4g} in the {} steps from {} on, and is {:.4g} in the last {}.",
+            fmt::format("The loss rose: its median was {:.4g} in the {} steps from {} on, and is {:.4g} in the last {}.",
                         lowest->median, kSteps, lowest->first_step, end, kSteps),
             {{key_of_step(context.trace, steps.last.step), {{"median_loss", end}}},
              {key_of_step(context.trace, lowest->first_step), {{"lowest_median_loss", lowest->median}}}},
@@ -56,8 +74,11 @@ extern constinit const FindingRule run_loss_rose{
     .code = "run.loss_rose",
     .part = Part::run,
     .raised =
-        "The medians of the last 20 and of the last 40 losses are above all but one of the 20 losses of the best part of the run, "
-        "and more than a tenth of what the run had won by then is lost again.",
+        "Of the losses behind the 20 lowest ones, the last 40 at most, so many are higher than these as chance makes of 3 in a "
+        "million "
+        "runs, and the loss rose by more than a twentieth, and by more than a tenth of what the run had won by then, or a quarter "
+        "of "
+        "that in logarithms.",
     .meaning =
         "The run ended worse than it was: its steps were too long for where it had come, or something went wrong on the way.",
     .help = "Lower the learning rate with time; compare with a run in FP32.",

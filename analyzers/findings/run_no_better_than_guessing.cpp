@@ -34,6 +34,7 @@ void find_guessing(const RunFacts& facts, Findings& found) {
       0.01;  // a small test set is that far from guessing by chance, but among many classes not by as much again
   // Some samples may be right where the loss is that many times the one of guessing: the others are wrong for sure.
   constexpr double kWorse = 2;
+  constexpr double kNothing = 1e-6;  // of the loss of guessing: rounding errors in FP32
   const AnalysisContext& context = facts.context;
   if (context.options.restricts_steps()) return;  // a beginning is no result
   const StepTotals& steps = facts.judged_steps();
@@ -58,7 +59,15 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   const std::vector<double> last = last_losses(steps);
   const double guess = *guessing->loss, least = *std::min_element(last.begin(), last.end());
   // Batches differ: of ten losses that guessing gives, the least is below their mean, and half of them are.
-  const bool is_as_bad = least >= 0.9 * guess && median(last) >= 0.99 * guess;
+  const double won = guess - guessing->least;
+  if (!(won > kNothing * guess)) {
+    found.add(
+        Severity::error,
+        fmt::format("The run learned nothing that helps: its labels are smoothed so far that all {} classes are alike.", classes),
+        {{last_step, {{"loss_of_guessing", guess}, {"least_possible_loss", guessing->least}}}}, "Smooth the labels less.");
+    return;
+  }
+  const bool is_as_bad = least >= guess - 0.1 * won && median(last) >= guess - 0.01 * won;
   // Of a model that is sure of what is wrong the loss is that bad while much of the test set is right.
   const bool is_worse = least > kWorse * guess;
   const bool hardly_better = is_as_bad && (!accuracy || *accuracy < 2 * guessing->accuracy());

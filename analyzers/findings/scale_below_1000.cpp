@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_judgement.h"
@@ -11,9 +13,13 @@ void find_below_1000(const RunFacts& facts, Findings& found) {
   const auto& [below_100, below_1000, above_100000] = scale.zones;
   // Where all of them stood below 100 too, scale.below_100 says so.
   if (scale.scaling != LossScaling::scaled || below_1000.steps == 0 || below_100.steps == below_1000.steps) return;
-  tell_low_zone(facts, 1, "below 1000",
-                "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients.",
-                found);
+  tell_low_zone(
+      facts, 1, "below 1000",
+      scale.blamed().empty()
+          ? "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."
+          : fmt::format("Look at {}, for which most steps were skipped: a few large values keep the scale low for all gradients.",
+                        facts.selection.name(scale.blamed().front().tensor)),
+      found);
 }
 
 }  // namespace

@@ -10,19 +10,25 @@ namespace ulpscope::findings {
 
 namespace {
 
+std::string advice_on_collapse(const RunFacts& facts) {
+  if (facts.broke())
+    return fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
+                       facts.scale().broken_from);
+  if (std::string advice = advice_on_floor(facts); !advice.empty()) return advice;
+  return fmt::format(
+      "Gradients that overflow at any scale hold NaN or infinity for another reason: what made the first is "
+      "where to look (`ulpscope ranges {}`).",
+      shell_word(facts.context.trace.path()));
+}
+
 void find_collapse(const RunFacts& facts, Findings& found) {
   if (!facts.scale().collapsed()) return;
-  found.add(
-      Severity::error,
-      fmt::format("The loss scale collapsed: the last {} in a row were skipped, and it fell to {}.",
-                  count_of(facts.steps().trailing_skips, "step"), scale_text(facts.steps().last.scale_after)),
-      blame_evidence(facts),
-      facts.broke()
-          ? fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
-                        facts.scale().broken_from)
-          : fmt::format("Gradients that overflow at any scale hold NaN or infinity for another reason: what made the first is "
-                        "where to look (`ulpscope ranges {}`).",
-                        shell_word(facts.context.trace.path())));
+  const StepTotals& steps = facts.steps();
+  const bool fell = steps.last.scale_after < steps.highest_scale;
+  found.add(Severity::error,
+            fmt::format("The loss scale collapsed: the last {} in a row were skipped, and it {} {}.",
+                        count_of(steps.trailing_skips, "step"), fell ? "fell to" : "stayed at", scale_text(steps.last.scale_after)),
+            blame_evidence(facts), advice_on_collapse(facts));
 }
 
 }  // namespace

@@ -23,14 +23,14 @@ std::string advice_on_skips(const RunFacts& facts) {
   const bool comes_down = facts.context.trace.run().dynamic_loss_scale && steps.last.scale_after > 1 &&
                           steps.last.scale_after < steps.first.scale_before &&
                           steps.changes.back().after < steps.changes.back().before;
+  if (std::string advice = advice_on_floor(facts); !advice.empty()) return advice;
   // Where recorded gradients would have fitted the last scale, something else than the scale made them infinite.
-  const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
-  const bool is_too_large = largest && std::log2(steps.last.scale_before) > largest->upper;
-  if (!comes_down || (largest && !is_too_large))
+  const std::optional<bool> is_too_large = last_scale_is_too_large(facts);
+  if (!comes_down || !is_too_large.value_or(true))
     return fmt::format("What made the first NaN or infinity is where to look: {}.", look);
   const std::string from_to = fmt::format("The loss scale was still coming down, from {} to {}",
                                           scale_text(steps.first.scale_before), scale_text(steps.last.scale_after));
-  return is_too_large
+  return is_too_large.value_or(false)
              ? from_to + ": start with a smaller one, or train longer."
              : from_to +
                    ": start with a smaller one, or train longer, unless the first NaN or infinity has another cause: " + look + '.';

@@ -26,9 +26,24 @@ std::string power_text(int exponent) { return scale_text(std::ldexp(1.0, exponen
 const char* was(uint64_t count) { return count == 1 ? "was" : "were"; }
 
 std::vector<Evidence> blame_evidence(const RunFacts& facts) {
-  const auto& most = facts.scale().most_blamed();
-  if (!most) return {};
-  return {{facts.selection.key(most->tensor), {{"skipped_steps", count_cell(most->skipped_steps), Unit::count}}}};
+  std::vector<Evidence> evidence;
+  for (const auto& [tensor, skipped_steps] : facts.scale().blamed())
+    evidence.push_back({facts.selection.key(tensor), {{"skipped_steps", count_cell(skipped_steps), Unit::count}}});
+  return evidence;
+}
+
+std::optional<bool> last_scale_is_too_large(const RunFacts& facts) {
+  const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
+  if (!largest) return std::nullopt;
+  return std::log2(facts.steps().last.scale_before) > largest->upper;
+}
+
+std::string advice_on_floor(const RunFacts& facts) {
+  if (!facts.scale().is_at_floor() || !last_scale_is_too_large(facts).value_or(false)) return "";
+  const SettingNames& settings = facts.context.settings;
+  return fmt::format("The loss scale may fall no further than {}{}, and the gradients bear {} at most: lower that floor.",
+                     scale_text(facts.steps().last.scale_after), in_brackets({settings.name(SettingKind::scale_floor)}),
+                     power_text(facts.fitting().run.largest->upper));
 }
 
 Evidence smallest_fitting_evidence(const RunFacts& facts) {
@@ -54,7 +69,7 @@ void tell_zone(const RunFacts& facts, size_t zone, const char* where, bool is_tr
             suggestion);
 }
 
-void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const char* look, Findings& found) {
+void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const std::string& look, Findings& found) {
   const StepTotals& steps = facts.steps();
   const ScaleZone& all = steps.zones[zone];
   const bool flushes = facts.scale().flushes();

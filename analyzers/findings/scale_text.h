@@ -1,6 +1,7 @@
 // What findings on the loss scale share.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,13 @@ std::string scale_text(double scale);
 std::string power_text(int exponent);  // of the scale 2^exponent
 const char* was(uint64_t count);       // "was" or "were"
 
-// The tensor that was to blame for most of the skipped steps, where that is known.
+// The tensors that were to blame for skipped steps, where that is known, those of most steps first.
 std::vector<Evidence> blame_evidence(const RunFacts& facts);
+// What to do about a scale that may fall no further, and skips every step; "" where it may.
+std::string advice_on_floor(const RunFacts& facts);
+// Whether recorded gradients are too large for the last scale, by all bounds. Nothing where none was recorded that says so.
+std::optional<bool> last_scale_is_too_large(const RunFacts& facts);
+
 // Of the scales that fit, with the tensor that decides.
 Evidence smallest_fitting_evidence(const RunFacts& facts);
 Evidence largest_fitting_evidence(const RunFacts& facts);
@@ -23,6 +29,6 @@ void tell_zone(const RunFacts& facts, size_t zone, const char* where, bool is_tr
                Findings& found);
 // Of a low scale: trouble where steps were still skipped or gradients flushed. `look`: what to do where something overflowed; where
 // nothing did, no value keeps the scale low.
-void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const char* look, Findings& found);
+void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const std::string& look, Findings& found);
 
 }  // namespace ulpscope::findings

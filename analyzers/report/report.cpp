@@ -27,7 +27,9 @@ Cell bounded(double lower, double upper) {
   return Interval{lower, upper};
 }
 
-Cell count_cell(uint64_t count) { return static_cast<int64_t>(count); }
+Cell count_cell(uint64_t count) {
+  return count <= INT64_MAX ? Cell(static_cast<int64_t>(count)) : Cell(static_cast<double>(count));
+}
 
 Cell text_or_none(std::string text) { return text.empty() ? Cell(NotApplicable{}) : Cell(std::move(text)); }
 Cell known_or_unknown(double value) {

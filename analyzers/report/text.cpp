@@ -170,8 +170,8 @@ std::string evidence_text(const Evidence& evidence) {
   return text;
 }
 
-// The evidence that a finding is shown with, and the notes that a report is, unless all are asked for.
-constexpr size_t kShownEvidence = 3, kShownNotes = 3;
+// The notes that a report is shown with, unless all are asked for.
+constexpr size_t kShownNotes = 3;
 
 std::string finding_text(const Finding& finding, const TextOptions& options, const Style& style) {
   static constexpr const char* kColors[] = {"36", "33", "1;31"};
@@ -183,7 +183,8 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
   const bool fits = used + 2 + finding.code.size() <= static_cast<size_t>(options.width);
   text += "  " + title + (fits ? "  " : '\n' + std::string(kIndent, ' ')) + style("2", finding.code) + "\n";
   const bool is_note = finding.severity == Severity::info && !options.all;
-  const size_t shown = options.all ? finding.evidence.size() : std::min(finding.evidence.size(), is_note ? 0 : kShownEvidence);
+  const size_t shown =
+      options.all ? finding.evidence.size() : std::min(finding.evidence.size(), is_note ? 0 : options.most_evidence);
   for (const Evidence& evidence : std::span(finding.evidence).first(shown))
     text += std::string(kIndent, ' ') + wrap_text(evidence_text(evidence), options.width, kIndent + 2) + "\n";
   if (!finding.suggestion.empty()) {
@@ -348,6 +349,51 @@ std::string table_text(const Table& table, const TextOptions& options, const Sty
   return text;
 }
 
+std::string text_above_tables(const Report& report, const TextOptions& options, const Style& style) {
+  std::string text;
+  if (report.verdict) text += verdict_text(report, options, style);
+  text += style("1", report.title) + "\n";
+  for (const ReportSource& source : report.sources) {
+    text += fmt::format("  {}{}\n", ulpscope::cell_text(source.path, Unit::none),
+                        source.run.empty() ? std::string() : fmt::format(" (run {})", source.run.substr(0, 8)));
+  }
+  if (!report.complete) text += style("33", "  Stopped early: not all rows were read.") + "\n";
+  if (!report.facts.empty()) text += '\n' + facts_text(report, options);
+  if (!report.findings.empty()) text += "\n";
+  text += findings_text(report, options, style);
+  return text;
+}
+
+std::string tables_text(const Report& report, const TextOptions& options, const Style& style) {
+  std::string text;
+  for (const Table& table : report.tables) text += '\n' + style("1", table.title) + "\n" + table_text(table, options, style);
+  for (const Plot& plot : report.plots) text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options);
+  return text;
+}
+
+size_t lines_of(std::string_view text) { return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')); }
+
+// Leaves out the last rows of the longest table, or the last series of the histogram that has most. False where few are left.
+bool shorten(Report& report) {
+  constexpr size_t kLeastRows = 5, kLeastSeries = 2;
+  const auto table = std::max_element(report.tables.begin(), report.tables.end(),
+                                      [](const Table& a, const Table& b) { return a.rows.size() < b.rows.size(); });
+  if (table != report.tables.end() && table->rows.size() > kLeastRows) {
+    // The first one makes room for the line that says so.
+    const size_t left_out = std::min<size_t>(table->rows_left_out == 0 ? 2 : 1, table->rows.size() - kLeastRows);
+    table->rows.resize(table->rows.size() - left_out);
+    table->rows_left_out += left_out;
+    return true;
+  }
+  const auto plot = std::max_element(report.plots.begin(), report.plots.end(), [](const Plot& a, const Plot& b) {
+    const auto series = [](const Plot& of) { return of.kind == PlotKind::histogram ? of.series.size() : 0; };
+    return series(a) < series(b);
+  });
+  if (plot == report.plots.end() || plot->kind != PlotKind::histogram || plot->series.size() <= kLeastSeries) return false;
+  plot->series.pop_back();
+  return true;
+}
+
 }  // namespace
 
 std::string cell_text(const Cell& cell, Unit unit) { return std::visit(CellText{unit}, cell); }
@@ -376,23 +422,18 @@ std::string verdict_line(const Report& report) {
   return fmt::format("{}: {}", kNames[static_cast<size_t>(*report.verdict)], one_line(report.verdict_text));
 }
 
-std::string render_text(const Report& given, const TextOptions& options) {
-  const Report report = printable(given);
+std::string render_text(const Report& given, const TextOptions& given_options) {
+  Report report = printable(given);
+  TextOptions options = given_options;
   const Style style{options.color};
-  std::string text;
-  if (report.verdict) text += verdict_text(report, options, style);
-  text += style("1", report.title) + "\n";
-  for (const ReportSource& source : report.sources) {
-    text += fmt::format("  {}{}\n", cell_text(source.path, Unit::none),
-                        source.run.empty() ? std::string() : fmt::format(" (run {})", source.run.substr(0, 8)));
+  std::string above = text_above_tables(report, options, style), tables = tables_text(report, options, style);
+  const auto is_too_long = [&] { return options.most_lines > 0 && lines_of(above) + lines_of(tables) > options.most_lines; };
+  while (is_too_long() && shorten(report)) tables = tables_text(report, options, style);
+  if (is_too_long() && !options.all) {
+    options.most_evidence = 1;
+    above = text_above_tables(report, options, style);
   }
-  if (!report.complete) text += style("33", "  Stopped early: not all rows were read.") + "\n";
-  if (!report.facts.empty()) text += '\n' + facts_text(report, options);
-  if (!report.findings.empty()) text += "\n";
-  text += findings_text(report, options, style);
-  for (const Table& table : report.tables) text += '\n' + style("1", table.title) + "\n" + table_text(table, options, style);
-  for (const Plot& plot : report.plots) text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options);
-  return text;
+  return above + tables;
 }
 
 }  // namespace ulpscope

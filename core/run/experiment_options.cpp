@@ -356,7 +356,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
               "the preset's")
           .or_else(of_rule(&LossScaleRule::hysteresis)),
       number("scaler.floor", kMagnitude, "it never backs off below; 0: no floor", ULPSCOPE_FIELD(scaler.floor), "the preset's")
-          .or_else(of_rule(&LossScaleRule::floor)),
+          .or_else(of_rule(&LossScaleRule::floor))
+          .of_kind(SettingKind::scale_floor),
       number("scaler.cap", kMagnitude, "it never grows above; 0: no cap", ULPSCOPE_FIELD(scaler.cap), "the preset's")
           .or_else(of_rule(&LossScaleRule::cap))
           .of_kind(SettingKind::scale_cap),

@@ -102,6 +102,27 @@ TEST(TextRenderer, FitsItsWidth) {
   EXPECT_THAT(render_text(report, {60, false, true, true}), AllOf(HasSubstr("a rather"), HasSubstr("output 3")));
 }
 
+TEST(TextRenderer, LeavesRowsOutUntilThePageIsNotTooLong) {
+  Report report = sample_report();
+  const TableRow row = report.tables[0].rows[1];
+  report.tables[0].rows.resize(60, row);
+  report.tables[0].rows_left_out = 0;
+  const auto lines = [&](size_t most) {
+    TextOptions options;
+    options.most_lines = most;
+    const std::string text = render_text(report, options);
+    return std::pair(std::count(text.begin(), text.end(), '\n'), text);
+  };
+  const auto [whole, all] = lines(0);
+  EXPECT_GT(whole, 60);
+  EXPECT_THAT(all, Not(HasSubstr("--limit 0")));
+  const auto [count, text] = lines(40);
+  EXPECT_EQ(count, 40);
+  const auto left_out = static_cast<long>(60 - (40 - (whole - 60)) + 1);  // one line says it
+  EXPECT_THAT(text, HasSubstr(fmt::format("and {} more (--limit 0 shows all)", left_out)));
+  EXPECT_THAT(lines(5).second, HasSubstr("and 55 more (--limit 0 shows all)")) << "a few are always there";
+}
+
 TEST(TextRenderer, EvidenceNamesTheMicroBatchAndThePassWhereThereAreSeveral) {
   RowKey key;
   key.name = "fc linear";

@@ -188,6 +188,7 @@ TEST(Settings, SayWhatTheyAre) {
                                                        {Kind::warmup, {"schedule.warmup"}},
                                                        {Kind::loss_factor, {"loss.factor"}},
                                                        {Kind::scale_cap, {"scaler.cap"}},
+                                                       {Kind::scale_floor, {"scaler.floor"}},
                                                        {Kind::quantization_recipe, {"fp8.recipe"}},
                                                        {Kind::quantization_margin, {"fp8.margin"}},
                                                        {Kind::quantization_history, {"fp8.amax_history"}},

@@ -1,8 +1,10 @@
 // A reader follows a writer in another process.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -46,6 +48,30 @@ TEST(LiveTrace, RefreshSeesCommittedStepsAndTheWritersEnd) {
   EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, steps));
   EXPECT_EQ(empty.step_count(), 0u);
   EXPECT_EQ(empty.writer_state(), WriterState::alive);
+}
+
+TEST(LiveTrace, RefreshSeesThatAnotherFileIsInItsPlace) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("run.h5"), other = folder.file("other.h5");
+  WriterProcess writer(path, kSeed);
+  writer.wait_for("ready");
+  writer.call("steps 5");
+  RunSet run(path);
+  const Snapshot snapshot = run.snapshot();
+  const auto error_of_refresh = [&]() -> std::string {
+    try {
+      run.refresh();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unreadable);
+      return error.what();
+    }
+    return "none";
+  };
+  std::filesystem::rename(path, other);
+  EXPECT_THAT(error_of_refresh(), ::testing::HasSubstr("run.h5' was removed while it was read"));
+  std::filesystem::copy_file(other, path);
+  EXPECT_THAT(error_of_refresh(), ::testing::HasSubstr("run.h5' was replaced by another file while it was read"));
+  EXPECT_EQ(read_lines(snapshot), expected_lines(kSeed, 5)) << "what was read stays";
 }
 
 TEST(LiveTrace, RefreshSeesTheCloseOfATrace) {

@@ -76,23 +76,35 @@ def decay_times_rate(case, match):
 
 
 def lowest_block(case):
-    """Of 20 steps each, from a multiple of 20 on, the lowest median of the losses, the first step and the second largest of them."""
+    """Of 20 steps each, from a multiple of 20 on, the lowest median of the losses, the first step and the losses."""
     s = case.f.steps
     blocks = {int(step) // BLOCK: [] for step in s.step}
     for step, loss in zip(s.step[numpy.isfinite(s.loss)], s.loss[numpy.isfinite(s.loss)]):
         blocks[int(step) // BLOCK].append(float(loss))
-    return min((median(all_of), BLOCK * number, sorted(all_of)[-2]) for number, all_of in blocks.items() if len(all_of) == BLOCK)
+    return min((median(all_of), BLOCK * number, all_of) for number, all_of in blocks.items() if len(all_of) == BLOCK)
+
+
+def is_much(first, lowest, end):
+    """Of what the run had won; of its loss where it had won nothing."""
+    risen = end - lowest
+    won = risen > 0.1 * (first - lowest) or (lowest > 0 and numpy.log(end / lowest) > 0.25 * numpy.log(first / lowest))
+    return risen > 0.05 * abs(lowest) and won
 
 
 def rise(case, match):
-    loss = case.f.steps.loss
-    least, begin, second = lowest_block(case)
+    loss, step = case.f.steps.loss, case.f.steps.step
+    least, begin, block = lowest_block(case)
     end = median(loss[-BLOCK:])
+    behind = loss[step >= begin + BLOCK][-2 * BLOCK :]
+    # The rank sum of the two, its mean and its variance where their order is chance.
+    both = numpy.concatenate([block, behind])
+    ranks = numpy.array([(both < x).sum() + ((both == x).sum() + 1) / 2 for x in behind])
+    n, m = len(block), len(behind)
+    deviations = (ranks.sum() - m * (n + m + 1) / 2) / (n * m * (n + m + 1) / 12) ** 0.5
     return Claim(
         {"least": general(least, 4), "n": BLOCK, "begin": begin, "end": general(end, 4), "again": BLOCK},
-        it_had_come_down=loss[0] > second,
-        it_is_above_all_but_one=end > second and median(loss[-2 * BLOCK :]) > second,
-        a_tenth_is_lost_again=end - least > 0.1 * (loss[0] - least),
+        it_is_no_chance=deviations > 4.5,
+        it_is_much=is_much(loss[0], least, min(end, median(behind))),
     )
 
 
@@ -286,6 +298,12 @@ RULES = {
                     or case.f.metric("test_accuracy") < 2 / number_of_classes(case),
                 ),
             ),
+            (
+                r"its labels are smoothed so far that all (?P<classes>\d+) classes are alike\.$",
+                lambda case, match: Claim(
+                    {"classes": number_of_classes(case)}, nothing_is_left=float(case.f.setting("loss.label_smoothing")) > 1 - 1e-6
+                ),
+            ),
             (r"features far from (?P<one>1) saturate", lambda *_: {"one": 1}),
             (
                 r"the loss went from (?P<first>\S+) in step (?P<begin>\d+) up to (?P<most>\S+) in step (?P<step>\d+)\.",
@@ -298,13 +316,34 @@ RULES = {
             "of_guessing": lambda case, *_: 1 / number_of_classes(case),
             "least_loss": lambda case, *_: float(last_losses(case).min()),
             "loss_of_guessing": lambda case, *_: math.log(number_of_classes(case)),
+            "least_possible_loss": lambda case, *_: math.log(number_of_classes(case)),
         },
         loss_step(lambda s: numpy.flatnonzero(~s.broken)[-1]),
+    ),
+    "run.loss_negative": Rule(
+        [
+            (
+                r"^The loss fell below (?P<zero>0), and its median is (?P<end>\S+) in the last (?P<n>\d+) steps: \w+ of [\w -]+ is never below "
+                r"(?P<again>0)\.$",
+                lambda case, match: Claim(
+                    {"zero": 0, "again": 0, "end": general(median(last_losses(case)), 4), "n": 10},
+                    all_are_below=last_losses(case).max() < 0,
+                    it_is_no_rounding=median(last_losses(case)) < -0.01 * abs(case.f.steps.loss[0]),
+                ),
+            ),
+        ],
+        {
+            "median_loss": lambda case, *_: median(last_losses(case)),
+            "first_loss": lambda case, *_: float(case.f.steps.loss[0]),
+        },
+        lambda case, tensor, evidence: Step(
+            int(case.f.steps.step[0 if "first_loss" in evidence["values"] else numpy.flatnonzero(~case.f.steps.broken)[-1]])
+        ),
     ),
     "run.loss_rose": Rule(
         [
             (
-                r"^The loss came back up: its median was (?P<least>\S+) in the (?P<n>\d+) steps from (?P<begin>\d+) on, and is (?P<end>\S+) "
+                r"^The loss rose: its median was (?P<least>\S+) in the (?P<n>\d+) steps from (?P<begin>\d+) on, and is (?P<end>\S+) "
                 r"in the last (?P<again>\d+)\.$",
                 rise,
             ),

@@ -203,6 +203,22 @@ def smallest_value(case, tensor, _):
     return scale_bounds(case.fitting.smallest, case.fitting.is_loose)
 
 
+def stands_at_floor(case, match):
+    s, most = case.f.steps, case.fitting.largest[1]
+    return Claim(
+        {"floor": scale(float(s.scale_after[-1])), "most": power(int(most))},
+        it_is_the_floor=float(s.scale_after[-1]) <= float(case.f.setting("scaler.floor")),
+        it_is_too_large=math.log2(float(s.scale_before[-1])) > most,
+        all_was_skipped=bool(s.skipped[-10:].all()),
+    )
+
+
+STANDS_AT_FLOOR = (
+    r"^The loss scale may fall no further than (?P<floor>\S+)(?: \([\w.]+\))?, and the gradients bear (?P<most>\S+) at most: lower that floor\.$",
+    stands_at_floor,
+)
+
+
 def largest_value(case, tensor, _):
     return scale_bounds(case.fitting.largest)
 
@@ -268,6 +284,7 @@ RULES = {
     "scale.above_100000": Rule(ZONE_TEXT, zone_values("above 100000")),
     "scale.no_step_taken": Rule(
         [
+            STANDS_AT_FLOOR,
             (r"^No step was taken: all (?P<all>\d+) steps were skipped", none_taken),
             (
                 r"The loss scale was still coming down, from (?P<first>\S+) to (?P<last>\S+?): start with a smaller one, or train longer"
@@ -287,7 +304,8 @@ RULES = {
     ),
     "scale.collapse": Rule(
         [
-            (r"the last (?P<steps>\d+) steps in a row were skipped, and it fell to (?P<scale>\S+)\.$", collapsed),
+            STANDS_AT_FLOOR,
+            (r"the last (?P<steps>\d+) steps in a row were skipped, and it (?:fell to|stayed at) (?P<scale>\S+)\.$", collapsed),
             (
                 r"from step (?P<step>\d+) on the losses themselves were NaN or infinite",
                 lambda case, match: {"step": case.f.steps.broken_from},

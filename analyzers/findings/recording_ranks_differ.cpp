@@ -1,0 +1,32 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_differing_ranks(const RunFacts& facts, Findings& found) {
+  const Snapshot& trace = facts.context.trace;
+  const std::vector<std::string> notes = trace.rank_notes();
+  if (notes.empty()) return;
+  const bool is_alive = trace.writer_state() == WriterState::alive;
+  found.add(is_alive ? Severity::info : Severity::warning, fmt::format("The ranks differ: {}.", fmt::join(notes, "; ")), {},
+            is_alive ? "" : "What is said of the steps behind that leaves them out: look at why their programs stopped.");
+}
+
+}  // namespace
+
+extern constinit const FindingRule recording_ranks_differ{
+    .code = "recording.ranks_differ",
+    .part = Part::recording,
+    .raised = "The traces of a run's ranks end in different steps. A note where their writers go on.",
+    .meaning = "What is said of the last steps leaves the shorter ones out.",
+    .help = "Look at why the programs of these ranks stopped.",
+    .is_about_run = false,
+    .find = find_differing_ranks,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,159 @@
+// What the losses of a run are said to have done, and what several ranks are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "report_access.h"
+#include "synthetic_trace.h"
+#include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/compare.h"
+#include "ulpscope/analyzers/export.h"
+#include "ulpscope/analyzers/trend.h"
+
+namespace ulpscope::analyzers_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// By all orders in which seven values can stand: U has the mean and the variance that the deviations are of.
+TEST(RankSum, StandsWhereChanceWouldPutIt) {
+  double sum = 0, squares = 0;
+  int orders = 0;
+  std::vector<bool> is_later{false, false, false, true, true, true, true};
+  std::vector<double> all;
+  do {
+    std::vector<double> earlier, later;
+    int u = 0;
+    for (int i = 0; i < 7; ++i) {
+      (is_later[i] ? later : earlier).push_back(std::ldexp(1.0, i));  // only the order counts
+      if (!is_later[i]) continue;
+      for (int j = 0; j < i; ++j) u += !is_later[j];
+    }
+    sum += u;
+    squares += u * u;
+    ++orders;
+    all.push_back(rank_sum_deviations(earlier, later));
+  } while (std::next_permutation(is_later.begin(), is_later.end()));
+  ASSERT_EQ(orders, 35);
+  const double mean = sum / orders, deviation = std::sqrt(squares / orders - mean * mean);
+  // The last order has all later ones first: U = 0; the first has them last: U = 12.
+  EXPECT_NEAR(all.front(), (12 - mean) / deviation, 1e-12);
+  EXPECT_NEAR(all.back(), (0 - mean) / deviation, 1e-12);
+}
+
+TEST(RankSum, EqualValuesCountHalfAndNanIsInfinite) {
+  EXPECT_EQ(rank_sum_deviations(std::vector<double>{1, 1}, std::vector<double>{1, 1}), 0);
+  EXPECT_GT(rank_sum_deviations(std::vector<double>{1, 2, 3}, std::vector<double>{NAN, NAN, 4}), 0);
+}
+
+Report report_of(const std::function<double(size_t)>& loss, size_t steps) {
+  SyntheticTrace trace;
+  for (size_t step = 0; step < steps; ++step) trace.end_step(SyntheticTrace::default_step(loss(step)));
+  return analyze_all(trace.read(), {});
+}
+bool is_said_to_rise(const std::function<double(size_t)>& loss, size_t steps) {
+  return find_finding(report_of(loss, steps), "run.loss_rose") != nullptr;
+}
+// From -1 to 1.
+double noise(size_t step) {
+  std::minstd_rand random(static_cast<uint32_t>(7 * step + 1));
+  random.discard(3);
+  return 2.0 * static_cast<double>(random() % 1001) / 1000 - 1;
+}
+
+TEST(LossRose, ComesDownAndGoesUp) {
+  const auto valley = [](size_t step) { return step < 60 ? 2.0 - 0.02 * step : 0.8 + 0.01 * (step - 60.0); };
+  EXPECT_TRUE(is_said_to_rise(valley, 140));
+  EXPECT_FALSE(is_said_to_rise(valley, 60));
+  // Two odd batches in the best part hide nothing.
+  EXPECT_TRUE(is_said_to_rise([&](size_t step) { return step == 52 || step == 57 ? 3.0 : valley(step); }, 140));
+}
+
+TEST(LossRose, BehindAFirstLossThatWasHuge) {
+  const auto loss = [](size_t step) {
+    return step < 20 ? 1e4 * std::exp(-0.5 * step) : step < 60 ? 0.01 : 1.0 + 0.1 * noise(step);
+  };
+  EXPECT_TRUE(is_said_to_rise(loss, 120));
+  // What is left of a loss that came down by five powers of ten may double.
+  EXPECT_FALSE(is_said_to_rise([](size_t step) { return step < 20 ? 100.0 : step < 60 ? 1e-3 : 2e-3; }, 120));
+}
+
+TEST(LossRose, InARunThatHadComeDownBefore) {
+  EXPECT_TRUE(is_said_to_rise([](size_t step) { return 0.5 + (step < 40 ? 0 : 0.2) + 0.02 * noise(step); }, 120));
+  // By less than a twentieth.
+  EXPECT_FALSE(is_said_to_rise([](size_t step) { return 0.5 + (step < 40 ? 0 : 0.02) + 0.001 * noise(step); }, 120));
+}
+
+// The lowest of many parts of a loss that only varies is below its end, and says nothing.
+TEST(LossRose, NoiseIsNone) {
+  for (size_t seed = 0; seed < 40; ++seed) {
+    std::mt19937 random(static_cast<uint32_t>(seed));
+    std::lognormal_distribution<double> distribution(0, 1);
+    std::vector<double> losses(2000);
+    for (double& loss : losses) loss = distribution(random);
+    losses[0] = 1.2;
+    EXPECT_FALSE(is_said_to_rise([&](size_t step) { return losses[step]; }, losses.size())) << seed;
+  }
+}
+
+// Ranks of one run, each with its losses, as many as they are.
+class RankedRun {
+ public:
+  explicit RankedRun(const std::vector<std::vector<double>>& losses) {
+    for (size_t rank = 0; rank < losses.size(); ++rank) {
+      RunInfo run;
+      run.run_id = "0123456789abcdef0123456789abcdef";
+      run.producer = "test";
+      run.precision = "fp32";
+      run.rank = static_cast<int32_t>(rank);
+      run.world_size = static_cast<int32_t>(losses.size());
+      traces_.push_back(std::make_unique<SyntheticTrace>(run));
+      for (const double loss : losses[rank]) traces_.back()->end_step(SyntheticTrace::default_step(loss));
+      EXPECT_TRUE(traces_.back()->sink().close());
+      paths_.push_back(traces_.back()->path());
+    }
+  }
+  Snapshot read() const { return Snapshot("run", paths_); }
+
+ private:
+  std::vector<std::unique_ptr<SyntheticTrace>> traces_;
+  std::vector<std::string> paths_;
+};
+
+TEST(RanksInReports, LossesAreComparedRankByRank) {
+  const RankedRun a({{3, 2, 1}, {6, 5, 4}}), same({{3, 2, 1}, {6, 5, 4}}), other({{3, 2, 0.5}, {6, 7, 4}});
+  const Report equal = analyze_compare(a.read(), same.read(), {});
+  ASSERT_NE(find_finding(equal, "compare.losses_equal"), nullptr);
+  EXPECT_THAT(find_finding(equal, "compare.losses_equal")->title, HasSubstr("all 3 common steps"));
+  const Report different = analyze_compare(a.read(), other.read(), {});
+  ASSERT_NE(find_finding(different, "compare.first_difference"), nullptr);
+  EXPECT_THAT(find_finding(different, "compare.first_difference")->title, HasSubstr("from step 1 on: 1 of 3 common steps"));
+}
+
+TEST(RanksInReports, AShorterOneIsSaid) {
+  const Report report = analyze_all(RankedRun({{3, 2, 1}, {6}, {1, 2}}).read(), {});
+  const Finding* const finding = find_finding(report, "recording.ranks_differ");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::warning);
+  EXPECT_THAT(finding->title, HasSubstr("rank 1 ends 2 steps before rank 0; rank 2 ends 1 step before rank 0"));
+  EXPECT_EQ(find_finding(analyze_all(RankedRun({{3, 2}, {6, 1}}).read(), {}), "recording.ranks_differ"), nullptr);
+}
+
+TEST(RanksInReports, RowsOfATableSayWhichTheyAreOf) {
+  std::string text;
+  export_table(RankedRun({{3, 2}, {6, 1}}).read(), "steps", ExportFormat::csv, {}, [&](std::string_view piece) {
+    text += piece;
+    return true;
+  });
+  EXPECT_THAT(text, ::testing::StartsWith("rank,step,graph,loss,"));
+  EXPECT_THAT(text, HasSubstr("\n0,1,4294967295,2,"));
+  EXPECT_THAT(text, HasSubstr("\n1,0,4294967295,6,"));
+}
+
+}  // namespace
+}  // namespace ulpscope::analyzers_test
