@@ -215,16 +215,17 @@ void add_verdict_of(const std::string& trace_path, Report& report) {
   }
 }
 
-// What --capsule, --capsule-on and --keep-steps ask for.
+// What --capsule and the options that belong to it ask for.
 CapsuleOptions capsule_options(const Arguments& arguments) {
   CapsuleOptions options;
   options.path = arguments.text("--capsule");
-  for (const char* option : {"--capsule-on", "--keep-steps"})
+  for (const char* option : {"--capsule-on", "--keep-steps", "--keep-samples"})
     if (arguments.has(option) && options.path.empty()) throw usage_error("{} needs --capsule, the file to write", option);
   const int64_t keep = arguments.integer("--keep-steps", 1).value_or(static_cast<int64_t>(options.keep_steps));
   if (keep > static_cast<int64_t>(kMostKeptSteps))
     throw usage_error("--keep-steps: expected at most {}, got {}", kMostKeptSteps, keep);
   options.keep_steps = static_cast<uint64_t>(keep);
+  options.keep_samples = arguments.has("--keep-samples");
   const std::string on = arguments.text("--capsule-on", name_of(options.event));
   if (on.starts_with("step=")) {
     const std::optional<int64_t> step = parse_integer(on.substr(5));
@@ -407,6 +408,7 @@ Verb train_verb() {
        "step=N",
        "nan"},
       {"--keep-steps", "", "K", "so many steps before it at least, where there were so many, and less than twice as many", "50"},
+      {"--keep-samples", "", "", "write the samples of its steps into the capsule, which then runs again where the data are not"},
       {"--save-weights", "", "FILE", "write the final parameters there, in the safetensors layout"},
       {"--profile", "", "", "measure where the time goes, op by op"},
       {"--check", "", "", "read, prepare and warn as before training, train nothing and write nothing"},

@@ -50,7 +50,8 @@ constexpr DataSource kSources[] = {{"fashion_mnist", open_fashion_mnist, kFashio
                                    {"text", open_text, kTextKeys, kOnePath},
                                    {"quantized_sine", make_quantized_sine, kSineKeys},
                                    {"random_classification", make_random_classification, kRandomKeys},
-                                   {"copy_task", make_copy_task, kCopyKeys}};
+                                   {"copy_task", make_copy_task, kCopyKeys},
+                                   {"capsule", open_capsule, {}}};
 
 const DataSource& source_of(DataKind kind) { return kSources[static_cast<size_t>(kind)]; }
 

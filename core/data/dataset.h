@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ulpscope/emulation/format.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
@@ -22,6 +23,7 @@ const char* name_of(TargetKind kind);
 struct Batch {
   std::vector<int64_t> input_shape;  // [samples, ...]
   std::vector<float> inputs;
+  DType input_type = DType::f32;      // that all of them have, and under the precision that they come of the model's input too
   std::vector<int64_t> indices;       // instead of inputs, where samples are indices
   std::vector<int64_t> target_shape;  // [samples, ...]
   std::vector<int64_t> labels;        // TargetKind::labels, else empty
@@ -81,7 +83,18 @@ DataIdentity identity_of(const Dataset& dataset);
 enum class TargetSource : uint8_t { data, input };
 const char* name_of(TargetSource source);
 
-enum class DataKind : uint8_t { fashion_mnist, idx, hdf5, npy, csv, text, quantized_sine, random_classification, copy_task };
+enum class DataKind : uint8_t {
+  fashion_mnist,
+  idx,
+  hdf5,
+  npy,
+  csv,
+  text,
+  quantized_sine,
+  random_classification,
+  copy_task,
+  capsule
+};
 const char* name_of(DataKind kind);
 
 // What an experiment says about its data. docs/experiments.md has the meaning of each.

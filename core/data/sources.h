@@ -27,5 +27,7 @@ DataSplits open_text(const DataSettings& settings, const DataUse& use);
 DataSplits make_quantized_sine(const DataSettings& settings, const DataUse& use);
 DataSplits make_random_classification(const DataSettings& settings, const DataUse& use);
 DataSplits make_copy_task(const DataSettings& settings, const DataUse& use);
+// Throws: a run has these from the capsule that it goes on from.
+DataSplits open_capsule(const DataSettings& settings, const DataUse& use);
 
 }  // namespace ulpscope

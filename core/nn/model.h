@@ -1,6 +1,7 @@
 // Models: layers one after another.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "ulpscope/core/nn/layer.h"
@@ -15,8 +16,14 @@ class Model : public Layer {
   Model(std::span<const LayerSpec> layers, SampleShape input, std::optional<int64_t> smallest_batch = {}, int64_t indices = 0,
         std::shared_ptr<const Fp8Layers> fp8 = {});
 
+  // Is shown what each of the layers gives in a forward pass, by its place among them.
+  using Watch = std::function<void(size_t layer, const Tensor& output)>;
+  void watch_layers(Watch watch) { watch_ = std::move(watch); }
+
  private:
   Tensor forward(const Tensor& x, bool training) override;
+
+  Watch watch_;
 };
 
 }  // namespace ulpscope

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -86,17 +87,28 @@ void CapsuleRing::end_step(double loss, double scale, bool skipped) {
   steps_.back().skipped = skipped;
 }
 
-void CapsuleRing::save(CheckpointInfo info, const Dataset& data, CapsuleSteps end) {
+std::vector<int64_t> CapsuleRing::samples() const {
+  std::vector<int64_t> all;
+  for (const CapsuleStep& step : steps_)
+    for (const CapsuleBatch& batch : step.batches) all.insert(all.end(), batch.samples.begin(), batch.samples.end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+void CapsuleRing::save(CheckpointInfo info, const Dataset& data, CapsuleSteps end, const KeptSamples* kept) {
   Batch batch;
   for (CapsuleStep& step : steps_) {
-    for (CapsuleBatch& kept : step.batches) {
-      data.fill_batch(kept.samples, batch);
-      kept.hash = hash_of(batch);
+    for (CapsuleBatch& each : step.batches) {
+      data.fill_batch(each.samples, batch);
+      each.hash = hash_of(batch);
+      if (kept == nullptr) continue;
+      for (int64_t& sample : each.samples) sample = kept->place_of(sample);
     }
   }
   info.step = first_step();
   end.steps = std::move(steps_);
-  save_capsule(options_.path, info, images_.front(), end);
+  save_capsule(options_.path, info, images_.front(), end, kept);
 }
 
 }  // namespace ulpscope

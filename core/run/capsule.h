@@ -23,8 +23,9 @@ const char* name_of(CapsuleEvent event);
 struct CapsuleOptions {
   std::string path;  // "": none is kept
   CapsuleEvent event = CapsuleEvent::nan;
-  uint64_t step = 0;         // CapsuleEvent::step
-  uint64_t keep_steps = 50;  // so many before the event, or as many as there were; at most kMostKeptSteps
+  uint64_t step = 0;          // CapsuleEvent::step
+  uint64_t keep_steps = 50;   // so many before the event, or as many as there were; at most kMostKeptSteps
+  bool keep_samples = false;  // the samples of its steps are in it, for where the data cannot be read
 };
 inline constexpr uint64_t kMostKeptSteps = 1 << 20;
 // Of CpuOptions, that verbs take and capsules hold: more than any machine has cores, and few enough for their stacks.

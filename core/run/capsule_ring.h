@@ -21,9 +21,11 @@ class CapsuleRing {
   void end_step(double loss, double scale, bool skipped);
 
   uint64_t first_step() const { return images_.front().step(); }
+  // The numbers of the samples of its steps, each once, in ascending order.
+  std::vector<int64_t> samples() const;
   // Writes the capsule that ends with the step before: `end`, with the steps; `data` are what its batches are of. `info` is of the
-  // run, but for the step. Throws.
-  void save(CheckpointInfo info, const Dataset& data, CapsuleSteps end);
+  // run, but for the step. `kept`: samples(), which are to be in it, or nullptr. Throws.
+  void save(CheckpointInfo info, const Dataset& data, CapsuleSteps end, const KeptSamples* kept);
 
  private:
   CapsuleOptions options_;

@@ -40,6 +40,14 @@ constexpr const char* kBatchHash = "steps/batch_hash";
 constexpr const char* kBatchSize = "steps/batch_size";
 constexpr const char* kSamples = "steps/samples";
 constexpr uint64_t kMostSamples = uint64_t{1} << 28;  // 2 GB of their numbers
+// Of one that has its samples in it.
+constexpr const char* kData = "data";
+constexpr const char* kInputs = "data/inputs";
+constexpr const char* kTargets = "data/targets";
+constexpr const char* kInputType = "input_type";
+constexpr const char* kInputIndices = "input_indices";
+constexpr const char* kClasses = "classes";
+constexpr size_t kMostDimensions = 8;  // of a tensor
 
 // A name as HDF5 takes it within a group: the bytes that it cannot hold, and the percent sign, as %XX.
 std::string link_name(std::string_view name) {
@@ -195,6 +203,27 @@ void write(hdf5::File& file, const CapsuleSteps& capsule) {
   write_all(kSamples, ElementType::i64, samples);
 }
 
+void write(hdf5::File& file, const KeptSamples& samples) {
+  const Batch& batch = samples.batch;
+  file.create_group(kData);
+  file.set_attribute(kData, kInputType, std::string(info(batch.input_type).name));
+  file.set_attribute(kData, kInputIndices, static_cast<uint64_t>(samples.input_indices));
+  file.set_attribute(kData, kClasses, static_cast<uint64_t>(samples.classes));
+  const auto write_all = [&](const char* name, ElementType type, const std::vector<int64_t>& shape, const void* values) {
+    file.create_array(name, type, extents(shape)).write_all(values);
+  };
+  if (samples.input_indices > 0) {
+    write_all(kInputs, ElementType::i64, batch.input_shape, batch.indices.data());
+  } else {
+    write_all(kInputs, ElementType::f32, batch.input_shape, batch.inputs.data());
+  }
+  if (samples.target_kind == TargetKind::labels) {
+    write_all(kTargets, ElementType::i64, batch.target_shape, batch.labels.data());
+  } else {
+    write_all(kTargets, ElementType::f32, batch.target_shape, batch.values.data());
+  }
+}
+
 // Replaces the file by one that `fill` writes; `what` it is, as in "checkpoint".
 template <typename Fill>
 void replace_file(const std::string& path, std::string_view what, Fill&& fill) {
@@ -280,13 +309,46 @@ class CheckpointFile {
     return capsule;
   }
 
-  // A group has the tensors that this model has, no more and no fewer.
-  void check_names(const std::string& group, const std::vector<NamedTensor>& tensors) const {
+  KeptSamples samples(const DataUse& use) const {
+    if (!file_.exists(kData))
+      throw usage_error("'{}' has no samples in it, which are the data of its experiment (data.kind = \"capsule\")", path_);
+    KeptSamples kept;
+    Batch& batch = kept.batch;
+    kept.input_indices = number(kData, kInputIndices, 0, int64_t{1} << 31);
+    kept.classes = number(kData, kClasses, 0, 1 << 16);
+    kept.target_kind = kept.classes > 0 ? TargetKind::labels : TargetKind::values;
+    const std::string type = text(kData, kInputType);
+    const DType types[] = {DType::f32, DType::f16, DType::bf16};
+    const auto found =
+        std::find_if(std::begin(types), std::end(types), [&](DType each) { return ulpscope::info(each).name == type; });
+    if (found == std::end(types))
+      throw unreadable_error("'{}' is damaged: its samples are '{}', expected f32, f16 or bf16", path_, one_line(type));
+    batch.input_type = *found;
+    if (kept.input_indices > 0) {
+      batch.indices = array<int64_t>(kInputs, ElementType::i64, batch.input_shape);
+      check_range(kInputs, batch.indices, kept.input_indices, {});
+    } else {
+      batch.inputs = array<float>(kInputs, ElementType::f32, batch.input_shape);
+    }
+    if (kept.target_kind == TargetKind::labels) {
+      batch.labels = array<int64_t>(kTargets, ElementType::i64, batch.target_shape);
+      check_range(kTargets, batch.labels, kept.classes, use.ignored_label);
+    } else {
+      batch.values = array<float>(kTargets, ElementType::f32, batch.target_shape);
+    }
+    if (batch.input_shape[0] != batch.target_shape[0] || batch.input_shape.size() < 2)
+      throw unreadable_error("'{}' is damaged: its samples are {}, and their targets {}", path_, describe_shape(batch.input_shape),
+                             describe_shape(batch.target_shape));
+    return kept;
+  }
+
+  // A group has the tensors that this model has, no fewer, and of all of a model no more.
+  void check_names(const std::string& group, const std::vector<NamedTensor>& tensors, Restored restored) const {
     std::set<std::string> expected;
     for (const NamedTensor& named : tensors) expected.insert(member_path(group, *named.name));
     for (const std::string& link : file_.members(group)) {
       const std::string member = fmt::format("{}/{}", group, link);
-      if (expected.erase(member) == 0)
+      if (expected.erase(member) == 0 && restored == Restored::all)
         throw usage_error("'{}' is of another model: it has '{}', which this one lacks{}", path_, member, hint_of(member));
     }
     if (!expected.empty())
@@ -375,17 +437,33 @@ class CheckpointFile {
     return text;
   }
   std::string text(const char* object, const char* name) const { return needed(file_.text_attribute(object, name), name); }
-  // Of the elements of an array, which lies uncompressed in the file: one that is larger than the file was not written so.
+  // The elements of an array, which lies uncompressed in the file: one that is larger than the file was not written so.
   template <typename T>
-  std::vector<T> column(const char* name, ElementType type, uint64_t most) const {
+  std::vector<T> array(const char* name, ElementType type, std::vector<int64_t>& shape, size_t most_dimensions = kMostDimensions,
+                       uint64_t most = std::numeric_limits<uint64_t>::max()) const {
     const hdf5::Dataset stored = file_.open_dataset(name, type);
-    const std::vector<uint64_t> shape = stored.shape();
-    if (shape.size() != 1 || shape[0] < 1 || shape[0] > std::min<uint64_t>(most, bytes_ / sizeof(T)))
-      throw unreadable_error("'{}' is damaged: '{}' is {}, more than it can be", path_, name,
-                             describe_shape(std::vector<int64_t>(shape.begin(), shape.end())));
-    std::vector<T> values(shape[0]);
+    const std::vector<uint64_t> extents = stored.shape();
+    shape.assign(extents.begin(), extents.end());
+    uint64_t left = std::min<uint64_t>(most, bytes_ / sizeof(T)), count = 1;
+    for (const uint64_t extent : extents) {
+      left = extent > 0 ? left / extent : 0;
+      count *= left > 0 ? extent : 1;
+    }
+    if (left == 0 || extents.empty() || extents.size() > most_dimensions)
+      throw unreadable_error("'{}' is damaged: '{}' is {}, more than it can be", path_, name, describe_shape(shape));
+    std::vector<T> values(count);
     stored.read_all(values.data());
     return values;
+  }
+  template <typename T>
+  std::vector<T> column(const char* name, ElementType type, uint64_t most) const {
+    std::vector<int64_t> shape;
+    return array<T>(name, type, shape, 1, most);
+  }
+  void check_range(const char* name, const std::vector<int64_t>& values, int64_t end, std::optional<int64_t> besides) const {
+    for (const int64_t value : values)
+      if ((value < 0 || value >= end) && value != besides)
+        throw unreadable_error("'{}' is damaged: '{}' has {}, expected 0 to {}", path_, name, value, end - 1);
   }
   template <typename T>
   T needed(const std::optional<T>& value, const char* attribute) const {
@@ -428,15 +506,23 @@ void TrainingImage::take(const TrainingState& training, uint64_t step) {
   }
 }
 
-void save_checkpoint(const std::string& path, const CheckpointInfo& info, const TrainingState& training) {
+void save_checkpoint(const std::string& path, const CheckpointInfo& info, const TrainingState& training,
+                     const KeptSamples* samples) {
   context().backend->synchronize();
-  replace_file(path, "checkpoint", [&](hdf5::File& file) { write(file, info, describe(training)); });
+  replace_file(path, "checkpoint", [&](hdf5::File& file) {
+    write(file, info, describe(training));
+    if (samples != nullptr) write(file, *samples);
+  });
 }
 
-void save_capsule(const std::string& path, const CheckpointInfo& info, const TrainingImage& image, const CapsuleSteps& steps) {
+void save_capsule(const std::string& path, const CheckpointInfo& info, const TrainingImage& image, const CapsuleSteps& steps,
+                  const KeptSamples* samples) {
   replace_file(path, "capsule", [&](hdf5::File& file) {
-    write(file, info, image.saved());
+    SavedTraining saved = image.saved();
+    if (samples != nullptr) saved.position = {};
+    write(file, info, saved);
     write(file, steps);
+    if (samples != nullptr) write(file, *samples);
   });
 }
 
@@ -471,10 +557,14 @@ CapsuleSteps read_capsule_steps(const std::string& path) {
   return reading(path, [](const CheckpointFile& file) { return file.steps(); });
 }
 
-CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& training) {
+KeptSamples read_capsule_samples(const std::string& path, const DataUse& use) {
+  return reading(path, [&](const CheckpointFile& file) { return file.samples(use); });
+}
+
+CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& training, Restored restored) {
   return reading(path, [&](const CheckpointFile& file) {
-    file.check_names(kParameters, training.model.parameters());
-    file.check_names(kBuffers, training.model.buffers());
+    file.check_names(kParameters, training.model.parameters(), restored);
+    file.check_names(kBuffers, training.model.buffers(), restored);
     file.check_optimizers(training);
     for_each_parameter(training, [&](const OptimizedParameter& parameter, OptimizerState& state, const auto& names) {
       state.updates = file.count(member_path(kParameters, *parameter.name), kUpdates);
@@ -490,6 +580,7 @@ CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& tra
       training.scaler->restore(
           {file.loss_scale(kScaler, "scale"), file.count(kScaler, "growth_tracker"), file.count(kScaler, "hysteresis_left", 1)});
     }
+    if (restored == Restored::part) return file.info();
     const LoaderPosition position{file.count("/", "epoch"), file.count("/", "batch")};
     const int64_t batches = training.loader.batches_per_epoch();
     if (position.batch >= batches) {

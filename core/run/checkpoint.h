@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ulpscope/core/data/dataset.h"
+#include "ulpscope/core/data/kept_samples.h"
 #include "ulpscope/core/nn/model.h"
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/capsule.h"
@@ -66,8 +66,12 @@ class TrainingImage {
 };
 
 // Both replace the file at `path`, whole or not at all. They throw Error (failed).
-void save_checkpoint(const std::string& path, const CheckpointInfo& info, const TrainingState& training);
-void save_capsule(const std::string& path, const CheckpointInfo& info, const TrainingImage& image, const CapsuleSteps& steps);
+// With `samples` the file has them in it, and they are the data that training goes on with; nullptr: these are elsewhere.
+void save_checkpoint(const std::string& path, const CheckpointInfo& info, const TrainingState& training,
+                     const KeptSamples* samples = nullptr);
+// With samples it goes on from the first of them, and the steps have their places among them.
+void save_capsule(const std::string& path, const CheckpointInfo& info, const TrainingImage& image, const CapsuleSteps& steps,
+                  const KeptSamples* samples = nullptr);
 
 // Throws Error (usage) where a file at `path` is no HDF5 file, and so no checkpoint that another may replace.
 void check_checkpoint_replaceable(const std::string& path);
@@ -81,9 +85,15 @@ CheckpointInfo read_checkpoint_info(const std::string& path);
 CpuOptions cpu_as_before(const CapsuleSteps& capsule, CpuOptions asked);
 // Throws Error (usage) for a checkpoint that is no capsule.
 CapsuleSteps read_capsule_steps(const std::string& path);
+// The samples that a checkpoint or capsule has in it. `use`: which labels there may be. Throws Error (usage) where it has none.
+KeptSamples read_capsule_samples(const std::string& path, const DataUse& use);
+enum class Restored : uint8_t {
+  all,
+  part,  // the model has part of what the file has, and the data are others: they begin with their first batch
+};
 // Puts what was saved in place of the parameters, buffers, optimizer state, loss scale and data position. Where the file or the run
 // has no loss scale, the run's stays. Throws Error (usage) where the file does not fit: it names the parameter, what came and what
 // was expected. `training` is then half restored.
-CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& training);
+CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& training, Restored restored = Restored::all);
 
 }  // namespace ulpscope

@@ -185,7 +185,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
           "quantised to a few levels in [0, 1]; `random_classification`: Gaussian features, labelled by a random linear teacher; "
           "`copy_task`: random sequences as indices, each with what a decoder is given to copy it (a start symbol, then the "
           "sequence "
-          "without its last symbol), the target the sequence",
+          "without its last symbol), the target the sequence; `capsule`: the samples that a capsule holds, in its own experiment",
           ULPSCOPE_FIELD(data.kind)),
       text("data.path",
            "fashion_mnist: the folder of its files; text: a file, or a folder of files; hdf5, csv: a file, of csv plain or .gz",

@@ -117,6 +117,7 @@ struct Trainer::State {
 
   State(const Experiment& experiment, const TrainerOptions& options);
 
+  DataSplits open_data_of(const TrainerOptions& options) const;
   void add_sources();  // to the trace
   Tensor load_inputs(const Batch& batch) const;
   Tensor load_targets(const Batch& batch) const;
@@ -130,6 +131,8 @@ struct Trainer::State {
   uint64_t next_step() const { return result.first_step + result.steps; }
   double scale() const { return scaler ? scaler->scale() : 1.0; }
   CheckpointInfo checkpoint_info() const;
+  // That has these samples as its data, for as many steps.
+  Experiment experiment_on(const KeptSamples& kept) const;
   // Fills `batch` with the one that is next.
   void next_batch();
   void check_batches() const;
@@ -159,6 +162,7 @@ struct Trainer::State {
   Experiment experiment;
   CpuOptions cpu;
   WorkWatch watch;
+  std::function<void(const Batch&)> watch_batches;
   std::unique_ptr<Backend> backend;  // outlives every tensor
   Context context;                   // current within the trainer's calls
   DataSplits data;
@@ -192,6 +196,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     : experiment(settings),
       cpu(options.cpu),
       watch(options.watch),
+      watch_batches(options.watch_batches),
       backend(make_cpu_backend(options.cpu)),
       capsule(options.capsule),
       given_batches(options.batches) {
@@ -200,7 +205,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   context.seed = experiment.seed;
   validate(experiment);
 
-  data = open_data(experiment.data, {experiment.seed, experiment.loss.ignored_label()});
+  data = open_data_of(options);
   model = build_model(experiment, *data.train);
   for (const Dataset* split : {data.train.get(), data.test.get()})
     if (split) split->prepare(watch);
@@ -232,9 +237,9 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
 
   std::optional<CheckpointInfo> parent;
   if (!options.resume_from.empty()) {
-    parent = load_checkpoint(options.resume_from, training());
+    parent = load_checkpoint(options.resume_from, training(), options.samples ? Restored::part : Restored::all);
     result.first_step = parent->step;
-    const std::string changed = difference(parent->data, identity, options.resume_from);
+    const std::string changed = options.samples ? "" : difference(parent->data, identity, options.resume_from);
     warning += (warning.empty() || changed.empty() ? "" : "; ") + changed;
     if (parent->step >= total_steps) {
       throw usage_error("'{}' stands at step {}, and the experiment ends at {}: expected more steps in all (training.steps)",
@@ -270,6 +275,18 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   if (profiler) context.observers = profiler->around(context.observers);
 }
 
+DataSplits Trainer::State::open_data_of(const TrainerOptions& options) const {
+  const DataUse use{experiment.seed, experiment.loss.ignored_label()};
+  std::optional<KeptSamples> kept = options.samples;
+  if (!kept && experiment.data.kind == DataKind::capsule && !options.resume_from.empty())
+    kept = read_capsule_samples(options.resume_from, use);
+  if (!kept) return open_data(experiment.data, use);
+  DataSplits splits;
+  splits.train = std::make_unique<KeptDataset>(std::move(*kept));
+  splits.description = fmt::format("{} in the capsule", count_of(static_cast<uint64_t>(splits.train->size()), "sample"));
+  return splits;
+}
+
 void Trainer::State::add_sources() {
   const auto add = [&](const Dataset& split, uint32_t number, const char* name) {
     for (SourceInfo& source : split.sources()) {
@@ -284,7 +301,8 @@ void Trainer::State::add_sources() {
 
 Tensor Trainer::State::load_inputs(const Batch& loaded) const {
   if (!loaded.indices.empty()) return from_host(*backend, loaded.input_shape, loaded.indices);
-  return from_host(*backend, DType::f32, loaded.input_shape, loaded.inputs, Layout::channels_last);
+  const DType type = loaded.input_type == dtype_of(experiment.precision) ? loaded.input_type : DType::f32;
+  return from_host(*backend, type, loaded.input_shape, loaded.inputs, Layout::channels_last);
 }
 
 Tensor Trainer::State::load_targets(const Batch& loaded) const {
@@ -358,6 +376,7 @@ Tensor Trainer::State::run_batch() {
   if (recorder) recorder->add_batch(Phase::forward, context.micro_batch, kTrainSource, batch.numbers);
   warn_of_targets();
   if (faults) faults->change(batch);
+  if (watch_batches) watch_batches(batch);
   Tensor inputs, targets;
   {
     const PhaseGuard phase(Phase::data);
@@ -393,6 +412,7 @@ uint64_t Trainer::first_step() const { return state_->result.first_step; }
 uint64_t Trainer::total_steps() const { return state_->total_steps; }
 const std::string& Trainer::warning() const { return state_->warning; }
 const std::vector<std::string>& Trainer::changed_constants() const { return state_->changed_constants; }
+const Dataset& Trainer::training_data() const { return *state_->data.train; }
 const std::string& Trainer::data_description() const { return state_->data.description; }
 bool Trainer::finished() const {
   return state_->next_step() >= state_->total_steps || (state_->recorder && state_->recorder->stop_requested());
@@ -610,6 +630,19 @@ CheckpointInfo Trainer::State::checkpoint_info() const {
   return {run_id, to_toml(experiment), experiment.seed, next_step(), identity};
 }
 
+Experiment Trainer::State::experiment_on(const KeptSamples& kept) const {
+  Experiment changed = experiment;
+  changed.data = {};
+  changed.data.kind = DataKind::capsule;
+  // A batch of what would be left over is none that the run had.
+  changed.data.drop_last = kept.batch.samples() >= experiment.training.batch_size;
+  changed.training.steps = static_cast<int64_t>(total_steps);
+  std::erase_if(changed.inject, [&](const InjectedFault& fault) { return fault.sample && kept.place_of(*fault.sample) < 0; });
+  for (InjectedFault& fault : changed.inject)
+    if (fault.sample) fault.sample = kept.place_of(*fault.sample);
+  return changed;
+}
+
 uint64_t Trainer::State::weights_fingerprint() const {
   uint64_t fingerprint = hash_text("");
   for (const NamedTensor& parameter : model->parameters()) {
@@ -660,8 +693,15 @@ void Trainer::State::keep_step(const StepResult& step) {
   outcome.last_step = step.step;
   // Training goes on, whatever prevents it.
   try {
-    ring->save(checkpoint_info(), *data.train,
-               {outcome.event, {}, weights_fingerprint(), backend->description(), cpu, cpu_options_in_use()});
+    CheckpointInfo info = checkpoint_info();
+    std::optional<KeptSamples> kept;
+    if (capsule.keep_samples || experiment.data.kind == DataKind::capsule) {
+      kept = keep_samples(*data.train, ring->samples());
+      info.experiment = to_toml(experiment_on(*kept));
+      info.data = identity_of(KeptDataset(*kept));
+    }
+    ring->save(info, *data.train, {outcome.event, {}, weights_fingerprint(), backend->description(), cpu, cpu_options_in_use()},
+               kept ? &*kept : nullptr);
     outcome.written = true;
   } catch (const std::exception& error) {
     outcome.failure = error.what();
@@ -675,7 +715,8 @@ void Trainer::save_checkpoint(const std::string& path) {
   // A run that goes on from the checkpoint records the steps after it only: those before have to be in this trace even if the
   // process is killed now. Where the recording has failed, training goes on, and a reader finds the steps missing.
   if (s.sink) s.sink->flush();
-  ulpscope::save_checkpoint(path, s.checkpoint_info(), s.training());
+  const auto* const kept = dynamic_cast<const KeptDataset*>(s.data.train.get());
+  ulpscope::save_checkpoint(path, s.checkpoint_info(), s.training(), kept != nullptr ? &kept->samples() : nullptr);
 }
 
 TrainResult Trainer::finish(const std::string& interruption) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ulpscope/core/data/dataset.h"
+#include "ulpscope/core/data/kept_samples.h"
 #include "ulpscope/core/observe/nonfinite_watch.h"
 #include "ulpscope/core/observe/profile.h"
 #include "ulpscope/core/run/capsule.h"
@@ -32,7 +32,10 @@ struct TrainerOptions {
   // Of each of the steps from the first on, which samples its batches have, whatever their order would be; the steps after these
   // have those that come next. Where the data are others than the hashes say, a step throws Error (unreadable).
   std::vector<CapsuleStep> batches;
-  bool watch_nonfinite = false;  // say of each step what was not finite
+  // The data, instead of the experiment's: of part of the run of which resume_from is, whose model has part of that one's tensors.
+  std::optional<KeptSamples> samples;
+  bool watch_nonfinite = false;                     // say of each step what was not finite
+  std::function<void(const Batch&)> watch_batches;  // is shown each batch of training, as the model gets it
   // Of work that is no step: generating data, where what it throws comes out of Trainer's constructor, and evaluations.
   WorkWatch watch;
 };
@@ -82,6 +85,7 @@ class Trainer {
   uint64_t first_step() const;   // as in TrainResult
   uint64_t total_steps() const;  // at the end, those before first_step() included
   const std::string& data_description() const;
+  const Dataset& training_data() const;
   // What is other than in the run that this one goes on from, and should not be, and what the arithmetic asks for in vain; or "".
   const std::string& warning() const;
   // Constants that mean something else in the formats of the run, a sentence each (changed_constants.h).

@@ -163,6 +163,7 @@ TEST_F(Replay, CapsuleOptionsAreChecked) {
   };
   expect({"--capsule-on", "nan"}, "--capsule-on needs --capsule");
   expect({"--keep-steps", "3"}, "--keep-steps needs --capsule");
+  expect({"--keep-samples"}, "--keep-samples needs --capsule");
   expect({"--capsule", "c", "--keep-steps", "0"}, "--keep-steps");
   expect({"--capsule", "c", "--keep-steps", "99999999"}, "expected at most 1048576");
   expect({"--capsule", "c", "--capsule-on", "inf"}, "nan, overflow, backoff or step=N, not 'inf'");

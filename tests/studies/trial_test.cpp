@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
@@ -369,6 +370,150 @@ TEST_F(Trials, WhatDoesNotFitIsNamed) {
   trainer.step();
   trainer.save_checkpoint(file("capsule"));
   EXPECT_THAT(refusal(trial(), ErrorKind::usage), HasSubstr("is a checkpoint without steps to run again"));
+}
+
+// With its samples in it a capsule runs where the data are not: labels, indices, images and values, and one that a fault changes.
+TEST_F(Trials, CapsulesWithSamplesNeedNoData) {
+  const auto keep = [&](uint64_t last, uint64_t steps) {
+    CapsuleOptions options = at_step(last, steps);
+    options.keep_samples = true;
+    return options;
+  };
+  const auto expect_samples = [&](size_t count) {
+    const CheckpointInfo info = read_checkpoint_info(file("capsule"));
+    EXPECT_EQ(parse_experiment(info.experiment, "capsule").data.kind, DataKind::capsule);
+    EXPECT_EQ(info.data.samples, static_cast<int64_t>(count));
+    EXPECT_EQ(read_capsule_samples(file("capsule"), 0).batch.input_shape[0], static_cast<int64_t>(count));
+  };
+  expect_bit_equal(train(experiment({"training.evaluation=never", "precision=fp16"},
+                                    std::string(kSmall) + "[[inject]]\nsample = 30\nelement = 5\nsteps = 0\nset = 99\n"),
+                         keep(8, 3)),
+                   "images");
+  const CapsuleSteps steps = read_capsule_steps(file("capsule"));
+  std::set<int64_t> numbers;
+  for (const CapsuleStep& step : steps.steps)
+    for (const CapsuleBatch& batch : step.batches) numbers.insert(batch.samples.begin(), batch.samples.end());
+  EXPECT_EQ(*numbers.rbegin() + 1, static_cast<int64_t>(numbers.size())) << "numbered from 0 on";
+  expect_samples(numbers.size());
+
+  std::string rows = "a,b,c\n";
+  for (int i = 0; i < 20; ++i) rows += fmt::format("{},{},{}\n", i, i * i, 0.5 * i);
+  write_file(file("data.csv"), rows);
+  const std::string text = fmt::format(R"(
+[data]
+kind = "csv"
+path = "{}"
+target_kind = "values"
+test_share = 0
+[loss]
+function = "mse"
+[model]
+layers = [{{ type = "linear", name = "fc", out_features = 1 }}]
+[training]
+batch_size = 4
+steps = 5
+evaluation = "never"
+)",
+                                       file("data.csv"));
+  const TrainResult trained = train(experiment({}, text), keep(2, 1));
+  std::filesystem::remove(file("data.csv"));
+  expect_bit_equal(trained, "values");
+  expect_samples(8);
+  const KeptSamples kept = read_capsule_samples(file("capsule"), 0);
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(kept.batch.inputs[2 * i + 1], kept.batch.inputs[2 * i] * kept.batch.inputs[2 * i]);
+    EXPECT_EQ(kept.batch.values[i], 0.5f * kept.batch.inputs[2 * i]);
+  }
+
+  write_file(file("text"), "It was the best of times, it was the worst of times, it was the age of wisdom");
+  const TrainResult read = train(experiment({}, fmt::format(R"(
+[data]
+kind = "text"
+path = "{}"
+context = 5
+test_share = 0
+[model]
+layers = [
+  {{ type = "embedding", name = "tokens", num_embeddings = 256, features = 4 }},
+  {{ type = "linear", name = "fc", out_features = 256 }},
+]
+[training]
+batch_size = 4
+steps = 5
+evaluation = "never"
+)",
+                                                            file("text"))),
+                                 keep(2, 1));
+  std::filesystem::remove(file("text"));
+  expect_bit_equal(read, "indices");
+  // What comes after its steps are the same samples again, from a checkpoint on as well.
+  Trial more = trial();
+  more.steps = 4;
+  const TrialOutcome outcome = run(more);
+  EXPECT_EQ(outcome.steps.size(), 4u);
+  const Experiment within = parse_experiment(read_checkpoint_info(file("capsule")).experiment, "capsule");
+  TrainerOptions options;
+  options.cpu.threads = 2;
+  options.resume_from = file("capsule");
+  const uint64_t whole = ulpscope::train(within, options).weights_fingerprint;
+  Trainer trainer(within, options);
+  for (int i = 0; i < 3; ++i) trainer.step();
+  trainer.save_checkpoint(file("checkpoint"));
+  options.resume_from = file("checkpoint");
+  EXPECT_EQ(ulpscope::train(within, options).weights_fingerprint, whole);
+}
+
+// The members with the samples, edited or damaged.
+TEST_F(Trials, EditedSamplesAreRefused) {
+  const std::string python = find_python("h5py, numpy");
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py and numpy";
+  CapsuleOptions options = at_step(8, 3);
+  options.keep_samples = true;
+  train(experiment({"training.evaluation=never"}), options);
+  struct Change {
+    const char *code, *message;
+    ErrorKind kind = ErrorKind::unreadable;
+  };
+  const std::vector<Change> changes{
+      {"del file['data/inputs']; file.create_dataset('data/inputs', (36, 2**30, 2**30), 'f4', chunks=(1, 4, 4))",
+       "'data/inputs' is [36, 1073741824, 1073741824], more than it can be"},
+      {"del file['data/inputs']; file.create_dataset('data/inputs', (2**62, 2**62, 16), 'f4', chunks=(1, 4, 4))", "more than"},
+      {"del file['data/inputs']; file['data/inputs'] = numpy.zeros((36,) + (1,) * 9, 'f4')", "more than it can be"},
+      {"del file['data/inputs']; file['data/inputs'] = numpy.zeros(36, 'f4')", "its samples are [36]"},
+      {"del file['data/inputs']; file['data/inputs'] = numpy.float32(1)", "'data/inputs' is []"},
+      {"del file['data/inputs']; file['data/inputs'] = numpy.zeros((36, 1, 8, 8), 'f8')", "'data/inputs'"},
+      {"del file['data/inputs']; file['data/inputs'] = numpy.zeros((35, 1, 8, 8), 'f4')", "its samples are [35, 1, 8, 8], and"},
+      {"del file['data/inputs']; file['data/inputs'] = numpy.zeros((36, 1, 8, 9), 'f4')", "is of another model", ErrorKind::usage},
+      {"del file['data/targets']", "'data/targets' is missing"},
+      {"del file['data']", "has no samples in it", ErrorKind::usage},
+      {"file['data/targets'][3] = 10", "'data/targets' has 10, expected 0 to 9"},
+      {"file['data/targets'][3] = -1", "'data/targets' has -1"},
+      {"file['data'].attrs['classes'] = 2**40", "'classes' of 'data' is 1099511627776"},
+      {"file['data'].attrs['classes'] = 0", "'data/targets'"},
+      {"file['data'].attrs['input_indices'] = 5", "'data/inputs'"},
+      {"file['data'].attrs['input_type'] = numpy.bytes_(b'f8')", "its samples are 'f8', expected f32, f16 or bf16"},
+      {"del file['data'].attrs['input_type']", "it has no attribute 'input_type'"},
+      {"file['data/inputs'][0, 0, 3, 3] += 1", "the data are not those of step"},
+      {"file['steps/samples'][0] = 36", "have sample 36, and the data 36 samples", ErrorKind::usage},
+  };
+  std::string script =
+      "import h5py, numpy, shutil\ndef change(name, what):\n    shutil.copy('capsule', name)\n"
+      "    with h5py.File(name, 'a', libver='latest') as file:\n        exec(what, {'file': file, 'h5py': h5py, 'numpy': numpy})\n";
+  for (size_t i = 0; i < changes.size(); ++i) script += fmt::format("change('{}', \"\"\"{}\"\"\")\n", i, changes[i].code);
+  write_file(file("change.py"), script);
+  ASSERT_EQ(std::system(fmt::format("cd {} && {} change.py", folder_.path(), python).c_str()), 0);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Trial changed;
+    changed.capsule = file(std::to_string(i));
+    EXPECT_THAT(refusal(changed, changes[i].kind), HasSubstr(changes[i].message)) << changes[i].code;
+  }
+  // Such data are nowhere else.
+  try {
+    ulpscope::train(parse_experiment(read_checkpoint_info(file("capsule")).experiment, "capsule"), {});
+    FAIL() << "there is no capsule";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("data.kind = \"capsule\": these are the samples that a capsule holds"));
+  }
 }
 
 // Capsules with checksums that fit, which hold what no run wrote, or one that is not the one they tell of.
