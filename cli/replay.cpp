@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
@@ -52,8 +53,9 @@ int run_minimize(const Arguments& arguments) {
   const ScratchFolder scratch("ulpscope-minimize");
   options.scratch = scratch.file("step.ckpt");
   Progress progress;
+  const auto begin = Clock::now();
   options.watch = [&](std::string_view trial) {
-    progress.work(trial, 0);
+    progress.work(trial, seconds_since(begin) / options.budget);
     return true;
   };
   const Minimized minimized = minimize(capsule, options);
@@ -114,29 +116,32 @@ Verb replay_verb() {
       "--keep-fp32 or --scale the steps are otherwise the same, and what came of the change is said: 1 then means a row that "
       "--against found.",
       {{"CAPSULE", "a file that train --capsule wrote"}},
-      join({{{"--set", "", "KEY=VALUE", "change a key of the experiment: arithmetic.accumulate=h100; may be repeated", ""},
-             {"--as", "", "NAME", "with this precision", "the capsule's", {"fp32", "fp16", "bf16", "fp8"}},
-             {"--keep-fp32", "", "MODULES", "with the modules that match this pattern in FP32; may be repeated", ""},
-             {"--scale", "", "SCALE", "with this constant loss scale, as in 2^10", "the capsule's"},
-             {"--against", "", "TRACE", "compare every recorded row with this trace's, and name the first op that differs"},
-             {"--output", "-o", "FILE", "write a trace of the replay", "none"},
-             {"--minimize", "", "FILE",
-              "write the smallest part that fails in the same way as a capsule: the last step, of as few samples as do it", "none"},
-             {"--budget", "", "SECONDS", "for --minimize", "60"},
-             {"--threads", "", "N", "computing threads; bits may depend on it", "the capsule's"},
-             {"--isa",
-              "",
-              "NAME",
-              "instruction set to compute with; bits may depend on it",
-              "the capsule's",
-              {"sse4", "avx2", "avx512"}},
-             {"--force", "", "", "replace FILE where it exists"}},
-            print_options()}),
+      join(
+          {{{"--set", "", "KEY=VALUE", "change a key of the experiment: arithmetic.accumulate=h100; may be repeated", ""},
+            {"--as", "", "NAME", "with this precision", "the capsule's", {"fp32", "fp16", "bf16", "fp8"}},
+            {"--keep-fp32", "", "MODULES", "with the modules that match this pattern in FP32; may be repeated", ""},
+            {"--scale", "", "SCALE", "with this constant loss scale, as in 2^10", "the capsule's"},
+            {"--against", "", "TRACE", "compare every recorded row with this trace's, and name the first op that differs"},
+            {"--output", "-o", "FILE", "write a trace of the replay", "none"},
+            {"--minimize", "", "FILE",
+             "write the smallest part that fails in the same way as a capsule: the last step, of as few samples, layers and places "
+             "of a sequence or image as do it",
+             "none"},
+            {"--budget", "", "SECONDS", "for --minimize", "60"},
+            {"--threads", "", "N", "computing threads; bits may depend on it", "the capsule's"},
+            {"--isa",
+             "",
+             "NAME",
+             "instruction set to compute with; bits may depend on it",
+             "the capsule's",
+             {"sse4", "avx2", "avx512"}},
+            {"--force", "", "", "replace FILE where it exists"}},
+           print_options()}),
       {{"ulpscope replay nan.capsule", "the same steps, to the bit"},
        {"ulpscope replay nan.capsule --against run.h5", "and all that was recorded of them"},
        {"ulpscope replay nan.capsule --as bf16", "would BF16 have gone through?"},
        {"ulpscope replay nan.capsule --keep-fp32 'head*'", "or the head in FP32?"},
-       {"ulpscope replay nan.capsule --minimize small.capsule", "which samples does it take?"},
+       {"ulpscope replay nan.capsule --minimize small.capsule", "which samples, layers and places does it take?"},
        {"ulpscope replay nan.capsule --set arithmetic.accumulate=h100 --against run.h5",
         "the first op that an H100's sums change"}},
       run};

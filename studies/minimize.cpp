@@ -5,19 +5,42 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 
+#include "ulpscope/analyzers/nan.h"
 #include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/core/nn/model.h"
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/core/run/trainer.h"
+#include "ulpscope/studies/sample_part.h"
+#include "ulpscope/studies/smaller_model.h"
 #include "ulpscope/studies/trial.h"
 
 namespace ulpscope {
 
 namespace {
 
-using Samples = std::vector<int64_t>;
+// What is left of the step.
+struct Part {
+  size_t first = 0;               // how many of the layers are cut off
+  std::vector<LayerSpec> layers;  // of those behind them
+  std::vector<RowsOfBatch> rows;
+  std::vector<Places> extents;  // of a sample
+};
+
+std::vector<size_t> all_rows(const Batch& batch) {
+  std::vector<size_t> rows(static_cast<size_t>(batch.samples()));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+std::vector<Places> whole(std::span<const int64_t> sample) {
+  std::vector<Places> extents;
+  for (const int64_t extent : sample) extents.push_back({0, extent});
+  return extents;
+}
 
 uint64_t size_of_file(const std::string& path) {
   std::error_code error;
@@ -25,77 +48,188 @@ uint64_t size_of_file(const std::string& path) {
   return error ? 0 : size;
 }
 
-CapsuleSize size_of(const std::string& path, const CapsuleSteps& capsule) {
-  CapsuleSize size{capsule.steps.size(), capsule.steps.back().batches.size(), 0, size_of_file(path)};
+CapsuleSize size_of(const std::string& path, const CapsuleSteps& capsule, std::span<const LayerSpec> layers,
+                    std::span<const int64_t> sample) {
+  CapsuleSize size{capsule.steps.size(),    capsule.steps.back().batches.size(), 0,
+                   count_computing(layers), {sample.begin(), sample.end()},      size_of_file(path)};
   for (const CapsuleBatch& batch : capsule.steps.back().batches) size.samples += batch.samples.size();
   return size;
+}
+
+size_t targets_of(const Batch& batch) { return batch.labels.size() + batch.values.size(); }
+
+// The cause of the worst of what is not finite in the trace, as `ulpscope nan` has it.
+std::string cause_in(const std::string& trace) {
+  for (const Quantity& fact : analyze_nan(Snapshot(trace)).facts)
+    if (const std::string* const text = std::get_if<std::string>(&fact.value); text && fact.name == "cause") return *text;
+  return "";
 }
 
 class Minimizer {
  public:
   Minimizer(const std::string& capsule, const MinimizeOptions& options)
-      : options_(options), original_(read_capsule_steps(capsule)) {
-    if (original_.steps.empty()) throw usage_error("'{}' has no steps", capsule);
+      : options_(options), capsule_(capsule), original_(read_capsule_steps(capsule)) {
     Trial trial;
     trial.capsule = capsule;
     experiment_ = experiment_of(trial);
     experiment_.training.evaluation = Evaluation::never;
+    experiment_.recording = {};
     cpu_ = cpu_as_before(original_, {});
-    found_.before = size_of(capsule, original_);
-    stand_before_last_step(capsule);
-    data_ = open_data(experiment_.data, {experiment_.seed, experiment_.loss.ignored_label()});
+    found_.loss = original_.steps.back().loss;
+    stand_before_last_step();
+    experiment_.model.layers = flattened(experiment_.model.layers);
+    run_last_step();
   }
 
   Minimized run() {
-    std::vector<Samples> left;
-    for (const CapsuleBatch& batch : last().batches) left.push_back(batch.samples);
-    if (!runs_into_failure(left)) throw failed_error("the last step does not fail again when it is run by itself");
-    if (left.size() > 1) {
-      for (const Samples& alone : std::vector<Samples>(left)) {
-        if (!has_time()) break;
-        whole_batch_ = alone.size();
-        if (!fails(alone)) continue;
-        left = {alone};
-        break;
-      }
-    }
+    part_ = {0, experiment_.model.layers, rows_of_all(), {}};
+    part_.extents = whole(sample_shape());
+    if (!fails(part_)) throw failed_error("the last step does not fail again when it is run by itself");
+    take_one_batch();
+    // Samples that are not finite are what fails.
+    if (found_.failure.phase != Phase::data || !found_.failure.module.empty()) cut_beginning();
     // Of several batches, whose sums fail together, each would have to shrink by the same share.
-    if (left.size() == 1) {
-      whole_batch_ = left[0].size();
-      left[0] = fewest(left[0]);
-    }
-    if (!runs_into_failure(left, options_.output)) {
+    if (part_.rows.size() == 1) take_fewest_rows();
+    leave_out_layers();
+    for (const size_t dimension : dimensions_of(sample_shape(), is_indices())) shorten(dimension);
+    if (part_.rows.size() == 1) take_fewest_rows();
+    if (!runs_into_failure(part_, options_.output, "")) {
       std::error_code error;
       std::filesystem::remove(options_.output, error);
       throw failed_error("internal: what was left fails no more");
     }
-    for (const Samples& batch : left) found_.samples.insert(found_.samples.end(), batch.begin(), batch.end());
-    found_.after = size_of(options_.output, read_capsule_steps(options_.output));
+    for (const RowsOfBatch& taken : part_.rows)
+      for (const size_t row : taken.rows) found_.samples.push_back(last().batches[taken.batch].samples[row]);
+    if (part_.first > 0) found_.replaced_up_to = experiment_.model.layers[part_.first - 1].name;
+    std::vector<int64_t> sample;
+    for (const Places& extent : part_.extents) sample.push_back(extent.size());
+    found_.before = size_of(capsule_, original_, experiment_.model.layers, sample_shape());
+    found_.after = size_of(options_.output, read_capsule_steps(options_.output), part_.layers, sample);
     return std::move(found_);
   }
 
  private:
   const CapsuleStep& last() const { return original_.steps.back(); }
+  std::span<const int64_t> sample_shape() const { return std::span<const int64_t>(given_[part_.first][0].input_shape).subspan(1); }
+  bool is_indices() const { return part_.first == 0 && like_.input_indices > 0; }
 
-  // Runs the steps before the last one, and keeps how training stands then.
-  void stand_before_last_step(const std::string& capsule) {
+  TrainerOptions trainer_options(const std::string& from) const {
     TrainerOptions options;
     options.cpu = cpu_;
-    options.resume_from = capsule;
-    options.batches = original_.steps;
+    options.resume_from = from;
     options.watch_nonfinite = true;
+    return options;
+  }
+
+  // Runs the steps before the last one, and keeps how training stands then.
+  void stand_before_last_step() {
+    TrainerOptions options = trainer_options(capsule_);
+    options.batches = original_.steps;
     Trainer trainer(experiment_, options);
     for (size_t i = 0; i + 1 < original_.steps.size(); ++i) trainer.step();
     trainer.save_checkpoint(options_.scratch);
     total_steps_ = static_cast<int64_t>(trainer.total_steps());
+    const Dataset& data = trainer.training_data();
+    like_ = {{}, data.target_kind(), data.input_indices(), data.classes()};
+    given_.resize(1);
+    for (const CapsuleBatch& batch : last().batches) data.fill_batch(batch.samples, given_[0].emplace_back());
+  }
+
+  // The last step by itself: how it fails, and what each layer gives in it.
+  void run_last_step() {
+    const std::vector<RowsOfBatch> rows = rows_of_all();
+    TrainerOptions options = trainer_options(options_.scratch);
+    options.samples = part_of(given_[0], like_, rows, whole(sample_shape()));
+    options.batches = steps_of(*options.samples, rows);
+    size_t shown = 0;
+    options.watch_batches = [&](const Batch& batch) { given_[0][shown++] = batch; };
+    record(options);
+    Experiment whole_step = on_samples(experiment_, {0, experiment_.model.layers, rows, {}});
+    std::vector<int64_t> numbers;
+    for (const CapsuleBatch& batch : last().batches) numbers.insert(numbers.end(), batch.samples.begin(), batch.samples.end());
+    for (const InjectedFault& fault : experiment_.inject) {
+      const auto found = fault.sample ? std::find(numbers.begin(), numbers.end(), *fault.sample) : numbers.end();
+      if (found == numbers.end()) continue;
+      whole_step.inject.push_back(fault);
+      whole_step.inject.back().sample = found - numbers.begin();
+    }
+    Trainer trainer(whole_step, options);
+    given_.resize(experiment_.model.layers.size());
+    trainer.model().watch_layers([&](size_t layer, const Tensor& output) {
+      if (layer + 1 < given_.size()) given_[layer + 1].push_back(as_batch(output, given_[layer + 1].size()));
+    });
     const StepResult step = trainer.step();
+    trainer.finish();
     if (!step.nonfinite)
-      throw usage_error("'{}' ends with step {}, in which nothing was NaN or infinite: there is no failure to keep", capsule,
+      throw usage_error("'{}' ends with step {}, in which nothing was NaN or infinite: there is no failure to keep", capsule_,
                         step.step);
     found_.failure = *step.nonfinite;
     found_.step = step.step;
-    found_.loss = step.loss;
+    found_.cause = cause_in(options.trace_path);
     skipped_ = step.skipped;
+  }
+
+  std::vector<RowsOfBatch> rows_of_all() const {
+    std::vector<RowsOfBatch> rows;
+    for (size_t i = 0; i < given_[0].size(); ++i) rows.push_back({i, all_rows(given_[0][i])});
+    return rows;
+  }
+
+  // What a layer gave of a batch, with the targets that this has.
+  Batch as_batch(const Tensor& output, size_t batch) const {
+    Batch given = given_[0][batch];
+    given.indices.clear();
+    given.input_shape.assign(output.shape().begin(), output.shape().end());
+    given.input_type = output.dtype();
+    const std::vector<double> values = to_host(output);
+    given.inputs.assign(values.begin(), values.end());
+    return given;
+  }
+
+  void record(TrainerOptions& options) const {
+    options.trace_path = options_.scratch + ".h5";
+    options.overwrite = true;
+  }
+
+  // One step, of the samples from the first on.
+  static std::vector<CapsuleStep> steps_of(const KeptSamples& samples, std::span<const RowsOfBatch> rows) {
+    const KeptDataset data(samples);
+    CapsuleStep step;
+    Batch filled;
+    int64_t next = 0;
+    for (const RowsOfBatch& taken : rows) {
+      CapsuleBatch& batch = step.batches.emplace_back();
+      batch.samples.resize(taken.rows.size());
+      std::iota(batch.samples.begin(), batch.samples.end(), next);
+      next += static_cast<int64_t>(taken.rows.size());
+      data.fill_batch(batch.samples, filled);
+      batch.hash = hash_of(filled);
+    }
+    return {step};
+  }
+
+  // The experiment, on samples as the model gets them.
+  Experiment on_samples(Experiment changed, const Part& part) const {
+    changed.model.layers = part.layers;
+    changed.data = {};
+    changed.data.kind = DataKind::capsule;
+    changed.data.shuffle = false;
+    changed.training.batch_size = static_cast<int64_t>(part.rows.front().rows.size());
+    changed.training.accumulation = static_cast<int64_t>(part.rows.size());
+    // The schedule has the same learning rate for the step, whatever the batches make of epochs.
+    changed.training.steps = total_steps_;
+    // What they make of a sample is in it.
+    std::erase_if(changed.inject, [](const InjectedFault& fault) { return fault.sample.has_value(); });
+    return changed;
+  }
+
+  // Of a part that fails.
+  bool fails(const Part& part) {
+    try {
+      return runs_into_failure(part, "", options_.scratch + ".h5");
+    } catch (const Error&) {
+      return false;  // a model need not take so little, nor does a fault that is injected need to find its element
+    }
   }
 
   bool is_same(const StepResult& step) const {
@@ -104,95 +238,160 @@ class Minimizer {
            now->slot == found_.failure.slot && std::isfinite(step.loss) == std::isfinite(found_.loss) && step.skipped == skipped_;
   }
 
-  // Of part of one batch. A model need not take so few samples, nor does a fault that is injected need to find its element.
-  bool fails(const Samples& samples) {
-    try {
-      return runs_into_failure({samples});
-    } catch (const Error&) {
-      return false;
-    }
-  }
-
-  // Whether the last step, of these batches only, fails as it did with all. `output`: a capsule to write of it.
-  bool runs_into_failure(const std::vector<Samples>& batches, const std::string& output = "") {
+  // Whether the part fails as the whole step does. `output`: a capsule to write of it; `trace`: a trace to compare its cause in.
+  bool runs_into_failure(const Part& part, const std::string& output, const std::string& trace) {
     ++found_.trials;
-    TrainerOptions options;
-    options.cpu = cpu_;
-    options.resume_from = options_.scratch;
-    options.watch_nonfinite = true;
-    options.capsule.path = output;
-    options.capsule.event = CapsuleEvent::step;
-    options.capsule.step = found_.step;
-    options.capsule.keep_steps = 1;
-    CapsuleStep& step = options.batches.emplace_back();
-    Batch filled;
-    for (const Samples& samples : batches) {
-      data_.train->fill_batch(samples, filled);
-      step.batches.push_back({samples, hash_of(filled)});
-    }
-    Experiment changed = experiment_;
-    changed.training.batch_size = static_cast<int64_t>(batches.front().size());
-    changed.training.accumulation = static_cast<int64_t>(batches.size());
-    // The schedule has the same learning rate for the step, whatever the batches make of epochs.
-    changed.training.steps = total_steps_;
+    KeptSamples samples = part_of(given_[part.first], part.first > 0 ? KeptSamples{{}, like_.target_kind, 0, like_.classes} : like_,
+                                  part.rows, part.extents);
+    Experiment changed = on_samples(experiment_, part);
+    const Batch& left = samples.batch;
+    fit_to_model(changed, {left.input_shape.begin() + 1, left.input_shape.end()}, samples.input_indices);
     // A batch's mean is divided by the number of batches as well.
-    if (whole_batch_ > 0 && batches.size() == 1)
-      changed.loss.factor *= static_cast<double>(batches[0].size()) / static_cast<double>(whole_batch_ * last().batches.size());
+    const double targets = static_cast<double>(targets_of(left)) * static_cast<double>(part.rows.front().rows.size()) /
+                           static_cast<double>(left.samples()),
+                 all = static_cast<double>(targets_of(given_[0][part.rows.front().batch]));
+    changed.loss.factor *= targets * static_cast<double>(part.rows.size()) / (all * static_cast<double>(given_[0].size()));
+    // As a capsule has it.
+    changed = parse_experiment(to_toml(changed), "the smaller experiment");
+    TrainerOptions options = trainer_options(options_.scratch);
+    options.capsule = {output, CapsuleEvent::step, found_.step, 1, true};
+    options.batches = steps_of(samples, part.rows);
+    options.samples = std::move(samples);
+    if (!trace.empty()) record(options);
     Trainer trainer(changed, options);
     const bool same = is_same(trainer.step());
     const std::optional<CapsuleOutcome> written = trainer.finish().capsule;
     if (written && !written->failure.empty()) throw failed_error("{}", written->failure);
-    return same;
+    return same && (trace.empty() || cause_in(trace) == found_.cause);
   }
 
-  bool has_time() {
+  bool has_time(std::string_view trial) {
     found_.is_smallest =
-        found_.is_smallest && seconds_since(begin_) < options_.budget && (!options_.watch || options_.watch("fewer samples"));
+        found_.is_smallest && seconds_since(begin_) < options_.budget && (!options_.watch || options_.watch(trial));
     return found_.is_smallest;
+  }
+
+  // Makes it the part where it fails.
+  bool take(Part part, std::string_view trial) {
+    if (!has_time(trial) || !fails(part)) return false;
+    part_ = std::move(part);
+    return true;
+  }
+
+  void take_one_batch() {
+    for (size_t i = 0; i < given_[0].size() && given_[0].size() > 1; ++i) {
+      Part alone = part_;
+      alone.rows = {{i, all_rows(given_[0][i])}};
+      if (take(std::move(alone), "one batch")) return;
+    }
+  }
+
+  // The layers before the one that fails, as many as can be, give way to what they gave.
+  void cut_beginning() {
+    const std::vector<LayerSpec>& layers = experiment_.model.layers;
+    const std::string& module = found_.failure.module;
+    size_t first = 0;
+    while (first + 1 < layers.size() && module != layers[first].name && !module.starts_with(layers[first].name + ".")) ++first;
+    size_t step = 1, refused = first + 1;
+    while (first > 0 && !take_from(first)) {
+      refused = first;
+      first -= std::min(first, step);
+      step *= 2;
+    }
+    while (first + 1 < refused) {
+      const size_t middle = first + (refused - first) / 2;
+      if (take_from(middle)) {
+        first = middle;
+      } else {
+        refused = middle;
+      }
+    }
+  }
+  bool take_from(size_t first) {
+    Part part = part_;
+    part.first = first;
+    const Batch& given = given_[first][0];
+    if (given.input_type == DType::f64) return false;  // a capsule has samples in FP32 at most
+    part.layers.assign(experiment_.model.layers.begin() + static_cast<std::ptrdiff_t>(first), experiment_.model.layers.end());
+    part.extents = whole(std::span<const int64_t>(given.input_shape).subspan(1));
+    return take(std::move(part), "fewer layers");
+  }
+
+  // Of what follows the failing layer, and within it, as much as can be left out: in halves of halves, and then one by one.
+  void leave_out_layers() {
+    for (size_t each = part_.layers.size() / 2; each > 1; each /= 2) {
+      for (size_t end = part_.layers.size(); end >= each; end -= std::min(end, each)) {
+        Part part = part_;
+        const auto last = part.layers.begin() + static_cast<std::ptrdiff_t>(end);
+        part.layers.erase(last - static_cast<std::ptrdiff_t>(each), last);
+        if (!part.layers.empty()) take(std::move(part), "fewer layers");
+      }
+    }
+    for (size_t place = count_all(part_.layers); place-- > 0;) {
+      auto layers = without(part_.layers, place);
+      if (!layers || layers->empty()) continue;
+      Part part = part_;
+      part.layers = std::move(*layers);
+      take(std::move(part), "fewer layers");
+    }
+  }
+
+  // From the end, and then from the beginning, in steps that become smaller.
+  void shorten(size_t dimension) {
+    for (const bool at_end : {true, false}) {
+      for (int64_t step = part_.extents[dimension].size() / 2; step > 0;) {
+        Part part = part_;
+        Places& extent = part.extents[dimension];
+        (at_end ? extent.end : extent.begin) += at_end ? -step : step;
+        if (extent.size() < 1 || !take(std::move(part), "shorter samples")) step /= 2;
+      }
+    }
   }
 
   // Delta debugging (Zeller and Hildebrandt 2002): of a list that fails a part or the rest of one that fails too, in smaller and
   // smaller parts, until no single sample can be left out.
-  Samples fewest(Samples samples) {
+  void take_fewest_rows() {
     size_t parts = 2;
-    while (samples.size() > 1) {
-      const size_t each = (samples.size() + parts - 1) / parts;
+    const auto rows = [&]() -> const std::vector<size_t>& { return part_.rows[0].rows; };
+    while (rows().size() > 1) {
+      const size_t each = (rows().size() + parts - 1) / parts;
       bool shrank = false;
       for (const bool rest : {false, true}) {
-        for (size_t begin = 0; begin < samples.size() && !shrank; begin += each) {
-          const auto first = samples.begin() + static_cast<std::ptrdiff_t>(begin),
-                     end = samples.begin() + static_cast<std::ptrdiff_t>(std::min(begin + each, samples.size()));
-          Samples tried(first, end);
+        for (size_t begin = 0; begin < rows().size() && !shrank; begin += each) {
+          const auto first = rows().begin() + static_cast<std::ptrdiff_t>(begin),
+                     end = rows().begin() + static_cast<std::ptrdiff_t>(std::min(begin + each, rows().size()));
+          Part tried = part_;
+          tried.rows[0].rows.assign(first, end);
           if (rest) {
-            tried.assign(samples.begin(), first);
-            tried.insert(tried.end(), end, samples.end());
+            tried.rows[0].rows.assign(rows().begin(), first);
+            tried.rows[0].rows.insert(tried.rows[0].rows.end(), end, rows().end());
           }
-          if (tried.empty() || tried.size() == samples.size()) continue;
-          if (!has_time()) return samples;
-          if (!fails(tried)) continue;
-          parts = rest ? std::max<size_t>(parts - 1, 2) : 2;
-          samples = std::move(tried);
-          shrank = true;
+          if (tried.rows[0].rows.empty() || tried.rows[0].rows.size() == rows().size()) continue;
+          shrank = take(std::move(tried), "fewer samples");
         }
-        if (shrank) break;
+        if (shrank) {
+          parts = rest ? std::max<size_t>(parts - 1, 2) : 2;
+          break;
+        }
       }
       if (shrank) continue;
-      if (parts >= samples.size()) break;
-      parts = std::min(2 * parts, samples.size());
+      if (parts >= rows().size() || !found_.is_smallest) break;
+      parts = std::min(2 * parts, rows().size());
     }
-    return samples;
   }
 
   const MinimizeOptions& options_;
+  const std::string& capsule_;
   const Clock::time_point begin_ = Clock::now();
   CapsuleSteps original_;
-  Experiment experiment_;
+  Experiment experiment_;  // its layers flattened
   CpuOptions cpu_;
-  DataSplits data_;
+  KeptSamples like_;                       // what kind of samples the data have
+  std::vector<std::vector<Batch>> given_;  // to each layer, of each batch of the step
   Minimized found_;
+  Part part_;
   bool skipped_ = false;
   int64_t total_steps_ = 0;
-  size_t whole_batch_ = 0;  // samples of the batch that is made smaller
 };
 
 }  // namespace
@@ -200,21 +399,27 @@ class Minimizer {
 Minimized minimize(const std::string& capsule, const MinimizeOptions& options) { return Minimizer(capsule, options).run(); }
 
 Report report_of(const std::string& capsule, const std::string& output, const Minimized& minimized) {
-  const auto change = [](uint64_t before, uint64_t after) { return fmt::format("{} to {}", before, after); };
+  const auto change = [](const auto& before, const auto& after) { return fmt::format("{} to {}", before, after); };
   const NonfiniteOutput& failure = minimized.failure;
+  const CapsuleSize &before = minimized.before, &after = minimized.after;
   Report report;
   report.analysis = "minimize";
-  const bool is_smallest = minimized.is_smallest && minimized.after.batches == 1;
+  const bool is_smallest = minimized.is_smallest && after.batches == 1;
   report.title = fmt::format("{} part of {} that fails in the same way", is_smallest ? "The smallest" : "A", one_line(capsule));
   report.add_fact("capsule", one_line(output));
   report.add_fact("fails_in", fmt::format("{}{} ({})", failure.name, failure.module.empty() ? "" : " in " + failure.module,
                                           name_of(failure.phase)));
+  if (!minimized.cause.empty()) report.add_fact("cause", minimized.cause);
   report.add_fact("step", count_cell(minimized.step));
   report.add_fact("loss", minimized.loss);
-  report.add_fact("steps", change(minimized.before.steps, minimized.after.steps));
-  if (minimized.before.batches > 1) report.add_fact("batches_of_it", change(minimized.before.batches, minimized.after.batches));
-  report.add_fact("samples", change(minimized.before.samples, minimized.after.samples));
-  report.add_fact("bytes", change(minimized.before.bytes, minimized.after.bytes));
+  report.add_fact("steps", change(before.steps, after.steps));
+  if (before.batches > 1) report.add_fact("batches_of_it", change(before.batches, after.batches));
+  report.add_fact("samples", change(before.samples, after.samples));
+  report.add_fact("layers", change(before.layers, after.layers));
+  if (!minimized.replaced_up_to.empty())
+    report.add_fact("replaced", fmt::format("all up to {}, by what it gave", one_line(minimized.replaced_up_to)));
+  report.add_fact("sample", change(describe_shape(before.sample), describe_shape(after.sample)));
+  report.add_fact("bytes", change(before.bytes, after.bytes));
   constexpr size_t kMostNamed = 8;
   std::string numbers;
   for (size_t i = 0; i < std::min(minimized.samples.size(), kMostNamed); ++i)

@@ -1,6 +1,7 @@
-// The smallest part of a capsule that fails, of runs in which it is known which sample or batches it takes.
+// The smallest part of a capsule that fails, of runs in which it is known what it takes.
 #include "ulpscope/studies/minimize.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/studies/trial.h"
 
 namespace ulpscope {
@@ -15,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 class MinimizeTest : public ::testing::Test {
  protected:
@@ -50,6 +53,27 @@ shuffle = false
     return minimize(file("whole.capsule"), {.output = file("small.capsule"), .scratch = file("scratch.ckpt"), .budget = budget});
   }
 
+  Experiment small() const { return parse_experiment(read_checkpoint_info(file("small.capsule")).experiment, "small"); }
+  std::vector<std::string> layer_names() const {
+    std::vector<std::string> names;
+    for (const LayerSpec& layer : small().model.layers) names.push_back(layer.name);
+    return names;
+  }
+  void train_text(const std::string& text, const CapsuleOptions& capsule = {}) {
+    TrainerOptions options;
+    options.cpu.threads = 1;
+    options.capsule = capsule;
+    options.capsule.path = file("whole.capsule");
+    train(parse_experiment(text, "test"), options);
+    ASSERT_TRUE(std::filesystem::exists(options.capsule.path));
+  }
+  // Of a tensor in a capsule.
+  std::vector<float> tensor(const char* capsule, const std::string& member, size_t size) const {
+    std::vector<float> values(size);
+    hdf5::File::open(file(capsule), capsule).open_dataset(member, ElementType::f32).read_all(values.data());
+    return values;
+  }
+
   TemporaryFolder folder_;
 };
 
@@ -79,7 +103,9 @@ TEST_F(MinimizeTest, OneSampleThatIsAtFaultIsFound) {
   EXPECT_EQ(found.after.steps, 1u);
   EXPECT_THAT(found.samples, ElementsAre(37));
   EXPECT_TRUE(found.is_smallest);
-  EXPECT_LE(found.trials, 2 + 2 * std::log2(16) + 1);  // halves of halves, and twice for all
+  EXPECT_EQ(found.cause, "overflow_on_cast");
+  // Halves of halves of the samples, once all of them, and once each of three layers.
+  EXPECT_LE(found.trials, 1 + 2 * std::log2(16) + 3 + 1);
   // It is a capsule like any other: it fails by itself, as it says.
   Trial trial;
   trial.capsule = file("small.capsule");
@@ -91,13 +117,22 @@ TEST_F(MinimizeTest, OneSampleThatIsAtFaultIsFound) {
   ASSERT_TRUE(again.steps[0].result.nonfinite);
   EXPECT_EQ(again.steps[0].result.nonfinite->module, "first");
   ASSERT_EQ(again.original.steps.back().batches.size(), 1u);
-  EXPECT_THAT(again.original.steps.back().batches[0].samples, ElementsAre(37));
+  EXPECT_THAT(again.original.steps.back().batches[0].samples, ElementsAre(0));  // of those that are in the capsule
+  // What the first layer gives can be the logits of ten classes, and the sample is what the fault made of it.
+  EXPECT_THAT(layer_names(), ElementsAre("first"));
+  const KeptSamples kept = read_capsule_samples(file("small.capsule"), 0);
+  EXPECT_THAT(kept.batch.input_shape, ElementsAre(1, 16));
+  EXPECT_EQ(kept.batch.inputs[3], 1e6f);
+  EXPECT_EQ(std::count(kept.batch.inputs.begin(), kept.batch.inputs.end(), 1e6f), 1);
 }
 
-// batch_norm takes no single sample: what cannot be tried is no part that fails.
+// batch_norm, in which it fails, takes no single sample: what cannot be tried is no part that fails.
 TEST_F(MinimizeTest, WhatTheModelRefusesIsLeftOut) {
-  train_with("fp16", kOneSample, {}, "{ type = \"batch_norm\" },");
+  std::string fault = kOneSample;
+  fault.replace(fault.find("1e6"), 3, "1e30");
+  train_with("fp32", fault, at_step(2), "{ type = \"batch_norm\", name = \"norm\" },");
   const Minimized found = minimized();
+  EXPECT_EQ(found.failure.module, "norm");
   EXPECT_EQ(found.after.samples, 2u);
   EXPECT_THAT(found.samples, ::testing::Contains(37));
 }
@@ -140,6 +175,224 @@ dynamic = false
   EXPECT_EQ(found.failure.name, "accumulate");
   EXPECT_EQ(found.after.batches, found.before.batches);
   EXPECT_EQ(found.after.samples, found.before.samples);
+}
+
+// What the layers gave that are cut off is the data of what is left: held against a product in FP64, of the same weights.
+TEST_F(MinimizeTest, LayersBeforeTheFailureGiveWayToWhatTheyGave) {
+  train_text(R"(
+precision = "fp32"
+[model]
+layers = [
+  { type = "linear", name = "first", out_features = 3 },
+  { type = "relu", name = "relu" },
+  { type = "linear", name = "blown", out_features = 4 },
+  { type = "relu", name = "after" },
+  { type = "linear", name = "head", out_features = 10 },
+]
+[data]
+kind = "random_classification"
+shape = [4]
+train_size = 64
+shuffle = false
+[training]
+batch_size = 8
+steps = 3
+evaluation = "never"
+[[inject]]
+parameter = "blown.weight"
+element = 2
+steps = 0
+set = 3e38
+[[inject]]
+parameter = "first.bias"
+element = 2
+steps = 0
+set = 10
+)",
+             at_step(0));
+  const Minimized found = minimized();
+  EXPECT_EQ(found.failure.name, "linear");
+  EXPECT_EQ(found.failure.module, "blown");
+  EXPECT_EQ(found.replaced_up_to, "relu");
+  EXPECT_THAT(layer_names(), ElementsAre("blown", "head"));
+  EXPECT_EQ(found.before.layers, 5u);
+  EXPECT_EQ(found.after.layers, 2u);
+  ASSERT_EQ(found.samples.size(), 1u);
+
+  const Experiment whole = parse_experiment(read_checkpoint_info(file("whole.capsule")).experiment, "whole");
+  Batch sample;
+  open_data(whole.data, whole.seed).train->fill_batch(found.samples, sample);
+  const KeptSamples kept = read_capsule_samples(file("small.capsule"), 0);
+  EXPECT_EQ(kept.batch.labels, sample.labels);
+  ASSERT_THAT(kept.batch.input_shape, ElementsAre(1, 3));
+  const auto weight = tensor("scratch.ckpt", "parameters/first.weight", 12);
+  auto bias = tensor("scratch.ckpt", "parameters/first.bias", 3);
+  bias[2] = 10;  // as it is in the step
+  for (size_t i = 0; i < 3; ++i) {
+    double sum = bias[i], magnitude = std::abs(sum);
+    for (size_t k = 0; k < 4; ++k) {
+      const double term = static_cast<double>(weight[4 * i + k]) * sample.inputs[k];
+      sum += term;
+      magnitude += std::abs(term);
+    }
+    EXPECT_LE(std::abs(kept.batch.inputs[i] - std::max(sum, 0.0)), 5 * 0x1p-24 * magnitude) << i;
+  }
+  EXPECT_EQ(tensor("small.capsule", "parameters/head.bias", 10), tensor("scratch.ckpt", "parameters/head.bias", 10));
+}
+
+// Layers that are repeated keep their paths; of what comes in 16 bits stays what it was.
+TEST_F(MinimizeTest, OfRepeatedBlocksOneIsLeft) {
+  train_text(R"(
+precision = "fp16"
+[model]
+layers = [
+  { type = "linear", name = "in", out_features = 16 },
+  { type = "sequential", name = "blocks", repeat = 4, layers = [
+    { type = "residual", name = "inner", layers = [
+      { type = "relu", name = "relu" },
+      { type = "sequential", name = "pair", layers = [
+        { type = "linear", name = "a", out_features = 16 },
+        { type = "linear", name = "b", out_features = 16 },
+      ] },
+    ] },
+  ] },
+  { type = "linear", name = "head", out_features = 10 },
+]
+[data]
+kind = "random_classification"
+shape = [8]
+train_size = 64
+[training]
+batch_size = 8
+steps = 3
+evaluation = "never"
+[scaler]
+enabled = "off"
+[[optimizers]]
+modules = ["in"]
+learning_rate = 0.1
+[autocast.modules]
+"head" = "fp32"
+[[inject]]
+parameter = "blocks.2.inner.pair.b.bias"
+element = 5
+step = 1
+set = 1e5
+)");
+  const Minimized found = minimized();
+  EXPECT_EQ(found.failure.name, "cast");
+  EXPECT_EQ(found.failure.module, "blocks.2.inner.pair.b");
+  EXPECT_EQ(found.replaced_up_to, "blocks.1.inner");
+  EXPECT_EQ(found.before.layers, 1u + 4 * 3 + 1);
+  EXPECT_EQ(found.after.layers, 1u);
+  EXPECT_THAT(layer_names(), ElementsAre("blocks.2.inner"));
+  ASSERT_THAT(small().model.layers[0].lists[0], SizeIs(1));
+  EXPECT_EQ(small().model.layers[0].lists[0][0].name, "pair.b");
+  EXPECT_TRUE(small().optimizers.empty());
+  EXPECT_TRUE(small().autocast.modules.empty());
+  EXPECT_EQ(read_capsule_samples(file("small.capsule"), 0).batch.input_type, DType::f16);
+  Trial trial;
+  trial.capsule = file("small.capsule");
+  EXPECT_TRUE(run(trial).is_as_before());
+}
+
+// Of a sequence of 16 places the one whose row of the embedding is out of range, with the target of that place.
+TEST_F(MinimizeTest, OfASequenceThePlaceIsLeftThatItTakes) {
+  std::string text;
+  while (text.size() < 400) text += "abcdefgh";
+  text[16 * 9 + 5] = 'z';
+  text[16 * 9 + 6] = 'y';
+  write_file(file("text"), text);
+  train_text(fmt::format(R"(
+precision = "fp16"
+[model]
+layers = [
+  {{ type = "embedding", name = "tokens", num_embeddings = 256, features = 4 }},
+  {{ type = "position_embedding", name = "places" }},
+  {{ type = "linear", name = "hidden", out_features = 6 }},
+  {{ type = "linear", name = "head", out_features = 256 }},
+]
+[data]
+kind = "text"
+path = "{}"
+context = 16
+test_share = 0
+[training]
+batch_size = 12
+steps = 2
+evaluation = "never"
+[scaler]
+enabled = "off"
+[[inject]]
+parameter = "tokens.weight"
+element = {}
+steps = 0
+set = 1e6
+)",
+                         file("text"), 4 * 'z' + 2));
+  const Minimized found = minimized();
+  EXPECT_EQ(found.failure.name, "cast");
+  EXPECT_EQ(found.failure.module, "hidden");
+  EXPECT_EQ(found.replaced_up_to, "places");
+  EXPECT_THAT(found.samples, ElementsAre(9));
+  EXPECT_THAT(found.before.sample, ElementsAre(16, 4));
+  EXPECT_THAT(found.after.sample, ElementsAre(1, 4));
+  const KeptSamples kept = read_capsule_samples(file("small.capsule"), 0);
+  EXPECT_THAT(kept.batch.input_shape, ElementsAre(1, 1, 4));
+  EXPECT_NEAR(kept.batch.inputs[2], 1e6, 10);
+  EXPECT_THAT(kept.batch.labels, ElementsAre('y'));
+  EXPECT_EQ(small().loss.factor, 1.0 / (12 * 16));
+}
+
+// Of an image the pixel, where the model takes any size.
+TEST_F(MinimizeTest, OfAnImageThePixelIsLeft) {
+  train_text(R"(
+precision = "fp16"
+[model]
+layers = [
+  { type = "conv2d", name = "conv", out_channels = 3, kernel = 3, padding = 1 },
+  { type = "batch_norm", name = "norm" },
+  { type = "adaptive_avg_pool2d", name = "pool", output_size = 1 },
+  { type = "flatten", name = "flat" },
+  { type = "linear", name = "head", out_features = 10 },
+]
+[data]
+kind = "random_classification"
+shape = [2, 9, 7]
+train_size = 32
+shuffle = false
+[training]
+batch_size = 8
+steps = 2
+evaluation = "never"
+[scaler]
+enabled = "off"
+[[inject]]
+sample = 3
+element = 96
+set = 1e6
+)");
+  const Minimized found = minimized();
+  EXPECT_EQ(found.failure.module, "conv");
+  EXPECT_THAT(found.samples, ElementsAre(3));
+  EXPECT_THAT(found.before.sample, ElementsAre(2, 9, 7));
+  EXPECT_THAT(found.after.sample, ElementsAre(2, 1, 1));
+  const KeptSamples kept = read_capsule_samples(file("small.capsule"), 0);
+  EXPECT_EQ(kept.batch.inputs[1], 1e6f);  // element 96 is in the second channel
+  EXPECT_EQ(small().loss.factor, 1.0 / 8) << "a label is one of the image, whatever its size";
+}
+
+// A NaN in the data is not to be had from what layers made of it.
+TEST_F(MinimizeTest, SamplesThatAreNotFiniteStay) {
+  std::string fault = kOneSample;
+  fault.replace(fault.find("1e6"), 3, "nan");
+  train_with("fp32", fault);
+  const Minimized found = minimized();
+  EXPECT_EQ(found.failure.phase, Phase::data);
+  EXPECT_EQ(found.cause, "bad_data");
+  EXPECT_EQ(found.replaced_up_to, "");
+  EXPECT_THAT(found.samples, ElementsAre(37));
+  EXPECT_TRUE(std::isnan(read_capsule_samples(file("small.capsule"), 0).batch.inputs[3]));
 }
 
 TEST_F(MinimizeTest, SaysWhenTheTimeWasUp) {
