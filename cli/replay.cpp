@@ -37,12 +37,13 @@ Trial trial_of(const Arguments& arguments) {
   trial.cpu.isa = arguments.text("--isa");
   trial.overwrite = arguments.has("--force");
   trial.trace_path = arguments.text("--output");
+  trial.by_op = arguments.has("--by-op") || arguments.text("--as") == name_of(Precision::fp64);
   return trial;
 }
 
 int run_minimize(const Arguments& arguments) {
   const std::string capsule = arguments.positional(0);
-  for (const char* option : {"--set", "--as", "--keep-fp32", "--scale", "--against", "--output", "--threads", "--isa"})
+  for (const char* option : {"--set", "--as", "--keep-fp32", "--scale", "--against", "--by-op", "--output", "--threads", "--isa"})
     if (arguments.has(option))
       throw usage_error("{}: --minimize looks for the part that fails as it did, with nothing changed; expected one of them",
                         option);
@@ -118,10 +119,11 @@ Verb replay_verb() {
       {{"CAPSULE", "a file that train --capsule wrote"}},
       join(
           {{{"--set", "", "KEY=VALUE", "change a key of the experiment: arithmetic.accumulate=h100; may be repeated", ""},
-            {"--as", "", "NAME", "with this precision", "the capsule's", {"fp32", "fp16", "bf16", "fp8"}},
+            {"--as", "", "NAME", "with this precision", "the capsule's", {"fp64", "fp32", "fp16", "bf16", "fp8"}},
             {"--keep-fp32", "", "MODULES", "with the modules that match this pattern in FP32; may be repeated", ""},
             {"--scale", "", "SCALE", "with this constant loss scale, as in 2^10", "the capsule's"},
             {"--against", "", "TRACE", "compare every recorded row with this trace's, and name the first op that differs"},
+            {"--by-op", "", "", "run the steps as they were too, and compare what each op gives; --as fp64 does so by itself"},
             {"--output", "-o", "FILE", "write a trace of the replay", "none"},
             {"--minimize", "", "FILE",
              "write the smallest part that fails in the same way as a capsule: the last step, of as few samples, layers and places "
@@ -140,6 +142,7 @@ Verb replay_verb() {
       {{"ulpscope replay nan.capsule", "the same steps, to the bit"},
        {"ulpscope replay nan.capsule --against run.h5", "and all that was recorded of them"},
        {"ulpscope replay nan.capsule --as bf16", "would BF16 have gone through?"},
+       {"ulpscope replay nan.capsule --as fp64", "how far rounding took each op from what it should give"},
        {"ulpscope replay nan.capsule --keep-fp32 'head*'", "or the head in FP32?"},
        {"ulpscope replay nan.capsule --minimize small.capsule", "which samples, layers and places does it take?"},
        {"ulpscope replay nan.capsule --set arithmetic.accumulate=h100 --against run.h5",

@@ -103,6 +103,44 @@ void add_nonfinite(const TrialOutcome& outcome, Report& report) {
   if (lost != outcome.steps.end()) report.add_fact("first_nonfinite_loss_step", count_cell(lost->result.step));
 }
 
+void add_ops(const TrialOutcome& outcome, size_t limit, Report& report) {
+  std::vector<OpDifference> ops = outcome.ops;
+  std::stable_sort(ops.begin(), ops.end(), [](const OpDifference& a, const OpDifference& b) {
+    return a.nonfinite_in_one != b.nonfinite_in_one ? a.nonfinite_in_one > b.nonfinite_in_one : a.largest > b.largest;
+  });
+  report.add_fact("outputs_compared", count_cell(ops.size()), Unit::count);
+  if (!outcome.has_all_ops)
+    report.add_fact("not_all_outputs_compared",
+                    fmt::format("those of the first {} MiB of each step were", OpDifferences::kMostBytes >> 20));
+  Table table{"ops",
+              "What ops gave beside the original's, the furthest apart first",
+              {{"op", ColumnKind::text},
+               {"output", ColumnKind::text},
+               {"original_type", ColumnKind::text},
+               {"type", ColumnKind::text},
+               {"first_difference"},
+               {"largest_difference"},
+               {"in_step"},
+               {"roundings"},
+               {"nonfinite_in_one", ColumnKind::number, Unit::count}},
+              {},
+              0,
+              "Difference: a Euclidean norm, as a share of the larger of the two, in the first of the steps and where it is "
+              "largest; roundings: the largest in units of half a last place of the narrower type. Steps begin with equal weights, "
+              "and go apart."};
+  const size_t end = limit > 0 ? std::min(limit, ops.size()) : ops.size();
+  for (size_t i = 0; i < end; ++i) {
+    const OpDifference& op = ops[i];
+    std::string name = place_text(op.op, op.module, name_of(op.phase));
+    if (op.micro_batch > 0) name += fmt::format(", batch {}", op.micro_batch);
+    table.rows.push_back({{},
+                          {std::move(name), op.output, std::string(info(op.original_type).name), std::string(info(op.type).name),
+                           op.first, op.largest, count_cell(op.largest_step), op.in_roundings(), count_cell(op.nonfinite_in_one)}});
+  }
+  table.rows_left_out = ops.size() - end;
+  report.tables.push_back(std::move(table));
+}
+
 }  // namespace
 
 Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::optional<AgainstTrace>& against, size_t limit) {
@@ -154,6 +192,7 @@ Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::opt
   table.rows_left_out = begin;
   if (begin > 0) table.note = "The steps before these are left out.";
   report.tables.push_back(std::move(table));
+  if (trial.by_op) add_ops(outcome, limit, report);
   return report;
 }
 

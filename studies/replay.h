@@ -1,5 +1,6 @@
 // What came of running the steps of a capsule again, as a report. Facts: the steps, whether they are bit-equal, where they part,
-// what was not finite first. Table: steps (loss and loss scale beside the original's).
+// what was not finite first. Tables: steps (loss and loss scale beside the original's); ops (Trial::by_op), the furthest apart
+// first.
 #pragma once
 
 #include <optional>
@@ -16,7 +17,7 @@ struct AgainstTrace {
   TraceDifference difference;
 };
 
-// The table has the last `limit` steps, 0: all.
+// The tables have the last `limit` steps, and the first so many ops; 0: all.
 Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::optional<AgainstTrace>& against, size_t limit);
 
 }  // namespace ulpscope

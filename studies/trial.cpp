@@ -68,7 +68,20 @@ TrialOutcome run(const Trial& trial) {
   options.batches = outcome.original.steps;
   options.watch_nonfinite = true;
   options.watch = trial.watch;
+  OpDifferences differences;
+  std::optional<Trainer> as_it_was;
+  if (trial.by_op) {
+    Trial original;
+    original.capsule = trial.capsule;
+    TrainerOptions unrecorded = options;
+    unrecorded.trace_path.clear();
+    unrecorded.cpu = cpu_as_before(outcome.original, {});
+    Experiment experiment = experiment_of(original);
+    experiment.training.evaluation = Evaluation::never;
+    as_it_was.emplace(experiment, unrecorded).context().observers.push_back(&differences.original());
+  }
   Trainer trainer(outcome.experiment, options);
+  if (as_it_was) trainer.context().observers.push_back(&differences.changed());
   outcome.machine = trainer.context().backend->description();
   outcome.warning = trainer.warning();
 
@@ -77,9 +90,15 @@ TrialOutcome run(const Trial& trial) {
   for (size_t i = 0; i < count && trainer.first_step() + i < trainer.total_steps(); ++i) {
     TrialStep& step = outcome.steps.emplace_back();
     if (i < known) step.original = outcome.original.steps[i];
+    if (as_it_was && i < known) {
+      differences.begin_step(trainer.first_step() + i);
+      as_it_was->step();
+    }
     step.result = trainer.step();
     if (trial.goes_on && !trial.goes_on(step.result)) break;
   }
+  outcome.ops = differences.found();
+  outcome.has_all_ops = differences.is_complete();
   outcome.weights_fingerprint = trainer.weights_fingerprint();
   outcome.weights_are_finite = trainer.weights_are_finite();
   outcome.trace = trainer.finish().trace;

@@ -10,6 +10,7 @@
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/core/run/trainer.h"
+#include "ulpscope/studies/op_differences.h"
 
 namespace ulpscope {
 
@@ -23,6 +24,7 @@ struct Trial {
   std::string trace_path;                          // "": nothing is recorded
   bool overwrite = false;                          // of an existing trace
   std::optional<RecordLevel> level;                // of it; nothing: the experiment's
+  bool by_op = false;                              // the capsule's own run takes each step as well, and their ops are compared
   WorkWatch watch;                                 // as TrainerOptions have it
 };
 
@@ -42,7 +44,9 @@ struct TrialOutcome {
   std::vector<TrialStep> steps;
   uint64_t weights_fingerprint = 0;
   bool weights_are_finite = true;
-  std::string warning;  // Trainer::warning
+  std::vector<OpDifference> ops;  // Trial::by_op
+  bool has_all_ops = true;        // OpDifferences::is_complete
+  std::string warning;            // Trainer::warning
   SinkStatus trace;
 
   // It took the steps of the original, with the same losses, loss scales and skipped steps, and ended with the same weights.

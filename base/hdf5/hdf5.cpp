@@ -350,14 +350,27 @@ int File::find(const std::string& name) const {
 
 bool File::exists(const std::string& name) const { return find(name) > 0; }
 
+namespace {
+
+bool has_elements(const Handle& dataset, ElementType type, const std::string& name) {
+  const Handle stored = checked(H5Dget_type(dataset.get()), "open", name);
+  return H5Tequal(stored.get(), file_type(type)) > 0;
+}
+
+}  // namespace
+
+bool File::holds(const std::string& name, ElementType type) const {
+  if (find(name) <= 0) return false;
+  const Handle handle(H5Dopen2(handle_.get(), name.c_str(), H5P_DEFAULT));
+  return handle && has_elements(handle, type, name);
+}
+
 Dataset File::open_dataset(const std::string& name, ElementType type) const {
   const int found = find(name);
   if (found == 0) throw failed_error("dataset '{}' is missing", name);
   if (found < 0) fail("open", name);
   Handle handle = checked(H5Dopen2(handle_.get(), name.c_str(), H5P_DEFAULT), "open", name);
-  const Handle stored = checked(H5Dget_type(handle.get()), "open", name);
-  if (H5Tequal(stored.get(), file_type(type)) <= 0)
-    throw failed_error("'{}' does not hold elements of type {}", name, name_of(type));
+  if (!has_elements(handle, type, name)) throw failed_error("'{}' does not hold elements of type {}", name, name_of(type));
   return Dataset(std::move(handle), name, type);
 }
 

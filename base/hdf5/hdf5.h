@@ -100,6 +100,8 @@ class File {
   bool exists(const std::string& name) const;
   // The names of what a group holds, sorted.
   std::vector<std::string> members(const std::string& group) const;
+  // Whether it is a dataset with such elements.
+  bool holds(const std::string& name, ElementType type) const;
   // Throws where it is missing, which is said, or has other elements.
   Dataset open_dataset(const std::string& name, ElementType type) const;
   // Nothing where there is none, or none of that type.

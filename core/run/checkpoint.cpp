@@ -64,6 +64,7 @@ std::string link_name(std::string_view name) {
 
 std::string member_path(std::string_view group, std::string_view name) { return fmt::format("{}/{}", group, link_name(name)); }
 
+// Of a tensor's values in the file.
 ElementType element_type(DType dtype) { return dtype == DType::f64 ? ElementType::f64 : ElementType::f32; }
 
 std::vector<uint64_t> extents(std::span<const int64_t> shape) { return {shape.begin(), shape.end()}; }
@@ -102,14 +103,10 @@ void for_each_tensor(const TrainingState& training, Visit&& visit) {
 // Whether the file has the bytes of the tensor; 16-bit values stand there as FP32, so that any precision can go on from them.
 bool is_stored_as_is(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
 
-void write_values(const Tensor& tensor, std::span<const float> values) {
+template <typename T>
+void write_values(const Tensor& tensor, std::span<const T> values) {
   const Tensor rounded = from_host(*context().backend, tensor.dtype(), tensor.shape(), values);
   std::copy_n(stored_bytes(rounded).begin(), stored_bytes(rounded).size(), writable_bytes(tensor).begin());
-}
-
-std::vector<float> widened(const Tensor& tensor) {
-  const std::vector<double> values = to_host(tensor);
-  return {values.begin(), values.end()};
 }
 
 std::vector<float> widened(const SavedTensor& tensor) {
@@ -374,7 +371,9 @@ class CheckpointFile {
   }
 
   void read(const std::string& member, const Tensor& tensor) const {
-    const hdf5::Dataset array = file_.open_dataset(member, element_type(tensor.dtype()));
+    // FP32 is widened to FP64, and rounded from it: any precision goes on from any.
+    const bool is_double = file_.holds(member, ElementType::f64);
+    const hdf5::Dataset array = file_.open_dataset(member, is_double ? ElementType::f64 : ElementType::f32);
     const std::vector<uint64_t> shape = array.shape();
     if (shape != extents(tensor.shape())) {
       throw usage_error("'{}' is of another model: its '{}' is {}, expected {}{}", path_, member,
@@ -382,10 +381,13 @@ class CheckpointFile {
                         hint_of(member));
     }
     assert(tensor.is_contiguous());
-    if (is_stored_as_is(tensor.dtype())) return array.read_all(writable_bytes(tensor).data());
-    std::vector<float> values(static_cast<size_t>(tensor.size()));
-    array.read_all(values.data());
-    write_values(tensor, values);
+    if (tensor.dtype() == (is_double ? DType::f64 : DType::f32)) return array.read_all(writable_bytes(tensor).data());
+    const auto convert = [&]<typename T>(std::vector<T> values) {
+      array.read_all(values.data());
+      write_values<T>(tensor, values);
+    };
+    const auto size = static_cast<size_t>(tensor.size());
+    is_double ? convert(std::vector<double>(size)) : convert(std::vector<float>(size));
   }
 
   int64_t count(const std::string& object, const char* name, int64_t least = 0) const {
@@ -574,7 +576,7 @@ CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& tra
     });
     for_each_tensor(training, [&](const std::string& member, const Tensor& tensor) { file.read(member, tensor); });
     for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState&, const auto&) {
-      if (parameter.model) write_values(parameter.model, widened(parameter.tensor));
+      if (parameter.model) write_values<double>(parameter.model, to_host(parameter.tensor));
     });
     if (training.scaler && file.exists(kScaler)) {
       training.scaler->restore(

@@ -76,6 +76,8 @@ constexpr std::string_view kEnd = R"(
   them: layer_norm has a mean, gelu_tanh a pow. rsqrt is on none of the lists and stays FP32.
 - **MXNet**: products of two activations (batch_dot) take the widest type of their inputs, so attention runs in FP16 only where both come
   in FP16.
+- **fp64**: the model, its input and the loss are FP64, and every op is computed in it, without SIMD and without oneDNN: what rounding did
+  in a run shows beside it (`ulpscope replay --as fp64`). `arithmetic`, `autocast` and a layer's `dtype` have no part in it.
 - **pure_fp16, pure_bf16**: the model, its input, the targets of a regression and the loss are cast. A loss is computed in FP32 and rounded
   once. There are no master weights and no scaler.
 - **fp8**: as in Transformer Engine (Float8CurrentScaling, DelayedScaling), and under its fp8_autocast within BF16 autocast. The input of a
@@ -89,7 +91,18 @@ constexpr std::string_view kEnd = R"(
   backward pass ends, Transformer Engine at the end of the forward and of the backward pass: the scales are the same.
 )";
 
-std::string type_name(DType dtype) { return dtype == DType::f16 ? "FP16" : dtype == DType::bf16 ? "BF16" : "FP32"; }
+std::string type_name(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return "FP16";
+    case DType::bf16:
+      return "BF16";
+    case DType::f64:
+      return "FP64";
+    default:
+      return "FP32";
+  }
+}
 
 std::string types_row(const PrecisionRow& row) {
   const ParameterTypes types = row.parameter_types();
@@ -102,10 +115,10 @@ std::string types_row(const PrecisionRow& row) {
     scaler = fmt::format("`{}`: from {:g}", row.scaler, rule.initial);
   }
   return fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.name, row.meaning, parameters, gradients,
-                     row.master_weights           ? "FP32"
-                     : types.others == DType::f32 ? "the parameters"
-                                                  : "none",
-                     type_name(types.of_batch_norm), output, row.narrow_loss ? narrow : "FP32", scaler);
+                     row.master_weights                      ? "FP32"
+                     : is_narrow(*info(types.others).format) ? "none"
+                                                             : "the parameters",
+                     type_name(types.of_batch_norm), output, row.narrow_loss || row.dtype == DType::f64 ? narrow : "FP32", scaler);
 }
 
 std::string class_name(AutocastClass autocast) {
@@ -131,7 +144,7 @@ std::string class_name(AutocastClass autocast) {
 std::string class_table() {
   std::vector<std::pair<const AutocastLists*, std::string>> columns;
   for (const PrecisionRow& row : precision_rows()) {
-    if (row.dtype == DType::f32) continue;
+    if (!is_narrow(*info(row.dtype).format)) continue;
     const auto same = [&](const auto& column) { return column.first == row.lists; };
     const auto found = std::find_if(columns.begin(), columns.end(), same);
     const std::string name = fmt::format("`{}`", row.name);

@@ -70,6 +70,12 @@ constexpr AutocastLists kNone{.input_type = Class::input_type,
 
 constexpr PrecisionRow kRows[] = {
     {.name = "fp32", .meaning = "nothing is cast"},
+    {.name = "fp64",
+     .meaning = "all in FP64, to hold others against",
+     .dtype = DType::f64,
+     .lists = &kNone,
+     .casts_model = true,
+     .batch_norm_fp32 = false},
     {.name = "fp16", .meaning = "PyTorch's autocast and GradScaler", .dtype = DType::f16, .scaler = "pytorch"},
     {.name = "bf16", .meaning = "PyTorch's autocast", .dtype = DType::bf16},
     {.name = "mixed_float16", .meaning = "Keras", .dtype = DType::f16, .lists = &kKeras, .scaler = "keras"},

@@ -13,6 +13,7 @@ namespace ulpscope {
 
 enum class Precision : uint8_t {
   fp32,
+  fp64,
   fp16,
   bf16,
   mixed_float16,
@@ -31,7 +32,7 @@ enum class Precision : uint8_t {
 struct PrecisionRow {
   const char* name;
   const char* meaning;
-  DType dtype = DType::f32;              // of 16 bits, or f32: nothing is cast
+  DType dtype = DType::f32;              // of 16 bits; or f32 or f64: nothing is cast by op
   const AutocastLists* lists = nullptr;  // nullptr: PyTorch's
   // Parameters, and what goes into the model, have `dtype` themselves; else parameters are FP32 and ops cast them.
   bool casts_model = false;

@@ -214,10 +214,11 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     loader.emplace(*data.train, Loader::Options{experiment.training.batch_size, experiment.data.shuffle, experiment.data.drop_last,
                                                 experiment.seed});
   });
-  if (dtype_of(experiment.precision) != DType::f32) {
+  if (is_narrow(*info(dtype_of(experiment.precision)).format)) {
     at_place(experiment.place_of({"autocast", "precision"}), [&] { autocast.emplace(make_policy(experiment)); });
   }
-  if (experiment.arithmetic != ArithmeticPolicy{}) {
+  // No device's arithmetic has a part in FP64.
+  if (experiment.arithmetic != ArithmeticPolicy{} && dtype_of(experiment.precision) != DType::f64) {
     arithmetic.emplace(experiment.arithmetic);
     context.arithmetic = &*arithmetic;
   }
@@ -230,7 +231,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   if (arithmetic) {
     at_place(experiment.place_of({"arithmetic", "optimizer.math", "precision"}), [&] { check_updates(optimizers, *arithmetic); });
   }
-  warning = missing_tensor_cores(experiment);
+  if (arithmetic) warning = missing_tensor_cores(experiment);
   changed_constants = ulpscope::changed_constants(experiment, optimizers, arithmetic ? &*arithmetic : nullptr);
   for (const auto& optimizer : optimizers) learning_rates.push_back(optimizer->learning_rate);
   if (experiment.scaler_enabled()) scaler.emplace(experiment.scaler_rule());

@@ -483,7 +483,7 @@ TEST_F(CommandLine, CompletionKnowsVerbsOptionsAndChoices) {
   EXPECT_EQ(complete("ran", 1), "ranges\n");
   EXPECT_EQ(complete("ranges t.h5 --ph", 3), "--phase\n");
   EXPECT_EQ(complete("ranges t.h5 --phase back", 4), "backward\n");
-  EXPECT_EQ(complete("train mlp --precision f", 4), "fp32 fp16 fp8\n");
+  EXPECT_EQ(complete("train mlp --precision f", 4), "fp32 fp64 fp16 fp8\n");
   EXPECT_EQ(complete("info " + file("comp"), 2), file("completion") + "\n");
   EXPECT_EQ(complete("completion z", 2), "zsh\n");
   EXPECT_EQ(complete("man ra", 2), "ranges\n");

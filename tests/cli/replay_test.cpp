@@ -68,6 +68,30 @@ TEST_F(Replay, ModulesCanBeKeptInFp32) {
   EXPECT_THAT(replay({"kept", "--keep-fp32", "nowhere"}).err, HasSubstr("no module of the model matches 'nowhere'"));
 }
 
+TEST_F(Replay, OpsAreComparedWithFp64) {
+  ASSERT_EQ(make_capsule().exit_code, 0);
+  const auto ops = [&](const std::vector<std::string>& change) {
+    std::vector<std::string> arguments{"kept", "--json", "--limit", "0"};
+    arguments.insert(arguments.end(), change.begin(), change.end());
+    const Result result = replay(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Json json = Json::parse(result.out);
+    EXPECT_EQ(json["tables"][1]["name"], "ops");
+    EXPECT_EQ(json["tables"][1]["rows"].size(), json["outputs_compared"]);
+    return json["tables"][1]["rows"];
+  };
+  for (const Json& row : ops({"--as", "fp64"})) {
+    EXPECT_EQ(row["values"]["type"], "f64");
+    EXPECT_LT(row["values"]["first_difference"], 0.2);
+  }
+  for (const Json& row : ops({"--by-op"})) EXPECT_EQ(row["values"]["largest_difference"], 0);
+  const Json accumulated = ops({"--by-op", "--set", "arithmetic.accumulate=h100"});
+  EXPECT_GT(accumulated[0]["values"]["largest_difference"], 0);
+  EXPECT_LT(accumulated[0]["values"]["first_difference"], 0.01);
+  EXPECT_EQ(Json::parse(replay({"kept", "--as", "bf16", "--json"}).out)["tables"].size(), 1u);
+  EXPECT_THAT(replay({"kept", "--minimize", "small", "--by-op"}).err, HasSubstr("--by-op: --minimize looks for"));
+}
+
 TEST_F(Replay, TellsWhetherItIsTheSame) {
   const Result trained = make_capsule();
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
@@ -145,7 +169,7 @@ TEST_F(Replay, OfOtherStepsIsRefused) {
   expect({"kept", "-o", "run.h5"}, 2, "run.h5");
   expect({"kept", "-o", "kept", "--force"}, 2, "is another file of this command");
   expect({"kept", "--scale", "much"}, 2, "--scale much");
-  expect({"kept", "--as", "fp12"}, 2, "fp32, fp16, bf16 or fp8");
+  expect({"kept", "--as", "fp12"}, 2, "fp64, fp32, fp16, bf16 or fp8");
   expect({"kept", "--set", "training.batch_sise=3"}, 2, "did you mean");
   expect({"kept", "--set", "training.batch_size=3"}, 2, "--set training.batch_size=3: training.batch_size cannot be changed");
   expect({"kept", "--set", "training.steps=2"}, 2, "--set training.steps=2: training.steps cannot be changed");

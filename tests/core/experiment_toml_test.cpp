@@ -23,7 +23,7 @@ using ::testing::StartsWith;
 
 const std::string kSource = ULPSCOPE_SOURCE_DIR;
 const std::string kPrecisions =
-    "fp32, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, tf_auto_mixed, mxnet, pure_fp16, "
+    "fp32, fp64, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, tf_auto_mixed, mxnet, pure_fp16, "
     "pure_bf16 or fp8";
 
 Experiment parse(const std::string& text, const std::vector<Override>& overrides = {}) {

@@ -231,6 +231,7 @@ TEST(PrecisionRun, ParametersGradientsOutputsAndLossHaveTheTypesOfThePolicy) {
       {"mxnet", "f32 f32 f16 f32 f32 f16 f32 f32 yes"},
       {"pure_fp16", "f16 none f16 f16 f16 f16 f16 f16 no"},
       {"pure_bf16", "bf16 none bf16 bf16 bf16 bf16 bf16 bf16 no"},
+      {"fp64", "f64 f64 f64 f64 f64 f64 f64 f64 no"},
       {"fp8", "f32 f32 bf16 f32 f32 bf16 f32 f32 no"},
   };
   for (const PrecisionRow& row : precision_rows()) {

@@ -8,11 +8,14 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/trace_difference.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/emulation/rounding.h"
 #include "ulpscope/studies/replay.h"
 
 namespace ulpscope {
@@ -461,6 +464,158 @@ evaluation = "never"
   trainer.save_checkpoint(file("checkpoint"));
   options.resume_from = file("checkpoint");
   EXPECT_EQ(ulpscope::train(within, options).weights_fingerprint, whole);
+}
+
+// The same steps in FP64, held against NumPy's: two layers, a ReLU, cross-entropy and SGD with momentum.
+TEST_F(Trials, Fp64IsWhatNumpyComputes) {
+  const std::string python = find_python("h5py, numpy");
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py and numpy";
+  CapsuleOptions options = at_step(9, 6);
+  options.keep_samples = true;
+  train(experiment({"precision=fp16"}, R"(
+[data]
+kind = "random_classification"
+shape = [12]
+classes = 4
+train_size = 64
+[model]
+layers = [
+  { type = "linear", name = "first", out_features = 9 },
+  { type = "relu", name = "relu" },
+  { type = "linear", name = "head", out_features = 4 },
+]
+[optimizer]
+type = "sgd"
+learning_rate = 0.2
+momentum = 0.9
+[training]
+batch_size = 8
+steps = 20
+evaluation = "never"
+)"),
+        options);
+  write_file(file("reference.py"), R"(import h5py, numpy
+with h5py.File('capsule') as f:
+    w = {name: value[()].astype('f8') for name, value in f['parameters'].items()}
+    v = {name: f['optimizer/momentum'][name][()].astype('f8') if 'momentum' in f['optimizer'] and name in f['optimizer/momentum']
+         else numpy.zeros_like(value) for name, value in w.items()}
+    had = {name: f['parameters'][name].attrs['updates'] > 0 for name in w}
+    x, y, samples = f['data/inputs'][()].astype('f8'), f['data/targets'][()], f['steps/samples'][()]
+    sizes = f['steps/batch_size'][()]
+first = 0
+for size in sizes:
+    rows = samples[first:first + size]
+    first += size
+    a = x[rows] @ w['first.weight'].T + w['first.bias']
+    h = numpy.maximum(a, 0)
+    z = h @ w['head.weight'].T + w['head.bias']
+    z = z - z.max(1, keepdims=True)
+    p = numpy.exp(z) / numpy.exp(z).sum(1, keepdims=True)
+    print(repr(float(-numpy.log(p[numpy.arange(size), y[rows]]).mean())))
+    g = p
+    g[numpy.arange(size), y[rows]] -= 1
+    g /= size
+    d = (g @ w['head.weight']) * (a > 0)
+    for name, gradient in (('head.weight', g.T @ h), ('head.bias', g.sum(0)), ('first.weight', d.T @ x[rows]), ('first.bias', d.sum(0))):
+        v[name] = 0.9 * v[name] + gradient if had[name] else gradient
+        had[name] = True
+        w[name] = w[name] - 0.2 * v[name]
+)");
+  ASSERT_EQ(std::system(fmt::format("cd {} && {} reference.py > losses", folder_.path(), python).c_str()), 0);
+  std::istringstream lines(read_file(file("losses")));
+  const TrialOutcome outcome = run(trial({"precision=fp64"}));
+  ASSERT_GT(outcome.steps.size(), 6u);
+  for (const TrialStep& step : outcome.steps) {
+    double expected = 0;
+    ASSERT_TRUE(lines >> expected);
+    EXPECT_NEAR(step.result.loss, expected, 1e-13 * expected) << step.result.step;
+    EXPECT_GT(std::abs(step.original->loss - expected), 1e-9) << "FP16 is not that near";
+  }
+  // FP32 goes on from a checkpoint of it, rounded, and it from one of FP32.
+  EXPECT_LT(std::abs(run(trial({"precision=fp32"})).steps.back().result.loss - outcome.steps.back().result.loss), 1e-5);
+}
+
+// What FP32 and FP16 round off each product, by their own values: y = w x of one feature, so that nothing is summed.
+TEST_F(Trials, DifferencesOfOpsAreWhatRoundingMade) {
+  for (const char* precision : {"fp32", "fp16", "bf16"}) {
+    CapsuleOptions options = at_step(0, 1);
+    options.keep_samples = true;
+    train(experiment({std::string("precision=") + precision}, R"(
+[data]
+kind = "random_classification"
+shape = [1]
+classes = 2
+train_size = 64
+[model]
+layers = [{ type = "linear", name = "product", out_features = 2, bias = false }]
+[training]
+batch_size = 64
+steps = 1
+evaluation = "never"
+)"),
+          options);
+    std::vector<float> weight(2);
+    hdf5::File::open(file("capsule"), "capsule")
+        .open_dataset("parameters/product.weight", ElementType::f32)
+        .read_all(weight.data());
+    const std::vector<float> inputs = read_capsule_samples(file("capsule"), 0).batch.inputs;
+    const FloatFormat& format = precision == std::string("fp32")   ? binary32
+                                : precision == std::string("fp16") ? binary16
+                                                                   : bfloat16;
+    double apart = 0, original = 0, exact = 0;
+    for (const float x : inputs) {
+      for (const float w : weight) {
+        const double y = round_to_format(format, round_to_format(format, x) * round_to_format(format, w));
+        const double reference = static_cast<double>(x) * w;
+        apart += (y - reference) * (y - reference);
+        original += y * y;
+        exact += reference * reference;
+      }
+    }
+    Trial asked = trial({"precision=fp64"});
+    asked.by_op = true;
+    const TrialOutcome outcome = run(asked);
+    EXPECT_TRUE(outcome.has_all_ops);
+    const auto found = std::find_if(outcome.ops.begin(), outcome.ops.end(),
+                                    [](const OpDifference& op) { return op.op == "linear" && op.phase == Phase::forward; });
+    ASSERT_NE(found, outcome.ops.end());
+    // The loss scale of FP16 makes no difference.
+    for (const OpDifference& op : outcome.ops) EXPECT_LT(op.first, 0.02) << op.op << " in " << name_of(op.phase);
+    EXPECT_EQ(found->type, DType::f64);
+    EXPECT_EQ(found->module, "product");
+    EXPECT_NEAR(found->first, std::sqrt(apart / std::max(original, exact)), 1e-14) << precision;
+    EXPECT_EQ(found->largest, found->first);
+    EXPECT_GT(found->in_roundings(), 0.1);
+    EXPECT_LT(found->in_roundings(), 3);  // of two factors and a product
+    // Nothing was changed, and nothing differs.
+    Trial same = trial();
+    same.by_op = true;
+    for (const OpDifference& op : run(same).ops) EXPECT_EQ(op.largest, 0) << op.op;
+  }
+}
+
+// Every preset runs in FP64, and FP32 is as near to it as its rounding allows.
+TEST_F(Trials, Fp32IsNearFp64InEveryPreset) {
+  for (const char* preset : {"mlp", "gpt_mini", "gru_text", "lstm_text", "transformer_seq2seq", "fashion_cnn", "autoencoder"}) {
+    SCOPED_TRACE(preset);
+    Experiment settings = *find_preset(preset);
+    for (const char* setting : {"precision=fp32", "training.steps=2", "training.batch_size=2", "training.evaluation=never"})
+      apply_override(settings, std::string(setting));
+    if (preset == std::string("gpt_mini")) apply_override(settings, "data.context=16");
+    train(settings, at_step(1, 1));
+    Trial asked = trial({"precision=fp64"});
+    asked.by_op = true;
+    const TrialOutcome outcome = run(asked);
+    size_t forward = 0;
+    for (const OpDifference& op : outcome.ops) {
+      EXPECT_EQ(op.nonfinite_in_one, 0u) << op.op;
+      if (op.phase != Phase::forward) continue;
+      ++forward;
+      EXPECT_LT(op.first * 0x1p24, 300) << op.op << " of " << op.module << " in roundings of FP32";
+    }
+    EXPECT_GT(forward, 4u);
+    EXPECT_NEAR(outcome.steps[0].result.loss, outcome.steps[0].original->loss, 2e-6 * outcome.steps[0].original->loss);
+  }
 }
 
 // The members with the samples, edited or damaged.
