@@ -484,10 +484,13 @@ class Checkpoints:
         for name, options in (("adam", []), ("fp32", ["--precision", "fp32"]), ("sgd", ["--set", "optimizer.type=sgd"])):
             made(program, ["train", "tiny.toml", "--steps", "2", "--record", "off", "--checkpoint", f"{name}.ckpt", *options], folder)
             self.files.append(folder / f"{name}.ckpt")
-        for name, options in (("fp16", []), ("fp8", ["--precision", "fp8", "--set", "fp8.recipe=delayed"])):
+        for name, options in (("fp16", []), ("fp8", ["--precision", "fp8", "--set", "fp8.recipe=delayed"]), ("kept", ["--keep-samples"]),
+                              ("failing", ["--keep-samples", "--set", "scaler.initial=2^60", "--set", "scaler.dynamic=false"])):
             made(program, ["train", "tiny.toml", "--steps", "6", "--threads", "1", "-o", "run.h5", "--force", "--capsule", f"{name}.capsule",
                            "--capsule-on", "step=5", "--keep-steps", "2", *options], folder)
             self.files.append(folder / f"{name}.capsule")
+        made(program, ["replay", "failing.capsule", "--minimize", "smallest.capsule"], folder)
+        self.files.append(folder / "smallest.capsule")
         self.beside["run.h5"] = folder / "run.h5"
 
     @staticmethod
@@ -506,6 +509,7 @@ class Checkpoints:
         if name.endswith(".capsule"):
             return [["replay", name, "--json"], ["replay", name, "--against", "run.h5", "--json"],
                     ["replay", name, "--as", "fp32", "-o", "replay.h5", "--force"], ["replay", name, "--scale", "2^4", "--json"],
+                    ["replay", name, "--as", "fp64", "--json"], ["replay", name, "--minimize", "small.capsule", "--budget", "1", "--force"],
                     ["train", "--resume", name, "--steps", "6", "--record", "off", "--json"]]
         return [["train", "--resume", name, "--steps", "3", "--record", "off", "--json"],
                 ["train", "--resume", name, "--steps", "3", "--record", "off", "--checkpoint", "next.ckpt", "--save-weights", "next.safetensors",
