@@ -4,10 +4,9 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/cli/capsule_trace.h"
 #include "ulpscope/cli/output.h"
-#include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
-#include "ulpscope/cli/scratch_folder.h"
 #include "ulpscope/cli/stop_signals.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
@@ -25,20 +24,6 @@ const std::string& fact_text(const Report& report, std::string_view name) {
   return kNone;
 }
 
-// Runs a capsule's steps again, so that there is a trace of them.
-Snapshot record(const std::string& capsule, const ScratchFolder& folder, Progress& progress) {
-  Trial trial;
-  trial.capsule = capsule;
-  trial.trace_path = folder.file("capsule.h5");
-  trial.level = RecordLevel::stats;
-  trial.watch = [&](std::string_view work, double share) { progress.work(work, share); };
-  const TrialOutcome outcome = ulpscope::run(trial);
-  if (outcome.trace.failed) throw failed_error("the capsule's steps could not be recorded: {}", outcome.trace.failure);
-  if (!outcome.is_as_before())
-    say("ulpscope: warning: the steps of '{}' do not come out as they were (`ulpscope replay`)", capsule);
-  return Snapshot(trial.trace_path);
-}
-
 // Of a tree and of two ways, which are all long.
 constexpr size_t kLimit = 6;
 
@@ -50,7 +35,7 @@ int run(const Arguments& arguments) {
   Progress progress;
   std::optional<ScratchFolder> scratch;
   const bool is_capsule = ulpscope::is_checkpoint(path);
-  const Snapshot trace = is_capsule ? record(path, scratch.emplace("ulpscope-nan"), progress) : open_trace(path);
+  const Snapshot trace = is_capsule ? record_capsule(path, scratch.emplace("ulpscope-nan"), progress) : open_trace(path);
   check_asked_for({&trace}, options);
   Report report = analyze_nan(trace, options);
   if (is_capsule) report.sources.front().path = path;

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
-#include "ulpscope/analyzers/loss_ends.h"
-#include "ulpscope/analyzers/trend.h"
-#include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/studies/timed_trials.h"
 
 namespace ulpscope {
 
@@ -31,6 +30,16 @@ void divide_rates(Experiment& experiment, std::optional<size_t> group, double by
     set_rate(experiment.optimizers[i], experiment.settings_of(experiment.optimizers[i]).learning_rate / by);
   }
   if (!group) experiment.optimizer.learning_rate /= by;
+}
+
+// The ops that update its parameters.
+std::set<std::string> update_ops(const Experiment& experiment) {
+  const auto op_of = [](OptimizerType type) {
+    return type == OptimizerType::sgd ? "sgd_update" : type == OptimizerType::lion ? "lion_update" : "adam_update";
+  };
+  std::set<std::string> ops{op_of(experiment.optimizer.type)};
+  for (const OptimizerGroup& group : experiment.optimizers) ops.insert(op_of(experiment.settings_of(group).type));
+  return ops;
 }
 
 class Fixes {
@@ -119,71 +128,11 @@ void add_rates(const Experiment& experiment, Fixes& fixes) {
   }
 }
 
-// All of the last losses, ten at most, are below the first.
-bool came_down(const std::vector<double>& losses) {
-  const size_t last = std::min(kEndLosses, losses.size() / 2);
-  return last > 0 && std::all_of(losses.end() - static_cast<std::ptrdiff_t>(last), losses.end(),
-                                 [&](double loss) { return loss < losses.front(); });
-}
-
-// Runs the trials of one study.
-class Trials {
- public:
-  Trials(const Trial& start, uint64_t steps, const FixOptions& options) : start_(start), steps_(steps), options_(options) {}
-
-  struct Outcome {
-    bool ran = false;  // to its end: the time was not up
-    std::optional<RunFailure> failure;
-    std::vector<double> losses;
-    std::string refusal;
-
-    bool is_whole() const { return ran && refusal.empty(); }
-    double end() const {
-      const auto count = static_cast<std::ptrdiff_t>(std::min(losses.size(), kEndLosses));
-      return median({losses.end() - count, losses.end()});
-    }
-    bool trains() const { return is_whole() && !failure && came_down(losses); }
-  };
-
-  bool has_time() const { return !stopped_ && seconds_since(begin_) < options_.budget; }
-
-  Outcome run(const std::string& text, const Experiment& experiment) {
-    Outcome outcome;
-    if (options_.watch && !options_.watch(text)) stopped_ = true;
-    if (!has_time()) return outcome;
-    Trial trial = start_;
-    trial.experiment = experiment;
-    trial.changes.clear();
-    trial.steps = steps_;
-    FailureWatch watch;
-    trial.goes_on = [&](const StepResult& step) {
-      watch.add(step.step, step.loss, step.skipped);
-      outcome.losses.push_back(step.loss);
-      return has_time() && !watch.is_lost();
-    };
-    try {
-      const TrialOutcome ended = ulpscope::run(trial);
-      outcome.ran = watch.is_lost() || has_time();
-      outcome.failure = watch.failure(ended.weights_are_finite);
-    } catch (const Error& error) {
-      outcome.ran = true;
-      outcome.refusal = one_line(error.what());
-    }
-    return outcome;
-  }
-
- private:
-  const Trial& start_;
-  const uint64_t steps_;
-  const FixOptions& options_;
-  const Clock::time_point begin_ = Clock::now();
-  bool stopped_ = false;
-};
-
 }  // namespace
 
 const char* name_of(FixResult result) {
-  static constexpr const char* kNames[] = {"verified", "trains_worse", "fails", "fp32_fails", "refused", "not_tried"};
+  static constexpr const char* kNames[] = {"verified",   "trains_worse", "fails",    "still_loses",
+                                           "fp32_fails", "refused",      "not_tried"};
   return kNames[static_cast<size_t>(result)];
 }
 
@@ -240,19 +189,43 @@ std::vector<Fix> fixes_of(const Experiment& experiment, const std::string& modul
   return fixes.take();
 }
 
+std::vector<Fix> update_fixes_of(const Experiment& experiment) {
+  Fixes fixes(experiment);
+  const bool has_groups = !experiment.optimizers.empty();
+  for (const double by : {10.0, 100.0})
+    fixes.add(
+        fmt::format("{} times {:g}: optimizer.learning_rate = {:g}{}", has_groups ? "all learning rates" : "the learning rate", by,
+                    experiment.optimizer.learning_rate * by, has_groups ? " and those of [[optimizers]]" : ""),
+        false, [&](Experiment& changed) { divide_rates(changed, std::nullopt, 1 / by); });
+  const PrecisionRow& precision = row_of(experiment.precision);
+  if (is_narrow(*info(precision.parameter_types().others).format)) {
+    fixes.add("updates computed in FP32, and rounded once: optimizer.math = \"fp32\"", true,
+              [](Experiment& changed) { changed.optimizer.math = UpdateMath::fp32; });
+    std::string keys;
+    for (const std::string& op : update_ops(experiment)) keys += fmt::format("arithmetic.ops.{}.rounding = \"sr\", ", op);
+    fixes.add(fmt::format("updates rounded stochastically: {}optimizer.math = \"fp32\"", keys), true, [&](Experiment& changed) {
+      changed.optimizer.math = UpdateMath::fp32;
+      for (const std::string& op : update_ops(experiment)) changed.arithmetic.ops[op].rounding = RoundingMode::stochastic;
+    });
+    fixes.add("FP32 master weights: optimizer.master_weights = true", true,
+              [](Experiment& changed) { changed.optimizer.master_weights = true; });
+  }
+  return fixes.take();
+}
+
 FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::string& module, const FixOptions& options) {
   FixStudy study;
   const Experiment original = experiment_of(start);
   study.first_step = start.capsule.empty() ? 0 : read_checkpoint_info(start.capsule).step;
   study.steps = failure.step + options.steps_after - study.first_step;
-  Trials trials(start, study.steps, options);
-  const Trials::Outcome again = trials.run("as it was", original);
+  TimedTrials trials(start, study.steps, options.budget, options.watch);
+  const TimedTrials::Outcome again = trials.run("as it was", original);
   study.failure = again.failure;
   study.refusal = again.refusal;
   study.fails_again = again.failure && again.failure->is_like(failure);
   if (!study.fails_again) return study;
 
-  std::vector<Trials::Outcome> outcomes;
+  std::vector<TimedTrials::Outcome> outcomes;
   for (Fix& fix : fixes_of(original, module)) {
     outcomes.push_back(trials.run(fix.text, fix.experiment));
     study.trials.emplace_back().fix = std::move(fix);
@@ -262,7 +235,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
   wide.precision = Precision::fp32;
   wide.scaler.enabled = Switch::off;
   const auto is_wide = [&](const Experiment& experiment) { return experiment == wide; };
-  std::optional<Trials::Outcome> reference;
+  std::optional<TimedTrials::Outcome> reference;
   const auto found =
       std::find_if(study.trials.begin(), study.trials.end(), [&](const FixTrial& t) { return is_wide(t.fix.experiment); });
   reference = is_wide(original)             ? again
@@ -271,7 +244,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
   const bool fp32_trains = reference->trains();
   if (fp32_trains) study.reference = "FP32";
   for (const Fix& fix : fp32_trains ? std::vector<Fix>() : fixes_of(wide, "")) {
-    Trials::Outcome other = trials.run("FP32 and " + fix.text, fix.experiment);
+    TimedTrials::Outcome other = trials.run("FP32 and " + fix.text, fix.experiment);
     if (!other.trains() || (!study.reference.empty() && other.end() >= reference->end())) continue;
     study.reference = "FP32 and " + fix.text;
     reference = std::move(other);
@@ -289,7 +262,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
   }
   for (size_t i = 0; i < study.trials.size(); ++i) {
     FixTrial& trial = study.trials[i];
-    const Trials::Outcome& outcome = outcomes[i];
+    const TimedTrials::Outcome& outcome = outcomes[i];
     trial.failure = outcome.failure;
     trial.refusal = outcome.refusal;
     if (outcome.is_whole() && !outcome.failure) trial.end_loss = outcome.end();

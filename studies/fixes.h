@@ -44,14 +44,17 @@ struct Fix {
 };
 // What might help, the cheapest for training first. `module`: where its NaN began, or "".
 std::vector<Fix> fixes_of(const Experiment& experiment, const std::string& module);
+// What might help where updates are too small for the weights, the cheapest first.
+std::vector<Fix> update_fixes_of(const Experiment& experiment);
 
 enum class FixResult : uint8_t {
   verified,      // it stays finite, and trains as the reference does
   trains_worse,  // it stays finite, and its loss ends further above the reference's than the margin
   fails,
-  fp32_fails,  // a format's change, and the run fails in FP32 too
-  refused,     // the experiment cannot have it
-  not_tried,   // the time was up
+  still_loses,  // updates or weight decay (update_trials.h)
+  fp32_fails,   // a format's change, and the run fails in FP32 too
+  refused,      // the experiment cannot have it
+  not_tried,    // the time was up
 };
 const char* name_of(FixResult result);
 

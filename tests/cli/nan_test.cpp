@@ -106,5 +106,43 @@ TEST_F(Nan, RefusesWhatItCannotRead) {
   expect({}, 2, "TRACE");
 }
 
+class Updates : public Train {
+ protected:
+  Result updates(std::vector<std::string> arguments) { return run_verb("updates", std::move(arguments)); }
+  Result lose_updates(std::vector<std::string> more) {
+    more.insert(more.begin(), {"mlp", "--precision", "pure_bf16", "--steps", "12", "--threads", "1", "--set",
+                               "optimizer.learning_rate=1e-6", "--set", "training.evaluation=never"});
+    return train(more);
+  }
+};
+
+TEST_F(Updates, ThatAreLostAreTriedOtherwise) {
+  ASSERT_EQ(lose_updates({"--capsule", "kept", "--capsule-on", "step=9"}).exit_code, 0);
+  for (const char* path : {"run.h5", "kept"}) {
+    const Result result = updates({path, "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("trying FP32 master weights: optimizer.master_weights = true\n"));
+    const Json json = Json::parse(result.out);
+    EXPECT_EQ(json["run_again"], "loses updates again");
+    EXPECT_EQ(json["sources"][0]["path"], path);
+    ASSERT_EQ(json["tables"][0]["name"], "fixes");
+    const Json rows = json["tables"][0]["rows"];
+    EXPECT_EQ(rows.size(), 6u);
+    EXPECT_EQ(rows[0]["values"]["change"], "as it was");
+    EXPECT_GT(rows[0]["values"]["lost"], 0.5);
+    EXPECT_LT(rows[5]["values"]["lost"], 0.1);
+  }
+}
+
+TEST_F(Updates, WithoutTrialsRunsNothing) {
+  ASSERT_EQ(lose_updates({}).exit_code, 0);
+  const Result result = updates({"run.h5", "--no-trials"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, Not(HasSubstr("What was tried")));
+  EXPECT_THAT(updates({"run.h5", "run.h5", "--no-trials"}).err, HasSubstr("--no-trials belongs to one trace"));
+  EXPECT_EQ(updates({"run.h5", "--budget", "0"}).exit_code, 2);
+}
+
 }  // namespace
 }  // namespace ulpscope::cli_test

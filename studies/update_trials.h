@@ -1,0 +1,51 @@
+// What would keep updates from being lost to rounding: changes that are tried by running the steps again, and what they add to a
+// report on updates (analyzers/updates.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/studies/fixes.h"
+#include "ulpscope/studies/trial.h"
+
+namespace ulpscope {
+
+// Whether the report on updates has a warning that updates or weight decay were lost.
+bool tells_of_losses(const Report& updates);
+
+struct UpdateTrial {
+  std::string text;
+  // verified: nothing is lost that is a warning, and it trains as the reference does, if anything does.
+  FixResult result = FixResult::not_tried;
+  std::optional<double> lost, decay_arrived;  // shares, as `ulpscope updates` has them
+  std::optional<double> end_loss;             // the median of the last losses, at most ten
+  std::string refusal;
+};
+
+struct UpdateStudy {
+  uint64_t first_step = 0, steps = 0;
+  UpdateTrial original;   // as it was; where it loses nothing, nothing is proven, and nothing was tried
+  std::string reference;  // "FP32", or of FP32 weights "FP64"; "": it does not train
+  double reference_start = 0, reference_end = 0;
+  double bound = 0;  // the loss up to which a trial trains as the reference does: kFixMargin
+  std::vector<UpdateTrial> trials;
+};
+
+struct UpdateTrialOptions {
+  std::string scratch;                                     // a trace that it may write and leave
+  double budget = 60;                                      // seconds for all of them
+  std::function<bool(std::string_view trial)> watch = {};  // as FixOptions have it
+};
+
+// Of `steps` steps from the start on.
+UpdateStudy try_updates(const Trial& start, uint64_t steps, const UpdateTrialOptions& options);
+
+// Facts: run_again, the reference and the loss that counts as training. Table: fixes.
+void add_trials(const UpdateStudy& study, Report& report);
+
+}  // namespace ulpscope
