@@ -30,6 +30,7 @@ class UpdateTrials {
     experiment.recording = {};
     experiment.recording.phases = {Phase::optimizer};
     TimedTrials::Outcome outcome = trials_.run(trial.text, experiment, scratch_);
+    trial.ran = outcome.ran;
     trial.refusal = outcome.refusal;
     if (!outcome.is_whole()) return outcome;
     const Report report = analyze_updates(Snapshot(scratch_));
@@ -72,10 +73,12 @@ std::vector<Cell> row_of(const UpdateTrial& trial, Cell result, std::string deta
 }  // namespace
 
 bool tells_of_losses(const Report& updates) {
-  return std::any_of(updates.findings.begin(), updates.findings.end(), [](const Finding& finding) {
-    return finding.severity >= Severity::warning &&
-           (finding.code == "updates.lost" || finding.code == "updates.decay_lost" || finding.code == "updates.none_applied");
-  });
+  // Where every update was zero, for its gradient or its rate was, no rounding took any.
+  return share_in(updates, "lost") && std::any_of(updates.findings.begin(), updates.findings.end(), [](const Finding& finding) {
+           return finding.severity >= Severity::warning &&
+                  (finding.code == "updates.lost" || finding.code == "updates.decay_lost" ||
+                   finding.code == "updates.none_applied");
+         });
 }
 
 UpdateStudy try_updates(const Trial& start, uint64_t steps, const UpdateTrialOptions& options) {
@@ -86,7 +89,7 @@ UpdateStudy try_updates(const Trial& start, uint64_t steps, const UpdateTrialOpt
   study.original.text = kAsItWas;
   UpdateTrials trials(start, steps, options);
   trials.run(original, study.original);
-  if (!study.original.lost || !trials.loses()) return study;
+  if (!study.original.ran || !trials.loses()) return study;
   study.original.result = FixResult::still_loses;
 
   const bool is_narrow_run = dtype_of(original.precision) != DType::f32;
@@ -120,7 +123,7 @@ void add_trials(const UpdateStudy& study, Report& report) {
   const UpdateTrial& original = study.original;
   report.add_fact("run_again", !original.refusal.empty()
                                    ? fmt::format("cannot be run again: {}; nothing was tried", original.refusal)
-                               : !original.lost                            ? "the time was up; nothing was tried"
+                               : !original.ran                             ? "the time was up; nothing was tried"
                                : original.result == FixResult::still_loses ? "loses updates again"
                                                                            : "loses nothing again; nothing was tried");
   if (original.result != FixResult::still_loses) return;

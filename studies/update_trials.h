@@ -15,11 +15,12 @@
 
 namespace ulpscope {
 
-// Whether the report on updates has a warning that updates or weight decay were lost.
+// Whether the report on updates has a warning that updates or weight decay were lost to rounding.
 bool tells_of_losses(const Report& updates);
 
 struct UpdateTrial {
   std::string text;
+  bool ran = false;  // to its end: the time was not up
   // verified: nothing is lost that is a warning, and it trains as the reference does, if anything does.
   FixResult result = FixResult::not_tried;
   std::optional<double> lost, decay_arrived;  // shares, as `ulpscope updates` has them

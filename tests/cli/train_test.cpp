@@ -93,11 +93,13 @@ TEST_F(Train, RefusesWhatItDoesNotKnow) {
   expect({"mlp", "--set", "optimizer.learning_rte=1"}, 2, "learning_rate");
   expect({"mlp", "--set", "nonsense"}, 2, "nonsense");
   expect({"mlp", "--precision", "fp17"}, 2, "fp16");
-  expect({"mlp", "--precision", "fp9"}, 2,
-         "--precision takes fp32, fp64, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, tf_auto_mixed, "
-         "mxnet, pure_fp16, pure_bf16 or fp8, not 'fp9'\n");
+  expect(
+      {"mlp", "--precision", "fp9"}, 2,
+      "--precision takes fp32, fp64, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, tf_auto_mixed, "
+      "mxnet, pure_fp16, pure_bf16 or fp8, not 'fp9'\n");
   expect({"mlp", "--set", "precision=e4m3"}, 2,
-         "precision: expected fp32, fp64, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, tf_auto_mixed, "
+         "precision: expected fp32, fp64, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, "
+         "tf_auto_mixed, "
          "mxnet, pure_fp16, pure_bf16 or fp8, found \"e4m3\"\n");
   expect({"mlp", "--steps", "-1"}, 2, "--steps takes an integer of at least 1");
   expect({"mlp", "--steps", "0"}, 2, "--steps takes an integer of at least 1, not '0'");

@@ -21,11 +21,19 @@ except ImportError:
 SKIPPED = 77
 
 
+def said(program, verb, *arguments):
+    ran = subprocess.run([program, verb, *arguments, "--json", "--limit", "0"], capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout)
+
+
 def reports(program, traces):
-    """Of one trace what `report`, `ranges`, `scale` and `updates` say, of two what `compare` says."""
-    for verb in ("report", "ranges", "scale", "updates") if len(traces) == 1 else ("compare",):
-        said = subprocess.run([program, verb, *traces, "--json", "--limit", "0"], capture_output=True, text=True, check=True)
-        yield verb, json.loads(said.stdout)
+    """Of one trace what `report`, `ranges`, `scale` and `updates` say, of two what `compare` says; nothing that runs anything again."""
+    if len(traces) == 1:
+        for verb in ("report", "ranges", "scale"):
+            yield verb, said(program, verb, *traces)
+        yield "updates", said(program, "updates", *traces, "--no-trials")
+    else:
+        yield "compare", said(program, "compare", *traces)
 
 
 def wrong_numbers(program, facts):
@@ -36,16 +44,11 @@ def wrong_numbers(program, facts):
             yield f"{verb}: {mistake}"
 
 
-def nan_of(program, trace):
-    said = subprocess.run([program, "nan", trace, "--no-trials", "--json", "--limit", "0"], capture_output=True, text=True, check=True)
-    return json.loads(said.stdout)
-
-
 def wrong(program, trace, first, report, brief, every, record_fp32):
     """What is wrong with the numbers of a run, and of the comparison with the first of its experiment, and with what commands show."""
     facts = [Facts(first), Facts(trace)] if first != trace else [Facts(trace)]
     yield from wrong_numbers(program, facts[-1:])
-    nan = nan_of(program, trace)
+    nan = said(program, "nan", trace, "--no-trials")
     yield from (f"nan: {mistake}" for mistake in nan_mistakes(facts[-1], nan))
     if nan["verdict"] != report["verdict"]:
         yield f"nan: verdict {nan['verdict']}, of the report {report['verdict']}"
