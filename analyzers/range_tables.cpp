@@ -109,8 +109,7 @@ Series histogram_series(std::string name, const RowKey& key, const ExponentHisto
 }
 
 Plot histogram_plot(std::string name, std::string title, const FloatFormat& format) {
-  Plot plot{
-      std::move(name), std::move(title), PlotKind::histogram, {"exponent", Unit::exponent}, {"elements", Unit::count}, {}, {}};
+  Plot plot{std::move(name), std::move(title), PlotKind::histogram, {"exponent", Unit::exponent}, {"elements", Unit::count}};
   plot.limits = {{"subnormal", format.smallest_exponent() - 1},
                  {"normal", format.smallest_normal_exponent()},
                  {"overflow", format.largest_exponent() + 1}};

@@ -135,7 +135,7 @@ Table ScaleTables::fits_table() const {
 }
 
 Plot ScaleTables::history_plot() const {
-  Plot plot{"scale", "Loss scale over the steps", PlotKind::steps, {"step", Unit::none}, {"scale", Unit::exponent}, {}, {}};
+  Plot plot{"scale", "Loss scale over the steps", PlotKind::steps, {"step", Unit::none}, {"scale", Unit::exponent}};
   if (steps_.count > 0) {
     Series history{"loss scale",
                    key_of_step(context_.trace, steps_.first.step),

@@ -147,7 +147,7 @@ Table UpdateTables::decay_table() const {
 
 Plot UpdateTables::lost_plot() const {
   constexpr size_t kPoints = 50, kMostSeries = 5;
-  Plot plot{"lost", "Lost updates over the steps", PlotKind::steps, {"step", Unit::none}, {"lost", Unit::share}, {}, {}};
+  Plot plot{"lost", "Lost updates over the steps", PlotKind::steps, {"step", Unit::none}, {"lost", Unit::share}};
   const auto add = [&](const std::string& name, RowKey key, std::span<const UpdateStep> steps) {
     Series series{name, std::move(key), {}, {}};
     for (const std::span<const UpdateStep> block : blocks_of(steps, kPoints)) {

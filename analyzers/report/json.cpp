@@ -102,24 +102,49 @@ Json table_json(const Table& table) {
   return json;
 }
 
+Json axis_json(const Axis& axis) { return {{"name", axis.name}, {"unit", name_of(axis.unit)}}; }
+
+Json graph_json(const Plot& plot) {
+  Json json{{"nodes", Json::array()}, {"links", Json::array()}};
+  for (const PlotNode& node : plot.nodes)
+    json["nodes"].push_back({{"name", node.name}, {"detail", node.detail}, {"key", key_json(node.key)}, {"marked", node.marked}});
+  for (const PlotLink& link : plot.links) json["links"].push_back({{"from", link.from}, {"to", link.to}, {"marked", link.marked}});
+  return json;
+}
+
+Json series_json(const Series& series, PlotKind kind) {
+  Json x = Json::array(), y = Json::array();
+  for (const double value : series.x) x.push_back(number(value));
+  for (const double value : series.y) y.push_back(kind == PlotKind::heatmap && std::isnan(value) ? Json() : number(value));
+  Json json{{"name", series.name}, {"key", key_json(series.key)}, {"x", std::move(x)}, {"y", std::move(y)}};
+  if (kind == PlotKind::histogram) {
+    json["below"] = number(series.below);
+    json["above"] = number(series.above);
+  }
+  return json;
+}
+
 Json plot_json(const Plot& plot) {
-  Json json{{"name", plot.name}, {"title", plot.title}, {"kind", plot.kind == PlotKind::histogram ? "histogram" : "steps"}};
-  json["x"] = {{"name", plot.x.name}, {"unit", name_of(plot.x.unit)}};
-  json["y"] = {{"name", plot.y.name}, {"unit", name_of(plot.y.unit)}};
+  Json json{{"name", plot.name}, {"title", plot.title}, {"kind", name_of(plot.kind)}};
+  if (plot.kind == PlotKind::graph) {
+    json.update(graph_json(plot));
+    return json;
+  }
+  json["x"] = axis_json(plot.x);
+  json["y"] = axis_json(plot.y);
+  if (!std::isnan(plot.x_end)) json["x_end"] = number(plot.x_end);
+  if (plot.kind == PlotKind::heatmap) {
+    json["rows"] = axis_json(plot.rows);
+    if (plot.has_exponent_rows()) json["first_exponent"] = plot.first_exponent;
+  }
   json["limits"] = Json::array();
   for (const Limit& limit : plot.limits) json["limits"].push_back({{"name", limit.name}, {"exponent", limit.exponent}});
+  if (!plot.marks.empty()) json["marks"] = Json::array();
+  for (const Mark& mark : plot.marks)
+    json["marks"].push_back(
+        {{"from", number(mark.from)}, {"to", number(mark.to)}, {"text", mark.text}, {"severity", name_of(mark.severity)}});
   json["series"] = Json::array();
-  for (const Series& series : plot.series) {
-    Json x = Json::array(), y = Json::array();
-    for (const double value : series.x) x.push_back(number(value));
-    for (const double value : series.y) y.push_back(number(value));
-    Json entry{{"name", series.name}, {"key", key_json(series.key)}, {"x", std::move(x)}, {"y", std::move(y)}};
-    if (plot.kind == PlotKind::histogram) {
-      entry["below"] = number(series.below);
-      entry["above"] = number(series.above);
-    }
-    json["series"].push_back(std::move(entry));
-  }
+  for (const Series& series : plot.series) json["series"].push_back(series_json(series, plot.kind));
   return json;
 }
 

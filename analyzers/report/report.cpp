@@ -22,6 +22,11 @@ const char* name_of(Unit unit) {
   return kNames[static_cast<size_t>(unit)];
 }
 
+const char* name_of(PlotKind kind) {
+  static constexpr std::array<const char*, 4> kNames{"histogram", "steps", "heatmap", "graph"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 Cell bounded(double lower, double upper) {
   if (lower == upper) return lower;
   return Interval{lower, upper};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -143,7 +144,7 @@ struct Axis {
   Unit unit = Unit::none;
 };
 
-// A line across a histogram: values in the bins below `exponent` lie under it.
+// A line across exponents: values in the bins below `exponent` lie under it.
 struct Limit {
   std::string name;
   int exponent = 0;
@@ -159,19 +160,52 @@ struct Series {
   double above = 0;
 };
 
+// Something that happened at a place of the x axis, or from one to another.
+struct Mark {
+  double from = 0;
+  double to = 0;  // equal to `from`: a point
+  std::string text;
+  Severity severity = Severity::info;
+};
+
+struct PlotNode {
+  std::string name;
+  std::string detail;  // what is to be known of it, or ""
+  RowKey key;
+  bool marked = false;  // it lies on the path that the graph is about
+};
+struct PlotLink {
+  size_t from = 0, to = 0;  // places in Plot::nodes
+  bool marked = false;
+};
+
 enum class PlotKind : uint8_t {
   histogram,  // x: exponents, ascending; y: counts
   steps,      // x: steps, ascending; y holds until the next x
+  heatmap,    // each series a row, the lowest first where rows are exponents; x: where its columns begin; y: what its cells hold,
+              // NaN: nothing
+  graph,      // nodes and links, in an order in which links lead onward; nothing else
 };
+const char* name_of(PlotKind kind);
 
 struct Plot {
   std::string name;
   std::string title;
   PlotKind kind = PlotKind::histogram;
-  Axis x;
-  Axis y;
-  std::vector<Limit> limits;  // ascending
-  std::vector<Series> series;
+  Axis x = {};
+  Axis y = {};
+  std::vector<Limit> limits = {};  // ascending
+  std::vector<Series> series = {};
+  double x_end = kNoEnd;  // of what has columns or holds until the next x: where the last one ends
+  // Of a heatmap: what its rows are. Exponents: the first row's is `first_exponent`, each further one's is one more.
+  Axis rows = {};
+  int first_exponent = 0;
+  std::vector<Mark> marks = {};
+  std::vector<PlotNode> nodes = {};
+  std::vector<PlotLink> links = {};
+
+  static constexpr double kNoEnd = std::numeric_limits<double>::quiet_NaN();
+  bool has_exponent_rows() const { return kind == PlotKind::heatmap && rows.unit == Unit::exponent; }
 };
 
 // A trace that the report was made from.

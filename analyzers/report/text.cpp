@@ -58,6 +58,11 @@ Report printable(Report report) {
   for (Plot& plot : report.plots) {
     make_one_line(plot.title);
     for (Series& series : plot.series) make_one_line(series.name);
+    for (Mark& mark : plot.marks) make_one_line(mark.text);
+    for (PlotNode& node : plot.nodes) {
+      make_one_line(node.name);
+      make_one_line(node.detail);
+    }
   }
   return report;
 }

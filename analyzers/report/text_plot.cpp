@@ -159,6 +159,15 @@ std::string series_line(const Series& series, double first, double last, double 
   return line;
 }
 
+std::string marks_text(const Plot& plot) {
+  std::string text;
+  for (const Mark& mark : plot.marks) {
+    const std::string from = cell_text(mark.from, plot.x.unit), to = cell_text(mark.to, plot.x.unit);
+    text += fmt::format("  {} {}{}: {}\n", plot.x.name, from, mark.to > mark.from ? " to " + to : "", mark.text);
+  }
+  return text;
+}
+
 std::string steps_text(const Plot& plot, const TextOptions& options) {
   double first = INFINITY, last = -INFINITY, lowest = INFINITY, highest = -INFINITY;
   for (const Series& series : plot.series) {
@@ -180,13 +189,73 @@ std::string steps_text(const Plot& plot, const TextOptions& options) {
   }
   return text + std::string(names.width + 4, ' ') +
          fmt::format("{} {:.0f} to {:.0f}; {} {} to {}\n", plot.x.name, first, last, plot.y.name, cell_text(lowest, plot.y.unit),
-                     cell_text(highest, plot.y.unit));
+                     cell_text(highest, plot.y.unit)) +
+         marks_text(plot);
+}
+
+// Rows from the top down, as a picture has them: of exponents the highest first.
+std::string heatmap_text(const Plot& plot, const TextOptions& options) {
+  double first = INFINITY, last = -INFINITY, highest = 0;
+  for (const Series& series : plot.series) {
+    for (size_t i = 0; i < series.x.size(); ++i) {
+      first = std::min(first, series.x[i]);
+      last = std::max(last, series.x[i]);
+      if (std::isfinite(series.y[i])) highest = std::max(highest, series.y[i]);
+    }
+  }
+  if (first > last) return "  no values\n";
+  const Names names(plot, options);
+  const size_t width = std::min<size_t>(names.room(options), 100);
+  const double end = std::isnan(plot.x_end) ? last + 1 : plot.x_end;
+  std::string text;
+  for (size_t i = 0; i < plot.series.size(); ++i) {
+    const size_t row = plot.has_exponent_rows() ? plot.series.size() - 1 - i : i;
+    std::vector<double> columns(width, 0.0);
+    const Series& series = plot.series[row];
+    const auto column_at = [&](double x) { return (x - first) / (end - first) * static_cast<double>(width); };
+    for (size_t j = 0; j < series.x.size(); ++j) {
+      if (!std::isfinite(series.y[j])) continue;
+      const double until = j + 1 < series.x.size() ? series.x[j + 1] : end;
+      const auto from = static_cast<size_t>(column_at(series.x[j]));
+      for (size_t at = from; at < width && (at == from || static_cast<double>(at) < column_at(until)); ++at)
+        columns[at] = std::max(columns[at], series.y[j]);
+    }
+    std::string line;
+    // As in a histogram: what is rare is seen too.
+    for (const double value : columns) line += block(highest > 0 ? std::sqrt(value / highest) : 0, options.unicode);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += "  " + pad_text(names.texts[row], names.width, false) + "  " + line + "\n";
+    for (const Limit& limit : plot.limits)
+      if (plot.has_exponent_rows() && limit.exponent == plot.first_exponent + static_cast<int>(row))
+        text += "  " + pad_text(limit.name, names.width, false) + "  " + std::string(width, '-') + "\n";
+  }
+  return text + std::string(names.width + 4, ' ') +
+         fmt::format("{} {} to {}; {} up to {}\n", plot.x.name, cell_text(first, plot.x.unit), cell_text(last, plot.x.unit),
+                     plot.y.name, cell_text(highest, plot.y.unit)) +
+         marks_text(plot);
+}
+
+std::string graph_text(const Plot& plot, const TextOptions& options) {
+  std::string text;
+  for (size_t i = 0; i < plot.nodes.size(); ++i) {
+    const PlotNode& node = plot.nodes[i];
+    text += fmt::format("  {}{}", node.marked ? (options.unicode ? "● " : "* ") : (options.unicode ? "○ " : "o "), node.name);
+    if (!node.detail.empty()) text += ": " + node.detail;
+    std::string from;
+    for (const PlotLink& link : plot.links)
+      if (link.to == i) from += (from.empty() ? "" : ", ") + plot.nodes[link.from].name;
+    if (!from.empty()) text += fmt::format("  ({} {})", options.unicode ? "←" : "<-", from);
+    text += "\n";
+  }
+  return text;
 }
 
 }  // namespace
 
 std::string plot_text(const Plot& plot, const TextOptions& options) {
+  if (plot.kind == PlotKind::graph) return plot.nodes.empty() ? "  nothing\n" : graph_text(plot, options);
   if (plot.series.empty()) return "  no values\n";
+  if (plot.kind == PlotKind::heatmap) return heatmap_text(plot, options);
   return plot.kind == PlotKind::histogram ? histogram_text(plot, options) : steps_text(plot, options);
 }
 

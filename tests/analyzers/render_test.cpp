@@ -48,7 +48,7 @@ Report sample_report() {
   table.rows.push_back({key, {std::string("a rather long name of a tensor somewhere in a model, output 3"), 0.5}});
   table.rows.push_back({key, {std::string("b"), -INFINITY}});
   report.tables.push_back(table);
-  Plot plot{"exponents", "Exponents", PlotKind::histogram, {"exponent", Unit::exponent}, {"elements", Unit::count}, {}, {}};
+  Plot plot{"exponents", "Exponents", PlotKind::histogram, {"exponent", Unit::exponent}, {"elements", Unit::count}};
   plot.limits = {{"subnormal", -25}, {"normal", -14}, {"overflow", 16}};
   plot.series.push_back({"first", key, {-30, -20, 0, 16}, {1, 1000, 50, 2}, 0, 0});
   report.plots.push_back(plot);
@@ -256,6 +256,50 @@ TEST(TextRenderer, HistogramsStandAgainstTheLimits) {
   EXPECT_THAT(plot_text(plot, {}), HasSubstr("no finite nonzero values"));
   plot.series.clear();
   EXPECT_THAT(plot_text(plot, {}), HasSubstr("no values"));
+}
+
+Json plot_json(const Plot& plot) {
+  Report report;
+  report.plots = {plot};
+  return Json::parse(render_json(report))["plots"][0];
+}
+
+// Rows of exponents stand the highest first, each limit under the row that begins at it.
+TEST(TextRenderer, HeatmapsHaveExponentsUpwardsAndLimitsBetweenThem) {
+  Plot plot{"exponents", "Exponents", PlotKind::heatmap, {"step"}, {"elements", Unit::count}, {{"flushed below", -25}}};
+  plot.rows = {"exponent", Unit::exponent};
+  plot.first_exponent = -26;
+  plot.x_end = 20;
+  plot.series = {{"2^-26", {}, {0, 10}, {0, 1}}, {"2^-25", {}, {0, 10}, {100, kUnknown}}};
+  plot.marks = {{10, 12, "skipped", Severity::warning}};
+  std::istringstream lines(plot_text(plot, {60, false, false}));
+  std::vector<std::string> line(5);
+  for (std::string& each : line) std::getline(lines, each);
+  EXPECT_THAT(line[0], AllOf(HasSubstr("2^-25"), HasSubstr("###")));
+  EXPECT_EQ(line[0].back(), '#') << "nothing is shown where nothing is known";
+  EXPECT_THAT(line[1], HasSubstr("flushed below"));
+  EXPECT_THAT(line[2], AllOf(HasSubstr("2^-26"), HasSubstr(".")));
+  EXPECT_GT(line[2].size(), line[0].size()) << "the second half of the steps";
+  EXPECT_THAT(line[4], HasSubstr("step 10 to 12: skipped"));
+  const Json json = plot_json(plot);
+  EXPECT_EQ(json["kind"], "heatmap");
+  EXPECT_EQ(json["first_exponent"], -26);
+  EXPECT_EQ(json["x_end"], 20);
+  EXPECT_TRUE(json["series"][1]["y"][1].is_null());
+  EXPECT_EQ(json["marks"][0]["to"], 12);
+}
+
+TEST(TextRenderer, GraphsNameWhatEachNodeComesOf) {
+  Plot plot{"chain", "Chain", PlotKind::graph};
+  plot.nodes = {{"scores", "70000", {}, true}, {"weights", "", {}, false}, {"softmax", "NaN", {}, true}};
+  plot.links = {{0, 2, true}, {1, 2, false}};
+  const std::string text = plot_text(plot, {120, false, false});
+  EXPECT_THAT(text, HasSubstr("* scores: 70000\n"));
+  EXPECT_THAT(text, HasSubstr("* softmax: NaN  (<- scores, weights)"));
+  const Json json = plot_json(plot);
+  EXPECT_EQ(json["nodes"].size(), 3u);
+  EXPECT_EQ(json["links"][1]["from"], 1);
+  EXPECT_FALSE(json.contains("series"));
 }
 
 TEST(TextRenderer, NarrowHistogramsNeverMixTheSidesOfALimit) {
