@@ -121,7 +121,10 @@ void App::show_head(const Canvas& canvas, const Results& results) {
   if (button("Copy", "copy", "the command line that shows this")) ImGui::SetClipboardText(command().c_str());
   if (button(state_.is_light ? "Dark" : "Light", "theme", "the other colours")) state_.is_light = !state_.is_light;
   if (button("?", "keys", "what keys and the pointer do")) shows_keys_ = !shows_keys_;
-  if (state_.view != View::overview && results.report && results.report->verdict) {
+  // Reports begin with the verdict themselves.
+  const bool has_own = state_.view == View::overview || state_.view == View::why_nan || state_.view == View::updates ||
+                       state_.view == View::compare || state_.view == View::number;
+  if (!has_own && results.report && results.report->verdict) {
     const std::string line = ulpscope::verdict_line(*results.report);
     ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->of(*results.report->verdict));
     ImGui::TextUnformatted(line.substr(0, line.find(':')).c_str());

@@ -163,7 +163,9 @@ void show_findings(const Canvas& canvas, const Report& report) {
 }
 
 void show_facts(const Canvas& canvas, const Report& report) {
-  if (report.facts.empty() || !ImGui::BeginTable("facts", 2, ImGuiTableFlags_SizingFixedFit)) return;
+  if (report.facts.empty() || !ImGui::BeginTable("facts", 2)) return;
+  ImGui::TableSetupColumn("fact", ImGuiTableColumnFlags_WidthFixed);
+  ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthStretch);
   for (const Quantity& fact : report.facts) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
