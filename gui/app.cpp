@@ -33,6 +33,7 @@ App::App(ViewModel& model, Textures& textures, const ViewState& state, float sca
   is_light_applied_ = state_.is_light;
   history_.add(state_);
   model_.ask(state_);
+  last_state_ = state_;
 }
 
 App::~App() = default;
@@ -56,7 +57,6 @@ void App::frame() {
     apply(theme(state_.is_light), scale_);
     is_light_applied_ = state_.is_light;
   }
-  last_state_ = state_;
   const Canvas canvas{&theme(state_.is_light), &textures_, &names_, &state_, results->recorded};
   take_keys(*results);
   const ImGuiIO& io = ImGui::GetIO();
@@ -84,6 +84,7 @@ void App::frame() {
   ImGui::End();
   if (!(state_ == last_state_)) {
     model_.ask(state_);
+    last_state_ = state_;
     // A drag or a word is one change, remembered when it ends.
     if (!ImGui::IsMouseDown(0) && !io.WantTextInput) history_.add(state_);
   } else if (ImGui::IsMouseReleased(0)) {
@@ -170,6 +171,12 @@ void App::go_to_anomaly(const Results& results, bool forward) {
   }
 }
 
+// Without remembering it as one more.
+void App::go_to(const ViewState& state) {
+  state_ = last_state_ = state;
+  model_.ask(state_);
+}
+
 void App::take_keys(const Results& results) {
   const ImGuiIO& io = ImGui::GetIO();
   if (is_pressed(Key::escape)) {
@@ -187,14 +194,10 @@ void App::take_keys(const Results& results) {
   }
   if (io.WantTextInput || finds_) return;
   if (io.KeyCtrl && is_pressed(Key::z)) {
-    if (const ViewState* const before = history_.undo()) state_ = *before;
-    model_.ask(state_);
-    last_state_ = state_;
+    if (const ViewState* const before = history_.undo()) go_to(*before);
   }
   if (io.KeyCtrl && is_pressed(Key::y)) {
-    if (const ViewState* const after = history_.redo()) state_ = *after;
-    model_.ask(state_);
-    last_state_ = state_;
+    if (const ViewState* const after = history_.redo()) go_to(*after);
   }
   if (io.KeyCtrl) return;
   for (int i = 0; i < kViews; ++i)

@@ -28,6 +28,7 @@ class App {
  private:
   void show_head(const Canvas& canvas, const Results& results);
   void show_foot(const Results& results);
+  void go_to(const ViewState& state);
   void take_keys(const Results& results);
   void go_to_anomaly(const Results& results, bool forward);
   void show_finder(const Results& results);
@@ -35,7 +36,7 @@ class App {
 
   ViewModel& model_;
   Textures& textures_;
-  ViewState state_, last_state_;
+  ViewState state_, last_state_;  // the last one: of the frame before
   ViewHistory history_;
   Register names_;
   const float scale_;
