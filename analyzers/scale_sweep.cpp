@@ -83,6 +83,12 @@ void add_squares(const TensorRow& row, const TensorInfo& tensor, const FloatForm
 
 }  // namespace
 
+void LongSum::add(double value) {
+  const double sum = high_ + value, of_value = sum - high_;
+  low_ += (high_ - (sum - of_value)) + (value - of_value);
+  high_ = sum;
+}
+
 SweepAnswer& SweepAnswer::operator+=(const SweepAnswer& other) {
   bounds += other.bounds;
   lost += other.lost;
@@ -102,9 +108,12 @@ Cell SweepAnswer::lost_norm() const {
   if (elements.upper == 0) return 0.0;
   if (elements.lower == bounds.base) return 1.0;
   const auto part = [](double squares, double of) { return of > 0 && squares < of ? std::sqrt(squares / of) : 1.0; };
-  const double lower =
-      std::isfinite(all.upper) && lost.lower > 0 ? part(lost.lower * (1 - kSumError), all.upper * (1 + kSumError)) : 0.0;
-  return bounded(lower, part(lost.upper * (1 + kSumError), all.lower * (1 - kSumError)));
+  // In FP32, outwards, so that the order of sums does not show.
+  const auto toward = [](double value, float end) { return static_cast<double>(std::nextafter(static_cast<float>(value), end)); };
+  double lower = 0;
+  if (std::isfinite(all.upper) && lost.lower > 0) lower = part(lost.lower * (1 - kSumError), all.upper * (1 + kSumError));
+  const double upper = part(lost.upper * (1 + kSumError), all.lower * (1 - kSumError));
+  return bounded(std::max(0.0, toward(lower, 0.0F)), std::min(1.0, toward(upper, 1.0F)));
 }
 
 SweptRows::Place SweptRows::place_of(double threshold) {
@@ -163,7 +172,7 @@ bool SweptRows::add_aligned(const TensorRow& row, const TensorInfo& tensor) {
   const int shift = *of_both;
   const auto [first, last] = occupied_bins(statistics);
   for (int bin = first; bin <= last; ++bin) bins_[ExponentHistogram::exponent(bin) - shift - kFirst] += histogram.bins[bin];
-  squares_ += std::ldexp(statistics.sum_of_squares, -2 * shift);
+  squares_.add(std::ldexp(statistics.sum_of_squares, -2 * shift));
   for (size_t format = 0; format < places_.size(); ++format) {
     int seen = -1;
     if (is_counted(row, tensor, *question_->formats[format])) {
@@ -253,7 +262,7 @@ void SweptRows::add(const SweptRows& other) {
   }
   rows_ += other.rows_;
   unknown_ += other.unknown_;
-  squares_ += other.squares_;
+  squares_.add(other.squares_);
   for (size_t i = 0; i < bins_.size(); ++i) bins_[i] += other.bins_[i];
   for (size_t i = 0; i < in_bins_.size(); ++i) {
     in_bins_[i].under += other.in_bins_[i].under;
@@ -266,7 +275,7 @@ void SweptRows::add(const SweptRows& other) {
 
 void SweptRows::clear() {
   rows_ = unknown_ = 0;
-  squares_ = 0;
+  squares_ = {};
   std::fill(bins_.begin(), bins_.end(), 0);
   std::fill(in_bins_.begin(), in_bins_.end(), InBin{});
   alone_.clear();
@@ -287,6 +296,7 @@ std::vector<SweepAnswer> SweptRows::answers() const {
     from[i - 1] = from[i] + static_cast<double>(bins_[i - 1]) * lower_square(static_cast<int>(i) - 1 + kFirst);
   const auto at = [&](int j) { return static_cast<size_t>(std::clamp(j, kFirst, kLast + 1) - kFirst); };
   const uint64_t all = count[span];
+  const double all_squares = squares_.value();
   const auto clamped = [&](uint64_t elements, int64_t more) {
     return static_cast<uint64_t>(std::clamp<int64_t>(static_cast<int64_t>(elements) + more, 0, static_cast<int64_t>(all)));
   };
@@ -326,10 +336,10 @@ std::vector<SweepAnswer> SweptRows::answers() const {
       const int from_kept = fm + (flush_maybe.is_edge ? 0 : 1);
       const double least_kept = from_kept < ks ? below[at(ks)] - below[at(from_kept)] : 0;
       const double most_kept = fs < after ? 4 * (below[at(after)] - below[at(fs)]) : 0;
-      const double error = kSumError * squares_;
-      squares.upper = std::min(squares.upper, squares_ - least_kept + error);
-      squares.lower = std::min(std::max(squares.lower, squares_ - most_kept - error), squares.upper);
-      answer.all = {squares_, squares_};
+      const double error = kSumError * all_squares;
+      squares.upper = std::min(squares.upper, all_squares - least_kept + error);
+      squares.lower = std::min(std::max(squares.lower, all_squares - most_kept - error), squares.upper);
+      answer.all = {all_squares, all_squares};
       answers[format * exponents + i] += answer;
     }
   }

@@ -23,6 +23,20 @@ struct SquareBounds {
   }
 };
 
+// A sum of positive doubles with twice their bits, so that what comes of it does not depend on the order.
+class LongSum {
+ public:
+  void add(double value);
+  void add(const LongSum& other) {
+    add(other.high_);
+    low_ += other.low_;
+  }
+  double value() const { return high_ + low_; }
+
+ private:
+  double high_ = 0, low_ = 0;
+};
+
 struct SweepQuestion {
   std::vector<const FloatFormat*> formats;
   std::vector<int> exponents;  // k, ascending
@@ -92,7 +106,7 @@ class SweptRows {
   uint64_t rows_ = 0, unknown_ = 0;
   std::vector<uint64_t> bins_;  // of the aligned rows
   std::vector<InBin> in_bins_;
-  double squares_ = 0;
+  LongSum squares_;  // of the aligned rows, divided by their scales
   // Of the other rows, by format and exponent; empty: there were none.
   std::vector<SweepAnswer> alone_;
 };

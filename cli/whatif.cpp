@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ulpscope/analyzers/what_if_report.h"
 #include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/report_options.h"
@@ -26,8 +28,15 @@ std::vector<OptionSpec> options() {
             follow_option(),
             selection_options(),
             what_if_options()});
-  for (OptionSpec& option : all)
+  // There is no verdict and no finding.
+  const std::vector<std::string> about_findings{"--all", "--fail-on", "--output", "--force"};
+  std::erase_if(all, [&](const OptionSpec& option) {
+    return std::find(about_findings.begin(), about_findings.end(), option.name) != about_findings.end();
+  });
+  for (OptionSpec& option : all) {
     if (option.name == "--format") option.default_text = "text, and fp16";
+    if (option.name == "--follow") option.meaning = "wait until the writer of the trace ends, and answer for all of it";
+  }
   return all;
 }
 
