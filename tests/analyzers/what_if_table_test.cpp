@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <random>
 
 #include "report_access.h"
@@ -271,6 +272,55 @@ TEST(WhatIfTable, NamesTheScaleThatLosesLeast) {
   EXPECT_DOUBLE_EQ(lost.series.at(0).y.at(7), 2.0 / 3);  // flushed
   EXPECT_DOUBLE_EQ(lost.series.at(0).y.at(8), 0.0);
   EXPECT_DOUBLE_EQ(lost.series.at(0).y.at(15), 1.0 / 3);  // overflowed
+}
+
+// A step of several ranks overflows where one of them does, and its elements are those of all.
+TEST(WhatIfTable, RanksAddUp) {
+  std::mt19937 random(26);
+  std::vector<std::vector<double>> values(10);  // by step, of both ranks
+  std::vector<std::unique_ptr<SyntheticTrace>> traces;
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < 2; ++rank) {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.precision = "fp32";
+    run.rank = rank;
+    run.world_size = 2;
+    SyntheticTrace& trace = *traces.emplace_back(std::make_unique<SyntheticTrace>(run));
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f32);
+    for (size_t step = 0; step < values.size(); ++step) {
+      // One rank has no row in some steps.
+      if (rank == 0 || step % 3 != 0) {
+        const std::vector<double> more = lognormal(random, -6, 5, 40);
+        trace.add(gradient, make_row(more, DType::f32));
+        values[step].insert(values[step].end(), more.begin(), more.end());
+      }
+      trace.end_step();
+    }
+    ASSERT_TRUE(trace.sink().close());
+    paths.push_back(trace.path());
+  }
+  WhatIfOptions options = asking("2^0..2^24");
+  options.scalings = {parse_scaling("static:2^14")};
+  const Report report = analyze_what_if(Snapshot("run", paths), options);
+  const Table &what_if = table(report, "what_if"), &scaling = table(report, "scaling");
+  for (size_t format = 0; format < kAsked.size(); ++format) {
+    for (int k = 0; k <= 24; ++k) {
+      RoundingTruth truth;
+      int64_t steps = 0;
+      for (const std::vector<double>& of_step : values) {
+        const RoundingTruth rounded = round_all(of_step, *kAsked[format], std::ldexp(1.0, -k));
+        add(truth, rounded);
+        steps += rounded.overflowed > 0;
+      }
+      const size_t row = row_at(what_if, "all gradients", *kAsked[format], k);
+      EXPECT_EQ(cell(what_if, row, "steps_overflowing"), Cell(steps)) << kAsked[format]->name << " " << k;
+      expect_share(cell(what_if, row, "flushed"), truth.flushed, truth.base, std::to_string(k));
+      if (k != 14) continue;
+      EXPECT_EQ(cell(scaling, format, "skipped_steps"), Cell(steps)) << kAsked[format]->name;
+      expect_share(cell(scaling, format, "flushed"), truth.flushed, truth.base, std::string(kAsked[format]->name));
+    }
+  }
 }
 
 // A scaler over steps whose largest values are known, told by hand: it is the rule that core's scaler runs on.
