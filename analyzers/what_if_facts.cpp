@@ -60,11 +60,13 @@ void RunWhatIf::append(const RunWhatIf& later) {
   tensors.append(later.tensors);
   steps.insert(steps.end(), later.steps.begin(), later.steps.end());
   rows_without_values += later.rows_without_values;
+  rows_behind_flushed += later.rows_behind_flushed;
 }
 
 void RunWhatIf::beside(const RunWhatIf& other) {
   tensors.beside(other.tensors);
   rows_without_values += other.rows_without_values;
+  rows_behind_flushed += other.rows_behind_flushed;
   std::vector<StepGradients> all;
   auto mine = steps.begin();
   auto its = other.steps.begin();
@@ -87,16 +89,25 @@ WhatIfFacts::WhatIfFacts(const std::vector<const FloatFormat*>& formats, const s
       unscaled_(std::make_shared<const SweepQuestion>(SweepQuestion{formats, {0}, false})),
       replayed_(std::make_shared<const SweepQuestion>(SweepQuestion{formats, replayed, true})) {}
 
+void WhatIfFacts::begin(const AnalysisContext& context) {
+  context_ = &context;
+  upstream_.emplace(context.trace, context.options.flushed_limit);
+}
+
 void WhatIfFacts::update(const Block& block) {
+  if (block.begins) upstream_->begin_step(block.step.graph);
   RunWhatIf& run = run_.at(block.rank, block.step);
   for (const TensorRow& row : block.rows) {
+    upstream_->see(row);
     if (!context_->selection.contains(row)) continue;
     const TensorInfo& tensor = context_->selection.tensor(row.tensor);
     if (!is_float(tensor.dtype)) continue;
     run.rows_without_values += row.known == StatisticsLevel::health;
     const bool scaled = contains_loss_scale(tensor, context_->selection.op(row.tensor));
     run.tensors[row.tensor].add(row, tensor, scaled ? scaled_ : unscaled_);
-    if (is_judged_gradient(tensor)) add_to_step(row, tensor);
+    if (!is_judged_gradient(tensor)) continue;
+    run.rows_behind_flushed += upstream_->is_behind(row);
+    add_to_step(row, tensor);
   }
   if (!block.ends || !step_) return;
   step_->step = block.step.step;

@@ -12,6 +12,7 @@
 #include "ulpscope/analyzers/fitting_bounds.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/scale_sweep.h"
+#include "ulpscope/analyzers/upstream.h"
 
 namespace ulpscope {
 
@@ -31,6 +32,7 @@ struct RunWhatIf {
   PerTensor<SweptRows> tensors;
   std::vector<StepGradients> steps;  // that had gradients, ascending
   uint64_t rows_without_values = 0;  // that tell nothing, because only counts were recorded
+  uint64_t rows_behind_flushed = 0;  // of judged gradients, computed from one of which too much was flushed (upstream.h)
 
   void append(const RunWhatIf& later);
   void beside(const RunWhatIf& other);
@@ -46,7 +48,7 @@ class WhatIfFacts {
  public:
   // `replayed`: exponents of the scales at which a replayed scaler may stand, ascending; none are.
   WhatIfFacts(const std::vector<const FloatFormat*>& formats, const std::vector<int>& exponents, const std::vector<int>& replayed);
-  void begin(const AnalysisContext& context) { context_ = &context; }
+  void begin(const AnalysisContext& context);
   void update(const Block& block);
   void merge(WhatIfFacts&& other) { run_.merge(std::move(other.run_)); }
   TablesRead reads() const { return {}; }
@@ -65,6 +67,7 @@ class WhatIfFacts {
 
   std::shared_ptr<const SweepQuestion> scaled_, unscaled_, replayed_;
   const AnalysisContext* context_ = nullptr;
+  std::optional<FlushedUpstream> upstream_;
   ByRank<RunWhatIf> run_;
   std::optional<StepGradients> step_;  // the current one, once it has had a gradient
   std::map<Rounds, SweptRows> step_rows_;

@@ -214,6 +214,11 @@ Table WhatIfTables::what_if_table() const {
       "finite and nonzero. - no loss scale is in these values."};
   if (unknown_ > 0)
     table.note += fmt::format(" {} told nothing: no histogram, or stored without counts.", count_of(unknown_, "row"));
+  if (run_.rows_behind_flushed > 0)
+    table.note += fmt::format(
+        " {} of gradients had been computed from gradients that were flushed here: at another scale they would "
+        "have other values.",
+        count_of(run_.rows_behind_flushed, "row"));
   const std::vector<int>& exponents = options_.exponents;
   for (size_t format = 0; format < options_.formats.size(); ++format) {
     for (size_t i = 0; i < exponents.size() && least_[format].known; ++i)
@@ -305,6 +310,7 @@ void WhatIfTables::add_to(Report& report) const {
   report.add_fact("steps_with_gradients", count_cell(run_.steps.size()), Unit::count);
   report.add_fact("rows_answered", count_cell(rows_), Unit::count);
   report.add_fact("rows_not_known", count_cell(unknown_), Unit::count);
+  report.add_fact("gradient_rows_behind_flushed", count_cell(run_.rows_behind_flushed), Unit::count);
   if (steps_.scaled) {
     report.add_fact("lowest_scale", steps_.lowest_scale, Unit::scale);
     report.add_fact("highest_scale", steps_.highest_scale, Unit::scale);
