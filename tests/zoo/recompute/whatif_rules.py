@@ -9,6 +9,7 @@ import numpy
 from .fitting import NONE_ABOVE, NONE_BELOW, shift_below
 from .formats import FORMATS, below, beyond_from, flushed_up_to
 from .magnitudes import Magnitudes
+from .sentences import Bounds
 from .table_rules import ratio
 
 ASKED = ("f16", "e4m3")
@@ -20,6 +21,13 @@ REACH = 32
 ALL = "all gradients"
 
 NAMES = {FORMATS[dtype].name: dtype for dtype in ASKED}
+
+
+class PartOfNorm(Bounds):
+    """Differences of sums of squares err by what the sums do, and what is then rounded to FP32 by an ulp of it."""
+
+    def allow(self, lower, upper):
+        return all(abs(a * a - b * b) <= 2.0**-48 + 2.0**-21 * b * b for a, b in ((lower, self.lower), (upper, self.upper)))
 
 
 class Sums:
@@ -47,7 +55,7 @@ class Sums:
             return None
         least, most = self.lost_elements
         if most == 0 or least == self.base:
-            return (0.0, 0.0) if most == 0 else (1.0, 1.0)
+            return PartOfNorm(*(0.0, 0.0) if most == 0 else (1.0, 1.0))
 
         def part(squares, of):
             return math.sqrt(squares / of) if of > 0 and squares < of else 1.0
@@ -55,7 +63,7 @@ class Sums:
         lower = part(self.lost[0] * (1 - SUM_ERROR), self.all[1] * (1 + SUM_ERROR)) if self.lost[0] > 0 else 0.0
         upper = part(self.lost[1] * (1 + SUM_ERROR), self.all[0] * (1 - SUM_ERROR))
         outwards = numpy.nextafter(numpy.float32([lower, upper]), numpy.float32([0, 1]))
-        return max(0.0, float(outwards[0])), min(1.0, float(outwards[1]))
+        return PartOfNorm(max(0.0, float(outwards[0])), min(1.0, float(outwards[1])))
 
 
 def is_power(values):
@@ -142,6 +150,12 @@ class Rows:
         def before(totals, bin_of):
             return totals[index, numpy.clip(bin_of, 0, n)]
 
+        def at(values, bin_of):
+            return values[numpy.clip(bin_of, 0, n - 1)]
+
+        def from_bin(bin_of):
+            return squares[index, n] - before(squares, bin_of)
+
         def more(count, of):
             return numpy.maximum(count[where] - of, 0)
 
@@ -149,11 +163,9 @@ class Rows:
         (ks, ks_edge, _), (km, _, km_at) = place(kept[0]), place(kept[1])
         fs, from_kept, next_bin, after = fs + fs_edge, fm + 1, ks + 1, km + 1
         all_of = self.base[where]
-        at = lambda values, bin_of: values[numpy.clip(bin_of, 0, n - 1)]
         lower = before(squares, fs) + more(small[0], before(counts, fs)) * at(least_of, fs)
         fm_index = fm + fm_edge
         upper = 4 * before(squares, fm_index) + numpy.where(fm_edge, 0, more(small[1], before(counts, fm_index)) * fm_at**2)
-        from_bin = lambda bin_of: squares[index, n] - before(squares, bin_of)
         lower = lower + from_bin(after) + more(self.base - inside[1], all_of - before(counts, after)) * km_at**2
         upper = upper + 4 * from_bin(next_bin) + more(self.base - inside[0], all_of - before(counts, next_bin)) * at(most_of, ks)
         kept_to = ks + ks_edge
@@ -214,9 +226,9 @@ class WhatIfs:
     @functools.cache
     def least(self, dtype):
         """(which scale loses least, the first and the last that may lose as little), as exponents."""
-        norms = [self.of_gradients(dtype, k).lost_norm() or (0.0, 0.0) for k in EXPONENTS]
-        least = min(range(len(norms)), key=lambda i: (norms[i][1], i))
-        may = [i for i, (lower, _) in enumerate(norms) if lower <= norms[least][1]]
+        norms = [self.of_gradients(dtype, k).lost_norm() or PartOfNorm(0.0, 0.0) for k in EXPONENTS]
+        least = min(range(len(norms)), key=lambda i: (norms[i].upper, i))
+        may = [i for i, norm in enumerate(norms) if norm.lower <= norms[least].upper]
         return EXPONENTS[least], EXPONENTS[min(may)], EXPONENTS[max(may)]
 
     # Steps.
@@ -462,10 +474,11 @@ def check_lost(case, plot):
         expected = [w.of_gradients(dtype, k).lost_elements[1] / w.of_gradients(dtype, k).base for k in EXPONENTS]
         if series["x"] != EXPONENTS or any(abs(a - b) > 2.0**-40 for a, b in zip(series["y"], expected)):
             yield f"plot of {series['name']}: {series['y']}, recomputed {expected}"
-        marks.append((w.least(dtype)[0],) * 2)
+        marks.append(((w.least(dtype)[0],) * 2, f"{series['name']} loses least of the norm"))
     if is_scaled(case):
-        marks.append(tuple(math.log2(extreme_scale(case, extreme)) for extreme in (numpy.min, numpy.max)))
-    if [(mark["from"], mark["to"]) for mark in plot["marks"]] != marks:
+        exponents = tuple(math.log2(extreme_scale(case, extreme)) for extreme in (numpy.min, numpy.max))
+        marks.append((exponents, "the scales of the run itself"))
+    if [((mark["from"], mark["to"]), mark["text"]) for mark in plot["marks"]] != marks:
         yield f"marks {plot['marks']}, recomputed {marks}"
 
 
