@@ -13,6 +13,8 @@ Verb ranges_verb();
 Verb scale_verb();
 Verb whatif_verb();
 Verb updates_verb();
+Verb view_verb();
+Verb screenshot_verb();
 Verb compare_verb();
 Verb findings_verb();
 Verb export_verb();

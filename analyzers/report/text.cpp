@@ -372,7 +372,8 @@ std::string text_above_tables(const Report& report, const TextOptions& options, 
 std::string tables_text(const Report& report, const TextOptions& options, const Style& style) {
   std::string text;
   for (const Table& table : report.tables) text += '\n' + style("1", table.title) + "\n" + table_text(table, options, style);
-  for (const Plot& plot : report.plots) text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options);
+  for (const Plot& plot : report.plots)
+    if (!plot.only_pictured) text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options);
   return text;
 }
 

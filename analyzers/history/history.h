@@ -1,0 +1,113 @@
+// What a picture of a run shows over its steps: of each tensor, and of the run as a whole, what was recorded, added up in columns
+// of steps. Counts add, extremes stay extremes, so that nothing disappears in a wide column. One pass over the rows, without their
+// histograms; follows a trace that grows. plots.h makes plots of it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/analyzers/run_analysis.h"
+
+namespace ulpscope {
+
+// What a cell can be asked for.
+enum class Measured : uint8_t {
+  flushed,  // shares of the elements that were finite and nonzero before their rounding
+  subnormal,
+  overflowed,
+  rescued,  // by the loss scale
+  zeros,    // shares of all elements
+  nonfinite,
+  headroom,          // the least
+  largest_exponent,  // e of the largest magnitude 2^e
+};
+inline constexpr int kMeasured = 8;
+const char* name_of(Measured measured);
+std::optional<Measured> find_measured(std::string_view name);
+Unit unit_of(Measured measured);
+
+// Of one tensor over the steps of a column. Ranks add up.
+struct HistoryCell {
+  uint64_t elements = 0, zeros = 0, nonfinite = 0;
+  uint64_t base = 0, flushed = 0, subnormal = 0, overflowed = 0, rescued = 0;  // of rows whose rounding was counted
+  double largest = 0;                                                          // magnitude, without the scale of a quantisation
+  double least_headroom = std::numeric_limits<double>::infinity();
+  uint32_t rows = 0, rows_with_values = 0;
+
+  void add(const HistoryCell& other);
+  // NaN: not known, or there is nothing of which it could be a share.
+  double value(Measured measured) const;
+};
+
+// Of the steps of a column; of several ranks, those of the first.
+struct StepCell {
+  uint64_t steps = 0, skipped = 0, nonfinite_losses = 0;
+  double loss = kUnknown, gradient_norm = kUnknown, learning_rate = kUnknown, scale = kUnknown;  // of its last step that has one
+  double highest_loss = kUnknown, highest_norm = kUnknown;                                       // finite ones
+  double lowest_scale = kUnknown, highest_scale = kUnknown;
+  double seconds = 0;
+  uint64_t peak_memory = 0;
+
+  void append(const StepCell& later);
+};
+
+// Columns of `width` steps, a power of two, each beginning at a multiple of it.
+struct StepColumns {
+  uint64_t width = 1;
+  uint64_t first = 0;  // the number of the first column: step / width
+  size_t count = 0;
+
+  uint64_t step(size_t column) const { return (first + column) * width; }
+  double end() const { return static_cast<double>((first + count) * width); }
+};
+
+class History {
+ public:
+  // Of at most so many columns, and fewer where there are very many tensors.
+  explicit History(size_t most_columns = 512) : most_columns_(most_columns) {}
+
+  void begin(const AnalysisContext& context);
+  void update(const Block& block);
+  void merge(History&& other);
+  TablesRead reads() const { return {.histograms = false}; }
+
+  StepRange steps() const { return seen_ ? StepRange{seen_->first, seen_->last + 1} : StepRange{0, 0}; }
+  StepColumns columns() const;
+  const StepCell& step(size_t column) const;
+  // Empty where the tensor has no rows in the column.
+  const HistoryCell& cell(uint32_t tensor, size_t column) const;
+  HistoryCell total(uint32_t tensor) const;
+  size_t tensors() const { return tensors_.size(); }
+
+ private:
+  // Cells of consecutive columns.
+  template <typename Cell>
+  struct Cells {
+    uint64_t first = 0;
+    std::vector<Cell> cells;
+
+    Cell& at(uint64_t column);
+    const Cell* find(uint64_t column) const {
+      return column >= first && column - first < cells.size() ? &cells[column - first] : nullptr;
+    }
+    template <typename Join>
+    void halve(Join&& join);
+  };
+
+  void see(uint64_t step);
+  void widen();
+
+  size_t most_columns_;
+  const AnalysisContext* context_ = nullptr;
+  uint64_t width_ = 1;
+  std::optional<StepRange> seen_;  // both inside
+  std::optional<int> rank_;        // of the steps' cells, which begin with first_step_
+  uint64_t first_step_ = 0;
+  std::vector<Cells<HistoryCell>> tensors_;
+  Cells<StepCell> steps_;
+};
+
+}  // namespace ulpscope
