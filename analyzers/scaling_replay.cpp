@@ -62,6 +62,7 @@ ReplayedScaling replay_scaling(const LossScaleRule& rule, std::span<const StepGr
                                std::span<const int> exponents) {
   ReplayedScaling result;
   result.steps = steps.size();
+  result.is_known = !steps.empty();
   const LossScaleState begin = initial_state(rule);
   const auto stand_of = [](const LossScaleState& state) { return Stand{state.scale, state.growth_tracker, state.hysteresis_left}; };
   std::map<Stand, Way> ways{{stand_of(begin), {{}, {begin.scale, begin.scale}, {begin.scale, begin.scale}, {}}}};

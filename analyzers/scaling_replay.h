@@ -28,7 +28,7 @@ struct Between {
 struct ReplayedScaling {
   uint64_t steps = 0;
   uint64_t undecided = 0;  // steps of which the recording does not tell whether they overflow, at a scale that may stand there
-  bool is_known = true;    // false: there were too many ways to go on, and nothing further is
+  bool is_known = true;    // false: there were no steps, or too many ways to go on, and nothing further is
   Between<uint64_t> skipped;
   Between<double> lowest, highest, final;  // scales
   CountBounds flushed;                     // of the elements of all steps, at the scales that stood there

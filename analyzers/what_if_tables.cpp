@@ -324,7 +324,7 @@ void WhatIfTables::add_to(Report& report) const {
     for (size_t format = 0; format < options_.formats.size(); ++format)
       replayed.push_back(replay_scaling(scaling.rule, run_.steps, format, replayed_));
   report.tables.push_back(scaling_table(replayed));
-  report.plots.push_back(scaling_plot(replayed));
+  if (Plot scales = scaling_plot(replayed); !scales.series.empty()) report.plots.push_back(std::move(scales));
 }
 
 Table WhatIfTables::scaling_table(const std::vector<ReplayedScaling>& replayed) const {
@@ -342,6 +342,9 @@ Table WhatIfTables::scaling_table(const std::vector<ReplayedScaling>& replayed) 
               0,
               "A step is skipped where some gradient overflows. Undecided: the recording does not tell it of every scale that may "
               "stand there, and both are followed. Flushed: of the elements of all steps, at the scales that stood there."};
+  if (steps_.count > run_.steps.size())
+    table.note += fmt::format(" {} without gradients that were asked for and recorded are left out.",
+                              count_of(steps_.count - run_.steps.size(), "step"));
   if (steps_.scaled)
     table.rows.push_back(
         {{},

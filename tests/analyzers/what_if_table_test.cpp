@@ -369,6 +369,25 @@ TEST(WhatIfTable, ScalersSkipTheStepsThatOverflow) {
   }
 }
 
+TEST(WhatIfTable, OfNoGradientsScalersSayNothing) {
+  SyntheticTrace trace;
+  const uint32_t activation = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f32);
+  trace.add(activation, make_row({1e-9, 1.0}, DType::f32));
+  trace.end_step();
+  WhatIfOptions options = asking("2^0..2^4");
+  options.formats = {&binary16};
+  options.scalings = {parse_scaling("dynamic")};
+  const Report report = analyze_what_if(trace.read(), options);
+  const Table &scaling = table(report, "scaling"), &what_if = table(report, "what_if");
+  EXPECT_TRUE(is_unknown(cell(scaling, 0, "skipped_steps")));
+  EXPECT_TRUE(is_unknown(cell(scaling, 0, "final_scale")));
+  EXPECT_NE(scaling.note.find("1 step without gradients"), std::string::npos) << scaling.note;
+  // And what holds no loss scale has one row.
+  ASSERT_EQ(what_if.rows.size(), 1u);
+  EXPECT_TRUE(not_applicable(cell(what_if, 0, "scale")));
+  EXPECT_EQ(cell(what_if, 0, "flushed"), Cell(0.5));
+}
+
 // Where steps are undecided, every way to decide them is tried.
 TEST(WhatIfTable, ScalersFollowBothWaysWhereStepsAreUndecided) {
   std::mt19937 random(25);
