@@ -45,6 +45,7 @@ int follow(const Arguments& arguments, const AnalysisOptions& options, const Ana
     }
     while (!run.refresh()) std::this_thread::sleep_for(kInterval);
   }
+  if (!report.verdict) print(report, arguments);
   return exit_code(report, arguments);
 }
 

@@ -63,6 +63,17 @@ std::vector<OptionSpec> selection_options() {
           {"--role", "", "NAME", "roles of tensors", "all", names<Role>(kRoles), true}};
 }
 
+std::vector<OptionSpec> group_option() {
+  return {{"--by", "", "WHAT", "what a row of the tables is", "tensor", {"tensor", "module", "phase", "role"}}};
+}
+
+GroupBy group_by(const Arguments& arguments) {
+  const std::string by = arguments.text("--by", "tensor");
+  for (const GroupBy group : {GroupBy::module, GroupBy::phase, GroupBy::role})
+    if (by == name_of(group)) return group;
+  return GroupBy::tensor;
+}
+
 std::vector<OptionSpec> output_options(size_t limit) {
   return {{"--limit", "", "N", "rows of a table at most; 0: all", std::to_string(limit)},
           {kFormatOption, "", "NAME", "how to print", "text", {"text", "json"}},

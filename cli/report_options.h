@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/range_tables.h"
 #include "ulpscope/cli/verb.h"
 
 namespace ulpscope::cli {
@@ -11,6 +12,9 @@ std::vector<std::string> phase_names();
 std::vector<OptionSpec> selection_options();
 // Rows of a table, where --limit is not given; a report that judges a run then also leaves out rows that do not fit one page.
 constexpr size_t kDefaultLimit = 10;
+// --by, and what it asks for.
+std::vector<OptionSpec> group_option();
+GroupBy group_by(const Arguments& arguments);
 // --limit, --format (text and json), --json, --output, --force, --fail-on, --ascii.
 std::vector<OptionSpec> output_options(size_t limit = kDefaultLimit);
 // Of these, what is about printing: --limit, --format, --json, --ascii.

@@ -83,8 +83,8 @@ std::string number_text(double value, int digits) {
 
 std::string share_text(double share) {
   const double percent = 100 * share;
-  if (percent > 0 && percent < 0.01) return "<0.01%";     // never 0 for something
-  if (percent < 100 && percent > 99.99) return ">99.9%";  // nor all for almost all
+  if (percent > 0 && percent < 0.01) return "<0.01%";      // never 0 for something
+  if (percent < 100 && percent >= 99.95) return ">99.9%";  // nor all for almost all
   return fmt::format("{}%", number_text(percent, 3));
 }
 
