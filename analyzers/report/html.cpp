@@ -66,10 +66,9 @@ std::string evidence_html(const Evidence& evidence) {
 
 std::string finding_html(const Finding& finding, const std::string& after) {
   std::string html = fmt::format("<article class=\"finding {0}\">\n<h3><span class=\"severity\">{0}</span> {1}</h3>\n",
-                                 name_of(finding.severity), html_text(finding.title, kMostSentenceBytes));
+                                 name_of(finding.severity), html_sentence(finding.title));
   if (!finding.suggestion.empty())
-    html +=
-        fmt::format("<p class=\"advice\"><strong>What to do.</strong> {}</p>\n", html_text(finding.suggestion, kMostSentenceBytes));
+    html += fmt::format("<p class=\"advice\"><strong>What to do.</strong> {}</p>\n", html_sentence(finding.suggestion));
   if (!finding.evidence.empty()) {
     html += "<ul class=\"evidence\">\n";
     const size_t most = std::min(finding.evidence.size(), kMostEvidence), shown = std::min(most, kShownEvidence);
@@ -141,7 +140,7 @@ std::string pictures_html(const Report& report) {
   std::string html = "<section id=\"pictures\">\n<h2>Pictures</h2>\n<div class=\"pictures\">\n";
   const size_t shown = std::min(report.plots.size(), kMostPlots);
   for (size_t i = 0; i < shown; ++i) html += plot_html(report.plots[i], i, room);
-  return html + "</div>\n" + html_left_out(report.plots.size() - shown, "picture") + "</section>\n";
+  return html + "</div>\n" + html_not_drawn(report.plots.size() - shown, "picture") + "</section>\n";
 }
 
 std::string tables_html(const Report& report) {
@@ -187,9 +186,8 @@ std::string render_html(const Report& report) {
   HtmlRoom facts(kFactBytes), findings(kFindingBytes);
   std::string body = "<main id=\"top\">\n";
   if (report.verdict)
-    body +=
-        fmt::format("<section class=\"verdict {}\">\n<p class=\"word\">{}</p>\n<p class=\"sentence\">{}</p>\n</section>\n",
-                    name_of(*report.verdict), verdict_word(*report.verdict), html_text(report.verdict_text, kMostSentenceBytes));
+    body += fmt::format("<section class=\"verdict {}\">\n<p class=\"word\">{}</p>\n<p class=\"sentence\">{}</p>\n</section>\n",
+                        name_of(*report.verdict), verdict_word(*report.verdict), html_sentence(report.verdict_text));
   body += fmt::format("<h1>{}</h1>\n", html_text(report.title, kMostSentenceBytes));
   if (!report.complete) body += "<p class=\"stopped\">Stopped early: not all rows were read.</p>\n";
   body += facts_html(report, facts) + findings_html(report, findings) + pictures_html(report) + tables_html(report) +

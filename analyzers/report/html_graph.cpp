@@ -126,7 +126,7 @@ std::string graph_html(const Plot& plot, size_t number) {
       if (links[i].marked == marked) html += link_html(layout, links[i], i);
   for (size_t i = 0; i < count; ++i) html += node_html(layout, plot.nodes[i], i);
   html += "</svg>\n</div>\n";
-  return html + html_left_out(plot.nodes.size() - count, "node") + node_list_html(plot, count, links);
+  return html + html_not_drawn(plot.nodes.size() - count, "node") + node_list_html(plot, count, links);
 }
 
 }  // namespace ulpscope

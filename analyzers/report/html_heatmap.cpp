@@ -187,7 +187,7 @@ std::string named_rows_html(const Plot& plot, const HeatGrid& grid) {
   std::string html = color_legend(plot, grid) + fmt::format("<div class=\"named heat\" {}>\n", column_data(plot, grid, texts));
   html += named_lines_html(names, lines, kShownRows);
   html += "<div class=\"line foot\"><span></span>" + column_axis(plot, grid) + "</div>\n</div>\n";
-  return html + caption_html(plot, grid) + html_left_out(grid.rows.size() - lines.size(), "row");
+  return html + caption_html(plot, grid) + html_not_drawn(grid.rows.size() - lines.size(), "row");
 }
 
 // Rows of exponents from the top down. Where there are more than fit, neighbours are joined.

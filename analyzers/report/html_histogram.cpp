@@ -127,7 +127,7 @@ std::string histogram_html(const Plot& plot) {
     html += fmt::format("{}{} from {} on", i == 0 ? " Limits: " : ", ", html_text(plot.limits[i].name),
                         cell_text(static_cast<int64_t>(plot.limits[i].exponent), Unit::exponent));
   html += plot.limits.empty() ? "</p>\n" : ".</p>\n";
-  return html + html_left_out(plot.series.size() - lines.size(), "line");
+  return html + html_not_drawn(plot.series.size() - lines.size(), "line");
 }
 
 }  // namespace ulpscope

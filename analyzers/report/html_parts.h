@@ -18,6 +18,8 @@ constexpr size_t kMostNameBytes = 300, kMostSentenceBytes = 3000;
 // The text as it may stand in HTML, between tags and inside quoted attributes: what has a meaning there is written as a character
 // reference, control characters as the text renderer writes them, and what is no character as U+FFFD.
 std::string html_text(std::string_view text, size_t most_bytes = kMostNameBytes);
+// Of sentences: what stands between two grave accents is a command.
+std::string html_sentence(std::string_view text);
 
 // The bytes that a part of the document may still take.
 class HtmlRoom {
@@ -32,6 +34,9 @@ class HtmlRoom {
 
 // "and 12 more: `--limit 0 --json` has all", or "".
 std::string html_left_out(uint64_t count, std::string_view noun);
+
+// "and 12 more lines that are not drawn", or "".
+std::string html_not_drawn(uint64_t count, std::string_view noun);
 
 // A table as a card. `number` tells it apart in the document.
 std::string table_html(const Table& table, size_t number, HtmlRoom& room);

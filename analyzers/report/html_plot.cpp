@@ -68,7 +68,7 @@ std::string axis_html(std::span<const AxisTick> ticks, bool is_staggered) {
   std::string html = fmt::format("<svg class=\"axis{}\" aria-hidden=\"true\">", is_staggered ? " two" : "");
   size_t line = 0;
   for (const AxisTick& tick : ticks) {
-    const char* anchor = tick.place < 0.04 ? "start" : tick.place > 0.96 ? "end" : "middle";
+    const char* anchor = tick.place < 0.05 ? "start" : tick.place > 0.91 ? "end" : "middle";
     html += fmt::format("<text x=\"{:.2f}%\" y=\"{}\" text-anchor=\"{}\">{}</text>", 100 * tick.place,
                         is_staggered && line++ % 2 == 1 ? 28 : 13, anchor, html_text(tick.text));
   }
@@ -100,7 +100,7 @@ std::string mark_list_html(const Plot& plot) {
   const size_t listed = std::min(plot.marks.size(), kListedMarks);
   for (const Mark& mark : std::span(plot.marks).first(listed))
     html += fmt::format("<li class=\"{}\">{}</li>\n", name_of(mark.severity), html_text(mark_line(plot, mark), kMostSentenceBytes));
-  return html + "</ul>\n" + html_left_out(plot.marks.size() - listed, "mark") + "</details>\n";
+  return html + "</ul>\n" + html_not_drawn(plot.marks.size() - listed, "mark") + "</details>\n";
 }
 
 std::string named_lines_html(std::span<const std::string> names, std::span<const std::string> lines, size_t shown) {
@@ -121,8 +121,7 @@ std::string plot_html(const Plot& plot, size_t number, HtmlRoom& room) {
   const std::string head = fmt::format("<section class=\"card plot {0}\" id=\"plot-{1}\">\n<h3>{2}</h3>\n", name_of(plot.kind),
                                        number, html_text(plot.title, kMostSentenceBytes));
   std::string content = content_html(plot, number);
-  if (!room.take(head.size() + content.size() + 20))
-    content = "<p class=\"left-out\">There is no room for this picture here: <code>--limit 0 --json</code> has its numbers.</p>\n";
+  if (!room.take(head.size() + content.size() + 20)) content = "<p class=\"left-out\">There is no room for this picture.</p>\n";
   return head + content + "</section>\n";
 }
 

@@ -82,7 +82,7 @@ std::string_view html_script() {
   // ---- lines over steps
   for (const area of all('.chart > .area:not(.grid-cells)')) {
     const first = Number(area.dataset.first), end = Number(area.dataset.end);
-    const series = all('path[data-x]', area).map((path) => ({
+    const series = all('path[data-x]', area).reverse().map((path) => ({
       path, name: path.dataset.name, x: path.dataset.x.split('|').map(Number), texts: path.dataset.t.split('|') }));
     const places = [...new Set(series.flatMap((one) => one.x))].length;
     const cursor = document.createElementNS('http://www.w3.org/2000/svg', 'line');

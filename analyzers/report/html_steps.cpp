@@ -152,7 +152,7 @@ std::string steps_html(const Plot& plot) {
   const size_t drawn = std::min(plot.series.size(), kMostSeries);
   std::string grid, lines, html;
   const std::string values = value_axis(plot, *frame, grid);
-  for (size_t i = 0; i < drawn; ++i) lines += series_html(plot, plot.series[i], *frame, i);
+  for (size_t i = drawn; i-- > 0;) lines += series_html(plot, plot.series[i], *frame, i);  // the first above all others
   std::vector<AxisTick> ticks;
   for (const double x : round_numbers(frame->first, frame->end, 5, plot.x.unit == Unit::count || plot.x.name == "step"))
     ticks.push_back({frame->across(x), cell_text(x, plot.x.unit)});
@@ -165,7 +165,7 @@ std::string steps_html(const Plot& plot) {
   html += legend_html(plot, drawn);
   html += fmt::format("<p class=\"caption\">{} by {}{}.</p>\n", html_text(shown_name(plot.y.name)),
                       html_text(shown_name(plot.x.name)), frame->is_logarithmic ? ", on a logarithmic scale" : "");
-  return html + html_left_out(plot.series.size() - drawn, "line");
+  return html + html_not_drawn(plot.series.size() - drawn, "line");
 }
 
 }  // namespace ulpscope

@@ -64,7 +64,8 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .badge, .severity { color: var(--tone); background: var(--ground); }
 .verdict { background: var(--ground); border: 1px solid var(--tone); border-left-width: 6px; border-radius: 10px; padding: 1rem 1.25rem; }
 .verdict .word { margin: 0 0 .25rem; font-weight: 750; letter-spacing: .06em; color: var(--tone); font-size: 1.0625rem; }
-.verdict .sentence { margin: 0; font-size: 1.0625rem; max-width: 62rem; }
+.verdict .sentence::first-letter { text-transform: uppercase; }
+.verdict .sentence { margin: 0; text-wrap: pretty; font-size: 1.0625rem; max-width: 62rem; }
 .stopped { color: var(--warn); font-weight: 600; }
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: .85rem 1.5rem; margin: 0; }
 .facts .wide { grid-column: 1 / -1; }
@@ -73,7 +74,7 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .facts .wide dd { font-weight: 400; }
 .finding { background: var(--card); border: 1px solid var(--line); border-left: 4px solid var(--tone); border-radius: 10px;
   padding: .9rem 1.125rem; margin: 0 0 .75rem; }
-.finding h3 { max-width: 68rem; }
+.finding h3 { max-width: 68rem; text-wrap: pretty; }
 .finding .finding { margin-top: .75rem; }
 .severity { font-size: .6875rem; font-weight: 700; letter-spacing: .04em; text-transform: uppercase; padding: .1rem .45rem;
   border-radius: 4px; margin-right: .35rem; vertical-align: 1px; }
@@ -87,13 +88,14 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .folded { margin: .5rem 0; }
 .folded > .finding { margin-top: .6rem; }
 .left-out, .note, .caption { color: var(--soft); font-size: .8125rem; margin: .5rem 0 0; max-width: 68rem; }
-.scroll { overflow: auto; max-height: 34rem; border: 1px solid var(--line); border-radius: 8px; }
+.scroll { overflow: auto; max-height: 34rem; width: fit-content; max-width: 100%; border: 1px solid var(--line); border-radius: 8px; }
 .table { margin: 0 0 1rem; }
-table { border-collapse: separate; border-spacing: 0; width: 100%; font-size: .8125rem; overflow-wrap: normal; }
+table { border-collapse: separate; border-spacing: 0; font-size: .8125rem; overflow-wrap: normal; }
 th, td { padding: .32rem .7rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; white-space: nowrap; }
 td details { white-space: normal; min-width: 14rem; }
 tbody tr:last-child > * { border-bottom: 0; }
 tbody th { font-weight: 500; position: sticky; left: 0; background: var(--card); max-width: 26rem; white-space: normal; min-width: 11rem; }
+tbody th.n { min-width: 0; }
 tbody tr:hover > * { background: var(--hover); }
 thead th { position: sticky; top: 0; z-index: 2; background: var(--card); font-weight: 600; color: var(--soft); vertical-align: bottom; }
 thead th:first-child { left: 0; z-index: 3; }
@@ -109,7 +111,7 @@ thead small { font-weight: 400; }
 .tools input[type="range"] { width: 16rem; max-width: 60vw; padding: 0; accent-color: var(--accent); vertical-align: middle; }
 .tools output { color: var(--ink); font-weight: 600; min-width: 3.5em; display: inline-block; }
 .tools label { display: inline-flex; gap: .5rem; align-items: center; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 36rem), 1fr)); gap: 1rem; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1rem; }
 .plot { min-width: 0; }
 .plot.histogram, .plot.heatmap, .plot.graph { grid-column: 1 / -1; }
 svg { display: block; overflow: hidden; }

@@ -96,7 +96,7 @@ std::string table_html(const Table& table, size_t number, HtmlRoom& room) {
     html += "</tbody>\n</table>\n</div>\n";
   }
   html += html_left_out(left_out, "row");
-  if (!table.note.empty()) html += fmt::format("<p class=\"note\">{}</p>\n", html_text(table.note, kMostSentenceBytes));
+  if (!table.note.empty()) html += fmt::format("<p class=\"note\">{}</p>\n", html_sentence(table.note));
   return html + "</section>\n";
 }
 

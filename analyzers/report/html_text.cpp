@@ -55,6 +55,17 @@ std::string html_text(std::string_view text, size_t most_bytes) {
   return is_cut ? html + "…" : html;
 }
 
+std::string html_sentence(std::string_view text) {
+  std::string html;
+  const std::string safe = html_text(text, kMostSentenceBytes);
+  for (std::string_view rest = safe;;) {
+    const size_t begin = rest.find('`'), end = begin == std::string_view::npos ? begin : rest.find('`', begin + 1);
+    if (end == std::string_view::npos) return html.append(rest);
+    html.append(rest.substr(0, begin)).append("<code>").append(rest.substr(begin + 1, end - begin - 1)).append("</code>");
+    rest.remove_prefix(end + 1);
+  }
+}
+
 bool HtmlRoom::take(size_t bytes) {
   if (bytes > left_) {
     left_ = 0;
@@ -67,6 +78,11 @@ bool HtmlRoom::take(size_t bytes) {
 std::string html_left_out(uint64_t count, std::string_view noun) {
   if (count == 0) return "";
   return fmt::format("<p class=\"left-out\">and {} more: <code>--limit 0 --json</code> has all</p>\n", count_of(count, noun));
+}
+
+std::string html_not_drawn(uint64_t count, std::string_view noun) {
+  if (count == 0) return "";
+  return fmt::format("<p class=\"left-out\">and {} more that {} not drawn</p>\n", count_of(count, noun), count == 1 ? "is" : "are");
 }
 
 }  // namespace ulpscope
