@@ -55,8 +55,9 @@ void add_pictures(const Snapshot& trace, const AnalysisOptions& options, Report&
     if (measured != Measured::nonfinite)
       worst.insert(worst.end(), tensors.begin(), tensors.begin() + static_cast<ptrdiff_t>(std::min<size_t>(2, tensors.size())));
   }
-  add_heatmap(history, context, Measured::headroom, ordered_tensors(history, context, Measured::headroom, TensorOrder::worst),
-              report);
+  std::vector<uint32_t> narrow = ordered_tensors(history, context, Measured::headroom, TensorOrder::worst);
+  std::erase_if(narrow, [&](uint32_t tensor) { return !is_narrow(context.selection.tensor(tensor).dtype); });
+  add_heatmap(history, context, Measured::headroom, std::move(narrow), report);
 
   std::vector<uint32_t> shown;
   for (const uint32_t tensor : worst) {

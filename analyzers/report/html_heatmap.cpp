@@ -17,20 +17,27 @@ namespace {
 constexpr size_t kMostColumns = 256, kMostRows = 200, kShownRows = 40;
 constexpr int kLevels = 16;  // of colour; as many classes stand in the style
 
-// The cells of a heatmap on one grid. Where a column of the grid has several values of a row, it has the largest.
+// The cells of a heatmap on one grid. Where a column of the grid has several values of a row, it has the worst.
 struct HeatGrid {
   double first = 0, end = 1;
   size_t columns = 0, joined = 1;  // columns of the plot that one of the grid has
   std::vector<std::vector<double>> rows;
   double lowest = INFINITY, highest = -INFINITY;
   bool is_linear = false;
+  bool worse_is_less = false;  // as of headroom: then the least has the strongest colour
 
   void see(double value) {
     if (!std::isfinite(value)) return;
     lowest = std::min(lowest, value);
     highest = std::max(highest, value);
   }
-  int level(double value) const {
+  double worse(double a, double b) const {
+    if (std::isnan(a)) return b;
+    if (std::isnan(b)) return a;
+    return worse_is_less ? std::min(a, b) : std::max(a, b);
+  }
+  int level(double value) const { return worse_is_less ? kLevels - 1 - height(value) : height(value); }
+  int height(double value) const {
     if (std::isinf(value)) return value > 0 ? kLevels - 1 : 0;
     const double share = !(highest > lowest) ? (highest > 0 ? 1 : 0) : (value - lowest) / (highest - lowest);
     return std::clamp(static_cast<int>(std::ceil((is_linear ? share : std::sqrt(share)) * (kLevels - 1))), 0, kLevels - 1);
@@ -48,6 +55,7 @@ std::optional<HeatGrid> grid_of(const Plot& plot) {
   begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
   HeatGrid grid;
   grid.first = begins.front();
+  grid.worse_is_less = plot.y.unit == Unit::bits;
   double narrowest = INFINITY;
   for (size_t i = 1; i < begins.size(); ++i) narrowest = std::min(narrowest, begins[i] - begins[i - 1]);
   if (!std::isfinite(narrowest)) narrowest = std::isnan(plot.x_end) ? 1 : std::max(plot.x_end - grid.first, 1e-300);
@@ -68,7 +76,7 @@ std::optional<HeatGrid> grid_of(const Plot& plot) {
           static_cast<size_t>(std::clamp((x - grid.first) / width + 1e-9, 0.0, static_cast<double>(grid.columns - 1)));
       for (size_t at = from; at < grid.columns && (at == from || grid.first + width * (static_cast<double>(at) + 1e-9) < until);
            ++at)
-        row[at] = std::isnan(row[at]) ? value : std::max(row[at], value);
+        row[at] = grid.worse(row[at], value);
     }
   }
   if (grid.lowest > grid.highest) grid.lowest = grid.highest = 0;
@@ -137,21 +145,21 @@ class CellTexts {
 };
 
 std::string color_legend(const Plot& plot, const HeatGrid& grid) {
-  std::string html = "<p class=\"legend colors\"><span>" + html_text(cell_text(grid.lowest, plot.y.unit)) +
+  std::string html = "<p class=\"legend colors\"><span>" +
+                     html_text(cell_text(grid.worse_is_less ? grid.highest : grid.lowest, plot.y.unit)) +
                      "</span><svg class=\"ramp\" viewBox=\"0 0 16 1\" preserveAspectRatio=\"none\" aria-hidden=\"true\">";
   for (int level = 0; level < kLevels; ++level) html += fmt::format("<path class=\"h{}\" d=\"M{} .5h1\"/>", level, level);
-  html += "</svg><span>" + html_text(cell_text(grid.highest, plot.y.unit)) + "</span>";
+  html += "</svg><span>" + html_text(cell_text(grid.worse_is_less ? grid.lowest : grid.highest, plot.y.unit)) + "</span>";
   if (!grid.is_linear && grid.highest > 0)
     html += fmt::format("<span class=\"soft\">{} in the middle</span>", html_text(cell_text(grid.highest / 4, plot.y.unit)));
+  if (plot.y.unit == Unit::bits) html += "<span class=\"soft\">powers of two</span>";
   return html + "<span class=\"soft\">blank: nothing recorded</span></p>\n";
 }
 
-std::string caption_html(const Plot& plot, const HeatGrid& grid) {
-  std::string html = fmt::format("<p class=\"caption\">{} by {} and {}.", html_text(shown_name(plot.y.name)),
-                                 html_text(shown_name(plot.rows.name)), html_text(shown_name(plot.x.name)));
-  if (grid.joined > 1)
-    html += fmt::format(" Each column is the largest of {} that were recorded.", count_of(grid.joined, "column"));
-  return html + "</p>\n";
+std::string caption_html(const HeatGrid& grid) {
+  if (grid.joined == 1) return "";
+  return fmt::format("<p class=\"caption\">Each column is the {} of {} that were recorded.</p>\n",
+                     grid.worse_is_less ? "least" : "largest", count_of(grid.joined, "column"));
 }
 
 // What the pointer needs to know of the columns.
@@ -174,10 +182,11 @@ std::string named_rows_html(const Plot& plot, const HeatGrid& grid) {
   for (size_t i = 0; i < std::min(grid.rows.size(), kMostRows); ++i) {
     std::array<std::string, kLevels> paths;
     add_runs(grid.rows[i], grid, 0, paths);
-    double highest = -INFINITY;
-    for (const double value : grid.rows[i]) highest = std::max(highest, std::isnan(value) ? -INFINITY : value);
+    double worst = NAN;
+    for (const double value : grid.rows[i]) worst = grid.worse(worst, value);
     const std::string name = html_text(plot.series[i].name);
-    const std::string most = highest == -INFINITY ? "nothing" : "up to " + cell_text(highest, plot.y.unit);
+    const std::string most =
+        std::isnan(worst) ? "nothing" : (grid.worse_is_less ? "down to " : "up to ") + cell_text(worst, plot.y.unit);
     names.push_back(plot.series[i].name);
     lines.push_back(
         fmt::format("<svg class=\"cells\" role=\"img\" aria-label=\"{0}: {1}\" viewBox=\"0 -.5 {2} 1\" "
@@ -187,7 +196,7 @@ std::string named_rows_html(const Plot& plot, const HeatGrid& grid) {
   std::string html = color_legend(plot, grid) + fmt::format("<div class=\"named heat\" {}>\n", column_data(plot, grid, texts));
   html += named_lines_html(names, lines, kShownRows);
   html += "<div class=\"line foot\"><span></span>" + column_axis(plot, grid) + "</div>\n</div>\n";
-  return html + caption_html(plot, grid) + html_not_drawn(grid.rows.size() - lines.size(), "row");
+  return html + caption_html(grid) + html_not_drawn(grid.rows.size() - lines.size(), "row");
 }
 
 // Rows of exponents from the top down. Where there are more than fit, neighbours are joined.
@@ -223,8 +232,7 @@ ExponentRows exponent_rows(const Plot& plot, const HeatGrid& grid) {
     const int lowest = begin + (rows.count - 1 - from_top) * rows.joined;
     for (int row = lowest; row < std::min(end, lowest + rows.joined); ++row)
       for (size_t column = 0; column < grid.columns; ++column)
-        if (const double value = grid.rows[static_cast<size_t>(row)][column]; !std::isnan(value))
-          joined[column] = std::isnan(joined[column]) ? value : std::max(joined[column], value);
+        joined[column] = grid.worse(joined[column], grid.rows[static_cast<size_t>(row)][column]);
   }
   return rows;
 }
@@ -264,7 +272,7 @@ std::string exponent_rows_html(const Plot& plot, const HeatGrid& grid) {
       exponents, height, html_text(plot.title, kMostSentenceBytes), column_data(plot, grid, texts), values,
       rows.lowest + (rows.count - 1) * rows.joined, rows.joined, grid.columns, rows.count, paths_html(paths), limits,
       mark_shapes_html(plot, grid.first, grid.end), names, column_axis(plot, grid));
-  html += caption_html(plot, grid);
+  html += caption_html(grid);
   if (rows.joined > 1) html += fmt::format("<p class=\"caption\">{} exponents a row.</p>\n", rows.joined);
   return html;
 }

@@ -12,7 +12,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostMarks = 200, kListedMarks = 40;
+constexpr size_t kMostMarks = 200, kListedMarks = 40, kLongMarks = 8;
 
 std::string mark_line(const Plot& plot, const Mark& mark) {
   const std::string from = cell_text(mark.from, plot.x.unit), to = cell_text(mark.to, plot.x.unit);
@@ -68,6 +68,7 @@ std::string axis_html(std::span<const AxisTick> ticks, bool is_staggered) {
   std::string html = fmt::format("<svg class=\"axis{}\" aria-hidden=\"true\">", is_staggered ? " two" : "");
   size_t line = 0;
   for (const AxisTick& tick : ticks) {
+    if (!(tick.place >= 0 && tick.place <= 1)) continue;
     const char* anchor = tick.place < 0.05 ? "start" : tick.place > 0.91 ? "end" : "middle";
     html += fmt::format("<text x=\"{:.2f}%\" y=\"{}\" text-anchor=\"{}\">{}</text>", 100 * tick.place,
                         is_staggered && line++ % 2 == 1 ? 28 : 13, anchor, html_text(tick.text));
@@ -78,6 +79,7 @@ std::string axis_html(std::span<const AxisTick> ticks, bool is_staggered) {
 std::string mark_shapes_html(const Plot& plot, double first, double end) {
   std::string html;
   const size_t drawn = std::min(plot.marks.size(), kMostMarks);
+  const char* length = plot.marks.size() > kLongMarks ? "8%" : "100%";  // many would hide what they mark
   for (const Mark& mark : std::span(plot.marks).first(drawn)) {
     const auto place = [&](double x) { return 100 * std::clamp((x - first) / (end - first), 0.0, 1.0); };
     if (!std::isfinite(mark.from) || !std::isfinite(mark.to)) continue;
@@ -86,8 +88,8 @@ std::string mark_shapes_html(const Plot& plot, double first, double end) {
       html += fmt::format("<rect class=\"band {}\" x=\"{:.3f}%\" width=\"{:.3f}%\" y=\"0\" height=\"100%\">{}</rect>",
                           name_of(mark.severity), place(mark.from), place(mark.to) - place(mark.from), title);
     } else {
-      html += fmt::format("<line class=\"mark {0}\" x1=\"{1:.3f}%\" x2=\"{1:.3f}%\" y1=\"0\" y2=\"100%\">{2}</line>",
-                          name_of(mark.severity), place(mark.from), title);
+      html += fmt::format("<line class=\"mark {0}\" x1=\"{1:.3f}%\" x2=\"{1:.3f}%\" y1=\"0\" y2=\"{2}\">{3}</line>",
+                          name_of(mark.severity), place(mark.from), length, title);
     }
   }
   return html;

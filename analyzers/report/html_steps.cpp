@@ -22,6 +22,8 @@ constexpr double kPadding = 0.06;                       // of the height, above 
 struct StepsFrame {
   double first = INFINITY, end = -INFINITY, lowest = INFINITY, highest = -INFINITY;
   bool is_logarithmic = false;
+  bool has_finite = true;
+  std::optional<double> only;  // the one value that all have
 
   double scaled(double y) const { return is_logarithmic ? std::log10(y) : y; }
   double across(double x) const { return (x - first) / (end - first); }
@@ -44,7 +46,9 @@ std::optional<StepsFrame> frame_of(const Plot& plot) {
     }
   }
   if (frame.first > frame.end) return std::nullopt;
-  if (frame.lowest > frame.highest) frame.lowest = 0, frame.highest = 1;  // nothing was finite
+  frame.has_finite = frame.lowest <= frame.highest;
+  if (!frame.has_finite) frame.lowest = 0, frame.highest = 1;
+  if (frame.lowest == frame.highest) frame.only = frame.lowest;
   if (std::isfinite(plot.x_end)) frame.end = std::max(frame.end, plot.x_end);
   if (frame.end == frame.first) frame.end = frame.first + 1;
   const Unit unit = plot.y.unit;
@@ -115,21 +119,34 @@ std::string series_html(const Plot& plot, const Series& series, const StepsFrame
   return html;
 }
 
+// As a cell has it, but for small shares, which a scale has to tell apart.
+std::string tick_text(double value, Unit unit) {
+  return unit == Unit::share && value > 0 && value < 1e-3 ? fmt::format("{:.2g}%", 100 * value) : cell_text(value, unit);
+}
+
 std::string value_axis(const Plot& plot, const StepsFrame& frame, std::string& grid) {
   std::vector<double> values;
-  if (frame.is_logarithmic) {
+  if (!frame.has_finite) return "<svg class=\"values\" aria-hidden=\"true\"></svg>";
+  if (frame.only) {
+    values.push_back(*frame.only);
+  } else if (frame.is_logarithmic) {
     const double low = std::log10(frame.lowest), high = std::log10(frame.highest);
     const double distance = std::max(1.0, std::ceil((high - low) / 5));
     for (double e = std::ceil(low - 1e-9); e <= high + 1e-9; e += distance) values.push_back(std::pow(10.0, e));
   } else {
-    values = round_numbers(frame.lowest, frame.highest, 4, plot.y.unit == Unit::exponent || plot.y.unit == Unit::count);
+    // Bytes are round in powers of 1024.
+    const double unit =
+        plot.y.unit == Unit::bytes && frame.highest >= 1 ? std::pow(1024.0, std::floor(std::log2(frame.highest) / 10)) : 1.0;
+    values =
+        round_numbers(frame.lowest / unit, frame.highest / unit, 4, plot.y.unit == Unit::exponent || plot.y.unit == Unit::count);
+    for (double& value : values) value *= unit;
   }
   std::string html = "<svg class=\"values\" aria-hidden=\"true\">";
   for (const double value : values) {
     const double y = 100 * frame.down(value);
     if (!std::isfinite(y)) continue;
     html += fmt::format("<text x=\"100%\" y=\"{:.1f}%\" dy=\"4\" text-anchor=\"end\">{}</text>", y,
-                        html_text(cell_text(value, plot.y.unit)));
+                        html_text(tick_text(value, plot.y.unit)));
     grid += fmt::format("<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{0:.1f}%\" y2=\"{0:.1f}%\"/>", y);
   }
   return html + "</svg>";
@@ -163,8 +180,9 @@ std::string steps_html(const Plot& plot) {
   html += grid + fmt::format("<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\">", kWidth, kHeight) + lines + "</svg>" +
           mark_shapes_html(plot, frame->first, frame->end) + "</svg>" + axis_html(ticks) + "</div>\n";
   html += legend_html(plot, drawn);
-  html += fmt::format("<p class=\"caption\">{} by {}{}.</p>\n", html_text(shown_name(plot.y.name)),
-                      html_text(shown_name(plot.x.name)), frame->is_logarithmic ? ", on a logarithmic scale" : "");
+  std::string caption = frame->is_logarithmic ? "Logarithmic scale. " : "";
+  if (lines.find("class=\"nonfinite\"") != std::string::npos) caption += "Red at the top: NaN or infinity.";
+  if (!caption.empty()) html += fmt::format("<p class=\"caption\">{}</p>\n", caption);
   return html + html_not_drawn(plot.series.size() - drawn, "line");
 }
 

@@ -67,7 +67,7 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .verdict .sentence::first-letter { text-transform: uppercase; }
 .verdict .sentence { margin: 0; text-wrap: pretty; font-size: 1.0625rem; max-width: 62rem; }
 .stopped { color: var(--warn); font-weight: 600; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: .85rem 1.5rem; margin: 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 7.5rem), 1fr)); gap: .85rem 1.5rem; margin: 0; }
 .facts .wide { grid-column: 1 / -1; }
 .facts dt { color: var(--soft); font-size: .78125rem; }
 .facts dd { margin: 0; font-weight: 550; }
@@ -134,7 +134,7 @@ svg text { fill: var(--soft); font-size: 11.5px; }
 .s4 { stroke: var(--s4); } .s5 { stroke: var(--s5); } .s6 { stroke: var(--s6); } .s7 { stroke: var(--s7); }
 .dashed { stroke-dasharray: 5 3; }
 .area path.nonfinite { stroke: var(--bad); stroke-width: 7; }
-.mark { stroke: var(--tone); stroke-dasharray: 3 3; opacity: .8; }
+.mark { stroke: var(--tone); stroke-width: 1.5; stroke-dasharray: 3 3; opacity: .8; }
 .band { fill: var(--tone); opacity: .16; }
 .cursor { stroke: var(--ink); stroke-width: 1; opacity: .6; pointer-events: none; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; margin: .5rem 0; padding: 0; font-size: .8125rem; }
