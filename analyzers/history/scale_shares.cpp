@@ -12,7 +12,7 @@ Table scale_shares(const AnalysisContext& context, uint32_t tensor, const FloatF
               {{"scale", ColumnKind::number, Unit::scale},
                {"flushed", ColumnKind::number, Unit::share},
                {"subnormal", ColumnKind::number, Unit::share},
-               {"overflowed", ColumnKind::number, Unit::share}},
+               {"overflow", ColumnKind::number, Unit::share}},
               {},
               0,
               ""};

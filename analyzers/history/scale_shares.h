@@ -8,7 +8,7 @@ namespace ulpscope {
 // The loss scales 2^k that can be asked for.
 inline constexpr int kLeastScale = -16, kLargestScale = 40;
 
-// A row for each of them: scale, flushed, subnormal, overflowed, as `ulpscope whatif` has them. Without rows, and with a note, for
+// A row for each of them: scale, flushed, subnormal, overflow, as `ulpscope whatif` has them. Without rows, and with a note, for
 // a tensor that does not contain the loss scale or of which no values were recorded.
 Table scale_shares(const AnalysisContext& context, uint32_t tensor, const FloatFormat& format, const StepRange& steps);
 

@@ -222,8 +222,8 @@ TEST_F(AppTest, ALossScaleIsDragged) {
              cell(each, "scale") == cell_text(std::ldexp(1.0, *app_.state().scale), Unit::scale);
     });
     ASSERT_NE(row, table->rows.end()) << *app_.state().scale;
-    EXPECT_THAT(shown, HasSubstr("flushed " + cell(*row, "flushed") + ", subnormal " + cell(*row, "subnormal") + ", overflowed " +
-                                 cell(*row, "overflowed")));
+    EXPECT_THAT(shown, HasSubstr("flushed " + cell(*row, "flushed") + ", subnormal " + cell(*row, "subnormal") + ", overflow " +
+                                 cell(*row, "overflow")));
   }
 }
 
