@@ -67,7 +67,7 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .verdict .sentence::first-letter { text-transform: uppercase; }
 .verdict .sentence { margin: 0; text-wrap: pretty; font-size: 1.0625rem; max-width: 62rem; }
 .stopped { color: var(--warn); font-weight: 600; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 7.5rem), 1fr)); gap: .85rem 1.5rem; margin: 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.75rem, 1fr)); gap: .85rem 1.5rem; margin: 0; }
 .facts .wide { grid-column: 1 / -1; }
 .facts dt { color: var(--soft); font-size: .78125rem; }
 .facts dd { margin: 0; font-weight: 550; }
@@ -185,7 +185,7 @@ footer { max-width: 84rem; margin: 2rem auto 0; padding: 1rem 1.25rem 2rem; colo
 .hidden { display: none; }
 @media (max-width: 46rem) {
   main { padding: .75rem .75rem 0; } .bar { padding: .45rem .75rem; gap: .5rem; } .bar nav { display: none; }
-  .card { padding: .85rem; } .line { grid-template-columns: minmax(0, 1fr); } .line .name { margin-top: .3rem; }
+  .card { padding: .85rem; } .facts { grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); } .line { grid-template-columns: minmax(0, 1fr); } .line .name { margin-top: .3rem; }
   .line.head > span, .line.foot > span { display: none; } .beyond { grid-column: 1; }
   .chart { grid-template-columns: 3.25rem minmax(0, 1fr); } .chart.limited { grid-template-columns: 2.75rem minmax(0, 1fr) 6.5rem; }
   tbody th { position: static; } thead th:first-child { left: auto; z-index: 2; }
