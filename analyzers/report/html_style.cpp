@@ -137,6 +137,7 @@ svg text { fill: var(--soft); font-size: 11.5px; }
 .area path.nonfinite { stroke: var(--bad); stroke-width: 7; }
 .mark { stroke: var(--tone); stroke-width: 1.5; stroke-dasharray: 3 3; opacity: .8; }
 .band { fill: var(--tone); opacity: .16; }
+.strip .band { opacity: .6; } .strip .mark { stroke-dasharray: none; stroke-width: 2; }
 .cursor { stroke: var(--ink); stroke-width: 1; opacity: .6; pointer-events: none; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; margin: .5rem 0; padding: 0; font-size: .8125rem; }
 .legend li { display: flex; align-items: center; gap: .4rem; }
