@@ -7,7 +7,8 @@
 
 namespace ulpscope::cli {
 
-// How a report is printed. Throws Error (usage) where two ways are asked for.
+// How a report is printed: as asked, or as the name of the file ends that is written. Throws Error (usage) where two ways are
+// asked for.
 enum class OutputKind : uint8_t { text, json, html };
 OutputKind output_kind(const Arguments& arguments);
 

@@ -29,7 +29,7 @@ std::vector<OptionSpec> options() {
             selection_options(),
             what_if_options()});
   // There is no verdict and no finding.
-  const std::vector<std::string> about_findings{"--all", "--fail-on", "--output", "--force"};
+  const std::vector<std::string> about_findings{"--all", "--fail-on"};
   std::erase_if(all, [&](const OptionSpec& option) {
     return std::find(about_findings.begin(), about_findings.end(), option.name) != about_findings.end();
   });

@@ -16,9 +16,9 @@ namespace ulpscope {
 namespace {
 
 constexpr size_t kMostNodes = 200, kMostLinks = 1000;
-constexpr int kWidth = 320, kHeight = 56, kAcross = 32, kDown = 36;  // of a node, and between two
+constexpr int kWidth = 372, kHeight = 56, kAcross = 32, kDown = 36;  // of a node, and between two
 constexpr int kMargin = 48;                                          // left of all nodes: links that pass over layers
-constexpr size_t kNameColumns = 42, kDetailColumns = 50;             // of text that fits a node
+constexpr size_t kNameColumns = 46, kDetailColumns = 60;             // of text that fits a node
 
 struct GraphLayout {
   std::vector<int> layer, lane;

@@ -194,6 +194,9 @@ std::string named_rows_html(const Plot& plot, const HeatGrid& grid) {
                     name, html_text(most), grid.columns, texts.add(grid.rows[i]), paths_html(paths)));
   }
   std::string html = color_legend(plot, grid) + fmt::format("<div class=\"named heat\" {}>\n", column_data(plot, grid, texts));
+  if (!plot.marks.empty())
+    html += "<div class=\"line head\"><span></span><svg class=\"strip\">" + mark_shapes_html(plot, grid.first, grid.end) +
+            "</svg></div>\n";
   html += named_lines_html(names, lines, kShownRows);
   html += "<div class=\"line foot\"><span></span>" + column_axis(plot, grid) + "</div>\n</div>\n";
   return html + caption_html(grid) + html_not_drawn(grid.rows.size() - lines.size(), "row");

@@ -94,13 +94,15 @@ std::string series_html(const Plot& plot, const Series& series, const StepsFrame
   bool is_down = false;
   for (size_t i = 0; i < points.size(); ++i) {
     const double at = series.x[points[i]], value = series.y[points[i]];
-    const double until = i + 1 < points.size() ? series.x[points[i + 1]] : std::isnan(plot.x_end) ? at : plot.x_end;
+    const bool is_last = i + 1 == points.size(), is_only = points.size() == 1;
+    const double until = !is_last ? series.x[points[i + 1]] : !std::isnan(plot.x_end) ? plot.x_end : is_only ? frame.end : at;
     const int from = static_cast<int>(std::lround(kWidth * frame.across(at))),
               to = static_cast<int>(std::lround(kWidth * frame.across(std::max(at, until))));
     if (std::isfinite(value)) {
       const int y = static_cast<int>(std::lround(kHeight * frame.down(value)));
-      line +=
-          fmt::format("{}{}H{}", is_down ? "V" : fmt::format("M{} ", from), y, std::max(to, from + (points.size() == 1 ? 1 : 0)));
+      // What is seen once is seen.
+      const int least = is_down ? 0 : 40;
+      line += fmt::format("{}{}H{}", is_down ? "V" : fmt::format("M{} ", from), y, std::max(to, from + (is_last ? least : 0)));
       is_down = true;
     } else {
       is_down = false;

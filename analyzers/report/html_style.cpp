@@ -67,7 +67,7 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .verdict .sentence::first-letter { text-transform: uppercase; }
 .verdict .sentence { margin: 0; text-wrap: pretty; font-size: 1.0625rem; max-width: 62rem; }
 .stopped { color: var(--warn); font-weight: 600; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 7.5rem), 1fr)); gap: .85rem 1.5rem; margin: 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(11.75rem, 1fr)); gap: .85rem 1.5rem; margin: 0; }
 .facts .wide { grid-column: 1 / -1; }
 .facts dt { color: var(--soft); font-size: .78125rem; }
 .facts dd { margin: 0; font-weight: 550; }
@@ -91,10 +91,10 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .scroll { overflow: auto; max-height: 34rem; width: fit-content; max-width: 100%; border: 1px solid var(--line); border-radius: 8px; }
 .table { margin: 0 0 1rem; }
 table { border-collapse: separate; border-spacing: 0; font-size: .8125rem; overflow-wrap: normal; }
-th, td { padding: .32rem .7rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; white-space: nowrap; }
+th, td { padding: .32rem .7rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; white-space: pre; }
 td details { white-space: normal; min-width: 14rem; }
 tbody tr:last-child > * { border-bottom: 0; }
-tbody th { font-weight: 500; position: sticky; left: 0; background: var(--card); max-width: 26rem; white-space: normal; min-width: 11rem; }
+tbody th { font-weight: 500; position: sticky; left: 0; background: var(--card); max-width: 26rem; white-space: pre-wrap; min-width: 11rem; }
 tbody th.n { min-width: 0; }
 tbody tr:hover > * { background: var(--hover); }
 thead th { position: sticky; top: 0; z-index: 2; background: var(--card); font-weight: 600; color: var(--soft); vertical-align: bottom; }
@@ -126,6 +126,7 @@ svg text { fill: var(--soft); font-size: 11.5px; }
 .chart .axis { grid-column: 2; }
 .axis { width: 100%; height: 18px; overflow: visible; }
 .axis.two { height: 32px; }
+.strip { width: 100%; height: 9px; overflow: visible; }
 .area.grid-cells { height: auto; }
 .heat .values { height: 100%; }
 .grid { stroke: var(--line); shape-rendering: crispEdges; }
@@ -136,6 +137,7 @@ svg text { fill: var(--soft); font-size: 11.5px; }
 .area path.nonfinite { stroke: var(--bad); stroke-width: 7; }
 .mark { stroke: var(--tone); stroke-width: 1.5; stroke-dasharray: 3 3; opacity: .8; }
 .band { fill: var(--tone); opacity: .16; }
+.strip .band { opacity: .6; } .strip .mark { stroke-dasharray: none; stroke-width: 2; }
 .cursor { stroke: var(--ink); stroke-width: 1; opacity: .6; pointer-events: none; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; margin: .5rem 0; padding: 0; font-size: .8125rem; }
 .legend li { display: flex; align-items: center; gap: .4rem; }
@@ -169,7 +171,7 @@ path.h4 { stroke: var(--h4); } path.h5 { stroke: var(--h5); } path.h6 { stroke: 
 path.h8 { stroke: var(--h8); } path.h9 { stroke: var(--h9); } path.h10 { stroke: var(--h10); } path.h11 { stroke: var(--h11); }
 path.h12 { stroke: var(--h12); } path.h13 { stroke: var(--h13); } path.h14 { stroke: var(--h14); } path.h15 { stroke: var(--h15); }
 .more { margin: .25rem 0; }
-.plot.graph .scroll { padding: .75rem; max-height: 46rem; margin-bottom: .5rem; }
+.plot.graph .scroll { padding: .75rem; max-height: 76rem; margin-bottom: .5rem; }
 .graph .node rect { fill: var(--card); stroke: var(--line); stroke-width: 1.25; }
 .graph .node.marked rect { fill: var(--bad-soft); stroke: var(--bad); stroke-width: 1.75; }
 .graph .node text { fill: var(--ink); font-size: 13px; font-weight: 550; }
@@ -185,7 +187,7 @@ footer { max-width: 84rem; margin: 2rem auto 0; padding: 1rem 1.25rem 2rem; colo
 .hidden { display: none; }
 @media (max-width: 46rem) {
   main { padding: .75rem .75rem 0; } .bar { padding: .45rem .75rem; gap: .5rem; } .bar nav { display: none; }
-  .card { padding: .85rem; } .line { grid-template-columns: minmax(0, 1fr); } .line .name { margin-top: .3rem; }
+  .card { padding: .85rem; } .facts { grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); } .line { grid-template-columns: minmax(0, 1fr); } .line .name { margin-top: .3rem; }
   .line.head > span, .line.foot > span { display: none; } .beyond { grid-column: 1; }
   .chart { grid-template-columns: 3.25rem minmax(0, 1fr); } .chart.limited { grid-template-columns: 2.75rem minmax(0, 1fr) 6.5rem; }
   tbody th { position: static; } thead th:first-child { left: auto; z-index: 2; }
@@ -197,7 +199,7 @@ footer { max-width: 84rem; margin: 2rem auto 0; padding: 1rem 1.25rem 2rem; colo
   thead th, tbody th { position: static; } table { font-size: 7.5pt; } th, td { padding: .15rem .3rem; white-space: normal; }
   .card, .finding, .verdict { break-inside: avoid; } .card.table, .plot.histogram, .plot.heatmap { break-inside: auto; }
   .line, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .pictures { display: block; } .plot { margin-bottom: 1rem; }
-  tbody th { min-width: 0; } svg.graph { max-width: 100%; height: auto; }
+  tbody th { min-width: 0; } svg.graph { max-width: 100%; height: auto; } .sort::after { content: none; }
 }
 )";
 

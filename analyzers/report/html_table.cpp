@@ -11,7 +11,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostRows = 1000;
+constexpr size_t kMostRows = 4000;
 
 // The number by which a cell is sorted: of an interval its nearer bound.
 std::optional<double> number_in(const Cell& cell) {

@@ -9,6 +9,7 @@
 
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/history/pictures.h"
 #include "ulpscope/analyzers/history/plots.h"
 
 namespace ulpscope::analyzers_test {
@@ -165,6 +166,37 @@ TEST_F(HistoryTest, TheCourseOfARunHasItsBackoffs) {
   EXPECT_EQ(std::get<double>(table.rows[0].cells[7]),
             static_cast<double>(rows_[12].rounding.flushed) / static_cast<double>(rows_[12].statistics.finite_nonzero()));
   EXPECT_TRUE(std::holds_alternative<NotApplicable>(table.rows[1].cells[7]));
+}
+
+// The course first, then who lost what, then the exponents of those that findings are about.
+TEST_F(HistoryTest, PicturesAreOfWhatLostMost) {
+  const Snapshot snapshot = make(60);
+  Report report;
+  report.findings.resize(1);
+  report.findings[0].extent.origin = gradient_;
+  report.causes = {{0, {}}};
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const Plot& plot : report.plots) all.push_back(plot.name);
+    return all;
+  };
+  add_pictures(snapshot, {}, report);
+  EXPECT_THAT(names(), ::testing::IsSupersetOf({"loss", "loss_scale", "skipped_steps", "flushed", "headroom"}));
+  EXPECT_EQ(names().back(), "exponents_over_steps");
+  EXPECT_THAT(report.plots.back().title, HasSubstr("head linear_backward"));
+  const auto flushed =
+      std::find_if(report.plots.begin(), report.plots.end(), [](const Plot& plot) { return plot.name == "flushed"; });
+  EXPECT_THAT(flushed->series, SizeIs(1)) << "the weight lost nothing";
+  // Only of the steps, and of the tensors, that are asked for.
+  report.plots.clear();
+  AnalysisOptions options;
+  options.steps = {10, 20};
+  options.roles = {Role::weight};
+  add_pictures(snapshot, options, report);
+  EXPECT_THAT(names(), ::testing::Not(::testing::Contains("flushed")));
+  EXPECT_THAT(names(), ::testing::Not(::testing::Contains("exponents_over_steps")));
+  EXPECT_EQ(report.plots[0].series[0].x.front(), 10);
+  EXPECT_EQ(report.plots[0].x_end, 20);
 }
 
 }  // namespace

@@ -316,6 +316,38 @@ TEST_F(CommandLine, FindingsDecideTheExitCodeOnlyWhenAskedTo) {
   EXPECT_EQ(run_program({"info", trace_with_error(), "--fail-on", "warn"}).exit_code, 0);
 }
 
+TEST_F(CommandLine, EveryReportIsHtmlToo) {
+  const std::string trace = trace_with_error();
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"info", trace},
+                                                {"report", trace},
+                                                {"ranges", trace},
+                                                {"scale", trace},
+                                                {"whatif", trace},
+                                                {"updates", trace},
+                                                {"nan", trace, "--no-trials"},
+                                                {"float", "0.1"},
+                                                {"compare", trace, trace}}) {
+    std::vector<std::string> to_stdout = words, to_file = words;
+    to_stdout.insert(to_stdout.end(), {"--format", "html"});
+    to_file.insert(to_file.end(), {"-o", file("page.html"), "--force"});
+    const Result result = run_program(to_stdout);
+    EXPECT_EQ(result.exit_code, 0) << words[0] << result.err;
+    EXPECT_THAT(result.out, StartsWith("<!DOCTYPE html>\n")) << words[0];
+    EXPECT_EQ(run_program(to_file).exit_code, 0) << words[0];
+    EXPECT_EQ(read_file(file("page.html")), result.out) << "the ending says how, too";
+  }
+  // Pictures over the steps, which text has no room for; and more rows, for they can be sorted.
+  EXPECT_THAT(run_program({"report", trace, "--format", "html"}).out, HasSubstr("<section class=\"card plot heatmap\""));
+  EXPECT_THAT(run_program({"ranges", trace, "--format", "bf16,html"}).out, HasSubstr("What if every tensor were bf16"));
+  EXPECT_THAT(run_program({"report", trace, "--format", "text", "-o", file("text.html")}).err, IsEmpty());
+  EXPECT_THAT(read_file(file("text.html")), StartsWith("BROKEN"));
+  expect_error({"report", trace, "--json", "--format", "html"}, 2, "one of text, json and html at a time");
+  expect_error({"ranges", trace, "--format", "text,html"}, 2, "one of text, json and html at a time");
+  expect_error({"report", trace, trace, "--format", "html"}, 2, "HTML is of one trace, and there are 2");
+  expect_error({"report", trace, "--format", "html", "--follow"}, 2, "--follow prints lines");
+  expect_error({"report", trace, "--format", "html", "-o", file("page.html")}, 2, "--force");
+}
+
 TEST_F(CommandLine, EveryReportIsJsonToo) {
   const std::string trace = trace_with_error();
   for (const std::vector<std::string>& words : {std::vector<std::string>{"info", trace},

@@ -55,7 +55,8 @@ def main():
                 return 1
             name = found.stdout.split()[0]
             xdotool(environment, "windowfocus", "--sync", name)
-            xdotool(environment, "key", "--window", name, "2")
+            # Held, for a busy machine draws no frame between a key that goes down and comes up at once.
+            xdotool(environment, "keydown", "2")
             changed = subprocess.run(
                 ["timeout", "60", "xdotool", "search", "--sync", "--name", "view ranges"], env=environment, capture_output=True, text=True
             )
