@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "ulpscope/analyzers/nan_plots.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -82,7 +83,8 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
   const NonfiniteExplanation explanation = explain(facts_, origin);
   const OpInfo& op = facts_.selection.op(origin.tensor);
   const TensorInfo& made = facts_.selection.tensor(origin.tensor);
-  const auto [to_loss, to_weights] = ways_from(facts_.context, origin.tensor, origin.position);
+  const NonfiniteWays ways = ways_from(facts_.context, origin.tensor, origin.position);
+  const auto& [to_loss, to_weights] = ways;
   const std::vector<uint32_t> tensors = with_ancestors(origin.tensor, origin.position.step, origin.position.rank);
   std::vector<HeadroomHistory> histories;
   for (const uint32_t tensor : tensors) histories.push_back(headroom_before(facts_.context.trace, tensor, origin.position));
@@ -119,6 +121,9 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
   if (origin.position.step > 0) report.tables.push_back(alarms_table(origin, own));
   if (!to_loss.empty()) report.tables.push_back(way_table("way_to_loss", "The way to the loss", to_loss));
   if (!to_weights.empty()) report.tables.push_back(way_table("way_to_weights", "The way to the weights", to_weights));
+  report.plots.push_back(way_plot(facts_.selection, origin, explanation, ways));
+  if (Plot headroom = headroom_plot(facts_.selection, tensors, histories); !headroom.series.empty())
+    report.plots.push_back(std::move(headroom));
 }
 
 Table NanTables::beginnings_table() const {

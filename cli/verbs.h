@@ -12,6 +12,8 @@ Verb report_verb();
 Verb ranges_verb();
 Verb scale_verb();
 Verb updates_verb();
+Verb view_verb();
+Verb screenshot_verb();
 Verb compare_verb();
 Verb findings_verb();
 Verb export_verb();

@@ -20,7 +20,7 @@ set(ULPSCOPE_EXTERNAL_nlohmann_json::nlohmann_json package:nlohmann_json)
 # Adds ulpscope::ulpscope, all libraries in one, and installs everything. Call once, after the last ulpscope_library().
 function(ulpscope_install)
   get_property(libraries GLOBAL PROPERTY ULPSCOPE_LIBRARIES)
-  list(REMOVE_ITEM libraries ulpscope_cli)
+  list(REMOVE_ITEM libraries ulpscope_gui ulpscope_cli)
   set(destination ${CMAKE_INSTALL_LIBDIR}/cmake/ulpscope)
   set(components "")
   set(table "")

@@ -7,6 +7,7 @@ cmake_dependent_option(ULPSCOPE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL} 
 cmake_dependent_option(ULPSCOPE_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL} "NOT ULPSCOPE_EMULATION_ONLY" OFF)
 option(ULPSCOPE_WERROR "Treat warnings in our code as errors" ${PROJECT_IS_TOP_LEVEL})
 option(ULPSCOPE_CUDA "Build the CUDA parts" OFF)
+cmake_dependent_option(ULPSCOPE_WINDOW "Build the window, where its libraries are" ON "NOT ULPSCOPE_EMULATION_ONLY" OFF)
 set(ULPSCOPE_SANITIZE "" CACHE STRING "Sanitizers to compile and link with, as -fsanitize takes them")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -25,4 +26,20 @@ if(ULPSCOPE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Relative to the base folder, the paths of two clones are the same.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
     CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${ULPSCOPE_CCACHE})
+endif()
+
+set(ULPSCOPE_HAS_WINDOW OFF)
+if(ULPSCOPE_WINDOW)
+  find_package(PkgConfig QUIET)
+  find_package(PNG QUIET)
+  if(PKG_CONFIG_FOUND)
+    pkg_check_modules(IMGUI QUIET IMPORTED_TARGET imgui)
+    pkg_check_modules(GLFW QUIET IMPORTED_TARGET glfw3)
+    pkg_check_modules(GL QUIET IMPORTED_TARGET gl)
+  endif()
+  if(IMGUI_FOUND AND GLFW_FOUND AND GL_FOUND AND PNG_FOUND)
+    set(ULPSCOPE_HAS_WINDOW ON)
+  else()
+    message(STATUS "Without a window: it needs Dear ImGui, GLFW, OpenGL and libpng")
+  endif()
 endif()

@@ -3,7 +3,7 @@
 # The folders of the libraries, in the order of what they need.
 set(ULPSCOPE_FOLDERS base emulation)
 if(NOT ULPSCOPE_EMULATION_ONLY)
-  list(APPEND ULPSCOPE_FOLDERS kernels trace recorder core analyzers studies cli)
+  list(APPEND ULPSCOPE_FOLDERS kernels trace recorder core analyzers studies gui cli)
 endif()
 
 # Sources include "ulpscope/FOLDER/..." and, in tests and benchmarks, "tests/..." or "bench/..." through links in the build tree,

@@ -23,7 +23,7 @@ PROJECT = {
     "recorder": {"trace/sink", "kernels/statistics", "emulation", "base"},
     "core": {"recorder", "kernels", "kernels/statistics", "trace/sink", "emulation", "base", "base/hdf5"},
     "analyzers": {"trace/reader", "emulation", "base"},
-    "gui": {"analyzers", "trace/reader", "base"},
+    "gui": {"analyzers", "trace/reader", "emulation", "base"},
     "studies": {"core", "analyzers", "trace", "trace/sink", "trace/reader", "emulation", "base"},
     "cli": {"core", "analyzers", "studies", "gui", "recorder", "kernels", "kernels/statistics", "trace", "trace/sink",
             "trace/reader", "emulation", "base"},
@@ -38,7 +38,7 @@ FINDINGS = ("analyzers/findings/all.h", "analyzers/findings/finding_rule.h")
 LIBRARIES = {
     "fmt/": "fmt", "hdf5": "hdf5", "H5": "hdf5", "hwy/": "highway", "boost/": "boost", "oneapi/dnnl/": "onednn", "dnnl": "onednn",
     "omp.h": "openmp", "CLI/": "cli11", "toml++/": "toml++", "toml.hpp": "toml++", "zlib.h": "zlib", "csv.h": "libcsv",
-    "nlohmann/": "nlohmann-json", "cuda": "cuda", "cublas": "cuda", "gtest/": "gtest", "gmock/": "gtest", "benchmark/": "benchmark",
+    "nlohmann/": "nlohmann-json", "cuda": "cuda", "cublas": "cuda", "imgui": "imgui", "backends/imgui_": "imgui", "GLFW/": "glfw", "png.h": "libpng", "gtest/": "gtest", "gmock/": "gtest", "benchmark/": "benchmark",
 }
 EXTERNAL = {
     "base": {"fmt"},
@@ -52,7 +52,7 @@ EXTERNAL = {
     "recorder": {"fmt"},
     "core": {"fmt", "libcsv", "toml++", "zlib"},
     "analyzers": {"fmt", "nlohmann-json"},
-    "gui": {"fmt"},
+    "gui": {"fmt", "imgui", "glfw", "libpng"},
     "studies": {"fmt"},
     "cli": {"fmt", "cli11", "nlohmann-json"},
 }

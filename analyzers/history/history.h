@@ -74,6 +74,7 @@ class History {
   void merge(History&& other);
   TablesRead reads() const { return {.histograms = false}; }
 
+  StepRange steps() const { return seen_ ? StepRange{seen_->first, seen_->last + 1} : StepRange{0, 0}; }
   StepColumns columns() const;
   const StepCell& step(size_t column) const;
   // Empty where the tensor has no rows in the column.

@@ -20,22 +20,20 @@ bool worse_is_less(Measured measured) { return measured == Measured::headroom; }
 
 Axis step_axis() { return {"step", Unit::count}; }
 
-// A series of what each column has, left out where it has nothing.
-Series series_of(std::string name, const History& history, const std::function<double(const StepCell&)>& value) {
+std::optional<double> known(double value) { return std::isnan(value) ? std::nullopt : std::optional(value); }
+
+// A series of what each column has. One that is not known, and does not follow one that is, is left out.
+Series series_of(std::string name, const History& history, const std::function<std::optional<double>(const StepCell&)>& value) {
   Series series{std::move(name), {}, {}, {}};
   const StepColumns columns = history.columns();
   for (size_t i = 0; i < columns.count; ++i) {
     if (history.step(i).steps == 0) continue;
-    const double y = value(history.step(i));
-    if (std::isnan(y) && (series.y.empty() || std::isnan(series.y.back()))) continue;
+    const std::optional<double> y = value(history.step(i));
+    if (!y && series.y.empty()) continue;
     series.x.push_back(static_cast<double>(columns.step(i)));
-    series.y.push_back(y);
+    series.y.push_back(y.value_or(kUnknown));
   }
   return series;
-}
-
-bool says_something(const Series& series) {
-  return std::any_of(series.y.begin(), series.y.end(), [](double y) { return !std::isnan(y); });
 }
 
 // What happened where, one mark a column and kind: many of one kind in a column are counted.
@@ -91,7 +89,7 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
   std::vector<Plot> plots;
   const StepColumns columns = history.columns();
   const auto add = [&](const char* name, const char* title, Axis y, std::vector<Series> series) {
-    std::erase_if(series, [](const Series& each) { return !says_something(each); });
+    std::erase_if(series, [](const Series& each) { return each.x.empty(); });
     if (series.empty()) return;
     Plot& plot = plots.emplace_back();
     plot.name = name;
@@ -105,11 +103,12 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
   const auto of = [&](const char* name, auto&& value) { return series_of(name, history, value); };
   const bool is_wide = columns.width > 1;
 
-  std::vector<Series> loss{of("loss", [](const StepCell& cell) { return cell.loss; })};
-  if (is_wide) loss.push_back(of("highest", [](const StepCell& cell) { return cell.highest_loss; }));
+  std::vector<Series> loss{
+      of("loss", [](const StepCell& cell) { return cell.nonfinite_losses > 0 ? std::optional(cell.loss) : known(cell.loss); })};
+  if (is_wide) loss.push_back(of("highest", [](const StepCell& cell) { return known(cell.highest_loss); }));
   add("loss", "Loss", {"loss", Unit::none}, std::move(loss));
-  std::vector<Series> norm{of("gradient norm", [](const StepCell& cell) { return cell.gradient_norm; })};
-  if (is_wide) norm.push_back(of("highest", [](const StepCell& cell) { return cell.highest_norm; }));
+  std::vector<Series> norm{of("gradient norm", [](const StepCell& cell) { return known(cell.gradient_norm); })};
+  if (is_wide) norm.push_back(of("highest", [](const StepCell& cell) { return known(cell.highest_norm); }));
   add("gradient_norm", "Norm of the gradients", {"norm", Unit::none}, std::move(norm));
 
   const auto is_scaled = [&] {
@@ -118,10 +117,10 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
     return false;
   };
   if (is_scaled()) {
-    std::vector<Series> scale{of("loss scale", [](const StepCell& cell) { return binary_exponent(cell.scale); })};
+    std::vector<Series> scale{of("loss scale", [](const StepCell& cell) { return known(binary_exponent(cell.scale)); })};
     if (is_wide) {
-      scale.push_back(of("highest", [](const StepCell& cell) { return binary_exponent(cell.highest_scale); }));
-      scale.push_back(of("lowest", [](const StepCell& cell) { return binary_exponent(cell.lowest_scale); }));
+      scale.push_back(of("highest", [](const StepCell& cell) { return known(binary_exponent(cell.highest_scale)); }));
+      scale.push_back(of("lowest", [](const StepCell& cell) { return known(binary_exponent(cell.lowest_scale)); }));
     }
     add("loss_scale", "Loss scale", {"scale", Unit::exponent}, std::move(scale));
     plots.back().marks = event_marks(history, context);
@@ -155,11 +154,12 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
   add("gradients", "Gradients in 16 and 8 bits: what their roundings took", {"share", Unit::share},
       {std::move(flushed), std::move(overflowed)});
   add("learning_rate", "Learning rate", {"rate", Unit::none},
-      {of("learning rate", [](const StepCell& cell) { return cell.learning_rate; })});
+      {of("learning rate", [](const StepCell& cell) { return known(cell.learning_rate); })});
   add("seconds", "Time of a step", {"time", Unit::seconds},
       {of("time", [](const StepCell& cell) { return cell.seconds / static_cast<double>(cell.steps); })});
-  add("memory", "Peak memory", {"memory", Unit::bytes},
-      {of("memory", [](const StepCell& cell) { return cell.peak_memory > 0 ? static_cast<double>(cell.peak_memory) : kUnknown; })});
+  add("memory", "Peak memory", {"memory", Unit::bytes}, {of("memory", [](const StepCell& cell) {
+        return known(cell.peak_memory > 0 ? static_cast<double>(cell.peak_memory) : kUnknown);
+      })});
   return plots;
 }
 

@@ -170,7 +170,8 @@ std::string render_json(const Report& report) {
   json["tables"] = Json::array();
   for (const Table& table : report.tables) json["tables"].push_back(table_json(table));
   json["plots"] = Json::array();
-  for (const Plot& plot : report.plots) json["plots"].push_back(plot_json(plot));
+  for (const Plot& plot : report.plots)
+    if (!plot.only_pictured) json["plots"].push_back(plot_json(plot));
   // Names in a trace may hold any bytes: what is not UTF-8 is replaced.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -204,6 +204,8 @@ struct Plot {
   std::vector<Mark> marks = {};
   std::vector<PlotNode> nodes = {};
   std::vector<PlotLink> links = {};
+  // A table of the report says the same: text and JSON leave it out.
+  bool only_pictured = false;
 
   static constexpr double kNoEnd = std::numeric_limits<double>::quiet_NaN();
   bool has_exponent_rows() const { return kind == PlotKind::heatmap && rows.unit == Unit::exponent; }

@@ -377,7 +377,8 @@ std::string tables_text(const Report& report, const TextOptions& options, const 
   std::string text;
   for (const Table& table : report.tables) text += '\n' + style("1", table.title) + "\n" + table_text(table, options, style);
   for (const Plot& plot : report.plots)
-    text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options) + left_out_text(plot.series_left_out);
+    if (!plot.only_pictured)
+      text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options) + left_out_text(plot.series_left_out);
   return text;
 }
 

@@ -1,0 +1,19 @@
+// Pictures of how a NaN or an infinity came about and went on. They show what tables say, so that only pictures have them
+// (Plot::only_pictured).
+#pragma once
+
+#include <span>
+
+#include "ulpscope/analyzers/headroom.h"
+#include "ulpscope/analyzers/nonfinite_cause.h"
+#include "ulpscope/analyzers/nonfinite_flow.h"
+
+namespace ulpscope {
+
+// From what the element was made of to the loss and the weights. Of a long way its beginning and its end.
+Plot way_plot(const Selection& selection, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation,
+              const NonfiniteWays& ways);
+// Of the tensor and of what it is made from, over the steps before. Tensors and histories go together.
+Plot headroom_plot(const Selection& selection, std::span<const uint32_t> tensors, std::span<const HeadroomHistory> histories);
+
+}  // namespace ulpscope

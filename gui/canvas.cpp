@@ -1,0 +1,33 @@
+#include "ulpscope/gui/canvas.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ulpscope::gui {
+
+ImTextureID Textures::get(const std::string& name, const std::string& version, const std::function<Image()>& make) {
+  auto& [held, texture] = held_[name];
+  if (held != version) {
+    texture = hold(name, make());
+    held = version;
+  }
+  return texture;
+}
+
+StepRange Canvas::shown() const {
+  const StepRange shown{std::max(state->steps.first, recorded.first), std::min(state->steps.last, recorded.last)};
+  return shown.last > shown.first ? shown : recorded;
+}
+
+void Canvas::show_steps(double first, double last) const {
+  const auto within = [&](double step) {
+    return static_cast<uint64_t>(
+        std::clamp(std::round(step), static_cast<double>(recorded.first), static_cast<double>(recorded.last)));
+  };
+  StepRange steps{within(first), within(last)};
+  if (steps.last <= steps.first) steps.last = steps.first + 1;
+  const bool is_all = steps.first <= recorded.first && steps.last >= recorded.last;
+  state->steps = is_all ? StepRange{} : steps;
+}
+
+}  // namespace ulpscope::gui

@@ -1,0 +1,72 @@
+// What views draw on, and with: the theme, the state that they show and change, pictures that are too fine for rectangles, and a
+// register of where each thing that can be pointed at was drawn.
+#pragma once
+
+#include <imgui.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ulpscope/gui/theme.h"
+#include "ulpscope/gui/view_state.h"
+
+namespace ulpscope::gui {
+
+struct Rectangle {
+  ImVec2 from, to;
+  ImVec2 middle() const { return {(from.x + to.x) / 2, (from.y + to.y) / 2}; }
+};
+
+// Of the last frame, by name: "view ranges", "matrix", "table tensors row 3". For tests, and for whoever drives the window.
+class Register {
+ public:
+  void clear() { rectangles_.clear(); }
+  void add(const std::string& name, Rectangle rectangle) { rectangles_[name] = rectangle; }
+  // What was drawn last.
+  void add_item(const std::string& name) { add(name, {ImGui::GetItemRectMin(), ImGui::GetItemRectMax()}); }
+  const Rectangle* find(const std::string& name) const {
+    const auto found = rectangles_.find(name);
+    return found == rectangles_.end() ? nullptr : &found->second;
+  }
+  const std::map<std::string, Rectangle>& all() const { return rectangles_; }
+
+ private:
+  std::map<std::string, Rectangle> rectangles_;
+};
+
+// An image of colours as ImGui has them, row by row from the top.
+struct Image {
+  int width = 0, height = 0;
+  std::vector<ImU32> pixels;
+};
+
+// Images that a host holds for its way of drawing.
+class Textures {
+ public:
+  virtual ~Textures() = default;
+  // The image of that name, which is made where the one that is held is of another version. It stays until the next one of the
+  // name.
+  ImTextureID get(const std::string& name, const std::string& version, const std::function<Image()>& make);
+
+ private:
+  virtual ImTextureID hold(const std::string& name, Image image) = 0;
+  std::map<std::string, std::pair<std::string, ImTextureID>> held_;
+};
+
+struct Canvas {
+  const Theme* theme = nullptr;
+  Textures* textures = nullptr;
+  Register* names = nullptr;
+  ViewState* state = nullptr;
+  StepRange recorded = {0, 0};
+
+  // The steps that a picture shows: those that were chosen, as far as there are some.
+  StepRange shown() const;
+  void show_steps(double first, double last) const;
+};
+
+}  // namespace ulpscope::gui

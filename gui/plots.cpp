@@ -1,0 +1,621 @@
+#include "ulpscope/gui/plots.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <optional>
+
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::gui {
+
+namespace {
+
+// Where a plot lies on the screen, and which x it shows.
+struct Area {
+  ImVec2 from, to;
+  double first = 0, last = 1;
+
+  float width() const { return to.x - from.x; }
+  float height() const { return to.y - from.y; }
+  float x(double value) const { return from.x + static_cast<float>((value - first) / (last - first)) * width(); }
+  double value(float x) const { return first + (last - first) * static_cast<double>((x - from.x) / std::max(1.0F, width())); }
+  bool contains(ImVec2 point) const { return point.x >= from.x && point.x < to.x && point.y >= from.y && point.y < to.y; }
+};
+
+ImU32 faint(ImU32 color, int alpha) { return (color & ~IM_COL32_A_MASK) | (static_cast<ImU32>(alpha) << IM_COL32_A_SHIFT); }
+
+float line_height() { return ImGui::GetTextLineHeight(); }
+
+// Text that is cut, with an ellipsis, to a width.
+std::string fitted(const std::string& text, float width) {
+  if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
+  size_t length = text.size();
+  while (length > 0) {
+    --length;
+    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+    const std::string shorter = text.substr(0, length) + "...";
+    if (ImGui::CalcTextSize(shorter.c_str()).x <= width) return shorter;
+  }
+  return "";
+}
+
+void draw_text(ImDrawList& list, ImVec2 at, ImU32 color, const std::string& text) {
+  list.AddText({std::round(at.x), std::round(at.y)}, color, text.c_str(), text.c_str() + text.size());
+}
+
+// The step under the pointer, wheel, drag and clicks, the same in all plots over steps.
+void take_steps(const Canvas& canvas, const Area& area, bool is_hovered) {
+  ImGuiIO& io = ImGui::GetIO();
+  const double pointed = area.value(io.MousePos.x);
+  if (is_hovered && io.MouseWheel != 0) {
+    const double factor = std::pow(0.8, io.MouseWheel);
+    const double length = (area.last - area.first) * factor;
+    const double first = pointed - (pointed - area.first) * factor;
+    canvas.show_steps(first, first + std::max(1.0, length));
+  }
+  if (is_hovered && ImGui::IsMouseDoubleClicked(0)) {
+    canvas.state->steps = {};
+  } else if (is_hovered && ImGui::IsMouseReleased(0)) {
+    const ImVec2 dragged = ImGui::GetMouseDragDelta(0, 0);
+    if (std::fabs(dragged.x) > 5) {
+      const double other = area.value(io.MousePos.x - dragged.x);
+      canvas.show_steps(std::floor(std::min(pointed, other)), std::ceil(std::max(pointed, other)));
+    } else {
+      canvas.state->step = static_cast<uint64_t>(std::clamp(std::floor(pointed), static_cast<double>(canvas.recorded.first),
+                                                            static_cast<double>(canvas.recorded.last - 1)));
+    }
+  }
+}
+
+void draw_drag(ImDrawList& list, const Theme& theme, const Area& area, bool is_active) {
+  if (!is_active || !ImGui::IsMouseDragging(0, 5)) return;
+  const float x = ImGui::GetIO().MousePos.x, other = x - ImGui::GetMouseDragDelta(0, 5).x;
+  list.AddRectFilled({std::max(area.from.x, std::min(x, other)), area.from.y}, {std::min(area.to.x, std::max(x, other)), area.to.y},
+                     faint(theme.accent, 50));
+}
+
+// The chosen step, and the one under the pointer.
+void draw_step_lines(const Canvas& canvas, ImDrawList& list, const Area& area, bool is_hovered) {
+  if (canvas.state->step && static_cast<double>(*canvas.state->step) >= area.first &&
+      static_cast<double>(*canvas.state->step) < area.last) {
+    const float x = std::floor(area.x(static_cast<double>(*canvas.state->step) + 0.5));
+    list.AddLine({x, area.from.y}, {x, area.to.y}, canvas.theme->background, 3);
+    list.AddLine({x, area.from.y}, {x, area.to.y}, canvas.theme->accent, 1);
+  }
+  if (is_hovered) {
+    const float x = std::floor(ImGui::GetIO().MousePos.x);
+    list.AddLine({x, area.from.y}, {x, area.to.y}, faint(canvas.theme->text, 70), 1);
+  }
+}
+
+// Steps that divide an axis into readable parts.
+double tick_distance(double length, int most) {
+  const double least = std::max(1.0, length / most), power = std::pow(10.0, std::floor(std::log10(least)));
+  for (const double factor : {1.0, 2.0, 5.0, 10.0})
+    if (factor * power >= least) return factor * power;
+  return 10 * power;
+}
+
+void draw_step_axis(const Canvas& canvas, ImDrawList& list, const Area& area) {
+  const int most = std::max(1, static_cast<int>(area.width() / (6 * ImGui::GetFontSize())));
+  const double distance = tick_distance(area.last - area.first, most);
+  for (double step = std::ceil(area.first / distance) * distance; step < area.last; step += distance) {
+    const float x = std::floor(area.x(step));
+    list.AddLine({x, area.to.y}, {x, area.to.y + 3}, canvas.theme->dim);
+    const std::string text = fmt::format("{:.0f}", step);
+    if (x + ImGui::CalcTextSize(text.c_str()).x <= area.to.x) draw_text(list, {x + 2, area.to.y + 2}, canvas.theme->dim, text);
+  }
+}
+
+void draw_marks(const Canvas& canvas, ImDrawList& list, const Plot& plot, const Area& area, bool is_hovered, std::string& told) {
+  for (const Mark& mark : plot.marks) {
+    if (mark.to + 1 < area.first || mark.from >= area.last) continue;
+    const float from = std::max(area.from.x, area.x(mark.from)), to = std::min(area.to.x, std::max(area.x(mark.to + 1), from + 1));
+    const ImU32 color = canvas.theme->of(mark.severity);
+    list.AddRectFilled({from, area.from.y}, {to, area.to.y}, faint(color, 40));
+    list.AddTriangleFilled({from - 3, area.from.y}, {from + 4, area.from.y}, {from + 0.5F, area.from.y + 6}, color);
+    const float x = ImGui::GetIO().MousePos.x;
+    if (is_hovered && x >= from - 3 && x <= to + 3) told += "\n" + mark.text;
+  }
+}
+
+struct Range {
+  double lowest = INFINITY, highest = -INFINITY;
+  void add(double value) {
+    if (!std::isfinite(value)) return;
+    lowest = std::min(lowest, value);
+    highest = std::max(highest, value);
+  }
+  bool is_empty() const { return lowest > highest; }
+};
+
+// The value that holds at x, and where.
+std::optional<size_t> held_at(const Series& series, double x) {
+  const auto after = std::upper_bound(series.x.begin(), series.x.end(), x);
+  if (after == series.x.begin()) return std::nullopt;
+  return static_cast<size_t>(after - series.x.begin() - 1);
+}
+
+double end_of(const Plot& plot, const Series& series, size_t i) {
+  if (i + 1 < series.x.size()) return series.x[i + 1];
+  return std::isnan(plot.x_end) ? series.x[i] + 1 : plot.x_end;
+}
+
+// A box for a plot, which takes the pointer.
+bool place(const std::string& name, ImVec2 size, Area& area) {
+  area.from = ImGui::GetCursorScreenPos();
+  area.to = {area.from.x + size.x, area.from.y + size.y};
+  ImGui::InvisibleButton(name.c_str(), {std::max(1.0F, size.x), std::max(1.0F, size.y)});
+  return ImGui::IsItemHovered();
+}
+
+void show_steps(const Canvas& canvas, const Plot& plot, float height) {
+  const Theme& theme = *canvas.theme;
+  const float line = line_height();
+  Area box;
+  const float wanted = height > 0 ? height : 9 * line;
+  const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, wanted}, box);
+  const bool is_active = ImGui::IsItemActive();
+  Range range;
+  const StepRange shown = canvas.shown();
+  Area area = box;
+  area.from.y += line + 4;
+  area.to.y -= line + 4;
+  area.from.x += 5 * ImGui::GetFontSize();
+  area.to.x -= 4;
+  area.first = static_cast<double>(shown.first);
+  area.last = static_cast<double>(std::max(shown.last, shown.first + 1));
+  canvas.names->add("plot " + plot.name, {area.from, area.to});
+  if (area.width() < 20 || area.height() < 8) return;
+  for (const Series& series : plot.series)
+    for (size_t i = 0; i < series.x.size(); ++i)
+      if (end_of(plot, series, i) > area.first && series.x[i] < area.last) range.add(series.y[i]);
+  ImDrawList& list = *ImGui::GetWindowDrawList();
+  list.AddRectFilled(area.from, area.to, theme.plot, 2);
+  // Title and legend.
+  draw_text(list, {box.from.x, box.from.y}, theme.text, plot.title);
+  float legend = box.from.x + ImGui::CalcTextSize(plot.title.c_str()).x + 2 * line;
+  if (plot.series.size() > 1) {
+    for (size_t i = 0; i < plot.series.size(); ++i) {
+      const ImU32 color = theme.series[i % std::size(theme.series)];
+      const float end = legend + line + ImGui::CalcTextSize(plot.series[i].name.c_str()).x;
+      if (end > box.to.x) break;
+      list.AddRectFilled({legend, box.from.y + line * 0.4F}, {legend + line * 0.8F, box.from.y + line * 0.65F}, color);
+      draw_text(list, {legend + line, box.from.y}, theme.dim, plot.series[i].name);
+      legend = end + line;
+    }
+  }
+  const bool is_hovered = is_in_box && area.contains(ImGui::GetIO().MousePos);
+  std::string told;
+  if (range.is_empty()) {
+    draw_text(list, {area.from.x + 6, area.from.y + 4}, theme.dim, "NaN or infinite, or not known, in all these steps");
+  } else {
+    const bool begins_at_zero =
+        plot.y.unit == Unit::count || plot.y.unit == Unit::share || plot.y.unit == Unit::seconds || plot.y.unit == Unit::bytes;
+    if (begins_at_zero) range.add(0);
+    if (range.lowest == range.highest) {
+      const double room = range.lowest == 0 ? 1 : std::fabs(range.lowest) * 0.5;
+      range.lowest -= range.lowest > 0 || range.lowest < 0 ? room : 0;
+      range.highest += room;
+    }
+    // Magnitudes over many binades, as losses and norms of a run that fails, are seen on a logarithmic scale only.
+    const bool is_log = plot.y.unit == Unit::none && range.lowest > 0 && range.highest > 1000 * range.lowest;
+    const auto y_of = [&](double value) {
+      const double part = is_log ? std::log(value / range.lowest) / std::log(range.highest / range.lowest)
+                                 : (value - range.lowest) / (range.highest - range.lowest);
+      return area.to.y - 3 - static_cast<float>(part) * (area.height() - 6);
+    };
+    for (const double value : {range.lowest, range.highest}) {
+      const std::string text = cell_text(value, plot.y.unit);
+      const float width = ImGui::CalcTextSize(text.c_str()).x;
+      draw_text(list, {area.from.x - width - 4, y_of(value) - (value == range.lowest ? line : 0)}, theme.dim, text);
+    }
+    list.PushClipRect(area.from, area.to, true);
+    draw_marks(canvas, list, plot, area, is_hovered, told);
+    for (size_t s = plot.series.size(); s-- > 0;) {
+      const Series& series = plot.series[s];
+      const ImU32 color = theme.series[s % std::size(theme.series)];
+      std::optional<ImVec2> last;
+      for (size_t i = 0; i < series.x.size(); ++i) {
+        const double end = end_of(plot, series, i);
+        if (end <= area.first || series.x[i] >= area.last) continue;
+        const float from = area.x(series.x[i]), to = std::max(area.x(end), from + 1);
+        if (std::isnan(series.y[i])) {
+          // What is NaN is a bar at the foot.
+          list.AddRectFilled({from, area.to.y - 3}, {to, area.to.y}, theme.error);
+          last.reset();
+          continue;
+        }
+        if (std::isinf(series.y[i])) {
+          list.AddRectFilled({from, area.from.y}, {to, area.from.y + 3}, theme.error);
+          last.reset();
+          continue;
+        }
+        const float y = y_of(series.y[i]);
+        if (last) list.AddLine(*last, {from, y}, color, 1.2F);
+        list.AddLine({from, y}, {to, y}, color, 1.2F);
+        last = ImVec2{to, y};
+      }
+    }
+    list.PopClipRect();
+  }
+  draw_step_lines(canvas, list, area, is_hovered);
+  draw_drag(list, theme, area, is_active);
+  draw_step_axis(canvas, list, area);
+  take_steps(canvas, area, is_hovered || (is_active && ImGui::IsMouseReleased(0)));
+  if (is_hovered && !ImGui::IsMouseDragging(0, 5)) {
+    const double pointed = std::floor(area.value(ImGui::GetIO().MousePos.x));
+    std::string text = fmt::format("{} {:.0f}", plot.x.name, pointed);
+    for (const Series& series : plot.series)
+      if (const auto at = held_at(series, pointed))
+        text += fmt::format("\n{}: {}", series.name, value_text(series.y[*at], plot.y.unit));
+    ImGui::SetTooltip("%s%s", text.c_str(), told.c_str());
+  }
+}
+
+// A pixel for each cell, rows from the top down as they are drawn.
+Image heatmap_image(const Canvas& canvas, const Plot& plot) {
+  Image image;
+  image.height = static_cast<int>(plot.series.size());
+  for (const Series& series : plot.series) image.width = std::max(image.width, static_cast<int>(series.x.size()));
+  image.pixels.assign(static_cast<size_t>(image.width) * static_cast<size_t>(image.height), canvas.theme->unknown);
+  Range range;
+  for (const Series& series : plot.series)
+    for (const double value : series.y) range.add(value);
+  for (size_t row = 0; row < plot.series.size(); ++row) {
+    const Series& series = plot.series[plot.has_exponent_rows() ? plot.series.size() - 1 - row : row];
+    for (size_t column = 0; column < series.y.size(); ++column) {
+      ImU32& pixel = image.pixels[row * static_cast<size_t>(image.width) + column];
+      const double value = series.y[column];
+      if (plot.has_exponent_rows() && !(value > 0)) {
+        pixel = canvas.theme->plot;
+      } else if (!std::isnan(value)) {
+        const double place = place_on_map(value, plot.y.unit, range.lowest, range.highest);
+        pixel = place < 0 ? canvas.theme->plot : map_color(place, canvas.theme->is_light);
+      }
+    }
+  }
+  return image;
+}
+
+// Other values give another number, all but surely (FNV-1a over 64-bit words).
+uint64_t fingerprint(const Plot& plot) {
+  uint64_t hash = 0xCBF29CE484222325;
+  const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001B3; };
+  for (const Series& series : plot.series) {
+    mix(series.y.size());
+    for (const double value : series.y) mix(std::bit_cast<uint64_t>(value));
+  }
+  return hash;
+}
+
+// What colours stand for, at the right end of the line that the title is on.
+void draw_legend(const Canvas& canvas, const Plot& plot, ImVec2 at, float right) {
+  Range range;
+  for (const Series& series : plot.series)
+    for (const double value : series.y) range.add(value);
+  if (range.is_empty()) return;
+  const Unit unit = plot.y.unit;
+  double none = range.lowest, most = range.highest;
+  if (unit == Unit::share) {
+    none = 1e-6;
+    most = 1;
+  } else if (unit == Unit::bits) {
+    none = 16;
+    most = 0;
+  } else if (unit == Unit::count) {
+    none = 1;
+  }
+  const float line = line_height(), width = 8 * line;
+  const std::string low = unit == Unit::share ? "0.0001%" : cell_text(none, unit), high = cell_text(most, unit);
+  const float low_width = ImGui::CalcTextSize(low.c_str()).x, high_width = ImGui::CalcTextSize(high.c_str()).x;
+  const float not_known = ImGui::CalcTextSize("not known").x;
+  float x = right - high_width - width - low_width - not_known - 3.5F * line;
+  if (x < at.x) return;
+  ImDrawList& list = *ImGui::GetWindowDrawList();
+  list.AddRectFilled({x, at.y + 3}, {x + 0.8F * line, at.y + line - 3}, canvas.theme->unknown);
+  draw_text(list, {x + line, at.y}, canvas.theme->dim, "not known");
+  x += not_known + 2 * line;
+  draw_text(list, {x, at.y}, canvas.theme->dim, low);
+  x += low_width + 0.5F * line;
+  constexpr int kSteps = 32;
+  for (int i = 0; i < kSteps; ++i)
+    list.AddRectFilled({x + width * static_cast<float>(i) / kSteps, at.y + 3},
+                       {x + width * static_cast<float>(i + 1) / kSteps, at.y + line - 3},
+                       map_color(static_cast<double>(i) / (kSteps - 1), canvas.theme->is_light));
+  draw_text(list, {x + width + 0.5F * line, at.y}, canvas.theme->dim, high);
+}
+
+void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
+  const Theme& theme = *canvas.theme;
+  const float line = line_height();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  if (plot.series.empty() || plot.series.front().x.empty()) {
+    ImGui::TextDisabled("%s: nothing of it was recorded here.", plot.title.c_str());
+    return;
+  }
+  const size_t rows = plot.series.size(), columns = plot.series.front().x.size();
+  const bool is_exponents = plot.has_exponent_rows();
+  const float most_label =
+      is_exponents ? 6 * ImGui::GetFontSize() : std::min(22 * ImGui::GetFontSize(), ImGui::GetContentRegionAvail().x * 0.4F);
+  float label = 0;
+  for (const Series& series : plot.series) label = std::max(label, ImGui::CalcTextSize(series.name.c_str()).x);
+  for (const Limit& limit : plot.limits) label = std::max(label, ImGui::CalcTextSize(limit.name.c_str()).x);
+  label = std::min(label, most_label) + 8;
+  const float wanted = height > 0 ? height : std::min(static_cast<float>(rows) * line + 2 * line, 30 * line);
+  // Rows that can be read scroll; exponents share what room there is.
+  const float row_height = is_exponents ? std::max(1.0F, (wanted - 2 * line - 8) / static_cast<float>(rows)) : line + 1;
+  const ImVec2 head = ImGui::GetCursorScreenPos();
+  const float right = head.x + ImGui::GetContentRegionAvail().x;
+  ImGui::TextUnformatted(plot.title.c_str());
+  draw_legend(canvas, plot, {ImGui::GetItemRectMax().x + line, head.y}, right);
+  const bool scrolls = !is_exponents;
+  if (scrolls) {
+    ImGui::BeginChild((plot.name + " rows").c_str(), {0, std::max(3 * line, wanted - line)}, false, ImGuiWindowFlags_NoNav);
+    list = ImGui::GetWindowDrawList();
+  }
+  Area box;
+  const float total = row_height * static_cast<float>(rows) + (is_exponents ? line + 4 : 0);
+  const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, total}, box);
+  const bool is_active = ImGui::IsItemActive();
+  Area area = box;
+  area.from.x += label;
+  area.to.y = area.from.y + row_height * static_cast<float>(rows);
+  const StepRange shown = canvas.shown();
+  area.first = static_cast<double>(shown.first);
+  area.last = static_cast<double>(std::max(shown.last, shown.first + 1));
+  canvas.names->add("plot " + plot.name, {area.from, area.to});
+  if (area.width() > 4) {
+    const std::string version = fmt::format("{:x} {}", fingerprint(plot), theme.is_light);
+    const ImTextureID texture = canvas.textures->get(plot.name, version, [&] { return heatmap_image(canvas, plot); });
+    list->AddRectFilled(area.from, area.to, theme.plot);
+    list->PushClipRect(area.from, area.to, true);
+    const double end = std::isnan(plot.x_end) ? plot.series.front().x.back() + 1 : plot.x_end;
+    list->AddImage(texture, {area.x(plot.series.front().x.front()), area.from.y}, {area.x(end), area.to.y});
+    list->PopClipRect();
+    // Lines on a map of bright and dark colours are dark with a bright core.
+    for (const Limit& limit : plot.limits) {
+      const float y = std::round(area.to.y - static_cast<float>(limit.exponent - plot.first_exponent) * row_height);
+      if (y < area.from.y || y > area.to.y) continue;
+      list->AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(0, 0, 0, 255), 3);
+      list->AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(255, 255, 255, 255), 1);
+      draw_text(*list, {box.from.x, y - line / 2}, theme.text, fitted(limit.name, label - 8));
+    }
+  }
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  const bool is_hovered = is_in_box && area.contains(mouse);
+  const auto pointed_row =
+      static_cast<size_t>(std::clamp((mouse.y - area.from.y) / row_height, 0.0F, static_cast<float>(rows - 1)));
+  const auto row_of = [&](size_t shown_row) { return is_exponents ? rows - 1 - shown_row : shown_row; };
+  if (is_exponents) {
+    // Each label where it has room.
+    const auto every = static_cast<size_t>(std::ceil((line * 1.4F) / row_height));
+    float free_from = -INFINITY;
+    for (size_t row = 0; row < rows; row += std::max<size_t>(1, every)) {
+      const float y = area.from.y + row_height * (static_cast<float>(row) + 0.5F) - line / 2;
+      bool is_free = y >= free_from;
+      for (const Limit& limit : plot.limits)
+        is_free = is_free && std::fabs(y + line / 2 -
+                                       (area.to.y - static_cast<float>(limit.exponent - plot.first_exponent) * row_height)) > line;
+      if (!is_free) continue;
+      draw_text(*list, {box.from.x, y}, theme.dim, plot.series[row_of(row)].name);
+      free_from = y + line;
+    }
+    draw_step_axis(canvas, *list, area);
+  } else {
+    const float top = ImGui::GetWindowPos().y, bottom = top + ImGui::GetWindowHeight();
+    for (size_t row = 0; row < rows; ++row) {
+      const float y = area.from.y + row_height * static_cast<float>(row);
+      if (y + row_height < top || y > bottom) continue;
+      const Series& series = plot.series[row];
+      const bool is_chosen = series.name == canvas.state->tensor;
+      if (is_chosen) list->AddRectFilled({box.from.x, y}, {area.from.x - 2, y + row_height}, faint(theme.accent, 70));
+      draw_text(*list, {box.from.x + 2, y}, is_chosen ? theme.text : theme.dim, fitted(series.name, label - 8));
+      canvas.names->add(fmt::format("{} row {}", plot.name, row), {{box.from.x, y}, {area.to.x, y + row_height}});
+    }
+    if (is_in_box && ImGui::IsMouseReleased(0) && std::fabs(ImGui::GetMouseDragDelta(0, 0).x) <= 5)
+      canvas.state->tensor = plot.series[pointed_row].name;
+  }
+  draw_step_lines(canvas, *list, area, is_hovered);
+  draw_drag(*list, theme, area, is_active);
+  // In a list that scrolls the wheel scrolls; with Ctrl it zooms.
+  if (is_exponents || ImGui::GetIO().KeyCtrl || ImGui::GetIO().MouseWheel == 0)
+    take_steps(canvas, area, is_hovered || (is_active && ImGui::IsMouseReleased(0)));
+  if (is_in_box && !ImGui::IsMouseDragging(0, 5)) {
+    const Series& series = plot.series[row_of(pointed_row)];
+    std::string text = series.name;
+    if (is_hovered) {
+      const double pointed = std::floor(area.value(mouse.x));
+      const auto at = held_at(series, pointed);
+      const double from = at ? series.x[*at] : pointed, to = at && *at + 1 < columns ? series.x[*at + 1] : plot.x_end;
+      text += to - from > 1 ? fmt::format("\n{}s {:.0f} to {:.0f}", plot.x.name, from, to - 1)
+                            : fmt::format("\n{} {:.0f}", plot.x.name, pointed);
+      text += fmt::format("\n{}: {}", plot.y.name, at ? value_text(series.y[*at], plot.y.unit) : "nothing");
+    }
+    ImGui::SetTooltip("%s", text.c_str());
+  }
+  if (scrolls) {
+    ImGui::EndChild();
+    Area axis;
+    place(plot.name + " axis", {ImGui::GetContentRegionAvail().x, line + 4}, axis);
+    Area under = area;
+    under.to.y = axis.from.y;
+    draw_step_axis(canvas, *ImGui::GetWindowDrawList(), under);
+  }
+}
+
+void show_histogram(const Canvas& canvas, const Plot& plot, float height) {
+  const Theme& theme = *canvas.theme;
+  const float line = line_height();
+  ImGui::TextUnformatted(plot.title.c_str());
+  Range exponents;
+  for (const Series& series : plot.series)
+    for (size_t i = 0; i < series.x.size(); ++i)
+      if (series.y[i] > 0) exponents.add(series.x[i]);
+  if (exponents.is_empty()) {
+    ImGui::TextDisabled("No finite nonzero values.");
+    return;
+  }
+  for (const Limit& limit : plot.limits) {
+    exponents.add(limit.exponent - 1);
+    exponents.add(limit.exponent);
+  }
+  const float row_height = 2 * line, wanted = (row_height + 4) * static_cast<float>(plot.series.size()) + 2 * line;
+  ImGui::BeginChild((plot.name + " rows").c_str(), {0, height > 0 ? height : std::min(wanted, 24 * line)}, false);
+  Area box;
+  const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, wanted}, box);
+  ImDrawList& list = *ImGui::GetWindowDrawList();
+  Area area = box;
+  area.from.x += std::min(20 * ImGui::GetFontSize(), box.width() * 0.4F);
+  area.first = exponents.lowest;
+  area.last = exponents.highest + 1;
+  area.from.y += line + 2;
+  canvas.names->add("plot " + plot.name, {area.from, area.to});
+  const float column = area.width() / static_cast<float>(area.last - area.first);
+  for (size_t row = 0; row < plot.series.size(); ++row) {
+    const Series& series = plot.series[row];
+    const float top = area.from.y + (row_height + 4) * static_cast<float>(row), bottom = top + row_height;
+    list.AddRectFilled({area.from.x, top}, {area.to.x, bottom}, theme.plot, 2);
+    draw_text(list, {box.from.x, top + line / 2}, theme.dim, fitted(series.name, area.from.x - box.from.x - 8));
+    const double tallest = series.y.empty() ? 0 : *std::max_element(series.y.begin(), series.y.end());
+    // Heights are square roots, as in text: what is rare is seen too.
+    for (size_t i = 0; i < series.x.size(); ++i) {
+      if (series.y[i] <= 0) continue;
+      const float x = area.x(series.x[i]);
+      const auto share = static_cast<float>(std::sqrt(series.y[i] / tallest));
+      list.AddRectFilled({x + (column > 3 ? 0.5F : 0), bottom - std::max(1.5F, share * (row_height - 2))},
+                         {x + column - (column > 3 ? 0.5F : 0), bottom}, theme.series[0]);
+    }
+    if (is_in_box && ImGui::GetIO().MousePos.y >= top && ImGui::GetIO().MousePos.y < bottom + 4) {
+      const double exponent = std::floor(area.value(ImGui::GetIO().MousePos.x));
+      std::string text = series.name;
+      for (size_t i = 0; i < series.x.size(); ++i)
+        if (series.x[i] == exponent)
+          text += fmt::format("\n2^{:.0f} to 2^{:.0f}: {}", exponent, exponent + 1,
+                              count_of(static_cast<uint64_t>(series.y[i]), "element"));
+      if (series.below > 0) text += fmt::format("\nbelow all bins: {:.0f}", series.below);
+      if (series.above > 0) text += fmt::format("\nabove all bins: {:.0f}", series.above);
+      ImGui::SetTooltip("%s", text.c_str());
+    }
+  }
+  const float foot = area.from.y + (row_height + 4) * static_cast<float>(plot.series.size());
+  float free_from = -INFINITY;
+  for (const Limit& limit : plot.limits) {
+    const float x = std::round(area.x(limit.exponent));
+    list.AddLine({x, area.from.y}, {x, foot}, theme.warning, 1);
+    const float at = std::max(x + 3, free_from);
+    draw_text(list, {at, area.from.y - line - 2}, theme.warning, limit.name);
+    free_from = at + ImGui::CalcTextSize(limit.name.c_str()).x + line;
+    draw_text(list, {x + 3, foot}, theme.dim, fmt::format("2^{}", limit.exponent));
+  }
+  ImGui::EndChild();
+}
+
+// Layers of what leads on: a node lies one below the lowest of those that it comes of.
+void show_graph(const Canvas& canvas, const Plot& plot) {
+  const Theme& theme = *canvas.theme;
+  const float line = line_height();
+  ImGui::TextUnformatted(plot.title.c_str());
+  if (plot.nodes.empty()) return;
+  std::vector<size_t> layer(plot.nodes.size(), 0);
+  for (size_t round = 0; round < plot.nodes.size(); ++round) {
+    bool changed = false;
+    for (const PlotLink& link : plot.links) {
+      if (link.from >= link.to || layer[link.to] > layer[link.from]) continue;
+      layer[link.to] = layer[link.from] + 1;
+      changed = true;
+    }
+    if (!changed) break;
+  }
+  const size_t layers = *std::max_element(layer.begin(), layer.end()) + 1;
+  std::vector<size_t> in_layer(layers, 0), place_in(plot.nodes.size());
+  for (size_t i = 0; i < plot.nodes.size(); ++i) place_in[i] = in_layer[layer[i]]++;
+  const float box_height = 2.6F * line, distance = 4.2F * line;
+  Area box;
+  place(plot.name, {ImGui::GetContentRegionAvail().x, distance * static_cast<float>(layers)}, box);
+  ImDrawList& list = *ImGui::GetWindowDrawList();
+  const auto rectangle = [&](size_t i) {
+    const float width = std::min((box.width() - 8) / static_cast<float>(in_layer[layer[i]]), 34 * line);
+    const float left =
+        box.from.x + (box.width() - width * static_cast<float>(in_layer[layer[i]])) / 2 + width * static_cast<float>(place_in[i]);
+    const float top = box.from.y + distance * static_cast<float>(layer[i]);
+    return Rectangle{{left + 4, top}, {left + width - 4, top + box_height}};
+  };
+  for (const PlotLink& link : plot.links) {
+    const Rectangle from = rectangle(link.from), to = rectangle(link.to);
+    const ImU32 color = link.marked ? theme.error : theme.dim;
+    const ImVec2 start{from.middle().x, from.to.y}, end{to.middle().x, to.from.y};
+    list.AddBezierCubic(start, {start.x, start.y + line}, {end.x, end.y - line}, end, color, link.marked ? 2.2F : 1.2F);
+    list.AddTriangleFilled({end.x - 4, end.y - 6}, {end.x + 4, end.y - 6}, end, color);
+  }
+  for (size_t i = 0; i < plot.nodes.size(); ++i) {
+    const PlotNode& node = plot.nodes[i];
+    const Rectangle at = rectangle(i);
+    list.AddRectFilled(at.from, at.to, theme.panel, 4);
+    list.AddRect(at.from, at.to, node.marked ? theme.error : theme.grid, 4, 0, node.marked ? 1.8F : 1.0F);
+    const float width = at.to.x - at.from.x - 12;
+    draw_text(list, {at.from.x + 6, at.from.y + 0.2F * line}, theme.text, fitted(node.name, width));
+    draw_text(list, {at.from.x + 6, at.from.y + 1.3F * line}, theme.dim, fitted(node.detail, width));
+    canvas.names->add(fmt::format("{} node {}", plot.name, i), at);
+    const ImVec2 mouse = ImGui::GetIO().MousePos;
+    if (ImGui::IsItemHovered() && mouse.x >= at.from.x && mouse.x < at.to.x && mouse.y >= at.from.y && mouse.y < at.to.y) {
+      ImGui::SetTooltip("%s\n%s", node.name.c_str(), node.detail.c_str());
+      if (ImGui::IsMouseReleased(0)) {
+        if (!node.key.name.empty()) canvas.state->tensor = node.key.name;
+        if (node.key.step) canvas.state->step = node.key.step;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::string value_text(double value, Unit unit) {
+  if (std::isnan(value)) return "not known";
+  const std::string text = cell_text(value, unit), exact = fmt::format("{}", value);
+  return text == exact || unit == Unit::count ? text : fmt::format("{} ({})", text, exact);
+}
+
+std::string plot_csv(const Plot& plot) {
+  std::string csv = fmt::format("series,{},{}\n", plot.x.name, plot.y.name);
+  const auto field = [](const std::string& text) {
+    if (text.find_first_of(",\"\n") == std::string::npos) return text;
+    std::string quoted = "\"";
+    for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+    return quoted + "\"";
+  };
+  for (const Series& series : plot.series)
+    for (size_t i = 0; i < series.x.size(); ++i)
+      csv +=
+          fmt::format("{},{},{}\n", field(series.name), series.x[i], std::isnan(series.y[i]) ? "" : fmt::format("{}", series.y[i]));
+  return csv;
+}
+
+void show_plot(const Canvas& canvas, const Plot& plot, float height) {
+  ImGui::PushID(plot.name.c_str());
+  switch (plot.kind) {
+    case PlotKind::histogram:
+      show_histogram(canvas, plot, height);
+      break;
+    case PlotKind::steps:
+      show_steps(canvas, plot, height);
+      break;
+    case PlotKind::heatmap:
+      show_heatmap(canvas, plot, height);
+      break;
+    case PlotKind::graph:
+      show_graph(canvas, plot);
+      break;
+  }
+  if (ImGui::BeginPopupContextItem("plot menu")) {
+    if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(plot_csv(plot).c_str());
+    ImGui::EndPopup();
+  }
+  ImGui::PopID();
+}
+
+}  // namespace ulpscope::gui

@@ -1,0 +1,21 @@
+// Plots of reports as pictures that are pointed at: the numbers behind a point are told, the wheel and A, D zoom and move along the
+// steps, a drag chooses steps, a double click shows all, and a click chooses a step or a tensor.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/gui/canvas.h"
+
+namespace ulpscope::gui {
+
+// `height` in pixels, 0: what suits the plot.
+void show_plot(const Canvas& canvas, const Plot& plot, float height = 0);
+// The plot as text, for the clipboard: one line a point.
+std::string plot_csv(const Plot& plot);
+
+// "12.5% (0.125)": a value as reports show it.
+std::string value_text(double value, Unit unit);
+
+}  // namespace ulpscope::gui

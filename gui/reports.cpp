@@ -1,0 +1,258 @@
+#include "ulpscope/gui/reports.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/gui/plots.h"
+
+namespace ulpscope::gui {
+
+namespace {
+
+std::string words(std::string text) {
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
+// Leads to what the key names.
+void go_to(const Canvas& canvas, const RowKey& key) {
+  if (!key.name.empty()) canvas.state->tensor = key.name;
+  if (key.step) canvas.state->step = key.step;
+}
+
+const RowKey* place_of(const Finding& finding) { return finding.evidence.empty() ? nullptr : &finding.evidence.front().key; }
+
+void show_finding(const Canvas& canvas, const Finding& finding, const std::string& name) {
+  ImGui::PushID(name.c_str());
+  const ImU32 color = canvas.theme->of(finding.severity);
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float line = ImGui::GetTextLineHeight();
+  ImGui::Indent(line);
+  ImGui::PushTextWrapPos(0);
+  ImGui::TextUnformatted(finding.title.c_str());
+  const bool is_clicked = ImGui::IsItemClicked();
+  const float foot = ImGui::GetItemRectMax().y;
+  canvas.names->add_item(name);
+  if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s\nclick: go to its tensor and step", finding.code.c_str());
+  ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->dim);
+  for (size_t i = 0; i < std::min<size_t>(finding.evidence.size(), 3); ++i) {
+    const Evidence& evidence = finding.evidence[i];
+    std::string text = key_text(evidence.key);
+    const char* separator = text.empty() ? "" : ": ";
+    for (const Quantity& quantity : evidence.values) {
+      text += separator + words(quantity.name) + " " + cell_text(quantity.value, quantity.unit);
+      separator = ", ";
+    }
+    ImGui::TextUnformatted(one_line(text).c_str());
+    if (ImGui::IsItemClicked()) go_to(canvas, evidence.key);
+  }
+  ImGui::PopStyleColor();
+  if (!finding.suggestion.empty()) {
+    ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->accent);
+    ImGui::TextUnformatted(finding.suggestion.c_str());
+    ImGui::PopStyleColor();
+  }
+  ImGui::PopTextWrapPos();
+  ImGui::Unindent(line);
+  ImGui::GetWindowDrawList()->AddRectFilled({at.x, at.y}, {at.x + 4, std::max(foot, at.y + line)}, color, 2);
+  if (is_clicked && place_of(finding)) go_to(canvas, *place_of(finding));
+  ImGui::PopID();
+}
+
+// What a column is sorted by; what nobody knows comes last.
+double sort_value(const Cell& cell) {
+  if (const auto* value = std::get_if<double>(&cell)) return std::isnan(*value) ? -INFINITY : *value;
+  if (const auto* value = std::get_if<int64_t>(&cell)) return static_cast<double>(*value);
+  if (const auto* value = std::get_if<Interval>(&cell)) return value->lower;
+  if (const auto* value = std::get_if<bool>(&cell)) return *value ? 1 : 0;
+  return -INFINITY;
+}
+
+std::string text_of(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* text = std::get_if<LongText>(&cell)) return text->text;
+  return "";
+}
+
+std::vector<size_t> sorted_rows(const Table& table, const ImGuiTableSortSpecs* specs) {
+  std::vector<size_t> order(table.rows.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (!specs || specs->SpecsCount == 0) return order;
+  const auto column = static_cast<size_t>(specs->Specs[0].ColumnIndex);
+  const bool descends = specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
+  const bool is_text = column < table.columns.size() && table.columns[column].kind == ColumnKind::text;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (descends) std::swap(a, b);
+    const Cell &first = table.rows[a].cells[column], &second = table.rows[b].cells[column];
+    return is_text ? text_of(first) < text_of(second) : sort_value(first) < sort_value(second);
+  });
+  return order;
+}
+
+std::string table_csv(const Table& table) {
+  std::string csv;
+  const auto field = [&](const std::string& text, bool is_first) {
+    if (!is_first) csv += ',';
+    if (text.find_first_of(",\"\n") == std::string::npos) {
+      csv += text;
+      return;
+    }
+    csv += '"';
+    for (const char c : text) csv += c == '"' ? "\"\"" : std::string(1, c);
+    csv += '"';
+  };
+  for (size_t i = 0; i < table.columns.size(); ++i) field(table.columns[i].name, i == 0);
+  csv += '\n';
+  for (const TableRow& row : table.rows) {
+    for (size_t i = 0; i < row.cells.size(); ++i) field(cell_text(row.cells[i], table.columns[i].unit), i == 0);
+    csv += '\n';
+  }
+  return csv;
+}
+
+}  // namespace
+
+void show_verdict(const Canvas& canvas, const Report& report) {
+  if (!report.verdict) return;
+  const ImU32 color = canvas.theme->of(*report.verdict);
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  const float line = ImGui::GetTextLineHeight(), width = ImGui::GetContentRegionAvail().x;
+  const std::string text = verdict_line(report);
+  const ImVec2 size = ImGui::CalcTextSize(text.c_str(), nullptr, false, width - 2 * line);
+  ImDrawList& list = *ImGui::GetWindowDrawList();
+  list.AddRectFilled(at, {at.x + width, at.y + size.y + line}, canvas.theme->panel, 4);
+  list.AddRectFilled(at, {at.x + 5, at.y + size.y + line}, color, 2);
+  ImGui::SetCursorScreenPos({at.x + line, at.y + line / 2});
+  ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + width - 2 * line);
+  ImGui::TextUnformatted(text.c_str());
+  canvas.names->add_item("verdict");
+  ImGui::PopTextWrapPos();
+  ImGui::SetCursorScreenPos({at.x, at.y + size.y + 1.4F * line});
+  ImGui::Dummy({0, 0});
+}
+
+void show_findings(const Canvas& canvas, const Report& report) {
+  if (report.findings.empty()) {
+    ImGui::TextDisabled("No findings.");
+    return;
+  }
+  std::vector<bool> is_shown(report.findings.size(), false);
+  for (const Cause& cause : report.causes) {
+    is_shown[cause.finding] = true;
+    show_finding(canvas, report.findings[cause.finding], fmt::format("finding {}", cause.finding));
+    if (cause.consequences.empty()) continue;
+    for (const size_t i : cause.consequences) is_shown[i] = true;
+    ImGui::Indent(ImGui::GetTextLineHeight());
+    const std::string title =
+        fmt::format("{} came of it###came of {}", count_of(cause.consequences.size(), "finding"), cause.finding);
+    if (ImGui::TreeNode(title.c_str())) {
+      for (const size_t i : cause.consequences) show_finding(canvas, report.findings[i], fmt::format("finding {}", i));
+      ImGui::TreePop();
+    }
+    canvas.names->add_item(fmt::format("came of {}", cause.finding));
+    ImGui::Unindent(ImGui::GetTextLineHeight());
+  }
+  for (size_t i = 0; i < report.findings.size(); ++i)
+    if (!is_shown[i]) show_finding(canvas, report.findings[i], fmt::format("finding {}", i));
+}
+
+void show_facts(const Canvas& canvas, const Report& report) {
+  if (report.facts.empty() || !ImGui::BeginTable("facts", 2)) return;
+  ImGui::TableSetupColumn("fact", ImGuiTableColumnFlags_WidthFixed);
+  ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthStretch);
+  for (const Quantity& fact : report.facts) {
+    ImGui::TableNextRow();
+    ImGui::TableNextColumn();
+    ImGui::TextDisabled("%s", words(fact.name).c_str());
+    ImGui::TableNextColumn();
+    ImGui::PushTextWrapPos(0);
+    ImGui::TextUnformatted(one_line(cell_text(fact.value, fact.unit)).c_str());
+    ImGui::PopTextWrapPos();
+    canvas.names->add_item("fact " + fact.name);
+  }
+  ImGui::EndTable();
+}
+
+void show_table(const Canvas& canvas, const Table& table, float height) {
+  ImGui::PushID(table.name.c_str());
+  const float line = ImGui::GetTextLineHeightWithSpacing();
+  if (!table.title.empty()) ImGui::TextUnformatted(table.title.c_str());
+  if (table.rows.empty()) {
+    ImGui::TextDisabled("no rows");
+    ImGui::PopID();
+    return;
+  }
+  const float wanted = line * (static_cast<float>(std::min<size_t>(table.rows.size(), 12)) + 2.2F);
+  constexpr ImGuiTableFlags kFlags = ImGuiTableFlags_RowBg | ImGuiTableFlags_ScrollY | ImGuiTableFlags_ScrollX |
+                                     ImGuiTableFlags_Sortable | ImGuiTableFlags_SortTristate | ImGuiTableFlags_Resizable |
+                                     ImGuiTableFlags_BordersInnerV | ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_Hideable;
+  if (ImGui::BeginTable("table", static_cast<int>(table.columns.size()), kFlags, {0, height > 0 ? height : wanted})) {
+    ImGui::TableSetupScrollFreeze(1, 1);
+    for (const Column& column : table.columns)
+      ImGui::TableSetupColumn(words(column.name).c_str(),
+                              column.kind == ColumnKind::number ? ImGuiTableColumnFlags_PreferSortDescending : 0);
+    ImGui::TableHeadersRow();
+    const std::vector<size_t> order = sorted_rows(table, ImGui::TableGetSortSpecs());
+    ImGuiListClipper clipper;
+    clipper.Begin(static_cast<int>(order.size()));
+    while (clipper.Step()) {
+      for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
+        const TableRow& row = table.rows[order[static_cast<size_t>(i)]];
+        ImGui::TableNextRow();
+        for (size_t c = 0; c < row.cells.size() && c < table.columns.size(); ++c) {
+          ImGui::TableNextColumn();
+          const Unit unit = table.columns[c].unit == Unit::none ? row.unit : table.columns[c].unit;
+          const std::string text = one_line(cell_text(row.cells[c], unit));
+          if (c == 0) {
+            const bool is_chosen = (!row.key.name.empty() && row.key.name == canvas.state->tensor) ||
+                                   (row.key.name.empty() && row.key.step && row.key.step == canvas.state->step);
+            if (ImGui::Selectable(fmt::format("{}##{}", text, i).c_str(), is_chosen, ImGuiSelectableFlags_SpanAllColumns))
+              go_to(canvas, row.key);
+            canvas.names->add_item(fmt::format("table {} row {}", table.name, i));
+          } else {
+            if (table.columns[c].kind == ColumnKind::number) {
+              const float room = ImGui::GetContentRegionAvail().x - ImGui::CalcTextSize(text.c_str()).x;
+              if (room > 0) ImGui::SetCursorPosX(ImGui::GetCursorPosX() + room);
+            }
+            ImGui::TextUnformatted(text.c_str());
+          }
+        }
+      }
+    }
+    ImGui::EndTable();
+  }
+  if (ImGui::BeginPopupContextItem("table menu")) {
+    if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(table_csv(table).c_str());
+    ImGui::EndPopup();
+  }
+  if (table.rows_left_out > 0) ImGui::TextDisabled("and %llu more", static_cast<unsigned long long>(table.rows_left_out));
+  if (!table.note.empty()) {
+    ImGui::PushTextWrapPos(0);
+    ImGui::TextDisabled("%s", table.note.c_str());
+    ImGui::PopTextWrapPos();
+  }
+  ImGui::PopID();
+}
+
+void show_report(const Canvas& canvas, const Report& report) {
+  show_verdict(canvas, report);
+  show_facts(canvas, report);
+  ImGui::Spacing();
+  for (const Plot& plot : report.plots) {
+    show_plot(canvas, plot);
+    ImGui::Spacing();
+  }
+  for (const Table& table : report.tables) {
+    show_table(canvas, table);
+    ImGui::Spacing();
+  }
+  if (!report.findings.empty()) show_findings(canvas, report);
+}
+
+}  // namespace ulpscope::gui

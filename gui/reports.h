@@ -1,0 +1,19 @@
+// Reports as they are everywhere, to be read and pointed at: a row or a cause leads to its tensor and step.
+#pragma once
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/gui/canvas.h"
+
+namespace ulpscope::gui {
+
+// The verdict in a sentence, coloured; nothing where there is none.
+void show_verdict(const Canvas& canvas, const Report& report);
+// Causes with what came of them, then other findings, the most severe first.
+void show_findings(const Canvas& canvas, const Report& report);
+void show_facts(const Canvas& canvas, const Report& report);
+// `height` in pixels, 0: as high as its rows, up to a dozen of them.
+void show_table(const Canvas& canvas, const Table& table, float height = 0);
+// All of it.
+void show_report(const Canvas& canvas, const Report& report);
+
+}  // namespace ulpscope::gui

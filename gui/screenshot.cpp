@@ -1,0 +1,22 @@
+#include "ulpscope/base/error.h"
+#include "ulpscope/gui/headless.h"
+#include "ulpscope/gui/window.h"
+
+namespace ulpscope::gui {
+
+std::string screenshot(std::vector<std::string> paths, ViewModel::Open open, const ViewState& state, const ScreenshotSize& size) {
+  ViewModel model(std::move(paths), std::move(open), false);
+  model.ask(state);
+  model.wait();
+  model.check();
+  Headless host(size.width, size.height, size.scale, size.own_font);
+  App app(model, host.textures(), state, size.scale);
+  // ImGui lays out what it drew in the frame before.
+  for (int i = 0; i < 3; ++i) {
+    host.run(app);
+    model.wait();
+  }
+  return png_of(host.draw(app));
+}
+
+}  // namespace ulpscope::gui

@@ -1,0 +1,333 @@
+#include "ulpscope/gui/view_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/compare.h"
+#include "ulpscope/analyzers/float_explanation.h"
+#include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/nan.h"
+#include "ulpscope/analyzers/updates.h"
+#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope::gui {
+
+namespace {
+
+constexpr size_t kMostMatrixRows = 2000;
+constexpr auto kFollowInterval = std::chrono::seconds(1);
+
+bool is_whole(const StepRange& steps) { return steps.first == 0 && steps.last == UINT64_MAX; }
+
+// A piece of the results, and what it was made of: it is made again where that is another.
+template <typename Piece>
+struct Made {
+  std::string of;
+  std::shared_ptr<const Piece> piece;
+};
+
+}  // namespace
+
+// All that the reading thread keeps between two looks at the trace.
+class ViewModel::Reader {
+ public:
+  Reader(const std::vector<std::string>& paths, const Open& open) : paths_(paths), open_(open) {}
+
+  bool is_open() const { return run_.has_value(); }
+  void open() {
+    run_.emplace(open_(paths_.front()));
+    take(run_->snapshot());
+    if (paths_.size() > 1) other_.emplace(open_(paths_[1]).snapshot());
+  }
+  // True iff there was something new.
+  bool refresh() {
+    if (!run_->refresh()) return false;
+    take(run_->snapshot());
+    return true;
+  }
+  bool is_alive() const { return snapshot_ && snapshot_->writer_state() == WriterState::alive; }
+
+  // The next piece that the state needs and that is not there, the first of those that the view shows; false where all are.
+  bool read_next(const ViewState& state, Results& results) {
+    if (!snapshot_) return false;
+    results.writer = snapshot_->writer_state();
+    results.steps = snapshot_->step_count();
+    results.rows = snapshot_->tensor_row_count();
+    if (other_) results.other = paths_[1];
+    const std::string now = std::to_string(number_);
+    const std::string steps = fmt::format("{} {} {}", now, state.steps.first, state.steps.last);
+    if (state.view == View::number) {
+      if (make(
+              number_piece_, state.number, [&] { return number_of(state.number); }, results.number))
+        return true;
+    }
+    if (history_number_ != number_) {
+      history_.update(*snapshot_);
+      history_number_ = number_;
+      describe(results);
+      return true;
+    }
+    describe(results);
+    if (make(
+            course_, steps, [&] { return course_plots(shown(state).analysis(), shown(state).context()); }, results.course))
+      return true;
+    const std::string matrix =
+        fmt::format("{} {} {} {}", steps, static_cast<int>(state.quantity), static_cast<int>(state.order), state.filter);
+    if (state.view == View::ranges && make(
+                                          matrix_, matrix, [&] { return matrix_of(state); }, results.matrix))
+      return true;
+    const std::string exponents = fmt::format("{} {} {} {}", steps, state.tensor, state.format, state.is_true);
+    if ((state.view == View::ranges || state.view == View::step) && !state.tensor.empty() &&
+        make(
+            exponents_, exponents, [&] { return exponents_of(state); }, results.exponents))
+      return true;
+    if (state.view == View::step && make(
+                                        step_, fmt::format("{} {}", now, chosen_step(state)),
+                                        [&] { return step_table(history_.context(), chosen_step(state)); }, results.step))
+      return true;
+    if (state.view == View::why_nan && make(
+                                           nan_, now, [&] { return nan_analysis_.report(*snapshot_); }, results.nan))
+      return true;
+    if (state.view == View::updates && make(
+                                           updates_, now, [&] { return update_analysis_.report(*snapshot_); }, results.updates))
+      return true;
+    if (state.view == View::compare && other_ &&
+        make(
+            compare_, now, [&] { return analyze_compare(*snapshot_, *other_, all_rows()); }, results.compare))
+      return true;
+    return make(
+        report_, now, [&] { return report_analysis_.report(*snapshot_); }, results.report);
+  }
+
+  uint64_t chosen_step(const ViewState& state) const {
+    const StepRange steps = history_.analysis().steps();
+    return std::clamp(state.step.value_or(steps.first), steps.first, std::max(steps.first, steps.last - (steps.last > 0 ? 1 : 0)));
+  }
+
+ private:
+  static AnalysisOptions all_rows() {
+    AnalysisOptions options;
+    options.limit = 0;
+    return options;
+  }
+  static ReportOptions report_options() {
+    ReportOptions options;
+    options.limit = 0;
+    return options;
+  }
+
+  void take(Snapshot snapshot) {
+    snapshot_.emplace(std::move(snapshot));
+    ++number_;
+  }
+
+  template <typename Piece, typename Make>
+  static bool make(Made<Piece>& made, const std::string& of, Make&& how, std::shared_ptr<const Piece>& result) {
+    if (made.piece && made.of == of) {
+      result = made.piece;
+      return false;
+    }
+    made.piece = std::make_shared<const Piece>(how());
+    made.of = of;
+    result = made.piece;
+    return true;
+  }
+
+  void describe(Results& results) {
+    const History& history = history_.analysis();
+    const AnalysisContext& context = history_.context();
+    results.recorded = history.steps();
+    if (!names_ || names_->size() != context.selection.size()) {
+      auto names = std::make_shared<std::vector<std::string>>();
+      for (uint32_t tensor = 0; tensor < context.selection.size(); ++tensor) names->push_back(context.selection.name(tensor));
+      names_ = std::move(names);
+    }
+    results.tensors = names_;
+    results.is_coarse = results.recorded.last > 0;
+    for (uint32_t tensor = 0; tensor < history.tensors() && results.is_coarse; ++tensor)
+      results.is_coarse = history.total(tensor).rows_with_values == 0;
+  }
+
+  // The history of the steps that are shown: of fewer, with columns of their own.
+  const Followed<History>& shown(const ViewState& state) {
+    if (is_whole(state.steps)) return history_;
+    const std::string of = fmt::format("{} {} {}", number_, state.steps.first, state.steps.last);
+    if (zoomed_of_ != of) {
+      AnalysisOptions options;
+      options.steps = state.steps;
+      zoomed_ = std::make_unique<Followed<History>>([] { return History(); }, options);
+      zoomed_->update(*snapshot_);
+      zoomed_of_ = of;
+    }
+    return *zoomed_;
+  }
+
+  Plot matrix_of(const ViewState& state) {
+    const Followed<History>& history = shown(state);
+    std::vector<uint32_t> tensors = ordered_tensors(history.analysis(), history.context(), state.quantity, state.order);
+    std::erase_if(tensors, [&](uint32_t tensor) { return !passes(state, history.context().selection.name(tensor)); });
+    if (tensors.size() > kMostMatrixRows) tensors.resize(kMostMatrixRows);
+    return tensor_heatmap(history.analysis(), history.context(), state.quantity, tensors);
+  }
+
+  Plot exponents_of(const ViewState& state) {
+    const auto found = std::find(names_->begin(), names_->end(), state.tensor);
+    if (found == names_->end())
+      throw usage_error("no tensor '{}' in the trace{}", one_line(state.tensor), did_you_mean(state.tensor, *names_));
+    const auto tensor = static_cast<uint32_t>(found - names_->begin());
+    ExponentPlotOptions options;
+    options.steps = state.steps;
+    options.is_true = state.is_true;
+    if (!state.format.empty()) {
+      options.formats = {&parse_format(state.format)};
+    } else {
+      const DType dtype = history_.context().selection.tensor(tensor).dtype;
+      options.formats = {is_narrow(dtype) ? info(dtype).format : &binary16};
+    }
+    return exponent_heatmap(*snapshot_, tensor, state.tensor, options);
+  }
+
+  static Report number_of(const std::string& number) {
+    FloatQuestion question;
+    for (const FloatFormat* format : kFormats) question.formats.push_back(format);
+    std::vector<std::string> values{number};
+    try {
+      return explain_floats(values, question);
+    } catch (const Error&) {
+      return explain_floats(values, {});  // of an encoding, whose digits say of which formats
+    }
+  }
+
+  const std::vector<std::string>& paths_;
+  const Open& open_;
+  std::optional<RunSet> run_;
+  std::optional<Snapshot> snapshot_, other_;
+  uint64_t number_ = 0, history_number_ = 0;  // of the snapshot
+  Followed<History> history_{[] { return History(); }};
+  std::unique_ptr<Followed<History>> zoomed_;
+  std::string zoomed_of_;
+  ReportAnalysis report_analysis_{report_options()};
+  NanAnalysis nan_analysis_{all_rows()};
+  UpdateAnalysis update_analysis_{all_rows()};
+  std::shared_ptr<const std::vector<std::string>> names_;
+  Made<Report> report_, nan_, updates_, compare_, number_piece_;
+  Made<std::vector<Plot>> course_;
+  Made<Plot> matrix_, exponents_;
+  Made<Table> step_;
+};
+
+ViewModel::ViewModel(std::vector<std::string> paths, Open open, bool follow)
+    : paths_(std::move(paths)), open_(std::move(open)), follow_(follow) {
+  auto first = std::make_shared<Results>();
+  first->name = paths_.front();
+  results_ = first;
+  thread_ = std::thread([this] { work(); });
+}
+
+ViewModel::~ViewModel() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void ViewModel::ask(const ViewState& state) {
+  const std::lock_guard lock(mutex_);
+  if (state == asked_ && asked_number_ > 1) return;
+  asked_ = state;
+  ++asked_number_;
+  changed_.notify_all();
+}
+
+std::shared_ptr<const Results> ViewModel::results() const {
+  const std::lock_guard lock(mutex_);
+  return results_;
+}
+
+bool ViewModel::is_busy() const {
+  const std::lock_guard lock(mutex_);
+  return done_number_ != asked_number_;
+}
+
+void ViewModel::wait() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_number_ == asked_number_; });
+}
+
+void ViewModel::check() const {
+  const std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void ViewModel::on_news(std::function<void()> news) {
+  const std::lock_guard lock(mutex_);
+  news_ = std::move(news);
+}
+
+void ViewModel::work() {
+  Reader reader(paths_, open_);
+  Results results;
+  results.name = paths_.front();
+  bool gives_up = false;  // what was to be followed cannot be read any more
+  std::unique_lock lock(mutex_);
+  const auto publish = [&] {
+    results_ = std::make_shared<const Results>(results);
+    if (news_) news_();
+    changed_.notify_all();
+  };
+  auto looked = std::chrono::steady_clock::now();
+  while (!stopped_) {
+    const ViewState state = asked_;
+    const uint64_t number = asked_number_;
+    lock.unlock();
+    bool is_new = false, more = false;
+    std::string failure;
+    std::exception_ptr thrown;
+    try {
+      if (!reader.is_open() && !gives_up) {
+        reader.open();
+        is_new = true;
+      } else if (follow_ && !gives_up && reader.is_alive() && std::chrono::steady_clock::now() - looked >= kFollowInterval) {
+        looked = std::chrono::steady_clock::now();
+        is_new = reader.refresh();
+      }
+    } catch (const Error& error) {
+      gives_up = true;
+      failure = one_line(error.what());
+      thrown = std::current_exception();
+    }
+    try {
+      more = reader.read_next(state, results);
+    } catch (const Error& error) {
+      if (failure.empty()) failure = one_line(error.what());
+      if (!thrown) thrown = std::current_exception();
+    }
+    lock.lock();
+    if (!failure.empty()) {
+      results.failure = failure;
+      error_ = thrown;
+    } else if (!gives_up && number != done_number_) {
+      results.failure.clear();
+      error_ = nullptr;
+    }
+    if (more || is_new || !failure.empty() || number != done_number_) publish();
+    if (more && failure.empty()) continue;
+    done_number_ = number;
+    changed_.notify_all();
+    const auto is_asked = [&] { return stopped_ || asked_number_ != done_number_; };
+    if (follow_ && !gives_up && reader.is_alive())
+      changed_.wait_for(lock, kFollowInterval, is_asked);
+    else
+      changed_.wait(lock, is_asked);
+  }
+}
+
+}  // namespace ulpscope::gui

@@ -1,0 +1,181 @@
+#include "ulpscope/gui/view_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/emulation/format.h"
+
+namespace ulpscope::gui {
+
+namespace {
+
+struct ViewName {
+  const char* name;
+  const char* title;
+};
+constexpr std::array<ViewName, kViews> kViewNames{{{"overview", "Overview"},
+                                                   {"ranges", "Ranges"},
+                                                   {"timeline", "Timeline"},
+                                                   {"why-nan", "Why NaN"},
+                                                   {"step", "Step"},
+                                                   {"updates", "Updates"},
+                                                   {"compare", "Compare"},
+                                                   {"number", "Number"}}};
+
+constexpr std::array kOptions{
+    StateOption{"view", "NAME", "which view: overview, ranges, timeline, why-nan, step, updates, compare or number"},
+    StateOption{"steps", "A..B", "the steps that are shown, A to B - 1; A.. and ..B are open"},
+    StateOption{"step", "N", "the step that is selected"},
+    StateOption{"tensor", "NAME", "the tensor that is selected, as reports call it"},
+    StateOption{"quantity", "NAME",
+                "what colours stand for: flushed, subnormal, overflowed, rescued, zeros, nonfinite, headroom, largest_exponent"},
+    StateOption{"order", "ORDER", "how tensors stand: worst or execution"},
+    StateOption{"filter", "PATTERN", "show tensors whose names match, or contain it"},
+    StateOption{"limits", "FORMAT", "the format whose limits are drawn, instead of the tensor's own"},
+    StateOption{"true", "", "values without the loss scale"},
+    StateOption{"scale", "2^K", "what if the loss scale were 2^K times what it was"},
+    StateOption{"number", "VALUE", "the number or encoding that the view of that name is about"},
+    StateOption{"light", "", "dark on light"},
+};
+
+uint64_t parse_step(std::string_view text, std::string_view whole) {
+  uint64_t step = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw usage_error("'{}' is no step or range of steps; expected N or A..B", one_line(whole));
+  return step;
+}
+
+StepRange parse_steps(std::string_view text) {
+  const size_t dots = text.find("..");
+  StepRange range;
+  if (dots == std::string_view::npos) {
+    range.first = parse_step(text, text);
+    range.last = range.first + 1;
+    return range;
+  }
+  if (dots > 0) range.first = parse_step(text.substr(0, dots), text);
+  if (dots + 2 < text.size()) range.last = parse_step(text.substr(dots + 2), text);
+  if (range.last <= range.first) throw usage_error("'{}': the end lies before the beginning", one_line(text));
+  return range;
+}
+
+int parse_scale(std::string_view text) {
+  int exponent = 0;
+  const std::string_view digits = text.starts_with("2^") ? text.substr(2) : std::string_view();
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), exponent);
+  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || exponent < -64 || exponent > 64)
+    throw usage_error("'{}' is no scale; expected 2^K with K from -64 to 64", one_line(text));
+  return exponent;
+}
+
+std::string quoted(const std::string& text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == '/';
+  });
+  if (plain) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
+std::string text_of(const StepRange& steps) {
+  return fmt::format("{}..{}", steps.first > 0 ? std::to_string(steps.first) : "",
+                     steps.last < UINT64_MAX ? std::to_string(steps.last) : "");
+}
+
+}  // namespace
+
+const char* name_of(View view) { return kViewNames[static_cast<size_t>(view)].name; }
+const char* title_of(View view) { return kViewNames[static_cast<size_t>(view)].title; }
+
+const std::vector<std::string>& view_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const ViewName& view : kViewNames) all.emplace_back(view.name);
+    return all;
+  }();
+  return names;
+}
+
+bool ViewState::operator==(const ViewState& other) const { return to_options(*this) == to_options(other); }
+
+std::span<const StateOption> state_options() { return kOptions; }
+
+void set(ViewState& state, std::string_view option, const std::string& value) {
+  if (option == "view") {
+    const auto found = std::find(view_names().begin(), view_names().end(), value);
+    if (found == view_names().end())
+      throw usage_error("no view '{}'{}", one_line(value), did_you_mean_or_expected(value, view_names()));
+    state.view = static_cast<View>(found - view_names().begin());
+  } else if (option == "steps") {
+    state.steps = parse_steps(value);
+  } else if (option == "step") {
+    state.step = parse_step(value, value);
+  } else if (option == "tensor") {
+    state.tensor = value;
+  } else if (option == "quantity") {
+    std::vector<std::string> names;
+    for (int i = 0; i < kMeasured; ++i) names.emplace_back(ulpscope::name_of(static_cast<Measured>(i)));
+    const auto found = find_measured(value);
+    if (!found) throw usage_error("no quantity '{}'{}", one_line(value), did_you_mean_or_expected(value, names));
+    state.quantity = *found;
+  } else if (option == "order") {
+    if (value != "worst" && value != "execution") throw usage_error("no order '{}'; expected worst or execution", one_line(value));
+    state.order = value == "worst" ? TensorOrder::worst : TensorOrder::execution;
+  } else if (option == "filter") {
+    state.filter = value;
+  } else if (option == "limits") {
+    parse_format(value);
+    state.format = value;
+  } else if (option == "true") {
+    state.is_true = true;
+  } else if (option == "scale") {
+    state.scale_exponent = parse_scale(value);
+  } else if (option == "number") {
+    state.number = value;
+  } else if (option == "light") {
+    state.is_light = true;
+  } else {
+    throw usage_error("no option '{}'", one_line(option));
+  }
+}
+
+std::string to_options(const ViewState& state) {
+  const ViewState fresh = {};
+  std::string text = fmt::format("--view {}", name_of(state.view));
+  if (state.steps.first > 0 || state.steps.last < UINT64_MAX) text += " --steps " + text_of(state.steps);
+  if (state.step) text += fmt::format(" --step {}", *state.step);
+  if (!state.tensor.empty()) text += " --tensor " + quoted(state.tensor);
+  if (state.quantity != fresh.quantity) text += fmt::format(" --quantity {}", ulpscope::name_of(state.quantity));
+  if (state.order != fresh.order) text += " --order execution";
+  if (!state.filter.empty()) text += " --filter " + quoted(state.filter);
+  if (!state.format.empty()) text += " --limits " + quoted(state.format);
+  if (state.is_true) text += " --true";
+  if (state.scale_exponent != 0) text += fmt::format(" --scale 2^{}", state.scale_exponent);
+  if (state.number != fresh.number) text += " --number " + quoted(state.number);
+  if (state.is_light) text += " --light";
+  return text;
+}
+
+bool passes(const ViewState& state, std::string_view name) {
+  return state.filter.empty() || name.find(state.filter) != std::string_view::npos || glob_match(state.filter, name);
+}
+
+void ViewHistory::add(const ViewState& state) {
+  if (!states_.empty() && states_[current_] == state) return;
+  if (!states_.empty()) states_.resize(current_ + 1);
+  states_.push_back(state);
+  current_ = states_.size() - 1;
+}
+
+const ViewState* ViewHistory::undo() { return current_ > 0 ? &states_[--current_] : nullptr; }
+
+const ViewState* ViewHistory::redo() { return current_ + 1 < states_.size() ? &states_[++current_] : nullptr; }
+
+}  // namespace ulpscope::gui

@@ -1,0 +1,74 @@
+// Tensors against steps, coloured by a quantity that is chosen; under them the exponents of the selected one against the limits of
+// a format.
+#include <imgui.h>
+#include <imgui_stdlib.h>
+
+#include "ulpscope/gui/plots.h"
+#include "ulpscope/gui/views/view.h"
+
+namespace ulpscope::gui {
+
+namespace {
+
+class Ranges : public ViewPanel {
+ public:
+  void show(const Canvas& canvas, const Results& results) override {
+    ViewState& state = *canvas.state;
+    const float em = ImGui::GetFontSize();
+    ImGui::SetNextItemWidth(11 * em);
+    if (ImGui::BeginCombo("##quantity", ulpscope::name_of(state.quantity))) {
+      for (int i = 0; i < kMeasured; ++i) {
+        const auto quantity = static_cast<Measured>(i);
+        if (ImGui::Selectable(ulpscope::name_of(quantity), quantity == state.quantity)) state.quantity = quantity;
+      }
+      ImGui::EndCombo();
+    }
+    canvas.names->add_item("quantity");
+    ImGui::SameLine();
+    bool is_worst = state.order == TensorOrder::worst;
+    if (ImGui::Checkbox("worst first", &is_worst)) state.order = is_worst ? TensorOrder::worst : TensorOrder::execution;
+    canvas.names->add_item("worst first");
+    ImGui::SameLine();
+    ImGui::SetNextItemWidth(14 * em);
+    ImGui::InputTextWithHint("##filter", "filter, as *.weight gradient*", &state.filter);
+    canvas.names->add_item("filter");
+    ImGui::SameLine();
+    ImGui::Checkbox("without the loss scale", &state.is_true);
+    canvas.names->add_item("true");
+    ImGui::SameLine();
+    ImGui::SetNextItemWidth(8 * em);
+    if (ImGui::BeginCombo("limits", state.format.empty() ? "its own" : state.format.c_str())) {
+      if (ImGui::Selectable("its own", state.format.empty())) state.format.clear();
+      for (const FloatFormat* format : kFormats) {
+        const std::string name(format->name);
+        if (ImGui::Selectable(name.c_str(), state.format == name)) state.format = name;
+      }
+      ImGui::EndCombo();
+    }
+    canvas.names->add_item("limits");
+    if (results.is_coarse && (state.quantity == Measured::headroom || state.quantity == Measured::largest_exponent))
+      ImGui::TextDisabled("Recorded without histograms: record with --record stats to see magnitudes.");
+    const float room = ImGui::GetContentRegionAvail().y;
+    if (is_there(results.matrix, results, "the tensors")) {
+      if (results.matrix->series.empty())
+        ImGui::TextDisabled("No tensor %s has a value of it here.",
+                            state.filter.empty() ? "of the trace" : "that passes the filter");
+      else
+        show_plot(canvas, *results.matrix, room * (state.tensor.empty() ? 0.92F : 0.5F));
+    }
+    if (state.tensor.empty()) {
+      ImGui::TextDisabled("Click a tensor to see its exponents.");
+      return;
+    }
+    if (results.is_coarse)
+      ImGui::TextDisabled("Recorded without histograms: record with --record stats to see exponents.");
+    else if (is_there(results.exponents, results, "its histograms"))
+      show_plot(canvas, *results.exponents, room * 0.4F);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ViewPanel> make_ranges() { return std::make_unique<Ranges>(); }
+
+}  // namespace ulpscope::gui

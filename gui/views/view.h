@@ -1,0 +1,43 @@
+// One class a view: what is between the window's head and its foot. Views draw what was read, and change the state; they compute
+// nothing.
+#pragma once
+
+#include <memory>
+
+#include "ulpscope/gui/canvas.h"
+#include "ulpscope/gui/view_model.h"
+
+namespace ulpscope::gui {
+
+class ViewPanel {
+ public:
+  virtual ~ViewPanel() = default;
+  virtual void show(const Canvas& canvas, const Results& results) = 0;
+};
+
+std::unique_ptr<ViewPanel> make_overview();
+std::unique_ptr<ViewPanel> make_ranges();
+std::unique_ptr<ViewPanel> make_timeline();
+std::unique_ptr<ViewPanel> make_why_nan();
+std::unique_ptr<ViewPanel> make_step();
+std::unique_ptr<ViewPanel> make_updates();
+std::unique_ptr<ViewPanel> make_compare();
+std::unique_ptr<ViewPanel> make_number();
+
+// A piece that is still being read, or will not be: says so, and what to do. True iff the piece is there.
+template <typename Piece>
+bool is_there(const std::shared_ptr<const Piece>& piece, const Results& results, const char* what);
+
+void say_missing(const Results& results, const char* what);
+
+template <typename Piece>
+bool is_there(const std::shared_ptr<const Piece>& piece, const Results& results, const char* what) {
+  if (piece) return true;
+  say_missing(results, what);
+  return false;
+}
+
+// The plot of that name, or nullptr.
+const Plot* find_plot(const std::vector<Plot>& plots, const char* name);
+
+}  // namespace ulpscope::gui

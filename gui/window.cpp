@@ -1,0 +1,144 @@
+#include "ulpscope/gui/window.h"
+
+#define GLFW_INCLUDE_GLEXT
+#include <GLFW/glfw3.h>
+#include <backends/imgui_impl_glfw.h>
+#include <backends/imgui_impl_opengl3.h>
+#include <imgui.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/gui/app.h"
+
+namespace ulpscope::gui {
+
+namespace {
+
+std::string last_error() {
+  const char* text = nullptr;
+  return glfwGetError(&text) == GLFW_NO_ERROR || !text ? "" : ": " + one_line(text);
+}
+
+class Glfw {
+ public:
+  Glfw() {
+    if (!glfwInit())
+      throw failed_error("no display{}; `ulpscope screenshot` and `ulpscope report --format html` need none", last_error());
+  }
+  ~Glfw() { glfwTerminate(); }
+  Glfw(const Glfw&) = delete;
+};
+
+// Images as OpenGL has them; made and dropped while its context is current.
+class GlTextures : public Textures {
+ public:
+  ~GlTextures() override {
+    for (const auto& [name, texture] : textures_) glDeleteTextures(1, &texture);
+  }
+
+ private:
+  ImTextureID hold(const std::string& name, Image image) override {
+    const auto [place, is_new] = textures_.try_emplace(name, 0U);
+    if (is_new) glGenTextures(1, &place->second);
+    glBindTexture(GL_TEXTURE_2D, place->second);
+    // A cell is a rectangle of one colour, whatever its size on the screen.
+    glTexParameteri(GL_TEXTURE_2D, GL_TEXTURE_MIN_FILTER, GL_NEAREST);
+    glTexParameteri(GL_TEXTURE_2D, GL_TEXTURE_MAG_FILTER, GL_NEAREST);
+    glTexImage2D(GL_TEXTURE_2D, 0, GL_RGBA, image.width, image.height, 0, GL_RGBA, GL_UNSIGNED_BYTE, image.pixels.data());
+    return reinterpret_cast<ImTextureID>(static_cast<intptr_t>(place->second));
+  }
+
+  std::map<std::string, GLuint> textures_;
+};
+
+class Window {
+ public:
+  Window() {
+    glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
+    glfwWindowHint(GLFW_CONTEXT_VERSION_MINOR, 0);
+    window_ = glfwCreateWindow(1280, 800, "ulpscope", nullptr, nullptr);
+    if (!window_)
+      throw failed_error("no window with OpenGL 3.0{}; `ulpscope screenshot` and `ulpscope report --format html` need none",
+                         last_error());
+    glfwSetWindowSizeLimits(window_, 200, 150, GLFW_DONT_CARE, GLFW_DONT_CARE);
+    glfwMakeContextCurrent(window_);
+    glfwSwapInterval(1);
+    float other = 1;
+    glfwGetWindowContentScale(window_, &scale_, &other);
+    scale_ = std::clamp(scale_, 0.5F, 4.0F);
+    ImGui::CreateContext();
+    ImGui::GetIO().IniFilename = nullptr;
+    ImGui::GetIO().LogFilename = nullptr;
+    ImGui::GetIO().ConfigFlags |= ImGuiConfigFlags_NavEnableKeyboard;
+    load_font(*ImGui::GetIO().Fonts, false, 15 * scale_);
+    ImGui_ImplGlfw_InitForOpenGL(window_, true);
+    ImGui_ImplOpenGL3_Init("#version 130");
+  }
+  ~Window() {
+    ImGui_ImplOpenGL3_Shutdown();
+    ImGui_ImplGlfw_Shutdown();
+    ImGui::DestroyContext();
+    glfwDestroyWindow(window_);
+  }
+  Window(const Window&) = delete;
+
+  float scale() const { return scale_; }
+  bool is_open() const { return !glfwWindowShouldClose(window_); }
+  void set_title(const std::string& title) {
+    if (title == title_) return;
+    title_ = title;
+    glfwSetWindowTitle(window_, title_.c_str());
+  }
+  void draw(App& app) {
+    ImGui_ImplOpenGL3_NewFrame();
+    ImGui_ImplGlfw_NewFrame();
+    ImGui::NewFrame();
+    app.frame();
+    ImGui::Render();
+    int width = 0, height = 0;
+    glfwGetFramebufferSize(window_, &width, &height);
+    const ImVec4 color = ImGui::ColorConvertU32ToFloat4(theme(app.state().is_light).background);
+    glViewport(0, 0, width, height);
+    glClearColor(color.x, color.y, color.z, 1);
+    glClear(GL_COLOR_BUFFER_BIT);
+    ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+    glfwSwapBuffers(window_);
+  }
+
+ private:
+  GLFWwindow* window_ = nullptr;
+  float scale_ = 1;
+  std::string title_;
+};
+
+}  // namespace
+
+void run_window(std::vector<std::string> paths, ViewModel::Open open, const ViewState& state) {
+  const Glfw glfw;
+  Window window;
+  GlTextures textures;
+  ViewModel model(std::move(paths), std::move(open), true);
+  App app(model, textures, state, window.scale());
+  model.on_news([] { glfwPostEmptyEvent(); });
+  // A frame shows what the one before laid out: each event is followed by a few. In between the program sleeps.
+  constexpr int kFramesAfterEvent = 3;
+  int frames = kFramesAfterEvent;
+  while (window.is_open()) {
+    if (frames > 0) {
+      glfwPollEvents();
+      --frames;
+    } else {
+      glfwWaitEvents();
+      frames = kFramesAfterEvent;
+    }
+    window.set_title(app.command());
+    window.draw(app);
+  }
+  model.on_news({});
+}
+
+}  // namespace ulpscope::gui

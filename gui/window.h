@@ -1,0 +1,24 @@
+// What commands use of the window: to open it, and to make pictures of it without one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ulpscope/gui/view_model.h"
+#include "ulpscope/gui/view_state.h"
+
+namespace ulpscope::gui {
+
+// Shows the traces until the window is closed. Throws Error (failed) where there is no display or no OpenGL 3.
+void run_window(std::vector<std::string> paths, ViewModel::Open open, const ViewState& state);
+
+struct ScreenshotSize {
+  int width = 1280, height = 800;
+  float scale = 1;
+  bool own_font = false;  // ImGui's own, which every build has
+};
+// A PNG file of what the window would show once all is read. Throws Error (unreadable) where the trace cannot be read, and Error
+// (usage) where the state names what is not there.
+std::string screenshot(std::vector<std::string> paths, ViewModel::Open open, const ViewState& state, const ScreenshotSize& size);
+
+}  // namespace ulpscope::gui

@@ -1,0 +1,148 @@
+// What the reading thread publishes: equal to what analyses say of the same trace, for each state, and as a trace grows or breaks.
+#include "ulpscope/gui/view_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <filesystem>
+
+#include "synthetic_trace.h"
+#include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/base/error.h"
+
+namespace ulpscope::gui {
+namespace {
+
+using analyzers_test::SyntheticTrace;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+RunSet open(const std::string& path) { return RunSet(path); }
+
+class ViewModelTest : public ::testing::Test {
+ protected:
+  void add_steps(uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      trace_.add(gradient_, analyzers_test::make_row(analyzers_test::lognormal(random_, -12, 5, 30), DType::f16, 256));
+      trace_.end_step(SyntheticTrace::default_step(1.0 / (1.0 + static_cast<double>(trace_.step())), 256));
+    }
+  }
+  SyntheticTrace trace_;
+  std::mt19937 random_{3};
+  uint32_t gradient_ = trace_.add_tensor("head", "linear_backward", Phase::backward, Role::activation_gradient, DType::f16);
+};
+
+TEST_F(ViewModelTest, ShowsWhatAnalysesSay) {
+  add_steps(30);
+  const Snapshot snapshot = trace_.read();
+  ViewModel model({trace_.path()}, open, false);
+  ViewState state;
+  model.ask(state);
+  model.wait();
+  auto results = model.results();
+  ASSERT_TRUE(results->report);
+  ReportOptions options;
+  options.limit = 0;
+  EXPECT_EQ(render_json(*results->report), render_json(analyze_all(snapshot, options)));
+  EXPECT_EQ(results->steps, 30u);
+  EXPECT_FALSE(results->matrix) << "nobody asked for it";
+  EXPECT_EQ(results->recorded.last, 30u);
+
+  state.view = View::ranges;
+  state.steps = {10, 20};
+  state.tensor = results->tensors->at(gradient_);
+  model.ask(state);
+  model.wait();
+  results = model.results();
+  ASSERT_TRUE(results->matrix);
+  AnalysisOptions some;
+  some.steps = {10, 20};
+  Followed<History> history([] { return History(); }, some);
+  history.update(snapshot);
+  ASSERT_THAT(results->matrix->series, SizeIs(1));
+  ASSERT_THAT(results->matrix->series[0].y, SizeIs(10)) << "the steps that were chosen";
+  for (size_t column = 0; column < 10; ++column)
+    EXPECT_EQ(results->matrix->series[0].y[column], history.analysis().cell(gradient_, column).value(Measured::flushed));
+  ASSERT_TRUE(results->exponents);
+
+  state.view = View::step;
+  state.step = 12345;  // beyond the last
+  model.ask(state);
+  model.wait();
+  EXPECT_THAT(model.results()->step->title, HasSubstr("Step 29"));
+
+  state.tensor = "heda linear_backward";
+  model.ask(state);
+  model.wait();
+  EXPECT_THAT(model.results()->failure, HasSubstr("no tensor 'heda linear_backward'"));
+  EXPECT_THROW(model.check(), Error);
+  state.tensor.clear();
+  model.ask(state);
+  model.wait();
+  EXPECT_EQ(model.results()->failure, "") << "it is over when something else is asked for";
+}
+
+TEST_F(ViewModelTest, ATraceThatGrowsIsFollowed) {
+  add_steps(3);
+  trace_.sink().flush();
+  ViewModel model({trace_.path()}, open, true);
+  std::mutex mutex;
+  std::condition_variable news;
+  int count = 0;
+  model.on_news([&] {
+    const std::lock_guard lock(mutex);
+    ++count;
+    news.notify_all();
+  });
+  const auto wait_for_steps = [&](uint64_t steps) {
+    std::unique_lock lock(mutex);
+    while (true) {
+      const int before = count;
+      lock.unlock();
+      const uint64_t seen = model.results()->steps;
+      lock.lock();
+      if (seen >= steps) return seen;
+      news.wait(lock, [&] { return count != before; });
+    }
+  };
+  wait_for_steps(1);
+  add_steps(40);
+  trace_.sink().flush();
+  EXPECT_EQ(wait_for_steps(43), 43u);
+  EXPECT_EQ(model.results()->writer, WriterState::alive);
+  model.on_news({});
+}
+
+TEST(ViewModel, WhatIsNoTraceIsSaid) {
+  ViewModel model({"/nowhere/at all.h5"}, open, true);
+  model.ask({});
+  model.wait();
+  EXPECT_THAT(model.results()->failure, HasSubstr("/nowhere/at all.h5"));
+  EXPECT_THROW(model.check(), Error);
+}
+
+TEST(ViewModel, ANumberNeedsNoTrace) {
+  SyntheticTrace trace;
+  trace.end_step();
+  trace.read();
+  ViewModel model({trace.path()}, open, false);
+  ViewState state;
+  state.view = View::number;
+  for (const char* number : {"65520", "0x3C00", "nan"}) {
+    state.number = number;
+    model.ask(state);
+    model.wait();
+    ASSERT_TRUE(model.results()->number) << number;
+    EXPECT_EQ(model.results()->failure, "");
+  }
+  state.number = "six";
+  model.ask(state);
+  model.wait();
+  EXPECT_THAT(model.results()->failure, HasSubstr("six"));
+}
+
+}  // namespace
+}  // namespace ulpscope::gui

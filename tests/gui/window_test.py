@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Opens the real window on a virtual display, presses a key, and looks at what it shows; and calls it where there is no display.
+
+usage: window_test.py ULPSCOPE
+Skipped where Xvfb or xdotool are not installed, or where OpenGL 3 is not to be had.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77
+EXPERIMENT = pathlib.Path(__file__).resolve().parent.parent.parent / "experiments" / "failures" / "loss_scale_too_large.toml"
+
+
+def xdotool(environment, *arguments):
+    return subprocess.run(["xdotool", *arguments], env=environment, capture_output=True, text=True)
+
+
+def main():
+    program = str(pathlib.Path(sys.argv[1]).resolve())
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "run.h5")
+        subprocess.run([program, "train", str(EXPERIMENT), "--threads", "1", "-o", trace], cwd=EXPERIMENT.parent, check=True, capture_output=True)
+        no_display = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
+        refused = subprocess.run([program, "view", trace], env=no_display, capture_output=True, text=True)
+        if refused.returncode != 4 or "no display" not in refused.stderr or len(refused.stderr.splitlines()) != 1:
+            print(f"without a display: exit code {refused.returncode}, {refused.stderr!r}")
+            return 1
+        missing = [name for name in ("Xvfb", "xdotool") if not shutil.which(name)]
+        if missing:
+            print(f"skipped: {' and '.join(missing)} not installed")
+            return SKIPPED
+        read, write = os.pipe()
+        server = subprocess.Popen(
+            ["Xvfb", "-displayfd", str(write), "-screen", "0", "1280x800x24"], pass_fds=[write], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        os.close(write)
+        display = os.read(read, 16).decode().strip()
+        environment = no_display | {"DISPLAY": f":{display}", "LIBGL_ALWAYS_SOFTWARE": "1"}
+        window = None
+        try:
+            window = subprocess.Popen([program, "view", trace], env=environment, stderr=subprocess.PIPE, text=True)
+            # The title is the command line that shows the same.
+            found = xdotool(environment, "search", "--sync", "--onlyvisible", "--name", "view overview") if window.poll() is None else None
+            if window.poll() is not None:
+                said = window.stderr.read()
+                if "OpenGL" in said:
+                    print(f"skipped: {said.strip()}")
+                    return SKIPPED
+                print(f"the window ended: {window.returncode}, {said}")
+                return 1
+            name = found.stdout.split()[0]
+            xdotool(environment, "windowfocus", "--sync", name)
+            xdotool(environment, "key", "--window", name, "2")
+            changed = subprocess.run(
+                ["timeout", "60", "xdotool", "search", "--sync", "--name", "view ranges"], env=environment, capture_output=True, text=True
+            )
+            if changed.returncode != 0:
+                print("key 2 did not lead to the ranges")
+                return 1
+            print("the window opened, and key 2 led to the ranges")
+            return 0
+        finally:
+            for process in (window, server):
+                if process:
+                    process.terminate()
+                    process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
