@@ -255,8 +255,15 @@ set = 10
 TEST_F(MinimizeTest, ATrialThatCannotBeRunIsNoPartThatFails) {
   train_with("fp16", kOneSample);
   MinimizeOptions options{.output = file("small.capsule"), .scratch = file("scratch.ckpt"), .budget = 1e9};
+  // In the first trial there is nothing to begin with; in the others there is.
+  size_t trials = 0;
   options.watch = [&](std::string_view) {
-    std::filesystem::remove(options.scratch);
+    const std::string& scratch = options.scratch;
+    if (trials++ == 0) {
+      std::filesystem::rename(scratch, scratch + ".away");
+    } else if (!std::filesystem::exists(scratch)) {
+      std::filesystem::rename(scratch + ".away", scratch);
+    }
     return true;
   };
   try {
