@@ -290,7 +290,8 @@ void RangeTables::add_plots(Report& report, const std::vector<Group>& groups) co
                    totals.recorded.largest > 0 ? headroom(format, totals.recorded.largest) : kUnknown);
   };
   // Who asks for a format wants to see all of it against its limits; else a few, of which the true ones tell no more.
-  const size_t shown = options_.formats.empty() ? std::min<size_t>(context_.options.limit, 5) : context_.options.limit;
+  const size_t few = std::min(context_.options.limit, std::max<size_t>(5, context_.options.limit / 5));
+  const size_t shown = options_.formats.empty() ? few : context_.options.limit;
   const size_t limit = context_.options.limit == 0 ? groups.size() : shown;
   const auto add = [&](Plot& plot, const Group& group, const ExponentHistogram& histogram) {
     if (plot.series.size() < limit) {

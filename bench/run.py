@@ -53,15 +53,16 @@ def run_program(program, rounds):
 
 
 def run_trace(build):
-    """Figures of a trace of 10^6 tensor rows: what trace_bench prints of writing it, and the time that info and report take."""
+    """Figures of a trace of 10^6 tensor rows: what trace_bench prints of writing it, and the time that info, report and
+    whatif take."""
     with tempfile.TemporaryDirectory(prefix="ulpscope_bench_") as folder:
         trace = pathlib.Path(folder) / "rows.h5"
         printed = subprocess.run([build / "bench/trace_bench", "1000000", "--json", "--keep", trace],
                                  check=True, capture_output=True, text=True).stdout
         figures = {f"trace/{name}": value for name, value in json.loads(printed).items()}
-        for verb in ("info", "report"):
+        for verb, *asked in (["info"], ["report"], ["whatif", "--format", "fp16,bf16,e4m3,e5m2", "--scale", "2^0..2^24"]):
             start = time.perf_counter()
-            subprocess.run([build / "bin/ulpscope", verb, trace], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([build / "bin/ulpscope", verb, trace, *asked], check=True, stdout=subprocess.DEVNULL)
             figures[f"trace/{verb}_seconds"] = time.perf_counter() - start
     return figures
 

@@ -114,6 +114,7 @@ TARGETS = [
     at_most("trace: bytes a tensor row", lambda m: m["trace/bytes_per_row"], 85),
     at_most("trace of 10^6 rows: info, s", lambda m: m["trace/info_seconds"], 0.3),
     at_most("trace of 10^6 rows: report, s", lambda m: m["trace/report_seconds"], 0.7),
+    at_most("trace of 10^6 rows: whatif of 4 formats at 25 scales, s", lambda m: m["trace/whatif_seconds"], 3),
     at_most("trace of 10^6 rows: opening with the index, s", lambda m: m["trace/index_seconds"], 0.3),
     at_most("trace of 10^6 rows: resident with the index, MB", lambda m: m["trace/index_megabytes"], 250),
     at_most("trace of 10^6 rows: then one tensor's history with histograms, s", lambda m: m["trace/history_seconds"], 0.01),

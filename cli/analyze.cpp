@@ -32,7 +32,7 @@ int follow(const Arguments& arguments, const AnalysisOptions& options, const Ana
       std::string state = name_of(*report.verdict);
       for (const Cause& cause : report.causes) state += " " + report.findings[cause.finding].code;
       if (state != told) {
-        write_stdout(wants_json(arguments)
+        write_stdout(output_kind(arguments) == OutputKind::json
                          ? verdict_json(report, snapshot.step_count())
                          : fmt::format("after {}: {}\n", count_of(snapshot.step_count(), "step"), verdict_line(report)));
         told = state;
@@ -45,6 +45,7 @@ int follow(const Arguments& arguments, const AnalysisOptions& options, const Ana
     }
     while (!run.refresh()) std::this_thread::sleep_for(kInterval);
   }
+  if (!report.verdict) print(report, arguments);
   return exit_code(report, arguments);
 }
 
@@ -67,10 +68,12 @@ int run_analysis(const Arguments& arguments, const AnalysisOptions& options, con
   if (traces.size() > 1) {
     for (const char* option : {"--follow", "--output"})
       if (arguments.has(option)) throw usage_error("{} takes one trace, and there are {}", option, traces.size());
-    if (wants_json(arguments)) throw usage_error("JSON is of one trace, and there are {}", traces.size());
+    if (const OutputKind kind = output_kind(arguments); kind != OutputKind::text)
+      throw usage_error("{} is of one trace, and there are {}", kind == OutputKind::json ? "JSON" : "HTML", traces.size());
   }
   if (arguments.has("--follow")) {
     if (arguments.has("--output")) throw usage_error("--follow prints to stdout: there is no --output with it");
+    if (output_kind(arguments) == OutputKind::html) throw usage_error("--follow prints lines: there is no HTML of them");
     return follow(arguments, options, make());
   }
   int code = kClean;

@@ -17,7 +17,8 @@ std::vector<OptionSpec> follow_option();
 using Analyze = std::function<Report(const Snapshot&)>;
 
 // Prints the report of each trace, or with --follow, of the only one, a line whenever its verdict or a cause changes, until its
-// writer ends. `make` gives an analysis that has seen nothing. The exit code: kFindings where --fail-on is met by some report, with
+// writer ends; of what gives no verdict, the whole report then. `make` gives an analysis that has seen nothing. The exit code:
+// kFindings where --fail-on is met by some report, with
 // --follow by the last one.
 int run_analysis(const Arguments& arguments, const AnalysisOptions& options, const std::function<Analyze()>& make);
 

@@ -35,7 +35,7 @@ int run(const Arguments& arguments) {
   }
   if (arguments.positionals().empty()) throw usage_error("float needs VALUE or --table; `ulpscope float --help` shows how");
   FloatQuestion question;
-  question.formats = formats_of(arguments.list("--format"), {"all", "text", "json"});
+  question.formats = formats_of(arguments.list("--format"), {"all", "text", "json", "html"});
   question.rounding.mode = parse_rounding_mode(arguments.text("--round", "rne"));
   if (arguments.has("--saturate")) question.rounding.overflow = Overflow::saturate;
   if (arguments.has("--flush")) question.rounding.subnormals = SubnormalResults::flush;
@@ -56,7 +56,8 @@ std::vector<OptionSpec> options() {
     if (option.name == "--limit" || option.name == "--fail-on") continue;
     if (option.name == "--format") {
       option.meaning =
-          "formats: names such as fp16, bf16, e4m3, or texts such as e5m7, e4m3fn:bias=11; all; and text or json, how to print";
+          "formats: names such as fp16, bf16, e4m3, or texts such as e5m7, e4m3fn:bias=11; all; and text, json or html, how to "
+          "print";
       option.default_text = "those in wide use, and text";
       option.choices.clear();
       option.list = true;

@@ -11,10 +11,7 @@ namespace {
 int run(const Arguments& arguments) {
   RangeOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
-  const std::string by = arguments.text("--by", "tensor");
-  for (const GroupBy group : {GroupBy::tensor, GroupBy::module, GroupBy::phase, GroupBy::role}) {
-    if (by == name_of(group)) options.by = group;
-  }
+  options.by = group_by(arguments);
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.formats = formats;
   return run_analysis<RangeAnalysis>(arguments, options);
 }
@@ -27,10 +24,7 @@ Verb ranges_verb() {
           "Per tensor, module, phase or role: what each rounding lost, with --format what another format would have,\n"
           "gradients as scaled and true, and exponent histograms against the format's limits. Worst first.",
           traces_positional(),
-          join({{{"--by", "", "WHAT", "what a row of the tables is", "tensor", {"tensor", "module", "phase", "role"}}},
-                follow_option(),
-                selection_options(),
-                what_if_options()}),
+          join({group_option(), follow_option(), selection_options(), what_if_options()}),
           {{"ulpscope ranges run.h5 --phase backward", "do the gradients fit?"},
            {"ulpscope ranges run.h5 --by module --step 0..9", "the first ten steps, by module"},
            {"ulpscope ranges run.h5 --format bf16 --role weight_gradient", "weight gradients against BF16's limits"}},

@@ -1,4 +1,5 @@
 #include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/history/pictures.h"
 #include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
@@ -11,7 +12,14 @@ int run(const Arguments& arguments) {
   ReportOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.only = arguments.list("--only");
-  return run_analysis<ReportAnalysis>(arguments, options);
+  const bool has_pictures = output_kind(arguments) == OutputKind::html;
+  return run_analysis(arguments, options, [&]() -> Analyze {
+    return [&options, has_pictures, analysis = std::make_shared<ReportAnalysis>(options)](const Snapshot& trace) {
+      Report report = analysis->report(trace);
+      if (has_pictures) add_pictures(trace, options, report);
+      return report;
+    };
+  });
 }
 
 }  // namespace
@@ -19,7 +27,8 @@ int run(const Arguments& arguments) {
 Verb report_verb() {
   return {"report",
           "what went wrong in a run, where and when, and what to do about it",
-          "One verdict first, then its causes; what came of a cause is folded under it.",
+          "One verdict first, then its causes; what came of a cause is folded under it. As HTML it is one file that needs no\n"
+          "network, with pictures over the steps: the run's course, the tensors that lost most, their exponents.",
           traces_positional(),
           join({follow_option(),
                 {{"--only", "", "PARTS", "parts of the report", "all", report_parts(), true}},
@@ -28,6 +37,7 @@ Verb report_verb() {
           {{"ulpscope report run.h5", "what happened in this run"},
            {"ulpscope report run.h5 --follow", "beside a run that goes on: a line whenever that changes"},
            {"ulpscope report run.h5 --fail-on warning", "for CI: exit code 1 where there is a warning or an error"},
+           {"ulpscope report run.h5 --format html -o report.html", "with pictures, to look at in a browser and to pass on"},
            {"ulpscope report run.h5 --only ranges,scale --format json -o report.json", "two parts, for programs"}},
           run};
 }

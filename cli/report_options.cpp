@@ -1,7 +1,10 @@
 #include "ulpscope/cli/report_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "ulpscope/analyzers/report/html.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/error.h"
@@ -42,15 +45,31 @@ std::string render(const Report& report, const Arguments& arguments, TextOptions
   text.all = arguments.has("--all");
   // What judges a run stands on one page.
   if (report.verdict && !report.keeps_all_rows && !arguments.has("--limit") && !text.all) text.most_lines = kPageLines;
-  return wants_json(arguments) ? render_json(report) : render_text(report, text);
+  switch (output_kind(arguments)) {
+    case OutputKind::json:
+      return render_json(report);
+    case OutputKind::html:
+      return render_html(report);
+    case OutputKind::text:
+      break;
+  }
+  return render_text(report, text);
 }
 
 }  // namespace
 
-bool wants_json(const Arguments& arguments) {
-  const std::vector<std::string> formats = arguments.list(kFormatOption);
-  return arguments.has("--json") ||
-         std::any_of(formats.begin(), formats.end(), [](const std::string& format) { return lower_case(format) == "json"; });
+OutputKind output_kind(const Arguments& arguments) {
+  static constexpr std::pair<const char*, OutputKind> kKinds[] = {
+      {"text", OutputKind::text}, {"json", OutputKind::json}, {"html", OutputKind::html}};
+  std::vector<std::string> words = arguments.list(kFormatOption);
+  if (arguments.has("--json")) words.emplace_back("json");
+  std::optional<OutputKind> asked;
+  for (const auto& [word, kind] : kKinds) {
+    if (std::none_of(words.begin(), words.end(), [&](const std::string& given) { return lower_case(given) == word; })) continue;
+    if (asked) throw usage_error("one of text, json and html at a time");
+    asked = kind;
+  }
+  return asked.value_or(OutputKind::text);
 }
 
 std::vector<std::string> phase_names() { return names<Phase>(kPhases); }
@@ -63,20 +82,32 @@ std::vector<OptionSpec> selection_options() {
           {"--role", "", "NAME", "roles of tensors", "all", names<Role>(kRoles), true}};
 }
 
+std::vector<OptionSpec> group_option() {
+  return {{"--by", "", "WHAT", "what a row of the tables is", "tensor", {"tensor", "module", "phase", "role"}}};
+}
+
+GroupBy group_by(const Arguments& arguments) {
+  const std::string by = arguments.text("--by", "tensor");
+  for (const GroupBy group : {GroupBy::module, GroupBy::phase, GroupBy::role})
+    if (by == name_of(group)) return group;
+  return GroupBy::tensor;
+}
+
 std::vector<OptionSpec> output_options(size_t limit) {
-  return {{"--limit", "", "N", "rows of a table at most; 0: all", std::to_string(limit)},
-          {kFormatOption, "", "NAME", "how to print", "text", {"text", "json"}},
-          {"--json", "", "", "the same as --format json"},
-          {"--all", "", "", "all notes, all evidence, and what came of each cause; else they are counted"},
-          {"--output", "-o", "FILE", "write there instead of to stdout"},
-          {"--force", "", "", "replace FILE where it exists"},
-          {"--fail-on",
-           "",
-           "SEVERITY",
-           "exit with 1 where the verdict is as bad: with warn where it is not healthy, with error where it is broken",
-           "never",
-           {"warn", "warning", "error"}},
-          {"--ascii", "", "", "no characters beyond ASCII"}};
+  return {
+      {"--limit", "", "N", "rows of a table at most; 0: all", fmt::format("{}, in HTML {}", limit, kHtmlLimit)},
+      {kFormatOption, "", "NAME", "how to print; html: one file with pictures, for a browser", "text", {"text", "json", "html"}},
+      {"--json", "", "", "the same as --format json"},
+      {"--all", "", "", "all notes, all evidence, and what came of each cause; else they are counted"},
+      {"--output", "-o", "FILE", "write there instead of to stdout"},
+      {"--force", "", "", "replace FILE where it exists"},
+      {"--fail-on",
+       "",
+       "SEVERITY",
+       "exit with 1 where the verdict is as bad: with warn where it is not healthy, with error where it is broken",
+       "never",
+       {"warn", "warning", "error"}},
+      {"--ascii", "", "", "no characters beyond ASCII"}};
 }
 
 std::vector<OptionSpec> print_options() {
@@ -88,7 +119,7 @@ std::vector<OptionSpec> print_options() {
 std::vector<OptionSpec> what_if_options() {
   std::vector<OptionSpec> options = output_options();
   const auto format = std::find_if(options.begin(), options.end(), [](const OptionSpec& o) { return o.name == kFormatOption; });
-  format->meaning = "how to print, and which formats to answer for";
+  format->meaning = "how to print (html: one file with pictures, for a browser), and which formats to answer for";
   format->list = true;
   for (const FloatFormat* narrow : kFormats) {
     if (is_narrow(*narrow) && narrow->is_signed) format->choices.emplace_back(narrow->name);
@@ -109,7 +140,8 @@ AnalysisOptions analysis_options(const Arguments& arguments, size_t limit) {
   options.ops = arguments.list("--op");
   for (const std::string& name : arguments.list("--phase")) options.phases.push_back(*find_phase(name));
   for (const std::string& name : arguments.list("--role")) options.roles.push_back(*find_role(name));
-  options.limit = static_cast<size_t>(arguments.integer("--limit", 0).value_or(static_cast<int64_t>(limit)));
+  const size_t otherwise = output_kind(arguments) == OutputKind::html ? kHtmlLimit : limit;
+  options.limit = static_cast<size_t>(arguments.integer("--limit", 0).value_or(static_cast<int64_t>(otherwise)));
   return options;
 }
 

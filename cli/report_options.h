@@ -2,16 +2,26 @@
 #pragma once
 
 #include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/range_tables.h"
 #include "ulpscope/cli/verb.h"
 
 namespace ulpscope::cli {
+
+// How a report is printed. Throws Error (usage) where two ways are asked for.
+enum class OutputKind : uint8_t { text, json, html };
+OutputKind output_kind(const Arguments& arguments);
 
 std::vector<std::string> phase_names();
 // --step, --module, --op, --phase, --role.
 std::vector<OptionSpec> selection_options();
 // Rows of a table, where --limit is not given; a report that judges a run then also leaves out rows that do not fit one page.
 constexpr size_t kDefaultLimit = 10;
-// --limit, --format (text and json), --json, --output, --force, --fail-on, --ascii.
+// The same of HTML, in which tables are sorted and filtered.
+constexpr size_t kHtmlLimit = 200;
+// --by, and what it asks for.
+std::vector<OptionSpec> group_option();
+GroupBy group_by(const Arguments& arguments);
+// --limit, --format (text, json and html), --json, --output, --force, --fail-on, --ascii.
 std::vector<OptionSpec> output_options(size_t limit = kDefaultLimit);
 // Of these, what is about printing: --limit, --format, --json, --ascii.
 std::vector<OptionSpec> print_options();
@@ -25,7 +35,6 @@ std::vector<const FloatFormat*> asked_formats(const Arguments& arguments);
 
 // Writes the report to stdout, as print_options ask.
 void print(const Report& report, const Arguments& arguments);
-bool wants_json(const Arguments& arguments);
 // kFindings where --fail-on is met.
 int exit_code(const Report& report, const Arguments& arguments);
 // Writes the report as asked for; its exit code.

@@ -11,6 +11,7 @@ Verb info_verb();
 Verb report_verb();
 Verb ranges_verb();
 Verb scale_verb();
+Verb whatif_verb();
 Verb updates_verb();
 Verb view_verb();
 Verb screenshot_verb();

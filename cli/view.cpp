@@ -87,7 +87,7 @@ Verb view_verb() {
 
 Verb screenshot_verb() {
   return {"screenshot",
-          "a picture of what `view` shows, made without a display",
+          "a picture of what the window shows, made without a display",
           "The same bytes each time. Options say what is shown; the window's button Copy gives them.",
           traces(),
           join({state_options(),

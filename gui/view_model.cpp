@@ -10,6 +10,7 @@
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/analyzers/float_explanation.h"
 #include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/analyzers/nan.h"
 #include "ulpscope/analyzers/updates.h"
 #include "ulpscope/analyzers/what_if.h"
@@ -82,10 +83,14 @@ class ViewModel::Reader {
     if (state.view == View::ranges && make(
                                           matrix_, matrix, [&] { return matrix_of(state); }, results.matrix))
       return true;
-    const std::string exponents = fmt::format("{} {} {} {}", steps, state.tensor, state.format, state.is_true);
+    const std::string exponents = fmt::format("{} {} {} {}", steps, state.tensor, state.format, state.is_true || state.scale);
     if ((state.view == View::ranges || state.view == View::step) && !state.tensor.empty() &&
         make(
             exponents_, exponents, [&] { return exponents_of(state); }, results.exponents))
+      return true;
+    if (state.view == View::ranges && !state.tensor.empty() && state.scale &&
+        make(
+            scales_, fmt::format("{} {} {}", steps, state.tensor, state.format), [&] { return scales_of(state); }, results.scales))
       return true;
     if (state.view == View::step && make(
                                         step_, fmt::format("{} {}", now, chosen_step(state)),
@@ -176,21 +181,31 @@ class ViewModel::Reader {
     return tensor_heatmap(history.analysis(), history.context(), state.quantity, tensors);
   }
 
-  Plot exponents_of(const ViewState& state) {
+  uint32_t chosen_tensor(const ViewState& state) const {
     const auto found = std::find(names_->begin(), names_->end(), state.tensor);
     if (found == names_->end())
       throw usage_error("no tensor '{}' in the trace{}", one_line(state.tensor), did_you_mean(state.tensor, *names_));
-    const auto tensor = static_cast<uint32_t>(found - names_->begin());
+    return static_cast<uint32_t>(found - names_->begin());
+  }
+
+  const FloatFormat& chosen_format(const ViewState& state, uint32_t tensor) const {
+    if (!state.format.empty()) return parse_format(state.format);
+    const DType dtype = history_.context().selection.tensor(tensor).dtype;
+    return is_narrow(dtype) ? *info(dtype).format : binary16;
+  }
+
+  Plot exponents_of(const ViewState& state) {
+    const uint32_t tensor = chosen_tensor(state);
     ExponentPlotOptions options;
     options.steps = state.steps;
-    options.is_true = state.is_true;
-    if (!state.format.empty()) {
-      options.formats = {&parse_format(state.format)};
-    } else {
-      const DType dtype = history_.context().selection.tensor(tensor).dtype;
-      options.formats = {is_narrow(dtype) ? info(dtype).format : &binary16};
-    }
+    options.is_true = state.is_true || state.scale;
+    options.formats = {&chosen_format(state, tensor)};
     return exponent_heatmap(*snapshot_, tensor, state.tensor, options);
+  }
+
+  Table scales_of(const ViewState& state) {
+    const uint32_t tensor = chosen_tensor(state);
+    return scale_shares(history_.context(), tensor, chosen_format(state, tensor), state.steps);
   }
 
   static Report number_of(const std::string& number) {
@@ -219,7 +234,7 @@ class ViewModel::Reader {
   Made<Report> report_, nan_, updates_, compare_, number_piece_;
   Made<std::vector<Plot>> course_;
   Made<Plot> matrix_, exponents_;
-  Made<Table> step_;
+  Made<Table> step_, scales_;
 };
 
 ViewModel::ViewModel(std::vector<std::string> paths, Open open, bool follow)

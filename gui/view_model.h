@@ -31,6 +31,7 @@ struct Results {
   std::shared_ptr<const std::vector<Plot>> course;  // course_plots, of the shown steps
   std::shared_ptr<const Plot> matrix;               // tensor_heatmap, of the shown steps
   std::shared_ptr<const Plot> exponents;            // of the selected tensor
+  std::shared_ptr<const Table> scales;              // scale_shares, of the selected tensor
   std::shared_ptr<const Table> step;                // of the selected step
   bool is_coarse = false;                           // no row has values: recorded at level health
 };

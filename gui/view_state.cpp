@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 
+#include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/format.h"
@@ -38,7 +39,7 @@ constexpr std::array kOptions{
     StateOption{"filter", "PATTERN", "show tensors whose names match, or contain it"},
     StateOption{"limits", "FORMAT", "the format whose limits are drawn, instead of the tensor's own"},
     StateOption{"true", "", "values without the loss scale"},
-    StateOption{"scale", "2^K", "what if the loss scale were 2^K times what it was"},
+    StateOption{"scale", "2^K", "what if the loss scale had been 2^K"},
     StateOption{"number", "VALUE", "the number or encoding that the view of that name is about"},
     StateOption{"light", "", "dark on light"},
 };
@@ -69,8 +70,9 @@ int parse_scale(std::string_view text) {
   int exponent = 0;
   const std::string_view digits = text.starts_with("2^") ? text.substr(2) : std::string_view();
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), exponent);
-  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || exponent < -64 || exponent > 64)
-    throw usage_error("'{}' is no scale; expected 2^K with K from -64 to 64", one_line(text));
+  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || exponent < kLeastScale ||
+      exponent > kLargestScale)
+    throw usage_error("'{}' is no scale; expected 2^K with K from {} to {}", one_line(text), kLeastScale, kLargestScale);
   return exponent;
 }
 
@@ -136,7 +138,7 @@ void set(ViewState& state, std::string_view option, const std::string& value) {
   } else if (option == "true") {
     state.is_true = true;
   } else if (option == "scale") {
-    state.scale_exponent = parse_scale(value);
+    state.scale = parse_scale(value);
   } else if (option == "number") {
     state.number = value;
   } else if (option == "light") {
@@ -157,7 +159,7 @@ std::string to_options(const ViewState& state) {
   if (!state.filter.empty()) text += " --filter " + quoted(state.filter);
   if (!state.format.empty()) text += " --limits " + quoted(state.format);
   if (state.is_true) text += " --true";
-  if (state.scale_exponent != 0) text += fmt::format(" --scale 2^{}", state.scale_exponent);
+  if (state.scale) text += fmt::format(" --scale 2^{}", *state.scale);
   if (state.number != fresh.number) text += " --number " + quoted(state.number);
   if (state.is_light) text += " --light";
   return text;

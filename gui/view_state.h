@@ -29,7 +29,7 @@ struct ViewState {
   std::string filter;          // a glob pattern, or a part, of tensors' names
   std::string format;          // whose limits are drawn; "": that of the tensor
   bool is_true = false;        // values without the loss scale
-  int scale_exponent = 0;      // by which the loss scale is multiplied, as a power of two
+  std::optional<int> scale;    // k of the loss scale 2^k that is tried; values are shown without theirs then
   std::string number = "0.1";  // of View::number
   bool is_light = false;
 

@@ -31,6 +31,16 @@ module() {
   fi
 }
 
+# wanted NAME PKG_CONFIG_MODULE PACKAGE: what the window needs, and all else does without
+wanted() {
+  local version
+  if version=$(pkg-config --modversion "$2" 2>/dev/null); then
+    line "$1" "$version"
+  else
+    absent "$1" "apt-get install $3 (for ulpscope view and screenshot)"
+  fi
+}
+
 # header NAME FILE PATTERN PACKAGE: a library without pkg-config data; the version is what PATTERN captures in FILE, line by line
 header() {
   if [[ -e /usr/include/$2 ]]; then
@@ -73,6 +83,10 @@ module zlib zlib zlib1g-dev
 header libcsv csv.h '^#define CSV_[MR][A-Z]+ +([0-9]+)$' libcsv-dev
 module GoogleTest gtest 'libgtest-dev libgmock-dev'
 module benchmark benchmark libbenchmark-dev
+wanted 'Dear ImGui' imgui libimgui-dev
+wanted GLFW glfw3 libglfw3-dev
+wanted OpenGL gl libgl-dev
+wanted libpng libpng libpng-dev
 python_module h5py h5py 'apt-get install python3-h5py (tests of the trace need it)'
 python_module PyTorch torch 'pip install torch (benchmarks compare with it)'
 if [[ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]]; then

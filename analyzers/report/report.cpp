@@ -42,6 +42,10 @@ Cell known_or_unknown(double value) {
   return value;
 }
 
+Unit cell_unit(const Column& column, const TableRow& row) {
+  return column.unit == Unit::none && column.kind == ColumnKind::number ? row.unit : column.unit;
+}
+
 void Report::add_fact(std::string_view name, Cell value, Unit unit) {
   facts.push_back({std::string(name), std::move(value), unit});
 }

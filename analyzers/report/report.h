@@ -130,6 +130,9 @@ struct TableRow {
   Unit unit = Unit::none;  // of the cells in columns without a unit, where each row is another quantity
 };
 
+// Of the row's cell in that column.
+Unit cell_unit(const Column& column, const TableRow& row);
+
 struct Table {
   std::string name;
   std::string title;

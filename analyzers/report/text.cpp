@@ -67,12 +67,6 @@ Report printable(Report report) {
   return report;
 }
 
-std::string words(std::string_view name) {
-  std::string text(name);
-  std::replace(text.begin(), text.end(), '_', ' ');
-  return text;
-}
-
 // Up to `digits` significant digits, without an exponent where that is readable.
 std::string number_text(double value, int digits) {
   if (std::isnan(value)) return "NaN";
@@ -83,8 +77,8 @@ std::string number_text(double value, int digits) {
 
 std::string share_text(double share) {
   const double percent = 100 * share;
-  if (percent > 0 && percent < 0.01) return "<0.01%";     // never 0 for something
-  if (percent < 100 && percent > 99.99) return ">99.9%";  // nor all for almost all
+  if (percent > 0 && percent < 0.01) return "<0.01%";      // never 0 for something
+  if (percent < 100 && percent >= 99.95) return ">99.9%";  // nor all for almost all
   return fmt::format("{}%", number_text(percent, 3));
 }
 
@@ -160,7 +154,7 @@ std::string facts_text(const Report& report, const TextOptions& options) {
   std::string text;
   for (const Quantity& fact : report.facts) {
     const std::string value = cell_text(fact.value, fact.unit);
-    text += fmt::format("  {:<{}}  {}\n", words(fact.name), name_width, wrap_text(value, options.width, name_width + 4));
+    text += fmt::format("  {:<{}}  {}\n", shown_name(fact.name), name_width, wrap_text(value, options.width, name_width + 4));
   }
   return text;
 }
@@ -169,7 +163,7 @@ std::string evidence_text(const Evidence& evidence) {
   std::string text = key_text(evidence.key);
   const char* separator = text.empty() ? "" : ": ";
   for (const Quantity& quantity : evidence.values) {
-    text += fmt::format("{}{} {}", separator, words(quantity.name), cell_text(quantity.value, quantity.unit));
+    text += fmt::format("{}{} {}", separator, shown_name(quantity.name), cell_text(quantity.value, quantity.unit));
     separator = ", ";
   }
   return text;
@@ -249,7 +243,7 @@ std::string findings_text(const Report& report, const TextOptions& options, cons
 
 // The first of two lines of a column's name, or "": names of several words stand in two lines, so that columns stay narrow.
 std::pair<std::string, std::string> header_lines(std::string_view name) {
-  const std::string text = words(name);
+  const std::string text = shown_name(name);
   const size_t blank = text.find(' ');
   if (blank == std::string::npos) return {"", text};
   return {text.substr(0, blank), text.substr(blank + 1)};
@@ -282,8 +276,7 @@ std::vector<TextColumn> text_columns(const Table& table) {
     const auto [above, below] = header_lines(column.name);
     text.lines = {above, below};
     for (const TableRow& row : table.rows) {
-      const Unit unit = column.unit == Unit::none && column.kind == ColumnKind::number ? row.unit : column.unit;
-      text.lines.push_back(cell_text(row.cells[i], unit));
+      text.lines.push_back(cell_text(row.cells[i], cell_unit(column, row)));
     }
     text.measure();
   }
@@ -408,6 +401,12 @@ bool shorten(Report& report) {
 }
 
 }  // namespace
+
+std::string shown_name(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
 
 std::string cell_text(const Cell& cell, Unit unit) { return std::visit(CellText{unit}, cell); }
 

@@ -1,8 +1,13 @@
 // Tensors against steps, coloured by a quantity that is chosen; under them the exponents of the selected one against the limits of
 // a format.
+#include <fmt/format.h>
 #include <imgui.h>
 #include <imgui_stdlib.h>
 
+#include <algorithm>
+
+#include "ulpscope/analyzers/history/scale_shares.h"
+#include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/gui/plots.h"
 #include "ulpscope/gui/views/view.h"
 
@@ -60,10 +65,49 @@ class Ranges : public ViewPanel {
       ImGui::TextDisabled("Click a tensor to see its exponents.");
       return;
     }
-    if (results.is_coarse)
+    if (results.is_coarse) {
       ImGui::TextDisabled("Recorded without histograms: record with --record stats to see exponents.");
-    else if (is_there(results.exponents, results, "its histograms"))
-      show_plot(canvas, *results.exponents, room * 0.4F);
+      return;
+    }
+    show_scale(canvas, results);
+    if (!is_there(results.exponents, results, "its histograms")) return;
+    if (!state.scale) {
+      show_plot(canvas, *results.exponents, room * 0.38F);
+      return;
+    }
+    // At the scale 2^k a value v is rounded as v 2^k: its limits lie k binades lower.
+    Plot moved = *results.exponents;
+    for (Limit& limit : moved.limits) limit.exponent -= *state.scale;
+    show_plot(canvas, moved, room * 0.38F);
+  }
+
+ private:
+  static void show_scale(const Canvas& canvas, const Results& results) {
+    ViewState& state = *canvas.state;
+    bool is_tried = state.scale.has_value();
+    if (ImGui::Checkbox("what if the loss scale had been", &is_tried)) state.scale = is_tried ? std::optional(12) : std::nullopt;
+    canvas.names->add_item("try scale");
+    if (!state.scale) return;
+    ImGui::SameLine();
+    int k = *state.scale;
+    ImGui::SetNextItemWidth(18 * ImGui::GetFontSize());
+    if (ImGui::SliderInt("##scale", &k, kLeastScale, kLargestScale, "2^%d"))
+      state.scale = std::clamp(k, kLeastScale, kLargestScale);
+    canvas.names->add_item("scale");
+    ImGui::SameLine();
+    if (!is_there(results.scales, results, "what that takes")) return;
+    if (results.scales->rows.empty()) {
+      ImGui::TextDisabled("%s", results.scales->note.c_str());
+      return;
+    }
+    const TableRow& row = results.scales->rows.at(static_cast<size_t>(*state.scale - kLeastScale));
+    std::string text;
+    for (size_t i = 1; i < row.cells.size(); ++i) {
+      const Column& column = results.scales->columns[i];
+      text += fmt::format("{}{} {}", i > 1 ? ", " : "", column.name, cell_text(row.cells[i], column.unit));
+    }
+    ImGui::TextUnformatted(text.c_str());
+    canvas.names->add_item("scale shares");
   }
 };
 

@@ -26,14 +26,29 @@
 #include "ulpscope/analyzers/update_facts.h"
 #include "ulpscope/analyzers/update_tables.h"
 #include "ulpscope/analyzers/updates.h"
+#include "ulpscope/analyzers/what_if_report.h"
+#include "ulpscope/analyzers/what_if_tables.h"
 #include "ulpscope/trace/run_set.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
 
-using All = Together<FittingScale, RangeFacts, ScaleFacts, UpdateFacts, UpdateHistory>;
+using All = Together<FittingScale, RangeFacts, ScaleFacts, UpdateFacts, UpdateHistory, WhatIfFacts>;
 
-All make_all() { return All(FittingScale(0.01), RangeFacts({&binary16, &bfloat16}), ScaleFacts(), UpdateFacts(), UpdateHistory()); }
+WhatIfOptions what_if_options() {
+  WhatIfOptions options;
+  options.limit = 0;
+  options.formats = {&binary16, &e4m3};
+  options.exponents = parse_scale_exponents("--scale", std::vector<std::string>{"2^-2..2^20"});
+  options.scalings = {parse_scaling("dynamic:growth_interval=3"), parse_scaling("static:2^12")};
+  return options;
+}
+
+All make_all() {
+  const WhatIfOptions options = what_if_options();
+  return All(FittingScale(0.01), RangeFacts({&binary16, &bfloat16}), ScaleFacts(), UpdateFacts(), UpdateHistory(),
+             WhatIfFacts(options.formats, options.exponents, replayed_exponents(options.scalings)));
+}
 
 AnalysisOptions every_row(StepRange steps = {}) {
   AnalysisOptions options;
@@ -51,6 +66,9 @@ std::string report_of(const AnalysisContext& context, const StepFacts& steps, co
   RangeTables(context, {}, all.get<RangeFacts>(), facts.ranges()).add_to(report);
   ScaleTables(context, facts.steps(), facts.scale(), fitting).add_to(report);
   UpdateTables(facts, all.get<UpdateHistory>()).add_to(report);
+  const WhatIfOptions options = what_if_options();
+  const std::vector<int> replayed = replayed_exponents(options.scalings);
+  WhatIfTables(context, options, replayed, all.get<WhatIfFacts>().whole(), steps.whole()).add_to(report);
   return render_json(report);
 }
 

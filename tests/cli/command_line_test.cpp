@@ -20,6 +20,7 @@
 namespace ulpscope::cli_test {
 namespace {
 
+using analyzers_test::make_health_row;
 using analyzers_test::make_row;
 using analyzers_test::SyntheticTrace;
 using ::testing::AllOf;
@@ -105,6 +106,40 @@ TEST_F(CommandLine, WrongArgumentsAreUsageErrors) {
   expect_error({"float", "1", "--table", "all"}, 2, "'1'");
 }
 
+TEST_F(CommandLine, WhatIfsAreAskedForInFormatsAndScales) {
+  const std::string trace = trace_with_error();
+  const auto refused = [&](std::vector<std::string> words, const std::string& why) {
+    words.insert(words.begin(), {"whatif", trace});
+    expect_error(words, 2, why);
+  };
+  refused({"--format", "bf61"}, "did you mean 'bf16'?");
+  refused({"--scale", "2^5..2^1"}, "2^5..2^1 ends before it begins");
+  refused({"--scale", "0"}, "'0' is no loss scale");
+  refused({"--scale", "nan"}, "'nan' is no loss scale");
+  refused({"--scale=-2"}, "'-2' is no loss scale");
+  refused({"--scale", "1000"}, "1000 is no power of two; near it are 2^9 and 2^10");
+  refused({"--scale", "2^0..2^64"}, "asks for 65 scales; at most 64");
+  refused({"--scale", "2^200"}, "beyond what a loss scale can be");
+  refused({"--scale", "two"}, "takes a scale like 2^16 or 65536, not 'two'");
+  refused({"--scaling", "dynamc"}, "did you mean 'dynamic'?");
+  refused({"--scaling", "static"}, "static:2^12");
+  refused({"--scaling", "dynamic:growth_fcator=3"}, "did you mean 'growth_factor'?");
+  refused({"--scaling", "dynamic:growth_interval=0"}, "growth_interval takes an integer of at least 1, not '0'");
+  refused({"--scaling", "dynamic:backoff_factor=2"}, "backoff_factor takes a power of two below 1");
+  refused({"--scaling", "dynamic:"}, "where a setting is expected");
+  const Json answers = Json::parse(
+      run_program({"whatif", trace, "--format", "fp16,bf16,json", "--scale", "2^0..2^2,65536", "--scaling", "dynamic"}).out);
+  EXPECT_EQ(answers["analysis"], "whatif");
+  EXPECT_EQ(answers["scales"], "2^0..2^2, 2^16");
+
+  SyntheticTrace counts;
+  const uint32_t tensor = counts.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  counts.add(tensor, make_health_row({1.0, 2.0}, DType::f16));
+  counts.end_step();
+  ASSERT_TRUE(counts.sink().close());
+  expect_error({"whatif", counts.path()}, 3, "record with --record stats");
+}
+
 TEST_F(CommandLine, NumbersAreExplained) {
   const auto out = [&](std::vector<std::string> words) {
     const Result result = run_program(words);
@@ -127,7 +162,7 @@ TEST_F(CommandLine, WhatIsNoTraceIsUnreadable) {
   write("empty", "");
   const std::string whole = read_file(trace_with_error());
   write("truncated", whole.substr(0, whole.size() / 2));
-  for (const char* verb : {"info", "report", "ranges", "scale", "updates"}) {
+  for (const char* verb : {"info", "report", "ranges", "scale", "whatif", "updates"}) {
     expect_error({verb, file("missing")}, 3, file("missing"));
     for (const char* name : {"text", "empty", "truncated"}) expect_error({verb, file(name)}, 3, file(name));
   }
@@ -287,6 +322,7 @@ TEST_F(CommandLine, EveryReportIsJsonToo) {
                                                 {"report", trace},
                                                 {"ranges", trace},
                                                 {"scale", trace},
+                                                {"whatif", trace},
                                                 {"updates", trace},
                                                 {"compare", trace, trace}}) {
     std::vector<std::string> short_form = words, long_form = words;

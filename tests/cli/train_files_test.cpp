@@ -202,7 +202,7 @@ TEST_F(Train, AFolderOfResumedTracesReadsAsOneRun) {
     }
     return kept;
   };
-  for (const char* verb : {"ranges", "report", "scale", "updates"})
+  for (const char* verb : {"ranges", "report", "scale", "whatif", "updates"})
     EXPECT_EQ(lines({verb}, file("parts")), lines({verb}, file("whole.h5"))) << verb;
   const Result compared = run_program({"compare", file("whole.h5"), file("parts")});
   EXPECT_THAT(compared.out, HasSubstr("The losses of all 12 common steps are bit-equal."));

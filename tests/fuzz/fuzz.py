@@ -472,6 +472,7 @@ class Traces:
         table = r.choice(["run", "settings", "sources", "ops", "tensors", "edges", "steps", "batches", "stats", "parameters", "fingerprints", "events",
                           "captures", "samples", "measures"])
         return [["info", name, "--json"], ["report", name, "--json"], ["ranges", name, "--json", "--limit", "0"], ["scale", name, "--json"],
+                ["whatif", name, "--json", "--limit", "0", "--format", "fp16,e4m3", "--scaling", "dynamic"],
                 ["updates", name, "--json", "--limit", "0"], ["compare", name, "other.h5", "--json"], ["export", name, "--table", "stats", "--json"], ["report", name], ["ranges", name],
                 ["export", name, "--table", table, "--json"], ["export", name, "--table", table, "-o", "table.csv", "--force"],
                 ["recover", name, "recovered.h5", "--force"]]

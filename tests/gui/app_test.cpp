@@ -8,7 +8,9 @@
 #include <random>
 
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/what_if_report.h"
 #include "ulpscope/gui/headless.h"
 #include "ulpscope/gui/keys.h"
 #include "ulpscope/gui/plots.h"
@@ -190,6 +192,39 @@ TEST_F(AppTest, ATensorIsFoundByItsName) {
   EXPECT_TRUE(model_.results()->exponents);
   click("flushed row 1");
   EXPECT_THAT(app_.state().tensor, HasSubstr("head<script>"));
+}
+
+// What a dragged scale shows is what `whatif` says of that tensor at that scale.
+TEST_F(AppTest, ALossScaleIsDragged) {
+  app_.state().view = View::ranges;
+  app_.state().tensor = model_.results()->tensors->at(0);
+  settle();
+  click("try scale");
+  ASSERT_TRUE(app_.state().scale);
+  WhatIfOptions options;
+  for (int k = kLeastScale; k <= kLargestScale; ++k) options.exponents.push_back(k);
+  options.limit = 0;
+  const Report report = analyze_what_if(Snapshot(trace_.path()), options);
+  const auto table =
+      std::find_if(report.tables.begin(), report.tables.end(), [](const Table& each) { return each.name == "what_if"; });
+  ASSERT_NE(table, report.tables.end());
+  const auto cell = [&](const TableRow& row, const char* name) {
+    const auto column =
+        std::find_if(table->columns.begin(), table->columns.end(), [&](const Column& each) { return each.name == name; });
+    return cell_text(row.cells[static_cast<size_t>(column - table->columns.begin())], column->unit);
+  };
+  const Rectangle slider = place("scale");
+  for (const float part : {0.2F, 0.5F, 0.8F}) {
+    click(ImVec2(slider.from.x + part * (slider.to.x - slider.from.x), slider.middle().y));
+    const std::string shown = text();
+    const auto row = std::find_if(table->rows.begin(), table->rows.end(), [&](const TableRow& each) {
+      return each.key.name == app_.state().tensor &&
+             cell(each, "scale") == cell_text(std::ldexp(1.0, *app_.state().scale), Unit::scale);
+    });
+    ASSERT_NE(row, table->rows.end()) << *app_.state().scale;
+    EXPECT_THAT(shown, HasSubstr("flushed " + cell(*row, "flushed") + ", subnormal " + cell(*row, "subnormal") + ", overflow " +
+                                 cell(*row, "overflow")));
+  }
 }
 
 TEST_F(AppTest, PicturesAreTheSameBytes) {

@@ -53,12 +53,12 @@ TEST(ViewState, ItsTextLeadsBackToIt) {
     state.order = TensorOrder::execution;
     state.format = "e4m3";
     state.is_true = state.is_light = true;
-    state.scale_exponent = -12;
+    state.scale = -12;
     const ViewState back = read(to_options(state));
     EXPECT_EQ(to_options(back), to_options(state));
     EXPECT_EQ(back.tensor, tensor);
     EXPECT_EQ(back.steps.last, 300u);
-    EXPECT_EQ(back.scale_exponent, -12);
+    EXPECT_EQ(back.scale, -12);
   }
   EXPECT_EQ(to_options(ViewState()), "--view overview");
 }

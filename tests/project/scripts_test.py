@@ -256,10 +256,11 @@ class Setup(Tree):
     def test_what_is_missing_is_installed_and_lists_are_fetched_only_after_a_failure(self):
         result, calls = self.setup_with("cmake")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(len(calls), 2, calls)  # the packages, then the data
+        self.assertEqual(len(calls), 3, calls)  # the packages, then the data, then what the window needs
         self.assertIn(" libdnnl-dev ", calls[0])
         self.assertNotIn(" cmake ", calls[0])
         self.assertTrue(calls[1].endswith(" dataset-fashion-mnist"))
+        self.assertIn(" libimgui-dev ", calls[2])
 
         (self.root / "calls").unlink()
         result, calls = self.setup_with("cmake", f"case \"$*\" in *update*) : > {self.root}/lists ;; *) [ -e {self.root}/lists ] ;; esac")
@@ -267,9 +268,10 @@ class Setup(Tree):
         self.assertTrue(calls[1].endswith(" update"), calls)
 
     def test_missing_data_stop_nothing_and_missing_packages_do(self):
-        result, _ = self.setup_with("cmake", "case \"$*\" in *dataset*) exit 100 ;; esac")
+        result, _ = self.setup_with("cmake", "case \"$*\" in *dataset* | *imgui*) exit 100 ;; esac")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("going on without dataset-fashion-mnist", result.stderr)
+        self.assertIn("going on without libimgui-dev", result.stderr)
         result, _ = self.setup_with("cmake", "exit 100")
         self.assertEqual(result.returncode, 4)
         self.assertIn("could not install: g++", result.stderr)

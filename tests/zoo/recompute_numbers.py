@@ -15,6 +15,8 @@ try:
     from recompute.facts import Facts
     from recompute.nan_rules import nan_mistakes
     from recompute.promises import broken_promises
+    from recompute import whatif_rules
+    from recompute.trace import Trace
 except ImportError:
     Facts = None  # and nothing else here is asked for
 
@@ -26,12 +28,21 @@ def said(program, verb, *arguments):
     return json.loads(ran.stdout)
 
 
+def has_histograms(path):
+    trace = Trace(path)
+    has = bool(trace.tables.stats.is_any("known", "values").any())
+    trace.close()
+    return has
+
+
 def reports(program, traces):
-    """Of one trace what `report`, `ranges`, `scale` and `updates` say, of two what `compare` says; nothing that runs anything again."""
+    """Of one trace what `report`, `ranges`, `scale`, `updates` and `whatif` say, of two what `compare` says; nothing that runs anything again."""
     if len(traces) == 1:
         for verb in ("report", "ranges", "scale"):
             yield verb, said(program, verb, *traces)
         yield "updates", said(program, "updates", *traces, "--no-trials")
+        if has_histograms(traces[0]):
+            yield "whatif", said(program, "whatif", *traces, *whatif_rules.ARGUMENTS)
     else:
         yield "compare", said(program, "compare", *traces)
 

@@ -4,7 +4,7 @@ import json
 import math
 import re
 
-from . import compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables
+from . import compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables, whatif_rules
 from .rules import COMMON, Case, Step
 from .sentences import SETTING, Bounds, check_text
 
@@ -15,9 +15,9 @@ RULES = {
 }
 FLUSHED = RULES["range.gradients_flushed"]
 FLUSHED.text.extend(scale_rules.FLUSHED_ADVICE)
-FACTS = {"scale": scale_rules.FACTS, "report": run_rules.FACTS, "updates": update_tables.FACTS}
-TABLES = table_rules.TABLES | update_tables.TABLES
-NOTES = table_rules.NOTES + update_tables.NOTES
+FACTS = {"scale": scale_rules.FACTS, "report": run_rules.FACTS, "updates": update_tables.FACTS, "whatif": whatif_rules.FACTS}
+TABLES = table_rules.TABLES | update_tables.TABLES | whatif_rules.TABLES
+NOTES = table_rules.NOTES + update_tables.NOTES + whatif_rules.NOTES
 NOT_FACTS = {
     "report_version",
     "analysis",
@@ -226,7 +226,7 @@ def check_table(case, table):
         def cells(_, row):
             tensor = case.tensor_of(row)
             names = {"tensor": row["values"].get("tensor")} if tensor is not None else {}
-            return names | {column: of(case, tensor, row) for column, of in columns.items()}
+            return {column: of(case, tensor, row) for column, of in columns.items()} | names
 
     yield from check_text(table["note"], NOTES, case)
     if len(table["rows"]) + table["rows_left_out"] != rows:
@@ -243,6 +243,9 @@ def check_table(case, table):
 
 def check_plots(case):
     for plot in case.report["plots"]:
+        if case.report["analysis"] == "whatif":
+            yield from {"lost": whatif_rules.check_lost, "scaling": whatif_rules.check_scaling}[plot["name"]](case, plot)
+            continue
         if plot["kind"] == "histogram":
             yield from table_rules.check_limits(case, plot)
         for series in plot["series"]:

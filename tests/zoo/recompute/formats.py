@@ -74,13 +74,16 @@ def flushed_up_to(fmt, mode="rne", flushes=False):
 def beyond_from(fmt, mode="rne"):
     """(some from here on go beyond the largest number, all do)."""
     ulp = fmt.ulp_of_largest
-    power = fmt.largest + ulp
+    power, above = fmt.largest + ulp, float(numpy.nextafter(fmt.largest, math.inf))
+    # A tie goes to the even encoding, which of these formats only E4M3's largest number has: 448 is 1.75 * 2^8 with 3 fraction bits.
+    is_even = fmt.largest / ulp % 2 == 0
+    tie = fmt.largest + ulp / 2
     return {
-        "rne": (fmt.largest + ulp / 2,) * 2,
+        "rne": (float(numpy.nextafter(tie, math.inf)) if is_even else tie,) * 2,
         "rna": (fmt.largest + ulp / 2,) * 2,
         "rz": (power, power),
-        "ro": (power, power),
-        "ru": (float(numpy.nextafter(fmt.largest, math.inf)), power),
-        "rd": (float(numpy.nextafter(fmt.largest, math.inf)), power),
+        "ro": (above, above) if is_even else (power, power),
+        "ru": (above, power),
+        "rd": (above, power),
         "sr": (fmt.largest + math.ldexp(ulp, -24), power),
     }[mode]

@@ -60,7 +60,7 @@ def share_text(share):
     percent = 100 * share
     if 0 < percent < 0.01:
         return "<0.01%"
-    if 99.99 < percent < 100:
+    if 99.95 <= percent < 100:
         return ">99.9%"
     return f"{percent:.3g}%"
 

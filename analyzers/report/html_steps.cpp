@@ -1,0 +1,189 @@
+// Series over steps: lines that hold until the next step, in one picture with one scale.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "ulpscope/analyzers/report/html_parts.h"
+#include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr size_t kMostSeries = 24, kColors = 8;
+constexpr size_t kMostPoints = 1200, kStretches = 300;  // a line of more points keeps four of each stretch
+constexpr double kWidth = 10000, kHeight = 1000;        // of the area that lines are drawn in, whatever its size on the screen
+constexpr double kPadding = 0.06;                       // of the height, above the highest and below the lowest value
+
+// From where to where values and steps reach, and how high a value lies.
+struct StepsFrame {
+  double first = INFINITY, end = -INFINITY, lowest = INFINITY, highest = -INFINITY;
+  bool is_logarithmic = false;
+  bool has_finite = true;
+  std::optional<double> only;  // the one value that all have
+
+  double scaled(double y) const { return is_logarithmic ? std::log10(y) : y; }
+  double across(double x) const { return (x - first) / (end - first); }
+  // From the top, 0 to 1.
+  double down(double y) const {
+    return kPadding + (1 - 2 * kPadding) * (scaled(highest) - scaled(y)) / (scaled(highest) - scaled(lowest));
+  }
+};
+
+std::optional<StepsFrame> frame_of(const Plot& plot) {
+  StepsFrame frame;
+  for (const Series& series : plot.series) {
+    for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i) {
+      if (!std::isfinite(series.x[i])) continue;
+      frame.first = std::min(frame.first, series.x[i]);
+      frame.end = std::max(frame.end, series.x[i]);
+      if (!std::isfinite(series.y[i])) continue;
+      frame.lowest = std::min(frame.lowest, series.y[i]);
+      frame.highest = std::max(frame.highest, series.y[i]);
+    }
+  }
+  if (frame.first > frame.end) return std::nullopt;
+  frame.has_finite = frame.lowest <= frame.highest;
+  if (!frame.has_finite) frame.lowest = 0, frame.highest = 1;
+  if (frame.lowest == frame.highest) frame.only = frame.lowest;
+  if (std::isfinite(plot.x_end)) frame.end = std::max(frame.end, plot.x_end);
+  if (frame.end == frame.first) frame.end = frame.first + 1;
+  const Unit unit = plot.y.unit;
+  frame.is_logarithmic = unit != Unit::exponent && unit != Unit::share && frame.lowest > 0 && frame.highest / frame.lowest >= 1000;
+  const bool begins_at_zero = unit == Unit::share || unit == Unit::count || unit == Unit::bytes || unit == Unit::seconds;
+  if (begins_at_zero && !frame.is_logarithmic) frame.lowest = std::min(frame.lowest, 0.0);
+  if (frame.lowest == frame.highest) {
+    const double around = frame.is_logarithmic ? 0 : std::max(std::fabs(frame.lowest) / 10, unit == Unit::exponent ? 1.0 : 1e-30);
+    frame.highest += around;
+    frame.lowest -= begins_at_zero ? 0 : around;
+  }
+  return frame;
+}
+
+// The points that are drawn, in order: of many, of each stretch the first, the last, the lowest and the highest.
+std::vector<size_t> drawn_points(const Series& series) {
+  const size_t count = std::min(series.x.size(), series.y.size());
+  std::vector<size_t> points;
+  if (count <= kMostPoints) {
+    for (size_t i = 0; i < count; ++i) points.push_back(i);
+    return points;
+  }
+  for (size_t stretch = 0; stretch < kStretches; ++stretch) {
+    const size_t begin = count * stretch / kStretches, end = count * (stretch + 1) / kStretches;
+    std::set<size_t> kept{begin, end - 1};
+    const auto less = [&](size_t a, size_t b) {
+      return std::isnan(series.y[b]) ? !std::isnan(series.y[a]) : series.y[a] < series.y[b];
+    };
+    size_t lowest = begin, highest = begin;
+    for (size_t i = begin; i < end; ++i) {
+      if (less(i, lowest)) lowest = i;
+      if (less(highest, i)) highest = i;
+    }
+    kept.insert({lowest, highest});
+    points.insert(points.end(), kept.begin(), kept.end());
+  }
+  return points;
+}
+
+std::string series_html(const Plot& plot, const Series& series, const StepsFrame& frame, size_t number) {
+  std::string line, nonfinite, x, texts;
+  const std::vector<size_t> points = drawn_points(series);
+  bool is_down = false;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const double at = series.x[points[i]], value = series.y[points[i]];
+    const double until = i + 1 < points.size() ? series.x[points[i + 1]] : std::isnan(plot.x_end) ? at : plot.x_end;
+    const int from = static_cast<int>(std::lround(kWidth * frame.across(at))),
+              to = static_cast<int>(std::lround(kWidth * frame.across(std::max(at, until))));
+    if (std::isfinite(value)) {
+      const int y = static_cast<int>(std::lround(kHeight * frame.down(value)));
+      line +=
+          fmt::format("{}{}H{}", is_down ? "V" : fmt::format("M{} ", from), y, std::max(to, from + (points.size() == 1 ? 1 : 0)));
+      is_down = true;
+    } else {
+      is_down = false;
+      nonfinite += fmt::format("M{} 0H{}", from, std::max(to, from + 30));
+    }
+    const char* separator = i == 0 ? "" : "|";
+    x += fmt::format("{}{}", separator, at);
+    texts += separator;
+    texts += cell_text(value, plot.y.unit);
+  }
+  std::string html;
+  if (!nonfinite.empty()) html += fmt::format("<path class=\"nonfinite\" d=\"{}\"/>", nonfinite);
+  html += fmt::format("<path class=\"s{}{}\" d=\"{}\" data-name=\"{}\" data-x=\"{}\" data-t=\"{}\"/>", number % kColors,
+                      number >= kColors ? " dashed" : "", line.empty() ? "M0 0" : line, html_text(series.name), x,
+                      html_text(texts, SIZE_MAX));
+  return html;
+}
+
+// As a cell has it, but for small shares, which a scale has to tell apart.
+std::string tick_text(double value, Unit unit) {
+  return unit == Unit::share && value > 0 && value < 1e-3 ? fmt::format("{:.2g}%", 100 * value) : cell_text(value, unit);
+}
+
+std::string value_axis(const Plot& plot, const StepsFrame& frame, std::string& grid) {
+  std::vector<double> values;
+  if (!frame.has_finite) return "<svg class=\"values\" aria-hidden=\"true\"></svg>";
+  if (frame.only) {
+    values.push_back(*frame.only);
+  } else if (frame.is_logarithmic) {
+    const double low = std::log10(frame.lowest), high = std::log10(frame.highest);
+    const double distance = std::max(1.0, std::ceil((high - low) / 5));
+    for (double e = std::ceil(low - 1e-9); e <= high + 1e-9; e += distance) values.push_back(std::pow(10.0, e));
+  } else {
+    // Bytes are round in powers of 1024.
+    const double unit =
+        plot.y.unit == Unit::bytes && frame.highest >= 1 ? std::pow(1024.0, std::floor(std::log2(frame.highest) / 10)) : 1.0;
+    values =
+        round_numbers(frame.lowest / unit, frame.highest / unit, 4, plot.y.unit == Unit::exponent || plot.y.unit == Unit::count);
+    for (double& value : values) value *= unit;
+  }
+  std::string html = "<svg class=\"values\" aria-hidden=\"true\">";
+  for (const double value : values) {
+    const double y = 100 * frame.down(value);
+    if (!std::isfinite(y)) continue;
+    html += fmt::format("<text x=\"100%\" y=\"{:.1f}%\" dy=\"4\" text-anchor=\"end\">{}</text>", y,
+                        html_text(tick_text(value, plot.y.unit)));
+    grid += fmt::format("<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{0:.1f}%\" y2=\"{0:.1f}%\"/>", y);
+  }
+  return html + "</svg>";
+}
+
+std::string legend_html(const Plot& plot, size_t drawn) {
+  if (plot.series.size() < 2) return "";
+  std::string html = "<ul class=\"legend\">";
+  for (size_t i = 0; i < drawn; ++i)
+    html += fmt::format("<li><svg class=\"key\" aria-hidden=\"true\"><path class=\"s{}{}\" d=\"M0 6H22\"/></svg>{}</li>",
+                        i % kColors, i >= kColors ? " dashed" : "", html_text(plot.series[i].name));
+  return html + "</ul>\n";
+}
+
+}  // namespace
+
+std::string steps_html(const Plot& plot) {
+  const std::optional<StepsFrame> frame = frame_of(plot);
+  if (!frame) return "";
+  const size_t drawn = std::min(plot.series.size(), kMostSeries);
+  std::string grid, lines, html;
+  const std::string values = value_axis(plot, *frame, grid);
+  for (size_t i = drawn; i-- > 0;) lines += series_html(plot, plot.series[i], *frame, i);  // the first above all others
+  std::vector<AxisTick> ticks;
+  for (const double x : round_numbers(frame->first, frame->end, 5, plot.x.unit == Unit::count || plot.x.name == "step"))
+    ticks.push_back({frame->across(x), cell_text(x, plot.x.unit)});
+  html += fmt::format(
+      "<div class=\"chart\">{}<svg class=\"area\" role=\"img\" aria-label=\"{}\" data-first=\"{}\" data-end=\"{}\" "
+      "data-x=\"{}\">",
+      values, html_text(plot.title, kMostSentenceBytes), frame->first, frame->end, html_text(shown_name(plot.x.name)));
+  html += grid + fmt::format("<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\">", kWidth, kHeight) + lines + "</svg>" +
+          mark_shapes_html(plot, frame->first, frame->end) + "</svg>" + axis_html(ticks) + "</div>\n";
+  html += legend_html(plot, drawn);
+  std::string caption = frame->is_logarithmic ? "Logarithmic scale. " : "";
+  if (lines.find("class=\"nonfinite\"") != std::string::npos) caption += "Red at the top: NaN or infinity.";
+  if (!caption.empty()) html += fmt::format("<p class=\"caption\">{}</p>\n", caption);
+  return html + html_not_drawn(plot.series.size() - drawn, "line");
+}
+
+}  // namespace ulpscope

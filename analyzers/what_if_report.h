@@ -1,0 +1,38 @@
+// What would any set of formats and loss scales have done to a recorded run? Table "least": the scale of each format at which the
+// gradients lose the least part of their norm. Table "what_if": shares flushed, subnormal and overflowed, and the part of the norm
+// that is lost, at every format and scale, of all gradients and of each group of tensors. Table and plot "scaling": what scalers
+// would have done. Plot "lost": shares lost over scales. Definitions: docs/numerics.md, "What-ifs at every scale".
+#pragma once
+
+#include <vector>
+
+#include "ulpscope/analyzers/asked_scales.h"
+#include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/range_tables.h"
+#include "ulpscope/analyzers/what_if_facts.h"
+
+namespace ulpscope {
+
+struct WhatIfOptions : AnalysisOptions {
+  std::vector<const FloatFormat*> formats{&binary16};
+  std::vector<int> exponents;  // of the scales, ascending; empty: those of 2^0 to 2^24
+  std::vector<Scaling> scalings;
+  GroupBy by = GroupBy::tensor;
+};
+
+// Of a trace each time it is asked, which may have grown: reads only what is new.
+class WhatIfAnalysis {
+ public:
+  explicit WhatIfAnalysis(WhatIfOptions options);
+  WhatIfAnalysis(const WhatIfAnalysis&) = delete;
+  Report report(const Snapshot& trace);
+
+ private:
+  const WhatIfOptions options_;
+  const std::vector<int> replayed_;
+  Followed<WhatIfFacts> run_;
+};
+// Throws Error (unreadable) where only counts were recorded.
+Report analyze_what_if(const Snapshot& trace, const WhatIfOptions& options);
+
+}  // namespace ulpscope

@@ -1,0 +1,59 @@
+// The tables and plots of `ulpscope whatif`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/analyzers/scaling_replay.h"
+#include "ulpscope/analyzers/step_facts.h"
+
+namespace ulpscope {
+
+struct AnalysisContext;
+struct WhatIfOptions;
+
+class WhatIfTables {
+ public:
+  // The references outlive them.
+  WhatIfTables(const AnalysisContext& context, const WhatIfOptions& options, const std::vector<int>& replayed, RunWhatIf run,
+               StepTotals steps);
+  void add_to(Report& report) const;
+
+ private:
+  struct Group {
+    std::string name;
+    RowKey key;
+    std::vector<SweepAnswer> scaled;    // by format and scale, of tensors that contain the loss scale; empty: there are none
+    std::vector<SweepAnswer> unscaled;  // by format, of those that do not
+    bool comes_last = true;
+  };
+  // The scale at which the least part of all gradients' norm is lost: the one where it is surely no more than at any other, or
+  // where that is least to fear, and those that may be as good.
+  struct Least {
+    size_t scale, from, to;  // places among the scales
+    bool known = false;      // there are gradients, and the scale makes a difference
+  };
+
+  size_t place(size_t format, size_t scale) const;
+  void add_groups();
+  void judge();
+  Table least_table() const;
+  Table what_if_table() const;
+  Table scaling_table(const std::vector<ReplayedScaling>& replayed) const;
+  Plot lost_plot() const;
+  Plot scaling_plot(const std::vector<ReplayedScaling>& replayed) const;
+  CountBounds overflowing_steps(size_t format, int exponent) const;
+
+  const AnalysisContext& context_;
+  const WhatIfOptions& options_;
+  const std::vector<int>& replayed_;
+  const RunWhatIf run_;
+  const StepTotals steps_;
+  uint64_t rows_ = 0, unknown_ = 0;
+  std::vector<Group> groups_;
+  std::vector<SweepAnswer> gradients_;  // all of them
+  std::vector<Least> least_;            // by format
+};
+
+}  // namespace ulpscope
