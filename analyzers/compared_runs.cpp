@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "ulpscope/analyzers/followed.h"
 
@@ -51,15 +52,24 @@ void visit_common_losses(const Snapshot& a, const Snapshot& b, const AnalysisOpt
   });
 }
 
-// Of the ranks that both have: a step is equal where the losses of all of these are.
+// What is compared with what. One rank is compared with one rank, whatever their numbers.
+std::vector<std::pair<int32_t, int32_t>> common_ranks(const Snapshot& a, const Snapshot& b) {
+  const std::vector<int32_t> ranks = a.ranks(), others = b.ranks();
+  if (ranks.size() == 1 && others.size() == 1) return {{ranks.front(), others.front()}};
+  std::vector<std::pair<int32_t, int32_t>> common;
+  for (const int32_t rank : ranks)
+    if (std::find(others.begin(), others.end(), rank) != others.end()) common.emplace_back(rank, rank);
+  return common;
+}
+
+// A step is equal where the losses of all ranks that are compared are.
 LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
   LossComparison result;
   StepSet common, different;
-  const std::vector<int32_t> ranks = a.ranks(), others = b.ranks();
-  for (const int32_t rank : ranks) {
-    if (std::find(others.begin(), others.end(), rank) == others.end()) continue;
+  for (const auto& [rank, other] : common_ranks(a, b)) {
+    result.has_common_rank = true;
     StepSet common_of_rank, different_of_rank;
-    visit_common_losses(a.of_rank(rank), b.of_rank(rank), options, [&](const LossComparison::Step& step) {
+    visit_common_losses(a.of_rank(rank), b.of_rank(other), options, [&](const LossComparison::Step& step) {
       // NaN equals NaN here: both runs broke in the same step.
       const bool same =
           std::bit_cast<uint64_t>(step.a) == std::bit_cast<uint64_t>(step.b) || (std::isnan(step.a) && std::isnan(step.b));

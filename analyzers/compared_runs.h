@@ -43,6 +43,7 @@ struct LossComparison {
     uint64_t step;
     double a, b;
   };
+  bool has_common_rank = false;  // or each is of one rank
   uint64_t common = 0, equal = 0;
   std::optional<Step> first_difference;  // the first step whose losses differ in any bit
 };

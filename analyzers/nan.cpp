@@ -30,6 +30,7 @@ Report NanAnalysis::report(const Snapshot& trace) {
   Report report;
   report.analysis = "nan";
   report.title = "NaN and infinities";
+  report.keeps_all_rows = true;
   report.sources.push_back(source_of(trace));
   report.complete = run_->update(trace);
   const RunFacts& facts = run_->facts();

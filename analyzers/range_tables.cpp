@@ -293,14 +293,18 @@ void RangeTables::add_plots(Report& report, const std::vector<Group>& groups) co
   const size_t few = std::min(context_.options.limit, std::max<size_t>(5, context_.options.limit / 5));
   const size_t shown = options_.formats.empty() ? few : context_.options.limit;
   const size_t limit = context_.options.limit == 0 ? groups.size() : shown;
+  const auto add = [&](Plot& plot, const Group& group, const ExponentHistogram& histogram) {
+    if (plot.series.size() < limit) {
+      plot.series.push_back(histogram_series(group.name, group.key, histogram));
+    } else {
+      ++plot.series_left_out;
+    }
+  };
   for (const Group* group : worst_first(groups, key)) {
     const RangeTotals& totals = group->get();
-    if (totals.histogram && totals.recorded.largest > 0 && recorded.series.size() < limit) {
-      recorded.series.push_back(histogram_series(group->name, group->key, *totals.histogram));
-    }
-    if (group->gradient && totals.true_histogram && totals.recorded.largest > 0 && unscaled.series.size() < limit) {
-      unscaled.series.push_back(histogram_series(group->name, group->key, *totals.true_histogram));
-    }
+    if (totals.recorded.largest == 0) continue;
+    if (totals.histogram) add(recorded, *group, *totals.histogram);
+    if (group->gradient && totals.true_histogram) add(unscaled, *group, *totals.true_histogram);
   }
   if (!recorded.series.empty()) report.plots.push_back(std::move(recorded));
   if (!unscaled.series.empty() && !options_.formats.empty()) report.plots.push_back(std::move(unscaled));

@@ -166,7 +166,11 @@ Plot UpdateTables::lost_plot() const {
   add("all parameters", key_of_step(facts_.context.trace, all_.steps.front().step), all_.steps);
   const size_t limit = facts_.context.options.limit;
   for (const Weight& weight : weights_) {
-    if (weight.updates.lost == 0 || plot.series.size() > (limit == 0 ? weights_.size() : std::min(limit, kMostSeries))) break;
+    if (weight.updates.lost == 0) break;
+    if (plot.series.size() > (limit == 0 ? weights_.size() : std::min(limit, kMostSeries))) {
+      ++plot.series_left_out;
+      continue;
+    }
     add(facts_.selection.name(weight.tensor), facts_.selection.key(weight.tensor), weight.steps);
   }
   return plot;

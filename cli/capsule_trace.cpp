@@ -1,22 +1,76 @@
 #include "ulpscope/cli/capsule_trace.h"
 
+#include <fmt/format.h>
+
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
-#include "ulpscope/studies/trial.h"
+#include "ulpscope/cli/trace_path.h"
+#include "ulpscope/core/run/checkpoint.h"
+#include "ulpscope/studies/nan_trials.h"
 
 namespace ulpscope::cli {
 
-Snapshot record_capsule(const std::string& capsule, const ScratchFolder& folder, Progress& progress) {
+TraceOrCapsule::TraceOrCapsule(const std::string& path, Progress& progress)
+    : path_(path), is_capsule_(ulpscope::is_checkpoint(path)) {
+  if (is_capsule_) {
+    record(progress);
+  } else {
+    trace_ = open_trace(path);
+  }
+}
+
+void TraceOrCapsule::record(Progress& progress) {
   Trial trial;
-  trial.capsule = capsule;
-  trial.trace_path = folder.file("capsule.h5");
+  trial.capsule = path_;
+  trial.trace_path = scratch_file("capsule.h5");
   trial.level = RecordLevel::stats;
   trial.watch = [&](std::string_view work, double share) { progress.work(work, share); };
   const TrialOutcome outcome = ulpscope::run(trial);
   if (outcome.trace.failed) throw failed_error("the capsule's steps could not be recorded: {}", outcome.trace.failure);
-  if (!outcome.is_as_before())
-    say("ulpscope: warning: the steps of '{}' do not come out as they were (`ulpscope replay`)", capsule);
-  return Snapshot(trial.trace_path);
+  if (!outcome.is_as_before()) say("ulpscope: warning: the steps of '{}' do not come out as they were (`ulpscope replay`)", path_);
+  trace_.emplace(trial.trace_path);
+}
+
+Report TraceOrCapsule::report(const AnalysisOptions& options,
+                              const std::function<Report(const Snapshot&, const AnalysisOptions&)>& analyze) const {
+  check_asked_for({&*trace_}, options);
+  Report report = analyze(*trace_, options);
+  if (is_capsule_) report.sources.front().path = path_;
+  return report;
+}
+
+void TraceOrCapsule::try_changes(const std::function<void(const Trial& start)>& study) const {
+  try {
+    Trial start;
+    if (is_capsule_) {
+      start.capsule = path_;
+    } else {
+      start = trial_from_start(*trace_);
+    }
+    study(start);
+  } catch (const Error& error) {
+    say("ulpscope: nothing was tried: {}", one_line(error.what()));
+  }
+}
+
+std::string TraceOrCapsule::scratch_file(const char* name) {
+  if (!scratch_) scratch_.emplace("ulpscope-trials");
+  return scratch_->file(name);
+}
+
+std::vector<OptionSpec> trial_options() {
+  return {{"--no-trials", "", "", "run nothing: only what was recorded"},
+          {"--budget", "", "SECONDS", "for all trials together", "60"}};
+}
+
+double trial_budget(const Arguments& arguments) { return static_cast<double>(arguments.integer("--budget", 1).value_or(60)); }
+
+std::function<bool(std::string_view trial)> trial_watch(Progress& progress) {
+  return [&progress](std::string_view trial) {
+    progress.work(fmt::format("trying {}", trial), 0);
+    return true;
+  };
 }
 
 }  // namespace ulpscope::cli

@@ -1,13 +1,46 @@
-// Traces of capsules, for verbs that answer from a trace.
+// What verbs share that answer from a trace or a capsule, and by trials of its run.
 #pragma once
 
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/scratch_folder.h"
+#include "ulpscope/cli/verb.h"
+#include "ulpscope/studies/trial.h"
 #include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope::cli {
 
-// Runs the capsule's steps again, and records them in the folder. Says so where they do not come out as they were.
-Snapshot record_capsule(const std::string& capsule, const ScratchFolder& folder, Progress& progress);
+class TraceOrCapsule {
+ public:
+  // Of a capsule the steps are run again and recorded; says so where they do not come out as they were. `progress` outlives it.
+  TraceOrCapsule(const std::string& path, Progress& progress);
+
+  const Snapshot& trace() const { return *trace_; }
+  // The report on it, of which the source is what was asked for. Throws Error (usage) where there is nothing that options ask for.
+  Report report(const AnalysisOptions& options,
+                const std::function<Report(const Snapshot&, const AnalysisOptions&)>& analyze) const;
+  // Calls `study` with where trials start; says why nothing was tried where they cannot.
+  void try_changes(const std::function<void(const Trial& start)>& study) const;
+  std::string scratch_file(const char* name);  // that is gone with this
+
+ private:
+  void record(Progress& progress);
+
+  const std::string path_;
+  const bool is_capsule_;
+  std::optional<ScratchFolder> scratch_;
+  std::optional<Snapshot> trace_;
+};
+
+// --no-trials and --budget.
+std::vector<OptionSpec> trial_options();
+double trial_budget(const Arguments& arguments);
+// Shows each trial that begins.
+std::function<bool(std::string_view trial)> trial_watch(Progress& progress);
 
 }  // namespace ulpscope::cli

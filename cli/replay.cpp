@@ -123,7 +123,9 @@ Verb replay_verb() {
             {"--keep-fp32", "", "MODULES", "with the modules that match this pattern in FP32; may be repeated", ""},
             {"--scale", "", "SCALE", "with this constant loss scale, as in 2^10", "the capsule's"},
             {"--against", "", "TRACE", "compare every recorded row with this trace's, and name the first op that differs"},
-            {"--by-op", "", "", "run the steps as they were too, and compare what each op gives; --as fp64 does so by itself"},
+            {"--by-op", "", "",
+             "run the steps as they were too, and compare what each op gives; --as fp64 does so by itself; neither with --threads "
+             "or --isa"},
             {"--output", "-o", "FILE", "write a trace of the replay", "none"},
             {"--minimize", "", "FILE",
              "write the smallest part that fails in the same way as a capsule: the last step, of as few samples, layers and places "

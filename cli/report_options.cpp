@@ -43,8 +43,8 @@ StepRange parse_steps(const std::string& text) {
 std::string render(const Report& report, const Arguments& arguments, TextOptions text) {
   text.unicode = !arguments.has("--ascii");
   text.all = arguments.has("--all");
-  // What judges a run stands on one page. The rows of `nan` say where an element comes from and where it went: none is the last.
-  if (report.verdict && report.analysis != "nan" && !arguments.has("--limit") && !text.all) text.most_lines = kPageLines;
+  // What judges a run stands on one page.
+  if (report.verdict && !report.keeps_all_rows && !arguments.has("--limit") && !text.all) text.most_lines = kPageLines;
   switch (output_kind(arguments)) {
     case OutputKind::json:
       return render_json(report);

@@ -1,17 +1,10 @@
 #include "ulpscope/analyzers/updates.h"
 
-#include <fmt/format.h>
-
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/capsule_trace.h"
-#include "ulpscope/cli/output.h"
 #include "ulpscope/cli/report_options.h"
-#include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
-#include "ulpscope/core/run/checkpoint.h"
-#include "ulpscope/studies/nan_trials.h"
 #include "ulpscope/studies/update_trials.h"
 
 namespace ulpscope::cli {
@@ -20,33 +13,18 @@ namespace {
 
 // Of one trace or capsule: what came of changes, too.
 int run_with_trials(const Arguments& arguments, const AnalysisOptions& options) {
-  const std::string path = arguments.positional(0);
+  UpdateTrialOptions trials;
+  trials.budget = trial_budget(arguments);
+  trials.analysis = options;
   Progress progress;
-  const ScratchFolder scratch("ulpscope-updates");
-  const bool is_capsule = ulpscope::is_checkpoint(path);
-  const Snapshot trace = is_capsule ? record_capsule(path, scratch, progress) : open_trace(path);
-  check_asked_for({&trace}, options);
-  Report report = analyze_updates(trace, options);
-  if (is_capsule) report.sources.front().path = path;
-  if (tells_of_losses(report) && !arguments.has("--no-trials")) {
-    UpdateTrialOptions trials;
-    trials.scratch = scratch.file("trial.h5");
-    trials.budget = static_cast<double>(arguments.integer("--budget", 1).value_or(60));
-    trials.watch = [&](std::string_view trial) {
-      progress.work(fmt::format("trying {}", trial), 0);
-      return true;
-    };
-    try {
-      Trial start;
-      if (is_capsule)
-        start.capsule = path;
-      else
-        start = trial_from_start(trace);
-      add_trials(try_updates(start, trace.step_count(), trials), report);
-    } catch (const Error& error) {
-      say("ulpscope: nothing was tried: {}", one_line(error.what()));
-    }
-  }
+  trials.watch = trial_watch(progress);
+  TraceOrCapsule asked(arguments.positional(0), progress);
+  Report report = asked.report(options, analyze_updates);
+  if (tells_of_losses(report) && !arguments.has("--no-trials"))
+    asked.try_changes([&](const Trial& start) {
+      trials.scratch = asked.scratch_file("trial.h5");
+      add_trials(try_updates(start, asked.trace().step_count(), trials), report);
+    });
   progress.finish();
   return finish(report, arguments);
 }
@@ -55,13 +33,13 @@ int run(const Arguments& arguments) {
   const AnalysisOptions options = analysis_options(arguments);
   if (arguments.positionals().size() == 1 && !arguments.has("--follow")) return run_with_trials(arguments, options);
   for (const char* option : {"--no-trials", "--budget"})
-    if (arguments.has(option)) throw usage_error("{} belongs to one trace, which nothing writes any more", option);
+    if (arguments.has(option)) throw usage_error("{} belongs to one trace or capsule, without --follow", option);
   return run_analysis<UpdateAnalysis>(arguments, options);
 }
 
 std::vector<PositionalSpec> positionals() {
   std::vector<PositionalSpec> specs = traces_positional();
-  specs.front().meaning += "; one may be a capsule";
+  specs.front().meaning += "; or a capsule, alone";
   return specs;
 }
 
@@ -76,11 +54,7 @@ Verb updates_verb() {
       "Where they are lost, changes are tried by running the steps again with them: another learning rate, updates in FP32 or\n"
       "rounded stochastically, FP32 master weights; those of one trace from the run's first step on, those of a capsule from its.",
       positionals(),
-      join({follow_option(),
-            {{"--no-trials", "", "", "run nothing: only what was recorded"},
-             {"--budget", "", "SECONDS", "for all trials together", "60"}},
-            selection_options(),
-            output_options()}),
+      join({follow_option(), trial_options(), selection_options(), output_options()}),
       {{"ulpscope updates run.h5", "do the weights learn what the optimizer asks for, and what helps?"},
        {"ulpscope updates run.h5 --no-trials", "only the first of these"},
        {"ulpscope updates run.h5 --module 'layers.*' --limit 0", "all parameters of these modules"},

@@ -131,24 +131,9 @@ void add_rates(const Experiment& experiment, Fixes& fixes) {
 }  // namespace
 
 const char* name_of(FixResult result) {
-  static constexpr const char* kNames[] = {"verified",   "trains_worse", "fails",    "still_loses",
-                                           "fp32_fails", "refused",      "not_tried"};
+  static constexpr const char* kNames[] = {"verified",    "trains_worse", "stays_finite", "fails",
+                                           "still_loses", "fp32_fails",   "refused",      "not_tried"};
   return kNames[static_cast<size_t>(result)];
-}
-
-void FailureWatch::add(uint64_t step, double loss, bool skipped) {
-  last_ = step;
-  bad_losses_ = std::isfinite(loss) ? 0 : bad_losses_ + 1;
-  if (bad_losses_ == 1) first_bad_ = step;
-  skips_ = skipped ? skips_ + 1 : 0;
-  if (skips_ == 1) first_skipped_ = step;
-}
-
-std::optional<RunFailure> FailureWatch::failure(bool weights_are_finite) const {
-  if (bad_losses_ > 0) return RunFailure{RunFailure::Way::loss, first_bad_};
-  if (skips_ >= kSkipped) return RunFailure{RunFailure::Way::skipped, first_skipped_};
-  if (!weights_are_finite) return RunFailure{RunFailure::Way::weights, last_};
-  return std::nullopt;
 }
 
 std::vector<Fix> fixes_of(const Experiment& experiment, const std::string& module) {
@@ -160,14 +145,14 @@ std::vector<Fix> fixes_of(const Experiment& experiment, const std::string& modul
     fixes.add("a larger eps: optimizer.eps = 1e-4", false, [](Experiment& changed) { changed.optimizer.eps = 1e-4; });
   add_layers(fixes);
   const PrecisionRow& precision = row_of(experiment.precision);
-  if (precision.casts_model) {
+  if (is_narrow(*info(precision.parameter_types().others).format)) {
     fixes.add("updates computed in FP32: optimizer.math = \"fp32\"", true,
               [](Experiment& changed) { changed.optimizer.math = UpdateMath::fp32; });
     fixes.add("FP32 master weights: optimizer.master_weights = true", true,
               [](Experiment& changed) { changed.optimizer.master_weights = true; });
   }
   add_rates(experiment, fixes);
-  if (precision.dtype != DType::f32 && !precision.casts_model && !module.empty()) {
+  if (is_narrow(experiment) && !precision.casts_model && !module.empty()) {
     std::vector<std::string> patterns{module};
     if (const size_t dot = module.find('.'); dot != std::string::npos) patterns.push_back(module.substr(0, dot) + ".*");
     for (const std::string& pattern : patterns)
@@ -181,7 +166,7 @@ std::vector<Fix> fixes_of(const Experiment& experiment, const std::string& modul
                 changed.precision = precision.casts_model ? Precision::pure_bf16 : Precision::bf16;
                 changed.scaler.enabled = Switch::off;
               });
-  if (precision.dtype != DType::f32)
+  if (is_narrow(experiment))
     fixes.add("FP32: precision = \"fp32\"", true, [](Experiment& changed) {
       changed.precision = Precision::fp32;
       changed.scaler.enabled = Switch::off;
@@ -222,6 +207,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
   const TimedTrials::Outcome again = trials.run("as it was", original);
   study.failure = again.failure;
   study.refusal = again.refusal;
+  study.ran = again.ran;
   study.fails_again = again.failure && again.failure->is_like(failure);
   if (!study.fails_again) return study;
 
@@ -230,33 +216,35 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
     outcomes.push_back(trials.run(fix.text, fix.experiment));
     study.trials.emplace_back().fix = std::move(fix);
   }
-  // In FP32, as it was or with what it takes to train in FP32: what fails there is no matter of formats.
-  Experiment wide = original;
-  wide.precision = Precision::fp32;
-  wide.scaler.enabled = Switch::off;
-  const auto is_wide = [&](const Experiment& experiment) { return experiment == wide; };
-  std::optional<TimedTrials::Outcome> reference;
-  const auto found =
-      std::find_if(study.trials.begin(), study.trials.end(), [&](const FixTrial& t) { return is_wide(t.fix.experiment); });
-  reference = is_wide(original)             ? again
-              : found != study.trials.end() ? outcomes[static_cast<size_t>(found - study.trials.begin())]
-                                            : trials.run("FP32", wide);
-  const bool fp32_trains = reference->trains();
-  if (fp32_trains) study.reference = "FP32";
-  for (const Fix& fix : fp32_trains ? std::vector<Fix>() : fixes_of(wide, "")) {
-    TimedTrials::Outcome other = trials.run("FP32 and " + fix.text, fix.experiment);
-    if (!other.trains() || (!study.reference.empty() && other.end() >= reference->end())) continue;
-    study.reference = "FP32 and " + fix.text;
-    reference = std::move(other);
+  // What does not train in FP32, or in the run's own format where this is wider, is no matter of formats.
+  const Experiment wide = is_narrow(original) ? *wider_than(original) : original;
+  const std::string format = format_of(wide);
+  // What was run already is not run again.
+  const auto outcome_of = [&](const std::string& name, const Experiment& experiment) {
+    if (experiment == original) return again;
+    for (size_t i = 0; i < outcomes.size(); ++i)
+      if (study.trials[i].fix.experiment == experiment) return outcomes[i];
+    return trials.run(name, experiment);
+  };
+  const TimedTrials::Outcome in_wide = outcome_of(format, wide);
+  study.reference = reference_of(format, in_wide);
+  // It was run, and its steps tell so.
+  const bool wide_fails = in_wide.is_whole() && !in_wide.trains() && (in_wide.failure || in_wide.has_enough_steps());
+  if (wide_fails) {
+    for (const Fix& fix : fixes_of(wide, "")) {
+      const std::string name = format + " and " + fix.text;
+      Reference other = reference_of(name, outcome_of(name, fix.experiment));
+      if (other.exists() && (!study.reference.exists() || other.end < study.reference.end)) study.reference = std::move(other);
+    }
+    if (!study.reference.exists())
+      study.reference.lack = trials.has_time() ? fmt::format("nothing that was tried trained in {}", format)
+                                               : fmt::format("the time was up before anything had trained in {}", format);
   }
-  if (!study.reference.empty()) {
-    study.reference_start = reference->losses.front();
-    study.reference_end = reference->end();
-    study.bound = study.reference_end + kFixMargin * (study.reference_start - study.reference_end);
+  if (study.reference.exists()) {
     const auto before = static_cast<std::ptrdiff_t>(std::min<uint64_t>(failure.step - study.first_step, again.losses.size()));
     for (auto loss = again.losses.begin() + before; loss != again.losses.begin();)
       if (std::isfinite(*--loss)) {
-        study.bound = std::min(study.bound, *loss);
+        study.reference.bound = std::min(study.reference.bound, *loss);
         break;
       }
   }
@@ -266,12 +254,13 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
     trial.failure = outcome.failure;
     trial.refusal = outcome.refusal;
     if (outcome.is_whole() && !outcome.failure) trial.end_loss = outcome.end();
-    trial.result = !outcome.refusal.empty()                                     ? FixResult::refused
-                   : !outcome.ran                                               ? FixResult::not_tried
-                   : outcome.failure                                            ? FixResult::fails
-                   : trial.fix.is_format && !fp32_trains                        ? FixResult::fp32_fails
-                   : !study.reference.empty() && *trial.end_loss <= study.bound ? FixResult::verified
-                                                                                : FixResult::trains_worse;
+    trial.result = !outcome.refusal.empty()                   ? FixResult::refused
+                   : !outcome.ran                             ? FixResult::not_tried
+                   : outcome.failure                          ? FixResult::fails
+                   : trial.fix.is_format && wide_fails        ? FixResult::fp32_fails
+                   : !study.reference.exists()                ? FixResult::stays_finite
+                   : *trial.end_loss <= study.reference.bound ? FixResult::verified
+                                                              : FixResult::trains_worse;
   }
   return study;
 }

@@ -58,11 +58,12 @@ CapsuleSize size_of(const std::string& path, const CapsuleSteps& capsule, std::s
 
 size_t targets_of(const Batch& batch) { return batch.labels.size() + batch.values.size(); }
 
-// The cause of the worst of what is not finite in the trace, as `ulpscope nan` has it.
-std::string cause_in(const std::string& trace) {
-  for (const Quantity& fact : analyze_nan(Snapshot(trace)).facts)
-    if (const std::string* const text = std::get_if<std::string>(&fact.value); text && fact.name == "cause") return *text;
-  return "";
+// The cause of the worst of what is not finite in the trace of a step that had such, as `ulpscope nan` has it.
+std::string cause_in(const std::string& trace, const SinkStatus& recorded) {
+  if (recorded.failed) throw failed_error("the step could not be recorded: {}", recorded.failure);
+  const std::optional<std::string> cause = find_fact<std::string>(analyze_nan(Snapshot(trace)), "cause");
+  if (!cause) throw failed_error("internal: a step had NaN or infinities, and its trace '{}' tells no cause", trace);
+  return *cause;
 }
 
 class Minimizer {
@@ -155,17 +156,26 @@ class Minimizer {
     }
     Trainer trainer(whole_step, options);
     given_.resize(experiment_.model.layers.size());
+    size_t bytes = 0;
     trainer.model().watch_layers([&](size_t layer, const Tensor& output) {
-      if (layer + 1 < given_.size()) given_[layer + 1].push_back(as_batch(output, given_[layer + 1].size()));
+      const size_t next = layer + 1;
+      if (next >= given_.size()) return;
+      Batch given = as_batch(output, given_[next].size());
+      // What fails gets what came before it: nothing behind it takes the place of layers.
+      if (!std::all_of(given.inputs.begin(), given.inputs.end(), [](float value) { return std::isfinite(value); }))
+        return given_.resize(next);
+      bytes += given.inputs.size() * sizeof(float);
+      if (bytes > options_.most_bytes) return given_.resize(1);
+      given_[next].push_back(std::move(given));
     });
     const StepResult step = trainer.step();
-    trainer.finish();
+    const SinkStatus recorded = trainer.finish().trace;
     if (!step.nonfinite)
       throw usage_error("'{}' ends with step {}, in which nothing was NaN or infinite: there is no failure to keep", capsule_,
                         step.step);
     found_.failure = *step.nonfinite;
     found_.step = step.step;
-    found_.cause = cause_in(options.trace_path);
+    found_.cause = cause_in(options.trace_path, recorded);
     skipped_ = step.skipped;
   }
 
@@ -227,8 +237,10 @@ class Minimizer {
   bool fails(const Part& part) {
     try {
       return runs_into_failure(part, "", options_.scratch + ".h5");
-    } catch (const Error&) {
-      return false;  // a model need not take so little, nor does a fault that is injected need to find its element
+    } catch (const Error& error) {
+      // A model need not take so little, nor does a fault that is injected need to find its element.
+      if (error.kind() == ErrorKind::usage) return false;
+      throw;
     }
   }
 
@@ -260,12 +272,13 @@ class Minimizer {
     if (!trace.empty()) record(options);
     Trainer trainer(changed, options);
     const bool same = is_same(trainer.step());
-    const std::optional<CapsuleOutcome> written = trainer.finish().capsule;
-    if (written && !written->failure.empty()) throw failed_error("{}", written->failure);
-    return same && (trace.empty() || cause_in(trace) == found_.cause);
+    const TrainResult trained = trainer.finish();
+    if (trained.capsule && !trained.capsule->failure.empty()) throw failed_error("{}", trained.capsule->failure);
+    return same && (trace.empty() || cause_in(trace, trained.trace) == found_.cause);
   }
 
-  bool has_time(std::string_view trial) {
+  // Whether another trial may begin. Where none may, what is left need not be the smallest.
+  bool may_begin(std::string_view trial) {
     found_.is_smallest =
         found_.is_smallest && seconds_since(begin_) < options_.budget && (!options_.watch || options_.watch(trial));
     return found_.is_smallest;
@@ -273,7 +286,7 @@ class Minimizer {
 
   // Makes it the part where it fails.
   bool take(Part part, std::string_view trial) {
-    if (!has_time(trial) || !fails(part)) return false;
+    if (!may_begin(trial) || !fails(part)) return false;
     part_ = std::move(part);
     return true;
   }
@@ -291,7 +304,7 @@ class Minimizer {
     const std::vector<LayerSpec>& layers = experiment_.model.layers;
     const std::string& module = found_.failure.module;
     size_t first = 0;
-    while (first + 1 < layers.size() && module != layers[first].name && !module.starts_with(layers[first].name + ".")) ++first;
+    while (first + 1 < given_.size() && module != layers[first].name && !module.starts_with(layers[first].name + ".")) ++first;
     size_t step = 1, refused = first + 1;
     while (first > 0 && !take_from(first)) {
       refused = first;
@@ -387,7 +400,7 @@ class Minimizer {
   Experiment experiment_;  // its layers flattened
   CpuOptions cpu_;
   KeptSamples like_;                       // what kind of samples the data have
-  std::vector<std::vector<Batch>> given_;  // to each layer, of each batch of the step
+  std::vector<std::vector<Batch>> given_;  // to each layer up to the one that fails at most, of each batch of the step
   Minimized found_;
   Part part_;
   bool skipped_ = false;

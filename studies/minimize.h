@@ -9,6 +9,7 @@
 
 #include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/core/observe/nonfinite_watch.h"
+#include "ulpscope/studies/op_differences.h"
 
 namespace ulpscope {
 
@@ -16,6 +17,7 @@ struct MinimizeOptions {
   std::string output;                                      // the smaller capsule
   std::string scratch;                                     // a file that it may write and leave, and with ".h5" behind it another
   double budget = 60;                                      // seconds
+  size_t most_bytes = OpDifferences::kMostBytes;           // of what layers gave in the step; beyond it none is cut off
   std::function<bool(std::string_view trial)> watch = {};  // told of each that begins; false: neither it nor another one does
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope {
 
@@ -27,6 +28,8 @@ std::string detail_of(const FixTrial& trial) {
       return "stays finite and trains as the reference does";
     case FixResult::trains_worse:
       return "stays finite, and ends above what counts as training";
+    case FixResult::stays_finite:
+      return "stays finite; nothing tells whether it trains";
     case FixResult::fails:
       return failure_text(*trial.failure);
     case FixResult::fp32_fails:
@@ -52,6 +55,8 @@ std::optional<RunFailure> failure_of(const Snapshot& trace) {
 
 Trial trial_from_start(const Snapshot& trace) {
   const RunInfo run = trace.parts().front().run;
+  if (trace.writer_state() == WriterState::alive)
+    throw usage_error("'{}' is still being written: its run can be run again when it has ended", trace.path());
   if (run.producer != "ulpscope train")
     throw usage_error("'{}' was written by {}: only runs of `ulpscope train` can be run again", trace.path(), run.producer);
   if (!run.parent_run.empty())
@@ -66,35 +71,25 @@ Trial trial_from_start(const Snapshot& trace) {
 }
 
 void add_fixes(const FixStudy& study, Report& report) {
-  report.add_fact("run_again", !study.refusal.empty() ? fmt::format("cannot be run again: {}; nothing was tried", study.refusal)
-                               : study.fails_again    ? fmt::format("fails again: {}", failure_text(*study.failure))
-                               : study.failure
-                                   ? fmt::format("fails in another way: {}; nothing was tried", failure_text(*study.failure))
-                                   : std::string("does not fail again; nothing was tried"));
-  if (!study.fails_again) return;
-  if (!study.reference.empty()) {
-    report.add_fact("reference", study.reference);
-    report.add_fact("reference_loss", fmt::format("{:.4g} to {:.4g}", study.reference_start, study.reference_end));
-    report.add_fact("counts_as_training", fmt::format("a loss up to {:.4g}", study.bound));
-  } else {
-    report.add_fact("reference", std::string("none: nothing that was tried trained in FP32"));
+  if (!study.fails_again) {
+    add_not_tried(!study.refusal.empty() ? "cannot be run again: " + study.refusal
+                  : !study.ran           ? "the time was up"
+                  : study.failure        ? "fails in another way: " + failure_text(*study.failure)
+                                         : std::string("does not fail again"),
+                  report);
+    return;
   }
-  Table table{"fixes",
-              fmt::format("What was tried, from step {} on and for {} steps", study.first_step, study.steps),
-              {{"change", ColumnKind::text}, {"result", ColumnKind::text}, {"end_loss"}, {"detail", ColumnKind::text}},
-              {},
-              0,
-              "The cheapest for training first. End loss: the median of the last ten."};
+  report.add_fact("run_again", "fails again: " + failure_text(*study.failure));
+  add_reference(study.reference, report);
+  std::vector<TriedChange> tried;
+  for (const FixTrial& trial : study.trials)
+    tried.push_back({trial.fix.text, name_of(trial.result), {}, trial.end_loss, detail_of(trial)});
+  add_tried(study.first_step, study.steps, {}, "", std::move(tried), report);
   const auto verified = std::find_if(study.trials.begin(), study.trials.end(),
                                      [](const FixTrial& trial) { return trial.result == FixResult::verified; });
   if (verified != study.trials.end())
     report.verdict_text +=
-        fmt::format(" Tried: it trains{} with {}.", study.reference == "FP32" ? " as in FP32" : "", verified->fix.text);
-  for (const FixTrial& trial : study.trials)
-    table.rows.push_back({RowKey{},
-                          {trial.fix.text, std::string(name_of(trial.result)),
-                           trial.end_loss ? Cell(*trial.end_loss) : Cell(NotApplicable{}), detail_of(trial)}});
-  report.tables.insert(report.tables.begin(), std::move(table));
+        fmt::format(" Tried: it trains{} with {}.", study.reference.name == "FP32" ? " as in FP32" : "", verified->fix.text);
 }
 
 }  // namespace ulpscope

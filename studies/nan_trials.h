@@ -11,10 +11,10 @@ namespace ulpscope {
 std::optional<RunFailure> failure_of(const Snapshot& trace);
 
 // The start of trials of the trace's run: its experiment, from the first step on. Throws Error (usage) where they cannot start
-// there: another producer's run, or one that was resumed.
+// there: another producer's run, one that was resumed, or one that goes on.
 Trial trial_from_start(const Snapshot& trace);
 
-// Facts: fails_again, the reference and the loss that counts as training. Table: fixes.
+// Facts: run_again, the reference and the loss that counts as training. Table: fixes.
 void add_fixes(const FixStudy& study, Report& report);
 
 }  // namespace ulpscope

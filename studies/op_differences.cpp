@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ulpscope/core/engine/context.h"
 
@@ -43,7 +44,7 @@ void OpDifferences::Original::after(const OpEvent& event) {
     if (all_.kept_bytes_ > kMostBytes) return;
     std::vector<double> values = to_host(output);
     Kept& kept = all_.kept_[{event.id, event.micro_batch, slot}];
-    kept = {output.dtype(), output.body()->loss_scale, {}, {}};
+    kept = {output.dtype(), {output.shape().begin(), output.shape().end()}, output.body()->loss_scale, {}, {}};
     if (is_wide) {
       kept.wide = std::move(values);
     } else {
@@ -73,6 +74,10 @@ void OpDifferences::Changed::after(const OpEvent& event) {
       made.type = output.dtype();
     }
     OpDifference& difference = all_.found_[place->second];
+    if (!std::equal(kept->second.shape.begin(), kept->second.shape.end(), output.shape().begin(), output.shape().end())) {
+      difference.has_other_shape = true;
+      return;
+    }
     const double before = difference.largest;
     all_.compare(kept->second, to_host(output), output.body()->loss_scale, difference);
     if (is_new) difference.first = difference.largest;
@@ -81,21 +86,34 @@ void OpDifferences::Changed::after(const OpEvent& event) {
 }
 
 void OpDifferences::compare(const Kept& kept, const std::vector<double>& values, double scale, OpDifference& difference) const {
-  const size_t size = kept.wide.empty() ? kept.values.size() : kept.wide.size();
-  double apart = 0, original = 0, changed = 0;
-  for (size_t i = 0; i < std::min(size, values.size()); ++i) {
-    const double a = (kept.wide.empty() ? static_cast<double>(kept.values[i]) : kept.wide[i]) / kept.scale, b = values[i] / scale;
-    if (!std::isfinite(a) || !std::isfinite(b)) {
-      difference.nonfinite_in_one += std::isfinite(a) != std::isfinite(b);
-      continue;
+  const auto pair_at = [&](size_t i) {
+    return std::pair((kept.wide.empty() ? static_cast<double>(kept.values[i]) : kept.wide[i]) / kept.scale, values[i] / scale);
+  };
+  const auto is_finite = [](const std::pair<double, double>& pair) {
+    return std::isfinite(pair.first) && std::isfinite(pair.second);
+  };
+  double most = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto pair = pair_at(i);
+    if (is_finite(pair)) {
+      most = std::max({most, std::abs(pair.first), std::abs(pair.second)});
+    } else {
+      difference.nonfinite_in_one += std::isfinite(pair.first) != std::isfinite(pair.second);
     }
-    // Norms of what fits FP32 do not overflow in FP64.
+  }
+  if (most == 0) return;
+  // All magnitudes are 2 at most then, so that no square overflows, and what underflows is nothing beside the largest.
+  const int exponent = -std::max(std::ilogb(most), -1022);
+  double apart = 0, original = 0, changed = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto pair = pair_at(i);
+    if (!is_finite(pair)) continue;
+    const double a = std::ldexp(pair.first, exponent), b = std::ldexp(pair.second, exponent);
     apart += (a - b) * (a - b);
     original += a * a;
     changed += b * b;
   }
-  const double larger = std::max(original, changed);
-  if (larger > 0) difference.largest = std::max(difference.largest, std::sqrt(apart / larger));
+  difference.largest = std::max(difference.largest, std::sqrt(apart / std::max(original, changed)));
 }
 
 }  // namespace ulpscope

@@ -23,8 +23,9 @@ struct OpDifference {
   double first = 0, largest = 0;  // in the first step that both have it, and in any
   uint64_t largest_step = 0;
   uint64_t nonfinite_in_one = 0;  // elements, of all steps
+  bool has_other_shape = false;   // in some step, in which it was not compared
 
-  // The largest one, in units of half a last place of 1 in the wider rounding type of the two.
+  // The largest one, in units of half a last place of 1 in the narrower type of the two.
   double in_roundings() const;
 };
 
@@ -46,6 +47,7 @@ class OpDifferences {
   using Key = std::tuple<uint64_t, uint32_t, int>;  // id, micro-batch, slot
   struct Kept {
     DType type = DType::f32;
+    std::vector<int64_t> shape;
     double scale = 1;
     std::vector<float> values;
     std::vector<double> wide;  // of FP64, instead

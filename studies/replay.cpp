@@ -104,14 +104,32 @@ void add_nonfinite(const TrialOutcome& outcome, Report& report) {
 }
 
 void add_ops(const TrialOutcome& outcome, size_t limit, Report& report) {
-  std::vector<OpDifference> ops = outcome.ops;
+  std::vector<OpDifference> ops;
+  std::vector<std::string> of_other_shapes;
+  for (const OpDifference& op : outcome.ops) {
+    if (op.has_other_shape) {
+      of_other_shapes.push_back(fmt::format("{} of {}", op.output, place_text(op.op, op.module, name_of(op.phase))));
+    } else {
+      ops.push_back(op);
+    }
+  }
   std::stable_sort(ops.begin(), ops.end(), [](const OpDifference& a, const OpDifference& b) {
     return a.nonfinite_in_one != b.nonfinite_in_one ? a.nonfinite_in_one > b.nonfinite_in_one : a.largest > b.largest;
   });
   report.add_fact("outputs_compared", count_cell(ops.size()), Unit::count);
+  constexpr size_t kMostNamed = 5;
+  if (const size_t count = of_other_shapes.size(); count > 0) {
+    of_other_shapes.resize(std::min(count, kMostNamed));
+    report.add_fact("outputs_of_other_shapes",
+                    join_words(of_other_shapes) + (count > kMostNamed ? fmt::format(" and {} more", count - kMostNamed) : ""));
+  }
   if (!outcome.has_all_ops)
     report.add_fact("not_all_outputs_compared",
                     fmt::format("those of the first {} MiB of each step were", OpDifferences::kMostBytes >> 20));
+  if (outcome.original_differs_in)
+    report.add_fact(
+        "original_did_not_come_again",
+        fmt::format("what ops are compared with is not as the capsule has it from step {} on", *outcome.original_differs_in));
   Table table{"ops",
               "What ops gave beside the original's, the furthest apart first",
               {{"op", ColumnKind::text},

@@ -1,5 +1,7 @@
 #include "ulpscope/studies/timed_trials.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ulpscope/analyzers/loss_ends.h"
@@ -16,7 +18,7 @@ double TimedTrials::Outcome::end() const {
 
 bool TimedTrials::Outcome::trains() const {
   const auto last = static_cast<std::ptrdiff_t>(std::min(kEndLosses, losses.size() / 2));
-  return is_whole() && !failure && last > 0 &&
+  return is_whole() && !failure && has_enough_steps() &&
          std::all_of(losses.end() - last, losses.end(), [&](double loss) { return loss < losses.front(); });
 }
 
@@ -40,11 +42,41 @@ TimedTrials::Outcome TimedTrials::run(const std::string& text, const Experiment&
     const TrialOutcome ended = ulpscope::run(trial);
     outcome.ran = watch.is_lost() || has_time();
     outcome.failure = watch.failure(ended.weights_are_finite);
+    if (ended.trace.failed) outcome.refusal = one_line(ended.trace.failure);
   } catch (const Error& error) {
     outcome.ran = true;
     outcome.refusal = one_line(error.what());
   }
   return outcome;
 }
+
+Reference reference_of(const std::string& name, const TimedTrials::Outcome& outcome) {
+  Reference reference;
+  if (!outcome.refusal.empty()) {
+    reference.lack = fmt::format("{} cannot be run: {}", name, outcome.refusal);
+  } else if (!outcome.ran) {
+    reference.lack = fmt::format("the time was up before {} had been run", name);
+  } else if (!outcome.failure && !outcome.has_enough_steps()) {
+    reference.lack = fmt::format("one step of {} does not tell whether it trains", name);
+  } else if (!outcome.trains()) {
+    reference.lack = fmt::format("it does not train in {} either", name);
+  } else {
+    reference = {name, "", outcome.losses.front(), outcome.end()};
+    reference.bound = reference.end + kTrialMargin * (reference.start - reference.end);
+  }
+  return reference;
+}
+
+bool is_narrow(const Experiment& experiment) { return is_narrow(*info(dtype_of(experiment.precision)).format); }
+
+std::optional<Experiment> wider_than(const Experiment& experiment) {
+  if (dtype_of(experiment.precision) == DType::f64) return std::nullopt;
+  Experiment wide = experiment;
+  wide.precision = is_narrow(experiment) ? Precision::fp32 : Precision::fp64;
+  wide.scaler.enabled = Switch::off;
+  return wide;
+}
+
+std::string format_of(const Experiment& experiment) { return dtype_of(experiment.precision) == DType::f64 ? "FP64" : "FP32"; }
 
 }  // namespace ulpscope

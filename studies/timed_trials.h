@@ -1,4 +1,5 @@
-// Trials of one experiment and of changes of it, from one start, for as many steps and within one budget.
+// Trials of one experiment and of changes of it, from one start, for as many steps and within one budget; and what they are held
+// against.
 #pragma once
 
 #include <functional>
@@ -8,14 +9,14 @@
 #include <vector>
 
 #include "ulpscope/base/clock.h"
-#include "ulpscope/studies/fixes.h"
+#include "ulpscope/studies/run_failure.h"
 #include "ulpscope/studies/trial.h"
 
 namespace ulpscope {
 
 class TimedTrials {
  public:
-  // `budget`: seconds for all of them; `watch` as FixOptions have it. Both arguments outlive it.
+  // `budget`: seconds for all of them; `watch` as FixOptions have it. `start` and `watch` outlive it.
   TimedTrials(const Trial& start, uint64_t steps, double budget, const std::function<bool(std::string_view trial)>& watch)
       : start_(start), steps_(steps), budget_(budget), watch_(watch) {}
 
@@ -23,11 +24,13 @@ class TimedTrials {
     bool ran = false;  // to its end: the time was not up
     std::optional<RunFailure> failure;
     std::vector<double> losses;
-    std::string refusal;
+    std::string refusal;  // why it could not run, or what of it could not be recorded; or ""
 
     bool is_whole() const { return ran && refusal.empty(); }
     double end() const;  // the median of the last losses, at most ten
-    // It stayed finite, and all of those losses are below the first.
+    // Of one step nothing can be said.
+    bool has_enough_steps() const { return losses.size() >= 2; }
+    // It stayed finite, and the last losses, ten or half of them, are all below the first.
     bool trains() const;
   };
 
@@ -43,5 +46,26 @@ class TimedTrials {
   const Clock::time_point begin_ = Clock::now();
   bool stopped_ = false;
 };
+
+// Of what the loss of the reference fell by, a trial may end so much above it.
+inline constexpr double kTrialMargin = 0.1;
+
+// A run that trains, which trials are held against.
+struct Reference {
+  std::string name;  // "FP32", or "FP32 and " what it takes to train; "": there is none
+  std::string lack;  // why there is none
+  double start = 0, end = 0;
+  double bound = 0;  // the loss up to which a trial trains as it does
+
+  bool exists() const { return !name.empty(); }
+};
+// `name`: of what came out so.
+Reference reference_of(const std::string& name, const TimedTrials::Outcome& outcome);
+
+bool is_narrow(const Experiment& experiment);  // its precision has a format below FP32
+// In the next wider format than any of its own: FP32, and of FP32 FP64. Nothing where it runs in FP64.
+std::optional<Experiment> wider_than(const Experiment& experiment);
+// "FP64" where it runs in FP64; else "FP32", of one that is not narrow.
+std::string format_of(const Experiment& experiment);
 
 }  // namespace ulpscope

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/core/data/data_files.h"
 
 namespace ulpscope {
 
@@ -22,6 +24,17 @@ Experiment experiment_of(const Trial& trial, const CheckpointInfo& start) {
   }
   validate(experiment);
   return experiment;
+}
+
+// An experiment has the paths that it had where the run was trained.
+void check_paths(const DataSettings& data) {
+  for (const auto key : path_keys(data.kind)) {
+    const std::filesystem::path path = data.*key;
+    std::error_code error;
+    if (!path.empty() && path.is_relative() && !std::filesystem::exists(path, error))
+      throw unreadable_error("cannot read '{}': the data's path is relative to the folder in which the run was trained",
+                             path.string());
+  }
 }
 
 }  // namespace
@@ -52,12 +65,17 @@ Experiment experiment_of(const Trial& trial) {
 }
 
 TrialOutcome run(const Trial& trial) {
+  if (trial.by_op && (trial.cpu.threads > 0 || !trial.cpu.isa.empty()))
+    throw usage_error(
+        "ops are compared with those of the steps as they were, with the capsule's threads and instruction set: expected neither "
+        "--threads nor --isa with --by-op and --as fp64");
   TrialOutcome outcome;
   if (!trial.capsule.empty()) {
     outcome.start = read_checkpoint_info(trial.capsule);
     outcome.original = read_capsule_steps(trial.capsule);
   }
   outcome.experiment = experiment_of(trial, outcome.start);
+  check_paths(outcome.experiment.data);
   if (trial.level) outcome.experiment.recording.level = *trial.level;
 
   TrainerOptions options;
@@ -75,7 +93,6 @@ TrialOutcome run(const Trial& trial) {
     original.capsule = trial.capsule;
     TrainerOptions unrecorded = options;
     unrecorded.trace_path.clear();
-    unrecorded.cpu = cpu_as_before(outcome.original, {});
     Experiment experiment = experiment_of(original);
     experiment.training.evaluation = Evaluation::never;
     as_it_was.emplace(experiment, unrecorded).context().observers.push_back(&differences.original());
@@ -92,7 +109,8 @@ TrialOutcome run(const Trial& trial) {
     if (i < known) step.original = outcome.original.steps[i];
     if (as_it_was && i < known) {
       differences.begin_step(trainer.first_step() + i);
-      as_it_was->step();
+      if (!TrialStep{step.original, as_it_was->step()}.is_as_before() && !outcome.original_differs_in)
+        outcome.original_differs_in = trainer.first_step() + i;
     }
     step.result = trainer.step();
     if (trial.goes_on && !trial.goes_on(step.result)) break;

@@ -20,7 +20,7 @@ struct Trial {
   std::vector<Override> changes;                   // of that, in this order
   uint64_t steps = 0;                              // how many; 0: those of the capsule. Any beyond have the batches that come next
   std::function<bool(const StepResult&)> goes_on;  // false: the step is the last one, whatever `steps` says
-  CpuOptions cpu;                                  // threads 0, isa "": those of the capsule
+  CpuOptions cpu;                                  // threads 0, isa "": those of the capsule, the only ones that go with by_op
   std::string trace_path;                          // "": nothing is recorded
   bool overwrite = false;                          // of an existing trace
   std::optional<RecordLevel> level;                // of it; nothing: the experiment's
@@ -46,7 +46,9 @@ struct TrialOutcome {
   bool weights_are_finite = true;
   std::vector<OpDifference> ops;  // Trial::by_op
   bool has_all_ops = true;        // OpDifferences::is_complete
-  std::string warning;            // Trainer::warning
+  // Trial::by_op: the first step in which the capsule's own run, taken again, was not as the capsule has it.
+  std::optional<uint64_t> original_differs_in;
+  std::string warning;  // Trainer::warning
   SinkStatus trace;
 
   // It took the steps of the original, with the same losses, loss scales and skipped steps, and ended with the same weights.
@@ -58,7 +60,8 @@ struct TrialOutcome {
 // The experiment that the trial runs. Throws Error (usage) for changes that do not fit it, and for those of which steps there are,
 // or of their batches.
 Experiment experiment_of(const Trial& trial);
-// Throws Error: where the capsule cannot be read, the changes do not fit it, or the data are others.
+// Throws Error: where the capsule cannot be read, the changes do not fit it, the data are others, or by_op is asked for with
+// threads or an instruction set: a process has one of each, and the run as it was needs those of the capsule.
 TrialOutcome run(const Trial& trial);
 
 }  // namespace ulpscope

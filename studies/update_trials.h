@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/studies/fixes.h"
 #include "ulpscope/studies/trial.h"
@@ -21,7 +22,7 @@ bool tells_of_losses(const Report& updates);
 struct UpdateTrial {
   std::string text;
   bool ran = false;  // to its end: the time was not up
-  // verified: nothing is lost that is a warning, and it trains as the reference does, if anything does.
+  // verified: nothing is lost that is a warning, and it trains as the reference does, where there is one.
   FixResult result = FixResult::not_tried;
   std::optional<double> lost, decay_arrived;  // shares, as `ulpscope updates` has them
   std::optional<double> end_loss;             // the median of the last losses, at most ten
@@ -30,15 +31,14 @@ struct UpdateTrial {
 
 struct UpdateStudy {
   uint64_t first_step = 0, steps = 0;
-  UpdateTrial original;   // as it was; where it loses nothing, nothing is proven, and nothing was tried
-  std::string reference;  // "FP32", or of FP32 weights "FP64"; "": it does not train
-  double reference_start = 0, reference_end = 0;
-  double bound = 0;  // the loss up to which a trial trains as the reference does: kFixMargin
+  UpdateTrial original;  // as it was; where it loses nothing, nothing is proven, and nothing was tried
+  Reference reference;   // in the next wider format
   std::vector<UpdateTrial> trials;
 };
 
 struct UpdateTrialOptions {
   std::string scratch;                                     // a trace that it may write and leave
+  AnalysisOptions analysis = {};                           // which updates count
   double budget = 60;                                      // seconds for all of them
   std::function<bool(std::string_view trial)> watch = {};  // as FixOptions have it
 };

@@ -11,15 +11,17 @@ namespace {
 
 void find_dead_writer(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
-  if (trace.writer_state() != WriterState::dead || !trace.closing_note().empty()) return;
+  if (trace.writer_state() != WriterState::dead) return;
   std::vector<int32_t> dead;
   uint64_t steps = 0;
   for (const int32_t rank : trace.ranks()) {
     const Snapshot of_rank = trace.of_rank(rank);
-    if (of_rank.writer_state() != WriterState::dead) continue;
+    // What ended early and says why is another finding.
+    if (of_rank.writer_state() != WriterState::dead || !of_rank.closing_note().empty()) continue;
     dead.push_back(rank);
     steps += of_rank.step_count();
   }
+  if (dead.empty()) return;
   const bool is_one = trace.ranks().size() == 1;
   found.add(Severity::warning,
             fmt::format("The program{} that wrote {} ended without closing {}; the {} that {} committed can be read.",

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "ulpscope/analyzers/findings/recording_text.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -8,9 +10,15 @@ namespace {
 
 void find_ended_early(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
-  if (trace.closing_note().empty()) return;
-  found.add(Severity::warning, "The trace ends early: " + trace.closing_note(), {},
-            trace.writer_state() == WriterState::dead ? kRecover : "");
+  const std::vector<int32_t> ranks = trace.ranks();
+  for (const int32_t rank : ranks) {
+    const Snapshot of_rank = trace.of_rank(rank);
+    if (of_rank.closing_note().empty()) continue;
+    found.add(Severity::warning,
+              fmt::format("The trace{} ends early: {}", ranks.size() == 1 ? "" : fmt::format(" of rank {}", rank),
+                          of_rank.closing_note()),
+              {}, of_rank.writer_state() == WriterState::dead ? kRecover : "");
+  }
 }
 
 }  // namespace

@@ -65,9 +65,9 @@ extern constinit const FindingRule run_loss_negative{
     .code = "run.loss_negative",
     .part = Part::run,
     .raised =
-        "Each of the last ten losses was below 0, by more than a hundredth of the first one, where the loss function gives 0 or "
-        "more "
-        "for what it is meant for.",
+        "Each of the last ten losses was below 0, and their median by more than a hundredth of the first one, where the loss "
+        "function "
+        "gives 0 or more for what it is meant for.",
     .meaning = "What went into the loss is not what it is meant for: it falls without an end, or is least where it should not be.",
     .help = "Give `nll` and `kl_div` log-probabilities, and the binary cross entropies targets from 0 to 1.",
     .explains = kOfNonfinite + Codes{"run.diverged", "model.values_grow"},

@@ -144,6 +144,7 @@ Json plot_json(const Plot& plot) {
     json["marks"].push_back(
         {{"from", number(mark.from)}, {"to", number(mark.to)}, {"text", mark.text}, {"severity", name_of(mark.severity)}});
   json["series"] = Json::array();
+  json["series_left_out"] = plot.series_left_out;
   for (const Series& series : plot.series) json["series"].push_back(series_json(series, plot.kind));
   return json;
 }

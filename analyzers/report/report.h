@@ -199,7 +199,8 @@ struct Plot {
   Axis y = {};
   std::vector<Limit> limits = {};  // ascending
   std::vector<Series> series = {};
-  double x_end = kNoEnd;  // of what has columns or holds until the next x: where the last one ends
+  uint64_t series_left_out = 0;  // beyond the limit that was asked for, or what fits
+  double x_end = kNoEnd;         // of what has columns or holds until the next x: where the last one ends
   // Of a heatmap: what its rows are. Exponents: the first row's is `first_exponent`, each further one's is one more.
   Axis rows = {};
   int first_exponent = 0;
@@ -224,7 +225,8 @@ struct Report {
   std::string analysis;  // "ranges"
   std::string title;
   std::vector<ReportSource> sources;
-  bool complete = true;  // false: cancelled before all rows were seen
+  bool complete = true;         // false: cancelled before all rows were seen
+  bool keeps_all_rows = false;  // none may give way to fit a page: they say where an element comes from and where it went
   // Of what was analysed; none where it is not about how a run went.
   std::optional<Verdict> verdict;
   std::string verdict_text;   // one line: what happened, where and when, and what to do
@@ -236,6 +238,14 @@ struct Report {
 
   void add_fact(std::string_view name, Cell value, Unit unit = Unit::none);
 };
+
+// What the fact of that name holds; nothing where there is none, or it is no T.
+template <typename T>
+std::optional<T> find_fact(const Report& report, std::string_view name) {
+  for (const Quantity& fact : report.facts)
+    if (const T* const value = std::get_if<T>(&fact.value); value != nullptr && fact.name == name) return *value;
+  return std::nullopt;
+}
 
 // Errors first; equal severities keep their order.
 void sort_by_severity(std::vector<Finding>& findings);

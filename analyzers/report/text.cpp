@@ -325,6 +325,10 @@ std::vector<size_t> fit_columns(std::vector<TextColumn>& columns, const TextOpti
   return divide(columns, name.width, width);
 }
 
+std::string left_out_text(uint64_t left_out) {
+  return left_out > 0 ? fmt::format("  and {} more (--limit 0 shows all)\n", left_out) : std::string();
+}
+
 std::string table_text(const Table& table, const TextOptions& options, const Style& style) {
   std::vector<TextColumn> columns = text_columns(table);
   const std::vector<size_t> parts = fit_columns(columns, options);
@@ -342,7 +346,7 @@ std::string table_text(const Table& table, const TextOptions& options, const Sty
     }
   }
   if (table.rows.empty()) text += "  (none)\n";
-  if (table.rows_left_out > 0) text += fmt::format("  and {} more (--limit 0 shows all)\n", table.rows_left_out);
+  text += left_out_text(table.rows_left_out);
   if (!table.note.empty()) text += "  " + style("2", wrap_text(table.note, options.width, 2)) + "\n";
   return text;
 }
@@ -366,7 +370,8 @@ std::string tables_text(const Report& report, const TextOptions& options, const 
   std::string text;
   for (const Table& table : report.tables) text += '\n' + style("1", table.title) + "\n" + table_text(table, options, style);
   for (const Plot& plot : report.plots)
-    if (!plot.only_pictured) text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options);
+    if (!plot.only_pictured)
+      text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options) + left_out_text(plot.series_left_out);
   return text;
 }
 
@@ -389,7 +394,9 @@ bool shorten(Report& report) {
     return series(a) < series(b);
   });
   if (plot == report.plots.end() || plot->kind != PlotKind::histogram || plot->series.size() <= kLeastSeries) return false;
-  plot->series.pop_back();
+  const size_t left_out = std::min<size_t>(plot->series_left_out == 0 ? 2 : 1, plot->series.size() - kLeastSeries);
+  plot->series.resize(plot->series.size() - left_out);
+  plot->series_left_out += left_out;
   return true;
 }
 

@@ -18,7 +18,7 @@
 namespace ulpscope {
 
 // Readers read this version only. A change of the file's layout raises it.
-inline constexpr uint64_t kCheckpointVersion = 3;
+inline constexpr uint64_t kCheckpointVersion = 4;
 
 struct CheckpointInfo {
   std::string run_id;      // of the run that wrote it

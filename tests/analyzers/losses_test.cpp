@@ -1,6 +1,8 @@
 // What the losses of a run are said to have done, and what several ranks are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,10 +12,12 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/analyzers/export.h"
 #include "ulpscope/analyzers/trend.h"
+#include "ulpscope/trace/recover.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -133,6 +137,60 @@ TEST(RanksInReports, LossesAreComparedRankByRank) {
   const Report different = analyze_compare(a.read(), other.read(), {});
   ASSERT_NE(find_finding(different, "compare.first_difference"), nullptr);
   EXPECT_THAT(find_finding(different, "compare.first_difference")->title, HasSubstr("from step 1 on: 1 of 3 common steps"));
+}
+
+// The losses of one rank are compared with those of one rank; where there are several, with those of the same one.
+TEST(RanksInReports, SingleRanksAreComparedWhateverTheirNumbers) {
+  const RankedRun three({{3, 2, 1}, {3, 2, 1}, {5, 5, 5}}), two({{3, 2, 1}, {3, 2, 1}});
+  const auto rank = [&](size_t number) { return Snapshot(three.read().parts().at(number).path); };
+  const Report equal = analyze_compare(rank(0), rank(1), {});
+  ASSERT_NE(find_finding(equal, "compare.losses_equal"), nullptr);
+  EXPECT_EQ(find_finding(equal, "compare.no_common_rank"), nullptr);
+  EXPECT_NE(find_finding(analyze_compare(rank(0), rank(2), {}), "compare.first_difference"), nullptr);
+  const Report none = analyze_compare(two.read(), rank(2), {});
+  EXPECT_EQ(find_finding(none, "compare.losses_equal"), nullptr);
+  ASSERT_NE(find_finding(none, "compare.no_common_rank"), nullptr);
+  EXPECT_THAT(find_finding(none, "compare.no_common_rank")->title, HasSubstr("ranks 0, 1, the second 2: none is in both"));
+  EXPECT_EQ(find_finding(analyze_compare(two.read(), rank(1), {}), "compare.no_common_rank"), nullptr);
+}
+
+// One that says why it ends, and one whose program ended without closing it: both are told, each with its rank.
+TEST(RanksInReports, EachOfTheirEndsIsTold) {
+  TemporaryFolder folder;
+  const auto create = [&](int32_t rank, const std::string& path) {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.producer = "test";
+    run.rank = rank;
+    run.world_size = 2;
+    auto sink = create_trace(path, run);
+    sink->end_step(SyntheticTrace::default_step(1));
+    sink->flush();
+    return sink;
+  };
+  const std::string noted = folder.file("noted.h5"), dead = folder.file("dead.h5"), closed = folder.file("closed.h5");
+  {
+    const auto goes_on = create(0, folder.file("goes_on.h5"));
+    recover_trace(folder.file("goes_on.h5"), noted);
+  }
+  create(0, closed)->close();
+  const pid_t writer = fork();
+  if (writer == 0) {
+    const auto sink = create(1, dead);
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(writer, nullptr, 0), writer);
+  const auto report = [](const std::vector<std::string>& paths) { return analyze_all(Snapshot("run", paths), {}); };
+  const Report both = report({noted, dead});
+  ASSERT_NE(find_finding(both, "recording.dead"), nullptr);
+  EXPECT_THAT(find_finding(both, "recording.dead")->title, HasSubstr("The program that wrote the trace of rank 1 ended"));
+  ASSERT_NE(find_finding(both, "recording.ended_early"), nullptr);
+  EXPECT_EQ(find_finding(both, "recording.ended_early")->title,
+            "The trace of rank 0 ends early: copied while the trace was being written");
+  const Report one = report({closed, dead});
+  EXPECT_NE(find_finding(one, "recording.dead"), nullptr);
+  EXPECT_EQ(find_finding(one, "recording.ended_early"), nullptr);
+  EXPECT_THAT(find_finding(report({noted}), "recording.ended_early")->title, ::testing::StartsWith("The trace ends early: "));
 }
 
 TEST(RanksInReports, AShorterOneIsSaid) {

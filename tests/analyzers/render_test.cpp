@@ -51,6 +51,7 @@ Report sample_report() {
   Plot plot{"exponents", "Exponents", PlotKind::histogram, {"exponent", Unit::exponent}, {"elements", Unit::count}};
   plot.limits = {{"subnormal", -25}, {"normal", -14}, {"overflow", 16}};
   plot.series.push_back({"first", key, {-30, -20, 0, 16}, {1, 1000, 50, 2}, 0, 0});
+  plot.series_left_out = 3;
   report.plots.push_back(plot);
   return report;
 }
@@ -73,6 +74,7 @@ TEST(JsonRenderer, HoldsTheWholeReport) {
   EXPECT_EQ(json["tables"][0]["rows"][1]["values"]["value"], "-Infinity");
   EXPECT_EQ(json["tables"][0]["rows_left_out"], 2);
   EXPECT_EQ(json["plots"][0]["series"][0]["y"][1], 1000);
+  EXPECT_EQ(json["plots"][0]["series_left_out"], 3);
   EXPECT_EQ(json["plots"][0]["limits"][0]["exponent"], -25);
 }
 
@@ -106,7 +108,7 @@ TEST(TextRenderer, LeavesRowsOutUntilThePageIsNotTooLong) {
   Report report = sample_report();
   const TableRow row = report.tables[0].rows[1];
   report.tables[0].rows.resize(60, row);
-  report.tables[0].rows_left_out = 0;
+  report.tables[0].rows_left_out = report.plots[0].series_left_out = 0;
   const auto lines = [&](size_t most) {
     TextOptions options;
     options.most_lines = most;
@@ -121,6 +123,21 @@ TEST(TextRenderer, LeavesRowsOutUntilThePageIsNotTooLong) {
   const auto left_out = static_cast<long>(60 - (40 - (whole - 60)) + 1);  // one line says it
   EXPECT_THAT(text, HasSubstr(fmt::format("and {} more (--limit 0 shows all)", left_out)));
   EXPECT_THAT(lines(5).second, HasSubstr("and 55 more (--limit 0 shows all)")) << "a few are always there";
+}
+
+// Of the histogram as well, where no table has rows to give up, and by the same line.
+TEST(TextRenderer, SaysHowManySeriesAreLeftOut) {
+  Report report = sample_report();
+  EXPECT_THAT(render_text(report, {}), HasSubstr("\n  and 3 more (--limit 0 shows all)\n"));
+  report.tables[0].rows_left_out = report.plots[0].series_left_out = 0;
+  report.plots[0].series.resize(9, report.plots[0].series[0]);
+  TextOptions options;
+  const std::string all = render_text(report, options);
+  EXPECT_THAT(all, Not(HasSubstr("more (")));
+  options.most_lines = static_cast<size_t>(std::count(all.begin(), all.end(), '\n')) - 3;
+  const std::string text = render_text(report, options);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), static_cast<long>(options.most_lines));
+  EXPECT_THAT(text, HasSubstr("\n  and 4 more (--limit 0 shows all)\n"));
 }
 
 TEST(TextRenderer, EvidenceNamesTheMicroBatchAndThePassWhereThereAreSeveral) {

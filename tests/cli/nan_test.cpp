@@ -13,6 +13,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
+// No time of this machine decides what is tried.
+constexpr const char* kNoLimit = "--budget=1000000000";
+
 class Nan : public Train {
  protected:
   Result nan(std::vector<std::string> arguments) { return run_verb("nan", std::move(arguments)); }
@@ -31,13 +34,13 @@ class Nan : public Train {
 
 TEST_F(Nan, OfATraceTellsTheBeginningAndTries) {
   ASSERT_EQ(break_run({}).exit_code, 0);
-  const Result result = nan({"run.h5"});
+  const Result result = nan({"run.h5", kNoLimit});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out,
               AllOf(StartsWith("BROKEN: "), HasSubstr("overflow_on_cast"), HasSubstr("What was tried, from step 0 on"),
                     HasSubstr("How element 0 of 0.weight (FP16) came about, in step 1"), HasSubstr("The way to the loss")));
   EXPECT_THAT(result.err, HasSubstr("trying as it was\n"));
-  const Json json = Json::parse(nan({"run.h5", "--json"}).out);
+  const Json json = Json::parse(nan({"run.h5", "--json", kNoLimit}).out);
   EXPECT_EQ(json["tensor"], "0.weight (FP16)");
   EXPECT_EQ(json["step"], 1);
   EXPECT_EQ(json["cause"], "overflow_on_cast");
@@ -66,7 +69,7 @@ TEST_F(Nan, WithoutTrialsRunsNothing) {
 TEST_F(Nan, OfACapsuleIsTheSame) {
   ASSERT_EQ(break_run({"--capsule", "kept"}).exit_code, 0);
   const Json trace = Json::parse(nan({"run.h5", "--no-trials", "--json"}).out);
-  const Result result = nan({"kept", "--json"});
+  const Result result = nan({"kept", "--json", kNoLimit});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const Json capsule = Json::parse(result.out);
   for (const char* fact : {"tensor", "step", "element", "cause", "phase", "module"}) EXPECT_EQ(capsule[fact], trace[fact]) << fact;
@@ -119,7 +122,7 @@ class Updates : public Train {
 TEST_F(Updates, ThatAreLostAreTriedOtherwise) {
   ASSERT_EQ(lose_updates({"--capsule", "kept", "--capsule-on", "step=9"}).exit_code, 0);
   for (const char* path : {"run.h5", "kept"}) {
-    const Result result = updates({path, "--json"});
+    const Result result = updates({path, "--json", kNoLimit});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.err, HasSubstr("trying FP32 master weights: optimizer.master_weights = true\n"));
     const Json json = Json::parse(result.out);
@@ -140,8 +143,41 @@ TEST_F(Updates, WithoutTrialsRunsNothing) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out, Not(HasSubstr("What was tried")));
-  EXPECT_THAT(updates({"run.h5", "run.h5", "--no-trials"}).err, HasSubstr("--no-trials belongs to one trace"));
+  EXPECT_THAT(updates({"run.h5", "run.h5", "--no-trials"}).err, HasSubstr("--no-trials belongs to one trace or capsule"));
   EXPECT_EQ(updates({"run.h5", "--budget", "0"}).exit_code, 2);
+}
+
+// The disk is full while a trial is recorded: it is refused, and judged by nothing that is left of its trace.
+TEST_F(Updates, AreNotJudgedByATraceThatStopped) {
+  ASSERT_EQ(lose_updates({}).exit_code, 0);
+  bool has_stopped = false;
+  // Where an empty trace fits, and not what the steps add to it.
+  for (uint64_t limit = 1100 << 10; limit <= 1280 << 10; limit += 45 << 10) {
+    RunOptions full;
+    full.file_limit = limit;
+    const Result result = run_verb("updates", {"run.h5", "--json", kNoLimit}, full);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const std::string run_again = Json::parse(result.out)["run_again"];
+    EXPECT_THAT(run_again, ::testing::AnyOf(StartsWith("cannot be run again: "), "loses updates again")) << limit;
+    has_stopped |= run_again.starts_with("cannot be run again: recording stopped");
+  }
+  EXPECT_TRUE(has_stopped);
+}
+
+// What was selected is what trials are judged by.
+TEST_F(Updates, OfTheModulesThatAreAskedFor) {
+  ASSERT_EQ(lose_updates({}).exit_code, 0);
+  const auto lost = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"run.h5", "--json", kNoLimit});
+    const Json json = Json::parse(updates(more).out);
+    return std::pair(json["lost"].get<double>(), json["tables"][0]["rows"][0]["values"]["lost"].get<double>());
+  };
+  const auto all = lost({}), first = lost({"--module", "0"}), later = lost({"--step", "6.."});
+  EXPECT_EQ(all.first, all.second);
+  EXPECT_EQ(first.first, first.second);
+  EXPECT_EQ(later.first, later.second);
+  EXPECT_NE(first.first, all.first);
+  EXPECT_NE(later.first, all.first);
 }
 
 }  // namespace

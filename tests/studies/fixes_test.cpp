@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/temporary_folder.h"
+#include "ulpscope/base/error.h"
 #include "ulpscope/studies/nan_trials.h"
 
 namespace ulpscope {
@@ -75,14 +77,14 @@ TEST(Fixes, AFixedScaleTooLargeIsMendedByADynamicOneAndByBf16) {
   const Experiment run = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
   const FixStudy study = study_of(run, {RunFailure::Way::skipped, 0});
   ASSERT_TRUE(study.fails_again);
-  EXPECT_EQ(study.reference, "FP32");
-  EXPECT_LT(study.reference_end, study.reference_start);
+  EXPECT_EQ(study.reference.name, "FP32");
+  EXPECT_LT(study.reference.end, study.reference.start);
   const FixTrial* const dynamic = find(study, "a dynamic loss scale");
   const FixTrial* const bf16 = find(study, "BF16");
   const FixTrial* const rate = find(study, "the learning rate / 10:");
   ASSERT_TRUE(dynamic && bf16 && rate);
   EXPECT_EQ(bf16->result, FixResult::verified);
-  EXPECT_LE(*bf16->end_loss, study.bound);
+  EXPECT_LE(*bf16->end_loss, study.reference.bound);
   EXPECT_EQ(rate->result, FixResult::fails);
   EXPECT_EQ(dynamic->result, FixResult::verified);
 }
@@ -103,7 +105,7 @@ TEST(Fixes, NoFormatMendsALearningRate) {
   ASSERT_TRUE(failure);
   const FixStudy study = study_of(run, *failure);
   ASSERT_TRUE(study.fails_again);
-  EXPECT_THAT(study.reference, HasSubstr("learning rate"));
+  EXPECT_THAT(study.reference.name, HasSubstr("learning rate"));
   for (const FixTrial& trial : study.trials)
     EXPECT_FALSE(trial.fix.is_format && trial.result == FixResult::verified) << trial.fix.text;
   const bool rate_helps = std::any_of(study.trials.begin(), study.trials.end(), [](const FixTrial& trial) {
@@ -143,6 +145,84 @@ learning_rate = 5
   }
   EXPECT_THAT(texts(experiment("fp32", "[[inject]]\nop = \"relu\"\nset = nan\n")),
               Not(AnyOf(HasSubstr("mask"), HasSubstr("softmax"), HasSubstr("norms"))));
+}
+
+// FP32 is no way out for a run in FP64, which has no weights or updates in a narrower format either.
+TEST(Fixes, NothingIsWiderThanFp64) {
+  const Experiment run = experiment("fp64", "[optimizer]\ntype = \"sgd\"\nlearning_rate = 3e38\n");
+  FailureWatch watch;
+  Trial again;
+  again.experiment = run;
+  again.goes_on = [&](const StepResult& step) {
+    watch.add(step.step, step.loss, step.skipped);
+    return true;
+  };
+  again.steps = 60;
+  ulpscope::run(again);
+  ASSERT_TRUE(watch.failure());
+  const FixStudy study = study_of(run, *watch.failure());
+  ASSERT_TRUE(study.fails_again);
+  for (const FixTrial& trial : study.trials) {
+    EXPECT_FALSE(trial.fix.is_format) << trial.fix.text;
+    EXPECT_EQ(dtype_of(trial.fix.experiment.precision), DType::f64) << trial.fix.text;
+    EXPECT_NE(trial.result, FixResult::fp32_fails);
+  }
+  EXPECT_TRUE(study.reference.name.empty() || study.reference.name.starts_with("FP64 and ")) << study.reference.name;
+  // Of pure FP16 they are.
+  bool is_offered = false;
+  for (const Fix& fix : fixes_of(experiment("pure_fp16"), "")) is_offered |= fix.text.starts_with("FP32 master weights");
+  EXPECT_TRUE(is_offered);
+}
+
+// The run in FP32 is what tells whether a change of formats trains: without it nothing does.
+TEST(Fixes, WhyThereIsNoReferenceIsSaid) {
+  const Experiment run = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
+  Trial start;
+  start.experiment = run;
+  FixOptions options{.budget = 1e9};
+  options.watch = [](std::string_view trial) { return !trial.starts_with("FP32"); };
+  const FixStudy study = try_fixes(start, {RunFailure::Way::skipped, 0}, "", options);
+  ASSERT_TRUE(study.fails_again);
+  EXPECT_EQ(study.reference.lack, "the time was up before FP32 had been run");
+  ASSERT_NE(find(study, "BF16"), nullptr);
+  EXPECT_EQ(find(study, "BF16")->result, FixResult::stays_finite);
+  Report report;
+  add_fixes(study, report);
+  EXPECT_EQ(find_fact<std::string>(report, "reference"), "none: the time was up before FP32 had been run");
+  options.watch = [](std::string_view) { return false; };
+  const FixStudy none = try_fixes(start, {RunFailure::Way::skipped, 0}, "", options);
+  Report empty;
+  add_fixes(none, empty);
+  EXPECT_EQ(find_fact<std::string>(empty, "run_again"), "the time was up; nothing was tried");
+}
+
+// A path in the experiment is from where the run was trained.
+TEST(Fixes, DataThatAreElsewhereAreSaidToBe) {
+  Experiment run = experiment("fp32");
+  run.data.kind = DataKind::csv;
+  run.data.path = "no_such_folder/features.csv";
+  run.data.shape = {128};
+  run.data.train_size = run.data.test_size = 0;
+  EXPECT_THAT(study_of(run, {RunFailure::Way::loss, 5}).refusal,
+              AllOf(HasSubstr("no_such_folder/features.csv"), HasSubstr("relative to the folder in which the run was trained")));
+}
+
+TEST(Fixes, ARunThatGoesOnIsNotRunAgain) {
+  TemporaryFolder folder;
+  const Experiment run = experiment("fp32");
+  TrainerOptions options;
+  options.trace_path = folder.file("run.h5");
+  options.trace.flush_interval = std::chrono::milliseconds(1);
+  Trainer trainer(run, options);
+  trainer.step();
+  try {
+    trial_from_start(Snapshot(options.trace_path));
+    FAIL() << "it is still being written";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("run.h5' is still being written"));
+  }
+  trainer.finish();
+  EXPECT_EQ(*trial_from_start(Snapshot(options.trace_path)).experiment, run);
 }
 
 TEST(Fixes, WhatCannotBeRunAgainIsSaidWithItsReason) {

@@ -238,6 +238,41 @@ set = 10
     EXPECT_LE(std::abs(kept.batch.inputs[i] - std::max(sum, 0.0)), 5 * 0x1p-24 * magnitude) << i;
   }
   EXPECT_EQ(tensor("small.capsule", "parameters/head.bias", 10), tensor("scratch.ckpt", "parameters/head.bias", 10));
+
+  // What "first" and "relu" give is 8 samples of 3 values each; with less room than that none of it is kept, and no layer cut off.
+  constexpr size_t kEnough = 2 * 8 * 3 * sizeof(float);
+  for (const size_t room : {kEnough, kEnough - 1}) {
+    const Minimized bounded =
+        minimize(file("whole.capsule"),
+                 {.output = file("bounded.capsule"), .scratch = file("scratch.ckpt"), .budget = 1e9, .most_bytes = room});
+    EXPECT_EQ(bounded.replaced_up_to, room == kEnough ? "relu" : "");
+    EXPECT_EQ(bounded.failure.module, "blown");
+    EXPECT_EQ(bounded.samples.size(), 1u);
+  }
+}
+
+// What has nothing to do with the part that is tried ends the search, and is told.
+TEST_F(MinimizeTest, ATrialThatCannotBeRunIsNoPartThatFails) {
+  train_with("fp16", kOneSample);
+  MinimizeOptions options{.output = file("small.capsule"), .scratch = file("scratch.ckpt"), .budget = 1e9};
+  // In the first trial there is nothing to begin with; in the others there is.
+  size_t trials = 0;
+  options.watch = [&](std::string_view) {
+    const std::string& scratch = options.scratch;
+    if (trials++ == 0) {
+      std::filesystem::rename(scratch, scratch + ".away");
+    } else if (!std::filesystem::exists(scratch)) {
+      std::filesystem::rename(scratch + ".away", scratch);
+    }
+    return true;
+  };
+  try {
+    minimize(file("whole.capsule"), options);
+    FAIL() << "the checkpoint that trials begin with is gone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unreadable);
+    EXPECT_THAT(error.what(), HasSubstr("scratch.ckpt"));
+  }
 }
 
 // Layers that are repeated keep their paths; of what comes in 16 bits stays what it was.
@@ -339,7 +374,8 @@ set = 1e6
   EXPECT_THAT(found.after.sample, ElementsAre(1, 4));
   const KeptSamples kept = read_capsule_samples(file("small.capsule"), 0);
   EXPECT_THAT(kept.batch.input_shape, ElementsAre(1, 1, 4));
-  EXPECT_NEAR(kept.batch.inputs[2], 1e6, 10);
+  // Of place 5: a sum of two numbers in FP32.
+  EXPECT_EQ(kept.batch.inputs[2], 1e6f + tensor("scratch.ckpt", "parameters/places.weight", 16 * 4)[5 * 4 + 2]);
   EXPECT_THAT(kept.batch.labels, ElementsAre('y'));
   EXPECT_EQ(small().loss.factor, 1.0 / (12 * 16));
 }

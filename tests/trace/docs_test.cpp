@@ -1,9 +1,12 @@
 // docs/trace_format.md has the tables and columns that the code declares.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "tests/support/temporary_folder.h"
+#include "ulpscope/base/hash.h"
 #include "ulpscope/trace/schema.h"
 
 namespace ulpscope {
@@ -15,6 +18,29 @@ TEST(TraceFormatDocs, HaveTheDeclaredTables) {
   ASSERT_NE(begin, std::string::npos) << TRACE_FORMAT_DOCS << " has no section Tables";
   if (std::getenv("ULPSCOPE_UPDATE_DOCS") != nullptr) write_file(TRACE_FORMAT_DOCS, docs.substr(0, begin + 10) + tables);
   EXPECT_EQ(read_file(TRACE_FORMAT_DOCS).substr(begin + 10), tables) << "run this test with ULPSCOPE_UPDATE_DOCS=1";
+}
+
+// What readers of this version know: a trace of any other tables, columns or enumerators is of another version.
+TEST(TraceSchema, ItsVersionIsOfTheseTablesColumnsAndEnumerators) {
+  std::string known;
+  for (const TableSpec& table : trace_schema()) {
+    known += fmt::format("{}:", table.name);
+    for (const ColumnSpec& column : table.columns)
+      known += fmt::format(" {} {} {} {} [{}]", column.name, static_cast<int>(column.type), static_cast<int>(column.kind),
+                           column.refers_to, fmt::join(column.values, ","));
+    known += '\n';
+  }
+  constexpr uint64_t kVersion = 10, kHash = 0xca9032e0aebfc282;
+  EXPECT_TRUE(kSchemaVersion == kVersion && hash_text(known) == kHash)
+      << "version " << kSchemaVersion << ", hash " << fmt::format("{:#x}", hash_text(known))
+      << ": raise kSchemaVersion, and state it "
+      << "here with the hash\n"
+      << known;
+}
+
+TEST(TraceFormatDocs, StateTheVersion) {
+  EXPECT_NE(read_file(TRACE_FORMAT_DOCS).find(fmt::format("`schema_version` of the file is {}.", kSchemaVersion)),
+            std::string::npos);
 }
 
 TEST(TraceSchema, NamesAreUniqueAndEveryColumnIsExplained) {

@@ -241,8 +241,19 @@ def check_table(case, table):
         yield from check_cells(row["values"], expected, units, where)
 
 
+def series_of(case, plot):
+    """How many there are, shown or left out."""
+    if plot["kind"] == "histogram":
+        return table_rules.histograms(case)
+    if (case.report["analysis"], plot["name"]) == ("updates", "lost"):
+        return update_tables.losing(case)
+    return len(plot["series"])
+
+
 def check_plots(case):
     for plot in case.report["plots"]:
+        if "series" in plot and len(plot["series"]) + plot["series_left_out"] != series_of(case, plot):
+            yield f"plot {plot['name']}: {len(plot['series'])} series and {plot['series_left_out']} more, recomputed {series_of(case, plot)}"
         if case.report["analysis"] == "whatif":
             yield from {"lost": whatif_rules.check_lost, "scaling": whatif_rules.check_scaling}[plot["name"]](case, plot)
             continue

@@ -169,6 +169,11 @@ def check_histogram(case, series):
         yield f"not recomputed: {series['below']} and {series['above']} elements beyond the bins of {series['name']}"
 
 
+def histograms(case):
+    """How many tensors have one that holds anything."""
+    return sum(bool(exponents(case, tensor)) for tensor in floats(case))
+
+
 def check_limits(case, plot):
     """Below these exponents FP16 has subnormal numbers, which end at half of 2^-24; from there on it has infinities."""
     told = {limit["name"]: limit["exponent"] for limit in plot["limits"]}

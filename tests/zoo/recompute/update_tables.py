@@ -204,6 +204,11 @@ FACTS = {
 }
 
 
+def losing(case):
+    """How many lines of lost updates there are: all parameters, and each that lost some."""
+    return 1 + sum(int(series.lost.sum()) > 0 for series in updates(case).series.values())
+
+
 def check_lost(case, series):
     """Shares of blocks of steps, at their first steps."""
     tensor = case.tensor_of(series)

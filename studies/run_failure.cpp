@@ -1,0 +1,22 @@
+#include "ulpscope/studies/run_failure.h"
+
+#include <cmath>
+
+namespace ulpscope {
+
+void FailureWatch::add(uint64_t step, double loss, bool skipped) {
+  last_ = step;
+  bad_losses_ = std::isfinite(loss) ? 0 : bad_losses_ + 1;
+  if (bad_losses_ == 1) first_bad_ = step;
+  skips_ = skipped ? skips_ + 1 : 0;
+  if (skips_ == 1) first_skipped_ = step;
+}
+
+std::optional<RunFailure> FailureWatch::failure(bool weights_are_finite) const {
+  if (bad_losses_ > 0) return RunFailure{RunFailure::Way::loss, first_bad_};
+  if (skips_ >= kSkipped) return RunFailure{RunFailure::Way::skipped, first_skipped_};
+  if (!weights_are_finite) return RunFailure{RunFailure::Way::weights, last_};
+  return std::nullopt;
+}
+
+}  // namespace ulpscope

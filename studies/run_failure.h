@@ -1,0 +1,34 @@
+// When a run has failed, from its steps.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace ulpscope {
+
+// A run has failed where to its end every loss is not finite or every step is skipped, or where a weight is not finite.
+struct RunFailure {
+  enum class Way : uint8_t { loss, skipped, weights };
+  Way way = Way::loss;
+  uint64_t step = 0;  // the first of those steps; of weights, the last of the run
+
+  bool is_like(const RunFailure& other) const { return way == other.way && (way == Way::weights || step == other.step); }
+};
+
+// Takes the steps of a run in order.
+class FailureWatch {
+ public:
+  // So many skipped at the end are a failure: a scale that comes down to where it fits takes fewer.
+  static constexpr uint64_t kSkipped = 20;
+
+  void add(uint64_t step, double loss, bool skipped);
+  std::optional<RunFailure> failure(bool weights_are_finite = true) const;  // nothing: it did not fail
+  // So long that it is not going to recover.
+  bool is_lost() const { return bad_losses_ >= kSkipped || skips_ >= 2 * kSkipped; }
+
+ private:
+  uint64_t last_ = 0, bad_losses_ = 0, skips_ = 0;
+  uint64_t first_bad_ = 0, first_skipped_ = 0;
+};
+
+}  // namespace ulpscope

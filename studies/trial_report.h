@@ -1,0 +1,30 @@
+// What studies that try changes add to a report in the same way.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/studies/timed_trials.h"
+
+namespace ulpscope {
+
+// The fact run_again of what was not run again, or did not do again what trials are about: nothing was tried.
+void add_not_tried(std::string_view why, Report& report);
+// Facts: reference, reference_loss, counts_as_training.
+void add_reference(const Reference& reference, Report& report);
+
+struct TriedChange {
+  std::string text;
+  std::string result;                           // FixResult; "": of the run as it was
+  std::vector<std::optional<double>> measures;  // in the study's own columns
+  std::optional<double> end_loss;
+  std::string detail;
+};
+// The table fixes, before all others: change, result, `measured`, end loss, detail.
+void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& measured, std::string_view note,
+               std::vector<TriedChange> tried, Report& report);
+
+}  // namespace ulpscope
