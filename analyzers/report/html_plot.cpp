@@ -124,7 +124,7 @@ std::string plot_html(const Plot& plot, size_t number, HtmlRoom& room) {
                                        number, html_text(plot.title, kMostSentenceBytes));
   std::string content = content_html(plot, number);
   if (!room.take(head.size() + content.size() + 20)) content = "<p class=\"left-out\">There is no room for this picture.</p>\n";
-  return head + content + "</section>\n";
+  return head + content + html_left_out(plot.series_left_out, "line") + "</section>\n";
 }
 
 }  // namespace ulpscope
