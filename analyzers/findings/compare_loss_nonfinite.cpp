@@ -11,9 +11,8 @@ namespace {
 void find_nonfinite_losses(const ComparedRuns& runs, Findings& found) {
   const uint64_t a = runs.a.steps.nonfinite_losses.size(), b = runs.b.steps.nonfinite_losses.size();
   if (a == 0 && b == 0) return;
-  found.add(a == 0   ? Severity::error
-            : b == 0 ? Severity::info
-                     : Severity::warning,
+  // Of a run whose loss was NaN no verdict is better than broken, whatever the other did.
+  found.add(b > 0 ? Severity::error : Severity::info,
             fmt::format("The loss was NaN or infinity in {} of the first run and {} of the second.", count_of(a, "step"), b));
 }
 

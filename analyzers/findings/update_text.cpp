@@ -27,4 +27,14 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
   found.add_judged(severity, count_of(lost.size(), "parameter") + ' ' + title, std::move(evidence), suggestion, std::move(extent));
 }
 
+std::string clip_less(const RunFacts& facts) {
+  const SettingNames& settings = facts.context.settings;
+  const bool by_norm = settings.number(SettingKind::clip_norm).value_or(0) != 0;
+  const bool by_value = settings.number(SettingKind::clip_value).value_or(0) != 0;
+  const std::string norm = in_brackets({settings.now(SettingKind::clip_norm)});
+  const std::string value = in_brackets({settings.now(SettingKind::clip_value)});
+  if (by_norm && by_value) return "Clip to a larger norm" + norm + " and larger values" + value;
+  return by_value ? "Clip to larger values" + value : "Clip to a larger norm" + norm;
+}
+
 }  // namespace ulpscope::findings

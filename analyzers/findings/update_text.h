@@ -16,5 +16,8 @@ namespace findings {
 void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const std::string& title,
                        const std::string& suggestion, Findings& found);
 
+// "Clip to a larger norm (clipping.norm, now 1e-05)", of what the run clips by.
+std::string clip_less(const RunFacts& facts);
+
 }  // namespace findings
 }  // namespace ulpscope

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -40,8 +41,8 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
           "{:.4g} at first, {:.4g} in the end.",
           std::floor(clipping.least), clipping.steps, first, last),
       {{key_of_step(facts.context.trace, steps.last.step), {{"clipped_by_at_least", clipping.least, Unit::ratio}}}},
-      fmt::format("Clip to a larger norm{}: those of the gradients were {:.4g} to {:.4g}.",
-                  in_brackets({facts.context.settings.now(SettingKind::clip_norm)}), clipping.least_norm, clipping.largest_norm),
+      fmt::format("{}: norms of the gradients were {:.4g} to {:.4g}.", clip_less(facts), clipping.least_norm,
+                  clipping.largest_norm),
       std::move(extent));
 }
 
@@ -54,7 +55,7 @@ extern constinit const FindingRule updates_clipped_away{
         "Clipping made the gradients more than 1000 times shorter in every step, updates of SGD with them, and the loss did not "
         "move.",
     .meaning = "The run learns next to nothing.",
-    .help = "A larger norm to clip to.",
+    .help = "A larger norm, or larger values, to clip to.",
     .explains = {"run.no_better_than_guessing", "updates.none_applied", "updates.lost"},
     .shown_by = "experiments/failures/clipped_away.toml",
     .find = find_clipped_away,

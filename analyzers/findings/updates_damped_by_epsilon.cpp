@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
@@ -50,10 +51,9 @@ std::string advice_on_damping(const RunFacts& facts) {
   const Clipping& clipping = facts.judged_steps().clipping;
   if (clipping.clips_much())
     return fmt::format(
-        "Clip to a larger norm{}, or make eps smaller{}: clipping made the gradients at least {:.0f} times shorter in each "
+        "{}, or make eps smaller{}: clipping made the gradients at least {:.0f} times shorter in each "
         "of {} steps, and these roots with them.",
-        in_brackets({settings.now(SettingKind::clip_norm)}), in_brackets({settings.now(SettingKind::epsilon)}),
-        std::floor(clipping.least), clipping.steps);
+        clip_less(facts), in_brackets({settings.now(SettingKind::epsilon)}), std::floor(clipping.least), clipping.steps);
   return fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
                      in_brackets({settings.now(SettingKind::epsilon)}));
 }

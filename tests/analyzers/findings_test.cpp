@@ -490,7 +490,7 @@ TEST(Compare, MeanLossIsThatOfTheLastFiftySteps) {
   EXPECT_EQ(means(analyze_compare(a, b), "mean_loss_of_last_30_steps"), std::pair(Cell((90 + 119) / 2.0), Cell(29 / 2.0)));
 }
 
-TEST(Compare, OnlyTheSecondRunBreakingIsAnError) {
+TEST(Compare, ASecondRunThatBreaksIsAnError) {
   SyntheticTrace healthy, broken;
   healthy.end_step();
   broken.end_step(SyntheticTrace::default_step(INFINITY));
@@ -498,6 +498,7 @@ TEST(Compare, OnlyTheSecondRunBreakingIsAnError) {
   EXPECT_EQ(find_finding(analyze_compare(a, b), "compare.loss_nonfinite")->severity, Severity::error);
   EXPECT_EQ(find_finding(analyze_compare(b, a), "compare.loss_nonfinite")->severity, Severity::info);
   EXPECT_EQ(find_finding(analyze_compare(a, a), "compare.loss_nonfinite"), nullptr);
+  EXPECT_EQ(find_finding(analyze_compare(b, b), "compare.loss_nonfinite")->severity, Severity::error) << "no run that is NaN is fine";
 }
 
 TEST(Compare, NamesWhatOnlyOneTraceHasAndHowFarLossesLieApart) {

@@ -193,7 +193,9 @@ RULES = {
                 r"was: (?P<first>\S+) at first, (?P<last>\S+) in the end\.",
                 clipped_away,
             ),
-            (r"those of the gradients were (?P<least>\S+) to (?P<largest>\S+?)\.$", norms_of_gradients),
+            (r"larger norm \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_norm")),
+            (r"larger values \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_value")),
+            (r": norms of the gradients were (?P<least>\S+) to (?P<largest>\S+?)\.$", norms_of_gradients),
         ],
         {"clipped_by_at_least": lambda case, *_: float(clipping(case)[1].min())},
         lambda case, tensor, _: Step(int(case.f.steps.step[~case.f.steps.broken][-1])),
@@ -209,6 +211,7 @@ RULES = {
             ),
             (r"maller(?: eps)? \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("epsilon")),
             (r"larger norm \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_norm")),
+            (r"larger values \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_value")),
             (
                 r"clipping made the gradients at least (?P<times>\S+) times shorter in each of (?P<steps>\d+) steps, and these roots",
                 lambda case, match: {
