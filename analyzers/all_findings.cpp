@@ -57,8 +57,7 @@ Report ReportAnalysis::report(const Snapshot& reader) {
   const bool judged =
       std::any_of(parts.begin(), parts.end(), [](Part part) { return part != Part::recording && part != Part::tensor_cores; });
   if (judged && run.facts().steps().count > 0) {
-    const bool is_whole = options.only.empty() && options.modules.empty() && options.ops.empty() && options.phases.empty() &&
-                          options.roles.empty() && !options.restricts_steps();
+    const bool is_whole = options.only.empty() && !options.selects();
     add_verdict(run.context().trace, report,
                 is_whole ? "nothing was found that costs accuracy or steps." : "nothing was found in what was asked for.");
   } else {

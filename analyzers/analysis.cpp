@@ -22,6 +22,16 @@ std::optional<Enum> find_name(std::string_view name, int count) {
 
 }  // namespace
 
+AnalysisOptions AnalysisOptions::of_all() const {
+  AnalysisOptions all = *this;
+  all.steps = {};
+  all.modules.clear();
+  all.ops.clear();
+  all.phases.clear();
+  all.roles.clear();
+  return all;
+}
+
 std::optional<Phase> find_phase(std::string_view name) { return find_name<Phase>(name, kPhases); }
 std::optional<Role> find_role(std::string_view name) { return find_name<Role>(name, kRoles); }
 

@@ -52,4 +52,21 @@ class FollowedRun {
   std::unique_ptr<State> state_;
 };
 
+// What was asked of a run, for tables, and the run as a whole, for its verdict: one pass where they are the same.
+class JudgedRun {
+ public:
+  explicit JudgedRun(const AnalysisOptions& options, const AskedBesides& besides = {}) : asked_(options, kPartsOnRun, besides) {
+    if (options.selects()) whole_ = std::make_unique<FollowedRun>(options.of_all());
+  }
+
+  // As FollowedRun has it.
+  bool update(const Snapshot& trace) { return asked_.update(trace) && (!whole_ || whole_->update(trace)); }
+  const FollowedRun& asked() const { return asked_; }
+  const FollowedRun& whole() const { return whole_ ? *whole_ : asked_; }
+
+ private:
+  FollowedRun asked_;
+  std::unique_ptr<FollowedRun> whole_;
+};
+
 }  // namespace ulpscope

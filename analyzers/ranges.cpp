@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "ulpscope/analyzers/findings/all.h"
+#include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/verdict.h"
 
@@ -16,10 +19,12 @@ Report RangeAnalysis::report(const Snapshot& trace) {
   report.title = fmt::format("Ranges by {}", name_of(options_.by));
   report.sources.push_back(source_of(trace));
   report.complete = run_.update(trace);
-  const RunFacts& facts = run_.facts();
-  find_all(kPartsOnRun, facts, report);
+  find_all(kPartsOnRun, run_.whole().facts(), report);
+  const RunFacts& facts = run_.asked().facts();
+  // That there is nothing of what was asked for is all that there is to say of it.
+  if (options_.selects() && facts.ranges().tensors().empty()) find_all(std::array{Part::ranges}, facts, report);
   add_verdict_on(Matter::of(Part::ranges, "ranges", "no range of values was found that costs accuracy."), trace, report);
-  RangeTables(facts.context, options_, run_.range_facts(), facts.ranges()).add_to(report);
+  RangeTables(facts.context, options_, run_.asked().range_facts(), facts.ranges()).add_to(report);
   return report;
 }
 

@@ -14,14 +14,13 @@ struct RangeOptions : AnalysisOptions, RangeTableOptions {};
 // Of a trace each time it is asked, which may have grown: reads only what is new.
 class RangeAnalysis {
  public:
-  explicit RangeAnalysis(const RangeOptions& options)
-      : options_(options), run_(options_, kPartsOnRun, {.formats = options_.formats}) {}
+  explicit RangeAnalysis(const RangeOptions& options) : options_(options), run_(options_, {.formats = options_.formats}) {}
   RangeAnalysis(const RangeAnalysis&) = delete;
   Report report(const Snapshot& trace);
 
  private:
   const RangeOptions options_;
-  FollowedRun run_;
+  JudgedRun run_;
 };
 Report analyze_ranges(const Snapshot& trace, const RangeOptions& options = {});
 

@@ -15,11 +15,11 @@ Report ScaleAnalysis::report(const Snapshot& trace) {
   report.title = "Loss scale";
   report.sources.push_back(source_of(trace));
   report.complete = run_.update(trace);
-  const RunFacts& facts = run_.facts();
-  find_all(kPartsOnRun, facts, report);
+  find_all(kPartsOnRun, run_.whole().facts(), report);
   add_verdict_on(Matter::of(Part::scale, "the loss scale", "the loss scale was found to cost neither accuracy nor steps."), trace,
                  report);
-  ScaleTables(facts.context, facts.steps(), facts.scale(), run_.fitting()).add_to(report);
+  const RunFacts& facts = run_.asked().facts();
+  ScaleTables(facts.context, facts.steps(), facts.scale(), run_.asked().fitting()).add_to(report);
   return report;
 }
 

@@ -16,14 +16,13 @@ struct ScaleOptions : AnalysisOptions {
 // Of a trace each time it is asked, which may have grown: reads only what is new.
 class ScaleAnalysis {
  public:
-  explicit ScaleAnalysis(const ScaleOptions& options)
-      : options_(options), run_(options_, kPartsOnRun, {.scale_format = options_.format}) {}
+  explicit ScaleAnalysis(const ScaleOptions& options) : options_(options), run_(options_, {.scale_format = options_.format}) {}
   ScaleAnalysis(const ScaleAnalysis&) = delete;
   Report report(const Snapshot& trace);
 
  private:
   const ScaleOptions options_;
-  FollowedRun run_;
+  JudgedRun run_;
 };
 Report analyze_scale(const Snapshot& trace, const ScaleOptions& options = {});
 

@@ -485,7 +485,11 @@ std::string layer_text(const LayerSpec& layer) {
 // Paths in a file are relative to its folder.
 void set_folder(DataSettings& data, const std::filesystem::path& folder) {
   for (const auto key : path_keys(data.kind)) {
-    if (std::string& path = data.*key; !path.empty()) path = (folder / path).string();
+    std::string& path = data.*key;
+    if (path.empty()) continue;
+    path = (folder / path).string();
+    // Experiments are kept as text in traces and checkpoints.
+    if (!is_utf8(path)) throw usage_error("'{}': data in a folder whose name is no UTF-8 cannot be named in an experiment", path);
   }
 }
 
@@ -496,7 +500,7 @@ Experiment parse(std::string_view text, const std::string& source, const std::fi
   FileParser(source, experiment).parse_table(parse_text(text, source), "");
   set_folder(experiment.data, folder);
   for (const Override& setting : overrides) apply_override(experiment, setting);
-  if (experiment.name.empty()) experiment.name = std::filesystem::path(source).stem().string();
+  if (experiment.name.empty()) experiment.name = valid_utf8(std::filesystem::path(source).stem().string());
   validate(experiment);
   return experiment;
 }

@@ -498,7 +498,8 @@ TEST(Compare, ASecondRunThatBreaksIsAnError) {
   EXPECT_EQ(find_finding(analyze_compare(a, b), "compare.loss_nonfinite")->severity, Severity::error);
   EXPECT_EQ(find_finding(analyze_compare(b, a), "compare.loss_nonfinite")->severity, Severity::info);
   EXPECT_EQ(find_finding(analyze_compare(a, a), "compare.loss_nonfinite"), nullptr);
-  EXPECT_EQ(find_finding(analyze_compare(b, b), "compare.loss_nonfinite")->severity, Severity::error) << "no run that is NaN is fine";
+  EXPECT_EQ(find_finding(analyze_compare(b, b), "compare.loss_nonfinite")->severity, Severity::error)
+      << "no run that is NaN is fine";
 }
 
 TEST(Compare, NamesWhatOnlyOneTraceHasAndHowFarLossesLieApart) {

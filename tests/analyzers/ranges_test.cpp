@@ -192,6 +192,33 @@ TEST(Ranges, FiltersLeaveOutWhatWasNotAskedFor) {
   EXPECT_NE(find_finding(analyze_ranges(reader, options), "range.no_rows"), nullptr);
 }
 
+// A step that the scaler skipped is no broken run, also where nothing else is looked at.
+TEST(Ranges, TheVerdictIsTheRunsWhateverRowsAreAskedFor) {
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("head", "linear_backward", Phase::backward, Role::activation_gradient, DType::f16);
+  const uint32_t activation = trace.add_tensor("head", "linear", Phase::forward, Role::activation, DType::f16);
+  for (uint64_t step = 0; step < 60; ++step) {
+    trace.add(activation, make_row({1.0, step == 2 ? NAN : 2.0}, DType::f16));
+    trace.add(gradient, make_row({0.5, step == 2 ? 1e9 : 0.25}, DType::f16, 1024));
+    StepRow row = SyntheticTrace::default_step(step == 2 ? NAN : 1.0 / (1 + static_cast<double>(step)), step <= 2 ? 1024 : 512);
+    if (step == 2) {
+      row.skipped = true;
+      row.scale_after = 512;
+    }
+    trace.end_step(row);
+  }
+  const Snapshot reader = trace.read();
+  const Report whole = analyze_ranges(reader);
+  for (const StepRange steps : {StepRange{2, 3}, StepRange{0, 1}, StepRange{10, 60}}) {
+    RangeOptions options;
+    options.steps = steps;
+    const Report some = analyze_ranges(reader, options);
+    EXPECT_EQ(some.verdict, whole.verdict);
+    EXPECT_EQ(some.verdict_text, whole.verdict_text);
+    EXPECT_EQ(cell(table(some, "recorded"), 0, "rows"), Cell(static_cast<int64_t>(steps.last - steps.first)));
+  }
+}
+
 TEST(Ranges, NamesTheFirstRoundingThatFlushesEverything) {
   for (const bool vanishes : {true, false}) {
     SyntheticTrace trace;

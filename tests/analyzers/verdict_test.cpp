@@ -303,7 +303,7 @@ TEST(RunFindings, ClippingThatLeavesNextToNothingIsACause) {
     EXPECT_EQ(found->title,
               "Clipping made the gradients at least 4096 times shorter in each of 39 steps, and the loss stayed where it was: 2 at "
               "first, 2 in the end.");
-    EXPECT_EQ(found->suggestion, "Clip to a larger norm: those of the gradients were 0.5 to 0.7.");
+    EXPECT_EQ(found->suggestion, "Clip to a larger norm: norms of the gradients were 0.5 to 0.7.");
     EXPECT_EQ(report.verdict, Verdict::broken);
   }
 }

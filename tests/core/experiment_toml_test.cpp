@@ -328,6 +328,26 @@ TEST(ExperimentToml, LayersOfAPresetStandWhereItIsNamed) {
   EXPECT_EQ(parse("", {"model.preset=mlp"}).model.layers[0].place.text, "--set model.preset=mlp: preset mlp:7: model.layers[0]");
 }
 
+// A name or path that is no text would make traces and checkpoints of the run unreadable.
+TEST(ExperimentToml, NamesOfFilesThatAreNoUtf8) {
+  TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const std::filesystem::path path = std::filesystem::path(folder.path()) / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+    return path.string();
+  };
+  EXPECT_EQ(load_experiment(write("\xFFx.toml", "model.preset = 'mlp'")).name, "\uFFFDx");
+  const std::string data = write("\xFE/run.toml", "[data]\nkind = 'idx'\ntrain_images = 'a'\n");
+  try {
+    load_experiment(data);
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), HasSubstr("no UTF-8"));
+  }
+}
+
 TEST(ExperimentToml, PathsAreRelativeToTheFile) {
   const TemporaryFolder folder;
   const std::string path = folder.file("run.toml");
