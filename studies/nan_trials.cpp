@@ -66,7 +66,18 @@ Trial trial_from_start(const Snapshot& trace) {
         trace.path(), run.parent_step);
   if (run.world_size > 1) throw usage_error("'{}' is one of {} ranks: one rank cannot be run again", trace.path(), run.world_size);
   Trial trial;
-  trial.experiment = parse_experiment(run.experiment, trace.path());
+  Experiment& experiment = trial.experiment.emplace(parse_experiment(run.experiment, trace.path()));
+  // A run that was resumed ended where its last part did.
+  for (const TracePart& part : trace.parts()) {
+    Experiment later = parse_experiment(part.run.experiment, trace.path());
+    experiment.training.steps = later.training.steps;
+    experiment.training.epochs = later.training.epochs;
+    if (!(later == experiment))
+      throw usage_error(
+          "'{}' was resumed in step {} with other settings: a capsule (`ulpscope train --capsule`) of what came then can be run "
+          "again",
+          trace.path(), part.steps.first);
+  }
   return trial;
 }
 

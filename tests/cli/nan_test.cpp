@@ -94,6 +94,30 @@ TEST_F(Nan, OfAResumedRunSaysWhatIsMissing) {
   EXPECT_THAT(result.out, StartsWith("BROKEN: "));
 }
 
+// What a run did after it was resumed is run again as well: it fails as it did in one piece.
+TEST_F(Nan, OfAFolderOfResumedPartsRunsToTheirEnd) {
+  std::filesystem::create_directory(file("parts"));
+  const std::vector<std::string> run{"mlp", "--precision", "fp16", "--threads", "1", "--set", "optimizer.learning_rate=1e6"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), run.begin(), run.end());
+    return train(more).exit_code;
+  };
+  ASSERT_EQ(with({"--steps", "1", "--checkpoint", "c", "-o", "parts/a.h5"}), 0);
+  ASSERT_EQ(train({"--resume", "c", "--threads", "1", "--steps", "8", "-o", "parts/b.h5"}).exit_code, 0);
+  ASSERT_EQ(with({"--steps", "8", "-o", "whole.h5"}), 0);
+  const auto fact = [&](const std::string& trace) {
+    return Json::parse(nan({trace, "--json", kNoLimit}).out)["run_again"].get<std::string>();
+  };
+  EXPECT_THAT(fact("whole.h5"), StartsWith("fails again"));
+  EXPECT_EQ(fact("parts"), fact("whole.h5"));
+  // Otherwise than it began it cannot be run from its beginning.
+  ASSERT_EQ(train({"--resume", "c", "--threads", "1", "--steps", "8", "--set", "optimizer.learning_rate=1e30", "-o", "parts/b.h5",
+                   "--force"})
+                .exit_code,
+            0);
+  EXPECT_THAT(nan({"parts"}).err, HasSubstr("with other settings"));
+}
+
 TEST_F(Nan, RefusesWhatItCannotRead) {
   ASSERT_EQ(train({"mlp", "--steps", "2", "--checkpoint", "plain"}).exit_code, 0);
   const auto expect = [&](std::vector<std::string> arguments, int code, const std::string& part) {
