@@ -57,7 +57,8 @@ void App::frame() {
     apply(theme(state_.is_light), scale_);
     is_light_applied_ = state_.is_light;
   }
-  const Canvas canvas{&theme(state_.is_light), &textures_, &names_, &state_, results->recorded};
+  kept_.begin_frame(results);
+  const Canvas canvas{&theme(state_.is_light), &textures_, &names_, &state_, results->recorded, &kept_};
   take_keys(*results);
   const ImGuiIO& io = ImGui::GetIO();
   ImGui::SetNextWindowPos({0, 0});

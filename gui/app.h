@@ -39,6 +39,7 @@ class App {
   ViewState state_, last_state_;  // the last one: of the frame before
   ViewHistory history_;
   Register names_;
+  Kept kept_;
   const float scale_;
   bool is_light_applied_ = false, finds_ = false, shows_keys_ = false, closes_ = false;
   std::string sought_;

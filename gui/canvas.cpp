@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace ulpscope::gui {
 
@@ -12,6 +13,12 @@ ImTextureID Textures::get(const std::string& name, const std::string& version, c
     held = version;
   }
   return texture;
+}
+
+void Kept::begin_frame(std::shared_ptr<const void> owner) {
+  owner_ = std::move(owner);
+  std::erase_if(entries_, [](const auto& entry) { return !entry.second.is_used; });
+  for (auto& [name, entry] : entries_) entry.is_used = false;
 }
 
 StepRange Canvas::shown() const {

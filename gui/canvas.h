@@ -57,12 +57,44 @@ class Textures {
   std::map<std::string, std::pair<std::string, ImTextureID>> held_;
 };
 
+// What was made of pieces of results, so that a frame need not make it again.
+class Kept {
+ public:
+  // `owner` has the pieces that the frame asks about. What the last frame did not ask for is dropped.
+  void begin_frame(std::shared_ptr<const void> owner);
+  // What `make(number)` makes of `piece`, where none of that name was made of that piece and version. No two have the same number.
+  template <typename Made, typename Make>
+  const Made& get(const std::string& name, const void* piece, const std::string& version, Make&& make) {
+    Entry& entry = entries_[name];
+    if (entry.piece != piece || entry.version != version || !entry.made) {
+      entry.made = std::make_shared<const Made>(make(++made_));
+      entry.piece = piece;
+      entry.version = version;
+    }
+    entry.owner = owner_;  // no other piece comes to lie where this one does
+    entry.is_used = true;
+    return *static_cast<const Made*>(entry.made.get());
+  }
+
+ private:
+  struct Entry {
+    const void* piece = nullptr;
+    std::string version;
+    std::shared_ptr<const void> owner, made;
+    bool is_used = false;
+  };
+  std::map<std::string, Entry> entries_;
+  std::shared_ptr<const void> owner_;
+  uint64_t made_ = 0;
+};
+
 struct Canvas {
   const Theme* theme = nullptr;
   Textures* textures = nullptr;
   Register* names = nullptr;
   ViewState* state = nullptr;
   StepRange recorded = {0, 0};
+  Kept* kept = nullptr;
 
   // The steps that a picture shows: those that were chosen, as far as there are some.
   StepRange shown() const;

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <optional>
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/gui/heat_cells.h"
 
 namespace ulpscope::gui {
 
@@ -257,50 +257,48 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   }
 }
 
+// What a heatmap is drawn of.
+struct HeatPicture {
+  uint64_t number = 0;
+  HeatCells cells;
+};
+
+// In at most so many pixels.
+const HeatPicture& heat_picture(const Canvas& canvas, const Plot& plot, float width, float height) {
+  const auto pixels = [](float length) { return static_cast<size_t>(std::clamp(length, 1.0F, 1e5F)); };
+  const size_t most_columns = pixels(width), most_rows = pixels(height);
+  return canvas.kept->get<HeatPicture>("cells of " + plot.name, &plot, fmt::format("{} {}", most_columns, most_rows),
+                                       [&](uint64_t number) {
+                                         return HeatPicture{number, heat_cells(plot, most_columns, most_rows)};
+                                       });
+}
+
 // A pixel for each cell, rows from the top down as they are drawn.
-Image heatmap_image(const Canvas& canvas, const Plot& plot) {
+Image heatmap_image(const Canvas& canvas, const Plot& plot, const HeatCells& cells) {
   Image image;
-  image.height = static_cast<int>(plot.series.size());
-  for (const Series& series : plot.series) image.width = std::max(image.width, static_cast<int>(series.x.size()));
-  image.pixels.assign(static_cast<size_t>(image.width) * static_cast<size_t>(image.height), canvas.theme->unknown);
-  Range range;
-  for (const Series& series : plot.series)
-    for (const double value : series.y) range.add(value);
-  for (size_t row = 0; row < plot.series.size(); ++row) {
-    const Series& series = plot.series[plot.has_exponent_rows() ? plot.series.size() - 1 - row : row];
-    for (size_t column = 0; column < series.y.size(); ++column) {
-      ImU32& pixel = image.pixels[row * static_cast<size_t>(image.width) + column];
-      const double value = series.y[column];
+  image.width = static_cast<int>(cells.columns);
+  image.height = static_cast<int>(cells.rows);
+  image.pixels.reserve(cells.values.size());
+  for (size_t row = 0; row < cells.rows; ++row) {
+    for (size_t column = 0; column < cells.columns; ++column) {
+      const double value = cells.at(plot.has_exponent_rows() ? cells.rows - 1 - row : row, column);
+      ImU32 pixel = canvas.theme->unknown;
       if (plot.has_exponent_rows() && !(value > 0)) {
         pixel = canvas.theme->plot;
       } else if (!std::isnan(value)) {
-        const double place = place_on_map(value, plot.y.unit, range.lowest, range.highest);
+        const double place = place_on_map(value, plot.y.unit, cells.lowest, cells.highest);
         pixel = place < 0 ? canvas.theme->plot : map_color(place, canvas.theme->is_light);
       }
+      image.pixels.push_back(pixel);
     }
   }
   return image;
 }
 
-// Other values give another number, all but surely (FNV-1a over 64-bit words).
-uint64_t fingerprint(const Plot& plot) {
-  uint64_t hash = 0xCBF29CE484222325;
-  const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001B3; };
-  for (const Series& series : plot.series) {
-    mix(series.y.size());
-    for (const double value : series.y) mix(std::bit_cast<uint64_t>(value));
-  }
-  return hash;
-}
-
 // What colours stand for, at the right end of the line that the title is on.
-void draw_legend(const Canvas& canvas, const Plot& plot, ImVec2 at, float right) {
-  Range range;
-  for (const Series& series : plot.series)
-    for (const double value : series.y) range.add(value);
-  if (range.is_empty()) return;
-  const Unit unit = plot.y.unit;
-  double none = range.lowest, most = range.highest;
+void draw_legend(const Canvas& canvas, Unit unit, const HeatCells& cells, ImVec2 at, float right, ImDrawList& list) {
+  if (cells.is_empty()) return;
+  double none = cells.lowest, most = cells.highest;
   if (unit == Unit::share) {
     none = 1e-6;
     most = 1;
@@ -316,7 +314,6 @@ void draw_legend(const Canvas& canvas, const Plot& plot, ImVec2 at, float right)
   const float not_known = ImGui::CalcTextSize("not known").x;
   float x = right - high_width - width - low_width - not_known - 3.5F * line;
   if (x < at.x) return;
-  ImDrawList& list = *ImGui::GetWindowDrawList();
   list.AddRectFilled({x, at.y + 3}, {x + 0.8F * line, at.y + line - 3}, canvas.theme->unknown);
   draw_text(list, {x + line, at.y}, canvas.theme->dim, "not known");
   x += not_known + 2 * line;
@@ -330,7 +327,61 @@ void draw_legend(const Canvas& canvas, const Plot& plot, ImVec2 at, float right)
   draw_text(list, {x + width + 0.5F * line, at.y}, canvas.theme->dim, high);
 }
 
-void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
+float widest_name(const Canvas& canvas, const Plot& plot) {
+  return canvas.kept->get<float>("names of " + plot.name, &plot, "", [&](uint64_t) {
+    float widest = 0;
+    for (const Series& series : plot.series) widest = std::max(widest, ImGui::CalcTextSize(series.name.c_str()).x);
+    for (const Limit& limit : plot.limits) widest = std::max(widest, ImGui::CalcTextSize(limit.name.c_str()).x);
+    return widest;
+  });
+}
+
+// Names of the limits, from below upwards, each where it has room, and of exponents between them.
+void draw_exponent_labels(const Canvas& canvas, ImDrawList& list, const Plot& plot, const Area& area, float left, float row_height,
+                          int raised_limits) {
+  const float line = line_height(), width = area.from.x - left - 8;
+  std::vector<float> taken;  // middles of lines of text
+  const auto is_free = [&](float y) {
+    return std::all_of(taken.begin(), taken.end(), [&](float other) { return std::fabs(y - other) >= line; });
+  };
+  const auto y_of = [&](int exponent) { return area.to.y - static_cast<float>(exponent - plot.first_exponent) * row_height; };
+  for (const Limit& limit : plot.limits) {
+    const float y = std::round(y_of(limit.exponent + raised_limits));
+    if (y < area.from.y || y > area.to.y) continue;
+    // Lines on a map of bright and dark colours are dark with a bright core.
+    list.AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(0, 0, 0, 255), 3);
+    list.AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(255, 255, 255, 255), 1);
+    if (!is_free(y)) continue;
+    draw_text(list, {left, y - line / 2}, canvas.theme->text, fitted(limit.name, width));
+    taken.push_back(y);
+  }
+  const auto every = std::max<size_t>(1, static_cast<size_t>(std::ceil(line * 1.4F / row_height)));
+  for (size_t row = 0; row < plot.series.size(); row += every) {
+    const float y = y_of(plot.first_exponent + static_cast<int>(row)) - row_height / 2;
+    if (y - line / 2 < area.from.y - 2 || !is_free(y)) continue;
+    draw_text(list, {left, y - line / 2}, canvas.theme->dim, fitted(plot.series[row].name, width));
+    taken.push_back(y);
+  }
+}
+
+// What a cell holds, and of what steps and rows.
+std::string cell_told(const Plot& plot, const HeatCells& cells, size_t row, double pointed) {
+  const size_t first = row * cells.joined_rows, last = std::min(plot.series.size(), first + cells.joined_rows) - 1;
+  std::string text = plot.series[first].name;
+  if (last > first) text += " to " + plot.series[last].name;
+  const double column = std::floor((pointed - cells.first) / cells.width);
+  if (!(column >= 0) || column >= static_cast<double>(cells.columns))
+    return fmt::format("{}\n{} {:.0f}", text, plot.x.name, pointed);
+  const double from = cells.first + column * cells.width, to = from + cells.width;
+  text += cells.width > 1 ? fmt::format("\n{}s {:.0f} to {:.0f}", plot.x.name, from, to - 1)
+                          : fmt::format("\n{} {:.0f}", plot.x.name, pointed);
+  const double value = cells.at(row, static_cast<size_t>(column));
+  const char* const joined = cells.joined_columns == 1 ? "" : cells.adds ? ", all together" : ", the worst of these";
+  const std::string shown = !std::isnan(value) ? value_text(value, plot.y.unit) : plot.has_exponent_rows() ? "none" : "not known";
+  return text + fmt::format("\n{}{}: {}", plot.y.name, joined, shown);
+}
+
+void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int raised_limits) {
   const Theme& theme = *canvas.theme;
   const float line = line_height();
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -338,21 +389,18 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
     ImGui::TextDisabled("%s: nothing of it was recorded here.", plot.title.c_str());
     return;
   }
-  const size_t rows = plot.series.size(), columns = plot.series.front().x.size();
+  const size_t rows = plot.series.size();
   const bool is_exponents = plot.has_exponent_rows();
-  const float most_label =
-      is_exponents ? 6 * ImGui::GetFontSize() : std::min(22 * ImGui::GetFontSize(), ImGui::GetContentRegionAvail().x * 0.4F);
-  float label = 0;
-  for (const Series& series : plot.series) label = std::max(label, ImGui::CalcTextSize(series.name.c_str()).x);
-  for (const Limit& limit : plot.limits) label = std::max(label, ImGui::CalcTextSize(limit.name.c_str()).x);
-  label = std::min(label, most_label) + 8;
+  const float room = ImGui::GetContentRegionAvail().x;
+  const float most_label = is_exponents ? 6 * ImGui::GetFontSize() : std::min(22 * ImGui::GetFontSize(), room * 0.4F);
+  const float label = std::round(std::min(widest_name(canvas, plot), most_label) + 8);
   const float wanted = height > 0 ? height : std::min(static_cast<float>(rows) * line + 2 * line, 30 * line);
   // Rows that can be read scroll; exponents share what room there is.
-  const float row_height = is_exponents ? std::max(1.0F, (wanted - 2 * line - 8) / static_cast<float>(rows)) : line + 1;
+  const float row_height = is_exponents ? std::max(3 * line, wanted - 2 * line - 8) / static_cast<float>(rows) : line + 1;
   const ImVec2 head = ImGui::GetCursorScreenPos();
-  const float right = head.x + ImGui::GetContentRegionAvail().x;
   ImGui::TextUnformatted(plot.title.c_str());
-  draw_legend(canvas, plot, {ImGui::GetItemRectMax().x + line, head.y}, right);
+  const float title_end = ImGui::GetItemRectMax().x;
+  ImDrawList& head_list = *list;
   const bool scrolls = !is_exponents;
   if (scrolls) {
     ImGui::BeginChild((plot.name + " rows").c_str(), {0, std::max(3 * line, wanted - line)}, false, ImGuiWindowFlags_NoNav);
@@ -363,54 +411,42 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
   const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, total}, box);
   const bool is_active = ImGui::IsItemActive();
   Area area = box;
-  area.from.x += label;
+  area.from.x = std::round(area.from.x + label);
+  area.to.x = std::round(area.to.x);
   area.to.y = area.from.y + row_height * static_cast<float>(rows);
   const StepRange shown = canvas.shown();
   area.first = static_cast<double>(shown.first);
   area.last = static_cast<double>(std::max(shown.last, shown.first + 1));
   canvas.names->add("plot " + plot.name, {area.from, area.to});
+  const Series& columns = plot.series.front();
+  const double end = std::isnan(plot.x_end) ? columns.x.back() + 1 : plot.x_end;
+  const HeatPicture& picture =
+      heat_picture(canvas, plot, std::round(area.x(end) - area.x(columns.x.front())), row_height * static_cast<float>(rows));
+  const HeatCells& cells = picture.cells;
+  draw_legend(canvas, plot.y.unit, cells, {title_end + line, head.y}, head.x + room, head_list);
   if (area.width() > 4) {
-    const std::string version = fmt::format("{:x} {}", fingerprint(plot), theme.is_light);
-    const ImTextureID texture = canvas.textures->get(plot.name, version, [&] { return heatmap_image(canvas, plot); });
+    const ImTextureID texture = canvas.textures->get(plot.name, fmt::format("{} {}", picture.number, theme.is_light),
+                                                     [&] { return heatmap_image(canvas, plot, cells); });
     list->AddRectFilled(area.from, area.to, theme.plot);
     list->PushClipRect(area.from, area.to, true);
-    const double end = std::isnan(plot.x_end) ? plot.series.front().x.back() + 1 : plot.x_end;
-    list->AddImage(texture, {area.x(plot.series.front().x.front()), area.from.y}, {area.x(end), area.to.y});
+    const float top = area.to.y - row_height * static_cast<float>(cells.rows * cells.joined_rows);
+    list->AddImage(texture, {area.x(cells.first), top}, {area.x(cells.end()), area.to.y});
     list->PopClipRect();
-    // Lines on a map of bright and dark colours are dark with a bright core.
-    for (const Limit& limit : plot.limits) {
-      const float y = std::round(area.to.y - static_cast<float>(limit.exponent - plot.first_exponent) * row_height);
-      if (y < area.from.y || y > area.to.y) continue;
-      list->AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(0, 0, 0, 255), 3);
-      list->AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(255, 255, 255, 255), 1);
-      draw_text(*list, {box.from.x, y - line / 2}, theme.text, fitted(limit.name, label - 8));
-    }
   }
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   const bool is_hovered = is_in_box && area.contains(mouse);
-  const auto pointed_row =
-      static_cast<size_t>(std::clamp((mouse.y - area.from.y) / row_height, 0.0F, static_cast<float>(rows - 1)));
-  const auto row_of = [&](size_t shown_row) { return is_exponents ? rows - 1 - shown_row : shown_row; };
+  const auto row_at = [&](float y) {
+    const float from_top = std::clamp((y - area.from.y) / row_height, 0.0F, static_cast<float>(rows - 1));
+    return is_exponents ? rows - 1 - static_cast<size_t>(from_top) : static_cast<size_t>(from_top);
+  };
   if (is_exponents) {
-    // Each label where it has room.
-    const auto every = static_cast<size_t>(std::ceil((line * 1.4F) / row_height));
-    float free_from = -INFINITY;
-    for (size_t row = 0; row < rows; row += std::max<size_t>(1, every)) {
-      const float y = area.from.y + row_height * (static_cast<float>(row) + 0.5F) - line / 2;
-      bool is_free = y >= free_from;
-      for (const Limit& limit : plot.limits)
-        is_free = is_free && std::fabs(y + line / 2 -
-                                       (area.to.y - static_cast<float>(limit.exponent - plot.first_exponent) * row_height)) > line;
-      if (!is_free) continue;
-      draw_text(*list, {box.from.x, y}, theme.dim, plot.series[row_of(row)].name);
-      free_from = y + line;
-    }
+    draw_exponent_labels(canvas, *list, plot, area, box.from.x, row_height, raised_limits);
     draw_step_axis(canvas, *list, area);
   } else {
     const float top = ImGui::GetWindowPos().y, bottom = top + ImGui::GetWindowHeight();
-    for (size_t row = 0; row < rows; ++row) {
+    for (size_t row = top > area.from.y ? row_at(top) : 0; row < rows; ++row) {
       const float y = area.from.y + row_height * static_cast<float>(row);
-      if (y + row_height < top || y > bottom) continue;
+      if (y > bottom) break;
       const Series& series = plot.series[row];
       const bool is_chosen = series.name == canvas.state->tensor;
       if (is_chosen) list->AddRectFilled({box.from.x, y}, {area.from.x - 2, y + row_height}, faint(theme.accent, 70));
@@ -418,7 +454,7 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
       canvas.names->add(fmt::format("{} row {}", plot.name, row), {{box.from.x, y}, {area.to.x, y + row_height}});
     }
     if (is_in_box && ImGui::IsMouseReleased(0) && std::fabs(ImGui::GetMouseDragDelta(0, 0).x) <= 5)
-      canvas.state->tensor = plot.series[pointed_row].name;
+      canvas.state->tensor = plot.series[row_at(mouse.y)].name;
   }
   draw_step_lines(canvas, *list, area, is_hovered);
   draw_drag(*list, theme, area, is_active);
@@ -426,16 +462,9 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
   if (is_exponents || ImGui::GetIO().KeyCtrl || ImGui::GetIO().MouseWheel == 0)
     take_steps(canvas, area, is_hovered || (is_active && ImGui::IsMouseReleased(0)));
   if (is_in_box && !ImGui::IsMouseDragging(0, 5)) {
-    const Series& series = plot.series[row_of(pointed_row)];
-    std::string text = series.name;
-    if (is_hovered) {
-      const double pointed = std::floor(area.value(mouse.x));
-      const auto at = held_at(series, pointed);
-      const double from = at ? series.x[*at] : pointed, to = at && *at + 1 < columns ? series.x[*at + 1] : plot.x_end;
-      text += to - from > 1 ? fmt::format("\n{}s {:.0f} to {:.0f}", plot.x.name, from, to - 1)
-                            : fmt::format("\n{} {:.0f}", plot.x.name, pointed);
-      text += fmt::format("\n{}: {}", plot.y.name, at ? value_text(series.y[*at], plot.y.unit) : "nothing");
-    }
+    const size_t row = row_at(mouse.y);
+    const std::string text =
+        is_hovered ? cell_told(plot, cells, row / cells.joined_rows, std::floor(area.value(mouse.x))) : plot.series[row].name;
     ImGui::SetTooltip("%s", text.c_str());
   }
   if (scrolls) {
@@ -595,7 +624,7 @@ std::string plot_csv(const Plot& plot) {
   return csv;
 }
 
-void show_plot(const Canvas& canvas, const Plot& plot, float height) {
+void show_plot(const Canvas& canvas, const Plot& plot, float height, int raised_limits) {
   ImGui::PushID(plot.name.c_str());
   switch (plot.kind) {
     case PlotKind::histogram:
@@ -605,7 +634,7 @@ void show_plot(const Canvas& canvas, const Plot& plot, float height) {
       show_steps(canvas, plot, height);
       break;
     case PlotKind::heatmap:
-      show_heatmap(canvas, plot, height);
+      show_heatmap(canvas, plot, height, raised_limits);
       break;
     case PlotKind::graph:
       show_graph(canvas, plot);

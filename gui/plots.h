@@ -10,8 +10,9 @@
 
 namespace ulpscope::gui {
 
-// `height` in pixels, 0: what suits the plot.
-void show_plot(const Canvas& canvas, const Plot& plot, float height = 0);
+// `height` in pixels, 0: what suits the plot. Limits are drawn so many binades higher. The plot is a piece of the results that are
+// shown.
+void show_plot(const Canvas& canvas, const Plot& plot, float height = 0, int raised_limits = 0);
 // The plot as text, for the clipboard: one line a point.
 std::string plot_csv(const Plot& plot);
 

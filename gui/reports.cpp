@@ -80,12 +80,12 @@ std::string text_of(const Cell& cell) {
   return "";
 }
 
-std::vector<size_t> sorted_rows(const Table& table, const ImGuiTableSortSpecs* specs) {
+std::vector<size_t> sorted_rows(const Table& table, const ImGuiTableColumnSortSpecs* by) {
   std::vector<size_t> order(table.rows.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  if (!specs || specs->SpecsCount == 0) return order;
-  const auto column = static_cast<size_t>(specs->Specs[0].ColumnIndex);
-  const bool descends = specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
+  if (!by) return order;
+  const auto column = static_cast<size_t>(by->ColumnIndex);
+  const bool descends = by->SortDirection == ImGuiSortDirection_Descending;
   const bool is_text = column < table.columns.size() && table.columns[column].kind == ColumnKind::text;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     if (descends) std::swap(a, b);
@@ -93,6 +93,13 @@ std::vector<size_t> sorted_rows(const Table& table, const ImGuiTableSortSpecs* s
     return is_text ? text_of(first) < text_of(second) : sort_value(first) < sort_value(second);
   });
   return order;
+}
+
+const std::vector<size_t>& sorted_rows(const Canvas& canvas, const Table& table, const ImGuiTableSortSpecs* specs) {
+  const ImGuiTableColumnSortSpecs* const by = specs && specs->SpecsCount > 0 ? specs->Specs : nullptr;
+  const std::string version = by ? fmt::format("{} {}", by->ColumnIndex, static_cast<int>(by->SortDirection)) : "";
+  return canvas.kept->get<std::vector<size_t>>("order of " + table.name, &table, version,
+                                               [&](uint64_t) { return sorted_rows(table, by); });
 }
 
 std::string table_csv(const Table& table) {
@@ -198,7 +205,7 @@ void show_table(const Canvas& canvas, const Table& table, float height) {
       ImGui::TableSetupColumn(words(column.name).c_str(),
                               column.kind == ColumnKind::number ? ImGuiTableColumnFlags_PreferSortDescending : 0);
     ImGui::TableHeadersRow();
-    const std::vector<size_t> order = sorted_rows(table, ImGui::TableGetSortSpecs());
+    const std::vector<size_t>& order = sorted_rows(canvas, table, ImGui::TableGetSortSpecs());
     ImGuiListClipper clipper;
     clipper.Begin(static_cast<int>(order.size()));
     while (clipper.Step()) {

@@ -71,14 +71,8 @@ class Ranges : public ViewPanel {
     }
     show_scale(canvas, results);
     if (!is_there(results.exponents, results, "its histograms")) return;
-    if (!state.scale) {
-      show_plot(canvas, *results.exponents, room * 0.38F);
-      return;
-    }
     // At the scale 2^k a value v is rounded as v 2^k: its limits lie k binades lower.
-    Plot moved = *results.exponents;
-    for (Limit& limit : moved.limits) limit.exponent -= *state.scale;
-    show_plot(canvas, moved, room * 0.38F);
+    show_plot(canvas, *results.exponents, room * 0.38F, -state.scale.value_or(0));
   }
 
  private:

@@ -304,6 +304,44 @@ TEST_F(CoarseAppTest, SaysWhatToRecord) {
   EXPECT_THAT(text(), HasSubstr("record with --record stats"));
 }
 
+// A window of 200 pixels has room for some 130 of the 400 columns. One FP16 value overflowed in one step.
+TEST(NarrowWindow, OneBadStepIsSeen) {
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor("body", "linear_backward", Phase::backward, Role::activation_gradient, DType::f16);
+  for (uint64_t step = 0; step < 400; ++step) {
+    std::vector<double> values(100, 1);
+    if (step == 277) values[3] = 1e6;
+    trace.add(tensor, analyzers_test::make_row(values, DType::f16));
+    trace.end_step();
+  }
+  trace.read();
+  ViewModel model({trace.path()}, open, false);
+  for (int width = 200; width < 260; width += 7) {
+    Headless host(width, 500, 1, true);
+    ViewState state;
+    state.view = View::ranges;
+    state.quantity = Measured::overflowed;
+    App app(model, host.textures(), state);
+    for (int i = 0; i < 3; ++i) {
+      model.wait();
+      host.run(app);
+    }
+    ASSERT_EQ(model.results()->matrix->series.at(0).y.size(), 400u);
+    const Image image = host.draw(app);
+    const ImU32 bad = map_color(place_on_map(0.01, Unit::share, 0, 0), false);
+    const Rectangle* const plot = app.names().find("plot overflowed");
+    ASSERT_TRUE(plot);
+    EXPECT_LT(plot->to.x - plot->from.x, 300);
+    const auto y = static_cast<size_t>(app.names().find("overflowed row 0")->middle().y);
+    const auto row = image.pixels.begin() + static_cast<ptrdiff_t>(y * static_cast<size_t>(width));
+    const auto found = std::find(row, row + width, bad);
+    ASSERT_NE(found, row + width) << width;
+    const double step = (static_cast<double>(found - row) - static_cast<double>(plot->from.x)) /
+                        static_cast<double>(plot->to.x - plot->from.x) * 400;
+    EXPECT_NEAR(step, 277, 8) << "and it is where it was";
+  }
+}
+
 class SmallAppTest : public AppTest {
  protected:
   SmallAppTest() : AppTest(RecordLevel::stats, 200, 150) {}
