@@ -22,7 +22,8 @@ constexpr Codes kOnNonfinite = {
 
 }  // namespace
 
-NanAnalysis::NanAnalysis(const AnalysisOptions& options) : run_(std::make_unique<FollowedRun>(options)) {}
+NanAnalysis::NanAnalysis(const AnalysisOptions& options) : run_(std::make_shared<FollowedRun>(options)) {}
+NanAnalysis::NanAnalysis(std::shared_ptr<FollowedRun> run) : run_(std::move(run)) {}
 NanAnalysis::~NanAnalysis() = default;
 Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options) { return NanAnalysis(options).report(trace); }
 

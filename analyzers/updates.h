@@ -10,12 +10,15 @@ namespace ulpscope {
 // Of a trace each time it is asked, which may have grown: reads only what is new.
 class UpdateAnalysis {
  public:
-  explicit UpdateAnalysis(const AnalysisOptions& options) : run_(options, kPartsOnRun, {.update_history = true}) {}
+  explicit UpdateAnalysis(const AnalysisOptions& options)
+      : run_(std::make_shared<FollowedRun>(options, kPartsOnRun, AskedBesides{.update_history = true})) {}
+  // Of what others follow too: with kPartsOnRun at least, and with the history of updates.
+  explicit UpdateAnalysis(std::shared_ptr<FollowedRun> run) : run_(std::move(run)) {}
   UpdateAnalysis(const UpdateAnalysis&) = delete;
   Report report(const Snapshot& trace);
 
  private:
-  FollowedRun run_;
+  const std::shared_ptr<FollowedRun> run_;
 };
 Report analyze_updates(const Snapshot& trace, const AnalysisOptions& options = {});
 

@@ -10,6 +10,7 @@
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/analyzers/float_explanation.h"
 #include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/followed_run.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/analyzers/nan.h"
 #include "ulpscope/analyzers/updates.h"
@@ -25,6 +26,11 @@ constexpr size_t kMostMatrixRows = 2000;
 constexpr auto kFollowInterval = std::chrono::seconds(1);
 
 bool is_whole(const StepRange& steps) { return steps.first == 0 && steps.last == UINT64_MAX; }
+
+// The course of a run by its steps alone, which are read in no time: what there is to look at until all rows were read.
+struct CourseOfSteps : History {
+  TablesRead reads() const { return {.rows = false, .histograms = false}; }
+};
 
 // A piece of the results, and what it was made of: it is made again where that is another.
 template <typename Piece>
@@ -67,6 +73,13 @@ class ViewModel::Reader {
       if (make(
               number_piece_, state.number, [&] { return number_of(state.number); }, results.number))
         return true;
+    }
+    if (!results.course) {
+      Followed<CourseOfSteps> steps_only([] { return CourseOfSteps(); });
+      steps_only.update(*snapshot_);
+      results.recorded = steps_only.analysis().steps();
+      results.course = std::make_shared<const std::vector<Plot>>(course_plots(steps_only.analysis(), steps_only.context()));
+      return true;
     }
     if (history_number_ != number_) {
       history_.update(*snapshot_);
@@ -227,9 +240,12 @@ class ViewModel::Reader {
   Followed<History> history_{[] { return History(); }};
   std::unique_ptr<Followed<History>> zoomed_;
   std::string zoomed_of_;
-  ReportAnalysis report_analysis_{report_options()};
-  NanAnalysis nan_analysis_{all_rows()};
-  UpdateAnalysis update_analysis_{all_rows()};
+  // One pass over the rows for all of them.
+  const std::shared_ptr<FollowedRun> followed_ =
+      std::make_shared<FollowedRun>(report_options(), kReportParts, AskedBesides{.update_history = true});
+  ReportAnalysis report_analysis_{report_options(), followed_};
+  NanAnalysis nan_analysis_{followed_};
+  UpdateAnalysis update_analysis_{followed_};
   std::shared_ptr<const std::vector<std::string>> names_;
   Made<Report> report_, nan_, updates_, compare_, number_piece_;
   Made<std::vector<Plot>> course_;

@@ -10,7 +10,9 @@
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/nan.h"
 #include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/analyzers/updates.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope::gui {
@@ -18,6 +20,7 @@ namespace {
 
 using analyzers_test::SyntheticTrace;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 RunSet open(const std::string& path) { return RunSet(path); }
@@ -83,6 +86,39 @@ TEST_F(ViewModelTest, ShowsWhatAnalysesSay) {
   model.ask(state);
   model.wait();
   EXPECT_EQ(model.results()->failure, "") << "it is over when something else is asked for";
+}
+
+// Views of one pass over the rows say what each analysis says that makes a pass of its own.
+TEST_F(ViewModelTest, OnePassSaysWhatThreeDo) {
+  const uint32_t weight = trace_.add_tensor("head", "adam", Phase::optimizer, Role::weight, DType::f16, "head.weight");
+  for (int i = 0; i < 20; ++i) {
+    std::vector<double> values = analyzers_test::lognormal(random_, -12, 5, 30);
+    if (i > 12) values[3] = NAN;
+    trace_.add(gradient_, analyzers_test::make_row(values, DType::f16, 256));
+    trace_.add_update(weight, 30, 20, 0);
+    trace_.end_step();
+  }
+  const Snapshot snapshot = trace_.read();
+  ViewModel model({trace_.path()}, open, false);
+  AnalysisOptions all_rows;
+  all_rows.limit = 0;
+  ReportOptions report_options;
+  report_options.limit = 0;
+  ViewState state;
+  for (const View view : {View::updates, View::why_nan, View::overview}) {
+    state.view = view;
+    model.ask(state);
+    model.wait();
+  }
+  const auto results = model.results();
+  EXPECT_EQ(render_json(*results->updates), render_json(analyze_updates(snapshot, all_rows)));
+  EXPECT_EQ(render_json(*results->nan), render_json(analyze_nan(snapshot, all_rows)));
+  EXPECT_EQ(render_json(*results->report), render_json(analyze_all(snapshot, report_options)));
+  EXPECT_THAT(results->updates->tables, Not(testing::IsEmpty()));
+  EXPECT_THAT(results->nan->findings, Not(testing::IsEmpty()));
+  // The course has what only rows tell, though at first it was that of the steps alone.
+  EXPECT_TRUE(
+      std::any_of(results->course->begin(), results->course->end(), [](const Plot& plot) { return plot.name == "nonfinite"; }));
 }
 
 TEST_F(ViewModelTest, ATraceThatGrowsIsFollowed) {
