@@ -108,6 +108,8 @@ class Window {
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
     glfwSwapBuffers(window_);
   }
+  void resize(int width, int height) { glfwSetWindowSize(window_, width, height); }
+  static void finish() { glFinish(); }
 
  private:
   GLFWwindow* window_ = nullptr;
@@ -139,6 +141,32 @@ void run_window(std::vector<std::string> paths, ViewModel::Open open, const View
     window.draw(app);
   }
   model.on_news({});
+}
+
+std::vector<std::vector<double>> time_window(std::vector<std::string> paths, ViewModel::Open open,
+                                             const std::vector<ViewState>& states, int width, int height, int frames) {
+  const Glfw glfw;
+  Window window;
+  window.resize(width, height);
+  glfwSwapInterval(0);
+  GlTextures textures;
+  ViewModel model(std::move(paths), std::move(open), false);
+  App app(model, textures, {}, window.scale());
+  std::vector<std::vector<double>> seconds;
+  for (const ViewState& state : states) {
+    app.state() = state;
+    constexpr int kSettling = 4;  // frames until all was read and laid out
+    std::vector<double>& of_state = seconds.emplace_back();
+    for (int frame = -kSettling; frame < frames; ++frame) {
+      if (frame < 0) model.wait();
+      glfwPollEvents();
+      const double start = glfwGetTime();
+      window.draw(app);
+      Window::finish();
+      if (frame >= 0) of_state.push_back(glfwGetTime() - start);
+    }
+  }
+  return seconds;
 }
 
 }  // namespace ulpscope::gui

@@ -12,6 +12,11 @@ namespace ulpscope::gui {
 // Shows the traces until the window is closed. Throws Error (failed) where there is no display or no OpenGL 3.
 void run_window(std::vector<std::string> paths, ViewModel::Open open, const ViewState& state);
 
+// For benchmarks: seconds of each of so many frames of each state in a window of that size in pixels, from its layout until OpenGL
+// has drawn it.
+std::vector<std::vector<double>> time_window(std::vector<std::string> paths, ViewModel::Open open,
+                                             const std::vector<ViewState>& states, int width, int height, int frames);
+
 struct ScreenshotSize {
   int width = 1280, height = 800;
   float scale = 1;
