@@ -100,7 +100,11 @@ double tick_distance(double length, int most) {
   return 10 * power;
 }
 
-void draw_step_axis(const Canvas& canvas, ImDrawList& list, const Area& area) {
+// `left`: where what stands left of the plot begins, its name among it.
+void draw_step_axis(const Canvas& canvas, ImDrawList& list, const Area& area, float left) {
+  const float name_width = ImGui::CalcTextSize("step").x;
+  if (area.from.x - left > name_width + 4)
+    draw_text(list, {area.from.x - name_width - 4, area.to.y + 2}, canvas.theme->dim, "step");
   const int most = std::max(1, static_cast<int>(area.width() / (6 * ImGui::GetFontSize())));
   const double distance = tick_distance(area.last - area.first, most);
   for (double step = std::ceil(area.first / distance) * distance; step < area.last; step += distance) {
@@ -121,6 +125,11 @@ void draw_marks(const Canvas& canvas, ImDrawList& list, const Plot& plot, const 
     const float x = ImGui::GetIO().MousePos.x;
     if (is_hovered && x >= from - 3 && x <= to + 3) told += "\n" + mark.text;
   }
+}
+
+// What stands at an axis: there "<0.01%" would tell nothing.
+std::string axis_text(double value, Unit unit) {
+  return unit == Unit::share && value > 0 && value < 1e-3 ? fmt::format("{:.2g}%", 100 * value) : cell_text(value, unit);
 }
 
 struct Range {
@@ -165,7 +174,7 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   Area area = box;
   area.from.y += line + 4;
   area.to.y -= line + 4;
-  area.from.x += 5 * ImGui::GetFontSize();
+  area.from.x += std::min(6 * ImGui::GetFontSize(), 0.3F * box.width());
   area.to.x -= 4;
   area.first = static_cast<double>(shown.first);
   area.last = static_cast<double>(std::max(shown.last, shown.first + 1));
@@ -174,11 +183,17 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   for (const Series& series : plot.series)
     for (size_t i = 0; i < series.x.size(); ++i)
       if (end_of(plot, series, i) > area.first && series.x[i] < area.last) range.add(series.y[i]);
+  // Magnitudes over many binades, as losses and norms of a run that fails, are seen on a logarithmic scale only.
+  const bool is_log = plot.y.unit == Unit::none && range.lowest > 0 && range.highest > 1000 * range.lowest;
   ImDrawList& list = *ImGui::GetWindowDrawList();
   list.AddRectFilled(area.from, area.to, theme.plot, 2);
   // Title and legend.
   draw_text(list, {box.from.x, box.from.y}, theme.text, plot.title);
-  float legend = box.from.x + ImGui::CalcTextSize(plot.title.c_str()).x + 2 * line;
+  float legend = box.from.x + ImGui::CalcTextSize(plot.title.c_str()).x + line;
+  if (is_log) {
+    draw_text(list, {legend, box.from.y}, theme.dim, "logarithmic");
+    legend += ImGui::CalcTextSize("logarithmic").x + line;
+  }
   if (plot.series.size() > 1) {
     for (size_t i = 0; i < plot.series.size(); ++i) {
       const ImU32 color = theme.series[i % std::size(theme.series)];
@@ -202,15 +217,13 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
       range.lowest -= range.lowest > 0 || range.lowest < 0 ? room : 0;
       range.highest += room;
     }
-    // Magnitudes over many binades, as losses and norms of a run that fails, are seen on a logarithmic scale only.
-    const bool is_log = plot.y.unit == Unit::none && range.lowest > 0 && range.highest > 1000 * range.lowest;
     const auto y_of = [&](double value) {
       const double part = is_log ? std::log(value / range.lowest) / std::log(range.highest / range.lowest)
                                  : (value - range.lowest) / (range.highest - range.lowest);
       return area.to.y - 3 - static_cast<float>(part) * (area.height() - 6);
     };
     for (const double value : {range.lowest, range.highest}) {
-      const std::string text = cell_text(value, plot.y.unit);
+      const std::string text = fitted(axis_text(value, plot.y.unit), area.from.x - box.from.x - 4);
       const float width = ImGui::CalcTextSize(text.c_str()).x;
       draw_text(list, {area.from.x - width - 4, y_of(value) - (value == range.lowest ? line : 0)}, theme.dim, text);
     }
@@ -245,7 +258,7 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   }
   draw_step_lines(canvas, list, area, is_hovered);
   draw_drag(list, theme, area, is_active);
-  draw_step_axis(canvas, list, area);
+  draw_step_axis(canvas, list, area, box.from.x);
   take_steps(canvas, area, is_hovered || (is_active && ImGui::IsMouseReleased(0)));
   if (is_hovered && !ImGui::IsMouseDragging(0, 5)) {
     const double pointed = std::floor(area.value(ImGui::GetIO().MousePos.x));
@@ -296,35 +309,51 @@ Image heatmap_image(const Canvas& canvas, const Plot& plot, const HeatCells& cel
 }
 
 // What colours stand for, at the right end of the line that the title is on.
-void draw_legend(const Canvas& canvas, Unit unit, const HeatCells& cells, ImVec2 at, float right, ImDrawList& list) {
+void draw_legend(const Canvas& canvas, const Plot& plot, const HeatCells& cells, ImVec2 at, float right, ImDrawList& list) {
   if (cells.is_empty()) return;
-  double none = cells.lowest, most = cells.highest;
+  const Theme& theme = *canvas.theme;
+  const Unit unit = plot.y.unit;
+  double least = cells.lowest, most = cells.highest;
   if (unit == Unit::share) {
-    none = 1e-6;
+    least = 1e-6;
     most = 1;
   } else if (unit == Unit::bits) {
-    none = 16;
+    least = 16;
     most = 0;
   } else if (unit == Unit::count) {
-    none = 1;
+    least = 1;
   }
+  struct Swatch {
+    const char* text;
+    ImU32 color;
+    bool is_needed;
+  };
+  const Swatch swatches[] = {{"not known", theme.unknown, !plot.has_exponent_rows()},
+                             {"none", theme.plot, unit == Unit::share || unit == Unit::count}};
+  const auto width_of = [](const std::string& text) { return ImGui::CalcTextSize(text.c_str()).x; };
+  const char* const bits = unit == Unit::bits ? " bits" : "";
+  const std::string low = axis_text(least, unit) + bits, high = axis_text(most, unit) + bits;
   const float line = line_height(), width = 8 * line;
-  const std::string low = unit == Unit::share ? "0.0001%" : cell_text(none, unit), high = cell_text(most, unit);
-  const float low_width = ImGui::CalcTextSize(low.c_str()).x, high_width = ImGui::CalcTextSize(high.c_str()).x;
-  const float not_known = ImGui::CalcTextSize("not known").x;
-  float x = right - high_width - width - low_width - not_known - 3.5F * line;
+  float needed = width_of(low) + width + width_of(high) + line;
+  for (const Swatch& swatch : swatches)
+    if (swatch.is_needed) needed += width_of(swatch.text) + 2 * line;
+  float x = right - needed;
   if (x < at.x) return;
-  list.AddRectFilled({x, at.y + 3}, {x + 0.8F * line, at.y + line - 3}, canvas.theme->unknown);
-  draw_text(list, {x + line, at.y}, canvas.theme->dim, "not known");
-  x += not_known + 2 * line;
-  draw_text(list, {x, at.y}, canvas.theme->dim, low);
-  x += low_width + 0.5F * line;
+  for (const Swatch& swatch : swatches) {
+    if (!swatch.is_needed) continue;
+    list.AddRectFilled({x, at.y + 3}, {x + 0.8F * line, at.y + line - 3}, swatch.color);
+    list.AddRect({x, at.y + 3}, {x + 0.8F * line, at.y + line - 3}, theme.grid);
+    draw_text(list, {x + line, at.y}, theme.dim, swatch.text);
+    x += width_of(swatch.text) + 2 * line;
+  }
+  draw_text(list, {x, at.y}, theme.dim, low);
+  x += width_of(low) + 0.5F * line;
   constexpr int kSteps = 32;
   for (int i = 0; i < kSteps; ++i)
     list.AddRectFilled({x + width * static_cast<float>(i) / kSteps, at.y + 3},
                        {x + width * static_cast<float>(i + 1) / kSteps, at.y + line - 3},
-                       map_color(static_cast<double>(i) / (kSteps - 1), canvas.theme->is_light));
-  draw_text(list, {x + width + 0.5F * line, at.y}, canvas.theme->dim, high);
+                       map_color(static_cast<double>(i) / (kSteps - 1), theme.is_light));
+  draw_text(list, {x + width + 0.5F * line, at.y}, theme.dim, high);
 }
 
 float widest_name(const Canvas& canvas, const Plot& plot) {
@@ -351,9 +380,10 @@ void draw_exponent_labels(const Canvas& canvas, ImDrawList& list, const Plot& pl
     // Lines on a map of bright and dark colours are dark with a bright core.
     list.AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(0, 0, 0, 255), 3);
     list.AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(255, 255, 255, 255), 1);
-    if (!is_free(y)) continue;
-    draw_text(list, {left, y - line / 2}, canvas.theme->text, fitted(limit.name, width));
-    taken.push_back(y);
+    const float middle = std::max(y, area.from.y + line / 2);  // below what stands over the plot
+    if (!is_free(middle)) continue;
+    draw_text(list, {left, middle - line / 2}, canvas.theme->text, fitted(limit.name, width));
+    taken.push_back(middle);
   }
   const auto every = std::max<size_t>(1, static_cast<size_t>(std::ceil(line * 1.4F / row_height)));
   for (size_t row = 0; row < plot.series.size(); row += every) {
@@ -423,7 +453,7 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int rais
   const HeatPicture& picture =
       heat_picture(canvas, plot, std::round(area.x(end) - area.x(columns.x.front())), row_height * static_cast<float>(rows));
   const HeatCells& cells = picture.cells;
-  draw_legend(canvas, plot.y.unit, cells, {title_end + line, head.y}, head.x + room, head_list);
+  draw_legend(canvas, plot, cells, {title_end + line, head.y}, head.x + room, head_list);
   if (area.width() > 4) {
     const ImTextureID texture = canvas.textures->get(plot.name, fmt::format("{} {}", picture.number, theme.is_light),
                                                      [&] { return heatmap_image(canvas, plot, cells); });
@@ -441,7 +471,7 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int rais
   };
   if (is_exponents) {
     draw_exponent_labels(canvas, *list, plot, area, box.from.x, row_height, raised_limits);
-    draw_step_axis(canvas, *list, area);
+    draw_step_axis(canvas, *list, area, box.from.x);
   } else {
     const float top = ImGui::GetWindowPos().y, bottom = top + ImGui::GetWindowHeight();
     for (size_t row = top > area.from.y ? row_at(top) : 0; row < rows; ++row) {
@@ -473,7 +503,7 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int rais
     place(plot.name + " axis", {ImGui::GetContentRegionAvail().x, line + 4}, axis);
     Area under = area;
     under.to.y = axis.from.y;
-    draw_step_axis(canvas, *ImGui::GetWindowDrawList(), under);
+    draw_step_axis(canvas, *ImGui::GetWindowDrawList(), under, axis.from.x);
   }
 }
 

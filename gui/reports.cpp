@@ -202,7 +202,7 @@ void show_table(const Canvas& canvas, const Table& table, float height) {
   if (ImGui::BeginTable("table", static_cast<int>(table.columns.size()), kFlags, {0, height > 0 ? height : wanted})) {
     ImGui::TableSetupScrollFreeze(1, 1);
     for (const Column& column : table.columns)
-      ImGui::TableSetupColumn(words(column.name).c_str(),
+      ImGui::TableSetupColumn((words(column.name) + (column.unit == Unit::bits ? ", bits" : "")).c_str(),
                               column.kind == ColumnKind::number ? ImGuiTableColumnFlags_PreferSortDescending : 0);
     ImGui::TableHeadersRow();
     const std::vector<size_t>& order = sorted_rows(canvas, table, ImGui::TableGetSortSpecs());
