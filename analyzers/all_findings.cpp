@@ -33,26 +33,26 @@ const std::vector<std::string>& report_parts() {
 }
 
 struct ReportAnalysis::State {
-  State(ReportOptions asked, std::shared_ptr<FollowedRun> followed)
-      : options(std::move(asked)),
-        parts(parts_of(options)),
-        run(followed ? std::move(followed) : std::make_shared<FollowedRun>(options, parts)) {}
+  explicit State(ReportOptions asked)
+      : options(std::move(asked)), parts(parts_of(options)), own(std::make_unique<FollowedRun>(options, parts)), run(*own) {}
+  State(ReportOptions asked, FollowedRun& followed) : options(std::move(asked)), parts(parts_of(options)), run(followed) {}
 
   const ReportOptions options;
   const std::vector<Part> parts;
-  const std::shared_ptr<FollowedRun> run;
+  const std::unique_ptr<FollowedRun> own;
+  FollowedRun& run;
 };
 
-ReportAnalysis::ReportAnalysis(ReportOptions options) : ReportAnalysis(std::move(options), nullptr) {}
-ReportAnalysis::ReportAnalysis(ReportOptions options, std::shared_ptr<FollowedRun> run)
-    : state_(std::make_unique<State>(std::move(options), std::move(run))) {}
+ReportAnalysis::ReportAnalysis(ReportOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+ReportAnalysis::ReportAnalysis(ReportOptions options, FollowedRun& run)
+    : state_(std::make_unique<State>(std::move(options), run)) {}
 ReportAnalysis::~ReportAnalysis() = default;
 Report analyze_all(const Snapshot& reader, const ReportOptions& options) { return ReportAnalysis(options).report(reader); }
 
 Report ReportAnalysis::report(const Snapshot& reader) {
   const ReportOptions& options = state_->options;
   const std::vector<Part>& parts = state_->parts;
-  FollowedRun& run = *state_->run;
+  FollowedRun& run = state_->run;
   const bool complete = run.update(reader);
   Report report = info_for_report(run.context(), run.steps());
   report.analysis = "report";

@@ -20,8 +20,8 @@ struct ReportOptions : AnalysisOptions {
 class ReportAnalysis {
  public:
   explicit ReportAnalysis(ReportOptions options);
-  // Of what others follow too: with kReportParts, and the same options.
-  ReportAnalysis(ReportOptions options, std::shared_ptr<FollowedRun> run);
+  // Of what others follow too, which outlives it: with kReportParts, and the same options.
+  ReportAnalysis(ReportOptions options, FollowedRun& run);
   ~ReportAnalysis();
   Report report(const Snapshot& reader);
 

@@ -15,8 +15,8 @@ Report UpdateAnalysis::report(const Snapshot& trace) {
   report.analysis = "updates";
   report.title = "Updates";
   report.sources.push_back(source_of(trace));
-  report.complete = run_->update(trace);
-  const RunFacts& facts = run_->facts();
+  report.complete = run_.update(trace);
+  const RunFacts& facts = run_.facts();
   find_all(kPartsOnRun, facts, report);
   const bool any = !facts.updates().weights().empty();
   add_verdict_on(Matter::of(Part::updates, "updates",
@@ -24,7 +24,7 @@ Report UpdateAnalysis::report(const Snapshot& trace) {
                             : facts.broke() ? "no update was recorded before the run broke."
                                             : "no update was recorded in what was asked for."),
                  trace, report);
-  UpdateTables(facts, run_->update_history()).add_to(report);
+  UpdateTables(facts, run_.update_history()).add_to(report);
   return report;
 }
 

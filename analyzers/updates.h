@@ -11,14 +11,15 @@ namespace ulpscope {
 class UpdateAnalysis {
  public:
   explicit UpdateAnalysis(const AnalysisOptions& options)
-      : run_(std::make_shared<FollowedRun>(options, kPartsOnRun, AskedBesides{.update_history = true})) {}
-  // Of what others follow too: with kPartsOnRun at least, and with the history of updates.
-  explicit UpdateAnalysis(std::shared_ptr<FollowedRun> run) : run_(std::move(run)) {}
+      : own_(std::make_unique<FollowedRun>(options, kPartsOnRun, AskedBesides{.update_history = true})), run_(*own_) {}
+  // Of what others follow too, which outlives it: with kPartsOnRun at least, and with the history of updates.
+  explicit UpdateAnalysis(FollowedRun& run) : run_(run) {}
   UpdateAnalysis(const UpdateAnalysis&) = delete;
   Report report(const Snapshot& trace);
 
  private:
-  const std::shared_ptr<FollowedRun> run_;
+  const std::unique_ptr<FollowedRun> own_;
+  FollowedRun& run_;
 };
 Report analyze_updates(const Snapshot& trace, const AnalysisOptions& options = {});
 

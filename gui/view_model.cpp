@@ -241,8 +241,7 @@ class ViewModel::Reader {
   std::unique_ptr<Followed<History>> zoomed_;
   std::string zoomed_of_;
   // One pass over the rows for all of them.
-  const std::shared_ptr<FollowedRun> followed_ =
-      std::make_shared<FollowedRun>(report_options(), kReportParts, AskedBesides{.update_history = true});
+  FollowedRun followed_{report_options(), kReportParts, AskedBesides{.update_history = true}};
   ReportAnalysis report_analysis_{report_options(), followed_};
   NanAnalysis nan_analysis_{followed_};
   UpdateAnalysis update_analysis_{followed_};
