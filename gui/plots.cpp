@@ -6,9 +6,11 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/gui/content.h"
 
 namespace ulpscope::gui {
 
@@ -330,7 +332,55 @@ void draw_legend(const Canvas& canvas, const Plot& plot, ImVec2 at, float right)
   draw_text(list, {x + width + 0.5F * line, at.y}, canvas.theme->dim, high);
 }
 
-void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
+bool is_selected(const ViewState& state, const Series& row) {
+  if (row.key.name.empty() && !row.key.module.empty()) return row.key.module == state.module;
+  return state.module.empty() && (row.key.name.empty() ? row.name : row.key.name) == state.tensor;
+}
+
+void select(ViewState& state, const Series& row) {
+  if (row.key.name.empty() && !row.key.module.empty())
+    state.module = row.key.module;
+  else
+    select_tensor(state, row.key.name.empty() ? row.name : row.key.name);
+}
+
+// Keys that go from row to row, and fold.
+void take_row_keys(const Canvas& canvas, const Plot& plot, const std::vector<ModuleRow>* tree, float row_height) {
+  std::optional<size_t> selected;
+  for (size_t row = 0; row < plot.series.size() && !selected; ++row)
+    if (is_selected(*canvas.state, plot.series[row])) selected = row;
+  if (const size_t row = canvas.hands->take_row(plot.series.size(), selected); row != SIZE_MAX) {
+    select(*canvas.state, plot.series[row]);
+    const float top = row_height * static_cast<float>(row), seen = ImGui::GetScrollY(), room = ImGui::GetWindowHeight();
+    if (top < seen || top + row_height > seen + room) ImGui::SetScrollY(std::max(0.0F, top - room / 2));
+  } else if (tree && selected && *selected < tree->size() && !(*tree)[*selected].module.empty()) {
+    const ModuleRow& module = (*tree)[*selected];
+    const int aside = std::exchange(canvas.hands->aside, 0);
+    if (std::exchange(canvas.hands->enters, false) || (module.is_folded ? aside > 0 : aside < 0))
+      toggle_fold(*canvas.state, module.module);
+  }
+}
+
+void draw_row_label(const Canvas& canvas, ImDrawList& list, const Series& row, const ModuleRow* in_tree, ImVec2 at, float width) {
+  const float line = line_height();
+  float left = 0;
+  if (in_tree) {
+    left = static_cast<float>(in_tree->depth) * 0.8F * line;
+    if (!in_tree->module.empty()) {
+      const float x = at.x + left + 0.15F * line, y = at.y + 0.3F * line, side = 0.45F * line;
+      if (in_tree->is_folded)
+        list.AddTriangleFilled({x, y}, {x + side, y + side / 2}, {x, y + side}, canvas.theme->dim);
+      else
+        list.AddTriangleFilled({x, y}, {x + side, y}, {x + side / 2, y + side}, canvas.theme->dim);
+    }
+    left += 0.9F * line;
+  }
+  const bool stands_out = is_selected(*canvas.state, row) || (in_tree && !in_tree->module.empty());
+  draw_text(list, {at.x + left, at.y}, stands_out ? canvas.theme->text : canvas.theme->dim,
+            fitted(in_tree ? in_tree->label : row.name, width - left));
+}
+
+void show_heatmap(const Canvas& canvas, const Plot& plot, float height, const std::vector<ModuleRow>* tree = nullptr) {
   const Theme& theme = *canvas.theme;
   const float line = line_height();
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -343,7 +393,11 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
   const float most_label =
       is_exponents ? 6 * ImGui::GetFontSize() : std::min(22 * ImGui::GetFontSize(), ImGui::GetContentRegionAvail().x * 0.4F);
   float label = 0;
-  for (const Series& series : plot.series) label = std::max(label, ImGui::CalcTextSize(series.name.c_str()).x);
+  for (size_t row = 0; row < rows; ++row) {
+    const ModuleRow* const in_tree = tree && row < tree->size() ? &(*tree)[row] : nullptr;
+    const float width = ImGui::CalcTextSize(in_tree ? in_tree->label.c_str() : plot.series[row].name.c_str()).x;
+    label = std::max(label, in_tree ? width + (0.9F + 0.8F * static_cast<float>(in_tree->depth)) * line : width);
+  }
   for (const Limit& limit : plot.limits) label = std::max(label, ImGui::CalcTextSize(limit.name.c_str()).x);
   label = std::min(label, most_label) + 8;
   const float wanted = height > 0 ? height : std::min(static_cast<float>(rows) * line + 2 * line, 30 * line);
@@ -412,14 +466,21 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
       const float y = area.from.y + row_height * static_cast<float>(row);
       if (y + row_height < top || y > bottom) continue;
       const Series& series = plot.series[row];
-      const bool is_chosen = series.name == canvas.state->tensor;
-      if (is_chosen) list->AddRectFilled({box.from.x, y}, {area.from.x - 2, y + row_height}, faint(theme.accent, 70));
-      draw_text(*list, {box.from.x + 2, y}, is_chosen ? theme.text : theme.dim, fitted(series.name, label - 8));
+      if (is_selected(*canvas.state, series))
+        list->AddRectFilled({box.from.x, y}, {area.from.x - 2, y + row_height}, faint(theme.accent, 70));
+      draw_row_label(canvas, *list, series, tree && row < tree->size() ? &(*tree)[row] : nullptr, {box.from.x + 2, y}, label - 8);
       canvas.names->add(fmt::format("{} row {}", plot.name, row), {{box.from.x, y}, {area.to.x, y + row_height}});
     }
-    if (is_in_box && ImGui::IsMouseReleased(0) && std::fabs(ImGui::GetMouseDragDelta(0, 0).x) <= 5)
-      canvas.state->tensor = plot.series[pointed_row].name;
+    if (is_in_box && ImGui::IsMouseReleased(0) && std::fabs(ImGui::GetMouseDragDelta(0, 0).x) <= 5) {
+      const Series& pointed = plot.series[pointed_row];
+      select(*canvas.state, pointed);
+      if (mouse.x < area.from.x && tree && pointed_row < tree->size() && !(*tree)[pointed_row].module.empty())
+        toggle_fold(*canvas.state, pointed.key.module);
+    }
+    if (canvas.hands) take_row_keys(canvas, plot, tree, row_height);
   }
+  std::string told;
+  draw_marks(canvas, *list, plot, area, is_hovered, told);
   draw_step_lines(canvas, *list, area, is_hovered);
   draw_drag(*list, theme, area, is_active);
   // In a list that scrolls the wheel scrolls; with Ctrl it zooms.
@@ -428,6 +489,8 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
   if (is_in_box && !ImGui::IsMouseDragging(0, 5)) {
     const Series& series = plot.series[row_of(pointed_row)];
     std::string text = series.name;
+    if (tree && pointed_row < tree->size() && !(*tree)[pointed_row].module.empty())
+      text += fmt::format(": {} together", count_of((*tree)[pointed_row].tensors.size(), "tensor"));
     if (is_hovered) {
       const double pointed = std::floor(area.value(mouse.x));
       const auto at = held_at(series, pointed);
@@ -436,7 +499,7 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
                             : fmt::format("\n{} {:.0f}", plot.x.name, pointed);
       text += fmt::format("\n{}: {}", plot.y.name, at ? value_text(series.y[*at], plot.y.unit) : "nothing");
     }
-    ImGui::SetTooltip("%s", text.c_str());
+    ImGui::SetTooltip("%s%s", text.c_str(), told.c_str());
   }
   if (scrolls) {
     ImGui::EndChild();
@@ -565,7 +628,7 @@ void show_graph(const Canvas& canvas, const Plot& plot) {
     if (ImGui::IsItemHovered() && mouse.x >= at.from.x && mouse.x < at.to.x && mouse.y >= at.from.y && mouse.y < at.to.y) {
       ImGui::SetTooltip("%s\n%s", node.name.c_str(), node.detail.c_str());
       if (ImGui::IsMouseReleased(0)) {
-        if (!node.key.name.empty()) canvas.state->tensor = node.key.name;
+        if (!node.key.name.empty()) select_tensor(*canvas.state, node.key.name);
         if (node.key.step) canvas.state->step = node.key.step;
       }
     }
@@ -580,19 +643,21 @@ std::string value_text(double value, Unit unit) {
   return text == exact || unit == Unit::count ? text : fmt::format("{} ({})", text, exact);
 }
 
-std::string plot_csv(const Plot& plot) {
-  std::string csv = fmt::format("series,{},{}\n", plot.x.name, plot.y.name);
-  const auto field = [](const std::string& text) {
-    if (text.find_first_of(",\"\n") == std::string::npos) return text;
-    std::string quoted = "\"";
-    for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-    return quoted + "\"";
-  };
-  for (const Series& series : plot.series)
-    for (size_t i = 0; i < series.x.size(); ++i)
-      csv +=
-          fmt::format("{},{},{}\n", field(series.name), series.x[i], std::isnan(series.y[i]) ? "" : fmt::format("{}", series.y[i]));
-  return csv;
+namespace {
+
+void show_plot_menu(const Plot& plot) {
+  if (!ImGui::BeginPopupContextItem("plot menu")) return;
+  if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(csv_of(plot).c_str());
+  ImGui::EndPopup();
+}
+
+}  // namespace
+
+void show_tree(const Canvas& canvas, const Plot& plot, const std::vector<ModuleRow>& rows, float height) {
+  ImGui::PushID(plot.name.c_str());
+  show_heatmap(canvas, plot, height, &rows);
+  show_plot_menu(plot);
+  ImGui::PopID();
 }
 
 void show_plot(const Canvas& canvas, const Plot& plot, float height) {
@@ -611,10 +676,7 @@ void show_plot(const Canvas& canvas, const Plot& plot, float height) {
       show_graph(canvas, plot);
       break;
   }
-  if (ImGui::BeginPopupContextItem("plot menu")) {
-    if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(plot_csv(plot).c_str());
-    ImGui::EndPopup();
-  }
+  show_plot_menu(plot);
   ImGui::PopID();
 }
 
