@@ -21,6 +21,14 @@ void Kept::begin_frame(std::shared_ptr<const void> owner) {
   for (auto& [name, entry] : entries_) entry.is_used = false;
 }
 
+size_t Hands::take_row(size_t rows, std::optional<size_t> selected) {
+  if (down == 0 || rows == 0) return SIZE_MAX;
+  const auto last = static_cast<int64_t>(rows) - 1;
+  const int64_t row = selected ? std::clamp<int64_t>(static_cast<int64_t>(*selected) + down, 0, last) : down > 0 ? 0 : last;
+  down = 0;
+  return static_cast<size_t>(row);
+}
+
 StepRange Canvas::shown() const {
   const StepRange shown{std::max(state->steps.first, recorded.first), std::min(state->steps.last, recorded.last)};
   return shown.last > shown.first ? shown : recorded;

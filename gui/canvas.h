@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,18 @@ class Kept {
   uint64_t made_ = 0;
 };
 
+// What keys ask of the rows that a view shows: the first list of a view takes them.
+struct Hands {
+  int down = 0;   // so many rows down; negative: up
+  int aside = 0;  // to the right, where what is selected has a right and a left; negative: to the left
+  bool enters = false;
+  int next = 0;                                  // the next number above; negative: below
+  bool asks_makers = false, asks_users = false;  // of the selected tensor
+
+  // The row that is selected then, of so many; `selected`: the one that is, if any. SIZE_MAX: keys ask for none.
+  size_t take_row(size_t rows, std::optional<size_t> selected);
+};
+
 struct Canvas {
   const Theme* theme = nullptr;
   Textures* textures = nullptr;
@@ -95,6 +108,7 @@ struct Canvas {
   ViewState* state = nullptr;
   StepRange recorded = {0, 0};
   Kept* kept = nullptr;
+  Hands* hands = nullptr;
 
   // The steps that a picture shows: those that were chosen, as far as there are some.
   StepRange shown() const;

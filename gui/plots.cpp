@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/gui/content.h"
 #include "ulpscope/gui/heat_cells.h"
 
 namespace ulpscope::gui {
@@ -356,10 +358,22 @@ void draw_legend(const Canvas& canvas, const Plot& plot, const HeatCells& cells,
   draw_text(list, {x + width + 0.5F * line, at.y}, theme.dim, high);
 }
 
-float widest_name(const Canvas& canvas, const Plot& plot) {
+const ModuleRow* row_of(const std::vector<ModuleRow>* tree, size_t row) {
+  return tree && row < tree->size() ? &(*tree)[row] : nullptr;
+}
+
+bool is_module(const ModuleRow* row) { return row && !row->module.empty(); }
+
+float indent_of(const ModuleRow& row) { return (0.9F + 0.8F * static_cast<float>(row.depth)) * line_height(); }
+
+float widest_name(const Canvas& canvas, const Plot& plot, const std::vector<ModuleRow>* tree) {
   return canvas.kept->get<float>("names of " + plot.name, &plot, "", [&](uint64_t) {
     float widest = 0;
-    for (const Series& series : plot.series) widest = std::max(widest, ImGui::CalcTextSize(series.name.c_str()).x);
+    for (size_t row = 0; row < plot.series.size(); ++row) {
+      const ModuleRow* const in_tree = row_of(tree, row);
+      const float width = ImGui::CalcTextSize(in_tree ? in_tree->label.c_str() : plot.series[row].name.c_str()).x;
+      widest = std::max(widest, in_tree ? width + indent_of(*in_tree) : width);
+    }
     for (const Limit& limit : plot.limits) widest = std::max(widest, ImGui::CalcTextSize(limit.name.c_str()).x);
     return widest;
   });
@@ -394,14 +408,20 @@ void draw_exponent_labels(const Canvas& canvas, ImDrawList& list, const Plot& pl
   }
 }
 
-// What a cell holds, and of what steps and rows.
-std::string cell_told(const Plot& plot, const HeatCells& cells, size_t row, double pointed) {
+// The rows of the plot that a row of cells has.
+std::string row_told(const Plot& plot, const HeatCells& cells, size_t row, const ModuleRow* in_tree) {
   const size_t first = row * cells.joined_rows, last = std::min(plot.series.size(), first + cells.joined_rows) - 1;
   std::string text = plot.series[first].name;
   if (last > first) text += " to " + plot.series[last].name;
+  if (is_module(in_tree)) text += fmt::format(": {} together", count_of(in_tree->tensors.size(), "tensor"));
+  return text;
+}
+
+// What a cell holds, and of what steps.
+std::string cell_told(const Plot& plot, const HeatCells& cells, size_t row, double pointed) {
+  std::string text;
   const double column = std::floor((pointed - cells.first) / cells.width);
-  if (!(column >= 0) || column >= static_cast<double>(cells.columns))
-    return fmt::format("{}\n{} {:.0f}", text, plot.x.name, pointed);
+  if (!(column >= 0) || column >= static_cast<double>(cells.columns)) return fmt::format("\n{} {:.0f}", plot.x.name, pointed);
   const double from = cells.first + column * cells.width, to = from + cells.width;
   text += cells.width > 1 ? fmt::format("\n{}s {:.0f} to {:.0f}", plot.x.name, from, to - 1)
                           : fmt::format("\n{} {:.0f}", plot.x.name, pointed);
@@ -411,7 +431,56 @@ std::string cell_told(const Plot& plot, const HeatCells& cells, size_t row, doub
   return text + fmt::format("\n{}{}: {}", plot.y.name, joined, shown);
 }
 
-void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int raised_limits) {
+bool is_selected(const ViewState& state, const Series& row) {
+  if (row.key.name.empty() && !row.key.module.empty()) return row.key.module == state.module;
+  return state.module.empty() && (row.key.name.empty() ? row.name : row.key.name) == state.tensor;
+}
+
+void select(ViewState& state, const Series& row) {
+  if (row.key.name.empty() && !row.key.module.empty())
+    state.module = row.key.module;
+  else
+    select_tensor(state, row.key.name.empty() ? row.name : row.key.name);
+}
+
+// Keys that go from row to row, and fold.
+void take_row_keys(const Canvas& canvas, const Plot& plot, const std::vector<ModuleRow>* tree, float row_height) {
+  std::optional<size_t> selected;
+  for (size_t row = 0; row < plot.series.size() && !selected; ++row)
+    if (is_selected(*canvas.state, plot.series[row])) selected = row;
+  if (const size_t row = canvas.hands->take_row(plot.series.size(), selected); row != SIZE_MAX) {
+    select(*canvas.state, plot.series[row]);
+    const float top = row_height * static_cast<float>(row), seen = ImGui::GetScrollY(), room = ImGui::GetWindowHeight();
+    if (top < seen || top + row_height > seen + room) ImGui::SetScrollY(std::max(0.0F, top - room / 2));
+  } else if (selected && is_module(row_of(tree, *selected))) {
+    const ModuleRow& module = (*tree)[*selected];
+    const int aside = std::exchange(canvas.hands->aside, 0);
+    if (std::exchange(canvas.hands->enters, false) || (module.is_folded ? aside > 0 : aside < 0))
+      toggle_fold(*canvas.state, module.module);
+  }
+}
+
+void draw_row_label(const Canvas& canvas, ImDrawList& list, const Series& row, const ModuleRow* in_tree, ImVec2 at, float width) {
+  const float line = line_height();
+  float left = 0;
+  if (in_tree) {
+    left = static_cast<float>(in_tree->depth) * 0.8F * line;
+    if (is_module(in_tree)) {
+      const float x = at.x + left + 0.15F * line, y = at.y + 0.3F * line, side = 0.45F * line;
+      if (in_tree->is_folded)
+        list.AddTriangleFilled({x, y}, {x + side, y + side / 2}, {x, y + side}, canvas.theme->dim);
+      else
+        list.AddTriangleFilled({x, y}, {x + side, y}, {x + side / 2, y + side}, canvas.theme->dim);
+    }
+    left = indent_of(*in_tree);
+  }
+  const bool stands_out = is_selected(*canvas.state, row) || is_module(in_tree);
+  draw_text(list, {at.x + left, at.y}, stands_out ? canvas.theme->text : canvas.theme->dim,
+            fitted(in_tree ? in_tree->label : row.name, width - left));
+}
+
+// `tree`: the module or tensor that each row is of, where modules can be folded.
+void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int raised_limits, const std::vector<ModuleRow>* tree) {
   const Theme& theme = *canvas.theme;
   const float line = line_height();
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -423,7 +492,7 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int rais
   const bool is_exponents = plot.has_exponent_rows();
   const float room = ImGui::GetContentRegionAvail().x;
   const float most_label = is_exponents ? 6 * ImGui::GetFontSize() : std::min(22 * ImGui::GetFontSize(), room * 0.4F);
-  const float label = std::round(std::min(widest_name(canvas, plot), most_label) + 8);
+  const float label = std::round(std::min(widest_name(canvas, plot, tree), most_label) + 8);
   const float wanted = height > 0 ? height : std::min(static_cast<float>(rows) * line + 2 * line, 30 * line);
   // Rows that can be read scroll; exponents share what room there is.
   const float row_height = is_exponents ? std::max(3 * line, wanted - 2 * line - 8) / static_cast<float>(rows) : line + 1;
@@ -478,14 +547,20 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int rais
       const float y = area.from.y + row_height * static_cast<float>(row);
       if (y > bottom) break;
       const Series& series = plot.series[row];
-      const bool is_chosen = series.name == canvas.state->tensor;
-      if (is_chosen) list->AddRectFilled({box.from.x, y}, {area.from.x - 2, y + row_height}, faint(theme.accent, 70));
-      draw_text(*list, {box.from.x + 2, y}, is_chosen ? theme.text : theme.dim, fitted(series.name, label - 8));
+      if (is_selected(*canvas.state, series))
+        list->AddRectFilled({box.from.x, y}, {area.from.x - 2, y + row_height}, faint(theme.accent, 70));
+      draw_row_label(canvas, *list, series, tree && row < tree->size() ? &(*tree)[row] : nullptr, {box.from.x + 2, y}, label - 8);
       canvas.names->add(fmt::format("{} row {}", plot.name, row), {{box.from.x, y}, {area.to.x, y + row_height}});
     }
-    if (is_in_box && ImGui::IsMouseReleased(0) && std::fabs(ImGui::GetMouseDragDelta(0, 0).x) <= 5)
-      canvas.state->tensor = plot.series[row_at(mouse.y)].name;
+    if (is_in_box && ImGui::IsMouseReleased(0) && std::fabs(ImGui::GetMouseDragDelta(0, 0).x) <= 5) {
+      const size_t row = row_at(mouse.y);
+      select(*canvas.state, plot.series[row]);
+      if (mouse.x < area.from.x && is_module(row_of(tree, row))) toggle_fold(*canvas.state, plot.series[row].key.module);
+    }
+    if (canvas.hands) take_row_keys(canvas, plot, tree, row_height);
   }
+  std::string told;
+  draw_marks(canvas, *list, plot, area, is_hovered, told);
   draw_step_lines(canvas, *list, area, is_hovered);
   draw_drag(*list, theme, area, is_active);
   // In a list that scrolls the wheel scrolls; with Ctrl it zooms.
@@ -493,9 +568,9 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int rais
     take_steps(canvas, area, is_hovered || (is_active && ImGui::IsMouseReleased(0)));
   if (is_in_box && !ImGui::IsMouseDragging(0, 5)) {
     const size_t row = row_at(mouse.y);
-    const std::string text =
-        is_hovered ? cell_told(plot, cells, row / cells.joined_rows, std::floor(area.value(mouse.x))) : plot.series[row].name;
-    ImGui::SetTooltip("%s", text.c_str());
+    std::string text = row_told(plot, cells, row / cells.joined_rows, row_of(tree, row));
+    if (is_hovered) text += cell_told(plot, cells, row / cells.joined_rows, std::floor(area.value(mouse.x)));
+    ImGui::SetTooltip("%s%s", text.c_str(), told.c_str());
   }
   if (scrolls) {
     ImGui::EndChild();
@@ -624,7 +699,7 @@ void show_graph(const Canvas& canvas, const Plot& plot) {
     if (ImGui::IsItemHovered() && mouse.x >= at.from.x && mouse.x < at.to.x && mouse.y >= at.from.y && mouse.y < at.to.y) {
       ImGui::SetTooltip("%s\n%s", node.name.c_str(), node.detail.c_str());
       if (ImGui::IsMouseReleased(0)) {
-        if (!node.key.name.empty()) canvas.state->tensor = node.key.name;
+        if (!node.key.name.empty()) select_tensor(*canvas.state, node.key.name);
         if (node.key.step) canvas.state->step = node.key.step;
       }
     }
@@ -639,19 +714,21 @@ std::string value_text(double value, Unit unit) {
   return text == exact || unit == Unit::count ? text : fmt::format("{} ({})", text, exact);
 }
 
-std::string plot_csv(const Plot& plot) {
-  std::string csv = fmt::format("series,{},{}\n", plot.x.name, plot.y.name);
-  const auto field = [](const std::string& text) {
-    if (text.find_first_of(",\"\n") == std::string::npos) return text;
-    std::string quoted = "\"";
-    for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-    return quoted + "\"";
-  };
-  for (const Series& series : plot.series)
-    for (size_t i = 0; i < series.x.size(); ++i)
-      csv +=
-          fmt::format("{},{},{}\n", field(series.name), series.x[i], std::isnan(series.y[i]) ? "" : fmt::format("{}", series.y[i]));
-  return csv;
+namespace {
+
+void show_plot_menu(const Plot& plot) {
+  if (!ImGui::BeginPopupContextItem("plot menu")) return;
+  if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(csv_of(plot).c_str());
+  ImGui::EndPopup();
+}
+
+}  // namespace
+
+void show_tree(const Canvas& canvas, const Plot& plot, const std::vector<ModuleRow>& rows, float height) {
+  ImGui::PushID(plot.name.c_str());
+  show_heatmap(canvas, plot, height, 0, &rows);
+  show_plot_menu(plot);
+  ImGui::PopID();
 }
 
 void show_plot(const Canvas& canvas, const Plot& plot, float height, int raised_limits) {
@@ -664,16 +741,13 @@ void show_plot(const Canvas& canvas, const Plot& plot, float height, int raised_
       show_steps(canvas, plot, height);
       break;
     case PlotKind::heatmap:
-      show_heatmap(canvas, plot, height, raised_limits);
+      show_heatmap(canvas, plot, height, raised_limits, nullptr);
       break;
     case PlotKind::graph:
       show_graph(canvas, plot);
       break;
   }
-  if (ImGui::BeginPopupContextItem("plot menu")) {
-    if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(plot_csv(plot).c_str());
-    ImGui::EndPopup();
-  }
+  show_plot_menu(plot);
   ImGui::PopID();
 }
 

@@ -34,6 +34,10 @@ class Ranges : public ViewPanel {
     if (ImGui::Checkbox("worst first", &is_worst)) state.order = is_worst ? TensorOrder::worst : TensorOrder::execution;
     canvas.names->add_item("worst first");
     ImGui::SameLine();
+    bool in_modules = !state.is_flat;
+    if (ImGui::Checkbox("in modules", &in_modules)) state.is_flat = !in_modules;
+    canvas.names->add_item("in modules");
+    ImGui::SameLine();
     ImGui::SetNextItemWidth(14 * em);
     ImGui::InputTextWithHint("##filter", "filter, as *.weight gradient*", &state.filter);
     canvas.names->add_item("filter");
@@ -58,8 +62,10 @@ class Ranges : public ViewPanel {
       if (results.matrix->series.empty())
         ImGui::TextDisabled("No tensor %s has a value of it here.",
                             state.filter.empty() ? "of the trace" : "that passes the filter");
+      else if (const float height = room * (state.tensor.empty() ? 0.92F : 0.5F); results.matrix_rows)
+        show_tree(canvas, *results.matrix, *results.matrix_rows, height);
       else
-        show_plot(canvas, *results.matrix, room * (state.tensor.empty() ? 0.92F : 0.5F));
+        show_plot(canvas, *results.matrix, height);
     }
     if (state.tensor.empty()) {
       ImGui::TextDisabled("Click a tensor to see its exponents.");

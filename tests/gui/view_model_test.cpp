@@ -152,6 +152,53 @@ TEST_F(ViewModelTest, ATraceThatGrowsIsFollowed) {
   model.on_news({});
 }
 
+// A window beside a run is there before its trace is.
+TEST_F(ViewModelTest, ARunThatHasNotBegunIsAwaited) {
+  std::mutex mutex;
+  std::condition_variable asked;
+  int times = 0;
+  bool begun = false;
+  const auto open_later = [&](const std::string& path) -> std::optional<RunSet> {
+    const std::lock_guard lock(mutex);
+    ++times;
+    asked.notify_all();
+    return begun ? std::optional<RunSet>(path) : std::nullopt;
+  };
+  ViewModel model({trace_.path()}, open_later, true);
+  model.ask({});
+  {
+    std::unique_lock lock(mutex);
+    asked.wait(lock, [&] { return times >= 2; });
+  }
+  EXPECT_TRUE(model.results()->is_awaited);
+  EXPECT_EQ(model.results()->failure, "");
+  EXPECT_FALSE(model.results()->report);
+  add_steps(3);
+  trace_.sink().flush();
+  bool has_read = false;
+  model.on_news([&] {
+    const std::lock_guard lock(mutex);
+    has_read = true;
+    asked.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  begun = true;
+  const auto is_read = [&] {
+    const bool told = has_read;
+    has_read = false;
+    return told;
+  };
+  for (uint64_t steps = 0; steps < 3;) {
+    asked.wait(lock, is_read);
+    lock.unlock();
+    steps = model.results()->steps;
+    lock.lock();
+  }
+  lock.unlock();
+  EXPECT_FALSE(model.results()->is_awaited);
+  model.on_news({});
+}
+
 TEST(ViewModel, WhatIsNoTraceIsSaid) {
   ViewModel model({"/nowhere/at all.h5"}, open, true);
   model.ask({});
