@@ -149,7 +149,10 @@ void App::show_head(const Canvas& canvas, const Results& results) {
     ImGui::PopStyleColor();
     ImGui::SameLine();
     const size_t rest = line.find(": ");
-    if (rest != std::string::npos) ImGui::TextDisabled("%s", line.substr(rest + 2).c_str());
+    if (rest != std::string::npos) {
+      ImGui::TextDisabled("%s", fitted(line.substr(rest + 2), ImGui::GetContentRegionAvail().x).c_str());
+      if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", line.substr(rest + 2).c_str());
+    }
     names_.add_item("verdict line");
   }
   ImGui::Separator();

@@ -29,6 +29,23 @@ size_t Hands::take_row(size_t rows, std::optional<size_t> selected) {
   return static_cast<size_t>(row);
 }
 
+std::string fitted(const std::string& text, float width) {
+  if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
+  size_t length = text.size();
+  while (length > 0) {
+    --length;
+    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+    const std::string shorter = text.substr(0, length) + "...";
+    if (ImGui::CalcTextSize(shorter.c_str()).x <= width) return shorter;
+  }
+  return "";
+}
+
+void same_line_if_room(float width) {
+  ImGui::SameLine();
+  if (ImGui::GetContentRegionAvail().x < width) ImGui::NewLine();
+}
+
 StepRange Canvas::shown() const {
   const StepRange shown{std::max(state->steps.first, recorded.first), std::min(state->steps.last, recorded.last)};
   return shown.last > shown.first ? shown : recorded;

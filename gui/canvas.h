@@ -101,6 +101,11 @@ struct Hands {
   size_t take_row(size_t rows, std::optional<size_t> selected);
 };
 
+// The text, or as much of it, with dots behind, as has room in so many pixels.
+std::string fitted(const std::string& text, float width);
+// What comes next stands beside what was last, or below it where so many pixels have no room there.
+void same_line_if_room(float width);
+
 struct Canvas {
   const Theme* theme = nullptr;
   Textures* textures = nullptr;

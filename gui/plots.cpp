@@ -32,19 +32,6 @@ ImU32 faint(ImU32 color, int alpha) { return (color & ~IM_COL32_A_MASK) | (stati
 
 float line_height() { return ImGui::GetTextLineHeight(); }
 
-// Text that is cut, with an ellipsis, to a width.
-std::string fitted(const std::string& text, float width) {
-  if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
-  size_t length = text.size();
-  while (length > 0) {
-    --length;
-    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
-    const std::string shorter = text.substr(0, length) + "...";
-    if (ImGui::CalcTextSize(shorter.c_str()).x <= width) return shorter;
-  }
-  return "";
-}
-
 void draw_text(ImDrawList& list, ImVec2 at, ImU32 color, const std::string& text) {
   list.AddText({std::round(at.x), std::round(at.y)}, color, text.c_str(), text.c_str() + text.size());
 }
@@ -495,9 +482,10 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int rais
   const float label = std::round(std::min(widest_name(canvas, plot, tree), most_label) + 8);
   const float wanted = height > 0 ? height : std::min(static_cast<float>(rows) * line + 2 * line, 30 * line);
   // Rows that can be read scroll; exponents share what room there is.
-  const float row_height = is_exponents ? std::max(3 * line, wanted - 2 * line - 8) / static_cast<float>(rows) : line + 1;
+  const float row_height = is_exponents ? std::max(5 * line, wanted - 2 * line - 8) / static_cast<float>(rows) : line + 1;
   const ImVec2 head = ImGui::GetCursorScreenPos();
-  ImGui::TextUnformatted(plot.title.c_str());
+  ImGui::TextUnformatted(fitted(plot.title, room).c_str());
+  if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", plot.title.c_str());
   const float title_end = ImGui::GetItemRectMax().x;
   ImDrawList& head_list = *list;
   const bool scrolls = !is_exponents;
