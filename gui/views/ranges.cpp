@@ -62,7 +62,8 @@ class Ranges : public ViewPanel {
       if (results.matrix->series.empty())
         ImGui::TextDisabled("No tensor %s has a value of it here.",
                             state.filter.empty() ? "of the trace" : "that passes the filter");
-      else if (const float height = room * (state.tensor.empty() ? 0.92F : 0.5F); results.matrix_rows)
+      else if (const float height = state.tensor.empty() ? room - 3 * ImGui::GetTextLineHeightWithSpacing() : room * 0.5F;
+               results.matrix_rows)
         show_tree(canvas, *results.matrix, *results.matrix_rows, height);
       else
         show_plot(canvas, *results.matrix, height);
