@@ -91,6 +91,7 @@ void App::frame() {
   show_keys();
   ImGui::End();
   if (!(state_ == last_state_)) {
+    notice_.clear();
     model_.ask(state_);
     last_state_ = state_;
     // A drag or a word is one change, remembered when it ends.
@@ -283,30 +284,31 @@ void App::take_keys(const Results& results) {
   if (io.KeyCtrl) {
     if (is_pressed(Key::z)) io.KeyShift ? redo() : undo();
     if (is_pressed(Key::y)) redo();
-    if (is_pressed(Key::c)) copy_text(results);
-    if (is_pressed(Key::e)) copy_csv(results);
-    if (is_pressed(Key::l)) copy_command();
-    if (is_pressed(Key::s)) want_picture();
+    if (is_pressed_once(Key::c)) copy_text(results);
+    if (is_pressed_once(Key::e)) copy_csv(results);
+    if (is_pressed_once(Key::l)) copy_command();
+    if (is_pressed_once(Key::s)) want_picture();
+    if (is_pressed_once(Key::q)) closes_ = true;
     return;
   }
   for (int i = 0; i < kViews; ++i)
     if (is_pressed(Key::digit_1, i)) state_.view = static_cast<View>(i);
-  if (is_pressed(Key::question) && io.KeyShift) shows_keys_ = !shows_keys_;
+  if (is_pressed_once(Key::question) && io.KeyShift) shows_keys_ = !shows_keys_;
   if (is_pressed(Key::period)) go_to_anomaly(results, true);
   if (is_pressed(Key::comma)) go_to_anomaly(results, false);
-  if (is_pressed(Key::l)) state_.is_light = !state_.is_light;
+  if (is_pressed_once(Key::l)) state_.is_light = !state_.is_light;
   if (is_pressed(Key::q)) {
     const int next = static_cast<int>(state_.quantity) + (io.KeyShift ? kMeasured - 1 : 1);
     state_.quantity = static_cast<Measured>(next % kMeasured);
   }
-  if (is_pressed(Key::o)) state_.order = state_.order == TensorOrder::worst ? TensorOrder::execution : TensorOrder::worst;
+  if (is_pressed_once(Key::o)) state_.order = state_.order == TensorOrder::worst ? TensorOrder::execution : TensorOrder::worst;
   if (state_.scale && is_pressed(Key::plus)) state_.scale = std::min(*state_.scale + 1, kLargestScale);
   if (state_.scale && is_pressed(Key::minus)) state_.scale = std::max(*state_.scale - 1, kLeastScale);
   hands_.down = (is_pressed(Key::down) ? 1 : 0) - (is_pressed(Key::up) ? 1 : 0) + (is_pressed(Key::page_down) ? 20 : 0) -
                 (is_pressed(Key::page_up) ? 20 : 0);
-  hands_.enters = is_pressed(Key::enter) || is_pressed(Key::space);
-  hands_.asks_makers = is_pressed(Key::m);
-  hands_.asks_users = is_pressed(Key::u);
+  hands_.enters = is_pressed_once(Key::enter) || is_pressed_once(Key::space);
+  hands_.asks_makers = is_pressed_once(Key::m);
+  hands_.asks_users = is_pressed_once(Key::u);
   if (is_pressed(Key::n)) hands_.next = io.KeyShift ? -1 : 1;
   const int aside = (is_pressed(Key::right) ? 1 : 0) - (is_pressed(Key::left) ? 1 : 0);
   const bool has_sides = state_.view == View::number || (state_.view == View::ranges && !state_.module.empty());
@@ -349,6 +351,7 @@ std::vector<App::Command> App::commands(const Results& results) {
       {"all steps, and nothing selected", "Esc", [this] { show_all(); }},
       {state_.is_light ? "dark colours" : "light colours", "L", [this] { state_.is_light = !state_.is_light; }},
       {"what keys and the pointer do", "?", [this] { shows_keys_ = true; }},
+      {"close the window", "Ctrl+Q", [this] { closes_ = true; }},
       {state_.order == TensorOrder::worst ? "tensors in order of execution" : "the worst tensors first", "O",
        [this] { state_.order = state_.order == TensorOrder::worst ? TensorOrder::execution : TensorOrder::worst; }},
       {state_.is_flat ? "tensors in their modules" : "tensors without their modules", "",
@@ -478,6 +481,7 @@ void App::show_keys() {
                                              {"Ctrl+Z, Ctrl+Y", "what was shown before, and after that"},
                                              {"Ctrl+C, Ctrl+E, Ctrl+S", "copy it as text, as CSV, as a picture"},
                                              {"Ctrl+L", "copy the command line that shows it"},
+                                             {"Ctrl+Q", "close the window"},
                                              {"right click", "copy a plot or table as CSV"}};
   const ImVec2 display = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, 0, {0.5F, 0.5F});

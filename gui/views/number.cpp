@@ -49,8 +49,9 @@ class Number : public ViewPanel {
     ImGui::SetNextItemWidth(20 * ImGui::GetFontSize());
     ImGui::InputTextWithHint("##number", "0.1, 65504, 0x1.8p-3, 0x3C00, fp16:0x3C00", &canvas.state->number);
     canvas.names->add_item("number");
-    ImGui::SameLine();
-    ImGui::TextDisabled("a number, which is rounded to each format, or an encoding, which is read in its own");
+    constexpr const char* kMeaning = "a number, which is rounded to each format, or an encoding, which is read in its own";
+    go_on_beside(0, kMeaning);
+    ImGui::TextDisabled("%s", kMeaning);
     if (!is_there(results.number, results, "the number")) return;
     const std::vector<Encoded> all = encoded_in(*results.number);
     if (!all.empty()) {
@@ -60,9 +61,11 @@ class Number : public ViewPanel {
         const std::string label = fmt::format("next {} in {}", up ? "above" : "below", all[row_].format->name);
         if (ImGui::Button(label.c_str())) step(canvas, all[row_], up);
         canvas.names->add_item(up ? "next above" : "next below");
-        ImGui::SameLine();
+        if (!up) ImGui::SameLine();
       }
-      ImGui::TextDisabled("A click flips a bit, as do arrows and Enter.");
+      constexpr const char* kHands = "A click flips a bit, as do arrows and Enter.";
+      go_on_beside(0, kHands);
+      ImGui::TextDisabled("%s", kHands);
     }
     show_report(canvas, *results.number);
   }

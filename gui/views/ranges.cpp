@@ -29,22 +29,22 @@ class Ranges : public ViewPanel {
       ImGui::EndCombo();
     }
     canvas.names->add_item("quantity");
-    ImGui::SameLine();
+    go_on_beside(ImGui::GetFrameHeight(), "worst first");
     bool is_worst = state.order == TensorOrder::worst;
     if (ImGui::Checkbox("worst first", &is_worst)) state.order = is_worst ? TensorOrder::worst : TensorOrder::execution;
     canvas.names->add_item("worst first");
-    ImGui::SameLine();
+    go_on_beside(ImGui::GetFrameHeight(), "in modules");
     bool in_modules = !state.is_flat;
     if (ImGui::Checkbox("in modules", &in_modules)) state.is_flat = !in_modules;
     canvas.names->add_item("in modules");
-    ImGui::SameLine();
+    go_on_beside(14 * em);
     ImGui::SetNextItemWidth(14 * em);
     ImGui::InputTextWithHint("##filter", "filter, as *.weight gradient*", &state.filter);
     canvas.names->add_item("filter");
-    ImGui::SameLine();
+    go_on_beside(ImGui::GetFrameHeight(), "without the loss scale");
     ImGui::Checkbox("without the loss scale", &state.is_true);
     canvas.names->add_item("true");
-    ImGui::SameLine();
+    go_on_beside(8 * em, "limits");
     ImGui::SetNextItemWidth(8 * em);
     if (ImGui::BeginCombo("limits", state.format.empty() ? "its own" : state.format.c_str())) {
       if (ImGui::Selectable("its own", state.format.empty())) state.format.clear();

@@ -11,6 +11,12 @@ void say_missing(const Results& results, const char* what) {
     ImGui::TextDisabled("No %s: the trace could not be read that far.", what);
 }
 
+void go_on_beside(float width, const char* label) {
+  const float text = *label ? ImGui::CalcTextSize(label).x + ImGui::GetStyle().ItemInnerSpacing.x : 0;
+  ImGui::SameLine();
+  if (ImGui::GetContentRegionAvail().x < width + text) ImGui::NewLine();
+}
+
 const Plot* find_plot(const std::vector<Plot>& plots, const char* name) {
   for (const Plot& plot : plots)
     if (plot.name == name) return &plot;

@@ -420,6 +420,58 @@ TEST_F(AppTest, APictureIsWritten) {
   EXPECT_THAT(text(), HasSubstr("/nowhere/at/all.png"));
 }
 
+// The pointer's other button copies one plot, of those that scroll too.
+TEST_F(AppTest, APlotIsCopied) {
+  for (const char* name : {"plot flushed", "plot loss"}) {
+    app_.state().view = name == std::string("plot loss") ? View::timeline : View::ranges;
+    settle();
+    host_.move_to(place(name).middle());
+    host_.run(app_);
+    host_.press(true, 1);
+    host_.run(app_);
+    host_.press(false, 1);
+    host_.run(app_);
+    settle();
+    EXPECT_THAT(text(), HasSubstr("Copy as CSV")) << name;
+    key(Key::escape);
+    click(ImVec2(1, 1));
+  }
+}
+
+// Rows of whatever a view shows first are gone through with keys: findings, tensors, ops.
+TEST_F(AppTest, KeysGoFromRowToRow) {
+  key(Key::down);
+  EXPECT_NE(app_.state().tensor, "") << "the first finding is about one";
+  app_.state() = {};
+  for (const View view : {View::ranges, View::step, View::updates, View::why_nan}) {
+    app_.state().view = view;
+    app_.state().tensor.clear();
+    settle();
+    key(Key::down);
+    if (view == View::updates) continue;  // nothing was recorded of any
+    EXPECT_NE(app_.state().tensor, "") << title_of(view);
+    key(Key::down);
+    key(Key::up);
+    EXPECT_NE(app_.state().tensor, "") << title_of(view);
+  }
+  app_.state().view = View::ranges;
+  app_.state().tensor.clear();
+  settle();
+  const std::vector<Series>& rows = model_.results()->matrix->series;
+  key(Key::up);
+  EXPECT_EQ(app_.state().tensor, rows.back().name);
+  key(Key::up);
+  EXPECT_EQ(app_.state().tensor, rows.front().name);
+  key(Key::up);
+  EXPECT_EQ(app_.state().tensor, rows.front().name) << "there is none above";
+}
+
+TEST_F(AppTest, AWindowIsClosedWithAKey) {
+  EXPECT_FALSE(app_.wants_to_close());
+  key(Key::q, true);
+  EXPECT_TRUE(app_.wants_to_close());
+}
+
 // Whatever has a name can be reached with the keyboard alone.
 TEST_F(AppTest, CommandsAreFoundByTheirNames) {
   const auto run = [&](const std::string& sought) {
