@@ -96,11 +96,11 @@ class Number : public ViewPanel {
 
   void show_bits(const Canvas& canvas, const std::vector<Encoded>& all) {
     const Theme& theme = *canvas.theme;
-    const float line = ImGui::GetTextLineHeight(), left = 5 * ImGui::GetFontSize(), gap = 0.4F * line;
+    const float line = ImGui::GetTextLineHeight(), left = std::floor(5 * ImGui::GetFontSize()), gap = std::floor(0.4F * line);
     int widest = 0;
     for (const Encoded& number : all) widest = std::max(widest, width_of(*number.format));
     const float room = ImGui::GetContentRegionAvail().x - left - 3 * gap;
-    const float cell = std::clamp(room / static_cast<float>(widest), 3.0F, 1.1F * line);
+    const float cell = std::floor(std::clamp(room / static_cast<float>(widest), 3.0F, 1.1F * line));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     for (size_t row = 0; row < all.size(); ++row) {
       const Encoded& number = all[row];
