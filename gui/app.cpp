@@ -179,9 +179,12 @@ void App::go_to(const RowKey& key) {
 void App::go_to_anomaly(const Results& results, bool forward) {
   // Steps at which something is marked or was found.
   std::set<uint64_t> steps;
-  if (results.course)
-    for (const Plot& plot : *results.course)
+  const auto add_marks = [&](const std::vector<Plot>& plots) {
+    for (const Plot& plot : plots)
       for (const Mark& mark : plot.marks) steps.insert(static_cast<uint64_t>(mark.from));
+  };
+  if (results.course) add_marks(*results.course);
+  if (state_.view == View::compare && results.compare) add_marks(results.compare->plots);
   if (results.report)
     for (const Finding& finding : results.report->findings)
       if (finding.extent.first_step) steps.insert(*finding.extent.first_step);
@@ -307,6 +310,7 @@ void App::take_keys(const Results& results) {
   hands_.down = (is_pressed(Key::down) ? 1 : 0) - (is_pressed(Key::up) ? 1 : 0) + (is_pressed(Key::page_down) ? 20 : 0) -
                 (is_pressed(Key::page_up) ? 20 : 0);
   hands_.enters = is_pressed_once(Key::enter) || is_pressed_once(Key::space);
+  hands_.asks_field = is_pressed_once(Key::tab) || (is_pressed_once(Key::question) && !io.KeyShift);
   hands_.asks_makers = is_pressed_once(Key::m);
   hands_.asks_users = is_pressed_once(Key::u);
   if (is_pressed(Key::n)) hands_.next = io.KeyShift ? -1 : 1;
@@ -460,29 +464,30 @@ void App::show_finder(const Results& results) {
 
 void App::show_keys() {
   if (!shows_keys_) return;
-  static constexpr const char* kKeys[][2] = {{"1 to 8", "views"},
-                                             {"W, S; wheel", "zoom in and out along the steps"},
-                                             {"A, D", "move along the steps"},
-                                             {"drag", "show the steps that it goes over"},
-                                             {"double click; Esc", "show all steps"},
-                                             {"click", "choose a step, a tensor, a row"},
-                                             {"Left, Right", "the step before, and after"},
-                                             {", and .", "the step before, and after, at which something happened"},
-                                             {"F", "the steps around the chosen one"},
-                                             {"Up, Down, Page Up, Page Down", "the row before, and after"},
-                                             {"Enter", "go to it; fold or unfold a module, as Left and Right do; flip a bit"},
-                                             {"Q, O", "ranges: another quantity, another order"},
-                                             {"+, -", "ranges: twice the tried loss scale, and half of it"},
-                                             {"M, U", "step: what the tensor was made of, and what used it"},
-                                             {"N, Shift+N", "number: the next one above, and below"},
-                                             {"L", "light, or dark"},
-                                             {"Tab", "the next field for text"},
-                                             {"Ctrl+P", "find any tensor, op, finding, view or command"},
-                                             {"Ctrl+Z, Ctrl+Y", "what was shown before, and after that"},
-                                             {"Ctrl+C, Ctrl+E, Ctrl+S", "copy it as text, as CSV, as a picture"},
-                                             {"Ctrl+L", "copy the command line that shows it"},
-                                             {"Ctrl+Q", "close the window"},
-                                             {"right click", "copy a plot or table as CSV"}};
+  static constexpr const char* kKeys[][2] = {
+      {"1 to 8", "views"},
+      {"W, S; wheel", "zoom in and out along the steps"},
+      {"A, D", "move along the steps"},
+      {"drag", "show the steps that it goes over"},
+      {"double click; Esc", "show all steps"},
+      {"click", "choose a step, a tensor, a row"},
+      {"Left, Right", "the step before, and after"},
+      {", and .", "the step before, and after, at which something happened"},
+      {"F", "the steps around the chosen one"},
+      {"Up, Down, Page Up, Page Down", "the row before, and after"},
+      {"Enter", "go to the finding; fold or unfold a module, as Left and Right do; flip a bit"},
+      {"Q, O", "ranges: another quantity, another order"},
+      {"+, -", "ranges: twice the tried loss scale, and half of it"},
+      {"M, U", "step: what the tensor was made of, and what used it"},
+      {"N, Shift+N", "number: the next one above, and below"},
+      {"L", "light, or dark"},
+      {"Tab, /", "write into the view's field for text; Enter ends it"},
+      {"Ctrl+P", "find any tensor, op, finding, view or command"},
+      {"Ctrl+Z, Ctrl+Y", "what was shown before, and after that"},
+      {"Ctrl+C, Ctrl+E, Ctrl+S", "copy it as text, as CSV, as a picture"},
+      {"Ctrl+L", "copy the command line that shows it"},
+      {"Ctrl+Q", "close the window"},
+      {"right click", "copy a plot or table as CSV"}};
   const ImVec2 display = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, 0, {0.5F, 0.5F});
   ImGui::PushStyleColor(ImGuiCol_WindowBg, theme(state_.is_light).panel);

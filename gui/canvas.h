@@ -64,6 +64,7 @@ struct Hands {
   int aside = 0;  // to the right, where what is selected has a right and a left; negative: to the left
   bool enters = false;
   int next = 0;                                  // the next number above; negative: below
+  bool asks_field = false;                       // to write into the view's field for text
   bool asks_makers = false, asks_users = false;  // of the selected tensor
 
   // The row that is selected then, of so many; `selected`: the one that is, if any. SIZE_MAX: keys ask for none.

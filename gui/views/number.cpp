@@ -47,6 +47,7 @@ class Number : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
     ImGui::SetNextItemWidth(20 * ImGui::GetFontSize());
+    take_field_keys(canvas);
     ImGui::InputTextWithHint("##number", "0.1, 65504, 0x1.8p-3, 0x3C00, fp16:0x3C00", &canvas.state->number);
     canvas.names->add_item("number");
     constexpr const char* kMeaning = "a number, which is rounded to each format, or an encoding, which is read in its own";

@@ -39,6 +39,7 @@ class Ranges : public ViewPanel {
     canvas.names->add_item("in modules");
     go_on_beside(14 * em);
     ImGui::SetNextItemWidth(14 * em);
+    take_field_keys(canvas);
     ImGui::InputTextWithHint("##filter", "filter, as *.weight gradient*", &state.filter);
     canvas.names->add_item("filter");
     go_on_beside(ImGui::GetFrameHeight(), "without the loss scale");

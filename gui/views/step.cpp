@@ -165,6 +165,7 @@ class Step : public ViewPanel {
     canvas.names->add_item("step after");
     go_on_beside(14 * ImGui::GetFontSize());
     ImGui::SetNextItemWidth(14 * ImGui::GetFontSize());
+    take_field_keys(canvas);
     ImGui::InputTextWithHint("##filter", "filter, as *.weight gradient*", &state.filter);
     canvas.names->add_item("filter");
     if (!is_there(results.step, results, "the step")) return;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
@@ -279,7 +280,7 @@ TEST_F(AppTest, NoEventsOfAnyKindMakeItFall) {
         host_.wheel(static_cast<float>(pick(9) - 4));
         break;
       case 2:
-        host_.key(number_of(static_cast<Key>(pick(14))), pick(2) == 0, pick(3) == 0, pick(3) == 0);
+        host_.key(number_of(static_cast<Key>(pick(static_cast<int>(Key::plus) + 1))), pick(2) == 0, pick(3) == 0, pick(3) == 0);
         break;
       case 3:
         if (pick(4) == 0) host_.type(std::string(1, static_cast<char>(32 + pick(90))));
@@ -464,6 +465,37 @@ TEST_F(AppTest, KeysGoFromRowToRow) {
   EXPECT_EQ(app_.state().tensor, rows.front().name);
   key(Key::up);
   EXPECT_EQ(app_.state().tensor, rows.front().name) << "there is none above";
+}
+
+// A click, or keys, lead from a finding to the view that shows where and when it was.
+TEST_F(AppTest, FindingsLeadToWhereTheyWere) {
+  const Report& report = *model_.results()->report;
+  const auto finding = std::find_if(report.findings.begin(), report.findings.end(),
+                                    [](const Finding& each) { return each.code == "range.gradients_flushed"; });
+  ASSERT_NE(finding, report.findings.end());
+  ASSERT_FALSE(finding->evidence.empty());
+  app_.state().quantity = Measured::headroom;
+  click(fmt::format("finding {}", finding - report.findings.begin()));
+  EXPECT_EQ(app_.state().view, View::ranges);
+  EXPECT_EQ(app_.state().quantity, Measured::flushed);
+  EXPECT_EQ(app_.state().tensor, finding->evidence.front().key.name);
+  key(Key::z, true);
+  EXPECT_EQ(app_.state().view, View::overview) << "and back";
+  app_.state().tensor.clear();
+  settle();
+  for (int i = 0; i < 20 && app_.state().tensor != finding->evidence.front().key.name; ++i) key(Key::down);
+  key(Key::enter);
+  EXPECT_NE(app_.state().view, View::overview);
+}
+
+TEST_F(AppTest, KeysLeadIntoTheFieldForText) {
+  app_.state().view = View::ranges;
+  settle();
+  key(Key::tab);
+  host_.type("body");
+  settle();
+  EXPECT_EQ(app_.state().filter, "body");
+  EXPECT_EQ(model_.results()->matrix->series.size(), 1u);
 }
 
 TEST_F(AppTest, AWindowIsClosedWithAKey) {
