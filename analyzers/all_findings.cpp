@@ -33,14 +33,19 @@ const std::vector<std::string>& report_parts() {
 }
 
 struct ReportAnalysis::State {
-  explicit State(ReportOptions asked) : options(std::move(asked)), parts(parts_of(options)), run(options, parts) {}
+  explicit State(ReportOptions asked)
+      : options(std::move(asked)), parts(parts_of(options)), own(std::make_unique<FollowedRun>(options, parts)), run(*own) {}
+  State(ReportOptions asked, FollowedRun& followed) : options(std::move(asked)), parts(parts_of(options)), run(followed) {}
 
   const ReportOptions options;
   const std::vector<Part> parts;
-  FollowedRun run;
+  const std::unique_ptr<FollowedRun> own;
+  FollowedRun& run;
 };
 
 ReportAnalysis::ReportAnalysis(ReportOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+ReportAnalysis::ReportAnalysis(ReportOptions options, FollowedRun& run)
+    : state_(std::make_unique<State>(std::move(options), run)) {}
 ReportAnalysis::~ReportAnalysis() = default;
 Report analyze_all(const Snapshot& reader, const ReportOptions& options) { return ReportAnalysis(options).report(reader); }
 

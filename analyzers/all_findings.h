@@ -7,6 +7,8 @@
 
 namespace ulpscope {
 
+class FollowedRun;
+
 // The analyses that a report is made of.
 const std::vector<std::string>& report_parts();
 
@@ -18,6 +20,8 @@ struct ReportOptions : AnalysisOptions {
 class ReportAnalysis {
  public:
   explicit ReportAnalysis(ReportOptions options);
+  // Of what others follow too, which outlives it: with kReportParts, and the same options.
+  ReportAnalysis(ReportOptions options, FollowedRun& run);
   ~ReportAnalysis();
   Report report(const Snapshot& reader);
 

@@ -52,16 +52,6 @@ void visit_common_losses(const Snapshot& a, const Snapshot& b, const AnalysisOpt
   });
 }
 
-// What is compared with what. One rank is compared with one rank, whatever their numbers.
-std::vector<std::pair<int32_t, int32_t>> common_ranks(const Snapshot& a, const Snapshot& b) {
-  const std::vector<int32_t> ranks = a.ranks(), others = b.ranks();
-  if (ranks.size() == 1 && others.size() == 1) return {{ranks.front(), others.front()}};
-  std::vector<std::pair<int32_t, int32_t>> common;
-  for (const int32_t rank : ranks)
-    if (std::find(others.begin(), others.end(), rank) != others.end()) common.emplace_back(rank, rank);
-  return common;
-}
-
 // A step is equal where the losses of all ranks that are compared are.
 LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
   LossComparison result;
@@ -120,6 +110,15 @@ RowKey ComparedRun::output_key(uint32_t tensor) const {
   RowKey key = selection().key(tensor);
   key.name = selection().output_name(tensor);
   return key;
+}
+
+std::vector<std::pair<int32_t, int32_t>> common_ranks(const Snapshot& a, const Snapshot& b) {
+  const std::vector<int32_t> ranks = a.ranks(), others = b.ranks();
+  if (ranks.size() == 1 && others.size() == 1) return {{ranks.front(), others.front()}};
+  std::vector<std::pair<int32_t, int32_t>> common;
+  for (const int32_t rank : ranks)
+    if (std::find(others.begin(), others.end(), rank) != others.end()) common.emplace_back(rank, rank);
+  return common;
 }
 
 ComparedRuns::ComparedRuns(const Snapshot& first, const Snapshot& second, const AnalysisOptions& options)

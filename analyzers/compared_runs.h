@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/analyzers/range_totals.h"
@@ -54,6 +55,9 @@ struct MatchedOutput {
   const ComparedOutput* b = nullptr;
 };
 using MatchedOutputs = std::map<OutputId, MatchedOutput>;
+
+// The ranks that are compared with each other. One rank is compared with one rank, whatever their numbers.
+std::vector<std::pair<int32_t, int32_t>> common_ranks(const Snapshot& a, const Snapshot& b);
 
 struct ComparedRuns {
   ComparedRuns(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options);

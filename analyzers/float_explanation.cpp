@@ -281,6 +281,15 @@ Cell epsilon_cell(const FloatFormat& format) {
   return value_of(format, *next) - 1;
 }
 
+Asked read_encoding(const FloatFormat& format, const std::string& encoding) {
+  Asked asked = read(encoding, 0);
+  if (!asked.encoding) throw usage_error("'{}' is no encoding such as 0x3C00", one_line(encoding));
+  if (!has_encoding(format, *asked.encoding))
+    throw usage_error("encoding '{}': {} has {}", encoding, format.name,
+                      count_of(static_cast<uint64_t>(format.storage_bits()), "bit"));
+  return asked;
+}
+
 }  // namespace
 
 Report explain_floats(std::span<const std::string> values, const FloatQuestion& question) {
@@ -302,6 +311,25 @@ Report explain_floats(std::span<const std::string> values, const FloatQuestion& 
     }
   }
   return report;
+}
+
+Report explain_encoding(const FloatFormat& format, const std::string& encoding, const FloatQuestion& question) {
+  const Asked asked = read_encoding(format, encoding);
+  const std::vector<std::string> value{hexadecimal(decode(format, *asked.encoding))};
+  Report report = explain_floats(value, question);
+  report.title = fmt::format("{}:{}", format.name, encoding);
+  for (Table& table : report.tables) {
+    for (TableRow& row : table.rows) {
+      // Its own row is that of the encoding: a NaN's value does not tell which one it is.
+      if (row.cells.front() == Cell(std::string(format.name))) row = table_of(asked, {&format}, question).rows.front();
+    }
+  }
+  return report;
+}
+
+std::string next_encoding(const FloatFormat& format, const std::string& encoding, bool up) {
+  const auto next = neighbour(format, *read_encoding(format, encoding).encoding, up);
+  return next ? hexadecimal_encoding(format, *next) : "";
 }
 
 Report describe_formats(std::span<const FloatFormat* const> formats) {

@@ -23,6 +23,12 @@ struct FloatQuestion {
 // a format.
 Report explain_floats(std::span<const std::string> values, const FloatQuestion& question);
 
+// The encoding read in that format, and in the others what they make of its value: the table of explain_floats in the formats of
+// the question. Throws a usage Error where `encoding` is none, or has more bits than the format.
+Report explain_encoding(const FloatFormat& format, const std::string& encoding, const FloatQuestion& question);
+// The encoding of the next number towards Inf (`up`) or -Inf, or "": there is none, or `encoding` is no number's.
+std::string next_encoding(const FloatFormat& format, const std::string& encoding, bool up);
+
 // The limits of formats, one a row.
 Report describe_formats(std::span<const FloatFormat* const> formats);
 

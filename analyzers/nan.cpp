@@ -22,7 +22,8 @@ constexpr Codes kOnNonfinite = {
 
 }  // namespace
 
-NanAnalysis::NanAnalysis(const AnalysisOptions& options) : run_(std::make_unique<FollowedRun>(options)) {}
+NanAnalysis::NanAnalysis(const AnalysisOptions& options) : own_(std::make_unique<FollowedRun>(options)), run_(*own_) {}
+NanAnalysis::NanAnalysis(FollowedRun& run) : run_(run) {}
 NanAnalysis::~NanAnalysis() = default;
 Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options) { return NanAnalysis(options).report(trace); }
 
@@ -32,8 +33,8 @@ Report NanAnalysis::report(const Snapshot& trace) {
   report.title = "NaN and infinities";
   report.keeps_all_rows = true;
   report.sources.push_back(source_of(trace));
-  report.complete = run_->update(trace);
-  const RunFacts& facts = run_->facts();
+  report.complete = run_.update(trace);
+  const RunFacts& facts = run_.facts();
   find_all(kPartsOnRun, facts, report);
   // It is what they advise to look at.
   for (Finding& finding : report.findings)

@@ -15,12 +15,15 @@ class FollowedRun;
 class NanAnalysis {
  public:
   explicit NanAnalysis(const AnalysisOptions& options);
+  // Of what others follow too, which outlives it: with kPartsOnRun at least.
+  explicit NanAnalysis(FollowedRun& run);
   ~NanAnalysis();
   NanAnalysis(const NanAnalysis&) = delete;
   Report report(const Snapshot& trace);
 
  private:
-  const std::unique_ptr<FollowedRun> run_;
+  const std::unique_ptr<FollowedRun> own_;
+  FollowedRun& run_;
 };
 Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options = {});
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/update_judgement.h"
@@ -63,7 +65,8 @@ void UpdateTables::add_to(Report& report) const {
   report.add_fact("stall", std::move(known));
   report.tables.push_back(parameters_table());
   if (decays) report.tables.push_back(decay_table());
-  if (Plot plot = lost_plot(); !plot.series.empty()) report.plots.push_back(std::move(plot));
+  for (Plot& plot : std::array{lost_plot(), lost_heatmap()})
+    if (!plot.series.empty()) report.plots.push_back(std::move(plot));
 }
 
 Table UpdateTables::parameters_table() const {
@@ -172,6 +175,43 @@ Plot UpdateTables::lost_plot() const {
       continue;
     }
     add(facts_.selection.name(weight.tensor), facts_.selection.key(weight.tensor), weight.steps);
+  }
+  return plot;
+}
+
+Plot UpdateTables::lost_heatmap() const {
+  constexpr uint64_t kMostColumns = 256;
+  constexpr size_t kMostRows = 1000;
+  Plot plot{"lost_updates",
+            "Lost updates of each parameter over the steps, the one that lost most first",
+            PlotKind::heatmap,
+            {"step", Unit::count},
+            {"lost", Unit::share}};
+  plot.rows = {"parameter", Unit::none};
+  plot.only_pictured = true;  // the table of parameters has the shares
+  if (add_up(all_.steps).lost == 0) return plot;
+  const uint64_t first = all_.steps.front().step, last = all_.steps.back().step;
+  uint64_t width = 1;
+  while (last / width - first / width >= kMostColumns) width *= 2;
+  plot.x_end = static_cast<double>((last / width + 1) * width);
+  const size_t limit = facts_.context.options.limit, most = limit > 0 ? std::min(limit, kMostRows) : kMostRows;
+  for (const Weight& weight : weights_) {
+    if (plot.series.size() == most) {
+      ++plot.series_left_out;
+      continue;
+    }
+    Series& row =
+        plot.series.emplace_back(Series{facts_.selection.name(weight.tensor), facts_.selection.key(weight.tensor), {}, {}});
+    std::vector<LostUpdates> columns(static_cast<size_t>(last / width - first / width + 1));
+    for (const UpdateStep& step : weight.steps) {
+      LostUpdates& column = columns[static_cast<size_t>(step.step / width - first / width)];
+      column.nonzero += step.nonzero;
+      column.lost += step.lost;
+    }
+    for (size_t column = 0; column < columns.size(); ++column) {
+      row.x.push_back(static_cast<double>((first / width + column) * width));
+      row.y.push_back(columns[column].share().value_or(std::numeric_limits<double>::quiet_NaN()));
+    }
   }
   return plot;
 }

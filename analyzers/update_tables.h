@@ -28,6 +28,7 @@ class UpdateTables {
   Table parameters_table() const;
   Table decay_table() const;
   Plot lost_plot() const;
+  Plot lost_heatmap() const;
   bool is_full(const Table& table) const;
 
   const RunFacts& facts_;

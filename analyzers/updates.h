@@ -10,12 +10,16 @@ namespace ulpscope {
 // Of a trace each time it is asked, which may have grown: reads only what is new.
 class UpdateAnalysis {
  public:
-  explicit UpdateAnalysis(const AnalysisOptions& options) : run_(options, kPartsOnRun, {.update_history = true}) {}
+  explicit UpdateAnalysis(const AnalysisOptions& options)
+      : own_(std::make_unique<FollowedRun>(options, kPartsOnRun, AskedBesides{.update_history = true})), run_(*own_) {}
+  // Of what others follow too, which outlives it: with kPartsOnRun at least, and with the history of updates.
+  explicit UpdateAnalysis(FollowedRun& run) : run_(run) {}
   UpdateAnalysis(const UpdateAnalysis&) = delete;
   Report report(const Snapshot& trace);
 
  private:
-  FollowedRun run_;
+  const std::unique_ptr<FollowedRun> own_;
+  FollowedRun& run_;
 };
 Report analyze_updates(const Snapshot& trace, const AnalysisOptions& options = {});
 

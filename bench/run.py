@@ -2,7 +2,7 @@
 """What `./dev bench` runs: the Google Benchmark programs and the comparison with PyTorch; then the table of targets.
 
 usage: run.py [NAME]... [--compare OLD.json] [-o FILE] [--threads N] [--rounds N] [--seconds S] [--build FOLDER]
-NAME is a benchmark program without its _bench ("dispatch", "trace"), "emulation" (all programs of that folder), "steps" (training steps
+NAME is a benchmark program without its _bench ("dispatch", "trace", "gui"), "emulation" (all programs of that folder), "steps" (training steps
 beside PyTorch's), or a workload of those ("mlp"). Without a name: all. Results go to FILE (build/bench.json), and --compare prints them beside those of an earlier file.
 """
 
@@ -18,6 +18,7 @@ import tempfile
 import time
 
 import compare_torch
+import measure_gui
 import targets
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -104,7 +105,7 @@ def print_results(results):
     medians = results.medians()
     others = [name for name in medians if not is_step(name)]
     if others:
-        table([(name, f"{medians[name]:.4g}" + ("" if name.startswith("trace/") else " ns")) for name in others], ("benchmark", "measured"))
+        table([(name, f"{medians[name]:.4g}" + ("" if name.startswith(("trace/", "gui/")) else " ns")) for name in others], ("benchmark", "measured"))
     steps = []
     for name in medians:
         if not name.startswith("ours/"):
@@ -153,8 +154,8 @@ def main():
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
 
     programs = {path.name.removesuffix("_bench"): path for path in sorted((options.build / "bench").glob("*_bench"))}
-    step_bench, trace_bench = programs.pop("step", None), programs.pop("trace", None)
-    known = [*programs, "emulation", "trace", "steps", *targets.WORKLOADS]
+    step_bench, trace_bench, gui_bench = (programs.pop(name, None) for name in ("step", "trace", "gui"))
+    known = [*programs, "emulation", "trace", "gui", "steps", *targets.WORKLOADS]
     for name in options.names:
         if name not in known:
             print(f"no benchmark '{name}': there are {', '.join(known)}", file=sys.stderr)
@@ -177,6 +178,12 @@ def main():
         for turn in range(options.rounds):
             for name, value in run_trace(options.build).items():
                 results.add(name, turn, value)
+    if gui_bench and ("gui" in options.names or not options.names):
+        for turn in range(options.rounds):
+            for tensors in targets.GUI_TENSORS:
+                print(f"running gui, {tensors} tensors a step", file=sys.stderr, flush=True)
+                for name, value in measure_gui.measure(options.build, tensors).items():
+                    results.add(f"gui/{tensors}/{name}", turn, value)
     workloads = [name for name in targets.WORKLOADS if name in options.names]
     if not options.names or "steps" in options.names:
         workloads = targets.WORKLOADS

@@ -1,6 +1,7 @@
 """The one list of performance targets. Each compares measurements of one round, so that ratios are of the same minute and machine.
 
-A measurement's name is "ours/WORKLOAD/PRECISION/LEVEL" or "torch/WORKLOAD/PRECISION" (milliseconds a step), "trace/FIGURE", or
+A measurement's name is "ours/WORKLOAD/PRECISION/LEVEL" or "torch/WORKLOAD/PRECISION" (milliseconds a step), "trace/FIGURE",
+"gui/TENSORS/FIGURE", or
 "PROGRAM/BENCHMARK" (nanoseconds a call) for the Google Benchmark programs.
 """
 
@@ -103,6 +104,34 @@ def exact_targets():
                  lambda m, form=form: 256 * 256 * 128 / m[f"exact/exact_product_{form}/128"], limit) for form, limit in (("f16", 1), ("f32", 0.5))]
 
 
+GUI_TENSORS = (60, 2000)  # a step, of the traces that windows are measured on
+GUI_VIEWS = ("overview", "ranges", "timeline", "why-nan", "step", "updates", "compare", "number")
+
+
+def gui_targets(tensors):
+    """A trace of 10^6 rows. Frames are those of the slowest view."""
+    def figure(name):
+        return lambda m: m[f"gui/{tensors}/{name}"]
+
+    def slowest(name):
+        return lambda m: max(m[f"gui/{tensors}/{name}/{view}"] for view in GUI_VIEWS)
+
+    where = f"window, 10^6 rows of {tensors} tensors: "
+    return [
+        at_most(where + "first picture, s", figure("first_picture_seconds"), 0.3),
+        at_most(where + "all views ready, s", figure("all_views_seconds"), 2),
+        at_most(where + "memory, MB", figure("megabytes"), 500),
+        at_most(where + "CPU of a frame at 1080p, slowest view, ms", slowest("frame_ms"), 4),
+        at_most(where + "whole frame in software GL at 720p, slowest view, ms", slowest("window_frame_ms"), 33),
+        at_most(where + "dragging the loss scale, slowest frame, ms", figure("drag_scale_ms"), 8),
+        at_most(where + "dragging the loss scale, what is not on screen, ms", figure("drag_scale_worker_ms"), 200),
+        at_most(where + "CPU share of a window that nobody touches", figure("idle_share"), 0),
+        at_most(where + "screenshot, s", lambda m: max(m[f"gui/{tensors}/screenshot_seconds/{view}"] for view in ("overview", "ranges")), 3),
+        at_most(where + "report as HTML, MB", figure("html_megabytes"), 5),
+        at_most(where + "first paint of it in Chromium, s", figure("html_first_paint_seconds"), 1),
+    ]
+
+
 WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn", "resnet20", "gpt_mini", "lstm_text")
 LARGE = 1 << 24  # elements of the statistics benchmarks
 TARGETS = [
@@ -119,6 +148,7 @@ TARGETS = [
     at_most("trace of 10^6 rows: resident with the index, MB", lambda m: m["trace/index_megabytes"], 250),
     at_most("trace of 10^6 rows: then one tensor's history with histograms, s", lambda m: m["trace/history_seconds"], 0.01),
     at_most("trace: following 10^4 new rows, s", lambda m: m["trace/follow_seconds"], 0.02),
+    *[target for tensors in GUI_TENSORS for target in gui_targets(tensors)],
     *rounding_targets(),
     *tensor_core_targets(),
     *exact_targets(),

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -17,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "bench_trace.h"
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/philox.h"
 #include "ulpscope/trace/run_set.h"
 #include "ulpscope/trace/sink.h"
 #include "ulpscope/trace/snapshot.h"
@@ -26,6 +25,7 @@
 namespace {
 
 using namespace ulpscope;
+using bench::BenchTrace;
 
 constexpr int kRowsPerStep = 60;
 
@@ -42,51 +42,6 @@ double seconds_of(Body&& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Rows of a training step: tensors of 10 to a million normally distributed elements, whose exponents span 16 binades and more.
-// Distinct rows are prepared before the clock starts.
-std::vector<TensorRow> make_rows(int steps) {
-  const Philox random(1, 0);
-  std::vector<TensorRow> rows;
-  uint64_t draw = 0;
-  for (int step = 0; step < steps; ++step) {
-    for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
-      TensorRow row;
-      row.tensor = static_cast<uint32_t>(tensor);
-      row.sequence = static_cast<uint32_t>(tensor);
-      row.known = StatisticsLevel::values;
-      const bool half = tensor % 2 == 0;
-      row.before_rounding = row.rounding_known = half;
-      row.scale = half ? 65536.0 : 1.0;
-      TensorStatistics& statistics = row.statistics;
-      statistics.count = static_cast<uint64_t>(std::pow(10.0, 1 + 5.0 * tensor / kRowsPerStep));
-      const double deviation = std::exp2(-12.0 * tensor / kRowsPerStep);
-      const auto count = static_cast<double>(statistics.count);
-      for (int bin = 0; bin < ExponentHistogram::kBins; ++bin) {
-        // P(2^e <= |x| < 2^(e+1)), and Poisson noise on the expected count.
-        const double low = std::exp2(bin - ExponentHistogram::kBias) / deviation;
-        const double expected = count * (std::erf(2 * low / std::sqrt(2.0)) - std::erf(low / std::sqrt(2.0)));
-        if (expected < 0.01) continue;
-        const double noisy = expected + std::sqrt(expected) * random.normal(draw++);
-        statistics.histogram.bins[static_cast<size_t>(bin)] = noisy < 0.5 ? 0 : static_cast<uint64_t>(noisy);
-      }
-      const uint64_t counted = statistics.histogram.total();
-      statistics.zeros = counted < statistics.count ? statistics.count - counted : 0;
-      statistics.count = counted + statistics.zeros;  // readers check that they add up
-      statistics.negatives = std::min(counted, counted / 2 + random.below(draw, static_cast<uint32_t>(std::sqrt(count)) + 1));
-      statistics.smallest = static_cast<float>(deviation / count * random.uniform(draw + 1));
-      statistics.largest = static_cast<float>(deviation * (4 + random.uniform(draw + 2)));
-      statistics.sum = deviation * std::sqrt(count) * random.normal(draw + 3);
-      statistics.sum_of_squares = deviation * deviation * count * (1 + 0.01 * random.normal(draw + 4));
-      draw += 5;
-      if (counted == 0) statistics.smallest = statistics.largest = 0;
-      if (half)
-        row.rounding.subnormal = row.rounding.inexact_subnormal = random.below(draw++, 1 + static_cast<uint32_t>(count / 1000));
-      rows.push_back(row);
-    }
-  }
-  return rows;
-}
-
 // By name, in the order in which they are printed.
 using Figures = std::vector<std::pair<std::string, double>>;
 
@@ -98,47 +53,18 @@ double resident_bytes() {
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-void add_step(TraceSink& sink, uint64_t step, const std::vector<TensorRow>& source) {
-  for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
-    TensorRow row = source[(step * kRowsPerStep + static_cast<uint64_t>(tensor)) % source.size()];
-    row.step = step;
-    sink.add_row(row);
-  }
-  StepRow row;
-  row.step = step;
-  row.loss = 1.0 / static_cast<double>(step + 1);
-  row.loss_known = true;
-  row.seconds = 0.01;
-  sink.end_step(row);
-}
-
-void add_tables(TraceSink& sink) {
-  for (int tensor = 0; tensor < kRowsPerStep; ++tensor) {
-    OpInfo op;
-    op.id = static_cast<uint64_t>(tensor) + 1;
-    op.name = "op";
-    op.phase = tensor < kRowsPerStep / 2 ? Phase::forward : Phase::backward;
-    TensorInfo info;
-    info.op = sink.add_op(op);
-    info.role = tensor < kRowsPerStep / 2 ? Role::activation : Role::activation_gradient;
-    info.dtype = tensor % 2 == 0 ? DType::f16 : DType::f32;
-    info.shape = {64, 32, 14, 14};
-    sink.add_tensor(info);
-  }
-}
-
 // Refreshing and reading 10,000 rows that were committed since, of a trace that is being written: the middle of several times.
-double follow(const std::string& path, const std::vector<TensorRow>& source) {
+double follow(const std::string& path, const BenchTrace& source) {
   constexpr uint64_t kSteps = 10000 / kRowsPerStep + 1, kTimes = 9;
   const std::string live = path + ".live";
   TraceOptions options;
   options.overwrite = true;
   const auto sink = create_trace(live, RunInfo(), options);
-  add_tables(*sink);
+  source.add_tables(*sink);
   std::optional<RunSet> run;
   std::vector<double> times;
   for (uint64_t time = 0; time <= kTimes; ++time) {
-    for (uint64_t step = time * kSteps; step < (time + 1) * kSteps; ++step) add_step(*sink, step, source);
+    for (uint64_t step = time * kSteps; step < (time + 1) * kSteps; ++step) source.add_step(*sink, step);
     sink->flush();
     if (!run) run.emplace(live);
     times.push_back(seconds_of([&] {
@@ -152,7 +78,7 @@ double follow(const std::string& path, const std::vector<TensorRow>& source) {
   return times[1 + kTimes / 2];
 }
 
-Figures measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, const std::string& path) {
+Figures measure(uint64_t rows_wanted, const BenchTrace& source, const std::string& path) {
   const uint64_t steps = rows_wanted / kRowsPerStep;
   TraceOptions options;
   options.overwrite = true;
@@ -160,9 +86,9 @@ Figures measure(uint64_t rows_wanted, const std::vector<TensorRow>& source, cons
   SinkStatus status;
   const double wall = seconds_of([&] {
     const auto sink = create_trace(path, RunInfo(), options);
-    add_tables(*sink);
+    source.add_tables(*sink);
     const double start = thread_seconds();
-    for (uint64_t step = 0; step < steps; ++step) add_step(*sink, step, source);
+    for (uint64_t step = 0; step < steps; ++step) source.add_step(*sink, step);
     producer = thread_seconds() - start;
     sink->close();
     status = sink->status();
@@ -234,7 +160,7 @@ int main(int argc, char** argv) {
       }
     }
     if (sizes.empty()) sizes = {100000, 1000000};
-    const std::vector<TensorRow> source = make_rows(100);
+    const BenchTrace source(kRowsPerStep, 100);
     const std::string temporary = (std::filesystem::temp_directory_path() / "ulpscope_trace_bench.h5").string();
     for (const uint64_t size : sizes) {
       const Figures figures = measure(size, source, keep.empty() ? temporary : keep);

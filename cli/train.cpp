@@ -17,6 +17,7 @@
 #include "ulpscope/cli/stop_signals.h"
 #include "ulpscope/cli/threads.h"
 #include "ulpscope/cli/verbs.h"
+#include "ulpscope/cli/window_beside.h"
 #include "ulpscope/core/data/data_files.h"
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/core/run/experiment.h"
@@ -329,6 +330,12 @@ int run(const Arguments& arguments) {
     check_outputs(arguments, experiment, options, checkpoint, weights);
   }
 
+  std::optional<WindowBeside> window;
+  if (arguments.has("--view")) {
+    if (options.trace_path.empty())
+      throw usage_error("--view shows a trace, and {} none", only_check ? "--check writes" : "recording.level = \"off\" writes");
+    window.emplace(options.trace_path);
+  }
   if (experiment.recording.level == RecordLevel::off) say("recording is off: no trace is written");
   const StopSignals signals;
   Progress progress;
@@ -348,6 +355,7 @@ int run(const Arguments& arguments) {
   is_prepared = true;
   Trainer& trainer = *prepared;
   progress.finish();
+  if (window) window->show();
   const std::string arithmetic = describe(experiment.arithmetic);
   say("{}: {}; {} in {}{}{}", one_line(experiment.name), trainer.data_description(), count_of(trainer.total_steps(), "step"),
       name_of(experiment.precision), arithmetic.empty() ? "" : ", ", one_line(arithmetic));
@@ -410,6 +418,8 @@ Verb train_verb() {
       {"--keep-steps", "", "K", "so many steps before it at least, where there were so many, and less than twice as many", "50"},
       {"--keep-samples", "", "", "write the samples of its steps into the capsule, which then runs again where the data are not"},
       {"--save-weights", "", "FILE", "write the final parameters there, in the safetensors layout"},
+      {"--view", "", "",
+       "open a window beside the run, as `ulpscope view` does; closing it leaves the run alone, and it stays when the run ends"},
       {"--profile", "", "", "measure where the time goes, op by op"},
       {"--check", "", "", "read, prepare and warn as before training, train nothing and write nothing"},
       {"--json", "", "", "print the result as JSON"},

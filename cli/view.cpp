@@ -1,4 +1,6 @@
 // The window and pictures of it: `ulpscope view` and `ulpscope screenshot`.
+#include <algorithm>
+
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/file.h"
 #include "ulpscope/base/text.h"
@@ -16,6 +18,7 @@ std::vector<OptionSpec> state_options() {
   std::vector<OptionSpec> options;
   for (const gui::StateOption& option : gui::state_options()) {
     options.push_back({std::string("--") + option.name, "", option.argument, option.meaning});
+    options.back().list = option.is_list;
     if (options.back().name == "--view") options.back().choices = gui::view_names();
   }
   return options;
@@ -25,9 +28,18 @@ gui::ViewState state_of(const Arguments& arguments) {
   gui::ViewState state;
   for (const gui::StateOption& option : gui::state_options()) {
     const std::string name = std::string("--") + option.name;
-    if (arguments.has(name)) set(state, option.name, arguments.text(name));
+    if (option.is_list)
+      for (const std::string& value : arguments.list(name)) set(state, option.name, value);
+    else if (arguments.has(name))
+      set(state, option.name, arguments.text(name));
   }
   return state;
+}
+
+bool asks_for_state(const Arguments& arguments) {
+  const auto options = gui::state_options();
+  return std::any_of(options.begin(), options.end(),
+                     [&](const gui::StateOption& option) { return arguments.has(std::string("--") + option.name); });
 }
 
 std::vector<std::string> paths_of(const Arguments& arguments) {
@@ -38,9 +50,11 @@ std::vector<std::string> paths_of(const Arguments& arguments) {
 
 int run_view(const Arguments& arguments) {
   const std::vector<std::string> paths = paths_of(arguments);
-  const gui::ViewState state = state_of(arguments);
+  gui::Layout layout = gui::read_layout(gui::layout_path());
+  // A command line that tells what to show shows that alone.
+  if (asks_for_state(arguments)) layout.state = state_of(arguments);
   for (const std::string& path : paths) open_run(path);  // what cannot be read is said here
-  gui::run_window(paths, open_run, state);
+  gui::write_layout(gui::layout_path(), gui::run_window(paths, open_run, layout));
   return kClean;
 }
 

@@ -6,11 +6,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
+#include <utility>
 
+#include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/gui/content.h"
 #include "ulpscope/gui/keys.h"
+#include "ulpscope/gui/raster.h"
 #include "ulpscope/gui/reports.h"
 
 namespace ulpscope::gui {
@@ -57,8 +64,10 @@ void App::frame() {
     apply(theme(state_.is_light), scale_);
     is_light_applied_ = state_.is_light;
   }
-  const Canvas canvas{&theme(state_.is_light), &textures_, &names_, &state_, results->recorded};
+  kept_.begin_frame(results);
+  hands_ = {};
   take_keys(*results);
+  const Canvas canvas{&theme(state_.is_light), &textures_, &names_, &state_, results->recorded, &kept_, &hands_};
   const ImGuiIO& io = ImGui::GetIO();
   ImGui::SetNextWindowPos({0, 0});
   ImGui::SetNextWindowSize(io.DisplaySize);
@@ -115,11 +124,19 @@ void App::show_head(const Canvas& canvas, const Results& results) {
     if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", meaning);
     return is_pressed;
   };
-  if (button("Find", "find", "any tensor, finding or view: Ctrl+P")) {
-    finds_ = true;
-    sought_.clear();
+  if (button("Find", "find", "any tensor, op, finding, view or command: Ctrl+P")) open_finder();
+  if (button("Copy", "copy", "the command line that shows this, what it shows, or a picture of it")) ImGui::OpenPopup("copy menu");
+  if (ImGui::BeginPopup("copy menu")) {
+    const auto item = [&](const char* label, const char* key, const char* name, auto&& run) {
+      if (ImGui::MenuItem(label, key)) run();
+      names_.add_item(name);
+    };
+    item("The command line that shows this", "Ctrl+L", "copy command", [&] { copy_command(); });
+    item("As text", "Ctrl+C", "copy text", [&] { copy_text(results); });
+    item("As CSV", "Ctrl+E", "copy csv", [&] { copy_csv(results); });
+    item("As a picture, into a file", "Ctrl+S", "copy picture", [&] { want_picture(); });
+    ImGui::EndPopup();
   }
-  if (button("Copy", "copy", "the command line that shows this")) ImGui::SetClipboardText(command().c_str());
   if (button(state_.is_light ? "Dark" : "Light", "theme", "the other colours")) state_.is_light = !state_.is_light;
   if (button("?", "keys", "what keys and the pointer do")) shows_keys_ = !shows_keys_;
   // Reports begin with the verdict themselves.
@@ -132,7 +149,10 @@ void App::show_head(const Canvas& canvas, const Results& results) {
     ImGui::PopStyleColor();
     ImGui::SameLine();
     const size_t rest = line.find(": ");
-    if (rest != std::string::npos) ImGui::TextDisabled("%s", line.substr(rest + 2).c_str());
+    if (rest != std::string::npos) {
+      ImGui::TextDisabled("%s", fitted(line.substr(rest + 2), ImGui::GetContentRegionAvail().x).c_str());
+      if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", line.substr(rest + 2).c_str());
+    }
     names_.add_item("verdict line");
   }
   ImGui::Separator();
@@ -148,8 +168,15 @@ void App::show_foot(const Results& results) {
   if (state_.step) text += fmt::format("  |  step {}", *state_.step);
   if (!state_.tensor.empty()) text += "  |  " + state_.tensor;
   if (model_.is_busy()) text += "  |  reading ...";
+  if (!notice_.empty()) text = notice_ + "  |  " + text;
   ImGui::TextDisabled("%s", one_line(text).c_str());
   names_.add_item("foot");
+}
+
+// To what the key names.
+void App::go_to(const RowKey& key) {
+  if (!key.name.empty()) select_tensor(state_, key.name);
+  if (key.step) state_.step = key.step;
 }
 
 void App::go_to_anomaly(const Results& results, bool forward) {
@@ -177,54 +204,185 @@ void App::go_to(const ViewState& state) {
   model_.ask(state_);
 }
 
+std::string App::take_wanted_picture() { return std::exchange(wanted_picture_, {}); }
+
+void App::copy_command() {
+  ImGui::SetClipboardText(command().c_str());
+  say("copied: the command line");
+}
+
+void App::copy_text(const Results& results) {
+  ImGui::SetClipboardText(render_text(content(state_, results), {.all = true}).c_str());
+  say(fmt::format("copied as text: {}", title_of(state_.view)));
+}
+
+void App::copy_csv(const Results& results) {
+  ImGui::SetClipboardText(csv_of(content(state_, results)).c_str());
+  say(fmt::format("copied as CSV: {}", title_of(state_.view)));
+}
+
+// Of the first name that no file has.
+void App::want_picture() {
+  for (int number = 1; number < 10000; ++number) {
+    const std::string name = fmt::format("ulpscope-{}-{}.png", name_of(state_.view), number);
+    std::error_code error;
+    if (std::filesystem::exists(name, error)) continue;
+    wanted_picture_ = name;
+    return;
+  }
+}
+
+void App::undo() {
+  if (const ViewState* const before = history_.undo()) go_to(*before);
+}
+void App::redo() {
+  if (const ViewState* const after = history_.redo()) go_to(*after);
+}
+
+void App::show_all() {
+  state_.steps = {};
+  state_.step.reset();
+  state_.tensor.clear();
+  state_.module.clear();
+}
+
+void App::open_finder() {
+  finds_ = true;
+  sought_.clear();
+  pointed_offer_ = 0;
+}
+
+void App::zoom(const Results& results, bool in) {
+  const Canvas canvas{.state = &state_, .recorded = results.recorded};
+  const StepRange shown = canvas.shown();
+  const auto first = static_cast<double>(shown.first), last = static_cast<double>(shown.last), length = last - first;
+  if (in && length > 2) canvas.show_steps(std::ceil(first + length / 8), std::floor(last - length / 8));
+  if (!in && length >= 1) canvas.show_steps(first - std::max(1.0, length / 6), last + std::max(1.0, length / 6));
+}
+
+void App::focus(const Results& results) {
+  if (!state_.step) return;
+  const Canvas canvas{.state = &state_, .recorded = results.recorded};
+  const StepRange shown = canvas.shown();
+  const double middle = static_cast<double>(*state_.step);
+  const double half = std::min(16.0, static_cast<double>(shown.last - shown.first) / 4);
+  canvas.show_steps(middle - half, middle + half + 1);
+}
+
 void App::take_keys(const Results& results) {
   const ImGuiIO& io = ImGui::GetIO();
   if (is_pressed(Key::escape)) {
-    if (finds_ || shows_keys_) {
+    notice_.clear();
+    if (finds_ || shows_keys_)
       finds_ = shows_keys_ = false;
-    } else if (!io.WantTextInput) {
-      state_.steps = {};
-      state_.step.reset();
-      state_.tensor.clear();
-    }
+    else if (!io.WantTextInput)
+      show_all();
   }
-  if (io.KeyCtrl && is_pressed(Key::p)) {
-    finds_ = true;
-    sought_.clear();
+  if (io.KeyCtrl && is_pressed(Key::p)) open_finder();
+  if (finds_) {
+    if (is_pressed(Key::down)) pointed_offer_ = std::min(pointed_offer_ + 1, std::max(0, offered_ - 1));
+    if (is_pressed(Key::up)) pointed_offer_ = std::max(pointed_offer_ - 1, 0);
   }
   if (io.WantTextInput || finds_) return;
-  if (io.KeyCtrl && is_pressed(Key::z)) {
-    if (const ViewState* const before = history_.undo()) go_to(*before);
+  if (io.KeyCtrl) {
+    if (is_pressed(Key::z)) io.KeyShift ? redo() : undo();
+    if (is_pressed(Key::y)) redo();
+    if (is_pressed(Key::c)) copy_text(results);
+    if (is_pressed(Key::e)) copy_csv(results);
+    if (is_pressed(Key::l)) copy_command();
+    if (is_pressed(Key::s)) want_picture();
+    return;
   }
-  if (io.KeyCtrl && is_pressed(Key::y)) {
-    if (const ViewState* const after = history_.redo()) go_to(*after);
-  }
-  if (io.KeyCtrl) return;
   for (int i = 0; i < kViews; ++i)
     if (is_pressed(Key::digit_1, i)) state_.view = static_cast<View>(i);
   if (is_pressed(Key::question) && io.KeyShift) shows_keys_ = !shows_keys_;
   if (is_pressed(Key::period)) go_to_anomaly(results, true);
   if (is_pressed(Key::comma)) go_to_anomaly(results, false);
-  const Canvas canvas{nullptr, nullptr, nullptr, &state_, results.recorded};
-  const StepRange shown = canvas.shown();
+  if (is_pressed(Key::l)) state_.is_light = !state_.is_light;
+  if (is_pressed(Key::q)) {
+    const int next = static_cast<int>(state_.quantity) + (io.KeyShift ? kMeasured - 1 : 1);
+    state_.quantity = static_cast<Measured>(next % kMeasured);
+  }
+  if (is_pressed(Key::o)) state_.order = state_.order == TensorOrder::worst ? TensorOrder::execution : TensorOrder::worst;
+  if (state_.scale && is_pressed(Key::plus)) state_.scale = std::min(*state_.scale + 1, kLargestScale);
+  if (state_.scale && is_pressed(Key::minus)) state_.scale = std::max(*state_.scale - 1, kLeastScale);
+  hands_.down = (is_pressed(Key::down) ? 1 : 0) - (is_pressed(Key::up) ? 1 : 0) + (is_pressed(Key::page_down) ? 20 : 0) -
+                (is_pressed(Key::page_up) ? 20 : 0);
+  hands_.enters = is_pressed(Key::enter) || is_pressed(Key::space);
+  hands_.asks_makers = is_pressed(Key::m);
+  hands_.asks_users = is_pressed(Key::u);
+  if (is_pressed(Key::n)) hands_.next = io.KeyShift ? -1 : 1;
+  const int aside = (is_pressed(Key::right) ? 1 : 0) - (is_pressed(Key::left) ? 1 : 0);
+  const bool has_sides = state_.view == View::number || (state_.view == View::ranges && !state_.module.empty());
+  if (has_sides) hands_.aside = aside;
+
+  const Canvas canvas{.state = &state_, .recorded = results.recorded};
+  const StepRange shown = canvas.shown(), recorded = results.recorded;
   const auto first = static_cast<double>(shown.first), last = static_cast<double>(shown.last), length = last - first;
   if (length < 1) return;
-  if (is_pressed(Key::w) && length > 2) canvas.show_steps(std::ceil(first + length / 8), std::floor(last - length / 8));
-  if (is_pressed(Key::s)) canvas.show_steps(first - std::max(1.0, length / 6), last + std::max(1.0, length / 6));
+  if (is_pressed(Key::w)) zoom(results, true);
+  if (is_pressed(Key::s)) zoom(results, false);
   const double move = std::max(1.0, std::floor(length / 5));
-  if (is_pressed(Key::a) && shown.first > results.recorded.first)
-    canvas.show_steps(std::max(static_cast<double>(results.recorded.first), first - move),
-                      std::max(static_cast<double>(results.recorded.first), first - move) + length);
-  if (is_pressed(Key::d) && shown.last < results.recorded.last)
-    canvas.show_steps(std::min(static_cast<double>(results.recorded.last), last + move) - length,
-                      std::min(static_cast<double>(results.recorded.last), last + move));
-  if (is_pressed(Key::f) && state_.step) {
-    const double middle = static_cast<double>(*state_.step), half = std::min(16.0, length / 4);
-    canvas.show_steps(middle - half, middle + half + 1);
+  if (is_pressed(Key::a) && shown.first > recorded.first) {
+    const double begin = std::max(static_cast<double>(recorded.first), first - move);
+    canvas.show_steps(begin, begin + length);
   }
-  const uint64_t step = state_.step.value_or(results.recorded.first);
-  if (is_pressed(Key::left) && step > results.recorded.first) state_.step = step - 1;
-  if (is_pressed(Key::right) && step + 1 < results.recorded.last) state_.step = step + 1;
+  if (is_pressed(Key::d) && shown.last < recorded.last) {
+    const double end = std::min(static_cast<double>(recorded.last), last + move);
+    canvas.show_steps(end - length, end);
+  }
+  if (is_pressed(Key::f)) focus(results);
+  const uint64_t step = state_.step.value_or(recorded.first);
+  if (!has_sides && aside < 0 && step > recorded.first) state_.step = step - 1;
+  if (!has_sides && aside > 0 && step + 1 < recorded.last) state_.step = step + 1;
+}
+
+std::vector<App::Command> App::commands(const Results& results) {
+  std::vector<Command> all{
+      {"copy the command line that shows this", "Ctrl+L", [this] { copy_command(); }},
+      {"copy what is shown as text", "Ctrl+C", [&] { copy_text(results); }},
+      {"copy what is shown as CSV", "Ctrl+E", [&] { copy_csv(results); }},
+      {"save a picture of the window", "Ctrl+S", [this] { want_picture(); }},
+      {"go back to what was shown before", "Ctrl+Z", [this] { undo(); }},
+      {"go on to what was shown after that", "Ctrl+Y", [this] { redo(); }},
+      {"next step at which something happened", ".", [&] { go_to_anomaly(results, true); }},
+      {"last step before at which something happened", ",", [&] { go_to_anomaly(results, false); }},
+      {"zoom in along the steps", "W", [&] { zoom(results, true); }},
+      {"zoom out along the steps", "S", [&] { zoom(results, false); }},
+      {"the steps around the selected one", "F", [&] { focus(results); }},
+      {"all steps, and nothing selected", "Esc", [this] { show_all(); }},
+      {state_.is_light ? "dark colours" : "light colours", "L", [this] { state_.is_light = !state_.is_light; }},
+      {"what keys and the pointer do", "?", [this] { shows_keys_ = true; }},
+      {state_.order == TensorOrder::worst ? "tensors in order of execution" : "the worst tensors first", "O",
+       [this] { state_.order = state_.order == TensorOrder::worst ? TensorOrder::execution : TensorOrder::worst; }},
+      {state_.is_flat ? "tensors in their modules" : "tensors without their modules", "",
+       [this] { state_.is_flat = !state_.is_flat; }},
+      {state_.is_true ? "values with the loss scale" : "values without the loss scale", "",
+       [this] { state_.is_true = !state_.is_true; }},
+      {state_.scale ? "no other loss scale" : "what if the loss scale had been another", "",
+       [this] { state_.scale = state_.scale ? std::nullopt : std::optional(12); }}};
+  if (!state_.filter.empty()) all.push_back({"no filter", "", [this] { state_.filter.clear(); }});
+  if (results.matrix_rows) {
+    all.push_back({"fold all modules", "", [&] {
+                     for (const ModuleRow& row : *results.matrix_rows)
+                       if (!row.module.empty() && !row.is_folded) toggle_fold(state_, row.module);
+                   }});
+    all.push_back({"unfold all modules", "", [&] {
+                     for (const ModuleRow& row : *results.matrix_rows)
+                       if (row.is_folded) toggle_fold(state_, row.module);
+                   }});
+  }
+  for (int i = 0; i < kMeasured; ++i) {
+    const auto quantity = static_cast<Measured>(i);
+    all.push_back({fmt::format("colours of ranges: {}", ulpscope::name_of(quantity)), "Q", [this, quantity] {
+                     state_.view = View::ranges;
+                     state_.quantity = quantity;
+                   }});
+  }
+  all.push_back({"limits of the tensor's own format", "", [this] { state_.format.clear(); }});
+  for (const FloatFormat* format : kFormats)
+    all.push_back({fmt::format("limits of {}", format->name), "", [this, format] { state_.format = format->name; }});
+  return all;
 }
 
 void App::show_finder(const Results& results) {
@@ -240,37 +398,63 @@ void App::show_finder(const Results& results) {
       ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoSavedSettings);
   ImGui::SetNextItemWidth(-1);
   if (ImGui::IsWindowAppearing()) ImGui::SetKeyboardFocusHere();
-  const bool takes_first =
-      ImGui::InputTextWithHint("##sought", "a tensor, a finding, a view", &sought_, ImGuiInputTextFlags_EnterReturnsTrue);
+  const std::string before = sought_;
+  const bool takes = ImGui::InputTextWithHint("##sought", "a tensor, an op, a finding, a view, a command", &sought_,
+                                              ImGuiInputTextFlags_EnterReturnsTrue) ||
+                     is_pressed(Key::enter);
+  if (sought_ != before) pointed_offer_ = 0;
   names_.add_item("sought");
+  constexpr int kMostOffers = 200;
   int shown = 0;
-  const auto offer = [&](const std::string& kind, const std::string& text) {
-    if (shown >= 200 || !(sought_.empty() || contains(text, sought_))) return false;
+  ImGui::BeginChild("offers");
+  const auto offer = [&](const std::string& kind, const std::string& text, const std::string& key = "") {
+    if (shown >= kMostOffers || !(sought_.empty() || contains(text, sought_))) return false;
+    const bool is_pointed = shown == pointed_offer_;
     const bool is_taken =
-        ImGui::Selectable(fmt::format("{}  {}##{}", kind, one_line(text), shown).c_str()) || (takes_first && shown == 0);
+        ImGui::Selectable(fmt::format("{}  {}##{}", kind, one_line(text), shown).c_str(), is_pointed) || (takes && is_pointed);
     names_.add_item(fmt::format("found {}", shown));
+    if (is_pointed && !ImGui::IsItemVisible()) ImGui::SetScrollHereY();
+    if (!key.empty()) {
+      ImGui::SameLine(ImGui::GetContentRegionMax().x - ImGui::CalcTextSize(key.c_str()).x);
+      ImGui::TextDisabled("%s", key.c_str());
+    }
     ++shown;
     if (is_taken) finds_ = false;
     return is_taken;
   };
   for (int i = 0; i < kViews; ++i)
-    if (offer("view", title_of(static_cast<View>(i)))) state_.view = static_cast<View>(i);
+    if (offer("view", title_of(static_cast<View>(i)), std::to_string(i + 1))) state_.view = static_cast<View>(i);
   if (results.report) {
     for (const Finding& finding : results.report->findings) {
       if (!offer("finding", finding.title)) continue;
-      if (!finding.evidence.empty() && !finding.evidence.front().key.name.empty())
-        state_.tensor = finding.evidence.front().key.name;
+      if (!finding.evidence.empty()) go_to(finding.evidence.front().key);
       if (finding.extent.first_step) state_.step = finding.extent.first_step;
     }
   }
+  // Commands are few, and are offered before the many tensors once something is sought.
+  if (!sought_.empty())
+    for (const Command& command : commands(results))
+      if (offer("command", command.name, command.key)) command.run();
   if (results.tensors) {
     for (const std::string& tensor : *results.tensors) {
       if (!offer("tensor", tensor)) continue;
-      state_.tensor = tensor;
+      select_tensor(state_, tensor);
       if (state_.view != View::step) state_.view = View::ranges;
     }
   }
+  if (results.ops) {
+    for (const NamedOp& op : *results.ops) {
+      if (!offer("op", op.name)) continue;
+      select_tensor(state_, results.tensors->at(op.tensor));
+      state_.view = View::step;
+    }
+  }
+  if (sought_.empty())
+    for (const Command& command : commands(results))
+      if (offer("command", command.name, command.key)) command.run();
   if (shown == 0) ImGui::TextDisabled("nothing is called so");
+  offered_ = shown;
+  ImGui::EndChild();
   ImGui::End();
   ImGui::PopStyleColor();
 }
@@ -286,8 +470,18 @@ void App::show_keys() {
                                              {"Left, Right", "the step before, and after"},
                                              {", and .", "the step before, and after, at which something happened"},
                                              {"F", "the steps around the chosen one"},
-                                             {"Ctrl+P", "find any tensor, finding or view"},
+                                             {"Up, Down, Page Up, Page Down", "the row before, and after"},
+                                             {"Enter", "go to it; fold or unfold a module, as Left and Right do; flip a bit"},
+                                             {"Q, O", "ranges: another quantity, another order"},
+                                             {"+, -", "ranges: twice the tried loss scale, and half of it"},
+                                             {"M, U", "step: what the tensor was made of, and what used it"},
+                                             {"N, Shift+N", "number: the next one above, and below"},
+                                             {"L", "light, or dark"},
+                                             {"Tab", "the next field for text"},
+                                             {"Ctrl+P", "find any tensor, op, finding, view or command"},
                                              {"Ctrl+Z, Ctrl+Y", "what was shown before, and after that"},
+                                             {"Ctrl+C, Ctrl+E, Ctrl+S", "copy it as text, as CSV, as a picture"},
+                                             {"Ctrl+L", "copy the command line that shows it"},
                                              {"right click", "copy a plot or table as CSV"}};
   const ImVec2 display = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, 0, {0.5F, 0.5F});
@@ -306,6 +500,15 @@ void App::show_keys() {
   }
   ImGui::End();
   ImGui::PopStyleColor();
+}
+
+void save_picture(App& app, const std::string& path, const Image& image) {
+  try {
+    atomic_write_file(path, png_of(image));
+    app.say("wrote " + path);
+  } catch (const Error& error) {
+    app.say(one_line(error.what()));
+  }
 }
 
 }  // namespace ulpscope::gui

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace ulpscope::gui {
 
@@ -12,6 +13,37 @@ ImTextureID Textures::get(const std::string& name, const std::string& version, c
     held = version;
   }
   return texture;
+}
+
+void Kept::begin_frame(std::shared_ptr<const void> owner) {
+  owner_ = std::move(owner);
+  std::erase_if(entries_, [](const auto& entry) { return !entry.second.is_used; });
+  for (auto& [name, entry] : entries_) entry.is_used = false;
+}
+
+size_t Hands::take_row(size_t rows, std::optional<size_t> selected) {
+  if (down == 0 || rows == 0) return SIZE_MAX;
+  const auto last = static_cast<int64_t>(rows) - 1;
+  const int64_t row = selected ? std::clamp<int64_t>(static_cast<int64_t>(*selected) + down, 0, last) : down > 0 ? 0 : last;
+  down = 0;
+  return static_cast<size_t>(row);
+}
+
+std::string fitted(const std::string& text, float width) {
+  if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
+  size_t length = text.size();
+  while (length > 0) {
+    --length;
+    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+    const std::string shorter = text.substr(0, length) + "...";
+    if (ImGui::CalcTextSize(shorter.c_str()).x <= width) return shorter;
+  }
+  return "";
+}
+
+void same_line_if_room(float width) {
+  ImGui::SameLine();
+  if (ImGui::GetContentRegionAvail().x < width) ImGui::NewLine();
 }
 
 StepRange Canvas::shown() const {

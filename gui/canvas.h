@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,12 +58,62 @@ class Textures {
   std::map<std::string, std::pair<std::string, ImTextureID>> held_;
 };
 
+// What was made of pieces of results, so that a frame need not make it again.
+class Kept {
+ public:
+  // `owner` has the pieces that the frame asks about. What the last frame did not ask for is dropped.
+  void begin_frame(std::shared_ptr<const void> owner);
+  // What `make(number)` makes of `piece`, where none of that name was made of that piece and version. No two have the same number.
+  template <typename Made, typename Make>
+  const Made& get(const std::string& name, const void* piece, const std::string& version, Make&& make) {
+    Entry& entry = entries_[name];
+    if (entry.piece != piece || entry.version != version || !entry.made) {
+      entry.made = std::make_shared<const Made>(make(++made_));
+      entry.piece = piece;
+      entry.version = version;
+    }
+    entry.owner = owner_;  // no other piece comes to lie where this one does
+    entry.is_used = true;
+    return *static_cast<const Made*>(entry.made.get());
+  }
+
+ private:
+  struct Entry {
+    const void* piece = nullptr;
+    std::string version;
+    std::shared_ptr<const void> owner, made;
+    bool is_used = false;
+  };
+  std::map<std::string, Entry> entries_;
+  std::shared_ptr<const void> owner_;
+  uint64_t made_ = 0;
+};
+
+// What keys ask of the rows that a view shows: the first list of a view takes them.
+struct Hands {
+  int down = 0;   // so many rows down; negative: up
+  int aside = 0;  // to the right, where what is selected has a right and a left; negative: to the left
+  bool enters = false;
+  int next = 0;                                  // the next number above; negative: below
+  bool asks_makers = false, asks_users = false;  // of the selected tensor
+
+  // The row that is selected then, of so many; `selected`: the one that is, if any. SIZE_MAX: keys ask for none.
+  size_t take_row(size_t rows, std::optional<size_t> selected);
+};
+
+// The text, or as much of it, with dots behind, as has room in so many pixels.
+std::string fitted(const std::string& text, float width);
+// What comes next stands beside what was last, or below it where so many pixels have no room there.
+void same_line_if_room(float width);
+
 struct Canvas {
   const Theme* theme = nullptr;
   Textures* textures = nullptr;
   Register* names = nullptr;
   ViewState* state = nullptr;
   StepRange recorded = {0, 0};
+  Kept* kept = nullptr;
+  Hands* hands = nullptr;
 
   // The steps that a picture shows: those that were chosen, as far as there are some.
   StepRange shown() const;

@@ -18,7 +18,7 @@ class Headless {
   Textures& textures() { return textures_; }
   // Runs a frame, without drawing it.
   void run(App& app);
-  // Runs one and draws it.
+  // Runs one and draws it. Pictures that the window asks for are the caller's to write.
   const Image& draw(App& app);
   void resize(int width, int height);
 

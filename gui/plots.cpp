@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/gui/content.h"
+#include "ulpscope/gui/heat_cells.h"
 
 namespace ulpscope::gui {
 
@@ -29,19 +31,6 @@ struct Area {
 ImU32 faint(ImU32 color, int alpha) { return (color & ~IM_COL32_A_MASK) | (static_cast<ImU32>(alpha) << IM_COL32_A_SHIFT); }
 
 float line_height() { return ImGui::GetTextLineHeight(); }
-
-// Text that is cut, with an ellipsis, to a width.
-std::string fitted(const std::string& text, float width) {
-  if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
-  size_t length = text.size();
-  while (length > 0) {
-    --length;
-    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
-    const std::string shorter = text.substr(0, length) + "...";
-    if (ImGui::CalcTextSize(shorter.c_str()).x <= width) return shorter;
-  }
-  return "";
-}
 
 void draw_text(ImDrawList& list, ImVec2 at, ImU32 color, const std::string& text) {
   list.AddText({std::round(at.x), std::round(at.y)}, color, text.c_str(), text.c_str() + text.size());
@@ -100,7 +89,11 @@ double tick_distance(double length, int most) {
   return 10 * power;
 }
 
-void draw_step_axis(const Canvas& canvas, ImDrawList& list, const Area& area) {
+// `left`: where what stands left of the plot begins, its name among it.
+void draw_step_axis(const Canvas& canvas, ImDrawList& list, const Area& area, float left) {
+  const float name_width = ImGui::CalcTextSize("step").x;
+  if (area.from.x - left > name_width + 4)
+    draw_text(list, {area.from.x - name_width - 4, area.to.y + 2}, canvas.theme->dim, "step");
   const int most = std::max(1, static_cast<int>(area.width() / (6 * ImGui::GetFontSize())));
   const double distance = tick_distance(area.last - area.first, most);
   for (double step = std::ceil(area.first / distance) * distance; step < area.last; step += distance) {
@@ -121,6 +114,11 @@ void draw_marks(const Canvas& canvas, ImDrawList& list, const Plot& plot, const 
     const float x = ImGui::GetIO().MousePos.x;
     if (is_hovered && x >= from - 3 && x <= to + 3) told += "\n" + mark.text;
   }
+}
+
+// What stands at an axis: there "<0.01%" would tell nothing.
+std::string axis_text(double value, Unit unit) {
+  return unit == Unit::share && value > 0 && value < 1e-3 ? fmt::format("{:.2g}%", 100 * value) : cell_text(value, unit);
 }
 
 struct Range {
@@ -165,7 +163,7 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   Area area = box;
   area.from.y += line + 4;
   area.to.y -= line + 4;
-  area.from.x += 5 * ImGui::GetFontSize();
+  area.from.x += std::min(6 * ImGui::GetFontSize(), 0.3F * box.width());
   area.to.x -= 4;
   area.first = static_cast<double>(shown.first);
   area.last = static_cast<double>(std::max(shown.last, shown.first + 1));
@@ -174,11 +172,17 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   for (const Series& series : plot.series)
     for (size_t i = 0; i < series.x.size(); ++i)
       if (end_of(plot, series, i) > area.first && series.x[i] < area.last) range.add(series.y[i]);
+  // Magnitudes over many binades, as losses and norms of a run that fails, are seen on a logarithmic scale only.
+  const bool is_log = plot.y.unit == Unit::none && range.lowest > 0 && range.highest > 1000 * range.lowest;
   ImDrawList& list = *ImGui::GetWindowDrawList();
   list.AddRectFilled(area.from, area.to, theme.plot, 2);
   // Title and legend.
   draw_text(list, {box.from.x, box.from.y}, theme.text, plot.title);
-  float legend = box.from.x + ImGui::CalcTextSize(plot.title.c_str()).x + 2 * line;
+  float legend = box.from.x + ImGui::CalcTextSize(plot.title.c_str()).x + line;
+  if (is_log) {
+    draw_text(list, {legend, box.from.y}, theme.dim, "logarithmic");
+    legend += ImGui::CalcTextSize("logarithmic").x + line;
+  }
   if (plot.series.size() > 1) {
     for (size_t i = 0; i < plot.series.size(); ++i) {
       const ImU32 color = theme.series[i % std::size(theme.series)];
@@ -202,15 +206,13 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
       range.lowest -= range.lowest > 0 || range.lowest < 0 ? room : 0;
       range.highest += room;
     }
-    // Magnitudes over many binades, as losses and norms of a run that fails, are seen on a logarithmic scale only.
-    const bool is_log = plot.y.unit == Unit::none && range.lowest > 0 && range.highest > 1000 * range.lowest;
     const auto y_of = [&](double value) {
       const double part = is_log ? std::log(value / range.lowest) / std::log(range.highest / range.lowest)
                                  : (value - range.lowest) / (range.highest - range.lowest);
       return area.to.y - 3 - static_cast<float>(part) * (area.height() - 6);
     };
     for (const double value : {range.lowest, range.highest}) {
-      const std::string text = cell_text(value, plot.y.unit);
+      const std::string text = fitted(axis_text(value, plot.y.unit), area.from.x - box.from.x - 4);
       const float width = ImGui::CalcTextSize(text.c_str()).x;
       draw_text(list, {area.from.x - width - 4, y_of(value) - (value == range.lowest ? line : 0)}, theme.dim, text);
     }
@@ -245,7 +247,7 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   }
   draw_step_lines(canvas, list, area, is_hovered);
   draw_drag(list, theme, area, is_active);
-  draw_step_axis(canvas, list, area);
+  draw_step_axis(canvas, list, area, box.from.x);
   take_steps(canvas, area, is_hovered || (is_active && ImGui::IsMouseReleased(0)));
   if (is_hovered && !ImGui::IsMouseDragging(0, 5)) {
     const double pointed = std::floor(area.value(ImGui::GetIO().MousePos.x));
@@ -257,80 +259,215 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   }
 }
 
+// What a heatmap is drawn of.
+struct HeatPicture {
+  uint64_t number = 0;
+  HeatCells cells;
+};
+
+// In at most so many pixels.
+const HeatPicture& heat_picture(const Canvas& canvas, const Plot& plot, float width, float height) {
+  const auto pixels = [](float length) { return static_cast<size_t>(std::clamp(length, 1.0F, 1e5F)); };
+  const size_t most_columns = pixels(width), most_rows = pixels(height);
+  return canvas.kept->get<HeatPicture>("cells of " + plot.name, &plot, fmt::format("{} {}", most_columns, most_rows),
+                                       [&](uint64_t number) {
+                                         return HeatPicture{number, heat_cells(plot, most_columns, most_rows)};
+                                       });
+}
+
 // A pixel for each cell, rows from the top down as they are drawn.
-Image heatmap_image(const Canvas& canvas, const Plot& plot) {
+Image heatmap_image(const Canvas& canvas, const Plot& plot, const HeatCells& cells) {
   Image image;
-  image.height = static_cast<int>(plot.series.size());
-  for (const Series& series : plot.series) image.width = std::max(image.width, static_cast<int>(series.x.size()));
-  image.pixels.assign(static_cast<size_t>(image.width) * static_cast<size_t>(image.height), canvas.theme->unknown);
-  Range range;
-  for (const Series& series : plot.series)
-    for (const double value : series.y) range.add(value);
-  for (size_t row = 0; row < plot.series.size(); ++row) {
-    const Series& series = plot.series[plot.has_exponent_rows() ? plot.series.size() - 1 - row : row];
-    for (size_t column = 0; column < series.y.size(); ++column) {
-      ImU32& pixel = image.pixels[row * static_cast<size_t>(image.width) + column];
-      const double value = series.y[column];
+  image.width = static_cast<int>(cells.columns);
+  image.height = static_cast<int>(cells.rows);
+  image.pixels.reserve(cells.values.size());
+  for (size_t row = 0; row < cells.rows; ++row) {
+    for (size_t column = 0; column < cells.columns; ++column) {
+      const double value = cells.at(plot.has_exponent_rows() ? cells.rows - 1 - row : row, column);
+      ImU32 pixel = canvas.theme->unknown;
       if (plot.has_exponent_rows() && !(value > 0)) {
         pixel = canvas.theme->plot;
       } else if (!std::isnan(value)) {
-        const double place = place_on_map(value, plot.y.unit, range.lowest, range.highest);
+        const double place = place_on_map(value, plot.y.unit, cells.lowest, cells.highest);
         pixel = place < 0 ? canvas.theme->plot : map_color(place, canvas.theme->is_light);
       }
+      image.pixels.push_back(pixel);
     }
   }
   return image;
 }
 
-// Other values give another number, all but surely (FNV-1a over 64-bit words).
-uint64_t fingerprint(const Plot& plot) {
-  uint64_t hash = 0xCBF29CE484222325;
-  const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001B3; };
-  for (const Series& series : plot.series) {
-    mix(series.y.size());
-    for (const double value : series.y) mix(std::bit_cast<uint64_t>(value));
-  }
-  return hash;
-}
-
 // What colours stand for, at the right end of the line that the title is on.
-void draw_legend(const Canvas& canvas, const Plot& plot, ImVec2 at, float right) {
-  Range range;
-  for (const Series& series : plot.series)
-    for (const double value : series.y) range.add(value);
-  if (range.is_empty()) return;
+void draw_legend(const Canvas& canvas, const Plot& plot, const HeatCells& cells, ImVec2 at, float right, ImDrawList& list) {
+  if (cells.is_empty()) return;
+  const Theme& theme = *canvas.theme;
   const Unit unit = plot.y.unit;
-  double none = range.lowest, most = range.highest;
+  double least = cells.lowest, most = cells.highest;
   if (unit == Unit::share) {
-    none = 1e-6;
+    least = 1e-6;
     most = 1;
   } else if (unit == Unit::bits) {
-    none = 16;
+    least = 16;
     most = 0;
   } else if (unit == Unit::count) {
-    none = 1;
+    least = 1;
   }
+  struct Swatch {
+    const char* text;
+    ImU32 color;
+    bool is_needed;
+  };
+  const Swatch swatches[] = {{"not known", theme.unknown, !plot.has_exponent_rows()},
+                             {"none", theme.plot, unit == Unit::share || unit == Unit::count}};
+  const auto width_of = [](const std::string& text) { return ImGui::CalcTextSize(text.c_str()).x; };
+  const char* const bits = unit == Unit::bits ? " bits" : "";
+  const std::string low = axis_text(least, unit) + bits, high = axis_text(most, unit) + bits;
   const float line = line_height(), width = 8 * line;
-  const std::string low = unit == Unit::share ? "0.0001%" : cell_text(none, unit), high = cell_text(most, unit);
-  const float low_width = ImGui::CalcTextSize(low.c_str()).x, high_width = ImGui::CalcTextSize(high.c_str()).x;
-  const float not_known = ImGui::CalcTextSize("not known").x;
-  float x = right - high_width - width - low_width - not_known - 3.5F * line;
+  float needed = width_of(low) + width + width_of(high) + line;
+  for (const Swatch& swatch : swatches)
+    if (swatch.is_needed) needed += width_of(swatch.text) + 2 * line;
+  float x = right - needed;
   if (x < at.x) return;
-  ImDrawList& list = *ImGui::GetWindowDrawList();
-  list.AddRectFilled({x, at.y + 3}, {x + 0.8F * line, at.y + line - 3}, canvas.theme->unknown);
-  draw_text(list, {x + line, at.y}, canvas.theme->dim, "not known");
-  x += not_known + 2 * line;
-  draw_text(list, {x, at.y}, canvas.theme->dim, low);
-  x += low_width + 0.5F * line;
+  for (const Swatch& swatch : swatches) {
+    if (!swatch.is_needed) continue;
+    list.AddRectFilled({x, at.y + 3}, {x + 0.8F * line, at.y + line - 3}, swatch.color);
+    list.AddRect({x, at.y + 3}, {x + 0.8F * line, at.y + line - 3}, theme.grid);
+    draw_text(list, {x + line, at.y}, theme.dim, swatch.text);
+    x += width_of(swatch.text) + 2 * line;
+  }
+  draw_text(list, {x, at.y}, theme.dim, low);
+  x += width_of(low) + 0.5F * line;
   constexpr int kSteps = 32;
   for (int i = 0; i < kSteps; ++i)
     list.AddRectFilled({x + width * static_cast<float>(i) / kSteps, at.y + 3},
                        {x + width * static_cast<float>(i + 1) / kSteps, at.y + line - 3},
-                       map_color(static_cast<double>(i) / (kSteps - 1), canvas.theme->is_light));
-  draw_text(list, {x + width + 0.5F * line, at.y}, canvas.theme->dim, high);
+                       map_color(static_cast<double>(i) / (kSteps - 1), theme.is_light));
+  draw_text(list, {x + width + 0.5F * line, at.y}, theme.dim, high);
 }
 
-void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
+const ModuleRow* row_of(const std::vector<ModuleRow>* tree, size_t row) {
+  return tree && row < tree->size() ? &(*tree)[row] : nullptr;
+}
+
+bool is_module(const ModuleRow* row) { return row && !row->module.empty(); }
+
+float indent_of(const ModuleRow& row) { return (0.9F + 0.8F * static_cast<float>(row.depth)) * line_height(); }
+
+float widest_name(const Canvas& canvas, const Plot& plot, const std::vector<ModuleRow>* tree) {
+  return canvas.kept->get<float>("names of " + plot.name, &plot, "", [&](uint64_t) {
+    float widest = 0;
+    for (size_t row = 0; row < plot.series.size(); ++row) {
+      const ModuleRow* const in_tree = row_of(tree, row);
+      const float width = ImGui::CalcTextSize(in_tree ? in_tree->label.c_str() : plot.series[row].name.c_str()).x;
+      widest = std::max(widest, in_tree ? width + indent_of(*in_tree) : width);
+    }
+    for (const Limit& limit : plot.limits) widest = std::max(widest, ImGui::CalcTextSize(limit.name.c_str()).x);
+    return widest;
+  });
+}
+
+// Names of the limits, from below upwards, each where it has room, and of exponents between them.
+void draw_exponent_labels(const Canvas& canvas, ImDrawList& list, const Plot& plot, const Area& area, float left, float row_height,
+                          int raised_limits) {
+  const float line = line_height(), width = area.from.x - left - 8;
+  std::vector<float> taken;  // middles of lines of text
+  const auto is_free = [&](float y) {
+    return std::all_of(taken.begin(), taken.end(), [&](float other) { return std::fabs(y - other) >= line; });
+  };
+  const auto y_of = [&](int exponent) { return area.to.y - static_cast<float>(exponent - plot.first_exponent) * row_height; };
+  for (const Limit& limit : plot.limits) {
+    const float y = std::round(y_of(limit.exponent + raised_limits));
+    if (y < area.from.y || y > area.to.y) continue;
+    // Lines on a map of bright and dark colours are dark with a bright core.
+    list.AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(0, 0, 0, 255), 3);
+    list.AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(255, 255, 255, 255), 1);
+    const float middle = std::max(y, area.from.y + line / 2);  // below what stands over the plot
+    if (!is_free(middle)) continue;
+    draw_text(list, {left, middle - line / 2}, canvas.theme->text, fitted(limit.name, width));
+    taken.push_back(middle);
+  }
+  const auto every = std::max<size_t>(1, static_cast<size_t>(std::ceil(line * 1.4F / row_height)));
+  for (size_t row = 0; row < plot.series.size(); row += every) {
+    const float y = y_of(plot.first_exponent + static_cast<int>(row)) - row_height / 2;
+    if (y - line / 2 < area.from.y - 2 || !is_free(y)) continue;
+    draw_text(list, {left, y - line / 2}, canvas.theme->dim, fitted(plot.series[row].name, width));
+    taken.push_back(y);
+  }
+}
+
+// The rows of the plot that a row of cells has.
+std::string row_told(const Plot& plot, const HeatCells& cells, size_t row, const ModuleRow* in_tree) {
+  const size_t first = row * cells.joined_rows, last = std::min(plot.series.size(), first + cells.joined_rows) - 1;
+  std::string text = plot.series[first].name;
+  if (last > first) text += " to " + plot.series[last].name;
+  if (is_module(in_tree)) text += fmt::format(": {} together", count_of(in_tree->tensors.size(), "tensor"));
+  return text;
+}
+
+// What a cell holds, and of what steps.
+std::string cell_told(const Plot& plot, const HeatCells& cells, size_t row, double pointed) {
+  std::string text;
+  const double column = std::floor((pointed - cells.first) / cells.width);
+  if (!(column >= 0) || column >= static_cast<double>(cells.columns)) return fmt::format("\n{} {:.0f}", plot.x.name, pointed);
+  const double from = cells.first + column * cells.width, to = from + cells.width;
+  text += cells.width > 1 ? fmt::format("\n{}s {:.0f} to {:.0f}", plot.x.name, from, to - 1)
+                          : fmt::format("\n{} {:.0f}", plot.x.name, pointed);
+  const double value = cells.at(row, static_cast<size_t>(column));
+  const char* const joined = cells.joined_columns == 1 ? "" : cells.adds ? ", all together" : ", the worst of these";
+  const std::string shown = !std::isnan(value) ? value_text(value, plot.y.unit) : plot.has_exponent_rows() ? "none" : "not known";
+  return text + fmt::format("\n{}{}: {}", plot.y.name, joined, shown);
+}
+
+bool is_selected(const ViewState& state, const Series& row) {
+  if (row.key.name.empty() && !row.key.module.empty()) return row.key.module == state.module;
+  return state.module.empty() && (row.key.name.empty() ? row.name : row.key.name) == state.tensor;
+}
+
+void select(ViewState& state, const Series& row) {
+  if (row.key.name.empty() && !row.key.module.empty())
+    state.module = row.key.module;
+  else
+    select_tensor(state, row.key.name.empty() ? row.name : row.key.name);
+}
+
+// Keys that go from row to row, and fold.
+void take_row_keys(const Canvas& canvas, const Plot& plot, const std::vector<ModuleRow>* tree, float row_height) {
+  std::optional<size_t> selected;
+  for (size_t row = 0; row < plot.series.size() && !selected; ++row)
+    if (is_selected(*canvas.state, plot.series[row])) selected = row;
+  if (const size_t row = canvas.hands->take_row(plot.series.size(), selected); row != SIZE_MAX) {
+    select(*canvas.state, plot.series[row]);
+    const float top = row_height * static_cast<float>(row), seen = ImGui::GetScrollY(), room = ImGui::GetWindowHeight();
+    if (top < seen || top + row_height > seen + room) ImGui::SetScrollY(std::max(0.0F, top - room / 2));
+  } else if (selected && is_module(row_of(tree, *selected))) {
+    const ModuleRow& module = (*tree)[*selected];
+    const int aside = std::exchange(canvas.hands->aside, 0);
+    if (std::exchange(canvas.hands->enters, false) || (module.is_folded ? aside > 0 : aside < 0))
+      toggle_fold(*canvas.state, module.module);
+  }
+}
+
+void draw_row_label(const Canvas& canvas, ImDrawList& list, const Series& row, const ModuleRow* in_tree, ImVec2 at, float width) {
+  const float line = line_height();
+  float left = 0;
+  if (in_tree) {
+    left = static_cast<float>(in_tree->depth) * 0.8F * line;
+    if (is_module(in_tree)) {
+      const float x = at.x + left + 0.15F * line, y = at.y + 0.3F * line, side = 0.45F * line;
+      if (in_tree->is_folded)
+        list.AddTriangleFilled({x, y}, {x + side, y + side / 2}, {x, y + side}, canvas.theme->dim);
+      else
+        list.AddTriangleFilled({x, y}, {x + side, y}, {x + side / 2, y + side}, canvas.theme->dim);
+    }
+    left = indent_of(*in_tree);
+  }
+  const bool stands_out = is_selected(*canvas.state, row) || is_module(in_tree);
+  draw_text(list, {at.x + left, at.y}, stands_out ? canvas.theme->text : canvas.theme->dim,
+            fitted(in_tree ? in_tree->label : row.name, width - left));
+}
+
+// `tree`: the module or tensor that each row is of, where modules can be folded.
+void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int raised_limits, const std::vector<ModuleRow>* tree) {
   const Theme& theme = *canvas.theme;
   const float line = line_height();
   ImDrawList* list = ImGui::GetWindowDrawList();
@@ -338,21 +475,19 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
     ImGui::TextDisabled("%s: nothing of it was recorded here.", plot.title.c_str());
     return;
   }
-  const size_t rows = plot.series.size(), columns = plot.series.front().x.size();
+  const size_t rows = plot.series.size();
   const bool is_exponents = plot.has_exponent_rows();
-  const float most_label =
-      is_exponents ? 6 * ImGui::GetFontSize() : std::min(22 * ImGui::GetFontSize(), ImGui::GetContentRegionAvail().x * 0.4F);
-  float label = 0;
-  for (const Series& series : plot.series) label = std::max(label, ImGui::CalcTextSize(series.name.c_str()).x);
-  for (const Limit& limit : plot.limits) label = std::max(label, ImGui::CalcTextSize(limit.name.c_str()).x);
-  label = std::min(label, most_label) + 8;
+  const float room = ImGui::GetContentRegionAvail().x;
+  const float most_label = is_exponents ? 6 * ImGui::GetFontSize() : std::min(22 * ImGui::GetFontSize(), room * 0.4F);
+  const float label = std::round(std::min(widest_name(canvas, plot, tree), most_label) + 8);
   const float wanted = height > 0 ? height : std::min(static_cast<float>(rows) * line + 2 * line, 30 * line);
   // Rows that can be read scroll; exponents share what room there is.
-  const float row_height = is_exponents ? std::max(1.0F, (wanted - 2 * line - 8) / static_cast<float>(rows)) : line + 1;
+  const float row_height = is_exponents ? std::max(5 * line, wanted - 2 * line - 8) / static_cast<float>(rows) : line + 1;
   const ImVec2 head = ImGui::GetCursorScreenPos();
-  const float right = head.x + ImGui::GetContentRegionAvail().x;
-  ImGui::TextUnformatted(plot.title.c_str());
-  draw_legend(canvas, plot, {ImGui::GetItemRectMax().x + line, head.y}, right);
+  ImGui::TextUnformatted(fitted(plot.title, room).c_str());
+  if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", plot.title.c_str());
+  const float title_end = ImGui::GetItemRectMax().x;
+  ImDrawList& head_list = *list;
   const bool scrolls = !is_exponents;
   if (scrolls) {
     ImGui::BeginChild((plot.name + " rows").c_str(), {0, std::max(3 * line, wanted - line)}, false, ImGuiWindowFlags_NoNav);
@@ -363,80 +498,67 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
   const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, total}, box);
   const bool is_active = ImGui::IsItemActive();
   Area area = box;
-  area.from.x += label;
+  area.from.x = std::round(area.from.x + label);
+  area.to.x = std::round(area.to.x);
   area.to.y = area.from.y + row_height * static_cast<float>(rows);
   const StepRange shown = canvas.shown();
   area.first = static_cast<double>(shown.first);
   area.last = static_cast<double>(std::max(shown.last, shown.first + 1));
   canvas.names->add("plot " + plot.name, {area.from, area.to});
+  const Series& columns = plot.series.front();
+  const double end = std::isnan(plot.x_end) ? columns.x.back() + 1 : plot.x_end;
+  const HeatPicture& picture =
+      heat_picture(canvas, plot, std::round(area.x(end) - area.x(columns.x.front())), row_height * static_cast<float>(rows));
+  const HeatCells& cells = picture.cells;
+  draw_legend(canvas, plot, cells, {title_end + line, head.y}, head.x + room, head_list);
   if (area.width() > 4) {
-    const std::string version = fmt::format("{:x} {}", fingerprint(plot), theme.is_light);
-    const ImTextureID texture = canvas.textures->get(plot.name, version, [&] { return heatmap_image(canvas, plot); });
+    const ImTextureID texture = canvas.textures->get(plot.name, fmt::format("{} {}", picture.number, theme.is_light),
+                                                     [&] { return heatmap_image(canvas, plot, cells); });
     list->AddRectFilled(area.from, area.to, theme.plot);
     list->PushClipRect(area.from, area.to, true);
-    const double end = std::isnan(plot.x_end) ? plot.series.front().x.back() + 1 : plot.x_end;
-    list->AddImage(texture, {area.x(plot.series.front().x.front()), area.from.y}, {area.x(end), area.to.y});
+    const float top = area.to.y - row_height * static_cast<float>(cells.rows * cells.joined_rows);
+    list->AddImage(texture, {area.x(cells.first), top}, {area.x(cells.end()), area.to.y});
     list->PopClipRect();
-    // Lines on a map of bright and dark colours are dark with a bright core.
-    for (const Limit& limit : plot.limits) {
-      const float y = std::round(area.to.y - static_cast<float>(limit.exponent - plot.first_exponent) * row_height);
-      if (y < area.from.y || y > area.to.y) continue;
-      list->AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(0, 0, 0, 255), 3);
-      list->AddLine({area.from.x, y}, {area.to.x, y}, IM_COL32(255, 255, 255, 255), 1);
-      draw_text(*list, {box.from.x, y - line / 2}, theme.text, fitted(limit.name, label - 8));
-    }
   }
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   const bool is_hovered = is_in_box && area.contains(mouse);
-  const auto pointed_row =
-      static_cast<size_t>(std::clamp((mouse.y - area.from.y) / row_height, 0.0F, static_cast<float>(rows - 1)));
-  const auto row_of = [&](size_t shown_row) { return is_exponents ? rows - 1 - shown_row : shown_row; };
+  const auto row_at = [&](float y) {
+    const float from_top = std::clamp((y - area.from.y) / row_height, 0.0F, static_cast<float>(rows - 1));
+    return is_exponents ? rows - 1 - static_cast<size_t>(from_top) : static_cast<size_t>(from_top);
+  };
   if (is_exponents) {
-    // Each label where it has room.
-    const auto every = static_cast<size_t>(std::ceil((line * 1.4F) / row_height));
-    float free_from = -INFINITY;
-    for (size_t row = 0; row < rows; row += std::max<size_t>(1, every)) {
-      const float y = area.from.y + row_height * (static_cast<float>(row) + 0.5F) - line / 2;
-      bool is_free = y >= free_from;
-      for (const Limit& limit : plot.limits)
-        is_free = is_free && std::fabs(y + line / 2 -
-                                       (area.to.y - static_cast<float>(limit.exponent - plot.first_exponent) * row_height)) > line;
-      if (!is_free) continue;
-      draw_text(*list, {box.from.x, y}, theme.dim, plot.series[row_of(row)].name);
-      free_from = y + line;
-    }
-    draw_step_axis(canvas, *list, area);
+    draw_exponent_labels(canvas, *list, plot, area, box.from.x, row_height, raised_limits);
+    draw_step_axis(canvas, *list, area, box.from.x);
   } else {
     const float top = ImGui::GetWindowPos().y, bottom = top + ImGui::GetWindowHeight();
-    for (size_t row = 0; row < rows; ++row) {
+    for (size_t row = top > area.from.y ? row_at(top) : 0; row < rows; ++row) {
       const float y = area.from.y + row_height * static_cast<float>(row);
-      if (y + row_height < top || y > bottom) continue;
+      if (y > bottom) break;
       const Series& series = plot.series[row];
-      const bool is_chosen = series.name == canvas.state->tensor;
-      if (is_chosen) list->AddRectFilled({box.from.x, y}, {area.from.x - 2, y + row_height}, faint(theme.accent, 70));
-      draw_text(*list, {box.from.x + 2, y}, is_chosen ? theme.text : theme.dim, fitted(series.name, label - 8));
+      if (is_selected(*canvas.state, series))
+        list->AddRectFilled({box.from.x, y}, {area.from.x - 2, y + row_height}, faint(theme.accent, 70));
+      draw_row_label(canvas, *list, series, tree && row < tree->size() ? &(*tree)[row] : nullptr, {box.from.x + 2, y}, label - 8);
       canvas.names->add(fmt::format("{} row {}", plot.name, row), {{box.from.x, y}, {area.to.x, y + row_height}});
     }
-    if (is_in_box && ImGui::IsMouseReleased(0) && std::fabs(ImGui::GetMouseDragDelta(0, 0).x) <= 5)
-      canvas.state->tensor = plot.series[pointed_row].name;
+    if (is_in_box && ImGui::IsMouseReleased(0) && std::fabs(ImGui::GetMouseDragDelta(0, 0).x) <= 5) {
+      const size_t row = row_at(mouse.y);
+      select(*canvas.state, plot.series[row]);
+      if (mouse.x < area.from.x && is_module(row_of(tree, row))) toggle_fold(*canvas.state, plot.series[row].key.module);
+    }
+    if (canvas.hands) take_row_keys(canvas, plot, tree, row_height);
   }
+  std::string told;
+  draw_marks(canvas, *list, plot, area, is_hovered, told);
   draw_step_lines(canvas, *list, area, is_hovered);
   draw_drag(*list, theme, area, is_active);
   // In a list that scrolls the wheel scrolls; with Ctrl it zooms.
   if (is_exponents || ImGui::GetIO().KeyCtrl || ImGui::GetIO().MouseWheel == 0)
     take_steps(canvas, area, is_hovered || (is_active && ImGui::IsMouseReleased(0)));
   if (is_in_box && !ImGui::IsMouseDragging(0, 5)) {
-    const Series& series = plot.series[row_of(pointed_row)];
-    std::string text = series.name;
-    if (is_hovered) {
-      const double pointed = std::floor(area.value(mouse.x));
-      const auto at = held_at(series, pointed);
-      const double from = at ? series.x[*at] : pointed, to = at && *at + 1 < columns ? series.x[*at + 1] : plot.x_end;
-      text += to - from > 1 ? fmt::format("\n{}s {:.0f} to {:.0f}", plot.x.name, from, to - 1)
-                            : fmt::format("\n{} {:.0f}", plot.x.name, pointed);
-      text += fmt::format("\n{}: {}", plot.y.name, at ? value_text(series.y[*at], plot.y.unit) : "nothing");
-    }
-    ImGui::SetTooltip("%s", text.c_str());
+    const size_t row = row_at(mouse.y);
+    std::string text = row_told(plot, cells, row / cells.joined_rows, row_of(tree, row));
+    if (is_hovered) text += cell_told(plot, cells, row / cells.joined_rows, std::floor(area.value(mouse.x)));
+    ImGui::SetTooltip("%s%s", text.c_str(), told.c_str());
   }
   if (scrolls) {
     ImGui::EndChild();
@@ -444,7 +566,7 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height) {
     place(plot.name + " axis", {ImGui::GetContentRegionAvail().x, line + 4}, axis);
     Area under = area;
     under.to.y = axis.from.y;
-    draw_step_axis(canvas, *ImGui::GetWindowDrawList(), under);
+    draw_step_axis(canvas, *ImGui::GetWindowDrawList(), under, axis.from.x);
   }
 }
 
@@ -565,7 +687,7 @@ void show_graph(const Canvas& canvas, const Plot& plot) {
     if (ImGui::IsItemHovered() && mouse.x >= at.from.x && mouse.x < at.to.x && mouse.y >= at.from.y && mouse.y < at.to.y) {
       ImGui::SetTooltip("%s\n%s", node.name.c_str(), node.detail.c_str());
       if (ImGui::IsMouseReleased(0)) {
-        if (!node.key.name.empty()) canvas.state->tensor = node.key.name;
+        if (!node.key.name.empty()) select_tensor(*canvas.state, node.key.name);
         if (node.key.step) canvas.state->step = node.key.step;
       }
     }
@@ -580,22 +702,24 @@ std::string value_text(double value, Unit unit) {
   return text == exact || unit == Unit::count ? text : fmt::format("{} ({})", text, exact);
 }
 
-std::string plot_csv(const Plot& plot) {
-  std::string csv = fmt::format("series,{},{}\n", plot.x.name, plot.y.name);
-  const auto field = [](const std::string& text) {
-    if (text.find_first_of(",\"\n") == std::string::npos) return text;
-    std::string quoted = "\"";
-    for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-    return quoted + "\"";
-  };
-  for (const Series& series : plot.series)
-    for (size_t i = 0; i < series.x.size(); ++i)
-      csv +=
-          fmt::format("{},{},{}\n", field(series.name), series.x[i], std::isnan(series.y[i]) ? "" : fmt::format("{}", series.y[i]));
-  return csv;
+namespace {
+
+void show_plot_menu(const Plot& plot) {
+  if (!ImGui::BeginPopupContextItem("plot menu")) return;
+  if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(csv_of(plot).c_str());
+  ImGui::EndPopup();
 }
 
-void show_plot(const Canvas& canvas, const Plot& plot, float height) {
+}  // namespace
+
+void show_tree(const Canvas& canvas, const Plot& plot, const std::vector<ModuleRow>& rows, float height) {
+  ImGui::PushID(plot.name.c_str());
+  show_heatmap(canvas, plot, height, 0, &rows);
+  show_plot_menu(plot);
+  ImGui::PopID();
+}
+
+void show_plot(const Canvas& canvas, const Plot& plot, float height, int raised_limits) {
   ImGui::PushID(plot.name.c_str());
   switch (plot.kind) {
     case PlotKind::histogram:
@@ -605,16 +729,13 @@ void show_plot(const Canvas& canvas, const Plot& plot, float height) {
       show_steps(canvas, plot, height);
       break;
     case PlotKind::heatmap:
-      show_heatmap(canvas, plot, height);
+      show_heatmap(canvas, plot, height, raised_limits, nullptr);
       break;
     case PlotKind::graph:
       show_graph(canvas, plot);
       break;
   }
-  if (ImGui::BeginPopupContextItem("plot menu")) {
-    if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(plot_csv(plot).c_str());
-    ImGui::EndPopup();
-  }
+  show_plot_menu(plot);
   ImGui::PopID();
 }
 

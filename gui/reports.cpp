@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/gui/content.h"
 #include "ulpscope/gui/plots.h"
 
 namespace ulpscope::gui {
@@ -22,7 +24,7 @@ std::string words(std::string text) {
 
 // Leads to what the key names.
 void go_to(const Canvas& canvas, const RowKey& key) {
-  if (!key.name.empty()) canvas.state->tensor = key.name;
+  if (!key.name.empty()) select_tensor(*canvas.state, key.name);
   if (key.step) canvas.state->step = key.step;
 }
 
@@ -80,12 +82,14 @@ std::string text_of(const Cell& cell) {
   return "";
 }
 
-std::vector<size_t> sorted_rows(const Table& table, const ImGuiTableSortSpecs* specs) {
+std::vector<size_t> sorted_rows(const Table& table, const ImGuiTableColumnSortSpecs* by, bool has_drawn_column) {
   std::vector<size_t> order(table.rows.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  if (!specs || specs->SpecsCount == 0) return order;
-  const auto column = static_cast<size_t>(specs->Specs[0].ColumnIndex);
-  const bool descends = specs->Specs[0].SortDirection == ImGuiSortDirection_Descending;
+  if (!by) return order;
+  // A drawn column is the second one.
+  const auto index = static_cast<size_t>(by->ColumnIndex);
+  const size_t column = has_drawn_column && index > 0 ? index - 1 : index;
+  const bool descends = by->SortDirection == ImGuiSortDirection_Descending;
   const bool is_text = column < table.columns.size() && table.columns[column].kind == ColumnKind::text;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     if (descends) std::swap(a, b);
@@ -95,25 +99,12 @@ std::vector<size_t> sorted_rows(const Table& table, const ImGuiTableSortSpecs* s
   return order;
 }
 
-std::string table_csv(const Table& table) {
-  std::string csv;
-  const auto field = [&](const std::string& text, bool is_first) {
-    if (!is_first) csv += ',';
-    if (text.find_first_of(",\"\n") == std::string::npos) {
-      csv += text;
-      return;
-    }
-    csv += '"';
-    for (const char c : text) csv += c == '"' ? "\"\"" : std::string(1, c);
-    csv += '"';
-  };
-  for (size_t i = 0; i < table.columns.size(); ++i) field(table.columns[i].name, i == 0);
-  csv += '\n';
-  for (const TableRow& row : table.rows) {
-    for (size_t i = 0; i < row.cells.size(); ++i) field(cell_text(row.cells[i], table.columns[i].unit), i == 0);
-    csv += '\n';
-  }
-  return csv;
+const std::vector<size_t>& sorted_rows(const Canvas& canvas, const Table& table, const ImGuiTableSortSpecs* specs,
+                                       bool has_drawn_column) {
+  const ImGuiTableColumnSortSpecs* const by = specs && specs->SpecsCount > 0 ? specs->Specs : nullptr;
+  const std::string version = by ? fmt::format("{} {}", by->ColumnIndex, static_cast<int>(by->SortDirection)) : "";
+  return canvas.kept->get<std::vector<size_t>>("order of " + table.name, &table, version,
+                                               [&](uint64_t) { return sorted_rows(table, by, has_drawn_column); });
 }
 
 }  // namespace
@@ -137,7 +128,26 @@ void show_verdict(const Canvas& canvas, const Report& report) {
   ImGui::Dummy({0, 0});
 }
 
+// Keys go from one finding to the next: to its tensor and step.
+void take_finding_keys(const Canvas& canvas, const Report& report) {
+  if (!canvas.hands || canvas.hands->down == 0) return;
+  std::vector<size_t> order;
+  for (const Cause& cause : report.causes) order.push_back(cause.finding);
+  for (size_t i = 0; i < report.findings.size(); ++i)
+    if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
+  std::erase_if(order, [&](size_t i) { return !place_of(report.findings[i]); });
+  std::optional<size_t> selected;
+  for (size_t i = 0; i < order.size() && !(selected && canvas.hands->down < 0); ++i) {
+    const RowKey& key = *place_of(report.findings[order[i]]);
+    if (key.name == canvas.state->tensor && (!key.step || key.step == canvas.state->step) && !(key.name.empty() && !key.step))
+      selected = i;
+  }
+  if (const size_t row = canvas.hands->take_row(order.size(), selected); row != SIZE_MAX)
+    go_to(canvas, *place_of(report.findings[order[row]]));
+}
+
 void show_findings(const Canvas& canvas, const Report& report) {
+  take_finding_keys(canvas, report);
   if (report.findings.empty()) {
     ImGui::TextDisabled("No findings.");
     return;
@@ -179,7 +189,7 @@ void show_facts(const Canvas& canvas, const Report& report) {
   ImGui::EndTable();
 }
 
-void show_table(const Canvas& canvas, const Table& table, float height) {
+void show_table(const Canvas& canvas, const Table& table, float height, const DrawnColumn& drawn) {
   ImGui::PushID(table.name.c_str());
   const float line = ImGui::GetTextLineHeightWithSpacing();
   if (!table.title.empty()) ImGui::TextUnformatted(table.title.c_str());
@@ -192,13 +202,30 @@ void show_table(const Canvas& canvas, const Table& table, float height) {
   constexpr ImGuiTableFlags kFlags = ImGuiTableFlags_RowBg | ImGuiTableFlags_ScrollY | ImGuiTableFlags_ScrollX |
                                      ImGuiTableFlags_Sortable | ImGuiTableFlags_SortTristate | ImGuiTableFlags_Resizable |
                                      ImGuiTableFlags_BordersInnerV | ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_Hideable;
-  if (ImGui::BeginTable("table", static_cast<int>(table.columns.size()), kFlags, {0, height > 0 ? height : wanted})) {
+  const size_t columns = table.columns.size() + (drawn.name ? 1 : 0);
+  if (ImGui::BeginTable("table", static_cast<int>(columns), kFlags, {0, height > 0 ? height : wanted})) {
     ImGui::TableSetupScrollFreeze(1, 1);
-    for (const Column& column : table.columns)
-      ImGui::TableSetupColumn(words(column.name).c_str(),
+    for (const Column& column : table.columns) {
+      ImGui::TableSetupColumn((words(column.name) + (column.unit == Unit::bits ? ", bits" : "")).c_str(),
                               column.kind == ColumnKind::number ? ImGuiTableColumnFlags_PreferSortDescending : 0);
+      if (drawn.name && &column == &table.columns.front())
+        ImGui::TableSetupColumn(drawn.name, ImGuiTableColumnFlags_NoSort | ImGuiTableColumnFlags_WidthFixed, 8 * line);
+    }
     ImGui::TableHeadersRow();
-    const std::vector<size_t> order = sorted_rows(table, ImGui::TableGetSortSpecs());
+    const std::vector<size_t>& order = sorted_rows(canvas, table, ImGui::TableGetSortSpecs(), drawn.name != nullptr);
+    const auto is_chosen = [&](const TableRow& row) {
+      return (!row.key.name.empty() && row.key.name == canvas.state->tensor) ||
+             (row.key.name.empty() && row.key.step && row.key.step == canvas.state->step);
+    };
+    if (canvas.hands && canvas.hands->down != 0) {
+      // Of several rows of one tensor the one from which the key leads out of them.
+      std::optional<size_t> selected;
+      for (size_t i = 0; i < order.size() && !(selected && canvas.hands->down < 0); ++i)
+        if (is_chosen(table.rows[order[i]])) selected = i;
+      const size_t row = canvas.hands->take_row(order.size(), selected);  // there are some
+      go_to(canvas, table.rows[order[row]].key);
+      ImGui::SetScrollY(std::max(0.0F, line * static_cast<float>(row) - ImGui::GetWindowHeight() / 2));
+    }
     ImGuiListClipper clipper;
     clipper.Begin(static_cast<int>(order.size()));
     while (clipper.Step()) {
@@ -210,11 +237,10 @@ void show_table(const Canvas& canvas, const Table& table, float height) {
           const Unit unit = table.columns[c].unit == Unit::none ? row.unit : table.columns[c].unit;
           const std::string text = one_line(cell_text(row.cells[c], unit));
           if (c == 0) {
-            const bool is_chosen = (!row.key.name.empty() && row.key.name == canvas.state->tensor) ||
-                                   (row.key.name.empty() && row.key.step && row.key.step == canvas.state->step);
-            if (ImGui::Selectable(fmt::format("{}##{}", text, i).c_str(), is_chosen, ImGuiSelectableFlags_SpanAllColumns))
+            if (ImGui::Selectable(fmt::format("{}##{}", text, i).c_str(), is_chosen(row), ImGuiSelectableFlags_SpanAllColumns))
               go_to(canvas, row.key);
             canvas.names->add_item(fmt::format("table {} row {}", table.name, i));
+            if (drawn.name && ImGui::TableNextColumn()) drawn.draw(order[static_cast<size_t>(i)]);
           } else {
             if (table.columns[c].kind == ColumnKind::number) {
               const float room = ImGui::GetContentRegionAvail().x - ImGui::CalcTextSize(text.c_str()).x;
@@ -228,7 +254,7 @@ void show_table(const Canvas& canvas, const Table& table, float height) {
     ImGui::EndTable();
   }
   if (ImGui::BeginPopupContextItem("table menu")) {
-    if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(table_csv(table).c_str());
+    if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(csv_of(table).c_str());
     ImGui::EndPopup();
   }
   if (table.rows_left_out > 0) ImGui::TextDisabled("and %llu more", static_cast<unsigned long long>(table.rows_left_out));

@@ -1,16 +1,20 @@
 #include "ulpscope/gui/view_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <set>
 
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/analyzers/float_explanation.h"
 #include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/followed_run.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
+#include "ulpscope/analyzers/history/tensor_flow.h"
 #include "ulpscope/analyzers/nan.h"
 #include "ulpscope/analyzers/updates.h"
 #include "ulpscope/analyzers/what_if.h"
@@ -22,9 +26,14 @@ namespace ulpscope::gui {
 namespace {
 
 constexpr size_t kMostMatrixRows = 2000;
-constexpr auto kFollowInterval = std::chrono::seconds(1);
+constexpr auto kFollowInterval = std::chrono::milliseconds(500);
 
 bool is_whole(const StepRange& steps) { return steps.first == 0 && steps.last == UINT64_MAX; }
+
+// The course of a run by its steps alone, which are read in no time: what there is to look at until all rows were read.
+struct CourseOfSteps : History {
+  TablesRead reads() const { return {.rows = false, .histograms = false}; }
+};
 
 // A piece of the results, and what it was made of: it is made again where that is another.
 template <typename Piece>
@@ -41,10 +50,18 @@ class ViewModel::Reader {
   Reader(const std::vector<std::string>& paths, const Open& open) : paths_(paths), open_(open) {}
 
   bool is_open() const { return run_.has_value(); }
-  void open() {
-    run_.emplace(open_(paths_.front()));
+  // False where the run has not begun.
+  bool open() {
+    std::optional<RunSet> run = open_(paths_.front());
+    if (!run) return false;
+    if (paths_.size() > 1) {
+      const std::optional<RunSet> other = open_(paths_[1]);
+      if (!other) return false;
+      other_.emplace(other->snapshot());
+    }
+    run_.emplace(std::move(*run));
     take(run_->snapshot());
-    if (paths_.size() > 1) other_.emplace(open_(paths_[1]).snapshot());
+    return true;
   }
   // True iff there was something new.
   bool refresh() {
@@ -68,6 +85,13 @@ class ViewModel::Reader {
               number_piece_, state.number, [&] { return number_of(state.number); }, results.number))
         return true;
     }
+    if (!results.course) {
+      Followed<CourseOfSteps> steps_only([] { return CourseOfSteps(); });
+      steps_only.update(*snapshot_);
+      results.recorded = steps_only.analysis().steps();
+      results.course = std::make_shared<const std::vector<Plot>>(course_plots(steps_only.analysis(), steps_only.context()));
+      return true;
+    }
     if (history_number_ != number_) {
       history_.update(*snapshot_);
       history_number_ = number_;
@@ -79,9 +103,10 @@ class ViewModel::Reader {
             course_, steps, [&] { return course_plots(shown(state).analysis(), shown(state).context()); }, results.course))
       return true;
     const std::string matrix =
-        fmt::format("{} {} {} {}", steps, static_cast<int>(state.quantity), static_cast<int>(state.order), state.filter);
+        fmt::format("{} {} {} {} {} {}", steps, static_cast<int>(state.quantity), static_cast<int>(state.order), state.is_flat,
+                    fmt::join(state.folded, "\n"), state.filter);
     if (state.view == View::ranges && make(
-                                          matrix_, matrix, [&] { return matrix_of(state); }, results.matrix))
+                                          matrix_, matrix, [&] { return matrix_of(state, results.matrix_rows); }, results.matrix))
       return true;
     const std::string exponents = fmt::format("{} {} {} {}", steps, state.tensor, state.format, state.is_true || state.scale);
     if ((state.view == View::ranges || state.view == View::step) && !state.tensor.empty() &&
@@ -92,15 +117,27 @@ class ViewModel::Reader {
         make(
             scales_, fmt::format("{} {} {}", steps, state.tensor, state.format), [&] { return scales_of(state); }, results.scales))
       return true;
+    const std::string step = fmt::format("{} {} {}", now, chosen_step(state), state.filter);
     if (state.view == View::step && make(
-                                        step_, fmt::format("{} {}", now, chosen_step(state)),
-                                        [&] { return step_table(history_.context(), chosen_step(state)); }, results.step))
+                                        step_, step, [&] { return step_of(state); }, results.step))
+      return true;
+    if (state.view == View::step && !state.tensor.empty() &&
+        make(
+            flow_, fmt::format("{} {}", now, state.tensor), [&] { return tensor_flow(history_.context(), chosen_tensor(state)); },
+            results.flow))
+      return true;
+    if (state.view == View::step && make(
+                                        histograms_, step, [&] { return histograms_of(state); }, results.histograms))
       return true;
     if (state.view == View::why_nan && make(
                                            nan_, now, [&] { return nan_analysis_.report(*snapshot_); }, results.nan))
       return true;
     if (state.view == View::updates && make(
                                            updates_, now, [&] { return update_analysis_.report(*snapshot_); }, results.updates))
+      return true;
+    if (state.view == View::updates &&
+        make(
+            errors_, steps, [&] { return measure_plots(history_.context(), state.steps); }, results.errors))
       return true;
     if (state.view == View::compare && other_ &&
         make(
@@ -152,7 +189,16 @@ class ViewModel::Reader {
       auto names = std::make_shared<std::vector<std::string>>();
       for (uint32_t tensor = 0; tensor < context.selection.size(); ++tensor) names->push_back(context.selection.name(tensor));
       names_ = std::move(names);
+      auto ops = std::make_shared<std::vector<NamedOp>>();
+      std::set<uint32_t> named;
+      for (uint32_t tensor = 0; tensor < context.selection.size(); ++tensor) {
+        if (!named.insert(context.selection.tensor(tensor).op).second) continue;
+        const OpInfo& op = context.selection.op(tensor);
+        ops->push_back({fmt::format("{}{}{}, {}", op.module, op.module.empty() ? "" : " ", op.name, name_of(op.phase)), tensor});
+      }
+      ops_ = std::move(ops);
     }
+    results.ops = ops_;
     results.tensors = names_;
     results.is_coarse = results.recorded.last > 0;
     for (uint32_t tensor = 0; tensor < history.tensors() && results.is_coarse; ++tensor)
@@ -173,12 +219,33 @@ class ViewModel::Reader {
     return *zoomed_;
   }
 
-  Plot matrix_of(const ViewState& state) {
+  Plot matrix_of(const ViewState& state, std::shared_ptr<const std::vector<ModuleRow>>& rows) {
     const Followed<History>& history = shown(state);
     std::vector<uint32_t> tensors = ordered_tensors(history.analysis(), history.context(), state.quantity, state.order);
     std::erase_if(tensors, [&](uint32_t tensor) { return !passes(state, history.context().selection.name(tensor)); });
-    if (tensors.size() > kMostMatrixRows) tensors.resize(kMostMatrixRows);
-    return tensor_heatmap(history.analysis(), history.context(), state.quantity, tensors);
+    const bool are_many = tensors.size() > kMostMatrixRows;
+    if (state.is_flat) {
+      rows.reset();
+      if (are_many) tensors.resize(kMostMatrixRows);
+      return tensor_heatmap(history.analysis(), history.context(), state.quantity, tensors);
+    }
+    std::vector<ModuleRow> in_modules = module_rows(
+        history.context(), tensors, [&](const std::string& module) { return state.folded.contains(module) != are_many; });
+    if (in_modules.size() > kMostMatrixRows) in_modules.resize(kMostMatrixRows);
+    Plot plot = module_heatmap(history.analysis(), history.context(), state.quantity, in_modules);
+    rows = std::make_shared<const std::vector<ModuleRow>>(std::move(in_modules));
+    return plot;
+  }
+
+  Table step_of(const ViewState& state) {
+    Table table = step_table(history_.context(), chosen_step(state));
+    std::erase_if(table.rows, [&](const TableRow& row) { return !passes(state, row.key.name); });
+    return table;
+  }
+  Plot histograms_of(const ViewState& state) {
+    Plot plot = step_histograms(history_.context(), chosen_step(state));
+    std::erase_if(plot.series, [&](const Series& row) { return !passes(state, row.name); });
+    return plot;
   }
 
   uint32_t chosen_tensor(const ViewState& state) const {
@@ -211,6 +278,8 @@ class ViewModel::Reader {
   static Report number_of(const std::string& number) {
     FloatQuestion question;
     for (const FloatFormat* format : kFormats) question.formats.push_back(format);
+    if (const size_t colon = number.find(':'); colon != std::string::npos)
+      return explain_encoding(parse_format(number.substr(0, colon)), number.substr(colon + 1), question);
     std::vector<std::string> values{number};
     try {
       return explain_floats(values, question);
@@ -227,14 +296,17 @@ class ViewModel::Reader {
   Followed<History> history_{[] { return History(); }};
   std::unique_ptr<Followed<History>> zoomed_;
   std::string zoomed_of_;
-  ReportAnalysis report_analysis_{report_options()};
-  NanAnalysis nan_analysis_{all_rows()};
-  UpdateAnalysis update_analysis_{all_rows()};
+  // One pass over the rows for all of them.
+  FollowedRun followed_{report_options(), kReportParts, AskedBesides{.update_history = true}};
+  ReportAnalysis report_analysis_{report_options(), followed_};
+  NanAnalysis nan_analysis_{followed_};
+  UpdateAnalysis update_analysis_{followed_};
   std::shared_ptr<const std::vector<std::string>> names_;
+  std::shared_ptr<const std::vector<NamedOp>> ops_;
   Made<Report> report_, nan_, updates_, compare_, number_piece_;
-  Made<std::vector<Plot>> course_;
-  Made<Plot> matrix_, exponents_;
-  Made<Table> step_, scales_;
+  Made<std::vector<Plot>> course_, errors_;
+  Made<Plot> matrix_, exponents_, histograms_;
+  Made<Table> step_, scales_, flow_;
 };
 
 ViewModel::ViewModel(std::vector<std::string> paths, Open open, bool follow)
@@ -308,8 +380,8 @@ void ViewModel::work() {
     std::exception_ptr thrown;
     try {
       if (!reader.is_open() && !gives_up) {
-        reader.open();
-        is_new = true;
+        is_new = reader.open();
+        results.is_awaited = !is_new;
       } else if (follow_ && !gives_up && reader.is_alive() && std::chrono::steady_clock::now() - looked >= kFollowInterval) {
         looked = std::chrono::steady_clock::now();
         is_new = reader.refresh();
@@ -338,7 +410,7 @@ void ViewModel::work() {
     done_number_ = number;
     changed_.notify_all();
     const auto is_asked = [&] { return stopped_ || asked_number_ != done_number_; };
-    if (follow_ && !gives_up && reader.is_alive())
+    if (follow_ && !gives_up && (results.is_awaited || reader.is_alive()))
       changed_.wait_for(lock, kFollowInterval, is_asked);
     else
       changed_.wait(lock, is_asked);

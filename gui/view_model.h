@@ -8,38 +8,53 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "ulpscope/analyzers/history/module_rows.h"
 #include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/gui/view_state.h"
 #include "ulpscope/trace/run_set.h"
 
 namespace ulpscope::gui {
 
+struct NamedOp {
+  std::string name;     // "features.0 conv2d, forward"
+  uint32_t tensor = 0;  // the first that it makes
+};
+
 // Pieces that were not read yet are nullptr.
 struct Results {
-  std::string name;     // of the first trace
-  std::string other;    // of the second, or ""
-  std::string failure;  // why it cannot be read, or no longer followed; ""
+  std::string name;         // of the first trace
+  std::string other;        // of the second, or ""
+  std::string failure;      // why it cannot be read, or no longer followed; ""
+  bool is_awaited = false;  // the run has not begun
   WriterState writer = WriterState::closed;
   uint64_t steps = 0, rows = 0;
   StepRange recorded = {0, 0};                              // first <= step < last
   std::shared_ptr<const std::vector<std::string>> tensors;  // the names of all, in order of execution
+  std::shared_ptr<const std::vector<NamedOp>> ops;          // all, in order of execution
   std::shared_ptr<const Report> report, nan, updates, compare, number;
-  std::shared_ptr<const std::vector<Plot>> course;  // course_plots, of the shown steps
-  std::shared_ptr<const Plot> matrix;               // tensor_heatmap, of the shown steps
-  std::shared_ptr<const Plot> exponents;            // of the selected tensor
-  std::shared_ptr<const Table> scales;              // scale_shares, of the selected tensor
-  std::shared_ptr<const Table> step;                // of the selected step
-  bool is_coarse = false;                           // no row has values: recorded at level health
+  std::shared_ptr<const std::vector<Plot>> course;            // course_plots, of the shown steps
+  std::shared_ptr<const Plot> matrix;                         // module_heatmap or tensor_heatmap, of the shown steps
+  std::shared_ptr<const std::vector<ModuleRow>> matrix_rows;  // of the matrix, where they stand in their modules; else nullptr
+  std::shared_ptr<const Plot> exponents;                      // of the selected tensor
+  std::shared_ptr<const Table> scales;                        // scale_shares, of the selected tensor
+  std::shared_ptr<const Table> step;                          // of the selected step, what passes the filter
+  std::shared_ptr<const Plot> histograms;                     // of its rows
+  std::shared_ptr<const Table> flow;                          // tensor_flow, of the selected tensor
+  std::shared_ptr<const std::vector<Plot>> errors;            // measure_plots, of the shown steps
+  bool is_coarse = false;                                     // no row has values: recorded at level health
 };
 
 class ViewModel {
  public:
-  // `open` opens what a path names; called by the thread that reads. `follow`: look for new steps once a second.
-  using Open = std::function<RunSet(const std::string& path)>;
+  // `open` opens what a path names, called by the thread that reads; where it gives nothing the run has not begun, and it is called
+  // again. `follow`: look twice a second for new steps, so that they are seen within two seconds of a writer that flushes once a
+  // second.
+  using Open = std::function<std::optional<RunSet>(const std::string& path)>;
   ViewModel(std::vector<std::string> paths, Open open, bool follow);
   ~ViewModel();
   ViewModel(const ViewModel&) = delete;

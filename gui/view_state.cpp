@@ -33,14 +33,17 @@ constexpr std::array kOptions{
     StateOption{"steps", "A..B", "the steps that are shown, A to B - 1; A.. and ..B are open"},
     StateOption{"step", "N", "the step that is selected"},
     StateOption{"tensor", "NAME", "the tensor that is selected, as reports call it"},
+    StateOption{"module", "NAME", "the module that is selected instead"},
     StateOption{"quantity", "NAME",
                 "what colours stand for: flushed, subnormal, overflowed, rescued, zeros, nonfinite, headroom, largest_exponent"},
     StateOption{"order", "ORDER", "how tensors stand: worst or execution"},
+    StateOption{"flat", "", "tensors without the modules that they lie in"},
+    StateOption{"fold", "MODULE", "one that is folded, or unfolded where there are more than 2000 tensors", true},
     StateOption{"filter", "PATTERN", "show tensors whose names match, or contain it"},
     StateOption{"limits", "FORMAT", "the format whose limits are drawn, instead of the tensor's own"},
     StateOption{"true", "", "values without the loss scale"},
     StateOption{"scale", "2^K", "what if the loss scale had been 2^K"},
-    StateOption{"number", "VALUE", "the number or encoding that the view of that name is about"},
+    StateOption{"number", "VALUE", "the number or encoding that the view of that name is about: 0.1, 0x3C00, fp16:0x3C00"},
     StateOption{"light", "", "dark on light"},
 };
 
@@ -121,6 +124,12 @@ void set(ViewState& state, std::string_view option, const std::string& value) {
     state.step = parse_step(value, value);
   } else if (option == "tensor") {
     state.tensor = value;
+  } else if (option == "module") {
+    state.module = value;
+  } else if (option == "flat") {
+    state.is_flat = true;
+  } else if (option == "fold") {
+    state.folded.insert(value);
   } else if (option == "quantity") {
     std::vector<std::string> names;
     for (int i = 0; i < kMeasured; ++i) names.emplace_back(ulpscope::name_of(static_cast<Measured>(i)));
@@ -154,8 +163,11 @@ std::string to_options(const ViewState& state) {
   if (state.steps.first > 0 || state.steps.last < UINT64_MAX) text += " --steps " + text_of(state.steps);
   if (state.step) text += fmt::format(" --step {}", *state.step);
   if (!state.tensor.empty()) text += " --tensor " + quoted(state.tensor);
+  if (!state.module.empty()) text += " --module " + quoted(state.module);
   if (state.quantity != fresh.quantity) text += fmt::format(" --quantity {}", ulpscope::name_of(state.quantity));
   if (state.order != fresh.order) text += " --order execution";
+  if (state.is_flat) text += " --flat";
+  for (const std::string& module : state.folded) text += " --fold " + quoted(module);
   if (!state.filter.empty()) text += " --filter " + quoted(state.filter);
   if (!state.format.empty()) text += " --limits " + quoted(state.format);
   if (state.is_true) text += " --true";
@@ -163,6 +175,15 @@ std::string to_options(const ViewState& state) {
   if (state.number != fresh.number) text += " --number " + quoted(state.number);
   if (state.is_light) text += " --light";
   return text;
+}
+
+void select_tensor(ViewState& state, const std::string& tensor) {
+  state.tensor = tensor;
+  state.module.clear();
+}
+
+void toggle_fold(ViewState& state, const std::string& module) {
+  if (state.folded.erase(module) == 0) state.folded.insert(module);
 }
 
 bool passes(const ViewState& state, std::string_view name) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,13 +25,16 @@ struct ViewState {
   StepRange steps;               // that views show; all of them where none were chosen
   std::optional<uint64_t> step;  // the selected one
   std::string tensor;            // the selected one, by its name; ""; none
+  std::string module;            // that is selected instead, among rows of modules; "": none
   Measured quantity = Measured::flushed;
   TensorOrder order = TensorOrder::worst;
-  std::string filter;          // a glob pattern, or a part, of tensors' names
-  std::string format;          // whose limits are drawn; "": that of the tensor
-  bool is_true = false;        // values without the loss scale
-  std::optional<int> scale;    // k of the loss scale 2^k that is tried; values are shown without theirs then
-  std::string number = "0.1";  // of View::number
+  bool is_flat = false;          // tensors without the modules that they lie in
+  std::set<std::string> folded;  // modules that are folded, or unfolded where there are so many tensors that all are folded
+  std::string filter;            // a glob pattern, or a part, of tensors' names
+  std::string format;            // whose limits are drawn; "": that of the tensor
+  bool is_true = false;          // values without the loss scale
+  std::optional<int> scale;      // k of the loss scale 2^k that is tried; values are shown without theirs then
+  std::string number = "0.1";    // of View::number: a number, an encoding, or one of a format as "fp16:0x3C00"
   bool is_light = false;
 
   bool operator==(const ViewState& other) const;
@@ -41,6 +45,7 @@ struct StateOption {
   const char* name;
   const char* argument;  // "" for a flag
   const char* meaning;
+  bool is_list = false;  // may be given several times
 };
 std::span<const StateOption> state_options();
 
@@ -48,6 +53,10 @@ std::span<const StateOption> state_options();
 void set(ViewState& state, std::string_view option, const std::string& value);
 // The options of what is not as a new state has it: "--view ranges --tensor 'head linear gradient'".
 std::string to_options(const ViewState& state);
+
+// Instead of what was selected.
+void select_tensor(ViewState& state, const std::string& tensor);
+void toggle_fold(ViewState& state, const std::string& module);
 
 // True iff the name matches the filter.
 bool passes(const ViewState& state, std::string_view name);

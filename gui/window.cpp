@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <utility>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/gui/app.h"
+#include "ulpscope/gui/raster.h"
 
 namespace ulpscope::gui {
 
@@ -57,10 +59,10 @@ class GlTextures : public Textures {
 
 class Window {
  public:
-  Window() {
+  Window(int width, int height) {
     glfwWindowHint(GLFW_CONTEXT_VERSION_MAJOR, 3);
     glfwWindowHint(GLFW_CONTEXT_VERSION_MINOR, 0);
-    window_ = glfwCreateWindow(1280, 800, "ulpscope", nullptr, nullptr);
+    window_ = glfwCreateWindow(width, height, "ulpscope", nullptr, nullptr);
     if (!window_)
       throw failed_error("no window with OpenGL 3.0{}; `ulpscope screenshot` and `ulpscope report --format html` need none",
                          last_error());
@@ -73,7 +75,6 @@ class Window {
     ImGui::CreateContext();
     ImGui::GetIO().IniFilename = nullptr;
     ImGui::GetIO().LogFilename = nullptr;
-    ImGui::GetIO().ConfigFlags |= ImGuiConfigFlags_NavEnableKeyboard;
     load_font(*ImGui::GetIO().Fonts, false, 15 * scale_);
     ImGui_ImplGlfw_InitForOpenGL(window_, true);
     ImGui_ImplOpenGL3_Init("#version 130");
@@ -106,10 +107,29 @@ class Window {
     glClearColor(color.x, color.y, color.z, 1);
     glClear(GL_COLOR_BUFFER_BIT);
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+    if (const std::string path = app.take_wanted_picture(); !path.empty()) write_picture(app, path, width, height);
     glfwSwapBuffers(window_);
+  }
+  static void finish() { glFinish(); }
+  std::pair<int, int> size() const {
+    std::pair<int, int> size;
+    glfwGetWindowSize(window_, &size.first, &size.second);
+    return size;
   }
 
  private:
+  static void write_picture(App& app, const std::string& path, int width, int height) {
+    Image drawn{width, height, std::vector<ImU32>(static_cast<size_t>(width) * static_cast<size_t>(height))};
+    glPixelStorei(GL_PACK_ALIGNMENT, 1);
+    glReadPixels(0, 0, width, height, GL_RGBA, GL_UNSIGNED_BYTE, drawn.pixels.data());
+    // OpenGL has the lowest row first.
+    for (int row = 0; row < height / 2; ++row)
+      std::swap_ranges(drawn.pixels.begin() + static_cast<ptrdiff_t>(row) * width,
+                       drawn.pixels.begin() + static_cast<ptrdiff_t>(row + 1) * width,
+                       drawn.pixels.begin() + static_cast<ptrdiff_t>(height - 1 - row) * width);
+    save_picture(app, path, drawn);
+  }
+
   GLFWwindow* window_ = nullptr;
   float scale_ = 1;
   std::string title_;
@@ -117,12 +137,13 @@ class Window {
 
 }  // namespace
 
-void run_window(std::vector<std::string> paths, ViewModel::Open open, const ViewState& state) {
+Layout run_window(std::vector<std::string> paths, ViewModel::Open open, const Layout& layout, const std::function<void()>& opened) {
   const Glfw glfw;
-  Window window;
+  Window window(layout.width, layout.height);
+  if (opened) opened();
   GlTextures textures;
   ViewModel model(std::move(paths), std::move(open), true);
-  App app(model, textures, state, window.scale());
+  App app(model, textures, layout.state, window.scale());
   model.on_news([] { glfwPostEmptyEvent(); });
   // A frame shows what the one before laid out: each event is followed by a few. In between the program sleeps.
   constexpr int kFramesAfterEvent = 3;
@@ -139,6 +160,33 @@ void run_window(std::vector<std::string> paths, ViewModel::Open open, const View
     window.draw(app);
   }
   model.on_news({});
+  const auto [width, height] = window.size();
+  return {app.state(), width, height};
+}
+
+std::vector<std::vector<double>> time_window(std::vector<std::string> paths, ViewModel::Open open,
+                                             const std::vector<ViewState>& states, int width, int height, int frames) {
+  const Glfw glfw;
+  Window window(width, height);
+  glfwSwapInterval(0);
+  GlTextures textures;
+  ViewModel model(std::move(paths), std::move(open), false);
+  App app(model, textures, {}, window.scale());
+  std::vector<std::vector<double>> seconds;
+  for (const ViewState& state : states) {
+    app.state() = state;
+    constexpr int kSettling = 4;  // frames until all was read and laid out
+    std::vector<double>& of_state = seconds.emplace_back();
+    for (int frame = -kSettling; frame < frames; ++frame) {
+      if (frame < 0) model.wait();
+      glfwPollEvents();
+      const double start = glfwGetTime();
+      window.draw(app);
+      Window::finish();
+      if (frame >= 0) of_state.push_back(glfwGetTime() - start);
+    }
+  }
+  return seconds;
 }
 
 }  // namespace ulpscope::gui

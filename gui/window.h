@@ -1,16 +1,25 @@
 // What commands use of the window: to open it, and to make pictures of it without one.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "ulpscope/gui/layout.h"
 #include "ulpscope/gui/view_model.h"
 #include "ulpscope/gui/view_state.h"
 
 namespace ulpscope::gui {
 
-// Shows the traces until the window is closed. Throws Error (failed) where there is no display or no OpenGL 3.
-void run_window(std::vector<std::string> paths, ViewModel::Open open, const ViewState& state);
+// Shows the traces until the window is closed; what it is then. `opened` is called once there is a window. Throws Error (failed)
+// where there is no display or no OpenGL 3.
+Layout run_window(std::vector<std::string> paths, ViewModel::Open open, const Layout& layout,
+                  const std::function<void()>& opened = {});
+
+// For benchmarks: seconds of each of so many frames of each state in a window of that size in pixels, from its layout until OpenGL
+// has drawn it.
+std::vector<std::vector<double>> time_window(std::vector<std::string> paths, ViewModel::Open open,
+                                             const std::vector<ViewState>& states, int width, int height, int frames);
 
 struct ScreenshotSize {
   int width = 1280, height = 800;

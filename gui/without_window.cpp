@@ -14,7 +14,7 @@ Error no_window() {
 
 }  // namespace
 
-void run_window(std::vector<std::string>, ViewModel::Open, const ViewState&) { throw no_window(); }
+Layout run_window(std::vector<std::string>, ViewModel::Open, const Layout&, const std::function<void()>&) { throw no_window(); }
 
 std::string screenshot(std::vector<std::string>, ViewModel::Open, const ViewState&, const ScreenshotSize&) { throw no_window(); }
 

@@ -320,7 +320,9 @@ Table step_table(const AnalysisContext& context, uint64_t step) {
                                 has_counts ? share_cell({statistics.zeros, statistics.zeros}, statistics.count) : Cell(Unknown{}),
                                 share_of(&RoundingBounds::flushed), share_of(&RoundingBounds::subnormal),
                                 share_of(&RoundingBounds::overflowed), value(statistics.smallest), value(statistics.largest),
-                                has_values ? known_or_unknown(room) : Cell(Unknown{})}});
+                                !has_values        ? Cell(Unknown{})
+                                : std::isnan(room) ? Cell(NotApplicable{})
+                                                   : Cell(room)}});
       }
       return true;
     });

@@ -29,18 +29,22 @@ class Ranges : public ViewPanel {
       ImGui::EndCombo();
     }
     canvas.names->add_item("quantity");
-    ImGui::SameLine();
+    same_line_if_room(box_width("worst first"));
     bool is_worst = state.order == TensorOrder::worst;
     if (ImGui::Checkbox("worst first", &is_worst)) state.order = is_worst ? TensorOrder::worst : TensorOrder::execution;
     canvas.names->add_item("worst first");
-    ImGui::SameLine();
+    same_line_if_room(box_width("in modules"));
+    bool in_modules = !state.is_flat;
+    if (ImGui::Checkbox("in modules", &in_modules)) state.is_flat = !in_modules;
+    canvas.names->add_item("in modules");
+    same_line_if_room(14 * em);
     ImGui::SetNextItemWidth(14 * em);
     ImGui::InputTextWithHint("##filter", "filter, as *.weight gradient*", &state.filter);
     canvas.names->add_item("filter");
-    ImGui::SameLine();
+    same_line_if_room(box_width("without the loss scale"));
     ImGui::Checkbox("without the loss scale", &state.is_true);
     canvas.names->add_item("true");
-    ImGui::SameLine();
+    same_line_if_room(12 * em);
     ImGui::SetNextItemWidth(8 * em);
     if (ImGui::BeginCombo("limits", state.format.empty() ? "its own" : state.format.c_str())) {
       if (ImGui::Selectable("its own", state.format.empty())) state.format.clear();
@@ -58,8 +62,11 @@ class Ranges : public ViewPanel {
       if (results.matrix->series.empty())
         ImGui::TextDisabled("No tensor %s has a value of it here.",
                             state.filter.empty() ? "of the trace" : "that passes the filter");
+      else if (const float height = state.tensor.empty() ? room - 3 * ImGui::GetTextLineHeightWithSpacing() : room * 0.5F;
+               results.matrix_rows)
+        show_tree(canvas, *results.matrix, *results.matrix_rows, height);
       else
-        show_plot(canvas, *results.matrix, room * (state.tensor.empty() ? 0.92F : 0.5F));
+        show_plot(canvas, *results.matrix, height);
     }
     if (state.tensor.empty()) {
       ImGui::TextDisabled("Click a tensor to see its exponents.");
@@ -71,41 +78,41 @@ class Ranges : public ViewPanel {
     }
     show_scale(canvas, results);
     if (!is_there(results.exponents, results, "its histograms")) return;
-    if (!state.scale) {
-      show_plot(canvas, *results.exponents, room * 0.38F);
-      return;
-    }
     // At the scale 2^k a value v is rounded as v 2^k: its limits lie k binades lower.
-    Plot moved = *results.exponents;
-    for (Limit& limit : moved.limits) limit.exponent -= *state.scale;
-    show_plot(canvas, moved, room * 0.38F);
+    show_plot(canvas, *results.exponents, std::max(9 * em, ImGui::GetContentRegionAvail().y - em / 2), -state.scale.value_or(0));
   }
 
  private:
+  // Of a box to tick and what stands beside it.
+  static float box_width(const char* label) {
+    return ImGui::GetFrameHeight() + ImGui::GetStyle().ItemInnerSpacing.x + ImGui::CalcTextSize(label).x;
+  }
+
   static void show_scale(const Canvas& canvas, const Results& results) {
     ViewState& state = *canvas.state;
     bool is_tried = state.scale.has_value();
     if (ImGui::Checkbox("what if the loss scale had been", &is_tried)) state.scale = is_tried ? std::optional(12) : std::nullopt;
     canvas.names->add_item("try scale");
     if (!state.scale) return;
-    ImGui::SameLine();
+    same_line_if_room(18 * ImGui::GetFontSize());
     int k = *state.scale;
     ImGui::SetNextItemWidth(18 * ImGui::GetFontSize());
     if (ImGui::SliderInt("##scale", &k, kLeastScale, kLargestScale, "2^%d"))
       state.scale = std::clamp(k, kLeastScale, kLargestScale);
     canvas.names->add_item("scale");
-    ImGui::SameLine();
+    if (!results.scales) ImGui::SameLine();
     if (!is_there(results.scales, results, "what that takes")) return;
     if (results.scales->rows.empty()) {
       ImGui::TextDisabled("%s", results.scales->note.c_str());
       return;
     }
     const TableRow& row = results.scales->rows.at(static_cast<size_t>(*state.scale - kLeastScale));
-    std::string text;
+    std::string text = fmt::format("2^{}: ", *state.scale);
     for (size_t i = 1; i < row.cells.size(); ++i) {
       const Column& column = results.scales->columns[i];
       text += fmt::format("{}{} {}", i > 1 ? ", " : "", column.name, cell_text(row.cells[i], column.unit));
     }
+    same_line_if_room(ImGui::CalcTextSize(text.c_str()).x);
     ImGui::TextUnformatted(text.c_str());
     canvas.names->add_item("scale shares");
   }

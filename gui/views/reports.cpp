@@ -1,9 +1,9 @@
-// Views of what an analysis says: why a run had NaN, what became of its updates, two runs side by side, a number in all formats.
+// Views of what an analysis says: why a run had NaN, what became of its updates, two runs side by side.
 #include "ulpscope/gui/reports.h"
 
 #include <imgui.h>
-#include <imgui_stdlib.h>
 
+#include "ulpscope/gui/plots.h"
 #include "ulpscope/gui/views/view.h"
 
 namespace ulpscope::gui {
@@ -20,6 +20,10 @@ class WhyNan : public ViewPanel {
 class Updates : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
+    if (results.errors && results.errors->empty())
+      ImGui::TextDisabled("No errors of ops were recorded; ulpscope replay CAPSULE --as fp64 measures them.");
+    else if (results.errors)
+      for (const Plot& plot : *results.errors) show_plot(canvas, plot);
     if (is_there(results.updates, results, "the updates")) show_report(canvas, *results.updates);
   }
 };
@@ -35,23 +39,10 @@ class Compare : public ViewPanel {
   }
 };
 
-class Number : public ViewPanel {
- public:
-  void show(const Canvas& canvas, const Results& results) override {
-    ImGui::SetNextItemWidth(20 * ImGui::GetFontSize());
-    ImGui::InputTextWithHint("##number", "0.1, 65504, 0x1.8p-3, 0x3C00", &canvas.state->number);
-    canvas.names->add_item("number");
-    ImGui::SameLine();
-    ImGui::TextDisabled("a number, which is rounded to each format, or an encoding, which is read in each");
-    if (is_there(results.number, results, "the number")) show_report(canvas, *results.number);
-  }
-};
-
 }  // namespace
 
 std::unique_ptr<ViewPanel> make_why_nan() { return std::make_unique<WhyNan>(); }
 std::unique_ptr<ViewPanel> make_updates() { return std::make_unique<Updates>(); }
 std::unique_ptr<ViewPanel> make_compare() { return std::make_unique<Compare>(); }
-std::unique_ptr<ViewPanel> make_number() { return std::make_unique<Number>(); }
 
 }  // namespace ulpscope::gui

@@ -3,7 +3,9 @@
 namespace ulpscope::gui {
 
 void say_missing(const Results& results, const char* what) {
-  if (results.failure.empty())
+  if (results.is_awaited)
+    ImGui::TextDisabled("The run has not begun: its data are read, or its model is built.");
+  else if (results.failure.empty())
     ImGui::TextDisabled("Reading %s ...", what);
   else
     ImGui::TextDisabled("No %s: the trace could not be read that far.", what);

@@ -415,6 +415,75 @@ TEST(Compare, MatchesOpsByIdAndFindsTheFirstDifference) {
   EXPECT_EQ(cell(summary, loss, "b_over_a"), Cell(1.125));
 }
 
+// A row of the picture is of an output that both have; its cells are what norms of three and four elements say.
+TEST(Compare, DifferencesOverTheStepsAreThoseOfTheNorms) {
+  SyntheticTrace first, second;
+  const auto add_all = [](SyntheticTrace& trace, bool is_second) {
+    const uint32_t same = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f32);
+    const uint32_t late = trace.add_tensor("b", "linear", Phase::forward, Role::activation, DType::f32);
+    const uint32_t scaled = trace.add_tensor("c", "linear_backward", Phase::backward, Role::activation_gradient, DType::f32);
+    const uint32_t broken = trace.add_tensor("d", "linear_backward", Phase::backward, Role::activation_gradient, DType::f32);
+    for (int step = 0; step < 6; ++step) {
+      const double scale = is_second ? 1024 : 8;
+      trace.add(same, make_row({1.0, 2.0, -2.0}, DType::f32));
+      // |(0, 3, 4)| = 5 and |(0, 0, 4)| = 4.
+      trace.add(late, make_row({0.0, is_second && step >= 4 ? 0.0 : 3.0, 4.0}, DType::f32));
+      trace.add(scaled, make_row({0.5 * scale, 0.25 * scale}, DType::f32, scale));
+      trace.add(broken, make_row({is_second && step == 5 ? static_cast<double>(INFINITY) : 1.0}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(1.0, scale));
+    }
+  };
+  add_all(first, false);
+  add_all(second, true);
+  const Snapshot a = first.read(), b = second.read();
+  const Report report = analyze_compare(a, b);
+  ASSERT_EQ(report.plots.size(), 1u);
+  const Plot& plot = report.plots[0];
+  EXPECT_EQ(plot.kind, PlotKind::heatmap);
+  ASSERT_EQ(plot.series.size(), 2u) << "other loss scales are no difference";
+  EXPECT_EQ(plot.series[0].name, "b linear (the first to differ)");
+  EXPECT_EQ(plot.series[0].key.name, "b linear");
+  EXPECT_EQ(plot.series[0].x, (std::vector<double>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(plot.series[0].y, (std::vector<double>{0, 0, 0, 0, 0.2, 0.2}));
+  EXPECT_EQ(plot.series[1].name, "d linear_backward");
+  EXPECT_EQ(plot.series[1].y, (std::vector<double>{0, 0, 0, 0, 0, 1}));
+  ASSERT_EQ(plot.marks.size(), 1u);
+  EXPECT_EQ(plot.marks[0].from, 4);
+  EXPECT_EQ(plot.marks[0].text, "the first difference: b linear, zeros 1 and 2");
+  EXPECT_EQ(fact(report, "first_different_step"), Cell(int64_t{4}));
+  EXPECT_EQ(fact(report, "first_different_output"), Cell(std::string("b linear")));
+  EXPECT_EQ(fact(report, "compared_rows"), Cell(int64_t{24}));
+  AnalysisOptions options;
+  options.steps = {0, 4};
+  const Report equal = analyze_compare(a, b, options);
+  EXPECT_TRUE(equal.plots.empty());
+  EXPECT_EQ(fact(equal, "first_different_step"), Cell(NotApplicable{}));
+  EXPECT_EQ(fact(equal, "compared_rows"), Cell(int64_t{16}));
+  options.steps = {};
+  options.limit = 1;
+  const Report one = analyze_compare(a, b, options);
+  ASSERT_EQ(one.plots[0].series.size(), 1u);
+  EXPECT_EQ(one.plots[0].series[0].name, "d linear_backward") << "the largest difference";
+  EXPECT_EQ(one.plots[0].series_left_out, 1u);
+}
+
+// Columns of a long run have the largest of their steps.
+TEST(Compare, ALongRunHasColumnsOfSeveralSteps) {
+  SyntheticTrace first, second;
+  for (SyntheticTrace* trace : {&first, &second}) {
+    const uint32_t tensor = trace->add_tensor("a", "linear", Phase::forward, Role::activation, DType::f32);
+    for (int step = 0; step < 600; ++step) {
+      trace->add(tensor, make_row({trace == &second && step == 333 ? 3.0 : 4.0}, DType::f32));
+      trace->end_step();
+    }
+  }
+  const Plot plot = analyze_compare(first.read(), second.read()).plots.at(0);
+  ASSERT_EQ(plot.series[0].y.size(), 150u) << "of four steps each";
+  for (size_t column = 0; column < 150; ++column) EXPECT_EQ(plot.series[0].y[column], column == 333 / 4 ? 0.25 : 0.0) << column;
+  EXPECT_EQ(plot.x_end, 600);
+  EXPECT_EQ(plot.marks[0].from, 333);
+}
+
 // Of runs that are read as one an output is a tensor for each type and arithmetic that it had.
 TEST(Compare, AnOutputIsOneRowWhateverItsTypesAndArithmetic) {
   SyntheticTrace first, second;

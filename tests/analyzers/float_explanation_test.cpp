@@ -1,9 +1,12 @@
 // What is said of numbers in formats, against facts of the formats' standards.
 #include "ulpscope/analyzers/float_explanation.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <map>
 #include <string>
 
@@ -183,6 +186,37 @@ TEST(FloatTable, ShowsNoNumbersThatAreNotThere) {
   EXPECT_EQ(cell(1, 6), Cell(NotApplicable{}));
   EXPECT_EQ(cell(2, 4), Cell(1.0));
   EXPECT_EQ(cell(2, 6), Cell(0.5));
+}
+
+// An encoding of one format is that in its own row, and its value, exactly, in a wider one; the next ones are those that integers
+// of the magnitude give.
+TEST(FloatExplanation, AnEncodingOfOneFormatIsAValueInTheOthers) {
+  for (uint64_t encoding = 0; encoding < 0x10000; encoding += 251) {
+    const std::string text = fmt::format("0x{:04X}", encoding);
+    const Report report = explain_encoding(binary16, text, {{&binary16, &binary64}, {}, 0});
+    const auto encoded = [&](size_t row) { return std::get<std::string>(report.tables.at(0).rows.at(row).cells[2]); };
+    EXPECT_EQ(encoded(0), text);
+    const uint64_t magnitude = encoding & 0x7FFF;
+    const double value = magnitude >= 0x7C00 ? (magnitude == 0x7C00 ? INFINITY : NAN)
+                         : magnitude < 0x400 ? std::ldexp(static_cast<double>(magnitude), -24)
+                                             : std::ldexp(1.0 + static_cast<double>(magnitude & 0x3FF) / 1024,
+                                                          static_cast<int>(magnitude >> 10) - 15);
+    if (!std::isnan(value)) {
+      const double with_sign = (encoding & 0x8000) != 0 ? -value : value;
+      EXPECT_EQ(encoded(1), fmt::format("0x{:016X}", std::bit_cast<uint64_t>(with_sign))) << text;
+    }
+    const std::string above = next_encoding(binary16, text, true), below = next_encoding(binary16, text, false);
+    const bool is_negative = encoding > 0x8000;
+    if (magnitude >= 0x7C00) {
+      EXPECT_EQ(above + below, "");
+    } else if (magnitude > 1 && magnitude < 0x7BFF) {
+      EXPECT_EQ(is_negative ? below : above, fmt::format("0x{:04X}", encoding + 1));
+      EXPECT_EQ(is_negative ? above : below, fmt::format("0x{:04X}", encoding - 1));
+    }
+  }
+  EXPECT_EQ(next_encoding(binary16, "0x7BFF", true), "");
+  EXPECT_THAT(usage_error_of([] { explain_encoding(binary16, "0x10000", {}); }), HasSubstr("16 bits"));
+  EXPECT_THAT(usage_error_of([] { explain_encoding(binary16, "1.5", {}); }), HasSubstr("1.5"));
 }
 
 }  // namespace

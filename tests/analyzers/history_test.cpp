@@ -11,6 +11,7 @@
 #include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/history/pictures.h"
 #include "ulpscope/analyzers/history/plots.h"
+#include "ulpscope/analyzers/history/tensor_flow.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -197,6 +198,30 @@ TEST_F(HistoryTest, PicturesAreOfWhatLostMost) {
   EXPECT_THAT(names(), ::testing::Not(::testing::Contains("exponents_over_steps")));
   EXPECT_EQ(report.plots[0].series[0].x.front(), 10);
   EXPECT_EQ(report.plots[0].x_end, 20);
+}
+
+// What was measured of tensors beyond their statistics, by its name; of several rows in a column the largest.
+TEST_F(HistoryTest, MeasuresAreHeatmapsByName) {
+  gradient_ = trace_.add_tensor("head", "linear_backward", Phase::backward, Role::activation_gradient, DType::f16);
+  weight_ = trace_.add_tensor("head", "source", Phase::data, Role::weight, DType::f32, "weight");
+  for (uint64_t step = 0; step < 10; ++step) {
+    const auto value = static_cast<double>(step);
+    trace_.sink().add_measure({step, 0, 0, gradient_, "error_injected", 0.5 * value});
+    trace_.sink().add_measure({step, 1, 0, gradient_, "error_injected", 0.25 * value});
+    if (step == 3) trace_.sink().add_measure({step, 0, 0, weight_, "error_inherited", 7});
+    trace_.end_step();
+  }
+  const Snapshot snapshot = trace_.read();
+  const AnalysisContext context(snapshot, {});
+  const std::vector<Plot> plots = measure_plots(context, {});
+  ASSERT_THAT(plots, SizeIs(2));
+  EXPECT_EQ(plots[0].y.name, "error_inherited");
+  EXPECT_EQ(plots[1].y.name, "error_injected");
+  ASSERT_THAT(plots[1].series, SizeIs(1));
+  EXPECT_EQ(plots[1].series[0].key.name, context.selection.name(gradient_));
+  EXPECT_THAT(plots[1].series[0].y, ElementsAre(0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5));
+  EXPECT_THAT(plots[0].series[0].x, ElementsAre(3));
+  EXPECT_THAT(measure_plots(context, {5, 7})[0].series[0].y, ElementsAre(2.5, 3));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "report_access.h"
@@ -91,7 +92,7 @@ TEST(Updates, EachParameterHasItsSharesAndTheWorstIsFirst) {
   EXPECT_NE(find_finding(report, "updates.lost"), nullptr);
   EXPECT_NE(find_finding(report, "updates.decay_lost"), nullptr);
 
-  ASSERT_EQ(report.plots.size(), 1u);
+  ASSERT_EQ(report.plots.size(), 2u) << "and its picture";
   const std::vector<Series>& series = report.plots[0].series;
   ASSERT_EQ(series.size(), 3u);  // of the one that lost nothing there is none
   EXPECT_EQ(series[0].name, "all parameters");
@@ -209,6 +210,31 @@ TEST(Updates, SeriesOfRanksAddUp) {
   EXPECT_EQ(one.steps[1].update_norm, std::sqrt(2.0));
   EXPECT_EQ(one.steps[2].nonzero, 7u);
   EXPECT_EQ(one.steps[1].learning_rate, 0.5);
+}
+
+// A cell is the share of the nonzero updates of its steps; one without any is empty.
+TEST(Updates, LostOnesOfEachParameterArePictured) {
+  SyntheticTrace trace;
+  const uint32_t none = add_weight(trace, "none", DType::bf16), bad = add_weight(trace, "bad", DType::bf16);
+  for (uint64_t step = 0; step < 600; ++step) {
+    add(trace, none, {.nonzero = 10, .lost = 0});
+    add(trace, bad, {.nonzero = step < 8 ? 0U : 100U, .lost = step < 8 ? 0U : step % 4 == 0 ? 50U : 25U});
+    trace.end_step();
+  }
+  const Report report = analyze_updates(trace.read());
+  const auto plot =
+      std::find_if(report.plots.begin(), report.plots.end(), [](const Plot& each) { return each.name == "lost_updates"; });
+  ASSERT_NE(plot, report.plots.end());
+  ASSERT_EQ(plot->series.size(), 2u);
+  EXPECT_EQ(plot->series[0].name, "bad.weight") << "the one that lost most first";
+  ASSERT_EQ(plot->series[0].y.size(), 150u) << "columns of four steps";
+  for (size_t column = 0; column < 150; ++column) {
+    EXPECT_EQ(plot->series[1].y[column], 0.0);
+    if (column < 2)
+      EXPECT_TRUE(std::isnan(plot->series[0].y[column]));
+    else
+      EXPECT_EQ(plot->series[0].y[column], (50 + 3 * 25) / 400.0);
+  }
 }
 
 }  // namespace

@@ -2,24 +2,29 @@
 // is shown come out.
 #include "ulpscope/gui/app.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/what_if_report.h"
+#include "ulpscope/base/file.h"
 #include "ulpscope/gui/headless.h"
 #include "ulpscope/gui/keys.h"
 #include "ulpscope/gui/plots.h"
+#include "ulpscope/gui/raster.h"
 
 namespace ulpscope::gui {
 namespace {
 
 using analyzers_test::SyntheticTrace;
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -53,7 +58,9 @@ std::string make_trace(SyntheticTrace& trace, RecordLevel level = RecordLevel::s
 class AppTest : public ::testing::Test {
  protected:
   explicit AppTest(RecordLevel level = RecordLevel::stats, int width = 1000, int height = 700)
-      : model_({make_trace(trace_, level)}, open, false), host_(width, height, 1, true), app_(model_, host_.textures(), {}) {
+      : AppTest([level](SyntheticTrace& trace) { return make_trace(trace, level); }, width, height) {}
+  explicit AppTest(const std::function<std::string(SyntheticTrace&)>& make, int width = 1000, int height = 700)
+      : model_({make(trace_)}, open, false), host_(width, height, 1, true), app_(model_, host_.textures(), {}) {
     settle();
   }
   void settle() {
@@ -292,6 +299,283 @@ TEST_F(AppTest, NoEventsOfAnyKindMakeItFall) {
   EXPECT_GE(app_.state().steps.last, app_.state().steps.first);
 }
 
+// A module of two gradients and, in one of its own, another; and a tensor of no module.
+std::string make_modules(SyntheticTrace& trace) {
+  std::mt19937 random(5);
+  std::vector<uint32_t> tensors;
+  for (const char* module : {"features.0", "features.0", "features.1.norm", ""})
+    tensors.push_back(trace.add_tensor(module, tensors.size() == 1 ? "relu_backward" : "linear_backward", Phase::backward,
+                                       Role::activation_gradient, DType::f16));
+  for (uint64_t step = 0; step < 20; ++step) {
+    for (size_t i = 0; i < tensors.size(); ++i)
+      trace.add(tensors[i], analyzers_test::make_row(analyzers_test::lognormal(random, -20 + 2 * static_cast<double>(i), 4, 100),
+                                                     DType::f16, 1024));
+    trace.end_step(SyntheticTrace::default_step(1, 1024));
+  }
+  trace.read();
+  return trace.path();
+}
+
+class ModulesAppTest : public AppTest {
+ protected:
+  ModulesAppTest() : AppTest(make_modules) {
+    app_.state().view = View::ranges;
+    settle();
+  }
+  std::vector<std::string> rows() const {
+    std::vector<std::string> names;
+    for (const Series& row : model_.results()->matrix->series) names.push_back(row.name);
+    return names;
+  }
+};
+
+// A row of a module is of all elements in it, and what it hides can be unfolded with the pointer, with keys, and by options.
+TEST_F(ModulesAppTest, ModulesAreRowsThatFold) {
+  const std::vector<std::string>& tensors = *model_.results()->tensors;
+  EXPECT_THAT(rows(), ElementsAre("features", "features.0", tensors[0], tensors[1], tensors[2], tensors[3]));
+  const Plot open = *model_.results()->matrix;
+  for (size_t column = 0; column < 20; ++column) {
+    uint64_t flushed = 0, base = 0;
+    Snapshot(trace_.path()).visit_rows({column, column + 1}, [&](std::span<const TensorRow> some) {
+      for (const TensorRow& row : some) {
+        if (row.tensor > 1) continue;
+        flushed += row.rounding.flushed;
+        base += row.statistics.count - row.statistics.zeros - row.statistics.nan - row.statistics.infinities();
+      }
+      return true;
+    });
+    EXPECT_DOUBLE_EQ(open.series[1].y[column], static_cast<double>(flushed) / static_cast<double>(base)) << column;
+  }
+  // On the name of the module.
+  const Rectangle row = place("flushed row 1");
+  click(ImVec2(row.from.x + 30, row.middle().y));
+  EXPECT_THAT(rows(), ElementsAre("features", "features.0", tensors[2], tensors[3]));
+  EXPECT_EQ(model_.results()->matrix->series[1].y, open.series[1].y) << "folded, it says the same";
+  EXPECT_THAT(app_.command(), HasSubstr("--fold features.0"));
+  EXPECT_EQ(app_.state().module, "features.0");
+  key(Key::right);
+  EXPECT_EQ(rows().size(), 6u) << "unfolded";
+  EXPECT_FALSE(app_.state().step) << "the key was for the module";
+  key(Key::up);
+  key(Key::enter);
+  EXPECT_THAT(rows(), ElementsAre("features", tensors[3]));
+  key(Key::down);
+  EXPECT_EQ(app_.state().tensor, tensors[3]);
+  EXPECT_EQ(app_.state().module, "");
+  key(Key::right);
+  EXPECT_EQ(app_.state().step, 1u) << "of a tensor it is the next step";
+  key(Key::z, true);
+  key(Key::z, true);
+  key(Key::z, true);
+  EXPECT_EQ(rows().size(), 6u) << "what was folded is undone";
+  click("in modules");
+  EXPECT_THAT(rows(), ElementsAre(tensors[0], tensors[1], tensors[2], tensors[3]));
+}
+
+// What is copied is what the command line prints of the same report, and all digits of what a plot shows.
+TEST_F(AppTest, WhatIsShownIsCopied) {
+  key(Key::c, true);
+  EXPECT_THAT(std::string(ImGui::GetClipboardText()), HasSubstr(verdict_line(*model_.results()->report)));
+  for (const Table& table : model_.results()->report->tables)
+    EXPECT_THAT(std::string(ImGui::GetClipboardText()), HasSubstr(table.title));
+  app_.state().view = View::timeline;
+  settle();
+  key(Key::e, true);
+  const std::string csv = ImGui::GetClipboardText();
+  const Series& loss = model_.results()->course->front().series.front();
+  for (size_t i = 0; i < loss.x.size(); i += 9)
+    EXPECT_THAT(csv, HasSubstr(fmt::format("{},{},{}\n", loss.name, loss.x[i], loss.y[i])));
+  for (int i = 0; i < kViews; ++i) {
+    app_.state().view = static_cast<View>(i);
+    app_.state().tensor = model_.results()->tensors->at(0);
+    settle();
+    ImGui::SetClipboardText("");
+    key(Key::c, true);
+    EXPECT_THAT(std::string(ImGui::GetClipboardText()), Not("")) << title_of(app_.state().view);
+    ImGui::SetClipboardText("");
+    key(Key::e, true);
+    // Of one trace there is nothing to compare.
+    if (app_.state().view != View::compare) {
+      EXPECT_THAT(std::string(ImGui::GetClipboardText()), Not("")) << title_of(app_.state().view);
+    }
+    key(Key::l, true);
+    EXPECT_EQ(ImGui::GetClipboardText(), app_.command());
+  }
+}
+
+TEST_F(AppTest, APictureIsWritten) {
+  EXPECT_EQ(app_.take_wanted_picture(), "");
+  key(Key::s, true);
+  const std::string name = app_.take_wanted_picture();
+  EXPECT_EQ(name, "ulpscope-overview-1.png");
+  EXPECT_EQ(app_.take_wanted_picture(), "") << "asked for once";
+  const std::string path = trace_.path() + ".png";
+  const Image& drawn = host_.draw(app_);
+  save_picture(app_, path, drawn);
+  EXPECT_EQ(first_bytes(path, 1 << 24), png_of(drawn));
+  settle();
+  EXPECT_THAT(text(), HasSubstr("wrote " + path));
+  save_picture(app_, "/nowhere/at/all.png", drawn);
+  settle();
+  EXPECT_THAT(text(), HasSubstr("/nowhere/at/all.png"));
+}
+
+// Whatever has a name can be reached with the keyboard alone.
+TEST_F(AppTest, CommandsAreFoundByTheirNames) {
+  const auto run = [&](const std::string& sought) {
+    key(Key::p, true);
+    host_.type(sought);
+    settle();
+    key(Key::enter);
+    settle();
+  };
+  run("light colours");
+  EXPECT_TRUE(app_.state().is_light);
+  run("ranges: headroom");
+  EXPECT_EQ(app_.state().view, View::ranges);
+  EXPECT_EQ(app_.state().quantity, Measured::headroom);
+  run("limits of bf16");
+  EXPECT_EQ(app_.state().format, "bf16");
+  run("linear_backward, backward");
+  EXPECT_EQ(app_.state().view, View::step);
+  EXPECT_EQ(app_.state().tensor, model_.results()->tensors->at(0));
+  // Arrows go from one of those that are found to the next.
+  key(Key::p, true);
+  host_.type("linear_backward, backward");
+  settle();
+  key(Key::down);
+  key(Key::enter);
+  EXPECT_EQ(app_.state().tensor, model_.results()->tensors->at(1));
+  key(Key::q);
+  EXPECT_EQ(app_.state().quantity, Measured::largest_exponent);
+  key(Key::q, false, true);
+  EXPECT_EQ(app_.state().quantity, Measured::headroom);
+}
+
+// The bits of a number are what `float` says of it; flipped with the pointer or with keys they make the number that has them.
+TEST_F(AppTest, BitsAreFlipped) {
+  app_.state().view = View::number;
+  app_.state().number = "1";
+  settle();
+  const auto encoding = [&](const std::string& format) {
+    for (const TableRow& row : model_.results()->number->tables.at(0).rows)
+      if (row.cells[0] == Cell(format)) return std::get<std::string>(row.cells[2]);
+    return std::string();
+  };
+  EXPECT_EQ(encoding("fp16"), "0x3C00");
+  click("fp16 bit 9");  // the largest of the fraction
+  EXPECT_EQ(app_.state().number, "fp16:0x3E00");
+  EXPECT_EQ(encoding("fp32"), "0x3FC00000") << "1.5";
+  EXPECT_EQ(encoding("bf16"), "0x3FC0");
+  click("bf16 bit 15");
+  EXPECT_EQ(app_.state().number, "bf16:0xBFC0");
+  EXPECT_EQ(encoding("fp16"), "0xBE00");
+  // The row and the bit are those of the last click: one row up, fp16 again, and three bits to the right.
+  key(Key::up);
+  for (int i = 0; i < 3; ++i) key(Key::right);
+  key(Key::enter);
+  EXPECT_EQ(app_.state().number, "fp16:0xAE00") << "bit 12 of -1.5: -0.09375";
+  EXPECT_EQ(encoding("fp64"), "0xBFB8000000000000");
+  key(Key::n);
+  EXPECT_EQ(app_.state().number, "fp16:0xADFF") << "towards zero, which is up";
+  key(Key::n, false, true);
+  EXPECT_EQ(app_.state().number, "fp16:0xAE00");
+  EXPECT_FALSE(app_.state().step) << "arrows were for the bits";
+  // Every encoding can be made, those that are no numbers too.
+  app_.state().number = "fp16:0x7C00";
+  settle();
+  click("fp16 bit 3");
+  EXPECT_EQ(encoding("fp16"), "0x7C08") << "a NaN keeps its payload";
+  EXPECT_EQ(encoding("bf16"), "0x7FC0");
+  click("next above");
+  EXPECT_EQ(app_.state().number, "fp16:0x7C08") << "there is none";
+  app_.state().number = "fp17:0x1";
+  settle();
+  EXPECT_THAT(model_.results()->failure, HasSubstr("fp17"));
+  app_.state().number = "fp16:0x12345";
+  settle();
+  EXPECT_THAT(model_.results()->failure, HasSubstr("16 bits"));
+}
+
+// A step's rows as lanes and as a table, and from one tensor to what it was made of and to what used it, as its edges say.
+std::string make_chain(SyntheticTrace& trace) {
+  std::mt19937 random(3);
+  const uint32_t input = trace.add_tensor("", "source", Phase::data, Role::input, DType::f32);
+  const uint32_t hidden = trace.add_tensor("body", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t other = trace.add_tensor("head", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t sum = trace.add_tensor("", "add", Phase::forward, Role::activation, DType::f16);
+  // Input 0 of op 1 is output 0 of op 0, and so on: each tensor has an op of its own.
+  trace.sink().add_edge({0, 1, 0, 0, 0});
+  trace.sink().add_edge({0, 2, 0, 0, 0});
+  trace.sink().add_edge({0, 3, 0, 1, 0});
+  trace.sink().add_edge({0, 3, 1, 2, 0});
+  for (int step = 0; step < 3; ++step) {
+    for (const uint32_t tensor : {input, hidden, other, sum})
+      trace.add(tensor, analyzers_test::make_row(analyzers_test::lognormal(random, -18, 5, 100),
+                                                 tensor == input ? DType::f32 : DType::f16));
+    trace.end_step();
+  }
+  trace.read();
+  return trace.path();
+}
+
+class StepAppTest : public AppTest {
+ protected:
+  StepAppTest() : AppTest(make_chain) {
+    app_.state().view = View::step;
+    settle();
+  }
+};
+
+TEST_F(StepAppTest, ValuesAreFollowedAlongTheirEdges) {
+  const std::vector<std::string>& tensors = *model_.results()->tensors;
+  EXPECT_LT(place("lane row 0").middle().y, place("lane row 1").middle().y) << "data above forward";
+  EXPECT_EQ(place("lane row 1").middle().y, place("lane row 3").middle().y);
+  EXPECT_LT(place("lane row 1").to.x, place("lane row 2").to.x) << "in order of execution";
+  click("lane row 0");
+  EXPECT_EQ(app_.state().tensor, tensors[0]);
+  const auto flow = [&] {
+    std::vector<std::string> rows;
+    for (const TableRow& row : model_.results()->flow->rows)
+      rows.push_back(std::get<std::string>(row.cells[0]) + " " + std::get<std::string>(row.cells[1]));
+    return rows;
+  };
+  EXPECT_THAT(flow(), ElementsAre("used by " + tensors[1], "used by " + tensors[2]));
+  key(Key::u);
+  EXPECT_EQ(app_.state().tensor, tensors[1]);
+  EXPECT_THAT(flow(), ElementsAre("made of " + tensors[0], "used by " + tensors[3]));
+  key(Key::u);
+  EXPECT_EQ(app_.state().tensor, tensors[3]);
+  EXPECT_THAT(flow(), ElementsAre("made of " + tensors[1], "made of " + tensors[2]));
+  key(Key::u);
+  EXPECT_EQ(app_.state().tensor, tensors[3]) << "nothing used it";
+  click("table flow row 1");
+  EXPECT_EQ(app_.state().tensor, tensors[2]);
+  key(Key::m);
+  EXPECT_EQ(app_.state().tensor, tensors[0]);
+  key(Key::down);
+  EXPECT_EQ(app_.state().tensor, tensors[1]) << "the next row of the step";
+}
+
+TEST_F(StepAppTest, OpsOfAStepAreFound) {
+  click("filter");
+  host_.type("head");
+  settle();
+  EXPECT_EQ(model_.results()->step->rows.size(), 1u);
+  ASSERT_EQ(model_.results()->histograms->series.size(), 1u);
+  // The exponents that stand beside it are those that were recorded.
+  const Series& row = model_.results()->histograms->series[0];
+  double elements = 0;
+  for (const double count : row.y) elements += count;
+  uint64_t recorded = 0;
+  Snapshot(trace_.path()).visit_rows({0, 1}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& each : rows)
+      if (each.tensor == 2) recorded = each.statistics.count - each.statistics.zeros;
+    return true;
+  });
+  EXPECT_EQ(elements, static_cast<double>(recorded));
+}
+
 class CoarseAppTest : public AppTest {
  protected:
   CoarseAppTest() : AppTest(RecordLevel::health) {}
@@ -302,6 +586,44 @@ TEST_F(CoarseAppTest, SaysWhatToRecord) {
   app_.state().tensor = model_.results()->tensors->at(0);
   settle();
   EXPECT_THAT(text(), HasSubstr("record with --record stats"));
+}
+
+// A window of 200 pixels has room for some 130 of the 400 columns. One FP16 value overflowed in one step.
+TEST(NarrowWindow, OneBadStepIsSeen) {
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor("body", "linear_backward", Phase::backward, Role::activation_gradient, DType::f16);
+  for (uint64_t step = 0; step < 400; ++step) {
+    std::vector<double> values(100, 1);
+    if (step == 277) values[3] = 1e6;
+    trace.add(tensor, analyzers_test::make_row(values, DType::f16));
+    trace.end_step();
+  }
+  trace.read();
+  ViewModel model({trace.path()}, open, false);
+  for (int width = 200; width < 260; width += 7) {
+    Headless host(width, 500, 1, true);
+    ViewState state;
+    state.view = View::ranges;
+    state.quantity = Measured::overflowed;
+    App app(model, host.textures(), state);
+    for (int i = 0; i < 3; ++i) {
+      model.wait();
+      host.run(app);
+    }
+    ASSERT_EQ(model.results()->matrix->series.at(0).y.size(), 400u);
+    const Image image = host.draw(app);
+    const ImU32 bad = map_color(place_on_map(0.01, Unit::share, 0, 0), false);
+    const Rectangle* const plot = app.names().find("plot overflowed");
+    ASSERT_TRUE(plot);
+    EXPECT_LT(plot->to.x - plot->from.x, 300);
+    const auto y = static_cast<size_t>(app.names().find("overflowed row 0")->middle().y);
+    const auto row = image.pixels.begin() + static_cast<ptrdiff_t>(y * static_cast<size_t>(width));
+    const auto found = std::find(row, row + width, bad);
+    ASSERT_NE(found, row + width) << width;
+    const double step = (static_cast<double>(found - row) - static_cast<double>(plot->from.x)) /
+                        static_cast<double>(plot->to.x - plot->from.x) * 400;
+    EXPECT_NEAR(step, 277, 8) << "and it is where it was";
+  }
 }
 
 class SmallAppTest : public AppTest {

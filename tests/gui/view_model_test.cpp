@@ -10,7 +10,9 @@
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/nan.h"
 #include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/analyzers/updates.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope::gui {
@@ -18,6 +20,7 @@ namespace {
 
 using analyzers_test::SyntheticTrace;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 RunSet open(const std::string& path) { return RunSet(path); }
@@ -85,6 +88,39 @@ TEST_F(ViewModelTest, ShowsWhatAnalysesSay) {
   EXPECT_EQ(model.results()->failure, "") << "it is over when something else is asked for";
 }
 
+// Views of one pass over the rows say what each analysis says that makes a pass of its own.
+TEST_F(ViewModelTest, OnePassSaysWhatThreeDo) {
+  const uint32_t weight = trace_.add_tensor("head", "adam", Phase::optimizer, Role::weight, DType::f16, "head.weight");
+  for (int i = 0; i < 20; ++i) {
+    std::vector<double> values = analyzers_test::lognormal(random_, -12, 5, 30);
+    if (i > 12) values[3] = NAN;
+    trace_.add(gradient_, analyzers_test::make_row(values, DType::f16, 256));
+    trace_.add_update(weight, 30, 20, 0);
+    trace_.end_step();
+  }
+  const Snapshot snapshot = trace_.read();
+  ViewModel model({trace_.path()}, open, false);
+  AnalysisOptions all_rows;
+  all_rows.limit = 0;
+  ReportOptions report_options;
+  report_options.limit = 0;
+  ViewState state;
+  for (const View view : {View::updates, View::why_nan, View::overview}) {
+    state.view = view;
+    model.ask(state);
+    model.wait();
+  }
+  const auto results = model.results();
+  EXPECT_EQ(render_json(*results->updates), render_json(analyze_updates(snapshot, all_rows)));
+  EXPECT_EQ(render_json(*results->nan), render_json(analyze_nan(snapshot, all_rows)));
+  EXPECT_EQ(render_json(*results->report), render_json(analyze_all(snapshot, report_options)));
+  EXPECT_THAT(results->updates->tables, Not(testing::IsEmpty()));
+  EXPECT_THAT(results->nan->findings, Not(testing::IsEmpty()));
+  // The course has what only rows tell, though at first it was that of the steps alone.
+  EXPECT_TRUE(
+      std::any_of(results->course->begin(), results->course->end(), [](const Plot& plot) { return plot.name == "nonfinite"; }));
+}
+
 TEST_F(ViewModelTest, ATraceThatGrowsIsFollowed) {
   add_steps(3);
   trace_.sink().flush();
@@ -113,6 +149,53 @@ TEST_F(ViewModelTest, ATraceThatGrowsIsFollowed) {
   trace_.sink().flush();
   EXPECT_EQ(wait_for_steps(43), 43u);
   EXPECT_EQ(model.results()->writer, WriterState::alive);
+  model.on_news({});
+}
+
+// A window beside a run is there before its trace is.
+TEST_F(ViewModelTest, ARunThatHasNotBegunIsAwaited) {
+  std::mutex mutex;
+  std::condition_variable asked;
+  int times = 0;
+  bool begun = false;
+  const auto open_later = [&](const std::string& path) -> std::optional<RunSet> {
+    const std::lock_guard lock(mutex);
+    ++times;
+    asked.notify_all();
+    return begun ? std::optional<RunSet>(path) : std::nullopt;
+  };
+  ViewModel model({trace_.path()}, open_later, true);
+  model.ask({});
+  {
+    std::unique_lock lock(mutex);
+    asked.wait(lock, [&] { return times >= 2; });
+  }
+  EXPECT_TRUE(model.results()->is_awaited);
+  EXPECT_EQ(model.results()->failure, "");
+  EXPECT_FALSE(model.results()->report);
+  add_steps(3);
+  trace_.sink().flush();
+  bool has_read = false;
+  model.on_news([&] {
+    const std::lock_guard lock(mutex);
+    has_read = true;
+    asked.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  begun = true;
+  const auto is_read = [&] {
+    const bool told = has_read;
+    has_read = false;
+    return told;
+  };
+  for (uint64_t steps = 0; steps < 3;) {
+    asked.wait(lock, is_read);
+    lock.unlock();
+    steps = model.results()->steps;
+    lock.lock();
+  }
+  lock.unlock();
+  EXPECT_FALSE(model.results()->is_awaited);
   model.on_news({});
 }
 

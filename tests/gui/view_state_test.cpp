@@ -34,7 +34,7 @@ ViewState read(const std::string& options) {
   const std::vector<std::string> words = shell_words(options);
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string name = words[i].substr(2);
-    const bool is_flag = name == "true" || name == "light";
+    const bool is_flag = name == "true" || name == "light" || name == "flat";
     set(state, name, is_flag ? "" : words.at(i + 1));
     i += is_flag ? 0 : 1;
   }
@@ -52,7 +52,9 @@ TEST(ViewState, ItsTextLeadsBackToIt) {
     state.quantity = Measured::largest_exponent;
     state.order = TensorOrder::execution;
     state.format = "e4m3";
-    state.is_true = state.is_light = true;
+    state.is_true = state.is_light = state.is_flat = true;
+    state.module = tensor;
+    state.folded = {tensor, "features.0"};
     state.scale = -12;
     const ViewState back = read(to_options(state));
     EXPECT_EQ(to_options(back), to_options(state));
@@ -65,8 +67,9 @@ TEST(ViewState, ItsTextLeadsBackToIt) {
 
 TEST(ViewState, EachOptionChangesTheText) {
   const std::map<std::string, std::string> values{
-      {"view", "step"}, {"steps", "3..9"},  {"step", "4"}, {"tensor", "t"},  {"quantity", "zeros"}, {"order", "execution"},
-      {"filter", "f"},  {"limits", "bf16"}, {"true", ""},  {"scale", "2^3"}, {"number", "0.5"},     {"light", ""}};
+      {"view", "step"},       {"steps", "3..9"}, {"step", "4"},         {"module", "features.0"}, {"flat", ""},
+      {"fold", "features.0"}, {"tensor", "t"},   {"quantity", "zeros"}, {"order", "execution"},   {"filter", "f"},
+      {"limits", "bf16"},     {"true", ""},      {"scale", "2^3"},      {"number", "0.5"},        {"light", ""}};
   for (const StateOption& option : state_options()) {
     ViewState state;
     ASSERT_TRUE(values.contains(option.name)) << option.name;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Opens the real window on a virtual display, presses a key, and looks at what it shows; and calls it where there is no display.
+"""Opens the real window on a virtual display, presses a key, and looks at what it shows; opens one beside a run, and kills it; and
+calls both where there is no display.
 
 usage: window_test.py ULPSCOPE
 Skipped where Xvfb or xdotool are not installed, or where OpenGL 3 is not to be had.
@@ -16,6 +17,11 @@ SKIPPED = 77
 EXPERIMENT = pathlib.Path(__file__).resolve().parent.parent.parent / "experiments" / "failures" / "loss_scale_too_large.toml"
 
 
+def train_beside(program, trace, **options):
+    arguments = ["train", str(EXPERIMENT), "--threads", "1", "-o", trace, "--force", "--view"]
+    return subprocess.Popen([program, *arguments], cwd=EXPERIMENT.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
 def xdotool(environment, *arguments):
     return subprocess.run(["xdotool", *arguments], env=environment, capture_output=True, text=True)
 
@@ -29,6 +35,12 @@ def main():
         refused = subprocess.run([program, "view", trace], env=no_display, capture_output=True, text=True)
         if refused.returncode != 4 or "no display" not in refused.stderr or len(refused.stderr.splitlines()) != 1:
             print(f"without a display: exit code {refused.returncode}, {refused.stderr!r}")
+            return 1
+        beside = os.path.join(folder, "beside.h5")
+        run = train_beside(program, beside, env=no_display)
+        said = run.communicate()[1]
+        if run.returncode != 4 or "--view: no display" not in said or len(said.splitlines()) != 1 or os.path.exists(beside):
+            print(f"train --view without a display: exit code {run.returncode}, {said!r}")
             return 1
         missing = [name for name in ("Xvfb", "xdotool") if not shutil.which(name)]
         if missing:
@@ -63,7 +75,26 @@ def main():
             if changed.returncode != 0:
                 print("key 2 did not lead to the ranges")
                 return 1
-            print("the window opened, and key 2 led to the ranges")
+            window.terminate()
+            window.wait()
+            # A run goes on whatever becomes of the window beside it, and what it prints ends with it.
+            run = train_beside(program, beside, env=environment)
+            found = subprocess.run(
+                ["timeout", "60", "xdotool", "search", "--sync", "--onlyvisible", "--name", "beside.h5"],
+                env=environment,
+                capture_output=True,
+                text=True,
+            )
+            if found.returncode != 0:
+                run.kill()
+                print(f"no window beside the run: {run.communicate()[1]}")
+                return 1
+            xdotool(environment, "windowkill", found.stdout.split()[0])
+            said = run.communicate()[1]
+            if run.returncode != 0 or not os.path.exists(beside):
+                print(f"the run ended with its window: {run.returncode}, {said}")
+                return 1
+            print("the window opened, and key 2 led to the ranges; a run went on when the one beside it was killed")
             return 0
         finally:
             for process in (window, server):
