@@ -92,6 +92,7 @@ void App::frame() {
   show_keys();
   ImGui::End();
   if (!(state_ == last_state_)) {
+    notice_.clear();
     model_.ask(state_);
     last_state_ = state_;
     // A drag or a word is one change, remembered when it ends.
@@ -182,9 +183,12 @@ void App::go_to(const RowKey& key) {
 void App::go_to_anomaly(const Results& results, bool forward) {
   // Steps at which something is marked or was found.
   std::set<uint64_t> steps;
-  if (results.course)
-    for (const Plot& plot : *results.course)
+  const auto add_marks = [&](const std::vector<Plot>& plots) {
+    for (const Plot& plot : plots)
       for (const Mark& mark : plot.marks) steps.insert(static_cast<uint64_t>(mark.from));
+  };
+  if (results.course) add_marks(*results.course);
+  if (state_.view == View::compare && results.compare) add_marks(results.compare->plots);
   if (results.report)
     for (const Finding& finding : results.report->findings)
       if (finding.extent.first_step) steps.insert(*finding.extent.first_step);
@@ -287,30 +291,32 @@ void App::take_keys(const Results& results) {
   if (io.KeyCtrl) {
     if (is_pressed(Key::z)) io.KeyShift ? redo() : undo();
     if (is_pressed(Key::y)) redo();
-    if (is_pressed(Key::c)) copy_text(results);
-    if (is_pressed(Key::e)) copy_csv(results);
-    if (is_pressed(Key::l)) copy_command();
-    if (is_pressed(Key::s)) want_picture();
+    if (is_pressed_once(Key::c)) copy_text(results);
+    if (is_pressed_once(Key::e)) copy_csv(results);
+    if (is_pressed_once(Key::l)) copy_command();
+    if (is_pressed_once(Key::s)) want_picture();
+    if (is_pressed_once(Key::q)) closes_ = true;
     return;
   }
   for (int i = 0; i < kViews; ++i)
     if (is_pressed(Key::digit_1, i)) state_.view = static_cast<View>(i);
-  if (is_pressed(Key::question) && io.KeyShift) shows_keys_ = !shows_keys_;
+  if (is_pressed_once(Key::question) && io.KeyShift) shows_keys_ = !shows_keys_;
   if (is_pressed(Key::period)) go_to_anomaly(results, true);
   if (is_pressed(Key::comma)) go_to_anomaly(results, false);
-  if (is_pressed(Key::l)) state_.is_light = !state_.is_light;
+  if (is_pressed_once(Key::l)) state_.is_light = !state_.is_light;
   if (is_pressed(Key::q)) {
     const int next = static_cast<int>(state_.quantity) + (io.KeyShift ? kMeasured - 1 : 1);
     state_.quantity = static_cast<Measured>(next % kMeasured);
   }
-  if (is_pressed(Key::o)) state_.order = state_.order == TensorOrder::worst ? TensorOrder::execution : TensorOrder::worst;
+  if (is_pressed_once(Key::o)) state_.order = state_.order == TensorOrder::worst ? TensorOrder::execution : TensorOrder::worst;
   if (state_.scale && is_pressed(Key::plus)) state_.scale = std::min(*state_.scale + 1, kLargestScale);
   if (state_.scale && is_pressed(Key::minus)) state_.scale = std::max(*state_.scale - 1, kLeastScale);
   hands_.down = (is_pressed(Key::down) ? 1 : 0) - (is_pressed(Key::up) ? 1 : 0) + (is_pressed(Key::page_down) ? 20 : 0) -
                 (is_pressed(Key::page_up) ? 20 : 0);
-  hands_.enters = is_pressed(Key::enter) || is_pressed(Key::space);
-  hands_.asks_makers = is_pressed(Key::m);
-  hands_.asks_users = is_pressed(Key::u);
+  hands_.enters = is_pressed_once(Key::enter) || is_pressed_once(Key::space);
+  hands_.asks_field = is_pressed_once(Key::tab) || (is_pressed_once(Key::question) && !io.KeyShift);
+  hands_.asks_makers = is_pressed_once(Key::m);
+  hands_.asks_users = is_pressed_once(Key::u);
   if (is_pressed(Key::n)) hands_.next = io.KeyShift ? -1 : 1;
   const int aside = (is_pressed(Key::right) ? 1 : 0) - (is_pressed(Key::left) ? 1 : 0);
   const bool has_sides = state_.view == View::number || (state_.view == View::ranges && !state_.module.empty());
@@ -353,6 +359,7 @@ std::vector<App::Command> App::commands(const Results& results) {
       {"all steps, and nothing selected", "Esc", [this] { show_all(); }},
       {state_.is_light ? "dark colours" : "light colours", "L", [this] { state_.is_light = !state_.is_light; }},
       {"what keys and the pointer do", "?", [this] { shows_keys_ = true; }},
+      {"close the window", "Ctrl+Q", [this] { closes_ = true; }},
       {state_.order == TensorOrder::worst ? "tensors in order of execution" : "the worst tensors first", "O",
        [this] { state_.order = state_.order == TensorOrder::worst ? TensorOrder::execution : TensorOrder::worst; }},
       {state_.is_flat ? "tensors in their modules" : "tensors without their modules", "",
@@ -461,28 +468,30 @@ void App::show_finder(const Results& results) {
 
 void App::show_keys() {
   if (!shows_keys_) return;
-  static constexpr const char* kKeys[][2] = {{"1 to 8", "views"},
-                                             {"W, S; wheel", "zoom in and out along the steps"},
-                                             {"A, D", "move along the steps"},
-                                             {"drag", "show the steps that it goes over"},
-                                             {"double click; Esc", "show all steps"},
-                                             {"click", "choose a step, a tensor, a row"},
-                                             {"Left, Right", "the step before, and after"},
-                                             {", and .", "the step before, and after, at which something happened"},
-                                             {"F", "the steps around the chosen one"},
-                                             {"Up, Down, Page Up, Page Down", "the row before, and after"},
-                                             {"Enter", "go to it; fold or unfold a module, as Left and Right do; flip a bit"},
-                                             {"Q, O", "ranges: another quantity, another order"},
-                                             {"+, -", "ranges: twice the tried loss scale, and half of it"},
-                                             {"M, U", "step: what the tensor was made of, and what used it"},
-                                             {"N, Shift+N", "number: the next one above, and below"},
-                                             {"L", "light, or dark"},
-                                             {"Tab", "the next field for text"},
-                                             {"Ctrl+P", "find any tensor, op, finding, view or command"},
-                                             {"Ctrl+Z, Ctrl+Y", "what was shown before, and after that"},
-                                             {"Ctrl+C, Ctrl+E, Ctrl+S", "copy it as text, as CSV, as a picture"},
-                                             {"Ctrl+L", "copy the command line that shows it"},
-                                             {"right click", "copy a plot or table as CSV"}};
+  static constexpr const char* kKeys[][2] = {
+      {"1 to 8", "views"},
+      {"W, S; wheel", "zoom in and out along the steps"},
+      {"A, D", "move along the steps"},
+      {"drag", "show the steps that it goes over"},
+      {"double click; Esc", "show all steps"},
+      {"click", "choose a step, a tensor, a row"},
+      {"Left, Right", "the step before, and after"},
+      {", and .", "the step before, and after, at which something happened"},
+      {"F", "the steps around the chosen one"},
+      {"Up, Down, Page Up, Page Down", "the row before, and after"},
+      {"Enter", "go to the finding; fold or unfold a module, as Left and Right do; flip a bit"},
+      {"Q, O", "ranges: another quantity, another order"},
+      {"+, -", "ranges: twice the tried loss scale, and half of it"},
+      {"M, U", "step: what the tensor was made of, and what used it"},
+      {"N, Shift+N", "number: the next one above, and below"},
+      {"L", "light, or dark"},
+      {"Tab, /", "write into the view's field for text; Enter ends it"},
+      {"Ctrl+P", "find any tensor, op, finding, view or command"},
+      {"Ctrl+Z, Ctrl+Y", "what was shown before, and after that"},
+      {"Ctrl+C, Ctrl+E, Ctrl+S", "copy it as text, as CSV, as a picture"},
+      {"Ctrl+L", "copy the command line that shows it"},
+      {"Ctrl+Q", "close the window"},
+      {"right click", "copy a plot or table as CSV"}};
   const ImVec2 display = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, 0, {0.5F, 0.5F});
   ImGui::PushStyleColor(ImGuiCol_WindowBg, theme(state_.is_light).panel);

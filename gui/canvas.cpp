@@ -41,11 +41,6 @@ std::string fitted(const std::string& text, float width) {
   return "";
 }
 
-void same_line_if_room(float width) {
-  ImGui::SameLine();
-  if (ImGui::GetContentRegionAvail().x < width) ImGui::NewLine();
-}
-
 StepRange Canvas::shown() const {
   const StepRange shown{std::max(state->steps.first, recorded.first), std::min(state->steps.last, recorded.last)};
   return shown.last > shown.first ? shown : recorded;

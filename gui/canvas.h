@@ -95,6 +95,7 @@ struct Hands {
   int aside = 0;  // to the right, where what is selected has a right and a left; negative: to the left
   bool enters = false;
   int next = 0;                                  // the next number above; negative: below
+  bool asks_field = false;                       // to write into the view's field for text
   bool asks_makers = false, asks_users = false;  // of the selected tensor
 
   // The row that is selected then, of so many; `selected`: the one that is, if any. SIZE_MAX: keys ask for none.
@@ -103,8 +104,6 @@ struct Hands {
 
 // The text, or as much of it, with dots behind, as has room in so many pixels.
 std::string fitted(const std::string& text, float width);
-// What comes next stands beside what was last, or below it where so many pixels have no room there.
-void same_line_if_room(float width);
 
 struct Canvas {
   const Theme* theme = nullptr;

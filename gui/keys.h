@@ -57,12 +57,14 @@ inline int number_of(Key key) {
   return kNumbers[static_cast<int>(key)];
 }
 
-inline bool is_pressed(Key key, int offset = 0) {
+// `repeats`: again and again while it is held.
+inline bool is_pressed(Key key, int offset = 0, bool repeats = true) {
 #if IMGUI_VERSION_NUM >= 18700
-  return ImGui::IsKeyPressed(static_cast<ImGuiKey>(number_of(key) + offset));
+  return ImGui::IsKeyPressed(static_cast<ImGuiKey>(number_of(key) + offset), repeats);
 #else
-  return ImGui::IsKeyPressed(number_of(key) + offset);
+  return ImGui::IsKeyPressed(number_of(key) + offset, repeats);
 #endif
 }
+inline bool is_pressed_once(Key key) { return is_pressed(key, 0, false); }
 
 }  // namespace ulpscope::gui

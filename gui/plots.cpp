@@ -151,6 +151,13 @@ bool place(const std::string& name, ImVec2 size, Area& area) {
   return ImGui::IsItemHovered();
 }
 
+// Of what was drawn last.
+void show_plot_menu(const Plot& plot) {
+  if (!ImGui::BeginPopupContextItem("plot menu")) return;
+  if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(csv_of(plot).c_str());
+  ImGui::EndPopup();
+}
+
 void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   const Theme& theme = *canvas.theme;
   const float line = line_height();
@@ -158,6 +165,7 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   const float wanted = height > 0 ? height : 9 * line;
   const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, wanted}, box);
   const bool is_active = ImGui::IsItemActive();
+  show_plot_menu(plot);
   Range range;
   const StepRange shown = canvas.shown();
   Area area = box;
@@ -497,6 +505,7 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int rais
   const float total = row_height * static_cast<float>(rows) + (is_exponents ? line + 4 : 0);
   const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, total}, box);
   const bool is_active = ImGui::IsItemActive();
+  show_plot_menu(plot);
   Area area = box;
   area.from.x = std::round(area.from.x + label);
   area.to.x = std::round(area.to.x);
@@ -590,6 +599,7 @@ void show_histogram(const Canvas& canvas, const Plot& plot, float height) {
   ImGui::BeginChild((plot.name + " rows").c_str(), {0, height > 0 ? height : std::min(wanted, 24 * line)}, false);
   Area box;
   const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, wanted}, box);
+  show_plot_menu(plot);
   ImDrawList& list = *ImGui::GetWindowDrawList();
   Area area = box;
   area.from.x += std::min(20 * ImGui::GetFontSize(), box.width() * 0.4F);
@@ -674,11 +684,27 @@ void show_graph(const Canvas& canvas, const Plot& plot) {
     list.AddBezierCubic(start, {start.x, start.y + line}, {end.x, end.y - line}, end, color, link.marked ? 2.2F : 1.2F);
     list.AddTriangleFilled({end.x - 4, end.y - 6}, {end.x + 4, end.y - 6}, end, color);
   }
+  const auto is_selected_node = [&](const PlotNode& node) {
+    return !node.key.name.empty() && node.key.name == canvas.state->tensor &&
+           (!node.key.step || node.key.step == canvas.state->step);
+  };
+  const auto go_to = [&](const PlotNode& node) {
+    if (!node.key.name.empty()) select_tensor(*canvas.state, node.key.name);
+    if (node.key.step) canvas.state->step = node.key.step;
+  };
+  // Keys go along the way, from what comes first to what came of it.
+  if (canvas.hands && canvas.hands->down != 0) {
+    std::optional<size_t> selected;
+    for (size_t i = 0; i < plot.nodes.size() && !(selected && canvas.hands->down < 0); ++i)
+      if (is_selected_node(plot.nodes[i])) selected = i;
+    go_to(plot.nodes[canvas.hands->take_row(plot.nodes.size(), selected)]);
+  }
   for (size_t i = 0; i < plot.nodes.size(); ++i) {
     const PlotNode& node = plot.nodes[i];
     const Rectangle at = rectangle(i);
     list.AddRectFilled(at.from, at.to, theme.panel, 4);
     list.AddRect(at.from, at.to, node.marked ? theme.error : theme.grid, 4, 0, node.marked ? 1.8F : 1.0F);
+    if (is_selected_node(node)) list.AddRect({at.from.x - 3, at.from.y - 3}, {at.to.x + 3, at.to.y + 3}, theme.accent, 4, 0, 2);
     const float width = at.to.x - at.from.x - 12;
     draw_text(list, {at.from.x + 6, at.from.y + 0.2F * line}, theme.text, fitted(node.name, width));
     draw_text(list, {at.from.x + 6, at.from.y + 1.3F * line}, theme.dim, fitted(node.detail, width));
@@ -686,10 +712,7 @@ void show_graph(const Canvas& canvas, const Plot& plot) {
     const ImVec2 mouse = ImGui::GetIO().MousePos;
     if (ImGui::IsItemHovered() && mouse.x >= at.from.x && mouse.x < at.to.x && mouse.y >= at.from.y && mouse.y < at.to.y) {
       ImGui::SetTooltip("%s\n%s", node.name.c_str(), node.detail.c_str());
-      if (ImGui::IsMouseReleased(0)) {
-        if (!node.key.name.empty()) select_tensor(*canvas.state, node.key.name);
-        if (node.key.step) canvas.state->step = node.key.step;
-      }
+      if (ImGui::IsMouseReleased(0)) go_to(node);
     }
   }
 }
@@ -702,20 +725,9 @@ std::string value_text(double value, Unit unit) {
   return text == exact || unit == Unit::count ? text : fmt::format("{} ({})", text, exact);
 }
 
-namespace {
-
-void show_plot_menu(const Plot& plot) {
-  if (!ImGui::BeginPopupContextItem("plot menu")) return;
-  if (ImGui::MenuItem("Copy as CSV")) ImGui::SetClipboardText(csv_of(plot).c_str());
-  ImGui::EndPopup();
-}
-
-}  // namespace
-
 void show_tree(const Canvas& canvas, const Plot& plot, const std::vector<ModuleRow>& rows, float height) {
   ImGui::PushID(plot.name.c_str());
   show_heatmap(canvas, plot, height, 0, &rows);
-  show_plot_menu(plot);
   ImGui::PopID();
 }
 
@@ -735,7 +747,6 @@ void show_plot(const Canvas& canvas, const Plot& plot, float height, int raised_
       show_graph(canvas, plot);
       break;
   }
-  show_plot_menu(plot);
   ImGui::PopID();
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/text.h"
@@ -28,6 +29,24 @@ void go_to(const Canvas& canvas, const RowKey& key) {
   if (key.step) canvas.state->step = key.step;
 }
 
+// To where the finding is seen: among the tensors, over the steps, or in the report of its matter.
+void open_finding(const Canvas& canvas, const Finding& finding) {
+  ViewState& state = *canvas.state;
+  const std::string_view code = finding.code;
+  const auto tells = [&](const char* word) { return code.find(word) != std::string_view::npos; };
+  if (tells("nonfinite")) {
+    state.view = View::why_nan;
+  } else if (code.starts_with("updates.")) {
+    state.view = View::updates;
+  } else if (code.starts_with("range.") || code.starts_with("model.")) {
+    state.view = View::ranges;
+    if (tells("flush")) state.quantity = Measured::flushed;
+    if (tells("overflow") || tells("saturated")) state.quantity = Measured::overflowed;
+  } else if (code.starts_with("scale.") || code.starts_with("run.")) {
+    state.view = View::timeline;
+  }
+}
+
 const RowKey* place_of(const Finding& finding) { return finding.evidence.empty() ? nullptr : &finding.evidence.front().key; }
 
 void show_finding(const Canvas& canvas, const Finding& finding, const std::string& name) {
@@ -41,7 +60,7 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
   const bool is_clicked = ImGui::IsItemClicked();
   const float foot = ImGui::GetItemRectMax().y;
   canvas.names->add_item(name);
-  if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s\nclick: go to its tensor and step", finding.code.c_str());
+  if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s\nclick: go to where and when it was", finding.code.c_str());
   ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->dim);
   for (size_t i = 0; i < std::min<size_t>(finding.evidence.size(), 3); ++i) {
     const Evidence& evidence = finding.evidence[i];
@@ -52,7 +71,10 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
       separator = ", ";
     }
     ImGui::TextUnformatted(one_line(text).c_str());
-    if (ImGui::IsItemClicked()) go_to(canvas, evidence.key);
+    if (ImGui::IsItemClicked()) {
+      go_to(canvas, evidence.key);
+      open_finding(canvas, finding);
+    }
   }
   ImGui::PopStyleColor();
   if (!finding.suggestion.empty()) {
@@ -63,7 +85,10 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
   ImGui::PopTextWrapPos();
   ImGui::Unindent(line);
   ImGui::GetWindowDrawList()->AddRectFilled({at.x, at.y}, {at.x + 4, std::max(foot, at.y + line)}, color, 2);
-  if (is_clicked && place_of(finding)) go_to(canvas, *place_of(finding));
+  if (is_clicked) {
+    if (place_of(finding)) go_to(canvas, *place_of(finding));
+    open_finding(canvas, finding);
+  }
   ImGui::PopID();
 }
 
@@ -128,9 +153,9 @@ void show_verdict(const Canvas& canvas, const Report& report) {
   ImGui::Dummy({0, 0});
 }
 
-// Keys go from one finding to the next: to its tensor and step.
+// Keys go from one finding to the next, to its tensor and step, and Enter to the view that shows it.
 void take_finding_keys(const Canvas& canvas, const Report& report) {
-  if (!canvas.hands || canvas.hands->down == 0) return;
+  if (!canvas.hands || (canvas.hands->down == 0 && !canvas.hands->enters)) return;
   std::vector<size_t> order;
   for (const Cause& cause : report.causes) order.push_back(cause.finding);
   for (size_t i = 0; i < report.findings.size(); ++i)
@@ -142,6 +167,7 @@ void take_finding_keys(const Canvas& canvas, const Report& report) {
     if (key.name == canvas.state->tensor && (!key.step || key.step == canvas.state->step) && !(key.name.empty() && !key.step))
       selected = i;
   }
+  if (selected && std::exchange(canvas.hands->enters, false)) open_finding(canvas, report.findings[order[*selected]]);
   if (const size_t row = canvas.hands->take_row(order.size(), selected); row != SIZE_MAX)
     go_to(canvas, *place_of(report.findings[order[row]]));
 }

@@ -371,6 +371,7 @@ void ViewModel::work() {
     changed_.notify_all();
   };
   auto looked = std::chrono::steady_clock::now();
+  bool is_held = false;  // something new is not published yet
   while (!stopped_) {
     const ViewState state = asked_;
     const uint64_t number = asked_number_;
@@ -405,7 +406,13 @@ void ViewModel::work() {
       results.failure.clear();
       error_ = nullptr;
     }
-    if (more || is_new || !failure.empty() || number != done_number_) publish();
+    // What nobody asked for, as what a run has written since, comes all at once: each redraw costs the run.
+    is_held = is_held || more || is_new;
+    const bool is_asked_for = number != done_number_ || !failure.empty();
+    if (is_asked_for || (is_held && !more)) {
+      publish();
+      is_held = false;
+    }
     if (more && failure.empty()) continue;
     done_number_ = number;
     changed_.notify_all();

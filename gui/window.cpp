@@ -148,7 +148,7 @@ Layout run_window(std::vector<std::string> paths, ViewModel::Open open, const La
   // A frame shows what the one before laid out: each event is followed by a few. In between the program sleeps.
   constexpr int kFramesAfterEvent = 3;
   int frames = kFramesAfterEvent;
-  while (window.is_open()) {
+  while (window.is_open() && !app.wants_to_close()) {
     if (frames > 0) {
       glfwPollEvents();
       --frames;

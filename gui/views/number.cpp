@@ -47,10 +47,12 @@ class Number : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
     ImGui::SetNextItemWidth(20 * ImGui::GetFontSize());
+    take_field_keys(canvas);
     ImGui::InputTextWithHint("##number", "0.1, 65504, 0x1.8p-3, 0x3C00, fp16:0x3C00", &canvas.state->number);
     canvas.names->add_item("number");
-    ImGui::SameLine();
-    ImGui::TextDisabled("a number, which is rounded to each format, or an encoding, which is read in its own");
+    constexpr const char* kMeaning = "a number, which is rounded to each format, or an encoding, which is read in its own";
+    go_on_beside(0, kMeaning);
+    ImGui::TextDisabled("%s", kMeaning);
     if (!is_there(results.number, results, "the number")) return;
     const std::vector<Encoded> all = encoded_in(*results.number);
     if (!all.empty()) {
@@ -60,9 +62,11 @@ class Number : public ViewPanel {
         const std::string label = fmt::format("next {} in {}", up ? "above" : "below", all[row_].format->name);
         if (ImGui::Button(label.c_str())) step(canvas, all[row_], up);
         canvas.names->add_item(up ? "next above" : "next below");
-        ImGui::SameLine();
+        if (!up) ImGui::SameLine();
       }
-      ImGui::TextDisabled("A click flips a bit, as do arrows and Enter.");
+      constexpr const char* kHands = "A click flips a bit, as do arrows and Enter.";
+      go_on_beside(0, kHands);
+      ImGui::TextDisabled("%s", kHands);
     }
     show_report(canvas, *results.number);
   }
@@ -93,11 +97,11 @@ class Number : public ViewPanel {
 
   void show_bits(const Canvas& canvas, const std::vector<Encoded>& all) {
     const Theme& theme = *canvas.theme;
-    const float line = ImGui::GetTextLineHeight(), left = 5 * ImGui::GetFontSize(), gap = 0.4F * line;
+    const float line = ImGui::GetTextLineHeight(), left = std::floor(5 * ImGui::GetFontSize()), gap = std::floor(0.4F * line);
     int widest = 0;
     for (const Encoded& number : all) widest = std::max(widest, width_of(*number.format));
     const float room = ImGui::GetContentRegionAvail().x - left - 3 * gap;
-    const float cell = std::clamp(room / static_cast<float>(widest), 3.0F, 1.1F * line);
+    const float cell = std::floor(std::clamp(room / static_cast<float>(widest), 3.0F, 1.1F * line));
     ImDrawList& list = *ImGui::GetWindowDrawList();
     for (size_t row = 0; row < all.size(); ++row) {
       const Encoded& number = all[row];

@@ -29,22 +29,23 @@ class Ranges : public ViewPanel {
       ImGui::EndCombo();
     }
     canvas.names->add_item("quantity");
-    same_line_if_room(box_width("worst first"));
+    go_on_beside(ImGui::GetFrameHeight(), "worst first");
     bool is_worst = state.order == TensorOrder::worst;
     if (ImGui::Checkbox("worst first", &is_worst)) state.order = is_worst ? TensorOrder::worst : TensorOrder::execution;
     canvas.names->add_item("worst first");
-    same_line_if_room(box_width("in modules"));
+    go_on_beside(ImGui::GetFrameHeight(), "in modules");
     bool in_modules = !state.is_flat;
     if (ImGui::Checkbox("in modules", &in_modules)) state.is_flat = !in_modules;
     canvas.names->add_item("in modules");
-    same_line_if_room(14 * em);
+    go_on_beside(14 * em);
     ImGui::SetNextItemWidth(14 * em);
+    take_field_keys(canvas);
     ImGui::InputTextWithHint("##filter", "filter, as *.weight gradient*", &state.filter);
     canvas.names->add_item("filter");
-    same_line_if_room(box_width("without the loss scale"));
+    go_on_beside(ImGui::GetFrameHeight(), "without the loss scale");
     ImGui::Checkbox("without the loss scale", &state.is_true);
     canvas.names->add_item("true");
-    same_line_if_room(12 * em);
+    go_on_beside(8 * em, "limits");
     ImGui::SetNextItemWidth(8 * em);
     if (ImGui::BeginCombo("limits", state.format.empty() ? "its own" : state.format.c_str())) {
       if (ImGui::Selectable("its own", state.format.empty())) state.format.clear();
@@ -83,18 +84,13 @@ class Ranges : public ViewPanel {
   }
 
  private:
-  // Of a box to tick and what stands beside it.
-  static float box_width(const char* label) {
-    return ImGui::GetFrameHeight() + ImGui::GetStyle().ItemInnerSpacing.x + ImGui::CalcTextSize(label).x;
-  }
-
   static void show_scale(const Canvas& canvas, const Results& results) {
     ViewState& state = *canvas.state;
     bool is_tried = state.scale.has_value();
     if (ImGui::Checkbox("what if the loss scale had been", &is_tried)) state.scale = is_tried ? std::optional(12) : std::nullopt;
     canvas.names->add_item("try scale");
     if (!state.scale) return;
-    same_line_if_room(18 * ImGui::GetFontSize());
+    go_on_beside(18 * ImGui::GetFontSize());
     int k = *state.scale;
     ImGui::SetNextItemWidth(18 * ImGui::GetFontSize());
     if (ImGui::SliderInt("##scale", &k, kLeastScale, kLargestScale, "2^%d"))
@@ -112,7 +108,7 @@ class Ranges : public ViewPanel {
       const Column& column = results.scales->columns[i];
       text += fmt::format("{}{} {}", i > 1 ? ", " : "", column.name, cell_text(row.cells[i], column.unit));
     }
-    same_line_if_room(ImGui::CalcTextSize(text.c_str()).x);
+    go_on_beside(0, text.c_str());
     ImGui::TextUnformatted(text.c_str());
     canvas.names->add_item("scale shares");
   }

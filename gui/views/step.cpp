@@ -18,11 +18,23 @@ namespace ulpscope::gui {
 
 namespace {
 
-const Cell* cell_of(const Table& table, const TableRow& row, const char* column) {
-  for (size_t i = 0; i < table.columns.size() && i < row.cells.size(); ++i)
-    if (table.columns[i].name == column) return &row.cells[i];
-  return nullptr;
-}
+// Where the table has what lanes show.
+struct Columns {
+  size_t phase, nonfinite, flushed, overflowed;
+
+  explicit Columns(const Table& table)
+      : phase(find(table, "phase")),
+        nonfinite(find(table, "nonfinite")),
+        flushed(find(table, "flushed")),
+        overflowed(find(table, "overflowed")) {}
+
+ private:
+  static size_t find(const Table& table, const char* name) {
+    const auto found =
+        std::find_if(table.columns.begin(), table.columns.end(), [&](const Column& column) { return column.name == name; });
+    return static_cast<size_t>(found - table.columns.begin());
+  }
+};
 
 // What colour a row has: how bad it is, from nothing on.
 struct Rank {
@@ -30,18 +42,16 @@ struct Rank {
   bool operator<(const Rank& other) const { return place < other.place; }
 };
 
-Rank rank_of(const Table& table, const TableRow& row) {
-  if (const Cell* const cell = cell_of(table, row, "nonfinite"))
-    if (const auto* const count = std::get_if<int64_t>(cell); count && *count > 0) return {2};
+Rank rank_of(const Columns& columns, const TableRow& row) {
+  if (const auto* const count = std::get_if<int64_t>(&row.cells.at(columns.nonfinite)); count && *count > 0) return {2};
   Rank rank;
-  for (const char* column : {"flushed", "overflowed"}) {
-    const Cell* const cell = cell_of(table, row, column);
-    if (!cell) continue;
-    if (const auto* const share = std::get_if<double>(cell))
+  for (const size_t column : {columns.flushed, columns.overflowed}) {
+    const Cell& cell = row.cells.at(column);
+    if (const auto* const share = std::get_if<double>(&cell))
       rank = std::max(rank, Rank{std::max(-1.0, place_on_map(*share, Unit::share, 0, 1))});
-    if (const auto* const share = std::get_if<Interval>(cell))
+    if (const auto* const share = std::get_if<Interval>(&cell))
       rank = std::max(rank, Rank{std::max(-1.0, place_on_map(share->lower, Unit::share, 0, 1))});
-    if (std::holds_alternative<NotApplicable>(*cell)) rank = std::max(rank, Rank{-1});
+    if (std::holds_alternative<NotApplicable>(cell)) rank = std::max(rank, Rank{-1});
   }
   return rank;
 }
@@ -52,21 +62,16 @@ ImU32 color_of(const Theme& theme, Rank rank) {
   return rank.place >= -1 ? (theme.dim & ~IM_COL32_A_MASK) | (110U << IM_COL32_A_SHIFT) : theme.unknown;
 }
 
-std::string phase_of(const Table& table, const TableRow& row) {
-  const Cell* const cell = cell_of(table, row, "phase");
-  const auto* const name = cell ? std::get_if<std::string>(cell) : nullptr;
-  return name ? *name : "";
-}
-
 // Rows from left to right in order of execution, in a lane for each phase.
 void show_lanes(const Canvas& canvas, const Table& table) {
   if (table.rows.empty()) return;
   const Theme& theme = *canvas.theme;
   const float line = ImGui::GetTextLineHeight(), left = 6.5F * ImGui::GetFontSize(), lane_height = 1.35F * line;
+  const Columns columns(table);
   std::vector<std::string> lanes;
   std::vector<size_t> lane(table.rows.size());
   for (size_t row = 0; row < table.rows.size(); ++row) {
-    const std::string phase = phase_of(table, table.rows[row]);
+    const std::string& phase = std::get<std::string>(table.rows[row].cells.at(columns.phase));
     const auto found = std::find(lanes.begin(), lanes.end(), phase);
     lane[row] = static_cast<size_t>(found - lanes.begin());
     if (found == lanes.end()) lanes.push_back(phase);
@@ -89,7 +94,7 @@ void show_lanes(const Canvas& canvas, const Table& table) {
   const auto begin_of = [&](size_t row) { return static_cast<int>(each * static_cast<float>(row)); };
   for (size_t row = 0; row < table.rows.size(); ++row) {
     Rank& rank = pixels.try_emplace({lane[row], begin_of(row)}).first->second;
-    rank = std::max(rank, rank_of(table, table.rows[row]));
+    rank = std::max(rank, rank_of(columns, table.rows[row]));
   }
   for (const auto& [place, rank] : pixels) {
     const float x = from.x + left + static_cast<float>(place.second), y = from.y + lane_height * static_cast<float>(place.first);
@@ -158,8 +163,9 @@ class Step : public ViewPanel {
     ImGui::SameLine();
     if (ImGui::Button(">") && step < last) state.step = step + 1;
     canvas.names->add_item("step after");
-    ImGui::SameLine();
+    go_on_beside(14 * ImGui::GetFontSize());
     ImGui::SetNextItemWidth(14 * ImGui::GetFontSize());
+    take_field_keys(canvas);
     ImGui::InputTextWithHint("##filter", "filter, as *.weight gradient*", &state.filter);
     canvas.names->add_item("filter");
     if (!is_there(results.step, results, "the step")) return;

@@ -1,5 +1,7 @@
 #include "ulpscope/gui/views/view.h"
 
+#include <utility>
+
 namespace ulpscope::gui {
 
 void say_missing(const Results& results, const char* what) {
@@ -9,6 +11,16 @@ void say_missing(const Results& results, const char* what) {
     ImGui::TextDisabled("Reading %s ...", what);
   else
     ImGui::TextDisabled("No %s: the trace could not be read that far.", what);
+}
+
+void go_on_beside(float width, const char* label) {
+  const float text = *label ? ImGui::CalcTextSize(label).x + ImGui::GetStyle().ItemInnerSpacing.x : 0;
+  ImGui::SameLine();
+  if (ImGui::GetContentRegionAvail().x < width + text) ImGui::NewLine();
+}
+
+void take_field_keys(const Canvas& canvas) {
+  if (canvas.hands && std::exchange(canvas.hands->asks_field, false)) ImGui::SetKeyboardFocusHere();
 }
 
 const Plot* find_plot(const std::vector<Plot>& plots, const char* name) {

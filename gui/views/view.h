@@ -37,6 +37,12 @@ bool is_there(const std::shared_ptr<const Piece>& piece, const Results& results,
   return false;
 }
 
+// The next widget, so wide and with that label behind it, stands beside the last one where there is room.
+void go_on_beside(float width, const char* label = "");
+
+// Before the view's field for text: keys may ask to write into it.
+void take_field_keys(const Canvas& canvas);
+
 // The plot of that name, or nullptr.
 const Plot* find_plot(const std::vector<Plot>& plots, const char* name);
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
@@ -279,7 +280,7 @@ TEST_F(AppTest, NoEventsOfAnyKindMakeItFall) {
         host_.wheel(static_cast<float>(pick(9) - 4));
         break;
       case 2:
-        host_.key(number_of(static_cast<Key>(pick(14))), pick(2) == 0, pick(3) == 0, pick(3) == 0);
+        host_.key(number_of(static_cast<Key>(pick(static_cast<int>(Key::plus) + 1))), pick(2) == 0, pick(3) == 0, pick(3) == 0);
         break;
       case 3:
         if (pick(4) == 0) host_.type(std::string(1, static_cast<char>(32 + pick(90))));
@@ -418,6 +419,89 @@ TEST_F(AppTest, APictureIsWritten) {
   save_picture(app_, "/nowhere/at/all.png", drawn);
   settle();
   EXPECT_THAT(text(), HasSubstr("/nowhere/at/all.png"));
+}
+
+// The pointer's other button copies one plot, of those that scroll too.
+TEST_F(AppTest, APlotIsCopied) {
+  for (const char* name : {"plot flushed", "plot loss"}) {
+    app_.state().view = name == std::string("plot loss") ? View::timeline : View::ranges;
+    settle();
+    host_.move_to(place(name).middle());
+    host_.run(app_);
+    host_.press(true, 1);
+    host_.run(app_);
+    host_.press(false, 1);
+    host_.run(app_);
+    settle();
+    EXPECT_THAT(text(), HasSubstr("Copy as CSV")) << name;
+    key(Key::escape);
+    click(ImVec2(1, 1));
+  }
+}
+
+// Rows of whatever a view shows first are gone through with keys: findings, tensors, ops.
+TEST_F(AppTest, KeysGoFromRowToRow) {
+  key(Key::down);
+  EXPECT_NE(app_.state().tensor, "") << "the first finding is about one";
+  app_.state() = {};
+  for (const View view : {View::ranges, View::step, View::updates, View::why_nan}) {
+    app_.state().view = view;
+    app_.state().tensor.clear();
+    settle();
+    key(Key::down);
+    if (view == View::updates) continue;  // nothing was recorded of any
+    EXPECT_NE(app_.state().tensor, "") << title_of(view);
+    key(Key::down);
+    key(Key::up);
+    EXPECT_NE(app_.state().tensor, "") << title_of(view);
+  }
+  app_.state().view = View::ranges;
+  app_.state().tensor.clear();
+  settle();
+  const std::vector<Series>& rows = model_.results()->matrix->series;
+  key(Key::up);
+  EXPECT_EQ(app_.state().tensor, rows.back().name);
+  key(Key::up);
+  EXPECT_EQ(app_.state().tensor, rows.front().name);
+  key(Key::up);
+  EXPECT_EQ(app_.state().tensor, rows.front().name) << "there is none above";
+}
+
+// A click, or keys, lead from a finding to the view that shows where and when it was.
+TEST_F(AppTest, FindingsLeadToWhereTheyWere) {
+  const Report& report = *model_.results()->report;
+  const auto finding = std::find_if(report.findings.begin(), report.findings.end(),
+                                    [](const Finding& each) { return each.code == "range.gradients_flushed"; });
+  ASSERT_NE(finding, report.findings.end());
+  ASSERT_FALSE(finding->evidence.empty());
+  app_.state().quantity = Measured::headroom;
+  click(fmt::format("finding {}", finding - report.findings.begin()));
+  EXPECT_EQ(app_.state().view, View::ranges);
+  EXPECT_EQ(app_.state().quantity, Measured::flushed);
+  EXPECT_EQ(app_.state().tensor, finding->evidence.front().key.name);
+  key(Key::z, true);
+  EXPECT_EQ(app_.state().view, View::overview) << "and back";
+  app_.state().tensor.clear();
+  settle();
+  for (int i = 0; i < 20 && app_.state().tensor != finding->evidence.front().key.name; ++i) key(Key::down);
+  key(Key::enter);
+  EXPECT_NE(app_.state().view, View::overview);
+}
+
+TEST_F(AppTest, KeysLeadIntoTheFieldForText) {
+  app_.state().view = View::ranges;
+  settle();
+  key(Key::tab);
+  host_.type("body");
+  settle();
+  EXPECT_EQ(app_.state().filter, "body");
+  EXPECT_EQ(model_.results()->matrix->series.size(), 1u);
+}
+
+TEST_F(AppTest, AWindowIsClosedWithAKey) {
+  EXPECT_FALSE(app_.wants_to_close());
+  key(Key::q, true);
+  EXPECT_TRUE(app_.wants_to_close());
 }
 
 // Whatever has a name can be reached with the keyboard alone.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Opens the real window on a virtual display, presses a key, and looks at what it shows; opens one beside a run, and kills it; and
+"""Opens the real window on a virtual display, presses keys, and looks at what it shows and remembers; opens one beside a run, and kills it; and
 calls both where there is no display.
 
 usage: window_test.py ULPSCOPE
@@ -52,7 +52,7 @@ def main():
         )
         os.close(write)
         display = os.read(read, 16).decode().strip()
-        environment = no_display | {"DISPLAY": f":{display}", "LIBGL_ALWAYS_SOFTWARE": "1"}
+        environment = no_display | {"DISPLAY": f":{display}", "LIBGL_ALWAYS_SOFTWARE": "1", "XDG_STATE_HOME": folder}
         window = None
         try:
             window = subprocess.Popen([program, "view", trace], env=environment, stderr=subprocess.PIPE, text=True)
@@ -75,8 +75,19 @@ def main():
             if changed.returncode != 0:
                 print("key 2 did not lead to the ranges")
                 return 1
-            window.terminate()
-            window.wait()
+            # Closed with a key, it remembers how it looked.
+            xdotool(environment, "keydown", "ctrl")
+            xdotool(environment, "keydown", "q")
+            if window.wait(timeout=60) != 0:
+                print(f"Ctrl+Q: exit code {window.returncode}, {window.stderr.read()}")
+                return 1
+            remembered = pathlib.Path(environment["XDG_STATE_HOME"], "ulpscope", "window").read_text()
+            if "view ranges\n" not in remembered:
+                print(f"it was closed at the ranges, and remembered: {remembered!r}")
+                return 1
+            xdotool(environment, "keyup", "q")
+            xdotool(environment, "keyup", "ctrl")
+            xdotool(environment, "keyup", "2")
             # A run goes on whatever becomes of the window beside it, and what it prints ends with it.
             run = train_beside(program, beside, env=environment)
             found = subprocess.run(
