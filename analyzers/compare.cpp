@@ -169,12 +169,12 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
                   ? "the second run's loss is not clearly higher than the first's: by a twentieth, and more than it varies."
                   : "there are too few losses to compare.");
   const ComparedSteps steps = compare_steps(runs, options, options.limit);
-  const auto of_first = [&](auto&& cell) { return steps.first ? Cell(cell(*steps.first)) : Cell(NotApplicable{}); };
-  report.add_fact("compared_rows", count_cell(steps.rows), Unit::count);
+  const auto of_first = [&](auto&& cell) {
+    return steps.first ? Cell(cell(*steps.first)) : steps.rows > 0 ? Cell(NotApplicable{}) : Cell(Unknown{});
+  };
   report.add_fact("first_different_step", of_first([](const auto& first) { return count_cell(first.step); }));
   report.add_fact("first_different_output",
                   of_first([&](const auto& first) { return runs.b.selection().output_name(first.tensor); }));
-  report.add_fact("differs_in", of_first([](const auto& first) { return first.what; }));
   if (!steps.plot.series.empty()) report.plots.push_back(steps.plot);
   report.tables.push_back(summary_table(runs.a, runs.b));
   report.tables.push_back(tensor_table(runs, options.limit));

@@ -224,7 +224,8 @@ ComparedSteps compare_steps(const ComparedRuns& runs, const AnalysisOptions& opt
     different = std::move(kept);
   }
   plot.series_left_out = all - different.size();
-  plot.title = fmt::format("Distance of norms, of {} of {} outputs that differ, in order of execution", different.size(), all);
+  plot.title =
+      fmt::format("Distance of norms, ||a| - |b|| over the larger one, of {} of {} outputs that differ", different.size(), all);
   if (different.empty()) return result;
   uint64_t width = 1;
   while ((end - 1) / width - begin / width >= kMostColumns) width *= 2;

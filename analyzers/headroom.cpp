@@ -23,6 +23,13 @@ std::optional<double> shrinks_by(const std::vector<HeadroomHistory::Step>& steps
 
 }  // namespace
 
+std::optional<double> HeadroomHistory::before(uint64_t step, uint64_t back) const {
+  if (back > step) return std::nullopt;
+  const auto later =
+      std::upper_bound(steps.begin(), steps.end(), step - back, [](uint64_t at, const Step& one) { return at < one.step; });
+  return later == steps.begin() ? std::nullopt : std::optional(std::prev(later)->bits);
+}
+
 HeadroomHistory headroom_before(const Snapshot& trace, uint32_t tensor, const RowPosition& position, size_t most) {
   HeadroomHistory history;
   const DType dtype = trace.tensors()[tensor].dtype;
@@ -41,7 +48,14 @@ HeadroomHistory headroom_before(const Snapshot& trace, uint32_t tensor, const Ro
     return true;
   });
   std::vector<HeadroomHistory::Step>& steps = history.steps;
-  for (auto step = steps.rbegin(); step != steps.rend() && step->bits < kLowHeadroom; ++step) history.low_since = step->step;
+  if (!steps.empty() && steps.back().step == position.step) {
+    history.last = steps.back();
+    steps.pop_back();
+    if (history.last->bits < kLowHeadroom) history.low_since = position.step;
+  }
+  const bool ends_low = !history.last || history.low_since;
+  if (ends_low)
+    for (auto step = steps.rbegin(); step != steps.rend() && step->bits < kLowHeadroom; ++step) history.low_since = step->step;
   if (steps.size() > most) steps.erase(steps.begin(), steps.end() - static_cast<std::ptrdiff_t>(most));
   history.shrinks = shrinks_by(steps);
   return history;

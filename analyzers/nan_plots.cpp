@@ -108,14 +108,16 @@ Plot headroom_plot(const Selection& selection, std::span<const uint32_t> tensors
   plot.x = {"step", Unit::count};
   plot.y = {"headroom", Unit::bits};
   for (size_t i = 0; i < tensors.size() && plot.series.size() < kMostHistories; ++i) {
-    if (histories[i].steps.empty()) continue;
+    if (histories[i].steps.empty() && !histories[i].last) continue;
     Series& series = plot.series.emplace_back();
     series.name = selection.name(tensors[i]);
     series.key = selection.key(tensors[i]);
-    for (const HeadroomHistory::Step& step : histories[i].steps) {
+    const auto add = [&](const HeadroomHistory::Step& step) {
       series.x.push_back(static_cast<double>(step.step));
       series.y.push_back(step.bits);
-    }
+    };
+    std::for_each(histories[i].steps.begin(), histories[i].steps.end(), add);
+    if (histories[i].last) add(*histories[i].last);
   }
   return plot;
 }

@@ -117,7 +117,8 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
   }
   report.tables.push_back(beginnings_table());
   if (explanation.capture) report.tables.push_back(operands_table("operands", origin.tensor, *explanation.capture));
-  if (Table headroom = headroom_table(tensors, histories); !headroom.rows.empty()) report.tables.push_back(std::move(headroom));
+  if (Table headroom = headroom_table(origin.position.step, tensors, histories); !headroom.rows.empty())
+    report.tables.push_back(std::move(headroom));
   if (origin.position.step > 0) report.tables.push_back(alarms_table(origin, own));
   if (!to_loss.empty()) report.tables.push_back(way_table("way_to_loss", "The way to the loss", to_loss));
   if (!to_weights.empty()) report.tables.push_back(way_table("way_to_weights", "The way to the weights", to_weights));
@@ -241,27 +242,29 @@ std::vector<uint32_t> NanTables::with_ancestors(uint32_t tensor, uint64_t step, 
   return all;
 }
 
-Table NanTables::headroom_table(const std::vector<uint32_t>& tensors, const std::vector<HeadroomHistory>& histories) const {
+Table NanTables::headroom_table(uint64_t step, const std::vector<uint32_t>& tensors,
+                                const std::vector<HeadroomHistory>& histories) const {
   Table table{
       "headroom",
       "Headroom of it and of what it is made from, before",
       {{"tensor", ColumnKind::text}, {"type", ColumnKind::text}},
       {},
       0,
-      fmt::format("Bits between the largest magnitude and the type's largest number, so many steps before. Lost a step: the "
-                  "median slope, where there is a trend. Low: below {} bits from that step on.",
-                  kLowHeadroom)};
+      fmt::format("Bits between the largest magnitude and the type's largest number, so many steps before step {0}, or in the "
+                  "last step before these in which it is known, and in step {0} itself. Lost a step: the median slope of the steps "
+                  "before, where there is a trend. Low: below {1} bits from that step on.",
+                  step, kLowHeadroom)};
   for (const uint64_t back : kStepsBack) table.columns.push_back({fmt::format("{}_before", back), ColumnKind::number, Unit::bits});
+  table.columns.push_back({"in_step", ColumnKind::number, Unit::bits});
   table.columns.push_back({"lost_a_step", ColumnKind::number, Unit::bits});
   table.columns.push_back({"low_since", ColumnKind::number, Unit::count});
   for (size_t i = 0; i < tensors.size(); ++i) {
     const HeadroomHistory& history = histories[i];
-    if (history.steps.empty()) continue;
+    if (history.steps.empty() && !history.last) continue;
     std::vector<Cell> cells{facts_.selection.name(tensors[i]), std::string(info(facts_.selection.tensor(tensors[i]).dtype).name)};
-    for (const uint64_t back : kStepsBack) {
-      const size_t count = history.steps.size();
-      cells.push_back(back <= count ? Cell(history.steps[count - back].bits) : Cell(NotApplicable{}));
-    }
+    const auto cell = [](const std::optional<double>& bits) { return bits ? Cell(*bits) : Cell(NotApplicable{}); };
+    for (const uint64_t back : kStepsBack) cells.push_back(cell(history.before(step, back)));
+    cells.push_back(history.last ? Cell(history.last->bits) : Cell(NotApplicable{}));
     cells.push_back(history.shrinks ? Cell(*history.shrinks) : Cell(NotApplicable{}));
     cells.push_back(history.low_since ? count_cell(*history.low_since) : Cell(NotApplicable{}));
     table.rows.push_back({facts_.selection.key(tensors[i]), std::move(cells)});

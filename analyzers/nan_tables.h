@@ -19,7 +19,8 @@ class NanTables {
  private:
   Table beginnings_table() const;
   Table operands_table(const char* name, uint32_t of, const CaptureTree& tree) const;
-  Table headroom_table(const std::vector<uint32_t>& tensors, const std::vector<HeadroomHistory>& histories) const;
+  // Before and in step `step`.
+  Table headroom_table(uint64_t step, const std::vector<uint32_t>& tensors, const std::vector<HeadroomHistory>& histories) const;
   Table alarms_table(const NonfiniteOrigin& origin, const HeadroomHistory& own) const;
   Table way_table(const char* name, std::string title, const std::vector<NonfiniteStop>& way) const;
   // The tensor, and those that it is made from, nearest first.

@@ -422,10 +422,18 @@ RecoverResult recover_trace(const std::string& from, const std::string& to, bool
   NewFile target(to, overwrite);
   std::optional<PaddedCopy> padded;
   if (truncation) padded.emplace(from, truncation->expected, target);
-  const TraceFile source(padded ? padded->path() : from, from, OnDamage::read_around);
-  TraceFileWriter copy(target.temporary(), to, TraceFileWriter::Mode::copy);
-  RecoverResult result = Salvage(source, copy).run();
-  copy.close(note_for(source));
+  RecoverResult result;
+  try {
+    const TraceFile source(padded ? padded->path() : from, from, OnDamage::read_around);
+    TraceFileWriter copy(target.temporary(), to, TraceFileWriter::Mode::copy);
+    result = Salvage(source, copy).run();
+    copy.close(note_for(source));
+  } catch (const Error& error) {
+    // Zeros stand for what is missing: what they were taken for is no cause.
+    if (!truncation || error.kind() != ErrorKind::unreadable) throw;
+    throw unreadable_error("'{}' is truncated: it has {} of {} bytes, and no step is whole in them", from, truncation->bytes,
+                           truncation->expected);
+  }
   target.take_name();
   if (truncation) {
     result.losses.insert(result.losses.begin(),

@@ -86,7 +86,7 @@ std::array<TableSpec, kTables> declare() {
       table_of<TensorInfo>("tensors", 256,
                            "The tensors of the experiment, each once per op and output; what does not change from step to step."),
       table_of<GraphEdge>("edges", 1024, "Which op reads the output of which, once per distinct graph."),
-      table_of<StepRow>("steps", 1024, "The steps, one row each."),
+      table_of<StepRow>("steps", 128, "The steps, one row each."),
       table_of<BatchRow>("batches", 1024, "The samples of each batch, one row each, in the order of the batch."),
       table_of<TensorRow>("stats", 2048, "One row per tensor and step, in the order of execution: what its values were like."),
       plain_table(TableId::histograms, "histograms", 65536, "The exponent histograms of stats, one after the other.",
@@ -97,8 +97,8 @@ std::array<TableSpec, kTables> declare() {
       table_of<CaptureRow>(
           "captures", 256,
           "How elements came about that were not finite while all inputs of their op were: trees of values, one row each."),
-      table_of<SampleRow>("samples", 4096, "Values of tensors (level full) at evenly spaced indices."),
-      table_of<MeasureRow>("measures", 1024, "Further measures of tensors by name."),
+      table_of<SampleRow>("samples", 1024, "Values of tensors (level full) at evenly spaced indices."),
+      table_of<MeasureRow>("measures", 512, "Further measures of tensors by name."),
   };
 }
 

@@ -14,7 +14,7 @@
 namespace ulpscope {
 
 // A new table, column or enumerator raises the version. Readers read this one.
-inline constexpr uint64_t kSchemaVersion = 10;
+inline constexpr uint64_t kSchemaVersion = 11;
 
 enum class TableId : uint8_t {
   strings,

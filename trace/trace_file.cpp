@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "ulpscope/base/text.h"
@@ -173,29 +174,41 @@ void TraceFile::check(const CommitRecord& record) const {
   }
 }
 
+uint64_t TraceFile::whole_chunks(const TableSpec& table, uint64_t rows) const {
+  // Most columns have them all.
+  const uint64_t wanted = rows / table.chunk_rows;
+  for (size_t i = 0; i < table.columns.size(); ++i)
+    if (column(table, i, rows).chunk_count() >= wanted) return wanted;
+  // A chunk that holds fill values only is not written, but no chunk of rows does in every column.
+  const auto is_there = [&](uint64_t chunk) {
+    for (size_t i = 0; i < table.columns.size(); ++i)
+      if (column(table, i, rows).has_chunk(chunk * table.chunk_rows)) return true;
+    return false;
+  };
+  uint64_t chunks = 0;
+  while (chunks < wanted && is_there(chunks)) ++chunks;
+  return chunks;
+}
+
 void TraceFile::check_in_place(CommitRecord& record) {
   for (const TableSpec& table : trace_schema()) {
     CommitRecord::Table& committed = record[table.id];
     const uint64_t rows = committed.main_rows;
     if (rows <= record_[table.id].main_rows) continue;
-    uint64_t found = 0;
+    std::optional<uint64_t> found;
     try {
-      // A chunk that holds fill values only is not written, but no chunk of rows does in every column.
-      uint64_t chunks = 0;
-      for (size_t i = 0; i < table.columns.size() && chunks < rows / table.chunk_rows; ++i)
-        chunks += column(table, i, rows).chunk_count();
-      if (chunks >= rows / table.chunk_rows) continue;
+      const uint64_t chunks = whole_chunks(table, rows);
+      if (chunks == rows / table.chunk_rows) continue;
       found = chunks * table.chunk_rows;
       throw unreadable_error("'{}' is damaged: '{}' says that {} rows of table '{}' are in place, and there are chunks for {}{}",
-                             name_, kCommitDataset, rows, table.name, found, hint_);
+                             name_, kCommitDataset, rows, table.name, *found, hint_);
     } catch (const Error& error) {
       // What HDF5 cannot read is said where it is read.
       if (error.kind() != ErrorKind::unreadable) continue;
       if (on_damage_ == OnDamage::refuse) throw;
-      if (found == 0) found = open_->columns[static_cast<size_t>(table.id)][0].extent;
-      found = std::min(found, rows);
-      losses_.push_back(fmt::format("{} of '{}' are missing", count_of(committed.rows - found, "row"), table.name));
-      committed = {found, found, 0};
+      const uint64_t kept = std::min(found.value_or(open_->columns[static_cast<size_t>(table.id)][0].extent), rows);
+      losses_.push_back(fmt::format("{} of '{}' are missing", count_of(committed.rows - kept, "row"), table.name));
+      committed = {kept, kept, 0};
     }
   }
 }

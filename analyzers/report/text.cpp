@@ -377,7 +377,14 @@ std::string tables_text(const Report& report, const TextOptions& options, const 
 
 size_t lines_of(std::string_view text) { return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')); }
 
-// Leaves out the last rows of the longest table, or the last series of the histogram that has most. False where few are left.
+// A line each, of which some can be left out: rows of exponents cannot.
+size_t lines_that_can_go(const Plot& plot) {
+  const bool has_lines = plot.kind == PlotKind::histogram || (plot.kind == PlotKind::heatmap && !plot.has_exponent_rows());
+  return has_lines && !plot.only_pictured ? plot.series.size() : 0;
+}
+
+// Leaves out the last rows of the longest table, or the last series of the histogram or heatmap that has most. False where few are
+// left.
 bool shorten(Report& report) {
   constexpr size_t kLeastRows = 5, kLeastSeries = 2;
   const auto table = std::max_element(report.tables.begin(), report.tables.end(),
@@ -389,11 +396,9 @@ bool shorten(Report& report) {
     table->rows_left_out += left_out;
     return true;
   }
-  const auto plot = std::max_element(report.plots.begin(), report.plots.end(), [](const Plot& a, const Plot& b) {
-    const auto series = [](const Plot& of) { return of.kind == PlotKind::histogram ? of.series.size() : 0; };
-    return series(a) < series(b);
-  });
-  if (plot == report.plots.end() || plot->kind != PlotKind::histogram || plot->series.size() <= kLeastSeries) return false;
+  const auto plot = std::max_element(report.plots.begin(), report.plots.end(),
+                                     [](const Plot& a, const Plot& b) { return lines_that_can_go(a) < lines_that_can_go(b); });
+  if (plot == report.plots.end() || lines_that_can_go(*plot) <= kLeastSeries) return false;
   const size_t left_out = std::min<size_t>(plot->series_left_out == 0 ? 2 : 1, plot->series.size() - kLeastSeries);
   plot->series.resize(plot->series.size() - left_out);
   plot->series_left_out += left_out;

@@ -16,8 +16,8 @@ struct TextOptions {
       false;         // tables and plots keep to the width as well: names are shortened, tables stand in parts; else names are whole
   bool all = false;  // what came of a cause, all notes and all evidence; else they are counted
   size_t most_evidence = 3;  // of a finding, where not all of it is shown
-  // Rows of tables, series of histograms, and then all but one line of evidence are left out until the whole has so many lines, as
-  // long as a few of each are left; 0: none are.
+  // Rows of tables, series of histograms and heatmaps, and then all but one line of evidence are left out until the whole has so
+  // many lines, as long as a few of each are left; 0: none are.
   size_t most_lines = 0;
 };
 

@@ -108,7 +108,7 @@ class Ranges : public ViewPanel {
       const Column& column = results.scales->columns[i];
       text += fmt::format("{}{} {}", i > 1 ? ", " : "", column.name, cell_text(row.cells[i], column.unit));
     }
-    go_on_beside(ImGui::CalcTextSize(text.c_str()).x);
+    go_on_beside(0, text.c_str());
     ImGui::TextUnformatted(text.c_str());
     canvas.names->add_item("scale shares");
   }

@@ -212,6 +212,31 @@ TEST(Headroom, ATrendIsToldWhereThereIsOne) {
   EXPECT_EQ(headroom_before(read, grows, RowPosition{.step = 7}).steps.back().step, 6u);
 }
 
+// What a value is made of has rows in the step of that value, before it: these are not those of a step before.
+TEST(Headroom, OfSoManyStepsBefore) {
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);
+  const uint32_t later = trace.add_tensor("b", "linear", Phase::forward, Role::activation, DType::f16);
+  for (const double largest : {1.0, 2.0, 0.0, 8.0, 40000.0}) {
+    trace.add(tensor, make_stored_row({largest}, DType::f16));
+    trace.add(later, make_stored_row({1}, DType::f16));
+    trace.end_step();
+  }
+  const HeadroomHistory history = headroom_before(trace.read(), tensor, RowPosition{.step = 4, .sequence = 1});
+  ASSERT_TRUE(history.last);
+  EXPECT_EQ(history.last->step, 4u);
+  EXPECT_NEAR(history.last->bits, std::log2(65504.0 / 40000), 1e-12);
+  EXPECT_EQ(history.low_since, 4u);
+  EXPECT_NEAR(history.before(4, 1).value_or(0), std::log2(65504.0 / 8), 1e-12);
+  EXPECT_NEAR(history.before(4, 2).value_or(0), std::log2(65504.0 / 2), 1e-12) << "all are zero in step 2";
+  EXPECT_NEAR(history.before(4, 4).value_or(0), std::log2(65504.0), 1e-12);
+  EXPECT_FALSE(history.before(4, 5));
+  // A step without what it is asked for, and the first one.
+  EXPECT_FALSE(headroom_before(trace.read(), tensor, RowPosition{.step = 4}).last);
+  const HeadroomHistory first = headroom_before(trace.read(), tensor, RowPosition{.step = 0, .sequence = 1});
+  EXPECT_TRUE(first.last && first.steps.empty() && !first.before(0, 1));
+}
+
 TEST(Headroom, LowIsWhatStaysLow) {
   SyntheticTrace trace;
   const uint32_t tensor = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);

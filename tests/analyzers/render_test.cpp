@@ -125,6 +125,21 @@ TEST(TextRenderer, LeavesRowsOutUntilThePageIsNotTooLong) {
   EXPECT_THAT(lines(5).second, HasSubstr("and 55 more (--limit 0 shows all)")) << "a few are always there";
 }
 
+// A heatmap of named rows gives up rows too; one of exponents is whole.
+TEST(TextRenderer, HeatmapsOfNamedRowsGiveUpSome) {
+  Report report;
+  Plot plot{"differences", "Differences", PlotKind::heatmap, {"step", Unit::count}, {"difference", Unit::share}};
+  for (int row = 0; row < 20; ++row) plot.series.push_back({fmt::format("tensor {}", row), {}, {0, 1}, {0.5, 0.25}});
+  report.plots = {plot};
+  TextOptions options;
+  options.most_lines = 12;
+  const std::string text = render_text(report, options);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 12);
+  EXPECT_THAT(text, AllOf(HasSubstr("tensor 0 "), HasSubstr("more (--limit 0 shows all)"), Not(HasSubstr("tensor 19"))));
+  report.plots[0].rows = {"exponent", Unit::exponent};
+  EXPECT_THAT(render_text(report, options), HasSubstr("tensor 19"));
+}
+
 // Of the histogram as well, where no table has rows to give up, and by the same line.
 TEST(TextRenderer, SaysHowManySeriesAreLeftOut) {
   Report report = sample_report();

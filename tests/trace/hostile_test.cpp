@@ -3,6 +3,7 @@
 // `recover` saves the rest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hdf5.h>
 
 #include <cmath>
 #include <functional>
@@ -11,6 +12,7 @@
 #include "sample_trace.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/trace/commit.h"
 #include "ulpscope/trace/recover.h"
 
@@ -327,6 +329,15 @@ class HostileCommit : public Hostile {
     }
     FAIL() << "no commit record was found";
   }
+  // All columns of the table, to rows that nobody wrote.
+  void extend(TableId table, uint64_t rows) {
+    const hdf5::Handle file(H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    const hsize_t extent = rows;
+    for (const ColumnSpec& column : spec(table).columns) {
+      const hdf5::Handle dataset(H5Dopen2(file.get(), column_path(spec(table), column).c_str(), H5P_DEFAULT));
+      ASSERT_GE(H5Dset_extent(dataset.get(), &extent), 0);
+    }
+  }
 };
 
 TEST_F(HostileCommit, ThatTellsOfMoreRowsThanThereAre) {
@@ -341,6 +352,21 @@ TEST_F(HostileCommit, ThatTellsOfMoreRowsThanThereAre) {
       EXPECT_LE(result.steps, kSteps);
       EXPECT_THAT(result.losses, testing::Contains(HasSubstr("rows of '" + spec(table).name + "' are missing")));
     }
+  }
+}
+
+// Of a table without rows too, as captures of a run in which all is finite.
+TEST_F(HostileCommit, ThatTellsOfRowsThatNobodyWrote) {
+  for (const TableId table : {TableId::stats, TableId::events, TableId::captures, TableId::samples}) {
+    SCOPED_TRACE(spec(table).name);
+    const uint64_t rows = uint64_t{1} << 40;
+    change([&](CommitRecord& record) { record[table] = {rows, rows, 0}; });
+    extend(table, rows);
+    EXPECT_THAT(error(),
+                HasSubstr(fmt::format("{} rows of table '{}' are in place, and there are chunks for", rows, spec(table).name)));
+    const RecoverResult result = recover();
+    EXPECT_LE(result.steps, kSteps);
+    EXPECT_THAT(result.losses, testing::Contains(HasSubstr("rows of '" + spec(table).name + "' are missing")));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/trace/schema.h"
 #include "writer_control.h"
 
 namespace ulpscope::trace_test {
@@ -182,8 +183,9 @@ class Recover : public testing::Test {
 TEST_F(Recover, TruncatedTracesGiveTheStepsThatAreWhole) { truncate(0, 12); }
 TEST_F(Recover, SlowTruncatedTracesGiveTheStepsThatAreWhole) { truncate(12, 212); }
 
-// A step is saved once its chunks lie before the cut. Chunks of all columns are written together; that of the histograms' bytes
-// which the last rows need may follow, and holds those of less than a chunk of rows.
+// A step is saved once its chunks lie before the cut: that of its rows, and that of its row in 'steps'. Chunks of all columns are
+// written together; that of the histograms' bytes which the last rows need may follow, and holds those of less than a chunk of
+// rows.
 TEST_F(Recover, ACutTraceKeepsTheStepsWhoseChunksLieBeforeTheCut) {
   for (const Made made : {Made::closed, Made::dead, Made::alive}) {
     const std::string good = make(made);
@@ -193,7 +195,8 @@ TEST_F(Recover, ACutTraceKeepsTheStepsWhoseChunksLieBeforeTheCut) {
       ASSERT_NE(at, std::string::npos);
       const size_t steps = recover(good.substr(0, at)).size();
       EXPECT_GE(steps, before);
-      EXPECT_GE(steps, (chunk - 1) * kChunk / kRowsPerStep) << chunk;
+      const uint64_t ended = (chunk - 1) * kChunk / kRowsPerStep;
+      EXPECT_GE(steps, ended - ended % spec(TableId::steps).chunk_rows) << chunk;
       EXPECT_LT(steps, kSteps);
       before = steps;
     }
@@ -202,6 +205,22 @@ TEST_F(Recover, ACutTraceKeepsTheStepsWhoseChunksLieBeforeTheCut) {
 }
 TEST_F(Recover, DamagedTracesGiveTheStepsThatAreWhole) { flip_bits(0, 20); }
 TEST_F(Recover, SlowDamagedTracesGiveTheStepsThatAreWhole) { flip_bits(20, 400); }
+
+TEST_F(Recover, OfATraceThatIsCutTooEarlyItSaysThat) {
+  const std::string good = make(true);
+  for (const size_t kept : {good.size() / 50, good.size() / 10}) {
+    SCOPED_TRACE(kept);
+    write_file(damaged_, good.substr(0, kept));
+    try {
+      recover_trace(damaged_, saved_, true);
+      ADD_FAILURE() << "it was recovered";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unreadable);
+      EXPECT_EQ(std::string(error.what()),
+                fmt::format("'{}' is truncated: it has {} of {} bytes, and no step is whole in them", damaged_, kept, good.size()));
+    }
+  }
+}
 
 TEST_F(Recover, ATruncatedTraceSaysHowMuchIsThere) {
   const std::string good = make(true);
