@@ -65,6 +65,8 @@ Report ReportAnalysis::report(const Snapshot& reader) {
     const bool is_whole = options.only.empty() && !options.selects();
     add_verdict(run.context().trace, report,
                 is_whole ? "nothing was found that costs accuracy or steps." : "nothing was found in what was asked for.");
+    // What is said of some steps or tensors is not said of the run.
+    if (options.selects()) report.verdict_text = "Of what was asked for: " + report.verdict_text;
   } else {
     sort_by_severity(report.findings);
   }

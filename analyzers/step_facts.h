@@ -91,9 +91,10 @@ class StepFacts {
   // Of the steps that are asked for: all, and those before the run broke.
   StepTotals whole() const { return totals_.whole(); }
   StepTotals judged() const;
-  // From this step on, to the end, every loss was NaN or infinite; UINT64_MAX: it did not break. What its rows hold says what
-  // became of the run, and nothing about which format or scale would have suited it.
+  // From this step on, to the end, every loss of a rank was NaN or infinite; UINT64_MAX: the run did not break. What the rank's
+  // rows hold from its own on says what became of the run, and nothing about which format or scale would have suited it.
   uint64_t broken_from() const { return totals_.broken_from().value_or(UINT64_MAX); }
+  std::vector<int> broken_ranks() const { return totals_.broken_ranks(); }
 
   // Of all steps of the trace.
   bool scales_loss() const { return scales_loss_; }

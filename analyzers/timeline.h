@@ -130,14 +130,18 @@ class ByRank {
     }
     return all;
   }
-  // From where on every loss of every rank was NaN or infinite.
+  // From where on every loss of a rank was NaN or infinite to its end, the earliest of such.
   std::optional<uint64_t> broken_from() const {
-    std::optional<uint64_t> latest;
-    for (const auto& [rank, timeline] : ranks_) {
-      if (!timeline.broken_from()) return std::nullopt;
-      latest = std::max(latest, timeline.broken_from());
-    }
-    return latest;
+    std::optional<uint64_t> earliest;
+    for (const auto& [rank, timeline] : ranks_) keep_first(earliest, timeline.broken_from());
+    return earliest;
+  }
+  // Those ranks.
+  std::vector<int> broken_ranks() const {
+    std::vector<int> broken;
+    for (const auto& [rank, timeline] : ranks_)
+      if (timeline.broken_from()) broken.push_back(rank);
+    return broken;
   }
 
  private:

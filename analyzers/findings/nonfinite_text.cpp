@@ -16,7 +16,8 @@
 namespace ulpscope::findings {
 
 std::string place_of(const RunFacts& facts, const NonfiniteOrigin& origin) {
-  const std::string& name = facts.selection.name(origin.tensor);
+  std::string name = facts.selection.name(origin.tensor);
+  if (facts.context.trace.ranks().size() > 1) name += fmt::format(" of rank {}", origin.position.rank);
   return facts.selection.name_tells_phase(origin.tensor)
              ? name
              : fmt::format("{} in {}", name, name_of(facts.selection.op(origin.tensor).phase));

@@ -29,12 +29,19 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   Extent extent{{}, first};
   for (uint32_t i = 0; i < facts.selection.size(); ++i)
     if (facts.selection.tensor(i).role == Role::loss) extent.tensors.push_back(i);
+  // Of several ranks perhaps some only.
+  const std::vector<int> broken = facts.step_facts.broken_ranks();
+  const std::string count = fmt::format("in {} of {}, first in step {}", nonfinite, count_of(steps.count, "step"), first);
+  const std::string text =
+      recovered ? fmt::format("The loss was NaN or infinity {}, and finite in the last step.", count)
+      : broken.size() == trace.ranks().size()
+          ? fmt::format("The loss was NaN or infinity {}.", count)
+          : fmt::format("The loss of rank{} {} was NaN or infinity from step {} on; of all ranks it was {}.",
+                        broken.size() == 1 ? "" : "s", fmt::join(broken, ", "), facts.step_facts.broken_from(), count);
   found.add(!recovered ? Severity::error
             : many     ? Severity::warning
                        : Severity::info,
-            fmt::format("The loss was NaN or infinity in {} of {}, first in step {}{}.", nonfinite, count_of(steps.count, "step"),
-                        first, recovered ? ", and finite in the last step" : ""),
-            {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+            text, {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
             fmt::format("The first nonfinite tensor of step {0} is where to look: `ulpscope ranges {1} --step {0}`.",
                         began(trace, steps, first), shell_word(trace.path())),
             std::move(extent));

@@ -193,6 +193,22 @@ TEST(RanksInReports, EachOfTheirEndsIsTold) {
   EXPECT_THAT(find_finding(report({noted}), "recording.ended_early")->title, ::testing::StartsWith("The trace ends early: "));
 }
 
+// One rank whose losses end as NaN breaks the run, though those of the others are finite; one whose come back does not.
+TEST(RanksInReports, OneThatEndsInNanBreaksTheRun) {
+  const Report broken = analyze_all(RankedRun({{3, 2, 1, 1}, {3, NAN, 1, 1}, {3, 2, NAN, NAN}}).read(), {});
+  EXPECT_EQ(broken.verdict, Verdict::broken);
+  ASSERT_NE(find_finding(broken, "run.loss_nonfinite"), nullptr);
+  EXPECT_EQ(find_finding(broken, "run.loss_nonfinite")->severity, Severity::error);
+  EXPECT_EQ(find_finding(broken, "run.loss_nonfinite")->title,
+            "The loss of rank 2 was NaN or infinity from step 2 on; of all ranks it was in 3 of 4 steps, first in step 1.");
+  const Report recovered = analyze_all(RankedRun({{3, 2, 1, 1}, {3, NAN, 1, 1}}).read(), {});
+  EXPECT_NE(recovered.verdict, Verdict::broken);
+  EXPECT_THAT(find_finding(recovered, "run.loss_nonfinite")->title,
+              HasSubstr("in 1 of 4 steps, first in step 1, and finite in the"));
+  const Report all = analyze_all(RankedRun({{3, NAN}, {3, NAN}}).read(), {});
+  EXPECT_THAT(find_finding(all, "run.loss_nonfinite")->title, HasSubstr("The loss was NaN or infinity in 1 of 2 steps"));
+}
+
 TEST(RanksInReports, AShorterOneIsSaid) {
   const Report report = analyze_all(RankedRun({{3, 2, 1}, {6}, {1, 2}}).read(), {});
   const Finding* const finding = find_finding(report, "recording.ranks_differ");
