@@ -170,7 +170,7 @@ void App::show_foot(const Results& results) {
   if (!state_.tensor.empty()) text += "  |  " + state_.tensor;
   if (model_.is_busy()) text += "  |  reading ...";
   if (!notice_.empty()) text = notice_ + "  |  " + text;
-  ImGui::TextDisabled("%s", one_line(text).c_str());
+  ImGui::TextDisabled("%s", fitted(one_line(text), ImGui::GetContentRegionAvail().x).c_str());
   names_.add_item("foot");
 }
 

@@ -144,14 +144,19 @@ class CellTexts {
   std::string all_;
 };
 
+// Small shares with their digits: "<0.01%" twice would tell nothing.
+std::string legend_text(double value, Unit unit) {
+  return html_text(unit == Unit::share && value > 0 && value < 1e-3 ? fmt::format("{:.2g}%", 100 * value) : cell_text(value, unit));
+}
+
 std::string color_legend(const Plot& plot, const HeatGrid& grid) {
   std::string html = "<p class=\"legend colors\"><span>" +
-                     html_text(cell_text(grid.worse_is_less ? grid.highest : grid.lowest, plot.y.unit)) +
+                     legend_text(grid.worse_is_less ? grid.highest : grid.lowest, plot.y.unit) +
                      "</span><svg class=\"ramp\" viewBox=\"0 0 16 1\" preserveAspectRatio=\"none\" aria-hidden=\"true\">";
   for (int level = 0; level < kLevels; ++level) html += fmt::format("<path class=\"h{}\" d=\"M{} .5h1\"/>", level, level);
-  html += "</svg><span>" + html_text(cell_text(grid.worse_is_less ? grid.lowest : grid.highest, plot.y.unit)) + "</span>";
+  html += "</svg><span>" + legend_text(grid.worse_is_less ? grid.lowest : grid.highest, plot.y.unit) + "</span>";
   if (!grid.is_linear && grid.highest > 0)
-    html += fmt::format("<span class=\"soft\">{} in the middle</span>", html_text(cell_text(grid.highest / 4, plot.y.unit)));
+    html += fmt::format("<span class=\"soft\">{} in the middle</span>", legend_text(grid.highest / 4, plot.y.unit));
   if (plot.y.unit == Unit::bits) html += "<span class=\"soft\">powers of two</span>";
   return html + "<span class=\"soft\">blank: nothing recorded</span></p>\n";
 }
@@ -173,6 +178,7 @@ std::string column_axis(const Plot& plot, const HeatGrid& grid) {
   std::vector<AxisTick> ticks;
   for (const double x : round_numbers(grid.first, grid.end, 5, true))
     ticks.push_back({(x - grid.first) / (grid.end - grid.first), cell_text(x, plot.x.unit)});
+  name_axis(ticks, plot.x);
   return axis_html(ticks);
 }
 

@@ -64,6 +64,10 @@ std::vector<double> round_numbers(double from, double to, size_t count, bool is_
   return numbers;
 }
 
+void name_axis(std::span<AxisTick> ticks, const Axis& axis) {
+  if (!ticks.empty()) ticks.front().text = shown_name(axis.name) + " " + ticks.front().text;
+}
+
 std::string axis_html(std::span<const AxisTick> ticks, bool is_staggered) {
   std::string html = fmt::format("<svg class=\"axis{}\" aria-hidden=\"true\">", is_staggered ? " two" : "");
   size_t line = 0;

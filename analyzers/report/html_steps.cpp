@@ -175,6 +175,7 @@ std::string steps_html(const Plot& plot) {
   std::vector<AxisTick> ticks;
   for (const double x : round_numbers(frame->first, frame->end, 5, plot.x.unit == Unit::count || plot.x.name == "step"))
     ticks.push_back({frame->across(x), cell_text(x, plot.x.unit)});
+  name_axis(ticks, plot.x);
   html += fmt::format(
       "<div class=\"chart\">{}<svg class=\"area\" role=\"img\" aria-label=\"{}\" data-first=\"{}\" data-end=\"{}\" "
       "data-x=\"{}\">",

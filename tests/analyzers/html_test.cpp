@@ -313,7 +313,7 @@ TEST(HtmlRenderer, IsNeverTooLarge) {
     Plot plot = plots[i % plots.size()];
     plot.nodes.resize(plot.nodes.empty() ? 0 : 600, plots[4].nodes[0]);
     plot.marks.resize(600, plots[1].marks[0]);
-    plot.series.resize(plot.series.empty() ? 0 : 250, plot.series[0]);
+    if (!plot.series.empty()) plot.series.resize(250, Series(plot.series[0]));
     for (Series& series : plot.series) {
       for (int x = 0; x < 2000; ++x) {
         series.x.push_back(plot.kind == PlotKind::histogram ? x % 2000 - 1000 : 10 + x);
