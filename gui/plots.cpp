@@ -697,7 +697,9 @@ void show_graph(const Canvas& canvas, const Plot& plot) {
     std::optional<size_t> selected;
     for (size_t i = 0; i < plot.nodes.size() && !(selected && canvas.hands->down < 0); ++i)
       if (is_selected_node(plot.nodes[i])) selected = i;
-    go_to(plot.nodes[canvas.hands->take_row(plot.nodes.size(), selected)]);
+    const size_t node = canvas.hands->take_row(plot.nodes.size(), selected);
+    go_to(plot.nodes[node]);
+    ImGui::SetScrollFromPosY(rectangle(node).middle().y - ImGui::GetWindowPos().y);
   }
   for (size_t i = 0; i < plot.nodes.size(); ++i) {
     const PlotNode& node = plot.nodes[i];
