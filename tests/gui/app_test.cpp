@@ -524,6 +524,14 @@ TEST_F(ManyAppTest, WhatIsSelectedElsewhereIsBroughtIntoView) {
   key(Key::down);
   EXPECT_EQ(app_.state().tensor, model_.results()->tensors->at(101));
   EXPECT_TRUE(app_.names().find("table step row 101"));
+  app_.state().view = View::ranges;
+  app_.state().order = TensorOrder::execution;
+  app_.state().tensor.clear();
+  settle();
+  EXPECT_FALSE(app_.names().find("flushed row 90"));
+  app_.state().tensor = model_.results()->tensors->at(90);
+  settle();
+  EXPECT_TRUE(app_.names().find("flushed row 90"));
 }
 
 TEST_F(AppTest, KeysLeadIntoTheFieldForText) {
