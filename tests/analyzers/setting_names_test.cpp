@@ -83,11 +83,11 @@ TEST(SettingNames, AdviceHasTheChangesThatItNames) {
   const SettingNames train(train_settings()), other(other_settings()), none({});
   using Way = SettingChange::Way;
   EXPECT_THAT(scaling_advice(stays, train).changes,
-              ::testing::ElementsAre(SettingChange{.kind = Kind::scale_initial, .way = Way::raise},
-                                     SettingChange{.kind = Kind::scale_dynamic, .value = "true"}));
+              ::testing::UnorderedElementsAre(SettingChange{.kind = Kind::scale_initial, .way = Way::raise},
+                                              SettingChange{.kind = Kind::scale_dynamic, .value = "true"}));
   EXPECT_THAT(scaling_advice(narrow, other).changes,
-              ::testing::ElementsAre(SettingChange{.kind = Kind::master_weights, .value = "on"},
-                                     SettingChange{.kind = Kind::scale_enabled, .value = "True"}));
+              ::testing::UnorderedElementsAre(SettingChange{.kind = Kind::master_weights, .value = "on"},
+                                              SettingChange{.kind = Kind::scale_enabled, .value = "True"}));
   EXPECT_EQ(scaling_advice(stays, none).changes.size(), 2u);
 }
 

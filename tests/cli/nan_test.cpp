@@ -61,7 +61,7 @@ TEST_F(Nan, OfATraceTellsTheBeginningAndTries) {
 // What findings advise is tried, and where it fails they say so.
 TEST_F(Nan, AdviceThatFailsIsWithdrawn) {
   ASSERT_EQ(break_run({"--set", "optimizer.type=sgd"}).exit_code, 0);
-  const Json json = Json::parse(nan({"run.h5", "--json", kNoLimit}).out);
+  const Json json = Json::parse(nan({"run.h5", "--json", "--limit", "0", kNoLimit}).out);
   std::map<std::string, std::string> tried;
   for (const Json& row : table(json, "fixes")["rows"]) tried[row["values"]["change"]] = row["values"]["result"];
   bool is_advised = false;
