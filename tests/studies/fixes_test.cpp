@@ -9,6 +9,7 @@
 
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/kernels/cpu_in_use.h"
 #include "ulpscope/studies/nan_trials.h"
 
 namespace ulpscope {
@@ -340,6 +341,25 @@ TEST(Fixes, ARunThatGoesOnIsNotRunAgain) {
   }
   trainer.finish();
   EXPECT_EQ(*trial_from_start(Snapshot(options.trace_path)).experiment, run);
+}
+
+// Sums may depend on how many threads share them.
+TEST(Fixes, TrialsHaveTheThreadsOfTheRun) {
+  TemporaryFolder folder;
+  TrainerOptions options;
+  options.trace_path = folder.file("run.h5");
+  options.cpu.threads = 3;
+  Experiment run = experiment("fp32");
+  run.training.steps = 2;
+  train(run, options);
+  EXPECT_EQ(trial_from_start(Snapshot(options.trace_path)).cpu.threads, 3);
+  const auto cpu = cpu_options_of("A CPU, with 8 threads, avx2, 1 thread, oneDNN 2.6.3 on avx2");
+  ASSERT_TRUE(cpu);
+  EXPECT_EQ(cpu->threads, 1);
+  EXPECT_EQ(cpu->isa, "avx2");
+  for (const char* const other : {"", "NVIDIA H100", "avx2, 2 threads", "x, avx2, two threads, y", "x, mmx, 2 threads, y",
+                                  "x, avx2, 0 threads, y", "x, avx2, 99999999999 threads, y", " thread", ", thread"})
+    EXPECT_EQ(cpu_options_of(other).has_value(), std::string(other) == "avx2, 2 threads") << other;
 }
 
 TEST(Fixes, WhatCannotBeRunAgainIsSaidWithItsReason) {
