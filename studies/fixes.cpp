@@ -39,12 +39,8 @@ void set_rate(OptimizerGroup& group, double rate) {
     if (key == "learning_rate") value = rate;
 }
 
-// Of groups that have one of their own, and the usual one for a rate that is far from it.
-void add_other_rates(const Experiment& experiment, ChangedExperiments& changed) {
-  const double usual = OptimizerSettings().learning_rate;
-  if (experiment.optimizers.empty() && experiment.optimizer.learning_rate > 1000 * usual)
-    changed.add(fmt::format("the usual learning rate: optimizer.learning_rate = {:g}", usual), ChangeOf::rate,
-                [&](Experiment& other) { other.optimizer.learning_rate = usual; });
+// Of groups that have one of their own.
+void add_rates_of_groups(const Experiment& experiment, ChangedExperiments& changed) {
   for (size_t i = 0; i < experiment.optimizers.size(); ++i) {
     const OptimizerGroup& group = experiment.optimizers[i];
     if (group.modules.empty()) continue;
@@ -97,7 +93,7 @@ std::vector<Fix> fixes_of(const Experiment& experiment, const std::string& modul
   if (experiment.clipping.norm == 0) changed.add({.kind = Kind::clip_norm, .value = "1"});
   changed.add({.kind = Kind::epsilon, .way = Way::raise});
   changed.add({.kind = Kind::learning_rate, .way = Way::lower});
-  add_other_rates(experiment, changed);
+  add_rates_of_groups(experiment, changed);
   return changed.take();
 }
 

@@ -229,6 +229,12 @@ void ChangedExperiments::add_rates(const SettingChange& change) {
                     is_lower ? "/" : "times", by, original_.optimizer.learning_rate * (is_lower ? 1 / by : by),
                     has_groups ? " and those of [[optimizers]]" : ""),
         ChangeOf::rate, [&](Experiment& changed) { divide_rates(changed, is_lower ? by : 1 / by); });
+  // Of one that is far from them parts are, too.
+  const double usual = OptimizerSettings().learning_rate;
+  if (has_groups || !is_lower || !(original_.optimizer.learning_rate > 1000 * usual)) return;
+  for (const double by : {100.0, 10.0, 1.0})
+    add(fmt::format("a usual learning rate: optimizer.learning_rate = {:g}", by * usual), ChangeOf::rate,
+        [&](Experiment& changed) { changed.optimizer.learning_rate = by * usual; });
 }
 
 // All settings of the kind, those of groups with the others.

@@ -63,7 +63,8 @@ TEST_F(Nan, AdviceThatFailsIsWithdrawn) {
   ASSERT_EQ(break_run({"--set", "optimizer.type=sgd"}).exit_code, 0);
   const Json json = Json::parse(nan({"run.h5", "--json", "--limit", "0", kNoLimit}).out);
   std::map<std::string, std::string> tried;
-  for (const Json& row : table(json, "fixes")["rows"]) tried[row["values"]["change"]] = row["values"]["result"];
+  const Json rows = table(json, "fixes")["rows"];
+  for (const Json& row : rows) tried[row["values"]["change"]] = row["values"]["result"];
   bool is_advised = false;
   for (const Json& finding : json["findings"])
     for (const Json& change : finding["changes"]) is_advised |= change["setting"] == "warmup" && change["way"] == "raise";
