@@ -26,35 +26,47 @@ const SettingInfo* SettingNames::find(SettingKind kind) const {
   return found == settings_.end() ? nullptr : &*found;
 }
 
-std::string SettingNames::name(SettingKind kind) const {
+SettingMention SettingNames::name(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  return setting ? one_line(setting->name) : "";
+  return {kind, setting ? one_line(setting->name) : ""};
 }
 
-std::string SettingNames::switched(SettingKind kind, bool on) const {
+SettingMention SettingNames::switched(SettingKind kind, bool on) const {
+  // Of names alone, as our own producer has it.
+  SettingMention mention{kind, "", on ? "true" : "false"};
   const SettingInfo* const setting = find(kind);
-  if (setting == nullptr) return "";
-  for (const auto& [off_value, on_value] : kSwitches)
-    if (setting->value == off_value || setting->value == on_value)
-      return fmt::format("{} = {}", one_line(setting->name), on ? on_value : off_value);
-  for (const auto& [automatic, on_value] : kAutomatic)
-    if (setting->value == automatic && on) return fmt::format("{} = {}", one_line(setting->name), on_value);
-  return one_line(setting->name);
+  if (setting == nullptr) return mention;
+  mention.text = one_line(setting->name);
+  const auto set = [&](std::string_view value) {
+    mention.value = value;
+    mention.text += fmt::format(" = {}", value);
+  };
+  for (const auto& [off_value, on_value] : kSwitches) {
+    if (setting->value != off_value && setting->value != on_value) continue;
+    set(on ? on_value : off_value);
+    return mention;
+  }
+  for (const auto& [automatic, on_value] : kAutomatic) {
+    if (setting->value != automatic || !on) continue;
+    set(on_value);
+    return mention;
+  }
+  return mention;
 }
 
-std::string SettingNames::with_value(SettingKind kind) const {
+SettingMention SettingNames::with_value(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  return setting ? one_line(fmt::format("{} = {}", setting->name, setting->value)) : "";
+  return {kind, setting ? one_line(fmt::format("{} = {}", setting->name, setting->value)) : ""};
 }
 
-std::string SettingNames::now(SettingKind kind) const {
+SettingMention SettingNames::now(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  return setting ? one_line(fmt::format("{}, now {}", setting->name, setting->value)) : "";
+  return {kind, setting ? one_line(fmt::format("{}, now {}", setting->name, setting->value)) : ""};
 }
 
-std::string SettingNames::only_now(SettingKind kind) const {
+SettingMention SettingNames::only_now(SettingKind kind) const {
   const auto count = std::count_if(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.kind == kind; });
-  return count == 1 ? now(kind) : "";
+  return count == 1 ? now(kind) : SettingMention{kind};
 }
 
 std::optional<double> SettingNames::number(SettingKind kind) const {
@@ -66,9 +78,9 @@ std::optional<double> SettingNames::number(SettingKind kind) const {
   return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
 }
 
-std::string SettingNames::changed(SettingKind kind, std::string_view from, std::string_view to) const {
+SettingMention SettingNames::changed(SettingKind kind, std::string_view from, std::string_view to) const {
   const SettingInfo* const setting = find(kind);
-  return setting && setting->value == from ? fmt::format("{} = {}", one_line(setting->name), to) : "";
+  return {kind, setting && setting->value == from ? fmt::format("{} = {}", one_line(setting->name), to) : "", std::string(to)};
 }
 
 bool SettingNames::has(std::string_view name) const {

@@ -170,6 +170,14 @@ void add_verdict(const Snapshot& trace, Report& report, std::string_view healthy
   report.verdict_text = report.causes.empty() ? std::string(healthy) : verdict_text(report);
 }
 
+void replace_suggestion(Report& report, size_t finding, std::string suggestion) {
+  const std::string before = report.causes.empty() ? "" : first_cause(report);
+  report.findings[finding].suggestion = std::move(suggestion);
+  if (before.empty()) return;
+  if (const size_t at = report.verdict_text.find(before); at != std::string::npos)
+    report.verdict_text.replace(at, before.size(), first_cause(report));
+}
+
 Matter Matter::of(Part part, std::string_view name, std::string_view healthy) {
   return {name, healthy, [part](const Finding& finding) { return finding_rule(finding.code).part == part; }};
 }

@@ -83,19 +83,20 @@ std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
 
 const char* const kNoTypeHelps = "No type helps, for its range is that of FP32: look at what made values grow";
 
-void tell_overflow(const RunFacts& facts, const std::string& help, Findings& found) {
+void tell_overflow(const RunFacts& facts, const Advice& help, Findings& found) {
   const NonfiniteOrigin& origin = *facts.ranges().origin();
   const NonfiniteExplanation explanation = explain(facts, origin);
   const bool none_helps = has_range_of_fp32(facts.selection.tensor(origin.tensor).dtype);
-  found.add(
-      facts.ranges().harm(),
-      fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.{}", place_of(facts, origin),
-                  info(facts.selection.tensor(origin.tensor).dtype).format->name, origin.position.step,
-                  count_of(origin.overflowed, "element"), nonfinite_tensors(facts), further_harm(facts, origin)),
-      nonfinite_evidence(facts, origin),
-      fmt::format("{}{}{}", !explanation.help.empty() ? explanation.help : fmt::format("{}. ", none_helps ? kNoTypeHelps : help),
-                  explanation.story, advice_on_captures(facts, origin, explanation)),
-      nonfinite_extent(facts, origin));
+  found.add(facts.ranges().harm(),
+            fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.{}", place_of(facts, origin),
+                        info(facts.selection.tensor(origin.tensor).dtype).format->name, origin.position.step,
+                        count_of(origin.overflowed, "element"), nonfinite_tensors(facts), further_harm(facts, origin)),
+            nonfinite_evidence(facts, origin),
+            (!explanation.help.text.empty() ? explanation.help
+             : none_helps                   ? Advice(kNoTypeHelps) + ". "
+                                            : help + ". ") +
+                explanation.story + advice_on_captures(facts, origin, explanation),
+            nonfinite_extent(facts, origin));
 }
 
 }  // namespace ulpscope::findings

@@ -33,12 +33,16 @@ std::string overflow_kept_title(const RunFacts& facts) {
                      steps == 1 ? "was" : "were");
 }
 
-std::string overflow_kept_advice(const RunFacts& facts, uint32_t worst) {
+Advice overflow_kept_advice(const RunFacts& facts, uint32_t worst) {
   if (!facts.precision().scales_loss && has_range_of_fp32(facts.selection.tensor(worst).dtype))
     return std::string(kNoTypeHelps) + '.';
   const SettingKind scaling = facts.precision().scales_loss ? SettingKind::scale_dynamic : SettingKind::scale_enabled;
-  return "A dynamic loss scale skips such steps" + in_brackets({facts.context.settings.switched(scaling, true)}) +
-         "; a lower one keeps the gradients finite.";
+  Advice advice;
+  advice.text = "A dynamic loss scale skips such steps" +
+                in_brackets({advice.set(facts.context.settings.switched(scaling, true))}) +
+                "; a lower one keeps the gradients finite.";
+  if (facts.precision().scales_loss) advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
+  return advice;
 }
 
 }  // namespace ulpscope::findings

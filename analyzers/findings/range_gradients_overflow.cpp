@@ -16,11 +16,14 @@ namespace {
 // The gradient that the run's NaN and infinities began with.
 void find_first_gradient(const RunFacts& facts, Findings& found) {
   if (facts.ranges().start() != NonfiniteStart::gradient_overflowed) return;
-  const std::string floor = facts.scale().is_at_floor() ? facts.context.settings.now(SettingKind::scale_floor) : "";
-  tell_overflow(facts,
-                fmt::format("A smaller loss scale keeps it{}, and so does BF16",
-                            floor.empty() ? "" : fmt::format(", but it may fall no further ({})", floor)),
-                found);
+  std::string floor;
+  if (facts.scale().is_at_floor()) floor = facts.context.settings.now(SettingKind::scale_floor);
+  Advice help = fmt::format("A smaller loss scale keeps it{}, and so does BF16",
+                            floor.empty() ? "" : fmt::format(", but it may fall no further ({})", floor));
+  help.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
+  if (!floor.empty()) help.note({.kind = SettingKind::scale_floor, .way = SettingChange::Way::lower});
+  help.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+  tell_overflow(facts, help, found);
 }
 
 // What stands between infinite gradients and the weights decides what became of them.

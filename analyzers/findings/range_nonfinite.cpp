@@ -28,7 +28,8 @@ void find_nonfinite(const RunFacts& facts, Findings& found) {
                         is_first ? "The first" : "The first that did harm", origin.position.step, came_in ? "came in as " : "is ",
                         place_of(facts, origin), further_harm(facts, origin)),
             nonfinite_evidence(facts, origin),
-            explanation.story + explanation.help + advice_on_captures(facts, origin, explanation), nonfinite_extent(facts, origin));
+            Advice(explanation.story) + explanation.help + advice_on_captures(facts, origin, explanation),
+            nonfinite_extent(facts, origin));
 }
 
 }  // namespace

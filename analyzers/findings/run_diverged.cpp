@@ -50,23 +50,30 @@ std::vector<double> last_losses_before_nonfinite(const RunFacts& facts) {
 }
 
 // What makes updates shorter. `weight`: one that they were too long for, where that is known.
-std::string advice_on(const RunFacts& facts, std::optional<uint32_t> weight) {
+Advice advice_on(const RunFacts& facts, std::optional<uint32_t> weight) {
   const SettingNames& settings = facts.context.settings;
-  if (settings.number(SettingKind::momentum).value_or(0) >= 1)
-    return fmt::format("A momentum of 1 or more forgets nothing{}: set it below 1",
-                       in_brackets({settings.now(SettingKind::momentum)}));
+  Advice advice;
+  if (settings.number(SettingKind::momentum).value_or(0) >= 1) {
+    advice.text = fmt::format("A momentum of 1 or more forgets nothing{}: set it below 1",
+                              in_brackets({advice.lower(settings.now(SettingKind::momentum))}));
+    return advice;
+  }
   const double decay = settings.number(SettingKind::weight_decay).value_or(0),
                rate = settings.number(SettingKind::learning_rate).value_or(0);
-  if (decay * rate > 1)
-    return fmt::format(
+  if (decay * rate > 1) {
+    advice.text = fmt::format(
         "Lower the weight decay{}: times the learning rate{} it is {:.3g}, and above 1 it turns weights around by itself",
-        in_brackets({settings.now(SettingKind::weight_decay)}), in_brackets({settings.now(SettingKind::learning_rate)}),
-        decay * rate);
-  std::string advice =
-      fmt::format("Lower the learning rate{}, or warm it up", in_brackets({settings.only_now(SettingKind::learning_rate)}));
+        in_brackets({advice.lower(settings.now(SettingKind::weight_decay))}),
+        in_brackets({settings.now(SettingKind::learning_rate)}), decay * rate);
+    return advice;
+  }
+  advice.text = fmt::format("Lower the learning rate{}, or warm it up",
+                            in_brackets({advice.lower(settings.only_now(SettingKind::learning_rate))}));
+  advice.note({.kind = SettingKind::warmup, .way = SettingChange::Way::raise});
   // Updates of Adam and Lion are as long, however long the gradients are.
   const OpFunction rule = weight ? facts.selection.op(*weight).function : OpFunction::other;
-  if (rule == OpFunction::sgd_update) advice += ", or clip the gradients" + in_brackets({settings.name(SettingKind::clip_norm)});
+  if (rule == OpFunction::sgd_update)
+    advice += ", or clip the gradients" + in_brackets({advice.set(settings.name(SettingKind::clip_norm), "1")});
   return advice;
 }
 
@@ -100,15 +107,16 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, const std
   const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
-  const std::string masters =
-      ", or keep FP32 master weights" + in_brackets({facts.context.settings.switched(SettingKind::master_weights, true)}) + ".";
+  Advice masters;
+  masters.text = ", or keep FP32 master weights" +
+                 in_brackets({masters.set(facts.context.settings.switched(SettingKind::master_weights, true))}) + ".";
   found.add(Severity::error,
             fmt::format("The run diverged: the update of step {} was {:.3g} times as large as {}, before anything overflowed in a "
                         "step that was taken{}.",
                         ratio.step, ratio.ratio, weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter,
                         losses),
             {{key, {{"update_over_weight", ratio.ratio}}}},
-            advice_on(facts, ratio.tensor) + (is_narrow(weight.dtype) ? masters : ": no format would have helped."),
+            advice_on(facts, ratio.tensor) + (is_narrow(weight.dtype) ? masters : Advice(": no format would have helped.")),
             {{ratio.tensor}, ratio.step});
 }
 

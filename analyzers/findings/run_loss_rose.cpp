@@ -54,8 +54,9 @@ void find_rise(const RunFacts& facts, Findings& found) {
   const double end = median(last_losses(steps, kSteps));
   if (!std::isfinite(end) || !is_much(steps.first.loss, lowest->median, std::min(end, median(behind)))) return;
   const SettingNames& settings = context.settings;
-  const std::string rate = in_brackets({settings.only_now(SettingKind::learning_rate)});
-  std::string advice = fmt::format("Lower the learning rate{} before that, by a schedule", rate);
+  Advice advice;
+  advice.text = fmt::format("Lower the learning rate{} before that, by a schedule",
+                            in_brackets({advice.lower(settings.only_now(SettingKind::learning_rate))}));
   advice += !rounds_to_narrow(facts.selection)
                 ? "."
                 : fmt::format(". Whether the format has a part in it, `ulpscope compare` with a run in FP32 tells{}.",

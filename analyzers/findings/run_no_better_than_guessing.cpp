@@ -15,13 +15,19 @@ namespace ulpscope::findings {
 namespace {
 
 // A loss that was far above the first one did not come from where the run began.
-std::string advice_on_learning(const RunFacts& facts) {
+Advice advice_on_learning(const RunFacts& facts) {
   constexpr double kPeak = 10;
   const StepTotals& steps = facts.judged_steps();
-  const std::string rate = in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)});
-  if (steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss)
-    return fmt::format("Lower the learning rate{}, or warm it up: the loss went from {:.4g} in step {} up to {:.4g} in step {}.",
-                       rate, steps.first.loss, steps.first.step, steps.peak->loss, steps.peak->step);
+  const SettingMention named = facts.context.settings.only_now(SettingKind::learning_rate);
+  const std::string rate = in_brackets({named});
+  if (steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss) {
+    Advice advice =
+        fmt::format("Lower the learning rate{}, or warm it up: the loss went from {:.4g} in step {} up to {:.4g} in step {}.", rate,
+                    steps.first.loss, steps.first.step, steps.peak->loss, steps.peak->step);
+    advice.lower(named);
+    advice.note({.kind = SettingKind::warmup, .way = SettingChange::Way::raise});
+    return advice;
+  }
   return fmt::format(
       "Where nothing else was found, look at the learning rate{} and its schedule, and at the range of the inputs: "
       "features far from 1 saturate a model.",

@@ -46,16 +46,19 @@ Moments judge_moments(const RunFacts& facts, uint32_t tensor, double eps, double
   return moments;
 }
 
-std::string advice_on_damping(const RunFacts& facts) {
+Advice advice_on_damping(const RunFacts& facts) {
   const SettingNames& settings = facts.context.settings;
   const Clipping& clipping = facts.judged_steps().clipping;
-  if (clipping.clips_much())
-    return fmt::format(
-        "{}, or make eps smaller{}: clipping made the gradients at least {:.0f} times shorter in each "
-        "of {} steps, and these roots with them.",
-        clip_less(facts), in_brackets({settings.now(SettingKind::epsilon)}), std::floor(clipping.least), clipping.steps);
-  return fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
-                     in_brackets({settings.now(SettingKind::epsilon)}));
+  Advice advice;
+  if (clipping.clips_much()) advice = clip_less(facts);
+  const std::string epsilon = in_brackets({advice.lower(settings.now(SettingKind::epsilon))});
+  advice += clipping.clips_much()
+                ? fmt::format(
+                      ", or make eps smaller{}: clipping made the gradients at least {:.0f} times shorter in each "
+                      "of {} steps, and these roots with them.",
+                      epsilon, std::floor(clipping.least), clipping.steps)
+                : fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.", epsilon);
+  return advice;
 }
 
 // Adam divides by the root of the second moment, corrected for its bias, plus eps. Where eps is larger than that root of every

@@ -13,7 +13,7 @@ namespace ulpscope::findings {
 
 namespace {
 
-std::string why_none(const RunFacts& facts) {
+Advice why_none(const RunFacts& facts) {
   const UpdateJudgement& updates = facts.updates();
   if (facts.judged_steps().rate_was_zero) return "The learning rate was 0.";
   if (updates.all().nonzero == 0)
@@ -21,10 +21,15 @@ std::string why_none(const RunFacts& facts) {
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
     return is_narrow(facts.selection.tensor(weight.tensor).dtype);
   });
-  if (!narrow) return "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate.";
-  return "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 master "
-         "weights" +
-         in_brackets({facts.context.settings.switched(SettingKind::master_weights, true)}) + ", or raise the learning rate.";
+  Advice advice = "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate.";
+  if (narrow)
+    advice.text =
+        "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 master "
+        "weights" +
+        in_brackets({advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}) +
+        ", or raise the learning rate.";
+  advice.note({.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise});
+  return advice;
 }
 
 void find_none_applied(const RunFacts& facts, Findings& found) {
