@@ -13,14 +13,16 @@ namespace ulpscope::findings {
 
 namespace {
 
-// The gradient that the run's NaN and infinities began with.
+// The gradient that NaN and infinities began with.
 void find_first_gradient(const RunFacts& facts, Findings& found) {
-  if (facts.ranges().start() != NonfiniteStart::gradient_overflowed) return;
-  const std::string floor = facts.scale().is_at_floor() ? facts.context.settings.now(SettingKind::scale_floor) : "";
-  tell_overflow(facts,
-                fmt::format("A smaller loss scale keeps it{}, and so does BF16",
-                            floor.empty() ? "" : fmt::format(", but it may fall no further ({})", floor)),
-                found);
+  for (const NonfiniteOrigin& origin : facts.ranges().origins()) {
+    if (facts.ranges().start_of(origin) != NonfiniteStart::gradient_overflowed) continue;
+    const std::string floor = facts.scale().is_at_floor() ? facts.context.settings.now(SettingKind::scale_floor) : "";
+    tell_overflow(facts, origin,
+                  fmt::format("A smaller loss scale keeps it{}, and so does BF16",
+                              floor.empty() ? "" : fmt::format(", but it may fall no further ({})", floor)),
+                  found);
+  }
 }
 
 // What stands between infinite gradients and the weights decides what became of them.

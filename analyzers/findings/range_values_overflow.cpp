@@ -14,15 +14,17 @@ namespace ulpscope::findings {
 
 namespace {
 
-// The value that the run's NaN and infinities began with.
+// The value that NaN and infinities began with.
 void find_first_value(const RunFacts& facts, Findings& found) {
-  if (facts.ranges().start() != NonfiniteStart::value_overflowed) return;
-  const uint32_t tensor = facts.ranges().origin()->tensor;
-  const bool is_scaled = facts.selection.tensor(tensor).role == Role::loss && facts.selection.op(tensor).phase != Phase::forward;
-  tell_overflow(facts,
-                is_scaled ? "A smaller loss scale keeps it, and so does BF16"
-                          : "No loss scale helps a forward value: run this op in FP32 or BF16, or make its inputs smaller",
-                found);
+  for (const NonfiniteOrigin& origin : facts.ranges().origins()) {
+    if (facts.ranges().start_of(origin) != NonfiniteStart::value_overflowed) continue;
+    const bool is_scaled =
+        facts.selection.tensor(origin.tensor).role == Role::loss && facts.selection.op(origin.tensor).phase != Phase::forward;
+    tell_overflow(facts, origin,
+                  is_scaled ? "A smaller loss scale keeps it, and so does BF16"
+                            : "No loss scale helps a forward value: run this op in FP32 or BF16, or make its inputs smaller",
+                  found);
+  }
 }
 
 void find_values_overflow(const RunFacts& facts, Findings& found) {
@@ -42,7 +44,8 @@ void find_values_overflow(const RunFacts& facts, Findings& found) {
   if (overflowed.empty()) return;
   // Where the run broke of something else, these did no harm.
   const std::vector<uint32_t> tensors = overflowed.extent().tensors;
-  const bool began_here = !ranges.origin() || std::find(tensors.begin(), tensors.end(), ranges.origin()->tensor) != tensors.end();
+  const bool began_here = ranges.origins().empty() ||
+                          std::any_of(tensors.begin(), tensors.end(), [&](uint32_t tensor) { return ranges.is_origin(tensor); });
   const Severity harm = began_here ? ranges.harm() : Severity::info;
   const bool none_helps = has_range_of_fp32(facts.selection.tensor(overflowed.worst_tensor()).dtype);
   found.add_judged(

@@ -26,9 +26,8 @@ def nonfinite_losses(case, match):
 def origin_step(case, match):
     """Where the NaN or infinity of the first such loss was made: in its step, or in steps before that led there."""
     f = case.f
-    first = int(f.steps.step[f.steps.nonfinite][0])
-    step = first
-    with_bad = set(f.rows.step[f.rows.bad].tolist())
+    step = f.steps.last_bout if f.steps.is_broken else int(f.steps.step[f.steps.nonfinite][0])
+    with_bad = set(f.rows.step[f.rows.bad & ~f.rows.skipped].tolist())  # a skipped step did nothing to the weights
     while step - 1 in with_bad:
         step -= 1
     row = f.first_row(f.rows.bad & (f.rows.step == step))
