@@ -27,6 +27,8 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps) {
 
 std::string scaling_advice(const PrecisionFacts& facts, const SettingNames& settings) {
   using Kind = SettingKind;
+  if (settings.number(Kind::loss_factor).value_or(1) <= 0.1)
+    return "Raise the factor of the loss, which makes gradients as small" + in_brackets({settings.now(Kind::loss_factor)});
   const std::string initial = in_brackets({settings.name(Kind::scale_initial)}),
                     enabled = settings.switched(Kind::scale_enabled, true);
   if (facts.adapts_scale) {

@@ -3,6 +3,7 @@
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/findings/overflow_text.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/gradient_judgement.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -19,7 +20,7 @@ void find_first_gradient(const RunFacts& facts, Findings& found) {
     if (facts.ranges().start_of(origin) != NonfiniteStart::gradient_overflowed) continue;
     const std::string floor = facts.scale().is_at_floor() ? facts.context.settings.now(SettingKind::scale_floor) : "";
     tell_overflow(facts, origin,
-                  fmt::format("A smaller loss scale keeps it{}, and so does BF16",
+                  fmt::format("{}{}, and so does BF16", smaller_scale_of_loss(facts),
                               floor.empty() ? "" : fmt::format(", but it may fall no further ({})", floor)),
                   found);
   }

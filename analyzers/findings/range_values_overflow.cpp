@@ -4,6 +4,7 @@
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -21,7 +22,7 @@ void find_first_value(const RunFacts& facts, Findings& found) {
     const bool is_scaled =
         facts.selection.tensor(origin.tensor).role == Role::loss && facts.selection.op(origin.tensor).phase != Phase::forward;
     tell_overflow(facts, origin,
-                  is_scaled ? "A smaller loss scale keeps it, and so does BF16"
+                  is_scaled ? fmt::format("{}, and so does BF16", smaller_scale_of_loss(facts))
                             : "No loss scale helps a forward value: run this op in FP32 or BF16, or make its inputs smaller",
                   found);
   }

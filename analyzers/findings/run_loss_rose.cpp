@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/lowest_losses.h"
 #include "ulpscope/analyzers/run_analysis.h"
@@ -54,7 +55,7 @@ void find_rise(const RunFacts& facts, Findings& found) {
   const double end = median(last_losses(steps, kSteps));
   if (!std::isfinite(end) || !is_much(steps.first.loss, lowest->median, std::min(end, median(behind)))) return;
   const SettingNames& settings = context.settings;
-  const std::string rate = in_brackets({settings.only_now(SettingKind::learning_rate)});
+  const std::string rate = learning_rate_now(facts);
   std::string advice = fmt::format("Lower the learning rate{} before that, by a schedule", rate);
   advice += !rounds_to_narrow(facts.selection)
                 ? "."

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_judgement.h"
@@ -23,8 +24,10 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
                                        : ""),
             blame_evidence(facts),
             many && began_too_high
-                ? "Begin with a smaller scale" + in_brackets({facts.context.settings.now(SettingKind::scale_initial)}) + "."
-                : "",
+                ? "Begin with a smaller scale" + in_brackets({facts.context.settings.now(SettingKind::scale_initial)}) +
+                      or_lower_loss_factor(facts) + "."
+            : many ? advice_on_steep_growth(facts)
+                   : "",
             {{}, steps.skipped.first()});
 }
 

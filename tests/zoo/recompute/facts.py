@@ -111,7 +111,12 @@ class Facts:
 
     @property
     def is_stuck(self):
-        return self.trailing_skips() >= STUCK
+        s, skips = self.steps, self.trailing_skips()
+        growth = s.n - skips - 1  # the step before
+        takes_growth_back = (
+            skips > 0 and growth >= 0 and s.scale_after[growth] > s.scale_before[growth] and s.scale_after[-1] > s.scale_before[growth]
+        )
+        return skips >= STUCK and not takes_growth_back
 
     # Rows of stats.
 

@@ -78,7 +78,7 @@ def held_nonfinite(case, match):
             "all": len(f.nonfinite_tensors),
             "which": None,
             "step": f.rows.step[origin_of(case)],
-            "tensor": case.first_name,
+            "tensor": case.first_name.removesuffix(" in evaluation"),  # which is told of any tensor of it
             "none": None,
             **divided_by(f, origin_of(case), match),
         },

@@ -1,0 +1,175 @@
+#include "ulpscope/analyzers/findings/rate_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+struct Rate {
+  uint64_t step;
+  double value;
+};
+
+// Of the steps that are judged, in which they are known.
+std::vector<Rate> rates_of(const RunFacts& facts) {
+  std::vector<Rate> rates;
+  const StepRange asked{facts.context.options.steps.first,
+                        std::min(facts.context.options.steps.last, facts.step_facts.broken_from())};
+  facts.context.trace.of_rank(facts.context.trace.ranks().front()).visit_steps(asked, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows)
+      if (std::isfinite(row.learning_rate)) rates.push_back({row.step, row.learning_rate});
+    return true;
+  });
+  return rates;
+}
+
+// The weight of two dimensions or more that some update was longest beside.
+std::optional<uint32_t> longest_updates(const RunFacts& facts) {
+  std::optional<uint32_t> longest;
+  double most = 0;
+  facts.context.trace.visit_parameters(facts.context.options.steps, [&](std::span<const ParameterRow> rows) {
+    for (const ParameterRow& row : rows) {
+      const double ratio = row.update_norm / row.weight_norm;
+      if (facts.selection.tensor(row.tensor).shape.size() < 2 || !std::isfinite(ratio) || !(ratio > most)) continue;
+      most = ratio;
+      longest = row.tensor;
+    }
+    return true;
+  });
+  return longest;
+}
+
+// Its learning rate over that of the step.
+std::optional<std::pair<double, double>> rates_with(const RunFacts& facts, uint32_t weight) {
+  std::optional<std::pair<double, double>> rates;
+  std::optional<Rate> own;
+  facts.context.trace.visit_parameters(facts.context.options.steps, [&](std::span<const ParameterRow> rows) {
+    for (const ParameterRow& row : rows)
+      if (!own && row.tensor == weight && row.learning_rate > 0) own = {row.step, row.learning_rate};
+    return !own;
+  });
+  if (!own) return std::nullopt;
+  facts.context.trace.visit_steps({own->step, own->step + 1}, [&](std::span<const StepRow> rows) {
+    if (rows.front().learning_rate > 0) rates = {own->value, rows.front().learning_rate};
+    return false;
+  });
+  return rates;
+}
+
+bool updates_follow_gradients(const RunFacts& facts) {
+  if (facts.context.settings.number(SettingKind::clip_norm).value_or(0) > 0) return false;
+  const std::vector<OpInfo>& ops = facts.context.trace.ops();
+  return std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) { return op.function == OpFunction::sgd_update; });
+}
+
+double loss_factor(const RunFacts& facts) { return facts.context.settings.number(SettingKind::loss_factor).value_or(1); }
+std::string loss_factor_now(const RunFacts& facts) { return in_brackets({facts.context.settings.now(SettingKind::loss_factor)}); }
+
+// From so far from 1 on a factor of the loss is told.
+constexpr double kFactor = 10;
+
+}  // namespace
+
+std::string learning_rate_now(const RunFacts& facts, std::optional<uint32_t> weight) {
+  const SettingNames& settings = facts.context.settings;
+  if (const std::string only = settings.only_now(SettingKind::learning_rate); !only.empty()) return in_brackets({only});
+  if (!weight) weight = longest_updates(facts);
+  const auto rates = weight ? rates_with(facts, *weight) : std::nullopt;
+  if (!rates) return "";
+  // A schedule multiplies all of them alike, and the step's is that of one of them.
+  std::set<std::string> fitting;
+  for (const double base : settings.numbers(SettingKind::learning_rate)) {
+    const std::string one = settings.now_where(SettingKind::learning_rate, rates->first / rates->second * base);
+    if (!one.empty() && rates->second <= base * (1 + 1e-6)) fitting.insert(one);
+  }
+  return fitting.size() == 1 ? in_brackets({*fitting.begin()}) : "";
+}
+
+std::string or_lower_loss_factor(const RunFacts& facts) {
+  return loss_factor(facts) > 1 ? fmt::format(", or lower the factor of the loss{}", loss_factor_now(facts)) : "";
+}
+
+std::string smaller_scale_of_loss(const RunFacts& facts) {
+  if (!(loss_factor(facts) > 1)) return "A smaller loss scale keeps it";
+  if (!facts.precision().scales_loss) return fmt::format("A smaller factor of the loss{} keeps it", loss_factor_now(facts));
+  return fmt::format("A smaller loss scale or factor of the loss{} keeps it", loss_factor_now(facts));
+}
+
+std::string shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, uint64_t step) {
+  const SettingNames& settings = facts.context.settings;
+  if (settings.number(SettingKind::momentum).value_or(0) >= 1)
+    return fmt::format("A momentum of 1 or more forgets nothing{}: set it below 1",
+                       in_brackets({settings.now(SettingKind::momentum)}));
+  const double decay = settings.number(SettingKind::weight_decay).value_or(0),
+               rate = settings.number(SettingKind::learning_rate).value_or(0);
+  if (decay * rate > 1)
+    return fmt::format(
+        "Lower the weight decay{}: times the learning rate{} it is {:.3g}, and above 1 it turns weights around by itself",
+        in_brackets({settings.now(SettingKind::weight_decay)}), in_brackets({settings.now(SettingKind::learning_rate)}),
+        decay * rate);
+  // Updates of Adam and Lion are as long, however long the gradients are.
+  const OpFunction rule = weight ? facts.selection.op(*weight).function : OpFunction::other;
+  const std::string rate_now = learning_rate_now(facts, weight);
+  if (rule == OpFunction::sgd_update && loss_factor(facts) >= kFactor && updates_follow_gradients(facts))
+    return fmt::format(
+        "Lower the factor of the loss{}, which multiplies the gradients and the updates of SGD with them, or the learning "
+        "rate{}",
+        loss_factor_now(facts), rate_now);
+  const std::vector<Rate> rates = rates_of(facts);
+  const auto at = std::find_if(rates.begin(), rates.end(), [&](const Rate& one) { return one.step == step; });
+  std::string advice = fmt::format("Lower the learning rate{}", rate_now);
+  if (at != rates.end() && at->value > 2 * rates.front().value) {
+    advice += fmt::format(", which had risen from {:.4g} in step {} to {:.4g} in step {}{}", rates.front().value,
+                          rates.front().step, at->value, at->step, in_brackets({settings.now(SettingKind::warmup)}));
+    return advice;
+  }
+  advice += ", or warm it up";
+  if (rule == OpFunction::sgd_update) advice += ", or clip the gradients" + in_brackets({settings.name(SettingKind::clip_norm)});
+  return advice;
+}
+
+std::string why_updates_are_short(const RunFacts& facts) {
+  constexpr double kSmall = 0.01;  // of the rate that it was meant to be
+  const SettingNames& settings = facts.context.settings;
+  std::string why;
+  if (loss_factor(facts) <= 1 / kFactor && updates_follow_gradients(facts))
+    why += fmt::format("The factor of the loss{} makes the gradients as small, and the updates of SGD with them: raise it. ",
+                       loss_factor_now(facts));
+  const std::vector<Rate> rates = rates_of(facts);
+  if (!rates.empty()) {
+    const auto most = std::max_element(rates.begin(), rates.end(), [](const Rate& a, const Rate& b) { return a.value < b.value; });
+    const auto small = std::count_if(rates.begin(), rates.end(), [&](const Rate& one) { return one.value < kSmall * most->value; });
+    const double full = settings.number(SettingKind::learning_rate).value_or(0);
+    if (most->value > 0 && 2 * static_cast<size_t>(small) > rates.size() && most->step < rates.size() / 2 + rates.front().step)
+      why += fmt::format(
+          "The learning rate was below a hundredth of {:.4g}, which it was in step {}, in {} of {} steps{}: let it "
+          "fall later, or by less. ",
+          most->value, most->step, small, rates.size(), in_brackets({settings.given_beside(SettingKind::warmup)}));
+    else if (settings.number(SettingKind::warmup).value_or(0) > 0 && rates.back().value < kSmall * full &&
+             most->step == rates.back().step)
+      why += fmt::format("The learning rate had risen to {:.4g} by step {}, and goes up to {:.4g}{}: warm it up in fewer steps. ",
+                         rates.back().value, rates.back().step, full, in_brackets({settings.now(SettingKind::warmup)}));
+  }
+  const double decay = settings.number(SettingKind::weight_decay).value_or(0);
+  const double taken = rates.empty() ? 0 : decay * std::max_element(rates.begin(), rates.end(), [](const Rate& a, const Rate& b) {
+                                                     return a.value < b.value;
+                                                   })->value;
+  if (taken > kSmall)
+    why += fmt::format(
+        "Weight decay{} times the learning rate is up to {:.3g}: lower it, for it draws weights to 0 faster than "
+        "they learn. ",
+        in_brackets({settings.now(SettingKind::weight_decay)}), taken);
+  return why;
+}
+
+}  // namespace ulpscope::findings
