@@ -100,9 +100,16 @@ std::string or_lower_loss_factor(const RunFacts& facts) {
 }
 
 std::string smaller_scale_of_loss(const RunFacts& facts) {
-  if (!(loss_factor(facts) > 1)) return "A smaller loss scale keeps it";
-  if (!facts.precision().scales_loss) return fmt::format("A smaller factor of the loss{} keeps it", loss_factor_now(facts));
-  return fmt::format("A smaller loss scale or factor of the loss{} keeps it", loss_factor_now(facts));
+  constexpr double kSlow = 0.9;  // a scaler that backs off by less takes ten steps and more to halve its scale
+  const SettingNames& settings = facts.context.settings;
+  const bool has_factor = loss_factor(facts) > 1;
+  if (has_factor && !facts.precision().scales_loss)
+    return fmt::format("A smaller factor of the loss{} keeps it", loss_factor_now(facts));
+  std::string text = "A smaller loss scale";
+  if (facts.precision().adapts_scale && facts.context.trace.run().backoff_factor > kSlow)
+    text += fmt::format(", or one that falls faster{},", in_brackets({settings.now(SettingKind::scale_backoff_factor)}));
+  if (has_factor) text += fmt::format(" or factor of the loss{}", loss_factor_now(facts));
+  return text + " keeps it";
 }
 
 std::string shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, uint64_t step) {
@@ -126,9 +133,10 @@ std::string shorten_updates(const RunFacts& facts, std::optional<uint32_t> weigh
         "rate{}",
         loss_factor_now(facts), rate_now);
   const std::vector<Rate> rates = rates_of(facts);
-  const auto at = std::find_if(rates.begin(), rates.end(), [&](const Rate& one) { return one.step == step; });
+  const auto behind = std::find_if(rates.begin(), rates.end(), [&](const Rate& one) { return one.step > step; });
+  const auto at = std::max_element(rates.begin(), behind, [](const Rate& a, const Rate& b) { return a.value < b.value; });
   std::string advice = fmt::format("Lower the learning rate{}", rate_now);
-  if (at != rates.end() && at->value > 2 * rates.front().value) {
+  if (at != behind && at->value > 2 * rates.front().value) {
     advice += fmt::format(", which had risen from {:.4g} in step {} to {:.4g} in step {}{}", rates.front().value,
                           rates.front().step, at->value, at->step, in_brackets({settings.now(SettingKind::warmup)}));
     return advice;

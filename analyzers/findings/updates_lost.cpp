@@ -31,8 +31,10 @@ void find_lost(const RunFacts& facts, Findings& found) {
                     found);
   tell_lost_updates(facts, SmallUpdates::fp32, kLostLimit, Severity::warning, lost,
                     why_updates_are_short(facts) +
-                        "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every "
-                        "rounding mode: raise the learning rate, or make the weights smaller (initial values, weight decay).",
+                        fmt::format("An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded "
+                                    "away, in every rounding mode: raise the learning rate{}, or make the weights smaller (initial "
+                                    "values, weight decay).",
+                                    in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)})),
                     found);
   tell_lost_updates(facts, SmallUpdates::stochastic, kLostLimit, Severity::info,
                     fmt::format("kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does "
