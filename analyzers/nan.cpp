@@ -48,8 +48,7 @@ Report NanAnalysis::report(const Snapshot& trace) {
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);
   report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);
   // Gradients that overflowed in skipped steps are no part of what a run is judged by.
-  const std::optional<NonfiniteOrigin>& origin = facts.ranges().origin();
-  if (origin)
+  if (const NonfiniteOrigin* const origin = facts.ranges().main_origin())
     tables.add_story(*origin, report);
   else if (!beginnings.empty())
     tables.add_story({beginnings.front().tensor, beginnings.front().first, beginnings.front().overflowed}, report);

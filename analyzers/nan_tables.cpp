@@ -285,11 +285,13 @@ Table NanTables::alarms_table(const NonfiniteOrigin& origin, const HeadroomHisto
               {},
               0,
               ""};
+  std::string silent;
   const auto add = [&](std::string alarm, std::optional<uint64_t> since) {
-    if (since && *since >= origin.position.step) since.reset();
-    table.rows.push_back({RowKey{},
-                          {std::move(alarm), since ? count_cell(*since) : Cell(NotApplicable{}),
-                           since ? count_cell(origin.position.step - *since) : Cell(NotApplicable{})}});
+    if (!since || *since >= origin.position.step) {
+      silent += (silent.empty() ? "" : "; ") + alarm;
+      return;
+    }
+    table.rows.push_back({RowKey{}, {std::move(alarm), count_cell(*since), count_cell(origin.position.step - *since)}});
   };
   add(fmt::format("headroom of {} below {} bits", facts_.selection.name(origin.tensor), kLowHeadroom), own.low_since);
   if (facts_.sees_updates()) {
@@ -297,6 +299,7 @@ Table NanTables::alarms_table(const NonfiniteOrigin& origin, const HeadroomHisto
     add("an update as large as the weights that it changes", large ? std::optional(large->step) : std::nullopt);
   }
   add("a loss twice as large as the least before", loss_doubled_since(facts_.context.trace, origin.position));
+  if (!silent.empty()) table.note = fmt::format("Not seen to the step before: {}.", silent);
   return table;
 }
 

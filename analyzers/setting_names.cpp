@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "ulpscope/base/text.h"
 
@@ -18,6 +19,13 @@ struct Values {
 constexpr Values kSwitches[] = {{"false", "true"}, {"False", "True"},     {"0", "1"},
                                 {"off", "on"},     {"\"off\"", "\"on\""}, {"'off'", "'on'"}};
 constexpr Values kAutomatic[] = {{"auto", "on"}, {"\"auto\"", "\"on\""}, {"'auto'", "'on'"}};
+
+std::optional<double> number_of(const SettingInfo& setting) {
+  double value = 0;
+  const char* const end = setting.value.data() + setting.value.size();
+  const auto [stop, error] = std::from_chars(setting.value.data(), end, value);
+  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+}
 
 }  // namespace
 
@@ -69,13 +77,39 @@ SettingMention SettingNames::only_now(SettingKind kind) const {
   return count == 1 ? now(kind) : SettingMention{kind};
 }
 
+SettingMention SettingNames::now_where(SettingKind kind, double value) const {
+  constexpr double kSame = 1e-5;
+  const SettingInfo* only = nullptr;
+  for (const SettingInfo& each : settings_) {
+    const std::optional<double> other = each.kind == kind ? number_of(each) : std::nullopt;
+    if (!other || std::abs(*other - value) > kSame * std::abs(value)) continue;
+    if (only != nullptr) return {kind};
+    only = &each;
+  }
+  return {kind, only ? one_line(fmt::format("{}, now {}", only->name, only->value)) : ""};
+}
+
+std::string SettingNames::given_beside(SettingKind kind) const {
+  const SettingInfo* const setting = find(kind);
+  if (setting == nullptr) return "";
+  const std::string table = setting->name.substr(0, setting->name.rfind('.') + 1);
+  std::string text;
+  for (const SettingInfo& each : settings_)
+    if (each.given && !table.empty() && each.name.starts_with(table))
+      text += fmt::format("{}{}, now {}", text.empty() ? "" : ", ", each.name, each.value);
+  return one_line(text);
+}
+
 std::optional<double> SettingNames::number(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  if (setting == nullptr) return std::nullopt;
-  double value = 0;
-  const char* const end = setting->value.data() + setting->value.size();
-  const auto [stop, error] = std::from_chars(setting->value.data(), end, value);
-  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+  return setting ? number_of(*setting) : std::nullopt;
+}
+
+std::vector<double> SettingNames::numbers(SettingKind kind) const {
+  std::vector<double> numbers;
+  for (const SettingInfo& each : settings_)
+    if (const std::optional<double> value = each.kind == kind ? number_of(each) : std::nullopt) numbers.push_back(*value);
+  return numbers;
 }
 
 SettingMention SettingNames::changed(SettingKind kind, std::string_view from, std::string_view to) const {

@@ -37,7 +37,13 @@ class SettingNames {
   SettingMention now(SettingKind kind) const;
   // The same where there is one of that kind only, and not one for each of several groups of parameters.
   SettingMention only_now(SettingKind kind) const;
+  // The same of the only one of that kind whose value is this number, to one in a hundred thousand.
+  SettingMention now_where(SettingKind kind, double value) const;
+  // "schedule.type, now "step", schedule.gamma, now 0.1": those that were asked for, of the table that the setting of that kind is
+  // in.
+  std::string given_beside(SettingKind kind) const;
   std::optional<double> number(SettingKind kind) const;  // of the first of that kind, where its value is a number
+  std::vector<double> numbers(SettingKind kind) const;   // of all of that kind, where theirs are
   // "optimizer.math = "fp32"", where its value is `from`.
   SettingMention changed(SettingKind kind, std::string_view from, std::string_view to) const;
 

@@ -70,7 +70,9 @@ struct StepTotals {
   void beside(const StepTotals& other);
   // No step was taken to the end, and too many for a scale that comes down to one that fits: ten backoffs by 2 are a factor of
   // 1024.
-  bool is_stuck() const { return trailing_skips >= kStuck; }
+  bool is_stuck() const { return trailing_skips >= kStuck && !takes_growth_back(); }
+  // The last steps were skipped right after the scale had grown, and it has not come down yet to what it was before.
+  bool takes_growth_back() const;
   double seconds() const { return 1e-9 * static_cast<double>(nanoseconds); }
   // Of the last `n` losses, 1 to last_losses.size().
   double mean_loss(size_t n) const;

@@ -38,6 +38,9 @@ class StepSet {
   // Of one that is not empty.
   uint64_t first() const { return ranges_.front().first; }
   uint64_t last() const { return ranges_.back().last; }
+  // Where the last stretch of steps began, with those before it that lie no further apart than the one before was long: what goes
+  // away for a step or two has not ended. Of one that is not empty.
+  uint64_t first_of_last_bout() const;
 
  private:
   struct Range {

@@ -108,8 +108,9 @@ std::string_view sentence(std::string_view text) {
 }
 
 // What became of the run, which its user saw first: told where it is not the cause itself.
-constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken",         "run.loss_nonfinite",
-                                          "run.diverged",         "run.no_better_than_guessing", "run.loss_rose"};
+constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken", "run.loss_nonfinite",
+                                          "run.diverged",         "run.update_leapt",    "run.no_better_than_guessing",
+                                          "run.loss_rose",        "run.loss_stayed"};
 
 std::string first_cause(const Report& report) {
   const Cause& cause = report.causes.front();

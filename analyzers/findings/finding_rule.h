@@ -37,7 +37,7 @@ class Codes {
   bool contain(std::string_view code) const;
 
  private:
-  std::array<std::string_view, 28> codes_ = {};  // more do not compile
+  std::array<std::string_view, 32> codes_ = {};  // more do not compile
   size_t count_ = 0;
 };
 

@@ -36,7 +36,7 @@ extern constinit const FindingRule model_dead_output{
     .meaning = "What lies before it gets no gradient, and does not learn.",
     .help =
         "Look at the sign of what goes in: a bias far below zero, or a learning rate that threw it there, leaves a relu nothing.",
-    .explains = {"run.no_better_than_guessing", "run.loss_rose"},
+    .explains = {"run.no_better_than_guessing", "run.loss_rose", "run.loss_stayed"},
     .shown_by = "experiments/failures/dead_relu.toml",
     .find_start = find_dead_outputs,
 };

@@ -56,7 +56,7 @@ Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin) {
 
 std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
   const std::string trace = shell_word(facts.context.trace.path());
-  if (explanation.capture)
+  if (explanation.capture && facts.ranges().main_origin()->tensor == origin.tensor)
     return fmt::format("`ulpscope nan {}` shows the element{}, and what helps.", trace,
                        explanation.capture->operands(explanation.capture->element()).empty() ? "" : " and its operands");
   // A tensor that held them often is captured less and less often.
@@ -83,8 +83,7 @@ std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
 
 const char* const kNoTypeHelps = "No type helps, for its range is that of FP32: look at what made values grow";
 
-void tell_overflow(const RunFacts& facts, const Advice& help, Findings& found) {
-  const NonfiniteOrigin& origin = *facts.ranges().origin();
+void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, const Advice& help, Findings& found) {
   const NonfiniteExplanation explanation = explain(facts, origin);
   const bool none_helps = has_range_of_fp32(facts.selection.tensor(origin.tensor).dtype);
   found.add(facts.ranges().harm(),

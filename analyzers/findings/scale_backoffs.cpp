@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_judgement.h"
@@ -17,9 +18,12 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
   const bool many = 5 * steps.skipped.size() > steps.count;
   const bool began_too_high = 2 * steps.leading_skips > steps.skipped.size() && steps.lowest_scale < steps.first.scale_before;
   Advice advice;
-  if (many && began_too_high)
-    advice.text =
-        "Begin with a smaller scale" + in_brackets({advice.lower(facts.context.settings.now(SettingKind::scale_initial))}) + ".";
+  if (many && began_too_high) {
+    advice.text = "Begin with a smaller scale" + in_brackets({advice.lower(facts.context.settings.now(SettingKind::scale_initial))});
+    advice = std::move(advice) + or_lower_loss_factor(facts) + ".";
+  } else if (many) {
+    advice = advice_on_steep_growth(facts);
+  }
   found.add(many ? Severity::warning : Severity::info,
             fmt::format("{} of {} {} skipped{}.", steps.skipped.size(), count_of(steps.count, "step"), was(steps.skipped.size()),
                         began_too_high ? fmt::format(", the first {} of them until the scale had come down from {}",

@@ -49,6 +49,22 @@ Advice advice_on_floor(const RunFacts& facts) {
   return advice;
 }
 
+Advice advice_on_steep_growth(const RunFacts& facts) {
+  constexpr double kMostBackoffs = 2;  // a factor of 4, which a backoff by 2 takes two steps to undo
+  const RunInfo& run = facts.context.trace.run();
+  if (!run.dynamic_loss_scale || !(run.growth_factor > 1) || !(run.backoff_factor > 0 && run.backoff_factor < 1)) return "";
+  const double backoffs = std::log(run.growth_factor) / -std::log(run.backoff_factor);
+  if (!(backoffs > kMostBackoffs)) return "";
+  const SettingNames& settings = facts.context.settings;
+  Advice advice;
+  advice.text = fmt::format(
+      "Grow by less{}: one growth is as much as {:.3g} backoffs{}, a skipped step each, and has to be taken back where "
+      "the gradients do not fit it.",
+      in_brackets({advice.lower(settings.now(SettingKind::scale_growth_factor))}), backoffs,
+      in_brackets({settings.now(SettingKind::scale_backoff_factor)}));
+  return advice;
+}
+
 Evidence smallest_fitting_evidence(const RunFacts& facts) {
   return fitting_evidence(facts, "smallest_fitting_scale", facts.fitting().run.smallest, facts.fitting().decides_smallest);
 }

@@ -17,6 +17,8 @@ const char* was(uint64_t count);       // "was" or "were"
 std::vector<Evidence> blame_evidence(const RunFacts& facts);
 // What to do about a scale that may fall no further, and skips every step; "" where it may.
 Advice advice_on_floor(const RunFacts& facts);
+// What to do about a scaler that grows by so much that several skipped steps have to take it back; "" where it does not.
+Advice advice_on_steep_growth(const RunFacts& facts);
 // Whether recorded gradients are too large for the last scale, by all bounds. Nothing where none was recorded that says so.
 std::optional<bool> last_scale_is_too_large(const RunFacts& facts);
 

@@ -1,5 +1,7 @@
 #include "ulpscope/analyzers/findings/update_text.h"
 
+#include <algorithm>
+
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/analyzers/update_judgement.h"
@@ -24,6 +26,11 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
     extent.tensors.push_back(weight->tensor);
     keep_first(extent.first_step, totals.first_lost);
   }
+  // A bias before a normalisation has gradients of rounding noise, and nothing is lost with them.
+  const bool has_matrix = std::any_of(lost.begin(), lost.end(), [&](const UpdateJudgement::Lost& each) {
+    return facts.selection.tensor(each.weight->tensor).shape.size() >= 2;
+  });
+  if (!has_matrix) severity = Severity::info;
   found.add_judged(severity, count_of(lost.size(), "parameter") + ' ' + title, std::move(evidence), advice, std::move(extent));
 }
 

@@ -56,7 +56,7 @@ extern constinit const FindingRule updates_clipped_away{
         "move.",
     .meaning = "The run learns next to nothing.",
     .help = "A larger norm, or larger values, to clip to.",
-    .explains = {"run.no_better_than_guessing", "updates.none_applied", "updates.lost"},
+    .explains = {"run.no_better_than_guessing", "updates.none_applied", "updates.lost", "run.loss_stayed"},
     .shown_by = "experiments/failures/clipped_away.toml",
     .find = find_clipped_away,
 };

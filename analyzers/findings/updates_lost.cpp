@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -23,18 +24,19 @@ void find_lost(const RunFacts& facts, Findings& found) {
   const std::string lost =
       fmt::format("lost more than {:g}% of the nonzero updates: they were too small to change the weight.", 100 * kLostLimit);
   const SettingChange faster{.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise};
-  Advice narrow;
+  Advice narrow = why_updates_are_short(facts);
   narrow.note({.kind = SettingKind::master_weights, .value = "true"});
-  narrow.text = fmt::format(
+  narrow += fmt::format(
       "Keep FP32 master weights, round the update stochastically{}, or raise the learning rate: an update below half an ulp of the "
       "weight is rounded away.",
       in_brackets({stochastic_rounding(facts.context.settings, narrow)}));
   narrow.note(faster);
   tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, lost, narrow, found);
-  Advice wide =
+  Advice wide = why_updates_are_short(facts);
+  wide += fmt::format(
       "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding mode: "
-      "raise "
-      "the learning rate, or make the weights smaller (initial values, weight decay).";
+      "raise the learning rate{}, or make the weights smaller (initial values, weight decay).",
+      in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)}));
   wide.note(faster);
   wide.note({.kind = SettingKind::weight_decay, .way = SettingChange::Way::raise});
   tell_lost_updates(facts, SmallUpdates::fp32, kLostLimit, Severity::warning, lost, wide, found);
@@ -54,7 +56,7 @@ extern constinit const FindingRule updates_lost{
     .raised = "Updates were too small to change the stored weight.",
     .meaning = "The weights learn less than the optimizer asked for.",
     .help = "FP32 master weights, stochastic rounding, or a larger learning rate.",
-    .explains = {"updates.decay_lost", "run.no_better_than_guessing", "run.loss_rose"},
+    .explains = {"updates.decay_lost", "run.no_better_than_guessing", "run.loss_rose", "run.loss_stayed"},
     .shown_by = "experiments/failures/updates_lost_bf16.toml",
     .find = find_lost,
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/analyzers/update_judgement.h"
@@ -18,6 +19,7 @@ Advice why_none(const RunFacts& facts) {
   if (facts.judged_steps().rate_was_zero) return "The learning rate was 0.";
   if (updates.all().nonzero == 0)
     return "Every update was zero, for every gradient was: the findings on ranges say where they were lost.";
+  if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
     return is_narrow(facts.selection.tensor(weight.tensor).dtype);
   });
@@ -58,7 +60,7 @@ extern constinit const FindingRule updates_none_applied{
     .raised = "No recorded update changed any weight.",
     .meaning = "The run learns nothing.",
     .help = "The finding says why: a learning rate of 0, updates below half an ulp of their weights, or gradients of zeros.",
-    .explains = {"run.no_better_than_guessing", "updates.lost"},
+    .explains = {"run.no_better_than_guessing", "updates.lost", "run.loss_stayed"},
     .shown_by = "experiments/failures/learning_rate_zero.toml",
     .find = find_none_applied,
 };

@@ -143,6 +143,22 @@ std::vector<std::string> advice_with(const std::vector<SettingInfo>& settings) {
   return advice;
 }
 
+TEST(SettingNames, OneOfSeveralIsKnownByItsValue) {
+  const SettingNames names({{"a.rate", "0.1", Kind::learning_rate, true},
+                            {"b.rate", "0.3", Kind::learning_rate, true},
+                            {"c.rate", "0.3", Kind::learning_rate, true},
+                            {"course.rise", "80", Kind::warmup, true},
+                            {"course.fall", "0.5", Kind::other, true},
+                            {"course.end", "0", Kind::other, false},
+                            {"other.fall", "1", Kind::other, true}});
+  EXPECT_EQ(names.now_where(Kind::learning_rate, 0.1 + 1e-9), "a.rate, now 0.1");
+  EXPECT_EQ(names.now_where(Kind::learning_rate, 0.3), "");
+  EXPECT_EQ(names.now_where(Kind::learning_rate, 0.2), "");
+  EXPECT_EQ(names.numbers(Kind::learning_rate), (std::vector<double>{0.1, 0.3, 0.3}));
+  EXPECT_EQ(names.given_beside(Kind::warmup), "course.rise, now 80, course.fall, now 0.5");
+  EXPECT_EQ(names.given_beside(Kind::epsilon), "");
+}
+
 TEST(SettingNames, NoAdviceNamesWhatTheRunDoesNotHave) {
   const std::regex of_train(R"((scaler|optimizer|arithmetic|autocast|fp8|loss|precision)\.[a-z_]+|rounding = ")");
   const auto named = [&](const std::vector<SettingInfo>& settings) {

@@ -90,6 +90,11 @@ TEST_F(Nan, OfACapsuleIsTheSame) {
   const Result result = nan({"kept", "--json", kNoLimit});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const Json capsule = Json::parse(result.out);
+  for (const char* verb : {"report", "ranges", "scale"}) {
+    const Result refused = run_verb(verb, {"kept"});
+    EXPECT_EQ(refused.exit_code, 3) << verb;
+    EXPECT_EQ(refused.err, "ulpscope: 'kept' is a capsule, and no trace: `ulpscope nan kept` and `ulpscope replay kept` take it\n");
+  }
   for (const char* fact : {"tensor", "step", "element", "cause", "phase", "module"}) EXPECT_EQ(capsule[fact], trace[fact]) << fact;
   EXPECT_EQ(capsule["sources"][0]["path"], "kept");
   EXPECT_TRUE(table(capsule, "fixes").contains("rows"));
