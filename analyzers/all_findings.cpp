@@ -1,5 +1,7 @@
 #include "ulpscope/analyzers/all_findings.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/all.h"
@@ -7,7 +9,9 @@
 #include "ulpscope/analyzers/info.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/step_facts.h"
 #include "ulpscope/analyzers/verdict.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
@@ -63,8 +67,14 @@ Report ReportAnalysis::report(const Snapshot& reader) {
       std::any_of(parts.begin(), parts.end(), [](Part part) { return part != Part::recording && part != Part::tensor_cores; });
   if (judged && run.facts().steps().count > 0) {
     const bool is_whole = options.only.empty() && !options.selects();
+    const uint64_t skipped = run.facts().steps().skipped.size();
     add_verdict(run.context().trace, report,
-                is_whole ? "nothing was found that costs accuracy or steps." : "nothing was found in what was asked for.");
+                !is_whole     ? "nothing was found in what was asked for."
+                : skipped > 0 ? fmt::format("nothing was found that costs accuracy; the scaler skipped {} of {}.", skipped,
+                                            count_of(run.facts().steps().count, "step"))
+                              : "nothing was found that costs accuracy or steps.");
+    // What is said of some steps or tensors is not said of the run.
+    if (options.selects()) report.verdict_text = "Of what was asked for: " + report.verdict_text;
   } else {
     sort_by_severity(report.findings);
   }

@@ -234,7 +234,7 @@ ComparedSteps compare_steps(const ComparedRuns& runs, const AnalysisOptions& opt
     Series& row = plot.series.emplace_back();
     row.key = runs.b.output_key(tensor);
     row.name = row.key.name;
-    if (steps.first && runs.b.selection().output(steps.first->tensor) == output) row.name += " (the first to differ)";
+    if (steps.first && runs.b.selection().output(steps.first->tensor) == output) row.name.insert(0, "(first) ");
     for (uint64_t column = begin / width; column <= (end - 1) / width; ++column) {
       row.x.push_back(static_cast<double>(column * width));
       row.y.push_back(kUnknown);

@@ -55,9 +55,12 @@ class FollowedRun {
 // What was asked of a run, for tables, and the run as a whole, for its verdict: one pass where they are the same.
 class JudgedRun {
  public:
-  explicit JudgedRun(const AnalysisOptions& options, const AskedBesides& besides = {}) : asked_(options, kPartsOnRun, besides) {
+  explicit JudgedRun(const AnalysisOptions& options, const AskedBesides& besides = {})
+      : own_(std::make_unique<FollowedRun>(options, kPartsOnRun, besides)), asked_(*own_) {
     if (options.selects()) whole_ = std::make_unique<FollowedRun>(options.of_all());
   }
+  // Of what others follow too, which outlives it: with kPartsOnRun at least, and of all rows.
+  explicit JudgedRun(FollowedRun& run) : asked_(run) {}
 
   // As FollowedRun has it.
   bool update(const Snapshot& trace) { return asked_.update(trace) && (!whole_ || whole_->update(trace)); }
@@ -65,7 +68,8 @@ class JudgedRun {
   const FollowedRun& whole() const { return whole_ ? *whole_ : asked_; }
 
  private:
-  FollowedRun asked_;
+  const std::unique_ptr<FollowedRun> own_;
+  FollowedRun& asked_;
   std::unique_ptr<FollowedRun> whole_;
 };
 

@@ -22,9 +22,6 @@ constexpr Codes kOnNonfinite = {
 
 }  // namespace
 
-NanAnalysis::NanAnalysis(const AnalysisOptions& options) : own_(std::make_unique<FollowedRun>(options)), run_(*own_) {}
-NanAnalysis::NanAnalysis(FollowedRun& run) : run_(run) {}
-NanAnalysis::~NanAnalysis() = default;
 Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options) { return NanAnalysis(options).report(trace); }
 
 Report NanAnalysis::report(const Snapshot& trace) {
@@ -34,8 +31,8 @@ Report NanAnalysis::report(const Snapshot& trace) {
   report.keeps_all_rows = true;
   report.sources.push_back(source_of(trace));
   report.complete = run_.update(trace);
-  const RunFacts& facts = run_.facts();
-  find_all(kPartsOnRun, facts, report);
+  find_all(kPartsOnRun, run_.whole().facts(), report);
+  const RunFacts& facts = run_.asked().facts();
   // It is what they advise to look at.
   for (Finding& finding : report.findings)
     if (const size_t advice = finding.suggestion.find("`ulpscope nan "); advice != std::string::npos)
@@ -43,15 +40,15 @@ Report NanAnalysis::report(const Snapshot& trace) {
 
   const std::vector<NonfiniteBeginning>& beginnings = facts.ranges().beginnings();
   const Matter matter{"NaN",
-                      beginnings.empty() ? "no recorded tensor held NaN or infinity." : "no NaN or infinity was found to do harm.",
+                      run_.whole().facts().ranges().beginnings().empty() ? "no recorded tensor held NaN or infinity."
+                                                                         : "no NaN or infinity was found to do harm.",
                       [](const Finding& finding) { return kOnNonfinite.contain(finding.code); }};
   add_verdict_on(matter, trace, report);
   const NanTables tables(facts);
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);
   report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);
   // Gradients that overflowed in skipped steps are no part of what a run is judged by.
-  const std::optional<NonfiniteOrigin>& origin = facts.ranges().origin();
-  if (origin)
+  if (const NonfiniteOrigin* const origin = facts.ranges().main_origin())
     tables.add_story(*origin, report);
   else if (!beginnings.empty())
     tables.add_story({beginnings.front().tensor, beginnings.front().first, beginnings.front().overflowed}, report);

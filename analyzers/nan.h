@@ -4,26 +4,20 @@
 // alarms, way_to_loss, way_to_weights. Findings: those on NaN and infinities, and what they came of.
 #pragma once
 
-#include <memory>
-
-#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/followed_run.h"
 
 namespace ulpscope {
 
-class FollowedRun;
-
 class NanAnalysis {
  public:
-  explicit NanAnalysis(const AnalysisOptions& options);
-  // Of what others follow too, which outlives it: with kPartsOnRun at least.
-  explicit NanAnalysis(FollowedRun& run);
-  ~NanAnalysis();
+  explicit NanAnalysis(const AnalysisOptions& options) : run_(options) {}
+  // As JudgedRun has it.
+  explicit NanAnalysis(FollowedRun& run) : run_(run) {}
   NanAnalysis(const NanAnalysis&) = delete;
   Report report(const Snapshot& trace);
 
  private:
-  const std::unique_ptr<FollowedRun> own_;
-  FollowedRun& run_;
+  JudgedRun run_;
 };
 Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options = {});
 

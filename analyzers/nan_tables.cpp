@@ -95,6 +95,7 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
   report.add_fact("module", text_or_none(op.module));
   report.add_fact("phase", std::string(name_of(op.phase)));
   report.add_fact("step", count_cell(origin.position.step), Unit::count);
+  if (facts_.context.trace.ranks().size() > 1) report.add_fact("rank", count_cell(static_cast<uint64_t>(origin.position.rank)));
   report.add_fact("type", std::string(info(made.dtype).name));
   if (explanation.capture) {
     const CaptureRow& element = explanation.capture->element();
@@ -144,6 +145,8 @@ Table NanTables::beginnings_table() const {
       0,
       "Nothing that the op read was NaN or infinite, as far as it was recorded. Rows, NaN and infinities of all such steps; "
       "the cause in the first. States: of optimizers, and running statistics."};
+  const bool has_ranks = facts_.context.trace.ranks().size() > 1;
+  if (has_ranks) table.columns.push_back({"rank"});
   const size_t limit = facts_.context.options.limit;
   for (const NonfiniteBeginning& one : facts_.ranges().beginnings()) {
     if (limit > 0 && table.rows.size() == limit) {
@@ -159,6 +162,7 @@ Table NanTables::beginnings_table() const {
                           {facts_.selection.name(one.tensor), facts_.selection.op(one.tensor).name,
                            std::string(name_of(explanation.cause)), count_cell(one.first.step), count_cell(one.last_step),
                            count_cell(one.rows), count_cell(one.nan), count_cell(one.infinities), std::move(became)}});
+    if (has_ranks) table.rows.back().cells.push_back(count_cell(static_cast<uint64_t>(one.first.rank)));
   }
   return table;
 }
@@ -281,11 +285,13 @@ Table NanTables::alarms_table(const NonfiniteOrigin& origin, const HeadroomHisto
               {},
               0,
               ""};
+  std::string silent;
   const auto add = [&](std::string alarm, std::optional<uint64_t> since) {
-    if (since && *since >= origin.position.step) since.reset();
-    table.rows.push_back({RowKey{},
-                          {std::move(alarm), since ? count_cell(*since) : Cell(NotApplicable{}),
-                           since ? count_cell(origin.position.step - *since) : Cell(NotApplicable{})}});
+    if (!since || *since >= origin.position.step) {
+      silent += (silent.empty() ? "" : "; ") + alarm;
+      return;
+    }
+    table.rows.push_back({RowKey{}, {std::move(alarm), count_cell(*since), count_cell(origin.position.step - *since)}});
   };
   add(fmt::format("headroom of {} below {} bits", facts_.selection.name(origin.tensor), kLowHeadroom), own.low_since);
   if (facts_.sees_updates()) {
@@ -293,6 +299,7 @@ Table NanTables::alarms_table(const NonfiniteOrigin& origin, const HeadroomHisto
     add("an update as large as the weights that it changes", large ? std::optional(large->step) : std::nullopt);
   }
   add("a loss twice as large as the least before", loss_doubled_since(facts_.context.trace, origin.position));
+  if (!silent.empty()) table.note = fmt::format("Not seen to the step before: {}.", silent);
   return table;
 }
 

@@ -74,7 +74,7 @@ class Origin {
   NonfiniteCause cause_by_function(double x, double y) const;
   std::optional<double> exact_result(double x, double y) const;
   // What helps where a constant of the op is at fault, or "".
-  std::string help_with_factor(double factor) const;
+  Advice help_with_factor(double factor) const;
   // A parameter that the op read, or is, whose memory had changed by then; or "".
   std::string changed_parameter() const;
   // That an operand was captured which is not what its row says, or "".
@@ -221,25 +221,30 @@ NonfiniteExplanation Origin::of_adam() const {
     const double flushed = magnitude_thresholds(format, rounding_of(made_)).flushed.surely_below;
     const RangeTotals& totals = facts_.ranges().find(*squares)->judged.totals;
     if (*eps > 0 && *eps <= flushed && totals.seen.flushed.lower + totals.zeros > 0) {
-      std::string once = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
-      std::string masters = settings.switched(SettingKind::master_weights, true);
+      Advice help;
+      std::string once = help.set(settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\""));
+      std::string masters = help.set(settings.switched(SettingKind::master_weights, true));
       if (once.empty()) once = "An update in FP32" + in_brackets({settings.name(SettingKind::update_math)});
       masters = masters.empty() ? "FP32 master weights are updated in FP32" : masters + " updates in FP32";
+      help.text = fmt::format("{} rounds once at the end; {}. ", once, masters);
       return {NonfiniteCause::epsilon_flushed,
               fmt::format("The update divides by 0: each of its operations is rounded to {0}{1}, which makes eps = {2:g} zero, as "
                           "all up to 2^{3:g} are, and (1 - beta2) g^2 too for gradients g up to 2^{4:.3g}; exp_avg / "
                           "(sqrt(exp_avg_sq) + eps) is then exp_avg / 0. ",
                           format.name, in_brackets({settings.with_value(SettingKind::update_math)}), *eps, std::log2(flushed),
                           0.5 * std::log2(flushed / (1 - *beta2))),
-              fmt::format("{} rounds once at the end; {}. ", once, masters)};
+              std::move(help)};
     }
   }
   const uint64_t zeros = *eps == 0 && squares ? zero_moments(*squares) : 0;
-  if (zeros > 0)
+  if (zeros > 0) {
+    Advice help;
+    help.text = fmt::format("Adam needs an eps above 0{}. ", in_brackets({help.raise(settings.now(SettingKind::epsilon))}));
     return {NonfiniteCause::denominator_underflow,
             fmt::format("The update divides by 0: eps is 0, and so {} {}, as where all gradients so far were 0. ",
                         zeros == 1 ? "is" : "are", count_of(zeros, "second moment")),
-            fmt::format("Adam needs an eps above 0{}. ", in_brackets({settings.now(SettingKind::epsilon)}))};
+            std::move(help)};
+  }
   return {};
 }
 
@@ -251,9 +256,11 @@ NonfiniteExplanation Origin::of_loss() const {
     if (!probability || !was_finite(*probability) || (target && !was_finite(*target))) return {};
     NonfiniteExplanation sum;
     if (capture_ && capture_->element().terms > 0) sum = of_sum();
-    return {NonfiniteCause::log_of_negative, sum.story,
-            "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, "
-            "and below 0 a logarithm is NaN. End the model with a sigmoid, or use bce_with_logits. "};
+    Advice help =
+        "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, "
+        "and below 0 a logarithm is NaN. End the model with a sigmoid, or use bce_with_logits. ";
+    if (facts_.context.settings.has("loss.function")) help.note({.value = "\"bce_with_logits\"", .name = "loss.function"});
+    return {NonfiniteCause::log_of_negative, sum.story, std::move(help)};
   }
   const auto sums = recorded(made_.op, kSumsOfExponentsSlot);
   if (op_.function != OpFunction::cross_entropy || !sums || !was_finite(*sums)) return {};
@@ -288,11 +295,13 @@ NonfiniteExplanation Origin::of_normalisation() const {
     const CaptureRow::Row& row = node->row;
     const bool is_rms = op_.function == OpFunction::rms_norm;
     if (row.count < 1 || row.nonfinite > 0 || row.largest != row.smallest || (is_rms && row.largest != 0)) continue;
+    Advice help = "A larger eps keeps it from that. ";
+    help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op_.module});
     return {NonfiniteCause::zero_over_zero,
             fmt::format("Element {} is one of {} values that were all {:.6g}: their {} is zero, and with an eps of zero so is the "
                         "divisor. ",
                         capture_->element().element, row.count, row.largest, is_rms ? "mean square" : "variance"),
-            "A larger eps keeps it from that. "};
+            std::move(help)};
   }
   return {};
 }
@@ -354,13 +363,23 @@ std::optional<double> Origin::exact_result(double x, double y) const {
   }
 }
 
-std::string Origin::help_with_factor(double factor) const {
-  if (!std::isfinite(factor)) return "No type holds that factor: take a finite one. ";
-  if (std::abs(factor) < limit()) return "";
+Advice Origin::help_with_factor(double factor) const {
+  Advice help;
+  if (std::abs(factor) < limit()) return help;
+  if (op_.phase == Phase::loss && op_.module.empty())
+    help.note({.kind = SettingKind::loss_factor, .way = SettingChange::Way::lower});
+  else
+    help.note({.way = SettingChange::Way::lower, .module = op_.module, .now = factor});
+  help.text = "No type holds that factor: take a finite one. ";
+  if (!std::isfinite(factor)) return help;
   const FloatFormat& format = *info(made_.dtype).format;
   const std::string holds = fmt::format("{} holds no factor above {:g}", format.name, format.largest_finite());
-  if (!is_narrow(format)) return holds + ". ";
-  return fmt::format("{}: take a smaller one, or run this op in FP32{}. ", holds, has_range_of_fp32(made_.dtype) ? "" : " or BF16");
+  help.text = holds + ". ";
+  if (!is_narrow(format)) return help;
+  const bool may_be_bf16 = !has_range_of_fp32(made_.dtype);
+  help.text = fmt::format("{}: take a smaller one, or run this op in FP32{}. ", holds, may_be_bf16 ? " or BF16" : "");
+  note_wide_types(facts_.precision(), op_, made_.dtype, help);
+  return help;
 }
 
 NonfiniteExplanation Origin::of_operands() const {
@@ -372,13 +391,14 @@ NonfiniteExplanation Origin::of_operands() const {
     if (operand->overwritten || operand->row.count > 0 || !std::isfinite(operand->value)) return {};
     arguments += fmt::format("{}{:.6g}", arguments.empty() ? "" : ", ", operand->value);
   }
-  const std::optional<double> factor = op_.function == OpFunction::scale ? attribute(op_, "factor") : std::nullopt;
-  const double x = operands[0]->value, y = operands.size() > 1 ? operands[1]->value : factor.value_or(kUnknown);
+  const bool has_factor = op_.function == OpFunction::scale && attribute(op_, "factor").has_value();
+  const double factor = has_factor ? *attribute(op_, "factor") : kUnknown;
+  const double x = operands[0]->value, y = operands.size() > 1 ? operands[1]->value : factor;
   const std::string value = std::isnan(element.value) ? "NaN" : element.value > 0 ? "infinity" : "-infinity";
   NonfiniteExplanation found{cause_by_function(x, y)};
   found.story = fmt::format("Element {} is {}({}){} = {}", element.element, op_.name, arguments,
-                            factor ? fmt::format(" by {:g}", *factor) : "", value);
-  if (factor) found.help = help_with_factor(*factor);
+                            has_factor ? fmt::format(" by {:g}", factor) : "", value);
+  if (has_factor) found.help = help_with_factor(factor);
   const std::optional<double> exact = exact_result(x, y);
   if (exact && std::isfinite(*exact) && std::abs(*exact) >= limit())
     found.story +=

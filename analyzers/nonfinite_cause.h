@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "ulpscope/analyzers/advice.h"
 #include "ulpscope/analyzers/capture_tree.h"
 
 namespace ulpscope {
@@ -40,7 +41,7 @@ const char* meaning_of(NonfiniteCause cause);  // "a value too large for the typ
 struct NonfiniteExplanation {
   NonfiniteCause cause = NonfiniteCause::unknown;
   std::string story = {};  // sentences, each with a blank behind it: "Element 5 is log(0) = -infinity. "; "" where nothing is known
-  std::string help = {};   // the same: what helps, where the cause says it
+  Advice help = {};        // the same: what helps, where the cause says it
   std::optional<CaptureTree> capture = {};  // of the first element that was captured in that step
 };
 NonfiniteExplanation explain(const RunFacts& facts, const NonfiniteOrigin& origin);

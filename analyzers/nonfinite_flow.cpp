@@ -142,7 +142,10 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
                   beginning.last_step = row.step;
                 }
                 NonfiniteBeginning& beginning = found[*from];
-                if (tensor.role == Role::loss && !beginning.loss) beginning.loss = row.step;
+                if (tensor.role == Role::loss && !beginning.loss) {
+                  beginning.loss = row.step;
+                  beginning.of_loss = latest[*from];
+                }
                 const bool is_kept = ulpscope::is_kept(tensor, context.selection.op(row.tensor));
                 if (is_kept && !beginning.weights) beginning.weights = row.step;
                 if (!beginning.statistic && is_running_statistic(tensor, context.selection.op(row.tensor)))

@@ -43,6 +43,7 @@ struct NonfiniteBeginning {
   } zeros;
   std::optional<NonfiniteOrigin> statistic;  // the row of a running statistic that it first reached
   std::optional<NonfiniteOrigin> harmed;     // the last that had begun when harm was first done
+  std::optional<NonfiniteOrigin> of_loss;    // the last that had begun when it first reached a loss
 };
 // What updates are made from: other gradients may hold what a mask takes away.
 bool is_gradient_of_parameters(Role role);

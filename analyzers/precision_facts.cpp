@@ -25,21 +25,38 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps) {
   return facts;
 }
 
-std::string scaling_advice(const PrecisionFacts& facts, const SettingNames& settings) {
+Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings) {
   using Kind = SettingKind;
-  const std::string initial = in_brackets({settings.name(Kind::scale_initial)}),
-                    enabled = settings.switched(Kind::scale_enabled, true);
+  Advice advice;
+  if (settings.number(Kind::loss_factor).value_or(1) <= 0.1) {
+    advice.text =
+        "Raise the factor of the loss, which makes gradients as small" + in_brackets({advice.raise(settings.now(Kind::loss_factor))});
+    return advice;
+  }
   if (facts.adapts_scale) {
-    return "Begin with a larger loss scale" + initial + ", or let it grow sooner" +
-           in_brackets({settings.name(Kind::scale_growth_interval)});
+    advice.text = "Begin with a larger loss scale" + in_brackets({advice.raise(settings.name(Kind::scale_initial))}) +
+                  ", or let it grow sooner" + in_brackets({advice.lower(settings.name(Kind::scale_growth_interval))});
+  } else if (facts.scales_loss) {
+    advice.text = "Use a larger loss scale" + in_brackets({advice.raise(settings.name(Kind::scale_initial))}) +
+                  ", or one that adapts" + in_brackets({advice.set(settings.switched(Kind::scale_dynamic, true))});
+  } else if (!facts.updates_narrow_weights) {
+    advice.text = "Switch the gradient scaler on" + in_brackets({advice.set(settings.switched(Kind::scale_enabled, true))});
+  } else {
+    advice.text = "Keep FP32 master weights and switch the gradient scaler on" +
+                  in_brackets({advice.set(settings.switched(Kind::master_weights, true)),
+                               advice.set(settings.switched(Kind::scale_enabled, true))});
   }
-  if (facts.scales_loss) {
-    return "Use a larger loss scale" + initial + ", or one that adapts" +
-           in_brackets({settings.switched(Kind::scale_dynamic, true)});
-  }
-  if (!facts.updates_narrow_weights) return "Switch the gradient scaler on" + in_brackets({enabled});
-  return "Keep FP32 master weights and switch the gradient scaler on" +
-         in_brackets({settings.switched(Kind::master_weights, true), enabled});
+  return advice;
+}
+
+void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice) {
+  if (facts.casts_weights)
+    advice.note({.kind = op.module.empty() ? SettingKind::precision_of_ops : SettingKind::precision_of_modules,
+                 .value = "\"fp32\"",
+                 .module = op.module.empty() ? op.name : op.module});
+  else
+    advice.note({.kind = SettingKind::precision, .value = "\"fp32\""});
+  if (!has_range_of_fp32(made)) advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
 }
 
 bool has_range_of_fp32(DType dtype) { return info(dtype).format->largest_exponent() >= binary32.largest_exponent(); }

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ulpscope/analyzers/setting_names.h"
+#include "ulpscope/analyzers/advice.h"
 #include "ulpscope/analyzers/step_facts.h"
 
 namespace ulpscope {
@@ -20,7 +20,9 @@ struct PrecisionFacts {
 PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
 // What scales the loss, or scales it more, in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit
 // gradients.
-std::string scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
+Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
+// What words call FP32, or BF16, for that op instead of the type of what it made.
+void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice);
 
 // A 16-bit type with the range of FP32 has no wider one to go to.
 bool has_range_of_fp32(DType dtype);

@@ -25,6 +25,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   const StepTotals whole = steps.whole();
   const bool broke = steps.broken_from() != UINT64_MAX;
   steps_ = whole.count;
+  wastes_losses_ = wastes_many(whole.nonfinite_losses.size(), whole.count);
   nonfinite_in_order_ = find_nonfinite();
   reached_weights_ = find_in_weights(context.selection);
   harm_ = judge_harm(context.selection, whole, broke);
@@ -37,8 +38,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   // Of a run whose last steps were all skipped the first of these need not be where it began.
   const bool only_skips = !broke && !reached_weights_ && whole.is_stuck();
   if ((harm_ == Severity::info || only_skips) && wastes_many(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
-  origin_ = find_origin();
-  start_ = judge_start(context.selection);
+  origins_ = find_origins();
 }
 
 const RangeJudgement::Tensor* RangeJudgement::find(uint32_t tensor) const {
@@ -88,7 +88,9 @@ Severity RangeJudgement::judge_harm(const Selection& selection, const StepTotals
 // Where the run broke, what reached a loss or a weight did the harm; where no step was taken to its end, what reached a gradient of
 // a parameter too.
 NonfiniteHarm RangeJudgement::harm_done(const StepTotals& steps, uint64_t broken_from) const {
-  if (broken_from != UINT64_MAX) return {.loss = true, .weights = true, .from = broken_from};
+  // Some finite losses among others that are not end nothing.
+  if (broken_from != UINT64_MAX)
+    return {.loss = true, .weights = true, .from = std::min(broken_from, steps.nonfinite_losses.first_of_last_bout())};
   if (steps.is_stuck()) {
     // A dynamic scale may have skipped steps before and come down to one that fitted.
     const bool adapts = context_.trace.run().dynamic_loss_scale;
@@ -131,32 +133,53 @@ const NonfiniteBeginning* RangeJudgement::beginning_of(const NonfiniteOrigin& or
   return found == all.end() ? nullptr : &*found;
 }
 
-std::optional<NonfiniteOrigin> RangeJudgement::find_origin() const {
-  std::optional<NonfiniteOrigin> first, origin;
+std::vector<NonfiniteOrigin> RangeJudgement::find_origins() const {
+  std::vector<NonfiniteOrigin> first;
   if (!nonfinite_in_order_.empty()) {
     const NonfiniteRows rows = nonfinite(nonfinite_in_order_.front());
-    first = {nonfinite_in_order_.front(), *rows.first, rows.overflowed};
+    first = {{nonfinite_in_order_.front(), *rows.first, rows.overflowed}};
   }
-  if (skipped_for_nan_) return skipped_for_nan_;
+  if (skipped_for_nan_) return {*skipped_for_nan_};
   if (harm_ == Severity::info) return first;
+  const bool are_apart = harm_ == Severity::warning;
+  std::optional<NonfiniteOrigin> origin, of_losses, of_zeros;
+  const auto keep_earlier = [](std::optional<NonfiniteOrigin>& into, const NonfiniteOrigin& other) {
+    if (!into || other.position < into->position) into = other;
+  };
   for (const NonfiniteBeginning& one : beginnings()) {
     // What reached no weight was gone with its step.
     const bool was_there = one.weights || harm_done_.from == UINT64_MAX || one.last_step + 1 >= harm_done_.from;
-    if (one.harmed && was_there && (!origin || one.harmed->position < origin->position)) origin = one.harmed;
-    const bool became_zeros = harm_ == Severity::warning && wastes_many(one.zeros.steps, steps_);
-    if (became_zeros && (!origin || one.zeros.origin.position < origin->position)) origin = one.zeros.origin;
+    if (one.harmed && was_there) keep_earlier(origin, *one.harmed);
+    if (are_apart && wastes_losses_ && one.of_loss) keep_earlier(of_losses, *one.of_loss);
+    if (are_apart && wastes_many(one.zeros.steps, steps_)) keep_earlier(of_zeros, one.zeros.origin);
   }
-  return origin ? origin : first;
+  std::vector<NonfiniteOrigin> origins;
+  for (const std::optional<NonfiniteOrigin>& each : {origin, of_losses, of_zeros}) {
+    const auto is_same = [&](const NonfiniteOrigin& other) { return other.tensor == each->tensor; };
+    if (each && std::none_of(origins.begin(), origins.end(), is_same)) origins.push_back(*each);
+  }
+  if (origins.empty()) return first;
+  std::sort(origins.begin(), origins.end(), [](const auto& a, const auto& b) { return a.position < b.position; });
+  return origins;
 }
 
-NonfiniteStart RangeJudgement::judge_start(const Selection& selection) const {
-  if (!origin_) return NonfiniteStart::none;
-  const TensorInfo& made = selection.tensor(origin_->tensor);
-  const bool overflowed = origin_->overflowed > 0 && is_plainly_narrow(made.dtype);
+const NonfiniteOrigin* RangeJudgement::main_origin() const {
+  const auto is_told = [&](const NonfiniteOrigin& origin) { return start_of(origin) != NonfiniteStart::none; };
+  const auto first = std::find_if(origins_.begin(), origins_.end(), is_told);
+  return first != origins_.end() ? &*first : origins_.empty() ? nullptr : &origins_.front();
+}
+
+bool RangeJudgement::is_origin(uint32_t tensor) const {
+  return std::any_of(origins_.begin(), origins_.end(), [&](const NonfiniteOrigin& origin) { return origin.tensor == tensor; });
+}
+
+NonfiniteStart RangeJudgement::start_of(const NonfiniteOrigin& origin) const {
+  const Selection& selection = context_.selection;
+  const TensorInfo& made = selection.tensor(origin.tensor);
+  const bool overflowed = origin.overflowed > 0 && is_plainly_narrow(made.dtype);
   // Told with the steps that were taken with them (GradientJudgement::overflow_kept).
   if (overflowed && harm_ == Severity::warning && is_gradient(made.role)) return NonfiniteStart::none;
-  if (!overflowed || harm_ == Severity::info || selection.op(origin_->tensor).phase == Phase::optimizer)
-    return NonfiniteStart::other;
+  if (!overflowed || harm_ == Severity::info || selection.op(origin.tensor).phase == Phase::optimizer) return NonfiniteStart::other;
   return is_gradient(made.role) ? NonfiniteStart::gradient_overflowed : NonfiniteStart::value_overflowed;
 }
 

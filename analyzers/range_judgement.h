@@ -13,9 +13,9 @@ namespace ulpscope {
 class RangeFacts;
 class StepFacts;
 
-// How the run's NaN and infinities began.
+// How NaN and infinities began.
 enum class NonfiniteStart : uint8_t {
-  none,                 // there were none, or all that is to be said is that steps were taken with gradients that overflowed
+  none,                 // all that is to be said is that steps were taken with gradients that overflowed
   value_overflowed,     // a value other than a gradient became too large for its format
   gradient_overflowed,  // a gradient did
   other
@@ -46,9 +46,13 @@ class RangeJudgement {
   // All beginnings; found when they are first asked for, by a pass over the rows.
   const std::vector<NonfiniteBeginning>& beginnings() const;
   const NonfiniteBeginning* beginning_of(const NonfiniteOrigin& origin) const;  // that it is a row of; nullptr: of none
-  // Where the NaN and infinities that did the run's harm began; of those that did none, the first.
-  const std::optional<NonfiniteOrigin>& origin() const { return origin_; }
-  NonfiniteStart start() const { return start_; }
+  // Where the NaN and infinities that did the run's harm began; of those that did none, the first. Several where some
+  // reached a weight or a gradient, others a loss, and others became zeros because an op divided by them.
+  const std::vector<NonfiniteOrigin>& origins() const { return origins_; }
+  // Of them the one that `ulpscope nan` is about; nullptr: there are none.
+  const NonfiniteOrigin* main_origin() const;
+  NonfiniteStart start_of(const NonfiniteOrigin& origin) const;
+  bool is_origin(uint32_t tensor) const;
   // What became of them: an error where a weight, an optimizer state or a running statistic held one or the run broke, a warning
   // where steps were taken or wasted with them or an op divided by them, a note where ops or the scaler took them away.
   Severity harm() const { return harm_; }
@@ -65,8 +69,7 @@ class RangeJudgement {
   // NaN that no overflow made, which a smaller loss scale keeps no step from.
   void find_skipped_for_nan(uint64_t steps);
   NonfiniteHarm harm_done(const StepTotals& steps, uint64_t broken_from) const;
-  std::optional<NonfiniteOrigin> find_origin() const;
-  NonfiniteStart judge_start(const Selection& selection) const;
+  std::vector<NonfiniteOrigin> find_origins() const;
 
   const AnalysisContext& context_;
   RunRanges judged_room_, broken_room_;
@@ -76,11 +79,12 @@ class RangeJudgement {
   std::vector<uint32_t> nonfinite_in_order_;
   bool reached_weights_, is_filtered_;
   Severity harm_;
-  uint64_t steps_ = 0;  // of the run
+  uint64_t steps_ = 0;          // of the run
+  bool wastes_losses_ = false;  // many of them were not finite
   NonfiniteHarm harm_done_;
   mutable std::optional<std::vector<NonfiniteBeginning>> beginnings_;
-  std::optional<NonfiniteOrigin> skipped_for_nan_, origin_;
-  NonfiniteStart start_;
+  std::optional<NonfiniteOrigin> skipped_for_nan_;
+  std::vector<NonfiniteOrigin> origins_;
 };
 
 }  // namespace ulpscope

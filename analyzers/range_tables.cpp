@@ -136,7 +136,7 @@ std::vector<RangeTables::Group> RangeTables::groups() const {
     if (i == 0 || ranges_.nonfinite(in_order[i]).overflowed > 0)
       made_nonfinite[in_order[i]] = static_cast<double>(in_order.size() - i);
   }
-  if (const auto& origin = ranges_.origin()) made_nonfinite[origin->tensor] = static_cast<double>(in_order.size() + 1);
+  for (const NonfiniteOrigin& origin : ranges_.origins()) made_nonfinite[origin.tensor] = static_cast<double>(in_order.size() + 1);
   for (const auto& [i, facts, broken] : ranges_.tensors()) {
     const TensorInfo& tensor = selection_.tensor(i);
     const OpInfo& op = selection_.op(i);

@@ -25,7 +25,8 @@ bool has_collapsed(const RunInfo& run, const StepTotals& steps, bool at_floor) {
   // A search that started far too high skips every step until it has come down.
   const bool searching = steps.leading_skips == steps.count && steps.lowest_scale >= 1 && !at_floor;
   const bool fell = steps.last.scale_after < steps.highest_scale;
-  return run.dynamic_loss_scale && steps.trailing_skips >= kCollapse && (fell || at_floor) && !searching;
+  return run.dynamic_loss_scale && steps.trailing_skips >= kCollapse && (fell || at_floor) && !searching &&
+         !steps.takes_growth_back();
 }
 
 bool thrashes(const RunInfo& run, const StepTotals& steps) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "ulpscope/base/text.h"
 
@@ -19,6 +20,13 @@ constexpr Values kSwitches[] = {{"false", "true"}, {"False", "True"},     {"0", 
                                 {"off", "on"},     {"\"off\"", "\"on\""}, {"'off'", "'on'"}};
 constexpr Values kAutomatic[] = {{"auto", "on"}, {"\"auto\"", "\"on\""}, {"'auto'", "'on'"}};
 
+std::optional<double> number_of(const SettingInfo& setting) {
+  double value = 0;
+  const char* const end = setting.value.data() + setting.value.size();
+  const auto [stop, error] = std::from_chars(setting.value.data(), end, value);
+  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+}
+
 }  // namespace
 
 const SettingInfo* SettingNames::find(SettingKind kind) const {
@@ -26,49 +34,87 @@ const SettingInfo* SettingNames::find(SettingKind kind) const {
   return found == settings_.end() ? nullptr : &*found;
 }
 
-std::string SettingNames::name(SettingKind kind) const {
+SettingMention SettingNames::name(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  return setting ? one_line(setting->name) : "";
+  return {kind, setting ? one_line(setting->name) : ""};
 }
 
-std::string SettingNames::switched(SettingKind kind, bool on) const {
+SettingMention SettingNames::switched(SettingKind kind, bool on) const {
+  // Of names alone, as our own producer has it.
+  SettingMention mention{kind, "", on ? "true" : "false"};
+  const SettingInfo* const setting = find(kind);
+  if (setting == nullptr) return mention;
+  mention.text = one_line(setting->name);
+  const auto set = [&](std::string_view value) {
+    mention.value = value;
+    mention.text += fmt::format(" = {}", value);
+  };
+  for (const auto& [off_value, on_value] : kSwitches) {
+    if (setting->value != off_value && setting->value != on_value) continue;
+    set(on ? on_value : off_value);
+    return mention;
+  }
+  for (const auto& [automatic, on_value] : kAutomatic) {
+    if (setting->value != automatic || !on) continue;
+    set(on_value);
+    return mention;
+  }
+  return mention;
+}
+
+SettingMention SettingNames::with_value(SettingKind kind) const {
+  const SettingInfo* const setting = find(kind);
+  return {kind, setting ? one_line(fmt::format("{} = {}", setting->name, setting->value)) : ""};
+}
+
+SettingMention SettingNames::now(SettingKind kind) const {
+  const SettingInfo* const setting = find(kind);
+  return {kind, setting ? one_line(fmt::format("{}, now {}", setting->name, setting->value)) : ""};
+}
+
+SettingMention SettingNames::only_now(SettingKind kind) const {
+  const auto count = std::count_if(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.kind == kind; });
+  return count == 1 ? now(kind) : SettingMention{kind};
+}
+
+SettingMention SettingNames::now_where(SettingKind kind, double value) const {
+  constexpr double kSame = 1e-5;
+  const SettingInfo* only = nullptr;
+  for (const SettingInfo& each : settings_) {
+    const std::optional<double> other = each.kind == kind ? number_of(each) : std::nullopt;
+    if (!other || std::abs(*other - value) > kSame * std::abs(value)) continue;
+    if (only != nullptr) return {kind};
+    only = &each;
+  }
+  return {kind, only ? one_line(fmt::format("{}, now {}", only->name, only->value)) : ""};
+}
+
+std::string SettingNames::given_beside(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
   if (setting == nullptr) return "";
-  for (const auto& [off_value, on_value] : kSwitches)
-    if (setting->value == off_value || setting->value == on_value)
-      return fmt::format("{} = {}", one_line(setting->name), on ? on_value : off_value);
-  for (const auto& [automatic, on_value] : kAutomatic)
-    if (setting->value == automatic && on) return fmt::format("{} = {}", one_line(setting->name), on_value);
-  return one_line(setting->name);
-}
-
-std::string SettingNames::with_value(SettingKind kind) const {
-  const SettingInfo* const setting = find(kind);
-  return setting ? one_line(fmt::format("{} = {}", setting->name, setting->value)) : "";
-}
-
-std::string SettingNames::now(SettingKind kind) const {
-  const SettingInfo* const setting = find(kind);
-  return setting ? one_line(fmt::format("{}, now {}", setting->name, setting->value)) : "";
-}
-
-std::string SettingNames::only_now(SettingKind kind) const {
-  const auto count = std::count_if(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.kind == kind; });
-  return count == 1 ? now(kind) : "";
+  const std::string table = setting->name.substr(0, setting->name.rfind('.') + 1);
+  std::string text;
+  for (const SettingInfo& each : settings_)
+    if (each.given && !table.empty() && each.name.starts_with(table))
+      text += fmt::format("{}{}, now {}", text.empty() ? "" : ", ", each.name, each.value);
+  return one_line(text);
 }
 
 std::optional<double> SettingNames::number(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  if (setting == nullptr) return std::nullopt;
-  double value = 0;
-  const char* const end = setting->value.data() + setting->value.size();
-  const auto [stop, error] = std::from_chars(setting->value.data(), end, value);
-  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+  return setting ? number_of(*setting) : std::nullopt;
 }
 
-std::string SettingNames::changed(SettingKind kind, std::string_view from, std::string_view to) const {
+std::vector<double> SettingNames::numbers(SettingKind kind) const {
+  std::vector<double> numbers;
+  for (const SettingInfo& each : settings_)
+    if (const std::optional<double> value = each.kind == kind ? number_of(each) : std::nullopt) numbers.push_back(*value);
+  return numbers;
+}
+
+SettingMention SettingNames::changed(SettingKind kind, std::string_view from, std::string_view to) const {
   const SettingInfo* const setting = find(kind);
-  return setting && setting->value == from ? fmt::format("{} = {}", one_line(setting->name), to) : "";
+  return {kind, setting && setting->value == from ? fmt::format("{} = {}", one_line(setting->name), to) : "", std::string(to)};
 }
 
 bool SettingNames::has(std::string_view name) const {

@@ -12,23 +12,40 @@
 
 namespace ulpscope {
 
+// What words call a setting, "" where there is none, and where they give it another value, that.
+struct SettingMention {
+  SettingKind kind;
+  std::string text = {};
+  std::string value = {};
+
+  operator std::string() const { return text; }
+  bool empty() const { return text.empty(); }
+  bool operator==(std::string_view words) const { return text == words; }
+};
+
 class SettingNames {
  public:
   explicit SettingNames(std::vector<SettingInfo> settings) : settings_(std::move(settings)) {}
 
   // Each of these gives "" where there is none.
-  std::string name(SettingKind kind) const;  // of the first of that kind: "scaler.initial"
+  SettingMention name(SettingKind kind) const;  // of the first of that kind: "scaler.initial"
   // "scaler.dynamic = true", with the value that its own, another one of two, is the opposite of; of other values the name alone.
-  std::string switched(SettingKind kind, bool on) const;
+  SettingMention switched(SettingKind kind, bool on) const;
   // "optimizer.math = "param"", the value that it has.
-  std::string with_value(SettingKind kind) const;
+  SettingMention with_value(SettingKind kind) const;
   // "optimizer.eps, now 1e-8", of one that should have another value.
-  std::string now(SettingKind kind) const;
+  SettingMention now(SettingKind kind) const;
   // The same where there is one of that kind only, and not one for each of several groups of parameters.
-  std::string only_now(SettingKind kind) const;
+  SettingMention only_now(SettingKind kind) const;
+  // The same of the only one of that kind whose value is this number, to one in a hundred thousand.
+  SettingMention now_where(SettingKind kind, double value) const;
+  // "schedule.type, now "step", schedule.gamma, now 0.1": those that were asked for, of the table that the setting of that kind is
+  // in.
+  std::string given_beside(SettingKind kind) const;
   std::optional<double> number(SettingKind kind) const;  // of the first of that kind, where its value is a number
+  std::vector<double> numbers(SettingKind kind) const;   // of all of that kind, where theirs are
   // "optimizer.math = "fp32"", where its value is `from`.
-  std::string changed(SettingKind kind, std::string_view from, std::string_view to) const;
+  SettingMention changed(SettingKind kind, std::string_view from, std::string_view to) const;
 
   bool has(std::string_view name) const;  // a setting that a producer calls so
 

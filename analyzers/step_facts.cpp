@@ -123,6 +123,12 @@ bool wastes_many(uint64_t wasted, uint64_t steps) {
   return (wasted > 0 && wasted == steps) || (wasted >= 5 && static_cast<double>(wasted) > 0.02 * static_cast<double>(steps));
 }
 
+bool StepTotals::takes_growth_back() const {
+  if (trailing_skips == 0 || changes.size() <= trailing_skips) return false;
+  const ScaleChange &growth = changes[changes.size() - trailing_skips - 1], &first_skip = changes[changes.size() - trailing_skips];
+  return growth.after > growth.before && first_skip.clean_steps == 0 && last.scale_after > growth.before;
+}
+
 double StepTotals::mean_loss(size_t n) const {
   double sum = 0;
   for (size_t i = last_losses.size() - n; i < last_losses.size(); ++i) sum += last_losses[i];

@@ -70,7 +70,9 @@ struct StepTotals {
   void beside(const StepTotals& other);
   // No step was taken to the end, and too many for a scale that comes down to one that fits: ten backoffs by 2 are a factor of
   // 1024.
-  bool is_stuck() const { return trailing_skips >= kStuck; }
+  bool is_stuck() const { return trailing_skips >= kStuck && !takes_growth_back(); }
+  // The last steps were skipped right after the scale had grown, and it has not come down yet to what it was before.
+  bool takes_growth_back() const;
   double seconds() const { return 1e-9 * static_cast<double>(nanoseconds); }
   // Of the last `n` losses, 1 to last_losses.size().
   double mean_loss(size_t n) const;
@@ -91,9 +93,10 @@ class StepFacts {
   // Of the steps that are asked for: all, and those before the run broke.
   StepTotals whole() const { return totals_.whole(); }
   StepTotals judged() const;
-  // From this step on, to the end, every loss was NaN or infinite; UINT64_MAX: it did not break. What its rows hold says what
-  // became of the run, and nothing about which format or scale would have suited it.
+  // From this step on, to the end, every loss of a rank was NaN or infinite; UINT64_MAX: the run did not break. What the rank's
+  // rows hold from its own on says what became of the run, and nothing about which format or scale would have suited it.
   uint64_t broken_from() const { return totals_.broken_from().value_or(UINT64_MAX); }
+  std::vector<int> broken_ranks() const { return totals_.broken_ranks(); }
 
   // Of all steps of the trace.
   bool scales_loss() const { return scales_loss_; }

@@ -43,6 +43,15 @@ uint64_t StepSet::size() const {
   return count;
 }
 
+uint64_t StepSet::first_of_last_bout() const {
+  auto range = std::prev(ranges_.end());
+  for (; range != ranges_.begin(); --range) {
+    const Range& before = *std::prev(range);
+    if (range->first - before.last - 1 > before.last - before.first + 1) break;
+  }
+  return range->first;
+}
+
 bool StepSet::contains(uint64_t step) const {
   return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) { return range.first <= step && step <= range.last; });
 }

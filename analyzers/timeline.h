@@ -38,6 +38,9 @@ class StepSet {
   // Of one that is not empty.
   uint64_t first() const { return ranges_.front().first; }
   uint64_t last() const { return ranges_.back().last; }
+  // Where the last stretch of steps began, with those before it that lie no further apart than the one before was long: what goes
+  // away for a step or two has not ended. Of one that is not empty.
+  uint64_t first_of_last_bout() const;
 
  private:
   struct Range {
@@ -130,14 +133,18 @@ class ByRank {
     }
     return all;
   }
-  // From where on every loss of every rank was NaN or infinite.
+  // From where on every loss of a rank was NaN or infinite to its end, the earliest of such.
   std::optional<uint64_t> broken_from() const {
-    std::optional<uint64_t> latest;
-    for (const auto& [rank, timeline] : ranks_) {
-      if (!timeline.broken_from()) return std::nullopt;
-      latest = std::max(latest, timeline.broken_from());
-    }
-    return latest;
+    std::optional<uint64_t> earliest;
+    for (const auto& [rank, timeline] : ranks_) keep_first(earliest, timeline.broken_from());
+    return earliest;
+  }
+  // Those ranks.
+  std::vector<int> broken_ranks() const {
+    std::vector<int> broken;
+    for (const auto& [rank, timeline] : ranks_)
+      if (timeline.broken_from()) broken.push_back(rank);
+    return broken;
   }
 
  private:

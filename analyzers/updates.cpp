@@ -16,15 +16,15 @@ Report UpdateAnalysis::report(const Snapshot& trace) {
   report.title = "Updates";
   report.sources.push_back(source_of(trace));
   report.complete = run_.update(trace);
-  const RunFacts& facts = run_.facts();
-  find_all(kPartsOnRun, facts, report);
+  find_all(kPartsOnRun, run_.whole().facts(), report);
+  const RunFacts& facts = run_.asked().facts();
   const bool any = !facts.updates().weights().empty();
   add_verdict_on(Matter::of(Part::updates, "updates",
                             any             ? "no loss of updates or weight decay was found that costs accuracy."
                             : facts.broke() ? "no update was recorded before the run broke."
                                             : "no update was recorded in what was asked for."),
                  trace, report);
-  UpdateTables(facts, run_.update_history()).add_to(report);
+  UpdateTables(facts, run_.asked().update_history()).add_to(report);
   return report;
 }
 

@@ -10,16 +10,14 @@ namespace ulpscope {
 // Of a trace each time it is asked, which may have grown: reads only what is new.
 class UpdateAnalysis {
  public:
-  explicit UpdateAnalysis(const AnalysisOptions& options)
-      : own_(std::make_unique<FollowedRun>(options, kPartsOnRun, AskedBesides{.update_history = true})), run_(*own_) {}
-  // Of what others follow too, which outlives it: with kPartsOnRun at least, and with the history of updates.
+  explicit UpdateAnalysis(const AnalysisOptions& options) : run_(options, AskedBesides{.update_history = true}) {}
+  // As JudgedRun has it; with the history of updates.
   explicit UpdateAnalysis(FollowedRun& run) : run_(run) {}
   UpdateAnalysis(const UpdateAnalysis&) = delete;
   Report report(const Snapshot& trace);
 
  private:
-  const std::unique_ptr<FollowedRun> own_;
-  FollowedRun& run_;
+  JudgedRun run_;
 };
 Report analyze_updates(const Snapshot& trace, const AnalysisOptions& options = {});
 

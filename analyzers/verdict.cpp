@@ -108,8 +108,9 @@ std::string_view sentence(std::string_view text) {
 }
 
 // What became of the run, which its user saw first: told where it is not the cause itself.
-constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken",         "run.loss_nonfinite",
-                                          "run.diverged",         "run.no_better_than_guessing", "run.loss_rose"};
+constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken", "run.loss_nonfinite",
+                                          "run.diverged",         "run.update_leapt",    "run.no_better_than_guessing",
+                                          "run.loss_rose",        "run.loss_stayed"};
 
 std::string first_cause(const Report& report) {
   const Cause& cause = report.causes.front();
@@ -168,6 +169,14 @@ void add_verdict(const Snapshot& trace, Report& report, std::string_view healthy
     report.verdict = std::max(*report.verdict, is_error ? Verdict::broken : Verdict::loses_accuracy);
   }
   report.verdict_text = report.causes.empty() ? std::string(healthy) : verdict_text(report);
+}
+
+void replace_suggestion(Report& report, size_t finding, std::string suggestion) {
+  const std::string before = report.causes.empty() ? "" : first_cause(report);
+  report.findings[finding].suggestion = std::move(suggestion);
+  if (before.empty()) return;
+  if (const size_t at = report.verdict_text.find(before); at != std::string::npos)
+    report.verdict_text.replace(at, before.size(), first_cause(report));
 }
 
 Matter Matter::of(Part part, std::string_view name, std::string_view healthy) {

@@ -31,4 +31,7 @@ struct Matter {
 // that they came of and all else that came of these.
 void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report);
 
+// Gives the finding another suggestion, in the verdict as well where that is about it.
+void replace_suggestion(Report& report, size_t finding, std::string suggestion);
+
 }  // namespace ulpscope

@@ -7,6 +7,7 @@
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/studies/fixes.h"
 #include "ulpscope/studies/nan_trials.h"
+#include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope::cli {
 
@@ -30,6 +31,7 @@ int run(const Arguments& arguments) {
                     fmt::format("nothing was tried: the run did not end in NaN or {} skipped steps", FailureWatch::kSkipped));
   if (failure && !arguments.has("--no-trials"))
     asked.try_changes([&](const Trial& start) {
+      fixes.advised = changes_of(report);
       add_fixes(try_fixes(start, *failure, find_fact<std::string>(report, "module").value_or(""), fixes), report);
     });
   progress.finish();

@@ -1,10 +1,14 @@
 #include "ulpscope/cli/trace_path.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <vector>
 
+#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/core/run/checkpoint.h"
 
 namespace ulpscope::cli {
 
@@ -26,6 +30,20 @@ std::vector<std::string> traces_in(const std::string& argument) {
   return traces;
 }
 
+// Of a file that is no trace.
+std::string what_takes(const std::string& path) {
+  bool is_capsule = true;
+  try {
+    read_capsule_steps(path);
+  } catch (const Error&) {
+    is_capsule = false;
+  }
+  const std::string file = shell_word(path);
+  return is_capsule
+             ? fmt::format("'{}' is a capsule, and no trace: `ulpscope nan {}` and `ulpscope replay {}` take it", path, file, file)
+             : fmt::format("'{}' is a checkpoint, and no trace: `ulpscope train --resume {}` takes it", path, file);
+}
+
 }  // namespace
 
 std::string trace_path(const std::string& argument) {
@@ -39,6 +57,7 @@ std::string trace_path(const std::string& argument) {
 RunSet open_run(const std::string& argument) {
   const std::vector<std::string> traces = traces_in(argument);
   if (traces.size() > 1) return RunSet(argument, traces);
+  if (traces.empty() && is_checkpoint(argument)) throw unreadable_error("{}", what_takes(argument));
   return RunSet(traces.empty() ? argument : traces.front());
 }
 

@@ -5,6 +5,7 @@
 #include "ulpscope/cli/capsule_trace.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
+#include "ulpscope/studies/trial_report.h"
 #include "ulpscope/studies/update_trials.h"
 
 namespace ulpscope::cli {
@@ -22,6 +23,7 @@ int run_with_trials(const Arguments& arguments, const AnalysisOptions& options) 
   Report report = asked.report(options, analyze_updates);
   if (tells_of_losses(report) && !arguments.has("--no-trials"))
     asked.try_changes([&](const Trial& start) {
+      trials.advised = changes_of(report);
       trials.scratch = asked.scratch_file("trial.h5");
       add_trials(try_updates(start, asked.trace().step_count(), trials), report);
     });

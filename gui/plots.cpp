@@ -445,14 +445,21 @@ void take_row_keys(const Canvas& canvas, const Plot& plot, const std::vector<Mod
     if (is_selected(*canvas.state, plot.series[row])) selected = row;
   if (const size_t row = canvas.hands->take_row(plot.series.size(), selected); row != SIZE_MAX) {
     select(*canvas.state, plot.series[row]);
-    const float top = row_height * static_cast<float>(row), seen = ImGui::GetScrollY(), room = ImGui::GetWindowHeight();
-    if (top < seen || top + row_height > seen + room) ImGui::SetScrollY(std::max(0.0F, top - room / 2));
+    selected = row;
   } else if (selected && is_module(row_of(tree, *selected))) {
     const ModuleRow& module = (*tree)[*selected];
     const int aside = std::exchange(canvas.hands->aside, 0);
     if (std::exchange(canvas.hands->enters, false) || (module.is_folded ? aside > 0 : aside < 0))
       toggle_fold(*canvas.state, module.module);
   }
+  // What was selected, here or elsewhere, is brought into view once.
+  const int selection = selected ? static_cast<int>(ImGui::GetID(plot.series[*selected].name.c_str())) : 0;
+  int& seen = *ImGui::GetStateStorage()->GetIntRef(ImGui::GetID("seen"));
+  if (seen == selection) return;
+  seen = selection;
+  if (!selected) return;
+  const float top = row_height * static_cast<float>(*selected), from = ImGui::GetScrollY(), room = ImGui::GetWindowHeight();
+  if (top < from || top + row_height > from + room) ImGui::SetScrollY(std::max(0.0F, top - room / 2));
 }
 
 void draw_row_label(const Canvas& canvas, ImDrawList& list, const Series& row, const ModuleRow* in_tree, ImVec2 at, float width) {
@@ -697,7 +704,9 @@ void show_graph(const Canvas& canvas, const Plot& plot) {
     std::optional<size_t> selected;
     for (size_t i = 0; i < plot.nodes.size() && !(selected && canvas.hands->down < 0); ++i)
       if (is_selected_node(plot.nodes[i])) selected = i;
-    go_to(plot.nodes[canvas.hands->take_row(plot.nodes.size(), selected)]);
+    const size_t node = canvas.hands->take_row(plot.nodes.size(), selected);
+    go_to(plot.nodes[node]);
+    ImGui::SetScrollFromPosY(rectangle(node).middle().y - ImGui::GetWindowPos().y);
   }
   for (size_t i = 0; i < plot.nodes.size(); ++i) {
     const PlotNode& node = plot.nodes[i];

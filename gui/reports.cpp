@@ -250,7 +250,17 @@ void show_table(const Canvas& canvas, const Table& table, float height, const Dr
         if (is_chosen(table.rows[order[i]])) selected = i;
       const size_t row = canvas.hands->take_row(order.size(), selected);  // there are some
       go_to(canvas, table.rows[order[row]].key);
-      ImGui::SetScrollY(std::max(0.0F, line * static_cast<float>(row) - ImGui::GetWindowHeight() / 2));
+    }
+    // What was selected, here or elsewhere, is brought into view once.
+    const auto selection =
+        static_cast<int>(ImGui::GetID(fmt::format("{} {}", canvas.state->tensor, canvas.state->step.value_or(UINT64_MAX)).c_str()));
+    if (int& seen = *ImGui::GetStateStorage()->GetIntRef(ImGui::GetID("seen")); seen != selection) {
+      seen = selection;
+      const auto found = std::find_if(order.begin(), order.end(), [&](size_t row) { return is_chosen(table.rows[row]); });
+      const float row_height = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y, room = ImGui::GetWindowHeight();
+      const float top = row_height * static_cast<float>(found - order.begin());
+      if (found != order.end() && (top < ImGui::GetScrollY() || top + 2 * row_height > ImGui::GetScrollY() + room))
+        ImGui::SetScrollY(std::max(0.0F, top - room / 2));
     }
     ImGuiListClipper clipper;
     clipper.Begin(static_cast<int>(order.size()));

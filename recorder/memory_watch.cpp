@@ -17,9 +17,11 @@ bool is_watched(const OutputDescription& output) {
   return is_kept && output.view.data != nullptr && is_float(output.view.dtype);
 }
 
-std::string name_of(const OutputDescription& output, const OpDescription& op) {
-  const std::string_view of = !output.parameter.empty() ? output.parameter : !op.module.empty() ? op.module : op.name;
-  if (output.role == Role::weight) return std::string(of);
+// `of_models`: parameters that were seen in a type of which a master weight is the copy; of others it is the weight itself.
+std::string name_of(const OutputDescription& output, const OpDescription& op, std::unordered_set<std::string>& of_models) {
+  std::string of(!output.parameter.empty() ? std::string_view(output.parameter) : !op.module.empty() ? op.module : op.name);
+  if (output.role == Role::weight) of_models.insert(of);
+  if (output.role == Role::weight || (output.role == Role::master_weight && !of_models.contains(of))) return of;
   return fmt::format("{} of {}", output.name.empty() ? name_of(output.role) : output.name, of);
 }
 
@@ -69,7 +71,7 @@ void MemoryWatch::before(const OpDescription& op, uint32_t entry, const OpTable&
     const uint32_t tensor = ops.tensor(ops[entry], static_cast<uint32_t>(slot)).tensor;
     uint32_t index = 0;
     Place& place = place_of(output.view.data, index);
-    if (const auto [name, is_new] = names_.try_emplace(tensor); is_new) name->second = name_of(output, op);
+    if (const auto [name, is_new] = names_.try_emplace(tensor); is_new) name->second = name_of(output, op, of_models_);
     place.value = {op.id, static_cast<uint8_t>(slot)};
     place.elements = output.view.size();
     place.dtype = output.view.dtype;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ulpscope/recorder/identity.h"
@@ -64,6 +65,7 @@ class MemoryWatch {
   std::unordered_map<const void*, uint32_t> by_address_;
   std::vector<Place> places_;
   std::unordered_map<uint32_t, std::string> names_;  // of tensors
+  std::unordered_set<std::string> of_models_;        // parameters whose own tensors are narrow
   std::vector<Sum> sums_;                            // of the pass, in order of execution
   uint64_t rows_ = 0;                                // of them
   int events_ = 0;

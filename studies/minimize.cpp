@@ -58,12 +58,24 @@ CapsuleSize size_of(const std::string& path, const CapsuleSteps& capsule, std::s
 
 size_t targets_of(const Batch& batch) { return batch.labels.size() + batch.values.size(); }
 
-// The cause of the worst of what is not finite in the trace of a step that had such, as `ulpscope nan` has it.
-std::string cause_in(const std::string& trace, const SinkStatus& recorded) {
+// The cause of the worst of what is not finite in a step that had such, as `ulpscope nan` has it.
+std::string cause_in(const std::string& trace, const SinkStatus& recorded, uint64_t step) {
   if (recorded.failed) throw failed_error("the step could not be recorded: {}", recorded.failure);
-  const std::optional<std::string> cause = find_fact<std::string>(analyze_nan(Snapshot(trace)), "cause");
+  const Snapshot snapshot(trace);
+  const Report report = analyze_nan(snapshot);
+  std::optional<std::string> cause = find_fact<std::string>(report, "cause");
+  // What did most harm may have begun before.
+  if (find_fact<int64_t>(report, "step") != static_cast<int64_t>(step)) {
+    AnalysisOptions of_step;
+    of_step.steps = {step, step + 1};
+    if (auto of_this = find_fact<std::string>(analyze_nan(snapshot, of_step), "cause")) cause = std::move(of_this);
+  }
   if (!cause) throw failed_error("internal: a step had NaN or infinities, and its trace '{}' tells no cause", trace);
   return *cause;
+}
+
+std::string place_text(const NonfiniteOutput& failure) {
+  return fmt::format("{}{} ({})", failure.name, failure.module.empty() ? "" : " in " + failure.module, name_of(failure.phase));
 }
 
 class Minimizer {
@@ -77,12 +89,17 @@ class Minimizer {
     experiment_.recording = {};
     cpu_ = cpu_as_before(original_, {});
     found_.loss = original_.steps.back().loss;
+    whole_ = experiment_;
     stand_before_last_step();
     experiment_.model.layers = flattened(experiment_.model.layers);
     run_last_step();
   }
 
   Minimized run() {
+    if (!found_.other_failure.empty()) {
+      leave_out_steps();
+      return std::move(found_);
+    }
     part_ = {0, experiment_.model.layers, rows_of_all(), {}};
     part_.extents = whole(sample_shape());
     if (!fails(part_)) throw failed_error("the last step does not fail again when it is run by itself");
@@ -122,11 +139,12 @@ class Minimizer {
     return options;
   }
 
-  // Runs the steps before the last one, and keeps how training stands then.
+  // Runs all steps, and keeps how training stands before the last one, and of what cause that fails.
   void stand_before_last_step() {
     TrainerOptions options = trainer_options(capsule_);
     options.batches = original_.steps;
-    Trainer trainer(experiment_, options);
+    record(options);
+    Trainer trainer(whole_, options);
     for (size_t i = 0; i + 1 < original_.steps.size(); ++i) trainer.step();
     trainer.save_checkpoint(options_.scratch);
     total_steps_ = static_cast<int64_t>(trainer.total_steps());
@@ -134,6 +152,54 @@ class Minimizer {
     like_ = {{}, data.target_kind(), data.input_indices(), data.classes()};
     given_.resize(1);
     for (const CapsuleBatch& batch : last().batches) data.fill_batch(batch.samples, given_[0].emplace_back());
+    const StepResult step = trainer.step();
+    const SinkStatus recorded = trainer.finish().trace;
+    if (!step.nonfinite)
+      throw usage_error("'{}' ends with step {}, in which nothing was NaN or infinite: there is no failure to keep", capsule_,
+                        step.step);
+    found_.failure = *step.nonfinite;
+    found_.step = step.step;
+    found_.cause = cause_in(options.trace_path, recorded, step.step);
+    skipped_ = step.skipped;
+  }
+
+  // Of the last `count` steps, from where training stood: their cause where they end as the whole does. `output`: as below.
+  std::optional<std::string> cause_of(size_t count, const std::string& output) {
+    const size_t before = original_.steps.size() - count;
+    std::string from = capsule_;
+    if (before > 0) {
+      TrainerOptions options = trainer_options(capsule_);
+      options.batches = original_.steps;
+      Trainer trainer(whole_, options);
+      for (size_t i = 0; i < before; ++i) trainer.step();
+      trainer.save_checkpoint(from = options_.scratch);
+    }
+    TrainerOptions options = trainer_options(from);
+    options.batches.assign(original_.steps.begin() + static_cast<std::ptrdiff_t>(before), original_.steps.end());
+    options.capsule = {output, CapsuleEvent::step, found_.step, count, true};
+    record(options);
+    ++found_.trials;
+    Trainer trainer(whole_, options);
+    StepResult last;
+    for (size_t i = 0; i < count; ++i) last = trainer.step();
+    const TrainResult trained = trainer.finish();
+    if (trained.capsule && !trained.capsule->failure.empty()) throw failed_error("{}", trained.capsule->failure);
+    if (!is_same(last)) return std::nullopt;
+    return cause_in(options.trace_path, trained.trace, found_.step);
+  }
+
+  // The fewest steps before the last one with which it fails of the same cause.
+  void leave_out_steps() {
+    size_t count = 2;
+    const size_t all = original_.steps.size();
+    while (count < all && may_begin("fewer steps") && cause_of(count, "") != found_.cause) ++count;
+    if (!found_.is_smallest) count = all;
+    cause_of(count, options_.output);
+    const CapsuleSteps left = read_capsule_steps(options_.output);
+    for (const CapsuleBatch& batch : last().batches)
+      found_.samples.insert(found_.samples.end(), batch.samples.begin(), batch.samples.end());
+    found_.before = size_of(capsule_, original_, experiment_.model.layers, sample_shape());
+    found_.after = size_of(options_.output, left, experiment_.model.layers, sample_shape());
   }
 
   // The last step by itself: how it fails, and what each layer gives in it.
@@ -170,13 +236,10 @@ class Minimizer {
     });
     const StepResult step = trainer.step();
     const SinkStatus recorded = trainer.finish().trace;
-    if (!step.nonfinite)
-      throw usage_error("'{}' ends with step {}, in which nothing was NaN or infinite: there is no failure to keep", capsule_,
-                        step.step);
-    found_.failure = *step.nonfinite;
-    found_.step = step.step;
-    found_.cause = cause_in(options.trace_path, recorded);
-    skipped_ = step.skipped;
+    if (!step.nonfinite) throw failed_error("the last step does not fail again when it is run by itself");
+    const std::string cause = cause_in(options.trace_path, recorded, step.step);
+    if (is_same(step) && cause == found_.cause) return;
+    found_.other_failure = fmt::format("{}, {}", place_text(*step.nonfinite), cause);
   }
 
   std::vector<RowsOfBatch> rows_of_all() const {
@@ -274,7 +337,7 @@ class Minimizer {
     const bool same = is_same(trainer.step());
     const TrainResult trained = trainer.finish();
     if (trained.capsule && !trained.capsule->failure.empty()) throw failed_error("{}", trained.capsule->failure);
-    return same && (trace.empty() || cause_in(trace, trained.trace) == found_.cause);
+    return same && (trace.empty() || cause_in(trace, trained.trace, found_.step) == found_.cause);
   }
 
   // Whether another trial may begin. Where none may, what is left need not be the smallest.
@@ -397,7 +460,7 @@ class Minimizer {
   const std::string& capsule_;
   const Clock::time_point begin_ = Clock::now();
   CapsuleSteps original_;
-  Experiment experiment_;  // its layers flattened
+  Experiment whole_, experiment_;  // of experiment_ the layers are flattened
   CpuOptions cpu_;
   KeptSamples like_;                       // what kind of samples the data have
   std::vector<std::vector<Batch>> given_;  // to each layer up to the one that fails at most, of each batch of the step
@@ -417,12 +480,13 @@ Report report_of(const std::string& capsule, const std::string& output, const Mi
   const CapsuleSize &before = minimized.before, &after = minimized.after;
   Report report;
   report.analysis = "minimize";
-  const bool is_smallest = minimized.is_smallest && after.batches == 1;
+  const bool is_smallest = minimized.is_smallest && after.batches == 1 && minimized.other_failure.empty();
   report.title = fmt::format("{} part of {} that fails in the same way", is_smallest ? "The smallest" : "A", one_line(capsule));
   report.add_fact("capsule", one_line(output));
-  report.add_fact("fails_in", fmt::format("{}{} ({})", failure.name, failure.module.empty() ? "" : " in " + failure.module,
-                                          name_of(failure.phase)));
+  report.add_fact("fails_in", place_text(failure));
   if (!minimized.cause.empty()) report.add_fact("cause", minimized.cause);
+  if (!minimized.other_failure.empty())
+    report.add_fact("left_out", fmt::format("steps only: the last one alone fails otherwise, in {}", minimized.other_failure));
   report.add_fact("step", count_cell(minimized.step));
   report.add_fact("loss", minimized.loss);
   report.add_fact("steps", change(before.steps, after.steps));

@@ -37,6 +37,8 @@ struct Minimized {
   CapsuleSize before, after;
   std::vector<int64_t> samples;  // that are left, by their numbers in the training data
   std::string replaced_up_to;    // the last layer of those that were cut off, for which stands what it gave; "": none
+  // How the last step alone fails, where that is otherwise: steps before it stay then, and all of their samples and layers.
+  std::string other_failure;
   uint64_t trials = 0;
   bool is_smallest = true;  // false: the time was up before nothing further could be left out
 };
@@ -44,6 +46,7 @@ struct Minimized {
 // A step fails in the same way where its first output that is not finite is that of the same op in the same module and phase, the
 // cause is of the same class, and its loss is as finite, and it is as skipped. What is left is a capsule like any other, with an
 // experiment, tensors and samples of its own: for the layers that are cut off at the beginning, what they gave in the whole step.
+// Where the last step alone fails otherwise, as memory does that an earlier step had written, only steps are left out.
 // Means keep their divisor: the loss is multiplied by the share of the targets that are left, which is not quite the share of those
 // that count where it ignores labels. Throws Error: a capsule that cannot be read, or ends with a step that is finite when it is
 // run again by itself.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/kernels/cpu_in_use.h"
 #include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope {
@@ -22,11 +23,13 @@ std::string failure_text(const RunFailure& failure) {
   }
 }
 
-std::string detail_of(const FixTrial& trial) {
+std::string detail_of(const FixTrial& trial, const std::optional<double>& guessing) {
   switch (trial.result) {
     case FixResult::verified:
       return "stays finite and trains as the reference does";
     case FixResult::trains_worse:
+      if (guessing && *trial.end_loss >= *guessing)
+        return fmt::format("stays finite, and ends no better than guessing, {:.4g}", *guessing);
       return "stays finite, and ends above what counts as training";
     case FixResult::stays_finite:
       return "stays finite; nothing tells whether it trains";
@@ -38,6 +41,19 @@ std::string detail_of(const FixTrial& trial) {
       return trial.refusal;
     default:
       return "the time was up";
+  }
+}
+
+Helps helps(FixResult result) {
+  switch (result) {
+    case FixResult::verified:
+      return Helps::yes;
+    case FixResult::fails:
+    case FixResult::trains_worse:
+    case FixResult::fp32_fails:
+      return Helps::no;
+    default:
+      return Helps::unknown;
   }
 }
 
@@ -66,6 +82,11 @@ Trial trial_from_start(const Snapshot& trace) {
         trace.path(), run.parent_step);
   if (run.world_size > 1) throw usage_error("'{}' is one of {} ranks: one rank cannot be run again", trace.path(), run.world_size);
   Trial trial;
+  // What arithmetic depends on beside the experiment.
+  if (const std::optional<CpuOptions> cpu = cpu_options_of(run.machine); cpu && cpu->threads <= kMostThreads) {
+    trial.cpu.threads = cpu->threads;
+    if (cpu->isa != cpu_options_in_use().isa && is_in_use(cpu->isa)) trial.cpu.isa = cpu->isa;
+  }
   Experiment& experiment = trial.experiment.emplace(parse_experiment(run.experiment, trace.path()));
   // A run that was resumed ended where its last part did.
   for (const TracePart& part : trace.parts()) {
@@ -94,7 +115,13 @@ void add_fixes(const FixStudy& study, Report& report) {
   add_reference(study.reference, report);
   std::vector<TriedChange> tried;
   for (const FixTrial& trial : study.trials)
-    tried.push_back({trial.fix.text, name_of(trial.result), {}, trial.end_loss, detail_of(trial)});
+    tried.push_back({trial.fix.text,
+                     trial.fix.by,
+                     helps(trial.result),
+                     name_of(trial.result),
+                     {},
+                     trial.end_loss,
+                     detail_of(trial, study.guessing)});
   add_tried(study.first_step, study.steps, {}, "", std::move(tried), report);
   const auto verified = std::find_if(study.trials.begin(), study.trials.end(),
                                      [](const FixTrial& trial) { return trial.result == FixResult::verified; });

@@ -10,7 +10,8 @@ namespace ulpscope {
 // How the run of the trace failed; nothing: it did not, or its steps do not tell.
 std::optional<RunFailure> failure_of(const Snapshot& trace);
 
-// The start of trials of the trace's run: its experiment, from the first step on. Throws Error (usage) where they cannot start
+// The start of trials of the trace's run: its experiment, from the first step on, with as many threads and the instruction set that
+// the run had, where the trace tells (else cpu.threads is 0) and this machine has it. Throws Error (usage) where they cannot start
 // there: another producer's run, one that was resumed, or one that goes on.
 Trial trial_from_start(const Snapshot& trace);
 

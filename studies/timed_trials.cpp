@@ -32,22 +32,38 @@ TimedTrials::Outcome TimedTrials::run(const std::string& text, const Experiment&
   trial.steps = steps_;
   trial.trace_path = trace;
   trial.overwrite = true;
+  trial.guesses = true;
   FailureWatch watch;
+  const double as_before = factor_ / experiment.loss.factor;
   trial.goes_on = [&](const StepResult& step) {
     watch.add(step.step, step.loss, step.skipped);
-    outcome.losses.push_back(step.loss);
+    outcome.losses.push_back(as_before == 1 ? step.loss : step.loss * as_before);
     return has_time() && !watch.is_lost();
   };
   try {
     const TrialOutcome ended = ulpscope::run(trial);
     outcome.ran = watch.is_lost() || has_time();
     outcome.failure = watch.failure(ended.weights_are_finite);
+    outcome.guessing = ended.loss_of_guessing;
+    if (outcome.guessing) *outcome.guessing *= as_before;
     if (ended.trace.failed) outcome.refusal = one_line(ended.trace.failure);
   } catch (const Error& error) {
     outcome.ran = true;
     outcome.refusal = one_line(error.what());
   }
   return outcome;
+}
+
+void Reference::demand_below(double loss, const std::string& what) {
+  if (end < loss) {
+    if (loss < below) {
+      below = loss;
+      below_what = what;
+    }
+    return;
+  }
+  lack = fmt::format("{} ends at a loss of {:.4g}, and not below {}, {:.4g}", name, end, what, loss);
+  name.clear();
 }
 
 Reference reference_of(const std::string& name, const TimedTrials::Outcome& outcome) {
@@ -61,8 +77,11 @@ Reference reference_of(const std::string& name, const TimedTrials::Outcome& outc
   } else if (!outcome.trains()) {
     reference.lack = fmt::format("it does not train in {} either", name);
   } else {
-    reference = {name, "", outcome.losses.front(), outcome.end()};
+    reference.name = name;
+    reference.start = outcome.losses.front();
+    reference.end = outcome.end();
     reference.bound = reference.end + kTrialMargin * (reference.start - reference.end);
+    if (outcome.guessing) reference.demand_below(*outcome.guessing, "what guessing gives");
   }
   return reference;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,13 +19,14 @@ class TimedTrials {
  public:
   // `budget`: seconds for all of them; `watch` as FixOptions have it. `start` and `watch` outlive it.
   TimedTrials(const Trial& start, uint64_t steps, double budget, const std::function<bool(std::string_view trial)>& watch)
-      : start_(start), steps_(steps), budget_(budget), watch_(watch) {}
+      : start_(start), steps_(steps), budget_(budget), watch_(watch), factor_(experiment_of(start).loss.factor) {}
 
   struct Outcome {
     bool ran = false;  // to its end: the time was not up
     std::optional<RunFailure> failure;
-    std::vector<double> losses;
-    std::string refusal;  // why it could not run, or what of it could not be recorded; or ""
+    std::vector<double> losses;      // with the start's loss.factor, whatever its own is
+    std::optional<double> guessing;  // what guessing gives (guessing.h)
+    std::string refusal;             // why it could not run, or what of it could not be recorded; or ""
 
     bool is_whole() const { return ran && refusal.empty(); }
     double end() const;  // the median of the last losses, at most ten
@@ -43,6 +45,7 @@ class TimedTrials {
   const uint64_t steps_;
   const double budget_;
   const std::function<bool(std::string_view trial)>& watch_;
+  const double factor_;
   const Clock::time_point begin_ = Clock::now();
   bool stopped_ = false;
 };
@@ -55,11 +58,16 @@ struct Reference {
   std::string name;  // "FP32", or "FP32 and " what it takes to train; "": there is none
   std::string lack;  // why there is none
   double start = 0, end = 0;
-  double bound = 0;  // the loss up to which a trial trains as it does
+  double bound = 0;                                        // the loss up to which a trial trains as it does, and
+  double below = std::numeric_limits<double>::infinity();  // below which it has to be: that of guessing, and that at the onset
+  std::string below_what;                                  // which of them
 
   bool exists() const { return !name.empty(); }
+  bool is_reached_by(double loss) const { return exists() && loss <= bound && loss < below; }
+  // It has to end below `loss`, too; where it does not itself, it is none.
+  void demand_below(double loss, const std::string& what);
 };
-// `name`: of what came out so.
+// `name`: of what came out so. What ends no better than guessing is none.
 Reference reference_of(const std::string& name, const TimedTrials::Outcome& outcome);
 
 bool is_narrow(const Experiment& experiment);  // its precision has a format below FP32

@@ -6,6 +6,8 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/data/data_files.h"
+#include "ulpscope/core/nn/model.h"
+#include "ulpscope/studies/guessing.h"
 
 namespace ulpscope {
 
@@ -101,6 +103,8 @@ TrialOutcome run(const Trial& trial) {
   if (as_it_was) trainer.context().observers.push_back(&differences.changed());
   outcome.machine = trainer.context().backend->description();
   outcome.warning = trainer.warning();
+  if (trial.guesses)
+    outcome.loss_of_guessing = loss_of_guessing(outcome.experiment, trainer.training_data(), trainer.model().output_shape());
 
   // Not to where the experiment ends: the capsule may end before, and recording.stop_on may want to.
   const size_t known = outcome.original.steps.size(), count = trial.steps > 0 ? trial.steps : known;

@@ -25,6 +25,7 @@ struct Trial {
   bool overwrite = false;                          // of an existing trace
   std::optional<RecordLevel> level;                // of it; nothing: the experiment's
   bool by_op = false;                              // the capsule's own run takes each step as well, and their ops are compared
+  bool guesses = false;                            // TrialOutcome::loss_of_guessing is asked for
   WorkWatch watch;                                 // as TrainerOptions have it
 };
 
@@ -48,7 +49,8 @@ struct TrialOutcome {
   bool has_all_ops = true;        // OpDifferences::is_complete
   // Trial::by_op: the first step in which the capsule's own run, taken again, was not as the capsule has it.
   std::optional<uint64_t> original_differs_in;
-  std::string warning;  // Trainer::warning
+  std::string warning;                     // Trainer::warning
+  std::optional<double> loss_of_guessing;  // Trial::guesses; nothing: that is not known (guessing.h)
   SinkStatus trace;
 
   // It took the steps of the original, with the same losses, loss scales and skipped steps, and ended with the same weights.

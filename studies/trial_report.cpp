@@ -2,13 +2,43 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "ulpscope/analyzers/verdict.h"
+#include "ulpscope/base/text.h"
+
 namespace ulpscope {
 
 namespace {
 
+// "optimizer.eps = 0.0001" of "a larger eps: optimizer.eps = 0.0001".
+std::string setting_of(const TriedChange& change) {
+  const size_t colon = change.text.find(": ");
+  return colon == std::string::npos ? change.text : change.text.substr(colon + 2);
+}
+
+// "a = 1, a = 2 and 3 more".
+std::string settings_of(const std::vector<const TriedChange*>& changes) {
+  constexpr size_t kMostNamed = 3;
+  std::vector<std::string> names;
+  for (const TriedChange* change : changes) names.push_back(setting_of(*change));
+  if (names.size() <= kMostNamed) return join_words(names);
+  const size_t more = names.size() - kMostNamed;
+  names.resize(kMostNamed);
+  return fmt::format("{} and {} more", fmt::join(names, ", "), more);
+}
+
 Cell number_or_none(const std::optional<double>& value) { return value ? Cell(*value) : Cell(NotApplicable{}); }
 
 }  // namespace
+
+std::vector<SettingChange> changes_of(const Report& report) {
+  std::vector<SettingChange> all;
+  for (const Finding& finding : report.findings)
+    for (const SettingChange& change : finding.changes)
+      if (std::find(all.begin(), all.end(), change) == all.end()) all.push_back(change);
+  return all;
+}
 
 void add_not_tried(std::string_view why, Report& report) {
   report.add_fact("run_again", fmt::format("{}; nothing was tried", why));
@@ -21,18 +51,23 @@ void add_reference(const Reference& reference, Report& report) {
   }
   report.add_fact("reference", reference.name);
   report.add_fact("reference_loss", fmt::format("{:.4g} to {:.4g}", reference.start, reference.end));
-  report.add_fact("counts_as_training", fmt::format("a loss up to {:.4g}", reference.bound));
+  report.add_fact("counts_as_training", reference.below <= reference.bound
+                                            ? fmt::format("a loss below {}, {:.4g}", reference.below_what, reference.below)
+                                            : fmt::format("a loss up to {:.4g}", reference.bound));
 }
 
 void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& measured, std::string_view note,
                std::vector<TriedChange> tried, Report& report) {
+  judge_advice(tried, report);
   Table table{
       "fixes",
       fmt::format("What was tried, from step {} on and for {} steps", first_step, steps),
       {{"change", ColumnKind::text}, {"result", ColumnKind::text}},
       {},
       0,
-      fmt::format("The cheapest for training first. {}{}End loss: the median of the last ten.", note, note.empty() ? "" : " ")};
+      fmt::format(
+          "First what leaves the training as it was asked for, the cheapest first. {}{}End loss: the median of the last ten.", note,
+          note.empty() ? "" : " ")};
   table.columns.insert(table.columns.end(), measured.begin(), measured.end());
   table.columns.push_back({"end_loss"});
   table.columns.push_back({"detail", ColumnKind::text});
@@ -45,6 +80,34 @@ void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& m
     row.cells.push_back(std::move(change.detail));
   }
   report.tables.insert(report.tables.begin(), std::move(table));
+}
+
+void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
+  for (size_t i = 0; i < report.findings.size(); ++i) {
+    std::vector<const TriedChange*> help, fail;
+    bool all_fail = true;
+    for (const SettingChange& change : report.findings[i].changes) {
+      std::vector<const TriedChange*> made;
+      for (const TriedChange& each : tried)
+        if (std::find(each.by.begin(), each.by.end(), change) != each.by.end()) made.push_back(&each);
+      const auto any = [&](Helps helps) {
+        return std::any_of(made.begin(), made.end(), [&](const TriedChange* each) { return each->helps == helps; });
+      };
+      // Of several values the first that helps is what the advice means; all have to fail for it to be wrong.
+      const bool fails = any(Helps::no) && !any(Helps::yes) && !any(Helps::unknown);
+      all_fail = all_fail && (fails || made.empty());
+      for (const TriedChange* each : made)
+        if (fails || each->helps == Helps::yes) (fails ? fail : help).push_back(each);
+    }
+    std::string text = report.findings[i].suggestion;
+    if (!fail.empty() && all_fail) {
+      text = fmt::format("Of no help when tried: {}. Advised it was: {}", settings_of(fail), text);
+    } else if (!fail.empty()) {
+      text += fmt::format(" Of no help when tried: {}.", settings_of(fail));
+    }
+    if (!help.empty()) text += fmt::format(" Helps when tried: {}.", settings_of(help));
+    if (text != report.findings[i].suggestion) replace_suggestion(report, i, std::move(text));
+  }
 }
 
 }  // namespace ulpscope

@@ -16,15 +16,26 @@ void add_not_tried(std::string_view why, Report& report);
 // Facts: reference, reference_loss, counts_as_training.
 void add_reference(const Reference& reference, Report& report);
 
+// What the findings of the report advise.
+std::vector<SettingChange> changes_of(const Report& report);
+
+// Whether a change that was tried helps against what it is advised for.
+enum class Helps : uint8_t { unknown, yes, no };
+
 struct TriedChange {
   std::string text;
-  std::string result;                           // FixResult; "": of the run as it was
-  std::vector<std::optional<double>> measures;  // in the study's own columns
-  std::optional<double> end_loss;
-  std::string detail;
+  std::vector<SettingChange> by = {};  // as Fix has them
+  Helps helps = Helps::unknown;
+  std::string result = {};                           // FixResult; "": of the run as it was
+  std::vector<std::optional<double>> measures = {};  // in the study's own columns
+  std::optional<double> end_loss = {};
+  std::string detail = {};
 };
-// The table fixes, before all others: change, result, `measured`, end loss, detail.
+// The table fixes, before all others: change, result, `measured`, end loss, detail. `tried` is judged as advice, too.
 void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& measured, std::string_view note,
                std::vector<TriedChange> tried, Report& report);
+
+// Findings whose advice was tried say what came of it; where none of it helps, that stands in front.
+void judge_advice(const std::vector<TriedChange>& tried, Report& report);
 
 }  // namespace ulpscope

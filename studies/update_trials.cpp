@@ -60,11 +60,14 @@ class UpdateTrials {
   bool loses_ = false;
 };
 
-std::string detail_of(const UpdateTrial& trial, const Reference& reference) {
+std::string detail_of(const UpdateTrial& trial) {
   switch (trial.result) {
     case FixResult::verified:
-      return reference.exists() ? "keeps the updates, and trains as the reference does"
-                                : "keeps the updates; nothing tells whether it trains";
+      return "keeps the updates, and trains as the reference does";
+    case FixResult::keeps_updates:
+      return "keeps the updates; nothing tells whether it trains";
+    case FixResult::other_training:
+      return "keeps the updates, and is another training than was asked for";
     case FixResult::trains_worse:
       return "keeps the updates, and ends above what counts as training";
     case FixResult::still_loses:
@@ -79,7 +82,10 @@ std::string detail_of(const UpdateTrial& trial, const Reference& reference) {
 }
 
 TriedChange tried(const UpdateTrial& trial, std::string result, std::string detail) {
-  return {trial.text, std::move(result), {trial.lost, trial.decay_arrived}, trial.end_loss, std::move(detail)};
+  const bool fails =
+      trial.result == FixResult::fails || trial.result == FixResult::still_loses || trial.result == FixResult::trains_worse;
+  const Helps helps = trial.result == FixResult::verified ? Helps::yes : fails ? Helps::no : Helps::unknown;
+  return {trial.text, trial.by, helps, std::move(result), {trial.lost, trial.decay_arrived}, trial.end_loss, std::move(detail)};
 }
 
 }  // namespace
@@ -110,16 +116,19 @@ UpdateStudy try_updates(const Trial& start, uint64_t steps, const UpdateTrialOpt
   } else {
     study.reference.lack = "no format is wider than FP64";
   }
-  for (const Fix& fix : update_fixes_of(original)) {
+  for (const Fix& fix : update_fixes_of(original, options.advised)) {
     UpdateTrial& trial = study.trials.emplace_back();
     trial.text = fix.text;
+    trial.by = fix.by;
     const TimedTrials::Outcome outcome = trials.run(fix.experiment, trial);
-    trial.result = !outcome.refusal.empty()                                                ? FixResult::refused
-                   : !outcome.ran                                                          ? FixResult::not_tried
-                   : outcome.failure                                                       ? FixResult::fails
-                   : trials.loses()                                                        ? FixResult::still_loses
-                   : !study.reference.exists() || *trial.end_loss <= study.reference.bound ? FixResult::verified
-                                                                                           : FixResult::trains_worse;
+    trial.result = !outcome.refusal.empty()                         ? FixResult::refused
+                   : !outcome.ran                                   ? FixResult::not_tried
+                   : outcome.failure                                ? FixResult::fails
+                   : trials.loses()                                 ? FixResult::still_loses
+                   : is_other_training(fix.what)                    ? FixResult::other_training
+                   : !study.reference.exists()                      ? FixResult::keeps_updates
+                   : study.reference.is_reached_by(*trial.end_loss) ? FixResult::verified
+                                                                    : FixResult::trains_worse;
   }
   return study;
 }
@@ -136,17 +145,21 @@ void add_trials(const UpdateStudy& study, Report& report) {
   report.add_fact("run_again", std::string("loses updates again"));
   add_reference(study.reference, report);
   std::vector<TriedChange> changes{tried(original, "", "")};
-  for (const UpdateTrial& trial : study.trials)
-    changes.push_back(tried(trial, name_of(trial.result), detail_of(trial, study.reference)));
+  for (const UpdateTrial& trial : study.trials) changes.push_back(tried(trial, name_of(trial.result), detail_of(trial)));
   add_tried(study.first_step, study.steps,
             {{"lost", ColumnKind::number, Unit::share}, {"decay_arrived", ColumnKind::number, Unit::share}},
             "Updates that are rounded stochastically arrive on average, however many leave the weight as it was.",
             std::move(changes), report);
-  const auto verified = std::find_if(study.trials.begin(), study.trials.end(),
-                                     [](const UpdateTrial& trial) { return trial.result == FixResult::verified; });
-  if (verified != study.trials.end())
-    report.verdict_text += fmt::format(" Tried: it keeps its updates{} with {}.",
-                                       study.reference.exists() ? " and trains as in " + study.reference.name : "", verified->text);
+  const auto first = [&](FixResult result) {
+    const auto found =
+        std::find_if(study.trials.begin(), study.trials.end(), [&](const UpdateTrial& trial) { return trial.result == result; });
+    return found == study.trials.end() ? nullptr : &*found;
+  };
+  if (const UpdateTrial* const verified = first(FixResult::verified))
+    report.verdict_text +=
+        fmt::format(" Tried: it keeps its updates and trains as in {} with {}.", study.reference.name, verified->text);
+  else if (const UpdateTrial* const keeps = first(FixResult::keeps_updates))
+    report.verdict_text += fmt::format(" Tried: it keeps its updates with {}; nothing tells whether it trains.", keeps->text);
 }
 
 }  // namespace ulpscope

@@ -21,8 +21,10 @@ bool tells_of_losses(const Report& updates);
 
 struct UpdateTrial {
   std::string text;
-  bool ran = false;  // to its end: the time was not up
-  // verified: nothing is lost that is a warning, and it trains as the reference does, where there is one.
+  bool ran = false;               // to its end: the time was not up
+  std::vector<SettingChange> by;  // as Fix has them
+  // verified: nothing is lost that is a warning, and it trains as the reference does; keeps_updates: there is none. A change of the
+  // learning rate is another training, whatever it trains to.
   FixResult result = FixResult::not_tried;
   std::optional<double> lost, decay_arrived;  // shares, as `ulpscope updates` has them
   std::optional<double> end_loss;             // the median of the last losses, at most ten
@@ -37,6 +39,7 @@ struct UpdateStudy {
 };
 
 struct UpdateTrialOptions {
+  std::vector<SettingChange> advised = {};                 // tried as well
   std::string scratch;                                     // a trace that it may write and leave
   AnalysisOptions analysis = {};                           // which updates count
   double budget = 60;                                      // seconds for all of them

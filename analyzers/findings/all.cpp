@@ -22,16 +22,15 @@ const char* name_of(Part part) {
   return kNames[static_cast<size_t>(part)];
 }
 
-void Findings::add(Severity severity, std::string title, std::vector<Evidence> evidence, std::string suggestion, Extent extent) {
-  while (suggestion.ends_with(' ')) suggestion.pop_back();  // of parts, the last of which may be empty
-  report_.findings.push_back(
-      {std::string(code_), severity, std::move(title), std::move(evidence), std::move(suggestion), std::move(extent)});
+void Findings::add(Severity severity, std::string title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
+  while (advice.text.ends_with(' ')) advice.text.pop_back();  // of parts, the last of which may be empty
+  report_.findings.push_back({std::string(code_), severity, std::move(title), std::move(evidence), std::move(advice.text),
+                              std::move(extent), std::move(advice.changes)});
 }
 
-void Findings::add_judged(Severity severity, std::string title, std::vector<Evidence> evidence, std::string suggestion,
-                          Extent extent) {
+void Findings::add_judged(Severity severity, std::string title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
   if (broken_from_ != UINT64_MAX) title += fmt::format(" Judged by the steps before step {}, where the run broke.", broken_from_);
-  add(severity, std::move(title), std::move(evidence), std::move(suggestion), std::move(extent));
+  add(severity, std::move(title), std::move(evidence), std::move(advice), std::move(extent));
 }
 
 bool Codes::contain(std::string_view code) const {

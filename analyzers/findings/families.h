@@ -5,8 +5,8 @@
 
 namespace ulpscope {
 
-// What a value that is NaN or infinite leads to.
-inline constexpr Codes kOfNonfinite = {"range.nonfinite",
+// What a value leads to that is far too large.
+inline constexpr Codes kOfHugeValue = {"range.nonfinite",
                                        "range.values_overflow",
                                        "range.gradients_overflow",
                                        "range.clipping_hides_infinity",
@@ -15,6 +15,7 @@ inline constexpr Codes kOfNonfinite = {"range.nonfinite",
                                        "run.stopped",
                                        "run.no_better_than_guessing",
                                        "run.loss_rose",
+                                       "run.loss_stayed",
                                        "run.test_loss_nonfinite",
                                        "scale.collapse",
                                        "scale.no_step_taken",
@@ -22,8 +23,9 @@ inline constexpr Codes kOfNonfinite = {"range.nonfinite",
                                        "scale.backoffs",
                                        "scale.below_100",
                                        "scale.below_1000",
-                                       "updates.none_applied",
-                                       "range.quantization_*"};
+                                       "updates.none_applied"};
+// What a value that is NaN or infinite leads to.
+inline constexpr Codes kOfNonfinite = kOfHugeValue + Codes{"range.quantization_*"};
 
 // What a gradient leads to of which roundings made zero what was not.
 inline constexpr Codes kOfLostGradients = {"range.gradients_flushed",
@@ -37,6 +39,7 @@ inline constexpr Codes kOfLostGradients = {"range.gradients_flushed",
                                            "updates.none_applied",
                                            "updates.lost",
                                            "run.no_better_than_guessing",
-                                           "run.loss_rose"};
+                                           "run.loss_rose",
+                                           "run.loss_stayed"};
 
 }  // namespace ulpscope

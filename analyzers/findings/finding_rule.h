@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ulpscope/analyzers/advice.h"
 #include "ulpscope/analyzers/report/report.h"
 
 namespace ulpscope {
@@ -36,7 +37,7 @@ class Codes {
   bool contain(std::string_view code) const;
 
  private:
-  std::array<std::string_view, 28> codes_ = {};  // more do not compile
+  std::array<std::string_view, 32> codes_ = {};  // more do not compile
   size_t count_ = 0;
 };
 
@@ -45,10 +46,9 @@ class Findings {
  public:
   // `broken_from`: the step from which on the run is broken; UINT64_MAX: it is not.
   Findings(std::string_view code, uint64_t broken_from, Report& report) : code_(code), broken_from_(broken_from), report_(report) {}
-  void add(Severity severity, std::string title, std::vector<Evidence> evidence = {}, std::string suggestion = "",
-           Extent extent = {});
+  void add(Severity severity, std::string title, std::vector<Evidence> evidence = {}, Advice advice = {}, Extent extent = {});
   // The same of what was judged by the steps before the run broke only, which the title then says.
-  void add_judged(Severity severity, std::string title, std::vector<Evidence> evidence = {}, std::string suggestion = "",
+  void add_judged(Severity severity, std::string title, std::vector<Evidence> evidence = {}, Advice advice = {},
                   Extent extent = {});
 
  private:

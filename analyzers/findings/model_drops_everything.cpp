@@ -27,7 +27,7 @@ extern constinit const FindingRule model_drops_everything{
     .raised = "A dropout set every element of its output to zero in every training step that was recorded.",
     .meaning = "Nothing that lies before it learns.",
     .help = "Lower the share that is dropped: 1 drops everything.",
-    .explains = {"model.dead_output", "updates.none_applied", "run.no_better_than_guessing"},
+    .explains = {"model.dead_output", "updates.none_applied", "run.no_better_than_guessing", "run.loss_stayed"},
     .shown_by = "experiments/failures/dropout_of_everything.toml",
     .find_start = find_dropped,
 };

@@ -33,8 +33,8 @@ bool is_growth(const std::optional<Growth>& growth) {
 
 void find_growth(const RunFacts& facts, Findings& found) {
   const RangeJudgement& ranges = facts.ranges();
-  const auto& origin = ranges.origin();
-  if (!origin || ranges.harm() == Severity::info) return;
+  const NonfiniteOrigin* const origin = ranges.main_origin();
+  if (origin == nullptr || ranges.harm() == Severity::info) return;
   const std::optional<Growth> growth = growth_towards(facts.context, origin->tensor, origin->position);
   if (!is_growth(growth)) return;
   // What grew only after some steps is a matter of how the weights changed.

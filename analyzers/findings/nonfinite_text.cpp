@@ -16,7 +16,8 @@
 namespace ulpscope::findings {
 
 std::string place_of(const RunFacts& facts, const NonfiniteOrigin& origin) {
-  const std::string& name = facts.selection.name(origin.tensor);
+  std::string name = facts.selection.name(origin.tensor);
+  if (facts.context.trace.ranks().size() > 1) name += fmt::format(" of rank {}", origin.position.rank);
   return facts.selection.name_tells_phase(origin.tensor)
              ? name
              : fmt::format("{} in {}", name, name_of(facts.selection.op(origin.tensor).phase));
@@ -55,7 +56,7 @@ Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin) {
 
 std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
   const std::string trace = shell_word(facts.context.trace.path());
-  if (explanation.capture)
+  if (explanation.capture && facts.ranges().main_origin()->tensor == origin.tensor)
     return fmt::format("`ulpscope nan {}` shows the element{}, and what helps.", trace,
                        explanation.capture->operands(explanation.capture->element()).empty() ? "" : " and its operands");
   // A tensor that held them often is captured less and less often.
@@ -82,19 +83,19 @@ std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
 
 const char* const kNoTypeHelps = "No type helps, for its range is that of FP32: look at what made values grow";
 
-void tell_overflow(const RunFacts& facts, const std::string& help, Findings& found) {
-  const NonfiniteOrigin& origin = *facts.ranges().origin();
+void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, const Advice& help, Findings& found) {
   const NonfiniteExplanation explanation = explain(facts, origin);
   const bool none_helps = has_range_of_fp32(facts.selection.tensor(origin.tensor).dtype);
-  found.add(
-      facts.ranges().harm(),
-      fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.{}", place_of(facts, origin),
-                  info(facts.selection.tensor(origin.tensor).dtype).format->name, origin.position.step,
-                  count_of(origin.overflowed, "element"), nonfinite_tensors(facts), further_harm(facts, origin)),
-      nonfinite_evidence(facts, origin),
-      fmt::format("{}{}{}", !explanation.help.empty() ? explanation.help : fmt::format("{}. ", none_helps ? kNoTypeHelps : help),
-                  explanation.story, advice_on_captures(facts, origin, explanation)),
-      nonfinite_extent(facts, origin));
+  found.add(facts.ranges().harm(),
+            fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.{}", place_of(facts, origin),
+                        info(facts.selection.tensor(origin.tensor).dtype).format->name, origin.position.step,
+                        count_of(origin.overflowed, "element"), nonfinite_tensors(facts), further_harm(facts, origin)),
+            nonfinite_evidence(facts, origin),
+            (!explanation.help.text.empty() ? explanation.help
+             : none_helps                   ? Advice(kNoTypeHelps) + ". "
+                                            : help + ". ") +
+                explanation.story + advice_on_captures(facts, origin, explanation),
+            nonfinite_extent(facts, origin));
 }
 
 }  // namespace ulpscope::findings

@@ -27,7 +27,7 @@ std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& ori
 
 // "features.0 conv2d became too large for fp16 in step 3", of the origin. `help`: what keeps it in a type of less range than FP32,
 // as the beginning of a sentence.
-void tell_overflow(const RunFacts& facts, const std::string& help, Findings& found);
+void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, const Advice& help, Findings& found);
 // What helps where a type with the range of FP32 was too narrow, as the beginning of a sentence.
 extern const char* const kNoTypeHelps;
 

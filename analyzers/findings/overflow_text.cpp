@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/gradient_judgement.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
@@ -33,12 +34,16 @@ std::string overflow_kept_title(const RunFacts& facts) {
                      steps == 1 ? "was" : "were");
 }
 
-std::string overflow_kept_advice(const RunFacts& facts, uint32_t worst) {
+Advice overflow_kept_advice(const RunFacts& facts, uint32_t worst) {
   if (!facts.precision().scales_loss && has_range_of_fp32(facts.selection.tensor(worst).dtype))
-    return std::string(kNoTypeHelps) + '.';
+    return fmt::format("{}.", kNoTypeHelps);
   const SettingKind scaling = facts.precision().scales_loss ? SettingKind::scale_dynamic : SettingKind::scale_enabled;
-  return "A dynamic loss scale skips such steps" + in_brackets({facts.context.settings.switched(scaling, true)}) +
-         "; a lower one keeps the gradients finite.";
+  Advice advice;
+  advice.text = "A dynamic loss scale skips such steps" +
+                in_brackets({advice.set(facts.context.settings.switched(scaling, true))}) +
+                "; a lower one keeps the gradients finite";
+  if (facts.precision().scales_loss) advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
+  return std::move(advice) + or_lower_loss_factor(facts) + ".";
 }
 
 }  // namespace ulpscope::findings

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "ulpscope/analyzers/advice.h"
 #include "ulpscope/analyzers/suspects.h"
 
 namespace ulpscope {
@@ -16,7 +17,7 @@ Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> t
 // Of steps that were taken with infinite gradients: "3 gradient tensors overflowed in 2 steps that were not skipped".
 std::string overflow_kept_title(const RunFacts& facts);
 // `worst`: the tensor that overflowed most.
-std::string overflow_kept_advice(const RunFacts& facts, uint32_t worst);
+Advice overflow_kept_advice(const RunFacts& facts, uint32_t worst);
 
 }  // namespace findings
 }  // namespace ulpscope

@@ -27,8 +27,10 @@ std::string lost_much(const RunFacts& facts, const Suspects& suspects) {
                      100 * facts.context.options.flushed_limit);
 }
 
-std::string current_scaling(const SettingNames& settings) {
-  return "Current scaling" + in_brackets({settings.now(SettingKind::quantization_recipe)});
+Advice current_scaling(const SettingNames& settings) {
+  Advice advice;
+  advice.text = "Current scaling" + in_brackets({advice.set(settings.now(SettingKind::quantization_recipe), "\"current\"")});
+  return advice;
 }
 
 }  // namespace ulpscope::findings

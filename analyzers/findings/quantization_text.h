@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "ulpscope/analyzers/advice.h"
 #include "ulpscope/analyzers/suspects.h"
 
 namespace ulpscope {
@@ -19,7 +20,7 @@ Suspects flushed_in_fp8(const RunFacts& facts, std::span<const uint32_t> tensors
 // "3 tensors lost more than 1% of the nonzero elements"
 std::string lost_much(const RunFacts& facts, const Suspects& suspects);
 // As the beginning of a sentence.
-std::string current_scaling(const SettingNames& settings);
+Advice current_scaling(const SettingNames& settings);
 
 }  // namespace findings
 }  // namespace ulpscope

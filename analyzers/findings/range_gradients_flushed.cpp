@@ -68,19 +68,23 @@ std::string advice_on_scale(const RunFacts& facts) {
 }
 
 // `worst`: the tensor that lost most.
-std::string flushed_advice(const RunFacts& facts, uint32_t worst) {
+Advice flushed_advice(const RunFacts& facts, uint32_t worst) {
   const SettingNames& settings = facts.context.settings;
   const PrecisionFacts& precision = facts.precision();
-  std::string advice = precision.scales_loss ? "" : scaling_advice(precision, settings) + ". ";
+  Advice advice;
+  if (!precision.scales_loss) advice = scaling_advice(precision, settings) + ". ";
   advice += advice_on_scale(facts);
   if (has_range_of_fp32(facts.selection.tensor(worst).dtype)) return advice + " FP32 reaches lower.";
   advice += " BF16 has the range";
+  advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
   // Without autocast its settings change nothing.
   const OpInfo* const served = precision.casts_weights ? facts.context.graph.served_by(facts.selection.op(worst)) : nullptr;
   if (served) {
     const bool is_op = served->module.empty();
-    advice += fmt::format(", and so has FP32 for the {} {}{}", is_op ? "op" : "module", is_op ? served->name : served->module,
-                          in_brackets({settings.name(is_op ? SettingKind::precision_of_ops : SettingKind::precision_of_modules)}));
+    const std::string& where = is_op ? served->name : served->module;
+    const std::string setting = in_brackets(
+        {advice.set(settings.name(is_op ? SettingKind::precision_of_ops : SettingKind::precision_of_modules), "\"fp32\"", where)});
+    advice += fmt::format(", and so has FP32 for the {} {}{}", is_op ? "op" : "module", where, setting);
   }
   return advice + ".";
 }

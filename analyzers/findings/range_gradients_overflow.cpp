@@ -3,6 +3,7 @@
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/findings/overflow_text.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/gradient_judgement.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -13,14 +14,18 @@ namespace ulpscope::findings {
 
 namespace {
 
-// The gradient that the run's NaN and infinities began with.
+// The gradient that NaN and infinities began with.
 void find_first_gradient(const RunFacts& facts, Findings& found) {
-  if (facts.ranges().start() != NonfiniteStart::gradient_overflowed) return;
-  const std::string floor = facts.scale().is_at_floor() ? facts.context.settings.now(SettingKind::scale_floor) : "";
-  tell_overflow(facts,
-                fmt::format("A smaller loss scale keeps it{}, and so does BF16",
-                            floor.empty() ? "" : fmt::format(", but it may fall no further ({})", floor)),
-                found);
+  for (const NonfiniteOrigin& origin : facts.ranges().origins()) {
+    if (facts.ranges().start_of(origin) != NonfiniteStart::gradient_overflowed) continue;
+    Advice help = smaller_scale_of_loss(facts);
+    if (facts.scale().is_at_floor())
+      if (const SettingMention floor = facts.context.settings.now(SettingKind::scale_floor); !floor.empty())
+        help += fmt::format(", but it may fall no further ({})", help.lower(floor));
+    help += ", and so does BF16";
+    help.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+    tell_overflow(facts, origin, help, found);
+  }
 }
 
 // What stands between infinite gradients and the weights decides what became of them.

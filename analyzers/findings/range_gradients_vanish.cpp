@@ -18,7 +18,7 @@ namespace ulpscope::findings {
 namespace {
 
 // What to do about gradients that first vanished in `step`.
-std::string advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
+Advice advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
   const StepTotals& steps = facts.steps();
   double scale = steps.first.scale_before;
   for (const ScaleChange& change : steps.changes)
@@ -27,11 +27,13 @@ std::string advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
     return fmt::format(
         "The loss scale had come down from {} to {} by then: what overflowed in the steps that were skipped is to be mended first.",
         scale_text(steps.first.scale_before), scale_text(scale));
-  return fmt::format(
-      "{}, or run in {}. Which scale fits, {}: here all that is computed from this rounding is zero.",
-      scaling_advice(facts.precision(), facts.context.settings),
-      has_range_of_fp32(facts.selection.tensor(tensor).dtype) ? "FP32, which reaches lower" : "BF16, whose range is that of FP32",
-      wide_recording_tells(facts.context.settings));
+  const bool takes_fp32 = has_range_of_fp32(facts.selection.tensor(tensor).dtype);
+  Advice advice = scaling_advice(facts.precision(), facts.context.settings);
+  advice.note({.kind = SettingKind::precision, .value = takes_fp32 ? "\"fp32\"" : "\"bf16\""});
+  advice.text = fmt::format("{}, or run in {}. Which scale fits, {}: here all that is computed from this rounding is zero.",
+                            advice.text, takes_fp32 ? "FP32, which reaches lower" : "BF16, whose range is that of FP32",
+                            wide_recording_tells(facts.context.settings));
+  return advice;
 }
 
 void find_vanished(const RunFacts& facts, Findings& found) {

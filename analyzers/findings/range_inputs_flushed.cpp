@@ -56,19 +56,18 @@ void find_inputs_flushed(const RunFacts& facts, Findings& found) {
       starved += facts.ranges().find(i)->judged.starved_rows;
       rows += facts.ranges().find(i)->judged.totals.rows;
     }
+    Advice advice = scaling_advice(facts.precision(), settings);
+    advice.text = fmt::format(
+        "{}, for which the loss scale has to lift gradients above the smallest normal number{}; no scale lifts an activation "
+        "or a weight.{} Without flushing{} they are read as they are.",
+        advice.text, least_scale(facts), facts.precision().has_short_range ? " BF16 has the range of FP32, subnormals too." : "",
+        in_brackets({settings.now(SettingKind::subnormals), settings.now(SettingKind::accumulation)}));
     found.add_judged(
         2 * starved >= rows ? Severity::error : Severity::warning,
         fmt::format("{} of the backward pass read {} as zero: they were subnormal, and the arithmetic of the run flushes those. "
                     "In {} of {} of their rows all of an input was.",
                     count_of(backward.size(), "op"), which, starved, rows),
-        backward.worst(),
-        fmt::format(
-            "{}, for which the loss scale has to lift gradients above the smallest normal number{}; no scale lifts an activation "
-            "or a weight.{} Without flushing{} they are read as they are.",
-            scaling_advice(facts.precision(), settings), least_scale(facts),
-            facts.precision().has_short_range ? " BF16 has the range of FP32, subnormals too." : "",
-            in_brackets({settings.now(SettingKind::subnormals), settings.now(SettingKind::accumulation)})),
-        backward.extent());
+        backward.worst(), std::move(advice), backward.extent());
   }
   if (const Suspects elsewhere = read_as_zero(facts, gradients.read_as_zero_elsewhere); !elsewhere.empty()) {
     found.add_judged(

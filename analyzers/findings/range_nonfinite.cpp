@@ -13,10 +13,8 @@ namespace ulpscope::findings {
 
 namespace {
 
-void find_nonfinite(const RunFacts& facts, Findings& found) {
+void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findings& found) {
   const RangeJudgement& ranges = facts.ranges();
-  if (ranges.start() != NonfiniteStart::other) return;
-  const NonfiniteOrigin& origin = *ranges.origin();
   const NonfiniteExplanation explanation = explain(facts, origin);
   const auto is_earlier = [&](const NonfiniteBeginning& one) { return one.first < origin.position; };
   const bool is_first =
@@ -28,7 +26,13 @@ void find_nonfinite(const RunFacts& facts, Findings& found) {
                         is_first ? "The first" : "The first that did harm", origin.position.step, came_in ? "came in as " : "is ",
                         place_of(facts, origin), further_harm(facts, origin)),
             nonfinite_evidence(facts, origin),
-            explanation.story + explanation.help + advice_on_captures(facts, origin, explanation), nonfinite_extent(facts, origin));
+            Advice(explanation.story) + explanation.help + advice_on_captures(facts, origin, explanation),
+            nonfinite_extent(facts, origin));
+}
+
+void find_nonfinite(const RunFacts& facts, Findings& found) {
+  for (const NonfiniteOrigin& origin : facts.ranges().origins())
+    if (facts.ranges().start_of(origin) == NonfiniteStart::other) tell_nonfinite(facts, origin, found);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace ulpscope::findings {
 namespace {
 
 // `largest_excess`: the largest magnitude over what the scale left room for; 0: only counts are known.
-std::string saturated_advice(bool delays_scales, double largest_excess, const SettingNames& settings) {
+Advice saturated_advice(bool delays_scales, double largest_excess, const SettingNames& settings) {
   if (!delays_scales) {
     return "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a value only where NaN or "
            "infinity hide the largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
@@ -26,10 +26,15 @@ std::string saturated_advice(bool delays_scales, double largest_excess, const Se
   const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 0;
   std::string room;
   const std::string setting = in_brackets({settings.now(SettingKind::quantization_margin)});
+  Advice advice = current_scaling(settings);
+  if (margin <= kMostMargin) {
+    const double now = settings.number(SettingKind::quantization_margin).value_or(0);
+    advice.note({.kind = SettingKind::quantization_margin, .value = fmt::format("{}", now + std::max(margin, 1))});
+  }
   if (margin == 0) room = fmt::format("A larger margin{} leaves room above them. ", setting);
   if (margin > 0 && margin <= kMostMargin) room = fmt::format("A margin larger by {}{} leaves room above them. ", margin, setting);
-  return fmt::format("The scale of delayed scaling follows from earlier steps. {}{} saturates nothing.", room,
-                     current_scaling(settings));
+  advice.text = fmt::format("The scale of delayed scaling follows from earlier steps. {}{} saturates nothing.", room, advice.text);
+  return advice;
 }
 
 void find_saturated_in_fp8(const RunFacts& facts, Findings& found) {

@@ -22,18 +22,19 @@ void find_stale(const RunFacts& facts, Findings& found) {
     return share(seen.flushed.lower, seen.base) > 0.5;
   });
   const Suspects stale = flushed_in_fp8(facts, tensors, true);
+  const SettingNames& settings = facts.context.settings;
+  Advice advice;
+  advice.text = fmt::format(
+      "A scale that follows from earlier steps is as small as the largest magnitude of its history, perhaps one outlier, "
+      "makes it. One from the tensor itself{} follows the values of each step; a shorter history{} forgets sooner.",
+      in_brackets({advice.set(settings.now(SettingKind::quantization_recipe), "\"current\"")}),
+      in_brackets({advice.lower(settings.now(SettingKind::quantization_history))}));
   found.add_judged(
       lost_most ? Severity::error : Severity::warning,
       fmt::format("{} to zero when quantised to FP8, and {}: their quantisation scale was far below what their largest magnitude "
                   "asked for.",
                   lost_much(facts, stale), most_of_norm(facts, tensors)),
-      stale.worst(),
-      fmt::format(
-          "A scale that follows from earlier steps is as small as the largest magnitude of its history, perhaps one outlier, "
-          "makes it. One from the tensor itself{} follows the values of each step; a shorter history{} forgets sooner.",
-          in_brackets({facts.context.settings.now(SettingKind::quantization_recipe)}),
-          in_brackets({facts.context.settings.now(SettingKind::quantization_history)})),
-      stale.extent());
+      stale.worst(), std::move(advice), stale.extent());
 }
 
 }  // namespace

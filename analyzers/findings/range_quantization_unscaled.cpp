@@ -24,14 +24,15 @@ void find_unscaled(const RunFacts& facts, Findings& found) {
                   share_of("saturated", seen.overflowed.lower, seen.base)});
   }
   if (suspects.empty()) return;
+  Advice advice = current_scaling(facts.context.settings);
+  advice.text = fmt::format(
+      "Later steps have scales. {} has one at once; a first step with learning rate 0 fills the histories "
+      "without an update.",
+      advice.text);
   found.add_judged(Severity::info,
                    lost_much(facts, suspects) +
                        " in the first steps of delayed scaling, whose quantisation scale is 1: there was no history yet.",
-                   suspects.worst(),
-                   fmt::format("Later steps have scales. {} has one at once; a first step with learning rate 0 fills the histories "
-                               "without an update.",
-                               current_scaling(facts.context.settings)),
-                   suspects.extent());
+                   suspects.worst(), std::move(advice), suspects.extent());
 }
 
 }  // namespace

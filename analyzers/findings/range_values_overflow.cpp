@@ -4,6 +4,7 @@
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -14,15 +15,22 @@ namespace ulpscope::findings {
 
 namespace {
 
-// The value that the run's NaN and infinities began with.
+// The value that NaN and infinities began with.
 void find_first_value(const RunFacts& facts, Findings& found) {
-  if (facts.ranges().start() != NonfiniteStart::value_overflowed) return;
-  const uint32_t tensor = facts.ranges().origin()->tensor;
-  const bool is_scaled = facts.selection.tensor(tensor).role == Role::loss && facts.selection.op(tensor).phase != Phase::forward;
-  tell_overflow(facts,
-                is_scaled ? "A smaller loss scale keeps it, and so does BF16"
-                          : "No loss scale helps a forward value: run this op in FP32 or BF16, or make its inputs smaller",
-                found);
+  for (const NonfiniteOrigin& origin : facts.ranges().origins()) {
+    if (facts.ranges().start_of(origin) != NonfiniteStart::value_overflowed) continue;
+    const TensorInfo& made = facts.selection.tensor(origin.tensor);
+    const OpInfo& op = facts.selection.op(origin.tensor);
+    Advice help;
+    if (made.role == Role::loss && op.phase != Phase::forward) {
+      help = smaller_scale_of_loss(facts) + ", and so does BF16";
+      help.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+    } else {
+      help = "No loss scale helps a forward value: run this op in FP32 or BF16, or make its inputs smaller";
+      note_wide_types(facts.precision(), op, made.dtype, help);
+    }
+    tell_overflow(facts, origin, help, found);
+  }
 }
 
 void find_values_overflow(const RunFacts& facts, Findings& found) {
@@ -42,19 +50,23 @@ void find_values_overflow(const RunFacts& facts, Findings& found) {
   if (overflowed.empty()) return;
   // Where the run broke of something else, these did no harm.
   const std::vector<uint32_t> tensors = overflowed.extent().tensors;
-  const bool began_here = !ranges.origin() || std::find(tensors.begin(), tensors.end(), ranges.origin()->tensor) != tensors.end();
+  const bool began_here = ranges.origins().empty() ||
+                          std::any_of(tensors.begin(), tensors.end(), [&](uint32_t tensor) { return ranges.is_origin(tensor); });
   const Severity harm = began_here ? ranges.harm() : Severity::info;
-  const bool none_helps = has_range_of_fp32(facts.selection.tensor(overflowed.worst_tensor()).dtype);
+  const uint32_t worst = overflowed.worst_tensor();
+  Advice advice;
+  if (harm != Severity::info && has_range_of_fp32(facts.selection.tensor(worst).dtype)) {
+    advice.text = std::string(kNoTypeHelps) + '.';
+  } else if (harm != Severity::info) {
+    advice.text = "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.";
+    note_wide_types(facts.precision(), facts.selection.op(worst), facts.selection.tensor(worst).dtype, advice);
+  }
   found.add_judged(
       harm,
       fmt::format(
           "{} other than gradients overflowed when rounded{}.", count_of(overflowed.size(), "tensor"),
           !ranges.reached_weights() && !ranges.is_filtered() && harm == Severity::info ? ", and no infinity reached a weight" : ""),
-      overflowed.worst(),
-      harm == Severity::info ? ""
-      : none_helps           ? std::string(kNoTypeHelps) + '.'
-                             : "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.",
-      overflowed.extent());
+      overflowed.worst(), std::move(advice), overflowed.extent());
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/guessing.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/silence.h"
+#include "ulpscope/analyzers/leap.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/silent_outputs.h"
@@ -49,27 +51,6 @@ std::vector<double> last_losses_before_nonfinite(const RunFacts& facts) {
   return losses;
 }
 
-// What makes updates shorter. `weight`: one that they were too long for, where that is known.
-std::string advice_on(const RunFacts& facts, std::optional<uint32_t> weight) {
-  const SettingNames& settings = facts.context.settings;
-  if (settings.number(SettingKind::momentum).value_or(0) >= 1)
-    return fmt::format("A momentum of 1 or more forgets nothing{}: set it below 1",
-                       in_brackets({settings.now(SettingKind::momentum)}));
-  const double decay = settings.number(SettingKind::weight_decay).value_or(0),
-               rate = settings.number(SettingKind::learning_rate).value_or(0);
-  if (decay * rate > 1)
-    return fmt::format(
-        "Lower the weight decay{}: times the learning rate{} it is {:.3g}, and above 1 it turns weights around by itself",
-        in_brackets({settings.now(SettingKind::weight_decay)}), in_brackets({settings.now(SettingKind::learning_rate)}),
-        decay * rate);
-  std::string advice =
-      fmt::format("Lower the learning rate{}, or warm it up", in_brackets({settings.only_now(SettingKind::learning_rate)}));
-  // Updates of Adam and Lion are as long, however long the gradients are.
-  const OpFunction rule = weight ? facts.selection.op(*weight).function : OpFunction::other;
-  if (rule == OpFunction::sgd_update) advice += ", or clip the gradients" + in_brackets({settings.name(SettingKind::clip_norm)});
-  return advice;
-}
-
 // The weights, which whatever broke was computed from.
 Extent all_weights(const RunFacts& facts, uint64_t first_step) {
   Extent extent{{}, first_step};
@@ -100,24 +81,31 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, const std
   const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
-  const std::string masters =
-      ", or keep FP32 master weights" + in_brackets({facts.context.settings.switched(SettingKind::master_weights, true)}) + ".";
+  Advice masters;
+  masters.text = ", or keep FP32 master weights" +
+                 in_brackets({masters.set(facts.context.settings.switched(SettingKind::master_weights, true))}) + ".";
   found.add(Severity::error,
             fmt::format("The run diverged: the update of step {} was {:.3g} times as large as {}, before anything overflowed in a "
                         "step that was taken{}.",
                         ratio.step, ratio.ratio, weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter,
                         losses),
             {{key, {{"update_over_weight", ratio.ratio}}}},
-            advice_on(facts, ratio.tensor) + (is_narrow(weight.dtype) ? masters : ": no format would have helped."),
+            shorten_updates(facts, ratio.tensor, ratio.step) +
+                (is_narrow(weight.dtype) ? masters : Advice(": no format would have helped.")),
             {{ratio.tensor}, ratio.step});
 }
 
 // The last losses are far above the first one, which no update had changed yet, and of a classifier above guessing too. A peak may
 // lie between them.
 bool ended_above(const RunFacts& facts, double grown) {
+  constexpr size_t kFewest = 3;
+  constexpr double kAboveAll = 3;  // times all losses of the beginning, as many as those of the end
   const StepTotals& steps = facts.judged_steps();
-  const std::vector<double> ends = last_losses(steps);
-  if (steps.count < 2 * kEndLosses || !(steps.first.loss > 0)) return false;
+  const size_t n = std::min<size_t>(kEndLosses, steps.count / 2);
+  if (n < kFewest || steps.first_losses.size() < n || !(steps.first.loss > 0)) return false;
+  const std::vector<double> ends = last_losses(steps, n);
+  const double most = *std::max_element(steps.first_losses.begin(), steps.first_losses.begin() + static_cast<std::ptrdiff_t>(n));
+  if (*std::min_element(ends.begin(), ends.end()) > kAboveAll * most) return true;
   const double least = *std::min_element(ends.begin(), ends.end());
   const std::optional<Guessing> guessing = guessing_of(facts.context);
   return least > grown * steps.first.loss ||
@@ -168,6 +156,7 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const bool large = all.first_large && all.first_large->step < first_nonfinite;
   const bool broke_soon = large && all.has_large() && facts.broke() && broke - all.first_large->step <= kSoon;
   const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
+  if (leap_of(facts)) return;  // one step did it, and is told as such
   if (large && (broke_soon || grew || grew_before || peaked || blinded || (no_better && is_sure)))
     add_large_update(facts, *all.first_large, no_better || peaked ? ", and " + losses.text() : "", found);
   else if (grew || grew_before || peaked)
@@ -176,7 +165,8 @@ void find_divergence(const RunFacts& facts, Findings& found) {
                           grew_before ? "" : ", and nothing overflowed in a step that was taken"),
               {{key_of_step(facts.context.trace, losses.step.value_or(steps.last.step)),
                 {{"loss", losses.last}, {"first_loss", losses.first}}}},
-              advice_on(facts, std::nullopt) + ".", grew_before || peaked ? all_weights(facts, losses.first_step + 1) : Extent());
+              shorten_updates(facts, std::nullopt, losses.step.value_or(steps.last.step)) + ".",
+              grew_before || peaked ? all_weights(facts, losses.first_step + 1) : Extent());
 }
 
 }  // namespace

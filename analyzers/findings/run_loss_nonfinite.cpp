@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/base/text.h"
@@ -19,6 +22,20 @@ uint64_t began(const Snapshot& trace, const StepTotals& steps, uint64_t step) {
   return step;
 }
 
+// Where what reached the losses of these steps began, where that is known: the graph has ways to a loss for more than what got
+// there.
+std::optional<uint32_t> where_began(const RunFacts& facts, uint64_t step) {
+  const RangeJudgement& ranges = facts.ranges();
+  const auto got_there = [&](const NonfiniteBeginning& one) { return one.loss && *one.loss <= step; };
+  const NonfiniteBeginning* latest = nullptr;
+  for (const NonfiniteBeginning& one : ranges.beginnings()) {
+    if (!got_there(one)) continue;
+    if (ranges.is_origin(one.tensor)) return one.tensor;
+    if (latest == nullptr || *one.loss > *latest->loss) latest = &one;
+  }
+  return latest ? std::optional(latest->tensor) : std::nullopt;
+}
+
 void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   const StepTotals& steps = facts.steps();
@@ -26,17 +43,27 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   const uint64_t nonfinite = steps.nonfinite_losses.size(), first = steps.nonfinite_losses.first();
   const bool recovered = !facts.broke();
   const bool many = wastes_many(nonfinite, steps.count);
-  Extent extent{{}, first};
+  // Losses of steps that were skipped long before have nothing to do with those that broke the run.
+  const uint64_t from = recovered ? first : steps.nonfinite_losses.first_of_last_bout();
+  Extent extent{{}, from};
   for (uint32_t i = 0; i < facts.selection.size(); ++i)
     if (facts.selection.tensor(i).role == Role::loss) extent.tensors.push_back(i);
+  extent.origin = where_began(facts, from);
+  // Of several ranks perhaps some only.
+  const std::vector<int> broken = facts.step_facts.broken_ranks();
+  const std::string count = fmt::format("in {} of {}, first in step {}", nonfinite, count_of(steps.count, "step"), first);
+  const std::string text =
+      recovered ? fmt::format("The loss was NaN or infinity {}, and finite in the last step.", count)
+      : broken.size() == trace.ranks().size()
+          ? fmt::format("The loss was NaN or infinity {}.", count)
+          : fmt::format("The loss of rank{} {} was NaN or infinity from step {} on; of all ranks it was {}.",
+                        broken.size() == 1 ? "" : "s", fmt::join(broken, ", "), facts.step_facts.broken_from(), count);
   found.add(!recovered ? Severity::error
             : many     ? Severity::warning
                        : Severity::info,
-            fmt::format("The loss was NaN or infinity in {} of {}, first in step {}{}.", nonfinite, count_of(steps.count, "step"),
-                        first, recovered ? ", and finite in the last step" : ""),
-            {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+            text, {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
             fmt::format("The first nonfinite tensor of step {0} is where to look: `ulpscope ranges {1} --step {0}`.",
-                        began(trace, steps, first), shell_word(trace.path())),
+                        began(trace, steps, from), shell_word(trace.path())),
             std::move(extent));
 }
 
@@ -48,7 +75,7 @@ extern constinit const FindingRule run_loss_nonfinite{
     .raised = "The loss was NaN or infinite in some steps.",
     .meaning = "These steps taught nothing, or ruined the weights.",
     .help = "The first nonfinite tensor of the run is where to look.",
-    .explains = {"scale.collapse", "scale.no_step_taken", "run.no_better_than_guessing"},
+    .explains = {"scale.collapse", "scale.no_step_taken"},
     .shown_by = "experiments/failures/log_of_zero.toml",
     .find = find_loss_nonfinite,
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/lowest_losses.h"
 #include "ulpscope/analyzers/run_analysis.h"
@@ -54,8 +55,8 @@ void find_rise(const RunFacts& facts, Findings& found) {
   const double end = median(last_losses(steps, kSteps));
   if (!std::isfinite(end) || !is_much(steps.first.loss, lowest->median, std::min(end, median(behind)))) return;
   const SettingNames& settings = context.settings;
-  const std::string rate = in_brackets({settings.only_now(SettingKind::learning_rate)});
-  std::string advice = fmt::format("Lower the learning rate{} before that, by a schedule", rate);
+  Advice advice;
+  advice.text = fmt::format("Lower the learning rate{} before that, by a schedule", in_brackets({advice.lower(learning_rate_now(facts))}));
   advice += !rounds_to_narrow(facts.selection)
                 ? "."
                 : fmt::format(". Whether the format has a part in it, `ulpscope compare` with a run in FP32 tells{}.",

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/guessing.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -15,17 +17,54 @@ namespace ulpscope::findings {
 namespace {
 
 // A loss that was far above the first one did not come from where the run began.
-std::string advice_on_learning(const RunFacts& facts) {
+Advice advice_on_learning(const RunFacts& facts) {
   constexpr double kPeak = 10;
   const StepTotals& steps = facts.judged_steps();
-  const std::string rate = in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)});
-  if (steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss)
-    return fmt::format("Lower the learning rate{}, or warm it up: the loss went from {:.4g} in step {} up to {:.4g} in step {}.",
-                       rate, steps.first.loss, steps.first.step, steps.peak->loss, steps.peak->step);
+  const SettingMention rate = learning_rate_now(facts);
+  if (steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss) {
+    Advice advice =
+        fmt::format("Lower the learning rate{}, or warm it up: the loss went from {:.4g} in step {} up to {:.4g} in step {}.",
+                    in_brackets({rate}), steps.first.loss, steps.first.step, steps.peak->loss, steps.peak->step);
+    advice.lower(rate);
+    advice.note({.kind = SettingKind::warmup, .way = SettingChange::Way::raise});
+    return advice;
+  }
+  if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   return fmt::format(
       "Where nothing else was found, look at the learning rate{} and its schedule, and at the range of the inputs: "
       "features far from 1 saturate a model.",
-      rate);
+      in_brackets({rate}));
+}
+
+// The last one; what has no number for its loss says nothing of what was learned.
+std::optional<double> test_accuracy(const Snapshot& trace) {
+  const EventRow *accuracy = nullptr, *loss = nullptr;
+  for (const EventRow& event : trace.events()) {
+    if (event.kind != EventKind::metric) continue;
+    if (event.text == "test_accuracy") accuracy = &event;
+    if (event.text == "test_loss") loss = &event;
+  }
+  if (accuracy == nullptr || (loss != nullptr && !std::isfinite(loss->value))) return std::nullopt;
+  return accuracy->value;
+}
+
+// Against one number for all targets.
+void find_mean(const RunFacts& facts, Findings& found) {
+  constexpr double kFar = 10;             // times the square of their deviation
+  constexpr double kHardlyBetter = 0.98;  // of what the mean costs; batches are the same
+  const std::optional<MeanGuess> guess = mean_guess_of(facts);
+  if (!guess || !(guess->loss > 0) || !(guess->run_loss >= kHardlyBetter * guess->loss)) return;
+  found.add(
+      Severity::error,
+      fmt::format("The run learned nothing that helps: its mean loss is {:.4g} in the last {} steps, and to give the mean of all "
+                  "targets, {:.4g}, would have cost {:.4g} there.",
+                  guess->run_loss, guess->steps, guess->mean, guess->loss),
+      {{key_of_step(facts.context.trace, facts.judged_steps().last.step),
+        {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
+      guess->mean * guess->mean > kFar * guess->loss
+          ? Advice("The targets lie far from 0 beside how much they vary, and a model has to learn that first: subtract their mean, "
+                   "and divide by their deviation.")
+          : advice_on_learning(facts));
 }
 
 void find_guessing(const RunFacts& facts, Findings& found) {
@@ -34,18 +73,31 @@ void find_guessing(const RunFacts& facts, Findings& found) {
       0.01;  // a small test set is that far from guessing by chance, but among many classes not by as much again
   // Some samples may be right where the loss is that many times the one of guessing: the others are wrong for sure.
   constexpr double kWorse = 2;
+  constexpr double kLearned = 0.5;   // of the loss of guessing: what is less has learned what it was shown
   constexpr double kNothing = 1e-6;  // of the loss of guessing: rounding errors in FP32
   const AnalysisContext& context = facts.context;
   if (context.options.restricts_steps()) return;  // a beginning is no result
   const StepTotals& steps = facts.judged_steps();
+  if (steps.count >= kLeastSteps) find_mean(facts, found);
   const std::optional<Guessing> guessing = guessing_of(context);
   if (!guessing || steps.count < kLeastSteps || steps.last_losses.size() < kEndLosses) return;
   const double classes = guessing->classes;
-  std::optional<double> accuracy;
-  for (const EventRow& event : context.trace.events())
-    if (event.kind == EventKind::metric && event.text == "test_accuracy") accuracy = event.value;
+  const std::optional<double> accuracy = test_accuracy(context.trace);
+  const std::vector<double> last = last_losses(steps);
   const RowKey last_step = key_of_step(context.trace, steps.last.step);
   if (accuracy && *accuracy <= guessing->accuracy() + std::min(kBetter, guessing->accuracy())) {
+    if (guessing->loss && median(last) < kLearned * *guessing->loss) {
+      found.add(
+          Severity::error,
+          fmt::format("The run learned its training samples, and nothing that helps with others: the median of its last {} losses "
+                      "is {:.4g}, where guessing gives {:.4g}, and it has {:.3g}% of the test set right, where guessing among {} "
+                      "classes gives {:.3g}%.",
+                      kEndLosses, median(last), *guessing->loss, 100 * *accuracy, classes, 100 / classes),
+          {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
+          "Look at how training and test data differ, in their labels and how they are normalised; more samples, a smaller model "
+          "or fewer epochs keep a run from learning samples by heart.");
+      return;
+    }
     found.add(
         Severity::error,
         fmt::format(
@@ -56,7 +108,6 @@ void find_guessing(const RunFacts& facts, Findings& found) {
     return;
   }
   if (!guessing->loss) return;
-  const std::vector<double> last = last_losses(steps);
   const double guess = *guessing->loss, least = *std::min_element(last.begin(), last.end());
   // Batches differ: of ten losses that guessing gives, the least is below their mean, and half of them are.
   const double won = guess - guessing->least;
@@ -70,7 +121,11 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   const bool is_as_bad = least >= guess - 0.1 * won && median(last) >= guess - 0.01 * won;
   // Of a model that is sure of what is wrong the loss is that bad while much of the test set is right.
   const bool is_worse = least > kWorse * guess;
-  const bool hardly_better = is_as_bad && (!accuracy || *accuracy < 2 * guessing->accuracy());
+  const bool guesses = !accuracy || *accuracy < 2 * guessing->accuracy();
+  // Where something is known that keeps updates short, less is sure.
+  const bool is_nearly_as_bad = least >= guess - 0.1 * won && median(last) >= guess - 0.05 * won;
+  const bool hardly_better =
+      (is_as_bad && guesses) || ((is_as_bad || (is_nearly_as_bad && guesses)) && !why_updates_are_short(facts).text.empty());
   if (!hardly_better && !(accuracy && is_worse)) return;
   const std::string losses = fmt::format(
       "each of its last {} losses is {:.4g} or more, and guessing all {} classes alike gives "
@@ -88,10 +143,12 @@ void find_guessing(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule run_no_better_than_guessing{
     .code = "run.no_better_than_guessing",
     .part = Part::run,
-    .raised = "The loss of a classifier ended where guessing all classes alike is, or above.",
+    .raised =
+        "The loss of a classifier ended where guessing all classes alike is, or above, or that of a mean of squared errors where "
+        "giving the mean of all targets is; or the test set says so.",
     .meaning = "The run learned nothing that helps.",
     .help = "Look at what else was found; a learning rate too low or too high does this too.",
-    .explains = {"run.loss_rose"},
+    .explains = {"run.loss_rose", "run.loss_stayed"},
     .shown_by = "experiments/failures/logits_saturate.toml",
     .find = find_guessing,
 };

@@ -13,15 +13,20 @@ void find_above_100000(const RunFacts& facts, Findings& found) {
   // Trouble where it costs more than a skipped step now and then. Gradients that are flushed in spite of it ask for a higher one
   // still.
   const bool skips = scale.is_thrashing() && above.skipped > 0, saturated = scale.losses().saturated_above_100000;
-  tell_zone(
-      facts, 2, "above 100000", skips || saturated,
-      saturated  // which the scaler does not see
-          ? "Gradients overflowed, and the rounding mode kept them at the largest number, so that no step was skipped for it: "
-            "a smaller scale keeps them."
-          : skips                             ? "Grow less often (a longer growth interval), or cap the scale."
-            : 5 * above.skipped > above.steps ? ""
-                                              : "That is healthy as long as few steps are skipped.",
-      found);
+  Advice advice;
+  if (saturated) {  // which the scaler does not see
+    advice.text =
+        "Gradients overflowed, and the rounding mode kept them at the largest number, so that no step was skipped for it: "
+        "a smaller scale keeps them.";
+    advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
+  } else if (skips) {
+    advice.text = "Grow less often (a longer growth interval), or cap the scale.";
+    advice.note({.kind = SettingKind::scale_growth_interval, .way = SettingChange::Way::raise});
+    advice.note({.kind = SettingKind::scale_cap, .way = SettingChange::Way::lower});
+  } else if (5 * above.skipped <= above.steps) {
+    advice.text = "That is healthy as long as few steps are skipped.";
+  }
+  tell_zone(facts, 2, "above 100000", skips || saturated, advice, found);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/scale_judgement.h"
@@ -16,16 +17,19 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
   // A scale that comes down to one that fits costs a few steps of many.
   const bool many = 5 * steps.skipped.size() > steps.count;
   const bool began_too_high = 2 * steps.leading_skips > steps.skipped.size() && steps.lowest_scale < steps.first.scale_before;
+  Advice advice;
+  if (many && began_too_high) {
+    advice.text = "Begin with a smaller scale" + in_brackets({advice.lower(facts.context.settings.now(SettingKind::scale_initial))});
+    advice = std::move(advice) + or_lower_loss_factor(facts) + ".";
+  } else if (many) {
+    advice = advice_on_steep_growth(facts);
+  }
   found.add(many ? Severity::warning : Severity::info,
             fmt::format("{} of {} {} skipped{}.", steps.skipped.size(), count_of(steps.count, "step"), was(steps.skipped.size()),
                         began_too_high ? fmt::format(", the first {} of them until the scale had come down from {}",
                                                      steps.leading_skips, scale_text(steps.first.scale_before))
                                        : ""),
-            blame_evidence(facts),
-            many && began_too_high
-                ? "Begin with a smaller scale" + in_brackets({facts.context.settings.now(SettingKind::scale_initial)}) + "."
-                : "",
-            {{}, steps.skipped.first()});
+            blame_evidence(facts), std::move(advice), {{}, steps.skipped.first()});
 }
 
 }  // namespace

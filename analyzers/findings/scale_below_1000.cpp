@@ -15,10 +15,11 @@ void find_below_1000(const RunFacts& facts, Findings& found) {
   if (scale.scaling != LossScaling::scaled || below_1000.steps == 0 || below_100.steps == below_1000.steps) return;
   tell_low_zone(
       facts, 1, "below 1000",
-      scale.blamed().empty()
-          ? "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."
-          : fmt::format("Look at {}, for which most steps were skipped: a few large values keep the scale low for all gradients.",
-                        facts.selection.name(scale.blamed().front().tensor)),
+      Advice(scale.blamed().empty()
+                 ? "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."
+                 : fmt::format("Look at {}, for which most steps were skipped: a few large values keep the scale low for all "
+                               "gradients.",
+                               facts.selection.name(scale.blamed().front().tensor))),
       found);
 }
 

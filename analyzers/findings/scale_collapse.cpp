@@ -10,11 +10,11 @@ namespace ulpscope::findings {
 
 namespace {
 
-std::string advice_on_collapse(const RunFacts& facts) {
+Advice advice_on_collapse(const RunFacts& facts) {
   if (facts.broke())
     return fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
                        facts.scale().broken_from);
-  if (std::string advice = advice_on_floor(facts); !advice.empty()) return advice;
+  if (Advice advice = advice_on_floor(facts); !advice.text.empty()) return advice;
   return fmt::format(
       "Gradients that overflow at any scale hold NaN or infinity for another reason: what made the first is "
       "where to look (`ulpscope ranges {}`).",

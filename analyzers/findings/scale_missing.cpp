@@ -10,10 +10,11 @@ namespace {
 
 void find_missing_scale(const RunFacts& facts, Findings& found) {
   if (!facts.scale().scale_is_missing()) return;
-  found.add(
-      Severity::warning, "The loss was not scaled, and gradients were flushed to zero." + scales_that_would_fit(facts),
-      {{{}, {{"flushed_of_the_worst_gradient", facts.scale().flushed_share(), Unit::share}}}},
-      scaling_advice(facts.precision(), facts.context.settings) + (facts.precision().has_short_range ? ", or use BF16." : "."));
+  Advice advice = scaling_advice(facts.precision(), facts.context.settings);
+  if (facts.precision().has_short_range) advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+  found.add(Severity::warning, "The loss was not scaled, and gradients were flushed to zero." + scales_that_would_fit(facts),
+            {{{}, {{"flushed_of_the_worst_gradient", facts.scale().flushed_share(), Unit::share}}}},
+            advice + (facts.precision().has_short_range ? ", or use BF16." : "."));
 }
 
 }  // namespace

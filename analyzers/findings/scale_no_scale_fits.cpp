@@ -11,12 +11,14 @@ namespace {
 void find_no_scale_fits(const RunFacts& facts, Findings& found) {
   if (facts.scale().scaling != LossScaling::scaled || !facts.scale().none_fits()) return;
   const StepFit& fit = facts.fitting().run;
+  Advice advice = "A dynamic scale follows the gradients from step to step, and BF16 needs none.";
+  advice.note({.kind = SettingKind::scale_dynamic, .value = "true"});
+  advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
   found.add(Severity::info,
             fmt::format("No single loss scale fits {}: one gradient needs at least {}, another overflows above {}.",
                         facts.context.options.restricts_steps() ? "all of these steps" : "the whole run",
                         power_text(fit.smallest->lower), power_text(fit.largest->upper)),
-            {smallest_fitting_evidence(facts), largest_fitting_evidence(facts)},
-            "A dynamic scale follows the gradients from step to step, and BF16 needs none.");
+            {smallest_fitting_evidence(facts), largest_fitting_evidence(facts)}, std::move(advice));
 }
 
 }  // namespace

@@ -12,10 +12,14 @@ namespace ulpscope::findings {
 
 namespace {
 
-std::string advice_on_skips(const RunFacts& facts) {
+Advice advice_on_skips(const RunFacts& facts) {
   const StepTotals& steps = facts.steps();
-  if (!std::isfinite(steps.first.scale_before))
-    return "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
+  const SettingChange smaller{.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower};
+  if (!std::isfinite(steps.first.scale_before)) {
+    Advice advice = "An infinite loss scale makes every gradient infinite or NaN: start with a finite one.";
+    advice.note(smaller);
+    return advice;
+  }
   if (facts.broke())
     return fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
                        facts.scale().broken_from);
@@ -23,17 +27,20 @@ std::string advice_on_skips(const RunFacts& facts) {
   const bool comes_down = facts.context.trace.run().dynamic_loss_scale && steps.last.scale_after > 1 &&
                           steps.last.scale_after < steps.first.scale_before &&
                           steps.changes.back().after < steps.changes.back().before;
-  if (std::string advice = advice_on_floor(facts); !advice.empty()) return advice;
+  if (Advice advice = advice_on_floor(facts); !advice.text.empty()) return advice;
   // Where recorded gradients would have fitted the last scale, something else than the scale made them infinite.
   const std::optional<bool> is_too_large = last_scale_is_too_large(facts);
   if (!comes_down || !is_too_large.value_or(true))
     return fmt::format("What made the first NaN or infinity is where to look: {}.", look);
   const std::string from_to = fmt::format("The loss scale was still coming down, from {} to {}",
                                           scale_text(steps.first.scale_before), scale_text(steps.last.scale_after));
-  return is_too_large.value_or(false)
-             ? from_to + ": start with a smaller one, or train longer."
-             : from_to +
-                   ": start with a smaller one, or train longer, unless the first NaN or infinity has another cause: " + look + '.';
+  Advice advice =
+      is_too_large.value_or(false)
+          ? from_to + ": start with a smaller one, or train longer."
+          : from_to + ": start with a smaller one, or train longer, unless the first NaN or infinity has another cause: " + look +
+                '.';
+  advice.note(smaller);
+  return advice;
 }
 
 void find_no_step_taken(const RunFacts& facts, Findings& found) {

@@ -24,17 +24,23 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
     if (is_computed_gradient(facts.selection.tensor(i).role)) extent.tensors.push_back(i);
   std::vector<Evidence> evidence = blame_evidence(facts);
   evidence.push_back(largest_fitting_evidence(facts));
+  Advice advice;
+  if (saturated) {
+    advice.text =
+        "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a smaller scale "
+        "that stays" +
+        in_brackets(
+            {advice.lower(settings.name(SettingKind::scale_initial)), settings.switched(SettingKind::scale_dynamic, false)}) +
+        ", or a mode that makes infinities.";
+  } else {
+    advice.text = "Use a smaller scale, or a dynamic one.";
+    advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
+    advice.note({.kind = SettingKind::scale_dynamic, .value = "true"});
+  }
   found.add(2 * steps.skipped.size() > steps.count ? Severity::error : Severity::warning,
             fmt::format("The {}loss scale, {}, is too large: the largest that fits is {}.", fixed ? "fixed " : "",
                         scale_text(scale.judged_scale), cell_text(scale_cell(largest), Unit::scale)),
-            std::move(evidence),
-            saturated ? "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a smaller scale "
-                        "that stays" +
-                            in_brackets(
-                                {settings.name(SettingKind::scale_initial), settings.switched(SettingKind::scale_dynamic, false)}) +
-                            ", or a mode that makes infinities."
-                      : "Use a smaller scale, or a dynamic one.",
-            std::move(extent));
+            std::move(evidence), std::move(advice), std::move(extent));
 }
 
 }  // namespace

@@ -38,12 +38,31 @@ std::optional<bool> last_scale_is_too_large(const RunFacts& facts) {
   return std::log2(facts.steps().last.scale_before) > largest->upper;
 }
 
-std::string advice_on_floor(const RunFacts& facts) {
+Advice advice_on_floor(const RunFacts& facts) {
   if (!facts.scale().is_at_floor() || !last_scale_is_too_large(facts).value_or(false)) return "";
   const SettingNames& settings = facts.context.settings;
-  return fmt::format("The loss scale may fall no further than {}{}, and the gradients bear {} at most: lower that floor.",
-                     scale_text(facts.steps().last.scale_after), in_brackets({settings.name(SettingKind::scale_floor)}),
-                     power_text(facts.fitting().run.largest->upper));
+  Advice advice;
+  advice.text =
+      fmt::format("The loss scale may fall no further than {}{}, and the gradients bear {} at most: lower that floor.",
+                  scale_text(facts.steps().last.scale_after), in_brackets({advice.lower(settings.name(SettingKind::scale_floor))}),
+                  power_text(facts.fitting().run.largest->upper));
+  return advice;
+}
+
+Advice advice_on_steep_growth(const RunFacts& facts) {
+  constexpr double kMostBackoffs = 2;  // a factor of 4, which a backoff by 2 takes two steps to undo
+  const RunInfo& run = facts.context.trace.run();
+  if (!run.dynamic_loss_scale || !(run.growth_factor > 1) || !(run.backoff_factor > 0 && run.backoff_factor < 1)) return "";
+  const double backoffs = std::log(run.growth_factor) / -std::log(run.backoff_factor);
+  if (!(backoffs > kMostBackoffs)) return "";
+  const SettingNames& settings = facts.context.settings;
+  Advice advice;
+  advice.text = fmt::format(
+      "Grow by less{}: one growth is as much as {:.3g} backoffs{}, a skipped step each, and has to be taken back where "
+      "the gradients do not fit it.",
+      in_brackets({advice.lower(settings.now(SettingKind::scale_growth_factor))}), backoffs,
+      in_brackets({settings.now(SettingKind::scale_backoff_factor)}));
+  return advice;
 }
 
 Evidence smallest_fitting_evidence(const RunFacts& facts) {
@@ -54,8 +73,7 @@ Evidence largest_fitting_evidence(const RunFacts& facts) {
   return fitting_evidence(facts, "largest_fitting_scale", facts.fitting().run.largest, facts.fitting().decides_largest);
 }
 
-void tell_zone(const RunFacts& facts, size_t zone, const char* where, bool is_trouble, const std::string& suggestion,
-               Findings& found) {
+void tell_zone(const RunFacts& facts, size_t zone, const char* where, bool is_trouble, const Advice& advice, Findings& found) {
   const StepTotals& steps = facts.steps();
   const ScaleZone& all = steps.zones[zone];
   found.add(is_trouble ? Severity::warning : Severity::info,
@@ -66,16 +84,16 @@ void tell_zone(const RunFacts& facts, size_t zone, const char* where, bool is_tr
                {"skipped_steps", count_cell(all.skipped), Unit::count},
                {"lowest_scale", steps.lowest_scale, Unit::scale},
                {"highest_scale", steps.highest_scale, Unit::scale}}}},
-            suggestion);
+            advice);
 }
 
-void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const std::string& look, Findings& found) {
+void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const Advice& look, Findings& found) {
   const StepTotals& steps = facts.steps();
   const ScaleZone& all = steps.zones[zone];
   const bool flushes = facts.scale().flushes();
   // What was skipped while the scale came down from its start is told elsewhere.
   const bool wastes = wastes_many(all.skipped - std::min(all.skipped, steps.leading_skips), all.steps);
-  std::string advice = look;
+  Advice advice = look;
   if (steps.skipped.empty())
     advice = fmt::format("Nothing overflowed: it began at {}{}.", scale_text(steps.first.scale_before),
                          facts.context.trace.run().dynamic_loss_scale ? ", and grows after each growth interval" : "");

@@ -16,7 +16,9 @@ const char* was(uint64_t count);       // "was" or "were"
 // The tensors that were to blame for skipped steps, where that is known, those of most steps first.
 std::vector<Evidence> blame_evidence(const RunFacts& facts);
 // What to do about a scale that may fall no further, and skips every step; "" where it may.
-std::string advice_on_floor(const RunFacts& facts);
+Advice advice_on_floor(const RunFacts& facts);
+// What to do about a scaler that grows by so much that several skipped steps have to take it back; "" where it does not.
+Advice advice_on_steep_growth(const RunFacts& facts);
 // Whether recorded gradients are too large for the last scale, by all bounds. Nothing where none was recorded that says so.
 std::optional<bool> last_scale_is_too_large(const RunFacts& facts);
 
@@ -25,10 +27,9 @@ Evidence smallest_fitting_evidence(const RunFacts& facts);
 Evidence largest_fitting_evidence(const RunFacts& facts);
 
 // What is said of the steps whose scale stood on one side of StepTotals::kZones[zone], "below 100".
-void tell_zone(const RunFacts& facts, size_t zone, const char* where, bool is_trouble, const std::string& suggestion,
-               Findings& found);
+void tell_zone(const RunFacts& facts, size_t zone, const char* where, bool is_trouble, const Advice& advice, Findings& found);
 // Of a low scale: trouble where steps were still skipped or gradients flushed. `look`: what to do where something overflowed; where
 // nothing did, no value keeps the scale low.
-void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const std::string& look, Findings& found);
+void tell_low_zone(const RunFacts& facts, size_t zone, const char* where, const Advice& look, Findings& found);
 
 }  // namespace ulpscope::findings

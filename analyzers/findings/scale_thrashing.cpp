@@ -17,13 +17,16 @@ void find_thrashing(const RunFacts& facts, Findings& found) {
   const auto grown = std::find_if(steps.changes.begin(), steps.changes.end(),
                                   [](const ScaleChange& change) { return change.after > change.before; });
   const auto skipped = std::find_if(grown, steps.changes.end(), [](const ScaleChange& change) { return change.skipped; });
-  found.add(
-      Severity::warning,
-      fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.",
-                  steps.skipped.size() - steps.leading_skips, steps.count - steps.leading_skips),
-      blame_evidence(facts),
-      "Grow less often" + in_brackets({facts.context.settings.name(SettingKind::scale_growth_interval)}) + ", or cap the scale.",
-      {{}, skipped->step});
+  Advice advice = advice_on_steep_growth(facts);
+  if (advice.text.empty()) {
+    advice.text = "Grow less often" + in_brackets({advice.raise(facts.context.settings.name(SettingKind::scale_growth_interval))}) +
+                  ", or cap the scale.";
+    advice.note({.kind = SettingKind::scale_cap, .way = SettingChange::Way::lower});
+  }
+  found.add(Severity::warning,
+            fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.",
+                        steps.skipped.size() - steps.leading_skips, steps.count - steps.leading_skips),
+            blame_evidence(facts), std::move(advice), {{}, skipped->step});
 }
 
 }  // namespace

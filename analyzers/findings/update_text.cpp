@@ -1,5 +1,7 @@
 #include "ulpscope/analyzers/findings/update_text.h"
 
+#include <algorithm>
+
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/analyzers/update_judgement.h"
@@ -8,7 +10,7 @@
 namespace ulpscope::findings {
 
 void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const std::string& title,
-                       const std::string& suggestion, Findings& found) {
+                       const Advice& advice, Findings& found) {
   if (facts.updates().none_applied()) return;
   const std::vector<UpdateJudgement::Lost> lost = facts.updates().lost(rounding, limit);
   if (lost.empty()) return;
@@ -24,17 +26,25 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
     extent.tensors.push_back(weight->tensor);
     keep_first(extent.first_step, totals.first_lost);
   }
-  found.add_judged(severity, count_of(lost.size(), "parameter") + ' ' + title, std::move(evidence), suggestion, std::move(extent));
+  // A bias before a normalisation has gradients of rounding noise, and nothing is lost with them.
+  const bool has_matrix = std::any_of(lost.begin(), lost.end(), [&](const UpdateJudgement::Lost& each) {
+    return facts.selection.tensor(each.weight->tensor).shape.size() >= 2;
+  });
+  if (!has_matrix) severity = Severity::info;
+  found.add_judged(severity, count_of(lost.size(), "parameter") + ' ' + title, std::move(evidence), advice, std::move(extent));
 }
 
-std::string clip_less(const RunFacts& facts) {
+Advice clip_less(const RunFacts& facts) {
   const SettingNames& settings = facts.context.settings;
   const bool by_norm = settings.number(SettingKind::clip_norm).value_or(0) != 0;
   const bool by_value = settings.number(SettingKind::clip_value).value_or(0) != 0;
-  const std::string norm = in_brackets({settings.now(SettingKind::clip_norm)});
-  const std::string value = in_brackets({settings.now(SettingKind::clip_value)});
-  if (by_norm && by_value) return "Clip to a larger norm" + norm + " and larger values" + value;
-  return by_value ? "Clip to larger values" + value : "Clip to a larger norm" + norm;
+  Advice advice;
+  const std::string norm = by_value && !by_norm ? "" : in_brackets({advice.raise(settings.now(SettingKind::clip_norm))});
+  const std::string value = by_value ? in_brackets({advice.raise(settings.now(SettingKind::clip_value))}) : "";
+  advice.text = by_norm && by_value ? "Clip to a larger norm" + norm + " and larger values" + value
+                : by_value          ? "Clip to larger values" + value
+                                    : "Clip to a larger norm" + norm;
+  return advice;
 }
 
 }  // namespace ulpscope::findings

@@ -11,13 +11,16 @@ enum class SmallUpdates : uint8_t;
 
 namespace findings {
 
+// Of SettingKind::arithmetic_of_ops: the ops that update weights round so.
+inline constexpr const char* kStochasticUpdates = "{ rounding = \"sr\" }";
+
 // Of the weights with that rounding, those that lost more than the limit of their nonzero updates. Nothing where no update was
 // applied at all, which is said already. `title`: what became of them, behind "3 parameters ".
 void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const std::string& title,
-                       const std::string& suggestion, Findings& found);
+                       const Advice& advice, Findings& found);
 
 // "Clip to a larger norm (clipping.norm, now 1e-05)", of what the run clips by.
-std::string clip_less(const RunFacts& facts);
+Advice clip_less(const RunFacts& facts);
 
 }  // namespace findings
 }  // namespace ulpscope

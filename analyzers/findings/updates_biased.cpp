@@ -10,15 +10,20 @@ namespace ulpscope::findings {
 namespace {
 
 void find_biased(const RunFacts& facts, Findings& found) {
+  Advice advice;
+  advice.text = fmt::format(
+      "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its size, "
+      "so "
+      "that errors add up. Round the update stochastically{}, or keep FP32 master weights; to nearest, what is below half an ulp "
+      "would be lost instead.",
+      in_brackets({facts.context.settings.name(SettingKind::rounding)}));
+  advice.note({.kind = SettingKind::arithmetic_of_ops, .value = kStochasticUpdates});
+  advice.note({.kind = SettingKind::master_weights, .value = "true"});
   tell_lost_updates(
       facts, SmallUpdates::directed, 0, Severity::warning,
       "rounded updates to a side that does not depend on their size: some changed nothing, the others changed the weight by more "
       "than they were.",
-      fmt::format("What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on "
-                  "its size, so that errors add up. Round the update stochastically{}, or keep FP32 master weights; to nearest, "
-                  "what is below half an ulp would be lost instead.",
-                  in_brackets({facts.context.settings.name(SettingKind::rounding)})),
-      found);
+      advice, found);
 }
 
 }  // namespace

@@ -34,6 +34,8 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
   if (!is_sgd || ends.empty() || steps.first_losses.empty()) return;
   const double first = median(steps.first_losses), last = median(ends);
   if (!(last >= 0.99 * first && last <= 1.1 * first)) return;
+  Advice advice = clip_less(facts);
+  advice += fmt::format(": norms of the gradients were {:.4g} to {:.4g}.", clipping.least_norm, clipping.largest_norm);
   found.add_judged(
       Severity::error,
       fmt::format(
@@ -41,9 +43,7 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
           "{:.4g} at first, {:.4g} in the end.",
           std::floor(clipping.least), clipping.steps, first, last),
       {{key_of_step(facts.context.trace, steps.last.step), {{"clipped_by_at_least", clipping.least, Unit::ratio}}}},
-      fmt::format("{}: norms of the gradients were {:.4g} to {:.4g}.", clip_less(facts), clipping.least_norm,
-                  clipping.largest_norm),
-      std::move(extent));
+      std::move(advice), std::move(extent));
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ extern constinit const FindingRule updates_clipped_away{
         "move.",
     .meaning = "The run learns next to nothing.",
     .help = "A larger norm, or larger values, to clip to.",
-    .explains = {"run.no_better_than_guessing", "updates.none_applied", "updates.lost"},
+    .explains = {"run.no_better_than_guessing", "updates.none_applied", "updates.lost", "run.loss_stayed"},
     .shown_by = "experiments/failures/clipped_away.toml",
     .find = find_clipped_away,
 };

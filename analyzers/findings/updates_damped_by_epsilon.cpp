@@ -46,16 +46,24 @@ Moments judge_moments(const RunFacts& facts, uint32_t tensor, double eps, double
   return moments;
 }
 
-std::string advice_on_damping(const RunFacts& facts) {
+Advice advice_on_damping(const RunFacts& facts) {
   const SettingNames& settings = facts.context.settings;
   const Clipping& clipping = facts.judged_steps().clipping;
-  if (clipping.clips_much())
-    return fmt::format(
-        "{}, or make eps smaller{}: clipping made the gradients at least {:.0f} times shorter in each "
-        "of {} steps, and these roots with them.",
-        clip_less(facts), in_brackets({settings.now(SettingKind::epsilon)}), std::floor(clipping.least), clipping.steps);
-  return fmt::format("A smaller eps{}: where a loss is multiplied by a factor, eps has to be as well.",
-                     in_brackets({settings.now(SettingKind::epsilon)}));
+  Advice advice;
+  if (clipping.clips_much()) {
+    advice = clip_less(facts);
+    const std::string epsilon = in_brackets({advice.lower(settings.now(SettingKind::epsilon))});
+    return std::move(advice) + fmt::format(
+                                   ", or make eps smaller{}: clipping made the gradients at least {:.0f} times shorter in each "
+                                   "of {} steps, and these roots with them.",
+                                   epsilon, std::floor(clipping.least), clipping.steps);
+  }
+  const bool has_factor = settings.number(SettingKind::loss_factor).value_or(1) < 1;
+  advice.text = "A smaller eps" + in_brackets({advice.lower(settings.now(SettingKind::epsilon))});
+  if (has_factor)
+    advice += fmt::format(": the loss is multiplied by a factor{}, and eps has to be as well",
+                          in_brackets({settings.now(SettingKind::loss_factor)}));
+  return std::move(advice) + ".";
 }
 
 // Adam divides by the root of the second moment, corrected for its bias, plus eps. Where eps is larger than that root of every
@@ -102,7 +110,7 @@ extern constinit const FindingRule updates_damped_by_epsilon{
         "updates.",
     .meaning = "Updates are less than half as large as without eps; the run learns slowly.",
     .help = "A smaller eps.",
-    .explains = {"run.no_better_than_guessing"},
+    .explains = {"run.no_better_than_guessing", "run.loss_stayed", "updates.lost"},
     .shown_by = "experiments/failures/adam_eps_too_large.toml",
     .find = find_damped,
 };

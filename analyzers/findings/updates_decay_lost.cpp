@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
@@ -31,14 +31,15 @@ void find_lost_decay(const RunFacts& facts, Findings& found) {
   if (suspects.empty()) return;
   Extent extent = suspects.extent();
   extent.first_step = first;
+  Advice advice;
+  advice.text = "A decay of less than half an ulp of a weight changes nothing: keep FP32 master weights" +
+                in_brackets({advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}) +
+                ", in which it adds up, or round updates stochastically.";
+  advice.note({.kind = SettingKind::arithmetic_of_ops, .value = kStochasticUpdates});
   found.add_judged(Severity::warning,
                    fmt::format("Weight decay was rounded away: of what was asked for, {} arrived in the stored values of {}.",
                                cell_text(std::max(0.0, applied) / asked, Unit::share), count_of(suspects.size(), "parameter")),
-                   suspects.worst(),
-                   "A decay of less than half an ulp of a weight changes nothing: keep FP32 master weights" +
-                       in_brackets({facts.context.settings.switched(SettingKind::master_weights, true)}) +
-                       ", in which it adds up, or round updates stochastically.",
-                   std::move(extent));
+                   suspects.worst(), std::move(advice), std::move(extent));
 }
 
 }  // namespace

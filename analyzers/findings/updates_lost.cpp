@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -12,8 +13,8 @@ namespace {
 // The share of a parameter's nonzero updates that may be rounded away before that is a finding.
 constexpr double kLostLimit = 0.5;
 
-std::string stochastic_rounding(const SettingNames& settings) {
-  const std::string ops = settings.name(SettingKind::arithmetic_of_ops);
+std::string stochastic_rounding(const SettingNames& settings, Advice& advice) {
+  const std::string ops = advice.set(settings.name(SettingKind::arithmetic_of_ops), kStochasticUpdates);
   if (ops.empty()) return "";
   const std::string math = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
   return ops + " of the update" + (math.empty() ? "" : ", with " + math);
@@ -22,15 +23,23 @@ std::string stochastic_rounding(const SettingNames& settings) {
 void find_lost(const RunFacts& facts, Findings& found) {
   const std::string lost =
       fmt::format("lost more than {:g}% of the nonzero updates: they were too small to change the weight.", 100 * kLostLimit);
-  tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, lost,
-                    fmt::format("Keep FP32 master weights, round the update stochastically{}, or raise the learning rate: an "
-                                "update below half an ulp of the weight is rounded away.",
-                                in_brackets({stochastic_rounding(facts.context.settings)})),
-                    found);
-  tell_lost_updates(facts, SmallUpdates::fp32, kLostLimit, Severity::warning, lost,
-                    "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every "
-                    "rounding mode: raise the learning rate, or make the weights smaller (initial values, weight decay).",
-                    found);
+  const SettingChange faster{.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise};
+  Advice narrow = why_updates_are_short(facts);
+  narrow.note({.kind = SettingKind::master_weights, .value = "true"});
+  narrow += fmt::format(
+      "Keep FP32 master weights, round the update stochastically{}, or raise the learning rate: an update below half an ulp of the "
+      "weight is rounded away.",
+      in_brackets({stochastic_rounding(facts.context.settings, narrow)}));
+  narrow.note(faster);
+  tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, lost, narrow, found);
+  Advice wide = why_updates_are_short(facts);
+  wide += fmt::format(
+      "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding mode: "
+      "raise the learning rate{}, or make the weights smaller (initial values, weight decay).",
+      in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)}));
+  wide.note(faster);
+  wide.note({.kind = SettingKind::weight_decay, .way = SettingChange::Way::raise});
+  tell_lost_updates(facts, SmallUpdates::fp32, kLostLimit, Severity::warning, lost, wide, found);
   tell_lost_updates(facts, SmallUpdates::stochastic, kLostLimit, Severity::info,
                     fmt::format("kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does "
                                 "with updates below an ulp: one of a tenth of an ulp changes the weight by an ulp one time in ten. "
@@ -47,7 +56,7 @@ extern constinit const FindingRule updates_lost{
     .raised = "Updates were too small to change the stored weight.",
     .meaning = "The weights learn less than the optimizer asked for.",
     .help = "FP32 master weights, stochastic rounding, or a larger learning rate.",
-    .explains = {"updates.decay_lost", "run.no_better_than_guessing", "run.loss_rose"},
+    .explains = {"updates.decay_lost", "run.no_better_than_guessing", "run.loss_rose", "run.loss_stayed"},
     .shown_by = "experiments/failures/updates_lost_bf16.toml",
     .find = find_lost,
 };

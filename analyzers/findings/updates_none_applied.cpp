@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/analyzers/update_judgement.h"
@@ -13,18 +14,24 @@ namespace ulpscope::findings {
 
 namespace {
 
-std::string why_none(const RunFacts& facts) {
+Advice why_none(const RunFacts& facts) {
   const UpdateJudgement& updates = facts.updates();
   if (facts.judged_steps().rate_was_zero) return "The learning rate was 0.";
   if (updates.all().nonzero == 0)
     return "Every update was zero, for every gradient was: the findings on ranges say where they were lost.";
+  if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
     return is_narrow(facts.selection.tensor(weight.tensor).dtype);
   });
-  if (!narrow) return "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate.";
-  return "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 master "
-         "weights" +
-         in_brackets({facts.context.settings.switched(SettingKind::master_weights, true)}) + ", or raise the learning rate.";
+  Advice advice = "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate.";
+  if (narrow)
+    advice.text =
+        "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 master "
+        "weights" +
+        in_brackets({advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}) +
+        ", or raise the learning rate.";
+  advice.note({.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise});
+  return advice;
 }
 
 void find_none_applied(const RunFacts& facts, Findings& found) {
@@ -53,7 +60,7 @@ extern constinit const FindingRule updates_none_applied{
     .raised = "No recorded update changed any weight.",
     .meaning = "The run learns nothing.",
     .help = "The finding says why: a learning rate of 0, updates below half an ulp of their weights, or gradients of zeros.",
-    .explains = {"run.no_better_than_guessing", "updates.lost"},
+    .explains = {"run.no_better_than_guessing", "updates.lost", "run.loss_stayed"},
     .shown_by = "experiments/failures/learning_rate_zero.toml",
     .find = find_none_applied,
 };

@@ -49,6 +49,14 @@ Json key_json(const RowKey& key) {
   return json;
 }
 
+Json change_json(const SettingChange& change) {
+  Json json{{"setting", change.name.empty() ? name_of(change.kind) : change.name}, {"way", name_of(change.way)}};
+  if (change.way == SettingChange::Way::set) json["value"] = change.value;
+  if (!change.module.empty()) json["module"] = change.module;
+  if (change.now) json["now"] = number(*change.now);
+  return json;
+}
+
 Json finding_json(const Finding& finding) {
   Json json{{"code", finding.code}, {"severity", name_of(finding.severity)}, {"title", finding.title}};
   json["evidence"] = Json::array();
@@ -60,6 +68,8 @@ Json finding_json(const Finding& finding) {
     json["evidence"].push_back({{"key", key_json(evidence.key)}, {"values", std::move(values)}});
   }
   json["suggestion"] = finding.suggestion;
+  json["changes"] = Json::array();
+  for (const SettingChange& change : finding.changes) json["changes"].push_back(change_json(change));
   return json;
 }
 

@@ -6,6 +6,11 @@
 
 namespace ulpscope {
 
+const char* name_of(SettingChange::Way way) {
+  static constexpr const char* kNames[] = {"lower", "raise", "set"};
+  return kNames[static_cast<size_t>(way)];
+}
+
 const char* name_of(Severity severity) {
   static constexpr std::array<const char*, 3> kNames{"info", "warning", "error"};
   return kNames[static_cast<size_t>(severity)];

@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "ulpscope/analyzers/report/setting_change.h"
+
 namespace ulpscope {
 
 // Raised when a member changes its name or meaning.
@@ -102,8 +104,9 @@ struct Finding {
   Severity severity = Severity::info;
   std::string title;  // one sentence
   std::vector<Evidence> evidence;
-  std::string suggestion;  // what to do about it, or ""
-  Extent extent = {};      // what decides whether it came of another finding
+  std::string suggestion;                   // what to do about it, or ""
+  Extent extent = {};                       // what decides whether it came of another finding
+  std::vector<SettingChange> changes = {};  // of settings that the suggestion names
 };
 
 // What a run is, all in all: nothing above info was found, something was that costs accuracy or steps, or what it is run for fails.

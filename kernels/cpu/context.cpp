@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <charconv>
 #include <dnnl.hpp>
 #include <fstream>
 #include <utility>
@@ -102,6 +103,30 @@ std::string Context::description() const {
 }  // namespace ulpscope::cpu
 
 namespace ulpscope {
+
+bool is_in_use(std::string_view isa) {
+  for (const cpu::InstructionSet& set : cpu::kInstructionSets)
+    if (set.name == isa) return (hwy::SupportedTargets() & set.target) != 0;
+  return false;
+}
+
+// "MODEL, ISA, N threads, oneDNN ...", where a model may have commas too.
+std::optional<CpuOptions> cpu_options_of(std::string_view description) {
+  const size_t end = description.rfind(" thread");
+  if (end == std::string_view::npos) return std::nullopt;
+  const size_t comma = description.rfind(", ", end);
+  if (comma == std::string_view::npos) return std::nullopt;
+  CpuOptions options;
+  const char* const number = description.data() + comma + 2;
+  const auto [stop, error] = std::from_chars(number, description.data() + end, options.threads);
+  if (error != std::errc() || stop != description.data() + end || options.threads < 1) return std::nullopt;
+  const size_t before = description.rfind(", ", comma - 1);
+  const size_t begin = before == std::string_view::npos ? 0 : before + 2;
+  options.isa = description.substr(begin, comma - begin);
+  for (const cpu::InstructionSet& set : cpu::kInstructionSets)
+    if (set.name == options.isa) return options;
+  return std::nullopt;
+}
 
 CpuOptions cpu_options_in_use() { return {omp_get_max_threads(), std::string(cpu::instruction_set_in_use())}; }
 

@@ -460,6 +460,19 @@ TEST(Analysis, StepSetsHoldWhatASetHolds) {
   }
 }
 
+TEST(Analysis, AGapNoLongerThanWhatCameBeforeItDividesNoBout) {
+  const auto first_of = [](std::initializer_list<uint64_t> steps) {
+    StepSet set;
+    for (const uint64_t step : steps) set.add(step);
+    return set.first_of_last_bout();
+  };
+  EXPECT_EQ(first_of({5}), 5u);
+  EXPECT_EQ(first_of({20, 21, 22, 24, 25}), 20u);
+  EXPECT_EQ(first_of({20, 21, 24, 25}), 20u);
+  EXPECT_EQ(first_of({20, 21, 25, 26}), 25u);
+  EXPECT_EQ(first_of({0, 20, 22, 23, 24}), 20u);  // 20 and the gap behind it are as long
+}
+
 // 10^5 tensors that are all NaN: work that grows with the square of their number would take minutes.
 TEST(Analysis, AHundredThousandTensorsCanAllBeNaN) {
   constexpr uint32_t kTensors = 100000;

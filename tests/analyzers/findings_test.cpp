@@ -441,7 +441,7 @@ TEST(Compare, DifferencesOverTheStepsAreThoseOfTheNorms) {
   const Plot& plot = report.plots[0];
   EXPECT_EQ(plot.kind, PlotKind::heatmap);
   ASSERT_EQ(plot.series.size(), 2u) << "other loss scales are no difference";
-  EXPECT_EQ(plot.series[0].name, "b linear (the first to differ)");
+  EXPECT_EQ(plot.series[0].name, "(first) b linear");
   EXPECT_EQ(plot.series[0].key.name, "b linear");
   EXPECT_EQ(plot.series[0].x, (std::vector<double>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(plot.series[0].y, (std::vector<double>{0, 0, 0, 0, 0.2, 0.2}));

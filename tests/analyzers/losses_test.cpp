@@ -105,6 +105,58 @@ TEST(LossRose, NoiseIsNone) {
   }
 }
 
+TEST(LossStayed, InARunFromItsStart) {
+  const auto is_said_to_stay = [](const std::function<double(size_t)>& loss, size_t steps) {
+    return find_finding(report_of(loss, steps), "run.loss_stayed") != nullptr;
+  };
+  EXPECT_TRUE(is_said_to_stay([](size_t) { return 1.0; }, 40));
+  EXPECT_FALSE(is_said_to_stay([](size_t) { return 1.0; }, 39));
+  EXPECT_FALSE(is_said_to_stay([](size_t step) { return 1.0 - 0.001 * step; }, 40));
+}
+
+// Too few for anything but that each of the last ones is far above each of the first.
+TEST(Diverged, InARunOfAFewSteps) {
+  const auto is_said_to_diverge = [](const std::vector<double>& losses) {
+    return find_finding(report_of([&](size_t step) { return losses[step]; }, losses.size()), "run.diverged") != nullptr;
+  };
+  EXPECT_TRUE(is_said_to_diverge({1, 1, 1.2, 4, 5, 7}));
+  EXPECT_FALSE(is_said_to_diverge({1, 1, 1.2, 3.5, 5, 7}));
+  EXPECT_FALSE(is_said_to_diverge({1, 1, 4, 5}));
+}
+
+// Squared errors of a model that gives a constant, and of one that does not.
+TEST(Guessing, TheMeanOfTheTargetsIsWhatARegressionIsComparedWith) {
+  for (const double kept : {1.0, 0.9}) {
+    SyntheticTrace trace;
+    TensorInfo output, target, loss;
+    target.role = Role::input;
+    target.name = "targets";
+    loss.role = Role::loss;
+    OpInfo source{1, 0, "source", "", Phase::data, "", {}};
+    source.kind = OpKind::source;
+    const uint32_t targets = trace.add_output(source, target);
+    trace.add_output({2, 0, "linear", "head", Phase::forward, "", {}}, output);
+    OpInfo mse{3, 0, "mse", "", Phase::loss, "", {}};
+    mse.kind = OpKind::loss;
+    mse.function = OpFunction::mse;
+    trace.add_output(mse, loss);
+    trace.sink().add_edge({0, 2, 0, 1, 0});
+    trace.sink().add_edge({0, 2, 1, 0, 0});
+    for (int step = 0; step < 60; ++step) {
+      const double spread = step % 2 == 0 ? 1 : 3;  // around 2: the mean costs 1 and 9
+      trace.add(targets, make_row({2 - spread, 2 + spread}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(kept * spread * spread));
+    }
+    const Report report = analyze_all(trace.read(), {});
+    const Finding* const found = find_finding(report, "run.no_better_than_guessing");
+    ASSERT_EQ(found != nullptr, kept == 1) << kept;
+    if (!found) continue;
+    EXPECT_EQ(found->title,
+              "The run learned nothing that helps: its mean loss is 5 in the last 50 steps, and to give the mean of all "
+              "targets, 2, would have cost 5 there.");
+  }
+}
+
 // Ranks of one run, each with its losses, as many as they are.
 class RankedRun {
  public:
@@ -191,6 +243,22 @@ TEST(RanksInReports, EachOfTheirEndsIsTold) {
   EXPECT_NE(find_finding(one, "recording.dead"), nullptr);
   EXPECT_EQ(find_finding(one, "recording.ended_early"), nullptr);
   EXPECT_THAT(find_finding(report({noted}), "recording.ended_early")->title, ::testing::StartsWith("The trace ends early: "));
+}
+
+// One rank whose losses end as NaN breaks the run, though those of the others are finite; one whose come back does not.
+TEST(RanksInReports, OneThatEndsInNanBreaksTheRun) {
+  const Report broken = analyze_all(RankedRun({{3, 2, 1, 1}, {3, NAN, 1, 1}, {3, 2, NAN, NAN}}).read(), {});
+  EXPECT_EQ(broken.verdict, Verdict::broken);
+  ASSERT_NE(find_finding(broken, "run.loss_nonfinite"), nullptr);
+  EXPECT_EQ(find_finding(broken, "run.loss_nonfinite")->severity, Severity::error);
+  EXPECT_EQ(find_finding(broken, "run.loss_nonfinite")->title,
+            "The loss of rank 2 was NaN or infinity from step 2 on; of all ranks it was in 3 of 4 steps, first in step 1.");
+  const Report recovered = analyze_all(RankedRun({{3, 2, 1, 1}, {3, NAN, 1, 1}}).read(), {});
+  EXPECT_NE(recovered.verdict, Verdict::broken);
+  EXPECT_THAT(find_finding(recovered, "run.loss_nonfinite")->title,
+              HasSubstr("in 1 of 4 steps, first in step 1, and finite in the"));
+  const Report all = analyze_all(RankedRun({{3, NAN}, {3, NAN}}).read(), {});
+  EXPECT_THAT(find_finding(all, "run.loss_nonfinite")->title, HasSubstr("The loss was NaN or infinity in 1 of 2 steps"));
 }
 
 TEST(RanksInReports, AShorterOneIsSaid) {

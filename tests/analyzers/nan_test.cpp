@@ -222,7 +222,8 @@ TEST(Headroom, OfSoManyStepsBefore) {
     trace.add(later, make_stored_row({1}, DType::f16));
     trace.end_step();
   }
-  const HeadroomHistory history = headroom_before(trace.read(), tensor, RowPosition{.step = 4, .sequence = 1});
+  const Snapshot read = trace.read();
+  const HeadroomHistory history = headroom_before(read, tensor, RowPosition{.step = 4, .sequence = 1});
   ASSERT_TRUE(history.last);
   EXPECT_EQ(history.last->step, 4u);
   EXPECT_NEAR(history.last->bits, std::log2(65504.0 / 40000), 1e-12);
@@ -232,8 +233,8 @@ TEST(Headroom, OfSoManyStepsBefore) {
   EXPECT_NEAR(history.before(4, 4).value_or(0), std::log2(65504.0), 1e-12);
   EXPECT_FALSE(history.before(4, 5));
   // A step without what it is asked for, and the first one.
-  EXPECT_FALSE(headroom_before(trace.read(), tensor, RowPosition{.step = 4}).last);
-  const HeadroomHistory first = headroom_before(trace.read(), tensor, RowPosition{.step = 0, .sequence = 1});
+  EXPECT_FALSE(headroom_before(read, tensor, RowPosition{.step = 4}).last);
+  const HeadroomHistory first = headroom_before(read, tensor, RowPosition{.step = 0, .sequence = 1});
   EXPECT_TRUE(first.last && first.steps.empty() && !first.before(0, 1));
 }
 

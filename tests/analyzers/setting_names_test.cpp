@@ -48,7 +48,7 @@ TEST(SettingNames, AreThoseOfTheProducer) {
   EXPECT_EQ(in_brackets({"", "a", "", "b"}), " (a, b)");
   EXPECT_EQ(in_brackets({"", ""}), "");
   const SettingNames hostile({{"a\n\x1b[2J", "true", Kind::scale_dynamic, true}});
-  EXPECT_EQ((hostile.name(Kind::scale_dynamic) + hostile.switched(Kind::scale_dynamic, true)).find_first_of("\n\x1b"),
+  EXPECT_EQ((hostile.name(Kind::scale_dynamic).text + hostile.switched(Kind::scale_dynamic, true).text).find_first_of("\n\x1b"),
             std::string::npos);
 }
 
@@ -57,22 +57,38 @@ TEST(SettingNames, AdviceOnTheScaleFollowsTheRun) {
   adapts.adapts_scale = adapts.scales_loss = stays.scales_loss = true;
   narrow.updates_narrow_weights = true;
   const SettingNames train(train_settings()), other(other_settings()), none({});
-  EXPECT_EQ(scaling_advice(adapts, train),
+  EXPECT_EQ(scaling_advice(adapts, train).text,
             "Begin with a larger loss scale (scaler.initial), or let it grow sooner (scaler.growth_interval)");
-  EXPECT_EQ(scaling_advice(adapts, other),
+  EXPECT_EQ(scaling_advice(adapts, other).text,
             "Begin with a larger loss scale (amp.init_scale), or let it grow sooner (amp.growth_interval)");
-  EXPECT_EQ(scaling_advice(adapts, none), "Begin with a larger loss scale, or let it grow sooner");
-  EXPECT_EQ(scaling_advice(stays, train), "Use a larger loss scale (scaler.initial), or one that adapts (scaler.dynamic = true)");
-  EXPECT_EQ(scaling_advice(stays, other), "Use a larger loss scale (amp.init_scale), or one that adapts (amp.dynamic = 1)");
-  EXPECT_EQ(scaling_advice(stays, none), "Use a larger loss scale, or one that adapts");
-  EXPECT_EQ(scaling_advice(masters, train), "Switch the gradient scaler on (scaler.enabled = \"on\")");
-  EXPECT_EQ(scaling_advice(masters, none), "Switch the gradient scaler on");
+  EXPECT_EQ(scaling_advice(adapts, none).text, "Begin with a larger loss scale, or let it grow sooner");
+  EXPECT_EQ(scaling_advice(stays, train).text,
+            "Use a larger loss scale (scaler.initial), or one that adapts (scaler.dynamic = true)");
+  EXPECT_EQ(scaling_advice(stays, other).text, "Use a larger loss scale (amp.init_scale), or one that adapts (amp.dynamic = 1)");
+  EXPECT_EQ(scaling_advice(stays, none).text, "Use a larger loss scale, or one that adapts");
+  EXPECT_EQ(scaling_advice(masters, train).text, "Switch the gradient scaler on (scaler.enabled = \"on\")");
+  EXPECT_EQ(scaling_advice(masters, none).text, "Switch the gradient scaler on");
   EXPECT_EQ(
-      scaling_advice(narrow, train),
+      scaling_advice(narrow, train).text,
       "Keep FP32 master weights and switch the gradient scaler on (optimizer.master_weights = true, scaler.enabled = \"on\")");
-  EXPECT_EQ(scaling_advice(narrow, other),
+  EXPECT_EQ(scaling_advice(narrow, other).text,
             "Keep FP32 master weights and switch the gradient scaler on (fp32_copies = on, use_amp = True)");
-  EXPECT_EQ(scaling_advice(narrow, none), "Keep FP32 master weights and switch the gradient scaler on");
+  EXPECT_EQ(scaling_advice(narrow, none).text, "Keep FP32 master weights and switch the gradient scaler on");
+}
+
+// What is named is data, too, whatever the producer calls it.
+TEST(SettingNames, AdviceHasTheChangesThatItNames) {
+  PrecisionFacts stays, narrow;
+  stays.scales_loss = narrow.updates_narrow_weights = true;
+  const SettingNames train(train_settings()), other(other_settings()), none({});
+  using Way = SettingChange::Way;
+  EXPECT_THAT(scaling_advice(stays, train).changes,
+              ::testing::UnorderedElementsAre(SettingChange{.kind = Kind::scale_initial, .way = Way::raise},
+                                              SettingChange{.kind = Kind::scale_dynamic, .value = "true"}));
+  EXPECT_THAT(scaling_advice(narrow, other).changes,
+              ::testing::UnorderedElementsAre(SettingChange{.kind = Kind::master_weights, .value = "on"},
+                                              SettingChange{.kind = Kind::scale_enabled, .value = "True"}));
+  EXPECT_EQ(scaling_advice(stays, none).changes.size(), 2u);
 }
 
 // A run of many troubles. All that is said of it, one line each.
@@ -125,6 +141,22 @@ std::vector<std::string> advice_with(const std::vector<SettingInfo>& settings) {
     for (const Finding& finding : analyze_all(trace.read()).findings) advice.push_back(finding.code + ": " + finding.suggestion);
   }
   return advice;
+}
+
+TEST(SettingNames, OneOfSeveralIsKnownByItsValue) {
+  const SettingNames names({{"a.rate", "0.1", Kind::learning_rate, true},
+                            {"b.rate", "0.3", Kind::learning_rate, true},
+                            {"c.rate", "0.3", Kind::learning_rate, true},
+                            {"course.rise", "80", Kind::warmup, true},
+                            {"course.fall", "0.5", Kind::other, true},
+                            {"course.end", "0", Kind::other, false},
+                            {"other.fall", "1", Kind::other, true}});
+  EXPECT_EQ(names.now_where(Kind::learning_rate, 0.1 + 1e-9), "a.rate, now 0.1");
+  EXPECT_EQ(names.now_where(Kind::learning_rate, 0.3), "");
+  EXPECT_EQ(names.now_where(Kind::learning_rate, 0.2), "");
+  EXPECT_EQ(names.numbers(Kind::learning_rate), (std::vector<double>{0.1, 0.3, 0.3}));
+  EXPECT_EQ(names.given_beside(Kind::warmup), "course.rise, now 80, course.fall, now 0.5");
+  EXPECT_EQ(names.given_beside(Kind::epsilon), "");
 }
 
 TEST(SettingNames, NoAdviceNamesWhatTheRunDoesNotHave) {

@@ -240,6 +240,86 @@ TEST(RunFindings, UpdatesAsLargeAsTheWeightsAreADivergence) {
   }
 }
 
+// One update that is out of all proportion to those before is the matter of its step, and no rate that is too large.
+TEST(RunFindings, OneUpdateThatThrowsTheRunIsNoDivergence) {
+  struct Case {
+    uint64_t step;
+    double before;
+    bool losses_grew, is_leap;
+  };
+  for (const auto& [at, before, losses_grew, is_leap] :
+       {Case{15, 0.01, false, true}, Case{9, 0.01, false, false}, Case{15, 0.03, false, false}, Case{15, 0.01, true, false}}) {
+    SyntheticTrace trace;
+    TensorInfo matrix, gradient;
+    matrix.role = Role::weight;
+    matrix.parameter = "fc.weight";
+    matrix.shape = {4, 4};
+    gradient.role = Role::weight_gradient;
+    const uint32_t bad = trace.add_output({99, 0, "matmul", "fc", Phase::backward, "", {}}, gradient);
+    const uint32_t weight =
+        trace.add_output({100, 0, "sgd_update", "fc", Phase::optimizer, "", {}, OpKind::update, OpFunction::sgd_update}, matrix);
+    trace.sink().add_edge({0, 1, 1, 0, 0});
+    for (uint64_t step = 0; step < 40; ++step) {
+      trace.add(bad, make_row({step == at ? 64.0 : 2.0}, DType::f32));
+      trace.add(weight, make_row({1.0}, DType::f32));
+      ParameterRow row;
+      row.step = step;
+      row.tensor = weight;
+      row.weight_norm = 1;
+      row.update_norm = step == at ? 2.0 : before;
+      trace.sink().add_parameter(row);
+      trace.end_step(SyntheticTrace::default_step(step > at ? 9.0 : losses_grew && step > 5 ? 3.0 : 1.0));
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* const leapt = find_finding(report, "run.update_leapt");
+    ASSERT_EQ(leapt != nullptr, is_leap) << at << " " << before;
+    EXPECT_NE(is_leap, find_finding(report, "run.diverged") != nullptr);
+    if (!leapt) continue;
+    EXPECT_EQ(
+        leapt->title,
+        "One update threw the run: that of step 15 was 2 times as large as fc.weight, and in the 15 steps before none was more "
+        "than 0.01 times as large as its weight.");
+    EXPECT_TRUE(
+        leapt->suggestion.starts_with("The first that was out of line in step 15 is fc matmul in backward: up to 64, and 2 in the "
+                                      "steps before."))
+        << leapt->suggestion;
+    EXPECT_EQ(leapt->extent.origin, bad);
+    EXPECT_EQ(report.verdict, Verdict::broken);
+  }
+}
+
+// Sample 4 of every second batch of 8: known where the batches that have it are those that are out of line.
+TEST(RunFindings, ABatchUnlikeAllOthersIsTheMatterOfItsSample) {
+  for (const bool leaps : {true, false}) {
+    for (const double far : {31.0, 29.0}) {
+      SyntheticTrace trace;
+      trace.sink().add_source({.source = 0, .name = "train", .part = "inputs", .file = "x.csv", .samples = 64});
+      TensorInfo input;
+      input.role = Role::input;
+      input.name = "inputs";
+      OpInfo source{1, 0, "source", "", Phase::data, "", {}};
+      source.kind = OpKind::source;
+      const uint32_t batch = trace.add_output(source, input);
+      for (uint64_t step = 0; step < 20; ++step) {
+        const bool is_bad = step == 12 || step == 17;
+        for (uint64_t i = 0; i < 4; ++i)
+          trace.sink().add_batch({.step = step, .source = 0, .sample = i == 1 && is_bad ? 60 : (4 * step + i) % 48});
+        trace.add(batch, make_row({is_bad ? far : 0.5, 1.0}, DType::f32));
+        trace.end_step(SyntheticTrace::default_step(is_bad && leaps ? 20.0 : 1.0));
+      }
+      const Report report = analyze_all(trace.read());
+      const Finding* const outlier = find_finding(report, "data.outlier");
+      ASSERT_EQ(outlier != nullptr, far > 30);
+      if (!outlier) continue;
+      EXPECT_EQ(
+          outlier->title,
+          "2 of 20 batches of inputs are unlike all others, first in step 12: the largest magnitude is 31, and 1 in the others.");
+      EXPECT_TRUE(outlier->suggestion.starts_with("It is sample 60 of train: inputs in x.csv")) << outlier->suggestion;
+      EXPECT_EQ(outlier->severity, leaps ? Severity::warning : Severity::info);
+    }
+  }
+}
+
 // The peak is among the first losses, and some of the test set is right by chance.
 TEST(RunFindings, ALossThatEndsFarAboveItsBeginningIsADivergence) {
   for (const bool classifies : {true, false}) {

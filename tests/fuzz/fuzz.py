@@ -114,13 +114,18 @@ def is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def number_of(value):
+    """What a cell stands for: JSON has no infinities, so they are texts."""
+    return float(value) if value in ("Infinity", "-Infinity") else value
+
+
 def wrong_value(value, unit):
     if value is None:
         return None
     if isinstance(value, dict) and set(value) == {"lower", "upper"}:
-        wrong = wrong_value(value["lower"], unit) or wrong_value(value["upper"], unit)
-        return wrong or (f"bounds of {value}" if not value["lower"] <= value["upper"] else None)
-    if unit == "count" and not (is_number(value) and value >= 0 and value == int(value)):
+        lower, upper = number_of(value["lower"]), number_of(value["upper"])
+        return wrong_value(lower, unit) or wrong_value(upper, unit) or (f"bounds of {value}" if not lower <= upper else None)
+    if unit == "count" and not (is_number(value) and value >= 0 and (value == float("inf") or value == int(value))):
         return f"a count of {value}"
     if unit == "share" and not (is_number(value) and -1e-9 <= value <= 1 + 1e-9):
         return f"a share of {value}"

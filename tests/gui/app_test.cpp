@@ -488,6 +488,52 @@ TEST_F(AppTest, FindingsLeadToWhereTheyWere) {
   EXPECT_NE(app_.state().view, View::overview);
 }
 
+// A run of one step with so many tensors that a table shows some of them only.
+std::string make_many(SyntheticTrace& trace) {
+  std::mt19937 random(8);
+  std::vector<uint32_t> tensors;
+  for (int i = 0; i < 120; ++i)
+    tensors.push_back(trace.add_tensor(fmt::format("layer{}", i), "linear", Phase::forward, Role::activation, DType::f16));
+  for (const uint32_t tensor : tensors)
+    trace.add(tensor, analyzers_test::make_row(analyzers_test::lognormal(random, 0, 2, 20), DType::f16));
+  trace.end_step();
+  trace.read();
+  return trace.path();
+}
+
+class ManyAppTest : public AppTest {
+ protected:
+  ManyAppTest() : AppTest(make_many) {}
+};
+
+TEST_F(ManyAppTest, WhatIsSelectedElsewhereIsBroughtIntoView) {
+  app_.state().view = View::step;
+  settle();
+  EXPECT_TRUE(app_.names().find("table step row 0"));
+  EXPECT_FALSE(app_.names().find("table step row 100"));
+  app_.state().tensor = model_.results()->tensors->at(100);
+  settle();
+  EXPECT_TRUE(app_.names().find("table step row 100"));
+  const Rectangle row = place("table step row 100");
+  host_.move_to(row.middle());
+  host_.wheel(30);
+  for (int i = 0; i < 20; ++i) host_.run(app_);
+  host_.move_to({-1, -1});
+  settle();
+  EXPECT_FALSE(app_.names().find("table step row 100")) << "once: then the wheel leads away from it";
+  key(Key::down);
+  EXPECT_EQ(app_.state().tensor, model_.results()->tensors->at(101));
+  EXPECT_TRUE(app_.names().find("table step row 101"));
+  app_.state().view = View::ranges;
+  app_.state().order = TensorOrder::execution;
+  app_.state().tensor.clear();
+  settle();
+  EXPECT_FALSE(app_.names().find("flushed row 90"));
+  app_.state().tensor = model_.results()->tensors->at(90);
+  settle();
+  EXPECT_TRUE(app_.names().find("flushed row 90"));
+}
+
 TEST_F(AppTest, KeysLeadIntoTheFieldForText) {
   app_.state().view = View::ranges;
   settle();

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/kernels/cpu_in_use.h"
 #include "ulpscope/studies/nan_trials.h"
 
 namespace ulpscope {
@@ -107,18 +109,126 @@ TEST(Fixes, NoFormatMendsALearningRate) {
   ASSERT_TRUE(study.fails_again);
   EXPECT_THAT(study.reference.name, HasSubstr("learning rate"));
   for (const FixTrial& trial : study.trials)
-    EXPECT_FALSE(trial.fix.is_format && trial.result == FixResult::verified) << trial.fix.text;
+    EXPECT_FALSE(is_format(trial.fix.what) && trial.result == FixResult::verified) << trial.fix.text;
   const bool rate_helps = std::any_of(study.trials.begin(), study.trials.end(), [](const FixTrial& trial) {
     return trial.result == FixResult::verified && trial.fix.text.find("learning rate") != std::string::npos;
   });
   EXPECT_TRUE(rate_helps);
 }
 
+// A first loss that is far above guessing says nothing: below it a run may end that learned nothing.
+TEST(Fixes, WhatEndsNoBetterThanGuessingIsVerifiedByNothing) {
+  const Experiment run = parse_experiment(R"(precision = "fp16"
+seed = 3
+[data]
+kind = "csv"
+path = ")" ULPSCOPE_SOURCE_DIR R"(/experiments/failures/features.csv"
+target_columns = ["label"]
+input_columns = ["a", "b", "c", "d"]
+classes = 3
+std = 5e-4
+[model]
+layers = [{ type = "linear", name = "first", out_features = 32 }, { type = "relu" }, { type = "linear", name = "head", out_features = 3 }]
+[training]
+batch_size = 16
+steps = 40
+evaluation = "never"
+[optimizer]
+type = "sgd"
+learning_rate = 0.1
+)",
+                                          "test");
+  std::vector<double> losses;
+  FailureWatch watch;
+  Trial again;
+  again.experiment = run;
+  again.steps = 40;
+  again.goes_on = [&](const StepResult& step) {
+    losses.push_back(step.loss);
+    watch.add(step.step, step.loss, step.skipped);
+    return true;
+  };
+  ulpscope::run(again);
+  ASSERT_TRUE(watch.failure());
+  ASSERT_GT(losses.front(), 100);
+  const FixStudy study = study_of(run, *watch.failure());
+  ASSERT_TRUE(study.fails_again);
+  EXPECT_FALSE(study.reference.exists()) << study.reference.name;
+  bool ended_between = false;
+  for (const FixTrial& trial : study.trials) {
+    EXPECT_NE(trial.result, FixResult::verified) << trial.fix.text;
+    if (!trial.end_loss || *trial.end_loss < std::log(3)) continue;
+    EXPECT_EQ(trial.result, FixResult::trains_worse) << trial.fix.text;
+    ended_between |= *trial.end_loss < losses.front();
+  }
+  EXPECT_TRUE(ended_between);
+}
+
+TEST(Fixes, AReferenceEndsBelowGuessingAndBelowTheOnset) {
+  TimedTrials::Outcome outcome{.ran = true, .failure = {}, .losses = {300}, .guessing = std::log(10), .refusal = ""};
+  outcome.losses.insert(outcome.losses.end(), 20, 218);
+  EXPECT_TRUE(outcome.trains());
+  EXPECT_EQ(reference_of("FP32", outcome).lack, "FP32 ends at a loss of 218, and not below what guessing gives, 2.303");
+  outcome.losses.insert(outcome.losses.end(), 20, 2);
+  Reference reference = reference_of("FP32", outcome);
+  ASSERT_TRUE(reference.exists());
+  // 31.8 by its fall alone.
+  EXPECT_FALSE(reference.is_reached_by(std::log(10)));
+  EXPECT_TRUE(reference.is_reached_by(2.3));
+  reference.demand_below(2.25, "the loss at the onset");
+  EXPECT_FALSE(reference.is_reached_by(2.25));
+  EXPECT_TRUE(reference.is_reached_by(2.2));
+  reference.demand_below(2, "the loss at the onset");
+  EXPECT_FALSE(reference.exists());
+  EXPECT_FALSE(reference.is_reached_by(0));
+}
+
+TEST(Fixes, GuessingIsWhatOneAnswerForAllGives) {
+  const auto guessing = [](const Experiment& of) {
+    Trial trial;
+    trial.experiment = of;
+    trial.steps = 1;
+    trial.guesses = true;
+    return ulpscope::run(trial).loss_of_guessing;
+  };
+  EXPECT_EQ(guessing(experiment("fp32")), std::log(10));
+  EXPECT_EQ(guessing(experiment("fp32", "[loss]\nfactor = 4\n")), 4 * std::log(10));
+  Experiment values = experiment("fp32");
+  values.data.target = TargetSource::input;
+  values.model.layers.back().set("out_features", int64_t{16});
+  values.loss.function = LossFunction::mse;
+  // Of the same numbers, by their definition.
+  std::vector<float> all;
+  {
+    const Trainer trainer(values, {});
+    Batch batch;
+    std::vector<int64_t> samples(256);
+    std::iota(samples.begin(), samples.end(), 0);
+    trainer.training_data().fill_batch(samples, batch);
+    all = batch.values;
+  }
+  ASSERT_EQ(all.size(), 256u * 16);
+  double sum = 0, squares = 0;
+  for (const float value : all) {
+    sum += value;
+    squares += static_cast<double>(value) * value;
+  }
+  const double n = 256 * 16, variance = squares / n - (sum / n) * (sum / n);
+  EXPECT_NEAR(*guessing(values), variance, 1e-12 * n);
+  values.loss.function = LossFunction::l1;
+  std::sort(all.begin(), all.end());
+  double deviation = 0;
+  for (const float value : all) deviation += std::abs(value - (double{all[all.size() / 2]} + all[all.size() / 2 - 1]) / 2);
+  EXPECT_NEAR(*guessing(values), deviation / n, 1e-12 * n);
+  values.loss.function = LossFunction::kl_div;
+  EXPECT_FALSE(guessing(values));
+}
+
 // What can be changed of layers and groups is tried where there are such, and nowhere else.
 TEST(Fixes, LayersAndGroupsAreChangedWhereTheyAre) {
   const auto texts = [](const Experiment& of) {
     std::string all;
-    for (const Fix& fix : fixes_of(of, "")) all += fix.text + "\n";
+    for (const Fix& fix : fixes_of(of, "", {})) all += fix.text + "\n";
     return all;
   };
   const char* const kLayers = R"(precision = "fp32"
@@ -139,7 +249,7 @@ learning_rate = 5
   const Experiment run = parse_experiment(kLayers, "test");
   EXPECT_THAT(texts(run), AllOf(HasSubstr("mask_value = -1e4"), HasSubstr("subtract_max = true"), HasSubstr("fused = true"),
                                 HasSubstr("the learning rate of head as of the others: 0.01")));
-  for (const Fix& fix : fixes_of(run, "")) {
+  for (const Fix& fix : fixes_of(run, "", {})) {
     const bool is_of_softmax = fix.text.find("subtract_max") != std::string::npos;
     EXPECT_EQ(fix.experiment.model.layers[0].layers("layers")[0].flag("subtract_max"), is_of_softmax) << fix.text;
   }
@@ -163,14 +273,14 @@ TEST(Fixes, NothingIsWiderThanFp64) {
   const FixStudy study = study_of(run, *watch.failure());
   ASSERT_TRUE(study.fails_again);
   for (const FixTrial& trial : study.trials) {
-    EXPECT_FALSE(trial.fix.is_format) << trial.fix.text;
+    EXPECT_FALSE(is_format(trial.fix.what)) << trial.fix.text;
     EXPECT_EQ(dtype_of(trial.fix.experiment.precision), DType::f64) << trial.fix.text;
     EXPECT_NE(trial.result, FixResult::fp32_fails);
   }
   EXPECT_TRUE(study.reference.name.empty() || study.reference.name.starts_with("FP64 and ")) << study.reference.name;
   // Of pure FP16 they are.
   bool is_offered = false;
-  for (const Fix& fix : fixes_of(experiment("pure_fp16"), "")) is_offered |= fix.text.starts_with("FP32 master weights");
+  for (const Fix& fix : fixes_of(experiment("pure_fp16"), "", {})) is_offered |= fix.text.starts_with("FP32 master weights");
   EXPECT_TRUE(is_offered);
 }
 
@@ -185,7 +295,15 @@ TEST(Fixes, WhyThereIsNoReferenceIsSaid) {
   ASSERT_TRUE(study.fails_again);
   EXPECT_EQ(study.reference.lack, "the time was up before FP32 had been run");
   ASSERT_NE(find(study, "BF16"), nullptr);
-  EXPECT_EQ(find(study, "BF16")->result, FixResult::stays_finite);
+  EXPECT_EQ(find(study, "BF16")->result, FixResult::not_tried);
+  // Of one step nothing can be said of it or of the others.
+  start.experiment = load_experiment(ULPSCOPE_SOURCE_DIR "/experiments/failures/activations_overflow_fp16.toml");
+  const FixStudy one = try_fixes(start, {RunFailure::Way::loss, 0}, "", {.steps_after = 1, .budget = 1e9});
+  ASSERT_TRUE(one.fails_again);
+  EXPECT_EQ(one.reference.lack, "one step of FP32 does not tell whether it trains");
+  ASSERT_NE(find(one, "BF16"), nullptr);
+  EXPECT_EQ(find(one, "BF16")->result, FixResult::stays_finite);
+  start.experiment = run;
   Report report;
   add_fixes(study, report);
   EXPECT_EQ(find_fact<std::string>(report, "reference"), "none: the time was up before FP32 had been run");
@@ -225,6 +343,25 @@ TEST(Fixes, ARunThatGoesOnIsNotRunAgain) {
   EXPECT_EQ(*trial_from_start(Snapshot(options.trace_path)).experiment, run);
 }
 
+// Sums may depend on how many threads share them.
+TEST(Fixes, TrialsHaveTheThreadsOfTheRun) {
+  TemporaryFolder folder;
+  TrainerOptions options;
+  options.trace_path = folder.file("run.h5");
+  options.cpu.threads = 3;
+  Experiment run = experiment("fp32");
+  run.training.steps = 2;
+  train(run, options);
+  EXPECT_EQ(trial_from_start(Snapshot(options.trace_path)).cpu.threads, 3);
+  const auto cpu = cpu_options_of("A CPU, with 8 threads, avx2, 1 thread, oneDNN 2.6.3 on avx2");
+  ASSERT_TRUE(cpu);
+  EXPECT_EQ(cpu->threads, 1);
+  EXPECT_EQ(cpu->isa, "avx2");
+  for (const char* const other : {"", "NVIDIA H100", "avx2, 2 threads", "x, avx2, two threads, y", "x, mmx, 2 threads, y",
+                                  "x, avx2, 0 threads, y", "x, avx2, 99999999999 threads, y", " thread", ", thread"})
+    EXPECT_EQ(cpu_options_of(other).has_value(), std::string(other) == "avx2, 2 threads") << other;
+}
+
 TEST(Fixes, WhatCannotBeRunAgainIsSaidWithItsReason) {
   Experiment run = experiment("fp32");
   run.data.kind = DataKind::csv;
@@ -252,8 +389,9 @@ TEST(Fixes, WhatThereIsNoTimeForIsSaid) {
   const FixStudy study = try_fixes(start, {RunFailure::Way::skipped, 0}, "", options);
   ASSERT_TRUE(study.fails_again);
   ASSERT_GT(study.trials.size(), 2u);
-  EXPECT_NE(study.trials.front().result, FixResult::not_tried);
-  for (size_t i = 1; i < study.trials.size(); ++i) EXPECT_EQ(study.trials[i].result, FixResult::not_tried);
+  // What the others are held against goes before them.
+  for (const FixTrial& trial : study.trials)
+    EXPECT_EQ(trial.result != FixResult::not_tried, trial.fix.text.starts_with("FP32:")) << trial.fix.text;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "tests/support/temporary_folder.h"
+#include "ulpscope/analyzers/nan.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/studies/trial.h"
@@ -311,7 +312,7 @@ learning_rate = 0.1
 [[inject]]
 parameter = "blocks.2.inner.pair.b.bias"
 element = 5
-step = 1
+step = 0
 set = 1e5
 )");
   const Minimized found = minimized();
@@ -429,6 +430,22 @@ TEST_F(MinimizeTest, SamplesThatAreNotFiniteStay) {
   EXPECT_EQ(found.replaced_up_to, "");
   EXPECT_THAT(found.samples, ElementsAre(37));
   EXPECT_TRUE(std::isnan(read_capsule_samples(file("small.capsule"), 0).batch.inputs[3]));
+}
+
+// That memory was changed shows beside what an earlier step had written: the last step alone would begin with a bad weight.
+TEST_F(MinimizeTest, TheCauseStaysWhereItTakesAnEarlierStep) {
+  train_with("fp32", "[training]\nsteps = 8\n[[inject]]\nparameter = \"first.weight\"\nelement = 3\nstep = 6\nset = inf\n");
+  const Minimized found = minimized();
+  EXPECT_EQ(found.cause, "memory_changed");
+  EXPECT_EQ(found.failure.name, "linear");
+  EXPECT_THAT(found.other_failure, HasSubstr("bad_start"));
+  EXPECT_EQ(found.before.steps, 7u);
+  EXPECT_EQ(found.after.steps, 2u);
+  Trial trial;
+  trial.capsule = file("small.capsule");
+  trial.trace_path = file("small.h5");
+  EXPECT_TRUE(run(trial).is_as_before());
+  EXPECT_EQ(find_fact<std::string>(analyze_nan(Snapshot(trial.trace_path)), "cause"), "memory_changed");
 }
 
 TEST_F(MinimizeTest, SaysWhenTheTimeWasUp) {

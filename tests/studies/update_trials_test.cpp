@@ -70,7 +70,8 @@ TEST_F(UpdateTrialsTest, UpdatesBelowHalfAnUlpTakeMasterWeightsOrChance) {
   EXPECT_LT(*masters.lost, 0.01);
   EXPECT_EQ(chance.result, FixResult::verified);
   EXPECT_GT(*chance.lost, 0.5) << "most leave the weight as it was, and the others make up for them";
-  EXPECT_EQ(find(tried, "the learning rate times 10:").result, FixResult::verified);
+  // However low its loss ends: it is another training than was asked for.
+  EXPECT_EQ(find(tried, "the learning rate times 10:").result, FixResult::other_training);
   // As what is proposed does when somebody sets it.
   EXPECT_LE(final_loss(failure("updates_lost_bf16", {"optimizer.master_weights=true"})), tried.reference.bound);
   EXPECT_LE(final_loss(failure("updates_lost_bf16", {"arithmetic.ops.adam_update.rounding=sr", "optimizer.math=fp32"})),
@@ -84,7 +85,8 @@ TEST_F(UpdateTrialsTest, UpdatesBelowHalfAnUlpTakeMasterWeightsOrChance) {
   ASSERT_EQ(report.tables.size(), 1u);
   EXPECT_EQ(report.tables[0].rows.size(), tried.trials.size() + 1);
   EXPECT_THAT(report.verdict_text,
-              StartsWith("It loses. Tried: it keeps its updates and trains as in FP32 with the learning rate"));
+              StartsWith("It loses. Tried: it keeps its updates and trains as in FP32 with updates rounded stochastically:"));
+  EXPECT_THAT(tried.trials.back().text, StartsWith("the learning rate"));
 }
 
 TEST_F(UpdateTrialsTest, DecayThatIsLostDoesNotShowInTheLoss) {
@@ -130,7 +132,7 @@ TEST_F(UpdateTrialsTest, WhyThereIsNoReferenceIsSaid) {
   const UpdateStudy one = study(run, 1);
   ASSERT_EQ(one.original.result, FixResult::still_loses);
   EXPECT_EQ(fact(one, "reference"), "none: one step of FP32 does not tell whether it trains");
-  EXPECT_EQ(find(one, "FP32 master weights").result, FixResult::verified);
+  EXPECT_EQ(find(one, "FP32 master weights").result, FixResult::keeps_updates);
   EXPECT_EQ(detail(one, "FP32 master weights"), "keeps the updates; nothing tells whether it trains");
 
   Trial start;

@@ -186,6 +186,11 @@ def check_verdict(facts, report, whole):
         left = left.replace(more[0], " ")
         if int(more[1]) != len(report["causes"]) - 1:
             yield f"{more[0]!r}: there are {len(report['causes'])}"
+    skipped = re.search(r"the scaler skipped (\d+) of (\d+) steps?\.", left)
+    if skipped:
+        left = left.replace(skipped[0], " ")
+        if (int(skipped[1]), int(skipped[2])) != (int(facts.steps.skipped.sum()), facts.steps.n):
+            yield f"{skipped[0]!r}: {int(facts.steps.skipped.sum())} of {facts.steps.n}"
     if re.search(r"\d", left):
         yield f"not recomputed: {left.strip()!r} of the verdict"
     for cause in report["causes"]:

@@ -89,7 +89,17 @@ class Facts:
         s.broken = numpy.arange(s.n) >= s.first_broken
         s.is_broken = bool(s.broken.any())
         s.broken_from = int(s.step[s.first_broken]) if s.is_broken else None
+        s.last_bout = self.last_bout(s.step[s.nonfinite].tolist()) if s.is_broken else None
         return s
+
+    @staticmethod
+    def last_bout(steps):
+        """Where the last of these steps' stretches began, and with it those before that a gap no longer than themselves divides from it."""
+        starts = [i for i in range(len(steps)) if i == 0 or steps[i] != steps[i - 1] + 1] + [len(steps)]
+        begin = len(starts) - 2
+        while begin > 0 and steps[starts[begin]] - steps[starts[begin] - 1] - 1 <= starts[begin] - starts[begin - 1]:
+            begin -= 1
+        return steps[starts[begin]]
 
     def trailing_skips(self):
         taken = numpy.flatnonzero(~self.steps.skipped)
@@ -101,7 +111,12 @@ class Facts:
 
     @property
     def is_stuck(self):
-        return self.trailing_skips() >= STUCK
+        s, skips = self.steps, self.trailing_skips()
+        growth = s.n - skips - 1  # the step before
+        takes_growth_back = (
+            skips > 0 and growth >= 0 and s.scale_after[growth] > s.scale_before[growth] and s.scale_after[-1] > s.scale_before[growth]
+        )
+        return skips >= STUCK and not takes_growth_back
 
     # Rows of stats.
 
@@ -200,16 +215,17 @@ class Facts:
         return None
 
     @functools.cached_property
-    def origin(self):
-        """The row where the NaN and infinities began that did harm: got to a loss or a weight of a run that broke, or to a gradient of a
-        parameter where no step was taken or steps were wasted. Where they did none, the first."""
+    def origins(self):
+        """The rows where the NaN and infinities began that did harm: got to a loss or a weight of a run that broke, or to a gradient of a
+        parameter where no step was taken or steps were wasted, and apart from that those that an op divided by. Where they did none, the
+        first."""
         r, s = self.rows, self.steps
         first = self.first_row(r.bad)
         everywhere = ("loss", "weights", "gradients")
         if not s.is_broken and not self.is_stuck and not self.reached_weights and self.skipped_for_nan is not None:
-            return self.skipped_for_nan
+            return [self.skipped_for_nan]
         if s.is_broken:
-            kinds, since = ("loss", "weights"), s.broken_from
+            kinds, since = ("loss", "weights"), s.last_bout
         elif self.is_stuck:
             taken = numpy.flatnonzero(~s.skipped)
             # A dynamic scale may have skipped steps before and come down to one that fitted.
@@ -219,8 +235,15 @@ class Facts:
             kinds, since = ("weights",), numpy.inf
         else:
             kinds, since = (*everywhere, "divided_by"), 0
-        origin = self.beginnings.origin(kinds, since)
-        return first if origin is None else origin
+        kinds_apart = [[kind for kind in kinds if kind != "divided_by"], [kind for kind in kinds if kind == "divided_by"]]
+        if "divided_by" in kinds and wastes_many(int(s.nonfinite.sum()), s.n):
+            kinds_apart.append(["loss"])
+        origins = {self.beginnings.origin(each, since) for each in kinds_apart if each} - {None}
+        return sorted(origins) or ([] if first is None else [first])
+
+    @property
+    def origin(self):
+        return self.origins[0] if self.origins else None
 
     @property
     def reached_weights(self):

@@ -34,7 +34,8 @@ def bad_sample(case, match):
     shape = [int(n) for n in f.trace.text_of(c["shape"][root]).split(",")]
     of_sample = int(numpy.prod(shape[1:], dtype=int))
     number, element = divmod(int(c["element"][root]), of_sample)
-    batch = numpy.flatnonzero((b["step"] == step) & (b["micro_batch"] == micro_batch) & b.is_any("phase", "forward"))[number]
+    phase = "evaluation" if f.tables.ops.words("phase")[f.tensors.op[case.first_tensor]] == "evaluation" else "forward"
+    batch = numpy.flatnonzero((b["step"] == step) & (b["micro_batch"] == micro_batch) & b.is_any("phase", phase))[number]
     sample, source = int(b["sample"][batch]), int(b["source"][batch])
     places, name = [], ""
     for i in range(s.rows):

@@ -14,7 +14,7 @@ DIVIDED = (
 
 
 def origin_of(case):
-    """The row that a finding is about: the first of the run, or that which did harm."""
+    """The row that a finding is about: the first of the run, or one that did harm."""
     first = case.f.first_row(case.f.rows.bad)
     evidence = case.finding["evidence"][0]
     is_first = (
@@ -22,7 +22,10 @@ def origin_of(case):
         and evidence["key"]["step"] == case.f.rows.step[first]
         and case.tensor_of(evidence) == case.f.rows.tensor[first]
     )
-    return first if is_first else case.f.origin
+    if is_first:
+        return first
+    named = [row for row in case.f.origins if case.f.rows.tensor[row] == case.tensor_of(evidence)]
+    return named[0] if named else case.f.origin
 
 
 def story(case):
@@ -75,7 +78,7 @@ def held_nonfinite(case, match):
             "all": len(f.nonfinite_tensors),
             "which": None,
             "step": f.rows.step[origin_of(case)],
-            "tensor": case.first_name,
+            "tensor": case.first_name.removesuffix(" in evaluation"),  # which is told of any tensor of it
             "none": None,
             **divided_by(f, origin_of(case), match),
         },

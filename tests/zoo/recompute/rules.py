@@ -6,8 +6,10 @@ import math
 import re
 import typing
 
+import numpy
+
 from .facts import Facts
-from .sentences import Claim
+from .sentences import Claim, general
 
 
 class Case:
@@ -78,8 +80,69 @@ COMMON = [
         r"Judged by the steps before step (?P<step>\d+), where the run broke\.$",
         lambda case, match: {"step": case.f.steps.broken_from},
     ),
-    (r"[( ](?P<name>[a-z_0-9]+(?:\.\w+)?), now (?P<value>\"[^\"]*\"|[^,()]+)", as_it_is),
+    (r"[( ](?P<name>[a-z_0-9]+(?:\[\d+\])?(?:\.\w+)?), now (?P<value>\"[^\"]*\"|[^,()]+)", as_it_is),
+    (
+        r", which had risen from (?P<first>\S+) in step (?P<begin>\d+) to (?P<rate>\S+) in step (?P<step>\d+)",
+        lambda case, match: rate_rose(case, match),
+    ),
+    (
+        r"The learning rate was below a hundredth of (?P<most>\S+), which it was in step (?P<step>\d+), in (?P<small>\d+) of "
+        r"(?P<all>\d+) steps",
+        lambda case, match: rate_fell(case, match),
+    ),
+    (
+        r"The learning rate had risen to (?P<rate>\S+) by step (?P<step>\d+), and goes up to (?P<full>\S+) \(",
+        lambda case, match: rate_is_rising(case, match),
+    ),
+    (
+        r"Weight decay \(.*?\) times the learning rate is up to (?P<taken>[^:]+): lower it, for it draws weights to (?P<zero>0) ",
+        lambda case, match: Claim(
+            {
+                "taken": general(float(setting_of(case, "weight_decay")[1]) * float(numpy.nanmax(judged_rates(case)[1])), 3),
+                "zero": 0,
+            }
+        ),
+    ),
 ]
+
+
+def setting_of(case, kind):
+    return case.f.trace.settings_by_kind[kind]
+
+
+def judged_rates(case):
+    """The steps before the run broke, with their learning rates."""
+    s = case.f.steps
+    asked = ~s.broken & numpy.isfinite(s.learning_rate)
+    return s.step[asked], s.learning_rate[asked]
+
+
+def rate_rose(case, match):
+    steps, rates = judged_rates(case)
+    at = int(numpy.flatnonzero(steps == int(match["step"]))[0])
+    return Claim(
+        {"first": general(rates[0], 4), "begin": steps[0], "rate": general(rates[at], 4), "step": steps[at]},
+        it_rose=rates[at] > 2 * rates[0],
+    )
+
+
+def rate_fell(case, match):
+    steps, rates = judged_rates(case)
+    most = int(numpy.argmax(rates))
+    small = int((rates < 0.01 * rates[most]).sum())
+    return Claim(
+        {"most": general(rates[most], 4), "step": steps[most], "small": small, "all": len(rates)},
+        it_was_most_of_the_steps=2 * small > len(rates),
+    )
+
+
+def rate_is_rising(case, match):
+    steps, rates = judged_rates(case)
+    full = float(setting_of(case, "learning_rate")[1])
+    return Claim(
+        {"rate": general(rates[-1], 4), "step": steps[-1], "full": general(full, 4)},
+        it_never_came_near=rates[-1] < 0.01 * full and rates[-1] == rates.max(),
+    )
 
 
 def log2(x):

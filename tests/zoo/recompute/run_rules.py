@@ -26,9 +26,8 @@ def nonfinite_losses(case, match):
 def origin_step(case, match):
     """Where the NaN or infinity of the first such loss was made: in its step, or in steps before that led there."""
     f = case.f
-    first = int(f.steps.step[f.steps.nonfinite][0])
-    step = first
-    with_bad = set(f.rows.step[f.rows.bad].tolist())
+    step = f.steps.last_bout if f.steps.is_broken else int(f.steps.step[f.steps.nonfinite][0])
+    with_bad = set(f.rows.step[f.rows.bad & ~f.rows.skipped].tolist())  # a skipped step did nothing to the weights
     while step - 1 in with_bad:
         step -= 1
     row = f.first_row(f.rows.bad & (f.rows.step == step))
@@ -222,7 +221,201 @@ def test_loss(case, match):
     )
 
 
+def mean_guess(case, match):
+    """What the mean of all targets costs in the last 50 steps, from the sums of the targets of each step, where the loss is the mean of
+    squared errors."""
+    f, s = case.f, case.f.steps
+    words = f.tables.ops.words("function")
+    loss = next(op for op, name in enumerate(words) if name == "mse" and f.tables.ops.words("phase")[op] != "evaluation")
+    producer, slot = next((producer, slot) for number, producer, slot in f.trace.inputs_of(loss) if number == 1)
+    tensor = f.trace.tensor_of_output[(int(f.tables.ops["id"][producer]), slot)]
+    judged = s.step[~s.broken].tolist()
+    sums = {step: numpy.zeros(3) for step in judged}
+    stats = f.tables.stats
+    for row in numpy.flatnonzero(f.rows_of(tensor)):
+        if int(f.rows.step[row]) in sums:
+            sums[int(f.rows.step[row])] += [stats[name][row] for name in ("count", "sum", "sum_of_squares")]
+    count, total, _ = sum(sums.values())
+    mean, last = total / count, judged[-50:]
+    cost = numpy.mean([(q - 2 * mean * t) / n + mean * mean for n, t, q in (sums[step] for step in last)])
+    of_run = float(numpy.mean(s.loss[~s.broken][-50:]))
+    return of_run, len(last), mean, float(cost)
+
+
+def told_mean_guess(case, match):
+    of_run, steps, mean, cost = mean_guess(case, match)
+    return Claim(
+        {"run": general(of_run, 4), "n": steps, "mean": general(mean, 4), "cost": general(cost, 4)}, it_is_no_better=of_run >= 0.98 * cost
+    )
+
+
+def learned_by_heart(case, match):
+    losses, classes = last_losses(case), number_of_classes(case)
+    return Claim(
+        {
+            "n": len(losses),
+            "median": general(median(losses), 4),
+            "guess": general(math.log(classes), 4),
+            "accuracy": general(100 * case.f.metric("test_accuracy"), 3),
+            "classes": classes,
+            "by_chance": general(100 / classes, 3),
+        },
+        the_losses_are_below_those_of_guessing=median(losses) < 0.5 * math.log(classes),
+    )
+
+
+def loss_stayed(case, match):
+    losses = case.f.steps.loss[case.f.steps.known]
+    first, last = median(losses[:ENDS]), median(losses[-ENDS:])
+    return Claim(
+        {"first": general(first, 4), "n": ENDS, "last": general(last, 4), "again": ENDS}, it_did_not_fall=last >= first
+    )
+
+
+def ratios_before(f, step):
+    """By step before this one, the largest ratio of an update to a weight of two dimensions or more."""
+    p, largest = f.tables.parameters, {}
+    for row in range(p.rows):
+        weight, update = float(p["weight_norm"][row]), float(p["update_norm"][row])
+        if int(p["step"][row]) < step and len(f.trace.shapes[p["tensor"][row]]) >= 2 and weight > 0 and 0 < update < math.inf:
+            largest[int(p["step"][row])] = max(largest.get(int(p["step"][row]), 0), update / weight)
+    return largest
+
+
+def update_leapt(case, match):
+    f = case.f
+    step, ratio, tensor = first_large_update(case)
+    before = ratios_before(f, step)
+    return Claim(
+        {
+            "step": step,
+            "ratio": general(ratio, 3),
+            "parameter": f.trace.text_of(f.tables.tensors["parameter"][tensor]),
+            "n": len(before),
+            "most": general(max(before.values()), 3),
+        },
+        it_is_far_above_all_before=len(before) >= 10 and ratio > 100 * max(before.values()),
+    )
+
+
+def out_of_line(f, step):
+    """The first row of the step, in order, that is 30 times as large as all of its tensor in the ten steps before."""
+    r, before = f.rows, {}
+    for row in range(r.n):
+        if not r.has_values[row] or not step - 10 <= r.step[row] <= step:
+            continue
+        tensor, largest = int(r.tensor[row]), float(r.largest[row]) / float(f.tables.stats["scale"][row])
+        if r.step[row] < step:
+            before[tensor] = max(before.get(tensor, 0), largest)
+        elif before.get(tensor, 0) > 0 and largest > 30 * before[tensor]:
+            return tensor, largest, before[tensor]
+    return None
+
+
+def first_out_of_line(case, match):
+    step = first_large_update(case)[0]
+    tensor, largest, before = out_of_line(case.f, step)
+    return Claim(
+        {"step": step, "tensor": None, "largest": general(largest, 4), "before": general(before, 4)},
+        it_is_the_named_one=case.tensor_of(case.finding["evidence"][1]) == tensor,
+    )
+
+
+def outlier_batches(case, match):
+    """Of the rows of an input, sorted by their largest magnitudes, those behind the first gap of a factor of 30 among the last fifth."""
+    f, tensor = case.f, case.first_tensor
+    rows = numpy.flatnonzero(f.rows_of(tensor) & f.rows.has_values)
+    values = numpy.sort(f.rows.largest[rows])
+    n = len(values)
+    first = next(i for i in range(n - n // 5, n) if values[i - 1] > 0 and values[i] > 30 * values[i - 1])
+    outliers = rows[f.rows.largest[rows] >= values[first]]
+    return outliers, n, float(values[-1]), float(values[first - 1])
+
+
+def data_outlier(case, match):
+    outliers, n, largest, others = outlier_batches(case, match)
+    return Claim(
+        {
+            "some": "One" if len(outliers) == 1 else str(len(outliers)),
+            "all": n,
+            "tensor": case.first_name,
+            "step": case.f.rows.step[outliers[0]],
+            "largest": general(largest, 4),
+            "others": general(others, 4),
+        }
+    )
+
+
+def samples_of_outliers(case):
+    f = case.f
+    b, outliers = f.tables.batches, outlier_batches(case, None)[0]
+    places = {(int(f.rows.step[row]), int(f.rows.micro_batch[row])) for row in outliers}
+    first, counts, elsewhere = min(places)[0], {}, set()
+    for row in numpy.flatnonzero((b["step"] >= first) & (b.words("phase") != "evaluation")):
+        sample = (int(b["source"][row]), int(b["sample"][row]))
+        if (int(b["step"][row]), int(b["micro_batch"][row])) in places:
+            counts[sample] = counts.get(sample, 0) + 1
+        else:
+            elsewhere.add(sample)
+    return [sample for sample, count in counts.items() if count == len(places) and sample not in elsewhere]
+
+
+def the_sample(case, match):
+    samples = samples_of_outliers(case)
+    return Claim({"sample": samples[0][1], "places": None}, there_is_one=len(samples) == 1)
+
+
 RULES = {
+    "data.outlier": Rule(
+        [
+            (
+                r"^(?P<some>\S+) of (?P<all>\d+) batches of (?P<tensor>.+?) (?:is|are) unlike all others, first in step (?P<step>\d+): the largest "
+                r"magnitude is (?P<largest>\S+), and (?P<others>\S+) in the others\.",
+                data_outlier,
+            ),
+            (r"^It is sample (?P<sample>\d+) of \w+(?P<places>.*?)\. Look at", the_sample),
+            (
+                r"^It is one of (?P<n>\d+) samples of that batch\.",
+                lambda case, match: {"n": len(samples_of_outliers(case))},
+            ),
+            (r"--step (?P<step>\d+)`", lambda case, match: {"step": case.f.rows.step[outlier_batches(case, match)[0][0]]}),
+        ],
+        {"largest": lambda case, *_: float(case.f.rows.largest[outlier_batches(case, None)[0][0]])},
+        lambda case, tensor, _=None: int(outlier_batches(case, None)[0][0]),
+    ),
+    "run.update_leapt": Rule(
+        [
+            (
+                r"^One update threw the run: that of step (?P<step>\d+) was (?P<ratio>\S+) times as large as (?P<parameter>\S+), and in the "
+                r"(?P<n>\d+) steps before none was more than (?P<most>\S+) times as large as its weight\.",
+                update_leapt,
+            ),
+            (
+                r"The first that was out of line in step (?P<step>\d+) is (?P<tensor>.+?): up to (?P<largest>\S+), and (?P<before>\S+) in "
+                r"the steps before\.",
+                first_out_of_line,
+            ),
+        ],
+        {
+            "update_over_weight": lambda case, *_: first_large_update(case)[1],
+            "largest": lambda case, *_: out_of_line(case.f, first_large_update(case)[0])[1],
+        },
+        lambda case, tensor, _=None: Step(first_large_update(case)[0]),
+    ),
+    "run.loss_stayed": Rule(
+        [
+            (
+                r"^The loss did not fall: its median was (?P<first>\S+) in the first (?P<n>\d+) steps, and is (?P<last>\S+) in the last "
+                r"(?P<again>\d+)\.",
+                loss_stayed,
+            ),
+        ],
+        {
+            "median_loss": lambda case, *_: median(case.f.steps.loss[-ENDS:]),
+            "first_median_loss": lambda case, *_: median(case.f.steps.loss[:ENDS]),
+        },
+        lambda case, tensor, _=None: Step(int(case.f.steps.step[-1])),
+    ),
     "recording.memory_changed": Rule(
         [
             (
@@ -299,6 +492,17 @@ RULES = {
                 ),
             ),
             (
+                r"^The run learned nothing that helps: its mean loss is (?P<run>\S+) in the last (?P<n>\d+) steps, and to give the mean of all "
+                r"targets, (?P<mean>\S+), would have cost (?P<cost>\S+) there\.",
+                told_mean_guess,
+            ),
+            (
+                r"^The run learned its training samples, and nothing that helps with others: the median of its last (?P<n>\d+) losses is "
+                r"(?P<median>\S+), where guessing gives (?P<guess>\S+), and it has (?P<accuracy>\S+)% of the test set right, where guessing "
+                r"among (?P<classes>\d+) classes gives (?P<by_chance>\S+)%\.",
+                learned_by_heart,
+            ),
+            (
                 r"its labels are smoothed so far that all (?P<classes>\d+) classes are alike\.$",
                 lambda case, match: Claim(
                     {"classes": number_of_classes(case)}, nothing_is_left=float(case.f.setting("loss.label_smoothing")) > 1 - 1e-6
@@ -315,6 +519,8 @@ RULES = {
             "test_accuracy": lambda case, *_: case.f.metric("test_accuracy"),
             "of_guessing": lambda case, *_: 1 / number_of_classes(case),
             "least_loss": lambda case, *_: float(last_losses(case).min()),
+            "mean_loss": lambda case, *_: mean_guess(case, None)[0],
+            "loss_of_the_mean": lambda case, *_: mean_guess(case, None)[3],
             "loss_of_guessing": lambda case, *_: math.log(number_of_classes(case)),
             "least_possible_loss": lambda case, *_: math.log(number_of_classes(case)),
         },

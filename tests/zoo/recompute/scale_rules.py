@@ -7,7 +7,7 @@ import numpy
 from .fitting import NONE_ABOVE, NONE_BELOW
 from .formats import LIMIT
 from .rules import Rule
-from .sentences import AtLeast, Bounds, Claim, power, scale
+from .sentences import AtLeast, Bounds, Claim, general, power, scale
 
 
 def scale_bounds(bounds, loose=False):
@@ -98,10 +98,6 @@ def backoffs(case, match):
 def settled(case, match):
     s, leading = case.f.steps, case.f.leading_skips()
     return {"some": s.skipped.sum() - leading, "all": s.n - leading}
-
-
-def initial_now(case, match):
-    return {"value": case.f.trace.settings_by_kind["scale_initial"][1], "name": case.f.trace.settings_by_kind["scale_initial"][0]}
 
 
 def blamed(case):
@@ -278,6 +274,16 @@ def felt_smallest(case):
     return max(b[0] for b in found if b), max(b[1] for b in found if b)
 
 
+def steep_growth(case, match):
+    """How many backoffs undo one growth."""
+    run = case.f.trace.run
+    backoffs = math.log(run("growth_factor")) / -math.log(run("backoff_factor"))
+    return Claim({"backoffs": general(backoffs, 3)}, it_is_more_than_two=backoffs > 2)
+
+
+STEEP_GROWTH = (r"one growth is as much as (?P<backoffs>\S+) backoffs", steep_growth)
+
+
 RULES = {
     "scale.below_100": Rule(ZONE_TEXT, zone_values("below 100")),
     "scale.below_1000": Rule(ZONE_TEXT, zone_values("below 1000")),
@@ -320,13 +326,13 @@ RULES = {
                 r"from (?P<scale>\S+?))?\.$",
                 backoffs,
             ),
-            (r"\((?P<name>[\w.]+), now (?P<value>[^)]+)\)", initial_now),
+            STEEP_GROWTH,
         ],
         {"skipped_steps": skipped_by},
         first=first_skipped,
     ),
     "scale.thrashing": Rule(
-        [(r"thrashes: (?P<some>\d+) of (?P<all>\d+) steps were skipped after it had been found\.", settled)],
+        [(r"thrashes: (?P<some>\d+) of (?P<all>\d+) steps were skipped after it had been found\.", settled), STEEP_GROWTH],
         {"skipped_steps": skipped_by},
         first=first_skipped_after_growth,
     ),

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import re
 
-SETTING = r"\b(?:arithmetic|autocast|clipping|fp8|loss|optimizer|scaler)\.[a-z0-9_]+"
+SETTING = r"\b(?:arithmetic|autocast|clipping|fp8|loss|optimizer|optimizers\[\d+\]|scaler|schedule)\.[a-z0-9_]+"
 
 # What a digit in a text stands for where it is no measured number, each with its reason.
 CONSTANTS = [

@@ -224,7 +224,7 @@ def check_smallest_of_steps(case, series):
 def makers_of_nonfinite(f):
     """The origin, the first of all, and what became infinite when it was rounded and held none before that."""
     r = f.rows
-    made = set() if f.origin is None else {int(r.tensor[f.origin])}
+    made = {int(r.tensor[row]) for row in f.origins}
     first = f.first_row(r.bad)
     if first is not None:
         made.add(int(r.tensor[first]))

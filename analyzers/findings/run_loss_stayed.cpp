@@ -1,0 +1,57 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/guessing.h"
+#include "ulpscope/analyzers/findings/rate_text.h"
+#include "ulpscope/analyzers/loss_ends.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/trend.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// Of losses of which it is not known what guessing gives.
+void find_stayed(const RunFacts& facts, Findings& found) {
+  constexpr size_t kLeastSteps = 40;
+  const AnalysisContext& context = facts.context;
+  const StepTotals& steps = facts.steps();
+  // A run that goes on from another one may have come down before.
+  if (context.options.restricts_steps() || facts.broke() || steps.count < kLeastSteps || steps.first.step > 0 ||
+      !context.trace.run().parent_run.empty())
+    return;
+  const std::optional<Guessing> guessing = guessing_of(context);
+  if ((guessing && guessing->loss) || mean_guess_of(facts)) return;
+  const std::vector<double> ends = last_losses(steps);
+  if (ends.size() < kEndLosses || steps.first_losses.size() < kEndLosses) return;
+  const double first = median(steps.first_losses), last = median(ends);
+  if (!(first > 0) || !std::isfinite(last) || last < first) return;
+  const Advice why = why_updates_are_short(facts);
+  found.add(Severity::warning,
+            fmt::format("The loss did not fall: its median was {:.4g} in the first {} steps, and is {:.4g} in the last {}.", first,
+                        kEndLosses, last, kEndLosses),
+            {{key_of_step(context.trace, steps.last.step), {{"median_loss", last}, {"first_median_loss", first}}}},
+            !why.text.empty() ? why
+                              : fmt::format("Where nothing else was found, look at the learning rate{}, and at the range of inputs "
+                                            "and targets.",
+                                            in_brackets({learning_rate_now(facts)})));
+}
+
+}  // namespace
+
+extern constinit const FindingRule run_loss_stayed{
+    .code = "run.loss_stayed",
+    .part = Part::run,
+    .raised =
+        "A run from the start on, of a loss of which it is not known what guessing gives, ended with losses no lower than its "
+        "first ones.",
+    .meaning = "By its losses it learned nothing.",
+    .help = "Look at what else was found, at the learning rate, and at the range of inputs and targets.",
+    .shown_by = "experiments/failures/absolute_error_learns_nothing.toml",
+    .find = find_stayed,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,307 @@
+#include "ulpscope/studies/setting_changes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/studies/timed_trials.h"
+
+namespace ulpscope {
+
+namespace {
+
+using Way = SettingChange::Way;
+
+// What words call a setting, and what changing it is.
+struct NamedKind {
+  SettingKind kind;
+  const char* words;
+  ChangeOf what;
+};
+constexpr NamedKind kNamed[] = {
+    {SettingKind::scale_initial, "loss scale", ChangeOf::scale},
+    {SettingKind::scale_floor, "floor of the loss scale", ChangeOf::scale},
+    {SettingKind::scale_cap, "cap of the loss scale", ChangeOf::scale},
+    {SettingKind::scale_growth_interval, "growth interval", ChangeOf::scale},
+    {SettingKind::quantization_recipe, "recipe of FP8", ChangeOf::scale},
+    {SettingKind::quantization_margin, "margin of FP8", ChangeOf::scale},
+    {SettingKind::quantization_history, "history of FP8", ChangeOf::scale},
+    {SettingKind::loss_factor, "factor of the loss", ChangeOf::training},
+    {SettingKind::epsilon, "eps", ChangeOf::training},
+    {SettingKind::momentum, "momentum", ChangeOf::training},
+    {SettingKind::second_moment, "beta2", ChangeOf::training},
+    {SettingKind::weight_decay, "weight decay", ChangeOf::training},
+    {SettingKind::clip_norm, "norm to clip to", ChangeOf::training},
+    {SettingKind::clip_value, "value to clip to", ChangeOf::training},
+    {SettingKind::warmup, "warm-up", ChangeOf::training},
+};
+
+NamedKind named(const SettingChange& change) {
+  for (const NamedKind& each : kNamed)
+    if (each.kind == change.kind) return each;
+  return {change.kind, "setting", ChangeOf::training};
+}
+
+std::optional<double> number_of(const std::string& text) {
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+// Numbers to try for one that is `now`, the nearest first.
+std::vector<double> tried_for(const SettingChange& change, double now) {
+  const bool is_scale =
+      change.kind == SettingKind::scale_initial || change.kind == SettingKind::scale_floor || change.kind == SettingKind::scale_cap;
+  std::vector<double> all;
+  if (change.way == Way::lower) {
+    all = is_scale                               ? std::vector{now / 0x1p4, now / 0x1p8, now / 0x1p16}
+          : change.kind == SettingKind::momentum ? std::vector{0.9, 0.5}
+          : std::isinf(now)                      ? std::vector{std::copysign(1e4, now)}
+                                                 : std::vector{now / 10, now / 100, now / 1000};
+    if (is_scale && std::isinf(now)) all = {0x1p16};
+    if (change.kind == SettingKind::scale_floor) all.push_back(0);
+    std::erase_if(all, [&](double value) { return !(std::abs(value) < std::abs(now)); });
+  } else {
+    // An eps and a warm-up may be 0, of which no multiple is larger.
+    all = change.kind == SettingKind::epsilon  ? std::vector{1e-5, 1e-4}
+          : change.kind == SettingKind::warmup ? std::vector{20.0, 100.0}
+          : is_scale                           ? std::vector{now * 0x1p4, now * 0x1p8}
+                                               : std::vector{now * 10, now * 100};
+    std::erase_if(all, [&](double value) { return !(value > now); });
+  }
+  return all;
+}
+
+// The number in `optimizers` belongs to the group only where it has one of its own.
+void set_setting(Experiment& experiment, const std::string& name, const std::string& value) {
+  constexpr std::string_view kGroups = "optimizers[";
+  if (!name.starts_with(kGroups)) return apply_override(experiment, Override(fmt::format("{}={}", name, value)));
+  size_t index = 0;
+  const char* const end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + kGroups.size(), end, index);
+  if (error != std::errc() || index >= experiment.optimizers.size()) return;
+  const std::string_view key(stop + 2, end);  // behind "]."
+  for (auto& [each, has] : experiment.optimizers[index].values)
+    if (const auto number = number_of(value); each == key && number && std::holds_alternative<double>(has)) has = *number;
+}
+
+// The ops that update its parameters.
+std::set<std::string> update_ops(const Experiment& experiment) {
+  const auto op_of = [](OptimizerType type) {
+    return type == OptimizerType::sgd ? "sgd_update" : type == OptimizerType::lion ? "lion_update" : "adam_update";
+  };
+  std::set<std::string> ops{op_of(experiment.optimizer.type)};
+  for (const OptimizerGroup& group : experiment.optimizers) ops.insert(op_of(experiment.settings_of(group).type));
+  return ops;
+}
+
+bool updates_narrow_parameters(const Experiment& experiment) {
+  return is_narrow(*info(row_of(experiment.precision).parameter_types().others).format);
+}
+
+// That `module` may be within the layer of that name: names of layers within others are parts of its path.
+bool is_within(const std::string& module, const std::string& name) {
+  return fmt::format(".{}.", module).find(fmt::format(".{}.", name)) != std::string::npos;
+}
+
+}  // namespace
+
+bool is_format(ChangeOf what) {
+  return what == ChangeOf::scale || what == ChangeOf::update || what == ChangeOf::masters || what == ChangeOf::type;
+}
+
+void change_layers(std::vector<LayerSpec>& layers, const std::function<void(LayerSpec&)>& change) {
+  for (LayerSpec& layer : layers) {
+    change(layer);
+    for (std::vector<LayerSpec>& within : layer.lists) change_layers(within, change);
+  }
+}
+
+void divide_rates(Experiment& experiment, double by) {
+  for (OptimizerGroup& group : experiment.optimizers)
+    for (auto& [key, value] : group.values)
+      if (key == "learning_rate") value = experiment.settings_of(group).learning_rate / by;
+  experiment.optimizer.learning_rate /= by;
+}
+
+void ChangedExperiments::add(std::string text, ChangeOf what, const std::function<void(Experiment&)>& change) {
+  ChangedExperiment changed{std::move(text), what, original_, {}};
+  try {
+    change(changed.experiment);
+    if (changed.experiment == original_) return;
+    validate(changed.experiment);
+  } catch (const Error&) {
+    return;  // the experiment cannot have it
+  }
+  auto same = std::find_if(all_.begin(), all_.end(), [&](const auto& each) { return each.experiment == changed.experiment; });
+  if (same == all_.end()) same = all_.insert(all_.end(), std::move(changed));
+  if (by_ != nullptr) same->by.push_back(*by_);
+}
+
+void ChangedExperiments::add(const SettingChange& change) {
+  by_ = &change;
+  const PrecisionRow& precision = row_of(original_.precision);
+  const bool is_narrow_run = is_narrow(original_);
+  switch (change.kind) {
+    case SettingKind::scale_enabled:
+    case SettingKind::scale_dynamic:
+      // Only what has a short range is scaled, and a scaler that is off is not made dynamic by a key alone.
+      if (precision.dtype != DType::f16 || change.value.find("false") != std::string::npos) break;
+      add(fmt::format("a dynamic loss scale: {}", original_.scaler_enabled() ? "scaler.dynamic = true" : "scaler.enabled = \"on\""),
+          ChangeOf::scale, [](Experiment& changed) {
+            if (!changed.scaler_enabled()) changed.scaler.enabled = Switch::on;
+            changed.scaler.dynamic = true;
+          });
+      break;
+    case SettingKind::scale_initial:
+    case SettingKind::scale_floor:
+    case SettingKind::scale_cap:
+    case SettingKind::scale_growth_interval:
+      if (original_.scaler_enabled()) add_numbers(change);
+      break;
+    case SettingKind::update_math:
+      if (updates_narrow_parameters(original_))
+        add("updates computed in FP32, and rounded once: optimizer.math = \"fp32\"", ChangeOf::update,
+            [](Experiment& changed) { changed.optimizer.math = UpdateMath::fp32; });
+      break;
+    case SettingKind::arithmetic_of_ops: {
+      if (!updates_narrow_parameters(original_)) break;
+      std::string keys;
+      for (const std::string& op : update_ops(original_)) keys += fmt::format("arithmetic.ops.{}.rounding = \"sr\", ", op);
+      add(fmt::format("updates rounded stochastically: {}optimizer.math = \"fp32\"", keys), ChangeOf::update,
+          [](Experiment& changed) {
+            changed.optimizer.math = UpdateMath::fp32;
+            for (const std::string& op : update_ops(changed)) changed.arithmetic.ops[op].rounding = RoundingMode::stochastic;
+          });
+      break;
+    }
+    case SettingKind::master_weights:
+      if (updates_narrow_parameters(original_))
+        add("FP32 master weights: optimizer.master_weights = true", ChangeOf::masters,
+            [](Experiment& changed) { changed.optimizer.master_weights = true; });
+      break;
+    case SettingKind::precision_of_modules:
+    case SettingKind::precision_of_ops: {
+      if (!is_narrow_run || precision.casts_model || change.module.empty()) break;
+      const bool is_op = change.kind == SettingKind::precision_of_ops;
+      add(fmt::format("{0} in FP32: autocast.{1}.\"{0}\" = \"fp32\"", change.module, is_op ? "ops" : "modules"), ChangeOf::type,
+          [&](Experiment& changed) {
+            if (is_op)
+              changed.autocast.ops[change.module] = Precision::fp32;
+            else
+              changed.autocast.modules.insert(changed.autocast.modules.begin(), {change.module, Precision::fp32});
+          });
+      break;
+    }
+    case SettingKind::precision:
+      if (change.value == "\"bf16\"" && precision.dtype == DType::f16) {
+        add(fmt::format("BF16: precision = \"{}\"", precision.casts_model ? "pure_bf16" : "bf16"), ChangeOf::type,
+            [&](Experiment& changed) {
+              changed.precision = precision.casts_model ? Precision::pure_bf16 : Precision::bf16;
+              changed.scaler.enabled = Switch::off;
+            });
+      } else if (change.value == "\"fp32\"" && is_narrow_run) {
+        add("FP32: precision = \"fp32\"", ChangeOf::type, [&](Experiment& changed) { changed = *wider_than(original_); });
+      }
+      break;
+    case SettingKind::learning_rate:
+      add_rates(change);
+      break;
+    default:
+      if (!change.module.empty())
+        add_constants(change);
+      else
+        add_numbers(change);
+      break;
+  }
+  by_ = nullptr;
+}
+
+void ChangedExperiments::add_rates(const SettingChange& change) {
+  const bool has_groups = !original_.optimizers.empty(), is_lower = change.way == Way::lower;
+  for (const double by : is_lower ? std::vector{10.0, 100.0, 1000.0} : std::vector{10.0, 100.0})
+    add(fmt::format("{} {} {:g}: optimizer.learning_rate = {:g}{}", has_groups ? "all learning rates" : "the learning rate",
+                    is_lower ? "/" : "times", by, original_.optimizer.learning_rate * (is_lower ? 1 / by : by),
+                    has_groups ? " and those of [[optimizers]]" : ""),
+        ChangeOf::rate, [&](Experiment& changed) { divide_rates(changed, is_lower ? by : 1 / by); });
+  // Of one that is far from them parts are, too.
+  const double usual = OptimizerSettings().learning_rate;
+  if (has_groups || !is_lower || !(original_.optimizer.learning_rate > 1000 * usual)) return;
+  for (const double by : {100.0, 10.0, 1.0})
+    add(fmt::format("a usual learning rate: optimizer.learning_rate = {:g}", by * usual), ChangeOf::rate,
+        [&](Experiment& changed) { changed.optimizer.learning_rate = by * usual; });
+}
+
+// All settings of the kind, those of groups with the others.
+void ChangedExperiments::add_numbers(const SettingChange& change) {
+  const NamedKind kind = named(change);
+  std::vector<SettingInfo> settings = describe_settings(original_);
+  std::erase_if(settings, [&](const SettingInfo& setting) {
+    return change.kind == SettingKind::other ? setting.name != change.name || change.name.empty() : setting.kind != change.kind;
+  });
+  if (settings.empty()) return;
+  const SettingInfo& first = settings.front();
+  const auto set_all = [&](const std::string& value) {
+    return [&settings, value](Experiment& changed) {
+      for (const SettingInfo& setting : settings) set_setting(changed, setting.name, value);
+    };
+  };
+  if (change.way == Way::set) {
+    const bool clips = change.kind == SettingKind::clip_norm;
+    add(fmt::format("{}: {} = {}",
+                    clips ? fmt::format("gradients clipped to a norm of {}", change.value) : fmt::format("another {}", kind.words),
+                    first.name, change.value),
+        kind.what, set_all(change.value));
+    return;
+  }
+  const std::optional<double> now = number_of(first.value);
+  if (!now) return;
+  double from = *now;
+  // No cap is one that is infinite.
+  if (change.kind == SettingKind::scale_cap && from == 0) from = original_.scaler_rule().initial * 0x1p4;
+  for (const double value : tried_for(change, from))
+    add(fmt::format("a {} {}: {} = {:g}", change.way == Way::lower ? "lower" : "larger", kind.words, first.name, value), kind.what,
+        set_all(fmt::format("{}", value)));
+}
+
+// A constant of the layers that the module may be: of a kind by its key, else by its value.
+void ChangedExperiments::add_constants(const SettingChange& change) {
+  struct Constant {
+    std::string layer, key;
+    double now;
+  };
+  std::optional<Constant> found;
+  const auto visit = [&](std::vector<LayerSpec>& layers, const std::function<void(LayerSpec&, const std::string& key)>& each) {
+    change_layers(layers, [&](LayerSpec& layer) {
+      if (!is_within(change.module, layer.name)) return;
+      for (const LayerOption& option : layer.type->options) {
+        if (option.type.kind != OptionKind::number || !layer.has(option.key)) continue;
+        const double value = layer.number(option.key);
+        if (change.now ? value == *change.now : change.kind == SettingKind::epsilon && option.key == "eps") each(layer, option.key);
+      }
+    });
+  };
+  Experiment as_it_is = original_;
+  visit(as_it_is.model.layers, [&](LayerSpec& layer, const std::string& key) {
+    if (!found) found = Constant{layer.name, key, layer.number(key)};
+  });
+  if (!found) return;
+  for (const double value : tried_for(change, found->now))
+    add(fmt::format("a {} {} of {}: {} = {:g}", change.way == Way::lower ? "smaller" : "larger", found->key, found->layer,
+                    found->key, value),
+        ChangeOf::layer, [&](Experiment& changed) {
+          visit(changed.model.layers, [&](LayerSpec& layer, const std::string& key) { layer.set(key, value); });
+        });
+}
+
+std::vector<ChangedExperiment> ChangedExperiments::take() {
+  std::stable_sort(all_.begin(), all_.end(), [](const auto& a, const auto& b) { return a.what < b.what; });
+  return std::move(all_);
+}
+
+}  // namespace ulpscope

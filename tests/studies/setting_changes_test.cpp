@@ -1,0 +1,160 @@
+// What advice proposes becomes runs that have it, and what came of them is said of the advice.
+#include "ulpscope/studies/setting_changes.h"
+
+#include <gmock/gmock.h>
+
+#include "ulpscope/studies/trial_report.h"
+
+namespace ulpscope {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using Kind = SettingKind;
+using Way = SettingChange::Way;
+
+Experiment experiment(const std::string& text) {
+  return parse_experiment(
+      text + "[model]\nlayers = [{ type = \"linear\", name = \"head\", out_features = 10 }]\n[data]\nshape = [16]\n", "test");
+}
+
+std::vector<ChangedExperiment> changed(const Experiment& original, const SettingChange& change) {
+  ChangedExperiments experiments(original);
+  experiments.add(change);
+  std::vector<ChangedExperiment> all = experiments.take();
+  for (const ChangedExperiment& each : all) EXPECT_THAT(each.by, ElementsAre(change)) << each.text;
+  return all;
+}
+
+// One number of each of them.
+template <typename Number>
+std::vector<double> numbers(const std::vector<ChangedExperiment>& all, Number&& number) {
+  std::vector<double> found;
+  for (const ChangedExperiment& each : all) found.push_back(static_cast<double>(number(each.experiment)));
+  return found;
+}
+
+TEST(SettingChanges, NumbersOfTheRunAreLoweredAndRaised) {
+  const Experiment sgd = experiment("[optimizer]\ntype = \"sgd\"\nmomentum = 1.5\nweight_decay = 50\nlearning_rate = 0.5\n");
+  EXPECT_THAT(numbers(changed(sgd, {.kind = Kind::momentum, .way = Way::lower}), [](auto& e) { return e.optimizer.momentum; }),
+              ElementsAre(0.9, 0.5));
+  EXPECT_THAT(
+      numbers(changed(sgd, {.kind = Kind::weight_decay, .way = Way::lower}), [](auto& e) { return *e.optimizer.weight_decay; }),
+      ElementsAre(5, 0.5, 0.05));
+  EXPECT_THAT(
+      numbers(changed(sgd, {.kind = Kind::learning_rate, .way = Way::raise}), [](auto& e) { return e.optimizer.learning_rate; }),
+      ElementsAre(5, 50));
+  EXPECT_THAT(numbers(changed(sgd, {.kind = Kind::warmup, .way = Way::raise}), [](auto& e) { return e.schedule.warmup; }),
+              ElementsAre(20, 100));
+  EXPECT_THAT(numbers(changed(sgd, {.kind = Kind::clip_norm, .value = "1"}), [](auto& e) { return e.clipping.norm; }),
+              ElementsAre(1));
+  EXPECT_THAT(changed(sgd, {.kind = Kind::epsilon, .way = Way::raise}), IsEmpty()) << "SGD has none";
+  const Experiment factor = experiment("[loss]\nfactor = 1000\n");
+  EXPECT_THAT(numbers(changed(factor, {.kind = Kind::loss_factor, .way = Way::lower}), [](auto& e) { return e.loss.factor; }),
+              ElementsAre(100, 10, 1));
+  const Experiment adam = experiment("[optimizer]\neps = 0\n");
+  EXPECT_THAT(numbers(changed(adam, {.kind = Kind::epsilon, .way = Way::raise}), [](auto& e) { return e.optimizer.eps; }),
+              ElementsAre(1e-5, 1e-4));
+}
+
+TEST(SettingChanges, ScalesAreThoseOfAScaler) {
+  const Experiment fixed = experiment("precision = \"fp16\"\n[scaler]\ninitial = 65536\ndynamic = false\n");
+  const SettingChange smaller{.kind = Kind::scale_initial, .way = Way::lower};
+  EXPECT_THAT(numbers(changed(fixed, smaller), [](auto& e) { return *e.scaler.initial; }), ElementsAre(4096, 256, 1));
+  EXPECT_THAT(changed(experiment("precision = \"fp32\"\n"), smaller), IsEmpty());
+  const std::vector<ChangedExperiment> dynamic = changed(fixed, {.kind = Kind::scale_dynamic, .value = "true"});
+  ASSERT_EQ(dynamic.size(), 1u);
+  EXPECT_TRUE(dynamic[0].experiment.scaler_rule().dynamic);
+  const Experiment fp8 = experiment("precision = \"fp8\"\n[fp8]\nrecipe = \"delayed\"\n");
+  EXPECT_THAT(numbers(changed(fp8, {.kind = Kind::quantization_margin, .value = "3"}), [](auto& e) { return e.fp8.margin; }),
+              ElementsAre(3));
+}
+
+TEST(SettingChanges, GroupsFollowWhereTheyHaveOneOfTheirOwn) {
+  const Experiment run = experiment(
+      "[optimizer]\nweight_decay = 10\n[[optimizers]]\nmodules = [\"head\"]\nweight_decay = 100\n[[optimizers]]\n"
+      "modules = [\"head*\"]\nlearning_rate = 1\n");
+  for (const ChangedExperiment& each : changed(run, {.kind = Kind::weight_decay, .way = Way::lower})) {
+    const auto& groups = each.experiment.optimizers;
+    EXPECT_EQ(each.experiment.settings_of(groups[0]).weight_decay, each.experiment.optimizer.weight_decay);
+    EXPECT_EQ(groups[1], run.optimizers[1]);
+  }
+}
+
+TEST(SettingChanges, ConstantsOfLayersAreThoseOfTheModule) {
+  const Experiment run = parse_experiment(R"([model]
+layers = [{ type = "residual", name = "block", layers = [
+  { type = "layer_norm", name = "norm", eps = 0 }, { type = "attention", name = "attention", heads = 1, causal = true, mask_value = -1e9 },
+] }, { type = "layer_norm", name = "other", eps = 0 }]
+)",
+                                          "test");
+  const auto within = [](const Experiment& e, size_t i) -> const LayerSpec& { return e.model.layers[0].layers("layers")[i]; };
+  const auto norms = changed(run, {.kind = Kind::epsilon, .way = Way::raise, .module = "block.norm"});
+  EXPECT_THAT(numbers(norms, [&](auto& e) { return within(e, 0).number("eps"); }), ElementsAre(1e-5, 1e-4));
+  for (const ChangedExperiment& each : norms) EXPECT_EQ(each.experiment.model.layers[1], run.model.layers[1]);
+  const auto masks = changed(run, {.way = Way::lower, .module = "block.attention", .now = -1e9});
+  EXPECT_THAT(numbers(masks, [&](auto& e) { return within(e, 1).number("mask_value"); }), ElementsAre(-1e8, -1e7, -1e6));
+  EXPECT_THAT(changed(run, {.way = Way::lower, .module = "elsewhere", .now = -1e9}), IsEmpty());
+}
+
+TEST(SettingChanges, ASettingIsFoundByItsNameToo) {
+  Experiment run = experiment("");
+  run.loss.function = LossFunction::binary_cross_entropy;
+  const auto losses = changed(run, {.value = "\"bce_with_logits\"", .name = "loss.function"});
+  ASSERT_EQ(losses.size(), 1u);
+  EXPECT_EQ(losses[0].experiment.loss.function, LossFunction::bce_with_logits);
+  EXPECT_THAT(changed(run, {.value = "\"bce_with_logits\"", .name = "no.such"}), IsEmpty());
+  EXPECT_THAT(changed(run, {.value = "\"bce_with_logits\""}), IsEmpty());
+}
+
+TEST(SettingChanges, TheClosestToWhatWasAskedForIsFirst) {
+  const Experiment run = experiment("precision = \"pure_bf16\"\n");
+  ChangedExperiments experiments(run);
+  for (const SettingChange& change : {SettingChange{.kind = Kind::learning_rate, .way = Way::lower},
+                                      {.kind = Kind::clip_norm, .value = "1"},
+                                      {.kind = Kind::precision, .value = "\"fp32\""},
+                                      {.kind = Kind::master_weights, .value = "true"},
+                                      {.kind = Kind::update_math, .value = "\"fp32\""},
+                                      {.kind = Kind::clip_norm, .value = "1"}})
+    experiments.add(change);
+  std::vector<std::string> texts;
+  for (const ChangedExperiment& each : experiments.take()) texts.push_back(each.text.substr(0, 8));
+  EXPECT_THAT(texts, ElementsAre("updates ", "FP32 mas", "FP32: pr", "gradient", "the lear", "the lear", "the lear"));
+}
+
+Report report_with(std::vector<SettingChange> changes) {
+  Report report;
+  report.findings.push_back({"run.diverged", Severity::error, "It diverged.", {}, "Do it. Look.", {}, std::move(changes)});
+  report.causes.push_back({0, {}});
+  report.verdict_text = "It diverged. Do it. 1 cause more below.";
+  return report;
+}
+
+TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
+  const SettingChange rate{.kind = Kind::learning_rate, .way = Way::lower}, clip{.kind = Kind::clip_norm, .value = "1"};
+  const TriedChange slow{.text = "slower: a = 1", .by = {rate}, .helps = Helps::no},
+      slower{.text = "slower: a = 2", .by = {rate}, .helps = Helps::yes},
+      clipped{.text = "clipped: b = 1", .by = {clip}, .helps = Helps::no};
+  // Of several values of one setting one is enough.
+  Report one = report_with({rate});
+  judge_advice({slow, slower}, one);
+  EXPECT_EQ(one.findings[0].suggestion, "Do it. Look. Helps when tried: a = 2.");
+  EXPECT_EQ(one.verdict_text, "It diverged. Do it. 1 cause more below.");
+  Report some = report_with({rate, clip});
+  judge_advice({slow, slower, clipped}, some);
+  EXPECT_EQ(some.findings[0].suggestion, "Do it. Look. Of no help when tried: b = 1. Helps when tried: a = 2.");
+  // What all fails is not to be read as what to do, in the verdict neither.
+  Report none = report_with({rate, clip});
+  judge_advice({slow, clipped}, none);
+  EXPECT_EQ(none.findings[0].suggestion, "Of no help when tried: a = 1 and b = 1. Advised it was: Do it. Look.");
+  EXPECT_EQ(none.verdict_text, "It diverged. Of no help when tried: a = 1 and b = 1. 1 cause more below.");
+  // Nor is what could not be told.
+  Report open = report_with({rate});
+  judge_advice({slow, {.text = "slower: a = 3", .by = {rate}}, clipped}, open);
+  EXPECT_EQ(open.findings[0].suggestion, "Do it. Look.");
+}
+
+}  // namespace
+}  // namespace ulpscope
