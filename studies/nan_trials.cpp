@@ -44,14 +44,16 @@ std::string detail_of(const FixTrial& trial, const std::optional<double>& guessi
   }
 }
 
-Helps helps(FixResult result) {
+// Where nothing was found that trains, what does not may not have had the time to.
+Helps helps(FixResult result, bool has_reference) {
   switch (result) {
     case FixResult::verified:
       return Helps::yes;
     case FixResult::fails:
-    case FixResult::trains_worse:
     case FixResult::fp32_fails:
       return Helps::no;
+    case FixResult::trains_worse:
+      return has_reference ? Helps::no : Helps::unknown;
     default:
       return Helps::unknown;
   }
@@ -117,7 +119,7 @@ void add_fixes(const FixStudy& study, Report& report) {
   for (const FixTrial& trial : study.trials)
     tried.push_back({trial.fix.text,
                      trial.fix.by,
-                     helps(trial.result),
+                     helps(trial.result, study.reference.exists()),
                      name_of(trial.result),
                      {},
                      trial.end_loss,
