@@ -29,8 +29,8 @@ Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings)
   using Kind = SettingKind;
   Advice advice;
   if (settings.number(Kind::loss_factor).value_or(1) <= 0.1) {
-    advice.text =
-        "Raise the factor of the loss, which makes gradients as small" + in_brackets({advice.raise(settings.now(Kind::loss_factor))});
+    advice.text = "Raise the factor of the loss, which makes gradients as small" +
+                  in_brackets({advice.raise(settings.now(Kind::loss_factor))});
     return advice;
   }
   if (facts.adapts_scale) {

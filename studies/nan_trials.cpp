@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ulpscope/base/error.h"
-#include "ulpscope/kernels/cpu_in_use.h"
+#include "ulpscope/core/run/describe_run.h"
 #include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope {
@@ -85,10 +85,7 @@ Trial trial_from_start(const Snapshot& trace) {
   if (run.world_size > 1) throw usage_error("'{}' is one of {} ranks: one rank cannot be run again", trace.path(), run.world_size);
   Trial trial;
   // What arithmetic depends on beside the experiment.
-  if (const std::optional<CpuOptions> cpu = cpu_options_of(run.machine); cpu && cpu->threads <= kMostThreads) {
-    trial.cpu.threads = cpu->threads;
-    if (cpu->isa != cpu_options_in_use().isa && is_in_use(cpu->isa)) trial.cpu.isa = cpu->isa;
-  }
+  trial.cpu = cpu_as_in(run);
   Experiment& experiment = trial.experiment.emplace(parse_experiment(run.experiment, trace.path()));
   // A run that was resumed ended where its last part did.
   for (const TracePart& part : trace.parts()) {

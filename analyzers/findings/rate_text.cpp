@@ -103,7 +103,8 @@ SettingMention learning_rate_now(const RunFacts& facts, std::optional<uint32_t> 
 
 Advice or_lower_loss_factor(const RunFacts& facts) {
   Advice advice;
-  if (loss_factor(facts) > 1) advice.text = ", or lower the factor of the loss" + in_brackets({advice.lower(loss_factor_now(facts))});
+  if (loss_factor(facts) > 1)
+    advice.text = ", or lower the factor of the loss" + in_brackets({advice.lower(loss_factor_now(facts))});
   return advice;
 }
 
@@ -137,8 +138,8 @@ Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, ui
   if (decay * rate > 1) {
     advice.text = fmt::format(
         "Lower the weight decay{}: times the learning rate{} it is {:.3g}, and above 1 it turns weights around by itself",
-        in_brackets({advice.lower(settings.now(SettingKind::weight_decay))}), in_brackets({settings.now(SettingKind::learning_rate)}),
-        decay * rate);
+        in_brackets({advice.lower(settings.now(SettingKind::weight_decay))}),
+        in_brackets({settings.now(SettingKind::learning_rate)}), decay * rate);
     return advice;
   }
   // Updates of Adam and Lion are as long, however long the gradients are.
@@ -188,11 +189,9 @@ Advice why_updates_are_short(const RunFacts& facts) {
     else if (settings.number(SettingKind::warmup).value_or(0) > 0 && rates.back().value < kSmall * full &&
              most->step == rates.back().step)
       why += fmt::format("The learning rate had risen to {:.4g} by step {}, and goes up to {:.4g}{}: warm it up in fewer steps. ",
-                         rates.back().value, rates.back().step, full,
-                         in_brackets({why.lower(settings.now(SettingKind::warmup))}));
+                         rates.back().value, rates.back().step, full, in_brackets({why.lower(settings.now(SettingKind::warmup))}));
   }
-  const double taken =
-      rates.empty() ? 0 : settings.number(SettingKind::weight_decay).value_or(0) * most->value;
+  const double taken = rates.empty() ? 0 : settings.number(SettingKind::weight_decay).value_or(0) * most->value;
   if (taken > kSmall)
     why += fmt::format(
         "Weight decay{} times the learning rate is up to {:.3g}: lower it, for it draws weights to 0 faster than "

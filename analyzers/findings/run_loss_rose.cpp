@@ -56,7 +56,8 @@ void find_rise(const RunFacts& facts, Findings& found) {
   if (!std::isfinite(end) || !is_much(steps.first.loss, lowest->median, std::min(end, median(behind)))) return;
   const SettingNames& settings = context.settings;
   Advice advice;
-  advice.text = fmt::format("Lower the learning rate{} before that, by a schedule", in_brackets({advice.lower(learning_rate_now(facts))}));
+  advice.text =
+      fmt::format("Lower the learning rate{} before that, by a schedule", in_brackets({advice.lower(learning_rate_now(facts))}));
   advice += !rounds_to_narrow(facts.selection)
                 ? "."
                 : fmt::format(". Whether the format has a part in it, `ulpscope compare` with a run in FP32 tells{}.",

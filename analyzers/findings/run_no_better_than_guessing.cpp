@@ -62,8 +62,9 @@ void find_mean(const RunFacts& facts, Findings& found) {
       {{key_of_step(facts.context.trace, facts.judged_steps().last.step),
         {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
       guess->mean * guess->mean > kFar * guess->loss
-          ? Advice("The targets lie far from 0 beside how much they vary, and a model has to learn that first: subtract their mean, "
-                   "and divide by their deviation.")
+          ? Advice(
+                "The targets lie far from 0 beside how much they vary, and a model has to learn that first: subtract their mean, "
+                "and divide by their deviation.")
           : advice_on_learning(facts));
 }
 

@@ -40,20 +40,18 @@ void find_leap(const RunFacts& facts, Findings& found) {
                         leap->update.step, facts.selection.name(leap->first->tensor), leap->first->largest, leap->first->before);
   }
   Advice advice;
-  advice.text = where +
-                "Updates that are too long for the learning rate grow over steps; what makes one so is wrong in that step: a sample, a "
-                "target, a gradient, or memory. Clipping the norm of the gradients" +
-                in_brackets({advice.set(facts.context.settings.name(SettingKind::clip_norm), "1")}) +
-                " bounds what one step can do.";
+  advice.text =
+      where +
+      "Updates that are too long for the learning rate grow over steps; what makes one so is wrong in that step: a sample, a "
+      "target, a gradient, or memory. Clipping the norm of the gradients" +
+      in_brackets({advice.set(facts.context.settings.name(SettingKind::clip_norm), "1")}) + " bounds what one step can do.";
   found.add(does_harm(facts) ? Severity::error : Severity::info,
             fmt::format("One update threw the run: that of step {} was {:.3g} times as large as {}, and in the {} steps before "
                         "none was more than {:.3g} times as large as its weight.",
                         leap->update.step, leap->update.ratio,
                         weight.parameter.empty() ? facts.selection.name(leap->update.tensor) : weight.parameter, leap->steps_before,
                         leap->before),
-            std::move(evidence),
-            std::move(advice),
-            std::move(extent));
+            std::move(evidence), std::move(advice), std::move(extent));
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
   const bool began_too_high = 2 * steps.leading_skips > steps.skipped.size() && steps.lowest_scale < steps.first.scale_before;
   Advice advice;
   if (many && began_too_high) {
-    advice.text = "Begin with a smaller scale" + in_brackets({advice.lower(facts.context.settings.now(SettingKind::scale_initial))});
+    advice.text =
+        "Begin with a smaller scale" + in_brackets({advice.lower(facts.context.settings.now(SettingKind::scale_initial))});
     advice = std::move(advice) + or_lower_loss_factor(facts) + ".";
   } else if (many) {
     advice = advice_on_steep_growth(facts);

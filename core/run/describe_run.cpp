@@ -5,6 +5,8 @@
 
 #include <ctime>
 
+#include "ulpscope/kernels/cpu_in_use.h"
+
 namespace ulpscope {
 
 namespace {
@@ -52,6 +54,15 @@ RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool 
   }
   run.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   return run;
+}
+
+CpuOptions cpu_as_in(const RunInfo& run) {
+  CpuOptions options;
+  const std::optional<CpuOptions> cpu = cpu_options_of(run.machine);
+  if (!cpu || cpu->threads > kMostThreads) return options;
+  options.threads = cpu->threads;
+  if (cpu->isa != cpu_options_in_use().isa && is_in_use(cpu->isa)) options.isa = cpu->isa;
+  return options;
 }
 
 }  // namespace ulpscope

@@ -14,4 +14,7 @@ namespace ulpscope {
 RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool scaled,
                      const std::optional<CheckpointInfo>& parent);
 
+// With which a run computes as the described one did, as far as the description tells and this machine can.
+CpuOptions cpu_as_in(const RunInfo& run);
+
 }  // namespace ulpscope
