@@ -28,11 +28,6 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps) {
 Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings) {
   using Kind = SettingKind;
   Advice advice;
-  if (settings.number(Kind::loss_factor).value_or(1) <= 0.1) {
-    advice.text = "Raise the factor of the loss, which makes gradients as small" +
-                  in_brackets({advice.raise(settings.now(Kind::loss_factor))});
-    return advice;
-  }
   if (facts.adapts_scale) {
     advice.text = "Begin with a larger loss scale" + in_brackets({advice.raise(settings.name(Kind::scale_initial))}) +
                   ", or let it grow sooner" + in_brackets({advice.lower(settings.name(Kind::scale_growth_interval))});
@@ -46,6 +41,9 @@ Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings)
                   in_brackets({advice.set(settings.switched(Kind::master_weights, true)),
                                advice.set(settings.switched(Kind::scale_enabled, true))});
   }
+  if (settings.number(Kind::loss_factor).value_or(1) <= 0.1)
+    advice += ", or raise the factor of the loss, which makes gradients as small" +
+              in_brackets({advice.raise(settings.now(Kind::loss_factor))});
   return advice;
 }
 

@@ -200,7 +200,7 @@ TEST_F(Updates, AreNotJudgedByATraceThatStopped) {
   ASSERT_EQ(lose_updates({}).exit_code, 0);
   bool has_stopped = false;
   // Where an empty trace fits, and not what the steps add to it.
-  for (uint64_t limit = 1100 << 10; limit <= 1280 << 10; limit += 45 << 10) {
+  for (uint64_t limit = 860 << 10; limit <= 1040 << 10; limit += 45 << 10) {
     RunOptions full;
     full.file_limit = limit;
     const Result result = run_verb("updates", {"run.h5", "--json", kNoLimit}, full);

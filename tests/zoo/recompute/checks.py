@@ -15,7 +15,7 @@ RULES = {
 }
 FLUSHED = RULES["range.gradients_flushed"]
 FLUSHED.text.extend(scale_rules.FLUSHED_ADVICE)
-FACTS = {"scale": scale_rules.FACTS, "report": run_rules.FACTS, "updates": update_tables.FACTS, "whatif": whatif_rules.FACTS}
+FACTS = {"compare": compare_rules.FACTS, "scale": scale_rules.FACTS, "report": run_rules.FACTS, "updates": update_tables.FACTS, "whatif": whatif_rules.FACTS}
 TABLES = table_rules.TABLES | update_tables.TABLES | whatif_rules.TABLES
 NOTES = table_rules.NOTES + update_tables.NOTES + whatif_rules.NOTES
 NOT_FACTS = {
@@ -134,6 +134,34 @@ def check_evidence(case, rule):
                 yield f"{evidence['key'].get('name', 'evidence')}: {name} {quantity['value']!r}, recomputed {value!r}"
 
 
+PRECISIONS = ('"fp32"', '"bf16"')  # that a run, a module or an op is changed to
+
+
+def larger_margin(case):
+    """By as much as the advice says, or by 1."""
+    more = re.search(r"margin larger by (\d+)", case.finding["suggestion"])
+    return float(case.f.trace.settings_by_kind["quantization_margin"][1]) + (int(more[1]) if more else 1)
+
+
+def check_changes(case):
+    """Numbers of the changes that it advises: in names of types, the usual norm to clip to, a margin, or a constant of the module."""
+    trace = case.f.trace
+    for change in case.finding["changes"]:
+        setting, value = change["setting"], change.get("value", "")
+        if setting == "quantization_margin" and value:
+            known = float(value) == larger_margin(case)
+        else:
+            known = not re.search(r"\d", value) or (value in PRECISIONS if setting.startswith("precision") else (setting, value) == ("clip_norm", "1"))
+        if not known:
+            yield f"not recomputed: a change of {setting} to {value}"
+        if "now" in change:
+            ops = trace.tables.ops
+            of_module = [text.split() for text, module in zip(ops.texts("attributes"), ops.texts("module")) if module == change["module"]]
+            constants = [float(item.partition("=")[2]) for items in of_module for item in items if not item.endswith("=varies")]
+            if number(change["now"]) not in constants:
+                yield f"no op of {change['module']} has the constant {change['now']}"
+
+
 def check_finding(case):
     finding = case.finding
     rule = RULES.get(finding["code"])
@@ -147,6 +175,7 @@ def check_finding(case):
             if name not in case.f.trace.settings:
                 yield f"the run has no setting {name}"
     yield from check_evidence(case, rule)
+    yield from check_changes(case)
 
 
 def first_step(case, rule):
@@ -252,6 +281,8 @@ def series_of(case, plot):
         return table_rules.histograms(case)
     if (case.report["analysis"], plot["name"]) == ("updates", "lost"):
         return update_tables.losing(case)
+    if plot["name"] == "differences":
+        return len(compare_rules.steps_of(case).differing())
     return len(plot["series"])
 
 
@@ -262,6 +293,8 @@ def check_plots(case):
         if case.report["analysis"] == "whatif":
             yield from {"lost": whatif_rules.check_lost, "scaling": whatif_rules.check_scaling}[plot["name"]](case, plot)
             continue
+        if plot["name"] == "differences":
+            yield from compare_rules.check_differences(case, plot)
         if plot["kind"] == "histogram":
             yield from table_rules.check_limits(case, plot)
         for series in plot["series"]:
@@ -270,6 +303,8 @@ def check_plots(case):
                 yield from table_rules.check_histogram(case, series)
             elif plot["name"] == "lost":
                 yield from update_tables.check_lost(case, series)
+            elif plot["name"] == "differences":
+                pass  # above, all together
             elif series["name"] == "loss scale":
                 yield from table_rules.check_scale_history(case, series)
             elif series["name"].startswith("largest"):

@@ -211,3 +211,140 @@ def tensor_cells(case, row):
             f"largest_{side}": math.log2(largest) if largest > 0 else None,
         }
     return cells
+
+
+# Step by step: how far the norms of outputs lie apart, and where the runs first part (docs/window.md).
+
+COLUMNS = 256  # of a heatmap
+
+
+class Row:
+    """What is compared of a row of stats, without its scales."""
+
+    FIELDS = ("count", "nan", "positive_infinity", "negative_infinity", "zeros", "largest", "smallest", "negatives", "sum", "sum_of_squares")
+    NAMES = {"nan": "NaN", "positive_infinity": "+Inf", "negative_infinity": "-Inf", "sum_of_squares": "sum of squares"}
+    SCALED = ("largest", "smallest", "sum", "sum_of_squares")
+    OF_HEALTH = 5  # the first of them
+
+    def __init__(self, f, i):
+        stats, r = f.tables.stats, f.rows
+        self.has_values = bool(r.has_values[i])
+        self.scale = float(r.scale[i]) * float(r.quantization_scale[i])
+        self.nonfinite = int(r.nonfinite[i])
+        self.of = {name: float(stats[name][i]) for name in self.FIELDS}
+        for name in ("largest", "smallest", "sum"):
+            self.of[name] /= self.scale
+        self.of["sum_of_squares"] = self.of["sum_of_squares"] / self.scale / self.scale
+
+    @staticmethod
+    def first_difference(a, b):
+        """(what, of a, of b), or None. Quotients by scales that are no powers of two are rounded, and say nothing."""
+        exact = a.scale == b.scale or all(math.frexp(x.scale)[0] == 0.5 for x in (a, b))
+        for i, name in enumerate(Row.FIELDS):
+            if (i >= Row.OF_HEALTH and not (a.has_values and b.has_values)) or (name in Row.SCALED and not exact):
+                continue
+            if numpy.float64(a.of[name]).tobytes() != numpy.float64(b.of[name]).tobytes():
+                return Row.NAMES.get(name, name), a.of[name], b.of[name]
+        return None
+
+
+def compared_rows(f):
+    """Of tensors with dimensions, in order: (where it stands, its row)."""
+    r, ids = f.rows, f.tables.ops["id"]
+    for i in numpy.flatnonzero(r.known):
+        tensor = int(r.tensor[i])
+        if f.tensors.is_float[tensor] and f.trace.shapes[tensor] != ():
+            output = (int(ids[f.tensors.op[tensor]]), int(f.tensors.slot[tensor]))
+            yield (int(r.step[i]), output, int(r.micro_batch[i]), int(r.loss_index[i])), int(i)
+
+
+class Steps:
+    def __init__(self, case):
+        a, b = pair(case)
+        of_a = {}
+        for place, i in compared_rows(a):
+            of_a.setdefault(place, i)
+        self.first, norms = None, {}
+        for place, i in compared_rows(b):
+            if place not in of_a:
+                continue
+            step, output = place[:2]
+            x, y = Row(a, of_a[place]), Row(b, i)
+            if (self.first is None or step < self.first[0]) and (found := Row.first_difference(x, y)):
+                self.first = (step, output, *found)
+            norms.setdefault(output, {}).setdefault(step, []).append((x, y))
+        self.distances = {output: {step: self.distance(rows) for step, rows in by.items()} for output, by in norms.items()}
+
+    @staticmethod
+    def distance(rows):
+        a, b = ([row[side] for row in rows] for side in (0, 1))
+        if any(x.nonfinite for x in a) != any(y.nonfinite for y in b):
+            return 1.0
+        if not all(row.has_values for row in a + b):
+            return math.nan
+        first, second = (math.sqrt(sum(row.of["sum_of_squares"] for row in side)) for side in (a, b))
+        return abs(first - second) / max(first, second) if max(first, second) > 0 else 0.0
+
+    def differing(self):
+        return [output for output, by in self.distances.items() if any(x > 0 for x in by.values())]
+
+    def columns(self, output):
+        """Of the heatmap: its first steps and its values."""
+        steps = [step for by in self.distances.values() for step in by]
+        width = 1
+        while max(steps) // width - min(steps) // width >= COLUMNS:
+            width *= 2
+        x = [column * width for column in range(min(steps) // width, max(steps) // width + 1)]
+        y = {step: math.nan for step in x}
+        for step, value in self.distances[output].items():
+            y[step // width * width] = numpy.fmax(y[step // width * width], value)
+        return x, [float(y[step]) for step in x], x[-1] + width
+
+
+def steps_of(case):
+    return case.once(Steps, lambda: Steps(case))
+
+
+def output_of(key):
+    return int(key["op"], 16), key["slot"]
+
+
+def first_output(case):
+    """The name that the report gives it, where what has the name is that output, or nothing else that it names is."""
+    name = case.report["first_different_output"]
+    told = [series["key"] for plot in case.report["plots"] for series in plot["series"]] + [
+        row["key"] for table in case.report["tables"] for row in table["rows"]
+    ]
+    told = {output_of(key) for key in told if key.get("name") == name and "op" in key}
+    return name if not told or steps_of(case).first[1] in told else None
+
+
+def check_differences(case, plot):
+    compared = steps_of(case)
+    title = f"of {len(plot['series'])} of {len(compared.differing())} outputs that differ"
+    if title not in plot["title"]:
+        yield f"{plot['title']!r}, recomputed {title!r}"
+    for series in plot["series"]:
+        x, y, end = compared.columns(output_of(series["key"]))
+        told = [math.nan if value in (None, "NaN") else value for value in series["y"]]
+        close = len(told) == len(y) and numpy.allclose(told, y, rtol=2.0**-40, atol=2.0**-50, equal_nan=True)
+        if series["x"] != x or plot["x_end"] != end or not close:
+            yield f"plot of {series['name']}: {list(zip(series['x'], told))} to {plot['x_end']}, recomputed {list(zip(x, y))} to {end}"
+        if series["name"].startswith("(first) ") != (output_of(series["key"]) == compared.first[1]):
+            yield f"plot of {series['name']}: the first output that differs is {compared.first[1]}"
+    step, _, what, a, b = compared.first
+    for mark in plot["marks"]:
+        told = mark["text"].rpartition(f", {what} ")[2].split(" and ")
+        if (mark["from"], mark["to"]) != (step, step) or not all(same_number(x, y) for x, y in zip(told, (a, b))):
+            yield f"mark {mark}, recomputed {what} {a} and {b} in step {step}"
+
+
+def same_number(text, number):
+    value = float(text)
+    return value == number or math.isnan(value) and math.isnan(number)
+
+
+FACTS = {
+    "first_different_step": lambda case: steps_of(case).first[0] if steps_of(case).first else None,
+    "first_different_output": lambda case: first_output(case) if steps_of(case).first else None,
+}
