@@ -151,7 +151,7 @@ def check_changes(case):
         if setting == "quantization_margin" and value:
             known = float(value) == larger_margin(case)
         else:
-            known = not re.search(r"\d", value) or (value in PRECISIONS if setting.startswith("precision") else (setting, value) == ("clip_norm", "1"))
+            known = not re.search(r"\d", value) or (value in PRECISIONS if setting.startswith("precision") or setting == "update_math" else (setting, value) == ("clip_norm", "1"))
         if not known:
             yield f"not recomputed: a change of {setting} to {value}"
         if "now" in change:
