@@ -1,30 +1,23 @@
 #include "ulpscope/analyzers/asked_scales.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <set>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
 namespace {
 
-template <typename T>
-std::optional<T> read_all(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
-}
-
 // "2^16" or "65536".
 std::optional<double> read_scale(const std::string& text) {
-  if (!text.starts_with("2^")) return read_all<double>(text);
-  const auto exponent = read_all<int>(std::string_view(text).substr(2));
+  if (!text.starts_with("2^")) return parse_number<double>(text);
+  const auto exponent = parse_number<int>(std::string_view(text).substr(2));
   return exponent && std::abs(*exponent) <= 1000 ? std::optional(std::ldexp(1.0, *exponent)) : std::nullopt;
 }
 
@@ -37,7 +30,7 @@ double parse_factor(const std::string& name, const std::string& text, bool above
 }
 
 int64_t parse_count(const std::string& name, const std::string& text) {
-  const auto value = read_all<int64_t>(text);
+  const auto value = parse_number<int64_t>(text);
   if (!value || *value < 1) throw usage_error("{} takes an integer of at least 1, not '{}'", name, text);
   return *value;
 }

@@ -1,11 +1,11 @@
 #include "ulpscope/analyzers/precision_facts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <sstream>
 
 #include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/base/parse_number.h"
 
 namespace ulpscope {
 
@@ -75,10 +75,7 @@ std::optional<double> attribute(const OpInfo& op, std::string_view name) {
   std::istringstream items(op.attributes);
   for (std::string item; items >> item;) {
     if (!item.starts_with(name) || item.size() <= name.size() || item[name.size()] != '=') continue;
-    double value = 0;
-    const char* const end = item.data() + item.size();
-    const auto [stop, error] = std::from_chars(item.data() + name.size() + 1, end, value);
-    return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+    return parse_number<double>(std::string_view(item).substr(name.size() + 1));
   }
   return std::nullopt;
 }

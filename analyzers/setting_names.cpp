@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -19,13 +19,6 @@ struct Values {
 constexpr Values kSwitches[] = {{"false", "true"}, {"False", "True"},     {"0", "1"},
                                 {"off", "on"},     {"\"off\"", "\"on\""}, {"'off'", "'on'"}};
 constexpr Values kAutomatic[] = {{"auto", "on"}, {"\"auto\"", "\"on\""}, {"'auto'", "'on'"}};
-
-std::optional<double> number_of(const SettingInfo& setting) {
-  double value = 0;
-  const char* const end = setting.value.data() + setting.value.size();
-  const auto [stop, error] = std::from_chars(setting.value.data(), end, value);
-  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
-}
 
 }  // namespace
 
@@ -81,7 +74,7 @@ SettingMention SettingNames::now_where(SettingKind kind, double value) const {
   constexpr double kSame = 1e-5;
   const SettingInfo* only = nullptr;
   for (const SettingInfo& each : settings_) {
-    const std::optional<double> other = each.kind == kind ? number_of(each) : std::nullopt;
+    const std::optional<double> other = each.kind == kind ? parse_number<double>(each.value) : std::nullopt;
     if (!other || std::abs(*other - value) > kSame * std::abs(value)) continue;
     if (only != nullptr) return {kind};
     only = &each;
@@ -102,13 +95,14 @@ std::string SettingNames::given_beside(SettingKind kind) const {
 
 std::optional<double> SettingNames::number(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  return setting ? number_of(*setting) : std::nullopt;
+  return setting ? parse_number<double>(setting->value) : std::nullopt;
 }
 
 std::vector<double> SettingNames::numbers(SettingKind kind) const {
   std::vector<double> numbers;
   for (const SettingInfo& each : settings_)
-    if (const std::optional<double> value = each.kind == kind ? number_of(each) : std::nullopt) numbers.push_back(*value);
+    if (const std::optional<double> value = each.kind == kind ? parse_number<double>(each.value) : std::nullopt)
+      numbers.push_back(*value);
   return numbers;
 }
 

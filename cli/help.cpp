@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/analyzers/report/text_layout.h"
@@ -88,12 +87,5 @@ std::string verb_help(const Verb& verb) {
 std::string version_number() { return ULPSCOPE_VERSION; }
 
 std::string version_text() { return fmt::format("ulpscope {} (report version {})\n", version_number(), kReportVersion); }
-
-std::optional<int64_t> parse_integer(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
 
 }  // namespace ulpscope::cli

@@ -22,7 +22,4 @@ std::string version_text();
 // "0.1.0".
 std::string version_number();
 
-// A whole decimal integer, or nothing.
-std::optional<int64_t> parse_integer(std::string_view text);
-
 }  // namespace ulpscope::cli

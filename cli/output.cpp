@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "ulpscope/base/file.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/help.h"
 
@@ -60,7 +61,7 @@ bool is_capable_terminal(int file) {
 TextOptions text_options_of_stdout() {
   TextOptions options;
   if (const char* columns = std::getenv("COLUMNS")) {
-    if (const auto width = parse_integer(columns)) {
+    if (const auto width = parse_number<int64_t>(columns)) {
       options.width = static_cast<int>(std::clamp<int64_t>(*width, 40, 400));
       options.fit_width = true;
     }

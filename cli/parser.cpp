@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/help.h"
 
@@ -144,7 +145,7 @@ std::vector<std::string> Arguments::list(std::string_view option) const {
 std::optional<int64_t> Arguments::integer(std::string_view option, int64_t least) const {
   if (!has(option)) return std::nullopt;
   const std::string value = text(option);
-  const std::optional<int64_t> number = parse_integer(value);
+  const std::optional<int64_t> number = parse_number<int64_t>(value);
   if (!number || *number < least) throw usage_error("{} takes an integer of at least {}, not '{}'", option, least, value);
   return number;
 }

@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/help.h"
 #include "ulpscope/cli/output.h"
@@ -31,7 +32,7 @@ StepRange parse_steps(const std::string& text) {
   const size_t dots = text.find("..");
   const std::string first = text.substr(0, dots), last = dots == std::string::npos ? first : text.substr(dots + 2);
   const auto number = [&](const std::string& part, int64_t otherwise) {
-    const auto value = part.empty() && dots != std::string::npos ? std::optional(otherwise) : parse_integer(part);
+    const auto value = part.empty() && dots != std::string::npos ? std::optional(otherwise) : parse_number<int64_t>(part);
     if (!value || *value < 0) throw usage_error("--step takes a step or a range like 3..7, 3.. or ..7, not '{}'", text);
     return *value;
   };

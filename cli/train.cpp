@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/help.h"
 #include "ulpscope/cli/output.h"
@@ -229,7 +230,7 @@ CapsuleOptions capsule_options(const Arguments& arguments) {
   options.keep_samples = arguments.has("--keep-samples");
   const std::string on = arguments.text("--capsule-on", name_of(options.event));
   if (on.starts_with("step=")) {
-    const std::optional<int64_t> step = parse_integer(on.substr(5));
+    const std::optional<int64_t> step = parse_number<int64_t>(on.substr(5));
     if (!step || *step < 0) throw usage_error("--capsule-on step=N takes a step, not '{}'", on.substr(5));
     options.event = CapsuleEvent::step;
     options.step = static_cast<uint64_t>(*step);

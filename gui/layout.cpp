@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <string>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/file.h"
+#include "ulpscope/base/parse_number.h"
 
 namespace ulpscope::gui {
 
@@ -42,9 +42,7 @@ Layout read_layout(const std::filesystem::path& path) {
     const size_t blank = line.find(' ');
     const std::string name = line.substr(0, blank), value = blank == std::string::npos ? "" : line.substr(blank + 1);
     const auto pixels = [&](int& kept, int least) {
-      int read = 0;
-      const auto [stop, failure] = std::from_chars(value.data(), value.data() + value.size(), read);
-      if (failure == std::errc() && stop == value.data() + value.size() && read >= least && read <= kMostPixels) kept = read;
+      if (const std::optional<int> read = parse_number<int>(value); read && *read >= least && *read <= kMostPixels) kept = *read;
     };
     if (name == "width") {
       pixels(layout.width, kLeastWidth);

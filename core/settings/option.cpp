@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -17,18 +18,11 @@ Error wrong_value(const OptionType& type, const RawValue& raw, std::string_view 
   return usage_error("expected {}, found {}{}", type.description(), raw.text, hint);
 }
 
-std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::optional<double> number_of(const RawValue& raw) {
   if (const auto* whole = std::get_if<int64_t>(&raw.value)) return static_cast<double>(*whole);
   if (const auto* real = std::get_if<double>(&raw.value)) return *real;
   if (const auto* text = std::get_if<std::string>(&raw.value); text != nullptr && text->starts_with("2^")) {
-    const auto exponent = whole_number(std::string_view(*text).substr(2));
+    const auto exponent = parse_number<int64_t>(std::string_view(*text).substr(2));
     if (exponent && *exponent >= -1000 && *exponent <= 1000) return std::ldexp(1.0, static_cast<int>(*exponent));
   }
   return std::nullopt;
@@ -52,7 +46,7 @@ std::optional<int64_t> size_of(const RawValue& raw) {
     shift = 10 * static_cast<int>(unit + 1);
     digits.remove_suffix(1);
   }
-  if (const auto value = whole_number(digits)) {
+  if (const auto value = parse_number<int64_t>(digits)) {
     if (*value < 0 || *value > (std::numeric_limits<int64_t>::max() >> shift)) return std::nullopt;
     return *value << shift;
   }
