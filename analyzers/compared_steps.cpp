@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "ulpscope/analyzers/step_columns.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostColumns = 256, kMostRows = 1000;
 constexpr uint64_t kStepsAtOnce = 32;
 
 // A row of an output in a step, in either run.
@@ -200,16 +200,16 @@ ComparedSteps compare_steps(const ComparedRuns& runs, const AnalysisOptions& opt
   plot.rows = {"output", Unit::none};
 
   std::vector<std::pair<OutputId, uint32_t>> different;
-  uint64_t begin = UINT64_MAX, end = 0;
+  uint64_t begin = UINT64_MAX, last = 0;
   for (const auto& output : steps.outputs) {
     const std::map<uint64_t, double>& by_step = steps.differences.at(output.first);
     if (by_step.empty()) continue;
     begin = std::min(begin, by_step.begin()->first);
-    end = std::max(end, by_step.rbegin()->first + 1);
+    last = std::max(last, by_step.rbegin()->first);
     if (largest_of(by_step) > 0) different.push_back(output);
   }
   // Where there is no room for all, those with the largest differences.
-  const size_t all = different.size(), most = limit > 0 ? std::min(limit, kMostRows) : kMostRows;
+  const size_t all = different.size(), most = limit > 0 ? std::min(limit, kMostHeatmapRows) : kMostHeatmapRows;
   if (all > most) {
     std::vector<double> largest;
     for (const auto& output : different) largest.push_back(largest_of(steps.differences.at(output.first)));
@@ -227,22 +227,15 @@ ComparedSteps compare_steps(const ComparedRuns& runs, const AnalysisOptions& opt
   plot.title =
       fmt::format("Distance of norms, ||a| - |b|| over the larger one, of {} of {} outputs that differ", different.size(), all);
   if (different.empty()) return result;
-  uint64_t width = 1;
-  while ((end - 1) / width - begin / width >= kMostColumns) width *= 2;
-  plot.x_end = static_cast<double>(((end - 1) / width + 1) * width);
+  const StepColumns columns = StepColumns::over(begin, last, kMostHeatmapColumns);
+  plot.x_end = columns.end();
   for (const auto& [output, tensor] : different) {
     Series& row = plot.series.emplace_back();
     row.key = runs.b.output_key(tensor);
     row.name = row.key.name;
     if (steps.first && runs.b.selection().output(steps.first->tensor) == output) row.name.insert(0, "(first) ");
-    for (uint64_t column = begin / width; column <= (end - 1) / width; ++column) {
-      row.x.push_back(static_cast<double>(column * width));
-      row.y.push_back(kUnknown);
-    }
-    for (const auto& [step, difference] : steps.differences.at(output)) {
-      double& cell = row.y[step / width - begin / width];
-      if (!(difference <= cell) && !std::isnan(difference)) cell = difference;
-    }
+    columns.begin(row);
+    for (const auto& [step, difference] : steps.differences.at(output)) columns.keep_largest(row, step, difference);
   }
   if (steps.first) {
     const auto at = static_cast<double>(steps.first->step);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/step_columns.h"
 #include "ulpscope/analyzers/update_judgement.h"
 
 namespace ulpscope {
@@ -180,8 +180,6 @@ Plot UpdateTables::lost_plot() const {
 }
 
 Plot UpdateTables::lost_heatmap() const {
-  constexpr uint64_t kMostColumns = 256;
-  constexpr size_t kMostRows = 1000;
   Plot plot{"lost_updates",
             "Lost updates of each parameter over the steps, the one that lost most first",
             PlotKind::heatmap,
@@ -191,10 +189,9 @@ Plot UpdateTables::lost_heatmap() const {
   plot.only_pictured = true;  // the table of parameters has the shares
   if (add_up(all_.steps).lost == 0) return plot;
   const uint64_t first = all_.steps.front().step, last = all_.steps.back().step;
-  uint64_t width = 1;
-  while (last / width - first / width >= kMostColumns) width *= 2;
-  plot.x_end = static_cast<double>((last / width + 1) * width);
-  const size_t limit = facts_.context.options.limit, most = limit > 0 ? std::min(limit, kMostRows) : kMostRows;
+  const StepColumns columns = StepColumns::over(first, last, kMostHeatmapColumns);
+  plot.x_end = columns.end();
+  const size_t limit = facts_.context.options.limit, most = limit > 0 ? std::min(limit, kMostHeatmapRows) : kMostHeatmapRows;
   for (const Weight& weight : weights_) {
     if (plot.series.size() == most) {
       ++plot.series_left_out;
@@ -202,16 +199,14 @@ Plot UpdateTables::lost_heatmap() const {
     }
     Series& row =
         plot.series.emplace_back(Series{facts_.selection.name(weight.tensor), facts_.selection.key(weight.tensor), {}, {}});
-    std::vector<LostUpdates> columns(static_cast<size_t>(last / width - first / width + 1));
+    std::vector<LostUpdates> lost(columns.count);
     for (const UpdateStep& step : weight.steps) {
-      LostUpdates& column = columns[static_cast<size_t>(step.step / width - first / width)];
+      LostUpdates& column = lost[columns.column(step.step)];
       column.nonzero += step.nonzero;
       column.lost += step.lost;
     }
-    for (size_t column = 0; column < columns.size(); ++column) {
-      row.x.push_back(static_cast<double>((first / width + column) * width));
-      row.y.push_back(columns[column].share().value_or(std::numeric_limits<double>::quiet_NaN()));
-    }
+    columns.begin(row);
+    for (size_t column = 0; column < columns.count; ++column) row.y[column] = lost[column].share().value_or(row.y[column]);
   }
   return plot;
 }

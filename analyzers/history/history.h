@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/step_columns.h"
 
 namespace ulpscope {
 
@@ -52,16 +53,6 @@ struct StepCell {
   uint64_t peak_memory = 0;
 
   void append(const StepCell& later);
-};
-
-// Columns of `width` steps, a power of two, each beginning at a multiple of it.
-struct StepColumns {
-  uint64_t width = 1;
-  uint64_t first = 0;  // the number of the first column: step / width
-  size_t count = 0;
-
-  uint64_t step(size_t column) const { return (first + column) * width; }
-  double end() const { return static_cast<double>((first + count) * width); }
 };
 
 class History {

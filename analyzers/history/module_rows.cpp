@@ -103,11 +103,11 @@ Plot module_heatmap(const History& history, const AnalysisContext& context, Meas
       series.name = row.module;
       series.key.module = row.module;
     }
+    columns.begin(series);
     for (size_t column = 0; column < columns.count; ++column) {
       HistoryCell all;
       for (const uint32_t tensor : row.tensors) all.add(history.cell(tensor, column));
-      series.x.push_back(static_cast<double>(columns.step(column)));
-      series.y.push_back(all.value(measured));
+      series.y[column] = all.value(measured);
     }
   }
   return plot;

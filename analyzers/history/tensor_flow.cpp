@@ -10,6 +10,7 @@
 
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/selection.h"
+#include "ulpscope/analyzers/step_columns.h"
 #include "ulpscope/analyzers/what_if.h"
 
 namespace ulpscope {
@@ -75,7 +76,6 @@ Plot step_histograms(const AnalysisContext& context, uint64_t step) {
 }
 
 std::vector<Plot> measure_plots(const AnalysisContext& context, const StepRange& steps) {
-  constexpr size_t kMostColumns = 256;
   std::map<std::string, std::map<uint32_t, std::map<uint64_t, double>>> measures;  // by name, tensor and step
   context.trace.visit_measures(steps, [&](std::span<const MeasureRow> rows) {
     for (const MeasureRow& row : rows) {
@@ -87,12 +87,12 @@ std::vector<Plot> measure_plots(const AnalysisContext& context, const StepRange&
   });
   std::vector<Plot> plots;
   for (const auto& [name, tensors] : measures) {
-    uint64_t first = UINT64_MAX, last = 0, width = 1;
+    uint64_t first = UINT64_MAX, last = 0;
     for (const auto& [tensor, values] : tensors) {
       first = std::min(first, values.begin()->first);
       last = std::max(last, values.rbegin()->first);
     }
-    while (last / width - first / width >= kMostColumns) width *= 2;
+    const StepColumns columns = StepColumns::over(first, last, kMostHeatmapColumns);
     Plot& plot = plots.emplace_back();
     plot.name = "measure_" + name;
     plot.title = fmt::format("{}, as it was measured of each tensor over the steps", shown_name(name));
@@ -100,19 +100,13 @@ std::vector<Plot> measure_plots(const AnalysisContext& context, const StepRange&
     plot.x = {"step", Unit::count};
     plot.y = {name, Unit::none};
     plot.rows = {"tensor", Unit::none};
-    plot.x_end = static_cast<double>((last / width + 1) * width);
+    plot.x_end = columns.end();
     for (const auto& [tensor, values] : tensors) {
       Series& row = plot.series.emplace_back();
       row.name = context.selection.name(tensor);
       row.key = context.selection.key(tensor);
-      for (uint64_t column = first / width; column <= last / width; ++column) {
-        row.x.push_back(static_cast<double>(column * width));
-        row.y.push_back(kUnknown);
-      }
-      for (const auto& [step, value] : values) {
-        double& cell = row.y[step / width - first / width];
-        cell = std::isnan(cell) ? value : std::max(cell, value);
-      }
+      columns.begin(row);
+      for (const auto& [step, value] : values) columns.keep_largest(row, step, value);
     }
   }
   return plots;
