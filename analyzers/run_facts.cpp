@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/leap.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/quantization_judgement.h"
 #include "ulpscope/analyzers/range_judgement.h"
@@ -22,6 +23,7 @@ struct RunFacts::Made {
   std::optional<QuantizationJudgement> quantized;
   std::optional<ScaleJudgement> scale;
   std::optional<UpdateJudgement> updates;
+  std::optional<std::optional<Leap>> leap;
 };
 
 namespace {
@@ -66,5 +68,9 @@ const ScaleJudgement& RunFacts::scale() const {
 }
 bool RunFacts::sees_updates() const { return seen_.updates != nullptr; }
 const UpdateJudgement& RunFacts::updates() const { return once(made_->updates, context, steps(), judged_steps(), *seen_.updates); }
+const Leap* RunFacts::leap() const {
+  const std::optional<Leap>& leap = made_->leap ? *made_->leap : made_->leap.emplace(leap_of(*this));
+  return leap ? &*leap : nullptr;
+}
 
 }  // namespace ulpscope

@@ -20,6 +20,7 @@ class RangeJudgement;
 class ScaleJudgement;
 class SilentOutputs;
 class UpdateJudgement;
+struct Leap;
 
 class RunFacts {
  public:
@@ -51,6 +52,7 @@ class RunFacts {
   const ScaleJudgement& scale() const;             // of the loss
   bool sees_updates() const;
   const UpdateJudgement& updates() const;
+  const Leap* leap() const;  // leap_of(); nullptr: nothing
 
  private:
   struct Made;

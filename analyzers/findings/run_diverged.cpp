@@ -10,7 +10,6 @@
 #include "ulpscope/analyzers/findings/guessing.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/silence.h"
-#include "ulpscope/analyzers/leap.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/silent_outputs.h"
@@ -156,7 +155,7 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const bool large = all.first_large && all.first_large->step < first_nonfinite;
   const bool broke_soon = large && all.has_large() && facts.broke() && broke - all.first_large->step <= kSoon;
   const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
-  if (leap_of(facts)) return;  // one step did it, and is told as such
+  if (facts.leap()) return;  // one step did it, and is told as such
   if (large && (broke_soon || grew || grew_before || peaked || blinded || (no_better && is_sure)))
     add_large_update(facts, *all.first_large, no_better || peaked ? ", and " + losses.text() : "", found);
   else if (grew || grew_before || peaked)

@@ -22,7 +22,7 @@ bool does_harm(const RunFacts& facts) {
 }
 
 void find_leap(const RunFacts& facts, Findings& found) {
-  const std::optional<Leap> leap = leap_of(facts);
+  const Leap* const leap = facts.leap();
   if (!leap) return;
   const TensorInfo& weight = facts.selection.tensor(leap->update.tensor);
   RowKey key = facts.selection.key(leap->update.tensor);
