@@ -12,6 +12,16 @@
 
 namespace ulpscope {
 
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
 namespace {
 
 using trace_detail::Refers;
@@ -61,7 +71,7 @@ class RowWriter {
   template <typename T>
   requires std::is_integral_v<T>
   void add(std::string_view name, T value) { raw(name, fmt::format("{}", value)); }
-  void add(std::string_view name, std::string_view value) { raw(name, json_ ? json_text(value) : csv_text(value)); }
+  void add(std::string_view name, std::string_view value) { raw(name, json_ ? json_text(value) : csv_field(value)); }
   void add(std::string_view name, const char* value) { add(name, std::string_view(value)); }
   void add(std::string_view name, const std::string& value) { add(name, std::string_view(value)); }
   void add(std::string_view name, const std::vector<int64_t>& values) {
@@ -95,15 +105,6 @@ class RowWriter {
     first_field_ = false;
     if (json_) text_ += fmt::format("\"{}\":", name);
     text_ += in_header_ ? name : value;
-  }
-  static std::string csv_text(std::string_view value) {
-    if (value.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(value);
-    std::string text = "\"";
-    for (const char c : value) {
-      if (c == '"') text += '"';
-      text += c;
-    }
-    return text + '"';
   }
   static std::string json_text(std::string_view value) {
     std::string text = "\"";

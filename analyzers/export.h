@@ -17,6 +17,9 @@ namespace ulpscope {
 
 enum class ExportFormat : uint8_t { csv, json };
 
+// The text as a field of CSV: in quotes where it has what would end one.
+std::string csv_field(std::string_view text);
+
 // The tables of the schema that have rows of their own, in its order: "run", "ops", ..., "steps", "stats", ...
 const std::vector<std::string>& export_tables();
 

@@ -4,18 +4,12 @@
 
 #include <cmath>
 
+#include "ulpscope/analyzers/export.h"
 #include "ulpscope/analyzers/report/text.h"
 
 namespace ulpscope::gui {
 
 namespace {
-
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
-}
 
 // With all its digits.
 std::string csv_number(double value) {
