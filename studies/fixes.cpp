@@ -33,12 +33,6 @@ void add_layers(ChangedExperiments& changed) {
       [](const LayerSpec& layer) { return !layer.flag("fused"); });
 }
 
-// Where the group has one of its own.
-void set_rate(OptimizerGroup& group, double rate) {
-  for (auto& [key, value] : group.values)
-    if (key == "learning_rate") value = rate;
-}
-
 // Of groups that have one of their own.
 void add_rates_of_groups(const Experiment& experiment, ChangedExperiments& changed) {
   for (size_t i = 0; i < experiment.optimizers.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/studies/timed_trials.h"
 
 namespace ulpscope {
@@ -47,12 +48,6 @@ NamedKind named(const SettingChange& change) {
   return {change.kind, "setting", ChangeOf::training};
 }
 
-std::optional<double> number_of(const std::string& text) {
-  double value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
-}
-
 // Numbers to try for one that is `now`, the nearest first.
 std::vector<double> tried_for(const SettingChange& change, double now) {
   const bool is_scale =
@@ -87,7 +82,8 @@ void set_setting(Experiment& experiment, const std::string& name, const std::str
   if (error != std::errc() || index >= experiment.optimizers.size()) return;
   const std::string_view key(stop + 2, end);  // behind "]."
   for (auto& [each, has] : experiment.optimizers[index].values)
-    if (const auto number = number_of(value); each == key && number && std::holds_alternative<double>(has)) has = *number;
+    if (const auto number = parse_number<double>(value); each == key && number && std::holds_alternative<double>(has))
+      has = *number;
 }
 
 // The ops that update its parameters.
@@ -122,10 +118,13 @@ void change_layers(std::vector<LayerSpec>& layers, const std::function<void(Laye
   }
 }
 
+void set_rate(OptimizerGroup& group, double rate) {
+  for (auto& [key, value] : group.values)
+    if (key == "learning_rate") value = rate;
+}
+
 void divide_rates(Experiment& experiment, double by) {
-  for (OptimizerGroup& group : experiment.optimizers)
-    for (auto& [key, value] : group.values)
-      if (key == "learning_rate") value = experiment.settings_of(group).learning_rate / by;
+  for (OptimizerGroup& group : experiment.optimizers) set_rate(group, experiment.settings_of(group).learning_rate / by);
   experiment.optimizer.learning_rate /= by;
 }
 
@@ -259,7 +258,7 @@ void ChangedExperiments::add_numbers(const SettingChange& change) {
         kind.what, set_all(change.value));
     return;
   }
-  const std::optional<double> now = number_of(first.value);
+  const std::optional<double> now = parse_number<double>(first.value);
   if (!now) return;
   double from = *now;
   // No cap is one that is infinite.

@@ -57,6 +57,8 @@ class ChangedExperiments {
 
 // Changes `layers` and those within them.
 void change_layers(std::vector<LayerSpec>& layers, const std::function<void(LayerSpec&)>& change);
+// Of a group that has one of its own.
+void set_rate(OptimizerGroup& group, double rate);
 // The learning rates of all optimizers, divided.
 void divide_rates(Experiment& experiment, double by);
 
