@@ -174,12 +174,6 @@ void App::show_foot(const Results& results) {
   names_.add_item("foot");
 }
 
-// To what the key names.
-void App::go_to(const RowKey& key) {
-  if (!key.name.empty()) select_tensor(state_, key.name);
-  if (key.step) state_.step = key.step;
-}
-
 void App::go_to_anomaly(const Results& results, bool forward) {
   // Steps at which something is marked or was found.
   std::set<uint64_t> steps;
@@ -434,7 +428,7 @@ void App::show_finder(const Results& results) {
   if (results.report) {
     for (const Finding& finding : results.report->findings) {
       if (!offer("finding", finding.title)) continue;
-      if (!finding.evidence.empty()) go_to(finding.evidence.front().key);
+      if (!finding.evidence.empty()) select_place(state_, finding.evidence.front().key);
       if (finding.extent.first_step) state_.step = finding.extent.first_step;
     }
   }

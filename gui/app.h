@@ -52,7 +52,6 @@ class App {
   void show_head(const Canvas& canvas, const Results& results);
   void show_foot(const Results& results);
   void go_to(const ViewState& state);
-  void go_to(const RowKey& key);
   void take_keys(const Results& results);
   void go_to_anomaly(const Results& results, bool forward);
   void show_finder(const Results& results);

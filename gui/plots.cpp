@@ -695,17 +695,13 @@ void show_graph(const Canvas& canvas, const Plot& plot) {
     return !node.key.name.empty() && node.key.name == canvas.state->tensor &&
            (!node.key.step || node.key.step == canvas.state->step);
   };
-  const auto go_to = [&](const PlotNode& node) {
-    if (!node.key.name.empty()) select_tensor(*canvas.state, node.key.name);
-    if (node.key.step) canvas.state->step = node.key.step;
-  };
   // Keys go along the way, from what comes first to what came of it.
   if (canvas.hands && canvas.hands->down != 0) {
     std::optional<size_t> selected;
     for (size_t i = 0; i < plot.nodes.size() && !(selected && canvas.hands->down < 0); ++i)
       if (is_selected_node(plot.nodes[i])) selected = i;
     const size_t node = canvas.hands->take_row(plot.nodes.size(), selected);
-    go_to(plot.nodes[node]);
+    select_place(*canvas.state, plot.nodes[node].key);
     ImGui::SetScrollFromPosY(rectangle(node).middle().y - ImGui::GetWindowPos().y);
   }
   for (size_t i = 0; i < plot.nodes.size(); ++i) {
@@ -721,7 +717,7 @@ void show_graph(const Canvas& canvas, const Plot& plot) {
     const ImVec2 mouse = ImGui::GetIO().MousePos;
     if (ImGui::IsItemHovered() && mouse.x >= at.from.x && mouse.x < at.to.x && mouse.y >= at.from.y && mouse.y < at.to.y) {
       ImGui::SetTooltip("%s\n%s", node.name.c_str(), node.detail.c_str());
-      if (ImGui::IsMouseReleased(0)) go_to(node);
+      if (ImGui::IsMouseReleased(0)) select_place(*canvas.state, node.key);
     }
   }
 }

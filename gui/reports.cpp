@@ -23,12 +23,6 @@ std::string words(std::string text) {
   return text;
 }
 
-// Leads to what the key names.
-void go_to(const Canvas& canvas, const RowKey& key) {
-  if (!key.name.empty()) select_tensor(*canvas.state, key.name);
-  if (key.step) canvas.state->step = key.step;
-}
-
 // To where the finding is seen: among the tensors, over the steps, or in the report of its matter.
 void open_finding(const Canvas& canvas, const Finding& finding) {
   ViewState& state = *canvas.state;
@@ -72,7 +66,7 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
     }
     ImGui::TextUnformatted(one_line(text).c_str());
     if (ImGui::IsItemClicked()) {
-      go_to(canvas, evidence.key);
+      select_place(*canvas.state, evidence.key);
       open_finding(canvas, finding);
     }
   }
@@ -86,7 +80,7 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
   ImGui::Unindent(line);
   ImGui::GetWindowDrawList()->AddRectFilled({at.x, at.y}, {at.x + 4, std::max(foot, at.y + line)}, color, 2);
   if (is_clicked) {
-    if (place_of(finding)) go_to(canvas, *place_of(finding));
+    if (place_of(finding)) select_place(*canvas.state, *place_of(finding));
     open_finding(canvas, finding);
   }
   ImGui::PopID();
@@ -169,7 +163,7 @@ void take_finding_keys(const Canvas& canvas, const Report& report) {
   }
   if (selected && std::exchange(canvas.hands->enters, false)) open_finding(canvas, report.findings[order[*selected]]);
   if (const size_t row = canvas.hands->take_row(order.size(), selected); row != SIZE_MAX)
-    go_to(canvas, *place_of(report.findings[order[row]]));
+    select_place(*canvas.state, *place_of(report.findings[order[row]]));
 }
 
 void show_findings(const Canvas& canvas, const Report& report) {
@@ -249,7 +243,7 @@ void show_table(const Canvas& canvas, const Table& table, float height, const Dr
       for (size_t i = 0; i < order.size() && !(selected && canvas.hands->down < 0); ++i)
         if (is_chosen(table.rows[order[i]])) selected = i;
       const size_t row = canvas.hands->take_row(order.size(), selected);  // there are some
-      go_to(canvas, table.rows[order[row]].key);
+      select_place(*canvas.state, table.rows[order[row]].key);
     }
     // What was selected, here or elsewhere, is brought into view once.
     const auto selection =
@@ -274,7 +268,7 @@ void show_table(const Canvas& canvas, const Table& table, float height, const Dr
           const std::string text = one_line(cell_text(row.cells[c], unit));
           if (c == 0) {
             if (ImGui::Selectable(fmt::format("{}##{}", text, i).c_str(), is_chosen(row), ImGuiSelectableFlags_SpanAllColumns))
-              go_to(canvas, row.key);
+              select_place(*canvas.state, row.key);
             canvas.names->add_item(fmt::format("table {} row {}", table.name, i));
             if (drawn.name && ImGui::TableNextColumn()) drawn.draw(order[static_cast<size_t>(i)]);
           } else {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/format.h"
 
@@ -48,11 +48,9 @@ constexpr std::array kOptions{
 };
 
 uint64_t parse_step(std::string_view text, std::string_view whole) {
-  uint64_t step = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw usage_error("'{}' is no step or range of steps; expected N or A..B", one_line(whole));
-  return step;
+  const std::optional<uint64_t> step = parse_number<uint64_t>(text);
+  if (!step) throw usage_error("'{}' is no step or range of steps; expected N or A..B", one_line(whole));
+  return *step;
 }
 
 StepRange parse_steps(std::string_view text) {
@@ -70,13 +68,10 @@ StepRange parse_steps(std::string_view text) {
 }
 
 int parse_scale(std::string_view text) {
-  int exponent = 0;
-  const std::string_view digits = text.starts_with("2^") ? text.substr(2) : std::string_view();
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), exponent);
-  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || exponent < kLeastScale ||
-      exponent > kLargestScale)
+  const std::optional<int> exponent = text.starts_with("2^") ? parse_number<int>(text.substr(2)) : std::nullopt;
+  if (!exponent || *exponent < kLeastScale || *exponent > kLargestScale)
     throw usage_error("'{}' is no scale; expected 2^K with K from {} to {}", one_line(text), kLeastScale, kLargestScale);
-  return exponent;
+  return *exponent;
 }
 
 std::string quoted(const std::string& text) {
@@ -180,6 +175,11 @@ std::string to_options(const ViewState& state) {
 void select_tensor(ViewState& state, const std::string& tensor) {
   state.tensor = tensor;
   state.module.clear();
+}
+
+void select_place(ViewState& state, const RowKey& key) {
+  if (!key.name.empty()) select_tensor(state, key.name);
+  if (key.step) state.step = key.step;
 }
 
 void toggle_fold(ViewState& state, const std::string& module) {

@@ -56,6 +56,8 @@ std::string to_options(const ViewState& state);
 
 // Instead of what was selected.
 void select_tensor(ViewState& state, const std::string& tensor);
+// What of a tensor and a step the key names.
+void select_place(ViewState& state, const RowKey& key);
 void toggle_fold(ViewState& state, const std::string& module);
 
 // True iff the name matches the filter.
