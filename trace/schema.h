@@ -13,7 +13,7 @@
 
 namespace ulpscope {
 
-// A new table, column or enumerator raises the version. Readers read this one.
+// A new table, column or enumerator, or another size of chunks, raises the version. Readers read this one.
 inline constexpr uint64_t kSchemaVersion = 11;
 
 enum class TableId : uint8_t {
