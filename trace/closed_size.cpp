@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <string>
 
 namespace ulpscope::trace_detail {
@@ -81,7 +82,7 @@ uint64_t ClosedSize::with(const RowCounts& rows_now) const {
       sum += elements * size_of(column.type) + new_chunks * kBytesPerChunk;
     }
   }
-  return sum;
+  return std::max(sum, file_bytes);
 }
 
 }  // namespace ulpscope::trace_detail

@@ -21,7 +21,8 @@ uint64_t last_chunk_bytes(const TableSpec& table, const TableBuffer& rows);
 
 // Of a trace that was measured when it had so many rows.
 struct ClosedSize {
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;       // without the free space in the file
+  uint64_t file_bytes = 0;  // with it: it is never less
   RowCounts rows{};
 
   // With rows added since, at most: as if they could not be compressed.

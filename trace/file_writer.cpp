@@ -85,9 +85,12 @@ void TraceFileWriter::create_layout(Mode mode) {
       if (!column.refers_to.empty()) file_.set_attribute(path, "refers_to", column.refers_to);
     }
   }
-  // Behind all that tells where rows are, the tails: of a file whose end is missing, as much as possible can be read.
+  // Behind all that tells where rows are, room for the first chunks, and then the tails: of a file whose end is missing, as much as
+  // possible can be read.
   if (mode == Mode::live) {
     file_.create_group(kTailGroup);
+    const std::string room = std::string(kTailGroup) + "/room";
+    file_.create_fixed(room, ElementType::u8, {kRoomBytes});
     for (TableFile& table : tables_) {
       if (!has_tail(*table.spec)) continue;
       file_.create_group(std::string(kTailGroup) + "/" + table.spec->name);
@@ -96,8 +99,9 @@ void TraceFileWriter::create_layout(Mode mode) {
             file_.create_fixed(tail_path(*table.spec, column), column.type, {table.spec->chunk_rows}).file_offset());
       }
     }
+    file_.remove(room);
+    file_.start_swmr();
   }
-  if (mode == Mode::live) file_.start_swmr();
   file_.flush();
 }
 
@@ -237,7 +241,7 @@ void TraceFileWriter::write_at(uint64_t offset, const void* bytes, size_t size) 
 }
 
 ClosedSize TraceFileWriter::closed_size() const {
-  ClosedSize size{file_bytes(), {}};
+  ClosedSize size{file_bytes() - file_.free_bytes(), file_bytes(), {}};
   for (size_t i = 0; i < kTables; ++i) {
     size.bytes += last_chunk_bytes(*tables_[i].spec, tables_[i].pending);
     size.rows[i] = tables_[i].main_rows + tables_[i].pending.rows();

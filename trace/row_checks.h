@@ -23,8 +23,9 @@ struct Rule {
 template <typename Holds>
 Rule(const char*, const char*, Holds) -> Rule<Holds>;
 
-// No tensor has more elements.
+// No tensor has more elements, and no machine more bytes.
 inline constexpr uint64_t kMostElements = uint64_t{1} << 48;
+inline constexpr uint64_t kMostMemory = uint64_t{1} << 57;
 
 constexpr uint64_t sum_of(std::initializer_list<uint64_t> counts) {
   uint64_t sum = 0;
@@ -72,7 +73,8 @@ struct Rules<StepRow> {
       std::make_tuple(RULE("scale_before", "above 0", row.scale_before > 0), RULE("scale_after", "above 0", row.scale_after > 0),
                       RULE("gradient_norm", "NaN or at least 0", !row.norm_known || !(row.gradient_norm < 0)),
                       RULE("clipped_gradient_norm", "NaN or at least 0", !row.norm_known || !(row.clipped_gradient_norm < 0)),
-                      RULE("seconds", "finite and at least 0", is_magnitude(row.seconds)));
+                      RULE("seconds", "finite and at least 0", is_magnitude(row.seconds)),
+                      RULE("peak_memory", "at most 2^57", row.peak_memory <= kMostMemory));
 };
 
 // Whether the histogram was read is not known here: where it was, Decoder compares it with the counts.

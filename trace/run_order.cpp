@@ -34,10 +34,8 @@ size_t find_first_run(const std::string& name, std::span<const RunTrace> traces)
   for (size_t i = 0; i < traces.size(); ++i) {
     const RunInfo& run = traces[i].run;
     const std::string& path = traces[i].path;
-    if (const size_t other = *find_run(traces, run.run_id); other != i) {
-      const std::string of_rank = run.world_size > 1 ? fmt::format(", of rank {}", run.rank) : "";
-      throw several(name, traces, fmt::format("'{}' and '{}' are of the same run{}", traces[other].path, path, of_rank));
-    }
+    if (const size_t other = *find_run(traces, run.run_id); other != i)
+      throw several(name, traces, fmt::format("'{}' and '{}' are of the same run", traces[other].path, path));
     if (find_run(traces, run.parent_run)) continue;
     if (first)
       throw several(name, traces, fmt::format("neither '{}' nor '{}' was resumed from another of them", traces[*first].path, path));
@@ -84,6 +82,16 @@ void check_ranks(const std::string& name, std::span<const RunTrace> traces, cons
     if (trace.run.world_size != world) {
       throw usage_error("'{}': '{}' is of a run of {}, and '{}' of one of {}; expected traces of one run", name, trace.path,
                         count_of(trace.run.world_size, "rank"), first.path, count_of(world, "rank"));
+    }
+  }
+  for (const auto& [rank, members] : ranks) {
+    for (size_t i = 0; i < members.size(); ++i) {
+      for (size_t other = 0; other < i; ++other) {
+        const RunTrace &one = traces[members[other]], &two = traces[members[i]];
+        if (one.run.run_id != two.run.run_id) continue;
+        throw usage_error("'{}': '{}' and '{}' are of the same run, of rank {}; expected each rank once", name, one.path, two.path,
+                          rank);
+      }
     }
   }
   for (int32_t rank = 0; rank < world; ++rank) {

@@ -86,7 +86,7 @@ std::array<TableSpec, kTables> declare() {
       table_of<TensorInfo>("tensors", 256,
                            "The tensors of the experiment, each once per op and output; what does not change from step to step."),
       table_of<GraphEdge>("edges", 1024, "Which op reads the output of which, once per distinct graph."),
-      table_of<StepRow>("steps", 128, "The steps, one row each."),
+      table_of<StepRow>("steps", 64, "The steps, one row each."),
       table_of<BatchRow>("batches", 1024, "The samples of each batch, one row each, in the order of the batch."),
       table_of<TensorRow>("stats", 2048, "One row per tensor and step, in the order of execution: what its values were like."),
       plain_table(TableId::histograms, "histograms", 65536, "The exponent histograms of stats, one after the other.",
@@ -130,15 +130,13 @@ std::string tail_path(const TableSpec& table, const ColumnSpec& column) {
 
 uint64_t empty_trace_bytes() {
   constexpr uint64_t kBytesPerDataset = 640;  // of HDF5's own, as measured
-  uint64_t bytes = 0;
+  uint64_t bytes = kRoomBytes;
   for (const TableSpec& table : trace_schema()) {
     bytes += kBytesPerDataset * table.columns.size();
     if (has_tail(table)) bytes += kBytesPerDataset * table.columns.size() + table.chunk_rows * table.row_bytes();
   }
   return bytes;
 }
-
-uint64_t smallest_size_limit() { return empty_trace_bytes() + (384u << 10); }
 
 std::string schema_markdown() {
   std::string text;

@@ -14,7 +14,7 @@
 namespace ulpscope {
 
 // A new table, column or enumerator, or another size of chunks, raises the version. Readers read this one.
-inline constexpr uint64_t kSchemaVersion = 11;
+inline constexpr uint64_t kSchemaVersion = 12;
 
 enum class TableId : uint8_t {
   strings,
@@ -86,6 +86,8 @@ inline constexpr const char* kSchemaAttribute = "schema_version";
 inline constexpr const char* kCommitDataset = "commit";
 inline constexpr const char* kNoteDataset = "closing_note";
 inline constexpr const char* kTailGroup = "tail";
+// Free space before the tails of a trace that is new: its first chunks take it.
+inline constexpr uint64_t kRoomBytes = 384u << 10;
 inline constexpr uint64_t kNoteBytes = 1024;
 
 // "stats/zeros", "tail/stats/zeros".

@@ -69,10 +69,8 @@ struct TraceOptions {
   std::function<void(uint64_t)> on_commit;
 };
 
-// What a trace without rows takes in the file, about.
+// What a trace without tensor rows takes in the file, about: ops, their names and the last, unfilled chunks have room in it.
 uint64_t empty_trace_bytes();
-// A smaller size limit could not be kept: what ops, their names and the last, unfilled chunks take comes on top.
-uint64_t smallest_size_limit();
 
 // A trace in an HDF5 file, written by a thread of its own. Throws Error (usage: the file exists, or is being
 // written by another process; failed: it cannot be created).

@@ -190,6 +190,24 @@ uint64_t TraceFile::whole_chunks(const TableSpec& table, uint64_t rows) const {
   return chunks;
 }
 
+uint64_t TraceFile::rows_written(const TableSpec& table, uint64_t rows) const {
+  if (rows == 0) return 0;
+  const uint64_t first = (rows - 1) / table.chunk_rows * table.chunk_rows;
+  uint64_t written = first;
+  std::vector<std::byte> values;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const size_t size = size_of(table.columns[i].type);
+    values.resize((rows - first) * size);
+    try {
+      column(table, i, rows).read_rows(first, rows - first, values.data());
+    } catch (const Error&) {
+      return rows;
+    }
+    while (written < rows && !is_all_fill(values.data() + (written - first) * size, rows - written, table.columns[i])) ++written;
+  }
+  return written;
+}
+
 void TraceFile::check_in_place(CommitRecord& record) {
   for (const TableSpec& table : trace_schema()) {
     CommitRecord::Table& committed = record[table.id];
@@ -206,7 +224,8 @@ void TraceFile::check_in_place(CommitRecord& record) {
       // What HDF5 cannot read is said where it is read.
       if (error.kind() != ErrorKind::unreadable) continue;
       if (on_damage_ == OnDamage::refuse) throw;
-      const uint64_t kept = std::min(found.value_or(open_->columns[static_cast<size_t>(table.id)][0].extent), rows);
+      const uint64_t kept =
+          found ? rows_written(table, *found) : std::min(open_->columns[static_cast<size_t>(table.id)][0].extent, rows);
       losses_.push_back(fmt::format("{} of '{}' are missing", count_of(committed.rows - kept, "row"), table.name));
       committed = {kept, kept, 0};
     }

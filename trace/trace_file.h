@@ -106,6 +106,8 @@ class TraceFile {
   // Whether the rows that are said to be in place are: by the extents of the columns' datasets, and by how many chunks were
   // written. Where one may read around damage, `record` keeps those that may be.
   void check_in_place(CommitRecord& record);
+  // Of so many rows, those without the last ones that hold fill values in every column of the last chunk: nobody wrote those.
+  uint64_t rows_written(const TableSpec& table, uint64_t rows) const;
   // How many of the chunks of the first `rows` rows are there, from the first on.
   uint64_t whole_chunks(const TableSpec& table, uint64_t rows) const;
   // The tails of a closed trace hold the rows of each last, unfilled chunk once more: takes those that are whole instead.

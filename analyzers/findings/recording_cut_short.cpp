@@ -25,7 +25,7 @@ extern constinit const FindingRule recording_cut_short{
     .raised = "Recording ended before the run did.",
     .meaning = "Later steps are not in the trace.",
     .is_about_run = false,
-    .shown_by = "mlp --precision fp16 --steps 100 --max-size 1500KB",
+    .shown_by = "mlp --precision fp16 --steps 300 --max-size 2MB",
     .find = find_cut_short,
 };
 

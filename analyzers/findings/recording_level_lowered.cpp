@@ -26,7 +26,7 @@ extern constinit const FindingRule recording_level_lowered{
     .raised = "Less was recorded from a step on.",
     .meaning = "Magnitudes are not known from there on.",
     .is_about_run = false,
-    .shown_by = "mlp --precision fp16 --steps 100 --max-size 1500KB",
+    .shown_by = "mlp --precision fp16 --steps 300 --max-size 2MB",
     .find = find_level_lowered,
 };
 

@@ -83,6 +83,11 @@ void keep_compact(const Handle& properties, bool is_group, const std::string& na
   check(H5Pset_attr_phase_change(properties.get(), kMost, 0), "create", name);
 }
 
+void check_compact(const H5G_info_t& links, const std::string& group) {
+  if (links.storage_type == H5G_STORAGE_TYPE_COMPACT) return;
+  throw failed_error("group '{}' is damaged or made otherwise: expected the links to its members in its header", group);
+}
+
 // What an attribute in a header can have at most.
 constexpr size_t kMostAttributeBytes = 65535;
 
@@ -282,6 +287,18 @@ Dataset File::create_fixed(const std::string& name, ElementType type, const std:
       name, type);
 }
 
+void File::remove(const std::string& name) {
+  prepare();
+  check(H5Ldelete(handle_.get(), name.c_str(), H5P_DEFAULT), "remove", name);
+}
+
+uint64_t File::free_bytes() const {
+  prepare();
+  const hssize_t bytes = H5Fget_freespace(handle_.get());
+  check(bytes < 0 ? -1 : 0, "measure", name_);
+  return static_cast<uint64_t>(bytes);
+}
+
 Dataset File::create_array(const std::string& name, ElementType type, const std::vector<uint64_t>& shape) {
   prepare();
   const Handle create = checked(H5Pcreate(H5P_DATASET_CREATE), "create", name);
@@ -337,9 +354,8 @@ int File::find(const std::string& name) const {
   std::string group = "/";
   for (size_t end = name.find('/', 1);; end = name.find('/', end + 1)) {
     H5G_info_t links;
-    if (H5Gget_info_by_name(handle_.get(), group.c_str(), &links, H5P_DEFAULT) < 0 ||
-        links.storage_type != H5G_STORAGE_TYPE_COMPACT)
-      return -1;
+    if (H5Gget_info_by_name(handle_.get(), group.c_str(), &links, H5P_DEFAULT) < 0) return -1;
+    check_compact(links, group);
     group = name.substr(0, end);
     if (const htri_t found = H5Lexists(handle_.get(), group.c_str(), H5P_DEFAULT); found <= 0) return found;
     H5L_info_t link;
@@ -379,7 +395,7 @@ std::vector<std::string> File::members(const std::string& group) const {
   const Handle handle = checked(H5Gopen2(handle_.get(), group.c_str(), H5P_DEFAULT), "open", group);
   H5G_info_t links;
   check(H5Gget_info(handle.get(), &links), "read", group);
-  if (links.storage_type != H5G_STORAGE_TYPE_COMPACT) fail("read", group);
+  check_compact(links, group);
   std::vector<std::string> names;
   const auto add = [](hid_t, const char* name, const H5L_info_t*, void* result) -> herr_t {
     static_cast<std::vector<std::string>*>(result)->emplace_back(name);
@@ -462,7 +478,10 @@ std::optional<Truncation> check_signature(const std::string& path, std::string_v
   if (count == 0) throw unreadable_error("'{}' is empty", path);
   if (count <= static_cast<ssize_t>(kVersion) || std::memcmp(bytes, kSignature.data(), kSignature.size()) != 0)
     throw unreadable_error("'{}' is not a {}: not an HDF5 file", path, what);
-  if (bytes[kVersion] < 3) throw unreadable_error("'{}' is not a {}: an HDF5 file of other contents", path, what);
+  if (bytes[kVersion] < 3) {
+    throw unreadable_error("'{}' is not a {}: its HDF5 superblock has version {}, expected 3 (file format 1.10)", path, what,
+                           bytes[kVersion]);
+  }
   uint64_t expected = 0;
   std::memcpy(&expected, bytes + kFileBytes, sizeof(expected));
   const auto found = static_cast<uint64_t>(status.st_size);

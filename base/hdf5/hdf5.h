@@ -90,6 +90,10 @@ class File {
   Dataset create_column(const std::string& name, const ColumnLayout& layout);
   // Contiguous, space reserved at once, contents undefined.
   Dataset create_fixed(const std::string& name, ElementType type, const std::vector<uint64_t>& shape);
+  // What is written next takes its space. No Dataset of it may be left.
+  void remove(const std::string& name);
+  // Space that was removed, and that nothing has taken yet.
+  uint64_t free_bytes() const;
   // With checksums; `shape` has one extent at least, and none is 0.
   Dataset create_array(const std::string& name, ElementType type, const std::vector<uint64_t>& shape);
   // `object` is a path, "/" for the file.

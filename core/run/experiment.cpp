@@ -329,10 +329,10 @@ void validate(const Experiment& experiment) {
   for (const InjectedFault& fault : experiment.inject) check_fault(fault);
 
   const uint64_t max_size = experiment.recording.max_size;
-  if (max_size > 0 && max_size < smallest_size_limit()) {
+  if (max_size > 0 && max_size < empty_trace_bytes()) {
     fail({"recording.max_size"},
          fmt::format("recording.max_size: expected 0 or at least {} bytes, what a trace without tensor rows takes, found {}",
-                     smallest_size_limit(), max_size));
+                     empty_trace_bytes(), max_size));
   }
 
   const LossScaleRule rule = experiment.scaler_rule();

@@ -166,7 +166,7 @@ TEST_F(TrainerTest, AccumulationAddsUpTheGradientsOfItsBatches) {
 }
 
 TEST_F(TrainerTest, AFullDiskChangesNoBitAndLeavesAReadableTrace) {
-  Experiment experiment = small_images(40, Precision::fp16);
+  Experiment experiment = small_images(120, Precision::fp16);
   experiment.recording.flush_interval = 0.001;
   const Training bare = run(experiment);
   Experiment one_step = experiment;

@@ -108,7 +108,7 @@ TEST(RecordedBatches, EndAtTheSizeLimit) {
 TEST(RecordedBatches, KeepTheFileWithinItsLimit) {
   const TemporaryFolder folder;
   const std::string path = folder.file("trace.h5");
-  const uint64_t limit = smallest_size_limit() + 200000;
+  const uint64_t limit = empty_trace_bytes() + 200000;
   RunInfo run;
   run.run_id = std::string(32, '0');
   const std::unique_ptr<TraceSink> sink = create_trace(path, run);

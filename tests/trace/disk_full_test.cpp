@@ -59,14 +59,14 @@ TEST(DiskFull, ClosingCanFailToo) {
   const std::string path = folder.file("run.h5");
   WriterProcess writer(path, kSeed);
   writer.wait_for("ready");
-  writer.call("steps 30");
-  // The rows are in tails; no chunk can be written any more.
+  writer.call("steps 180");
+  // The room before the tails is taken. The last rows are in tails, and no chunk can be written any more.
   writer.call("limit " + std::to_string(std::filesystem::file_size(path)));
   writer.call("close");
   EXPECT_EQ(writer.finish(), 1);
   const Snapshot reader(path);
-  EXPECT_THAT(reader.closing_note(), testing::StartsWith("recording stopped after 30 steps: "));
-  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 30));
+  EXPECT_THAT(reader.closing_note(), testing::StartsWith("recording stopped after 180 steps: "));
+  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 180));
 }
 
 }  // namespace

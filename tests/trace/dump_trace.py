@@ -1,5 +1,5 @@
-"""dump_trace.py TRACE DOCS plain|swmr [example]: prints the rows of a trace as sample_trace.h has them, read with h5py and the functions
-that docs/trace_format.md gives, or runs the example of that page."""
+"""dump_trace.py TRACE DOCS plain|swmr [reading|writing]: prints the rows of a trace as sample_trace.h has them, read with h5py and the functions
+that docs/trace_format.md gives, or runs that page's example of reading or writing."""
 import os
 import re
 import sys
@@ -41,9 +41,10 @@ def main():
     with open(docs, encoding="utf-8") as file:
         blocks = re.findall(r"^```python\n(.*?)^```", file.read(), re.M | re.S)
     exec(blocks[0], globals())  # pylint: disable=exec-used
-    if "example" in sys.argv[4:]:
+    if len(sys.argv) > 4:
         os.chdir(os.path.dirname(path))
-        exec(blocks[1].replace("run.h5", os.path.basename(path)), globals())  # pylint: disable=exec-used
+        for block in {"reading": blocks[1:2], "writing": blocks[2:4]}[sys.argv[4]]:
+            exec(block.replace("run.h5", os.path.basename(path)), globals())  # pylint: disable=exec-used
         return
     with h5py.File(path, "r", swmr=mode == "swmr") as trace:
         dump(trace)

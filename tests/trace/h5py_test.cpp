@@ -14,6 +14,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/trace/recover.h"
+#include "ulpscope/trace/run_set.h"
 #include "writer_control.h"
 
 namespace ulpscope::trace_test {
@@ -163,8 +164,34 @@ TEST_F(H5py, RunsTheExampleOfTheDocs) {
   sink->add_row(row);
   sink->end_step({});
   sink->flush();
-  const Output output = dump(path_, "swmr example");
+  const Output output = dump(path_, "swmr reading");
   EXPECT_EQ(output.text, "features.3 25 of 100\n");
+}
+
+// What h5py writes is read as if our writer had written it.
+TEST_F(H5py, WritesTracesOfTwoRanks) {
+  constexpr uint64_t kSteps = 70;
+  {
+    const auto sink = create_trace(path_, sample_run(kSeed));
+    add_start(*sink, kSeed);
+    for (uint64_t step = 0; step < kSteps; ++step) add_step(*sink, kSeed, step);
+    ASSERT_TRUE(sink->close());
+  }
+  const Output output = run(fmt::format("{} {} {} {} plain writing 2>&1", python(), TRACE_TEST_SCRIPT, path_, TRACE_FORMAT_DOCS));
+  ASSERT_EQ(output.status, 0) << output.text;
+  const std::vector<std::string> paths = {folder_.file("rank0.h5"), folder_.file("rank1.h5")};
+  for (size_t rank = 0; rank < paths.size(); ++rank) {
+    const Snapshot trace(paths[rank]);
+    const RunInfo expected = sample_run(kSeed);
+    EXPECT_EQ(trace.run().rank, static_cast<int32_t>(rank));
+    EXPECT_EQ(trace.run().world_size, 2);
+    EXPECT_EQ(trace.run().run_id, expected.run_id);
+    EXPECT_EQ(trace.run().experiment, expected.experiment);
+    EXPECT_EQ(trace.tensor_row_count(), Snapshot(path_).tensor_row_count());
+  }
+  const RunSet both("both", paths);
+  EXPECT_EQ(both.snapshot().step_count(), 2 * kSteps);  // of each rank
+  EXPECT_EQ(both.snapshot().tensor_row_count(), 2 * Snapshot(path_).tensor_row_count());
 }
 
 TEST(H5dump, ReadsClosedAndRecoveredTracesPlainly) {

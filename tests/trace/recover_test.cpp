@@ -203,6 +203,14 @@ TEST_F(Recover, ACutTraceKeepsTheStepsWhoseChunksLieBeforeTheCut) {
     EXPECT_GT(before, 0u);
   }
 }
+
+// The first chunks of a small trace lie before its tails.
+TEST_F(Recover, ASmallTraceThatLostMostOfItsBytesKeepsItsFirstSteps) {
+  const std::string good = make(Made::closed);
+  for (const size_t percent : {30, 50, 70, 90})
+    EXPECT_GT(recover(good.substr(0, good.size() * percent / 100)).size(), 0u) << percent;
+}
+
 TEST_F(Recover, DamagedTracesGiveTheStepsThatAreWhole) { flip_bits(0, 20); }
 TEST_F(Recover, SlowDamagedTracesGiveTheStepsThatAreWhole) { flip_bits(20, 400); }
 

@@ -425,7 +425,7 @@ Step sample_step(uint64_t seed, uint64_t number) {
   row.skipped = draws.below(2) == 1;
   row.norm_known = draws.below(2) == 1;
   row.level = static_cast<RecordLevel>(draws.below(4));
-  row.peak_memory = draws.count();
+  row.peak_memory = draws.count() >> 7;
   row.loss = draws.value();
   row.learning_rate = draws.value();
   for (double* value : {&row.scale_before, &row.scale_after, &row.gradient_norm, &row.clipped_gradient_norm, &row.seconds})
