@@ -89,6 +89,7 @@ void App::frame() {
   ImGui::EndChild();
   show_foot(*results);
   show_finder(*results);
+  reveal();
   show_keys();
   ImGui::End();
   if (!(state_ == last_state_)) {
@@ -248,6 +249,21 @@ void App::open_finder() {
   finds_ = true;
   sought_.clear();
   pointed_offer_ = 0;
+}
+
+// One module a frame: of those inside it nothing is known before it is unfolded.
+void App::reveal() {
+  if (revealed_.empty() || model_.is_busy()) return;
+  const std::shared_ptr<const Results> results = model_.results();
+  const std::string tensor = std::exchange(revealed_, "");
+  if (!results->matrix_rows || !results->tensors || state_.tensor != tensor) return;
+  for (const ModuleRow& row : *results->matrix_rows) {
+    const auto is_sought = [&](uint32_t other) { return results->tensors->at(other) == tensor; };
+    if (!row.is_folded || std::none_of(row.tensors.begin(), row.tensors.end(), is_sought)) continue;
+    toggle_fold(state_, row.module);
+    revealed_ = tensor;
+    return;
+  }
 }
 
 void App::zoom(const Results& results, bool in) {
@@ -440,6 +456,7 @@ void App::show_finder(const Results& results) {
     for (const std::string& tensor : *results.tensors) {
       if (!offer("tensor", tensor)) continue;
       select_tensor(state_, tensor);
+      revealed_ = tensor;
       if (state_.view != View::step) state_.view = View::ranges;
     }
   }

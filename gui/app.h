@@ -56,6 +56,7 @@ class App {
   void go_to_anomaly(const Results& results, bool forward);
   void show_finder(const Results& results);
   void show_keys();
+  void reveal();
 
   ViewModel& model_;
   Textures& textures_;
@@ -67,6 +68,7 @@ class App {
   const float scale_;
   bool is_light_applied_ = false, finds_ = false, shows_keys_ = false, closes_ = false;
   std::string sought_, notice_, wanted_picture_;
+  std::string revealed_;                 // a tensor that was found by its name, until the modules around it are unfolded
   int offered_ = 0, pointed_offer_ = 0;  // of the finder, in the last frame
   std::array<std::unique_ptr<ViewPanel>, kViews> panels_;
 };

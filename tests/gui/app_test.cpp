@@ -369,6 +369,18 @@ TEST_F(ModulesAppTest, ModulesAreRowsThatFold) {
   key(Key::z, true);
   key(Key::z, true);
   EXPECT_EQ(rows().size(), 6u) << "what was folded is undone";
+  // One that is found by its name is seen, however deep in folded modules it lies.
+  app_.state().folded = {"features", "features.0"};
+  settle();
+  EXPECT_THAT(rows(), ElementsAre("features", tensors[3]));
+  key(Key::p, true);
+  host_.type(tensors[1]);
+  settle();
+  key(Key::enter);
+  settle();
+  EXPECT_EQ(app_.state().tensor, tensors[1]);
+  EXPECT_THAT(rows(), ElementsAre("features", "features.0", tensors[0], tensors[1], tensors[2], tensors[3]));
+  key(Key::escape);
   click("in modules");
   EXPECT_THAT(rows(), ElementsAre(tensors[0], tensors[1], tensors[2], tensors[3]));
 }

@@ -122,6 +122,28 @@ struct Case {
   const char* name;
   std::function<void(const std::string& path, Chance& chance)> make;
   std::function<void(const std::string& path, Chance& chance)> change = {};
+  bool changes_again = false;
+};
+
+// A run that goes on while it is shown, and ends in order, in the middle of a step or not at all.
+class LiveRun {
+ public:
+  LiveRun(const std::string& path, Chance& chance) : tensors_(add_tensors(trace_, chance, {})) {
+    trace_.sink().flush();
+    std::filesystem::create_hard_link(trace_.path(), path);
+  }
+  void go_on(Chance& chance) {
+    if (is_closed_) return;
+    add_steps(trace_, chance, {.is_nan = chance.one_in(4)}, tensors_, chance.below(60));
+    trace_.sink().flush();
+    is_closed_ = chance.one_in(12);
+    if (is_closed_) trace_.sink().close();
+  }
+
+ private:
+  SyntheticTrace trace_;
+  std::vector<std::pair<uint32_t, DType>> tensors_;
+  bool is_closed_ = false;
 };
 
 void overwrite(const std::string& path, Chance& chance, uint64_t bytes_most) {
@@ -136,6 +158,7 @@ std::vector<Case> cases(int many_tensors) {
   const auto run = [](const RunKind& kind) {
     return [kind](const std::string& path, Chance& chance) { copy_run(path, chance, kind); };
   };
+  const auto live = std::make_shared<std::unique_ptr<LiveRun>>();
   return {
       {"an ordinary run", run({})},
       {"no steps", run({.steps = 0})},
@@ -181,6 +204,8 @@ std::vector<Case> cases(int many_tensors) {
          copy_run(path + ".new", chance, {.tensors = 3, .steps = 7});
          write_file(path, read_file(path + ".new"));
        }},
+      {"being written", [live](const std::string& path, Chance& chance) { *live = std::make_unique<LiveRun>(path, chance); },
+       [live](const std::string&, Chance& chance) { (*live)->go_on(chance); }, true},
   };
 }
 
@@ -281,7 +306,7 @@ void fuzz(int events, int many_tensors, uint32_t seed) {
     Sizes size;
     double settled = 0;
     for (int event = 0; event < of_each; ++event) {
-      if (event == of_each / 3 && all[i].change) all[i].change(path, chance);
+      if (all[i].change && (all[i].changes_again ? chance.one_in(8) : event == of_each / 3)) all[i].change(path, chance);
       send_event(host, app, chance, size);
       if (chance.one_in(8)) model.wait();
       if (chance.one_in(16))
