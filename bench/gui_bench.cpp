@@ -1,6 +1,7 @@
 // What the window costs on a trace of 10^6 tensor rows: until there is a picture, until all views are there, memory, the CPU time
 // of a frame of each view, and dragging the loss scale. Prints a JSON object.
 //   gui_bench TENSORS TRACE       writes the trace, with steps of so many tensors, in a process of its own, and measures
+//   gui_bench --compare TRACE     instead measures the view that compares it with a copy
 //   gui_bench --gl TRACE          instead measures whole frames of a real window
 #include <fmt/core.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -164,6 +166,29 @@ Figures measure(const std::string& path) {
   return figures;
 }
 
+// Two runs of which every row is compared, from opening them on.
+Figures measure_comparison(const std::string& path) {
+  Figures figures;
+  const std::string other = path + ".other";
+  std::filesystem::copy_file(path, other, std::filesystem::copy_options::overwrite_existing);
+  const Clock clock;
+  ViewModel model({path, other}, open, false);
+  Headless host(1920, 1080);
+  App app(model, host.textures(), {});
+  app.state().view = View::compare;
+  settle(model, host, app);
+  model.check();
+  figures.emplace_back("compare_seconds", clock.seconds());
+  std::vector<double> seconds;
+  for (int frame = 0; frame < kFrames; ++frame) {
+    const double start = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
+    host.run(app);
+    seconds.push_back(cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - start);
+  }
+  figures.emplace_back("compare_frame_ms", 1e3 * median(seconds));
+  return figures;
+}
+
 Figures measure_window(const std::string& path) {
   Figures figures;
   std::vector<ViewState> states;
@@ -186,12 +211,13 @@ Figures measure_window(const std::string& path) {
 
 int main(int argc, char** argv) {
   try {
-    const bool is_gl = argc == 3 && std::string_view(argv[1]) == "--gl";
-    const int tensors = argc == 3 && !is_gl ? std::atoi(argv[1]) : 0;
-    if (!is_gl && (tensors < 2 || tensors > 100000))
-      throw usage_error("gui_bench TENSORS TRACE, TENSORS from 2 to 100000, or gui_bench --gl TRACE");
+    const std::string what = argc == 3 ? argv[1] : "";
+    const bool is_gl = what == "--gl", compares = what == "--compare";
+    const int tensors = std::atoi(what.c_str());
+    if (!is_gl && !compares && (tensors < 2 || tensors > 100000))
+      throw usage_error("gui_bench TENSORS TRACE, TENSORS from 2 to 100000, or gui_bench --compare TRACE, or gui_bench --gl TRACE");
     const std::string path = argv[2];
-    if (!is_gl) {
+    if (!is_gl && !compares) {
       // Memory is that of reading alone.
       const pid_t child = fork();
       if (child == 0) {
@@ -203,7 +229,7 @@ int main(int argc, char** argv) {
         throw failed_error("the trace '{}' could not be written", path);
     }
     std::string text;
-    for (const auto& [name, value] : is_gl ? measure_window(path) : measure(path))
+    for (const auto& [name, value] : is_gl ? measure_window(path) : compares ? measure_comparison(path) : measure(path))
       text += fmt::format("{}\"{}\": {}", text.empty() ? "" : ", ", name, value);
     fmt::print("{{{}}}\n", text);
   } catch (const Error& error) {

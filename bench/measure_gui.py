@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
@@ -53,6 +54,37 @@ def idle_share(program, trace, environment, seconds=5):
     finally:
         window.terminate()
         window.wait()
+
+
+def slow_down(build, rounds=3):
+    """How much longer a step takes, in the median, while a window follows the run and nobody touches it."""
+    program = build / "bin/ulpscope"
+
+    def step_seconds(folder, environment, is_watched):
+        trace = os.path.join(tempfile.mkdtemp(dir=folder), "live.h5")
+        run = subprocess.Popen([program, "train", "gpt_mini", "--steps", "60", "--set", "training.evaluation=never", "-o", trace],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        window = None
+        if is_watched:
+            while not os.path.exists(trace):
+                time.sleep(0.01)
+            window = subprocess.Popen([program, "view", trace], env=environment, stderr=subprocess.DEVNULL)
+        try:
+            if run.wait() != 0 or (window and window.poll() is not None):
+                raise RuntimeError("the run or the window ended early")
+        finally:
+            if window:
+                window.terminate()
+                window.wait()
+        rows = json.loads(subprocess.run([program, "export", trace, "--table", "steps", "--json"], check=True, capture_output=True).stdout)
+        return statistics.median(row["seconds"] for row in rows[len(rows) // 3:])
+
+    with tempfile.TemporaryDirectory(prefix="ulpscope_bench_") as folder, Display() as environment:
+        ratios = []
+        for _ in range(rounds):
+            alone, watched = (step_seconds(folder, environment, is_watched) for is_watched in (False, True))
+            ratios.append(watched / alone - 1)
+    return statistics.median(ratios)
 
 
 class Browser:
@@ -136,6 +168,7 @@ def measure(build, tensors):
             figures.update(json.loads(printed))
 
         add([str(tensors), trace])
+        add(["--compare", trace])
         for view in ("overview", "ranges"):
             figures[f"screenshot_seconds/{view}"] = seconds_of(
                 [program, "screenshot", trace, "--view", view, "--size", "1920x1080", "--force", "-o", os.path.join(folder, "x.png")])

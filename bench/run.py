@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -184,6 +185,9 @@ def main():
                 print(f"running gui, {tensors} tensors a step", file=sys.stderr, flush=True)
                 for name, value in measure_gui.measure(options.build, tensors).items():
                     results.add(f"gui/{tensors}/{name}", turn, value)
+        if shutil.which("Xvfb"):
+            print("running gui, beside a run", file=sys.stderr, flush=True)
+            results.add("gui/slow_down", 0, measure_gui.slow_down(options.build, options.rounds))
     workloads = [name for name in targets.WORKLOADS if name in options.names]
     if not options.names or "steps" in options.names:
         workloads = targets.WORKLOADS
