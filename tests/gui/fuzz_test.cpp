@@ -304,7 +304,7 @@ void fuzz(int events, int many_tensors, uint32_t seed) {
     take_all_keys();
     App app(model, host.textures(), {});
     Sizes size;
-    double settled = 0;
+    [[maybe_unused]] double settled = 0;
     for (int event = 0; event < of_each; ++event) {
       if (all[i].change && (all[i].changes_again ? chance.one_in(8) : event == of_each / 3)) all[i].change(path, chance);
       send_event(host, app, chance, size);
