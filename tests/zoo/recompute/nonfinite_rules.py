@@ -341,6 +341,6 @@ def nonfinite_place(case, tensor, _=None):
 
 
 NONFINITE_VALUES = {
-    "nan": lambda case, tensor, _: int(case.f.sums("nan", case.f.rows.known)[tensor]),
-    "infinity": lambda case, tensor, _: int(case.f.sums("infinite", case.f.rows.known)[tensor]),
+    "nan": lambda case, tensor, _: int(case.f.rows.nan[nonfinite_place(case, tensor)]),
+    "infinity": lambda case, tensor, _: int(case.f.rows.infinite[nonfinite_place(case, tensor)]),
 }
