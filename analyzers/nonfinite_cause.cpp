@@ -300,9 +300,11 @@ NonfiniteExplanation Origin::of_normalisation() const {
     Advice help = "A larger eps keeps it from that. ";
     help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op_.module});
     return {NonfiniteCause::zero_over_zero,
-            fmt::format("Element {} is one of {} values that were all {:.6g}: their {} is zero, and with an eps of zero so is the "
-                        "divisor. ",
-                        capture_->element().element, row.count, row.largest, is_rms ? "mean square" : "variance"),
+            fmt::format("Element {} is {} {:.6g}: {} {} is zero, and with an eps of zero so is the divisor. ",
+                        capture_->element().element,
+                        row.count == 1 ? "normalised by itself, the only value of its group,"
+                                       : fmt::format("one of {} values that were all", row.count),
+                        row.largest, row.count == 1 ? "its" : "their", is_rms ? "mean square" : "variance"),
             std::move(help)};
   }
   return {};

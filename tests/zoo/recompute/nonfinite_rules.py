@@ -181,9 +181,10 @@ def sum_limit(case, match):
 def equal_values(case, match):
     root, operands = story(case)
     c = case.f.tables.captures
-    rows = [row for row in operands if int(c["row_count"][row]) == int(match["count"])]
+    count = match.groupdict().get("count")
+    rows = [row for row in operands if int(c["row_count"][row]) == int(count or 1)]
     return Claim(
-        {"element": c["element"][root], "count": None, "value": general(float(c["row_largest"][rows[0]]), 6)},
+        {"element": c["element"][root], **({"count": None} if count else {}), "value": general(float(c["row_largest"][rows[0]]), 6)},
         all_are_equal=any(c["row_largest"][row] == c["row_smallest"][row] for row in rows),
     )
 
@@ -326,6 +327,7 @@ ORIGIN_TEXT = [
     (r"before it was rounded, and (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", sum_limit),
     (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\)(?: by (?P<factor>\S+))? = (?P<value>-?\w+)[.:]", element_is),
     (r"infinity: (?P<value>\S+) is too large, (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", too_large),
+    (r"Element (?P<element>\d+) is normalised by itself, the only value of its group, (?P<value>\S+):", equal_values),
     (r"Element (?P<element>\d+) is one of (?P<count>\d+) values that were all (?P<value>\S+):", equal_values),
     (
         r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms?: the first (?P<first>\d+) made (?P<value>\S+), and with the next "
