@@ -73,6 +73,8 @@ class Origin {
 
   NonfiniteCause cause_by_function(double x, double y) const;
   std::optional<double> exact_result(double x, double y) const;
+  // The cast of a constant that was added so that the operand is not zero, and that became zero itself; nullptr: none.
+  const CaptureRow* flushed_addend(const CaptureRow& operand) const;
   // What helps where a constant of the op is at fault, or "".
   Advice help_with_factor(double factor) const;
   // A parameter that the op read, or is, whose memory had changed by then; or "".
@@ -298,9 +300,11 @@ NonfiniteExplanation Origin::of_normalisation() const {
     Advice help = "A larger eps keeps it from that. ";
     help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op_.module});
     return {NonfiniteCause::zero_over_zero,
-            fmt::format("Element {} is one of {} values that were all {:.6g}: their {} is zero, and with an eps of zero so is the "
-                        "divisor. ",
-                        capture_->element().element, row.count, row.largest, is_rms ? "mean square" : "variance"),
+            fmt::format("Element {} is {} {:.6g}: {} {} is zero, and with an eps of zero so is the divisor. ",
+                        capture_->element().element,
+                        row.count == 1 ? "normalised by itself, the only value of its group,"
+                                       : fmt::format("one of {} values that were all", row.count),
+                        row.largest, row.count == 1 ? "its" : "their", is_rms ? "mean square" : "variance"),
             std::move(help)};
   }
   return {};
@@ -363,6 +367,21 @@ std::optional<double> Origin::exact_result(double x, double y) const {
   }
 }
 
+const CaptureRow* Origin::flushed_addend(const CaptureRow& operand) const {
+  const auto op_of = [&](const CaptureRow& node) -> const OpInfo* {
+    return node.made_by < 0 ? nullptr : &facts_.selection.op(static_cast<uint32_t>(node.made_by));
+  };
+  const OpInfo* const sum = op_of(operand);
+  if (operand.value != 0 || sum == nullptr || sum->function != OpFunction::add) return nullptr;
+  for (const CaptureRow* const addend : capture_->operands(operand)) {
+    const OpInfo* const cast = op_of(*addend);
+    if (addend->value != 0 || cast == nullptr || cast->kind != OpKind::cast) continue;
+    for (const CaptureRow* const from : capture_->operands(*addend))
+      if (from->made_by < 0 && std::isfinite(from->value) && from->value != 0) return addend;
+  }
+  return nullptr;
+}
+
 Advice Origin::help_with_factor(double factor) const {
   Advice help;
   if (std::abs(factor) < limit()) return help;
@@ -404,6 +423,16 @@ NonfiniteExplanation Origin::of_operands() const {
     found.story +=
         fmt::format(": {:.6g} is too large, {} is infinite from {:.6g} on", *exact, info(made_.dtype).format->name, limit());
   found.story += ". ";
+  const bool is_divided = found.cause == NonfiniteCause::division_by_zero || found.cause == NonfiniteCause::zero_over_zero;
+  const CaptureRow* const divisor = operands[op_.function == OpFunction::div ? 1 : 0];
+  if (const CaptureRow* const cast = is_divided ? flushed_addend(*divisor) : nullptr) {
+    const FloatFormat& format = *info(facts_.selection.tensor(static_cast<uint32_t>(cast->made_by)).dtype).format;
+    found.story += fmt::format("What was added to keep it from that, {:g}, became zero: the least number of {} is {:.3g}. ",
+                               capture_->operands(*cast).front()->value, format.name, format.smallest_positive());
+    found.help = fmt::format("Add one that {} holds, or run this in FP32. ", format.name);
+    found.help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op_.module});
+    found.help.note({.kind = SettingKind::precision_of_modules, .value = "\"fp32\"", .module = op_.module});
+  }
   return found;
 }
 

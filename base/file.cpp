@@ -91,7 +91,7 @@ std::string new_name_beside(const std::filesystem::path& target) {
       if (name.starts_with(beginning) && is_of_dead_process(std::string_view(name).substr(beginning.size())))
         left.push_back(entry->path());
     }
-    for (const fs::path& path : left) fs::remove(path, ignored);
+    for (const fs::path& path : left) fs::remove_all(path, ignored);
   }
   std::string name;
   struct stat existing;

@@ -98,6 +98,12 @@ int run(const Arguments& arguments) {
     if (compared->difference.steps == 0 && !compared->difference.difference)
       throw usage_error("'{}' has none of the steps {} to {} of '{}'", against, outcome.start.step,
                         outcome.start.step + outcome.steps.size() - 1, trial.capsule);
+    if (compared->difference.rows == 0 && !compared->difference.difference)
+      throw usage_error(
+          "'{}' has no row of the steps {} to {} of '{}', so that nothing can be compared: expected a trace that records what they "
+          "do{}",
+          against, outcome.start.step, outcome.start.step + outcome.steps.size() - 1, trial.capsule,
+          recorded->run().filters.empty() ? "" : fmt::format(" (its filters are {})", recorded->run().filters));
   }
   if (scratch) trial.trace_path.clear();
   print(report_of(trial, outcome, compared, limit), arguments);

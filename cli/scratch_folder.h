@@ -1,19 +1,28 @@
 // A folder for traces that are looked at and not kept.
 #pragma once
 
-#include <cstdlib>
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <string>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
 
 namespace ulpscope::cli {
 
 class ScratchFolder {
  public:
-  // Its name begins with `name`. Throws Error (failed) where there is no room for it.
-  explicit ScratchFolder(const std::string& name) : path_((std::filesystem::temp_directory_path() / (name + "-XXXXXX")).string()) {
-    if (mkdtemp(path_.data()) == nullptr) throw failed_error("cannot create a folder like '{}'", path_);
+  // Its name begins with `name`. Removes those of that name that killed processes have left. Throws Error (failed) where there is
+  // no room for it.
+  explicit ScratchFolder(const std::string& name) {
+    const std::string target = (std::filesystem::temp_directory_path() / name).string();
+    do {
+      path_ = new_name_beside(target);
+      if (mkdir(path_.c_str(), 0700) == 0) return;
+    } while (errno == EEXIST);
+    throw failed_error("cannot create a folder like '{}'", path_);
   }
   ScratchFolder(const ScratchFolder&) = delete;
   ~ScratchFolder() {

@@ -58,8 +58,12 @@ CapsuleSize size_of(const std::string& path, const CapsuleSteps& capsule, std::s
 
 size_t targets_of(const Batch& batch) { return batch.labels.size() + batch.values.size(); }
 
-// The cause of the worst of what is not finite in a step that had such, as `ulpscope nan` has it.
-std::string cause_in(const std::string& trace, const SinkStatus& recorded, uint64_t step) {
+// Of the worst of what is not finite in a step that had such, as `ulpscope nan` has it.
+struct Judged {
+  std::string cause;
+  bool is_harmless;
+};
+Judged judge(const std::string& trace, const SinkStatus& recorded, uint64_t step) {
   if (recorded.failed) throw failed_error("the step could not be recorded: {}", recorded.failure);
   const Snapshot snapshot(trace);
   const Report report = analyze_nan(snapshot);
@@ -71,7 +75,10 @@ std::string cause_in(const std::string& trace, const SinkStatus& recorded, uint6
     if (auto of_this = find_fact<std::string>(analyze_nan(snapshot, of_step), "cause")) cause = std::move(of_this);
   }
   if (!cause) throw failed_error("internal: a step had NaN or infinities, and its trace '{}' tells no cause", trace);
-  return *cause;
+  return {*cause, report.verdict == Verdict::healthy};
+}
+std::string cause_in(const std::string& trace, const SinkStatus& recorded, uint64_t step) {
+  return judge(trace, recorded, step).cause;
 }
 
 std::string place_text(const NonfiniteOutput& failure) {
@@ -159,7 +166,9 @@ class Minimizer {
                         step.step);
     found_.failure = *step.nonfinite;
     found_.step = step.step;
-    found_.cause = cause_in(options.trace_path, recorded, step.step);
+    const Judged judged = judge(options.trace_path, recorded, step.step);
+    found_.cause = judged.cause;
+    found_.is_harmless = judged.is_harmless;
     skipped_ = step.skipped;
   }
 
@@ -481,9 +490,15 @@ Report report_of(const std::string& capsule, const std::string& output, const Mi
   Report report;
   report.analysis = "minimize";
   const bool is_smallest = minimized.is_smallest && after.batches == 1 && minimized.other_failure.empty();
-  report.title = fmt::format("{} part of {} that fails in the same way", is_smallest ? "The smallest" : "A", one_line(capsule));
+  report.title = fmt::format("{} part of {} {}", is_smallest ? "The smallest" : "A", one_line(capsule),
+                             minimized.is_harmless ? "in which the same is NaN or infinite" : "that fails in the same way");
   report.add_fact("capsule", one_line(output));
-  report.add_fact("fails_in", place_text(failure));
+  if (minimized.is_harmless) {
+    report.add_fact("not_finite", place_text(failure));
+    report.add_fact("harm", std::string("none: the steps do not fail, as it reaches neither the loss nor a weight"));
+  } else {
+    report.add_fact("fails_in", place_text(failure));
+  }
   if (!minimized.cause.empty()) report.add_fact("cause", minimized.cause);
   if (!minimized.other_failure.empty())
     report.add_fact("left_out", fmt::format("steps only: the last one alone fails otherwise, in {}", minimized.other_failure));

@@ -30,8 +30,9 @@ struct CapsuleSize {
 };
 
 struct Minimized {
-  NonfiniteOutput failure;  // the first output of the last step that was not finite: what it fails in
-  std::string cause;        // as `ulpscope nan` has it
+  NonfiniteOutput failure;   // the first output of the last step that was not finite: what it fails in
+  std::string cause;         // as `ulpscope nan` has it
+  bool is_harmless = false;  // as `ulpscope nan` has it: nothing but the likeness of what was not finite is kept then
   uint64_t step = 0;
   double loss = 0;  // of the last step, as the whole capsule has it
   CapsuleSize before, after;

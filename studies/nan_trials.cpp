@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/run/describe_run.h"
 #include "ulpscope/studies/trial_report.h"
@@ -59,6 +60,30 @@ Helps helps(FixResult result, bool has_reference) {
   }
 }
 
+// Of weights as updates left them, to the end of the trace.
+std::optional<RunFailure> failure_of_weights(const Snapshot& trace) {
+  const std::vector<TensorInfo>& tensors = trace.tensors();
+  std::vector<bool> is_weight(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    is_weight[i] = (tensors[i].role == Role::weight || tensors[i].role == Role::master_weight) &&
+                   trace.ops()[tensors[i].op].phase == Phase::optimizer;
+  std::vector<std::optional<uint64_t>> since(tensors.size());
+  trace.of_rank(trace.ranks().front()).visit_rows_without_histograms({}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      if (!is_weight[row.tensor]) continue;
+      if (stored_nonfinite(row, tensors[row.tensor].dtype) == 0)
+        since[row.tensor].reset();
+      else if (!since[row.tensor])
+        since[row.tensor] = row.step;
+    }
+    return true;
+  });
+  std::optional<RunFailure> failure;
+  for (const std::optional<uint64_t>& step : since)
+    if (step && (!failure || *step < failure->step)) failure = {RunFailure::Way::weights, *step};
+  return failure;
+}
+
 }  // namespace
 
 std::optional<RunFailure> failure_of(const Snapshot& trace) {
@@ -68,7 +93,8 @@ std::optional<RunFailure> failure_of(const Snapshot& trace) {
     for (const StepRow& row : rows) watch.add(row.step, row.loss_known ? row.loss : 0, row.skipped);
     return true;
   });
-  return watch.failure();
+  const std::optional<RunFailure> of_steps = watch.failure();
+  return of_steps ? of_steps : failure_of_weights(trace);
 }
 
 Trial trial_from_start(const Snapshot& trace) {

@@ -7,7 +7,7 @@
 
 namespace ulpscope {
 
-// How the run of the trace failed; nothing: it did not, or its steps do not tell.
+// How the run of the trace failed; nothing: it did not, or neither its steps nor the rows of its weights tell.
 std::optional<RunFailure> failure_of(const Snapshot& trace);
 
 // The start of trials of the trace's run: its experiment, from the first step on, with as many threads and the instruction set that

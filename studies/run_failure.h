@@ -10,9 +10,14 @@ namespace ulpscope {
 struct RunFailure {
   enum class Way : uint8_t { loss, skipped, weights };
   Way way = Way::loss;
-  uint64_t step = 0;  // the first of those steps; of weights, the last of the run
+  uint64_t step =
+      0;  // the first of those steps; of weights, from which on they were not finite, or where that is not known the last
 
-  bool is_like(const RunFailure& other) const { return way == other.way && (way == Way::weights || step == other.step); }
+  // The same failure. Of weights when it began is not known of every run, and one that goes on behind it may lose its loss as well.
+  bool is_like(const RunFailure& other) const {
+    if (other.way != Way::weights) return way == other.way && step == other.step;
+    return way == Way::weights || (way == Way::loss && step > other.step);
+  }
 };
 
 // Takes the steps of a run in order.

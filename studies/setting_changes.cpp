@@ -151,6 +151,7 @@ void ChangedExperiments::add(const SettingChange& change) {
     case SettingKind::scale_dynamic:
       // Only what has a short range is scaled, and a scaler that is off is not made dynamic by a key alone.
       if (precision.dtype != DType::f16 || change.value.find("false") != std::string::npos) break;
+      if (original_.scaler_enabled() && original_.scaler_rule().dynamic) break;
       add(fmt::format("a dynamic loss scale: {}", original_.scaler_enabled() ? "scaler.dynamic = true" : "scaler.enabled = \"on\""),
           ChangeOf::scale, [](Experiment& changed) {
             if (!changed.scaler_enabled()) changed.scaler.enabled = Switch::on;

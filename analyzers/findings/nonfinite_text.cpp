@@ -34,10 +34,20 @@ std::string nonfinite_tensors(const RunFacts& facts) {
 std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const RangeJudgement& ranges = facts.ranges();
   std::vector<Evidence> evidence;
+  // What that row held, as it stands beside its step: over the run there may be many more.
   const auto add = [&](uint32_t i, const RowPosition& position) {
-    evidence.push_back(
-        {facts.selection.key(i, position),
-         {{"nan", count_cell(ranges.nan(i)), Unit::count}, {"infinity", count_cell(ranges.infinities(i)), Unit::count}}});
+    uint64_t nan = 0, infinities = 0;
+    facts.context.trace.of_rank(position.rank)
+        .visit_rows_without_histograms({position.step, position.step + 1}, [&](std::span<const TensorRow> rows) {
+          for (const TensorRow& row : rows) {
+            if (row.tensor != i || position_of(row, position.rank) != position) continue;
+            nan = row.statistics.nan;
+            infinities = stored_infinities(row, facts.selection.tensor(i).dtype);
+          }
+          return true;
+        });
+    evidence.push_back({facts.selection.key(i, position),
+                        {{"nan", count_cell(nan), Unit::count}, {"infinity", count_cell(infinities), Unit::count}}});
   };
   add(origin.tensor, origin.position);
   for (const uint32_t i : ranges.nonfinite_in_order()) {

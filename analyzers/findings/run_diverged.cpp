@@ -102,7 +102,9 @@ bool ended_above(const RunFacts& facts, double grown) {
   const StepTotals& steps = facts.judged_steps();
   const size_t n = std::min<size_t>(kEndLosses, steps.count / 2);
   if (n < kFewest || steps.first_losses.size() < n || !(steps.first.loss > 0)) return false;
-  const std::vector<double> ends = last_losses(steps, n);
+  std::vector<double> ends = last_losses(steps, n);
+  std::erase_if(ends, [](double loss) { return !std::isfinite(loss); });  // those are no growth, and told by themselves
+  if (ends.size() < kFewest) return false;
   const double most = *std::max_element(steps.first_losses.begin(), steps.first_losses.begin() + static_cast<std::ptrdiff_t>(n));
   if (*std::min_element(ends.begin(), ends.end()) > kAboveAll * most) return true;
   const double least = *std::min_element(ends.begin(), ends.end());
@@ -136,7 +138,8 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const bool is_sure = all.has_large() || steps.count >= 2 * kEndLosses;  // a few losses vary
   const bool above_all = steps.count >= 2 * kEndLosses && losses.first > 0 && losses.last > 2 * median(steps.first_losses) &&
                          losses.last > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
-  const bool grew = !facts.broke() && first_nonfinite == UINT64_MAX && (above_all || ended_above(facts, kGrown));
+  const bool grew =
+      !facts.broke() && first_nonfinite == UINT64_MAX && ((std::isfinite(losses.last) && above_all) || ended_above(facts, kGrown));
   const std::vector<double> before = last_losses_before_nonfinite(facts);
   const bool grew_before = before.size() == kEndLosses && losses.first > 0 && median(before) > kGrown * losses.first;
   if (!before.empty() && (!std::isfinite(losses.last) || grew_before)) {

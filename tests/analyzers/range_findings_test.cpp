@@ -32,7 +32,7 @@ TEST(RangeFindings, RowsOfABrokenRunAreNoEvidence) {
       << finding->title;
   ASSERT_EQ(finding->evidence.size(), 2u);
   EXPECT_EQ(finding->evidence[0].key.op_name, "linear");
-  EXPECT_EQ(finding->evidence[0].values[1].value, Cell(int64_t{3}));  // infinities of all steps
+  EXPECT_EQ(finding->evidence[0].values[1].value, Cell(int64_t{1}));  // infinities of that row
   for (const Finding& other : report.findings)
     EXPECT_EQ(other.code.starts_with("range."), &other == finding) << other.code;  // of what came of it, none is on ranges
   // The tables have all rows.
@@ -709,6 +709,26 @@ TEST(RangeFindings, InfinitiesReachedTheWeightsOnlyWhereAWeightHeldOne) {
         EXPECT_NE(finding.title.find("in 1 step that was not skipped"), std::string::npos) << finding.title;
       }
     }
+  }
+}
+
+// Behind it a relu's gradient is 0 where the infinity is: no loss scale is at fault, and no scaler skips the step.
+TEST(RangeFindings, AnInfinityThatReachesNoGradientOfAParameterIsANote) {
+  for (const bool arrives : {false, true}) {
+    SyntheticTrace trace;
+    const uint32_t hidden = trace.add_tensor("relu", "relu_backward", Phase::backward, Role::activation_gradient, DType::f16);
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    for (int step = 0; step < 8; ++step) {
+      trace.add(hidden, make_row({step == 3 ? 70000.0 : 1.0}, DType::f16, 1024.0));
+      trace.add(gradient, make_row({step == 3 && arrives ? INFINITY : 1.0}, DType::f16, 1024.0));
+      trace.end_step(SyntheticTrace::default_step(1.0, 1024.0));
+    }
+    const Report report = analyze_ranges(trace.read());
+    const Finding* const finding = find_finding(report, "range.gradients_overflow");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->severity, arrives ? Severity::warning : Severity::info);
+    EXPECT_EQ(finding->title.find("no gradient of a parameter became infinite") != std::string::npos, !arrives);
+    EXPECT_EQ(finding->suggestion.empty(), !arrives) << finding->suggestion;
   }
 }
 

@@ -107,9 +107,13 @@ TEST_F(AtomicWriteFile, RemovesWhatKilledProcessesLeftAndNothingElse) {
       folder_ / "file.new-mine",
   };
   for (const auto* files : {&left, &others}) std::for_each(files->begin(), files->end(), create);
+  const fs::path folder = fmt::format("{}{}-3", host_part, dead);
+  fs::create_directory(folder);
+  create(folder / "step.ckpt");
   atomic_write_file(path, "whole");
   for (const fs::path& file : left) EXPECT_FALSE(fs::exists(file)) << file;
   for (const fs::path& file : others) EXPECT_TRUE(fs::exists(file)) << file;
+  EXPECT_FALSE(fs::exists(folder));
   EXPECT_EQ(read(path), "whole");
   kill(alive, SIGKILL);
   waitpid(alive, nullptr, 0);

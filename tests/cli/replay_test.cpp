@@ -60,6 +60,42 @@ set = 1e6
   EXPECT_THAT(replay({"kept", "--budget", "3"}).err, HasSubstr("--budget belongs to --minimize"));
 }
 
+// The logarithm of what relu made 0, of which another relu makes 0 again: `nan` says that nothing fails, and so does this.
+TEST_F(Replay, MinimizeSaysThatWhatIsHarmlessDoesNotFail) {
+  write_file(file("mask.toml"), R"(precision = "fp16"
+seed = 2
+[model]
+layers = [
+  { type = "linear", name = "first", out_features = 16 },
+  { type = "branches", name = "split", join = "add", layers = [
+    { type = "relu", name = "main" },
+    { type = "sequential", name = "side", layers = [{ type = "relu" }, { type = "log", name = "log" }, { type = "relu" }] },
+  ] },
+  { type = "linear", name = "head", out_features = 8 },
+]
+[data]
+kind = "random_classification"
+shape = [16]
+classes = 8
+train_size = 64
+[training]
+batch_size = 16
+steps = 4
+evaluation = "never"
+)");
+  ASSERT_EQ(train({"mask.toml", "--capsule", "kept", "--capsule-on", "overflow", "--threads", "1"}).exit_code, 0);
+  EXPECT_EQ(Json::parse(run_verb("nan", {"kept", "--json"}).out)["verdict"], "healthy");
+  const Result result = replay({"kept", "--minimize", "small", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_FALSE(json.contains("fails_in"));
+  EXPECT_EQ(json["not_finite"], "log in split.side.log (forward)");
+  EXPECT_THAT(json["title"].get<std::string>(), ::testing::Not(HasSubstr("fails")));
+  EXPECT_THAT(json["harm"].get<std::string>(), ::testing::StartsWith("none"));
+  EXPECT_EQ(json["samples"], "16 to 1");
+  EXPECT_EQ(Json::parse(run_verb("nan", {"small", "--json"}).out)["verdict"], "healthy");
+}
+
 TEST_F(Replay, ModulesCanBeKeptInFp32) {
   ASSERT_EQ(make_capsule().exit_code, 0);
   const Result kept = replay({"kept", "--keep-fp32", "0", "--keep-fp32", "2*", "-o", "again.h5"});
@@ -176,6 +212,20 @@ TEST_F(Replay, OfOtherStepsIsRefused) {
   expect({"missing"}, 3, "missing");
   expect({"run.h5"}, 3, "is not a checkpoint");
   expect({}, 2, "CAPSULE");
+}
+
+// The preset records evaluations only, of which there is none before the end of an epoch.
+TEST_F(Replay, WithoutARowToCompareNothingIsSaidToBeIdentical) {
+  const auto compare = [&](const char* event) {
+    EXPECT_EQ(train({"inference", "--threads", "1", "--capsule", "kept", "--capsule-on", event, "--force"}).exit_code, 0);
+    return replay({"kept", "--against", "run.h5", "--json"});
+  };
+  const Result none = compare("step=3");
+  EXPECT_EQ(none.exit_code, 2) << none.out;
+  EXPECT_THAT(none.err, HasSubstr("'run.h5' has no row of the steps 0 to 3 of 'kept', so that nothing can be compared"));
+  const Result evaluated = compare("step=31");
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.err;
+  EXPECT_GT(Json::parse(evaluated.out)["rows_compared"], 0);
 }
 
 TEST_F(Replay, CapsuleOptionsAreChecked) {

@@ -39,6 +39,12 @@ TEST(FailureWatch, AFailureLastsToTheEnd) {
   EXPECT_EQ(skipped->way, RunFailure::Way::skipped);
   EXPECT_EQ(skipped->step, 101u);
   EXPECT_EQ(failure({{1, false}}, false)->way, RunFailure::Way::weights);
+  // What goes on behind it loses the loss as well.
+  const RunFailure weights{RunFailure::Way::weights, 7}, loss{RunFailure::Way::loss, 9}, before{RunFailure::Way::loss, 7};
+  EXPECT_TRUE(weights.is_like(weights));
+  EXPECT_TRUE(loss.is_like(weights));
+  EXPECT_FALSE(before.is_like(weights));
+  EXPECT_FALSE(weights.is_like(loss));
 }
 
 // What is wrong with it, `tables` say.
@@ -341,6 +347,57 @@ TEST(Fixes, ARunThatGoesOnIsNotRunAgain) {
   }
   trainer.finish();
   EXPECT_EQ(*trial_from_start(Snapshot(options.trace_path)).experiment, run);
+}
+
+// Rows of an embedding that no batch reads: Adam without eps makes them 0 / 0, and no loss tells of it.
+TEST(Fixes, AWeightThatBecomesNanFailsARunOfFiniteLosses) {
+  TemporaryFolder folder;
+  const Experiment run = parse_experiment(R"(precision = "fp32"
+seed = 5
+[model]
+layers = [
+  { type = "embedding", name = "tokens", num_embeddings = 256, features = 8 },
+  { type = "linear", name = "head", out_features = 256 },
+]
+[data]
+kind = "text"
+path = ")" ULPSCOPE_SOURCE_DIR R"(/LICENSE"
+context = 16
+train_size = 8
+[training]
+batch_size = 8
+steps = 30
+evaluation = "never"
+[optimizer]
+type = "adam"
+eps = 0
+learning_rate = 0.01
+)",
+                                          "test");
+  TrainerOptions options;
+  options.trace_path = folder.file("run.h5");
+  const TrainResult trained = train(run, options);
+  const Snapshot trace(options.trace_path);
+  trace.visit_steps({}, [](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) EXPECT_TRUE(std::isfinite(row.loss)) << row.step;
+    return true;
+  });
+  const auto failure = failure_of(trace);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->way, RunFailure::Way::weights);
+  EXPECT_EQ(failure->step, 0u);
+  const FixStudy study = study_of(run, *failure);
+  ASSERT_TRUE(study.fails_again);
+  ASSERT_NE(find(study, "a larger eps"), nullptr);
+  EXPECT_EQ(find(study, "a larger eps")->result, FixResult::verified);
+  ASSERT_NE(find(study, "gradients clipped"), nullptr);
+  EXPECT_EQ(find(study, "gradients clipped")->result, FixResult::fails);
+
+  Experiment sound = run;
+  sound.optimizer.eps = 1e-5;
+  options.trace_path = folder.file("sound.h5");
+  train(sound, options);
+  EXPECT_FALSE(failure_of(Snapshot(options.trace_path)));
 }
 
 // Sums may depend on how many threads share them.

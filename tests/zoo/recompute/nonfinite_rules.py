@@ -181,9 +181,10 @@ def sum_limit(case, match):
 def equal_values(case, match):
     root, operands = story(case)
     c = case.f.tables.captures
-    rows = [row for row in operands if int(c["row_count"][row]) == int(match["count"])]
+    count = match.groupdict().get("count")
+    rows = [row for row in operands if int(c["row_count"][row]) == int(count or 1)]
     return Claim(
-        {"element": c["element"][root], "count": None, "value": general(float(c["row_largest"][rows[0]]), 6)},
+        {"element": c["element"][root], **({"count": None} if count else {}), "value": general(float(c["row_largest"][rows[0]]), 6)},
         all_are_equal=any(c["row_largest"][row] == c["row_smallest"][row] for row in rows),
     )
 
@@ -274,6 +275,34 @@ def largest_factor(case, match):
     )
 
 
+def flushed_addend(case, match):
+    """A number that the sum under the divisor had added, of which the cast in between made zero."""
+    f = case.f
+    c = f.tables.captures
+    root, _ = story(case)
+    roots = numpy.flatnonzero(c["node"] == 0)
+    tree = range(root, next((row for row in roots if row > root), len(c["node"])))
+
+    def operands(row):
+        return [each for each in tree if each != root and c["parent"][each] == c["node"][row]]
+
+    for divisor in operands(root):
+        for cast in operands(divisor):
+            made = int(c["made_by"][cast])
+            numbers = [float(c["value"][each]) for each in operands(cast) if c["made_by"][each] < 0 and c["value"][each] != 0]
+            if made < 0 or c["value"][cast] != 0 or f.tensors.function[made] != "cast" or not numbers:
+                continue
+            fmt = f.format_of(made)
+            least = fmt.smallest_subnormal
+            return Claim(
+                {"number": general(numbers[0], 6), "type": fmt.name, "least": general(least, 3)},
+                it_rounds_to_zero=abs(numbers[0]) <= least / 2,
+                it_was_added=f.tensors.function[int(c["made_by"][divisor])] == "add",
+                the_sum_is_zero=c["value"][divisor] == 0,
+            )
+    return Claim({}, a_constant_became_zero=False)
+
+
 def before_first_op(case, match):
     return {"step": case.f.rows.step[origin_of(case)]}
 
@@ -298,6 +327,7 @@ ORIGIN_TEXT = [
     (r"before it was rounded, and (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", sum_limit),
     (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\)(?: by (?P<factor>\S+))? = (?P<value>-?\w+)[.:]", element_is),
     (r"infinity: (?P<value>\S+) is too large, (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", too_large),
+    (r"Element (?P<element>\d+) is normalised by itself, the only value of its group, (?P<value>\S+):", equal_values),
     (r"Element (?P<element>\d+) is one of (?P<count>\d+) values that were all (?P<value>\S+):", equal_values),
     (
         r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms?: the first (?P<first>\d+) made (?P<value>\S+), and with the next "
@@ -328,6 +358,10 @@ ORIGIN_TEXT = [
         r"Element (?P<element>\d+) of (?P<tensor>.+?) was finite where it was written, and (?P<value>\S+) where (?P<op>\w+) read it:",
         changed_operand,
     ),
+    (
+        r"What was added to keep it from that, (?P<number>\S+), became zero: the least number of (?P<type>\w+) is (?P<least>[\d.e-]+\d)\. ",
+        flushed_addend,
+    ),
     (r"(?P<type>\w+) holds no factor above (?P<largest>\S+?)(?::|\. )", largest_factor),
     (r"before the first op that was recorded in step (?P<step>\d+)", before_first_op),
 ]
@@ -341,6 +375,6 @@ def nonfinite_place(case, tensor, _=None):
 
 
 NONFINITE_VALUES = {
-    "nan": lambda case, tensor, _: int(case.f.sums("nan", case.f.rows.known)[tensor]),
-    "infinity": lambda case, tensor, _: int(case.f.sums("infinite", case.f.rows.known)[tensor]),
+    "nan": lambda case, tensor, _: int(case.f.rows.nan[nonfinite_place(case, tensor)]),
+    "infinity": lambda case, tensor, _: int(case.f.rows.infinite[nonfinite_place(case, tensor)]),
 }

@@ -4,6 +4,7 @@ import math
 
 import numpy
 
+from .beginnings import OF_PARAMETERS
 from .formats import FORMATS, LIMIT, flushed_up_to
 from .nonfinite_rules import MATCHED, NONFINITE_VALUES, ORIGIN_TEXT, nonfinite_place
 from .rules import Rule, log2
@@ -32,10 +33,12 @@ def kept(case, match):
     f = case.f
     rows = overflowed_rows(case) & f.rows.is_gradient & ~f.rows.skipped
     reached = match["reached"] or ""
+    of_parameters = f.tables.tensors.is_any("role", *OF_PARAMETERS)[f.rows.tensor] & ~f.rows.skipped
     return Claim(
         {"tensors": len(gradients_kept(case)), "steps": len(numpy.unique(f.rows.step[rows])), "reached": None},
         infinities_reached_the_weights="reached the weights" not in reached or f.reached_weights,
         no_weight_became_infinite="no weight" not in reached or not f.reached_weights,
+        no_gradient_did="gradient of a parameter" not in reached or not (of_parameters & (f.rows.nonfinite > 0)).any(),
     )
 
 
@@ -362,7 +365,7 @@ RULES = {
         + [
             (
                 r"^(?P<tensors>\d+) gradient tensors? overflowed in (?P<steps>\d+) steps? that (?:was|were) not skipped(?P<reached>, and "
-                r"infinities reached the weights|; no weight became infinite)?\.",
+                r"infinities reached the weights|; no (?:weight|gradient of a parameter) became infinite)?\.",
                 kept,
             ),
             (r"^(?P<tensors>\d+) gradient tensors? overflowed, only in steps that the scaler skipped\.", only_skipped),
