@@ -85,15 +85,17 @@ void TraceFileWriter::create_layout(Mode mode) {
       if (!column.refers_to.empty()) file_.set_attribute(path, "refers_to", column.refers_to);
     }
   }
-  // Behind all that tells where rows are, room for the first chunks, and then the tails: of a file whose end is missing, as much as
-  // possible can be read.
+  // Behind all that tells where rows are, the tails: of a file whose end is missing, as much as possible can be read. Before those
+  // of the tables of many rows there is room for the first chunks.
   if (mode == Mode::live) {
+    const std::string tails = std::string(kTailGroup) + "/", room = tails + "room";
     file_.create_group(kTailGroup);
-    const std::string room = std::string(kTailGroup) + "/room";
-    file_.create_fixed(room, ElementType::u8, {kRoomBytes});
+    // What says where they are must not be scattered among them.
+    for (const TableFile& table : tables_)
+      if (has_tail(*table.spec)) file_.create_group(tails + table.spec->name);
     for (TableFile& table : tables_) {
       if (!has_tail(*table.spec)) continue;
-      file_.create_group(std::string(kTailGroup) + "/" + table.spec->name);
+      if (table.spec->id == TableId::stats) file_.create_fixed(room, ElementType::u8, {kRoomBytes});
       for (const ColumnSpec& column : table.spec->columns) {
         table.tail_offsets.push_back(
             file_.create_fixed(tail_path(*table.spec, column), column.type, {table.spec->chunk_rows}).file_offset());
@@ -124,10 +126,14 @@ void TraceFileWriter::append(TableId id, const TableBuffer& rows) {
 
 void TraceFileWriter::write_chunk(TableFile& table) {
   const size_t count = table.pending.rows();
+  const uint64_t chunk = table.main_rows / table.spec->chunk_rows;
   for (size_t i = 0; i < table.columns.size(); ++i) {
     hdf5::Dataset& column = table.columns[i];
     column.set_rows(table.main_rows + count);
-    if (!is_all_fill(table.pending.column(i), count, table.spec->columns[i])) {
+    // The index of a column gets its next block with a chunk that has its place there: all columns at once, so that where a file is
+    // cut the blocks of those chunks are there that are. But no column of chunks that are not compressed has zeros in them only.
+    const ColumnSpec& spec = table.spec->columns[i];
+    if (!is_all_fill(table.pending.column(i), count, spec) || (spec.compress && hdf5::begins_index_block(chunk))) {
       column.write_rows(table.main_rows, count, table.pending.column(i));
     }
   }

@@ -88,6 +88,9 @@ void check_compact(const H5G_info_t& links, const std::string& group) {
   throw failed_error("group '{}' is damaged or made otherwise: expected the links to its members in its header", group);
 }
 
+// HDF5's extensible arrays, as it makes them for chunks: these stand in the index itself, so many in its first block.
+constexpr uint64_t kChunksInIndex = 4, kChunksInBlock = 16;
+
 // What an attribute in a header can have at most.
 constexpr size_t kMostAttributeBytes = 65535;
 
@@ -222,6 +225,8 @@ File File::create(const std::string& path, const std::string& name) {
   const Handle access = access_properties(name);
   // Chunks go to the file when they are written. Columns are created so as well, but HDF5 forgets that when SWMR starts.
   check(H5Pset_cache(access.get(), 0, 1, 0, 1.0), "create", name);
+  // No holes between small datasets, which small chunks would be put into.
+  check(H5Pset_small_data_block_size(access.get(), 0), "create", name);
   File file;
   file.name_ = name;
   const Handle properties = checked(H5Pcreate(H5P_FILE_CREATE), "create", name);
@@ -265,12 +270,26 @@ Dataset File::create_column(const std::string& name, const ColumnLayout& layout)
       checked(H5Dcreate2(handle_.get(), name.c_str(), file_type(layout.type), space.get(), H5P_DEFAULT, create.get(), access.get()),
               "create", name),
       name, layout.type);
-  // HDF5 makes the index with the first chunk, and leaves it where that is taken away again.
+  // HDF5 makes the index with the first chunk, and a block of it with the first one that has its place there. They stay where the
+  // chunks are taken away again.
   const uint64_t nothing = 0;
-  column.set_rows(1);
-  column.write_rows(0, 1, &nothing);
+  for (const uint64_t place : {uint64_t{0}, kChunksInIndex, kChunksInIndex + kChunksInBlock}) {
+    const uint64_t row = place * layout.chunk_rows;
+    column.set_rows(row + 1);
+    column.write_rows(row, 1, &nothing);
+  }
   column.set_rows(0);
   return column;
+}
+
+bool begins_index_block(uint64_t chunk) {
+  uint64_t begin = kChunksInIndex;
+  for (unsigned level = 0; begin <= chunk; ++level) {
+    const uint64_t blocks = uint64_t{1} << (level / 2), chunks = kChunksInBlock << ((level + 1) / 2);
+    if (chunk < begin + blocks * chunks) return (chunk - begin) % chunks == 0;
+    begin += blocks * chunks;
+  }
+  return false;
 }
 
 Dataset File::create_fixed(const std::string& name, ElementType type, const std::vector<uint64_t>& shape) {

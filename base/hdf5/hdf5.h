@@ -74,6 +74,10 @@ struct ColumnLayout {
   double fill = 0;       // what chunks contain that were never written
 };
 
+// Whether the index of a column gets another block for the chunk of this number: one that none of the chunks before has its place
+// in.
+bool begins_index_block(uint64_t chunk);
+
 class File {
  public:
   File() = default;

@@ -307,6 +307,28 @@ TEST_F(CommandLine, ATruncatedTraceIsSaidToBeOneAndRecovered) {
             run_program({"export", trace_with_error(), "--table", "stats"}).out);
 }
 
+// A run of a small model keeps steps wherever most of its trace is there, and more where more is.
+TEST_F(CommandLine, ATraceCutAnywhereKeepsSteps) {
+  // The smaller trace has the larger part before its first chunks.
+  for (const auto& [level, least] : {std::pair("stats", 30), std::pair("health", 40)}) {
+    const Result trained =
+        run_program({"train", "mlp", "--precision", "fp16", "--steps", "400", "--record", level, "--force", "-o", file("run.h5")});
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    const std::string whole = read_file(file("run.h5"));
+    uint64_t before = 0;
+    for (const int percent : {least, 50, 70, 90, 98}) {
+      SCOPED_TRACE(fmt::format("{} {}%", level, percent));
+      write("cut.h5", whole.substr(0, whole.size() * static_cast<size_t>(percent) / 100));
+      ASSERT_EQ(run_program({"recover", file("cut.h5"), file("saved.h5"), "--force"}).exit_code, 0);
+      const auto steps = Json::parse(run_program({"info", file("saved.h5"), "--json"}).out)["steps"].get<uint64_t>();
+      EXPECT_GE(steps, before);
+      EXPECT_GT(steps, 0u);
+      before = steps;
+    }
+    EXPECT_EQ(before, 400u);
+  }
+}
+
 TEST_F(CommandLine, FindingsDecideTheExitCodeOnlyWhenAskedTo) {
   EXPECT_EQ(run_program({"report", trace_with_error()}).exit_code, 0);
   EXPECT_EQ(run_program({"report", trace_with_error(), "--fail-on", "error"}).exit_code, 1);

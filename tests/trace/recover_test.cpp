@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hdf5.h>
 
 #include <algorithm>
 #include <cmath>
@@ -204,11 +205,71 @@ TEST_F(Recover, ACutTraceKeepsTheStepsWhoseChunksLieBeforeTheCut) {
   }
 }
 
-// The first chunks of a small trace lie before its tails.
-TEST_F(Recover, ASmallTraceThatLostMostOfItsBytesKeepsItsFirstSteps) {
-  const std::string good = make(Made::closed);
-  for (const size_t percent : {30, 50, 70, 90})
-    EXPECT_GT(recover(good.substr(0, good.size() * percent / 100)).size(), 0u) << percent;
+// Up to where in the file lie the chunk of that number of each of the table's columns.
+uint64_t end_of_chunk(const std::string& path, TableId table, uint64_t chunk) {
+  const hdf5::Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+  uint64_t end = 0;
+  for (const ColumnSpec& column : spec(table).columns) {
+    const hdf5::Handle dataset(H5Dopen2(file.get(), column_path(spec(table), column).c_str(), H5P_DEFAULT));
+    const hsize_t row = chunk * spec(table).chunk_rows;
+    unsigned filters = 0;
+    haddr_t address = HADDR_UNDEF;
+    hsize_t bytes = 0;
+    EXPECT_GE(H5Dget_chunk_info_by_coord(dataset.get(), &row, &filters, &address, &bytes), 0);
+    if (address != HADDR_UNDEF) end = std::max<uint64_t>(end, address + bytes);
+  }
+  return end;
+}
+
+// Columns that hold nothing but their fill values for long, as micro_batch before the first evaluation, keep nothing from being
+// saved: neither in the chunks that were never written nor in those behind.
+TEST_F(Recover, ACutTraceKeepsItsStepsWhereColumnsBeginLate) {
+  constexpr uint64_t kManySteps = 1500, kFewRows = 45;
+  const std::string path = folder_.file("late.h5");
+  const Philox random(kSeed, 0);
+  {
+    const auto sink = create_trace(path, RunInfo());
+    sink->add_op({1, 0, "op", "", Phase::forward, "", {}});
+    const uint32_t tensor = sink->add_tensor({});
+    for (uint64_t step = 0; step < kManySteps; ++step) {
+      for (uint64_t i = 0; i < kFewRows; ++i) {
+        TensorRow row;
+        row.step = step;
+        row.sequence = static_cast<uint32_t>(i);
+        row.tensor = tensor;
+        row.known = StatisticsLevel::health;
+        row.statistics.count = uint64_t{1} << 40;
+        row.statistics.zeros = random.below(static_cast<uint32_t>(step * kFewRows + i), UINT32_MAX);
+        if (step % 250 == 249) row.micro_batch = 1;
+        if (step > 1200) row.statistics.nan = 1;
+        sink->add_row(row);
+      }
+      StepRow ended;
+      ended.step = step;
+      ended.skipped = step % 700 == 699;
+      sink->end_step(ended);
+    }
+    ASSERT_TRUE(sink->close());
+  }
+  const std::string good = read_file(path);
+
+  uint64_t most = 0;
+  for (const size_t percent : {20, 30, 40, 50, 60, 70, 80, 90, 95, 99}) {
+    SCOPED_TRACE(percent);
+    const uint64_t cut = good.size() * percent / 100;
+    const auto whole = [&](TableId table, uint64_t rows) {
+      uint64_t chunks = 0;
+      const uint64_t all = rows / spec(table).chunk_rows;
+      while (chunks < all && end_of_chunk(path, table, chunks) <= cut) ++chunks;
+      return chunks * spec(table).chunk_rows;
+    };
+    const uint64_t expected = std::min(whole(TableId::steps, kManySteps), whole(TableId::stats, kManySteps * kFewRows) / kFewRows);
+    most = std::max(most, expected);
+    write_file(damaged_, good.substr(0, cut));
+    if (expected == 0) continue;
+    EXPECT_GE(recover_trace(damaged_, saved_, true).steps, expected);
+  }
+  EXPECT_GT(most, kManySteps / 2);
 }
 
 TEST_F(Recover, DamagedTracesGiveTheStepsThatAreWhole) { flip_bits(0, 20); }
