@@ -185,7 +185,7 @@ extern constinit const FindingRule run_diverged{
     .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
     .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
     .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",
-                                     "range.gradients_flushed", "model.dead_output", "updates.lost"},
+                                     "range.gradients_flushed", "model.dead_output", "model.gradients_fall", "updates.lost"},
     .shown_by = "experiments/failures/diverges_fp32.toml",
     .find = find_divergence,
 };

@@ -10,9 +10,6 @@ namespace ulpscope::findings {
 
 namespace {
 
-// The share of a parameter's nonzero updates that may be rounded away before that is a finding.
-constexpr double kLostLimit = 0.5;
-
 std::string stochastic_rounding(const SettingNames& settings, Advice& advice) {
   const std::string ops = advice.set(settings.name(SettingKind::arithmetic_of_ops), kStochasticUpdates);
   if (ops.empty()) return "";
