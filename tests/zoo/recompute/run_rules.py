@@ -24,11 +24,15 @@ def nonfinite_losses(case, match):
 
 
 def origin_step(case, match):
-    """Where the NaN or infinity of the first such loss was made: in its step, or in steps before that led there."""
+    """Where the NaN or infinity of the first such loss was made: where what did the harm began, or else in its step, or in steps before that
+    led there."""
     f = case.f
     step = f.steps.last_bout if f.steps.is_broken else int(f.steps.step[f.steps.nonfinite][0])
     with_bad = set(f.rows.step[f.rows.bad & ~f.rows.skipped].tolist())  # a skipped step did nothing to the weights
-    while step - 1 in with_bad:
+    began = [int(f.rows.step[row]) for row in f.origins if f.rows.step[row] <= step]
+    if began:
+        step = began[0]
+    while not began and step - 1 in with_bad:
         step -= 1
     row = f.first_row(f.rows.bad & (f.rows.step == step))
     return Claim({"step": step}, the_step_has_a_nonfinite_tensor=row is not None)
