@@ -73,6 +73,12 @@ def diverged(case, match):
     return Claim(claim, **holds)
 
 
+def largest_update(case, match):
+    f, p = case.f, case.f.tables.parameters
+    rows = [i for i in range(p.rows) if len(f.trace.shapes[p["tensor"][i]]) >= 2 and p["weight_norm"][i] > 0]
+    return {"ratio": general(max(float(p["update_norm"][i] / p["weight_norm"][i]) for i in rows), 3)}
+
+
 def decay_times_rate(case, match):
     decay, rate = (float(case.f.trace.settings_by_kind[kind][1]) for kind in ("weight_decay", "learning_rate"))
     return Claim({"product": general(decay * rate, 3), "one": 1}, it_is_above_1=decay * rate > 1)
@@ -462,7 +468,8 @@ RULES = {
                 r"overflowed in a step that was taken, and " + LOSSES,
                 diverged,
             ),
-            (r"^The run diverged: " + LOSSES, diverged),
+            (r"^The run diverge[ds]: " + LOSSES, diverged),
+            (r"Updates were up to (?P<ratio>\S+) times as large as the weights that they changed\.$", largest_update),
             (r"(?:Lower|times) the learning rate \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
             (r"Lower the weight decay \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("weight_decay")),
             (r"times the learning rate .*?it is (?P<product>\S+), and above (?P<one>1) it turns weights around", decay_times_rate),
