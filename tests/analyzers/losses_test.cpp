@@ -152,6 +152,29 @@ TEST(Diverged, InARunOfAFewStepsByItsUpdates) {
   EXPECT_EQ(severity({1, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3}, 0.5), std::nullopt);  // it trains
 }
 
+// Test losses after steps 19, 39 and 59; the loss of training falls from 2 by `fall` a step.
+TEST(Overfits, WhereTheTestLossRoseWhileThatOfTrainingFell) {
+  const auto title = [](const std::vector<double>& test_losses, double fall) {
+    SyntheticTrace trace;
+    for (size_t step = 0; step < 60; ++step) {
+      if (step % 20 == 19) trace.add_event(EventKind::metric, -1, 0, test_losses[step / 20], "test_loss");
+      trace.end_step(SyntheticTrace::default_step(2 - fall * static_cast<double>(step)));
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "run.overfits");
+    if (finding == nullptr) return std::string();
+    EXPECT_EQ(finding->severity, Severity::info);
+    return finding->title;
+  };
+  // The medians of steps 20 to 39 and of 40 to 59 are those of steps 29.5 and 49.5.
+  EXPECT_EQ(
+      title({1.2, 1, 1.6}, 0.01),
+      "The test loss was lowest after step 39, 1, and is 1.6 after step 59, while the loss of training fell from 1.705 to 1.505.");
+  EXPECT_EQ(title({1.2, 1, 1.4}, 0.01), "");   // little
+  EXPECT_EQ(title({1.2, 1, 1.6}, -0.01), "");  // both rose
+  EXPECT_EQ(title({1.6, 1.2, 1}, 0.01), "");   // lowest at the end
+}
+
 // Squared errors of a model that gives a constant, and of one that does not.
 TEST(Guessing, TheMeanOfTheTargetsIsWhatARegressionIsComparedWith) {
   for (const double kept : {1.0, 0.9}) {

@@ -73,6 +73,32 @@ def diverged(case, match):
     return Claim(claim, **holds)
 
 
+def test_losses(f):
+    """The step and the loss of each evaluation."""
+    events = f.tables.events
+    rows = [i for i in f.events("metric") if f.trace.text_of(events["text"][i]) == "test_loss"]
+    return [(int(events["step"][i]), float(events["value"][i])) for i in rows]
+
+
+def overfits(case, match):
+    """The lowest test loss and the last, and the medians of the 20 losses of training up to either."""
+    f = case.f
+    losses = test_losses(f)
+    steps, values = zip(min(losses, key=lambda loss: loss[1]), losses[-1])
+    before, after = (median(f.steps.loss[(f.steps.step <= s) & (f.steps.step > s - 20) & numpy.isfinite(f.steps.loss)]) for s in steps)
+    return Claim(
+        {
+            "step": steps[0],
+            "lowest": general(values[0], 4),
+            "last": general(values[1], 4),
+            "end": steps[1],
+            "before": general(before, 4),
+            "after": general(after, 4),
+        },
+        it_rose_while_training_fell=values[1] > 1.5 * values[0] and after < before,
+    )
+
+
 def largest_update(case, match):
     f, p = case.f, case.f.tables.parameters
     rows = [i for i in range(p.rows) if len(f.trace.shapes[p["tensor"][i]]) >= 2 and p["weight_norm"][i] > 0]
@@ -438,6 +464,17 @@ RULES = {
         {"written_in_step": lambda case, *_: int(case.f.tables.events["count"][case.f.events("memory_changed")[0]])},
         lambda case, tensor, _=None: Step(int(case.f.tables.events["step"][case.f.events("memory_changed")[0]])),
         first=lambda case: int(case.f.tables.events["count"][case.f.events("memory_changed")[0]]),
+    ),
+    "run.overfits": Rule(
+        [
+            (
+                r"^The test loss was lowest after step (?P<step>\d+), (?P<lowest>\S+), and is (?P<last>\S+) after step (?P<end>\d+), while "
+                r"the loss of training fell from (?P<before>\S+) to (?P<after>\S+)\.$",
+                overfits,
+            ),
+        ],
+        {"test_loss": lambda case, tensor, evidence: dict(test_losses(case.f))[evidence["key"]["step"]]},
+        lambda case, tensor, evidence=None: Step(int(evidence["key"]["step"])) if evidence else Step(test_losses(case.f)[-1][0]),
     ),
     "run.test_loss_nonfinite": Rule(
         [
