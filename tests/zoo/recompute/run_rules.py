@@ -29,7 +29,7 @@ def origin_step(case, match):
     f = case.f
     step = f.steps.last_bout if f.steps.is_broken else int(f.steps.step[f.steps.nonfinite][0])
     with_bad = set(f.rows.step[f.rows.bad & ~f.rows.skipped].tolist())  # a skipped step did nothing to the weights
-    began = [int(f.rows.step[row]) for row in f.origins if f.rows.step[row] <= step]
+    began = [int(f.rows.step[row]) for row in f.origins if f.rows.step[row] <= step and int(f.rows.step[row]) in with_bad]
     if began:
         step = began[0]
     while not began and step - 1 in with_bad:
