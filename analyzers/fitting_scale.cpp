@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ulpscope/analyzers/tensor_ranges.h"
+
 namespace ulpscope {
 
 namespace {
@@ -76,9 +78,12 @@ void FittingScale::update(const Block& block) {
   if (block.begins) {
     upstream_->begin_step(block.step.graph);
     noise_->begin_step();
+    nonfinite_forward_.clear();
+    overflowed_.clear();
   }
   for (const TensorRow& row : block.rows) {
     noise_->see(row);
+    see_nonfinite(row);
     if (upstream_->see(row)) ++fits.flushed[row.tensor].rows;
     if (context_->selection.contains(row)) add(row, block, fits);
   }
@@ -89,6 +94,20 @@ void FittingScale::update(const Block& block) {
   }
   if (fits.steps.empty() || !fits.steps.back().fits_like(*step_)) fits.steps.push_back(*step_);
   step_.reset();
+}
+
+void FittingScale::see_nonfinite(const TensorRow& row) {
+  const TensorInfo& tensor = context_->trace.tensors()[row.tensor];
+  const Phase phase = context_->trace.ops()[tensor.op].phase;
+  if ((phase == Phase::forward || phase == Phase::loss) && row.scale == 1 &&
+      (row.statistics.nonfinite() > 0 || became_infinite(row, tensor.dtype) > 0))
+    nonfinite_forward_.insert(row.micro_batch);
+  if (is_gradient(tensor.role) && became_infinite(row, tensor.dtype) > 0) overflowed_.insert({row.micro_batch, row.loss_index});
+}
+
+bool FittingScale::is_of_forward(const TensorRow& row) const {
+  return row.statistics.nonfinite() > 0 && nonfinite_forward_.contains(row.micro_batch) &&
+         !overflowed_.contains({row.micro_batch, row.loss_index});
 }
 
 void FittingScale::add(const TensorRow& row, const Block& block, RunFits& fits) {
@@ -103,6 +122,7 @@ void FittingScale::add(const TensorRow& row, const Block& block, RunFits& fits) 
   const FloatFormat& format = computed && what_if_ ? *what_if_ : *info(tensor.dtype).format;
   // With the range of FP32 a gradient needs no loss scale, and bears any that a scaler would try.
   if (format.largest_exponent() >= binary32.largest_exponent() && asked_ == nullptr) return;
+  if (has_nonfinite_loss(block.step) || is_of_forward(row)) return;
   if (!step_) step_.emplace().step = row.step;
   TensorFit& fit = fits.tensors[row.tensor];
   if (upstream_->is_behind(row)) {

@@ -1,14 +1,17 @@
 // Which power-of-two loss scales fit a recording. The largest: the largest 2^k at which no recorded rounding of a gradient
 // overflows. The smallest: the least 2^k at which of every gradient tensor at most a limited share is flushed, or a part of the
 // norm that does not matter. Both per step and over the run, with bounds (fitting_bounds.h). A bias whose gradients are rounding
-// errors of their sums decides nothing (rounding_noise.h). Where gradients lie behind a rounding that flushed more than fits they
-// are no evidence (upstream.h): then the largest is known from above only, and the smallest from below.
+// errors of their sums decides nothing (rounding_noise.h), nor do gradients of a loss that was NaN or infinite, and NaN and
+// infinities that came from the forward pass say nothing of the largest. Where gradients lie behind a rounding that flushed more
+// than fits they are no evidence (upstream.h): then the largest is known from above only, and the smallest from below.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/analyzers/fitting_bounds.h"
@@ -85,6 +88,9 @@ class FittingScale {
 
  private:
   void add(const TensorRow& row, const Block& block, RunFits& fits);
+  void see_nonfinite(const TensorRow& row);
+  // Its NaN and infinities came from the forward pass: no rounding had made a gradient of that backward pass infinite before.
+  bool is_of_forward(const TensorRow& row) const;
 
   const FloatFormat* asked_;
   const FloatFormat* what_if_ = nullptr;
@@ -95,6 +101,10 @@ class FittingScale {
   std::optional<RoundingNoise> noise_;
   FlushCounts row_{{}};          // of one row at a time
   std::optional<StepFit> step_;  // the current one, once it has had a row
+  // Of the current step: micro-batches whose forward pass held NaN or infinities, and backward passes (micro-batch, loss) in which
+  // a gradient overflowed.
+  std::set<uint32_t> nonfinite_forward_;
+  std::set<std::pair<uint32_t, uint8_t>> overflowed_;
   ByRank<RunFits> fits_;
 };
 

@@ -1,4 +1,5 @@
-// How magnitudes grew along the graph on the way to a tensor: from layer to layer of a network, or from time step to time step.
+// How magnitudes grew or fell along the graph on the way to a tensor: from layer to layer of a network, or from time step to time
+// step.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,7 @@
 namespace ulpscope {
 
 // The results of products (matrix products and convolutions) that lie on one way through the graph in one step, in order of
-// execution, each larger than the one before.
+// execution, each larger than the one before; of a fall, each smaller.
 struct Growth {
   struct Product {
     uint32_t tensor = 0;
@@ -25,5 +26,9 @@ struct Growth {
 // pass, weights left out. It ends before what was nonfinite, and before ops whose inputs' magnitudes were not recorded. Nothing
 // where fewer than two products lie on it whose results grew.
 std::optional<Growth> growth_towards(const AnalysisContext& context, uint32_t tensor, const RowPosition& position);
+
+// The gradients that products handed on to those before them, on the way back from a loss to `weight`, each smaller than the one
+// before; found as above, in the pass of `position`. Nothing where fewer than two products lie on it whose results fell.
+std::optional<Growth> fall_of_gradients(const AnalysisContext& context, uint32_t weight, const RowPosition& position);
 
 }  // namespace ulpscope

@@ -26,6 +26,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   const bool broke = steps.broken_from() != UINT64_MAX;
   steps_ = whole.count;
   wastes_losses_ = wastes_many(whole.nonfinite_losses.size(), whole.count);
+  had_nonfinite_losses_ = !whole.nonfinite_losses.empty();
   nonfinite_in_order_ = find_nonfinite();
   reached_weights_ = find_in_weights(context.selection);
   harm_ = judge_harm(context.selection, whole, broke);
@@ -140,7 +141,14 @@ std::vector<NonfiniteOrigin> RangeJudgement::find_origins() const {
     first = {{nonfinite_in_order_.front(), *rows.first, rows.overflowed}};
   }
   if (skipped_for_nan_) return {*skipped_for_nan_};
-  if (harm_ == Severity::info) return first;
+  if (harm_ == Severity::info) {
+    if (!had_nonfinite_losses_) return first;
+    // What got to a loss was seen by whoever trains, the rest was not.
+    std::optional<NonfiniteOrigin> of_loss;
+    for (const NonfiniteBeginning& one : beginnings())
+      if (one.of_loss && (!of_loss || one.of_loss->position < of_loss->position)) of_loss = one.of_loss;
+    return of_loss ? std::vector{*of_loss} : first;
+  }
   const bool are_apart = harm_ == Severity::warning;
   std::optional<NonfiniteOrigin> origin, of_losses, of_zeros;
   const auto keep_earlier = [](std::optional<NonfiniteOrigin>& into, const NonfiniteOrigin& other) {

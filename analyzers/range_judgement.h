@@ -46,7 +46,8 @@ class RangeJudgement {
   // All beginnings; found when they are first asked for, by a pass over the rows.
   const std::vector<NonfiniteBeginning>& beginnings() const;
   const NonfiniteBeginning* beginning_of(const NonfiniteOrigin& origin) const;  // that it is a row of; nullptr: of none
-  // Where the NaN and infinities that did the run's harm began; of those that did none, the first. Several where some
+  // Where the NaN and infinities that did the run's harm began; of those that did none, the first that reached a
+  // loss, or else the first of all. Several where some
   // reached a weight or a gradient, others a loss, and others became zeros because an op divided by them.
   const std::vector<NonfiniteOrigin>& origins() const { return origins_; }
   // Of them the one that `ulpscope nan` is about; nullptr: there are none.
@@ -79,8 +80,8 @@ class RangeJudgement {
   std::vector<uint32_t> nonfinite_in_order_;
   bool reached_weights_, is_filtered_;
   Severity harm_;
-  uint64_t steps_ = 0;          // of the run
-  bool wastes_losses_ = false;  // many of them were not finite
+  uint64_t steps_ = 0;                                         // of the run
+  bool had_nonfinite_losses_ = false, wastes_losses_ = false;  // some of them were not finite, and many
   NonfiniteHarm harm_done_;
   mutable std::optional<std::vector<NonfiniteBeginning>> beginnings_;
   std::optional<NonfiniteOrigin> skipped_for_nan_;

@@ -113,6 +113,21 @@ bool ended_above(const RunFacts& facts, double grown) {
          (guessing && guessing->loss && least > 2 * std::max(steps.first.loss, *guessing->loss));
 }
 
+// Of a run too short for the rest: each loss of its later half is above its first one, and of a classifier above guessing, and some
+// update was so large a part of its weight as healthy runs have only at their first steps.
+bool rises_from_the_start(const RunFacts& facts) {
+  constexpr size_t kFewest = 6;
+  constexpr double kLargePart = 0.25;
+  const StepTotals& steps = facts.judged_steps();
+  if (facts.broke() || steps.count < kFewest || steps.count >= 2 * kEndLosses || steps.last_losses.size() != steps.count)
+    return false;
+  const std::vector<double> ends = last_losses(steps, steps.count / 2);
+  const std::optional<Guessing> guessing = guessing_of(facts.context);
+  const double bound = std::max(steps.first.loss, guessing ? guessing->loss.value_or(steps.first.loss) : steps.first.loss);
+  return facts.updates().whole().largest > kLargePart &&
+         std::all_of(ends.begin(), ends.end(), [&](double loss) { return std::isfinite(loss) && loss > bound; });
+}
+
 // From which step on the loss saw nothing of the batch, because activations gave nothing but zeros: where a loss ends then says
 // nothing of how it was before.
 uint64_t went_blind(const RunFacts& facts) {
@@ -161,6 +176,12 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   if (facts.leap()) return;  // one step did it, and is told as such
   if (large && (broke_soon || grew || grew_before || peaked || blinded || (no_better && is_sure)))
     add_large_update(facts, *all.first_large, no_better || peaked ? ", and " + losses.text() : "", found);
+  else if (first_nonfinite == UINT64_MAX && losses.last > losses.first && !grew && !peaked && rises_from_the_start(facts))
+    found.add(Severity::warning,
+              fmt::format("The run diverges: {}. Updates were up to {:.3g} times as large as the weights that they changed.",
+                          losses.text(), all.largest),
+              {{key_of_step(facts.context.trace, steps.last.step), {{"loss", losses.last}, {"first_loss", losses.first}}}},
+              shorten_updates(facts, std::nullopt, steps.last.step) + ".");
   else if (grew || grew_before || peaked)
     found.add(Severity::error,
               fmt::format("The run diverged: {}{}.", losses.text(),
@@ -181,11 +202,13 @@ extern constinit const FindingRule run_diverged{
         "down or broke soon, or activations died soon; or the loss grew to the end of the run without an overflow, or ended far "
         "above the first "
         "one, or was ten times the first one before anything was NaN or infinite or before activations that died hid the batch "
-        "from it.",
+        "from it. A warning where all losses of the later half of a run of 6 to 19 steps are above the first one and above "
+        "guessing, "
+        "and an update was larger than a quarter of the weights that it changed.",
     .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
     .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
     .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",
-                                     "range.gradients_flushed", "model.dead_output", "updates.lost"},
+                                     "range.gradients_flushed", "model.dead_output", "model.gradients_fall", "updates.lost"},
     .shown_by = "experiments/failures/diverges_fp32.toml",
     .find = find_divergence,
 };

@@ -23,17 +23,17 @@ uint64_t began(const Snapshot& trace, const StepTotals& steps, uint64_t step) {
 }
 
 // Where what reached the losses of these steps began, where that is known: the graph has ways to a loss for more than what got
-// there.
-std::optional<uint32_t> where_began(const RunFacts& facts, uint64_t step) {
+// there. Of that which the run is judged by, as `ulpscope nan` has it, else of what got there last.
+std::optional<NonfiniteOrigin> where_began(const RunFacts& facts, uint64_t step) {
   const RangeJudgement& ranges = facts.ranges();
-  const auto got_there = [&](const NonfiniteBeginning& one) { return one.loss && *one.loss <= step; };
   const NonfiniteBeginning* latest = nullptr;
   for (const NonfiniteBeginning& one : ranges.beginnings()) {
-    if (!got_there(one)) continue;
-    if (ranges.is_origin(one.tensor)) return one.tensor;
+    if (!one.loss || *one.loss > step) continue;
+    for (const NonfiniteOrigin& origin : ranges.origins())
+      if (origin.tensor == one.tensor && origin.position.step <= step) return origin;
     if (latest == nullptr || *one.loss > *latest->loss) latest = &one;
   }
-  return latest ? std::optional(latest->tensor) : std::nullopt;
+  return latest ? latest->of_loss : std::nullopt;
 }
 
 void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
@@ -48,7 +48,8 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   Extent extent{{}, from};
   for (uint32_t i = 0; i < facts.selection.size(); ++i)
     if (facts.selection.tensor(i).role == Role::loss) extent.tensors.push_back(i);
-  extent.origin = where_began(facts, from);
+  const std::optional<NonfiniteOrigin> origin = where_began(facts, from);
+  if (origin) extent.origin = origin->tensor;
   // Of several ranks perhaps some only.
   const std::vector<int> broken = facts.step_facts.broken_ranks();
   const std::string count = fmt::format("in {} of {}, first in step {}", nonfinite, count_of(steps.count, "step"), first);
@@ -63,7 +64,7 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
                        : Severity::info,
             text, {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
             fmt::format("The first nonfinite tensor of step {0} is where to look: `ulpscope ranges {1} --step {0}`.",
-                        began(trace, steps, from), shell_word(trace.path())),
+                        origin ? origin->position.step : began(trace, steps, from), shell_word(trace.path())),
             std::move(extent));
 }
 

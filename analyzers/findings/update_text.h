@@ -14,6 +14,9 @@ namespace findings {
 // Of SettingKind::arithmetic_of_ops: the ops that update weights round so.
 inline constexpr const char* kStochasticUpdates = "{ rounding = \"sr\" }";
 
+// The share of a parameter's nonzero updates that may be rounded away before that is a finding.
+inline constexpr double kLostLimit = 0.5;
+
 // Of the weights with that rounding, those that lost more than the limit of their nonzero updates. Nothing where no update was
 // applied at all, which is said already. `title`: what became of them, behind "3 parameters ".
 void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const std::string& title,

@@ -10,9 +10,6 @@ namespace ulpscope::findings {
 
 namespace {
 
-// The share of a parameter's nonzero updates that may be rounded away before that is a finding.
-constexpr double kLostLimit = 0.5;
-
 std::string stochastic_rounding(const SettingNames& settings, Advice& advice) {
   const std::string ops = advice.set(settings.name(SettingKind::arithmetic_of_ops), kStochasticUpdates);
   if (ops.empty()) return "";
@@ -21,10 +18,12 @@ std::string stochastic_rounding(const SettingNames& settings, Advice& advice) {
 }
 
 void find_lost(const RunFacts& facts, Findings& found) {
+  if (facts.updates().none_applied()) return;  // which is said already
+  const Advice why = why_updates_are_short(facts);  // reads all steps
   const std::string lost =
       fmt::format("lost more than {:g}% of the nonzero updates: they were too small to change the weight.", 100 * kLostLimit);
   const SettingChange faster{.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise};
-  Advice narrow = why_updates_are_short(facts);
+  Advice narrow = why;
   narrow.note({.kind = SettingKind::master_weights, .value = "true"});
   narrow += fmt::format(
       "Keep FP32 master weights, round the update stochastically{}, or raise the learning rate: an update below half an ulp of the "
@@ -32,7 +31,7 @@ void find_lost(const RunFacts& facts, Findings& found) {
       in_brackets({stochastic_rounding(facts.context.settings, narrow)}));
   narrow.note(faster);
   tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, lost, narrow, found);
-  Advice wide = why_updates_are_short(facts);
+  Advice wide = why;
   wide += fmt::format(
       "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding mode: "
       "raise the learning rate{}, or make the weights smaller (initial values, weight decay).",

@@ -353,6 +353,41 @@ TEST(FittingScale, ABiasOfRoundingErrorsDecidesNothing) {
   }
 }
 
+// In the first step gradients fit, in the second something is wrong before the backward pass begins, at a tiny scale: only an
+// overflow of a gradient says that this scale is too large.
+TEST(FittingScale, WhatTheForwardPassMadeNonfiniteIsNoEvidence) {
+  struct Case {
+    double activation, loss;
+    bool overflows;
+  };
+  for (const Case& each : {Case{NAN, NAN, false}, {INFINITY, 1, false}, {INFINITY, 1, true}, {1, 1, false}}) {
+    SyntheticTrace trace;
+    const uint32_t value = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f16);
+    const uint32_t first = trace.add_tensor("b", "cast", Phase::backward, Role::activation_gradient, DType::f16);
+    const uint32_t gradient = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    const Recorded good{{1.0, 0x1p-3}, 1024.0};
+    trace.add(value, make_row({1.0}, DType::f16));
+    trace.add(first, make_row(good.values, DType::f16, good.scale));
+    trace.add(gradient, make_row(good.values, DType::f16, good.scale));
+    trace.end_step(SyntheticTrace::default_step(1.0, good.scale));
+    const double tiny = 0x1p-20;
+    trace.add(value, make_row({each.activation}, DType::f16));
+    trace.add(first, make_row({each.overflows ? 1e6 : 0x1p-2}, DType::f16, tiny));
+    trace.add(gradient, make_row({NAN, 1.0}, DType::f16, tiny));
+    trace.end_step(SyntheticTrace::default_step(each.loss, tiny));
+    trace.add(first, make_row(good.values, DType::f16, good.scale));  // after which the run goes on
+    trace.end_step(SyntheticTrace::default_step(1.0, good.scale));
+    Followed<FittingScale> seen([] { return FittingScale(kLimit); });
+    ASSERT_TRUE(seen.update(trace.read()));
+    const FittingScales fitting = seen.analysis().result();
+    std::vector<Recorded> finite{good};
+    if (std::isfinite(each.loss)) finite.push_back({{each.overflows ? 1e6 : 0x1p-2}, tiny});
+    const int fits = *search_largest(finite, binary16);
+    const bool is_evidence = each.overflows || std::isfinite(each.activation);
+    EXPECT_EQ(fitting.run.largest->upper, is_evidence ? std::min(fits, -21) : fits) << each.activation << each.overflows;
+  }
+}
+
 // Over a trace: per step, per tensor and over the run.
 TEST(FittingScale, OfARunIsThatOfItsTightestTensors) {
   std::mt19937 random(7);

@@ -57,5 +57,67 @@ TEST(Growth, IsToldOfFourProductsThatDoubleOrMore) {
   }
 }
 
+// A chain of linear layers whose gradients are multiplied by `factor` on the way back, and an FP32 matrix in the last that lost so
+// many of 100 updates by that rule.
+Report report_of_fall(double factor, int layers, uint64_t lost, const char* rule = "sgd_update") {
+  SyntheticTrace trace;
+  double largest = 1;
+  int64_t before = -1;
+  const auto add = [&](OpInfo op, TensorInfo tensor, const std::vector<double>& values) {
+    op.id = static_cast<uint64_t>(before + 2);
+    const uint32_t made = trace.add_output(op, tensor);
+    if (before >= 0) trace.sink().add_edge({0, static_cast<uint32_t>(before + 1), 0, static_cast<uint32_t>(before), 0});
+    trace.add(made, make_stored_row(values, DType::f32));
+    before = made;
+    return made;
+  };
+  OpInfo product{0, 0, "linear", "", Phase::backward, "", {}};
+  product.kind = OpKind::product;
+  TensorInfo gradient;
+  gradient.role = Role::activation_gradient;
+  gradient.dtype = DType::f32;
+  for (int i = layers; i > 0; --i) {
+    product.module = "stack." + std::to_string(i);
+    add(product, gradient, {largest, -largest / 3});
+    largest *= factor;
+  }
+  product.module = "stack.0";
+  gradient.role = Role::weight_gradient;
+  gradient.slot = 0;
+  add(product, gradient, {largest, largest / 5});
+  OpInfo update{0, 0, rule, "stack.0", Phase::optimizer, "", {}};
+  TensorInfo weight;
+  weight.role = Role::master_weight;
+  weight.dtype = DType::f32;
+  weight.parameter = "stack.0.weight";
+  weight.shape = {10, 10};
+  trace.add_update(add(update, weight, {0.5, 0.25}), 100, lost, 0);
+  trace.end_step();
+  return analyze_all(trace.read());
+}
+
+TEST(Growth, UpdatesThatAreLostBecauseGradientsVanishAreToldAsThat) {
+  const Report report = report_of_fall(1.0 / 8, 5, 75);
+  ASSERT_EQ(report.causes.size(), 1u);
+  const Finding& cause = report.findings[report.causes.front().finding];
+  EXPECT_EQ(cause.code, "model.gradients_fall");
+  ASSERT_EQ(report.causes.front().consequences.size(), 1u);
+  EXPECT_EQ(report.findings[report.causes.front().consequences.front()].code, "updates.lost");
+  // 8^-4 over five layers.
+  EXPECT_EQ(
+      cause.title,
+      "Gradients vanish on the way back: from stack.5 to stack.1 they fall 8 times a layer, the largest from 1 to 0.000244 over "
+      "5 layers, and updates of SGD with them.");
+}
+
+TEST(Growth, OfUpdatesThatAreLostForOtherReasonsNothingVanishes) {
+  EXPECT_EQ(find_finding(report_of_fall(1.0 / 8, 5, 25), "model.gradients_fall"), nullptr);   // not lost
+  EXPECT_EQ(find_finding(report_of_fall(1.0 / 8, 3, 75), "model.gradients_fall"), nullptr);   // too few
+  EXPECT_EQ(find_finding(report_of_fall(1 / 1.5, 20, 75), "model.gradients_fall"), nullptr);  // too slowly
+  EXPECT_EQ(find_finding(report_of_fall(8, 5, 75), "model.gradients_fall"), nullptr);         // the other way
+  // Adam's updates are as long however short gradients are.
+  EXPECT_EQ(find_finding(report_of_fall(1.0 / 8, 5, 75, "adam_update"), "model.gradients_fall"), nullptr);
+}
+
 }  // namespace
 }  // namespace ulpscope::analyzers_test

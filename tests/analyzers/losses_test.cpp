@@ -1,4 +1,5 @@
 // What the losses of a run are said to have done, and what several ranks are.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -122,6 +123,56 @@ TEST(Diverged, InARunOfAFewSteps) {
   EXPECT_TRUE(is_said_to_diverge({1, 1, 1.2, 4, 5, 7}));
   EXPECT_FALSE(is_said_to_diverge({1, 1, 1.2, 3.5, 5, 7}));
   EXPECT_FALSE(is_said_to_diverge({1, 1, 4, 5}));
+}
+
+// Losses that rise by less, where updates are a large part of the weights.
+TEST(Diverged, InARunOfAFewStepsByItsUpdates) {
+  const auto severity = [](const std::vector<double>& losses, double ratio) {
+    SyntheticTrace trace;
+    TensorInfo weight;
+    weight.role = Role::weight;
+    weight.dtype = DType::f32;
+    weight.parameter = "a.weight";
+    weight.shape = {4, 4};
+    const uint32_t tensor = trace.add_output({7, 0, "sgd_update", "a", Phase::optimizer, "", {}}, weight);
+    for (uint64_t step = 0; step < losses.size(); ++step) {
+      trace.sink().add_parameter({.step = step, .tensor = tensor, .weight_norm = 2, .update_norm = 2 * ratio, .nonzero = 16});
+      trace.end_step(SyntheticTrace::default_step(losses[step]));
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "run.diverged");
+    if (finding == nullptr) return std::optional<Severity>();
+    EXPECT_THAT(finding->title, HasSubstr(fmt::format("up to {:.3g} times as large", ratio)));
+    return std::optional(finding->severity);
+  };
+  EXPECT_EQ(severity({1, 1.1, 1.2, 1.3, 1.5, 1.4}, 0.5), Severity::warning);
+  EXPECT_EQ(severity({1, 1.1, 1.2, 1.3, 1.5, 1.4}, 0.2), std::nullopt);       // as of healthy runs
+  EXPECT_EQ(severity({1, 1.1, 1.2, 0.9, 1.5, 1.4}, 0.5), std::nullopt);       // it was better on the way
+  EXPECT_EQ(severity({1, 1.1, 1.2, 1.3, 1.5}, 0.5), std::nullopt);            // too few
+  EXPECT_EQ(severity({1, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3}, 0.5), std::nullopt);  // it trains
+}
+
+// Test losses after steps 19, 39 and 59; the loss of training falls from 2 by `fall` a step.
+TEST(Overfits, WhereTheTestLossRoseWhileThatOfTrainingFell) {
+  const auto title = [](const std::vector<double>& test_losses, double fall) {
+    SyntheticTrace trace;
+    for (size_t step = 0; step < 60; ++step) {
+      if (step % 20 == 19) trace.add_event(EventKind::metric, -1, 0, test_losses[step / 20], "test_loss");
+      trace.end_step(SyntheticTrace::default_step(2 - fall * static_cast<double>(step)));
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "run.overfits");
+    if (finding == nullptr) return std::string();
+    EXPECT_EQ(finding->severity, Severity::info);
+    return finding->title;
+  };
+  // The medians of steps 20 to 39 and of 40 to 59 are those of steps 29.5 and 49.5.
+  EXPECT_EQ(
+      title({1.2, 1, 1.6}, 0.01),
+      "The test loss was lowest after step 39, 1, and is 1.6 after step 59, while the loss of training fell from 1.705 to 1.505.");
+  EXPECT_EQ(title({1.2, 1, 1.4}, 0.01), "");   // little
+  EXPECT_EQ(title({1.2, 1, 1.6}, -0.01), "");  // both rose
+  EXPECT_EQ(title({1.6, 1.2, 1}, 0.01), "");   // lowest at the end
 }
 
 // Squared errors of a model that gives a constant, and of one that does not.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/headroom.h"
 #include "ulpscope/analyzers/nonfinite_flow.h"
 
@@ -39,8 +41,10 @@ class Model {
       const bool is_bad = std::find(nonfinite.begin(), nonfinite.end(), name) != nonfinite.end();
       const std::vector<double> values = is_bad ? std::vector<double>{INFINITY, NAN, 1} : std::vector<double>{1, 2};
       trace_.add(tensors_.at(name), make_stored_row(values, DType::f16));
+      if (is_bad) trace_.add_event(EventKind::nonfinite, tensors_.at(name), 2);
     }
-    StepRow row = SyntheticTrace::default_step();
+    const bool has_loss = std::find(nonfinite.begin(), nonfinite.end(), "loss") == nonfinite.end();
+    StepRow row = SyntheticTrace::default_step(has_loss ? 1.0 : NAN);
     row.skipped = skipped;
     trace_.end_step(row);
   }
@@ -186,6 +190,34 @@ TEST(NonfiniteFlow, AnOutputOfTheStepBeforeIsNoInput) {
   trace.end_step();
   const Snapshot read = trace.read();
   EXPECT_EQ(find_beginnings(AnalysisContext(read, {})).size(), 2u);
+}
+
+// What ends in every step is no reason to look there for what a loss came of later, whether the run broke or went on.
+TEST(NonfiniteFlow, AReportLeadsToWhatReachedTheLoss) {
+  const std::vector<std::string> fatal{"side", "cast", "linear", "relu", "loss", "gradient"};
+  for (const bool breaks : {true, false}) {
+    Model model;
+    for (int step = 0; step < 4; ++step) model.step({"side"});
+    if (breaks) {
+      std::vector<std::string> taken = fatal;
+      taken.push_back("update");
+      model.step(taken);
+      model.step({"side", "linear", "relu", "loss", "gradient", "update"});
+    } else {
+      model.step(fatal, true);
+      for (int step = 5; step < 40; ++step) model.step({"side"});
+    }
+    const Snapshot trace = model.read();
+    const Report report = analyze_all(trace);
+    const Finding* const finding = find_finding(report, "run.loss_nonfinite");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->suggestion.find("The first nonfinite tensor of step 4 is where to look"), 0u) << finding->suggestion;
+    const Report nan = analyze_nan(trace);
+    const auto told =
+        std::find_if(nan.findings.begin(), nan.findings.end(), [](const Finding& each) { return each.code == "range.nonfinite"; });
+    ASSERT_NE(told, nan.findings.end());
+    EXPECT_NE(told->title.find("in step 4, is data data (FP16)"), std::string::npos) << told->title;
+  }
 }
 
 TEST(Headroom, ATrendIsToldWhereThereIsOne) {

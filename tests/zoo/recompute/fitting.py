@@ -35,7 +35,29 @@ class Fitting:
         accumulated = numpy.array([role == "accumulated_gradient" for role in t.role])
         loss = numpy.array([role == "loss" for role in t.role]) & t.is_narrow
         carries = (computed | accumulated)[r.tensor] | (loss[r.tensor] & (r.scale != 1))
-        return carries & short[r.tensor] & t.is_float[r.tensor] & r.judged
+        return carries & short[r.tensor] & t.is_float[r.tensor] & r.judged & ~self.of_forward
+
+    @functools.cached_property
+    def of_forward(self):
+        """Rows of steps without a finite loss, and those whose NaN and infinities came from the forward pass: no rounding had made a
+        gradient of that backward pass infinite before."""
+        f, r, t = self.f, self.f.rows, self.f.tensors
+        lossless = set(f.steps.step[f.steps.nonfinite].tolist())
+        phases = f.trace.tables.ops.words("phase")
+        of_forward = numpy.array([phases[t.op[i]] in ("forward", "loss") for i in range(t.n)])
+        broken, overflowed = set(), set()
+        found = numpy.zeros(r.n, bool)
+        for row in range(r.n):
+            tensor, step, batch = int(r.tensor[row]), int(r.step[row]), int(r.micro_batch[row])
+            one_pass = (step, batch, int(f.tables.stats["loss_index"][row]))
+            is_finite = r.finite_before[row] and r.became_infinite[row] == 0
+            if of_forward[tensor] and r.scale[row] == 1 and not is_finite:
+                broken.add((step, batch))
+            if t.is_gradient[tensor] and r.finite_before[row] and r.became_infinite[row] > 0:
+                overflowed.add(one_pass)
+            from_before = not r.finite_before[row] and (step, batch) in broken and one_pass not in overflowed
+            found[row] = step in lossless or from_before
+        return found
 
     @functools.cached_property
     def lost_too_much(self):

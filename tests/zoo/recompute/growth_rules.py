@@ -1,4 +1,4 @@
-"""Values that grow from product to product."""
+"""Values that grow, and gradients that fall, from product to product."""
 
 import math
 
@@ -57,7 +57,60 @@ def grew(case, match):
     )
 
 
+def fall(case):
+    """The longest way back to a matrix that lost most of its updates, in the first step in which it did: (tensor, largest magnitude)."""
+    f = case.f
+    products = f.trace.tables.ops.words("kind")
+    computed = ("activation_gradient", "weight_gradient")
+    gradients = (*computed, "accumulated_gradient", "unscaled_gradient")
+    p = f.tables.parameters
+    ways = []
+    for tensor in sorted({int(t) for t in p["tensor"]}):
+        mine = p["tensor"] == tensor
+        lost, nonzero, steps = p["lost"][mine].astype(int), p["nonzero"][mine].astype(int), p["step"][mine].astype(int)
+        if len(f.trace.shapes[tensor]) < 2 or not 2 * lost.sum() > nonzero.sum():
+            continue
+        step = int(steps[2 * lost > nonzero][0])
+        rows = [r for r in range(len(f.rows.step)) if f.rows.step[r] == step and f.rows.has_values[r] and f.rows.micro_batch[r] == 0]
+        largest = {int(f.rows.tensor[r]): float(f.rows.largest[r]) for r in rows}
+        found, here = [], tensor
+        while here is not None:
+            op = f.tensors.op[here]
+            if products[op] == "product" and f.tensors.role[here] == "activation_gradient":
+                if found and largest[here] <= found[-1][1]:
+                    break
+                found.append((here, largest[here]))
+            made = [f.trace.tensor_of_output[(int(f.tables.ops["id"][o]), slot)] for _, o, slot in sorted(f.trace.inputs_of(op)) if o < op]
+            made = [i for i in made if f.tensors.role[i] in gradients and largest.get(i, 0) > 0]
+            here = max(made, key=lambda i: largest[i]) if made else None
+        ways.append((step, found[::-1]))
+    first = min(step for step, way in ways if len(way) >= 4)
+    return first, max((way for _, way in ways), key=len)
+
+
+def fell(case, match):
+    _, products = case.once("fall", lambda: fall(case))
+    (first, largest), (last, size) = products[0], products[-1]
+    each = (largest / size) ** (1 / (len(products) - 1))
+    return Claim(
+        {"first": None, "second": None, "each": general(each, 3), "from": general(largest, 3), "to": general(size, 3), "layers": len(products)},
+        it_is_what_the_rule_calls_a_fall=len(products) >= 4 and each >= 2 and largest >= 256 * size,
+        the_named_tensors_are_the_ends=[case.tensor_of(e) for e in case.finding["evidence"]] == [last, first],
+    )
+
+
 RULES = {
+    "model.gradients_fall": Rule(
+        [
+            (
+                r"from (?P<first>\S+) to (?P<second>\S+) they fall (?P<each>\S+) times a layer, the largest from (?P<from>\S+) to (?P<to>\S+) over (?P<layers>\d+) layers",
+                fell,
+            )
+        ],
+        {"largest": lambda case, tensor, _: dict(fall(case)[1])[tensor]},
+        place=lambda case, *_: Step(fall(case)[0]),
+        first=lambda case: fall(case)[0],
+    ),
     "model.values_grow": Rule(
         [
             (

@@ -24,11 +24,15 @@ def nonfinite_losses(case, match):
 
 
 def origin_step(case, match):
-    """Where the NaN or infinity of the first such loss was made: in its step, or in steps before that led there."""
+    """Where the NaN or infinity of the first such loss was made: where what did the harm began, or else in its step, or in steps before that
+    led there."""
     f = case.f
     step = f.steps.last_bout if f.steps.is_broken else int(f.steps.step[f.steps.nonfinite][0])
     with_bad = set(f.rows.step[f.rows.bad & ~f.rows.skipped].tolist())  # a skipped step did nothing to the weights
-    while step - 1 in with_bad:
+    began = [int(f.rows.step[row]) for row in f.origins if f.rows.step[row] <= step and int(f.rows.step[row]) in with_bad]
+    if began:
+        step = began[0]
+    while not began and step - 1 in with_bad:
         step -= 1
     row = f.first_row(f.rows.bad & (f.rows.step == step))
     return Claim({"step": step}, the_step_has_a_nonfinite_tensor=row is not None)
@@ -67,6 +71,38 @@ def diverged(case, match):
         claim |= {"step": step, "ratio": general(ratio, 3), "parameter": f.trace.text_of(f.tables.tensors["parameter"][tensor])}
         holds["nothing_overflowed_before"] = bad.size == 0 or int(bad[0]) > step
     return Claim(claim, **holds)
+
+
+def test_losses(f):
+    """The step and the loss of each evaluation."""
+    events = f.tables.events
+    rows = [i for i in f.events("metric") if f.trace.text_of(events["text"][i]) == "test_loss"]
+    return [(int(events["step"][i]), float(events["value"][i])) for i in rows]
+
+
+def overfits(case, match):
+    """The lowest test loss and the last, and the medians of the 20 losses of training up to either."""
+    f = case.f
+    losses = test_losses(f)
+    steps, values = zip(min(losses, key=lambda loss: loss[1]), losses[-1])
+    before, after = (median(f.steps.loss[(f.steps.step <= s) & (f.steps.step > s - 20) & numpy.isfinite(f.steps.loss)]) for s in steps)
+    return Claim(
+        {
+            "step": steps[0],
+            "lowest": general(values[0], 4),
+            "last": general(values[1], 4),
+            "end": steps[1],
+            "before": general(before, 4),
+            "after": general(after, 4),
+        },
+        it_rose_while_training_fell=values[1] > 1.5 * values[0] and after < before,
+    )
+
+
+def largest_update(case, match):
+    f, p = case.f, case.f.tables.parameters
+    rows = [i for i in range(p.rows) if len(f.trace.shapes[p["tensor"][i]]) >= 2 and p["weight_norm"][i] > 0]
+    return {"ratio": general(max(float(p["update_norm"][i] / p["weight_norm"][i]) for i in rows), 3)}
 
 
 def decay_times_rate(case, match):
@@ -429,6 +465,17 @@ RULES = {
         lambda case, tensor, _=None: Step(int(case.f.tables.events["step"][case.f.events("memory_changed")[0]])),
         first=lambda case: int(case.f.tables.events["count"][case.f.events("memory_changed")[0]]),
     ),
+    "run.overfits": Rule(
+        [
+            (
+                r"^The test loss was lowest after step (?P<step>\d+), (?P<lowest>\S+), and is (?P<last>\S+) after step (?P<end>\d+), while "
+                r"the loss of training fell from (?P<before>\S+) to (?P<after>\S+)\.$",
+                overfits,
+            ),
+        ],
+        {"test_loss": lambda case, tensor, evidence: dict(test_losses(case.f))[evidence["key"]["step"]]},
+        lambda case, tensor, evidence=None: Step(int(evidence["key"]["step"])) if evidence else Step(test_losses(case.f)[-1][0]),
+    ),
     "run.test_loss_nonfinite": Rule(
         [
             (
@@ -458,7 +505,8 @@ RULES = {
                 r"overflowed in a step that was taken, and " + LOSSES,
                 diverged,
             ),
-            (r"^The run diverged: " + LOSSES, diverged),
+            (r"^The run diverge[ds]: " + LOSSES, diverged),
+            (r"Updates were up to (?P<ratio>\S+) times as large as the weights that they changed\.$", largest_update),
             (r"(?:Lower|times) the learning rate \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
             (r"Lower the weight decay \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("weight_decay")),
             (r"times the learning rate .*?it is (?P<product>\S+), and above (?P<one>1) it turns weights around", decay_times_rate),

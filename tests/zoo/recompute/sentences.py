@@ -19,6 +19,8 @@ CONSTANTS = [
     (r"\(from 0\)", "how rows of files are counted"),
     (r"takes the logarithm of it and of 1 minus it, and below 0 a logarithm is NaN", "the definition of the function"),
     (r"2\^-25 to 2\^-24 of its magnitude", "half an ulp of an FP32 weight: u = 2^-24 of the power of two below it"),
+    (r"which of a sigmoid is at most 1/4", "s (1 - s) where s is 1/2"),
+    (r"activations with a slope of 1 \(relu\)", "the definition of relu"),
     (r"one of 1 drops everything", "the definition of dropout"),
     (r"a first step with learning rate 0 fills the histories", "what a learning rate of 0 does"),
     (r"whose quantisation scale is 1: there was no history", "docs/numerics.md: delayed scaling begins at 1"),

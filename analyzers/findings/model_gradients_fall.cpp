@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/update_text.h"
+#include "ulpscope/analyzers/growth.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/update_judgement.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// As of values that grow: so many products, each of which halved the gradients on average, and together by 256.
+constexpr size_t kLeastProducts = 4;
+constexpr double kMostPerProduct = 0.5, kMostFactor = 1.0 / 256;
+
+// One of the products alone is a matter of its own weights.
+bool is_fall(const std::optional<Growth>& fall) {
+  if (!fall || fall->products.size() < kLeastProducts || fall->per_product() > kMostPerProduct || fall->factor() > kMostFactor)
+    return false;
+  double least = 1;
+  for (size_t i = 1; i < fall->products.size(); ++i)
+    least = std::min(least, fall->products[i].largest / fall->products[i - 1].largest);
+  return least * least >= fall->factor();
+}
+
+// The matrices that lost most of their updates to roundings, of rules whose updates are as long as the gradients.
+std::vector<UpdateJudgement::Lost> lost_matrices(const RunFacts& facts) {
+  std::vector<UpdateJudgement::Lost> lost = facts.updates().lost(SmallUpdates::fp32, kLostLimit);
+  const std::vector<UpdateJudgement::Lost> narrow = facts.updates().lost(SmallUpdates::nearest, kLostLimit);
+  lost.insert(lost.end(), narrow.begin(), narrow.end());
+  std::erase_if(lost, [&](const UpdateJudgement::Lost& each) {
+    return facts.selection.tensor(each.weight->tensor).shape.size() < 2 ||
+           facts.selection.op(each.weight->tensor).function != OpFunction::sgd_update;
+  });
+  return lost;
+}
+
+void find_fall(const RunFacts& facts, Findings& found) {
+  if (!facts.sees_updates() || facts.updates().none_applied()) return;
+  const Selection& selection = facts.selection;
+  std::optional<Growth> deepest;
+  std::optional<uint64_t> first;
+  bool are_all_behind = true;
+  for (const UpdateJudgement::Lost& each : lost_matrices(facts)) {
+    const std::optional<uint64_t> step = each.weight->totals.first_lost;
+    if (!step) continue;
+    std::optional<Growth> fall = fall_of_gradients(facts.context, each.weight->tensor, {.step = *step});
+    if (!is_fall(fall)) {
+      are_all_behind = false;
+      continue;
+    }
+    keep_first(first, step);
+    if (!deepest || fall->products.size() > deepest->products.size()) deepest = std::move(fall);
+  }
+  if (!deepest) return;
+  const Growth::Product &from = deepest->products.front(), &to = deepest->products.back();
+  const auto key_of = [&](uint32_t tensor) {
+    RowKey key = selection.key(tensor);
+    key.step = *first;
+    return key;
+  };
+  Extent extent{{}, first, from.tensor};
+  for (const Growth::Product& product : deepest->products) extent.tensors.push_back(product.tensor);
+  found.add_judged(
+      are_all_behind ? Severity::warning : Severity::info,
+      fmt::format("Gradients vanish on the way back: from {} to {} they fall {:.3g} times a layer, the largest from {:.3g} to "
+                  "{:.3g} over {} layers, and updates of SGD with them.",
+                  selection.op(from.tensor).module, selection.op(to.tensor).module, 1 / deepest->per_product(), from.largest,
+                  to.largest, deepest->products.size()),
+      {{key_of(to.tensor), {{"largest", to.largest}}}, {key_of(from.tensor), {{"largest", from.largest}}}},
+      "No format and no one learning rate mends that: each layer multiplies gradients by its weights and by the slope of its "
+      "activation, "
+      "which of a sigmoid is at most 1/4. Larger initial weights, activations with a slope of 1 (relu), a norm in each layer or "
+      "ways around layers (residual) keep gradients as large.",
+      std::move(extent));
+}
+
+}  // namespace
+
+extern constinit const FindingRule model_gradients_fall{
+    .code = "model.gradients_fall",
+    .part = Part::updates,
+    .raised =
+        "Matrices lost more than half of their updates by SGD, and on the way back from the loss to them four products or more "
+        "each handed on smaller gradients than the one before, half as large on average and together a 256th, no one of them by "
+        "more "
+        "than all others. Where others lost updates as well, it is a note.",
+    .meaning = "The layers far from the loss do not learn, in any format: that their updates are rounded away comes of it.",
+    .help = "Larger initial weights, relu, norms or residual connections.",
+    .explains = {"updates.lost", "run.no_better_than_guessing", "run.loss_stayed", "scale.no_scale_fits", "scale.under_scaled"},
+    .shown_by = "experiments/failures/gradients_fall_with_each_sigmoid.toml",
+    .find_start = find_fall,
+};
+
+}  // namespace ulpscope::findings

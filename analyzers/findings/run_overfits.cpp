@@ -1,0 +1,67 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/trend.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+// The median of the last losses of training up to a step; NaN where there are none.
+double training_loss(const RunFacts& facts, uint64_t step) {
+  constexpr uint64_t kLosses = 20;
+  const Snapshot trace = facts.context.trace.of_rank(facts.context.trace.ranks().front());
+  std::vector<double> losses;
+  trace.visit_steps({step + 1 - std::min(step + 1, kLosses), step + 1}, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows)
+      if (row.loss_known && std::isfinite(row.loss)) losses.push_back(row.loss);
+    return true;
+  });
+  return losses.empty() ? kUnknown : median(std::move(losses));
+}
+
+void find_overfitting(const RunFacts& facts, Findings& found) {
+  constexpr double kRise = 1.5;  // over its own minimum
+  const Snapshot& trace = facts.context.trace;
+  const EventRow *lowest = nullptr, *last = nullptr;
+  for (const EventRow& event : trace.events()) {
+    if (event.kind != EventKind::metric || event.text != "test_loss" || !facts.context.options.asks_for(event.step)) continue;
+    if (lowest == nullptr || event.value < lowest->value) lowest = &event;
+    last = &event;
+  }
+  if (lowest == nullptr || !(lowest->value > 0) || !std::isfinite(last->value) || !(last->value > kRise * lowest->value)) return;
+  const double before = training_loss(facts, lowest->step), after = training_loss(facts, last->step);
+  if (!(after < before)) return;
+  found.add(
+      Severity::info,
+      fmt::format("The test loss was lowest after step {}, {:.4g}, and is {:.4g} after step {}, while the loss of training fell "
+                  "from {:.4g} to {:.4g}.",
+                  lowest->step, lowest->value, last->value, last->step, before, after),
+      {{key_of_step(trace, lowest->step), {{"test_loss", lowest->value}}},
+       {key_of_step(trace, last->step), {{"test_loss", last->value}}}},
+      "The model learns its training data by heart, in any format: stop there, or train with more data, weight decay or "
+      "dropout.");
+}
+
+}  // namespace
+
+extern constinit const FindingRule run_overfits{
+    .code = "run.overfits",
+    .part = Part::run,
+    .raised =
+        "The last test loss was half as large again as the lowest one or more, and the median of the 20 losses of training up to "
+        "it "
+        "below that of those up to the lowest.",
+    .meaning = "What is learned in these steps is of the training data only.",
+    .help = "Stop at the lowest test loss; more data, weight decay or dropout.",
+    .shown_by = "experiments/failures/overfits.toml",
+    .find = find_overfitting,
+};
+
+}  // namespace ulpscope::findings
