@@ -154,6 +154,23 @@ Table tensor_table(const ComparedRuns& runs, size_t limit) {
   return table;
 }
 
+// What a verdict rests on where nothing was found.
+std::string without_cause(const ComparedRuns& runs) {
+  const LossComparison& losses = runs.losses;
+  if (losses.common == 0) return "nothing was found, but no loss is of a step that both runs have, so that none was compared.";
+  if (losses.equal == losses.common) return fmt::format("the losses of {} are bit-equal.", count_of(losses.common, "common step"));
+  const size_t a = runs.a.steps.nonfinite_losses.size(), b = runs.b.steps.nonfinite_losses.size();
+  if (a > 0 || b > 0)
+    return fmt::format(
+        "nothing was found, but losses were not compared: in {} of the first run and {} of the second they are NaN or infinite.",
+        count_of(a, "step"), count_of(b, "step"));
+  if (!runs.have_enough_losses())
+    return fmt::format(
+        "nothing was found, but losses were not compared: there are {} that both runs have, and expected are {} at least.",
+        count_of(losses.common, "step"), ComparedRuns::kFewestLosses);
+  return "the second run's losses are not higher by more than a twentieth, or vary by as much.";
+}
+
 }  // namespace
 
 Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
@@ -164,10 +181,7 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
   const ComparedRuns runs(a, b, options);
   report.complete = runs.a.complete && runs.b.complete;
   find_all(runs, report);
-  add_verdict(b, report,
-              runs.have_enough_losses()
-                  ? "the second run's loss is not clearly higher than the first's: by a twentieth, and more than it varies."
-                  : "there are too few losses to compare.");
+  add_verdict(b, report, without_cause(runs));
   const ComparedSteps steps = compare_steps(runs, options, options.limit);
   const auto of_first = [&](auto&& cell) {
     return steps.first ? Cell(cell(*steps.first)) : steps.rows > 0 ? Cell(NotApplicable{}) : Cell(Unknown{});

@@ -59,11 +59,16 @@ LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const Analys
   for (const auto& [rank, other] : common_ranks(a, b)) {
     result.has_common_rank = true;
     StepSet common_of_rank, different_of_rank;
+    const bool is_first = rank == common_ranks(a, b).front().first;
     visit_common_losses(a.of_rank(rank), b.of_rank(other), options, [&](const LossComparison::Step& step) {
       // NaN equals NaN here: both runs broke in the same step.
       const bool same =
           std::bit_cast<uint64_t>(step.a) == std::bit_cast<uint64_t>(step.b) || (std::isnan(step.a) && std::isnan(step.b));
       common_of_rank.add(step.step);
+      if (is_first) {
+        if (result.last.size() == StepTotals::kLastLosses) result.last.erase(result.last.begin());
+        result.last.push_back(step);
+      }
       if (same) return;
       different_of_rank.add(step.step);
       if (!result.first_difference || step.step < result.first_difference->step) result.first_difference = step;
@@ -125,8 +130,7 @@ ComparedRuns::ComparedRuns(const Snapshot& first, const Snapshot& second, const 
     : a(first, options), b(second, options), losses(compare_losses(first, second, options)), outputs(match_outputs(a, b)) {}
 
 bool ComparedRuns::have_enough_losses() const {
-  return std::min(a.steps.last_losses.size(), b.steps.last_losses.size()) >= 10 && a.steps.nonfinite_losses.empty() &&
-         b.steps.nonfinite_losses.empty();
+  return losses.last.size() >= kFewestLosses && a.steps.nonfinite_losses.empty() && b.steps.nonfinite_losses.empty();
 }
 
 }  // namespace ulpscope

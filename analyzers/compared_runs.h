@@ -47,6 +47,7 @@ struct LossComparison {
   bool has_common_rank = false;  // or each is of one rank
   uint64_t common = 0, equal = 0;
   std::optional<Step> first_difference;  // the first step whose losses differ in any bit
+  std::vector<Step> last;                // common ones, StepTotals::kLastLosses at most; of several ranks those of the first
 };
 
 // An output in both traces, or in one.
@@ -63,6 +64,7 @@ struct ComparedRuns {
   ComparedRuns(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options);
   // To say that one ended with a higher one.
   bool have_enough_losses() const;
+  static constexpr size_t kFewestLosses = 10;  // of common steps
 
   const ComparedRun a, b;
   const LossComparison losses;

@@ -18,7 +18,7 @@ std::string stochastic_rounding(const SettingNames& settings, Advice& advice) {
 }
 
 void find_lost(const RunFacts& facts, Findings& found) {
-  if (facts.updates().none_applied()) return;  // which is said already
+  if (facts.updates().none_applied()) return;       // which is said already
   const Advice why = why_updates_are_short(facts);  // reads all steps
   const std::string lost =
       fmt::format("lost more than {:g}% of the nonzero updates: they were too small to change the weight.", 100 * kLostLimit);

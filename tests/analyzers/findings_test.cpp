@@ -467,6 +467,36 @@ TEST(Compare, DifferencesOverTheStepsAreThoseOfTheNorms) {
   EXPECT_EQ(one.plots[0].series_left_out, 1u);
 }
 
+// A loss that falls: what a run that ended earlier had not reached yet is no loss of accuracy.
+TEST(Compare, LossesOfTheSameStepsAreHeldAgainstEachOther) {
+  const auto write = [](SyntheticTrace& trace, int steps, double factor) {
+    const uint32_t tensor = trace.add_tensor("a", "linear", Phase::forward, Role::activation, DType::f32);
+    for (int step = 0; step < steps; ++step) {
+      trace.add(tensor, make_row({1.0}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(factor * 100 / (100.0 + step)));
+    }
+    return trace.read();
+  };
+  SyntheticTrace long_run, short_run, worse_run, few_steps;
+  const Snapshot all = write(long_run, 400, 1), some = write(short_run, 100, 1), worse = write(worse_run, 150, 1.5);
+  for (const auto& [a, b] : {std::pair(&all, &some), std::pair(&some, &all)}) {
+    const Report report = analyze_compare(*a, *b);
+    EXPECT_EQ(report.verdict, Verdict::healthy) << report.verdict_text;
+    EXPECT_EQ(report.verdict_text, "the losses of 100 common steps are bit-equal.");
+  }
+  const Report compared = analyze_compare(all, worse);
+  const Finding* const higher = find_finding(compared, "compare.loss_higher");
+  ASSERT_NE(higher, nullptr);
+  double mean = 0;
+  for (int step = 125; step < 150; ++step) mean += 100 / (100.0 + step) / 25;
+  EXPECT_NEAR(std::get<double>(higher->evidence[0].values[0].value), mean, 1e-12);
+  EXPECT_NEAR(std::get<double>(higher->evidence[0].values[1].value), 1.5 * mean, 1e-12);
+  EXPECT_EQ(find_finding(analyze_compare(worse, all), "compare.loss_higher"), nullptr);
+  EXPECT_EQ(
+      analyze_compare(all, write(few_steps, 8, 1.5)).verdict_text,
+      "nothing was found, but losses were not compared: there are 8 steps that both runs have, and expected are 10 at least.");
+}
+
 // Columns of a long run have the largest of their steps.
 TEST(Compare, ALongRunHasColumnsOfSeveralSteps) {
   SyntheticTrace first, second;

@@ -56,9 +56,9 @@ def nonfinite(case, match):
 
 
 def last_means(case):
-    """Of as many losses of each, at most 50, the later half: their means and the error of the difference of these."""
-    n = min(50, *(int(f.steps.known.sum()) for f in pair(case))) // 2
-    a, b = (f.steps.loss[f.steps.known][-n:] for f in pair(case))
+    """Of the last 50 common steps, or all, the later half: the means of both losses and the error of the difference of these."""
+    n = min(50, len(common(case))) // 2
+    a, b = (numpy.array([step[side] for step in common(case)[-n:]]) for side in (1, 2))
     return n, float(a.mean()), float(b.mean()), math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / n)
 
 
@@ -106,7 +106,7 @@ RULES = {
         [(r"NaN or infinity in (?P<a>\d+) steps? of the first run and (?P<b>\d+) of the second\.$", nonfinite)]
     ),
     "compare.loss_higher": Rule(
-        [(r"its last (?P<n>\d+) losses have the mean (?P<b>\S+), those of the first run (?P<a>\S+)\.$", loss_higher)],
+        [(r"in the last (?P<n>\d+) common steps its losses have the mean (?P<b>\S+), those of the first run (?P<a>\S+)\.$", loss_higher)],
         {
             "mean_a": lambda case, *_: last_means(case)[1],
             "mean_b": lambda case, *_: last_means(case)[2],
