@@ -29,7 +29,7 @@ extern constinit const FindingRule scale_no_scale_fits{
     .raised = "One gradient needs a larger loss scale than another one bears.",
     .meaning = "A dynamic scale follows them step by step.",
     .help = "A dynamic scale, or BF16.",
-    .shown_by = "experiments/failures/diverges_slowly_fp16.toml",
+    .shown_by = "experiments/failures/gradients_fall_with_each_sigmoid.toml --precision fp16",
     .find = find_no_scale_fits,
 };
 
