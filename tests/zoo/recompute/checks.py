@@ -200,7 +200,7 @@ def check_first_step(case, cause):
         yield f"the cause {cause['title']!r} begins in step {cause['step']}, recomputed {step}"
 
 
-def check_verdict(facts, report, whole):
+def check_verdict(case, report, whole):
     """Its sentences are those of findings, the report's or those on the whole run, but for a count of further causes; causes are
     findings. What a run is, every report says alike."""
     left = report["verdict_text"]
@@ -218,8 +218,13 @@ def check_verdict(facts, report, whole):
     skipped = re.search(r"the scaler skipped (\d+) of (\d+) steps?\.", left)
     if skipped:
         left = left.replace(skipped[0], " ")
-        if (int(skipped[1]), int(skipped[2])) != (int(facts.steps.skipped.sum()), facts.steps.n):
-            yield f"{skipped[0]!r}: {int(facts.steps.skipped.sum())} of {facts.steps.n}"
+        if (int(skipped[1]), int(skipped[2])) != (int(case.f.steps.skipped.sum()), case.f.steps.n):
+            yield f"{skipped[0]!r}: {int(case.f.steps.skipped.sum())} of {case.f.steps.n}"
+    for pattern, numbers in compare_rules.VERDICTS if report["analysis"] == "compare" else ():
+        if compared := re.search(pattern, left):
+            left = left.replace(compared[0], " ")
+            if {name: int(text) for name, text in compared.groupdict().items()} != numbers(case):
+                yield f"{compared[0]!r}: {numbers(case)}"
     if re.search(r"\d", left):
         yield f"not recomputed: {left.strip()!r} of the verdict"
     for cause in report["causes"]:
@@ -236,7 +241,7 @@ def check_verdict(facts, report, whole):
             yield f"the cause {cause['title']!r} has the value {told}, its evidence {values}"
         for code in set(cause["consequences"]) - {finding["code"] for finding in report["findings"]}:
             yield f"what came of the cause {cause['title']!r}, {code}, is no finding"
-        yield from check_first_step(Case(facts, report, of[0]), cause)
+        yield from check_first_step(Case(case.f, report, of[0], case.other), cause)
 
 
 def check_cells(told, expected, units, where):
@@ -338,7 +343,7 @@ def mistakes(facts, report, whole):
             yield f"{finding['code']}: {mistake}"
     case = Case(facts[0], report, {"title": ""}, other)
     if "verdict" in report:
-        yield from guarded("verdict", check_verdict(facts[0], report, whole))
+        yield from guarded("verdict", check_verdict(case, report, whole))
     for table in report["tables"]:
         yield from guarded(table["name"], check_table(case, table))
     yield from guarded("plots", check_plots(case))

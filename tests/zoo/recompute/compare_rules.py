@@ -133,6 +133,17 @@ RULES = {
 }
 
 
+# Of a verdict without a cause.
+VERDICTS = [
+    (r"the losses of (?P<all>\d+) common steps? are bit-equal\.", lambda case: {"all": sum(is_same(x, y) for _, x, y in common(case))}),
+    (
+        r"in (?P<a>\d+) steps? of the first run and (?P<b>\d+) steps? of the second they are NaN or infinite\.",
+        lambda case: nonfinite(case, None),
+    ),
+    (r"there are (?P<all>\d+) steps? that both runs have, and expected are (?P<least>\d+) at least\.", lambda case: {"all": len(common(case)), "least": 10}),
+]
+
+
 # The summary: by metric, of one side.
 
 
