@@ -57,9 +57,9 @@ LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const Analys
   LossComparison result;
   StepSet common, different;
   for (const auto& [rank, other] : common_ranks(a, b)) {
+    const bool is_first = !result.has_common_rank;
     result.has_common_rank = true;
     StepSet common_of_rank, different_of_rank;
-    const bool is_first = rank == common_ranks(a, b).front().first;
     visit_common_losses(a.of_rank(rank), b.of_rank(other), options, [&](const LossComparison::Step& step) {
       // NaN equals NaN here: both runs broke in the same step.
       const bool same =
