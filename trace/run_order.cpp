@@ -32,13 +32,11 @@ Error several(const std::string& name, std::span<const RunTrace> traces, const s
 size_t find_first_run(const std::string& name, std::span<const RunTrace> traces) {
   std::optional<size_t> first;
   for (size_t i = 0; i < traces.size(); ++i) {
-    const RunInfo& run = traces[i].run;
-    const std::string& path = traces[i].path;
-    if (const size_t other = *find_run(traces, run.run_id); other != i)
-      throw several(name, traces, fmt::format("'{}' and '{}' are of the same run", traces[other].path, path));
-    if (find_run(traces, run.parent_run)) continue;
-    if (first)
-      throw several(name, traces, fmt::format("neither '{}' nor '{}' was resumed from another of them", traces[*first].path, path));
+    if (find_run(traces, traces[i].run.parent_run)) continue;
+    if (first) {
+      throw several(name, traces,
+                    fmt::format("neither '{}' nor '{}' was resumed from another of them", traces[*first].path, traces[i].path));
+    }
     first = i;
   }
   if (!first) throw several(name, traces, "each was resumed from another of them");
@@ -84,16 +82,6 @@ void check_ranks(const std::string& name, std::span<const RunTrace> traces, cons
                         count_of(trace.run.world_size, "rank"), first.path, count_of(world, "rank"));
     }
   }
-  for (const auto& [rank, members] : ranks) {
-    for (size_t i = 0; i < members.size(); ++i) {
-      for (size_t other = 0; other < i; ++other) {
-        const RunTrace &one = traces[members[other]], &two = traces[members[i]];
-        if (one.run.run_id != two.run.run_id) continue;
-        throw usage_error("'{}': '{}' and '{}' are of the same run, of rank {}; expected each rank once", name, one.path, two.path,
-                          rank);
-      }
-    }
-  }
   for (int32_t rank = 0; rank < world; ++rank) {
     if (ranks.contains(rank)) continue;
     throw usage_error(
@@ -113,6 +101,18 @@ void check_ranks(const std::string& name, std::span<const RunTrace> traces, cons
   }
 }
 
+void check_each_once(const std::string& name, std::span<const RunTrace> traces, bool is_parallel) {
+  for (size_t i = 0; i < traces.size(); ++i) {
+    for (size_t other = 0; other < i; ++other) {
+      const RunTrace &one = traces[other], &two = traces[i];
+      if (one.run.run_id != two.run.run_id || one.run.rank != two.run.rank) continue;
+      const std::string same = fmt::format("'{}' and '{}' are of the same run", one.path, two.path);
+      if (!is_parallel) throw several(name, traces, same);
+      throw usage_error("'{}': {}, of rank {}; expected each rank once", name, same, two.run.rank);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<RunPlace> order_runs(const std::string& name, std::span<const RunTrace> traces) {
@@ -120,6 +120,7 @@ std::vector<RunPlace> order_runs(const std::string& name, std::span<const RunTra
   for (size_t i = 0; i < traces.size(); ++i) ranks[traces[i].run.rank].push_back(i);
   const bool is_parallel =
       std::any_of(traces.begin(), traces.end(), [](const RunTrace& trace) { return trace.run.world_size > 1; });
+  check_each_once(name, traces, is_parallel);
   if (!is_parallel) return order_in_time(name, traces);
   check_ranks(name, traces, ranks);
   std::vector<RunPlace> places;

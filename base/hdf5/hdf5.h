@@ -133,7 +133,8 @@ class File {
  private:
   // `stored`, `given`: HDF5's types of the attribute and of what `value` points to.
   void write_attribute(const std::string& object, const std::string& name, int64_t stored, int64_t given, const void* value);
-  // Positive: there is something of this name, 0: there is nothing, negative: that cannot be read.
+  // Positive: there is something of this name, 0: there is nothing, negative: that cannot be read. Throws Error (failed) where a
+  // group does not keep its links in its header.
   int find(const std::string& name) const;
 
   Handle handle_;
