@@ -5,7 +5,7 @@
 //                 recorder.after();
 //   recorder.end_step(row);
 //
-// Records may be filled in at any time before end_step, so a device needs one synchronisation a step. A step of many passes (the
+// Records may be filled in at any time before end_step, so a device is waited for once a step. A step of many passes (the
 // batches of an evaluation) ends each with end_pass, and so needs memory for the records of one.
 //
 // Captures go to origins: outputs with nonfinite values while all inputs of their op were finite. Steps in which everything is NaN

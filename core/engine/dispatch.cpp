@@ -150,7 +150,7 @@ void run_observed(Context& context, OpCall& call, OpEvent event) {
   const auto is_wanted = [](const Fingerprint* fingerprint) { return fingerprint->wanted; };
   if (std::any_of(event.input_fingerprints.begin(), event.input_fingerprints.end(), is_wanted))
     call.input_fingerprints = event.input_fingerprints;
-  context.backend->run(call);
+  context.backend->submit(call);
   for (Observer* observer : context.observers) observer->after(event);
 }
 
@@ -354,7 +354,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   call.attributes = &attributes;
   if (context.arithmetic != nullptr) set_arithmetic(call, context, op, options.stream.value_or(id));
   if (context.observers.empty()) {
-    context.backend->run(call);
+    context.backend->submit(call);
   } else {
     const OutputLabels labels = labels_of(context, outputs, specs, options.hints);
     run_observed(context, call,
@@ -374,9 +374,9 @@ Tensor call(std::string_view name, std::initializer_list<Tensor> inputs, const A
 std::vector<double> read_scalars(std::span<const Tensor> scalars) {
   Context& context = ulpscope::context();
   ++context.host_reads;
-  context.backend->synchronize();
+  context.backend->complete();
   std::vector<double> values;
-  for (const Tensor& scalar : scalars) values.push_back(read_element(scalar.view(), 0));
+  for (const Tensor& scalar : scalars) values.push_back(to_host(scalar)[0]);
   return values;
 }
 

@@ -41,6 +41,8 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
 
 void RecordingObserver::after(const OpEvent& event) {
   log_.add(event);
+  // Whether an output is an origin shows in its counts.
+  backend_.complete();
   if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, log_.capture(backend_, *slot));
 }
 

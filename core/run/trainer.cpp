@@ -396,7 +396,7 @@ Tensor Trainer::State::run_batch() {
 }
 
 void Trainer::State::begin_pass(uint32_t micro_batch) {
-  if (recorder || nonfinite_watch) backend->synchronize();
+  if (recorder || nonfinite_watch) backend->complete();
   if (recorder) {
     recorder->end_pass();
     observer->begin_pass();
@@ -560,7 +560,7 @@ StepResult Trainer::step() {
   s.count_step(result, row.peak_memory);
 
   if (s.nonfinite_watch) {
-    s.backend->synchronize();
+    s.backend->complete();
     s.nonfinite_watch->end_pass();
     result.nonfinite = s.nonfinite_watch->first();
   }
@@ -568,7 +568,10 @@ StepResult Trainer::step() {
   if (s.evaluation_is_due(result.epoch)) s.evaluate_step(result);
   if (s.faults) s.end_faults(result.skipped);
   const auto recording = Clock::now();
-  if (s.recorder) s.recorder->end_step(row);
+  if (s.recorder) {
+    s.backend->complete();
+    s.recorder->end_step(row);
+  }
   if (s.profiler) {
     s.profiler->add_recording(seconds_since(recording));
     s.profiler->add_total(seconds_since(start));
@@ -647,7 +650,8 @@ Experiment Trainer::State::experiment_on(const KeptSamples& kept) const {
 uint64_t Trainer::State::weights_fingerprint() const {
   uint64_t fingerprint = hash_text("");
   for (const NamedTensor& parameter : model->parameters()) {
-    const auto bytes = stored_bytes(parameter.tensor);
+    const HostView host(parameter.tensor);
+    const auto bytes = host.bytes();
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     fingerprint = hash_combine(fingerprint, hash_text(text));
   }
