@@ -22,6 +22,8 @@ class Backend {
   virtual std::string description() const = 0;  // machine, instruction set, threads, library versions: what bit-equality depends on
 
   virtual std::vector<std::string_view> ops() const = 0;  // that it computes, by name
+  // Whether calls may still have to run when submit() returns; else records are filled in by then.
+  virtual bool runs_behind() const = 0;
   // Computes the call, at once or by the next complete(). Shapes and dtypes were checked by the op's shape rule. Views may have any
   // non-negative strides. Of the call only records, fingerprints and the memory of tensors have to stay till then.
   virtual void submit(const OpCall& call) = 0;

@@ -139,9 +139,9 @@ Tensor make_output(Context& context, const OutputSpec& spec, std::span<const Ten
 
 // Runs the call, and shows it to the observers before and after.
 void run_observed(Context& context, OpCall& call, OpEvent event) {
-  const std::span<OutputRecord* const> records = context.records.take(event.outputs.size());
+  const std::span<OutputRecord* const> records = context.records.outputs().take(event.outputs.size());
   for (size_t i = 0; i < records.size(); ++i) records[i]->scale = event.outputs[i].body()->loss_scale;
-  event.input_fingerprints = context.fingerprints.take(event.inputs.size());
+  event.input_fingerprints = context.records.inputs().take(event.inputs.size());
   for (Observer* observer : context.observers) observer->before(event, records);
   const auto asked = [](const OutputRecord* record) {
     return record->wanted != StatisticsLevel::none || record->samples_wanted > 0 || record->fingerprint.wanted;

@@ -36,6 +36,7 @@ class CpuBackend final : public Backend {
     return names;
   }
 
+  bool runs_behind() const override { return false; }
   void submit(const OpCall& call) override {
     const auto found = kernels_.find(call.op);
     const bool in_double = computes_in_double(call);

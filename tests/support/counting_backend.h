@@ -14,6 +14,7 @@ class CountingBackend : public Backend {
   std::string name() const override { return "counting"; }
   std::string description() const override { return "counts calls, computes on " + inner_.description(); }
   std::vector<std::string_view> ops() const override { return inner_.ops(); }
+  bool runs_behind() const override { return inner_.runs_behind(); }
   void submit(const OpCall& call) override {
     ++calls[std::string(call.op)];
     inner_.submit(call);

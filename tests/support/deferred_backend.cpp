@@ -111,7 +111,9 @@ class DeferredBackend final : public Backend {
   void submit(const OpCall& call) override {
     queue_.emplace_back([this, owned = OwnedCall(call, addresses_)] { inner_->submit(owned.call()); });
   }
+  bool runs_behind() const override { return true; }
   void complete() override {
+    waits_ += !queue_.empty();
     std::exception_ptr error;
     while (!queue_.empty()) {
       const std::function<void()> work = std::move(queue_.front());
@@ -160,12 +162,14 @@ class DeferredBackend final : public Backend {
   size_t allocated_bytes() const override { return in_use_; }
   size_t peak_bytes() const override { return peak_; }
   void reset_peak() override { peak_ = in_use_; }
+  uint64_t waits() const { return waits_; }
 
  private:
   std::unique_ptr<Backend> inner_;
   Addresses addresses_;
   std::deque<std::function<void()>> queue_;
   size_t in_use_ = 0, peak_ = 0;
+  uint64_t waits_ = 0;
 };
 
 }  // namespace
@@ -173,6 +177,8 @@ class DeferredBackend final : public Backend {
 std::unique_ptr<Backend> make_deferred_backend(std::unique_ptr<Backend> inner) {
   return std::make_unique<DeferredBackend>(std::move(inner));
 }
+
+uint64_t waits_of(const Backend& deferred) { return dynamic_cast<const DeferredBackend&>(deferred).waits(); }
 
 // The linker puts this in the place of make_cpu_backend (ulpscope_test_deferred in cmake/UlpscopeTargets.cmake).
 extern "C" std::unique_ptr<Backend> __real__ZN8ulpscope16make_cpu_backendERKNS_10CpuOptionsE(const CpuOptions& options);
