@@ -75,7 +75,7 @@ void fill(const TensorView& view, int64_t integers) {
   wide.dtype = DType::f32;
   wide.data = values.data();
   const Attributes none;
-  backend->run({"cast", {&wide, 1}, {&view, 1}, &none, {}});
+  run(*backend, {"cast", {&wide, 1}, {&view, 1}, &none, {}});
 }
 
 void run_item(benchmark::State& state, const Item& item, DType dtype, bool record) {
@@ -97,8 +97,8 @@ void run_item(benchmark::State& state, const Item& item, DType dtype, bool recor
   for (const auto& attribute : item.attributes) attributes.set(attribute.name, attribute.value);
   OpCall call{item.op, inputs, outputs, &attributes, {}};
   if (record) call.records = pointers;
-  backend->run(call);
-  for ([[maybe_unused]] auto _ : state) backend->run(call);
+  run(*backend, call);
+  for ([[maybe_unused]] auto _ : state) run(*backend, call);
 }
 
 std::vector<Item> items() {

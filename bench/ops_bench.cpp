@@ -45,7 +45,7 @@ auto timing_of(Backend& backend, const Case& what, DType dtype) {
   return [&backend, &what, dtype, instance = std::shared_ptr<testing_support::Instance>()](benchmark::State& state) mutable {
     if (!instance) instance = std::make_shared<testing_support::Instance>(what, dtype);
     const testing_support::CaseCall prepared = instance->prepare();
-    for ([[maybe_unused]] auto _ : state) backend.run(prepared.call());
+    for ([[maybe_unused]] auto _ : state) run(backend, prepared.call());
   };
 }
 

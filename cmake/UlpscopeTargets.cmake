@@ -104,6 +104,15 @@ function(ulpscope_test name)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER *Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS slow)
 endfunction()
 
+# ulpscope_test_deferred(NAME): all tests of NAME_tests again, as one, with every CPU backend made one that runs behind the host
+# (tests/support/deferred_backend.h). The linker puts it in the place of make_cpu_backend.
+function(ulpscope_test_deferred name)
+  target_sources(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/deferred_backend.cpp)
+  target_link_options(${name}_tests PRIVATE LINKER:--wrap=_ZN8ulpscope16make_cpu_backendERKNS_10CpuOptionsE)
+  add_test(NAME ${name}.deferred COMMAND ${name}_tests --gtest_filter=-*Slow*:${ARGN})
+  set_tests_properties(${name}.deferred PROPERTIES LABELS fast COST 1000 ENVIRONMENT ULPSCOPE_TEST_DEFERRED=1)
+endfunction()
+
 # ulpscope_benchmark(NAME SOURCES ... LINK ...): the program bench/NAME_bench, which `./dev bench NAME` runs.
 function(ulpscope_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})

@@ -48,7 +48,7 @@ struct OpCall {
   std::span<const TensorView> outputs;  // allocated by the caller. May alias an input where the op is an in-place one; data is
                                         // nullptr where only the record of an output is asked for (an update d)
   const Attributes* attributes = nullptr;
-  // One per output, or empty where nothing was asked for. The backend fills them in before the next synchronisation.
+  // One per output, or empty where nothing was asked for. The backend fills them in until it is complete.
   std::span<OutputRecord* const> records;
   // One per input, or empty where none is wanted: of what the call read.
   std::span<Fingerprint* const> input_fingerprints = {};

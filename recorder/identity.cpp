@@ -122,12 +122,12 @@ void OpTable::add_outputs(OpEntry& entry, const OpDescription& op) {
   entry.outputs = static_cast<uint32_t>(op.outputs.size());
 }
 
-void GraphTable::begin_step() {
+void StepGraph::clear() {
   hash_ = 0;
   inputs_.clear();
 }
 
-void GraphTable::add(const OpDescription& op, uint32_t op_index) {
+void StepGraph::add(const OpDescription& op, uint32_t op_index) {
   hash_ = hash_combine(hash_, op.id);
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const ValueKey& value = op.inputs[i];
@@ -136,12 +136,12 @@ void GraphTable::add(const OpDescription& op, uint32_t op_index) {
   }
 }
 
-uint32_t GraphTable::end_step(TraceSink& sink, const OpTable& ops) {
-  const auto [position, is_new] = graphs_.try_emplace(hash_, static_cast<uint32_t>(graphs_.size()));
+uint32_t GraphTable::number_of(const StepGraph& step, TraceSink& sink, const OpTable& ops) {
+  const auto [position, is_new] = graphs_.try_emplace(step.hash_, static_cast<uint32_t>(graphs_.size()));
   const uint32_t graph = position->second;
   if (!is_new) return graph;
   std::vector<GraphEdge> edges;
-  for (const Input& input : inputs_) {
+  for (const StepGraph::Input& input : step.inputs_) {
     // A value that no described op made has no edge.
     if (const OpEntry* producer = ops.find(input.value.op)) {
       edges.push_back({graph, input.consumer, input.input, producer->op, input.value.slot});

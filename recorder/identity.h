@@ -65,14 +65,14 @@ class OpTable {
   uint32_t expected_ = 0;                     // position in last_order_ of the op that is likely to come next
 };
 
-class GraphTable {
+// The sequence of ops of a step, and what their inputs are.
+class StepGraph {
  public:
-  void begin_step();
+  void clear();
   void add(const OpDescription& op, uint32_t op_index);
-  // The number of the step's graph; writes its edges where it is a new one.
-  uint32_t end_step(TraceSink& sink, const OpTable& ops);
 
  private:
+  friend class GraphTable;
   struct Input {
     ValueKey value;
     uint32_t consumer;
@@ -80,6 +80,14 @@ class GraphTable {
   };
   uint64_t hash_ = 0;
   std::vector<Input> inputs_;
+};
+
+class GraphTable {
+ public:
+  // The graph's number; writes its edges where it is a new one.
+  uint32_t number_of(const StepGraph& graph, TraceSink& sink, const OpTable& ops);
+
+ private:
   std::unordered_map<uint64_t, uint32_t> graphs_;  // by hash of the sequence of ops and edges
 };
 

@@ -49,7 +49,7 @@ MemoryWatch::Place& MemoryWatch::place_of(const void* address, uint32_t& index) 
 }
 
 void MemoryWatch::before(const OpDescription& op, uint32_t entry, const OpTable& ops, uint64_t step,
-                         std::span<OutputRecord* const> outputs, std::span<Fingerprint* const> inputs) {
+                         std::span<OutputRecord* const> outputs, std::span<Fingerprint* const> inputs, Pass& pass) {
   if (inputs.size() == op.inputs.size() && inputs.size() == op.input_views.size()) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const auto found = by_address_.find(op.input_views[i].data);
@@ -61,7 +61,7 @@ void MemoryWatch::before(const OpDescription& op, uint32_t entry, const OpTable&
       if (view.dtype != place.dtype || view.size() != place.elements || !is_dense(view)) continue;
       place.checked = step;
       inputs[i]->wanted = true;
-      sums_.push_back({inputs[i], found->second, entry, place.tensor, place.dtype, op.micro_batch, op.loss_index, false});
+      pass.sums_.push_back({inputs[i], found->second, entry, place.tensor, place.dtype, op.micro_batch, op.loss_index, false});
     }
   }
   for (size_t slot = 0; slot < outputs.size(); ++slot) {
@@ -77,16 +77,16 @@ void MemoryWatch::before(const OpDescription& op, uint32_t entry, const OpTable&
     place.dtype = output.view.dtype;
     place.checked = kNever;
     place.tensor = tensor;
-    rows_ += ops[entry].rows_wanted;
-    sums_.push_back({&outputs[slot]->fingerprint, index, entry, tensor, place.dtype, op.micro_batch, op.loss_index, true});
+    pass.rows_ += ops[entry].rows_wanted;
+    pass.sums_.push_back({&outputs[slot]->fingerprint, index, entry, tensor, place.dtype, op.micro_batch, op.loss_index, true});
   }
 }
 
-void MemoryWatch::forget_pass() {
-  for (const Sum& sum : sums_)
+void MemoryWatch::forget(Pass& pass) {
+  for (const Sum& sum : pass.sums_)
     if (sum.is_written) places_[sum.place].known = false;
-  sums_.clear();
-  rows_ = 0;
+  pass.sums_.clear();
+  pass.rows_ = 0;
 }
 
 void MemoryWatch::say_changed(const Place& place, const Sum& read, uint64_t step, const OpTable& ops) {
@@ -110,8 +110,8 @@ void MemoryWatch::say_changed(const Place& place, const Sum& read, uint64_t step
   sink_.add_event(event);
 }
 
-void MemoryWatch::end_pass(const OpTable& ops, uint64_t step, bool rows) {
-  for (const Sum& sum : sums_) {
+void MemoryWatch::end_pass(Pass& pass, const OpTable& ops, uint64_t step, bool rows) {
+  for (const Sum& sum : pass.sums_) {
     Place& place = places_[sum.place];
     const Fingerprint& found = *sum.fingerprint;
     if (sum.is_written) {
@@ -128,8 +128,8 @@ void MemoryWatch::end_pass(const OpTable& ops, uint64_t step, bool rows) {
       place.sum = found.value;
     }
   }
-  sums_.clear();
-  rows_ = 0;
+  pass.sums_.clear();
+  pass.rows_ = 0;
 }
 
 }  // namespace ulpscope

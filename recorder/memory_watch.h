@@ -15,19 +15,31 @@
 namespace ulpscope {
 
 class MemoryWatch {
+  struct Sum;
+
  public:
   // The trace outlives it.
   explicit MemoryWatch(TraceSink& sink) : sink_(sink) {}
 
+  // The fingerprints that were asked for in a pass. Passes end in the order in which they began.
+  class Pass {
+   public:
+    // How many rows end_pass would write.
+    uint64_t rows() const { return rows_; }
+
+   private:
+    friend class MemoryWatch;
+    std::vector<Sum> sums_;  // in order of execution
+    uint64_t rows_ = 0;      // of them
+  };
+
   // Asks for the fingerprints that are wanted of an op: `inputs` has one for each input, or none.
   void before(const OpDescription& op, uint32_t entry, const OpTable& ops, uint64_t step, std::span<OutputRecord* const> outputs,
-              std::span<Fingerprint* const> inputs);
-  // Those of the pass are known: compares them, and writes events and, where `rows`, rows.
-  void end_pass(const OpTable& ops, uint64_t step, bool rows);
+              std::span<Fingerprint* const> inputs, Pass& pass);
+  // Those of the pass are known: compares them, and writes events and, where `rows`, rows. The pass is empty then.
+  void end_pass(Pass& pass, const OpTable& ops, uint64_t step, bool rows);
   // Without a word. What was written in it is not known.
-  void forget_pass();
-  // How many rows end_pass would write.
-  uint64_t rows() const { return rows_; }
+  void forget(Pass& pass);
 
  private:
   // The memory at an address.
@@ -66,8 +78,6 @@ class MemoryWatch {
   std::vector<Place> places_;
   std::unordered_map<uint32_t, std::string> names_;  // of tensors
   std::unordered_set<std::string> of_models_;        // parameters whose own tensors are narrow
-  std::vector<Sum> sums_;                            // of the pass, in order of execution
-  uint64_t rows_ = 0;                                // of them
   int events_ = 0;
 };
 

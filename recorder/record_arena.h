@@ -63,4 +63,36 @@ class Arena {
 using RecordArena = Arena<OutputRecord>;
 using FingerprintArena = Arena<Fingerprint>;
 
+// The records of passes: of the one that goes on, and of those before it that a device has still to fill in.
+class RecordsOfPasses {
+ public:
+  // Of the calls of this pass, and of their inputs.
+  RecordArena& outputs() { return current_->outputs; }
+  FingerprintArena& inputs() { return current_->inputs; }
+
+  // Those of the pass before are taken again, or, where `keep`, kept until release().
+  void begin_pass(bool keep) {
+    if (keep) {
+      kept_.push_back(std::move(current_));
+      if (idle_.empty()) idle_.push_back(std::make_unique<Pass>());
+      current_ = std::move(idle_.back());
+      idle_.pop_back();
+    }
+    current_->outputs.reset();
+    current_->inputs.reset();
+  }
+  void release() {
+    for (std::unique_ptr<Pass>& pass : kept_) idle_.push_back(std::move(pass));
+    kept_.clear();
+  }
+
+ private:
+  struct Pass {
+    RecordArena outputs;
+    FingerprintArena inputs;
+  };
+  std::unique_ptr<Pass> current_ = std::make_unique<Pass>();
+  std::vector<std::unique_ptr<Pass>> kept_, idle_;
+};
+
 }  // namespace ulpscope

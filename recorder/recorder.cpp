@@ -122,6 +122,7 @@ struct Recorder::State {
     uint32_t outputs;
     uint8_t loss_index;
     bool full, samples;  // what was asked for; records that are shared may know more
+    uint32_t first_input, inputs;
   };
 
   struct BatchOfPass {
@@ -130,25 +131,67 @@ struct Recorder::State {
     size_t samples;
   };
 
+  // Of a step what does not change from its beginning on, and what is known of it so far.
+  struct Step {
+    uint64_t number = 0;
+    RecordLevel level = RecordLevel::off;
+    bool written = false, watched = false;
+    bool want_full = false, want_samples = false;
+    StepGraph graph;
+    std::vector<EventRow> events;  // that wait for the step before to be written
+    bool metric_added = false;
+    bool is_looked_at = false;    // for origins
+    std::optional<StepRow> row;   // once it has ended
+    uint32_t first_sequence = 0;  // of the next pass to be written
+    Findings findings;            // of the passes that were
+
+    // Between steps of options.every, health.
+    RecordLevel recorded_level() const { return want_full ? level : std::min(level, RecordLevel::health); }
+  };
+  struct Pass {
+    Step* step = nullptr;
+    bool ends_step = false;
+    std::vector<Call> calls;
+    std::vector<ValueKey> inputs;  // of the calls, one after the other
+    size_t looked_at = 0;          // of the calls, for origins
+    // The batches share the memory of their samples.
+    std::vector<BatchOfPass> batches;
+    std::vector<int64_t> samples_of_batches;
+    MemoryWatch::Pass sums;
+    RecordArena arena;
+    FingerprintArena fingerprints;
+
+    void clear() {
+      ends_step = false;
+      calls.clear();
+      inputs.clear();
+      looked_at = 0;
+      batches.clear();
+      samples_of_batches.clear();
+      arena.reset();
+      fingerprints.reset();
+    }
+  };
+
   State(TraceSink& trace, RecorderOptions chosen)
-      : sink(trace), options(std::move(chosen)), ops(trace, options), memory(trace), control(options, trace) {}
+      : sink(trace), options(std::move(chosen)), ops(trace, options), memory(trace), control(options, trace) {
+    steps.push_back(std::make_unique<Step>());
+    pass->step = &step();
+  }
 
   bool writing() const { return options.level != RecordLevel::off && !failed && !control.steps_stopped(); }
   // Whether ops are asked for anything. A recorder that no longer writes still watches for what training should stop on.
   bool watching() const { return writing() || (options.level != RecordLevel::off && options.stop_on != StopOn::never); }
   bool repeats(uint32_t tensor) const { return streak >= kRepeats && streak_tensor == tensor; }
 
-  // In this step: between those of options.every, health.
-  RecordLevel recorded_level() const { return want_full ? level : std::min(level, RecordLevel::health); }
-
-  EventRow event(EventKind kind) const {
+  static EventRow event(const Step& step, EventKind kind) {
     EventRow row;
-    row.step = step;
+    row.step = step.number;
     row.kind = kind;
     return row;
   }
-  EventRow event(EventKind kind, const Finding& finding) const {
-    EventRow row = event(kind);
+  static EventRow event(const Step& step, EventKind kind, const Finding& finding) {
+    EventRow row = event(step, kind);
     row.tensor = finding.tensor;
     row.micro_batch = finding.micro_batch;
     row.loss_index = finding.loss_index;
@@ -156,45 +199,52 @@ struct Recorder::State {
     return row;
   }
 
-  // Whether an input of the last call held nonfinite values.
-  bool reads_nonfinite() const {
-    return std::any_of(last_inputs.begin(), last_inputs.end(), [&](const ValueKey& input) {
+  // In the order of steps.
+  void add_event(const EventRow& row) {
+    if (steps.size() == 1) {
+      sink.add_event(row);
+    } else {
+      step().events.push_back(row);
+    }
+  }
+
+  Step& step() const { return *steps.back(); }
+  // Whether an input of the call held nonfinite values.
+  bool reads_nonfinite(const Pass& in, const Call& call) const {
+    const auto first = in.inputs.begin() + call.first_input;
+    return std::any_of(first, first + call.inputs, [&](const ValueKey& input) {
       const TensorEntry* const tensor = ops.find_tensor(input);
       return tensor != nullptr && tensor->is_nonfinite;
     });
   }
+  // Of each op at most one.
+  std::optional<Origin> look_at(const Pass& in, const Call& call);
   void begin_pass();
-  void end_pass();
-  void update_limits();
-  void write_batches();
-  void write_rows(bool rows);
-  void write_row(const Call& call, uint32_t sequence, uint32_t tensor, const OutputRecord& record);
-  void write_events(const StepRow& row);
-  void decide_stop(const StepRow& row);
+  void write_ended();
+  void end_pass(Pass& pass);
+  void end_step(Step& step);
+  void leave_first_step();
+  void update_limits(const Pass& pass);
+  void write_batches(const Pass& pass);
+  void write_rows(const Pass& pass, bool rows);
+  void write_row(const Step& step, const Call& call, uint32_t sequence, uint32_t tensor, const OutputRecord& record);
+  void write_events(const Step& step);
+  void decide_stop(const Step& step);
 
   TraceSink& sink;
   const RecorderOptions options;
   OpTable ops;
   GraphTable graphs;
-  RecordArena arena;
-  FingerprintArena fingerprints;
   std::span<Fingerprint* const> last_fingerprints;  // of the recorder's own, of the last call
   MemoryWatch memory;
   LevelControl control;
 
-  // Of this step, as it began.
-  uint64_t step = 0;
-  RecordLevel level = RecordLevel::off;
-  bool written = false, watched = false;
-  bool want_full = false, want_samples = false;
-
-  std::vector<Call> calls;  // of this pass
-  // Of its batches, which share the memory of their samples.
-  std::vector<BatchOfPass> batches;
-  std::vector<int64_t> samples_of_batches;
-  uint32_t first_sequence = 0;        // of them
-  Findings findings;                  // of the passes that ended, in this step
-  std::vector<ValueKey> last_inputs;  // of the last call
+  // Those that are not written, in their order; the last is the one that goes on, or was the last to end.
+  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<std::unique_ptr<Pass>> ended;
+  std::unique_ptr<Pass> pass = std::make_unique<Pass>();  // that goes on
+  std::vector<std::unique_ptr<Pass>> idle;                // whose memory is used again
+  std::vector<Origin> origins;                            // that were found last
   CaptureBudget budget;
   TensorRow tensor_row;  // kept: its histogram is large, and zero between calls of write_row
   uint32_t graph = 0;    // of the last step that had one
@@ -202,7 +252,6 @@ struct Recorder::State {
   uint32_t streak_tensor = 0;  // the first nonfinite output of the last step
   int64_t streak = 0;          // steps in a row with that one
   int warnings = 0, notes = 0;
-  bool metric_added = false;  // since the last step ended
   bool failed = false;
   bool stop = false;
   std::string stop_reason;
@@ -212,44 +261,45 @@ Recorder::Recorder(TraceSink& sink, RecorderOptions options) : state_(std::make_
 Recorder::~Recorder() = default;
 
 void Recorder::State::begin_pass() {
-  calls.clear();
-  batches.clear();
-  samples_of_batches.clear();
-  arena.reset();
-  fingerprints.reset();
+  memory.forget(pass->sums);
+  pass->clear();
+  pass->step = &step();
   last_fingerprints = {};
-  memory.forget_pass();
 }
 
-void Recorder::begin_step(uint64_t step) {
+void Recorder::begin_step(uint64_t number) {
   State& state = *state_;
-  state.step = step;
-  state.level = state.control.level();
-  state.written = state.writing();
-  state.watched = state.watching();
-  state.first_sequence = 0;
-  state.findings = {};
-  state.budget.begin_step();
+  // One that is written, or was given up, makes room.
+  const bool is_waited_for = state.step().row || !state.ended.empty();
+  if (is_waited_for) state.steps.push_back(std::make_unique<State::Step>());
+  State::Step& step = state.step();
+  step.number = number;
+  step.level = state.control.level();
+  step.written = state.writing();
+  step.watched = state.watching();
+  step.graph.clear();
+  step.metric_added = step.is_looked_at = false;
+  step.first_sequence = 0;
+  step.findings = {};
   state.ops.begin_step();
-  state.graphs.begin_step();
   state.begin_pass();
   const auto every = static_cast<uint64_t>(std::max<int64_t>(state.options.every, 1));
-  state.want_full = state.level >= RecordLevel::stats && step % every == 0 && !state.control.rows_stopped();
-  state.want_samples = state.level >= RecordLevel::full && state.want_full;
+  step.want_full = step.level >= RecordLevel::stats && number % every == 0 && !state.control.rows_stopped();
+  step.want_samples = step.level >= RecordLevel::full && step.want_full;
 }
 
 std::span<OutputRecord* const> Recorder::before(const OpDescription& op) {
   State& state = *state_;
   const bool any_float = std::any_of(op.outputs.begin(), op.outputs.end(),
                                      [](const OutputDescription& output) { return is_float(output.view.dtype); });
-  if (!state.watched || !any_float) {
+  if (!state.step().watched || !any_float) {
     before(op, {});
     return {};
   }
-  const std::span<OutputRecord* const> records = state.arena.take(op.outputs.size());
+  const std::span<OutputRecord* const> records = state.pass->arena.take(op.outputs.size());
   for (size_t slot = 0; slot < records.size(); ++slot) records[slot]->scale = op.outputs[slot].scale;
   const bool has_views = op.input_views.size() == op.inputs.size();
-  before(op, records, has_views ? state.fingerprints.take(op.inputs.size()) : std::span<Fingerprint* const>());
+  before(op, records, has_views ? state.pass->fingerprints.take(op.inputs.size()) : std::span<Fingerprint* const>());
   return records;
 }
 
@@ -257,54 +307,83 @@ void Recorder::before(const OpDescription& op, std::span<OutputRecord* const> re
                       std::span<Fingerprint* const> input_fingerprints) {
   State& state = *state_;
   state.last_fingerprints = input_fingerprints;
-  if (!state.watched) return;
+  State::Step& step = state.step();
+  State::Pass& pass = *state.pass;
+  if (!step.watched) return;
   const uint32_t index = state.ops.find_or_add(op);
   const OpEntry& entry = state.ops[index];
-  state.graphs.add(op, entry.op);
+  step.graph.add(op, entry.op);
 
-  const bool full = state.want_full && entry.rows_wanted, samples = full && state.want_samples;
+  const bool full = step.want_full && entry.rows_wanted, samples = full && step.want_samples;
   const auto outputs = static_cast<uint32_t>(entry.any_float ? records.size() : 0);
-  state.last_inputs.assign(op.inputs.begin(), op.inputs.end());
-  state.calls.push_back({index, op.micro_batch, records.data(), outputs, op.loss_index, full, samples});
+  pass.calls.push_back({index, op.micro_batch, records.data(), outputs, op.loss_index, full, samples,
+                        static_cast<uint32_t>(pass.inputs.size()), static_cast<uint32_t>(op.inputs.size())});
+  pass.inputs.insert(pass.inputs.end(), op.inputs.begin(), op.inputs.end());
   for (size_t slot = 0; slot < outputs; ++slot) {
     if (!is_float(op.outputs[slot].view.dtype)) continue;
     OutputRecord& record = *records[slot];
     record.wanted = std::max(record.wanted, full ? StatisticsLevel::values : StatisticsLevel::health);
     record.samples_wanted = std::max(record.samples_wanted, samples ? kSamples : 0);
   }
-  if (state.written) state.memory.before(op, index, state.ops, state.step, records.first(outputs), input_fingerprints);
+  if (step.written) state.memory.before(op, index, state.ops, step.number, records.first(outputs), input_fingerprints, pass.sums);
 }
 
 std::span<Fingerprint* const> Recorder::input_fingerprints() const { return state_->last_fingerprints; }
 
-std::optional<int> Recorder::after() {
-  State& state = *state_;
-  if (!state.watched || state.calls.empty()) return std::nullopt;
-  const State::Call& call = state.calls.back();
-  const OpEntry& entry = state.ops[call.entry];
-  const auto is_nonfinite = [&](uint32_t slot) {
-    return stored_nonfinite(*call.records[slot], state.ops.tensor(entry, slot).dtype) > 0;
-  };
-  std::optional<int> slot;
-  for (uint32_t i = 0; i < call.outputs && !slot; ++i) {
-    if (is_nonfinite(i) && !state.reads_nonfinite() && state.budget.take(state.ops.tensor(entry, i).tensor, *call.records[i]))
-      slot = static_cast<int>(i);
+std::optional<Origin> Recorder::State::look_at(const Pass& in, const Call& call) {
+  const OpEntry& entry = ops[call.entry];
+  Step& of = *in.step;
+  if (!std::exchange(of.is_looked_at, true)) budget.begin_step();
+  const auto is_nonfinite = [&](uint32_t slot) { return stored_nonfinite(*call.records[slot], ops.tensor(entry, slot).dtype) > 0; };
+  std::optional<Origin> origin;
+  for (uint32_t i = 0; i < call.outputs && !origin; ++i) {
+    const uint32_t tensor = ops.tensor(entry, i).tensor;
+    if (is_nonfinite(i) && !reads_nonfinite(in, call) && budget.take(tensor, *call.records[i]))
+      origin = Origin{of.number, entry.id, static_cast<int>(i), tensor, call.micro_batch, call.loss_index, entry.phase};
   }
-  for (uint32_t i = 0; i < call.outputs; ++i) state.ops.set_nonfinite(entry, i, is_nonfinite(i));
-  return state.written && !state.control.rows_stopped() ? slot : std::nullopt;
+  for (uint32_t i = 0; i < call.outputs; ++i) ops.set_nonfinite(entry, i, is_nonfinite(i));
+  return of.written && !control.rows_stopped() ? origin : std::nullopt;
+}
+
+std::span<const Origin> Recorder::find_origins() {
+  State& state = *state_;
+  state.origins.clear();
+  const auto look_through = [&](State::Pass& pass) {
+    for (; pass.looked_at < pass.calls.size(); ++pass.looked_at)
+      if (const auto origin = state.look_at(pass, pass.calls[pass.looked_at])) state.origins.push_back(*origin);
+  };
+  for (const auto& pass : state.ended) look_through(*pass);
+  look_through(*state.pass);
+  return state.origins;
+}
+
+std::optional<int> Recorder::after() {
+  const State& state = *state_;
+  const std::span<const Origin> found = find_origins();
+  if (found.empty() || found.back().op != state.ops[state.pass->calls.back().entry].id) return std::nullopt;
+  return found.back().slot;
 }
 
 void Recorder::add_capture(int slot, std::span<const CaptureNode> nodes) {
   State& state = *state_;
-  if (!state.written || state.calls.empty() || slot < 0 || static_cast<uint32_t>(slot) >= state.calls.back().outputs) return;
-  const State::Call& last = state.calls.back();
+  const std::vector<State::Call>& calls = state.pass->calls;
+  if (!state.step().written || calls.empty() || slot < 0 || static_cast<uint32_t>(slot) >= calls.back().outputs) return;
+  const State::Call& last = calls.back();
+  const OpEntry& entry = state.ops[last.entry];
+  add_capture({state.step().number, entry.id, slot, state.ops.tensor(entry, static_cast<uint32_t>(slot)).tensor, last.micro_batch,
+               last.loss_index, entry.phase},
+              nodes);
+}
+
+void Recorder::add_capture(const Origin& origin, std::span<const CaptureNode> nodes) {
+  State& state = *state_;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const CaptureNode& node = nodes[i];
     CaptureRow row;
-    row.step = state.step;
-    row.micro_batch = last.micro_batch;
-    row.loss_index = last.loss_index;
-    row.tensor = state.ops.tensor(state.ops[last.entry], static_cast<uint32_t>(slot)).tensor;
+    row.step = origin.step;
+    row.micro_batch = origin.micro_batch;
+    row.loss_index = origin.loss_index;
+    row.tensor = origin.tensor;
     row.node = static_cast<uint32_t>(i);
     row.parent = node.parent;
     row.operand = node.operand;
@@ -340,39 +419,40 @@ void Recorder::add_batch(Phase phase, uint32_t micro_batch, uint32_t source, std
   const std::vector<Phase>& phases = state.options.phases;
   const bool wanted =
       phase != Phase::evaluation || phases.empty() || std::find(phases.begin(), phases.end(), phase) != phases.end();
-  if (!state.written || !wanted) return;
-  state.batches.push_back({phase, micro_batch, source, samples.size()});
-  state.samples_of_batches.insert(state.samples_of_batches.end(), samples.begin(), samples.end());
+  if (!state.step().written || !wanted) return;
+  State::Pass& pass = *state.pass;
+  pass.batches.push_back({phase, micro_batch, source, samples.size()});
+  pass.samples_of_batches.insert(pass.samples_of_batches.end(), samples.begin(), samples.end());
 }
 
 void Recorder::add_warning(std::string_view text) {
   State& state = *state_;
   if (!state.writing() || state.warnings > kMaximumWarnings) return;
-  EventRow row = state.event(EventKind::warning);
+  EventRow row = State::event(state.step(), EventKind::warning);
   row.text = state.warnings++ < kMaximumWarnings ? std::string(text)
                                                  : fmt::format("more than {} warnings: no more are recorded", kMaximumWarnings);
-  state.sink.add_event(row);
+  state.add_event(row);
 }
 
 void Recorder::add_note(std::string_view text) {
   if (!state_->writing()) return;
-  EventRow row = state_->event(EventKind::note);
+  EventRow row = State::event(state_->step(), EventKind::note);
   row.text = text;
-  state_->sink.add_event(row);
+  state_->add_event(row);
 }
 
 void Recorder::add_metric(std::string_view name, double value) {
   State& state = *state_;
   if (state.options.level == RecordLevel::off || state.failed || !state.control.has_room_for_metric()) return;
-  EventRow row = state.event(EventKind::metric);
+  EventRow row = State::event(state.step(), EventKind::metric);
   row.text = name;
   row.value = value;
-  state.sink.add_event(row);
-  state.metric_added = true;
+  state.add_event(row);
+  state.step().metric_added = true;
 }
 
-void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t tensor, const OutputRecord& record) {
-  tensor_row.step = step;
+void Recorder::State::write_row(const Step& of, const Call& call, uint32_t sequence, uint32_t tensor, const OutputRecord& record) {
+  tensor_row.step = of.number;
   tensor_row.micro_batch = call.micro_batch;
   tensor_row.loss_index = call.loss_index;
   tensor_row.sequence = sequence;
@@ -395,15 +475,15 @@ void Recorder::State::write_row(const Call& call, uint32_t sequence, uint32_t te
   }
   for (int i = 0; i < (call.samples ? record.samples : 0); ++i) {
     const auto k = static_cast<size_t>(i);
-    sink.add_sample({step, call.micro_batch, call.loss_index, tensor, record.sample_elements[k], record.sample_values[k]});
+    sink.add_sample({of.number, call.micro_batch, call.loss_index, tensor, record.sample_elements[k], record.sample_values[k]});
   }
 }
 
-void Recorder::State::write_batches() {
+void Recorder::State::write_batches(const Pass& in) {
   BatchRow row;
-  row.step = step;
-  auto sample = samples_of_batches.begin();
-  for (const BatchOfPass& batch : batches) {
+  row.step = in.step->number;
+  auto sample = in.samples_of_batches.begin();
+  for (const BatchOfPass& batch : in.batches) {
     row.phase = batch.phase;
     row.micro_batch = batch.micro_batch;
     row.source = batch.source;
@@ -415,9 +495,11 @@ void Recorder::State::write_batches() {
 }
 
 // Looks through the pass's records in order of execution and, where `rows`, writes their rows.
-void Recorder::State::write_rows(bool rows) {
-  for (uint32_t i = 0; i < calls.size(); ++i) {
-    const Call& call = calls[i];
+void Recorder::State::write_rows(const Pass& in, bool rows) {
+  Step& of = *in.step;
+  Findings& findings = of.findings;
+  for (uint32_t i = 0; i < in.calls.size(); ++i) {
+    const Call& call = in.calls[i];
     const OpEntry& entry = ops[call.entry];
     for (uint32_t slot = 0; slot < call.outputs; ++slot) {
       const TensorEntry& tensor = ops.tensor(entry, slot);
@@ -437,74 +519,109 @@ void Recorder::State::write_rows(bool rows) {
         if (decides_skip(entry.phase, tensor.role)) findings.gradient.set_once(found(nonfinite));
       }
       if (!rows) continue;
-      if (row_wanted) write_row(call, first_sequence + i, tensor.tensor, record);
+      if (row_wanted) write_row(of, call, of.first_sequence + i, tensor.tensor, record);
       if (record.update_known) {
         uint32_t weight = tensor.tensor;
         for (uint32_t other = 0; other < call.outputs; ++other) {
           const Role role = ops.tensor(entry, other).role;
           if (role == Role::master_weight || role == Role::weight) weight = ops.tensor(entry, other).tensor;
         }
-        if (entry.rows_wanted) sink.add_parameter(parameter_row(step, weight, record.update));
+        if (entry.rows_wanted) sink.add_parameter(parameter_row(of.number, weight, record.update));
       }
     }
   }
 }
 
 // Asks the sink how it stands. The step in which the limit was reached carries the message.
-void Recorder::State::update_limits() {
-  if (!written || failed) return;
+void Recorder::State::update_limits(const Pass& in) {
+  if (!in.step->written || failed) return;
   const SinkStatus status = sink.status();
   failed = status.failed;
   if (failed) return;
   MoreRows rows;
-  rows.batches = samples_of_batches.size();
-  rows.fingerprints = memory.rows();
-  for (const Call& call : calls) {
+  rows.batches = in.samples_of_batches.size();
+  rows.fingerprints = in.sums.rows();
+  for (const Call& call : in.calls) {
     if (!ops[call.entry].rows_wanted) continue;
     rows.tensors += call.outputs;
     if (call.samples) rows.samples += call.outputs * uint64_t{kSamples};
     for (uint32_t slot = 0; slot < call.outputs; ++slot) rows.parameters += call.records[slot]->update_known;
   }
   std::vector<EventRow> events;
-  control.update(status, rows, step, events);
+  control.update(status, rows, in.step->number, events);
   for (const EventRow& event : events) sink.add_event(event);
 }
 
-void Recorder::State::end_pass() {
-  update_limits();
-  const bool rows = written && !failed && !control.rows_stopped();
-  if (rows) write_batches();
-  if (watched) write_rows(rows);
-  if (written && !failed) memory.end_pass(ops, step, rows);
-  first_sequence += static_cast<uint32_t>(calls.size());
-  begin_pass();
+void Recorder::State::end_pass(Pass& in) {
+  update_limits(in);
+  const Step& of = *in.step;
+  const bool rows = of.written && !failed && !control.rows_stopped();
+  if (rows) write_batches(in);
+  if (of.watched) write_rows(in, rows);
+  if (of.written && !failed) {
+    memory.end_pass(in.sums, ops, of.number, rows);
+  } else {
+    memory.forget(in.sums);
+  }
+  in.step->first_sequence += static_cast<uint32_t>(in.calls.size());
 }
 
-void Recorder::end_pass() { state_->end_pass(); }
+void Recorder::State::write_ended() {
+  for (std::unique_ptr<Pass>& in : ended) {
+    while (steps.front().get() != in->step) leave_first_step();  // which was given up
+    end_pass(*in);
+    if (in->ends_step) end_step(*in->step);
+    in->clear();
+    idle.push_back(std::move(in));
+  }
+  ended.clear();
+}
 
-void Recorder::State::write_events(const StepRow& step_row) {
+void Recorder::end_pass(bool known) {
+  State& state = *state_;
+  state.ended.push_back(std::move(state.pass));
+  if (known) state.write_ended();
+  if (state.idle.empty()) state.idle.push_back(std::make_unique<State::Pass>());
+  state.pass = std::move(state.idle.back());
+  state.idle.pop_back();
+  state.begin_pass();
+}
+
+void Recorder::write_ended() { state_->write_ended(); }
+
+size_t Recorder::waiting_ops() const {
+  size_t ops = 0;
+  for (const auto& pass : state_->ended) ops += pass->calls.size();
+  return ops;
+}
+
+void Recorder::State::write_events(const Step& of) {
+  const StepRow& step_row = *of.row;
+  const Findings& findings = of.findings;
   if (step_row.scale_after < step_row.scale_before) {
-    EventRow backoff = event(EventKind::scale_backoff, findings.gradient);
+    EventRow backoff = event(of, EventKind::scale_backoff, findings.gradient);
     backoff.value = step_row.scale_after;
     backoff.text = findings.gradient ? findings.gradient.text(ops) : "no gradient with nonfinite values was seen";
     sink.add_event(backoff);
   } else if (step_row.scale_after > step_row.scale_before) {
-    EventRow growth = event(EventKind::scale_growth);
+    EventRow growth = event(of, EventKind::scale_growth);
     growth.value = step_row.scale_after;
     sink.add_event(growth);
   } else if (step_row.skipped && notes <= kMaximumWarnings && (!findings.gradient || streak < kRepeats)) {
     // A static scale, one at its floor, or one whose hysteresis is not used up.
-    EventRow skipped = event(EventKind::note, findings.gradient);
+    EventRow skipped = event(of, EventKind::note, findings.gradient);
     skipped.text = notes++ < kMaximumWarnings
                        ? fmt::format("step skipped, scale kept: {}", findings.gradient.text(ops))
                        : fmt::format("more than {} steps skipped with the scale kept: no more are noted", kMaximumWarnings);
     sink.add_event(skipped);
   }
-  if (findings.nonfinite) sink.add_event(event(EventKind::nonfinite, findings.nonfinite));
+  if (findings.nonfinite) sink.add_event(event(of, EventKind::nonfinite, findings.nonfinite));
 }
 
-void Recorder::State::decide_stop(const StepRow& step_row) {
+void Recorder::State::decide_stop(const Step& of) {
   if (stop) return;
+  const StepRow& step_row = *of.row;
+  const Findings& findings = of.findings;
   std::string reason;
   Finding finding;
   if (options.stop_on == StopOn::nan && findings.nan) {
@@ -522,37 +639,50 @@ void Recorder::State::decide_stop(const StepRow& step_row) {
   stop = true;
   stop_reason = reason;
   if (failed) return;
-  EventRow stopped = event(EventKind::stopped, finding);
+  EventRow stopped = event(of, EventKind::stopped, finding);
   stopped.text = fmt::format("training stopped: {}", reason);
   sink.add_event(stopped);
 }
 
-void Recorder::end_step(StepRow row) {
-  State& state = *state_;
-  if (state.options.level == RecordLevel::off) return;
-  state.end_pass();
-  const bool had_stopped = state.stop;
-  if (state.watched) {
-    if (state.written && !state.failed) state.write_events(row);
-    state.decide_stop(row);
-    const Finding& nonfinite = state.findings.nonfinite;
+void Recorder::State::end_step(Step& of) {
+  const bool had_stopped = stop;
+  if (of.watched) {
+    if (of.written && !failed) write_events(of);
+    decide_stop(of);
+    const Finding& nonfinite = of.findings.nonfinite;
     const auto tensor = static_cast<uint32_t>(nonfinite.tensor);
     if (!nonfinite) {
-      state.streak = 0;
+      streak = 0;
     } else {
-      state.streak = state.streak > 0 && state.streak_tensor == tensor ? state.streak + 1 : 1;
-      state.streak_tensor = tensor;
+      streak = streak > 0 && streak_tensor == tensor ? streak + 1 : 1;
+      streak_tensor = tensor;
     }
   }
   // The step in which the limit was reached is written still.
-  if (!state.failed && (state.written || state.metric_added || state.stop != had_stopped)) {
-    if (state.watched) state.graph = state.graphs.end_step(state.sink, state.ops);
-    row.step = state.step;
-    row.graph = state.graph;
-    row.level = state.recorded_level();
-    state.sink.end_step(row);
-    state.metric_added = false;
+  if (!failed && (of.written || of.metric_added || stop != had_stopped)) {
+    if (of.watched) graph = graphs.number_of(of.graph, sink, ops);
+    StepRow& row = *of.row;
+    row.step = of.number;
+    row.graph = graph;
+    row.level = of.recorded_level();
+    sink.end_step(row);
   }
+  of.row.reset();
+  if (steps.size() > 1) leave_first_step();
+}
+
+void Recorder::State::leave_first_step() {
+  steps.erase(steps.begin());
+  for (const EventRow& event : steps.front()->events) sink.add_event(event);
+  steps.front()->events.clear();
+}
+
+void Recorder::end_step(const StepRow& row, bool known) {
+  State& state = *state_;
+  if (state.options.level == RecordLevel::off) return;
+  state.step().row = row;
+  state.pass->ends_step = true;
+  end_pass(known);
 }
 
 bool Recorder::stop_requested() const { return state_->stop; }

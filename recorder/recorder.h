@@ -5,8 +5,10 @@
 //                 recorder.after();
 //   recorder.end_step(row);
 //
-// Records may be filled in at any time before end_step, so a device needs one synchronisation a step. A step of many passes (the
-// batches of an evaluation) ends each with end_pass, and so needs memory for the records of one.
+// A step of many passes (the batches of an evaluation) ends each with end_pass, and so needs memory for the records of one.
+//
+// Records are filled in when their pass ends, or later: passes that end while a device is behind keep theirs until write_ended(),
+// and a step may begin before the rows of the one before are written. So a device is waited for once a step.
 //
 // Captures go to origins: outputs with nonfinite values while all inputs of their op were finite. Steps in which everything is NaN
 // cost no more than others: a step has at most one nonfinite event and eight captures, of which four may be of outputs that were
@@ -99,6 +101,17 @@ struct RecorderOptions {
   StopOn stop_on = StopOn::never;
 };
 
+// An output with nonfinite values while all inputs of its op were finite.
+struct Origin {
+  uint64_t step = 0;
+  uint64_t op = 0;  // its id
+  int slot = 0;
+  uint32_t tensor = 0;  // index in the trace's tensor table
+  uint32_t micro_batch = 0;
+  uint8_t loss_index = 0;
+  Phase phase = Phase::forward;
+};
+
 class Recorder {
  public:
   // The sink outlives the recorder.
@@ -114,34 +127,43 @@ class Recorder {
   // Filters do not leave them out, except where they leave out the phase evaluation.
   void add_batch(Phase phase, uint32_t micro_batch, uint32_t source, std::span<const int64_t> samples);
 
-  // One record per output, to be filled in; empty where nothing is wanted of any output. Valid until the pass or step ends.
+  // One record per output, to be filled in; empty where nothing is wanted of any output. Valid until the pass's rows are written.
   std::span<OutputRecord* const> before(const OpDescription& op);
   // The same with records of the caller's, one per output, that others may ask for something too: what they ask for is raised to
-  // what the recorder wants, and it records no more than that. They must stay valid until the pass or step ends.
+  // what the recorder wants, and it records no more than that. They must stay valid until the pass's rows are written.
   // `input_fingerprints` are the caller's as well, one per input or none.
   void before(const OpDescription& op, std::span<OutputRecord* const> records,
               std::span<Fingerprint* const> input_fingerprints = {});
   // After `before` with records of the recorder's: what it wants of the inputs, one per input, or empty. To be filled in, too, of
   // the inputs as they are before the op changes them.
   std::span<Fingerprint* const> input_fingerprints() const;
-  // After the op of the last `before` ran. Returns the output slot whose first nonfinite element should be captured: one that is an
-  // origin, where its counts are known already.
+  // After the op of the last `before` ran, where all records are filled in. Returns the output slot whose first nonfinite element
+  // should be captured: one that is an origin.
   std::optional<int> after();
   // Of that slot. The first node is the element, and each stands behind its parent.
   void add_capture(int slot, std::span<const CaptureNode> nodes);
+  // For a device that is behind, when all records are filled in: the origins to be captured among the ops since it was last asked.
+  // Valid until it is asked again.
+  std::span<const Origin> find_origins();
+  // Before the rows of the origin's step are written.
+  void add_capture(const Origin& origin, std::span<const CaptureNode> nodes);
 
   // What the step's trace is to say of it, beyond what is found in its rows.
   void add_warning(std::string_view text);
   void add_note(std::string_view text);
   void add_metric(std::string_view name, double value);
 
-  // Writes the rows of the ops since the last pass, all of whose records are filled in.
-  void end_pass();
-  // Fills in row.step, row.graph and row.level, writes the rows of the step, and its events: a scale change is one where
-  // scale_after differs from scale_before, and a skipped step blames the first gradient with nonfinite values.
-  void end_step(StepRow row);
+  // Ends a pass: that of the ops since the last. Where the records are `known`, writes what ended so far.
+  void end_pass(bool known = true);
+  // The same with the step. Of that row.step, row.graph and row.level are filled in, and its events are written: a scale change is
+  // one where scale_after differs from scale_before, and a skipped step blames the first gradient with nonfinite values.
+  void end_step(const StepRow& row, bool known = true);
+  // Writes the rows of the passes and steps that ended, all of whose records are filled in by now.
+  void write_ended();
+  // How many ops there are in passes that ended and are not written.
+  size_t waiting_ops() const;
 
-  // True after a step in which what options.stop_on names happened; the reason is in the trace.
+  // True once a step is written in which what options.stop_on names happened; the reason is in the trace.
   bool stop_requested() const;
   const std::string& stop_reason() const;  // one line, or ""
   // Where less was recorded than options.level says: from which step on, and why. One line, or "".

@@ -36,7 +36,6 @@ void OpDifferences::begin_step(uint64_t step) {
 }
 
 void OpDifferences::Original::after(const OpEvent& event) {
-  context().backend->synchronize();
   for_each_value(event, [&](int slot, const Tensor& output) {
     const bool is_wide = output.dtype() == DType::f64;
     all_.kept_bytes_ += static_cast<size_t>(output.size()) * (is_wide ? sizeof(double) : sizeof(float));
@@ -54,7 +53,6 @@ void OpDifferences::Original::after(const OpEvent& event) {
 }
 
 void OpDifferences::Changed::after(const OpEvent& event) {
-  context().backend->synchronize();
   for_each_value(event, [&](int slot, const Tensor& output) {
     const Key key{event.id, event.micro_batch, slot};
     const auto kept = all_.kept_.find(key);

@@ -65,8 +65,7 @@ void Context::begin_pass(uint32_t micro_batch_number, uint8_t loss_number) {
   micro_batch = micro_batch_number;
   loss_index = loss_number;
   counters.reset();
-  records.reset();
-  fingerprints.reset();
+  records.begin_pass(backend != nullptr && backend->runs_behind());
 }
 
 Context& context() {

@@ -80,14 +80,14 @@ struct Context {
   uint64_t forward_id = 0;          // in backward: the id of the forward op that is differentiated
   const Op* forward_op = nullptr;   // and that op; in forward too where ops stand for another (FP8's for linear)
   CallCounters counters;
-  RecordArena records;            // of the calls of this pass, for observers
-  FingerprintArena fingerprints;  // of their inputs
-  uint64_t calls = 0;             // dispatched so far
-  uint64_t host_reads = 0;        // of read_scalars so far
+  RecordsOfPasses records;  // of the calls, for observers
+  uint64_t calls = 0;       // dispatched so far
+  uint64_t host_reads = 0;  // of read_scalars so far
 
   // Starts a step: ids count from here.
   void begin_step(uint64_t number);
-  // Starts the forward pass of another micro-batch or loss of the same step.
+  // Starts the forward pass of another micro-batch or loss of the same step. A backend that runs behind has still to fill in
+  // records of the one before: who reads them releases them.
   void begin_pass(uint32_t micro_batch_number, uint8_t loss_number);
 };
 

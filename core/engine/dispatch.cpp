@@ -139,9 +139,9 @@ Tensor make_output(Context& context, const OutputSpec& spec, std::span<const Ten
 
 // Runs the call, and shows it to the observers before and after.
 void run_observed(Context& context, OpCall& call, OpEvent event) {
-  const std::span<OutputRecord* const> records = context.records.take(event.outputs.size());
+  const std::span<OutputRecord* const> records = context.records.outputs().take(event.outputs.size());
   for (size_t i = 0; i < records.size(); ++i) records[i]->scale = event.outputs[i].body()->loss_scale;
-  event.input_fingerprints = context.fingerprints.take(event.inputs.size());
+  event.input_fingerprints = context.records.inputs().take(event.inputs.size());
   for (Observer* observer : context.observers) observer->before(event, records);
   const auto asked = [](const OutputRecord* record) {
     return record->wanted != StatisticsLevel::none || record->samples_wanted > 0 || record->fingerprint.wanted;
@@ -150,7 +150,7 @@ void run_observed(Context& context, OpCall& call, OpEvent event) {
   const auto is_wanted = [](const Fingerprint* fingerprint) { return fingerprint->wanted; };
   if (std::any_of(event.input_fingerprints.begin(), event.input_fingerprints.end(), is_wanted))
     call.input_fingerprints = event.input_fingerprints;
-  context.backend->run(call);
+  context.backend->submit(call);
   for (Observer* observer : context.observers) observer->after(event);
 }
 
@@ -354,7 +354,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   call.attributes = &attributes;
   if (context.arithmetic != nullptr) set_arithmetic(call, context, op, options.stream.value_or(id));
   if (context.observers.empty()) {
-    context.backend->run(call);
+    context.backend->submit(call);
   } else {
     const OutputLabels labels = labels_of(context, outputs, specs, options.hints);
     run_observed(context, call,
@@ -374,9 +374,9 @@ Tensor call(std::string_view name, std::initializer_list<Tensor> inputs, const A
 std::vector<double> read_scalars(std::span<const Tensor> scalars) {
   Context& context = ulpscope::context();
   ++context.host_reads;
-  context.backend->synchronize();
+  context.backend->complete();
   std::vector<double> values;
-  for (const Tensor& scalar : scalars) values.push_back(read_element(scalar.view(), 0));
+  for (const Tensor& scalar : scalars) values.push_back(to_host(scalar)[0]);
   return values;
 }
 

@@ -36,7 +36,7 @@ Tensor call(std::string_view name, std::initializer_list<Tensor> inputs, const A
 // checkpoint, which begins with none kept, makes the same one again.
 Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t index);
 
-// The values of scalar tensors, read by the host after one synchronisation. The only place where a step waits for the device.
+// The values of scalar tensors, read by the host in one wait. The only place where a step waits for the device.
 std::vector<double> read_scalars(std::span<const Tensor> scalars);
 
 }  // namespace ulpscope

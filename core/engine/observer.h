@@ -59,10 +59,11 @@ struct OpEvent {
 class Observer {
  public:
   virtual ~Observer() = default;
-  // Inputs have their values, outputs have memory. What it wants to know of the outputs it asks for by raising the requests in
-  // `records`, one per output, which all observers share: another may have asked for more, and never gets less. They are filled in
-  // by the next synchronisation, and valid until the next pass begins.
+  // Inputs have their values once the backend is complete, outputs have memory. What it wants to know of the outputs it asks for by
+  // raising the requests in `records`, one per output, which all observers share: another may have asked for more, and never gets
+  // less. They are filled in once the backend is complete, and valid until the next pass begins.
   virtual void before(const OpEvent&, std::span<OutputRecord* const> /*records*/) {}
+  // The op may not have run yet: what looks at values or records here waits for it first (Backend::complete).
   virtual void after(const OpEvent&) {}
   // Whether it is shown what a checkpoint computes again: in phase recompute, under the ids that the ops had in the forward pass.
   virtual bool sees_recomputed() const { return false; }

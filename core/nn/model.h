@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <span>
+#include <utility>
 
 #include "ulpscope/core/nn/layer.h"
 
@@ -18,7 +19,8 @@ class Model : public Layer {
 
   // Is shown what each of the layers gives in a forward pass, by its place among them.
   using Watch = std::function<void(size_t layer, const Tensor& output)>;
-  void watch_layers(Watch watch) { watch_ = std::move(watch); }
+  // Gives the one before.
+  Watch watch_layers(Watch watch) { return std::exchange(watch_, std::move(watch)); }
 
  private:
   Tensor forward(const Tensor& x, bool training) override;

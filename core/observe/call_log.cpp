@@ -9,12 +9,12 @@
 
 namespace ulpscope {
 
-void CallLog::begin_pass() {
+void CallLog::begin_pass(bool has_forgotten) {
   keep_at_most(0);
   calls_.clear();
   views_.clear();
   first_kept_ = 0;
-  has_forgotten_ = false;
+  has_forgotten_ = has_forgotten;
 }
 
 void CallLog::keep_at_most(size_t most) {
@@ -28,8 +28,7 @@ void CallLog::keep_at_most(size_t most) {
 
 void CallLog::add(const OpEvent& event) {
   if (calls_.size() == kMostCalls) {
-    begin_pass();
-    has_forgotten_ = true;
+    begin_pass(true);
   }
   const OpCall& call = event.call;
   LoggedCall& logged = calls_.emplace_back();
@@ -101,15 +100,14 @@ class CallLog::Tree {
  public:
   Tree(const CallLog& log, Backend& backend) : log_(log), backend_(backend) {}
 
-  std::vector<CaptureNode> grow(int slot) {
-    const size_t last = log_.calls_.size() - 1;
-    const LoggedView& output = log_.outputs_of(log_.calls_[last])[static_cast<size_t>(slot)];
+  std::vector<CaptureNode> grow(size_t at, int slot) {
+    const LoggedView& output = log_.outputs_of(log_.calls_[at])[static_cast<size_t>(slot)];
     CaptureNode origin;
     origin.made_by = output.value;
     origin.view = output.view;
     add(origin, {});
-    const OpCall call = prepare(log_.calls_[last]);
-    explain(0, last, backend_.capture_nonfinite(call, slot), kMostOfOrigin);
+    const OpCall call = prepare(log_.calls_[at]);
+    explain(0, at, backend_.capture_nonfinite(call, slot), kMostOfOrigin);
     for (int op = 0; op < kMostOpsUp; ++op) {
       std::vector<size_t> reached = std::exchange(leaves_, {});
       for (const size_t node : most_telling(reached, kMostFollowed)) follow(node);
@@ -262,6 +260,14 @@ class CallLog::Tree {
   std::vector<TensorView> inputs_, outputs_;
 };
 
-std::vector<CaptureNode> CallLog::capture(Backend& backend, int slot) const { return Tree(*this, backend).grow(slot); }
+std::vector<CaptureNode> CallLog::capture(Backend& backend, size_t call, int slot) const {
+  return Tree(*this, backend).grow(call, slot);
+}
+
+std::vector<CaptureNode> CallLog::capture_earlier(Backend& backend, uint64_t id, int slot) const {
+  const auto call = std::find_if(calls_.begin(), calls_.end(), [&](const LoggedCall& logged) { return logged.id == id; });
+  if (call == calls_.end() || is_gone(*call)) return {};
+  return capture(backend, static_cast<size_t>(call - calls_.begin()), slot);
+}
 
 }  // namespace ulpscope

@@ -16,8 +16,8 @@ class CallLog {
   ~CallLog() { begin_pass(); }
   CallLog(const CallLog&) = delete;
 
-  // What came before is forgotten.
-  void begin_pass();
+  // What came before is forgotten. `has_forgotten`: there were calls in this pass that are not added.
+  void begin_pass(bool has_forgotten = false);
   // After the call.
   void add(const OpEvent& event);
 
@@ -25,7 +25,9 @@ class CallLog {
   // operands, and of those that made these. Casts and copies count for none of the two. At most kMostFollowed elements are followed
   // from each op to the one before, nonfinite ones first, then the term at which a sum broke, then terms and values of the largest
   // magnitude; of each at most kMostOperands operands are kept, of the origin kMostOfOrigin.
-  std::vector<CaptureNode> capture(Backend& backend, int slot) const;
+  std::vector<CaptureNode> capture(Backend& backend, int slot) const { return capture(backend, calls_.size() - 1, slot); }
+  // The same of the call with this id, once other calls have run. Nothing where it is gone.
+  std::vector<CaptureNode> capture_earlier(Backend& backend, uint64_t id, int slot) const;
 
   static constexpr size_t kMostFollowed = 8;
   static constexpr size_t kMostOperands = 16;
@@ -67,6 +69,7 @@ class CallLog {
   };
   class Tree;
 
+  std::vector<CaptureNode> capture(Backend& backend, size_t call, int slot) const;
   std::span<const LoggedView> inputs_of(const LoggedCall& call) const { return {views_.data() + call.first_view, call.inputs}; }
   std::span<const LoggedView> outputs_of(const LoggedCall& call) const {
     return {views_.data() + call.first_view + call.inputs, call.outputs};

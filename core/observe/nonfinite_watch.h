@@ -27,7 +27,7 @@ class NonfiniteWatch : public Observer {
  public:
   void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
   void begin_step();
-  // The backend has been synchronised since the pass's last op.
+  // The backend is complete since the pass's last op.
   void end_pass();
 
   // In order of execution.

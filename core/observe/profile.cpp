@@ -1,7 +1,10 @@
 #include "ulpscope/core/observe/profile.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "ulpscope/core/engine/dispatch.h"
 
@@ -63,7 +66,7 @@ double fastest(Backend& backend, Body body) {
   for (int i = 0; i < 4; ++i) {
     const auto start = std::chrono::steady_clock::now();
     body();
-    backend.synchronize();
+    backend.complete();
     least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return least;
@@ -89,9 +92,9 @@ Roofline measure_roofline(Backend& backend) {
   const NoGrad no_grad;
   constexpr int64_t kSide = 1024, kElements = int64_t{1} << 24;
   const auto filled = [&](std::initializer_list<int64_t> shape) {
-    const Tensor tensor = empty(backend, DType::f32, std::span(shape.begin(), shape.size()));
-    std::fill_n(tensor.view().as<float>(), tensor.size(), 1.0f);
-    return tensor;
+    const int64_t size = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    const std::vector<float> ones(static_cast<size_t>(size), 1.0f);
+    return from_host(backend, DType::f32, std::span(shape.begin(), shape.size()), ones);
   };
   Roofline roofline;
   {
@@ -113,7 +116,7 @@ void Profiler::First::before(const OpEvent&, std::span<OutputRecord* const>) { o
 void Profiler::Last::before(const OpEvent&, std::span<OutputRecord* const>) { owner.recording_seconds_ += owner.lap(); }
 
 void Profiler::First::after(const OpEvent& event) {
-  backend.synchronize();
+  backend.complete();
   ProfileEntry& entry = owner.entries_[{&event.op, event.phase, &event.module}];
   ++entry.calls;
   entry.seconds += owner.lap();

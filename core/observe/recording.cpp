@@ -40,8 +40,40 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
 }
 
 void RecordingObserver::after(const OpEvent& event) {
+  if (capturing_ == Capturing::later) {
+    if (event.phase == Phase::optimizer) log_.add(event);
+    return;
+  }
   log_.add(event);
+  backend_.complete();
   if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, log_.capture(backend_, *slot));
+}
+
+void RecordingObserver::find_origins(std::vector<Origin>& origins) {
+  for (const Origin& origin : recorder_.find_origins()) {
+    if (origin.phase == Phase::optimizer) {
+      recorder_.add_capture(origin, log_.capture_earlier(backend_, origin.op, origin.slot));
+    } else {
+      origins.push_back(origin);
+    }
+  }
+  log_.begin_pass(true);
+}
+
+bool CaptureObserver::wants(uint32_t micro_batch) const {
+  return std::any_of(origins_.begin(), origins_.end(), [&](const Origin& origin) { return origin.micro_batch == micro_batch; });
+}
+
+void CaptureObserver::after(const OpEvent& event) {
+  if (!wants(event.micro_batch)) return;
+  log_.add(event);
+  const auto is_here = [&](const Origin& origin) {
+    return origin.op == event.id && origin.micro_batch == event.micro_batch && origin.loss_index == event.loss_index;
+  };
+  const auto found = std::find_if(origins_.begin(), origins_.end(), is_here);
+  if (found == origins_.end()) return;
+  recorder_.add_capture(*found, log_.capture(backend_, found->slot));
+  origins_.erase(found);
 }
 
 }  // namespace ulpscope

@@ -53,7 +53,8 @@ bool has_all_set(std::span<const std::byte> bytes, T exponent) {
 }  // namespace
 
 bool holds_nonfinite(const Tensor& tensor) {
-  const std::span<const std::byte> bytes = stored_bytes(tensor);
+  const HostView host(tensor);
+  const std::span<const std::byte> bytes = host.bytes();
   switch (tensor.dtype()) {
     case DType::f64:
       return has_all_set<uint64_t>(bytes, 0x7FF0000000000000);

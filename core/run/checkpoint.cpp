@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cassert>
 #include <charconv>
+#include <deque>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "ulpscope/base/error.h"
@@ -105,8 +108,7 @@ bool is_stored_as_is(DType dtype) { return dtype == DType::f32 || dtype == DType
 
 template <typename T>
 void write_values(const Tensor& tensor, std::span<const T> values) {
-  const Tensor rounded = from_host(*context().backend, tensor.dtype(), tensor.shape(), values);
-  std::copy_n(stored_bytes(rounded).begin(), stored_bytes(rounded).size(), writable_bytes(tensor).begin());
+  set_stored_bytes(tensor, HostView(from_host(*context().backend, tensor.dtype(), tensor.shape(), values)).bytes());
 }
 
 std::vector<float> widened(const SavedTensor& tensor) {
@@ -121,7 +123,7 @@ std::vector<float> widened(const SavedTensor& tensor) {
   return values;
 }
 
-// Refers to the memory of the tensors.
+// Without the bytes of tensors.
 SavedTraining describe(const TrainingState& training) {
   SavedTraining saved;
   saved.position = training.loader.position();
@@ -130,8 +132,7 @@ SavedTraining describe(const TrainingState& training) {
   for (const std::string& name : state_names(training)) saved.groups.push_back(state_group(name));
   for_each_tensor(training, [&](std::string member, const Tensor& tensor) {
     assert(tensor.is_contiguous());
-    saved.tensors.push_back(
-        {std::move(member), tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}, stored_bytes(tensor)});
+    saved.tensors.push_back({std::move(member), tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}, {}});
   });
   for_each_parameter(training, [&](const OptimizedParameter& parameter, const OptimizerState& state, const auto&) {
     saved.updates.emplace_back(member_path(kParameters, *parameter.name), state.updates);
@@ -381,7 +382,6 @@ class CheckpointFile {
                         hint_of(member));
     }
     assert(tensor.is_contiguous());
-    if (tensor.dtype() == (is_double ? DType::f64 : DType::f32)) return array.read_all(writable_bytes(tensor).data());
     const auto convert = [&]<typename T>(std::vector<T> values) {
       array.read_all(values.data());
       write_values<T>(tensor, values);
@@ -494,25 +494,32 @@ auto reading(const std::string& path, Body&& body) {
 void TrainingImage::take(const TrainingState& training, uint64_t step) {
   constexpr size_t kAlignment = 64;
   const auto aligned = [](size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; };
-  context().backend->synchronize();
   step_ = step;
   saved_ = describe(training);
+  const auto bytes_of = [](const SavedTensor& tensor) {
+    return std::accumulate(tensor.shape.begin(), tensor.shape.end(), info(tensor.dtype).size, std::multiplies<size_t>());
+  };
   size_t bytes = 0;
-  for (const SavedTensor& tensor : saved_.tensors) bytes += aligned(tensor.bytes.size());
+  for (const SavedTensor& tensor : saved_.tensors) bytes += aligned(bytes_of(tensor));
   memory_.resize(bytes);
   std::byte* to = memory_.data();
-  for (SavedTensor& tensor : saved_.tensors) {
-    std::copy(tensor.bytes.begin(), tensor.bytes.end(), to);
-    tensor.bytes = {to, tensor.bytes.size()};
-    to += aligned(tensor.bytes.size());
-  }
+  for_each_tensor(training, [&, saved = saved_.tensors.begin()](const std::string&, const Tensor& tensor) mutable {
+    const size_t size = bytes_of(*saved);
+    context().backend->copy_to_host(tensor.view().data, to, size);
+    (saved++)->bytes = {to, size};
+    to += aligned(size);
+  });
 }
 
 void save_checkpoint(const std::string& path, const CheckpointInfo& info, const TrainingState& training,
                      const KeptSamples* samples) {
-  context().backend->synchronize();
+  SavedTraining saved = describe(training);
+  std::deque<HostView> views;
+  for_each_tensor(training, [&, next = saved.tensors.begin()](const std::string&, const Tensor& tensor) mutable {
+    (next++)->bytes = views.emplace_back(tensor).bytes();
+  });
   replace_file(path, "checkpoint", [&](hdf5::File& file) {
-    write(file, info, describe(training));
+    write(file, info, saved);
     if (samples != nullptr) write(file, *samples);
   });
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -97,14 +96,13 @@ void FaultInjector::note(size_t fault, const std::string& what, double before, d
 
 void FaultInjector::change(size_t fault, const Tensor& tensor, const std::string& what) {
   check(faults_[fault], what, tensor.dtype(), tensor.size());
-  backend_.synchronize();
   const DTypeInfo& type = info(tensor.dtype());
   std::byte* const at =
       tensor.view().as<std::byte>() + offset_of(tensor.view(), faults_[fault].element) * static_cast<int64_t>(type.size);
   uint64_t before = 0;
-  std::memcpy(&before, at, type.size);
+  backend_.copy_to_host(at, &before, type.size);
   const uint64_t after = changed(faults_[fault], *type.format, before);
-  std::memcpy(at, &after, type.size);
+  backend_.copy_from_host(&after, at, type.size);
   note(fault, what, value_of(*type.format, before), value_of(*type.format, after));
 }
 

@@ -101,6 +101,15 @@ struct StepValues {
   std::vector<double> nonfinite, norms;
 };
 
+Tensor empty_like(const Tensor& tensor) { return empty(tensor.storage().backend(), tensor.dtype(), tensor.shape()); }
+
+// Unseen by observers.
+void assign(const Tensor& to, const Tensor& from) {
+  const TensorView inputs[] = {to.view(), from.view()}, outputs[] = {to.view()};
+  const Attributes none;
+  to.storage().backend().submit({"assign", inputs, outputs, &none, {}});
+}
+
 // What differs between the data of the checkpoint at `path` and those that are there now, or "".
 std::string difference(const DataIdentity& then, const DataIdentity& now, const std::string& path) {
   if (then == now) return "";
@@ -114,6 +123,8 @@ std::string difference(const DataIdentity& then, const DataIdentity& now, const 
 struct Trainer::State {
   // Numbers of data sets in the trace.
   static constexpr uint32_t kTrainSource = 0, kTestSource = 1;
+  // When so many ops wait for their rows to be written, the backend is waited for: their records take some 50 MB.
+  static constexpr size_t kMostWaitingOps = size_t{1} << 14;
 
   State(const Experiment& experiment, const TrainerOptions& options);
 
@@ -126,8 +137,9 @@ struct Trainer::State {
   // Multiplied by `factor`.
   Tensor compute_loss(const Tensor& output, Tensor target, double factor) const;
   TrainingState training() { return {*model, optimizers, scaler ? &*scaler : nullptr, *loader}; }
-  // A forward and a backward pass over the next batch; gives its share of the step's loss.
+  // Passes over the next batch, and over `batch`; they give its share of the step's loss.
   Tensor run_batch();
+  Tensor run_loaded_batch();
   uint64_t next_step() const { return result.first_step + result.steps; }
   double scale() const { return scaler ? scaler->scale() : 1.0; }
   CheckpointInfo checkpoint_info() const;
@@ -156,8 +168,21 @@ struct Trainer::State {
   void evaluate_step(StepResult& step);
   void end_faults(bool skipped);
   std::optional<TestResult> evaluate(bool recorded);
-  // Ends a pass of a recorded step: its rows are written, and the next one's ids count from 0.
+  // Ends a pass of a recorded step: its rows are written, unless the backend is behind, and the next one's ids count from 0.
   void begin_pass(uint32_t micro_batch);
+  void record_initial_values() const;
+
+  // For a backend that runs behind. What it was given is complete: `origins` are those that only their ops can explain, once they
+  // run again.
+  void find_origins();
+  // What ended is complete, too: its rows are written.
+  void write_ended();
+  // Captures `origins` while `run` lets their ops run again.
+  void run_again(const std::function<void(CaptureObserver&)>& run);
+  // The step up to its update. Its tensors are left as they are.
+  void run_step_again(CaptureObserver& captures);
+  // Waits for everything that was done, and writes its rows.
+  void settle();
 
   Experiment experiment;
   CpuOptions cpu;
@@ -176,6 +201,11 @@ struct Trainer::State {
   std::unique_ptr<TraceSink> sink;
   std::optional<Recorder> recorder;
   std::optional<RecordingObserver> observer;
+  // Whether origins are captured when their ops run again.
+  bool captures_later = false;
+  std::vector<Origin> origins;
+  std::vector<Tensor> buffers_before;                 // the model's, as they were before the step
+  std::vector<std::vector<int64_t>> batches_of_step;  // the samples of each
   std::optional<NonfiniteWatch> nonfinite_watch;
   std::optional<FaultInjector> faults;
   CapsuleOptions capsule;
@@ -263,7 +293,9 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     recorder.emplace(*sink, experiment.recording.recorder_options());
     for (const SettingInfo& setting : describe_settings(experiment)) recorder->add_setting(setting);
     add_sources();
-    observer.emplace(*recorder, *backend);
+    // A fault that is injected again would not be the same.
+    captures_later = backend->runs_behind() && !faults;
+    observer.emplace(*recorder, *backend, captures_later ? Capturing::later : Capturing::at_once);
     context.observers.push_back(&*observer);
   }
   if (!capsule.path.empty()) {
@@ -378,6 +410,11 @@ Tensor Trainer::State::run_batch() {
   warn_of_targets();
   if (faults) faults->change(batch);
   if (watch_batches) watch_batches(batch);
+  if (captures_later) batches_of_step.push_back(batch.numbers);
+  return run_loaded_batch();
+}
+
+Tensor Trainer::State::run_loaded_batch() {
   Tensor inputs, targets;
   {
     const PhaseGuard phase(Phase::data);
@@ -396,13 +433,91 @@ Tensor Trainer::State::run_batch() {
 }
 
 void Trainer::State::begin_pass(uint32_t micro_batch) {
-  if (recorder || nonfinite_watch) backend->synchronize();
   if (recorder) {
-    recorder->end_pass();
+    recorder->end_pass(!backend->runs_behind());
     observer->begin_pass();
   }
-  if (nonfinite_watch) nonfinite_watch->end_pass();
+  if (nonfinite_watch && !backend->runs_behind()) nonfinite_watch->end_pass();
   context.begin_pass(micro_batch, 0);
+  if (!recorder || recorder->waiting_ops() <= kMostWaitingOps) return;
+  backend->complete();
+  if (nonfinite_watch) nonfinite_watch->end_pass();
+  find_origins();
+  write_ended();
+}
+
+void Trainer::State::record_initial_values() const {
+  model->record_initial_values();
+  for (const auto& optimizer : optimizers) optimizer->record_initial_values();
+}
+
+void Trainer::State::find_origins() {
+  if (captures_later) observer->find_origins(origins);
+}
+
+void Trainer::State::write_ended() {
+  if (recorder) recorder->write_ended();
+  context.records.release();
+}
+
+void Trainer::State::run_again(const std::function<void(CaptureObserver&)>& run) {
+  if (origins.empty()) return;
+  write_ended();  // the step before comes first
+  CaptureObserver captures(*recorder, *backend, std::exchange(origins, {}));
+  const ContextGuard<&Context::observers> observed({&captures});
+  const ContextGuard<&Context::records> records(RecordsOfPasses{});
+  const ContextGuard<&Context::counters> counters(CallCounters{});
+  const ContextGuard<&Context::micro_batch> micro_batch(context.micro_batch);
+  Model::Watch watched = model->watch_layers({});
+  run(captures);
+  model->watch_layers(std::move(watched));
+}
+
+void Trainer::State::run_step_again(CaptureObserver& captures) {
+  std::vector<std::pair<Tensor, Tensor>> gradients;
+  for (const auto& optimizer : optimizers) {
+    for (const OptimizedParameter& parameter : optimizer->parameters())
+      for (const Tensor& tensor : {parameter.tensor, parameter.model})
+        if (tensor) gradients.emplace_back(tensor, tensor.grad());
+    optimizer->zero_grad();
+  }
+  std::optional<GradScaler> scaler_before = scaler;
+  if (scaler) {
+    scaler.emplace(experiment.scaler_rule());
+    scaler->restore(scaler_before->state());
+  }
+  const std::vector<NamedTensor> buffers = model->buffers();
+  std::vector<Tensor> buffers_after;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    buffers_after.push_back(empty_like(buffers[i].tensor));
+    assign(buffers_after[i], buffers[i].tensor);
+    assign(buffers[i].tensor, buffers_before[i]);
+  }
+
+  for (size_t i = 0; i < batches_of_step.size() && !captures.done(); ++i) {
+    context.begin_pass(static_cast<uint32_t>(i), 0);
+    captures.begin_pass();
+    if (i == 0 && result.steps == 0) record_initial_values();
+    batch.numbers = batches_of_step[i];
+    data.train->fill_batch(batch.numbers, batch);
+    run_loaded_batch();
+  }
+  if (!captures.done()) {
+    take_gradients(context.step);
+    StepScalars scalars;
+    unscale_and_clip(scalars);
+  }
+
+  scaler = std::move(scaler_before);
+  for (size_t i = 0; i < buffers.size(); ++i) assign(buffers[i].tensor, buffers_after[i]);
+  for (auto& [tensor, gradient] : gradients) tensor.set_grad(std::move(gradient));
+}
+
+void Trainer::State::settle() {
+  if (!backend->runs_behind()) return;
+  backend->complete();
+  find_origins();
+  write_ended();
 }
 
 Trainer::Trainer(const Experiment& experiment, const TrainerOptions& options)
@@ -437,6 +552,14 @@ void Trainer::State::begin_step(uint64_t step) {
   keep_state(step);
   if (nonfinite_watch) nonfinite_watch->begin_step();
   if (faults) faults->begin_step(step, *model);
+  if (captures_later) {
+    batches_of_step.clear();
+    const std::vector<NamedTensor> buffers = model->buffers();
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      if (i == buffers_before.size()) buffers_before.push_back(empty_like(buffers[i].tensor));
+      assign(buffers_before[i], buffers[i].tensor);
+    }
+  }
   if (recorder) {
     recorder->begin_step(step);
     observer->begin_pass();
@@ -444,8 +567,7 @@ void Trainer::State::begin_step(uint64_t step) {
   if (result.steps > 0) return;
   if (recorder)
     for (const std::string& changed : changed_constants) recorder->add_warning(changed);
-  model->record_initial_values();
-  for (const auto& optimizer : optimizers) optimizer->record_initial_values();
+  record_initial_values();
 }
 
 std::vector<Tensor> Trainer::State::run_batches() {
@@ -550,9 +672,15 @@ StepResult Trainer::step() {
   s.unscale_and_clip(scalars);
 
   const StepValues values(std::move(scalars));
+  if (s.backend->runs_behind()) {
+    if (s.nonfinite_watch) s.nonfinite_watch->end_pass();
+    s.find_origins();
+    s.run_again([&](CaptureObserver& captures) { s.run_step_again(captures); });
+  }
   row.loss = result.loss = values.loss;
   row.loss_known = true;
   row.skipped = result.skipped = !s.update(values.nonfinite);
+  if (s.backend->runs_behind()) s.write_ended();
   row.scale_after = s.scale();
   s.describe_norms(values.norms, row);
   row.peak_memory = s.backend->peak_bytes();
@@ -560,7 +688,7 @@ StepResult Trainer::step() {
   s.count_step(result, row.peak_memory);
 
   if (s.nonfinite_watch) {
-    s.backend->synchronize();
+    s.backend->complete();
     s.nonfinite_watch->end_pass();
     result.nonfinite = s.nonfinite_watch->first();
   }
@@ -568,7 +696,11 @@ StepResult Trainer::step() {
   if (s.evaluation_is_due(result.epoch)) s.evaluate_step(result);
   if (s.faults) s.end_faults(result.skipped);
   const auto recording = Clock::now();
-  if (s.recorder) s.recorder->end_step(row);
+  if (s.recorder) {
+    s.recorder->end_step(row, !s.backend->runs_behind());
+    // Whether training stops here may depend on the update.
+    if (s.experiment.recording.stop_on != StopOn::never) s.settle();
+  }
   if (s.profiler) {
     s.profiler->add_recording(seconds_since(recording));
     s.profiler->add_total(seconds_since(start));
@@ -591,28 +723,48 @@ std::optional<TestResult> Trainer::State::evaluate(bool recorded) {
   const int64_t size = data.test->size();
   const int64_t batch_size =
       experiment.training.evaluation_batch_size > 0 ? experiment.training.evaluation_batch_size : experiment.training.batch_size;
-  std::vector<Tensor> scalars;   // read together: of each batch the loss, and of labels how many were right
-  std::vector<int64_t> counted;  // targets of each batch that are not ignored
-  for (int64_t first = 0; first < size; first += batch_size) {
-    if (recorded) begin_pass(static_cast<uint32_t>(counted.size()));
-    if (watch && first > 0) watch("evaluating", static_cast<double>(first) / static_cast<double>(size));
+  const auto fill = [&](int64_t first) {
     std::vector<int64_t>& numbers = test_batch.numbers;
     numbers.resize(static_cast<size_t>(std::min(size - first, batch_size)));
     std::iota(numbers.begin(), numbers.end(), first);
     data.test->fill_batch(numbers, test_batch);
-    if (recorded && recorder) recorder->add_batch(Phase::evaluation, context.micro_batch, kTestSource, numbers);
+  };
+  const auto run = [&](std::vector<Tensor>& scalars, std::vector<int64_t>& counted) {
     const Tensor inputs = source(load_inputs(test_batch), Role::input, nullptr, "inputs"),
                  targets = source(load_targets(test_batch), Role::input, nullptr, "targets");
     const AutocastScope scope(autocast ? &*autocast : nullptr);
     const Tensor output = run_model(inputs, false);
     scalars.push_back(compute_loss(output, targets, experiment.loss.factor));
     counted.push_back(targets.size());
-    if (!ignored) continue;
+    if (!ignored) return;
     const auto [logits, labels] = as_rows(output, targets);
     scalars.push_back(call("correct_count", {logits, labels}, {{"ignore_index", static_cast<double>(*ignored)}}));
     counted.back() -= std::count(test_batch.labels.begin(), test_batch.labels.end(), *ignored);
+  };
+  std::vector<Tensor> scalars;   // read together: of each batch the loss, and of labels how many were right
+  std::vector<int64_t> counted;  // targets of each batch that are not ignored
+  for (int64_t first = 0; first < size; first += batch_size) {
+    if (recorded) begin_pass(static_cast<uint32_t>(counted.size()));
+    if (watch && first > 0) watch("evaluating", static_cast<double>(first) / static_cast<double>(size));
+    fill(first);
+    if (recorded && recorder) recorder->add_batch(Phase::evaluation, context.micro_batch, kTestSource, test_batch.numbers);
+    run(scalars, counted);
   }
   const std::vector<double> values = read_scalars(scalars);
+  if (recorded && captures_later) {
+    find_origins();
+    run_again([&](CaptureObserver& captures) {
+      std::vector<Tensor> known_scalars;
+      std::vector<int64_t> known_counts;
+      for (uint32_t i = 0; i < counted.size(); ++i) {
+        if (!captures.wants(i)) continue;
+        context.begin_pass(i, 0);
+        captures.begin_pass();
+        fill(i * batch_size);
+        run(known_scalars, known_counts);
+      }
+    });
+  }
   const size_t each = ignored ? 2 : 1;
   double all = 0, losses = 0, correct = 0;
   for (size_t i = 0; i < counted.size(); ++i) {
@@ -647,7 +799,8 @@ Experiment Trainer::State::experiment_on(const KeptSamples& kept) const {
 uint64_t Trainer::State::weights_fingerprint() const {
   uint64_t fingerprint = hash_text("");
   for (const NamedTensor& parameter : model->parameters()) {
-    const auto bytes = stored_bytes(parameter.tensor);
+    const HostView host(parameter.tensor);
+    const auto bytes = host.bytes();
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     fingerprint = hash_combine(fingerprint, hash_text(text));
   }
@@ -715,6 +868,7 @@ void Trainer::save_checkpoint(const std::string& path) {
   const ContextScope current(s.context);
   // A run that goes on from the checkpoint records the steps after it only: those before have to be in this trace even if the
   // process is killed now. Where the recording has failed, training goes on, and a reader finds the steps missing.
+  s.settle();
   if (s.sink) s.sink->flush();
   const auto* const kept = dynamic_cast<const KeptDataset*>(s.data.train.get());
   ulpscope::save_checkpoint(path, s.checkpoint_info(), s.training(), kept != nullptr ? &kept->samples() : nullptr);
@@ -723,6 +877,7 @@ void Trainer::save_checkpoint(const std::string& path) {
 TrainResult Trainer::finish(const std::string& interruption) {
   State& s = *state_;
   TrainResult& result = s.result;
+  s.settle();
   result.weights_fingerprint = s.weights_fingerprint();
   result.stop_reason = interruption;
   if (s.sink) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/narrow_format.h"
 
 namespace ulpscope {
@@ -46,15 +47,29 @@ void write_element(const TensorView& view, int64_t offset, double value) {
   }
 }
 
+// How many bytes lie from the first element of the view to its last.
+size_t extent_of(const TensorView& view) {
+  if (view.size() == 0) return 0;
+  int64_t last = 0;
+  for (int i = 0; i < view.rank; ++i) last += (view.shape[i] - 1) * view.strides[i];
+  return static_cast<size_t>(last + 1) * info(view.dtype).size;
+}
+
 template <typename T>
 Tensor copy_from_host(Backend& backend, DType dtype, std::span<const int64_t> shape, std::span<const T> values, Layout layout) {
   Tensor tensor = empty(backend, dtype, shape, layout);
-  const TensorView& view = tensor.view();
+  TensorView view = tensor.view();
   if (static_cast<int64_t>(values.size()) != view.size())
     throw usage_error("tensor: shape {} needs {} values, {} came", describe_shape(shape), view.size(), values.size());
+  void* const device = view.data;
+  const size_t size = extent_of(view);
   if (std::is_same_v<T, float> && dtype == DType::f32 && tensor.is_contiguous()) {
-    std::memcpy(view.data, values.data(), values.size_bytes());
-  } else if (std::is_same_v<T, float> && dtype == DType::f32 && view.rank == 4) {
+    backend.copy_from_host(values.data(), device, size);
+    return tensor;
+  }
+  std::vector<std::byte> stored(size);
+  view.data = stored.data();
+  if (std::is_same_v<T, float> && dtype == DType::f32 && view.rank == 4) {
     // A batch of images on its way to channels-last.
     const int64_t images = view.shape[0], channels = view.shape[1], pixels = view.shape[2] * view.shape[3];
     auto* out = view.as<float>();
@@ -65,6 +80,7 @@ Tensor copy_from_host(Backend& backend, DType dtype, std::span<const int64_t> sh
   } else {
     for (int64_t i = 0; i < view.size(); ++i) write_element(view, offset_of(view, i), static_cast<double>(values[i]));
   }
+  backend.copy_from_host(stored.data(), device, size);
   return tensor;
 }
 
@@ -175,17 +191,39 @@ Tensor from_host(Backend& backend, std::span<const int64_t> shape, std::span<con
   return copy_from_host(backend, DType::i64, shape, labels, Layout::contiguous);
 }
 
+HostView::HostView(const Tensor& tensor) : view_(tensor.view()) {
+  if (view_.data == nullptr) return;
+  Backend& backend = tensor.storage().backend();
+  backend.complete();
+  if (const void* address = backend.host_address(view_.data)) {
+    view_.data = const_cast<void*>(address);  // which is read only
+    return;
+  }
+  copy_.resize(extent_of(view_));
+  backend.copy_to_host(view_.data, copy_.data(), copy_.size());
+  view_.data = copy_.data();
+}
+
+std::span<const std::byte> HostView::bytes() const {
+  if (!is_dense(view_))
+    throw usage_error("stored bytes: expected a dense tensor, got {} {}", info(view_.dtype).name,
+                      describe_shape({view_.shape.data(), static_cast<size_t>(view_.rank)}));
+  return {view_.as<const std::byte>(), extent_of(view_)};
+}
+
 std::vector<double> to_host(const Tensor& tensor) {
+  const HostView host(tensor);
   std::vector<double> values(static_cast<size_t>(tensor.size()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(tensor.view(), static_cast<int64_t>(i));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = read_element(host.view(), static_cast<int64_t>(i));
   return values;
 }
 
-std::span<const std::byte> stored_bytes(const Tensor& tensor) { return writable_bytes(tensor); }
-
-std::span<std::byte> writable_bytes(const Tensor& tensor) {
-  if (!is_dense(tensor.view())) throw usage_error("stored bytes: expected a dense tensor, got {}", tensor.describe());
-  return {tensor.view().as<std::byte>(), static_cast<size_t>(tensor.size()) * info(tensor.dtype()).size};
+void set_stored_bytes(const Tensor& tensor, std::span<const std::byte> bytes) {
+  const TensorView& view = tensor.view();
+  if (!is_dense(view) || bytes.size() != extent_of(view))
+    throw usage_error("stored bytes: expected those of a dense tensor, got {} for {}",
+                      count_of(static_cast<uint64_t>(bytes.size()), "byte"), tensor.describe());
+  tensor.storage().backend().copy_from_host(bytes.data(), view.data, bytes.size());
 }
 
 Tensor make_view(const Tensor& tensor, std::span<const int64_t> shape, std::span<const int64_t> strides, int64_t offset) {

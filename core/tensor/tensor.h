@@ -87,6 +87,7 @@ class Storage {
   ~Storage();
   Storage(const Storage&) = delete;
 
+  Backend& backend() const { return backend_; }
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   uint64_t serial() const { return serial_; }  // never reused
@@ -174,13 +175,26 @@ Tensor from_host(Backend& backend, DType dtype, std::span<const int64_t> shape, 
 Tensor from_host(Backend& backend, DType dtype, std::span<const int64_t> shape, std::span<const double> values,
                  Layout layout = Layout::contiguous);
 Tensor from_host(Backend& backend, std::span<const int64_t> shape, std::span<const int64_t> labels);
+// What a tensor's memory holds, for the host: where the backend has it no other way, a copy. Waits for what was submitted before.
+class HostView {
+ public:
+  explicit HostView(const Tensor& tensor);
+  HostView(const HostView&) = delete;
+
+  const TensorView& view() const { return view_; }
+  // In memory order, of a dense tensor. Throws a usage Error for another.
+  std::span<const std::byte> bytes() const;
+
+ private:
+  TensorView view_;
+  std::vector<std::byte> copy_;
+};
+
 // All elements in row-major order. For tests, checkpoints and reports: a training step reads scalars through read_scalars
-// (engine/dispatch.h).
+// (engine/dispatch.h). Waits, as HostView does.
 std::vector<double> to_host(const Tensor& tensor);
-// The stored bytes in memory order of a dense tensor.
-std::span<const std::byte> stored_bytes(const Tensor& tensor);
-// The same, to be overwritten by a checkpoint.
-std::span<std::byte> writable_bytes(const Tensor& tensor);
+// Overwrites the stored bytes of a dense tensor, in memory order: as many as it has. Throws a usage Error otherwise.
+void set_stored_bytes(const Tensor& tensor, std::span<const std::byte> bytes);
 
 // The same elements seen in another shape, from the one at `offset` on. `strides` and `offset` in elements; no checks.
 Tensor make_view(const Tensor& tensor, std::span<const int64_t> shape, std::span<const int64_t> strides, int64_t offset = 0);

@@ -3,6 +3,7 @@
 #include "ulpscope/kernels/backend.h"
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_map>
 
 #include "ulpscope/kernels/cpu/arithmetic.h"
@@ -35,7 +36,8 @@ class CpuBackend final : public Backend {
     return names;
   }
 
-  void run(const OpCall& call) override {
+  bool runs_behind() const override { return false; }
+  void submit(const OpCall& call) override {
     const auto found = kernels_.find(call.op);
     const bool in_double = computes_in_double(call);
     const bool is_plain = found == kernels_.end() || in_double;
@@ -58,6 +60,12 @@ class CpuBackend final : public Backend {
     }
   }
 
+  void complete() override {}
+
+  const void* host_address(const void* memory) const override { return memory; }
+  void copy_to_host(const void* from, void* to, size_t bytes) override { copy(from, to, bytes); }
+  void copy_from_host(const void* from, void* to, size_t bytes) override { copy(from, to, bytes); }
+
   ElementCapture capture_nonfinite(const OpCall& call, int slot) override { return ulpscope::capture_nonfinite(call, slot); }
   ElementCapture capture_element(const OpCall& call, int slot, int64_t element) override {
     return ulpscope::capture_element(call, slot, element);
@@ -68,9 +76,12 @@ class CpuBackend final : public Backend {
   size_t allocated_bytes() const override { return context_.allocator.in_use(); }
   size_t peak_bytes() const override { return context_.allocator.peak(); }
   void reset_peak() override { context_.allocator.reset_peak(); }
-  void synchronize() override {}
 
  private:
+  static void copy(const void* from, void* to, size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+
   cpu::Context context_;
   std::unordered_map<std::string_view, cpu::NamedKernel> kernels_;
   const cpu::Kernel plain_ = [](cpu::Context&, const OpCall& call) { run_plain(call); };

@@ -100,12 +100,12 @@ TEST(ArithmeticSettings, MistakesAreNamed) {
 class NotingBackend : public CountingBackend {
  public:
   using CountingBackend::CountingBackend;
-  void run(const OpCall& call) override {
+  void submit(const OpCall& call) override {
     const std::string_view name = call.arithmetic == nullptr ? "default" : call.arithmetic->accumulation->name;
     seen[std::string(call.op)].insert(std::string(name));
     streams.insert(call.stream);
     ++count;
-    CountingBackend::run(call);
+    CountingBackend::submit(call);
   }
   std::map<std::string, std::set<std::string>> seen;
   std::set<uint64_t> streams;

@@ -115,7 +115,7 @@ TEST_F(Fp8Test, RoundingsAreCounted) {
     const TensorView in[] = {x.view(), scale.view()};
     const TensorView out[] = {encodings.view(), outputs[0].view(), outputs[1].view(), outputs[2].view()};
     const Attributes none;
-    backend_->run({"quantize", in, out, &none, records});
+    ulpscope::run(*backend_, {"quantize", in, out, &none, records});
     EXPECT_TRUE(record.before_rounding && record.rounding_known);
     EXPECT_EQ(record.rounding.flushed, 2u);
     EXPECT_EQ(record.rounding.subnormal, 3u);
@@ -179,11 +179,12 @@ class Fp8Arithmetic : public Fp8Test {
     call.arithmetic = how;
     call.seed = kSeed;
     call.stream = kStream;
-    backend_->run(call);
+    ulpscope::run(*backend_, call);
   }
   static std::vector<uint32_t> encodings(const Tensor& x) {
     std::vector<uint32_t> codes;
-    for (const std::byte byte : stored_bytes(x)) codes.push_back(static_cast<uint32_t>(byte));
+    const HostView host(x);
+    for (const std::byte byte : host.bytes()) codes.push_back(static_cast<uint32_t>(byte));
     return codes;
   }
   // What element `place` of output `slot` becomes.

@@ -160,7 +160,8 @@ TEST_F(MemoryTest, HealthyRunsSayNothing) {
           if (input == 1) continue;
           const TensorView& view = views[input];
           const size_t element = info(view.dtype).size;
-          const std::span<const std::byte> bytes(view.as<const std::byte>(), static_cast<size_t>(view.size()) * element);
+          std::vector<std::byte> bytes(static_cast<size_t>(view.size()) * element);
+          trainer.context().backend->copy_to_host(view.data, bytes.data(), bytes.size());
           const uint64_t sum = sum_of_bits(bytes, element);
           const bool found = std::any_of(last.begin(), last.end(), [&, parameter = parameter](const auto& row) {
             return row.second == sum && trace.tensors()[row.first].parameter == parameter;
@@ -212,9 +213,13 @@ TEST_F(MemoryTest, ResumedRunsBeginWithTheirOwnValues) {
             6 * 3);
 }
 
-void flip(const TensorView& view, int64_t element, int bit) {
-  auto* byte = view.as<unsigned char>() + element * static_cast<int64_t>(info(view.dtype).size) + bit / 8;
-  *byte = static_cast<unsigned char>(*byte ^ (1 << (bit % 8)));
+void flip(Trainer& trainer, const TensorView& view, int64_t element, int bit) {
+  Backend& backend = *trainer.context().backend;
+  auto* const at = view.as<unsigned char>() + element * static_cast<int64_t>(info(view.dtype).size) + bit / 8;
+  unsigned char byte = 0;
+  backend.copy_to_host(at, &byte, 1);
+  byte = static_cast<unsigned char>(byte ^ (1 << (bit % 8)));
+  backend.copy_from_host(&byte, at, 1);
 }
 
 TEST_F(MemoryTest, AFlippedBitOfAWeightIsNamed) {
@@ -223,7 +228,7 @@ TEST_F(MemoryTest, AFlippedBitOfAWeightIsNamed) {
     experiment.precision = precision;
     experiment.training.accumulation = 2;
     train_and(experiment, [](uint64_t step, Trainer& trainer, UpdateSpy&) {
-      if (step == 4) flip(trainer.model().parameters()[2].tensor.view(), 77, 3);
+      if (step == 4) flip(trainer, trainer.model().parameters()[2].tensor.view(), 77, 3);
     });
     ASSERT_EQ(changes().size(), 1u) << name_of(precision);
     const EventRow change = changes()[0];
@@ -238,8 +243,8 @@ TEST_F(MemoryTest, AFlippedBitOfAWeightIsNamed) {
 
 TEST_F(MemoryTest, AFlippedBitOfAStateIsNamed) {
   for (const size_t state : {size_t{2}, size_t{3}}) {
-    train_and(small(5), [&](uint64_t step, Trainer&, UpdateSpy& spy) {
-      if (step == 3) flip(spy.inputs.at("4.bias")[state], 9, 30);
+    train_and(small(5), [&](uint64_t step, Trainer& trainer, UpdateSpy& spy) {
+      if (step == 3) flip(trainer, spy.inputs.at("4.bias")[state], 9, 30);
     });
     ASSERT_EQ(changes().size(), 1u);
     const EventRow change = changes()[0];
@@ -259,8 +264,9 @@ TEST_F(MemoryTest, AFlippedBitOfAStateIsNamed) {
 TEST_F(MemoryTest, AForeignWriteIsNoFlippedBit) {
   train_and(small(5), [](uint64_t step, Trainer& trainer, UpdateSpy&) {
     if (step != 2) return;
-    const TensorView view = trainer.model().parameters()[0].tensor.view();
-    for (int64_t i = 0; i < 10; ++i) view.as<float>()[i] = 0.1f * static_cast<float>(i);
+    float values[10];
+    for (int i = 0; i < 10; ++i) values[i] = 0.1f * static_cast<float>(i);
+    trainer.context().backend->copy_from_host(values, trainer.model().parameters()[0].tensor.view().data, sizeof values);
   });
   ASSERT_EQ(changes().size(), 1u);
   EXPECT_EQ(changes()[0].step, 2u);

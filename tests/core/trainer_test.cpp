@@ -14,7 +14,7 @@
 #include <map>
 #include <set>
 
-#include "ulpscope/analyzers/export.h"
+#include "tests/support/trace_contents.h"
 #include "ulpscope/analyzers/scale.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/engine/context.h"
@@ -184,24 +184,6 @@ TEST_F(TrainerTest, AFullDiskChangesNoBitAndLeavesAReadableTrace) {
   EXPECT_EQ(reader.step_count(), recorded.result.trace.committed_steps);
 }
 
-// All that a trace says, as text, but what differs from run to run: its name, its start, and times.
-std::vector<std::string> contents(const std::string& path) {
-  const Snapshot reader(path);
-  std::vector<std::string> tables;
-  for (const std::string& table : export_tables()) {
-    std::string text;
-    export_table(reader, table, ExportFormat::json, {}, [&](std::string_view piece) {
-      text += piece;
-      return true;
-    });
-    for (const std::string_view key : {"\"seconds\":", "\"run_id\":", "\"started\":"}) {
-      for (size_t at = 0; (at = text.find(key, at)) != std::string::npos;) text.erase(at, text.find_first_of(",}", at) - at);
-    }
-    tables.push_back(text);
-  }
-  return tables;
-}
-
 TEST_F(TrainerTest, TheSameSeedGivesTheSameRecordingTwice) {
   Experiment experiment = small_images(6, Precision::fp16);
   experiment.data.train_size = 64;  // four batches an epoch
@@ -212,7 +194,7 @@ TEST_F(TrainerTest, TheSameSeedGivesTheSameRecordingTwice) {
   std::vector<std::string> first, second;
   for (auto* each : {&first, &second}) {
     run(experiment);
-    *each = contents(trace_);
+    *each = trace_contents(trace_);
   }
   for (size_t i = 0; i < first.size(); ++i) {
     const std::string& name = export_tables()[i];

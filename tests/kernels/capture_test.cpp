@@ -33,7 +33,7 @@ ElementCapture capture(Backend& backend, const Case& what, const std::vector<Hos
   for (const auto& item : what.attributes) attributes.set(item.name, item.value);
   OpCall call{what.op, in, out, &attributes, {}};
   call.arithmetic = arithmetic;
-  backend.run(call);
+  run(backend, call);
   return backend.capture_nonfinite(call, slot);
 }
 

@@ -26,7 +26,7 @@ Result run(const CaseCall& prepared, Backend& backend, const Arithmetic& how, ui
   call.arithmetic = &how;
   call.seed = kSeed;
   call.stream = stream;
-  backend.run(call);
+  run(backend, call);
   return prepared.result();
 }
 
@@ -127,7 +127,7 @@ TEST(CpuArithmetic, RoundsTheOutputsOfEveryOp) {
         const CaseCall prepared = instance.prepare(StatisticsLevel::values);
         const Result actual = run(prepared, *backend, how);
         const CaseCall twin(what, widened(instance.inputs(), how), DType::f32, StatisticsLevel::values);
-        backend->run(twin.call());
+        run(*backend, twin.call());
         const Result wide = twin.result();
         const Result unrecorded = run(instance.prepare(), *backend, how);
         for (size_t slot = 0; slot < what.outputs.size(); ++slot) {

@@ -223,7 +223,7 @@ TEST(CpuBackend, SamplesAreTakenFromTheOutput) {
   OutputRecord* records[] = {&record};
   const TensorView inputs[] = {x.view()}, outputs[] = {y.view()};
   const Attributes attributes;
-  backend->run({"neg", inputs, outputs, &attributes, records});
+  run(*backend, {"neg", inputs, outputs, &attributes, records});
   ASSERT_EQ(record.samples, 4);
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(record.sample_elements[static_cast<size_t>(i)], 25 * i);

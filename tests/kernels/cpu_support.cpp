@@ -178,7 +178,7 @@ Result CaseCall::result() const {
 
 Result Instance::run(Backend& backend, StatisticsLevel level) const {
   const CaseCall prepared = prepare(level);
-  backend.run(prepared.call());
+  ulpscope::run(backend, prepared.call());
   return prepared.result();
 }
 

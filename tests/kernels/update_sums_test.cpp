@@ -53,7 +53,7 @@ Result run(const CaseCall& prepared, Backend& backend, const Arithmetic* how) {
   call.arithmetic = how;
   call.seed = 3;
   call.stream = 11;
-  backend.run(call);
+  run(backend, call);
   return prepared.result();
 }
 

@@ -14,10 +14,15 @@ class CountingBackend : public Backend {
   std::string name() const override { return "counting"; }
   std::string description() const override { return "counts calls, computes on " + inner_.description(); }
   std::vector<std::string_view> ops() const override { return inner_.ops(); }
-  void run(const OpCall& call) override {
+  bool runs_behind() const override { return inner_.runs_behind(); }
+  void submit(const OpCall& call) override {
     ++calls[std::string(call.op)];
-    inner_.run(call);
+    inner_.submit(call);
   }
+  void complete() override { inner_.complete(); }
+  const void* host_address(const void* memory) const override { return inner_.host_address(memory); }
+  void copy_to_host(const void* from, void* to, size_t bytes) override { inner_.copy_to_host(from, to, bytes); }
+  void copy_from_host(const void* from, void* to, size_t bytes) override { inner_.copy_from_host(from, to, bytes); }
   ElementCapture capture_nonfinite(const OpCall& call, int slot) override { return inner_.capture_nonfinite(call, slot); }
   ElementCapture capture_element(const OpCall& call, int slot, int64_t element) override {
     return inner_.capture_element(call, slot, element);
@@ -27,7 +32,6 @@ class CountingBackend : public Backend {
   size_t allocated_bytes() const override { return inner_.allocated_bytes(); }
   size_t peak_bytes() const override { return inner_.peak_bytes(); }
   void reset_peak() override { inner_.reset_peak(); }
-  void synchronize() override { inner_.synchronize(); }
 
   std::map<std::string, int> calls;
 

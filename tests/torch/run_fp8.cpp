@@ -32,7 +32,8 @@ Tensor read(const std::string& path, std::vector<int64_t> shape) {
 }
 
 void write(std::ofstream& file, const Tensor& tensor) {
-  const std::span<const std::byte> bytes = stored_bytes(tensor);
+  const HostView host(tensor);
+  const std::span<const std::byte> bytes = host.bytes();
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
