@@ -44,7 +44,7 @@ size_t find_first_run(const std::string& name, std::span<const RunTrace> traces)
 }
 
 // The traces of one rank, by step.
-std::vector<RunPlace> order_in_time(const std::string& name, std::span<const RunTrace> traces) {
+RunOrder order_in_time(const std::string& name, std::span<const RunTrace> traces) {
   // From the earliest to the latest. A run comes after the one that it resumed from, whatever the clock of its machine said.
   std::vector<size_t> order{find_first_run(name, traces)};
   const auto is_placed = [&](size_t trace) { return std::find(order.begin(), order.end(), trace) != order.end(); };
@@ -61,15 +61,21 @@ std::vector<RunPlace> order_in_time(const std::string& name, std::span<const Run
     if (!next) throw usage_error("'{}' has traces that were resumed from each other in a circle", name);
     order.push_back(*next);
   }
-  std::vector<RunPlace> places;
-  uint64_t end = UINT64_MAX;
+  RunOrder in_time;
   for (auto trace = order.rbegin(); trace != order.rend(); ++trace) {
     const uint64_t first = *trace == order.front() ? 0 : first_step(traces[*trace].run);
-    if (first < end) places.push_back({*trace, {first, end}});
-    end = std::min(end, first);
+    if (in_time.places.empty()) {
+      in_time.places.push_back({*trace, {first, UINT64_MAX}});
+      continue;
+    }
+    const RunPlace& next = in_time.places.back();
+    if (first < next.steps.first)
+      in_time.places.push_back({*trace, {first, next.steps.first}});
+    else
+      in_time.replaced.push_back({*trace, next.trace});
   }
-  std::reverse(places.begin(), places.end());
-  return places;
+  std::reverse(in_time.places.begin(), in_time.places.end());
+  return in_time;
 }
 
 // All ranks, each once or as often as the run was resumed, must have the traces of the same runs.
@@ -115,7 +121,7 @@ void check_each_once(const std::string& name, std::span<const RunTrace> traces, 
 
 }  // namespace
 
-std::vector<RunPlace> order_runs(const std::string& name, std::span<const RunTrace> traces) {
+RunOrder order_runs(const std::string& name, std::span<const RunTrace> traces) {
   std::map<int32_t, std::vector<size_t>> ranks;
   for (size_t i = 0; i < traces.size(); ++i) ranks[traces[i].run.rank].push_back(i);
   const bool is_parallel =
@@ -123,13 +129,15 @@ std::vector<RunPlace> order_runs(const std::string& name, std::span<const RunTra
   check_each_once(name, traces, is_parallel);
   if (!is_parallel) return order_in_time(name, traces);
   check_ranks(name, traces, ranks);
-  std::vector<RunPlace> places;
+  RunOrder order;
   for (const auto& [rank, members] : ranks) {
     std::vector<RunTrace> of_rank;
     for (const size_t member : members) of_rank.push_back(traces[member]);
-    for (const RunPlace& place : order_in_time(name, of_rank)) places.push_back({members[place.trace], place.steps});
+    const RunOrder in_time = order_in_time(name, of_rank);
+    for (const RunPlace& place : in_time.places) order.places.push_back({members[place.trace], place.steps});
+    for (const Replacement& one : in_time.replaced) order.replaced.push_back({members[one.trace], members[one.by]});
   }
-  return places;
+  return order;
 }
 
 }  // namespace ulpscope::trace_detail

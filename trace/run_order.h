@@ -20,9 +20,18 @@ struct RunPlace {
   StepRange steps;   // those that count of it
 };
 
-// By rank, then by step. A resumed run begins with the step it resumed at, and replaces what earlier ones had from there on; traces
-// of which nothing is left are not among them. `name` is what messages call all of them. Throws Error (usage) where they are not
-// one run, or a rank is missing.
-std::vector<RunPlace> order_runs(const std::string& name, std::span<const RunTrace> traces);
+struct Replacement {
+  size_t trace = 0;  // index
+  size_t by = 0;     // of the one that takes its place
+};
+
+struct RunOrder {
+  std::vector<RunPlace> places;       // by rank, then by step
+  std::vector<Replacement> replaced;  // those of which nothing is left
+};
+
+// A resumed run begins with the step it resumed at, and replaces what earlier ones had from there on. `name` is what messages call
+// all of them. Throws Error (usage) where they are not one run, or a rank is missing.
+RunOrder order_runs(const std::string& name, std::span<const RunTrace> traces);
 
 }  // namespace ulpscope::trace_detail

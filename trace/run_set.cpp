@@ -218,7 +218,12 @@ RunSet::State::State(std::string name, std::span<const std::string> paths, const
     std::vector<RunTrace> traces;
     for (const PartView& part : view.parts) traces.push_back({part.file->path(), *part.run});
     std::vector<PartView> ordered;
-    for (const RunPlace& place : order_runs(view.name, traces)) {
+    const RunOrder order = order_runs(view.name, traces);
+    for (const Replacement& one : order.replaced) {
+      const RunTrace& by = traces[one.by];
+      view.replaced.push_back({traces[one.trace].path, view.parts[one.trace].file->steps_end(), by.run, by.path});
+    }
+    for (const RunPlace& place : order.places) {
       PartView& part = ordered.emplace_back(std::move(view.parts[place.trace]));
       part.steps = place.steps;
       part.resumed = ordered.size() > 1 && ordered[ordered.size() - 2].run->rank == part.run->rank;

@@ -223,6 +223,8 @@ std::vector<int32_t> Snapshot::ranks() const {
   return ranks;
 }
 
+const std::vector<ReplacedTrace>& Snapshot::replaced_traces() const { return view_->replaced; }
+
 std::vector<std::string> Snapshot::rank_notes() const {
   struct Last {
     int32_t rank;

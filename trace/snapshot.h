@@ -41,6 +41,14 @@ struct TracePart {
   std::vector<uint32_t> tensors;  // of the snapshot's, those that it has
 };
 
+// A trace of a folder that counts for no step.
+struct ReplacedTrace {
+  std::string path;
+  uint64_t end = 0;  // one more than its last step
+  RunInfo by;        // the run that was resumed later, no later than where this one began
+  std::string by_path;
+};
+
 class Snapshot {
  public:
   // RunSet(...).snapshot(), for who does not follow a run.
@@ -57,6 +65,8 @@ class Snapshot {
   std::vector<int32_t> ranks() const;          // ascending
   // What is odd about how the ranks fit together and prevents no analysis, a line each: "rank 1 ends 3 steps before rank 0".
   std::vector<std::string> rank_notes() const;
+  // Those of the folder that no part is of.
+  const std::vector<ReplacedTrace>& replaced_traces() const;
   // The same run, of which one part or one rank is read. Throws Error (usage) where there is none of that number.
   Snapshot of_part(size_t part) const;
   Snapshot of_rank(int32_t rank) const;

@@ -61,6 +61,7 @@ struct View {
   std::string name;
   bool is_merged = false;       // of several files
   std::vector<PartView> parts;  // by rank, then by step
+  std::vector<ReplacedTrace> replaced;
   std::vector<std::shared_ptr<const std::vector<EventRow>>> events_by_part;
   std::shared_ptr<const std::vector<EventRow>> events;  // of all parts
   std::shared_ptr<const RunInfo> run;

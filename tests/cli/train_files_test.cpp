@@ -209,6 +209,14 @@ TEST_F(Train, AFolderOfResumedTracesReadsAsOneRun) {
   const Result refused = run_program({"report", file("parts"), "-o", file("parts/a.h5"), "--force"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("is another file of this command"));
+  // Another try from the same checkpoint replaces the one before.
+  ASSERT_EQ(train({"--resume", "last", "--steps", "10", "--threads", "1", "-o", "parts/c.h5"}).exit_code, 0);
+  const std::string replaced = fmt::format(
+      "No step of '{}', which ends with step 11, is read: '{}' was resumed later, at step {}, and takes its place; the run as read "
+      "ends with step 9.",
+      file("parts/a.h5"), file("parts/c.h5"), parts[1]["values"]["first_step"].get<int>());
+  for (const char* verb : {"info", "report"})
+    EXPECT_THAT(run_program({verb, file("parts"), "--json"}).out, HasSubstr(replaced)) << verb;
 }
 
 TEST_F(Train, SaysBeforeItBeginsWhichConstantsTheFormatChanges) {

@@ -100,6 +100,22 @@ TEST_F(Resumed, WhatWasReplacedIsNotRead) {
   write({"c", "a", 5, "2026-01-01T00:00:09Z"}, 5, 15);
   expect_lines(read(), 15);
   EXPECT_EQ(read().parts().size(), 2u);
+  ASSERT_EQ(read().replaced_traces().size(), 1u);
+  const ReplacedTrace replaced = read().replaced_traces().front();
+  EXPECT_EQ(replaced.path, paths_[1]);
+  EXPECT_EQ(replaced.end, 30u);
+  EXPECT_EQ(replaced.by_path, paths_[2]);
+  EXPECT_EQ(replaced.by.parent_step, 5);
+}
+
+TEST_F(Resumed, OfTwoThatGoOnFromTheSameStepTheLaterOneCounts) {
+  write({"a", ""}, 0, 20);
+  write({"b", "a", 10, "2026-01-01T00:00:09Z"}, 10, 30);
+  write({"c", "a", 10, "2026-01-01T00:00:05Z"}, 10, 25, 10);
+  expect_lines(read(), 30);
+  ASSERT_EQ(read().replaced_traces().size(), 1u);
+  EXPECT_EQ(read().replaced_traces().front().path, paths_[2]);
+  EXPECT_EQ(read().replaced_traces().front().by_path, paths_[1]);
 }
 
 TEST_F(Resumed, RangesOfStepsCrossRuns) {

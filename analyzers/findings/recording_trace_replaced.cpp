@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_replaced_traces(const RunFacts& facts, Findings& found) {
+  const AnalysisContext& context = facts.context;
+  for (const ReplacedTrace& trace : context.trace.replaced_traces()) {
+    if (trace.end == 0) continue;
+    uint64_t end = 0;
+    for (const TracePart& part : context.parts) {
+      const StepSet steps = facts.step_facts.steps_of(part);
+      if (part.run.rank == trace.by.rank && !steps.empty()) end = std::max(end, steps.last() + 1);
+    }
+    // A run that goes on may still come to the steps that the earlier one had.
+    const bool is_missed = trace.end > end && context.trace.writer_state() != WriterState::alive;
+    found.add(
+        is_missed ? Severity::warning : Severity::info,
+        fmt::format("No step of '{}', which ends with step {}, is read: '{}' was resumed later, at step {}, and takes its place{}.",
+                    trace.path, trace.end - 1, trace.by_path, std::max<int64_t>(0, trace.by.parent_step),
+                    is_missed && end > 0 ? fmt::format("; the run as read ends with step {}", end - 1) : ""),
+        {}, fmt::format("Read '{}' by itself where it is the one that you mean.", trace.path));
+  }
+}
+
+}  // namespace
+
+extern constinit const FindingRule recording_trace_replaced{
+    .code = "recording.trace_replaced",
+    .part = Part::recording,
+    .raised =
+        "Of the traces of a folder, one begins no earlier than another that was resumed later. A warning where the later one ends "
+        "before it.",
+    .meaning = "The later run takes the place of the earlier one, of which no step is left.",
+    .help = "Read the earlier trace by itself.",
+    .is_about_run = false,
+    .find = find_replaced_traces,
+};
+
+}  // namespace ulpscope::findings
