@@ -2,7 +2,7 @@
 """What `./dev bench` runs: the Google Benchmark programs and the comparison with PyTorch; then the table of targets.
 
 usage: run.py [NAME]... [--compare OLD.json] [-o FILE] [--threads N] [--rounds N] [--seconds S] [--build FOLDER]
-NAME is a benchmark program without its _bench ("dispatch", "trace", "gui"), "emulation" (all programs of that folder), "steps" (training steps
+NAME is a benchmark program without its _bench ("dispatch", "trace", "gui"), "causes" (capsules, nan, minimize), "emulation" (all programs of that folder), "steps" (training steps
 beside PyTorch's), or a workload of those ("mlp"). Without a name: all. Results go to FILE (build/bench.json), and --compare prints them beside those of an earlier file.
 """
 
@@ -19,6 +19,7 @@ import tempfile
 import time
 
 import compare_torch
+import measure_causes
 import measure_gui
 import targets
 
@@ -106,7 +107,7 @@ def print_results(results):
     medians = results.medians()
     others = [name for name in medians if not is_step(name)]
     if others:
-        table([(name, f"{medians[name]:.4g}" + ("" if name.startswith(("trace/", "gui/")) else " ns")) for name in others], ("benchmark", "measured"))
+        table([(name, f"{medians[name]:.4g}" + ("" if name.startswith(("trace/", "gui/", "causes/")) else " ns")) for name in others], ("benchmark", "measured"))
     steps = []
     for name in medians:
         if not name.startswith("ours/"):
@@ -156,7 +157,7 @@ def main():
 
     programs = {path.name.removesuffix("_bench"): path for path in sorted((options.build / "bench").glob("*_bench"))}
     step_bench, trace_bench, gui_bench = (programs.pop(name, None) for name in ("step", "trace", "gui"))
-    known = [*programs, "emulation", "trace", "gui", "steps", *targets.WORKLOADS]
+    known = [*programs, "emulation", "trace", "gui", "causes", "steps", *targets.WORKLOADS]
     for name in options.names:
         if name not in known:
             print(f"no benchmark '{name}': there are {', '.join(known)}", file=sys.stderr)
@@ -188,6 +189,10 @@ def main():
         if shutil.which("Xvfb"):
             print("running gui, beside a run", file=sys.stderr, flush=True)
             results.add("gui/slow_down", 0, measure_gui.slow_down(options.build, options.rounds))
+    if "causes" in options.names or not options.names:
+        print("running causes", file=sys.stderr, flush=True)
+        for name, value in measure_causes.measure(options.build, options.rounds).items():
+            results.add(f"causes/{name}", 0, value)
     workloads = [name for name in targets.WORKLOADS if name in options.names]
     if not options.names or "steps" in options.names:
         workloads = targets.WORKLOADS

@@ -1,8 +1,7 @@
 """The one list of performance targets. Each compares measurements of one round, so that ratios are of the same minute and machine.
 
 A measurement's name is "ours/WORKLOAD/PRECISION/LEVEL" or "torch/WORKLOAD/PRECISION" (milliseconds a step), "trace/FIGURE",
-"gui/TENSORS/FIGURE", or
-"PROGRAM/BENCHMARK" (nanoseconds a call) for the Google Benchmark programs.
+"gui/TENSORS/FIGURE", "causes/FIGURE", or "PROGRAM/BENCHMARK" (nanoseconds a call) for the Google Benchmark programs.
 """
 
 import dataclasses
@@ -150,6 +149,12 @@ TARGETS = [
     at_most("trace: following 10^4 new rows, s", lambda m: m["trace/follow_seconds"], 0.02),
     at_most("a window that follows a run slows it down by", lambda m: m["gui/slow_down"], 0.05),
     *[target for tensors in GUI_TENSORS for target in gui_targets(tensors)],
+    *[at_most(f"{preset}: a recorded step while those before it are kept / one", lambda m, preset=preset: m[f"causes/ring/{preset}"], 1.05)
+      for preset in ("mlp", "gpt_mini")],
+    at_most("trace of 10^6 rows: nan --no-trials, s", lambda m: m["causes/nan_seconds"], 3),
+    at_most("trace of 10^6 rows: nan --no-trials, MB", lambda m: m["causes/nan_megabytes"], 500),
+    at_most("the smallest part of a failing gpt_mini, s", lambda m: m["causes/minimize_seconds"], 60),
+    at_most("the smallest part of a failing gpt_mini, samples", lambda m: m["causes/minimize_samples"], 2),
     *rounding_targets(),
     *tensor_core_targets(),
     *exact_targets(),
