@@ -4,6 +4,7 @@
 
 #include "ulpscope/analyzers/gradient_judgement.h"
 #include "ulpscope/analyzers/leap.h"
+#include "ulpscope/analyzers/learning_rates.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/quantization_judgement.h"
 #include "ulpscope/analyzers/range_judgement.h"
@@ -24,6 +25,7 @@ struct RunFacts::Made {
   std::optional<ScaleJudgement> scale;
   std::optional<UpdateJudgement> updates;
   std::optional<std::optional<Leap>> leap;
+  std::optional<std::vector<LearningRate>> learning_rates;
 };
 
 namespace {
@@ -71,6 +73,10 @@ const UpdateJudgement& RunFacts::updates() const { return once(made_->updates, c
 const Leap* RunFacts::leap() const {
   const std::optional<Leap>& leap = made_->leap ? *made_->leap : made_->leap.emplace(leap_of(*this));
   return leap ? &*leap : nullptr;
+}
+const std::vector<LearningRate>& RunFacts::learning_rates() const {
+  if (!made_->learning_rates) made_->learning_rates = learning_rates_of(context, step_facts);
+  return *made_->learning_rates;
 }
 
 }  // namespace ulpscope

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 namespace ulpscope {
 
@@ -21,6 +22,7 @@ class ScaleJudgement;
 class SilentOutputs;
 class UpdateJudgement;
 struct Leap;
+struct LearningRate;
 
 class RunFacts {
  public:
@@ -53,6 +55,7 @@ class RunFacts {
   bool sees_updates() const;
   const UpdateJudgement& updates() const;
   const Leap* leap() const;  // leap_of(); nullptr: nothing
+  const std::vector<LearningRate>& learning_rates() const;
 
  private:
   struct Made;

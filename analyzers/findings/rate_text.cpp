@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "ulpscope/analyzers/learning_rates.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -14,24 +15,6 @@
 namespace ulpscope::findings {
 
 namespace {
-
-struct Rate {
-  uint64_t step;
-  double value;
-};
-
-// Of the steps that are judged, in which they are known.
-std::vector<Rate> rates_of(const RunFacts& facts) {
-  std::vector<Rate> rates;
-  const StepRange asked{facts.context.options.steps.first,
-                        std::min(facts.context.options.steps.last, facts.step_facts.broken_from())};
-  facts.context.trace.of_rank(facts.context.trace.ranks().front()).visit_steps(asked, [&](std::span<const StepRow> rows) {
-    for (const StepRow& row : rows)
-      if (std::isfinite(row.learning_rate)) rates.push_back({row.step, row.learning_rate});
-    return true;
-  });
-  return rates;
-}
 
 // The weight of two dimensions or more that some update was longest beside.
 std::optional<uint32_t> longest_updates(const RunFacts& facts) {
@@ -52,7 +35,7 @@ std::optional<uint32_t> longest_updates(const RunFacts& facts) {
 // Its learning rate over that of the step.
 std::optional<std::pair<double, double>> rates_with(const RunFacts& facts, uint32_t weight) {
   std::optional<std::pair<double, double>> rates;
-  std::optional<Rate> own;
+  std::optional<LearningRate> own;
   facts.context.trace.visit_parameters(facts.context.options.steps, [&](std::span<const ParameterRow> rows) {
     for (const ParameterRow& row : rows)
       if (!own && row.tensor == weight && row.learning_rate > 0) own = {row.step, row.learning_rate};
@@ -79,8 +62,9 @@ SettingMention loss_factor_now(const RunFacts& facts) { return facts.context.set
 constexpr double kFactor = 10;
 
 // What multiplies the learning rate, step by step, was largest then.
-std::vector<Rate>::const_iterator largest_of(const std::vector<Rate>& rates, std::vector<Rate>::const_iterator end) {
-  return std::max_element(rates.begin(), end, [](const Rate& a, const Rate& b) { return a.value < b.value; });
+std::vector<LearningRate>::const_iterator largest_of(const std::vector<LearningRate>& rates,
+                                                     std::vector<LearningRate>::const_iterator end) {
+  return std::max_element(rates.begin(), end, [](const LearningRate& a, const LearningRate& b) { return a.value < b.value; });
 }
 
 }  // namespace
@@ -153,8 +137,8 @@ Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, ui
         factor, in_brackets({advice.lower(rate_now)}));
     return advice;
   }
-  const std::vector<Rate> rates = rates_of(facts);
-  const auto behind = std::find_if(rates.begin(), rates.end(), [&](const Rate& one) { return one.step > step; });
+  const std::vector<LearningRate>& rates = facts.learning_rates();
+  const auto behind = std::find_if(rates.begin(), rates.end(), [&](const LearningRate& one) { return one.step > step; });
   const auto at = largest_of(rates, behind);
   advice.text = "Lower the learning rate" + in_brackets({advice.lower(rate_now)});
   if (at != behind && at->value > 2 * rates.front().value) {
@@ -176,10 +160,11 @@ Advice why_updates_are_short(const RunFacts& facts) {
   if (loss_factor(facts) <= 1 / kFactor && updates_follow_gradients(facts))
     why += fmt::format("The factor of the loss{} makes the gradients as small, and the updates of SGD with them: raise it. ",
                        in_brackets({why.raise(loss_factor_now(facts))}));
-  const std::vector<Rate> rates = rates_of(facts);
+  const std::vector<LearningRate>& rates = facts.learning_rates();
   const auto most = largest_of(rates, rates.end());
   if (!rates.empty()) {
-    const auto small = std::count_if(rates.begin(), rates.end(), [&](const Rate& one) { return one.value < kSmall * most->value; });
+    const auto small =
+        std::count_if(rates.begin(), rates.end(), [&](const LearningRate& one) { return one.value < kSmall * most->value; });
     const double full = settings.number(SettingKind::learning_rate).value_or(0);
     if (most->value > 0 && 2 * static_cast<size_t>(small) > rates.size() && most->step < rates.size() / 2 + rates.front().step)
       why += fmt::format(

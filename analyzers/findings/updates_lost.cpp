@@ -18,8 +18,8 @@ std::string stochastic_rounding(const SettingNames& settings, Advice& advice) {
 }
 
 void find_lost(const RunFacts& facts, Findings& found) {
-  if (facts.updates().none_applied()) return;       // which is said already
-  const Advice why = why_updates_are_short(facts);  // reads all steps
+  if (facts.updates().none_applied()) return;  // which is said already
+  const Advice why = why_updates_are_short(facts);
   const std::string lost =
       fmt::format("lost more than {:g}% of the nonzero updates: they were too small to change the weight.", 100 * kLostLimit);
   const SettingChange faster{.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise};

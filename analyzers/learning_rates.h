@@ -1,0 +1,20 @@
+// The learning rate over the steps of a run, as schedules and warm-ups made it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ulpscope {
+
+struct AnalysisContext;
+class StepFacts;
+
+struct LearningRate {
+  uint64_t step;
+  double value;
+};
+
+// Of the first rank, in the steps that are judged and in which it is known. Throws Error (unreadable).
+std::vector<LearningRate> learning_rates_of(const AnalysisContext& context, const StepFacts& steps);
+
+}  // namespace ulpscope
