@@ -76,21 +76,22 @@ struct LossChange {
   }
 };
 
-void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, const std::string& losses, Findings& found) {
+// `is_sure`: that the run did not only begin so.
+void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_sure, const std::string& losses, Findings& found) {
   const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
   Advice masters;
   masters.text = ", or keep FP32 master weights" +
                  in_brackets({masters.set(facts.context.settings.switched(SettingKind::master_weights, true))}) + ".";
-  found.add(Severity::error,
-            fmt::format("The run diverged: the update of step {} was {:.3g} times as large as {}, before anything overflowed in a "
-                        "step that was taken{}.",
-                        ratio.step, ratio.ratio, weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter,
-                        losses),
+  found.add(is_sure ? Severity::error : Severity::warning,
+            fmt::format("The run {}: the update of step {} was {:.3g} times as large as {}, before anything overflowed in a step "
+                        "that was taken{}.",
+                        is_sure ? "diverged" : "may diverge", ratio.step, ratio.ratio,
+                        weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter, losses),
             {{key, {{"update_over_weight", ratio.ratio}}}},
             shorten_updates(facts, ratio.tensor, ratio.step) +
-                (is_narrow(weight.dtype) ? masters : Advice(": no format would have helped.")),
+                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? ": no format would have helped." : ".")),
             {{ratio.tensor}, ratio.step});
 }
 
@@ -111,6 +112,16 @@ bool ended_above(const RunFacts& facts, double grown) {
   const std::optional<Guessing> guessing = guessing_of(facts.context);
   return least > grown * steps.first.loss ||
          (guessing && guessing->loss && least > 2 * std::max(steps.first.loss, *guessing->loss));
+}
+
+// Of a run too short for the rest: its last losses are below half of the highest one, and it may yet train.
+bool comes_down(const RunFacts& facts) {
+  constexpr size_t kFewest = 6;
+  const StepTotals& steps = facts.judged_steps();
+  if (facts.broke() || steps.count < kFewest || steps.count >= 2 * kEndLosses || steps.last_losses.size() != steps.count)
+    return false;
+  const std::vector<double> all = last_losses(steps, steps.count), ends = last_losses(steps, steps.count / 4);
+  return 2 * *std::max_element(ends.begin(), ends.end()) < *std::max_element(all.begin(), all.end());
 }
 
 // Of a run too short for the rest: each loss of its later half is above its first one, and of a classifier above guessing, and some
@@ -150,7 +161,8 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   if (ends.empty() || !std::isfinite(steps.first.loss) || !steps.first.loss_known) return;
   LossChange losses{steps.first.step, steps.first.loss, median(ends), ends.size(), facts.broke() ? " before it broke" : "", {}};
   const bool no_better = steps.count > 1 && losses.last >= losses.first;
-  const bool is_sure = all.has_large() || steps.count >= 2 * kEndLosses;  // a few losses vary
+  const bool falls = comes_down(facts);
+  const bool is_long = steps.count >= 2 * kEndLosses;  // a few losses vary
   const bool above_all = steps.count >= 2 * kEndLosses && losses.first > 0 && losses.last > 2 * median(steps.first_losses) &&
                          losses.last > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
   const bool grew =
@@ -174,9 +186,10 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const bool broke_soon = large && all.has_large() && facts.broke() && broke - all.first_large->step <= kSoon;
   const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
   if (facts.leap()) return;  // one step did it, and is told as such
-  if (large && (broke_soon || grew || grew_before || peaked || blinded || (no_better && is_sure)))
-    add_large_update(facts, *all.first_large, no_better || peaked ? ", and " + losses.text() : "", found);
-  else if (first_nonfinite == UINT64_MAX && losses.last > losses.first && !grew && !peaked && rises_from_the_start(facts))
+  const bool is_sure = broke_soon || grew || grew_before || peaked || blinded || (no_better && is_long);
+  if (large && (is_sure || (no_better && all.has_large() && !falls)))
+    add_large_update(facts, *all.first_large, is_sure || facts.broke(), no_better || peaked ? ", and " + losses.text() : "", found);
+  else if (first_nonfinite == UINT64_MAX && losses.last > losses.first && !grew && !peaked && !falls && rises_from_the_start(facts))
     found.add(Severity::warning,
               fmt::format("The run diverges: {}. Updates were up to {:.3g} times as large as the weights that they changed.",
                           losses.text(), all.largest),
@@ -202,9 +215,10 @@ extern constinit const FindingRule run_diverged{
         "down or broke soon, or activations died soon; or the loss grew to the end of the run without an overflow, or ended far "
         "above the first "
         "one, or was ten times the first one before anything was NaN or infinite or before activations that died hid the batch "
-        "from it. A warning where all losses of the later half of a run of 6 to 19 steps are above the first one and above "
-        "guessing, "
-        "and an update was larger than a quarter of the weights that it changed.",
+        "from it. Of a run of fewer than 20 steps that did not break, updates alone beside a loss that did not come down are a "
+        "warning, as are losses of its later half that are all above the first one and above guessing, with an update larger than "
+        "a "
+        "quarter of the weights that it changed; neither where its last losses are below half of the highest.",
     .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
     .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
     .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",

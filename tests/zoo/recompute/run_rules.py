@@ -501,7 +501,7 @@ RULES = {
     "run.diverged": Rule(
         [
             (
-                r"^The run diverged: the update of step (?P<step>\d+) was (?P<ratio>\S+) times as large as (?P<parameter>\S+), before anything "
+                r"^The run (?:diverged|may diverge): the update of step (?P<step>\d+) was (?P<ratio>\S+) times as large as (?P<parameter>\S+), before anything "
                 r"overflowed in a step that was taken, and " + LOSSES,
                 diverged,
             ),
