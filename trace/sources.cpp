@@ -26,6 +26,16 @@ std::optional<uint64_t> whole_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
+std::vector<std::string_view> split_columns(std::string_view columns) {
+  std::vector<std::string_view> items;
+  for (size_t begin = 0; begin <= columns.size();) {
+    const size_t end = std::min(columns.find(',', begin), columns.size());
+    items.push_back(columns.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
 // "columns 0 to 3 and 7", of numbers that follow each other; names stay as they are.
 std::string columns_text(std::string_view columns) {
   std::vector<std::string> items;
@@ -37,10 +47,8 @@ std::string columns_text(std::string_view columns) {
     if (further == 1) items.push_back(fmt::format("{}", *last));
     first.reset();
   };
-  size_t count = 0;
-  for (size_t begin = 0; begin <= columns.size(); ++count) {
-    const size_t end = std::min(columns.find(',', begin), columns.size());
-    const std::string_view item = columns.substr(begin, end - begin);
+  const std::vector<std::string_view> all = split_columns(columns);
+  for (const std::string_view item : all) {
     const std::optional<uint64_t> number = whole_number(item);
     if (!number || !first || *last == UINT64_MAX || *number != *last + 1) end_run();
     if (!number) {
@@ -50,10 +58,9 @@ std::string columns_text(std::string_view columns) {
     } else {
       last = number;
     }
-    begin = end + 1;
   }
   end_run();
-  return fmt::format("{} {}", count == 1 ? "column" : "columns", join_words(items));
+  return fmt::format("{} {}", all.size() == 1 ? "column" : "columns", join_words(items));
 }
 
 }  // namespace
@@ -69,6 +76,18 @@ std::string SamplePlace::text() const {
   if (byte) text += fmt::format(", from byte {} on", *byte);
   if (!columns.empty()) text += ", " + columns_text(columns);
   return one_line(text);
+}
+
+FoundSample FoundSample::narrowed_to(uint64_t element, uint64_t elements) const {
+  const auto may_have = [&](const SamplePlace& place) {
+    return place.columns.empty() || split_columns(place.columns).size() == elements;
+  };
+  const auto only = std::find_if(places.begin(), places.end(), may_have);
+  if (element >= elements || only == places.end() || only->columns.empty() || std::any_of(only + 1, places.end(), may_have))
+    return *this;
+  FoundSample narrowed{name, {*only}, problem};
+  narrowed.places.front().columns = split_columns(only->columns)[element];
+  return narrowed;
 }
 
 std::string FoundSample::text() const {

@@ -30,6 +30,9 @@ struct FoundSample {
   std::vector<SamplePlace> places;  // one for each part that the sources have of it
   std::string problem;              // why there are none, or why they lack something; or "". What a producer should not write
 
+  // What is known of one of the sample's elements: the column that has it, where just one place may have as many columns as the
+  // sample has elements; else all places.
+  FoundSample narrowed_to(uint64_t element, uint64_t elements) const;
   // One line: the name, and the places or the problem.
   std::string text() const;
 };

@@ -31,7 +31,10 @@ std::string place_of_first(const Snapshot& trace, uint32_t tensor, uint64_t step
       for (const BatchRow& row : rows) {
         if (row.micro_batch != capture.micro_batch || (row.phase == Phase::evaluation) != is_evaluation || next++ != wanted)
           continue;
-        place = fmt::format("element {} of {}", capture.element % of_sample, find_sample(trace, row).text());
+        const int64_t element = capture.element % of_sample;
+        const FoundSample sample = find_sample(trace, row);
+        place = fmt::format("element {} of {}", element,
+                            sample.narrowed_to(static_cast<uint64_t>(element), static_cast<uint64_t>(of_sample)).text());
         return false;
       }
       return true;

@@ -59,6 +59,25 @@ TEST(Sources, PartsArePlacesOfTheirOwn) {
             "from byte 904 on");
 }
 
+TEST(Sources, AnElementIsOfTheColumnThatHasIt) {
+  std::vector<SourceInfo> sources{source(0, "train", "inputs", "t.csv", 0, 8), source(0, "train", "targets", "t.csv", 0, 8)};
+  sources[0].columns = "0,1,b,7";
+  sources[1].columns = "3";
+  const auto text = [&](uint64_t element, uint64_t elements) {
+    return SampleFinder(sources).find(0, 5).narrowed_to(element, elements).text();
+  };
+  const std::string all = SampleFinder(sources).find(0, 5).text();
+  EXPECT_EQ(text(2, 4), "sample 5 of train: inputs in t.csv, row 5 (from 0), column b");
+  EXPECT_EQ(text(3, 4), "sample 5 of train: inputs in t.csv, row 5 (from 0), column 7");
+  EXPECT_EQ(text(0, 1), "sample 5 of train: targets in t.csv, row 5 (from 0), column 3");
+  EXPECT_EQ(text(4, 4), all);
+  EXPECT_EQ(text(0, 2), all);
+  sources[1].columns = "3,4,5,6";
+  EXPECT_EQ(text(2, 4), SampleFinder(sources).find(0, 5).text());
+  sources[1].columns = "";  // any
+  EXPECT_EQ(text(2, 4), SampleFinder(sources).find(0, 5).text());
+}
+
 TEST(Sources, ColumnsAreNumbersOrNames) {
   SamplePlace place;
   place.file = "t.csv";

@@ -45,12 +45,16 @@ def bad_sample(case, match):
         name = f.trace.text_of(s["name"][i])
         part, file, columns = (f.trace.text_of(s[column][i]) for column in ("part", "file", "columns"))
         line = int(s["first_row"][i]) + (sample - first) * int(s["row_step"][i])
-        places.append(f"{part} in {file}, row {line} (from 0), {columns_text(columns)}")
+        places.append((f"{part} in {file}, row {line} (from 0), ", columns.split(",")))
+    whole = [(place, columns) for place, columns in places if len(columns) == of_sample]
+    if len(whole) == 1:
+        places = [(place, columns[element : element + 1]) for place, columns in whole]
+    places = [place + columns_text(columns) for place, columns in places]
     return {"element": element, "sample": sample, "name": name, "places": "; ".join(places)}
 
 
 def columns_text(columns):
-    numbers = [int(n) for n in columns.split(",")]
+    numbers = [int(n) for n in columns]
     return f"column {numbers[0]}" if len(numbers) == 1 else f"columns {numbers[0]} to {numbers[-1]}"
 
 
