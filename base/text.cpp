@@ -91,6 +91,10 @@ std::string did_you_mean_or_expected(std::string_view wrong, std::span<const std
   return fmt::format("; expected {}", join_words(words, "or"));
 }
 
+std::string op_place(std::string_view op, std::string_view module, std::string_view phase) {
+  return fmt::format("{}{}{} ({})", op, module.empty() ? "" : " in ", module, phase);
+}
+
 std::string join_words(std::span<const std::string> words, std::string_view conjunction) {
   std::string joined;
   for (size_t i = 0; i < words.size(); ++i) {

@@ -28,6 +28,9 @@ std::string join_words(std::span<const std::string> words, std::string_view conj
 // "1 step", "2 steps": of nouns whose plural ends in s.
 std::string count_of(uint64_t count, std::string_view noun);
 
+// "linear in head (forward)", "add (loss)": what users call an op.
+std::string op_place(std::string_view op, std::string_view module, std::string_view phase);
+
 // Control characters, which move a terminal's cursor or begin its sequences, as \uXXXX: those below U+0020, U+007F, and in UTF-8
 // U+0080 to U+009F.
 std::string one_line(std::string_view text);

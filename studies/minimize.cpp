@@ -81,10 +81,6 @@ std::string cause_in(const std::string& trace, const SinkStatus& recorded, uint6
   return judge(trace, recorded, step).cause;
 }
 
-std::string place_text(const NonfiniteOutput& failure) {
-  return fmt::format("{}{} ({})", failure.name, failure.module.empty() ? "" : " in " + failure.module, name_of(failure.phase));
-}
-
 class Minimizer {
  public:
   Minimizer(const std::string& capsule, const MinimizeOptions& options)
@@ -248,7 +244,7 @@ class Minimizer {
     if (!step.nonfinite) throw failed_error("the last step does not fail again when it is run by itself");
     const std::string cause = cause_in(options.trace_path, recorded, step.step);
     if (is_same(step) && cause == found_.cause) return;
-    found_.other_failure = fmt::format("{}, {}", place_text(*step.nonfinite), cause);
+    found_.other_failure = fmt::format("{}, {}", step.nonfinite->place(), cause);
   }
 
   std::vector<RowsOfBatch> rows_of_all() const {
@@ -494,10 +490,10 @@ Report report_of(const std::string& capsule, const std::string& output, const Mi
                              minimized.is_harmless ? "in which the same is NaN or infinite" : "that fails in the same way");
   report.add_fact("capsule", one_line(output));
   if (minimized.is_harmless) {
-    report.add_fact("not_finite", place_text(failure));
+    report.add_fact("not_finite", failure.place());
     report.add_fact("harm", std::string("none: the steps do not fail, as it reaches neither the loss nor a weight"));
   } else {
-    report.add_fact("fails_in", place_text(failure));
+    report.add_fact("fails_in", failure.place());
   }
   if (!minimized.cause.empty()) report.add_fact("cause", minimized.cause);
   if (!minimized.other_failure.empty())

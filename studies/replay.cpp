@@ -16,14 +16,9 @@ std::string steps_of(const TrialOutcome& outcome) {
   return steps_text(outcome.start.step, outcome.start.step + outcome.steps.size() - 1);
 }
 
-// "matmul of module 2, forward": of an op's output, what users call the op.
-std::string place_text(std::string_view op, std::string_view module, std::string_view phase) {
-  return fmt::format("{}{}{}, {}", op, module.empty() ? "" : " of module ", module, phase);
-}
-
 std::string difference_text(const TraceDifference::First& first) {
   const std::string where =
-      first.name.empty() ? "what is recorded of the step" : place_text(first.key.op_name, first.key.module, first.key.phase);
+      first.name.empty() ? "what is recorded of the step" : op_place(first.key.op_name, first.key.module, first.key.phase);
   if (first.what.empty())
     return fmt::format("{} in step {}: {} in the trace, {} in the replay", where, *first.key.step, first.first, first.second);
   return fmt::format("{} in step {}: {} {} in the trace, {} in the replay", where, *first.key.step, first.what, first.first,
@@ -108,7 +103,7 @@ void add_ops(const TrialOutcome& outcome, size_t limit, Report& report) {
   std::vector<std::string> of_other_shapes;
   for (const OpDifference& op : outcome.ops) {
     if (op.has_other_shape) {
-      of_other_shapes.push_back(fmt::format("{} of {}", op.output, place_text(op.op, op.module, name_of(op.phase))));
+      of_other_shapes.push_back(fmt::format("{} of {}", op.output, op_place(op.op, op.module, name_of(op.phase))));
     } else {
       ops.push_back(op);
     }
@@ -149,7 +144,7 @@ void add_ops(const TrialOutcome& outcome, size_t limit, Report& report) {
   const size_t end = limit > 0 ? std::min(limit, ops.size()) : ops.size();
   for (size_t i = 0; i < end; ++i) {
     const OpDifference& op = ops[i];
-    std::string name = place_text(op.op, op.module, name_of(op.phase));
+    std::string name = op_place(op.op, op.module, name_of(op.phase));
     if (op.micro_batch > 0) name += fmt::format(", batch {}", op.micro_batch);
     table.rows.push_back({{},
                           {std::move(name), op.output, std::string(info(op.original_type).name), std::string(info(op.type).name),
@@ -204,8 +199,7 @@ Report report_of(const Trial& trial, const TrialOutcome& outcome, const std::opt
     table.rows.push_back({{},
                           {count_cell(step.result.step), step.original ? Cell(step.original->loss) : Cell(NotApplicable{}),
                            step.result.loss, step.original ? Cell(step.original->scale) : Cell(NotApplicable{}), step.result.scale,
-                           step.result.skipped, step.is_as_before(),
-                           found ? Cell(place_text(found->name, found->module, name_of(found->phase))) : Cell(NotApplicable{})}});
+                           step.result.skipped, step.is_as_before(), found ? Cell(found->place()) : Cell(NotApplicable{})}});
   }
   table.rows_left_out = begin;
   if (begin > 0) table.note = "The steps before these are left out.";

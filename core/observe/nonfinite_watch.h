@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ulpscope/base/text.h"
 #include "ulpscope/core/engine/context.h"
 
 namespace ulpscope {
@@ -20,6 +21,8 @@ struct NonfiniteOutput {
   uint32_t micro_batch = 0;
   int slot = 0;
   uint64_t nan = 0, infinite = 0;
+
+  std::string place() const { return op_place(name, module, name_of(phase)); }
 };
 
 // Of each step's training, not of its evaluation.

@@ -84,6 +84,7 @@ steps = 4
 evaluation = "never"
 )");
   ASSERT_EQ(train({"mask.toml", "--capsule", "kept", "--capsule-on", "overflow", "--threads", "1"}).exit_code, 0);
+  EXPECT_THAT(replay({"kept"}).out, HasSubstr("log in split.side.log (forward) had "));
   EXPECT_EQ(Json::parse(run_verb("nan", {"kept", "--json"}).out)["verdict"], "healthy");
   const Result result = replay({"kept", "--minimize", "small", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -146,7 +147,7 @@ TEST_F(Replay, TellsWhetherItIsTheSame) {
 
   const Result changed = replay({"kept", "--set", "arithmetic.accumulate=h100", "--against", "run.h5"});
   EXPECT_EQ(changed.exit_code, 1);
-  EXPECT_THAT(changed.out, AllOf(HasSubstr("linear of module 0, forward in step 4: "), HasSubstr("in the replay")));
+  EXPECT_THAT(changed.out, AllOf(HasSubstr("linear in 0 (forward) in step 4: "), HasSubstr("in the replay")));
   EXPECT_EQ(replay({"kept", "--set", "arithmetic.accumulate=h100"}).exit_code, 0);
   for (const char* precision : {"fp32", "bf16", "fp8"}) {
     const Result other = replay({"kept", "--as", precision});
