@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
@@ -33,8 +34,25 @@ class Followed {
   explicit Followed(std::function<A()> make, const AnalysisOptions& options = {}, size_t threads = 2)
       : make_(std::move(make)), options_(options), threads_(threads), analysis_(make_()), steps_(options.steps) {}
 
-  // Takes in the steps that it has not seen: of the same trace each time, grown or not. False: cancelled.
+  // Takes in the steps that it has not seen: of the same trace each time, grown or not. False: cancelled, and of no further use.
+  // Throws Error (unreadable) where rows are damaged, and from then on each time: what was seen of the rest is no whole.
   bool update(const Snapshot& trace) {
+    if (failure_) std::rethrow_exception(failure_);
+    try {
+      return take_in(trace);
+    } catch (...) {
+      failure_ = std::current_exception();
+      throw;
+    }
+  }
+
+  // Of the last update.
+  const AnalysisContext& context() const { return *context_; }
+  const StepFacts& steps() const { return steps_; }
+  const A& analysis() const { return analysis_; }
+
+ private:
+  bool take_in(const Snapshot& trace) {
     context_ = std::make_unique<AnalysisContext>(trace, options_, context_.get());
     const AnalysisContext& context = *context_;
     analysis_.begin(context);
@@ -54,12 +72,6 @@ class Followed {
     return !options_.cancelled();
   }
 
-  // Of the last update.
-  const AnalysisContext& context() const { return *context_; }
-  const StepFacts& steps() const { return steps_; }
-  const A& analysis() const { return analysis_; }
-
- private:
   // Of all threads; told of by the first.
   class Progress {
    public:
@@ -93,6 +105,7 @@ class Followed {
   A analysis_;
   StepFacts steps_;
   StepCursor cursor_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace ulpscope

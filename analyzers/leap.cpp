@@ -16,10 +16,10 @@ namespace {
 constexpr double kLeap = 100;          // times the largest update before
 constexpr uint64_t kStepsBefore = 10;  // that have to have had updates
 
-bool losses_grew_before(const RunFacts& facts, uint64_t step) {
+bool losses_grew_before(const RunFacts& facts, const Snapshot& of_rank, uint64_t step) {
   std::vector<double> last;
   const uint64_t begin = step - std::min<uint64_t>(step, kEndLosses);
-  facts.context.trace.visit_steps({std::max(begin, facts.context.options.steps.first), step}, [&](std::span<const StepRow> rows) {
+  of_rank.visit_steps({std::max(begin, facts.context.options.steps.first), step}, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows)
       if (row.loss_known) last.push_back(row.loss);
     return true;
@@ -28,12 +28,11 @@ bool losses_grew_before(const RunFacts& facts, uint64_t step) {
   return last.empty() || steps.first_losses.empty() || !(median(last) <= 2 * median(steps.first_losses));
 }
 
-std::optional<Leap::Tensor> first_out_of_line(const RunFacts& facts, uint64_t step) {
+std::optional<Leap::Tensor> first_out_of_line(const RunFacts& facts, const Snapshot& of_rank, uint64_t step) {
   constexpr double kOutOfLine = 30;
   std::vector<double> before(facts.selection.size());
   std::optional<Leap::Tensor> first;
-  const Snapshot trace = facts.context.trace.of_rank(facts.context.trace.ranks().front());
-  trace.visit_rows_without_histograms(
+  of_rank.visit_rows_without_histograms(
       {step - std::min<uint64_t>(step, kStepsBefore), step + 1}, [&](std::span<const TensorRow> rows) {
         for (const TensorRow& row : rows) {
           if (first || !facts.selection.contains(row.tensor) || row.known != StatisticsLevel::values) continue;
@@ -57,7 +56,8 @@ std::optional<Leap> leap_of(const RunFacts& facts) {
   if (!large) return std::nullopt;
   Leap leap{*large};
   std::optional<uint64_t> last;
-  facts.context.trace.visit_parameters({facts.context.options.steps.first, large->step}, [&](std::span<const ParameterRow> rows) {
+  const Snapshot of_rank = facts.context.trace.of_rank(large->rank);
+  of_rank.visit_parameters({facts.context.options.steps.first, large->step}, [&](std::span<const ParameterRow> rows) {
     for (const ParameterRow& row : rows) {
       const double ratio = row.update_norm / row.weight_norm;
       if (facts.selection.tensor(row.tensor).shape.size() < 2 || !std::isfinite(ratio) || !(ratio > 0)) continue;
@@ -67,9 +67,9 @@ std::optional<Leap> leap_of(const RunFacts& facts) {
     }
     return true;
   });
-  if (leap.steps_before < kStepsBefore || !(large->ratio > kLeap * leap.before) || losses_grew_before(facts, large->step))
+  if (leap.steps_before < kStepsBefore || !(large->ratio > kLeap * leap.before) || losses_grew_before(facts, of_rank, large->step))
     return std::nullopt;
-  leap.first = first_out_of_line(facts, large->step);
+  leap.first = first_out_of_line(facts, of_rank, large->step);
   return leap;
 }
 

@@ -116,17 +116,17 @@ std::optional<uint32_t> Origin::read_as(uint8_t input) const {
 
 uint64_t Origin::zero_moments(uint32_t moments) const {
   uint64_t zeros = 0;
-  facts_.context.trace.visit_history(moments, {origin_.position.step, origin_.position.step + 1},
-                                     [&](std::span<const TensorRow> rows) {
-                                       for (const TensorRow& row : rows)
-                                         zeros += row.statistics.zeros + (row.before_rounding ? row.rounding.flushed : 0);
-                                       return true;
-                                     });
+  facts_.context.trace.of_rank(origin_.position.rank)
+      .visit_history(moments, {origin_.position.step, origin_.position.step + 1}, [&](std::span<const TensorRow> rows) {
+        for (const TensorRow& row : rows) zeros += row.statistics.zeros + (row.before_rounding ? row.rounding.flushed : 0);
+        return true;
+      });
   return zeros;
 }
 
 std::string Origin::changed_parameter() const {
-  const auto& events = facts_.context.trace.events();
+  const Snapshot of_rank = facts_.context.trace.of_rank(origin_.position.rank);
+  const auto& events = of_rank.events();
   const auto is_of_step = [&](const EventRow& event) {
     return event.kind == EventKind::memory_changed && event.tensor >= 0 && event.step == origin_.position.step;
   };

@@ -64,7 +64,7 @@ void UpdateFacts::update(const Block& block) {
     run.weights[row.tensor].append(totals);
     if (context_->selection.tensor(row.tensor).shape.size() < 2 || !(row.weight_norm > 0) || !std::isfinite(row.update_norm))
       continue;
-    keep_larger(largest, {row.step, row.tensor, row.update_norm / row.weight_norm});
+    keep_larger(largest, {row.step, row.tensor, row.update_norm / row.weight_norm, block.rank});
   }
   if (!largest) return;
   run.largest = std::max(run.largest, largest->ratio);

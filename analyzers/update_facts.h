@@ -24,6 +24,7 @@ struct UpdateRatio {
   uint64_t step = 0;
   uint32_t tensor = 0;
   double ratio = 0;
+  int rank = 0;
 };
 
 struct RunUpdates {

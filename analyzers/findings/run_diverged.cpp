@@ -33,7 +33,7 @@ uint64_t first_nonfinite_step(const RunFacts& facts) {
 }
 
 // The last losses before the first step that held NaN or infinity, skipped or not; fewer than kEndLosses where there are not as
-// many, and none where no step held any.
+// many, and none where no step held any. Of several ranks, the losses of the first.
 std::vector<double> last_losses_before_nonfinite(const RunFacts& facts) {
   const StepRange asked = facts.context.options.steps;
   uint64_t first = UINT64_MAX;
@@ -42,11 +42,12 @@ std::vector<double> last_losses_before_nonfinite(const RunFacts& facts) {
   std::vector<double> losses;
   if (first == UINT64_MAX) return losses;
   const uint64_t begin = first - std::min<uint64_t>(first, kEndLosses);
-  facts.context.trace.visit_steps({std::max(asked.first, begin), first}, [&](std::span<const StepRow> rows) {
-    for (const StepRow& row : rows)
-      if (row.loss_known) losses.push_back(row.loss);
-    return true;
-  });
+  facts.context.trace.of_rank(facts.context.trace.ranks().front())
+      .visit_steps({std::max(asked.first, begin), first}, [&](std::span<const StepRow> rows) {
+        for (const StepRow& row : rows)
+          if (row.loss_known) losses.push_back(row.loss);
+        return true;
+      });
   return losses;
 }
 

@@ -28,6 +28,7 @@
 #include "ulpscope/analyzers/updates.h"
 #include "ulpscope/analyzers/what_if_report.h"
 #include "ulpscope/analyzers/what_if_tables.h"
+#include "ulpscope/base/error.h"
 #include "ulpscope/trace/run_set.h"
 
 namespace ulpscope::analyzers_test {
@@ -519,6 +520,29 @@ TEST(Followed, ATraceMayBeginWithoutOps) {
   EXPECT_EQ(render_json(ranges.report(grown)), render_json(analyze_ranges(grown)));
   EXPECT_EQ(render_json(scale.report(grown)), render_json(analyze_scale(grown)));
   EXPECT_EQ(render_json(updates.report(grown)), render_json(analyze_updates(grown)));
+}
+
+// As where a row is damaged: what was seen of the other rows is not given for the whole afterwards.
+TEST(Followed, FailsForGoodWhereRowsCannotBeRead) {
+  class Failing {
+   public:
+    void begin(const AnalysisContext&) {}
+    void update(const Block& block) {
+      if (block.step.step == 2) throw unreadable_error("step 2 is damaged");
+    }
+    void merge(Failing&&) {}
+    TablesRead reads() const { return {}; }
+  };
+  SyntheticTrace trace;
+  const uint32_t tensor = trace.add_tensor("a", "relu", Phase::forward, Role::activation, DType::f32);
+  for (int step = 0; step < 4; ++step) {
+    trace.add(tensor, make_row({1.0}, DType::f32));
+    trace.end_step();
+  }
+  const Snapshot read = trace.read();
+  Followed<Failing> seen([] { return Failing(); });
+  EXPECT_THROW(seen.update(read), Error);
+  EXPECT_THROW(seen.update(read), Error);
 }
 
 }  // namespace
