@@ -27,6 +27,7 @@ namespace {
 
 constexpr size_t kMostMatrixRows = 2000;
 constexpr auto kFollowInterval = std::chrono::milliseconds(500);
+constexpr auto kWatchInterval = std::chrono::seconds(1);  // of traces that nobody writes any more
 
 bool is_whole(const StepRange& steps) { return steps.first == 0 && steps.last == UINT64_MAX; }
 
@@ -55,9 +56,10 @@ class ViewModel::Reader {
     std::optional<RunSet> run = open_(paths_.front());
     if (!run) return false;
     if (paths_.size() > 1) {
-      const std::optional<RunSet> other = open_(paths_[1]);
+      std::optional<RunSet> other = open_(paths_[1]);
       if (!other) return false;
-      other_.emplace(other->snapshot());
+      other_run_.emplace(std::move(*other));
+      take_other();
     }
     run_.emplace(std::move(*run));
     take(run_->snapshot());
@@ -65,19 +67,22 @@ class ViewModel::Reader {
   }
   // True iff there was something new.
   bool refresh() {
-    if (!run_->refresh()) return false;
-    take(run_->snapshot());
-    return true;
+    const bool is_first_new = run_->refresh(), is_other_new = other_run_ && other_run_->refresh();
+    if (is_first_new) take(run_->snapshot());
+    if (is_other_new) take_other();
+    return is_first_new || is_other_new;
   }
-  bool is_alive() const { return snapshot_ && snapshot_->writer_state() == WriterState::alive; }
+  bool is_alive() const {
+    const auto is_written = [](const std::optional<Snapshot>& run) { return run && run->writer_state() == WriterState::alive; };
+    return is_written(snapshot_) || is_written(other_);
+  }
 
   // The next piece that the state needs and that is not there, the first of those that the view shows; false where all are.
   bool read_next(const ViewState& state, Results& results) {
     if (!snapshot_) return false;
-    results.writer = snapshot_->writer_state();
-    results.steps = snapshot_->step_count();
-    results.rows = snapshot_->tensor_row_count();
+    results.run = numbers_;
     if (other_) results.other = paths_[1];
+    results.other_run = other_numbers_;
     const std::string now = std::to_string(number_);
     const std::string steps = fmt::format("{} {} {}", now, state.steps.first, state.steps.last);
     if (state.view == View::number) {
@@ -141,7 +146,8 @@ class ViewModel::Reader {
       return true;
     if (state.view == View::compare && other_ &&
         make(
-            compare_, now, [&] { return analyze_compare(*snapshot_, *other_, all_rows()); }, results.compare))
+            compare_, fmt::format("{} {}", now, other_number_), [&] { return analyze_compare(*snapshot_, *other_, all_rows()); },
+            results.compare))
       return true;
     return make(
         report_, now, [&] { return report_analysis_.report(*snapshot_); }, results.report);
@@ -166,7 +172,21 @@ class ViewModel::Reader {
 
   void take(Snapshot snapshot) {
     snapshot_.emplace(std::move(snapshot));
+    numbers_ = numbers_of(*snapshot_);
     ++number_;
+  }
+  void take_other() {
+    other_.emplace(other_run_->snapshot());
+    other_numbers_ = numbers_of(*other_);
+    ++other_number_;
+  }
+  static RunNumbers numbers_of(const Snapshot& run) {
+    RunNumbers numbers{run.writer_state(), 0, 0, run.tensor_row_count()};
+    for (const int32_t rank : run.ranks()) {
+      numbers.steps = std::max(numbers.steps, run.of_rank(rank).step_count());
+      ++numbers.ranks;
+    }
+    return numbers;
   }
 
   template <typename Piece, typename Make>
@@ -290,9 +310,10 @@ class ViewModel::Reader {
 
   const std::vector<std::string>& paths_;
   const Open& open_;
-  std::optional<RunSet> run_;
+  std::optional<RunSet> run_, other_run_;
   std::optional<Snapshot> snapshot_, other_;
-  uint64_t number_ = 0, history_number_ = 0;  // of the snapshot
+  RunNumbers numbers_, other_numbers_;
+  uint64_t number_ = 0, other_number_ = 0, history_number_ = 0;  // of the snapshots
   Followed<History> history_{[] { return History(); }};
   std::unique_ptr<Followed<History>> zoomed_;
   std::string zoomed_of_;
@@ -363,12 +384,16 @@ void ViewModel::work() {
   Reader reader(paths_, open_);
   Results results;
   results.name = paths_.front();
-  bool gives_up = false;  // what was to be followed cannot be read any more
+  std::string lost;  // why what was to be followed cannot be read any more, or ""
   std::unique_lock lock(mutex_);
   const auto publish = [&] {
     results_ = std::make_shared<const Results>(results);
     if (news_) news_();
     changed_.notify_all();
+  };
+  const auto interval = [&]() -> std::chrono::steady_clock::duration {
+    if (!reader.is_open() || reader.is_alive()) return kFollowInterval;
+    return kWatchInterval;
   };
   auto looked = std::chrono::steady_clock::now();
   bool is_held = false;  // something new is not published yet
@@ -380,16 +405,16 @@ void ViewModel::work() {
     std::string failure;
     std::exception_ptr thrown;
     try {
-      if (!reader.is_open() && !gives_up) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!reader.is_open() && lost.empty()) {
         is_new = reader.open();
         results.is_awaited = !is_new;
-      } else if (follow_ && !gives_up && reader.is_alive() && std::chrono::steady_clock::now() - looked >= kFollowInterval) {
-        looked = std::chrono::steady_clock::now();
+      } else if (follow_ && lost.empty() && now - looked >= interval()) {
+        looked = now;
         is_new = reader.refresh();
       }
     } catch (const Error& error) {
-      gives_up = true;
-      failure = one_line(error.what());
+      failure = lost = one_line(error.what());
       thrown = std::current_exception();
     }
     try {
@@ -402,9 +427,9 @@ void ViewModel::work() {
     if (!failure.empty()) {
       results.failure = failure;
       error_ = thrown;
-    } else if (!gives_up && number != done_number_) {
-      results.failure.clear();
-      error_ = nullptr;
+    } else if (number != done_number_) {
+      results.failure = lost;
+      if (lost.empty()) error_ = nullptr;
     }
     // What nobody asked for, as what a run has written since, comes all at once: each redraw costs the run.
     is_held = is_held || more || is_new;
@@ -417,8 +442,8 @@ void ViewModel::work() {
     done_number_ = number;
     changed_.notify_all();
     const auto is_asked = [&] { return stopped_ || asked_number_ != done_number_; };
-    if (follow_ && !gives_up && (results.is_awaited || reader.is_alive()))
-      changed_.wait_for(lock, kFollowInterval, is_asked);
+    if (follow_ && lost.empty())
+      changed_.wait_for(lock, interval(), is_asked);
     else
       changed_.wait(lock, is_asked);
   }

@@ -25,14 +25,23 @@ struct NamedOp {
   uint32_t tensor = 0;  // the first that it makes
 };
 
+// A run that is shown, in numbers.
+struct RunNumbers {
+  WriterState writer = WriterState::closed;
+  uint64_t steps = 0;  // of several ranks, of the one that has most
+  size_t ranks = 1;
+  uint64_t rows = 0;  // of all ranks
+
+  bool operator==(const RunNumbers&) const = default;
+};
+
 // Pieces that were not read yet are nullptr.
 struct Results {
   std::string name;         // of the first trace
   std::string other;        // of the second, or ""
   std::string failure;      // why it cannot be read, or no longer followed; ""
   bool is_awaited = false;  // the run has not begun
-  WriterState writer = WriterState::closed;
-  uint64_t steps = 0, rows = 0;
+  RunNumbers run, other_run;
   StepRange recorded = {0, 0};                              // first <= step < last
   std::shared_ptr<const std::vector<std::string>> tensors;  // the names of all, in order of execution
   std::shared_ptr<const std::vector<NamedOp>> ops;          // all, in order of execution
