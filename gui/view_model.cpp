@@ -36,6 +36,10 @@ struct CourseOfSteps : History {
   TablesRead reads() const { return {.rows = false, .histograms = false}; }
 };
 
+Error no_such_tensor(const std::string& tensor, const std::vector<std::string>& names) {
+  return usage_error("no tensor '{}' in the trace{}", one_line(tensor), did_you_mean(tensor, names));
+}
+
 // A piece of the results, and what it was made of: it is made again where that is another.
 template <typename Piece>
 struct Made {
@@ -270,8 +274,7 @@ class ViewModel::Reader {
 
   uint32_t chosen_tensor(const ViewState& state) const {
     const auto found = std::find(names_->begin(), names_->end(), state.tensor);
-    if (found == names_->end())
-      throw usage_error("no tensor '{}' in the trace{}", one_line(state.tensor), did_you_mean(state.tensor, *names_));
+    if (found == names_->end()) throw no_such_tensor(state.tensor, *names_);
     return static_cast<uint32_t>(found - names_->begin());
   }
 
@@ -329,6 +332,18 @@ class ViewModel::Reader {
   Made<Plot> matrix_, exponents_, histograms_;
   Made<Table> step_, scales_, flow_;
 };
+
+void check_names(const ViewState& state, const Results& results) {
+  const auto& [first, last] = results.recorded;
+  if (!results.tensors || last <= first) return;
+  if (!state.tensor.empty() && std::find(results.tensors->begin(), results.tensors->end(), state.tensor) == results.tensors->end())
+    throw no_such_tensor(state.tensor, *results.tensors);
+  if (state.step && (*state.step < first || *state.step >= last))
+    throw usage_error("no step {} in the trace; expected one of {} to {}", *state.step, first, last - 1);
+  if (state.steps.first >= last || state.steps.last <= first)
+    throw usage_error("no step of {} to {} in the trace; expected some of {} to {}", state.steps.first, state.steps.last - 1, first,
+                      last - 1);
+}
 
 ViewModel::ViewModel(std::vector<std::string> paths, Open open, bool follow)
     : paths_(std::move(paths)), open_(std::move(open)), follow_(follow) {

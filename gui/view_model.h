@@ -58,6 +58,9 @@ struct Results {
   bool is_coarse = false;                                     // no row has values: recorded at level health
 };
 
+// Throws Error (usage) where the state names a tensor or steps that a trace that was read does not have.
+void check_names(const ViewState& state, const Results& results);
+
 class ViewModel {
  public:
   // `open` opens what a path names, called by the thread that reads; where it gives nothing the run has not begun, and it is called

@@ -172,7 +172,7 @@ TEST(HtmlRenderer, TextStaysText) {
   EXPECT_THAT(page["plots"][0]["text"].get<std::string>(), HasSubstr("normal" + shown));
   EXPECT_EQ(page["plots"][1]["lines"][1]["data-name"], "loss " + shown);
   EXPECT_THAT(page["plots"][1]["text"].get<std::string>(), AllOf(HasSubstr("mark " + shown), HasSubstr("band " + shown)));
-  EXPECT_THAT(page["plots"][2]["names"], Contains("first " + shown));
+  EXPECT_THAT(page["plots"][2]["names"], Contains("first " + shown)) << "whole";
   EXPECT_THAT(page["plots"][4]["nodes"][0]["title"].get<std::string>(), HasSubstr("70000 " + shown));
   for (const char* of : {"It broke: ", "Cause ", "Do less ", "Consequence ", "another.", "brief ", "whole ", "Note ", "run.h5"})
     EXPECT_THAT(page["text"].get<std::string>(), HasSubstr(of + shown));

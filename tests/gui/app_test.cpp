@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <random>
 
 #include "synthetic_trace.h"
@@ -781,6 +782,115 @@ TEST_F(SmallAppTest, ASmallWindowShowsWhatFits) {
     const Image& image = host_.draw(app_);
     EXPECT_EQ(image.pixels.size(), 200u * 150u);
   }
+}
+
+// All text of a frame, beside no fixture.
+std::string text_of_frame(App& app) {
+  ImGui::NewFrame();
+  ImGui::LogToClipboard(8);
+  app.frame();
+  ImGui::Render();
+  return ImGui::GetClipboardText();
+}
+
+// Of twenty series the first six have colours of their own, the next twelve dashes or dots of these colours, and two are not drawn.
+TEST(SeriesOfAPlot, AreToldApart) {
+  constexpr int kWidth = 900, kHeight = 700;
+  Plot plot;
+  plot.name = "many";
+  plot.title = "Many";
+  plot.kind = PlotKind::steps;
+  plot.x = {"step", Unit::count};
+  plot.y = {"value", Unit::count};
+  for (int i = 0; i < 20; ++i) plot.series.push_back({fmt::format("s{}", i), {}, {0, 50}, {i * 1.0, i * 1.0}});
+  plot.x_end = 100;
+  Headless host(kWidth, kHeight, 1, true);
+  ViewState state;
+  Register names;
+  Kept kept;
+  Hands hands;
+  const Canvas canvas{&theme(false), &host.textures(), &names, &state, {0, 100}, &kept, &hands};
+  ImGui::NewFrame();
+  ImGui::SetNextWindowPos({0, 0});
+  ImGui::SetNextWindowSize({kWidth, kHeight});
+  ImGui::Begin("window", nullptr, ImGuiWindowFlags_NoDecoration);
+  show_plot(canvas, plot, 650);
+  ImGui::End();
+  ImGui::Render();
+  Image image{kWidth, kHeight, std::vector<ImU32>(size_t{kWidth} * kHeight, theme(false).background)};
+  rasterize(*ImGui::GetDrawData(), image);
+  const Rectangle area = *names.find("plot many");
+  for (int i = 0; i < 20; ++i) {
+    const float y = area.to.y - 3 - static_cast<float>(i) / 19 * (area.to.y - area.from.y - 6);
+    size_t drawn = 0, all = 0;
+    for (auto x = static_cast<size_t>(area.from.x) + 5; x + 5 < static_cast<size_t>(area.to.x); ++x, ++all) {
+      const ImU32* const at = &image.pixels[static_cast<size_t>(y) * kWidth + x];
+      drawn += at[0] != theme(false).plot || at[kWidth] != theme(false).plot;
+    }
+    const double share = static_cast<double>(drawn) / static_cast<double>(all);
+    // Lines of seven pixels in eleven, and of two in five; each end is smoothed into a pixel more.
+    EXPECT_GE(share, i < 6 ? 0.99 : i < 12 ? 0.55 : i < 18 ? 0.3 : 0.0) << i;
+    EXPECT_LE(share, i < 6 ? 1.0 : i < 12 ? 0.85 : i < 18 ? 0.85 : 0.01) << i;
+  }
+}
+
+// Two ranks of five steps: ten step rows, of five steps.
+TEST(AppOfRanks, RowsOfRanksAreToldApart) {
+  std::vector<std::unique_ptr<SyntheticTrace>> traces;
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < 2; ++rank) {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.precision = "fp16";
+    run.rank = rank;
+    run.world_size = 2;
+    SyntheticTrace& trace = *traces.emplace_back(std::make_unique<SyntheticTrace>(run));
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    for (int step = 0; step < 5; ++step) {
+      trace.add(gradient, analyzers_test::make_row({rank + 1.0, 0.5}, DType::f16));
+      trace.end_step();
+    }
+    ASSERT_TRUE(trace.sink().close());
+    paths.push_back(trace.path());
+  }
+  ViewModel model(
+      {"ranks"}, [&](const std::string& path) { return RunSet(path, paths); }, false);
+  Headless host(1000, 700, 1, true);
+  ViewState state;
+  state.view = View::step;
+  App app(model, host.textures(), state);
+  for (int i = 0; i < 4; ++i) {
+    model.wait();
+    host.run(app);
+  }
+  EXPECT_EQ(model.results()->run, (RunNumbers{WriterState::closed, 5, 2, 10}));
+  EXPECT_THAT(text_of_frame(app), HasSubstr("ranks  |  closed  |  5 steps of 2 ranks, 10 rows"));
+  const Table& step = *model.results()->step;
+  ASSERT_EQ(step.columns.at(1).name, "rank");
+  std::vector<std::pair<int64_t, double>> seen;  // rank, largest
+  const auto largest = static_cast<size_t>(
+      std::find_if(step.columns.begin(), step.columns.end(), [](const Column& column) { return column.name == "largest"; }) -
+      step.columns.begin());
+  for (const TableRow& row : step.rows) seen.emplace_back(std::get<int64_t>(row.cells[1]), std::get<double>(row.cells[largest]));
+  std::sort(seen.begin(), seen.end());
+  EXPECT_THAT(seen, ElementsAre(std::pair(0, 1.0), std::pair(1, 2.0)));
+  // A lane for each rank.
+  EXPECT_GT(app.names().find("lane row 1")->from.y, app.names().find("lane row 0")->from.y);
+}
+
+// Of two runs, the foot has the numbers of both.
+TEST(AppOfRanks, TheFootHasTheNumbersOfBothRuns) {
+  SyntheticTrace first, second;
+  first.end_step();
+  for (int i = 0; i < 3; ++i) second.end_step();
+  first.read();
+  second.read();
+  ViewModel model({first.path(), second.path()}, open, false);
+  Headless host(1000, 700, 1, true);
+  App app(model, host.textures(), {});
+  model.wait();
+  const std::string text = text_of_frame(app);
+  EXPECT_THAT(text, HasSubstr(first.path() + "  |  closed  |  1 step, 0 rows  |  and "));
 }
 
 }  // namespace
