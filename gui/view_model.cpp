@@ -115,7 +115,18 @@ class ViewModel::Reader {
         fmt::format("{} {} {} {} {} {}", steps, static_cast<int>(state.quantity), static_cast<int>(state.order), state.is_flat,
                     fmt::join(state.folded, "\n"), state.filter);
     if (state.view == View::ranges && make(
-                                          matrix_, matrix, [&] { return matrix_of(state, results.matrix_rows); }, results.matrix))
+                                          matrix_, matrix,
+                                          [&] {
+                                            results.scaled.reset();  // of other rows
+                                            return matrix_of(state, results.matrix_rows);
+                                          },
+                                          results.matrix))
+      return true;
+    if (state.view == View::ranges && state.scale && depends_on_scale(state.quantity) && !results.is_coarse &&
+        make(
+            scaled_, matrix + "\n" + state.format,
+            [&] { return scaled_heatmap(*snapshot_, state.steps, *results.matrix, matrix_tensors_, state.quantity, state.format); },
+            results.scaled))
       return true;
     const std::string exponents = fmt::format("{} {} {} {}", steps, state.tensor, state.format, state.is_true || state.scale);
     if ((state.view == View::ranges || state.view == View::step) && !state.tensor.empty() &&
@@ -248,15 +259,18 @@ class ViewModel::Reader {
     std::vector<uint32_t> tensors = ordered_tensors(history.analysis(), history.context(), state.quantity, state.order);
     std::erase_if(tensors, [&](uint32_t tensor) { return !passes(state, history.context().selection.name(tensor)); });
     const bool are_many = tensors.size() > kMostMatrixRows;
+    matrix_tensors_.clear();
     if (state.is_flat) {
       rows.reset();
       if (are_many) tensors.resize(kMostMatrixRows);
+      for (const uint32_t tensor : tensors) matrix_tensors_.push_back({tensor});
       return tensor_heatmap(history.analysis(), history.context(), state.quantity, tensors);
     }
     std::vector<ModuleRow> in_modules = module_rows(
         history.context(), tensors, [&](const std::string& module) { return state.folded.contains(module) != are_many; });
     if (in_modules.size() > kMostMatrixRows) in_modules.resize(kMostMatrixRows);
     Plot plot = module_heatmap(history.analysis(), history.context(), state.quantity, in_modules);
+    for (const ModuleRow& row : in_modules) matrix_tensors_.push_back(row.tensors);
     rows = std::make_shared<const std::vector<ModuleRow>>(std::move(in_modules));
     return plot;
   }
@@ -330,8 +344,14 @@ class ViewModel::Reader {
   Made<Report> report_, nan_, updates_, compare_, number_piece_;
   Made<std::vector<Plot>> course_, errors_;
   Made<Plot> matrix_, exponents_, histograms_;
+  std::vector<std::vector<uint32_t>> matrix_tensors_;  // that each row of the matrix stands for
+  Made<ScaledHeatmap> scaled_;
   Made<Table> step_, scales_, flow_;
 };
+
+bool follows_scale(const ViewState& state, const Results& results) {
+  return state.scale && depends_on_scale(state.quantity) && results.scaled && results.scaled->measured() == state.quantity;
+}
 
 void check_names(const ViewState& state, const Results& results) {
   const auto& [first, last] = results.recorded;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/history/module_rows.h"
+#include "ulpscope/analyzers/history/scaled_heatmap.h"
 #include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/gui/view_state.h"
 #include "ulpscope/trace/run_set.h"
@@ -49,6 +50,7 @@ struct Results {
   std::shared_ptr<const std::vector<Plot>> course;            // course_plots, of the shown steps
   std::shared_ptr<const Plot> matrix;                         // module_heatmap or tensor_heatmap, of the shown steps
   std::shared_ptr<const std::vector<ModuleRow>> matrix_rows;  // of the matrix, where they stand in their modules; else nullptr
+  std::shared_ptr<const ScaledHeatmap> scaled;                // the matrix at every loss scale, where one is tried
   std::shared_ptr<const Plot> exponents;                      // of the selected tensor
   std::shared_ptr<const Table> scales;                        // scale_shares, of the selected tensor
   std::shared_ptr<const Table> step;                          // of the selected step, what passes the filter
@@ -57,6 +59,9 @@ struct Results {
   std::shared_ptr<const std::vector<Plot>> errors;            // measure_plots, of the shown steps
   bool is_coarse = false;                                     // no row has values: recorded at level health
 };
+
+// True iff the matrix is shown as it would be at the loss scale that is tried: that of results.scaled.
+bool follows_scale(const ViewState& state, const Results& results);
 
 // Throws Error (usage) where the state names a tensor or steps that a trace that was read does not have.
 void check_names(const ViewState& state, const Results& results);

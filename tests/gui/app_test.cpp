@@ -236,6 +236,43 @@ TEST_F(AppTest, ALossScaleIsDragged) {
   }
 }
 
+// The tensors follow the scale, each cell as it is looked up; at the scale that was, they are as recorded.
+TEST_F(AppTest, TensorsFollowTheLossScale) {
+  app_.state().view = View::ranges;
+  app_.state().is_flat = true;
+  app_.state().scale = 10;
+  settle();
+  ASSERT_TRUE(follows_scale(app_.state(), *model_.results()));
+  const Plot recorded = *model_.results()->matrix;
+  const auto value_told = [&](size_t row) {
+    const Rectangle line = place(fmt::format("flushed row {}", row)), plot = place("plot flushed");
+    host_.move_to({plot.from.x + (plot.to.x - plot.from.x) * 0.205F, line.middle().y});  // step 20
+    host_.run(app_);
+    const std::string told = text();
+    host_.move_to({-1, -1});
+    return told;
+  };
+  for (const int k : {10, 0, 20}) {
+    app_.state().scale = k;
+    host_.run(app_);
+    const Plot shown = model_.results()->scaled->at(k);
+    for (size_t row = 0; row < 2; ++row) {
+      EXPECT_EQ(shown.series[row].name, recorded.series[row].name);
+      if (k == 10) {
+        EXPECT_EQ(shown.series[row].y[20], recorded.series[row].y[20]);
+      }
+      EXPECT_THAT(value_told(row), HasSubstr("flushed: " + value_text(shown.series[row].y[20], Unit::share))) << k;
+    }
+    EXPECT_THAT(text(), HasSubstr(fmt::format("had the loss scale been 2^{}", k)));
+  }
+  EXPECT_NE(model_.results()->scaled->at(0).series[0].y[20], recorded.series[0].y[20]);
+  // What no scale changes stays as it was.
+  app_.state().quantity = Measured::headroom;
+  settle();
+  EXPECT_FALSE(follows_scale(app_.state(), *model_.results()));
+  EXPECT_THAT(text(), Not(HasSubstr("had the loss scale been 2^")));
+}
+
 TEST_F(AppTest, PicturesAreTheSameBytes) {
   app_.state().view = View::ranges;
   app_.state().tensor = model_.results()->tensors->at(0);
