@@ -261,6 +261,19 @@ std::string_view html_script() {
       label.append(slider, output);
       tools.append(label, every);
       choose();
+      const names = [...new Set(rows.map((row) => row.cells[0].textContent))];
+      if (names.length > 1) {
+        const of = make('label', {}, headers[0].textContent.trim()), select = make('select', { class: 'one' });
+        select.append(make('option', { value: '' }, 'all'));
+        names.forEach((value) => select.append(make('option', { value }, value)));
+        select.addEventListener('change', () => {
+          if (select.selectedIndex === 0) tests.delete('one');
+          else tests.set('one', (row) => row.cells[0].textContent === select.value);
+          apply();
+        });
+        of.append(select);
+        tools.append(of);
+      }
     }
     if (rows.length > 8) {
       headers.forEach((header, column) => {

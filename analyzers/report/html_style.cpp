@@ -45,6 +45,7 @@ h3 { font-size: .9375rem; line-height: 1.45; margin: 0 0 .5rem; font-weight: 600
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.125rem; }
 .needs-script, .tip { display: none; }
 .js .needs-script { display: inline-block; }
+select { max-width: min(24rem, 100%); }
 button, input, select { font: inherit; font-size: .8125rem; color: var(--ink); background: var(--card); border: 1px solid var(--line);
   border-radius: 6px; padding: .2rem .6rem; }
 button:hover { background: var(--hover); }
