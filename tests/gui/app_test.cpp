@@ -17,6 +17,7 @@
 #include "ulpscope/analyzers/what_if_report.h"
 #include "ulpscope/base/file.h"
 #include "ulpscope/gui/headless.h"
+#include "ulpscope/gui/key_queue.h"
 #include "ulpscope/gui/keys.h"
 #include "ulpscope/gui/plots.h"
 #include "ulpscope/gui/raster.h"
@@ -598,6 +599,65 @@ TEST_F(AppTest, AWindowIsClosedWithAKey) {
   EXPECT_FALSE(app_.wants_to_close());
   key(Key::q, true);
   EXPECT_TRUE(app_.wants_to_close());
+}
+
+// Keys that went down and came up before a frame was drawn, in any order: each chord is one.
+TEST_F(AppTest, ShortChordsAreSeen) {
+  KeyQueue queue;
+  bool control = false;
+  const int ctrl = -1;
+  const auto frames = [&](std::initializer_list<KeyEvent> events) {
+    for (const KeyEvent& event : events) queue.add(event);
+    do {
+      queue.give([&](const KeyEvent& event) {
+        const bool down = event.kind == KeyEvent::Kind::down;
+        if (event.kind == KeyEvent::Kind::text)
+          host_.type(std::string(1, static_cast<char>(event.character)));
+        else if (event.key == ctrl)
+          ImGui::GetIO().KeyCtrl = control = down;
+        else
+          host_.key(event.key, down, control);
+      });
+      host_.run(app_);
+    } while (!queue.is_empty());
+    settle();
+  };
+  const auto down = [](int key) { return KeyEvent{KeyEvent::Kind::down, key}; };
+  const auto up = [](int key) { return KeyEvent{KeyEvent::Kind::up, key}; };
+  const int z = number_of(Key::z), two = number_of(Key::digit_1) + 1, three = two + 1;
+  frames({down(two), up(two), down(three), up(three)});
+  ASSERT_EQ(app_.state().view, View::timeline);
+  frames({down(ctrl), down(z), up(z), up(ctrl)});
+  EXPECT_EQ(app_.state().view, View::ranges);
+  frames({down(ctrl), down(z), up(ctrl), up(z)});
+  EXPECT_EQ(app_.state().view, View::overview);
+  frames({down(two), up(two), down(three), up(three)});
+  // Held for two of them.
+  frames({down(ctrl), down(z), up(z), down(z), up(z), up(ctrl)});
+  EXPECT_EQ(app_.state().view, View::overview);
+  frames({down(ctrl)});
+  frames({down(number_of(Key::y)), up(ctrl), up(number_of(Key::y))});
+  EXPECT_EQ(app_.state().view, View::ranges);
+}
+
+// Text comes with the keys that wrote it, and before the key that came after it.
+TEST(KeyQueueTest, TextKeepsItsPlaceAmongKeys) {
+  KeyQueue queue;
+  for (const char c : {'a', 'b'}) {
+    queue.add({KeyEvent::Kind::down, c});
+    queue.add({.kind = KeyEvent::Kind::text, .character = static_cast<unsigned>(c)});
+    queue.add({KeyEvent::Kind::up, c});
+  }
+  std::vector<std::string> frames;
+  while (!queue.is_empty()) {
+    std::string& frame = frames.emplace_back();
+    queue.give([&](const KeyEvent& event) {
+      frame += event.kind == KeyEvent::Kind::text   ? static_cast<char>(event.character)
+               : event.kind == KeyEvent::Kind::down ? '+'
+                                                    : '-';
+    });
+  }
+  EXPECT_THAT(frames, ElementsAre("+a", "-", "+b", "-"));
 }
 
 // Whatever has a name can be reached with the keyboard alone.
