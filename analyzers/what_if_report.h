@@ -18,6 +18,9 @@ struct WhatIfOptions : AnalysisOptions {
   std::vector<int> exponents;  // of the scales, ascending; empty: those of 2^0 to 2^24
   std::vector<Scaling> scalings;
   GroupBy by = GroupBy::tensor;
+  // The limit counts groups, each of which is there at every scale, and the others are added up: for who chooses among scales
+  // later. Else it counts rows.
+  bool at_every_scale = false;
 };
 
 // Of a trace each time it is asked, which may have grown: reads only what is new.
@@ -34,5 +37,10 @@ class WhatIfAnalysis {
 };
 // Throws Error (unreadable) where only counts were recorded.
 Report analyze_what_if(const Snapshot& trace, const WhatIfOptions& options);
+
+// Adds to a report of the trace the tables and the plot of what-ifs at every scale: of the formats that its gradients have, or of
+// FP16 where they have none that is narrow; at 2^0 to 2^24 and at the scales of the run. Nothing where the recording tells nothing
+// of gradients.
+void add_what_if(const Snapshot& trace, const AnalysisOptions& options, Report& report);
 
 }  // namespace ulpscope

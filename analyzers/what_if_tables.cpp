@@ -9,7 +9,6 @@
 
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/what_if_report.h"
-#include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -17,6 +16,8 @@ namespace ulpscope {
 namespace {
 
 constexpr const char* kAllGradients = "all gradients";
+// Of groups that are shown at every scale: of three formats and 25 scales, fewer than two hundred groups.
+constexpr size_t kMostLines = 5000;
 
 double upper_of(const Cell& cell) {
   if (const double* value = std::get_if<double>(&cell)) return *value;
@@ -130,11 +131,10 @@ void WhatIfTables::add_groups() {
       if (is_judged_gradient(tensor)) gradients_[j] += answers[j];
     }
   }
-  if (rows_ == 0 && run_.rows_without_values > 0)
-    throw unreadable_error(
-        "'{}' holds counts without histograms, which tell nothing of other formats and scales: record with "
-        "--record stats",
-        context_.trace.path());
+}
+
+bool WhatIfTables::tells_of_gradients() const {
+  return std::any_of(least_.begin(), least_.end(), [](const Least& least) { return least.known; });
 }
 
 void WhatIfTables::judge() {
@@ -196,22 +196,23 @@ Table WhatIfTables::least_table() const {
 }
 
 Table WhatIfTables::what_if_table() const {
-  Table table{
-      "what_if",
-      fmt::format("What if, by {}: all gradients at every scale, then the worst at the scale that loses least, then the others",
-                  name_of(options_.by)),
-      {{name_of(options_.by), ColumnKind::text},
-       {"format", ColumnKind::text},
-       {"scale", ColumnKind::number, Unit::scale},
-       {"flushed", ColumnKind::number, Unit::share},
-       {"subnormal", ColumnKind::number, Unit::share},
-       {"overflow", ColumnKind::number, Unit::share},
-       {"lost_norm", ColumnKind::number, Unit::share},
-       {"steps_overflowing", ColumnKind::number, Unit::count}},
-      {},
-      0,
-      "Each rounding by itself, with the inputs that were recorded: a rerun differs. Shares are of the elements that were "
-      "finite and nonzero. - no loss scale is in these values."};
+  Table table{"what_if",
+              fmt::format("What if, by {0}: all gradients at every scale, then {1}", name_of(options_.by),
+                          options_.at_every_scale
+                              ? fmt::format("each {}, the worst at the scale that loses least first", name_of(options_.by))
+                              : "the worst at the scale that loses least, then the others"),
+              {{name_of(options_.by), ColumnKind::text},
+               {"format", ColumnKind::text},
+               {"scale", ColumnKind::number, Unit::scale},
+               {"flushed", ColumnKind::number, Unit::share},
+               {"subnormal", ColumnKind::number, Unit::share},
+               {"overflow", ColumnKind::number, Unit::share},
+               {"lost_norm", ColumnKind::number, Unit::share},
+               {"steps_overflowing", ColumnKind::number, Unit::count}},
+              {},
+              0,
+              "Each rounding by itself, with the inputs that were recorded: a rerun differs. Shares are of the elements that were "
+              "finite and nonzero. - no loss scale is in these values."};
   if (unknown_ > 0)
     table.note += fmt::format(" {} told nothing: no histogram, or stored without counts.", count_of(unknown_, "row"));
   if (run_.rows_behind_flushed > 0)
@@ -226,6 +227,15 @@ Table WhatIfTables::what_if_table() const {
                             cells_of(kAllGradients, *options_.formats[format], scale_of(exponents[i]), gradients_[place(format, i)],
                                      counts_cell(overflowing_steps(format, exponents[i])))});
   }
+  if (options_.at_every_scale)
+    add_whole_groups(table);
+  else
+    add_worst_lines(table);
+  return table;
+}
+
+void WhatIfTables::add_worst_lines(Table& table) const {
+  const std::vector<int>& exponents = options_.exponents;
   struct Line {
     const Group* group;
     size_t format;
@@ -255,7 +265,60 @@ Table WhatIfTables::what_if_table() const {
         {group->key, cells_of(group->name, *options_.formats[format],
                               scale ? Cell(scale_of(exponents[*scale])) : Cell(NotApplicable{}), *answer, NotApplicable{})});
   }
-  return table;
+}
+
+WhatIfTables::WholeGroups WhatIfTables::whole_groups() const {
+  const size_t scales = options_.exponents.size(), formats = options_.formats.size();
+  struct Ranked {
+    const Group* group;
+    std::tuple<bool, bool, Badness, double> key;
+  };
+  std::vector<Ranked> ranked;
+  for (const Group& group : groups_) {
+    Badness worst{};
+    double over_all_scales = 0;
+    for (size_t format = 0; format < formats; ++format) {
+      const bool is_scaled = !group.scaled.empty();
+      worst = std::max(worst, badness(is_scaled ? group.scaled[place(format, least_[format].scale)] : group.unscaled[format]));
+      for (size_t i = 0; i < scales && is_scaled; ++i) over_all_scales += upper_of(group.scaled[place(format, i)].lost_norm());
+    }
+    ranked.push_back({&group, {!group.scaled.empty(), !group.comes_last, worst, over_all_scales}});
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) { return a.key > b.key; });
+  WholeGroups whole;
+  size_t lines = 0;
+  for (const auto& [group, unused] : ranked) {
+    lines += formats * ((group->scaled.empty() ? 0 : scales) + (group->unscaled.empty() ? 0 : 1));
+    const bool is_full = options_.limit > 0 && (whole.shown.size() == options_.limit || lines > kMostLines);
+    if (!is_full && whole.other_groups == 0) {
+      whole.shown.push_back(group);
+      continue;
+    }
+    ++whole.other_groups;
+    for (const auto& [into, from] : {std::pair(&whole.others.scaled, &group->scaled), {&whole.others.unscaled, &group->unscaled}}) {
+      into->resize(std::max(into->size(), from->size()));
+      for (size_t i = 0; i < from->size(); ++i) (*into)[i] += (*from)[i];
+    }
+  }
+  whole.others.name = count_of(whole.other_groups, fmt::format("other {}", name_of(options_.by)));
+  return whole;
+}
+
+void WhatIfTables::add_whole_groups(Table& table) const {
+  const WholeGroups whole = whole_groups();
+  const auto add = [&](const Group& group) {
+    for (size_t format = 0; format < options_.formats.size(); ++format) {
+      const auto add_row = [&](Cell scale, const SweepAnswer& answer) {
+        table.rows.push_back(
+            {group.key, cells_of(group.name, *options_.formats[format], std::move(scale), answer, NotApplicable{})});
+      };
+      for (size_t i = 0; i < options_.exponents.size() && !group.scaled.empty(); ++i)
+        add_row(scale_of(options_.exponents[i]), group.scaled[place(format, i)]);
+      if (!group.unscaled.empty()) add_row(NotApplicable{}, group.unscaled[format]);
+    }
+  };
+  for (const Group* group : whole.shown) add(*group);
+  if (whole.other_groups > 0) add(whole.others);
 }
 
 Plot WhatIfTables::lost_plot() const {
@@ -285,9 +348,15 @@ Plot WhatIfTables::lost_plot() const {
   }
   if (one && !plot.series.empty()) {
     plot.rows = {name_of(options_.by)};
+    if (options_.at_every_scale) {
+      const WholeGroups whole = whole_groups();
+      for (const Group* group : whole.shown)
+        if (!group->scaled.empty()) add(group->name, group->key, 0, group->scaled);
+      if (!whole.others.scaled.empty()) add(whole.others.name, {}, 0, whole.others.scaled);
+    }
     std::vector<const Group*> worst;
     for (const Group& group : groups_)
-      if (!group.scaled.empty()) worst.push_back(&group);
+      if (!group.scaled.empty() && !options_.at_every_scale) worst.push_back(&group);
     std::stable_sort(worst.begin(), worst.end(), [&](const Group* a, const Group* b) {
       const auto key = [&](const Group* group) { return std::pair(!group->comes_last, badness(group->scaled[least_[0].scale])); };
       return key(a) > key(b);

@@ -18,6 +18,9 @@ class WhatIfTables {
   // The references outlive them.
   WhatIfTables(const AnalysisContext& context, const WhatIfOptions& options, const std::vector<int>& replayed, RunWhatIf run,
                StepTotals steps);
+  // False where only counts were recorded.
+  bool has_values() const { return rows_ > 0 || run_.rows_without_values == 0; }
+  bool tells_of_gradients() const;
   void add_to(Report& report) const;
 
  private:
@@ -40,6 +43,15 @@ class WhatIfTables {
   void judge();
   Table least_table() const;
   Table what_if_table() const;
+  void add_worst_lines(Table& table) const;
+  // Those that are shown at every scale, the worst first, and the others together.
+  struct WholeGroups {
+    std::vector<const Group*> shown;
+    Group others;
+    size_t other_groups = 0;
+  };
+  WholeGroups whole_groups() const;
+  void add_whole_groups(Table& table) const;
   Table scaling_table(const std::vector<ReplayedScaling>& replayed) const;
   Plot lost_plot() const;
   Plot scaling_plot(const std::vector<ReplayedScaling>& replayed) const;

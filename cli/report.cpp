@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/history/pictures.h"
+#include "ulpscope/analyzers/what_if_report.h"
 #include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
@@ -13,10 +16,16 @@ int run(const Arguments& arguments) {
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.only = arguments.list("--only");
   const bool has_pictures = output_kind(arguments) == OutputKind::html;
+  const auto asks_for = [&](const char* part) {
+    return options.only.empty() || std::find(options.only.begin(), options.only.end(), part) != options.only.end();
+  };
+  const bool asks_for_scales = asks_for("ranges") || asks_for("scale");
   return run_analysis(arguments, options, [&]() -> Analyze {
-    return [&options, has_pictures, analysis = std::make_shared<ReportAnalysis>(options)](const Snapshot& trace) {
+    return [&options, has_pictures, asks_for_scales, analysis = std::make_shared<ReportAnalysis>(options)](const Snapshot& trace) {
       Report report = analysis->report(trace);
-      if (has_pictures) add_pictures(trace, options, report);
+      if (!has_pictures) return report;
+      add_pictures(trace, options, report);
+      if (asks_for_scales) add_what_if(trace, options, report);
       return report;
     };
   });
@@ -28,7 +37,8 @@ Verb report_verb() {
   return {"report",
           "what went wrong in a run, where and when, and what to do about it",
           "One verdict first, then its causes; what came of a cause is folded under it. As HTML it is one file that needs no\n"
-          "network, with pictures over the steps: the run's course, the tensors that lost most, their exponents.",
+          "network, with pictures over the steps: the run's course, the tensors that lost most, their exponents, and what\n"
+          "each loss scale would have taken of each tensor.",
           traces_positional(),
           join({follow_option(),
                 {{"--only", "", "PARTS", "parts of the report", "all", report_parts(), true}},

@@ -1,5 +1,6 @@
 // The window and pictures of it: `ulpscope view` and `ulpscope screenshot`.
 #include <algorithm>
+#include <filesystem>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/file.h"
@@ -74,6 +75,9 @@ int run_screenshot(const Arguments& arguments) {
   size.own_font = arguments.has("--own-font");
   const std::string output = arguments.text("--output");
   if (output.empty()) throw usage_error("screenshot needs -o FILE.png");
+  const std::string extension = lower_case(std::filesystem::path(output).extension().string());
+  if (!extension.empty() && extension != ".png")
+    throw usage_error("-o '{}': a picture is written as PNG; expected a name that ends in .png", one_line(output));
   check_replaceable(output, arguments.has("--force"), arguments.positionals());
   atomic_write_file(output, gui::screenshot(paths_of(arguments), open_run, state_of(arguments), size));
   return kClean;

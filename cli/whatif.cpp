@@ -15,6 +15,7 @@ int run(const Arguments& arguments) {
   options.by = group_by(arguments);
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.formats = formats;
   options.exponents = parse_scale_exponents("--scale", arguments.list("--scale"));
+  options.at_every_scale = output_kind(arguments) == OutputKind::html;
   for (const std::string& scaling : arguments.list("--scaling")) options.scalings.push_back(parse_scaling(scaling));
   return run_analysis<WhatIfAnalysis>(arguments, options);
 }

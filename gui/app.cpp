@@ -28,6 +28,12 @@ const char* text_of(WriterState writer) {
   return writer == WriterState::alive ? "being written" : writer == WriterState::closed ? "closed" : "its writer died";
 }
 
+// "closed  |  60 steps of 2 ranks, 1200 rows".
+std::string text_of(const RunNumbers& run) {
+  return fmt::format("{}  |  {}{}, {} rows", text_of(run.writer), count_of(run.steps, "step"),
+                     run.ranks > 1 ? fmt::format(" of {} ranks", run.ranks) : "", run.rows);
+}
+
 bool contains(std::string_view text, std::string_view part) { return lower_case(text).find(lower_case(part)) != std::string::npos; }
 
 }  // namespace
@@ -161,9 +167,8 @@ void App::show_head(const Canvas& canvas, const Results& results) {
 }
 
 void App::show_foot(const Results& results) {
-  std::string text = results.name;
-  if (!results.other.empty()) text += " and " + results.other;
-  text += fmt::format("  |  {}  |  {}, {} rows", text_of(results.writer), count_of(results.steps, "step"), results.rows);
+  std::string text = results.name + "  |  " + text_of(results.run);
+  if (!results.other.empty()) text += "  |  and " + results.other + "  |  " + text_of(results.other_run);
   if (state_.steps.first > 0 || state_.steps.last < UINT64_MAX)
     text += fmt::format("  |  steps {} to {}", std::max(state_.steps.first, results.recorded.first),
                         std::min(state_.steps.last, results.recorded.last) - 1);

@@ -57,7 +57,10 @@ Report content(const ViewState& state, const Results& results) {
       take(results.number);
       break;
     case View::ranges:
-      add(report.plots, results.matrix);
+      if (follows_scale(state, results))
+        report.plots.push_back(results.scaled->at(*state.scale));
+      else
+        add(report.plots, results.matrix);
       if (!state.tensor.empty()) add(report.plots, results.exponents);
       if (!state.tensor.empty() && state.scale) add(report.tables, results.scales);
       break;

@@ -27,6 +27,7 @@ namespace {
 
 constexpr size_t kMostMatrixRows = 2000;
 constexpr auto kFollowInterval = std::chrono::milliseconds(500);
+constexpr auto kWatchInterval = std::chrono::seconds(1);  // of traces that nobody writes any more
 
 bool is_whole(const StepRange& steps) { return steps.first == 0 && steps.last == UINT64_MAX; }
 
@@ -34,6 +35,10 @@ bool is_whole(const StepRange& steps) { return steps.first == 0 && steps.last ==
 struct CourseOfSteps : History {
   TablesRead reads() const { return {.rows = false, .histograms = false}; }
 };
+
+Error no_such_tensor(const std::string& tensor, const std::vector<std::string>& names) {
+  return usage_error("no tensor '{}' in the trace{}", one_line(tensor), did_you_mean(tensor, names));
+}
 
 // A piece of the results, and what it was made of: it is made again where that is another.
 template <typename Piece>
@@ -55,9 +60,10 @@ class ViewModel::Reader {
     std::optional<RunSet> run = open_(paths_.front());
     if (!run) return false;
     if (paths_.size() > 1) {
-      const std::optional<RunSet> other = open_(paths_[1]);
+      std::optional<RunSet> other = open_(paths_[1]);
       if (!other) return false;
-      other_.emplace(other->snapshot());
+      other_run_.emplace(std::move(*other));
+      take_other();
     }
     run_.emplace(std::move(*run));
     take(run_->snapshot());
@@ -65,19 +71,22 @@ class ViewModel::Reader {
   }
   // True iff there was something new.
   bool refresh() {
-    if (!run_->refresh()) return false;
-    take(run_->snapshot());
-    return true;
+    const bool is_first_new = run_->refresh(), is_other_new = other_run_ && other_run_->refresh();
+    if (is_first_new) take(run_->snapshot());
+    if (is_other_new) take_other();
+    return is_first_new || is_other_new;
   }
-  bool is_alive() const { return snapshot_ && snapshot_->writer_state() == WriterState::alive; }
+  bool is_alive() const {
+    const auto is_written = [](const std::optional<Snapshot>& run) { return run && run->writer_state() == WriterState::alive; };
+    return is_written(snapshot_) || is_written(other_);
+  }
 
   // The next piece that the state needs and that is not there, the first of those that the view shows; false where all are.
   bool read_next(const ViewState& state, Results& results) {
     if (!snapshot_) return false;
-    results.writer = snapshot_->writer_state();
-    results.steps = snapshot_->step_count();
-    results.rows = snapshot_->tensor_row_count();
+    results.run = numbers_;
     if (other_) results.other = paths_[1];
+    results.other_run = other_numbers_;
     const std::string now = std::to_string(number_);
     const std::string steps = fmt::format("{} {} {}", now, state.steps.first, state.steps.last);
     if (state.view == View::number) {
@@ -106,7 +115,18 @@ class ViewModel::Reader {
         fmt::format("{} {} {} {} {} {}", steps, static_cast<int>(state.quantity), static_cast<int>(state.order), state.is_flat,
                     fmt::join(state.folded, "\n"), state.filter);
     if (state.view == View::ranges && make(
-                                          matrix_, matrix, [&] { return matrix_of(state, results.matrix_rows); }, results.matrix))
+                                          matrix_, matrix,
+                                          [&] {
+                                            results.scaled.reset();  // of other rows
+                                            return matrix_of(state, results.matrix_rows);
+                                          },
+                                          results.matrix))
+      return true;
+    if (state.view == View::ranges && state.scale && depends_on_scale(state.quantity) && !results.is_coarse &&
+        make(
+            scaled_, matrix + "\n" + state.format,
+            [&] { return scaled_heatmap(*snapshot_, state.steps, *results.matrix, matrix_tensors_, state.quantity, state.format); },
+            results.scaled))
       return true;
     const std::string exponents = fmt::format("{} {} {} {}", steps, state.tensor, state.format, state.is_true || state.scale);
     if ((state.view == View::ranges || state.view == View::step) && !state.tensor.empty() &&
@@ -141,7 +161,8 @@ class ViewModel::Reader {
       return true;
     if (state.view == View::compare && other_ &&
         make(
-            compare_, now, [&] { return analyze_compare(*snapshot_, *other_, all_rows()); }, results.compare))
+            compare_, fmt::format("{} {}", now, other_number_), [&] { return analyze_compare(*snapshot_, *other_, all_rows()); },
+            results.compare))
       return true;
     return make(
         report_, now, [&] { return report_analysis_.report(*snapshot_); }, results.report);
@@ -166,7 +187,21 @@ class ViewModel::Reader {
 
   void take(Snapshot snapshot) {
     snapshot_.emplace(std::move(snapshot));
+    numbers_ = numbers_of(*snapshot_);
     ++number_;
+  }
+  void take_other() {
+    other_.emplace(other_run_->snapshot());
+    other_numbers_ = numbers_of(*other_);
+    ++other_number_;
+  }
+  static RunNumbers numbers_of(const Snapshot& run) {
+    RunNumbers numbers{run.writer_state(), 0, 0, run.tensor_row_count()};
+    for (const int32_t rank : run.ranks()) {
+      numbers.steps = std::max(numbers.steps, run.of_rank(rank).step_count());
+      ++numbers.ranks;
+    }
+    return numbers;
   }
 
   template <typename Piece, typename Make>
@@ -224,15 +259,18 @@ class ViewModel::Reader {
     std::vector<uint32_t> tensors = ordered_tensors(history.analysis(), history.context(), state.quantity, state.order);
     std::erase_if(tensors, [&](uint32_t tensor) { return !passes(state, history.context().selection.name(tensor)); });
     const bool are_many = tensors.size() > kMostMatrixRows;
+    matrix_tensors_.clear();
     if (state.is_flat) {
       rows.reset();
       if (are_many) tensors.resize(kMostMatrixRows);
+      for (const uint32_t tensor : tensors) matrix_tensors_.push_back({tensor});
       return tensor_heatmap(history.analysis(), history.context(), state.quantity, tensors);
     }
     std::vector<ModuleRow> in_modules = module_rows(
         history.context(), tensors, [&](const std::string& module) { return state.folded.contains(module) != are_many; });
     if (in_modules.size() > kMostMatrixRows) in_modules.resize(kMostMatrixRows);
     Plot plot = module_heatmap(history.analysis(), history.context(), state.quantity, in_modules);
+    for (const ModuleRow& row : in_modules) matrix_tensors_.push_back(row.tensors);
     rows = std::make_shared<const std::vector<ModuleRow>>(std::move(in_modules));
     return plot;
   }
@@ -250,8 +288,7 @@ class ViewModel::Reader {
 
   uint32_t chosen_tensor(const ViewState& state) const {
     const auto found = std::find(names_->begin(), names_->end(), state.tensor);
-    if (found == names_->end())
-      throw usage_error("no tensor '{}' in the trace{}", one_line(state.tensor), did_you_mean(state.tensor, *names_));
+    if (found == names_->end()) throw no_such_tensor(state.tensor, *names_);
     return static_cast<uint32_t>(found - names_->begin());
   }
 
@@ -290,9 +327,10 @@ class ViewModel::Reader {
 
   const std::vector<std::string>& paths_;
   const Open& open_;
-  std::optional<RunSet> run_;
+  std::optional<RunSet> run_, other_run_;
   std::optional<Snapshot> snapshot_, other_;
-  uint64_t number_ = 0, history_number_ = 0;  // of the snapshot
+  RunNumbers numbers_, other_numbers_;
+  uint64_t number_ = 0, other_number_ = 0, history_number_ = 0;  // of the snapshots
   Followed<History> history_{[] { return History(); }};
   std::unique_ptr<Followed<History>> zoomed_;
   std::string zoomed_of_;
@@ -306,8 +344,26 @@ class ViewModel::Reader {
   Made<Report> report_, nan_, updates_, compare_, number_piece_;
   Made<std::vector<Plot>> course_, errors_;
   Made<Plot> matrix_, exponents_, histograms_;
+  std::vector<std::vector<uint32_t>> matrix_tensors_;  // that each row of the matrix stands for
+  Made<ScaledHeatmap> scaled_;
   Made<Table> step_, scales_, flow_;
 };
+
+bool follows_scale(const ViewState& state, const Results& results) {
+  return state.scale && depends_on_scale(state.quantity) && results.scaled && results.scaled->measured() == state.quantity;
+}
+
+void check_names(const ViewState& state, const Results& results) {
+  const auto& [first, last] = results.recorded;
+  if (!results.tensors || last <= first) return;
+  if (!state.tensor.empty() && std::find(results.tensors->begin(), results.tensors->end(), state.tensor) == results.tensors->end())
+    throw no_such_tensor(state.tensor, *results.tensors);
+  if (state.step && (*state.step < first || *state.step >= last))
+    throw usage_error("no step {} in the trace; expected one of {} to {}", *state.step, first, last - 1);
+  if (state.steps.first >= last || state.steps.last <= first)
+    throw usage_error("no step of {} to {} in the trace; expected some of {} to {}", state.steps.first, state.steps.last - 1, first,
+                      last - 1);
+}
 
 ViewModel::ViewModel(std::vector<std::string> paths, Open open, bool follow)
     : paths_(std::move(paths)), open_(std::move(open)), follow_(follow) {
@@ -363,12 +419,16 @@ void ViewModel::work() {
   Reader reader(paths_, open_);
   Results results;
   results.name = paths_.front();
-  bool gives_up = false;  // what was to be followed cannot be read any more
+  std::string lost;  // why what was to be followed cannot be read any more, or ""
   std::unique_lock lock(mutex_);
   const auto publish = [&] {
     results_ = std::make_shared<const Results>(results);
     if (news_) news_();
     changed_.notify_all();
+  };
+  const auto interval = [&]() -> std::chrono::steady_clock::duration {
+    if (!reader.is_open() || reader.is_alive()) return kFollowInterval;
+    return kWatchInterval;
   };
   auto looked = std::chrono::steady_clock::now();
   bool is_held = false;  // something new is not published yet
@@ -380,16 +440,16 @@ void ViewModel::work() {
     std::string failure;
     std::exception_ptr thrown;
     try {
-      if (!reader.is_open() && !gives_up) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!reader.is_open() && lost.empty()) {
         is_new = reader.open();
         results.is_awaited = !is_new;
-      } else if (follow_ && !gives_up && reader.is_alive() && std::chrono::steady_clock::now() - looked >= kFollowInterval) {
-        looked = std::chrono::steady_clock::now();
+      } else if (follow_ && lost.empty() && now - looked >= interval()) {
+        looked = now;
         is_new = reader.refresh();
       }
     } catch (const Error& error) {
-      gives_up = true;
-      failure = one_line(error.what());
+      failure = lost = one_line(error.what());
       thrown = std::current_exception();
     }
     try {
@@ -402,9 +462,9 @@ void ViewModel::work() {
     if (!failure.empty()) {
       results.failure = failure;
       error_ = thrown;
-    } else if (!gives_up && number != done_number_) {
-      results.failure.clear();
-      error_ = nullptr;
+    } else if (number != done_number_) {
+      results.failure = lost;
+      if (lost.empty()) error_ = nullptr;
     }
     // What nobody asked for, as what a run has written since, comes all at once: each redraw costs the run.
     is_held = is_held || more || is_new;
@@ -417,8 +477,8 @@ void ViewModel::work() {
     done_number_ = number;
     changed_.notify_all();
     const auto is_asked = [&] { return stopped_ || asked_number_ != done_number_; };
-    if (follow_ && !gives_up && (results.is_awaited || reader.is_alive()))
-      changed_.wait_for(lock, kFollowInterval, is_asked);
+    if (follow_ && lost.empty())
+      changed_.wait_for(lock, interval(), is_asked);
     else
       changed_.wait(lock, is_asked);
   }

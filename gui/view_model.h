@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/history/module_rows.h"
+#include "ulpscope/analyzers/history/scaled_heatmap.h"
 #include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/gui/view_state.h"
 #include "ulpscope/trace/run_set.h"
@@ -25,14 +26,23 @@ struct NamedOp {
   uint32_t tensor = 0;  // the first that it makes
 };
 
+// A run that is shown, in numbers.
+struct RunNumbers {
+  WriterState writer = WriterState::closed;
+  uint64_t steps = 0;  // of several ranks, of the one that has most
+  size_t ranks = 1;
+  uint64_t rows = 0;  // of all ranks
+
+  bool operator==(const RunNumbers&) const = default;
+};
+
 // Pieces that were not read yet are nullptr.
 struct Results {
   std::string name;         // of the first trace
   std::string other;        // of the second, or ""
   std::string failure;      // why it cannot be read, or no longer followed; ""
   bool is_awaited = false;  // the run has not begun
-  WriterState writer = WriterState::closed;
-  uint64_t steps = 0, rows = 0;
+  RunNumbers run, other_run;
   StepRange recorded = {0, 0};                              // first <= step < last
   std::shared_ptr<const std::vector<std::string>> tensors;  // the names of all, in order of execution
   std::shared_ptr<const std::vector<NamedOp>> ops;          // all, in order of execution
@@ -40,6 +50,7 @@ struct Results {
   std::shared_ptr<const std::vector<Plot>> course;            // course_plots, of the shown steps
   std::shared_ptr<const Plot> matrix;                         // module_heatmap or tensor_heatmap, of the shown steps
   std::shared_ptr<const std::vector<ModuleRow>> matrix_rows;  // of the matrix, where they stand in their modules; else nullptr
+  std::shared_ptr<const ScaledHeatmap> scaled;                // the matrix at every loss scale, where one is tried
   std::shared_ptr<const Plot> exponents;                      // of the selected tensor
   std::shared_ptr<const Table> scales;                        // scale_shares, of the selected tensor
   std::shared_ptr<const Table> step;                          // of the selected step, what passes the filter
@@ -48,6 +59,12 @@ struct Results {
   std::shared_ptr<const std::vector<Plot>> errors;            // measure_plots, of the shown steps
   bool is_coarse = false;                                     // no row has values: recorded at level health
 };
+
+// True iff the matrix is shown as it would be at the loss scale that is tried: that of results.scaled.
+bool follows_scale(const ViewState& state, const Results& results);
+
+// Throws Error (usage) where the state names a tensor or steps that a trace that was read does not have.
+void check_names(const ViewState& state, const Results& results);
 
 class ViewModel {
  public:

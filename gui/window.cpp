@@ -14,6 +14,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/gui/app.h"
+#include "ulpscope/gui/key_queue.h"
 #include "ulpscope/gui/raster.h"
 
 namespace ulpscope::gui {
@@ -77,6 +78,15 @@ class Window {
     ImGui::GetIO().LogFilename = nullptr;
     load_font(*ImGui::GetIO().Fonts, false, 15 * scale_);
     ImGui_ImplGlfw_InitForOpenGL(window_, true);
+    // Keys go through a queue; all else goes to ImGui at once.
+    glfwSetWindowUserPointer(window_, this);
+    glfwSetKeyCallback(window_, [](GLFWwindow* window, int key, int scancode, int action, int modifiers) {
+      if (action == GLFW_REPEAT) return;  // ImGui repeats by itself
+      queue_of(window).add({action == GLFW_PRESS ? KeyEvent::Kind::down : KeyEvent::Kind::up, key, scancode, modifiers});
+    });
+    glfwSetCharCallback(window_, [](GLFWwindow* window, unsigned character) {
+      queue_of(window).add({.kind = KeyEvent::Kind::text, .character = character});
+    });
     ImGui_ImplOpenGL3_Init("#version 130");
   }
   ~Window() {
@@ -88,6 +98,8 @@ class Window {
   Window(const Window&) = delete;
 
   float scale() const { return scale_; }
+  // Of keys that no frame has seen yet.
+  bool has_keys() const { return !keys_.is_empty(); }
   bool is_open() const { return !glfwWindowShouldClose(window_); }
   void set_title(const std::string& title) {
     if (title == title_) return;
@@ -95,6 +107,13 @@ class Window {
     glfwSetWindowTitle(window_, title_.c_str());
   }
   void draw(App& app) {
+    keys_.give([&](const KeyEvent& event) {
+      if (event.kind == KeyEvent::Kind::text)
+        ImGui_ImplGlfw_CharCallback(window_, event.character);
+      else
+        ImGui_ImplGlfw_KeyCallback(window_, event.key, event.scancode,
+                                   event.kind == KeyEvent::Kind::down ? GLFW_PRESS : GLFW_RELEASE, event.modifiers);
+    });
     ImGui_ImplOpenGL3_NewFrame();
     ImGui_ImplGlfw_NewFrame();
     ImGui::NewFrame();
@@ -118,6 +137,7 @@ class Window {
   }
 
  private:
+  static KeyQueue& queue_of(GLFWwindow* window) { return static_cast<Window*>(glfwGetWindowUserPointer(window))->keys_; }
   static void write_picture(App& app, const std::string& path, int width, int height) {
     Image drawn{width, height, std::vector<ImU32>(static_cast<size_t>(width) * static_cast<size_t>(height))};
     glPixelStorei(GL_PACK_ALIGNMENT, 1);
@@ -131,6 +151,7 @@ class Window {
   }
 
   GLFWwindow* window_ = nullptr;
+  KeyQueue keys_;
   float scale_ = 1;
   std::string title_;
 };
@@ -158,6 +179,7 @@ Layout run_window(std::vector<std::string> paths, ViewModel::Open open, const La
     }
     window.set_title(app.command());
     window.draw(app);
+    if (window.has_keys()) frames = kFramesAfterEvent;
   }
   model.on_news({});
   const auto [width, height] = window.size();

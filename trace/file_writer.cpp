@@ -35,9 +35,10 @@ uint32_t checksum(const TableBuffer& rows) {
 
 }  // namespace
 
-bool writer_holds_lock(int descriptor) {
+std::optional<bool> writer_holds_lock(int descriptor) {
   struct flock lock = lock_of(F_RDLCK);
-  return ::fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  if (::fcntl(descriptor, F_OFD_GETLK, &lock) != 0) return std::nullopt;
+  return lock.l_type != F_UNLCK;
 }
 
 TraceFileWriter::TraceFileWriter(const std::string& path, const std::string& name, Mode mode)

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,7 @@ class TraceFileWriter {
   bool unflushed_chunks_ = false;
 };
 
-// The lock of a live trace on an open file: true iff some writer holds it.
-bool writer_holds_lock(int descriptor);
+// The lock of a live trace on an open file: whether some writer holds it. Nothing where locks are not supported.
+std::optional<bool> writer_holds_lock(int descriptor);
 
 }  // namespace ulpscope::trace_detail

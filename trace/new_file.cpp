@@ -21,7 +21,7 @@ namespace {
 bool is_being_written(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
-  const bool locked = writer_holds_lock(descriptor);
+  const bool locked = writer_holds_lock(descriptor).value_or(false);
   ::close(descriptor);
   return locked;
 }

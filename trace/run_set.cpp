@@ -256,6 +256,7 @@ bool RunSet::refresh() {
   bool changed = false;
   for (size_t i = 0; i < state.view.parts.size(); ++i) {
     PartView& part = state.view.parts[i];
+    part.file->check_same_file();
     // First the state: a writer that has ended commits nothing after it.
     const WriterState writer_state = part.file->writer_state();
     changed = changed || writer_state != part.writer_state;

@@ -32,7 +32,8 @@ class RunSet {
   // The newest.
   Snapshot snapshot() const;
   // Makes a newer snapshot where steps were committed since, or a writer ended. True iff there is one. Throws Error (unreadable)
-  // where a file was removed, or another one is in its place: snapshots that were made can still be read.
+  // where a file was removed, or another one is in its place: snapshots that were made can still be read; and where one was changed
+  // after its writer had ended: of that, what was not read yet no longer can be.
   bool refresh();
 
  private:

@@ -33,6 +33,7 @@ constexpr std::string_view kLostHint = "; without it nothing can be recovered";
 // Calls body(), with the errors of HDF5 turned into errors about this file.
 template <typename Body>
 auto TraceFile::reading(Body&& body) const {
+  if (open_->is_changed) throw changed();
   try {
     return body();
   } catch (const Error& error) {
@@ -121,9 +122,12 @@ TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage 
   });
   hint_ = on_damage == OnDamage::refuse ? kRecoverHint : std::string_view();
   advance();
+  check_unchanged();
 }
 
-std::shared_ptr<const TraceFile> TraceFile::newer() const {
+Error TraceFile::changed() const { return unreadable_error("'{}' was changed while it was read: expected the same file", name_); }
+
+void TraceFile::check_same_file() const {
   struct stat opened {
   }, named{};
   const bool is_there = ::stat(path_.c_str(), &named) == 0;
@@ -131,6 +135,28 @@ std::shared_ptr<const TraceFile> TraceFile::newer() const {
       opened.st_ino != named.st_ino)
     throw unreadable_error("'{}' was {} while it was read: expected the same file", name_,
                            is_there ? "replaced by another file" : "removed");
+  check_unchanged();
+}
+
+void TraceFile::check_unchanged() const {
+  struct stat opened {};
+  std::lock_guard lock(open_->mutex);
+  if (open_->is_changed) throw changed();
+  // First the end: nothing is written after it. Where locks are not supported, a writer that goes on is no dead one.
+  const bool has_ended = record_.state == RecordingState::closed || !writer_holds_lock(open_->file.descriptor()).value_or(true);
+  if (!has_ended || ::fstat(open_->file.descriptor(), &opened) != 0) return;
+  const OpenTrace::Stamp now{opened.st_size, opened.st_mtim};
+  if (!open_->ended) open_->ended = now;
+  const OpenTrace::Stamp& ended = *open_->ended;
+  if (now.bytes == ended.bytes && now.changed.tv_sec == ended.changed.tv_sec && now.changed.tv_nsec == ended.changed.tv_nsec)
+    return;
+  open_->is_changed = true;
+  if (now.bytes >= ended.bytes) throw changed();
+  throw unreadable_error("'{}' was truncated while it was read: it has {} of {} bytes", name_, now.bytes, ended.bytes);
+}
+
+std::shared_ptr<const TraceFile> TraceFile::newer() const {
+  check_same_file();
   auto next = std::make_shared<TraceFile>(*this);
   return next->advance() ? next : nullptr;
 }
@@ -445,7 +471,7 @@ WriterState TraceFile::writer_state() const {
   if (record_.state == RecordingState::closed) return WriterState::closed;
   return reading([&] {
     std::lock_guard lock(open_->mutex);
-    if (writer_holds_lock(open_->file.descriptor())) return WriterState::alive;
+    if (writer_holds_lock(open_->file.descriptor()).value_or(false)) return WriterState::alive;
     // It may have been closed since.
     return read_record().state == RecordingState::closed ? WriterState::closed : WriterState::dead;
   });

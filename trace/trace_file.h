@@ -2,7 +2,11 @@
 // Internal to trace/.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
+#include <atomic>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,7 +53,14 @@ struct OpenTrace {
   hdf5::File file;
   hdf5::Dataset commit, note;
   std::array<std::vector<Column>, kTables> columns;
-  std::mutex mutex;  // of all the rest
+  // Of the file once nobody writes it any more: it stays so.
+  struct Stamp {
+    off_t bytes = 0;
+    timespec changed{};
+  };
+  std::optional<Stamp> ended;
+  std::atomic<bool> is_changed = false;  // it did not: nothing is read any more
+  std::mutex mutex;                      // of all the rest
 
   // Messages call the file `name`.
   static std::shared_ptr<OpenTrace> open(const std::string& path, const std::string& name);
@@ -80,7 +91,10 @@ class TraceFile {
   // What was found to be missing and is read around, a line each.
   const std::vector<std::string>& losses() const { return losses_; }
 
-  // The file as committed now, where that is more, or else nothing. Throws Error (unreadable) where its path no longer leads to it.
+  // Throws Error (unreadable) where its path no longer leads to it, and where it was changed after its writer had ended: then
+  // nothing more can be read of it.
+  void check_same_file() const;
+  // The file as committed now, where that is more, or else nothing. Throws as check_same_file does.
   std::shared_ptr<const TraceFile> newer() const;
 
   // Rows [first, first + count), which are committed. `histograms`: with the bytes of stats' histograms, else without that column.
@@ -121,6 +135,9 @@ class TraceFile {
                    const std::byte* values) const;
   uint64_t step_at(TableId table, uint64_t row) const;
   Error damaged_tail(const TableSpec& table) const;
+  Error changed() const;
+  // Throws where the file was changed after its writer had ended.
+  void check_unchanged() const;
   template <typename Body>
   auto reading(Body&& body) const;
 

@@ -290,6 +290,8 @@ Table step_table(const AnalysisContext& context, uint64_t step) {
               {},
               0,
               ""};
+  const bool has_ranks = context.trace.ranks().size() > 1;
+  if (has_ranks) table.columns.insert(table.columns.begin() + 1, {"rank", ColumnKind::number, Unit::count});
   std::vector<std::pair<RowPosition, TableRow>> rows;
   for (const TracePart& part : context.parts) {
     if (step < part.steps.first || step >= part.steps.last) continue;
@@ -323,6 +325,8 @@ Table step_table(const AnalysisContext& context, uint64_t step) {
                                 !has_values        ? Cell(Unknown{})
                                 : std::isnan(room) ? Cell(NotApplicable{})
                                                    : Cell(room)}});
+        std::vector<Cell>& cells = rows.back().second.cells;
+        if (has_ranks) cells.insert(cells.begin() + 1, count_cell(static_cast<uint64_t>(part.run.rank)));
       }
       return true;
     });

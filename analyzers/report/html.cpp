@@ -14,7 +14,7 @@ namespace ulpscope {
 namespace {
 
 // Together less than kMostHtmlBytes by what stands around them: the style, the script, headings.
-constexpr size_t kFactBytes = 300'000, kFindingBytes = 1'000'000, kPlotBytes = 2'100'000, kTableBytes = 1'400'000;
+constexpr size_t kFactBytes = 300'000, kFindingBytes = 1'000'000, kPlotBytes = 1'700'000, kTableBytes = 1'800'000;
 constexpr size_t kMostSources = 100, kMostEvidence = 50, kShownEvidence = 4, kMostPlots = 60, kMostTables = 100;
 constexpr size_t kLongFact = 36;  // characters; a longer one has a line of its own
 

@@ -14,7 +14,8 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostColumns = 256, kMostRows = 200, kShownRows = 40;
+// The two hundred worst of something, all of it, and the others together.
+constexpr size_t kMostColumns = 256, kMostRows = 202, kShownRows = 40;
 constexpr int kLevels = 16;  // of colour; as many classes stand in the style
 
 // The cells of a heatmap on one grid. Where a column of the grid has several values of a row, it has the worst.

@@ -5,7 +5,6 @@
 
 #include "ulpscope/analyzers/report/html_parts.h"
 #include "ulpscope/analyzers/report/text.h"
-#include "ulpscope/analyzers/report/text_layout.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -110,15 +109,10 @@ std::string mark_list_html(const Plot& plot) {
 }
 
 std::string named_lines_html(std::span<const std::string> names, std::span<const std::string> lines, size_t shown) {
-  constexpr size_t kColumns = 46;  // of a name beside its line
-  std::vector<std::string> plain;
-  for (const std::string& name : names) plain.push_back(one_line(valid_utf8(name.substr(0, kMostNameBytes))));
-  const std::vector<std::string> shortened = shorten_texts(plain, kColumns, true);
   std::string html = "<div class=\"lines\">\n";
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i == shown) html += fmt::format("<details class=\"more\"><summary>{} more</summary>\n", lines.size() - shown);
-    html += fmt::format("<div class=\"line\"><span class=\"name\" title=\"{}\">{}</span>{}</div>\n", html_text(names[i]),
-                        html_text(shortened[i]), lines[i]);
+    html += fmt::format("<div class=\"line\"><span class=\"name\">{}</span>{}</div>\n", html_text(names[i]), lines[i]);
   }
   return html + (lines.size() > shown ? "</details>\n" : "") + "</div>\n";
 }

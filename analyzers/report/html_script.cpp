@@ -141,7 +141,7 @@ std::string_view html_script() {
   for (const named of all('.named.heat')) {
     const data = named.dataset, texts = data.texts.split('|'), columns = Number(data.n);
     for (const cells of all('.cells', named)) {
-      const name = cells.closest('.line').querySelector('.name').title;
+      const name = cells.closest('.line').querySelector('.name').textContent;
       let row = null;
       explore(cells, columns, (across) => {
         row = row || decode(cells.dataset.v);
@@ -167,7 +167,7 @@ std::string_view html_script() {
     const lines = all('.lines .line', named);
     for (const line of lines) {
       const name = line.querySelector('.name');
-      const enlarge = make('button', { type: 'button', 'aria-expanded': 'false', title: name.title }, name.textContent);
+      const enlarge = make('button', { type: 'button', 'aria-expanded': 'false' }, name.textContent);
       name.textContent = '';
       name.append(enlarge);
       enlarge.addEventListener('click', () => enlarge.setAttribute('aria-expanded', String(line.classList.toggle('large'))));
@@ -180,7 +180,7 @@ std::string_view html_script() {
       const wanted = search.value.toLowerCase();
       let count = 0;
       for (const line of lines) {
-        const has = line.querySelector('.name').title.toLowerCase().includes(wanted);
+        const has = line.querySelector('.name').textContent.toLowerCase().includes(wanted);
         line.classList.toggle('hidden', !has);
         count += has;
       }
@@ -261,6 +261,19 @@ std::string_view html_script() {
       label.append(slider, output);
       tools.append(label, every);
       choose();
+      const names = [...new Set(rows.map((row) => row.cells[0].textContent))];
+      if (names.length > 1) {
+        const of = make('label', {}, headers[0].textContent.trim()), select = make('select', { class: 'one' });
+        select.append(make('option', { value: '' }, 'all'));
+        names.forEach((value) => select.append(make('option', { value }, value)));
+        select.addEventListener('change', () => {
+          if (select.selectedIndex === 0) tests.delete('one');
+          else tests.set('one', (row) => row.cells[0].textContent === select.value);
+          apply();
+        });
+        of.append(select);
+        tools.append(of);
+      }
     }
     if (rows.length > 8) {
       headers.forEach((header, column) => {

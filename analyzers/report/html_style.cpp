@@ -45,6 +45,7 @@ h3 { font-size: .9375rem; line-height: 1.45; margin: 0 0 .5rem; font-weight: 600
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.125rem; }
 .needs-script, .tip { display: none; }
 .js .needs-script { display: inline-block; }
+select { max-width: min(24rem, 100%); }
 button, input, select { font: inherit; font-size: .8125rem; color: var(--ink); background: var(--card); border: 1px solid var(--line);
   border-radius: 6px; padding: .2rem .6rem; }
 button:hover { background: var(--hover); }
@@ -149,8 +150,8 @@ svg text { fill: var(--soft); font-size: 11.5px; }
 .ramp { width: 11rem; height: 10px; border: 1px solid var(--line); }
 .line { display: grid; grid-template-columns: minmax(8rem, 21rem) minmax(0, 1fr); column-gap: .75rem; align-items: center; }
 .named { margin: .25rem 0; }
-.name { font-size: .8125rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.name button { border: 0; padding: 0; background: none; max-width: 100%; overflow: hidden; text-overflow: ellipsis; text-align: left;
+.name { font-size: .8125rem; overflow-wrap: anywhere; }
+.name button { border: 0; padding: 0; background: none; max-width: 100%; overflow-wrap: anywhere; text-align: left;
   display: block; }
 .name button:hover { color: var(--accent); }
 .bars { width: 100%; height: 26px; border-bottom: 1px solid var(--line); }

@@ -11,7 +11,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostRows = 4000;
+constexpr size_t kMostRows = 6000;
 
 // The number by which a cell is sorted: of an interval its nearer bound.
 std::optional<double> number_in(const Cell& cell) {

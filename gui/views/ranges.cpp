@@ -56,6 +56,7 @@ class Ranges : public ViewPanel {
       ImGui::EndCombo();
     }
     canvas.names->add_item("limits");
+    if (!results.is_coarse) show_scale(canvas);
     if (results.is_coarse && (state.quantity == Measured::headroom || state.quantity == Measured::largest_exponent))
       ImGui::TextDisabled("Recorded without histograms: record with --record stats to see magnitudes.");
     const float room = ImGui::GetContentRegionAvail().y;
@@ -65,9 +66,9 @@ class Ranges : public ViewPanel {
                             state.filter.empty() ? "of the trace" : "that passes the filter");
       else if (const float height = state.tensor.empty() ? room - 3 * ImGui::GetTextLineHeightWithSpacing() : room * 0.5F;
                results.matrix_rows)
-        show_tree(canvas, *results.matrix, *results.matrix_rows, height);
+        show_tree(canvas, shown_matrix(canvas, results), *results.matrix_rows, height);
       else
-        show_plot(canvas, *results.matrix, height);
+        show_plot(canvas, shown_matrix(canvas, results), height);
     }
     if (state.tensor.empty()) {
       ImGui::TextDisabled("Click a tensor to see its exponents.");
@@ -77,26 +78,42 @@ class Ranges : public ViewPanel {
       ImGui::TextDisabled("Recorded without histograms: record with --record stats to see exponents.");
       return;
     }
-    show_scale(canvas, results);
+    show_shares(canvas, results);
     if (!is_there(results.exponents, results, "its histograms")) return;
     // At the scale 2^k a value v is rounded as v 2^k: its limits lie k binades lower.
     show_plot(canvas, *results.exponents, std::max(9 * em, ImGui::GetContentRegionAvail().y - em / 2), -state.scale.value_or(0));
   }
 
  private:
-  static void show_scale(const Canvas& canvas, const Results& results) {
+  // At the scale that is tried, which is looked up, or as recorded.
+  static const Plot& shown_matrix(const Canvas& canvas, const Results& results) {
+    const ViewState& state = *canvas.state;
+    if (!follows_scale(state, results)) return *results.matrix;
+    return canvas.kept->get<Plot>("matrix at a scale", results.scaled.get(), fmt::format("{}", *state.scale),
+                                  [&](uint64_t) { return results.scaled->at(*state.scale); });
+  }
+
+  static void show_scale(const Canvas& canvas) {
     ViewState& state = *canvas.state;
+    constexpr const char* kLabel = "what if the loss scale had been";
+    const float slider = 18 * ImGui::GetFontSize();
     bool is_tried = state.scale.has_value();
-    if (ImGui::Checkbox("what if the loss scale had been", &is_tried)) state.scale = is_tried ? std::optional(12) : std::nullopt;
+    go_on_beside(ImGui::GetFrameHeight() + (is_tried ? slider + ImGui::GetStyle().ItemSpacing.x : 0), kLabel);
+    if (ImGui::Checkbox(kLabel, &is_tried)) state.scale = is_tried ? std::optional(12) : std::nullopt;
     canvas.names->add_item("try scale");
     if (!state.scale) return;
-    go_on_beside(18 * ImGui::GetFontSize());
+    go_on_beside(slider);
     int k = *state.scale;
-    ImGui::SetNextItemWidth(18 * ImGui::GetFontSize());
+    ImGui::SetNextItemWidth(slider);
     if (ImGui::SliderInt("##scale", &k, kLeastScale, kLargestScale, "2^%d"))
       state.scale = std::clamp(k, kLeastScale, kLargestScale);
     canvas.names->add_item("scale");
-    if (!results.scales) ImGui::SameLine();
+  }
+
+  // Of the selected tensor, at the scale that is tried.
+  static void show_shares(const Canvas& canvas, const Results& results) {
+    const ViewState& state = *canvas.state;
+    if (!state.scale) return;
     if (!is_there(results.scales, results, "what that takes")) return;
     if (results.scales->rows.empty()) {
       ImGui::TextDisabled("%s", results.scales->note.c_str());
@@ -108,7 +125,6 @@ class Ranges : public ViewPanel {
       const Column& column = results.scales->columns[i];
       text += fmt::format("{}{} {}", i > 1 ? ", " : "", column.name, cell_text(row.cells[i], column.unit));
     }
-    go_on_beside(0, text.c_str());
     ImGui::TextUnformatted(text.c_str());
     canvas.names->add_item("scale shares");
   }

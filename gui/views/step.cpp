@@ -20,10 +20,11 @@ namespace {
 
 // Where the table has what lanes show.
 struct Columns {
-  size_t phase, nonfinite, flushed, overflowed;
+  size_t phase, rank, nonfinite, flushed, overflowed;
 
   explicit Columns(const Table& table)
       : phase(find(table, "phase")),
+        rank(find(table, "rank")),
         nonfinite(find(table, "nonfinite")),
         flushed(find(table, "flushed")),
         overflowed(find(table, "overflowed")) {}
@@ -62,19 +63,27 @@ ImU32 color_of(const Theme& theme, Rank rank) {
   return rank.place >= -1 ? (theme.dim & ~IM_COL32_A_MASK) | (110U << IM_COL32_A_SHIFT) : theme.unknown;
 }
 
-// Rows from left to right in order of execution, in a lane for each phase.
+// A lane for each phase, and of several ranks for each phase of each.
+std::string lane_of(const Columns& columns, const TableRow& row) {
+  const std::string& phase = std::get<std::string>(row.cells.at(columns.phase));
+  if (columns.rank >= row.cells.size()) return phase;
+  return fmt::format("rank {} {}", std::get<int64_t>(row.cells[columns.rank]), phase);
+}
+
+// Rows from left to right in order of execution, in lanes.
 void show_lanes(const Canvas& canvas, const Table& table) {
   if (table.rows.empty()) return;
   const Theme& theme = *canvas.theme;
-  const float line = ImGui::GetTextLineHeight(), left = 6.5F * ImGui::GetFontSize(), lane_height = 1.35F * line;
+  const float line = ImGui::GetTextLineHeight(), lane_height = 1.35F * line;
   const Columns columns(table);
+  const float left = (columns.rank < table.columns.size() ? 10 : 6.5F) * ImGui::GetFontSize();
   std::vector<std::string> lanes;
   std::vector<size_t> lane(table.rows.size());
   for (size_t row = 0; row < table.rows.size(); ++row) {
-    const std::string& phase = std::get<std::string>(table.rows[row].cells.at(columns.phase));
-    const auto found = std::find(lanes.begin(), lanes.end(), phase);
+    const std::string name = lane_of(columns, table.rows[row]);
+    const auto found = std::find(lanes.begin(), lanes.end(), name);
     lane[row] = static_cast<size_t>(found - lanes.begin());
-    if (found == lanes.end()) lanes.push_back(phase);
+    if (found == lanes.end()) lanes.push_back(name);
   }
   const ImVec2 from = ImGui::GetCursorScreenPos();
   const float width = std::max(10.0F, ImGui::GetContentRegionAvail().x - left - 4);

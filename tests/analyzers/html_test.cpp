@@ -172,7 +172,7 @@ TEST(HtmlRenderer, TextStaysText) {
   EXPECT_THAT(page["plots"][0]["text"].get<std::string>(), HasSubstr("normal" + shown));
   EXPECT_EQ(page["plots"][1]["lines"][1]["data-name"], "loss " + shown);
   EXPECT_THAT(page["plots"][1]["text"].get<std::string>(), AllOf(HasSubstr("mark " + shown), HasSubstr("band " + shown)));
-  EXPECT_THAT(page["plots"][2]["names"], Contains("first " + shown));
+  EXPECT_THAT(page["plots"][2]["names"], Contains("first " + shown)) << "whole";
   EXPECT_THAT(page["plots"][4]["nodes"][0]["title"].get<std::string>(), HasSubstr("70000 " + shown));
   for (const char* of : {"It broke: ", "Cause ", "Do less ", "Consequence ", "another.", "brief ", "whole ", "Note ", "run.h5"})
     EXPECT_THAT(page["text"].get<std::string>(), HasSubstr(of + shown));
@@ -234,9 +234,9 @@ TEST(HtmlRenderer, HeatmapsStaySmallAndKeepTheWorst) {
   Report report;
   report.plots = {plot};
   const Json page = read_back(render_html(report))["plots"][0];
-  ASSERT_THAT(page["cells"], SizeIs(200));
+  ASSERT_THAT(page["cells"], SizeIs(202));
   EXPECT_THAT(page["text"].get<std::string>(),
-              AllOf(HasSubstr("and 100 rows more that are not drawn"), HasSubstr("largest of 4 columns")));
+              AllOf(HasSubstr("and 98 rows more that are not drawn"), HasSubstr("largest of 4 columns")));
   const auto cells = decoded(page["cells"][0]["data-v"], page["named"][0]["data-texts"]);
   ASSERT_THAT(cells, SizeIs(250));
   EXPECT_EQ(cells[501 / 4], "75%");
@@ -388,7 +388,8 @@ TEST_F(HtmlInBrowser, TheScriptRunsAndNothingElse) {
   table.rows.push_back(table.rows[0]);
   for (size_t j = 2; j < table.columns.size(); ++j) table.rows[3].cells[j] = Unknown{};
   Table what_if{"what_if", "What if", {{"tensor", ColumnKind::text}, {"scale", ColumnKind::number, Unit::scale}}, {}, 0, ""};
-  for (const double scale : {1.0, 1024.0, 65536.0}) what_if.rows.push_back({{}, {std::string("t"), scale}});
+  for (const char* tensor : {"t", "u"})
+    for (const double scale : {1.0, 1024.0, 65536.0}) what_if.rows.push_back({{}, {std::string(tensor), scale}});
   report.tables.push_back(what_if);
   const std::string steps = R"(
     const shown = (card) => [...card.querySelectorAll('tbody tr')].filter((row) => row.getClientRects().length > 0);
@@ -402,7 +403,13 @@ TEST_F(HtmlInBrowser, TheScriptRunsAndNothingElse) {
     found.scales = shown(scales).length;
     const slider = scales.querySelector('input[type=range]');
     slider.value = 2; slider.dispatchEvent(new window.Event('input'));
-    found.chosen = shown(scales).map((row) => row.cells[1].textContent);
+    const texts = () => shown(scales).map((row) => row.cells[0].textContent + ' ' + row.cells[1].textContent);
+    found.chosen = texts();
+    const one = scales.querySelector('select.one');
+    one.value = 'u'; one.dispatchEvent(new window.Event('change'));
+    found.one = texts();
+    [...scales.querySelectorAll('button')].find((button) => button.textContent === 'all scales').click();
+    found.one_at_all = texts();
     const area = document.querySelector('.plot.steps .area'), box = area.getBoundingClientRect();
     area.dispatchEvent(new window.PointerEvent('pointermove', {clientX: box.left + box.width * 0.3, clientY: box.top + 5}));
     found.tip = document.querySelector('.tip').textContent;
@@ -421,8 +428,10 @@ TEST_F(HtmlInBrowser, TheScriptRunsAndNothingElse) {
   EXPECT_EQ(found["descending"], Json({"50%", "25%", "0.1%", "?"}));
   EXPECT_EQ(found["way"], "descending");
   EXPECT_EQ(found["ascending"], Json({"0.1%", "25%", "50%", "?"})) << "what is not known stays last";
-  EXPECT_EQ(found["scales"], 1);
-  EXPECT_EQ(found["chosen"], Json({"2^16"}));
+  EXPECT_EQ(found["scales"], 2);
+  EXPECT_EQ(found["chosen"], Json({"t 2^16", "u 2^16"}));
+  EXPECT_EQ(found["one"], Json({"u 2^16"})) << "a tensor is chosen";
+  EXPECT_EQ(found["one_at_all"], Json({"u 1", "u 2^10", "u 2^16"}));
   EXPECT_THAT(found["tip"].get<std::string>(), AllOf(HasSubstr("1"), HasSubstr("loss name: 1.5"), HasSubstr("other: 1")));
   EXPECT_THAT(found["cell"].get<std::string>(), AllOf(HasSubstr("first name"), HasSubstr("flushed 50%")));
   EXPECT_THAT(found["theme"].get<std::string>(), ::testing::AnyOf("dark", "light"));

@@ -88,7 +88,7 @@ def main():
             "bars": [svg.attrib for svg in of_class("bars", card)], "cells": [svg.attrib for svg in of_class("cells", card)],
             "grid": [svg.attrib for svg in of_class("grid-cells", card)],
             "named": [div.attrib for div in of_class("named", card)],
-            "names": [span.get("title") for span in of_class("name", card)],
+            "names": [words(span) for span in of_class("name", card)],
             "nodes": [{"title": words(g.find("title")), "marked": "marked" in g.get("class"), "y": float(g.find("rect").get("y")),
                        "x": float(g.find("rect").get("x"))} for g in of_class("node", card)],
             "links": len(of_class("link", card)), "marks": len(of_class("mark", card)), "bands": len(of_class("band", card)),

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <random>
+#include <set>
 
 #include "report_access.h"
 #include "synthetic_trace.h"
@@ -442,6 +443,83 @@ TEST(WhatIfTable, ScalersFollowBothWaysWhereStepsAreUndecided) {
     some_differ = some_differ || least < most;
   }
   EXPECT_TRUE(some_differ);
+}
+
+// For who chooses among scales: a limit of tensors, each at every scale, and what the others are together, in the table and the
+// plot.
+TEST(WhatIfTable, ALimitOfTensorsHasEachAtEveryScale) {
+  constexpr int kTensors = 9, kShown = 4;
+  std::mt19937 random(8);
+  SyntheticTrace trace;
+  std::vector<uint32_t> tensors;
+  std::vector<std::vector<double>> values(kTensors);
+  for (int i = 0; i < kTensors; ++i)
+    tensors.push_back(
+        trace.add_tensor("m" + std::to_string(i), "linear_backward", Phase::backward, Role::weight_gradient, DType::f16));
+  // Ever wider: the last ones lose most at the best scale.
+  for (int i = 0; i < kTensors; ++i) {
+    values[static_cast<size_t>(i)] = as_floats(lognormal(random, -10, 2.0 + 1.5 * i, 200));
+    trace.add(tensors[static_cast<size_t>(i)], make_row(values[static_cast<size_t>(i)], DType::f16));
+  }
+  trace.end_step();
+  Report report;
+  AnalysisOptions options;
+  options.limit = kShown;
+  add_what_if(trace.read(), options, report);
+  const Table& what_if = table(report, "what_if");
+  EXPECT_EQ(what_if.rows_left_out, 0u);
+  EXPECT_EQ(what_if.rows.size(), 25u * (1 + kShown + 1));
+  std::set<std::string> shown;
+  for (const TableRow& row : what_if.rows)
+    if (!row.key.name.empty()) shown.insert(row.key.name);
+  ASSERT_EQ(shown.size(), static_cast<size_t>(kShown));
+  EXPECT_TRUE(shown.contains("m8 linear_backward"));
+  for (int k = 0; k <= 24; ++k) {
+    RoundingTruth others, all;
+    for (int i = 0; i < kTensors; ++i) {
+      const RoundingTruth truth = round_all(values[static_cast<size_t>(i)], binary16, std::ldexp(1.0, -k));
+      add(all, truth);
+      const std::string name = "m" + std::to_string(i) + " linear_backward";
+      if (!shown.contains(name)) {
+        add(others, truth);
+        continue;
+      }
+      expect_share(cell(what_if, row_at(what_if, name, binary16, k), "flushed"), truth.flushed, truth.base, name);
+    }
+    for (const auto& [name, truth] :
+         {std::pair<std::string, const RoundingTruth*>{"5 other tensors", &others}, {"all gradients", &all}}) {
+      const size_t row = row_at(what_if, name, binary16, k);
+      expect_share(cell(what_if, row, "flushed"), truth->flushed, truth->base, name);
+      expect_share(cell(what_if, row, "overflow"), truth->overflowed, truth->base, name);
+    }
+  }
+  const auto lost = std::find_if(report.plots.begin(), report.plots.end(), [](const Plot& plot) { return plot.name == "lost"; });
+  ASSERT_NE(lost, report.plots.end());
+  ASSERT_EQ(lost->series.size(), 1u + kShown + 1);
+  EXPECT_EQ(lost->series.back().name, "5 other tensors");
+}
+
+// A run whose scale lies beyond is asked about there too; one without histograms, or without gradients, about nothing.
+TEST(WhatIfTable, AReportAsksOfTheScalesOfItsRun) {
+  std::mt19937 random(8);
+  SyntheticTrace trace, counts, inference;
+  const uint32_t gradient = trace.add_tensor("m", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(gradient, make_row(lognormal(random, 2, 3, 50), DType::f16, 0x1p30));
+  trace.end_step(SyntheticTrace::default_step(1, 0x1p30));
+  Report report;
+  add_what_if(trace.read(), {}, report);
+  EXPECT_EQ(table(report, "what_if").rows.size(), 2u * 31);
+  const uint32_t counted = counts.add_tensor("m", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  counts.add(counted, make_health_row({1, 2}, DType::f16));
+  counts.end_step();
+  const uint32_t activation = inference.add_tensor("m", "linear", Phase::forward, Role::activation, DType::f16);
+  inference.add(activation, make_row({1, 2}, DType::f16));
+  inference.end_step();
+  for (SyntheticTrace* const without : {&counts, &inference}) {
+    Report nothing;
+    add_what_if(without->read(), {}, nothing);
+    EXPECT_TRUE(nothing.tables.empty() && nothing.plots.empty());
+  }
 }
 
 }  // namespace

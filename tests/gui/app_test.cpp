@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <random>
 
 #include "synthetic_trace.h"
@@ -16,6 +17,7 @@
 #include "ulpscope/analyzers/what_if_report.h"
 #include "ulpscope/base/file.h"
 #include "ulpscope/gui/headless.h"
+#include "ulpscope/gui/key_queue.h"
 #include "ulpscope/gui/keys.h"
 #include "ulpscope/gui/plots.h"
 #include "ulpscope/gui/raster.h"
@@ -233,6 +235,43 @@ TEST_F(AppTest, ALossScaleIsDragged) {
     EXPECT_THAT(shown, HasSubstr("flushed " + cell(*row, "flushed") + ", subnormal " + cell(*row, "subnormal") + ", overflow " +
                                  cell(*row, "overflow")));
   }
+}
+
+// The tensors follow the scale, each cell as it is looked up; at the scale that was, they are as recorded.
+TEST_F(AppTest, TensorsFollowTheLossScale) {
+  app_.state().view = View::ranges;
+  app_.state().is_flat = true;
+  app_.state().scale = 10;
+  settle();
+  ASSERT_TRUE(follows_scale(app_.state(), *model_.results()));
+  const Plot recorded = *model_.results()->matrix;
+  const auto value_told = [&](size_t row) {
+    const Rectangle line = place(fmt::format("flushed row {}", row)), plot = place("plot flushed");
+    host_.move_to({plot.from.x + (plot.to.x - plot.from.x) * 0.205F, line.middle().y});  // step 20
+    host_.run(app_);
+    const std::string told = text();
+    host_.move_to({-1, -1});
+    return told;
+  };
+  for (const int k : {10, 0, 20}) {
+    app_.state().scale = k;
+    host_.run(app_);
+    const Plot shown = model_.results()->scaled->at(k);
+    for (size_t row = 0; row < 2; ++row) {
+      EXPECT_EQ(shown.series[row].name, recorded.series[row].name);
+      if (k == 10) {
+        EXPECT_EQ(shown.series[row].y[20], recorded.series[row].y[20]);
+      }
+      EXPECT_THAT(value_told(row), HasSubstr("flushed: " + value_text(shown.series[row].y[20], Unit::share))) << k;
+    }
+    EXPECT_THAT(text(), HasSubstr(fmt::format("had the loss scale been 2^{}", k)));
+  }
+  EXPECT_NE(model_.results()->scaled->at(0).series[0].y[20], recorded.series[0].y[20]);
+  // What no scale changes stays as it was.
+  app_.state().quantity = Measured::headroom;
+  settle();
+  EXPECT_FALSE(follows_scale(app_.state(), *model_.results()));
+  EXPECT_THAT(text(), Not(HasSubstr("had the loss scale been 2^")));
 }
 
 TEST_F(AppTest, PicturesAreTheSameBytes) {
@@ -562,6 +601,65 @@ TEST_F(AppTest, AWindowIsClosedWithAKey) {
   EXPECT_TRUE(app_.wants_to_close());
 }
 
+// Keys that went down and came up before a frame was drawn, in any order: each chord is one.
+TEST_F(AppTest, ShortChordsAreSeen) {
+  KeyQueue queue;
+  bool control = false;
+  const int ctrl = -1;
+  const auto frames = [&](std::initializer_list<KeyEvent> events) {
+    for (const KeyEvent& event : events) queue.add(event);
+    do {
+      queue.give([&](const KeyEvent& event) {
+        const bool down = event.kind == KeyEvent::Kind::down;
+        if (event.kind == KeyEvent::Kind::text)
+          host_.type(std::string(1, static_cast<char>(event.character)));
+        else if (event.key == ctrl)
+          ImGui::GetIO().KeyCtrl = control = down;
+        else
+          host_.key(event.key, down, control);
+      });
+      host_.run(app_);
+    } while (!queue.is_empty());
+    settle();
+  };
+  const auto down = [](int key) { return KeyEvent{KeyEvent::Kind::down, key}; };
+  const auto up = [](int key) { return KeyEvent{KeyEvent::Kind::up, key}; };
+  const int z = number_of(Key::z), two = number_of(Key::digit_1) + 1, three = two + 1;
+  frames({down(two), up(two), down(three), up(three)});
+  ASSERT_EQ(app_.state().view, View::timeline);
+  frames({down(ctrl), down(z), up(z), up(ctrl)});
+  EXPECT_EQ(app_.state().view, View::ranges);
+  frames({down(ctrl), down(z), up(ctrl), up(z)});
+  EXPECT_EQ(app_.state().view, View::overview);
+  frames({down(two), up(two), down(three), up(three)});
+  // Held for two of them.
+  frames({down(ctrl), down(z), up(z), down(z), up(z), up(ctrl)});
+  EXPECT_EQ(app_.state().view, View::overview);
+  frames({down(ctrl)});
+  frames({down(number_of(Key::y)), up(ctrl), up(number_of(Key::y))});
+  EXPECT_EQ(app_.state().view, View::ranges);
+}
+
+// Text comes with the keys that wrote it, and before the key that came after it.
+TEST(KeyQueueTest, TextKeepsItsPlaceAmongKeys) {
+  KeyQueue queue;
+  for (const char c : {'a', 'b'}) {
+    queue.add({KeyEvent::Kind::down, c});
+    queue.add({.kind = KeyEvent::Kind::text, .character = static_cast<unsigned>(c)});
+    queue.add({KeyEvent::Kind::up, c});
+  }
+  std::vector<std::string> frames;
+  while (!queue.is_empty()) {
+    std::string& frame = frames.emplace_back();
+    queue.give([&](const KeyEvent& event) {
+      frame += event.kind == KeyEvent::Kind::text   ? static_cast<char>(event.character)
+               : event.kind == KeyEvent::Kind::down ? '+'
+                                                    : '-';
+    });
+  }
+  EXPECT_THAT(frames, ElementsAre("+a", "-", "+b", "-"));
+}
+
 // Whatever has a name can be reached with the keyboard alone.
 TEST_F(AppTest, CommandsAreFoundByTheirNames) {
   const auto run = [&](const std::string& sought) {
@@ -781,6 +879,115 @@ TEST_F(SmallAppTest, ASmallWindowShowsWhatFits) {
     const Image& image = host_.draw(app_);
     EXPECT_EQ(image.pixels.size(), 200u * 150u);
   }
+}
+
+// All text of a frame, beside no fixture.
+std::string text_of_frame(App& app) {
+  ImGui::NewFrame();
+  ImGui::LogToClipboard(8);
+  app.frame();
+  ImGui::Render();
+  return ImGui::GetClipboardText();
+}
+
+// Of twenty series the first six have colours of their own, the next twelve dashes or dots of these colours, and two are not drawn.
+TEST(SeriesOfAPlot, AreToldApart) {
+  constexpr int kWidth = 900, kHeight = 700;
+  Plot plot;
+  plot.name = "many";
+  plot.title = "Many";
+  plot.kind = PlotKind::steps;
+  plot.x = {"step", Unit::count};
+  plot.y = {"value", Unit::count};
+  for (int i = 0; i < 20; ++i) plot.series.push_back({fmt::format("s{}", i), {}, {0, 50}, {i * 1.0, i * 1.0}});
+  plot.x_end = 100;
+  Headless host(kWidth, kHeight, 1, true);
+  ViewState state;
+  Register names;
+  Kept kept;
+  Hands hands;
+  const Canvas canvas{&theme(false), &host.textures(), &names, &state, {0, 100}, &kept, &hands};
+  ImGui::NewFrame();
+  ImGui::SetNextWindowPos({0, 0});
+  ImGui::SetNextWindowSize({kWidth, kHeight});
+  ImGui::Begin("window", nullptr, ImGuiWindowFlags_NoDecoration);
+  show_plot(canvas, plot, 650);
+  ImGui::End();
+  ImGui::Render();
+  Image image{kWidth, kHeight, std::vector<ImU32>(size_t{kWidth} * kHeight, theme(false).background)};
+  rasterize(*ImGui::GetDrawData(), image);
+  const Rectangle area = *names.find("plot many");
+  for (int i = 0; i < 20; ++i) {
+    const float y = area.to.y - 3 - static_cast<float>(i) / 19 * (area.to.y - area.from.y - 6);
+    size_t drawn = 0, all = 0;
+    for (auto x = static_cast<size_t>(area.from.x) + 5; x + 5 < static_cast<size_t>(area.to.x); ++x, ++all) {
+      const ImU32* const at = &image.pixels[static_cast<size_t>(y) * kWidth + x];
+      drawn += at[0] != theme(false).plot || at[kWidth] != theme(false).plot;
+    }
+    const double share = static_cast<double>(drawn) / static_cast<double>(all);
+    // Lines of seven pixels in eleven, and of two in five; each end is smoothed into a pixel more.
+    EXPECT_GE(share, i < 6 ? 0.99 : i < 12 ? 0.55 : i < 18 ? 0.3 : 0.0) << i;
+    EXPECT_LE(share, i < 6 ? 1.0 : i < 12 ? 0.85 : i < 18 ? 0.85 : 0.01) << i;
+  }
+}
+
+// Two ranks of five steps: ten step rows, of five steps.
+TEST(AppOfRanks, RowsOfRanksAreToldApart) {
+  std::vector<std::unique_ptr<SyntheticTrace>> traces;
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < 2; ++rank) {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.precision = "fp16";
+    run.rank = rank;
+    run.world_size = 2;
+    SyntheticTrace& trace = *traces.emplace_back(std::make_unique<SyntheticTrace>(run));
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    for (int step = 0; step < 5; ++step) {
+      trace.add(gradient, analyzers_test::make_row({rank + 1.0, 0.5}, DType::f16));
+      trace.end_step();
+    }
+    ASSERT_TRUE(trace.sink().close());
+    paths.push_back(trace.path());
+  }
+  ViewModel model(
+      {"ranks"}, [&](const std::string& path) { return RunSet(path, paths); }, false);
+  Headless host(1000, 700, 1, true);
+  ViewState state;
+  state.view = View::step;
+  App app(model, host.textures(), state);
+  for (int i = 0; i < 4; ++i) {
+    model.wait();
+    host.run(app);
+  }
+  EXPECT_EQ(model.results()->run, (RunNumbers{WriterState::closed, 5, 2, 10}));
+  EXPECT_THAT(text_of_frame(app), HasSubstr("ranks  |  closed  |  5 steps of 2 ranks, 10 rows"));
+  const Table& step = *model.results()->step;
+  ASSERT_EQ(step.columns.at(1).name, "rank");
+  std::vector<std::pair<int64_t, double>> seen;  // rank, largest
+  const auto largest = static_cast<size_t>(
+      std::find_if(step.columns.begin(), step.columns.end(), [](const Column& column) { return column.name == "largest"; }) -
+      step.columns.begin());
+  for (const TableRow& row : step.rows) seen.emplace_back(std::get<int64_t>(row.cells[1]), std::get<double>(row.cells[largest]));
+  std::sort(seen.begin(), seen.end());
+  EXPECT_THAT(seen, ElementsAre(std::pair(0, 1.0), std::pair(1, 2.0)));
+  // A lane for each rank.
+  EXPECT_GT(app.names().find("lane row 1")->from.y, app.names().find("lane row 0")->from.y);
+}
+
+// Of two runs, the foot has the numbers of both.
+TEST(AppOfRanks, TheFootHasTheNumbersOfBothRuns) {
+  SyntheticTrace first, second;
+  first.end_step();
+  for (int i = 0; i < 3; ++i) second.end_step();
+  first.read();
+  second.read();
+  ViewModel model({first.path(), second.path()}, open, false);
+  Headless host(1000, 700, 1, true);
+  App app(model, host.textures(), {});
+  model.wait();
+  const std::string text = text_of_frame(app);
+  EXPECT_THAT(text, HasSubstr(first.path() + "  |  closed  |  1 step, 0 rows  |  and "));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes the picture of each view twice, in processes that find another number of threads, language and time zone and no display: the
-same bytes both times.
+same bytes both times. And refuses what is not in the trace.
 
 usage: screenshot_test.py ULPSCOPE
 """
@@ -36,6 +36,20 @@ def main():
                 print(f"{view}: no picture of its own (the same as {seen.get(pictures[0])})")
                 return 1
             seen[pictures[0]] = view
+        # What is not there, or cannot be written, is said in a line, in every view.
+        steps = "expected one of 0 to"
+        refused = [
+            *((["--view", view, "--tensor", "nope"], "no tensor 'nope' in the trace") for view in VIEWS),
+            *((["--view", view, "--step", "1000"], steps) for view in VIEWS),
+            (["--steps", "1000..2000"], "no step of 1000 to 1999 in the trace; expected some of 0 to"),
+            (["-o", os.path.join(folder, "z.jpg")], "z.jpg': a picture is written as PNG"),
+        ]
+        for options, expected in refused:
+            output = [] if "-o" in options else ["-o", os.path.join(folder, "refused.png")]
+            said = subprocess.run([program, "screenshot", trace, *options, *output], env=bare, capture_output=True, text=True)
+            if said.returncode != 2 or expected not in said.stderr or len(said.stderr.splitlines()) != 1 or os.path.exists(os.path.join(folder, "refused.png")):
+                print(f"{options}: exit code {said.returncode}, {said.stderr!r}")
+                return 1
     print(f"{len(VIEWS)} views, each the same bytes twice")
     return 0
 

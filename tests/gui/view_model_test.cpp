@@ -6,8 +6,11 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
+#include <utility>
 
 #include "synthetic_trace.h"
+#include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/nan.h"
@@ -19,6 +22,7 @@ namespace ulpscope::gui {
 namespace {
 
 using analyzers_test::SyntheticTrace;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -50,7 +54,7 @@ TEST_F(ViewModelTest, ShowsWhatAnalysesSay) {
   ReportOptions options;
   options.limit = 0;
   EXPECT_EQ(render_json(*results->report), render_json(analyze_all(snapshot, options)));
-  EXPECT_EQ(results->steps, 30u);
+  EXPECT_EQ(results->run.steps, 30u);
   EXPECT_FALSE(results->matrix) << "nobody asked for it";
   EXPECT_EQ(results->recorded.last, 30u);
 
@@ -138,7 +142,7 @@ TEST_F(ViewModelTest, ATraceThatGrowsIsFollowed) {
     while (true) {
       const int before = count;
       lock.unlock();
-      const uint64_t seen = model.results()->steps;
+      const uint64_t seen = model.results()->run.steps;
       lock.lock();
       if (seen >= steps) return seen;
       news.wait(lock, [&] { return count != before; });
@@ -148,8 +152,63 @@ TEST_F(ViewModelTest, ATraceThatGrowsIsFollowed) {
   add_steps(40);
   trace_.sink().flush();
   EXPECT_EQ(wait_for_steps(43), 43u);
-  EXPECT_EQ(model.results()->writer, WriterState::alive);
+  EXPECT_EQ(model.results()->run.writer, WriterState::alive);
   model.on_news({});
+}
+
+// A trace that nobody writes any more is watched all the same: what becomes of its file is said, and nothing of another file is
+// shown.
+TEST_F(ViewModelTest, WhatBecomesOfAnEndedTraceIsSaid) {
+  add_steps(40);
+  trace_.read();  // closed
+  SyntheticTrace second;
+  second.end_step();
+  second.read();
+  TemporaryFolder folder;
+  const std::string other = folder.file("other.h5");
+  std::filesystem::copy_file(second.path(), other);
+  struct Case {
+    const char* name;
+    std::function<void(const std::string& path)> change;
+    const char* said;
+  };
+  const Case cases[] = {
+      {"removed", [](const std::string& path) { std::filesystem::remove(path); }, "was removed while it was read"},
+      {"replaced", [&](const std::string& path) { std::filesystem::rename(other, path); }, "was replaced by another file"},
+      {"truncated", [](const std::string& path) { std::filesystem::resize_file(path, 3000); }, "was truncated while it was read"},
+  };
+  for (const bool is_second : {false, true}) {
+    for (const Case& each : cases) {
+      const std::string path = folder.file(std::string(each.name) + (is_second ? "2.h5" : ".h5"));
+      std::filesystem::copy_file(trace_.path(), path);
+      if (!std::filesystem::exists(other)) std::filesystem::copy_file(second.path(), other);
+      std::mutex mutex;
+      std::condition_variable news;
+      bool is_told = false;
+      ViewModel model(is_second ? std::vector<std::string>{trace_.path(), path} : std::vector<std::string>{path}, open, true);
+      model.on_news([&] {
+        const std::lock_guard lock(mutex);
+        is_told = true;
+        news.notify_all();
+      });
+      model.ask({});
+      model.wait();
+      ASSERT_EQ(model.results()->failure, "") << each.name;
+      each.change(path);
+      for (std::string failure; failure.empty(); failure = model.results()->failure) {
+        std::unique_lock lock(mutex);
+        news.wait(lock, [&] { return std::exchange(is_told, false); });
+      }
+      EXPECT_THAT(model.results()->failure, AllOf(HasSubstr(path), HasSubstr(each.said)));
+      // Whatever is asked for next, it goes on being said.
+      ViewState state;
+      state.view = View::step;
+      model.ask(state);
+      model.wait();
+      EXPECT_THAT(model.results()->failure, HasSubstr(path));
+      model.on_news({});
+    }
+  }
 }
 
 // A window beside a run is there before its trace is.
@@ -191,7 +250,7 @@ TEST_F(ViewModelTest, ARunThatHasNotBegunIsAwaited) {
   for (uint64_t steps = 0; steps < 3;) {
     asked.wait(lock, is_read);
     lock.unlock();
-    steps = model.results()->steps;
+    steps = model.results()->run.steps;
     lock.lock();
   }
   lock.unlock();

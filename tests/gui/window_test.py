@@ -70,17 +70,23 @@ def main():
                 return 1
             name = found.stdout.split()[0]
             xdotool(environment, "windowfocus", "--sync", name)
-            # Held, for a busy machine draws no frame between a key that goes down and comes up at once.
-            xdotool(environment, "keydown", "2")
+            # Keys come up at once: a busy machine draws no frame in between.
+            xdotool(environment, "key", "--delay", "0", "2")
             changed = subprocess.run(
                 ["timeout", "60", "xdotool", "search", "--sync", "--name", "view ranges"], env=environment, capture_output=True, text=True
             )
             if changed.returncode != 0:
                 print("key 2 did not lead to the ranges")
                 return 1
+            # Chords of no length, one by one, of which none is lost: as many steps back as there were forward.
+            for key, view in [("3", "timeline"), ("4", "why-nan"), ("5", "step"), *(("ctrl+z", view) for view in ("why-nan", "timeline", "ranges"))] * 3:
+                xdotool(environment, "key", "--delay", "0", key)
+                found = subprocess.run(["timeout", "60", "xdotool", "search", "--sync", "--name", f"view {view}"], env=environment, capture_output=True)
+                if found.returncode != 0:
+                    print(f"key {key} did not lead to {view}")
+                    return 1
             # Closed with a key, it remembers how it looked.
-            xdotool(environment, "keydown", "ctrl")
-            xdotool(environment, "keydown", "q")
+            xdotool(environment, "key", "--delay", "0", "ctrl+q")
             if window.wait(timeout=60) != 0:
                 print(f"Ctrl+Q: exit code {window.returncode}, {window.stderr.read()}")
                 return 1
@@ -88,9 +94,6 @@ def main():
             if "view ranges\n" not in remembered:
                 print(f"it was closed at the ranges, and remembered: {remembered!r}")
                 return 1
-            xdotool(environment, "keyup", "q")
-            xdotool(environment, "keyup", "ctrl")
-            xdotool(environment, "keyup", "2")
             # A run goes on whatever becomes of the window beside it, and what it prints ends with it.
             run = train_beside(program, beside, env=environment)
             found = subprocess.run(

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -72,6 +74,44 @@ TEST(LiveTrace, RefreshSeesThatAnotherFileIsInItsPlace) {
   std::filesystem::copy_file(other, path);
   EXPECT_THAT(error_of_refresh(), ::testing::HasSubstr("run.h5' was replaced by another file while it was read"));
   EXPECT_EQ(read_lines(snapshot), expected_lines(kSeed, 5)) << "what was read stays";
+}
+
+// Nobody writes to a trace once its writer has ended: what changes then is no longer what was opened.
+TEST(LiveTrace, RefreshSeesThatAnEndedTraceWasChanged) {
+  const auto error_after = [](bool is_killed, const std::function<void(const std::string& path)>& change) -> std::string {
+    TemporaryFolder folder;
+    const std::string path = folder.file("run.h5");
+    WriterProcess writer(path, kSeed);
+    writer.wait_for("ready");
+    writer.call("steps 5");
+    if (is_killed) {
+      writer.kill();
+    } else {
+      writer.call("close");
+      EXPECT_EQ(writer.finish(), 0);
+    }
+    RunSet run(path);
+    EXPECT_FALSE(run.refresh()) << "it stays as it is";
+    change(path);
+    try {
+      run.refresh();
+      return "none";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unreadable);
+      EXPECT_THROW(read_lines(run.snapshot()), Error) << "what was not read yet would be of another file";
+      return error.what();
+    }
+  };
+  const auto halve = [](const std::string& path) { std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2); };
+  const auto overwrite = [](const std::string& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096);
+    file << "other bytes";
+  };
+  for (const bool is_killed : {false, true}) {
+    EXPECT_THAT(error_after(is_killed, halve), ::testing::HasSubstr("run.h5' was truncated while it was read: it has "));
+    EXPECT_THAT(error_after(is_killed, overwrite), ::testing::HasSubstr("run.h5' was changed while it was read"));
+  }
 }
 
 TEST(LiveTrace, RefreshSeesTheCloseOfATrace) {

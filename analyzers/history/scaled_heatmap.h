@@ -1,0 +1,38 @@
+// Tensors against steps at every loss scale that can be asked for: what a scale that is dragged looks up.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/analyzers/history/history.h"
+#include "ulpscope/analyzers/report/report.h"
+
+namespace ulpscope {
+
+// Shares of elements that another loss scale would change: flushed, subnormal and overflowed.
+bool depends_on_scale(Measured measured);
+
+class ScaledHeatmap {
+ public:
+  // As tensor_heatmap and module_heatmap have them, had the loss scale been 2^exponent; kLeastScale to kLargestScale.
+  Plot at(int exponent) const;
+  Measured measured() const { return measured_; }
+
+ private:
+  friend ScaledHeatmap scaled_heatmap(const Snapshot&, const StepRange&, const Plot&, std::span<const std::vector<uint32_t>>,
+                                      Measured, std::string_view);
+  Plot plot_;  // without its values
+  Measured measured_ = Measured::flushed;
+  std::vector<double> shares_;  // by exponent, row and column
+};
+
+// Of `recorded`, a heatmap of that quantity, each of whose rows stands for the tensors `rows` has there. `format`: the name of the
+// one that is asked about, or "": that of each tensor. A tensor without a loss scale in its values has the same at each. Shares are
+// what `ulpscope whatif` bounds from above: of rows whose own scale is asked about, and whose rounding was counted, what was
+// counted. Columns are joined until there are no more than 64k cells.
+ScaledHeatmap scaled_heatmap(const Snapshot& trace, const StepRange& steps, const Plot& recorded,
+                             std::span<const std::vector<uint32_t>> rows, Measured measured, std::string_view format);
+
+}  // namespace ulpscope
