@@ -103,7 +103,7 @@ def is_step(name):
     return name.startswith(("ours/", "torch/"))
 
 
-def print_results(results):
+def print_results(results, is_whole):
     medians = results.medians()
     others = [name for name in medians if not is_step(name)]
     if others:
@@ -122,15 +122,20 @@ def print_results(results):
                       f"{writer:.2f}" if writer is not None else "-"))
     if steps:
         table(steps, ("training step", "ms", "PyTorch ms", "ratio", "/ bare", "writer us/row"))
-    judged = []
+    judged, unknown = [], []
     for target in targets.TARGETS:
-        if result := results.judge(target):
+        result = results.judge(target)
+        if result is None:
+            unknown.append(target.what)
+        else:
             value, limit, met = result
             judged.append({"what": target.what, "value": value, "limit": limit, "met": met, "at_least": target.at_least})
     if judged:
         table([(row["what"], f"{row['value']:.3g}", ("at least " if row["at_least"] else "at most ") + f"{row['limit']:.3g}",
                 "met" if row["met"] else "MISSED") for row in judged], ("target", "measured", "limit", ""))
         print(f"{sum(row['met'] for row in judged)} of {len(judged)} targets met")
+    if is_whole and unknown:
+        print("not measured: " + "; ".join(unknown))
     return judged
 
 
@@ -204,7 +209,7 @@ def main():
             for row in compare_torch.measure([workload], options.threads, options.rounds, options.seconds, step_bench):
                 results.add(row.pop("name"), row.pop("round"), row.pop("ms"), row)
 
-    judged = print_results(results)
+    judged = print_results(results, not options.names)
     medians = results.medians()
     if options.compare:
         print_comparison(options.compare, medians)

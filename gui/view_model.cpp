@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <new>
 #include <optional>
 #include <set>
 
@@ -24,6 +26,12 @@
 namespace ulpscope::gui {
 
 namespace {
+
+// The reading thread must not end the window, whatever a trace makes it ask for.
+std::string what_failed(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory: the rest of the trace is not shown";
+  return one_line(error.what());
+}
 
 constexpr size_t kMostMatrixRows = 2000;
 constexpr auto kFollowInterval = std::chrono::milliseconds(500);
@@ -448,14 +456,14 @@ void ViewModel::work() {
         looked = now;
         is_new = reader.refresh();
       }
-    } catch (const Error& error) {
-      failure = lost = one_line(error.what());
+    } catch (const std::exception& error) {
+      failure = lost = what_failed(error);
       thrown = std::current_exception();
     }
     try {
       more = reader.read_next(state, results);
-    } catch (const Error& error) {
-      if (failure.empty()) failure = one_line(error.what());
+    } catch (const std::exception& error) {
+      if (failure.empty()) failure = what_failed(error);
       if (!thrown) thrown = std::current_exception();
     }
     lock.lock();

@@ -140,6 +140,50 @@ bool rises_from_the_start(const RunFacts& facts) {
          std::all_of(ends.begin(), ends.end(), [&](double loss) { return std::isfinite(loss) && loss > bound; });
 }
 
+// What came of an update as large as its weight, of the first rank.
+struct ThrownUp {
+  double highest = 0;  // loss from the update on
+  uint64_t step = 0;
+  uint64_t above = 0, steps = 0;  // losses above the first one, and all of them
+};
+ThrownUp thrown_up(const RunFacts& facts, uint64_t from) {
+  ThrownUp found;
+  const double first = facts.judged_steps().first.loss;
+  const uint64_t last = facts.context.options.steps.last;
+  facts.context.trace.of_rank(facts.context.trace.ranks().front())
+      .visit_steps({from + 1, last}, [&](std::span<const StepRow> rows) {
+        for (const StepRow& row : rows) {
+          if (!row.loss_known || !std::isfinite(row.loss)) continue;
+          ++found.steps;
+          found.above += row.loss > first;
+          if (row.loss <= found.highest) continue;
+          found.highest = row.loss;
+          found.step = row.step;
+        }
+        return true;
+      });
+  return found;
+}
+
+// The run learned all the same, and may have ended better without.
+void add_thrown_up(const RunFacts& facts, const UpdateRatio& ratio, Findings& found) {
+  constexpr double kThrown = 2;  // times the first loss: batches vary by less
+  const double first = facts.judged_steps().first.loss;
+  const ThrownUp thrown = thrown_up(facts, ratio.step);
+  if (!(first > 0) || !(thrown.highest > kThrown * first)) return;
+  const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
+  RowKey key = facts.selection.key(ratio.tensor);
+  key.step = ratio.step;
+  found.add(
+      Severity::warning,
+      fmt::format("Updates were too long at first: that of step {} was {:.3g} times as large as {}, and the loss rose from {:.4g} "
+                  "to {:.4g} in step {}; it was above the first one in {} of {} steps.",
+                  ratio.step, ratio.ratio, weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter, first,
+                  thrown.highest, thrown.step, thrown.above, thrown.steps),
+      {{key, {{"update_over_weight", ratio.ratio}}}}, shorten_updates(facts, ratio.tensor, ratio.step) + ".",
+      {{ratio.tensor}, ratio.step});
+}
+
 // From which step on the loss saw nothing of the batch, because activations gave nothing but zeros: where a loss ends then says
 // nothing of how it was before.
 uint64_t went_blind(const RunFacts& facts) {
@@ -204,6 +248,8 @@ void find_divergence(const RunFacts& facts, Findings& found) {
                 {{"loss", losses.last}, {"first_loss", losses.first}}}},
               shorten_updates(facts, std::nullopt, losses.step.value_or(steps.last.step)) + ".",
               grew_before || peaked ? all_weights(facts, losses.first_step + 1) : Extent());
+  else if (large && all.has_large() && !facts.broke())
+    add_thrown_up(facts, *all.first_large, found);
 }
 
 }  // namespace
@@ -219,7 +265,8 @@ extern constinit const FindingRule run_diverged{
         "from it. Of a run of fewer than 20 steps that did not break, updates alone beside a loss that did not come down are a "
         "warning, as are losses of its later half that are all above the first one and above guessing, with an update larger than "
         "a "
-        "quarter of the weights that it changed; neither where its last losses are below half of the highest.",
+        "quarter of the weights that it changed; neither where its last losses are below half of the highest. "
+        "A warning too where the loss came down after an update larger than its weight had thrown it above twice the first one.",
     .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
     .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
     .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",

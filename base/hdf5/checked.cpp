@@ -9,8 +9,14 @@ namespace ulpscope::hdf5 {
 // The error stack belongs to the thread, and so does the switch that keeps HDF5 from printing it.
 void prepare() {
   static std::once_flag once;
-  // Without this, exit() would close files that a thread may still be writing.
-  std::call_once(once, [] { H5dont_atexit(); });
+  std::call_once(once, [] {
+    // A thread writes the trace while others write checkpoints, and a window reads beside both.
+    hbool_t is_threadsafe = false;
+    if (H5is_library_threadsafe(&is_threadsafe) < 0 || !is_threadsafe)
+      throw failed_error("HDF5 was built without thread safety; expected a library built with it, as Debian's is");
+    // Without this, exit() would close files that a thread may still be writing.
+    H5dont_atexit();
+  });
   thread_local bool quiet = false;
   if (!quiet) {
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);

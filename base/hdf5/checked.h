@@ -10,7 +10,8 @@
 
 namespace ulpscope::hdf5 {
 
-// Before the first call in a function: HDF5 prints nothing, in this thread, and closes nothing at exit.
+// Before the first call in a function: HDF5 prints nothing, in this thread, and closes nothing at exit. Throws Error (failed) where
+// the library is not safe to call from several threads.
 void prepare();
 
 struct Failure {

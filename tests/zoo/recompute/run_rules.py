@@ -105,6 +105,26 @@ def largest_update(case, match):
     return {"ratio": general(max(float(p["update_norm"][i] / p["weight_norm"][i]) for i in rows), 3)}
 
 
+def thrown_up(case, match):
+    f, s = case.f, case.f.steps
+    step, ratio, tensor = first_large_update(case)
+    behind = (s.step > step) & numpy.isfinite(s.loss)
+    losses = s.loss[behind]
+    return Claim(
+        {
+            "step": step,
+            "ratio": general(ratio, 3),
+            "parameter": f.trace.text_of(f.tables.tensors["parameter"][tensor]),
+            "first": general(s.loss[0], 4),
+            "highest": general(losses.max(), 4),
+            "at": s.step[behind][losses.argmax()],
+            "above": (losses > s.loss[0]).sum(),
+            "all": len(losses),
+        },
+        it_was_thrown_up=losses.max() > 2 * s.loss[0],
+    )
+
+
 def decay_times_rate(case, match):
     decay, rate = (float(case.f.trace.settings_by_kind[kind][1]) for kind in ("weight_decay", "learning_rate"))
     return Claim({"product": general(decay * rate, 3), "one": 1}, it_is_above_1=decay * rate > 1)
@@ -506,6 +526,11 @@ RULES = {
                 diverged,
             ),
             (r"^The run diverge[ds]: " + LOSSES, diverged),
+            (
+                r"^Updates were too long at first: that of step (?P<step>\d+) was (?P<ratio>\S+) times as large as (?P<parameter>\S+), and the loss rose "
+                r"from (?P<first>\S+) to (?P<highest>\S+) in step (?P<at>\d+); it was above the first one in (?P<above>\d+) of (?P<all>\d+) steps\.$",
+                thrown_up,
+            ),
             (r"Updates were up to (?P<ratio>\S+) times as large as the weights that they changed\.$", largest_update),
             (r"(?:Lower|times) the learning rate \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("learning_rate")),
             (r"Lower the weight decay \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("weight_decay")),
