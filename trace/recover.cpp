@@ -18,6 +18,8 @@ namespace {
 
 // Rows are handed to the file when they are this large.
 constexpr size_t kBatchBytes = 4u << 20;
+// Of the texts of a table, so many bytes are left to what is said of losses.
+constexpr uint64_t kLossTextBytes = 1u << 24;
 
 // Steps first <= step <= last.
 struct Steps {
@@ -220,12 +222,14 @@ void Salvage::visit_readable(Visit&& visit) {
   if (table.step_column >= 0) misplaced = find_misplaced(table);
   Block block;
   Row row;
+  HeldTexts texts(kLossTextBytes);
   for (uint64_t first = 0; first < source_.rows(table.id);) {
     const size_t count = source_.rows_in_chunk(table.id, first);
     if (read_chunk(table, first, count, block)) {
       for (size_t i = 0; i < count; ++i) {
         try {
           decoder.decode(block, i, row);
+          texts.add(source_, first + i, row);
         } catch (const Error&) {
           Steps steps;
           if (table.step_column >= 0) steps.first = steps.last = block.value<uint64_t>(static_cast<size_t>(table.step_column), i);
