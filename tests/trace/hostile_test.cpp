@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <limits>
 
@@ -207,6 +211,70 @@ TEST_F(Hostile, OtherRowsAreCheckedToo) {
     write(contents);
     EXPECT_THAT(error(), HasSubstr(one.place));
   }
+}
+
+// Steps that have one of many lost rows, and those that do not.
+TEST_F(Hostile, EveryStepThatLostARowIsLostAndNoOther) {
+  constexpr uint64_t kMany = 3000;
+  Contents contents = good();
+  const TensorRow row = contents.rows.front();
+  contents.rows.clear();
+  contents.steps.clear();
+  uint64_t lost = 0;
+  for (uint64_t step = 0; step < kMany; ++step) {
+    const bool first = step % 3 == 1, second = step % 7 == 2;
+    for (const bool is_damaged : {first, second}) {
+      TensorRow& added = contents.rows.emplace_back(row);
+      added.step = step;
+      added.statistics.zeros += is_damaged;
+    }
+    contents.steps.emplace_back().step = step;
+    lost += first || second;
+  }
+  write(contents);
+  const RecoverResult result = recover();
+  EXPECT_EQ(result.lost_steps, lost);
+  EXPECT_EQ(result.tensor_rows, 2 * (kMany - lost));
+  Snapshot(saved_).visit_steps({}, [](std::span<const StepRow> steps) {
+    for (const StepRow& step : steps) EXPECT_FALSE(step.step % 3 == 1 || step.step % 7 == 2) << step.step;
+    return true;
+  });
+}
+
+// A step may have more rows than fit into memory: they are not held.
+TEST_F(Hostile, TheRowsOfAStepAreCopiedBlockByBlock) {
+  constexpr size_t kRows = 40000;
+  Contents contents = good();
+  contents.captures.clear();
+  contents.steps.resize(1);
+  TensorRow row = contents.rows.front();
+  {
+    const auto sink = create_trace(path_, contents.run);
+    for (const OpInfo& op : contents.ops) sink->add_op(op);
+    for (const TensorInfo& tensor : contents.tensors) sink->add_tensor(tensor);
+    for (row.sequence = 0; row.sequence < kRows; ++row.sequence) sink->add_row(row);
+    sink->end_step(contents.steps.front());
+    ASSERT_TRUE(sink->close());
+  }
+  // In a process of its own, since what is mapped here is that of all tests before.
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::ifstream pages("/proc/self/statm");
+    rlim_t used = 0;
+    pages >> used;
+    const rlim_t most = used * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + kRows * sizeof(TensorRow) / 2;
+    const rlimit limit{most, most};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      _exit(recover_trace(path_, saved_).tensor_rows == kRows ? 0 : 1);
+    } catch (...) {
+      _exit(2);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // A capture is a tree: what cannot be one is damage, and what is left of it no capture.
