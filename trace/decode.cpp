@@ -53,6 +53,13 @@ void Texts::read(const TraceFile& file) {
   check_new();
 }
 
+std::string Texts::what_is_wrong(uint32_t id) const {
+  if (id >= size()) return fmt::format("refers to text {} of {}", id, size());
+  if (length(id) > kLongestText)
+    return fmt::format("refers to text {}, of {} bytes; expected at most {}", id, length(id), kLongestText);
+  return fmt::format("refers to text {}, which is damaged", id);
+}
+
 void Texts::check_new() {
   for (; checked_ < ends_.size() && ends_[checked_] <= bytes_.size(); ++checked_)
     if (!is_utf8((*this)[checked_])) broken_.insert(checked_);

@@ -22,17 +22,20 @@ class Texts {
   // Reads those that `file` has beyond these. Throws Error (unreadable); the texts before the damage are kept.
   void read(const TraceFile& file);
   size_t size() const { return ends_.size(); }
-  // Whether there is a text of this number, all bytes of it, and it is one: UTF-8.
-  bool has(uint32_t id) const { return id < ends_.size() && ends_[id] <= bytes_.size() && !broken_.contains(id); }
-  std::string_view operator[](uint32_t id) const {
-    const uint64_t begin = id == 0 ? 0 : ends_[id - 1];
-    return std::string_view(bytes_).substr(begin, ends_[id] - begin);
+  // Whether there is a text of this number, all bytes of it, and it is one: UTF-8, and not too long.
+  bool has(uint32_t id) const {
+    return id < ends_.size() && ends_[id] <= bytes_.size() && length(id) <= kLongestText && !broken_.contains(id);
   }
+  // What a reference to a text that is not there refers to.
+  std::string what_is_wrong(uint32_t id) const;
+  std::string_view operator[](uint32_t id) const { return std::string_view(bytes_).substr(begin(id), length(id)); }
 
  private:
   void read_ends(const TraceFile& file);
   void read_bytes(const TraceFile& file);
   void check_new();
+  uint64_t begin(uint32_t id) const { return id == 0 ? 0 : ends_[id - 1]; }
+  uint64_t length(uint32_t id) const { return ends_[id] - begin(id); }
 
   std::vector<uint64_t> ends_;
   std::string bytes_;
@@ -49,6 +52,49 @@ constexpr size_t column_named(std::string_view name) {
   });
   return found;
 }
+
+// What the row's texts and shapes take in memory, each row having a copy.
+template <typename Row>
+uint64_t text_bytes(const Row& row) {
+  uint64_t bytes = 0;
+  for_each_column<Row>([&](const auto& column, auto) {
+    const auto& field = column.get(row);
+    using Field = std::remove_cvref_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, std::string> || std::is_same_v<Field, std::vector<int64_t>>)
+      bytes += field.size() * sizeof(field[0]);
+  });
+  return bytes;
+}
+
+// Rows of which readers hold a whole table in memory, and that have texts.
+template <typename Row>
+inline constexpr bool kIsHeldWithTexts =
+    std::is_same_v<Row, OpInfo> || std::is_same_v<Row, TensorInfo> || std::is_same_v<Row, SettingInfo> ||
+    std::is_same_v<Row, SourceInfo> || std::is_same_v<Row, EventRow> || std::is_same_v<Row, CaptureRow>;
+
+// Counts what the texts of such a table's rows take.
+class HeldTexts {
+ public:
+  // `bytes`: what others take beside them.
+  explicit HeldTexts(uint64_t bytes = 0) : bytes_(bytes) {}
+  // Throws Error (unreadable) where it is too much.
+  template <typename Row>
+  void add(const TraceFile& file, uint64_t number, const Row& row) {
+    if constexpr (kIsHeldWithTexts<Row>) {
+      bytes_ += text_bytes(row);
+      if (bytes_ <= kMost) return;
+      const TableSpec& table = spec(Table<Row>::id);
+      const auto is_text = [](const ColumnSpec& column) { return column.kind == ValueKind::text; };
+      throw file.damaged(table, *std::find_if(table.columns.begin(), table.columns.end(), is_text), number,
+                         fmt::format("has, with the rows before it, texts of {} bytes; expected at most {}", bytes_, kMost));
+    }
+  }
+
+ private:
+  static constexpr uint64_t kMost = uint64_t{1} << 28;
+
+  uint64_t bytes_;
+};
 
 // Where TensorRow's histogram is among its columns.
 inline constexpr size_t kHistogramColumn = column_named<TensorRow>("histogram");
@@ -93,10 +139,7 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
     } else {
       const Type value = block.value<Type>(index, row);
       if constexpr (Storage<Field>::kind == ValueKind::text) {
-        if (!texts_.has(value)) {
-          fail(value < texts_.size() ? fmt::format("refers to text {}, which is damaged", value)
-                                     : fmt::format("refers to text {} of {}", value, texts_.size()));
-        }
+        if (!texts_.has(value)) fail(texts_.what_is_wrong(value));
         if constexpr (std::is_same_v<Field, std::string>)
           field = texts_[value];
         else if (!parse_shape(texts_[value], field))

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "ulpscope/base/error.h"
+
 namespace ulpscope::trace_detail {
 
 size_t encode_histogram(const ExponentHistogram& histogram, uint8_t* out) {
@@ -76,6 +78,8 @@ bool parse_shape(std::string_view text, std::vector<int64_t>& shape) {
 
 uint32_t Encoder::intern(std::string_view text, TraceBuffer& buffer) {
   if (const auto found = strings_.find(text); found != strings_.end()) return found->second;
+  if (text.size() > kLongestText)
+    throw failed_error("a text of {} bytes cannot be recorded, expected at most {}", text.size(), kLongestText);
   const auto id = static_cast<uint32_t>(strings_.size());
   strings_.emplace(text, id);
   buffer[TableId::string_bytes].append_bytes(text.data(), text.size());

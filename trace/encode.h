@@ -10,6 +10,9 @@
 
 namespace ulpscope::trace_detail {
 
+// In bytes. An experiment, the longest text there is, has a few kilobytes, and comes from a file of at most 4 MiB.
+inline constexpr size_t kLongestText = size_t{1} << 24;
+
 // A histogram is nothing at all where it is empty; else its first and its last nonzero bin, one byte each, and the counts of the
 // bins from one to the other as LEB128: seven bits a byte, the lowest first, the top bit set in all bytes but the last.
 inline constexpr size_t kLargestHistogram = 2 + 10 * ExponentHistogram::kBins;
@@ -24,7 +27,8 @@ bool parse_shape(std::string_view text, std::vector<int64_t>& shape);
 
 class Encoder {
  public:
-  // Appends `row` to its table in `buffer`, and to strings and histograms what it needs there.
+  // Appends `row` to its table in `buffer`, and to strings and histograms what it needs there. Throws Error (failed) of a text that
+  // is longer than kLongestText.
   template <typename Row>
   void add(const Row& row, TraceBuffer& buffer) {
     TableBuffer& table = buffer[Table<Row>::id];

@@ -18,12 +18,13 @@ namespace {
 
 // Rows are handed to the file when they are this large.
 constexpr size_t kBatchBytes = 4u << 20;
+// Of the texts of a table, so many bytes are left to what is said of losses.
+constexpr uint64_t kLossTextBytes = 1u << 24;
 
 // Steps first <= step <= last.
 struct Steps {
   uint64_t first = 0, last = UINT64_MAX;
 
-  bool contain(uint64_t step) const { return step >= first && step <= last; }
   std::string text() const {
     if (first == 0 && last == UINT64_MAX) return "all steps";
     if (first == last) return fmt::format("step {}", first);
@@ -101,6 +102,8 @@ class Salvage {
   template <typename Row>
   uint64_t copy_referable();
   void copy_stats(const std::vector<StepRow>& steps);
+  // Those to which none of the losses from that one on belongs.
+  std::vector<uint64_t> whole_steps(const std::vector<StepRow>& steps, size_t first_loss) const;
   // Rows of steps that are copied.
   template <typename Row>
   void copy_rows();
@@ -220,12 +223,14 @@ void Salvage::visit_readable(Visit&& visit) {
   if (table.step_column >= 0) misplaced = find_misplaced(table);
   Block block;
   Row row;
+  HeldTexts texts(kLossTextBytes);
   for (uint64_t first = 0; first < source_.rows(table.id);) {
     const size_t count = source_.rows_in_chunk(table.id, first);
     if (read_chunk(table, first, count, block)) {
       for (size_t i = 0; i < count; ++i) {
         try {
           decoder.decode(block, i, row);
+          texts.add(source_, first + i, row);
         } catch (const Error&) {
           Steps steps;
           if (table.step_column >= 0) steps.first = steps.last = block.value<uint64_t>(static_cast<size_t>(table.step_column), i);
@@ -251,31 +256,42 @@ uint64_t Salvage::copy_referable() {
   return copied;
 }
 
-// A step's rows are held back until it is known that none of them is lost.
+std::vector<uint64_t> Salvage::whole_steps(const std::vector<StepRow>& steps, size_t first_loss) const {
+  std::vector<Steps> lost;
+  for (const Loss& loss : std::span(losses_).subspan(first_loss)) lost.push_back(loss.steps);
+  std::sort(lost.begin(), lost.end(), [](const Steps& a, const Steps& b) { return a.first < b.first; });
+  std::vector<uint64_t> whole;
+  auto next = lost.begin();
+  std::optional<uint64_t> last_lost;  // of the losses that begin at this step or before
+  for (const StepRow& row : steps) {
+    for (; next != lost.end() && next->first <= row.step; ++next) last_lost = std::max(last_lost.value_or(0), next->last);
+    if (!last_lost || *last_lost < row.step) whole.push_back(row.step);
+  }
+  return whole;
+}
+
+// The rows are read twice, so that none is held back until it is known whether its step is whole.
 void Salvage::copy_stats(const std::vector<StepRow>& steps) {
-  const size_t losses = losses_.size();
-  std::vector<TensorRow> rows;
+  const size_t first_loss = losses_.size();
+  visit_readable<TensorRow>([](const TensorRow&) {});
+  copied_ = whole_steps(steps, first_loss);
+  const std::vector<Loss> found = losses_;
   auto step = steps.begin();
-  const auto end_step = [&] {
-    const bool lost = std::any_of(losses_.begin() + static_cast<ptrdiff_t>(losses), losses_.end(),
-                                  [&](const Loss& loss) { return loss.steps.contain(step->step); });
-    if (!lost) {
-      for (const TensorRow& row : rows) write(row);
-      result_.tensor_rows += rows.size();
-      copied_.push_back(step->step);
-      write(*step);
-    }
-    rows.clear();
-    ++step;
+  const auto end_steps = [&](auto&& is_over) {
+    for (; step != steps.end() && is_over(*step); ++step)
+      if (is_copied(step->step)) write(*step);
   };
   visit_readable<TensorRow>([&](const TensorRow& row) {
-    while (step != steps.end() && step->step < row.step) end_step();
-    if (step != steps.end() && step->step == row.step)
-      rows.push_back(row);
-    else
+    end_steps([&](const StepRow& other) { return other.step < row.step; });
+    if (step == steps.end() || step->step != row.step) {
       ++rows_without_step_;
+    } else if (is_copied(row.step)) {
+      write(row);
+      ++result_.tensor_rows;
+    }
   });
-  while (step != steps.end()) end_step();
+  end_steps([](const StepRow&) { return true; });
+  losses_ = found;  // which were found again
 }
 
 template <typename Row>

@@ -55,17 +55,24 @@ struct RunSet::State {
   std::shared_ptr<const View> newest;
   mutable std::mutex mutex;
   std::vector<std::vector<EventRow>> stored_events;  // of each part's file
+  std::vector<uint64_t> edges_read;                  // of each part's file, how many rows
   std::map<uint64_t, uint32_t> ops_by_id;
   // Rows are judged by what their tensor says of rounding and subnormals, so those are part of the key.
   using TensorUse = std::tuple<uint32_t, uint8_t, Role, DType, std::string, RoundingMode, bool, bool, bool>;
   std::map<TensorUse, uint32_t> tensors_by_use;
   std::vector<std::vector<GraphEdge>> graphs;  // of several files, the edges of each graph
 
+  void load_texts(PartView& part) const;
+  // What a part is among the others.
+  void load_run(PartView& part) const;
+  // What is new in the small tables of a part's file.
   void load(size_t part);
+  void load_tensors(PartView& part);
   void publish();
   uint32_t add_op(const PartView& part, const OpInfo& op, std::vector<OpInfo>& ops);
   uint32_t add_tensor(const PartTables& tables, const TensorInfo& tensor, std::vector<TensorInfo>& tensors);
-  void add_graphs(const PartView& part, PartTables& tables);
+  // By the edges from row `first` on.
+  void add_graphs(PartView& part, uint64_t first);
   std::vector<EventRow> events_of(size_t part) const;
 };
 
@@ -107,10 +114,11 @@ uint32_t RunSet::State::add_tensor(const PartTables& tables, const TensorInfo& t
 }
 
 // A graph that another part has is the same one.
-void RunSet::State::add_graphs(const PartView& part, PartTables& tables) {
+void RunSet::State::add_graphs(PartView& part, uint64_t first) {
+  PartTables& tables = copy_of(part.tables);
   const auto what = [](const GraphEdge& edge) { return std::tie(edge.consumer, edge.input, edge.producer, edge.slot); };
   std::map<uint32_t, std::vector<GraphEdge>> found;
-  for (GraphEdge& edge : held_rows<GraphEdge>(part, 0)) {
+  for (GraphEdge& edge : held_rows<GraphEdge>(part, first)) {
     if (tables.graphs.contains(edge.graph)) continue;
     take_over(tables, edge);
     if (edge.producer != kLeftOut && edge.consumer != kLeftOut) found[edge.graph].push_back(edge);
@@ -128,22 +136,19 @@ void RunSet::State::add_graphs(const PartView& part, PartTables& tables) {
   }
 }
 
-// What is new in the small tables of a part's file.
-void RunSet::State::load(size_t index) {
-  PartView& part = view.parts[index];
+void RunSet::State::load_texts(PartView& part) const {
+  if (part.file->rows(TableId::strings) > part.texts->size()) copy_of(part.texts).read(*part.file);
+}
+
+void RunSet::State::load_run(PartView& part) const {
+  load_texts(part);
   const TraceFile& file = *part.file;
-  if (file.rows(TableId::strings) > part.texts->size()) copy_of(part.texts).read(file);
-  if (!part.run) {
-    if (file.rows(TableId::run) != 1)
-      throw unreadable_error("'{}' is damaged: expected 1 row in table 'run', found {}", file.path(), file.rows(TableId::run));
-    part.run = std::make_shared<const RunInfo>(held_rows<RunInfo>(part, 0).front());
-    return;
-  }
-  for (EventRow& event : held_rows<EventRow>(part, stored_events[index].size())) stored_events[index].push_back(std::move(event));
-  const bool more_edges = view.is_merged && file.rows(TableId::edges) > 0;
-  if (file.rows(TableId::ops) == part.tables->ops.size() && file.rows(TableId::tensors) == part.tables->tensors.size() &&
-      !more_edges)
-    return;
+  if (file.rows(TableId::run) != 1)
+    throw unreadable_error("'{}' is damaged: expected 1 row in table 'run', found {}", file.path(), file.rows(TableId::run));
+  part.run = std::make_shared<const RunInfo>(held_rows<RunInfo>(part, 0).front());
+}
+
+void RunSet::State::load_tensors(PartView& part) {
   PartTables& tables = copy_of(part.tables);
   std::vector<OpInfo>& ops = copy_of(view.ops);
   std::vector<TensorInfo>& tensors = copy_of(view.tensors);
@@ -158,7 +163,19 @@ void RunSet::State::load(size_t index) {
   }
   for (const TensorInfo& tensor : new_tensors)
     tables.tensors.push_back(tables.ops[tensor.op] == kLeftOut ? kLeftOut : add_tensor(tables, tensor, tensors));
-  if (more_edges) add_graphs(part, tables);
+}
+
+void RunSet::State::load(size_t index) {
+  PartView& part = view.parts[index];
+  const TraceFile& file = *part.file;
+  load_texts(part);
+  for (EventRow& event : held_rows<EventRow>(part, stored_events[index].size())) stored_events[index].push_back(std::move(event));
+  if (file.rows(TableId::ops) > part.tables->ops.size() || file.rows(TableId::tensors) > part.tables->tensors.size())
+    load_tensors(part);
+  // Of one file, the edges are read where they are asked for.
+  if (!view.is_merged || file.rows(TableId::edges) == edges_read[index]) return;
+  add_graphs(part, edges_read[index]);
+  edges_read[index] = file.rows(TableId::edges);
 }
 
 // Those that count.
@@ -181,7 +198,6 @@ void RunSet::State::publish() {
     if (!same) view.events_by_part[i] = std::make_shared<const std::vector<EventRow>>(events_of(i));
   }
   view.summarise();
-  // Of one file, the edges are read where they are asked for.
   const auto edge_rows = [](const View& of) {
     uint64_t rows = 0;
     for (const PartView& part : of.parts) rows += part.file->rows(TableId::edges);
@@ -211,7 +227,7 @@ RunSet::State::State(std::string name, std::span<const std::string> paths, const
     PartView& part = view.parts[i];
     part.file = std::make_shared<const TraceFile>(paths[i], paths[i]);
     part.stats = std::make_shared<StatsStore>(cache, static_cast<uint32_t>(i));
-    load(i);
+    load_run(part);
   }
   view.is_merged = view.parts.size() > 1;
   if (view.is_merged) {
@@ -231,6 +247,7 @@ RunSet::State::State(std::string name, std::span<const std::string> paths, const
     view.parts = std::move(ordered);
   }
   stored_events.resize(view.parts.size());
+  edges_read.resize(view.parts.size());
   view.events_by_part.resize(view.parts.size());
   for (size_t i = 0; i < view.parts.size(); ++i) {
     view.parts[i].writer_state = view.parts[i].file->writer_state();

@@ -307,10 +307,18 @@ void Snapshot::visit_measures(StepRange range, const std::function<bool(std::spa
 
 std::vector<CaptureRow> Snapshot::captures(StepRange range) const {
   std::vector<CaptureRow> rows;
-  visit_all<CaptureRow>(*view_, range, false, [&](std::span<const CaptureRow> more) {
-    rows.insert(rows.end(), more.begin(), more.end());
-    return true;
-  });
+  for (const PartView& part : view_->parts) {
+    HeldTexts texts;
+    const auto [first, last] = rows_of<CaptureRow>(part, range);
+    uint64_t number = first;
+    visit_stored<CaptureRow>(part, first, last, false, [&](std::span<CaptureRow> stored) {
+      for (const CaptureRow& row : stored) texts.add(*part.file, number++, row);
+      return give(*view_, part, stored, [&](std::span<const CaptureRow> more) {
+        rows.insert(rows.end(), more.begin(), more.end());
+        return true;
+      });
+    });
+  }
   return rows;
 }
 

@@ -77,9 +77,10 @@ struct View {
 };
 
 // Rows are read from the file in blocks of this many, whole chunks of every table, and given to visitors in spans of fewer: a
-// TensorRow has over 2 KB.
+// TensorRow has over 2 KB. No more rows come to a span whose texts take so much.
 inline constexpr uint64_t kBlockRows = 8192;
 inline constexpr size_t kSpanRows = 64;
+inline constexpr uint64_t kSpanTextBytes = uint64_t{1} << 24;
 
 // Rows are sorted by step, each of which has one row in `steps`: what is not was not written so.
 class StepOrder {
@@ -117,13 +118,19 @@ void visit_stored(const PartView& part, uint64_t first, uint64_t last, bool hist
       part.stats->read(*part.file, first, count, histograms, block);
     else
       part.file->read(Table<Row>::id, first, count, false, block);
-    for (size_t begin = 0; begin < count; begin += kSpanRows) {
+    for (size_t begin = 0; begin < count;) {
       rows.resize(std::min(kSpanRows, count - begin));
-      for (size_t i = 0; i < rows.size(); ++i) {
-        decoder.decode(block, begin + i, rows[i]);
-        order.check(*part.file, block, begin + i, rows[i]);
+      size_t filled = 0;
+      uint64_t texts = 0;
+      for (; filled < rows.size() && texts <= kSpanTextBytes; ++filled) {
+        Row& row = rows[filled];
+        decoder.decode(block, begin + filled, row);
+        order.check(*part.file, block, begin + filled, row);
+        texts += text_bytes(row);
       }
-      if (!visit(std::span<Row>(rows))) return;
+      if (!visit(std::span<Row>(rows).first(filled))) return;
+      begin += filled;
+      if (texts > kSpanTextBytes) rows.clear();
     }
     first += count;
   }
@@ -137,7 +144,9 @@ template <typename Row>
 std::vector<Row> held_rows(const PartView& part, uint64_t first) {
   part.file->check_size(Table<Row>::id, kMostHeldBytes / sizeof(Row));
   std::vector<Row> all;
+  HeldTexts texts;
   visit_stored<Row>(part, first, part.file->rows(Table<Row>::id), false, [&](std::span<Row> more) {
+    for (size_t i = 0; i < more.size(); ++i) texts.add(*part.file, first + all.size() + i, more[i]);
     all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     return true;
   });

@@ -157,6 +157,8 @@ class TraceWriter final : public TraceSink {
       encoder_.add(row, current_);
     } catch (const std::bad_alloc&) {
       fail("out of memory");
+    } catch (const Error& error) {
+      fail(error.what());
     }
   }
 

@@ -91,7 +91,15 @@ void check_filters(const Handle& properties, const std::string& label) {
   }
 }
 
-// The rows of chunks that were never written would be read all the same, as if there were no end of them. No filter makes less of
+// HDF5 reads numbers of another file as fill values where that file is missing.
+void check_place(const Handle& properties, const std::string& label) {
+  const bool is_virtual = H5Pget_layout(properties.get()) == H5D_VIRTUAL;
+  if (!is_virtual && H5Pget_external_count(properties.get()) == 0) return;
+  throw unreadable_error("{}: expected numbers in this file, found {}", label,
+                         is_virtual ? "a virtual data set, of numbers that are in others" : "external storage, in other files");
+}
+
+// What was never written would be read all the same, as fill values, as if there were no end of them. No filter makes less of
 // numbers than deflate can, about a thousandth.
 void check_written(const Handle& dataset, const std::vector<int64_t>& shape, const std::string& label) {
   constexpr double kMostCompressed = 1100, kSmall = 1 << 20;
@@ -99,7 +107,8 @@ void check_written(const Handle& dataset, const std::vector<int64_t>& shape, con
   double bytes = static_cast<double>(H5Tget_size(type.get()));
   for (const int64_t extent : shape) bytes *= static_cast<double>(extent);
   const hsize_t stored = H5Dget_storage_size(dataset.get());
-  if (bytes <= kSmall + kMostCompressed * static_cast<double>(stored)) return;
+  const bool is_written = stored > 0 && bytes <= kSmall + kMostCompressed * static_cast<double>(stored);
+  if (bytes == 0 || is_written) return;
   throw unreadable_error("{}: expected {} numbers, found {} bytes of them in the file", label, fmt::join(shape, " x "), stored);
 }
 
@@ -132,8 +141,9 @@ NumberArray::NumberArray(const std::string& path, const std::string& name) : lab
   }
   shape_.assign(extents, extents + rank);
   check_filters(properties, label_);
-  if (H5Pget_layout(properties.get()) != H5D_CHUNKED || H5Pget_chunk(properties.get(), rank, chunk) < 0) return;
+  check_place(properties, label_);
   check_written(dataset_, shape_, label_);
+  if (H5Pget_layout(properties.get()) != H5D_CHUNKED || H5Pget_chunk(properties.get(), rank, chunk) < 0) return;
 
   chunk_rows_ = static_cast<int64_t>(std::clamp<hsize_t>(chunk[0], 1, std::max<hsize_t>(1, extents[0])));
   // The cache holds what lies across one row of chunks: rows that are read one after another are decompressed once.

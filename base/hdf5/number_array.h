@@ -1,4 +1,5 @@
-// Arrays of numbers in HDF5 files that other programs wrote: of any numeric type and rank, in any layout.
+// Arrays of numbers in HDF5 files that other programs wrote: of any numeric type and rank, in any layout in
+// the file itself.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ enum class NumberKind : uint8_t { floating_point, signed_integer, unsigned_integ
 
 class NumberArray {
  public:
-  // Throws Error: unreadable where `path` is no HDF5 file or its data set `name` has no numbers, usage where it has no `name`.
+  // Throws Error: unreadable where `path` is no HDF5 file or its data set `name` has no numbers, none that
+  // anybody wrote, or those of other files; usage where it has no `name`.
   NumberArray(const std::string& path, const std::string& name);
 
   const std::string& label() const { return label_; }           // "train.h5: inputs"

@@ -69,7 +69,9 @@ values (npy) or floating-point numbers of any size and byte order. The shape of 
 An `npy` file has to be in C order, as `numpy.save(FILE, numpy.ascontiguousarray(x))` writes it: in Fortran order the numbers of a
 sample lie apart. Numbers are read as FP64, normalized, and rounded to FP32 once; NaN and infinities pass, and a finite number that FP32 cannot hold is an
 error. Labels and indices may be stored in any of these types, and are all checked before training begins. In `csv`, only the columns
-that are used have to be numbers; fields may stand in quotes, and empty lines are passed over.
+that are used have to be numbers; fields may stand in quotes, and empty lines are passed over. The numbers of an `hdf5` data set have to
+be in its file: one that was made and never filled, a virtual one, and one in external storage are errors, since HDF5 reads what is
+missing of them as zeros.
 
 ```toml
 [data]

@@ -282,9 +282,11 @@ TEST_F(DotCommand, Hdf5IntegersAreEncodings) {
       fp16_, "rows.h5: a: expected 1099511627776 x 1099511627776 numbers, found 0 bytes of them in the file");
   bad(fmt::format(fmt::runtime(chunked), "a", "2**40, 1", "1") + fmt::format(fmt::runtime(chunked), "b", "2**40, 1", "1") + c32,
       fp16_, "rows.h5: a: expected 1099511627776 x 1 numbers, found 0 bytes of them in the file");
-  const std::string mapped = "  f.create_virtual_dataset('a', h5py.VirtualLayout((1, 2**40, 2**40), 'f4'))\n";
-  bad(mapped + set("b", "u2", "[[1, 2]]") + c32, fp16_,
-      "a: expected rows of at most 16777216 numbers, found 1 x 1099511627776 x 1099511627776");
+  const std::string whole = "  f.create_dataset('a', (1, 2**40, 2**40), 'f4')\n";
+  bad(whole + set("b", "u2", "[[1, 2]]") + c32, fp16_,
+      "a: expected 1 x 1099511627776 x 1099511627776 numbers, found 0 bytes of them in the file");
+  const std::string long_row = "  f.create_dataset('a', (1, 2**24 + 1), 'u1', chunks=(1, 2**20), compression='gzip')[:] = 0\n";
+  bad(long_row + set("b", "u2", "[[1, 2]]") + c32, fp16_, "a: expected rows of at most 16777216 numbers, found 1 x 16777217");
   bad(fp16, fp16_, "rows.h5 has no data set c: expected a, b, c and perhaps d, found a and b");
   bad(fp16 + c32, {"--gpu", "rtx5090", "--input", "e2m1", "--scales", "mx"},
       "has no data set a_scale: expected a_scale and b_scale");

@@ -75,6 +75,7 @@ np.save("records", np.zeros(7, dtype=[("a", "f4")]))
 np.save("texts", np.array(["a"] * 7))
 np.save("none", np.zeros((0, 3)))
 np.savez("archive", x)
+np.zeros(21, "f4").tofile("raw.bin")
 with h5py.File("data.h5", "w") as file:
     file["inputs"] = x
     file["targets"] = y.astype("u1")
@@ -90,6 +91,17 @@ with h5py.File("data.h5", "w") as file:
     file["big_indices"] = np.full((7, 2), 2 ** 62)
     file.create_dataset("lzf", data=x, compression="lzf")
     file.create_dataset("endless", shape=(2 ** 41, 1), dtype="u1", chunks=(2 ** 20, 1))
+    file.create_dataset("unwritten", shape=(2 ** 31, 24), dtype="f4")
+    file.create_dataset("few", shape=(7, 3), dtype="f4")
+    file.create_dataset("few_chunks", shape=(7, 3), dtype="f4", chunks=(2, 3))
+    file.create_dataset("elsewhere", shape=(7, 3), dtype="f4", external=[("raw.bin", 0, 84)])
+    layout = h5py.VirtualLayout((7, 3), "f4")
+    layout[:] = h5py.VirtualSource("absent.h5", "x", (7, 3))
+    file.create_virtual_dataset("joined", layout)
+    compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    compact.set_layout(h5py.h5d.COMPACT)
+    h5py.h5d.create(file.id, b"compact", h5py.h5t.NATIVE_DOUBLE, h5py.h5s.create_simple((7, 3)), compact).write(
+        h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(x[:, 0]))
     file["test_x"] = x[:2]
     file["test_y"] = y[:2]
 with h5py.File("latest.h5", "w", libver="latest") as file:
@@ -287,6 +299,16 @@ TEST_F(PythonFiles, WhatCannotBeReadSaysWhy) {
   EXPECT_EQ(error_of(hdf5("none", "none")), file + ": none: empty, of shape 0 x 3; expected at least one sample");
   EXPECT_EQ(error_of(hdf5("endless", "endless")),
             file + ": endless: expected 2199023255552 x 1 numbers, found 0 bytes of them in the file");
+  // A data set that was made and never filled reads as zeros.
+  for (const auto& [name, shape] : {std::pair("unwritten", "2147483648 x 24"), {"few", "7 x 3"}, {"few_chunks", "7 x 3"}}) {
+    const std::string expected = fmt::format("{}: {}: expected {} numbers, found 0 bytes of them in the file", file, name, shape);
+    EXPECT_EQ(error_of(hdf5(name, "")), expected);
+  }
+  EXPECT_EQ(error_of(hdf5("elsewhere", "")),
+            file + ": elsewhere: expected numbers in this file, found external storage, in other files");
+  EXPECT_EQ(error_of(hdf5("joined", "")),
+            file + ": joined: expected numbers in this file, found a virtual data set, of numbers that are in others");
+  EXPECT_EQ(error_of(hdf5("compact", "")), "no error");
   EXPECT_THAT(error_of(hdf5("lzf", "")),
               HasSubstr("compressed with the filter 'lzf' (32000), which the HDF5 library does not have"));
   EXPECT_THAT(error_of(hdf5("", "large")), HasSubstr("the label of element 0 of sample 0 is 1e+39, expected 0 to 2"));

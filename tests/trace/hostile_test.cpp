@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <limits>
 
@@ -209,6 +213,70 @@ TEST_F(Hostile, OtherRowsAreCheckedToo) {
   }
 }
 
+// Steps that have one of many lost rows, and those that do not.
+TEST_F(Hostile, EveryStepThatLostARowIsLostAndNoOther) {
+  constexpr uint64_t kMany = 3000;
+  Contents contents = good();
+  const TensorRow row = contents.rows.front();
+  contents.rows.clear();
+  contents.steps.clear();
+  uint64_t lost = 0;
+  for (uint64_t step = 0; step < kMany; ++step) {
+    const bool first = step % 3 == 1, second = step % 7 == 2;
+    for (const bool is_damaged : {first, second}) {
+      TensorRow& added = contents.rows.emplace_back(row);
+      added.step = step;
+      added.statistics.zeros += is_damaged;
+    }
+    contents.steps.emplace_back().step = step;
+    lost += first || second;
+  }
+  write(contents);
+  const RecoverResult result = recover();
+  EXPECT_EQ(result.lost_steps, lost);
+  EXPECT_EQ(result.tensor_rows, 2 * (kMany - lost));
+  Snapshot(saved_).visit_steps({}, [](std::span<const StepRow> steps) {
+    for (const StepRow& step : steps) EXPECT_FALSE(step.step % 3 == 1 || step.step % 7 == 2) << step.step;
+    return true;
+  });
+}
+
+// A step may have more rows than fit into memory: they are not held.
+TEST_F(Hostile, TheRowsOfAStepAreCopiedBlockByBlock) {
+  constexpr size_t kRows = 40000;
+  Contents contents = good();
+  contents.captures.clear();
+  contents.steps.resize(1);
+  TensorRow row = contents.rows.front();
+  {
+    const auto sink = create_trace(path_, contents.run);
+    for (const OpInfo& op : contents.ops) sink->add_op(op);
+    for (const TensorInfo& tensor : contents.tensors) sink->add_tensor(tensor);
+    for (row.sequence = 0; row.sequence < kRows; ++row.sequence) sink->add_row(row);
+    sink->end_step(contents.steps.front());
+    ASSERT_TRUE(sink->close());
+  }
+  // In a process of its own, since what is mapped here is that of all tests before.
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::ifstream pages("/proc/self/statm");
+    rlim_t used = 0;
+    pages >> used;
+    const rlim_t most = used * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + kRows * sizeof(TensorRow) / 2;
+    const rlimit limit{most, most};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      _exit(recover_trace(path_, saved_).tensor_rows == kRows ? 0 : 1);
+    } catch (...) {
+      _exit(2);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 // A capture is a tree: what cannot be one is damage, and what is left of it no capture.
 TEST_F(Hostile, CapturesAreWholeOrDamage) {
   struct Case {
@@ -255,6 +323,86 @@ TEST_F(Hostile, TextsAreUtf8) {
     write(contents);
     EXPECT_EQ(error(), "no error");
   }
+}
+
+// Bytes that deflate makes a thousandth of, and a row of 4 bytes for each reference to them: every row has a copy in memory.
+TEST_F(Hostile, TextsThatManyRowsReferToAreDamageBeforeTheyFillTheMemory) {
+  const std::string longest(size_t{1} << 24, 'a');
+  Contents contents = good();
+  for (int i = 0; i < 16; ++i) contents.events.emplace_back().text = longest;
+  write(contents);
+  EXPECT_EQ(Snapshot(path_).events().size(), 16u);
+  contents.events.emplace_back().text = "one";
+  contents.events.insert(contents.events.end(), 3, contents.events.front());
+  write(contents);
+  EXPECT_THAT(error(), HasSubstr("is damaged: 'events/text' row 16 has, with the rows before it, texts of 268435459 bytes; "
+                                 "expected at most 268435456"));
+  // Some are left to what is said of losses.
+  const RecoverResult result = recover_trace(path_, saved_);
+  EXPECT_EQ(result.steps, kSteps);
+  EXPECT_EQ(Snapshot(saved_).events().size(), 16u);
+  EXPECT_THAT(result.losses, testing::ElementsAre("rows 15 to 19 of 'events' cannot be read: they are left out"));
+
+  contents = good();
+  const std::vector<CaptureRow> once = contents.captures;
+  for (int i = 0; i < 2; ++i) contents.captures.insert(contents.captures.end(), once.begin(), once.end());
+  for (CaptureRow& capture : contents.captures) capture.attributes = longest;
+  write(contents);
+  try {
+    Snapshot(path_).captures();
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    // 16 shapes of 2 extents of 8 bytes.
+    EXPECT_THAT(error.what(), HasSubstr("is damaged: 'captures/shape' row 15 has, with the rows before it, texts of 268435712 "
+                                        "bytes; expected at most 268435456"));
+  }
+  EXPECT_EQ(recover_trace(path_, saved_, true).losses.back(), "1 capture lost rows and is left out");
+  EXPECT_EQ(Snapshot(saved_).captures().size(), 12u);
+}
+
+// Where texts end is changed, so that one has the bytes of two.
+TEST_F(Hostile, ATextThatIsTooLongIsDamage) {
+  Contents contents = good();
+  contents.ops[0].name = std::string(size_t{9} << 20, 'a');
+  contents.ops[0].module = std::string(size_t{9} << 20, 'b');
+  write(contents);
+  EXPECT_EQ(error(), "no error");
+  {
+    const hdf5::Handle file(H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    const hdf5::Handle ends(H5Dopen2(file.get(), "/strings/end", H5P_DEFAULT)), space(H5Dget_space(ends.get()));
+    std::vector<uint64_t> values(static_cast<size_t>(H5Sget_simple_extent_npoints(space.get())));
+    ASSERT_GE(H5Dread(ends.get(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+    for (size_t i = 1; i + 1 < values.size(); ++i)
+      if (values[i] - values[i - 1] == size_t{9} << 20 && values[i + 1] - values[i] == size_t{9} << 20) values[i] = values[i - 1];
+    ASSERT_GE(H5Dwrite(ends.get(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+  }
+  EXPECT_THAT(error(), testing::ContainsRegex("is damaged: 'ops/module' row 0 refers to text [0-9]+, of 18874368 bytes; expected "
+                                              "at most 16777216"));
+}
+
+// What could not be read is not written.
+TEST_F(Hostile, ATextThatIsTooLongIsNotRecorded) {
+  RunInfo run;
+  run.experiment = std::string((size_t{1} << 24) + 1, 'a');
+  const std::string expected = "a text of 16777217 bytes cannot be recorded, expected at most 16777216";
+  try {
+    create_trace(path_, run);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.what(), expected);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  const auto sink = create_trace(path_, RunInfo());
+  StepRow step;
+  sink->end_step(step);
+  ASSERT_TRUE(sink->flush());
+  OpInfo op;
+  op.name = run.experiment;
+  sink->add_op(op);
+  step.step = 1;
+  sink->end_step(step);
+  EXPECT_FALSE(sink->close());
+  EXPECT_EQ(sink->status().failure, "recording stopped after 1 step: " + expected);
 }
 
 // No graph has so many ops that its number were an index.

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <memory>
+
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/trace/run_set.h"
@@ -83,10 +86,78 @@ class Ranks : public testing::Test {
     return counts;
   }
 
+  // A trace of rank `rank` of two that goes on being written, with an op that reads another.
+  std::unique_ptr<TraceSink> begin(int32_t rank) {
+    RunInfo info;
+    info.run_id = "a";
+    info.rank = rank;
+    info.world_size = 2;
+    paths_.push_back(folder_.file("live" + std::to_string(rank) + ".h5"));
+    auto sink = create_trace(paths_.back(), info);
+    for (uint64_t id : {1, 2}) {
+      TensorInfo tensor;
+      tensor.op = sink->add_op({id, 0, "op" + std::to_string(id), "", Phase::forward, "", {}});
+      sink->add_tensor(tensor);
+    }
+    sink->add_edge({0, 1, 0, 0, 0});
+    return sink;
+  }
+  static void end_step(TraceSink& sink, uint64_t step, uint32_t graph) {
+    StepRow ended;
+    ended.step = step;
+    ended.graph = graph;
+    sink.end_step(ended);
+    ASSERT_TRUE(sink.flush());
+  }
+
   TemporaryFolder folder_;
   std::vector<std::string> paths_;
   int traces_ = 0;
 };
+
+// What is shared with the snapshot before is not made anew, though every part has edges, which are read once.
+TEST_F(Ranks, ThatAreFollowedShareWhatDidNotGrow) {
+  const auto first = begin(0), second = begin(1);
+  end_step(*first, 0, 0);
+  end_step(*second, 0, 0);
+  RunSet run("all", paths_);
+  const Snapshot before = run.snapshot();
+  EXPECT_EQ(before.graph().inputs(1, 0).size(), 1u);
+
+  end_step(*first, 1, 0);
+  ASSERT_TRUE(run.refresh());
+  const Snapshot grown = run.snapshot();
+  EXPECT_EQ(grown.step_count(), before.step_count() + 1);
+  EXPECT_EQ(&grown.ops(), &before.ops());
+  EXPECT_EQ(&grown.tensors(), &before.tensors());
+  EXPECT_EQ(&grown.graph(), &before.graph());
+
+  // Graphs that come later: of known ops, and of a new one; the other rank has them later.
+  const auto more = [](TraceSink& sink, uint64_t step) {
+    sink.add_edge({1, 1, 0, 0, 0});
+    sink.add_edge({1, 1, 1, 0, 0});
+    end_step(sink, step, 1);
+  };
+  more(*second, 1);
+  ASSERT_TRUE(run.refresh());
+  EXPECT_EQ(&run.snapshot().tensors(), &before.tensors());
+  EXPECT_EQ(run.snapshot().graph().inputs(1, 1).size(), 2u);
+  more(*first, 2);
+  first->add_op({3, 0, "op3", "", Phase::forward, "", {}});
+  first->add_edge({2, 2, 0, 1, 0});
+  end_step(*first, 3, 2);
+  ASSERT_TRUE(run.refresh());
+  const Snapshot last = run.snapshot();
+  EXPECT_EQ(last.ops().size(), 3u);
+  std::vector<size_t> inputs;  // of the graph of each step
+  last.visit_steps({}, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows)
+      inputs.push_back(last.graph().inputs(1, row.graph).size() + 10 * last.graph().inputs(2, row.graph).size());
+    return true;
+  });
+  EXPECT_THAT(inputs, ElementsAre(1, 1, 2, 10, 1, 2));
+  EXPECT_EQ(before.graph().inputs(1, 1).size(), 0u);
+}
 
 TEST_F(Ranks, ReadAsOneRun) {
   write({.rank = 2});
