@@ -34,6 +34,8 @@ std::string detail_of(const FixTrial& trial, const std::optional<double>& guessi
       return "stays finite, and ends above what counts as training";
     case FixResult::stays_finite:
       return "stays finite; nothing tells whether it trains";
+    case FixResult::skips_steps:
+      return fmt::format("{} of its last {} steps are skipped", trial.skipped_at_end, FailureWatch::kLast);
     case FixResult::fails:
       return failure_text(*trial.failure);
     case FixResult::fp32_fails:
@@ -50,6 +52,7 @@ Helps helps(FixResult result, bool has_reference) {
   switch (result) {
     case FixResult::verified:
       return Helps::yes;
+    case FixResult::skips_steps:
     case FixResult::fails:
     case FixResult::fp32_fails:
       return Helps::no;

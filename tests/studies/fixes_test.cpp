@@ -47,6 +47,25 @@ TEST(FailureWatch, AFailureLastsToTheEnd) {
   EXPECT_FALSE(weights.is_like(loss));
 }
 
+TEST(FailureWatch, StepsAreSkippedAtTheEnd) {
+  const auto skipped = [](const std::string& steps) {  // 's': skipped
+    FailureWatch watch;
+    for (size_t i = 0; i < steps.size(); ++i) watch.add(i, 1, steps[i] == 's');
+    return watch.skipped_at_end();
+  };
+  const auto times = [](size_t n, const std::string& text) {
+    std::string all;
+    while (n-- > 0) all += text;
+    return all;
+  };
+  EXPECT_EQ(skipped(times(30, ".") + times(9, "s")), 0u) << "a scale that comes down";
+  EXPECT_EQ(skipped(times(30, ".") + times(10, "s")), 10u);
+  EXPECT_EQ(skipped(times(30, "s.")), 10u);
+  EXPECT_EQ(skipped(times(30, ".") + times(10, "s") + times(11, ".")), 0u) << "it came down";
+  EXPECT_EQ(skipped(times(18, "s") + "."), 0u) << "a search from far too high";
+  EXPECT_EQ(skipped(times(5, "s") + "." + times(12, "s")), 12u);
+}
+
 // What is wrong with it, `tables` say.
 Experiment experiment(const std::string& precision, const std::string& tables = "") {
   return parse_experiment("precision = \"" + precision + R"("
