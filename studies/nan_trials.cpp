@@ -63,6 +63,13 @@ Helps helps(FixResult result, bool has_reference) {
   }
 }
 
+// The first cause is what the run was given, or what changed its memory: a setting can only hide it.
+bool comes_from_outside(const Report& report) {
+  if (report.causes.empty()) return false;
+  const std::string& code = report.findings[report.causes.front().finding].code;
+  return code.starts_with("data.") || code == "recording.memory_changed";
+}
+
 // Of weights as updates left them, to the end of the trace.
 std::optional<RunFailure> failure_of_weights(const Snapshot& trace) {
   const std::vector<TensorInfo>& tensors = trace.tensors();
@@ -146,16 +153,21 @@ void add_fixes(const FixStudy& study, Report& report) {
     tried.push_back({trial.fix.text,
                      trial.fix.by,
                      helps(trial.result, study.reference.exists()),
+                     trial.fix.what == ChangeOf::type,
                      name_of(trial.result),
                      {},
                      trial.end_loss,
                      detail_of(trial, study.guessing)});
-  add_tried(study.first_step, study.steps, {}, "", std::move(tried), report);
+  const bool is_mendable = !comes_from_outside(report);
+  add_tried(study.first_step, study.steps, {}, is_mendable ? "" : "No setting is the cause: one that helps hides it.",
+            std::move(tried), report);
+  if (!is_mendable) return;
   const auto verified = std::find_if(study.trials.begin(), study.trials.end(),
                                      [](const FixTrial& trial) { return trial.result == FixResult::verified; });
   if (verified != study.trials.end())
-    report.verdict_text +=
-        fmt::format(" Tried: it trains{} with {}.", study.reference.name == "FP32" ? " as in FP32" : "", verified->fix.text);
+    report.verdict_text += fmt::format(
+        " Tried: it trains{} with {}.",
+        study.reference.name == "FP32" && !verified->fix.text.starts_with("FP32: ") ? " as in FP32" : "", verified->fix.text);
 }
 
 }  // namespace ulpscope

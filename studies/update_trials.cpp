@@ -87,7 +87,8 @@ TriedChange tried(const UpdateTrial& trial, std::string result, std::string deta
   const bool fails = trial.result == FixResult::fails || trial.result == FixResult::skips_steps ||
                      trial.result == FixResult::still_loses || trial.result == FixResult::trains_worse;
   const Helps helps = trial.result == FixResult::verified ? Helps::yes : fails ? Helps::no : Helps::unknown;
-  return {trial.text, trial.by, helps, std::move(result), {trial.lost, trial.decay_arrived}, trial.end_loss, std::move(detail)};
+  return {trial.text,     trial.by,         helps, false, std::move(result), {trial.lost, trial.decay_arrived},
+          trial.end_loss, std::move(detail)};
 }
 
 }  // namespace

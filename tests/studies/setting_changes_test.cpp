@@ -144,7 +144,8 @@ TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   EXPECT_EQ(one.verdict_text, "It diverged. Do it. 1 cause more below.");
   Report some = report_with({rate, clip});
   judge_advice({slow, slower, clipped}, some);
-  EXPECT_EQ(some.findings[0].suggestion, "Do it. Look. Of no help when tried: b = 1. Helps when tried: a = 2.");
+  EXPECT_EQ(some.findings[0].suggestion, "Helps when tried: a = 2. Of no help when tried: b = 1. Advised it was: Do it. Look.");
+  EXPECT_EQ(some.verdict_text, "It diverged. Helps when tried: a = 2. 1 cause more below.");
   // What all fails is not to be read as what to do, in the verdict neither.
   Report none = report_with({rate, clip});
   judge_advice({slow, clipped}, none);
@@ -154,6 +155,15 @@ TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   Report open = report_with({rate});
   judge_advice({slow, {.text = "slower: a = 3", .by = {rate}}, clipped}, open);
   EXPECT_EQ(open.findings[0].suggestion, "Do it. Look.");
+  // Trials may refute that no format helps.
+  for (const auto& [helps, expected] : {std::pair(Helps::yes, "Do it."), {Helps::no, "Do it: no format would have helped."}}) {
+    Report report = report_with({rate});
+    report.findings[0].suggestion = "Do it: no format would have helped.";
+    report.verdict_text = "It diverged. Do it: no format would have helped.";
+    judge_advice({{.text = "wide: c = 1", .helps = helps, .is_type = true}}, report);
+    EXPECT_EQ(report.findings[0].suggestion, expected);
+    EXPECT_EQ(report.verdict_text, std::string("It diverged. ") + expected);
+  }
 }
 
 }  // namespace
