@@ -40,9 +40,9 @@ void add_rates_of_groups(const Experiment& experiment, ChangedExperiments& chang
     if (group.modules.empty()) continue;
     const double rate = experiment.settings_of(group).learning_rate, others = experiment.optimizer.learning_rate;
     if (rate > others)
-      changed.add(fmt::format("the learning rate of {} as of the others: {:g}", group.modules.front(), others), ChangeOf::rate,
+      changed.add(fmt::format("the learning rate of {} as of the others: {}", group.modules.front(), others), ChangeOf::rate,
                   [&](Experiment& other) { set_rate(other.optimizers[i], others); });
-    changed.add(fmt::format("the learning rate of {} / 100: {:g}", group.modules.front(), rate / 100), ChangeOf::rate,
+    changed.add(fmt::format("the learning rate of {} / 100: {}", group.modules.front(), rate / 100), ChangeOf::rate,
                 [&](Experiment& other) { set_rate(other.optimizers[i], rate / 100); });
   }
 }

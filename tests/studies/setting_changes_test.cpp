@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope {
@@ -122,6 +124,27 @@ TEST(SettingChanges, TheClosestToWhatWasAskedForIsFirst) {
   std::vector<std::string> texts;
   for (const ChangedExperiment& each : experiments.take()) texts.push_back(each.text.substr(0, 8));
   EXPECT_THAT(texts, ElementsAre("updates ", "FP32 mas", "FP32: pr", "gradient", "the lear", "the lear", "the lear"));
+}
+
+// What is told can be copied: it is the experiment that was tried.
+TEST(ChangedExperiments, NumbersReadBackExactly) {
+  const std::vector<Override> changes{Override("optimizer.learning_rate=0.0123456789"), Override("scaler.initial=2^16")};
+  const Experiment original = load_experiment(ULPSCOPE_SOURCE_DIR "/experiments/failures/activations_overflow_fp16.toml", changes);
+  ChangedExperiments experiments(original);
+  for (const Way way : {Way::lower, Way::raise}) {
+    experiments.add({.kind = Kind::learning_rate, .way = way});
+    experiments.add({.kind = Kind::scale_initial, .way = way});
+  }
+  std::set<std::string> settings;
+  for (const ChangedExperiment& each : experiments.take()) {
+    const std::string setting = each.text.substr(each.text.find(": ") + 2);
+    settings.insert(setting);
+    Experiment copied = original;
+    apply_override(copied, Override(setting.substr(0, setting.find(" = ")) + "=" + setting.substr(setting.find(" = ") + 3)));
+    EXPECT_TRUE(copied == each.experiment) << setting;
+  }
+  EXPECT_TRUE(settings.contains("scaler.initial = \"2^20\""));
+  EXPECT_TRUE(settings.contains("scaler.initial = 4096"));
 }
 
 Report report_with(std::vector<SettingChange> changes) {
