@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "ulpscope/base/text.h"
+
 namespace ulpscope {
 
 namespace {
@@ -14,7 +16,7 @@ constexpr size_t kMostStops = 10, kMostOperands = 6, kMostHistories = 6;
 
 class WayGraph {
  public:
-  WayGraph(const Selection& selection, Plot& plot) : selection_(selection), plot_(plot) {}
+  WayGraph(const Selection& selection, const std::string& trace, Plot& plot) : selection_(selection), trace_(trace), plot_(plot) {}
 
   // The place of the stop's node, which is made where it is new.
   size_t place(const NonfiniteStop& stop) {
@@ -36,7 +38,10 @@ class WayGraph {
       if (way.size() > kMostStops && i == kMostStops / 2) {
         const size_t left_out = way.size() - kMostStops;
         at = plot_.nodes.size();
-        plot_.nodes.push_back({fmt::format("... {} more ...", left_out), "`ulpscope nan --limit 0` lists them", {}, false});
+        plot_.nodes.push_back({fmt::format("... {} more ...", left_out),
+                               fmt::format("`ulpscope nan {} --limit 0` lists them", shell_word(trace_)),
+                               {},
+                               false});
         i += left_out - 1;
       } else {
         at = place(way[i]);
@@ -57,14 +62,15 @@ class WayGraph {
 
  private:
   const Selection& selection_;
+  const std::string& trace_;
   Plot& plot_;
   std::map<std::pair<uint32_t, RowPosition>, size_t> places_;
 };
 
 }  // namespace
 
-Plot way_plot(const Selection& selection, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation,
-              const NonfiniteWays& ways) {
+Plot way_plot(const Selection& selection, const std::string& trace, const NonfiniteOrigin& origin,
+              const NonfiniteExplanation& explanation, const NonfiniteWays& ways) {
   Plot plot;
   plot.name = "way";
   plot.title = "How it came about, and where it went";
@@ -85,7 +91,7 @@ Plot way_plot(const Selection& selection, const NonfiniteOrigin& origin, const N
           {is_known ? selection.name(tensor) : "not recorded", value, is_known ? selection.key(tensor) : RowKey{}, false});
     }
   }
-  WayGraph graph(selection, plot);
+  WayGraph graph(selection, trace, plot);
   const std::vector<NonfiniteStop>& any = ways.to_loss.empty() ? ways.to_weights : ways.to_loss;
   const size_t beginning = graph.place(any.empty() ? NonfiniteStop{origin.tensor, origin.position, 0, 0} : any.front());
   PlotNode& node = plot.nodes[beginning];

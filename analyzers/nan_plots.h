@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "ulpscope/analyzers/headroom.h"
 #include "ulpscope/analyzers/nonfinite_cause.h"
@@ -10,9 +11,10 @@
 
 namespace ulpscope {
 
-// From what the element was made of to the loss and the weights. Of a long way its beginning and its end.
-Plot way_plot(const Selection& selection, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation,
-              const NonfiniteWays& ways);
+// `trace`: its path, for what is left out. From what the element was made of to the loss and the weights. Of a long way its
+// beginning and its end.
+Plot way_plot(const Selection& selection, const std::string& trace, const NonfiniteOrigin& origin,
+              const NonfiniteExplanation& explanation, const NonfiniteWays& ways);
 // Of the tensor and of what it is made from, over the steps before. Tensors and histories go together.
 Plot headroom_plot(const Selection& selection, std::span<const uint32_t> tensors, std::span<const HeadroomHistory> histories);
 

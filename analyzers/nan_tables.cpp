@@ -123,7 +123,7 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
   if (origin.position.step > 0) report.tables.push_back(alarms_table(origin, own));
   if (!to_loss.empty()) report.tables.push_back(way_table("way_to_loss", "The way to the loss", to_loss));
   if (!to_weights.empty()) report.tables.push_back(way_table("way_to_weights", "The way to the weights", to_weights));
-  report.plots.push_back(way_plot(facts_.selection, origin, explanation, ways));
+  report.plots.push_back(way_plot(facts_.selection, facts_.context.trace.path(), origin, explanation, ways));
   if (Plot headroom = headroom_plot(facts_.selection, tensors, histories); !headroom.series.empty())
     report.plots.push_back(std::move(headroom));
 }

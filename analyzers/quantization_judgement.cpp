@@ -18,10 +18,7 @@ QuantizationJudgement::QuantizationJudgement(const AnalysisContext& context, con
     const double lost = share(seen.flushed.lower, seen.base);
     if (lost <= limit) continue;
     const bool matters = facts.scaled.flush_loss.matters();
-    // A scale is stale where the one that follows from the tensor itself would have kept what it flushed: at most a quarter is lost
-    // at that.
-    const bool is_stale = matters && own.base > 0 && share(own.flushed.upper, own.base) <= std::max(limit, 0.25 * lost);
-    (is_stale ? stale : matters ? flushed : flushed_unfelt).push_back(i);
+    (matters && is_stale(seen, own, limit) ? stale : matters ? flushed : flushed_unfelt).push_back(i);
   }
 }
 

@@ -107,10 +107,17 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
     scaled.seen += *seen;
     scaled.largest_excess = std::max(scaled.largest_excess, row.statistics.largest / format.largest_finite());
   }
+  RoundingBounds of_own_scale;
   if (quantized && row.statistics.largest > 0) {
     // what_if divides by row.quantization_scale as well.
     if (const auto own = what_if(row, tensor, format, row.statistics.largest / (format.largest_finite() * row.quantization_scale)))
-      scaled.at_own_scale += *own;
+      of_own_scale = *own;
+    scaled.at_own_scale += of_own_scale;
+  }
+  if (seen && quantized) {
+    const double limit = context_->options.flushed_limit;
+    if (!scaled.first_lossy && share(seen->flushed.lower, seen->base) > limit) scaled.first_lossy = position;
+    if (!scaled.first_stale && is_stale(*seen, of_own_scale, limit)) scaled.first_stale = position;
   }
   scaled.flush_loss.add(row, format, rounding_of(tensor));
   if (row.rounding_known && row.rounding.saturated > 0 && !facts.first_saturated) facts.first_saturated = position;

@@ -14,6 +14,14 @@ void ScaledRows::add(const ScaledRows& other) {
   overflow_kept.add(other.overflow_kept);
   overflow_skipped.add(other.overflow_skipped);
   keep_first(first_overflow, other.first_overflow);
+  keep_first(first_lossy, other.first_lossy);
+  keep_first(first_stale, other.first_stale);
+}
+
+bool is_stale(const RoundingBounds& seen, const RoundingBounds& at_own_scale, double limit) {
+  const double lost = share(seen.flushed.lower, seen.base);
+  return lost > limit && at_own_scale.base > 0 &&
+         share(at_own_scale.flushed.upper, at_own_scale.base) <= std::max(limit, 0.25 * lost);
 }
 
 uint64_t became_infinite(const TensorRow& row, DType dtype) {

@@ -21,9 +21,15 @@ struct ScaledRows {
   FlushLoss flush_loss;
   StepSet overflow_kept, overflow_skipped;  // steps with overflow: those that were taken, and those that were skipped
   std::optional<RowPosition> first_overflow;
+  // In FP8: the first row that flushed more than flushed_limit, and the first of which the scale was stale (is_stale).
+  std::optional<RowPosition> first_lossy, first_stale;
 
   void add(const ScaledRows& other);
 };
+
+// A scale is stale where the one that follows from the tensor itself would have kept what it flushed: at most a quarter is lost at
+// that. `limit`: flushed_limit, which the share lost has to exceed.
+bool is_stale(const RoundingBounds& seen, const RoundingBounds& at_own_scale, double limit);
 
 // Finite values of the row that became infinite when they were rounded.
 uint64_t became_infinite(const TensorRow& row, DType dtype);

@@ -80,12 +80,26 @@ class Causes {
     if (cause.first_step && effect.first_step && *effect.first_step < *cause.first_step) return false;
     if (effect.tensors.empty()) return true;
     if (cause.tensors.empty()) return false;
+    // That the updates of one parameter were lost does not take the decay of another.
+    if (rules_[from]->part == Part::updates && rules_[to]->part == Part::updates && are_weights(cause) && are_weights(effect))
+      return has_all(cause, effect);
     if (!reached_[from]) reached_[from] = std::make_unique<Reached>(trace_, first_of(cause));
     const bool later = !cause.first_step || !effect.first_step || *effect.first_step > *cause.first_step;
     const std::span<const uint32_t> wanted = first_of(effect);
     return std::any_of(wanted.begin(), wanted.end(), [&](uint32_t tensor) {
       const uint32_t op = trace_.tensors()[tensor].op;
       return later ? reached_[from]->at_all(op) : reached_[from]->in_same_step(op);
+    });
+  }
+  bool are_weights(const Extent& extent) const {
+    return std::all_of(extent.tensors.begin(), extent.tensors.end(), [&](uint32_t tensor) {
+      const Role role = trace_.tensors()[tensor].role;
+      return role == Role::weight || role == Role::master_weight;
+    });
+  }
+  static bool has_all(const Extent& all, const Extent& some) {
+    return std::all_of(some.tensors.begin(), some.tensors.end(), [&](uint32_t tensor) {
+      return std::find(all.tensors.begin(), all.tensors.end(), tensor) != all.tensors.end();
     });
   }
   static std::span<const uint32_t> first_of(const Extent& extent) {

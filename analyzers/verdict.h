@@ -3,7 +3,8 @@
 // A finding came of another where the other's rule says that it may (findings/), where it was not seen in an earlier step,
 // and where recorded edges lead from a tensor of the other to one of its own: in one step in order of execution, and from step to
 // step through weights and the optimizer's states, which updates wrote and later steps read. What is about the run as a whole, and
-// has no tensors, can come of any, and is the cause of such findings only. Two findings that no edges connect stay two causes.
+// has no tensors, can come of any, and is the cause of such findings only. Of what became of updates one finding comes of another
+// where all its parameters are among the other's. Two findings that no edges connect stay two causes.
 #pragma once
 
 #include <functional>

@@ -40,9 +40,9 @@ void add_rates_of_groups(const Experiment& experiment, ChangedExperiments& chang
     if (group.modules.empty()) continue;
     const double rate = experiment.settings_of(group).learning_rate, others = experiment.optimizer.learning_rate;
     if (rate > others)
-      changed.add(fmt::format("the learning rate of {} as of the others: {:g}", group.modules.front(), others), ChangeOf::rate,
+      changed.add(fmt::format("the learning rate of {} as of the others: {}", group.modules.front(), others), ChangeOf::rate,
                   [&](Experiment& other) { set_rate(other.optimizers[i], others); });
-    changed.add(fmt::format("the learning rate of {} / 100: {:g}", group.modules.front(), rate / 100), ChangeOf::rate,
+    changed.add(fmt::format("the learning rate of {} / 100: {}", group.modules.front(), rate / 100), ChangeOf::rate,
                 [&](Experiment& other) { set_rate(other.optimizers[i], rate / 100); });
   }
 }
@@ -60,8 +60,9 @@ void demand_below_onset(std::span<const double> losses, uint64_t behind, Referen
 }  // namespace
 
 const char* name_of(FixResult result) {
-  static constexpr const char* kNames[] = {"verified",      "trains_worse",   "stays_finite", "fails",   "still_loses",
-                                           "keeps_updates", "other_training", "fp32_fails",   "refused", "not_tried"};
+  static constexpr const char* kNames[] = {"verified",   "trains_worse", "stays_finite",  "skips_steps",
+                                           "fails",      "still_loses",  "keeps_updates", "other_training",
+                                           "fp32_fails", "refused",      "not_tried"};
   return kNames[static_cast<size_t>(result)];
 }
 
@@ -156,6 +157,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
     const TimedTrials::Outcome& outcome = outcomes[i];
     trial.failure = outcome.failure;
     trial.refusal = outcome.refusal;
+    trial.skipped_at_end = outcome.skipped_at_end;
     if (outcome.is_whole() && !outcome.failure) trial.end_loss = outcome.end();
     const bool is_another_loss = trial.fix.experiment.loss.function != original.loss.function;
     const bool is_guessing =
@@ -163,6 +165,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
     trial.result = !outcome.refusal.empty()                         ? FixResult::refused
                    : !outcome.ran                                   ? FixResult::not_tried
                    : outcome.failure                                ? FixResult::fails
+                   : outcome.skipped_at_end > 0                     ? FixResult::skips_steps
                    : is_guessing                                    ? FixResult::trains_worse
                    : is_format(trial.fix.what) && wide_fails        ? FixResult::fp32_fails
                    : !study.reference.exists() || is_another_loss   ? FixResult::stays_finite

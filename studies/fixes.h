@@ -24,6 +24,7 @@ enum class FixResult : uint8_t {
   verified,      // it stays finite, and trains as the reference does
   trains_worse,  // it stays finite, and its loss ends further above the reference's than the margin, or no better than guessing
   stays_finite,  // and there is no reference that tells whether it trains, or its loss is another
+  skips_steps,   // it stays finite, and skips half of its last steps or more
   fails,
   still_loses,     // updates or weight decay (update_trials.h)
   keeps_updates,   // and there is no reference that tells whether it trains
@@ -38,6 +39,7 @@ struct FixTrial {
   Fix fix;
   FixResult result = FixResult::not_tried;
   std::optional<RunFailure> failure;
+  unsigned skipped_at_end = 0;     // FailureWatch has it
   std::optional<double> end_loss;  // the median of the last losses, at most ten
   std::string refusal;
 };

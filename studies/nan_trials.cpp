@@ -34,6 +34,8 @@ std::string detail_of(const FixTrial& trial, const std::optional<double>& guessi
       return "stays finite, and ends above what counts as training";
     case FixResult::stays_finite:
       return "stays finite; nothing tells whether it trains";
+    case FixResult::skips_steps:
+      return fmt::format("{} of its last {} steps are skipped", trial.skipped_at_end, FailureWatch::kLast);
     case FixResult::fails:
       return failure_text(*trial.failure);
     case FixResult::fp32_fails:
@@ -50,6 +52,7 @@ Helps helps(FixResult result, bool has_reference) {
   switch (result) {
     case FixResult::verified:
       return Helps::yes;
+    case FixResult::skips_steps:
     case FixResult::fails:
     case FixResult::fp32_fails:
       return Helps::no;
@@ -58,6 +61,13 @@ Helps helps(FixResult result, bool has_reference) {
     default:
       return Helps::unknown;
   }
+}
+
+// The first cause is what the run was given, or what changed its memory: a setting can only hide it.
+bool comes_from_outside(const Report& report) {
+  if (report.causes.empty()) return false;
+  const std::string& code = report.findings[report.causes.front().finding].code;
+  return code.starts_with("data.") || code == "recording.memory_changed";
 }
 
 // Of weights as updates left them, to the end of the trace.
@@ -143,16 +153,21 @@ void add_fixes(const FixStudy& study, Report& report) {
     tried.push_back({trial.fix.text,
                      trial.fix.by,
                      helps(trial.result, study.reference.exists()),
+                     trial.fix.what == ChangeOf::type,
                      name_of(trial.result),
                      {},
                      trial.end_loss,
                      detail_of(trial, study.guessing)});
-  add_tried(study.first_step, study.steps, {}, "", std::move(tried), report);
+  const bool is_mendable = !comes_from_outside(report);
+  add_tried(study.first_step, study.steps, {}, is_mendable ? "" : "No setting is the cause: one that helps hides it.",
+            std::move(tried), report);
+  if (!is_mendable) return;
   const auto verified = std::find_if(study.trials.begin(), study.trials.end(),
                                      [](const FixTrial& trial) { return trial.result == FixResult::verified; });
   if (verified != study.trials.end())
-    report.verdict_text +=
-        fmt::format(" Tried: it trains{} with {}.", study.reference.name == "FP32" ? " as in FP32" : "", verified->fix.text);
+    report.verdict_text += fmt::format(
+        " Tried: it trains{} with {}.",
+        study.reference.name == "FP32" && !verified->fix.text.starts_with("FP32: ") ? " as in FP32" : "", verified->fix.text);
 }
 
 }  // namespace ulpscope

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "ulpscope/analyzers/step_facts.h"
+
 namespace ulpscope {
 
 void FailureWatch::add(uint64_t step, double loss, bool skipped) {
@@ -10,6 +12,14 @@ void FailureWatch::add(uint64_t step, double loss, bool skipped) {
   if (bad_losses_ == 1) first_bad_ = step;
   skips_ = skipped ? skips_ + 1 : 0;
   if (skips_ == 1) first_skipped_ = step;
+  has_taken_ |= !skipped;
+  skipped_ <<= 1;
+  skipped_[0] = skipped && has_taken_;
+}
+
+unsigned FailureWatch::skipped_at_end() const {
+  const auto count = static_cast<unsigned>(skipped_.count());
+  return count >= StepTotals::kStuck ? count : 0;
 }
 
 std::optional<RunFailure> FailureWatch::failure(bool weights_are_finite) const {

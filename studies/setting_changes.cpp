@@ -72,6 +72,14 @@ std::vector<double> tried_for(const SettingChange& change, double now) {
   return all;
 }
 
+// What reads back as the same number: a power of two as experiments may have it, else the shortest.
+std::string exact(double value) {
+  int exponent = 0;
+  constexpr double kLong = 1e5;
+  if (value > kLong && std::frexp(value, &exponent) == 0.5) return fmt::format("\"2^{}\"", exponent - 1);
+  return fmt::format("{}", value);
+}
+
 // The number in `optimizers` belongs to the group only where it has one of its own.
 void set_setting(Experiment& experiment, const std::string& name, const std::string& value) {
   constexpr std::string_view kGroups = "optimizers[";
@@ -225,15 +233,15 @@ void ChangedExperiments::add(const SettingChange& change) {
 void ChangedExperiments::add_rates(const SettingChange& change) {
   const bool has_groups = !original_.optimizers.empty(), is_lower = change.way == Way::lower;
   for (const double by : is_lower ? std::vector{10.0, 100.0, 1000.0} : std::vector{10.0, 100.0})
-    add(fmt::format("{} {} {:g}: optimizer.learning_rate = {:g}{}", has_groups ? "all learning rates" : "the learning rate",
-                    is_lower ? "/" : "times", by, original_.optimizer.learning_rate * (is_lower ? 1 / by : by),
+    add(fmt::format("{} {} {:g}: optimizer.learning_rate = {}{}", has_groups ? "all learning rates" : "the learning rate",
+                    is_lower ? "/" : "times", by, exact(original_.optimizer.learning_rate / (is_lower ? by : 1 / by)),
                     has_groups ? " and those of [[optimizers]]" : ""),
         ChangeOf::rate, [&](Experiment& changed) { divide_rates(changed, is_lower ? by : 1 / by); });
   // Of one that is far from them parts are, too.
   const double usual = OptimizerSettings().learning_rate;
   if (has_groups || !is_lower || !(original_.optimizer.learning_rate > 1000 * usual)) return;
   for (const double by : {100.0, 10.0, 1.0})
-    add(fmt::format("a usual learning rate: optimizer.learning_rate = {:g}", by * usual), ChangeOf::rate,
+    add(fmt::format("a usual learning rate: optimizer.learning_rate = {}", exact(by * usual)), ChangeOf::rate,
         [&](Experiment& changed) { changed.optimizer.learning_rate = by * usual; });
 }
 
@@ -265,8 +273,8 @@ void ChangedExperiments::add_numbers(const SettingChange& change) {
   // No cap is one that is infinite.
   if (change.kind == SettingKind::scale_cap && from == 0) from = original_.scaler_rule().initial * 0x1p4;
   for (const double value : tried_for(change, from))
-    add(fmt::format("a {} {}: {} = {:g}", change.way == Way::lower ? "lower" : "larger", kind.words, first.name, value), kind.what,
-        set_all(fmt::format("{}", value)));
+    add(fmt::format("a {} {}: {} = {}", change.way == Way::lower ? "lower" : "larger", kind.words, first.name, exact(value)),
+        kind.what, set_all(fmt::format("{}", value)));
 }
 
 // A constant of the layers that the module may be: of a kind by its key, else by its value.
@@ -292,8 +300,8 @@ void ChangedExperiments::add_constants(const SettingChange& change) {
   });
   if (!found) return;
   for (const double value : tried_for(change, found->now))
-    add(fmt::format("a {} {} of {}: {} = {:g}", change.way == Way::lower ? "smaller" : "larger", found->key, found->layer,
-                    found->key, value),
+    add(fmt::format("a {} {} of {}: {} = {}", change.way == Way::lower ? "smaller" : "larger", found->key, found->layer, found->key,
+                    exact(value)),
         ChangeOf::layer, [&](Experiment& changed) {
           visit(changed.model.layers, [&](LayerSpec& layer, const std::string& key) { layer.set(key, value); });
         });

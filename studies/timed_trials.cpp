@@ -18,7 +18,7 @@ double TimedTrials::Outcome::end() const {
 
 bool TimedTrials::Outcome::trains() const {
   const auto last = static_cast<std::ptrdiff_t>(std::min(kEndLosses, losses.size() / 2));
-  return is_whole() && !failure && has_enough_steps() &&
+  return is_whole() && !failure && skipped_at_end == 0 && has_enough_steps() &&
          std::all_of(losses.end() - last, losses.end(), [&](double loss) { return loss < losses.front(); });
 }
 
@@ -44,6 +44,7 @@ TimedTrials::Outcome TimedTrials::run(const std::string& text, const Experiment&
     const TrialOutcome ended = ulpscope::run(trial);
     outcome.ran = watch.is_lost() || has_time();
     outcome.failure = watch.failure(ended.weights_are_finite);
+    outcome.skipped_at_end = watch.skipped_at_end();
     outcome.guessing = ended.loss_of_guessing;
     if (outcome.guessing) *outcome.guessing *= as_before;
     if (ended.trace.failed) outcome.refusal = one_line(ended.trace.failure);

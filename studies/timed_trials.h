@@ -24,6 +24,7 @@ class TimedTrials {
   struct Outcome {
     bool ran = false;  // to its end: the time was not up
     std::optional<RunFailure> failure;
+    unsigned skipped_at_end = 0;     // FailureWatch has it
     std::vector<double> losses;      // with the start's loss.factor, whatever its own is
     std::optional<double> guessing;  // what guessing gives (guessing.h)
     std::string refusal;             // why it could not run, or what of it could not be recorded; or ""
@@ -32,7 +33,7 @@ class TimedTrials {
     double end() const;  // the median of the last losses, at most ten
     // Of one step nothing can be said.
     bool has_enough_steps() const { return losses.size() >= 2; }
-    // It stayed finite, and the last losses, ten or half of them, are all below the first.
+    // It stayed finite, took most of its last steps, and the last losses, ten or half of them, are all below the first.
     bool trains() const;
   };
 

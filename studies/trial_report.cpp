@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/verdict.h"
 #include "ulpscope/base/text.h"
 
@@ -83,9 +84,10 @@ void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& m
 }
 
 void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
+  const bool type_helps =
+      std::any_of(tried.begin(), tried.end(), [](const TriedChange& each) { return each.is_type && each.helps == Helps::yes; });
   for (size_t i = 0; i < report.findings.size(); ++i) {
     std::vector<const TriedChange*> help, fail;
-    bool all_fail = true;
     for (const SettingChange& change : report.findings[i].changes) {
       std::vector<const TriedChange*> made;
       for (const TriedChange& each : tried)
@@ -95,17 +97,18 @@ void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
       };
       // Of several values the first that helps is what the advice means; all have to fail for it to be wrong.
       const bool fails = any(Helps::no) && !any(Helps::yes) && !any(Helps::unknown);
-      all_fail = all_fail && (fails || made.empty());
       for (const TriedChange* each : made)
         if (fails || each->helps == Helps::yes) (fails ? fail : help).push_back(each);
     }
     std::string text = report.findings[i].suggestion;
-    if (!fail.empty() && all_fail) {
-      text = fmt::format("Of no help when tried: {}. Advised it was: {}", settings_of(fail), text);
-    } else if (!fail.empty()) {
-      text += fmt::format(" Of no help when tried: {}.", settings_of(fail));
-    }
-    if (!help.empty()) text += fmt::format(" Helps when tried: {}.", settings_of(help));
+    if (const size_t at = text.find(findings::kNoFormatHelps); type_helps && at != std::string::npos)
+      text.erase(at, findings::kNoFormatHelps.size());
+    const std::string helps = help.empty() ? "" : fmt::format("Helps when tried: {}.", settings_of(help));
+    if (!fail.empty())
+      text = fmt::format("{}{}Of no help when tried: {}. Advised it was: {}", helps, helps.empty() ? "" : " ", settings_of(fail),
+                         text);
+    else if (!helps.empty())
+      text += " " + helps;
     if (text != report.findings[i].suggestion) replace_suggestion(report, i, std::move(text));
   }
 }

@@ -26,6 +26,7 @@ struct TriedChange {
   std::string text;
   std::vector<SettingChange> by = {};  // as Fix has them
   Helps helps = Helps::unknown;
+  bool is_type = false;                              // it changes types only
   std::string result = {};                           // FixResult; "": of the run as it was
   std::vector<std::optional<double>> measures = {};  // in the study's own columns
   std::optional<double> end_loss = {};
@@ -35,7 +36,8 @@ struct TriedChange {
 void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& measured, std::string_view note,
                std::vector<TriedChange> tried, Report& report);
 
-// Findings whose advice was tried say what came of it; where none of it helps, that stands in front.
+// Findings whose advice was tried say what came of it; where some of it is of no help, that stands in front, behind what helps.
+// That no format would have helped is not said where one did.
 void judge_advice(const std::vector<TriedChange>& tried, Report& report);
 
 }  // namespace ulpscope

@@ -72,6 +72,8 @@ std::string detail_of(const UpdateTrial& trial) {
       return "keeps the updates, and ends above what counts as training";
     case FixResult::still_loses:
       return "still loses updates or weight decay";
+    case FixResult::skips_steps:
+      return "half of its last steps or more are skipped";
     case FixResult::fails:
       return "the loss or a weight is NaN or infinite";
     case FixResult::refused:
@@ -82,10 +84,11 @@ std::string detail_of(const UpdateTrial& trial) {
 }
 
 TriedChange tried(const UpdateTrial& trial, std::string result, std::string detail) {
-  const bool fails =
-      trial.result == FixResult::fails || trial.result == FixResult::still_loses || trial.result == FixResult::trains_worse;
+  const bool fails = trial.result == FixResult::fails || trial.result == FixResult::skips_steps ||
+                     trial.result == FixResult::still_loses || trial.result == FixResult::trains_worse;
   const Helps helps = trial.result == FixResult::verified ? Helps::yes : fails ? Helps::no : Helps::unknown;
-  return {trial.text, trial.by, helps, std::move(result), {trial.lost, trial.decay_arrived}, trial.end_loss, std::move(detail)};
+  return {trial.text,     trial.by,         helps, false, std::move(result), {trial.lost, trial.decay_arrived},
+          trial.end_loss, std::move(detail)};
 }
 
 }  // namespace
@@ -124,6 +127,7 @@ UpdateStudy try_updates(const Trial& start, uint64_t steps, const UpdateTrialOpt
     trial.result = !outcome.refusal.empty()                         ? FixResult::refused
                    : !outcome.ran                                   ? FixResult::not_tried
                    : outcome.failure                                ? FixResult::fails
+                   : outcome.skipped_at_end > 0                     ? FixResult::skips_steps
                    : trials.loses()                                 ? FixResult::still_loses
                    : is_other_training(fix.what)                    ? FixResult::other_training
                    : !study.reference.exists()                      ? FixResult::keeps_updates

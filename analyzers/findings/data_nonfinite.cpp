@@ -7,6 +7,7 @@
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/trace/sources.h"
 
 namespace ulpscope::findings {
@@ -61,14 +62,16 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
   if (!first) return;
   const uint64_t rows = ranges.nonfinite(first->second).rows;
   const std::string place = place_of_first(facts.context.trace.of_rank(first->first.rank), first->second, first->first.step);
-  found.add(std::max(ranges.harm(), Severity::warning),
-            fmt::format("The data held NaN or infinity: {} of {}, first in step {}{}.",
-                        rows == 1 ? "one batch" : fmt::format("{} batches", rows), facts.selection.name(first->second),
-                        first->first.step, place.empty() ? "" : ": " + place),
-            suspects.worst(),
-            "Mend or leave out that sample: no format and no loss scale helps. `ulpscope export --table batches` lists the samples "
-            "of each step.",
-            suspects.extent());
+  found.add(
+      std::max(ranges.harm(), Severity::warning),
+      fmt::format("The data held NaN or infinity: {} of {}, first in step {}{}.",
+                  rows == 1 ? "one batch" : fmt::format("{} batches", rows), facts.selection.name(first->second), first->first.step,
+                  place.empty() ? "" : ": " + place),
+      suspects.worst(),
+      fmt::format("Mend or leave out that sample: no format and no loss scale helps. `ulpscope export {} --table batches --step "
+                  "{}` lists the batch.",
+                  shell_word(facts.context.trace.path()), first->first.step),
+      suspects.extent());
 }
 
 }  // namespace

@@ -17,7 +17,10 @@ Suspects flushed_in_fp8(const RunFacts& facts, std::span<const uint32_t> tensors
     std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
                                  {"of_the_norm_at_most", judged.scaled.flush_loss.most_norm, Unit::share}};
     if (at_own_scale) values.push_back(share_of("flushed_at_its_own_scale_at_most", own.flushed.upper, own.base));
-    suspects.add(share(seen.flushed.lower, seen.base), i, std::move(values), judged.first_flushed);
+    // The share that is told is that of all rows: where no row was stale alone, the first that lost as much is told.
+    const auto& first_stale = judged.scaled.first_stale;
+    suspects.add(share(seen.flushed.lower, seen.base), i, std::move(values),
+                 at_own_scale && first_stale ? first_stale : judged.scaled.first_lossy);
   }
   return suspects;
 }

@@ -40,7 +40,9 @@ void find_what_would_flush(const RunFacts& facts, Findings& found) {
       Severity::info,
       fmt::format("In FP16 without a loss scale, {} of {} would lose more than {:g}% of the nonzero elements to zero.",
                   suspects.size(), count_of(facts.selection.count_outputs(judged_tensors), "gradient tensor"), 100 * limit),
-      suspects.worst(), "FP16 needs a loss scale here (`ulpscope scale` shows which); BF16 does not.");
+      suspects.worst(),
+      fmt::format("FP16 needs a loss scale here (`ulpscope scale {}` shows which); BF16 does not.",
+                  shell_word(facts.context.trace.path())));
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ extern constinit const FindingRule range_quantization_stale{
     .raised = "A scale of delayed FP8 scaling came from a history that no longer held.",
     .meaning = "Values were beyond the range, or far below it.",
     .help = "A margin, a shorter history, or current scaling.",
-    .explains = {"range.quantization_saturated", "range.quantization_flushed"},
+    .explains = {"range.quantization_saturated", "range.quantization_flushed", "run.no_better_than_guessing", "run.loss_rose",
+                 "run.loss_stayed"},
     .shown_by = "experiments/failures/fp8_stale_scale.toml",
     .find = find_stale,
 };

@@ -92,7 +92,7 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_s
                         weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter, losses),
             {{key, {{"update_over_weight", ratio.ratio}}}},
             shorten_updates(facts, ratio.tensor, ratio.step) +
-                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? ": no format would have helped." : ".")),
+                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? std::string(kNoFormatHelps) + "." : ".")),
             {{ratio.tensor}, ratio.step});
 }
 

@@ -39,9 +39,10 @@ void find_hidden_fit(const RunFacts& facts, Findings& found) {
       is_quantized(facts.selection.tensor(worst_tensor).dtype)
           ? fmt::format("FP8 flushed them at its quantisation scales, which no loss scale changes{}. Record the run in BF16{} "
                         "for what was flushed.",
-                        is_found ? ": `ulpscope ranges` tells why" : "", precision)
+                        is_found ? fmt::format(": `ulpscope ranges {}` tells why", shell_word(facts.context.trace.path())) : "",
+                        precision)
           : fmt::format("Record the run in FP32{}, where nothing is flushed: `ulpscope scale` of that trace tells which scales "
-                        "FP16 needs, and `ulpscope ranges --format fp16` where its gradients lie.",
+                        "FP16 needs, and `ulpscope ranges` of it with --format fp16 where its gradients lie.",
                         precision));
 }
 

@@ -6,6 +6,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/info.h"
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/scale.h"
@@ -114,6 +115,26 @@ TEST(Quantization, AScaleFarBelowWhatTheValuesAskForIsStale) {
   const Report both = report_of({1e-9, 1e-9, 1.0, -1.5}, outlier);
   EXPECT_EQ(find_finding(both, "range.quantization_stale"), nullptr);
   EXPECT_NE(find_finding(both, "range.quantization_flushed"), nullptr);
+}
+
+// The step that is told is the first of a stale scale, not one that lost an element or two at a scale that fitted; and what the run
+// came to comes of it.
+TEST(Quantization, AStaleScaleIsToldFromItsFirstStepOn) {
+  SyntheticTrace trace;
+  const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+  std::vector<double> values(200, 1.0);
+  values[7] = 1e-9;
+  for (uint64_t step = 0; step < 8; ++step) {
+    trace.add(x, make_quantized_row(values, DType::f8_e4m3, step < 3 ? 448 : 448 / 1e7));
+    trace.end_step();
+  }
+  const Report report = analyze_ranges(trace.read());
+  const Finding* const finding = find_finding(report, "range.quantization_stale");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->evidence[0].key.step, 3u);
+  EXPECT_EQ(finding->extent.first_step, 3u);
+  const Codes& explains = finding_rule("range.quantization_stale").explains;
+  for (const char* code : {"run.no_better_than_guessing", "run.loss_stayed", "run.loss_rose"}) EXPECT_TRUE(explains.contain(code));
 }
 
 // One outlier takes the scale of current scaling, and is all of the norm.

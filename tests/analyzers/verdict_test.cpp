@@ -440,5 +440,45 @@ TEST(RunFindings, DecayThatRoundingTookIsAWarning) {
   }
 }
 
+// Edges lead from each parameter to all others in later steps; updates that one lost take no decay of another.
+TEST(RunFindings, DecayIsLostWithTheUpdatesOfItsOwnParameterOnly) {
+  for (const bool other_decays : {false, true}) {
+    SyntheticTrace trace;
+    const auto add_weight = [&](uint64_t id, const std::string& module) {
+      TensorInfo weight;
+      weight.role = Role::weight;
+      weight.dtype = DType::bf16;
+      weight.parameter = module + ".weight";
+      weight.shape = {10, 10};
+      return trace.add_output({id, 0, "adam_update", module, Phase::optimizer, "", {}}, weight);
+    };
+    const uint32_t small = add_weight(1, "fc"), large = add_weight(2, "head");
+    for (const auto& [from, to] : {std::pair(0, 1), {1, 0}})
+      trace.sink().add_edge({0, static_cast<uint32_t>(to), 0, static_cast<uint32_t>(from), 0});
+    for (const uint32_t weight : {small, large}) {
+      trace.add(weight, make_row({1.0}, DType::bf16));
+      ParameterRow row;
+      row.tensor = weight;
+      row.weight_norm = row.update_norm = 1;
+      row.nonzero = 20;
+      row.lost = weight == small ? 18 : 1;
+      row.lost_to_decay = weight == small ? 0 : 1;
+      row.decay_known = true;
+      row.decay_asked = 1;
+      row.decay_applied = weight == large && !other_decays ? 1 : 0;
+      trace.sink().add_parameter(row);
+    }
+    trace.end_step();
+    const Report report = analyze_all(trace.read());
+    const auto is_cause = [&](const char* code) {
+      return std::any_of(report.causes.begin(), report.causes.end(),
+                         [&](const Cause& cause) { return report.findings[cause.finding].code == code; });
+    };
+    ASSERT_NE(find_finding(report, "updates.lost"), nullptr);
+    ASSERT_NE(find_finding(report, "updates.decay_lost"), nullptr);
+    EXPECT_EQ(is_cause("updates.decay_lost"), other_decays);
+  }
+}
+
 }  // namespace
 }  // namespace ulpscope::analyzers_test

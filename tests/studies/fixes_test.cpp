@@ -47,6 +47,25 @@ TEST(FailureWatch, AFailureLastsToTheEnd) {
   EXPECT_FALSE(weights.is_like(loss));
 }
 
+TEST(FailureWatch, StepsAreSkippedAtTheEnd) {
+  const auto skipped = [](const std::string& steps) {  // 's': skipped
+    FailureWatch watch;
+    for (size_t i = 0; i < steps.size(); ++i) watch.add(i, 1, steps[i] == 's');
+    return watch.skipped_at_end();
+  };
+  const auto times = [](size_t n, const std::string& text) {
+    std::string all;
+    while (n-- > 0) all += text;
+    return all;
+  };
+  EXPECT_EQ(skipped(times(30, ".") + times(9, "s")), 0u) << "a scale that comes down";
+  EXPECT_EQ(skipped(times(30, ".") + times(10, "s")), 10u);
+  EXPECT_EQ(skipped(times(30, "s.")), 10u);
+  EXPECT_EQ(skipped(times(30, ".") + times(10, "s") + times(11, ".")), 0u) << "it came down";
+  EXPECT_EQ(skipped(times(18, "s") + "."), 0u) << "a search from far too high";
+  EXPECT_EQ(skipped(times(5, "s") + "." + times(12, "s")), 12u);
+}
+
 // What is wrong with it, `tables` say.
 Experiment experiment(const std::string& precision, const std::string& tables = "") {
   return parse_experiment("precision = \"" + precision + R"("
@@ -120,6 +139,71 @@ TEST(Fixes, NoFormatMendsALearningRate) {
     return trial.result == FixResult::verified && trial.fix.text.find("learning rate") != std::string::npos;
   });
   EXPECT_TRUE(rate_helps);
+}
+
+// The loss falls at first, as in the reference; then probabilities become zero and steps are skipped.
+TEST(Fixes, WhatSkipsItsLastStepsIsNoFix) {
+  const Experiment run = parse_experiment(R"(precision = "fp16"
+seed = 3
+[data]
+kind = "random_classification"
+shape = [16]
+train_size = 256
+test_size = 32
+[model]
+layers = [
+  { type = "linear", name = "first", out_features = 32 },
+  { type = "relu" },
+  { type = "linear", name = "head", out_features = 10 },
+  { type = "softmax", dtype = "fp16" },
+  { type = "log" },
+]
+[loss]
+function = "nll"
+[optimizer]
+learning_rate = 3
+[training]
+batch_size = 32
+steps = 60
+)",
+                                          "test");
+  const FixStudy study = study_of(run, {RunFailure::Way::loss, 1});
+  ASSERT_TRUE(study.fails_again);
+  const FixTrial* const slower = find(study, "the learning rate / 100:");
+  ASSERT_TRUE(slower && slower->end_loss);
+  EXPECT_TRUE(study.reference.is_reached_by(*slower->end_loss)) << "its loss alone would make it one";
+  EXPECT_EQ(slower->result, FixResult::skips_steps);
+  unsigned skipped = 0;
+  Trial again;
+  again.experiment = slower->fix.experiment;
+  again.steps = study.steps;
+  for (const TrialStep& step : ulpscope::run(again).steps) skipped += step.result.step + 20 >= study.steps && step.result.skipped;
+  EXPECT_EQ(slower->skipped_at_end, skipped);
+  EXPECT_GE(skipped, 10u);
+}
+
+// What hides bad data or memory is not offered as what to do.
+TEST(Fixes, NoneIsOfferedForWhatNoSettingCauses) {
+  FixStudy study;
+  study.fails_again = true;
+  study.failure = RunFailure{RunFailure::Way::loss, 1};
+  study.reference.name = "FP32";
+  for (const auto& [text, offered] :
+       {std::pair("rnn in FP32", "It broke. Tried: it trains as in FP32 with rnn in FP32."),
+        {"FP32: precision = \"fp32\"", "It broke. Tried: it trains with FP32: precision = \"fp32\"."}}) {
+    study.trials = {{{text, ChangeOf::type, {}, {}}, FixResult::verified, {}, 0, 1.0, ""}};
+    for (const auto& [code, expected] : {std::pair("run.diverged", offered),
+                                         {"data.nonfinite", "It broke."},
+                                         {"data.outlier", "It broke."},
+                                         {"recording.memory_changed", "It broke."}}) {
+      Report report;
+      report.findings.push_back({code, Severity::error, "It broke.", {}, "", {}, {}});
+      report.causes.push_back({0, {}});
+      report.verdict_text = "It broke.";
+      add_fixes(study, report);
+      EXPECT_EQ(report.verdict_text, expected) << code;
+    }
+  }
 }
 
 // A first loss that is far above guessing says nothing: below it a run may end that learned nothing.

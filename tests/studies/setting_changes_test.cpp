@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope {
@@ -124,6 +126,27 @@ TEST(SettingChanges, TheClosestToWhatWasAskedForIsFirst) {
   EXPECT_THAT(texts, ElementsAre("updates ", "FP32 mas", "FP32: pr", "gradient", "the lear", "the lear", "the lear"));
 }
 
+// What is told can be copied: it is the experiment that was tried.
+TEST(ChangedExperiments, NumbersReadBackExactly) {
+  const std::vector<Override> changes{Override("optimizer.learning_rate=0.0123456789"), Override("scaler.initial=2^16")};
+  const Experiment original = load_experiment(ULPSCOPE_SOURCE_DIR "/experiments/failures/activations_overflow_fp16.toml", changes);
+  ChangedExperiments experiments(original);
+  for (const Way way : {Way::lower, Way::raise}) {
+    experiments.add({.kind = Kind::learning_rate, .way = way});
+    experiments.add({.kind = Kind::scale_initial, .way = way});
+  }
+  std::set<std::string> settings;
+  for (const ChangedExperiment& each : experiments.take()) {
+    const std::string setting = each.text.substr(each.text.find(": ") + 2);
+    settings.insert(setting);
+    Experiment copied = original;
+    apply_override(copied, Override(setting.substr(0, setting.find(" = ")) + "=" + setting.substr(setting.find(" = ") + 3)));
+    EXPECT_TRUE(copied == each.experiment) << setting;
+  }
+  EXPECT_TRUE(settings.contains("scaler.initial = \"2^20\""));
+  EXPECT_TRUE(settings.contains("scaler.initial = 4096"));
+}
+
 Report report_with(std::vector<SettingChange> changes) {
   Report report;
   report.findings.push_back({"run.diverged", Severity::error, "It diverged.", {}, "Do it. Look.", {}, std::move(changes)});
@@ -144,7 +167,8 @@ TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   EXPECT_EQ(one.verdict_text, "It diverged. Do it. 1 cause more below.");
   Report some = report_with({rate, clip});
   judge_advice({slow, slower, clipped}, some);
-  EXPECT_EQ(some.findings[0].suggestion, "Do it. Look. Of no help when tried: b = 1. Helps when tried: a = 2.");
+  EXPECT_EQ(some.findings[0].suggestion, "Helps when tried: a = 2. Of no help when tried: b = 1. Advised it was: Do it. Look.");
+  EXPECT_EQ(some.verdict_text, "It diverged. Helps when tried: a = 2. 1 cause more below.");
   // What all fails is not to be read as what to do, in the verdict neither.
   Report none = report_with({rate, clip});
   judge_advice({slow, clipped}, none);
@@ -154,6 +178,15 @@ TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   Report open = report_with({rate});
   judge_advice({slow, {.text = "slower: a = 3", .by = {rate}}, clipped}, open);
   EXPECT_EQ(open.findings[0].suggestion, "Do it. Look.");
+  // Trials may refute that no format helps.
+  for (const auto& [helps, expected] : {std::pair(Helps::yes, "Do it."), {Helps::no, "Do it: no format would have helped."}}) {
+    Report report = report_with({rate});
+    report.findings[0].suggestion = "Do it: no format would have helped.";
+    report.verdict_text = "It diverged. Do it: no format would have helped.";
+    judge_advice({{.text = "wide: c = 1", .helps = helps, .is_type = true}}, report);
+    EXPECT_EQ(report.findings[0].suggestion, expected);
+    EXPECT_EQ(report.verdict_text, std::string("It diverged. ") + expected);
+  }
 }
 
 }  // namespace

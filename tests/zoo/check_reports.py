@@ -65,6 +65,10 @@ def mistakes(program, run, trace, first):
     if lines > most:
         yield f"{lines} lines, at most {most}"
     every = call(program, "report", trace, "--all").stdout
+    # What is to be run as it stands names the trace; a verb alone is one of another trace, which the words name.
+    for command, behind in re.findall(r"`ulpscope ([^`]*)`(.{0,6})", " ".join(every.split())):
+        if trace not in command and not (re.fullmatch(r"[a-z]+", command) and re.match(r" (of|with) ", behind)):
+            yield f"the report suggests `ulpscope {command}` without its trace"
     for command in set(re.findall(r"`ulpscope ([^`]* " + re.escape(trace) + r"[^`]*)`", " ".join(every.split()))):
         suggested = call(program, *shlex.split(command))
         if suggested.returncode != 0 or not suggested.stdout.strip():

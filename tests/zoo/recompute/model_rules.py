@@ -177,6 +177,7 @@ RULES = {
                 bad_data,
             ),
             (r": element (?P<element>\d+) of sample (?P<sample>\d+) of (?P<name>\S+): (?P<places>.+)\.$", bad_sample),
+            (r"--step (?P<step>\d+)`", lambda case, match: {"step": case.f.rows.step[bad_rows(case, case.first_tensor)]}),
         ],
         {
             "batches": lambda case, tensor, _: int((case.f.rows.bad & case.f.rows_of(tensor)).sum()),

@@ -39,9 +39,12 @@ def unscaled(case):
 
 
 def own_share(case, tensor):
+    return own_share_of_rows(case, tensor, before_history(case, tensor)[1])
+
+
+def own_share_of_rows(case, tensor, rows):
     """At most this share would be flushed at the scale that takes each row's largest magnitude to the type's largest number."""
     f = case.f
-    rows = before_history(case, tensor)[1]
     rows = rows[f.rows.has_values[rows] & (f.rows.largest[rows] > 0)]
     scales = f.rows.largest[rows] / f.format_of(tensor).largest
     base = int(f.rows.finite_nonzero[rows].sum())
@@ -91,8 +94,17 @@ def first_of(name):
     return place
 
 
-def first_flushed(case, tensor, _=None):
-    return case.f.first_row((case.f.rows.flushed > 0) & case.f.rows.rounding_known & case.f.rows_of(tensor))
+def first_lossy(case, tensor, _=None):
+    """The first row that lost more than the limit; where that is told of stale scales, the first of which that is so."""
+    lossy = [row for row in before_history(case, tensor)[1] if share_of(case, "flushed", [row]) > LIMIT]
+    if "far below" not in case.finding["title"]:
+        return int(lossy[0]) if lossy else None
+    for row in lossy:
+        rows = numpy.array([row])
+        has_values = case.f.rows.has_values[row] and case.f.rows.largest[row] > 0
+        if has_values and own_share_of_rows(case, tensor, rows) <= max(LIMIT, 0.25 * share_of(case, "flushed", rows)):
+            return int(row)
+    return int(lossy[0])
 
 
 def later_share(name):
@@ -113,7 +125,7 @@ FLUSHED = Rule(
         "of_the_norm_at_most": lambda case, tensor, _: norm_of(case, tensor),
         "flushed_at_its_own_scale_at_most": lambda case, tensor, _: own_share(case, tensor),
     },
-    first_flushed,
+    first_lossy,
     flushed,
 )
 
