@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "ulpscope/analyzers/setting_names.h"
 
 namespace ulpscope {
+
+// Behind advice on a run that diverged, before the full stop: what trials may refute.
+inline constexpr std::string_view kNoFormatHelps = ": no format would have helped";
 
 class Advice {
  public:

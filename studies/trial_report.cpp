@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/findings/rate_text.h"
+#include "ulpscope/analyzers/advice.h"
 #include "ulpscope/analyzers/verdict.h"
 #include "ulpscope/base/text.h"
 
@@ -101,8 +101,7 @@ void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
         if (fails || each->helps == Helps::yes) (fails ? fail : help).push_back(each);
     }
     std::string text = report.findings[i].suggestion;
-    if (const size_t at = text.find(findings::kNoFormatHelps); type_helps && at != std::string::npos)
-      text.erase(at, findings::kNoFormatHelps.size());
+    if (const size_t at = text.find(kNoFormatHelps); type_helps && at != std::string::npos) text.erase(at, kNoFormatHelps.size());
     const std::string helps = help.empty() ? "" : fmt::format("Helps when tried: {}.", settings_of(help));
     if (!fail.empty())
       text = fmt::format("{}{}Of no help when tried: {}. Advised it was: {}", helps, helps.empty() ? "" : " ", settings_of(fail),

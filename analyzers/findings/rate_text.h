@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "ulpscope/analyzers/advice.h"
 
@@ -13,9 +12,6 @@ namespace ulpscope {
 class RunFacts;
 
 namespace findings {
-
-// Behind advice on a run that diverged, before the full stop: what trials may refute.
-inline constexpr std::string_view kNoFormatHelps = ": no format would have helped";
 
 // "optimizer.learning_rate, now 0.1": where several groups of parameters have one each, that of the weight's, as far as the
 // rates tell groups apart; without a weight, that of the weight whose updates were longest beside it. "" where that is not known.
