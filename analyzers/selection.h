@@ -51,6 +51,11 @@ class Selection {
   RowKey key(uint32_t tensor, const RowPosition& position) const;
   // As tensor_names.h has them; all are made when the first is asked for.
   const std::string& name(uint32_t tensor) const { return names()[tensor].tensor; }
+  // Of a weight, as its producer calls the parameter; name() where it is none.
+  const std::string& parameter_name(uint32_t index) const {
+    const std::string& parameter = tensor(index).parameter;
+    return parameter.empty() ? name(index) : parameter;
+  }
   bool name_tells_phase(uint32_t tensor) const { return names()[tensor].tells_phase; }
   // Of all tensors that are this output of its op, whatever their types and arithmetic.
   const std::string& output_name(uint32_t tensor) const { return names()[tensor].output; }

@@ -88,8 +88,8 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_s
   found.add(is_sure ? Severity::error : Severity::warning,
             fmt::format("The run {}: the update of step {} was {:.3g} times as large as {}, before anything overflowed in a step "
                         "that was taken{}.",
-                        is_sure ? "diverged" : "may diverge", ratio.step, ratio.ratio,
-                        weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter, losses),
+                        is_sure ? "diverged" : "may diverge", ratio.step, ratio.ratio, facts.selection.parameter_name(ratio.tensor),
+                        losses),
             {{key, {{"update_over_weight", ratio.ratio}}}},
             shorten_updates(facts, ratio.tensor, ratio.step) +
                 (is_narrow(weight.dtype) ? masters : Advice(is_sure ? std::string(kNoFormatHelps) + "." : ".")),
@@ -171,15 +171,14 @@ void add_thrown_up(const RunFacts& facts, const UpdateRatio& ratio, Findings& fo
   const double first = facts.judged_steps().first.loss;
   const ThrownUp thrown = thrown_up(facts, ratio.step);
   if (!(first > 0) || !(thrown.highest > kThrown * first)) return;
-  const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
   found.add(
       Severity::warning,
       fmt::format("Updates were too long at first: that of step {} was {:.3g} times as large as {}, and the loss rose from {:.4g} "
                   "to {:.4g} in step {}; it was above the first one in {} of {} steps.",
-                  ratio.step, ratio.ratio, weight.parameter.empty() ? facts.selection.name(ratio.tensor) : weight.parameter, first,
-                  thrown.highest, thrown.step, thrown.above, thrown.steps),
+                  ratio.step, ratio.ratio, facts.selection.parameter_name(ratio.tensor), first, thrown.highest, thrown.step,
+                  thrown.above, thrown.steps),
       {{key, {{"update_over_weight", ratio.ratio}}}}, shorten_updates(facts, ratio.tensor, ratio.step) + ".",
       {{ratio.tensor}, ratio.step});
 }

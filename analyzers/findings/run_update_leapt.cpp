@@ -24,7 +24,6 @@ bool does_harm(const RunFacts& facts) {
 void find_leap(const RunFacts& facts, Findings& found) {
   const Leap* const leap = facts.leap();
   if (!leap) return;
-  const TensorInfo& weight = facts.selection.tensor(leap->update.tensor);
   RowKey key = facts.selection.key(leap->update.tensor);
   key.step = leap->update.step;
   std::vector<Evidence> evidence{{key, {{"update_over_weight", leap->update.ratio}}}};
@@ -48,9 +47,8 @@ void find_leap(const RunFacts& facts, Findings& found) {
   found.add(does_harm(facts) ? Severity::error : Severity::info,
             fmt::format("One update threw the run: that of step {} was {:.3g} times as large as {}, and in the {} steps before "
                         "none was more than {:.3g} times as large as its weight.",
-                        leap->update.step, leap->update.ratio,
-                        weight.parameter.empty() ? facts.selection.name(leap->update.tensor) : weight.parameter, leap->steps_before,
-                        leap->before),
+                        leap->update.step, leap->update.ratio, facts.selection.parameter_name(leap->update.tensor),
+                        leap->steps_before, leap->before),
             std::move(evidence), std::move(advice), std::move(extent));
 }
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <memory>
 #include <random>
 
 #include "report_access.h"
@@ -216,24 +215,15 @@ TEST(Guessing, TheMeanOfTheTargetsIsWhatARegressionIsComparedWith) {
 // Ranks of one run, each with its losses, as many as they are.
 class RankedRun {
  public:
-  explicit RankedRun(const std::vector<std::vector<double>>& losses) {
-    for (size_t rank = 0; rank < losses.size(); ++rank) {
-      RunInfo run;
-      run.run_id = "0123456789abcdef0123456789abcdef";
-      run.producer = "test";
-      run.precision = "fp32";
-      run.rank = static_cast<int32_t>(rank);
-      run.world_size = static_cast<int32_t>(losses.size());
-      traces_.push_back(std::make_unique<SyntheticTrace>(run));
-      for (const double loss : losses[rank]) traces_.back()->end_step(SyntheticTrace::default_step(loss));
-      EXPECT_TRUE(traces_.back()->sink().close());
-      paths_.push_back(traces_.back()->path());
-    }
+  explicit RankedRun(const std::vector<std::vector<double>>& losses) : traces_(static_cast<int>(losses.size())) {
+    for (size_t rank = 0; rank < losses.size(); ++rank)
+      for (const double loss : losses[rank]) traces_[rank].end_step(SyntheticTrace::default_step(loss));
+    paths_ = traces_.close();
   }
   Snapshot read() const { return Snapshot("run", paths_); }
 
  private:
-  std::vector<std::unique_ptr<SyntheticTrace>> traces_;
+  RankedTraces traces_;
   std::vector<std::string> paths_;
 };
 

@@ -205,4 +205,24 @@ Snapshot SyntheticTrace::read() {
   return Snapshot(path_);
 }
 
+RankedTraces::RankedTraces(int ranks, const std::string& precision) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.producer = "test";
+    run.precision = precision;
+    run.rank = rank;
+    run.world_size = ranks;
+    traces_.push_back(std::make_unique<SyntheticTrace>(run));
+  }
+}
+
+const std::vector<std::string>& RankedTraces::close() {
+  for (const auto& trace : traces_) {
+    EXPECT_TRUE(trace->sink().close());
+    paths_.push_back(trace->path());
+  }
+  return paths_;
+}
+
 }  // namespace ulpscope::analyzers_test

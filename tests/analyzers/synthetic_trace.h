@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -63,6 +64,20 @@ class SyntheticTrace {
   uint64_t step_ = 0, next_id_ = 1;
   uint32_t sequence_ = 0;
   std::map<uint64_t, uint32_t> ops_;  // of add_output, by id
+};
+
+// Those of the ranks of one run.
+class RankedTraces {
+ public:
+  explicit RankedTraces(int ranks, const std::string& precision = "fp32");
+
+  SyntheticTrace& operator[](size_t rank) { return *traces_[rank]; }
+  // Closes all; once.
+  const std::vector<std::string>& close();
+
+ private:
+  std::vector<std::unique_ptr<SyntheticTrace>> traces_;
+  std::vector<std::string> paths_;
 };
 
 }  // namespace ulpscope::analyzers_test

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
 
 #include "report_access.h"
 #include "synthetic_trace.h"
@@ -292,15 +291,9 @@ TEST(RunFindings, OneUpdateThatThrowsTheRunIsNoDivergence) {
 // The steps before it are those of its own rank: as many of another one make it no surer.
 TEST(RunFindings, TheStepsBeforeALeapAreThoseOfItsRank) {
   for (const uint64_t at : {8, 12}) {
-    std::vector<std::unique_ptr<SyntheticTrace>> traces;
-    std::vector<std::string> paths;
-    for (const int rank : {0, 1}) {
-      RunInfo run;
-      run.run_id = "0123456789abcdef0123456789abcdef";
-      run.producer = "test";
-      run.rank = rank;
-      run.world_size = 2;
-      SyntheticTrace& trace = *traces.emplace_back(std::make_unique<SyntheticTrace>(run));
+    RankedTraces traces(2);
+    for (const size_t rank : {0, 1}) {
+      SyntheticTrace& trace = traces[rank];
       TensorInfo matrix;
       matrix.role = Role::weight;
       matrix.parameter = "fc.weight";
@@ -313,10 +306,8 @@ TEST(RunFindings, TheStepsBeforeALeapAreThoseOfItsRank) {
             {.step = step, .tensor = weight, .weight_norm = 1, .update_norm = rank == 1 && step == at ? 2.0 : 0.01});
         trace.end_step(SyntheticTrace::default_step(step > at ? 9.0 : 1.0));
       }
-      EXPECT_TRUE(trace.sink().close());
-      paths.push_back(trace.path());
     }
-    EXPECT_EQ(find_finding(analyze_all(Snapshot("run", paths), {}), "run.update_leapt") != nullptr, at == 12) << at;
+    EXPECT_EQ(find_finding(analyze_all(Snapshot("run", traces.close()), {}), "run.update_leapt") != nullptr, at == 12) << at;
   }
 }
 

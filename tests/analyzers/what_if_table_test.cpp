@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <random>
 #include <set>
 
@@ -279,15 +278,9 @@ TEST(WhatIfTable, NamesTheScaleThatLosesLeast) {
 TEST(WhatIfTable, RanksAddUp) {
   std::mt19937 random(26);
   std::vector<std::vector<double>> values(10);  // by step, of both ranks
-  std::vector<std::unique_ptr<SyntheticTrace>> traces;
-  std::vector<std::string> paths;
-  for (int rank = 0; rank < 2; ++rank) {
-    RunInfo run;
-    run.run_id = "0123456789abcdef0123456789abcdef";
-    run.precision = "fp32";
-    run.rank = rank;
-    run.world_size = 2;
-    SyntheticTrace& trace = *traces.emplace_back(std::make_unique<SyntheticTrace>(run));
+  RankedTraces traces(2);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    SyntheticTrace& trace = traces[rank];
     const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f32);
     for (size_t step = 0; step < values.size(); ++step) {
       // One rank has no row in some steps.
@@ -298,12 +291,10 @@ TEST(WhatIfTable, RanksAddUp) {
       }
       trace.end_step();
     }
-    ASSERT_TRUE(trace.sink().close());
-    paths.push_back(trace.path());
   }
   WhatIfOptions options = asking("2^0..2^24");
   options.scalings = {parse_scaling("static:2^14")};
-  const Report report = analyze_what_if(Snapshot("run", paths), options);
+  const Report report = analyze_what_if(Snapshot("run", traces.close()), options);
   const Table &what_if = table(report, "what_if"), &scaling = table(report, "scaling");
   for (size_t format = 0; format < kAsked.size(); ++format) {
     for (int k = 0; k <= 24; ++k) {

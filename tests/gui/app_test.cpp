@@ -933,23 +933,16 @@ TEST(SeriesOfAPlot, AreToldApart) {
 
 // Two ranks of five steps: ten step rows, of five steps.
 TEST(AppOfRanks, RowsOfRanksAreToldApart) {
-  std::vector<std::unique_ptr<SyntheticTrace>> traces;
-  std::vector<std::string> paths;
-  for (int rank = 0; rank < 2; ++rank) {
-    RunInfo run;
-    run.run_id = "0123456789abcdef0123456789abcdef";
-    run.precision = "fp16";
-    run.rank = rank;
-    run.world_size = 2;
-    SyntheticTrace& trace = *traces.emplace_back(std::make_unique<SyntheticTrace>(run));
+  analyzers_test::RankedTraces traces(2, "fp16");
+  for (size_t rank = 0; rank < 2; ++rank) {
+    SyntheticTrace& trace = traces[rank];
     const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
     for (int step = 0; step < 5; ++step) {
-      trace.add(gradient, analyzers_test::make_row({rank + 1.0, 0.5}, DType::f16));
+      trace.add(gradient, analyzers_test::make_row({static_cast<double>(rank) + 1.0, 0.5}, DType::f16));
       trace.end_step();
     }
-    ASSERT_TRUE(trace.sink().close());
-    paths.push_back(trace.path());
   }
+  const std::vector<std::string>& paths = traces.close();
   ViewModel model(
       {"ranks"}, [&](const std::string& path) { return RunSet(path, paths); }, false);
   Headless host(1000, 700, 1, true);

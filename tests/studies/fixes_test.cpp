@@ -66,8 +66,8 @@ TEST(FailureWatch, StepsAreSkippedAtTheEnd) {
   EXPECT_EQ(skipped(times(5, "s") + "." + times(12, "s")), 12u);
 }
 
-// What is wrong with it, `tables` say.
-Experiment experiment(const std::string& precision, const std::string& tables = "") {
+// What is wrong with it, `tables` and the `layers` behind its own say.
+Experiment experiment(const std::string& precision, const std::string& tables = "", const std::string& layers = "") {
   return parse_experiment("precision = \"" + precision + R"("
 seed = 3
 [data]
@@ -80,7 +80,7 @@ layers = [
   { type = "linear", name = "first", out_features = 32 },
   { type = "relu" },
   { type = "linear", name = "head", out_features = 10 },
-]
+)" + layers + R"(]
 [training]
 batch_size = 32
 steps = 60
@@ -143,30 +143,10 @@ TEST(Fixes, NoFormatMendsALearningRate) {
 
 // The loss falls at first, as in the reference; then probabilities become zero and steps are skipped.
 TEST(Fixes, WhatSkipsItsLastStepsIsNoFix) {
-  const Experiment run = parse_experiment(R"(precision = "fp16"
-seed = 3
-[data]
-kind = "random_classification"
-shape = [16]
-train_size = 256
-test_size = 32
-[model]
-layers = [
-  { type = "linear", name = "first", out_features = 32 },
-  { type = "relu" },
-  { type = "linear", name = "head", out_features = 10 },
+  const Experiment run = experiment("fp16", "[loss]\nfunction = \"nll\"\n[optimizer]\nlearning_rate = 3\n", R"(
   { type = "softmax", dtype = "fp16" },
   { type = "log" },
-]
-[loss]
-function = "nll"
-[optimizer]
-learning_rate = 3
-[training]
-batch_size = 32
-steps = 60
-)",
-                                          "test");
+)");
   const FixStudy study = study_of(run, {RunFailure::Way::loss, 1});
   ASSERT_TRUE(study.fails_again);
   const FixTrial* const slower = find(study, "the learning rate / 100:");
