@@ -6,6 +6,10 @@
 
 namespace ulpscope::gui {
 
+void draw_text(ImDrawList& list, ImVec2 at, ImU32 color, const std::string& text) {
+  list.AddText({std::round(at.x), std::round(at.y)}, color, text.c_str(), text.c_str() + text.size());
+}
+
 ImTextureID Textures::get(const std::string& name, const std::string& version, const std::function<Image()>& make) {
   auto& [held, texture] = held_[name];
   if (held != version) {

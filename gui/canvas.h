@@ -22,6 +22,9 @@ struct Rectangle {
   ImVec2 middle() const { return {(from.x + to.x) / 2, (from.y + to.y) / 2}; }
 };
 
+// At whole pixels.
+void draw_text(ImDrawList& list, ImVec2 at, ImU32 color, const std::string& text);
+
 // Of the last frame, by name: "view ranges", "matrix", "table tensors row 3". For tests, and for whoever drives the window.
 class Register {
  public:

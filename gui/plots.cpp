@@ -11,6 +11,7 @@
 #include "ulpscope/base/text.h"
 #include "ulpscope/gui/content.h"
 #include "ulpscope/gui/heat_cells.h"
+#include "ulpscope/gui/series_lines.h"
 
 namespace ulpscope::gui {
 
@@ -31,10 +32,6 @@ struct Area {
 ImU32 faint(ImU32 color, int alpha) { return (color & ~IM_COL32_A_MASK) | (static_cast<ImU32>(alpha) << IM_COL32_A_SHIFT); }
 
 float line_height() { return ImGui::GetTextLineHeight(); }
-
-void draw_text(ImDrawList& list, ImVec2 at, ImU32 color, const std::string& text) {
-  list.AddText({std::round(at.x), std::round(at.y)}, color, text.c_str(), text.c_str() + text.size());
-}
 
 // The step under the pointer, wheel, drag and clicks, the same in all plots over steps.
 void take_steps(const Canvas& canvas, const Area& area, bool is_hovered) {
@@ -116,39 +113,6 @@ void draw_marks(const Canvas& canvas, ImDrawList& list, const Plot& plot, const 
   }
 }
 
-// More series than colours are told apart by their dashes; of more than both tell apart the first are drawn.
-constexpr size_t kColors = std::size(Theme{}.series);
-constexpr float kDashes[][2] = {{0, 0}, {7, 4}, {2, 3}};  // pixels with the line, and without
-constexpr size_t kMostSeries = kColors * std::size(kDashes);
-
-// Parts of a line of dashes that goes on from where the last one ended.
-class DashedLine {
- public:
-  DashedLine(ImDrawList& list, ImU32 color, size_t series) : list_(list), color_(color), dash_(kDashes[series / kColors]) {}
-
-  void add(ImVec2 from, ImVec2 to, float thickness) {
-    const float length = std::hypot(to.x - from.x, to.y - from.y), period = dash_[0] + dash_[1];
-    if (period == 0 || length == 0) {
-      list_.AddLine(from, to, color_, thickness);
-      return;
-    }
-    const auto at = [&](float part) {
-      return ImVec2{from.x + (to.x - from.x) * part / length, from.y + (to.y - from.y) * part / length};
-    };
-    for (float begin = -gone_; begin < length; begin += period) {
-      const float first = std::max(0.0F, begin), last = std::min(length, begin + dash_[0]);
-      if (last > first) list_.AddLine(at(first), at(last), color_, thickness);
-    }
-    gone_ = std::fmod(gone_ + length, period);
-  }
-
- private:
-  ImDrawList& list_;
-  const ImU32 color_;
-  const float (&dash_)[2];
-  float gone_ = 0;  // of the period
-};
-
 // What stands at an axis: there "<0.01%" would tell nothing.
 std::string axis_text(double value, Unit unit) {
   return unit == Unit::share && value > 0 && value < 1e-3 ? fmt::format("{:.2g}%", 100 * value) : cell_text(value, unit);
@@ -191,33 +155,6 @@ void show_plot_menu(const Plot& plot) {
   ImGui::EndPopup();
 }
 
-// What lines stand for, as far as there is room, and how many it does not name or are not drawn.
-void draw_series_legend(ImDrawList& list, const Theme& theme, const Plot& plot, size_t drawn, ImVec2 at, float right) {
-  const float line = line_height(), key = 1.6F * line;
-  const auto rest_of = [&](size_t named) {
-    const size_t hidden = plot.series.size() - drawn;
-    if (named == plot.series.size()) return std::string();
-    return fmt::format("and {} more{}", plot.series.size() - named, hidden > 0 ? fmt::format(", {} not drawn", hidden) : "");
-  };
-  for (size_t i = 0; i < drawn; ++i) {
-    const std::string& name = plot.series[i].name;
-    const float end = at.x + key + ImGui::CalcTextSize(name.c_str()).x + line;
-    const std::string rest = rest_of(i + 1);
-    const bool rest_fits = rest.empty() || end + ImGui::CalcTextSize(rest.c_str()).x <= right;
-    if (end - line > right || (!rest_fits && i > 0)) {
-      if (const std::string all = rest_of(i); at.x + ImGui::CalcTextSize(all.c_str()).x <= right)
-        draw_text(list, at, theme.dim, all);
-      return;
-    }
-    DashedLine(list, theme.series[i % kColors], i)
-        .add({at.x, at.y + line * 0.52F}, {at.x + key - 0.3F * line, at.y + line * 0.52F}, 3);
-    draw_text(list, {at.x + key, at.y}, theme.dim, name);
-    if (!rest_fits) return;
-    at.x = end;
-  }
-  draw_text(list, at, theme.dim, rest_of(drawn));
-}
-
 void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   const Theme& theme = *canvas.theme;
   const float line = line_height();
@@ -252,7 +189,7 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
     legend += ImGui::CalcTextSize("logarithmic").x + line;
   }
   const size_t drawn = std::min(plot.series.size(), kMostSeries);
-  if (plot.series.size() > 1) draw_series_legend(list, theme, plot, drawn, {legend, box.from.y}, box.to.x);
+  if (plot.series.size() > 1) draw_series_legend(list, theme, plot, {legend, box.from.y}, box.to.x);
   const bool is_hovered = is_in_box && area.contains(ImGui::GetIO().MousePos);
   std::string told;
   if (range.is_empty()) {
@@ -280,7 +217,7 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
     draw_marks(canvas, list, plot, area, is_hovered, told);
     for (size_t s = drawn; s-- > 0;) {
       const Series& series = plot.series[s];
-      DashedLine dashed(list, theme.series[s % kColors], s);
+      DashedLine dashed(list, theme, s);
       std::optional<ImVec2> last;
       for (size_t i = 0; i < series.x.size(); ++i) {
         const double end = end_of(plot, series, i);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 
+#include "app_fixture.h"
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/analyzers/report/text.h"
@@ -25,101 +26,10 @@
 namespace ulpscope::gui {
 namespace {
 
-using analyzers_test::SyntheticTrace;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-RunSet open(const std::string& path) { return RunSet(path); }
-
-// A run of 100 steps with two FP16 gradients, one of which overflows in step 40, where the scale backs off.
-std::string make_trace(SyntheticTrace& trace, RecordLevel level = RecordLevel::stats) {
-  std::mt19937 random(11);
-  const uint32_t first = trace.add_tensor("body", "linear_backward", Phase::backward, Role::activation_gradient, DType::f16);
-  const uint32_t second =
-      trace.add_tensor("head<script>", "linear_backward", Phase::backward, Role::activation_gradient, DType::f16);
-  for (uint64_t step = 0; step < 100; ++step) {
-    for (const uint32_t tensor : {first, second}) {
-      std::vector<double> values = analyzers_test::lognormal(random, tensor == first ? -20 : -5, 4, 200);
-      if (step == 40 && tensor == second) values[7] = 1e6;
-      trace.add(tensor, level == RecordLevel::health ? analyzers_test::make_health_row(values, DType::f16, 1024)
-                                                     : analyzers_test::make_row(values, DType::f16, 1024));
-    }
-    StepRow row = SyntheticTrace::default_step(3.0 / (1 + static_cast<double>(step)), step <= 40 ? 1024 : 512);
-    if (step == 40) {
-      row.skipped = true;
-      row.scale_after = 512;
-      trace.add_event(EventKind::scale_backoff, second, 1, 512);
-    }
-    trace.end_step(row);
-  }
-  trace.read();
-  return trace.path();
-}
-
-class AppTest : public ::testing::Test {
- protected:
-  explicit AppTest(RecordLevel level = RecordLevel::stats, int width = 1000, int height = 700)
-      : AppTest([level](SyntheticTrace& trace) { return make_trace(trace, level); }, width, height) {}
-  explicit AppTest(const std::function<std::string(SyntheticTrace&)>& make, int width = 1000, int height = 700)
-      : model_({make(trace_)}, open, false), host_(width, height, 1, true), app_(model_, host_.textures(), {}) {
-    settle();
-  }
-  void settle() {
-    for (int i = 0; i < 4; ++i) {
-      model_.wait();
-      host_.run(app_);
-    }
-  }
-  Rectangle place(const std::string& name) {
-    const Rectangle* const found = app_.names().find(name);
-    EXPECT_NE(found, nullptr) << name;
-    return found ? *found : Rectangle{{0, 0}, {1, 1}};
-  }
-  void click(ImVec2 at) {
-    host_.move_to(at);
-    host_.run(app_);
-    host_.press(true);
-    host_.run(app_);
-    host_.press(false);
-    host_.run(app_);
-    host_.move_to({-1, -1});
-    settle();
-  }
-  void click(const std::string& name) { click(place(name).middle()); }
-  void drag(ImVec2 from, ImVec2 to) {
-    host_.move_to(from);
-    host_.run(app_);
-    host_.press(true);
-    host_.run(app_);
-    host_.move_to(to);
-    host_.run(app_);
-    host_.press(false);
-    host_.run(app_);
-    settle();
-  }
-  void key(Key which, bool control = false, bool shift = false, int offset = 0) {
-    host_.key(number_of(which) + offset, true, control, shift);
-    host_.run(app_);
-    host_.key(number_of(which) + offset, false);
-    host_.run(app_);
-    settle();
-  }
-  // All text of a frame. ImGui ends what it logs with the window.
-  std::string text() {
-    ImGui::NewFrame();
-    ImGui::LogToClipboard(8);
-    app_.frame();
-    ImGui::Render();
-    return ImGui::GetClipboardText();
-  }
-
-  SyntheticTrace trace_;
-  ViewModel model_;
-  Headless host_;
-  App app_;
-};
 
 TEST_F(AppTest, EveryViewIsAClickAndAKeyAway) {
   for (int i = 0; i < kViews; ++i) {
@@ -640,26 +550,6 @@ TEST_F(AppTest, ShortChordsAreSeen) {
   EXPECT_EQ(app_.state().view, View::ranges);
 }
 
-// Text comes with the keys that wrote it, and before the key that came after it.
-TEST(KeyQueueTest, TextKeepsItsPlaceAmongKeys) {
-  KeyQueue queue;
-  for (const char c : {'a', 'b'}) {
-    queue.add({KeyEvent::Kind::down, c});
-    queue.add({.kind = KeyEvent::Kind::text, .character = static_cast<unsigned>(c)});
-    queue.add({KeyEvent::Kind::up, c});
-  }
-  std::vector<std::string> frames;
-  while (!queue.is_empty()) {
-    std::string& frame = frames.emplace_back();
-    queue.give([&](const KeyEvent& event) {
-      frame += event.kind == KeyEvent::Kind::text   ? static_cast<char>(event.character)
-               : event.kind == KeyEvent::Kind::down ? '+'
-                                                    : '-';
-    });
-  }
-  EXPECT_THAT(frames, ElementsAre("+a", "-", "+b", "-"));
-}
-
 // Whatever has a name can be reached with the keyboard alone.
 TEST_F(AppTest, CommandsAreFoundByTheirNames) {
   const auto run = [&](const std::string& sought) {
@@ -737,85 +627,6 @@ TEST_F(AppTest, BitsAreFlipped) {
   EXPECT_THAT(model_.results()->failure, HasSubstr("16 bits"));
 }
 
-// A step's rows as lanes and as a table, and from one tensor to what it was made of and to what used it, as its edges say.
-std::string make_chain(SyntheticTrace& trace) {
-  std::mt19937 random(3);
-  const uint32_t input = trace.add_tensor("", "source", Phase::data, Role::input, DType::f32);
-  const uint32_t hidden = trace.add_tensor("body", "linear", Phase::forward, Role::activation, DType::f16);
-  const uint32_t other = trace.add_tensor("head", "linear", Phase::forward, Role::activation, DType::f16);
-  const uint32_t sum = trace.add_tensor("", "add", Phase::forward, Role::activation, DType::f16);
-  // Input 0 of op 1 is output 0 of op 0, and so on: each tensor has an op of its own.
-  trace.sink().add_edge({0, 1, 0, 0, 0});
-  trace.sink().add_edge({0, 2, 0, 0, 0});
-  trace.sink().add_edge({0, 3, 0, 1, 0});
-  trace.sink().add_edge({0, 3, 1, 2, 0});
-  for (int step = 0; step < 3; ++step) {
-    for (const uint32_t tensor : {input, hidden, other, sum})
-      trace.add(tensor, analyzers_test::make_row(analyzers_test::lognormal(random, -18, 5, 100),
-                                                 tensor == input ? DType::f32 : DType::f16));
-    trace.end_step();
-  }
-  trace.read();
-  return trace.path();
-}
-
-class StepAppTest : public AppTest {
- protected:
-  StepAppTest() : AppTest(make_chain) {
-    app_.state().view = View::step;
-    settle();
-  }
-};
-
-TEST_F(StepAppTest, ValuesAreFollowedAlongTheirEdges) {
-  const std::vector<std::string>& tensors = *model_.results()->tensors;
-  EXPECT_LT(place("lane row 0").middle().y, place("lane row 1").middle().y) << "data above forward";
-  EXPECT_EQ(place("lane row 1").middle().y, place("lane row 3").middle().y);
-  EXPECT_LT(place("lane row 1").to.x, place("lane row 2").to.x) << "in order of execution";
-  click("lane row 0");
-  EXPECT_EQ(app_.state().tensor, tensors[0]);
-  const auto flow = [&] {
-    std::vector<std::string> rows;
-    for (const TableRow& row : model_.results()->flow->rows)
-      rows.push_back(std::get<std::string>(row.cells[0]) + " " + std::get<std::string>(row.cells[1]));
-    return rows;
-  };
-  EXPECT_THAT(flow(), ElementsAre("used by " + tensors[1], "used by " + tensors[2]));
-  key(Key::u);
-  EXPECT_EQ(app_.state().tensor, tensors[1]);
-  EXPECT_THAT(flow(), ElementsAre("made of " + tensors[0], "used by " + tensors[3]));
-  key(Key::u);
-  EXPECT_EQ(app_.state().tensor, tensors[3]);
-  EXPECT_THAT(flow(), ElementsAre("made of " + tensors[1], "made of " + tensors[2]));
-  key(Key::u);
-  EXPECT_EQ(app_.state().tensor, tensors[3]) << "nothing used it";
-  click("table flow row 1");
-  EXPECT_EQ(app_.state().tensor, tensors[2]);
-  key(Key::m);
-  EXPECT_EQ(app_.state().tensor, tensors[0]);
-  key(Key::down);
-  EXPECT_EQ(app_.state().tensor, tensors[1]) << "the next row of the step";
-}
-
-TEST_F(StepAppTest, OpsOfAStepAreFound) {
-  click("filter");
-  host_.type("head");
-  settle();
-  EXPECT_EQ(model_.results()->step->rows.size(), 1u);
-  ASSERT_EQ(model_.results()->histograms->series.size(), 1u);
-  // The exponents that stand beside it are those that were recorded.
-  const Series& row = model_.results()->histograms->series[0];
-  double elements = 0;
-  for (const double count : row.y) elements += count;
-  uint64_t recorded = 0;
-  Snapshot(trace_.path()).visit_rows({0, 1}, [&](std::span<const TensorRow> rows) {
-    for (const TensorRow& each : rows)
-      if (each.tensor == 2) recorded = each.statistics.count - each.statistics.zeros;
-    return true;
-  });
-  EXPECT_EQ(elements, static_cast<double>(recorded));
-}
-
 class CoarseAppTest : public AppTest {
  protected:
   CoarseAppTest() : AppTest(RecordLevel::health) {}
@@ -826,44 +637,6 @@ TEST_F(CoarseAppTest, SaysWhatToRecord) {
   app_.state().tensor = model_.results()->tensors->at(0);
   settle();
   EXPECT_THAT(text(), HasSubstr("record with --record stats"));
-}
-
-// A window of 200 pixels has room for some 130 of the 400 columns. One FP16 value overflowed in one step.
-TEST(NarrowWindow, OneBadStepIsSeen) {
-  SyntheticTrace trace;
-  const uint32_t tensor = trace.add_tensor("body", "linear_backward", Phase::backward, Role::activation_gradient, DType::f16);
-  for (uint64_t step = 0; step < 400; ++step) {
-    std::vector<double> values(100, 1);
-    if (step == 277) values[3] = 1e6;
-    trace.add(tensor, analyzers_test::make_row(values, DType::f16));
-    trace.end_step();
-  }
-  trace.read();
-  ViewModel model({trace.path()}, open, false);
-  for (int width = 200; width < 260; width += 7) {
-    Headless host(width, 500, 1, true);
-    ViewState state;
-    state.view = View::ranges;
-    state.quantity = Measured::overflowed;
-    App app(model, host.textures(), state);
-    for (int i = 0; i < 3; ++i) {
-      model.wait();
-      host.run(app);
-    }
-    ASSERT_EQ(model.results()->matrix->series.at(0).y.size(), 400u);
-    const Image image = host.draw(app);
-    const ImU32 bad = map_color(place_on_map(0.01, Unit::share, 0, 0), false);
-    const Rectangle* const plot = app.names().find("plot overflowed");
-    ASSERT_TRUE(plot);
-    EXPECT_LT(plot->to.x - plot->from.x, 300);
-    const auto y = static_cast<size_t>(app.names().find("overflowed row 0")->middle().y);
-    const auto row = image.pixels.begin() + static_cast<ptrdiff_t>(y * static_cast<size_t>(width));
-    const auto found = std::find(row, row + width, bad);
-    ASSERT_NE(found, row + width) << width;
-    const double step = (static_cast<double>(found - row) - static_cast<double>(plot->from.x)) /
-                        static_cast<double>(plot->to.x - plot->from.x) * 400;
-    EXPECT_NEAR(step, 277, 8) << "and it is where it was";
-  }
 }
 
 class SmallAppTest : public AppTest {
@@ -879,108 +652,6 @@ TEST_F(SmallAppTest, ASmallWindowShowsWhatFits) {
     const Image& image = host_.draw(app_);
     EXPECT_EQ(image.pixels.size(), 200u * 150u);
   }
-}
-
-// All text of a frame, beside no fixture.
-std::string text_of_frame(App& app) {
-  ImGui::NewFrame();
-  ImGui::LogToClipboard(8);
-  app.frame();
-  ImGui::Render();
-  return ImGui::GetClipboardText();
-}
-
-// Of twenty series the first six have colours of their own, the next twelve dashes or dots of these colours, and two are not drawn.
-TEST(SeriesOfAPlot, AreToldApart) {
-  constexpr int kWidth = 900, kHeight = 700;
-  Plot plot;
-  plot.name = "many";
-  plot.title = "Many";
-  plot.kind = PlotKind::steps;
-  plot.x = {"step", Unit::count};
-  plot.y = {"value", Unit::count};
-  for (int i = 0; i < 20; ++i) plot.series.push_back({fmt::format("s{}", i), {}, {0, 50}, {i * 1.0, i * 1.0}});
-  plot.x_end = 100;
-  Headless host(kWidth, kHeight, 1, true);
-  ViewState state;
-  Register names;
-  Kept kept;
-  Hands hands;
-  const Canvas canvas{&theme(false), &host.textures(), &names, &state, {0, 100}, &kept, &hands};
-  ImGui::NewFrame();
-  ImGui::SetNextWindowPos({0, 0});
-  ImGui::SetNextWindowSize({kWidth, kHeight});
-  ImGui::Begin("window", nullptr, ImGuiWindowFlags_NoDecoration);
-  show_plot(canvas, plot, 650);
-  ImGui::End();
-  ImGui::Render();
-  Image image{kWidth, kHeight, std::vector<ImU32>(size_t{kWidth} * kHeight, theme(false).background)};
-  rasterize(*ImGui::GetDrawData(), image);
-  const Rectangle area = *names.find("plot many");
-  for (int i = 0; i < 20; ++i) {
-    const float y = area.to.y - 3 - static_cast<float>(i) / 19 * (area.to.y - area.from.y - 6);
-    size_t drawn = 0, all = 0;
-    for (auto x = static_cast<size_t>(area.from.x) + 5; x + 5 < static_cast<size_t>(area.to.x); ++x, ++all) {
-      const ImU32* const at = &image.pixels[static_cast<size_t>(y) * kWidth + x];
-      drawn += at[0] != theme(false).plot || at[kWidth] != theme(false).plot;
-    }
-    const double share = static_cast<double>(drawn) / static_cast<double>(all);
-    // Lines of seven pixels in eleven, and of two in five; each end is smoothed into a pixel more.
-    EXPECT_GE(share, i < 6 ? 0.99 : i < 12 ? 0.55 : i < 18 ? 0.3 : 0.0) << i;
-    EXPECT_LE(share, i < 6 ? 1.0 : i < 12 ? 0.85 : i < 18 ? 0.85 : 0.01) << i;
-  }
-}
-
-// Two ranks of five steps: ten step rows, of five steps.
-TEST(AppOfRanks, RowsOfRanksAreToldApart) {
-  analyzers_test::RankedTraces traces(2, "fp16");
-  for (size_t rank = 0; rank < 2; ++rank) {
-    SyntheticTrace& trace = traces[rank];
-    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
-    for (int step = 0; step < 5; ++step) {
-      trace.add(gradient, analyzers_test::make_row({static_cast<double>(rank) + 1.0, 0.5}, DType::f16));
-      trace.end_step();
-    }
-  }
-  const std::vector<std::string>& paths = traces.close();
-  ViewModel model(
-      {"ranks"}, [&](const std::string& path) { return RunSet(path, paths); }, false);
-  Headless host(1000, 700, 1, true);
-  ViewState state;
-  state.view = View::step;
-  App app(model, host.textures(), state);
-  for (int i = 0; i < 4; ++i) {
-    model.wait();
-    host.run(app);
-  }
-  EXPECT_EQ(model.results()->run, (RunNumbers{WriterState::closed, 5, 2, 10}));
-  EXPECT_THAT(text_of_frame(app), HasSubstr("ranks  |  closed  |  5 steps of 2 ranks, 10 rows"));
-  const Table& step = *model.results()->step;
-  ASSERT_EQ(step.columns.at(1).name, "rank");
-  std::vector<std::pair<int64_t, double>> seen;  // rank, largest
-  const auto largest = static_cast<size_t>(
-      std::find_if(step.columns.begin(), step.columns.end(), [](const Column& column) { return column.name == "largest"; }) -
-      step.columns.begin());
-  for (const TableRow& row : step.rows) seen.emplace_back(std::get<int64_t>(row.cells[1]), std::get<double>(row.cells[largest]));
-  std::sort(seen.begin(), seen.end());
-  EXPECT_THAT(seen, ElementsAre(std::pair(0, 1.0), std::pair(1, 2.0)));
-  // A lane for each rank.
-  EXPECT_GT(app.names().find("lane row 1")->from.y, app.names().find("lane row 0")->from.y);
-}
-
-// Of two runs, the foot has the numbers of both.
-TEST(AppOfRanks, TheFootHasTheNumbersOfBothRuns) {
-  SyntheticTrace first, second;
-  first.end_step();
-  for (int i = 0; i < 3; ++i) second.end_step();
-  first.read();
-  second.read();
-  ViewModel model({first.path(), second.path()}, open, false);
-  Headless host(1000, 700, 1, true);
-  App app(model, host.textures(), {});
-  model.wait();
-  const std::string text = text_of_frame(app);
-  EXPECT_THAT(text, HasSubstr(first.path() + "  |  closed  |  1 step, 0 rows  |  and "));
 }
 
 }  // namespace

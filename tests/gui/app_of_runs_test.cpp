@@ -1,0 +1,68 @@
+// The window on runs of several traces.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "app_fixture.h"
+
+namespace ulpscope::gui {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Two ranks of five steps: ten step rows, of five steps.
+TEST(AppOfRanks, RowsOfRanksAreToldApart) {
+  analyzers_test::RankedTraces traces(2, "fp16");
+  for (size_t rank = 0; rank < 2; ++rank) {
+    SyntheticTrace& trace = traces[rank];
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    for (int step = 0; step < 5; ++step) {
+      trace.add(gradient, analyzers_test::make_row({static_cast<double>(rank) + 1.0, 0.5}, DType::f16));
+      trace.end_step();
+    }
+  }
+  const std::vector<std::string>& paths = traces.close();
+  ViewModel model(
+      {"ranks"}, [&](const std::string& path) { return RunSet(path, paths); }, false);
+  Headless host(1000, 700, 1, true);
+  ViewState state;
+  state.view = View::step;
+  App app(model, host.textures(), state);
+  for (int i = 0; i < 4; ++i) {
+    model.wait();
+    host.run(app);
+  }
+  EXPECT_EQ(model.results()->run, (RunNumbers{WriterState::closed, 5, 2, 10}));
+  EXPECT_THAT(text_of_frame(app), HasSubstr("ranks  |  closed  |  5 steps of 2 ranks, 10 rows"));
+  const Table& step = *model.results()->step;
+  ASSERT_EQ(step.columns.at(1).name, "rank");
+  std::vector<std::pair<int64_t, double>> seen;  // rank, largest
+  const auto largest = static_cast<size_t>(
+      std::find_if(step.columns.begin(), step.columns.end(), [](const Column& column) { return column.name == "largest"; }) -
+      step.columns.begin());
+  for (const TableRow& row : step.rows) seen.emplace_back(std::get<int64_t>(row.cells[1]), std::get<double>(row.cells[largest]));
+  std::sort(seen.begin(), seen.end());
+  EXPECT_THAT(seen, ElementsAre(std::pair(0, 1.0), std::pair(1, 2.0)));
+  // A lane for each rank.
+  EXPECT_GT(app.names().find("lane row 1")->from.y, app.names().find("lane row 0")->from.y);
+}
+
+// Of two runs, the foot has the numbers of both.
+TEST(AppOfRanks, TheFootHasTheNumbersOfBothRuns) {
+  SyntheticTrace first, second;
+  first.end_step();
+  for (int i = 0; i < 3; ++i) second.end_step();
+  first.read();
+  second.read();
+  ViewModel model({first.path(), second.path()}, open, false);
+  Headless host(1000, 700, 1, true);
+  App app(model, host.textures(), {});
+  model.wait();
+  const std::string text = text_of_frame(app);
+  EXPECT_THAT(text, HasSubstr(first.path() + "  |  closed  |  1 step, 0 rows  |  and "));
+}
+
+}  // namespace
+}  // namespace ulpscope::gui
