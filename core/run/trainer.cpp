@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <numeric>
 #include <random>
 #include <set>
@@ -16,13 +15,11 @@
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/build_model.h"
 #include "ulpscope/core/run/build_optimizers.h"
-#include "ulpscope/core/run/capsule_ring.h"
 #include "ulpscope/core/run/changed_constants.h"
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/core/run/describe_run.h"
-#include "ulpscope/core/run/fault_injector.h"
+#include "ulpscope/core/run/trainer_state.h"
 #include "ulpscope/emulation/tensor_core.h"
-#include "ulpscope/kernels/cpu_in_use.h"
 
 namespace ulpscope {
 
@@ -77,12 +74,6 @@ uint64_t count_steps(const Experiment& experiment, int64_t batches_per_epoch) {
   return static_cast<uint64_t>((batches + training.accumulation - 1) / training.accumulation);
 }
 
-// What a step reads from the device, all at once.
-struct StepScalars {
-  std::vector<Tensor> losses;     // of each batch its share
-  std::vector<Tensor> nonfinite;  // with a scaler, of each optimizer: whether a gradient was
-  std::vector<Tensor> norms;      // of all gradients, and again after clipping by value; or none
-};
 struct StepValues {
   explicit StepValues(StepScalars scalars) {
     std::vector<Tensor> all = std::move(scalars.losses);
@@ -101,15 +92,6 @@ struct StepValues {
   std::vector<double> nonfinite, norms;
 };
 
-Tensor empty_like(const Tensor& tensor) { return empty(tensor.storage().backend(), tensor.dtype(), tensor.shape()); }
-
-// Unseen by observers.
-void assign(const Tensor& to, const Tensor& from) {
-  const TensorView inputs[] = {to.view(), from.view()}, outputs[] = {to.view()};
-  const Attributes none;
-  to.storage().backend().submit({"assign", inputs, outputs, &none, {}});
-}
-
 // What differs between the data of the checkpoint at `path` and those that are there now, or "".
 std::string difference(const DataIdentity& then, const DataIdentity& now, const std::string& path) {
   if (then == now) return "";
@@ -120,108 +102,6 @@ std::string difference(const DataIdentity& then, const DataIdentity& now, const 
 
 }  // namespace
 
-struct Trainer::State {
-  // Numbers of data sets in the trace.
-  static constexpr uint32_t kTrainSource = 0, kTestSource = 1;
-  // When so many ops wait for their rows to be written, the backend is waited for: their records take some 50 MB.
-  static constexpr size_t kMostWaitingOps = size_t{1} << 14;
-
-  State(const Experiment& experiment, const TrainerOptions& options);
-
-  DataSplits open_data_of(const TrainerOptions& options) const;
-  void add_sources();  // to the trace
-  Tensor load_inputs(const Batch& batch) const;
-  Tensor load_targets(const Batch& batch) const;
-  // A batch through the model, under autocast, with the casts that the precision puts around it.
-  Tensor run_model(Tensor inputs, bool training);
-  // Multiplied by `factor`.
-  Tensor compute_loss(const Tensor& output, Tensor target, double factor) const;
-  TrainingState training() { return {*model, optimizers, scaler ? &*scaler : nullptr, *loader}; }
-  // Passes over the next batch, and over `batch`; they give its share of the step's loss.
-  Tensor run_batch();
-  Tensor run_loaded_batch();
-  uint64_t next_step() const { return result.first_step + result.steps; }
-  double scale() const { return scaler ? scaler->scale() : 1.0; }
-  CheckpointInfo checkpoint_info() const;
-  // That has these samples as its data, for as many steps.
-  Experiment experiment_on(const KeptSamples& kept) const;
-  // Fills `batch` with the one that is next.
-  void next_batch();
-  void check_batches() const;
-  void warn_of_targets();  // once: of one in the batch that the loss function is not of
-  bool weights_are_finite() const;
-  uint64_t weights_fingerprint() const;
-  // What of a step calls for the capsule, in words, or "".
-  std::string capsule_event(const StepResult& step) const;
-  // For the capsule, whatever comes of it: how training stands before the step, and the step.
-  void keep_state(uint64_t step);
-  void keep_step(const StepResult& step);
-  // The parts of a step, in their order.
-  void begin_step(uint64_t step);
-  std::vector<Tensor> run_batches();     // the losses
-  double take_gradients(uint64_t step);  // the learning rate of the first optimizer
-  void unscale_and_clip(StepScalars& scalars);
-  bool update(const std::vector<double>& nonfinite);  // true iff every optimizer took the step
-  void describe_norms(const std::vector<double>& norms, StepRow& row) const;
-  void count_step(const StepResult& step, uint64_t peak_memory);
-  bool evaluation_is_due(int64_t epoch_before) const;  // after a step that began in that epoch
-  void evaluate_step(StepResult& step);
-  void end_faults(bool skipped);
-  std::optional<TestResult> evaluate(bool recorded);
-  // Ends a pass of a recorded step: its rows are written, unless the backend is behind, and the next one's ids count from 0.
-  void begin_pass(uint32_t micro_batch);
-  void record_initial_values() const;
-
-  // For a backend that runs behind. What it was given is complete: `origins` are those that only their ops can explain, once they
-  // run again.
-  void find_origins();
-  // What ended is complete, too: its rows are written.
-  void write_ended();
-  // Captures `origins` while `run` lets their ops run again.
-  void run_again(const std::function<void(CaptureObserver&)>& run);
-  // The step up to its update. Its tensors are left as they are.
-  void run_step_again(CaptureObserver& captures);
-  // Waits for everything that was done, and writes its rows.
-  void settle();
-
-  Experiment experiment;
-  CpuOptions cpu;
-  WorkWatch watch;
-  std::function<void(const Batch&)> watch_batches;
-  std::unique_ptr<Backend> backend;  // outlives every tensor
-  Context context;                   // current within the trainer's calls
-  DataSplits data;
-  std::optional<Loader> loader;
-  std::unique_ptr<Model> model;
-  std::vector<std::unique_ptr<Optimizer>> optimizers;
-  std::vector<double> learning_rates;  // of each, which the schedule multiplies
-  std::optional<GradScaler> scaler;
-  std::optional<Autocast> autocast;
-  std::optional<ArithmeticRules> arithmetic;
-  std::unique_ptr<TraceSink> sink;
-  std::optional<Recorder> recorder;
-  std::optional<RecordingObserver> observer;
-  // Whether origins are captured when their ops run again.
-  bool captures_later = false;
-  std::vector<Origin> origins;
-  std::vector<Tensor> buffers_before;                 // the model's, as they were before the step
-  std::vector<std::vector<int64_t>> batches_of_step;  // the samples of each
-  std::optional<NonfiniteWatch> nonfinite_watch;
-  std::optional<FaultInjector> faults;
-  CapsuleOptions capsule;
-  std::optional<CapsuleRing> ring;  // until the capsule is written
-  std::vector<CapsuleStep> given_batches;
-  Batch batch, test_batch;
-  std::optional<Profiler> profiler;
-  DataIdentity identity;  // of the training split
-  std::string run_id = new_run_id();
-  std::string warning;
-  std::vector<std::string> changed_constants;
-  bool told_of_targets = false;
-  uint64_t total_steps = 0;
-  TrainResult result;
-};
-
 Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     : experiment(settings),
       cpu(options.cpu),
@@ -230,6 +110,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
       backend(make_cpu_backend(options.cpu)),
       capsule(options.capsule),
       given_batches(options.batches) {
+  run_id = new_run_id();
   const ContextScope current(context);
   context.backend = backend.get();
   context.seed = experiment.seed;
@@ -432,94 +313,6 @@ Tensor Trainer::State::run_loaded_batch() {
   return loss.detach();
 }
 
-void Trainer::State::begin_pass(uint32_t micro_batch) {
-  if (recorder) {
-    recorder->end_pass(!backend->runs_behind());
-    observer->begin_pass();
-  }
-  if (nonfinite_watch && !backend->runs_behind()) nonfinite_watch->end_pass();
-  context.begin_pass(micro_batch, 0);
-  if (!recorder || recorder->waiting_ops() <= kMostWaitingOps) return;
-  backend->complete();
-  if (nonfinite_watch) nonfinite_watch->end_pass();
-  find_origins();
-  write_ended();
-}
-
-void Trainer::State::record_initial_values() const {
-  model->record_initial_values();
-  for (const auto& optimizer : optimizers) optimizer->record_initial_values();
-}
-
-void Trainer::State::find_origins() {
-  if (captures_later) observer->find_origins(origins);
-}
-
-void Trainer::State::write_ended() {
-  if (recorder) recorder->write_ended();
-  context.records.release();
-}
-
-void Trainer::State::run_again(const std::function<void(CaptureObserver&)>& run) {
-  if (origins.empty()) return;
-  write_ended();  // the step before comes first
-  CaptureObserver captures(*recorder, *backend, std::exchange(origins, {}));
-  const ContextGuard<&Context::observers> observed({&captures});
-  const ContextGuard<&Context::records> records(RecordsOfPasses{});
-  const ContextGuard<&Context::counters> counters(CallCounters{});
-  const ContextGuard<&Context::micro_batch> micro_batch(context.micro_batch);
-  Model::Watch watched = model->watch_layers({});
-  run(captures);
-  model->watch_layers(std::move(watched));
-}
-
-void Trainer::State::run_step_again(CaptureObserver& captures) {
-  std::vector<std::pair<Tensor, Tensor>> gradients;
-  for (const auto& optimizer : optimizers) {
-    for (const OptimizedParameter& parameter : optimizer->parameters())
-      for (const Tensor& tensor : {parameter.tensor, parameter.model})
-        if (tensor) gradients.emplace_back(tensor, tensor.grad());
-    optimizer->zero_grad();
-  }
-  std::optional<GradScaler> scaler_before = scaler;
-  if (scaler) {
-    scaler.emplace(experiment.scaler_rule());
-    scaler->restore(scaler_before->state());
-  }
-  const std::vector<NamedTensor> buffers = model->buffers();
-  std::vector<Tensor> buffers_after;
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    buffers_after.push_back(empty_like(buffers[i].tensor));
-    assign(buffers_after[i], buffers[i].tensor);
-    assign(buffers[i].tensor, buffers_before[i]);
-  }
-
-  for (size_t i = 0; i < batches_of_step.size() && !captures.done(); ++i) {
-    context.begin_pass(static_cast<uint32_t>(i), 0);
-    captures.begin_pass();
-    if (i == 0 && result.steps == 0) record_initial_values();
-    batch.numbers = batches_of_step[i];
-    data.train->fill_batch(batch.numbers, batch);
-    run_loaded_batch();
-  }
-  if (!captures.done()) {
-    take_gradients(context.step);
-    StepScalars scalars;
-    unscale_and_clip(scalars);
-  }
-
-  scaler = std::move(scaler_before);
-  for (size_t i = 0; i < buffers.size(); ++i) assign(buffers[i].tensor, buffers_after[i]);
-  for (auto& [tensor, gradient] : gradients) tensor.set_grad(std::move(gradient));
-}
-
-void Trainer::State::settle() {
-  if (!backend->runs_behind()) return;
-  backend->complete();
-  find_origins();
-  write_ended();
-}
-
 Trainer::Trainer(const Experiment& experiment, const TrainerOptions& options)
     : state_(std::make_unique<State>(experiment, options)) {}
 Trainer::~Trainer() = default;
@@ -536,30 +329,13 @@ bool Trainer::finished() const {
 Model& Trainer::model() { return *state_->model; }
 Context& Trainer::context() { return state_->context; }
 
-void Trainer::State::keep_state(uint64_t step) {
-  if (!ring) return;
-  try {
-    ring->begin_step(step, training());
-  } catch (const std::bad_alloc&) {
-    result.capsule->failure = fmt::format("step {}: no memory to keep the weights and states in", step);
-    ring.reset();
-  }
-}
-
 void Trainer::State::begin_step(uint64_t step) {
   backend->reset_peak();
   context.begin_step(step);
   keep_state(step);
   if (nonfinite_watch) nonfinite_watch->begin_step();
   if (faults) faults->begin_step(step, *model);
-  if (captures_later) {
-    batches_of_step.clear();
-    const std::vector<NamedTensor> buffers = model->buffers();
-    for (size_t i = 0; i < buffers.size(); ++i) {
-      if (i == buffers_before.size()) buffers_before.push_back(empty_like(buffers[i].tensor));
-      assign(buffers_before[i], buffers[i].tensor);
-    }
-  }
+  if (captures_later) keep_to_run_again();
   if (recorder) {
     recorder->begin_step(step);
     observer->begin_pass();
@@ -777,101 +553,6 @@ std::optional<TestResult> Trainer::State::evaluate(bool recorded) {
   TestResult measured{losses / all, {}};
   if (ignored && all > 0) measured.accuracy = correct / all;
   return measured;
-}
-
-CheckpointInfo Trainer::State::checkpoint_info() const {
-  return {run_id, to_toml(experiment), experiment.seed, next_step(), identity};
-}
-
-Experiment Trainer::State::experiment_on(const KeptSamples& kept) const {
-  Experiment changed = experiment;
-  changed.data = {};
-  changed.data.kind = DataKind::capsule;
-  // A batch of what would be left over is none that the run had.
-  changed.data.drop_last = kept.batch.samples() >= experiment.training.batch_size;
-  changed.training.steps = static_cast<int64_t>(total_steps);
-  std::erase_if(changed.inject, [&](const InjectedFault& fault) { return fault.sample && kept.place_of(*fault.sample) < 0; });
-  for (InjectedFault& fault : changed.inject)
-    if (fault.sample) fault.sample = kept.place_of(*fault.sample);
-  return changed;
-}
-
-uint64_t Trainer::State::weights_fingerprint() const {
-  uint64_t fingerprint = hash_text("");
-  for (const NamedTensor& parameter : model->parameters()) {
-    const HostView host(parameter.tensor);
-    const auto bytes = host.bytes();
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    fingerprint = hash_combine(fingerprint, hash_text(text));
-  }
-  return fingerprint;
-}
-
-bool Trainer::State::weights_are_finite() const {
-  const auto finite = [](const auto& parameter) { return !holds_nonfinite(parameter.tensor); };
-  const std::vector<NamedTensor> parameters = model->parameters();
-  return std::all_of(parameters.begin(), parameters.end(), finite) &&
-         std::all_of(optimizers.begin(), optimizers.end(), [&](const auto& optimizer) {
-           return std::all_of(optimizer->parameters().begin(), optimizer->parameters().end(), finite);
-         });
-}
-
-uint64_t Trainer::weights_fingerprint() const { return state_->weights_fingerprint(); }
-bool Trainer::weights_are_finite() const { return state_->weights_are_finite(); }
-
-std::string Trainer::State::capsule_event(const StepResult& step) const {
-  switch (capsule.event) {
-    case CapsuleEvent::nan:
-      if (!std::isfinite(step.loss)) return std::isnan(step.loss) ? "the loss was NaN" : "the loss was infinite";
-      return step.skipped || weights_are_finite() ? "" : "a weight was not finite";
-    case CapsuleEvent::overflow: {
-      const std::optional<NonfiniteOutput>& found = nonfinite_watch->first_infinite();
-      if (step.skipped || !found) return "";
-      return fmt::format("{} had {}, and the step was taken", found->place(),
-                         found->infinite == 1 ? "an infinity" : fmt::format("{} infinities", found->infinite));
-    }
-    case CapsuleEvent::backoff:
-      return scale() < step.scale ? fmt::format("the loss scale went from {} to {}", step.scale, scale()) : "";
-    case CapsuleEvent::step:
-      return step.step == capsule.step ? "it was asked for" : "";
-  }
-  return "";
-}
-
-void Trainer::State::keep_step(const StepResult& step) {
-  ring->end_step(step.loss, step.scale, step.skipped);
-  CapsuleOutcome& outcome = *result.capsule;
-  outcome.event = capsule_event(step);
-  if (outcome.event.empty()) return;
-  outcome.first_step = ring->first_step();
-  outcome.last_step = step.step;
-  // Training goes on, whatever prevents it.
-  try {
-    CheckpointInfo info = checkpoint_info();
-    std::optional<KeptSamples> kept;
-    if (capsule.keep_samples || experiment.data.kind == DataKind::capsule) {
-      kept = keep_samples(*data.train, ring->samples());
-      info.experiment = to_toml(experiment_on(*kept));
-      info.data = identity_of(KeptDataset(*kept));
-    }
-    ring->save(info, *data.train, {outcome.event, {}, weights_fingerprint(), backend->description(), cpu, cpu_options_in_use()},
-               kept ? &*kept : nullptr);
-    outcome.written = true;
-  } catch (const std::exception& error) {
-    outcome.failure = error.what();
-  }
-  ring.reset();
-}
-
-void Trainer::save_checkpoint(const std::string& path) {
-  State& s = *state_;
-  const ContextScope current(s.context);
-  // A run that goes on from the checkpoint records the steps after it only: those before have to be in this trace even if the
-  // process is killed now. Where the recording has failed, training goes on, and a reader finds the steps missing.
-  s.settle();
-  if (s.sink) s.sink->flush();
-  const auto* const kept = dynamic_cast<const KeptDataset*>(s.data.train.get());
-  ulpscope::save_checkpoint(path, s.checkpoint_info(), s.training(), kept != nullptr ? &kept->samples() : nullptr);
 }
 
 TrainResult Trainer::finish(const std::string& interruption) {
