@@ -206,17 +206,21 @@ TEST_F(Verdicts, AMatterShowsItsOwnFindingsAndTheirCauses) {
   EXPECT_FALSE(report.verdict);
 }
 
+// Of 4 x 4, by SGD.
+uint32_t add_updated_weight(SyntheticTrace& trace) {
+  TensorInfo matrix;
+  matrix.role = Role::weight;
+  matrix.parameter = "fc.weight";
+  matrix.shape = {4, 4};
+  return trace.add_output({100, 0, "sgd_update", "fc", Phase::optimizer, "", {}, OpKind::update, OpFunction::sgd_update}, matrix);
+}
+
 // The update is as large as the weight, and the loss does not come down: no format is to blame.
 TEST(RunFindings, UpdatesAsLargeAsTheWeightsAreADivergence) {
   for (const double ratio : {0.1, 2.0}) {
     for (const bool learns : {false, true}) {
       SyntheticTrace trace;
-      TensorInfo matrix;
-      matrix.role = Role::weight;
-      matrix.parameter = "fc.weight";
-      matrix.shape = {4, 4};
-      const uint32_t weight =
-          trace.add_output({100, 0, "sgd_update", "fc", Phase::optimizer, "", {}, OpKind::update, OpFunction::sgd_update}, matrix);
+      const uint32_t weight = add_updated_weight(trace);
       for (int step = 0; step < 40; ++step) {
         trace.add(weight, make_row({1.0}, DType::f32));
         ParameterRow row;
@@ -250,14 +254,10 @@ TEST(RunFindings, OneUpdateThatThrowsTheRunIsNoDivergence) {
   for (const auto& [at, before, losses_grew, is_leap] :
        {Case{15, 0.01, false, true}, Case{9, 0.01, false, false}, Case{15, 0.03, false, false}, Case{15, 0.01, true, false}}) {
     SyntheticTrace trace;
-    TensorInfo matrix, gradient;
-    matrix.role = Role::weight;
-    matrix.parameter = "fc.weight";
-    matrix.shape = {4, 4};
+    TensorInfo gradient;
     gradient.role = Role::weight_gradient;
     const uint32_t bad = trace.add_output({99, 0, "matmul", "fc", Phase::backward, "", {}}, gradient);
-    const uint32_t weight =
-        trace.add_output({100, 0, "sgd_update", "fc", Phase::optimizer, "", {}, OpKind::update, OpFunction::sgd_update}, matrix);
+    const uint32_t weight = add_updated_weight(trace);
     trace.sink().add_edge({0, 1, 1, 0, 0});
     for (uint64_t step = 0; step < 40; ++step) {
       trace.add(bad, make_row({step == at ? 64.0 : 2.0}, DType::f32));
@@ -294,12 +294,7 @@ TEST(RunFindings, TheStepsBeforeALeapAreThoseOfItsRank) {
     RankedTraces traces(2);
     for (const size_t rank : {0, 1}) {
       SyntheticTrace& trace = traces[rank];
-      TensorInfo matrix;
-      matrix.role = Role::weight;
-      matrix.parameter = "fc.weight";
-      matrix.shape = {4, 4};
-      const uint32_t weight =
-          trace.add_output({100, 0, "sgd_update", "fc", Phase::optimizer, "", {}, OpKind::update, OpFunction::sgd_update}, matrix);
+      const uint32_t weight = add_updated_weight(trace);
       for (uint64_t step = 0; step < 40; ++step) {
         trace.add(weight, make_row({1.0}, DType::f32));
         trace.sink().add_parameter(
