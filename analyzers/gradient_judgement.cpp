@@ -41,8 +41,8 @@ GradientJudgement::GradientJudgement(const AnalysisContext& context, const Range
     if (facts.vanished_steps > 0) vanished.push_back(i);
     vanished_passes += facts.vanished_steps;
     if (!is_gradient(tensor.role) || !is_plainly_narrow(tensor.dtype)) continue;
-    const RoundingBounds& seen = facts.totals.seen;
-    if (share(seen.flushed.lower, seen.base) > limit) (facts.scaled.flush_loss.matters() ? flushed : flushed_unfelt).push_back(i);
+    const RoundingBounds &seen = facts.totals.seen, &used = facts.used;
+    if (share(used.flushed.lower, used.base) > limit) (facts.scaled.flush_loss.matters() ? flushed : flushed_unfelt).push_back(i);
     if (share(facts.raised.lower, seen.base) > limit) raised.push_back(i);
     if (!facts.scaled.overflow_kept.empty()) {
       overflow_kept.push_back(i);

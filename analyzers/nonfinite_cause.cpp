@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "ulpscope/analyzers/captured_arithmetic.h"
 #include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
@@ -45,6 +46,11 @@ constexpr std::array kCauses = std::to_array<CauseInfo>({
 });
 static_assert(kCauses.size() == kNonfiniteCauses);
 
+bool divides_by_second(OpFunction function) {
+  return function == OpFunction::div || function == OpFunction::sqrt_backward || function == OpFunction::rsqrt_backward ||
+         function == OpFunction::reciprocal_backward;
+}
+
 // The origin with what its op is, and what was captured of it.
 class Origin {
  public:
@@ -72,9 +78,10 @@ class Origin {
   NonfiniteExplanation of_operands() const;
 
   NonfiniteCause cause_by_function(double x, double y) const;
-  std::optional<double> exact_result(double x, double y) const;
   // The cast of a constant that was added so that the operand is not zero, and that became zero itself; nullptr: none.
   const CaptureRow* flushed_addend(const CaptureRow& operand) const;
+  // What is said of an operand that is zero because a rounding made it so, and what helps; "" where that is not known.
+  void explain_zero(const CaptureRow& operand, NonfiniteExplanation& found) const;
   // What helps where a constant of the op is at fault, or "".
   Advice help_with_factor(double factor) const;
   // A parameter that the op read, or is, whose memory had changed by then; or "".
@@ -345,28 +352,6 @@ NonfiniteCause Origin::cause_by_function(double x, double y) const {
   return op_.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic;
 }
 
-std::optional<double> Origin::exact_result(double x, double y) const {
-  switch (op_.function) {
-    case OpFunction::cast:
-      return x;
-    case OpFunction::add:
-      return x + y;
-    case OpFunction::sub:
-      return x - y;
-    case OpFunction::mul:
-    case OpFunction::scale:
-      return x * y;
-    case OpFunction::div:
-      return x / y;
-    case OpFunction::reciprocal:
-      return 1 / x;
-    case OpFunction::exp:
-      return std::exp(x);
-    default:
-      return std::nullopt;
-  }
-}
-
 const CaptureRow* Origin::flushed_addend(const CaptureRow& operand) const {
   const auto op_of = [&](const CaptureRow& node) -> const OpInfo* {
     return node.made_by < 0 ? nullptr : &facts_.selection.op(static_cast<uint32_t>(node.made_by));
@@ -380,6 +365,27 @@ const CaptureRow* Origin::flushed_addend(const CaptureRow& operand) const {
       if (from->made_by < 0 && std::isfinite(from->value) && from->value != 0) return addend;
   }
   return nullptr;
+}
+
+void Origin::explain_zero(const CaptureRow& operand, NonfiniteExplanation& found) const {
+  const auto flushed = flushed_element_behind(facts_.selection, *capture_, operand);
+  if (!flushed) return;
+  const auto tensor = static_cast<uint32_t>(flushed->node->made_by);
+  const TensorInfo& made = facts_.selection.tensor(tensor);
+  const OpInfo& op = facts_.selection.op(tensor);
+  const FloatFormat& format = *info(made.dtype).format;
+  found.story +=
+      fmt::format("Before its rounding the zero was none: element {} of {} was {}{:.4g}, and {} makes zero of all up to {:.4g}. ",
+                  flushed->node->element, facts_.selection.name(tensor), flushed->is_bound ? "at most " : "", flushed->magnitude,
+                  format.name, magnitude_thresholds(format, rounding_of(made)).flushed.perhaps_below);
+  const bool takes_log = op_.function == OpFunction::log && op.function == OpFunction::softmax;
+  if (takes_log) found.help = "log_softmax gives the logarithm without the zero. ";
+  if (!is_narrow(made.dtype) || flushed->is_bound || flushed->magnitude < binary32.smallest_positive()) return;
+  const std::string_view where = op.module.empty() ? op.name : op.module;
+  found.fp32_keeps = true;
+  Advice wide = fmt::format("In FP32 {} keeps it. ", where);
+  note_wide_types(facts_.precision(), op, made.dtype, wide);
+  found.help += wide;
 }
 
 Advice Origin::help_with_factor(double factor) const {
@@ -418,13 +424,13 @@ NonfiniteExplanation Origin::of_operands() const {
   found.story = fmt::format("Element {} is {}({}){} = {}", element.element, op_.name, arguments,
                             has_factor ? fmt::format(" by {:g}", factor) : "", value);
   if (has_factor) found.help = help_with_factor(factor);
-  const std::optional<double> exact = exact_result(x, y);
+  const std::optional<double> exact = exact_result(op_.function, x, y);
   if (exact && std::isfinite(*exact) && std::abs(*exact) >= limit())
     found.story +=
         fmt::format(": {:.6g} is too large, {} is infinite from {:.6g} on", *exact, info(made_.dtype).format->name, limit());
   found.story += ". ";
   const bool is_divided = found.cause == NonfiniteCause::division_by_zero || found.cause == NonfiniteCause::zero_over_zero;
-  const CaptureRow* const divisor = operands[op_.function == OpFunction::div ? 1 : 0];
+  const CaptureRow* const divisor = operands[divides_by_second(op_.function) && operands.size() > 1 ? 1 : 0];
   if (const CaptureRow* const cast = is_divided ? flushed_addend(*divisor) : nullptr) {
     const FloatFormat& format = *info(facts_.selection.tensor(static_cast<uint32_t>(cast->made_by)).dtype).format;
     found.story += fmt::format("What was added to keep it from that, {:g}, became zero: the least number of {} is {:.3g}. ",
@@ -432,6 +438,8 @@ NonfiniteExplanation Origin::of_operands() const {
     found.help = fmt::format("Add one that {} holds, or run this in FP32. ", format.name);
     found.help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op_.module});
     found.help.note({.kind = SettingKind::precision_of_modules, .value = "\"fp32\"", .module = op_.module});
+  } else if (is_divided || found.cause == NonfiniteCause::log_of_zero) {
+    explain_zero(*divisor, found);
   }
   return found;
 }

@@ -42,6 +42,7 @@ struct NonfiniteExplanation {
   NonfiniteCause cause = NonfiniteCause::unknown;
   std::string story = {};  // sentences, each with a blank behind it: "Element 5 is log(0) = -infinity. "; "" where nothing is known
   Advice help = {};        // the same: what helps, where the cause says it
+  bool fp32_keeps = false;  // what a rounding to a narrower type made zero: the zero that was divided by, or taken the logarithm of
   std::optional<CaptureTree> capture = {};  // of the first element that was captured in that step
 };
 NonfiniteExplanation explain(const RunFacts& facts, const NonfiniteOrigin& origin);

@@ -64,7 +64,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
                       row.rounding.flushed == 0 && row.input.flushed == 0,
                   row.step);
   const RowPosition position = position_of(row, block.rank);
-  const bool skipped = block.step.skipped;
+  const bool skipped = block.step.skipped, is_used = !(skipped && is_gradient(tensor.role));
   // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
   if (stored_nonfinite(row, tensor.dtype) > 0 && !(skipped && comes_after_loss(context_->selection.op(row.tensor).phase))) {
     facts.nonfinite.add(
@@ -94,6 +94,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   if (!is_narrow(tensor.dtype)) return;
   const bool quantized = is_quantized(tensor.dtype);
   const auto seen = as_seen(row);
+  if (seen && is_used) facts.used += *seen;
   if (seen && is_gradient(tensor.role) && !quantized && tensor.rounding != RoundingMode::nearest_even) {
     if (const auto nearest = what_if(row, tensor, format, 1.0, {.subnormals = rounding_of(tensor).subnormals})) {
       const auto beyond = [&](uint64_t flushed) { return flushed > seen->flushed.lower ? flushed - seen->flushed.lower : 0; };
@@ -119,9 +120,9 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
     if (!scaled.first_lossy && share(seen->flushed.lower, seen->base) > limit) scaled.first_lossy = position;
     if (!scaled.first_stale && is_stale(*seen, of_own_scale, limit)) scaled.first_stale = position;
   }
-  scaled.flush_loss.add(row, format, rounding_of(tensor));
+  if (is_used) scaled.flush_loss.add(row, format, rounding_of(tensor));
   if (row.rounding_known && row.rounding.saturated > 0 && !facts.first_saturated) facts.first_saturated = position;
-  if (row.rounding_known && row.rounding.flushed > 0 && !facts.first_flushed) facts.first_flushed = position;
+  if (is_used && row.rounding_known && row.rounding.flushed > 0 && !facts.first_flushed) facts.first_flushed = position;
   if (row.rounding_known && row.rounding.infinite() > 0) {
     (skipped ? scaled.overflow_skipped : scaled.overflow_kept).add(row.step);
     if (!scaled.first_overflow) scaled.first_overflow = position;

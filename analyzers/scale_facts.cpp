@@ -18,12 +18,13 @@ void ScaleFacts::update(const Block& block) {
     if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) continue;
     const auto rounding = as_seen(row);
     if (!rounding) continue;
-    GradientLosses::Flushed& flushed = losses.flushed[row.tensor];
-    flushed.seen += *rounding;
+    // What was flushed in a skipped step is lost to nobody.
+    GradientLosses::Flushed* const flushed = block.step.skipped ? nullptr : &losses.flushed[row.tensor];
+    if (flushed) flushed->seen += *rounding;
     if (is_quantized(tensor.dtype)) continue;
     losses.saturated = losses.saturated || row.rounding.saturated > 0;
     losses.saturated_above_100000 = losses.saturated_above_100000 || (row.rounding.saturated > 0 && row.scale > 100000);
-    flushed.loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
+    if (flushed) flushed->loss.add(row, *info(tensor.dtype).format, rounding_of(tensor));
   }
 }
 

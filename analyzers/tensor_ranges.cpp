@@ -85,6 +85,7 @@ void TensorRanges::append(const TensorRanges& later) {
 
 void TensorRanges::beside(const TensorRanges& other) {
   totals.add(other.totals);
+  used += other.used;
   nonfinite.add(other.nonfinite);
   noise_rows += other.noise_rows;
   if (vanished_steps == 0) vanished_after = other.vanished_after;

@@ -73,7 +73,7 @@ std::optional<Fit> judge_fit(const RunFacts& facts) {
     fit.judged.push_back(i);
     fit.skipped = fit.skipped || !judged.scaled.overflow_skipped.empty();
     fit.any_values = fit.any_values || totals.rows_with_values > 0;
-    const double flushed = share(totals.seen.flushed.lower, totals.seen.base);
+    const double flushed = share(judged.used.flushed.lower, judged.used.base);
     if (flushed > fit.most_flushed) {
       fit.most_flushed = flushed;
       fit.most_flushed_tensor = i;

@@ -93,13 +93,13 @@ Suspects flushed_gradients(const RunFacts& facts, std::span<const uint32_t> tens
   Suspects suspects(facts.selection);
   for (const uint32_t i : tensors) {
     const TensorRanges& judged = facts.ranges().find(i)->judged;
-    const RoundingBounds& seen = judged.totals.seen;
-    std::vector<Quantity> values{share_of("flushed", seen.flushed.lower, seen.base),
+    const RoundingBounds& used = judged.used;
+    std::vector<Quantity> values{share_of("flushed", used.flushed.lower, used.base),
                                  {"of_the_norm_at_most", judged.scaled.flush_loss.most_norm, Unit::share}};
     const OpInfo& op = facts.selection.op(i);
     const OpInfo* const served = op.module.empty() ? facts.context.graph.served_by(op) : nullptr;
     if (served) values.push_back({"gradient_of", served->module + (served->module.empty() ? "" : " ") + served->name});
-    suspects.add(share(seen.flushed.lower, seen.base), i, std::move(values), judged.first_flushed);
+    suspects.add(share(used.flushed.lower, used.base), i, std::move(values), judged.first_flushed);
   }
   return suspects;
 }

@@ -11,6 +11,8 @@
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/silence.h"
 #include "ulpscope/analyzers/loss_ends.h"
+#include "ulpscope/analyzers/nonfinite_cause.h"
+#include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/silent_outputs.h"
 #include "ulpscope/analyzers/trend.h"
@@ -140,7 +142,7 @@ bool rises_from_the_start(const RunFacts& facts) {
          std::all_of(ends.begin(), ends.end(), [&](double loss) { return std::isfinite(loss) && loss > bound; });
 }
 
-// What came of an update as large as its weight, of the first rank.
+// What came of an update as large as its weight before anything was NaN or infinite, of the first rank.
 struct ThrownUp {
   double highest = 0;  // loss from the update on
   uint64_t step = 0;
@@ -149,7 +151,7 @@ struct ThrownUp {
 ThrownUp thrown_up(const RunFacts& facts, uint64_t from) {
   ThrownUp found;
   const double first = facts.judged_steps().first.loss;
-  const uint64_t last = facts.context.options.steps.last;
+  const uint64_t last = std::min(facts.context.options.steps.last, first_nonfinite_step(facts));
   facts.context.trace.of_rank(facts.context.trace.ranks().front())
       .visit_steps({from + 1, last}, [&](std::span<const StepRow> rows) {
         for (const StepRow& row : rows) {
@@ -181,6 +183,12 @@ void add_thrown_up(const RunFacts& facts, const UpdateRatio& ratio, Findings& fo
                   thrown.above, thrown.steps),
       {{key, {{"update_over_weight", ratio.ratio}}}}, shorten_updates(facts, ratio.tensor, ratio.step) + ".",
       {{ratio.tensor}, ratio.step});
+}
+
+// A rounding to a narrow type made the zero that was divided by, or taken the logarithm of, and FP32 keeps it.
+bool rounding_broke_it(const RunFacts& facts) {
+  return std::any_of(facts.ranges().origins().begin(), facts.ranges().origins().end(),
+                     [&](const NonfiniteOrigin& origin) { return explain(facts, origin).fp32_keeps; });
 }
 
 // From which step on the loss saw nothing of the batch, because activations gave nothing but zeros: where a loss ends then says
@@ -229,7 +237,8 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const bool large = all.first_large && all.first_large->step < first_nonfinite;
   const bool broke_soon = large && all.has_large() && facts.broke() && broke - all.first_large->step <= kSoon;
   const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
-  if (facts.leap()) return;  // one step did it, and is told as such
+  if (facts.leap()) return;                                                       // one step did it, and is told as such
+  if (broke_soon && !grew_before && !peaked && rounding_broke_it(facts)) return;  // told as such
   const bool is_sure = broke_soon || grew || grew_before || peaked || blinded || (no_better && is_long);
   if (large && (is_sure || (no_better && all.has_large() && !falls)))
     add_large_update(facts, *all.first_large, is_sure || facts.broke(), no_better || peaked ? ", and " + losses.text() : "", found);
@@ -247,7 +256,7 @@ void find_divergence(const RunFacts& facts, Findings& found) {
                 {{"loss", losses.last}, {"first_loss", losses.first}}}},
               shorten_updates(facts, std::nullopt, losses.step.value_or(steps.last.step)) + ".",
               grew_before || peaked ? all_weights(facts, losses.first_step + 1) : Extent());
-  else if (large && all.has_large() && !facts.broke())
+  else if (large && all.has_large())
     add_thrown_up(facts, *all.first_large, found);
 }
 

@@ -211,7 +211,7 @@ TEST(NonfiniteFlow, AReportLeadsToWhatReachedTheLoss) {
     const Report report = analyze_all(trace);
     const Finding* const finding = find_finding(report, "run.loss_nonfinite");
     ASSERT_NE(finding, nullptr);
-    EXPECT_EQ(finding->suggestion.find("The first nonfinite tensor of step 4 is where to look"), 0u) << finding->suggestion;
+    EXPECT_EQ(finding->suggestion.find("Where it began, in step 4, is where to look"), 0u) << finding->suggestion;
     const Report nan = analyze_nan(trace);
     const auto told =
         std::find_if(nan.findings.begin(), nan.findings.end(), [](const Finding& each) { return each.code == "range.nonfinite"; });

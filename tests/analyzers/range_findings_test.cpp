@@ -354,6 +354,28 @@ TEST(RangeFindings, AFewRowsThatFeelTheFlushMakeNoWarning) {
   }
 }
 
+// A scale that collapsed flushes everything, in steps of which nothing is used.
+TEST(RangeFindings, WhatASkippedStepFlushedIsNoLoss) {
+  for (const bool skipped : {true, false}) {
+    SyntheticTrace trace;
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    const uint32_t value = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
+    for (int step = 0; step < 20; ++step) {
+      const bool flushes = step >= 5;
+      for (const uint32_t tensor : {gradient, value})
+        trace.add(tensor, make_row(std::vector<double>(100, flushes ? 0x1p-26 : 0x1p-4), DType::f16));
+      StepRow row = SyntheticTrace::default_step(1.0, 2.0);
+      row.skipped = skipped && flushes;
+      trace.end_step(row);
+    }
+    const Snapshot snapshot = trace.read();
+    const Report report = analyze_ranges(snapshot);
+    EXPECT_EQ(find_finding(report, "range.gradients_flushed") == nullptr, skipped);
+    EXPECT_NE(find_finding(report, "range.activations_flushed"), nullptr);  // they are computed all the same
+    EXPECT_EQ(find_finding(analyze_scale(snapshot), "scale.under_scaled") == nullptr, skipped);
+  }
+}
+
 // Where the largest gradients leave no room, a larger scale is no advice; the op that can be changed is the one behind the cast,
 // where autocast is what casts.
 TEST(RangeFindings, AdviceOnFlushedGradientsCanBeFollowed) {

@@ -167,6 +167,7 @@ class Facts:
         r.finite_nonzero = r.count - r.nan - infinities - r.zeros
         # Finite and nonzero before the rounding.
         r.base = r.finite_nonzero + numpy.where(~r.before & r.rounding_known, r.flushed + r.became_infinite, 0)
+        r.used = ~(r.skipped & t.is_gradient[tensor])  # what a gradient of a skipped step lost is lost to nobody
         # NaN and infinities that are no part of how a scaler finds its level: gradients of skipped steps.
         r.bad = (r.nonfinite > 0) & ~(r.skipped & t.after_loss[tensor])
         r.is_gradient = t.is_gradient[tensor]
@@ -276,11 +277,11 @@ class Facts:
 
     def flush_matters(self, tensor, where):
         """Whether it is felt in more than a tenth of the rows."""
-        rows = where & self.rows_of(tensor) & self.rows.rounding_known & (self.rows.base > 0)
+        rows = where & self.rows_of(tensor) & self.rows.used & self.rows.rounding_known & (self.rows.base > 0)
         return 10 * int((self.felt & rows).sum()) > int(rows.sum())
 
     def most_norm(self, tensor, where):
-        return float(self.flushed_norm[where & self.rows_of(tensor)].max(initial=0.0))
+        return float(self.flushed_norm[where & self.rows.used & self.rows_of(tensor)].max(initial=0.0))
 
     # Gradients of biases.
 

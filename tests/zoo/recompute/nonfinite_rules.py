@@ -148,15 +148,12 @@ def element_is(case, match):
     )
 
 
-def too_large(case, match):
-    """What the operands come to in FP64."""
-    f = case.f
-    _, operands = story(case)
+def exact_result(f, tensor, operands):
+    """What the captured operands of an element of that tensor come to in FP64."""
     c = f.tables.captures
     x, *rest = [float(c["value"][row]) for row in sorted(operands, key=lambda row: c["operand"][row])]
-    factor = f.trace.attribute(f.rows.op[origin_of(case)], "factor")
-    function = f.tensors.function[f.rows.tensor[origin_of(case)]]
-    exact = {
+    factor = f.trace.attribute(f.tensors.op[tensor], "factor")
+    return {
         "cast": lambda: x,
         "add": lambda: x + rest[0],
         "sub": lambda: x - rest[0],
@@ -165,8 +162,53 @@ def too_large(case, match):
         "reciprocal": lambda: 1 / x,
         "exp": lambda: math.exp(x),
         "scale": lambda: x * factor,
-    }[function]()
-    fmt = f.format_of(f.rows.tensor[origin_of(case)])
+    }[f.tensors.function[tensor]]()
+
+
+def zero_by_rounding(case, match):
+    """The zero that is nearest above the origin and whose exact result is none. Of a softmax a bound of it: the sum that it divides by is
+    at least 1."""
+    f = case.f
+    c = f.tables.captures
+    root, operands = story(case)
+    rows = numpy.flatnonzero((c["step"] == c["step"][root]) & (c["tensor"] == c["tensor"][root]) & (c["micro_batch"] == c["micro_batch"][root]))
+    roots = [row for row in rows if c["node"][row] == 0]
+    tree = [row for row in rows if row > root and (len(roots) == 1 or row < roots[1])]
+    open_rows = [row for row in operands if c["value"][row] == 0]
+    while open_rows:
+        row = open_rows.pop(0)
+        made, below = int(c["made_by"][row]), [each for each in tree if c["parent"][each] == c["node"][row]]
+        if made < 0 or not below:
+            continue
+        if f.tensors.function[made] == "softmax":
+            x, largest = float(c["value"][below[0]]), float(c["row_largest"][below[1]])
+            exact = math.exp(x - largest)
+        else:
+            exact = abs(exact_result(f, made, below))
+        if exact == 0:
+            open_rows += [each for each in below if c["value"][each] == 0]
+            continue
+        fmt, limit = f.format_of(made), f.flushed_up_to(made)[1]
+        return Claim(
+            {
+                "element": c["element"][row],
+                "tensor": None,
+                "magnitude": general(exact, 4),
+                "type": fmt.name,
+                "limit": general(limit, 4),
+                "bound": None,
+            },
+            it_rounds_to_zero=exact <= limit,
+            it_is_a_bound=bool(match["bound"]) == (f.tensors.function[made] == "softmax"),
+            it_is_told_of_its_op=f.trace.text_of(f.tables.ops["name"][f.tensors.op[made]]) in match["tensor"],
+        )
+    return Claim({}, a_rounding_made_a_zero=False)
+
+
+def too_large(case, match):
+    f, origin = case.f, origin_of(case)
+    exact = exact_result(f, f.rows.tensor[origin], story(case)[1])
+    fmt = f.format_of(f.rows.tensor[origin])
     limit = fmt.largest + fmt.ulp_of_largest / 2
     return Claim(
         {"value": general(exact, 6), "type": fmt.name, "limit": general(limit, 6)}, it_is_too_large=abs(exact) >= limit
@@ -361,6 +403,11 @@ ORIGIN_TEXT = [
     (
         r"What was added to keep it from that, (?P<number>\S+), became zero: the least number of (?P<type>\w+) is (?P<least>[\d.e-]+\d)\. ",
         flushed_addend,
+    ),
+    (
+        r"Before its rounding the zero was none: element (?P<element>\d+) of (?P<tensor>.+?) was (?P<bound>at most )?(?P<magnitude>\S+), and "
+        r"(?P<type>\w+) makes zero of all up to (?P<limit>[\d.e-]+\d)\. ",
+        zero_by_rounding,
     ),
     (r"(?P<type>\w+) holds no factor above (?P<largest>\S+?)(?::|\. )", largest_factor),
     (r"before the first op that was recorded in step (?P<step>\d+)", before_first_op),

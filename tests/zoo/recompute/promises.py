@@ -50,10 +50,11 @@ def nan(program, f, finding):
 
 
 def ranges_of_step(program, f, finding):
-    """The first nonfinite tensor of a step, before all others."""
+    """The tensor with which what reached the loss began, or the first nonfinite one of the step, before all others."""
     step = re.search(r"--step (\d+)`", finding["suggestion"])[1]
     shown = json.loads(printed(program, "ranges", f.path, "--step", step, "--json"))["tables"][0]["rows"]
-    first = f.first_row((f.rows.step == int(step)) & (f.rows.nonfinite > 0))
+    began = [row for row in f.origins if f.rows.step[row] == int(step)]
+    first = began[0] if began else f.first_row((f.rows.step == int(step)) & (f.rows.nonfinite > 0))
     if not shown or (shown[0]["key"]["op"], shown[0]["key"]["slot"]) != output_of(f, f.rows.tensor[first]):
         yield f"ranges of step {step} do not begin with the first nonfinite tensor"
 

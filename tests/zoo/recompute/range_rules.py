@@ -103,7 +103,7 @@ def values_overflowed(case, match):
 
 def flushed_tensors(case, is_gradient):
     f = case.f
-    shares = f.share("flushed", case.scope)
+    shares = f.share("flushed", case.scope & f.rows.used)
     return numpy.flatnonzero((shares > LIMIT) & f.tensors.is_plain & (f.tensors.is_gradient == is_gradient))
 
 
@@ -114,9 +114,9 @@ def little_of_norm(tensors_of, scope_of):
     def recompute(case, match):
         f, tensors = case.f, tensors_of(case)
         part = max(f.format_of(i).felt for i in tensors)
-        some = any((f.felt & scope_of(case, i) & f.rows_of(i)).any() for i in tensors)
+        some = any((f.felt & f.rows.used & scope_of(case, i) & f.rows_of(i)).any() for i in tensors)
         few = not any(f.flush_matters(i, scope_of(case, i)) for i in tensors)
-        return Claim({"part": general(100 * part, 6)}, so_many_rows=bool(match["many"]) == some and few)
+        return Claim({"part": general(100 * part, 6), "many": None}, so_many_rows=bool(match["many"]) == some and few)
 
     return r", but (?P<many>in nine of ten rows or more )?these were at most (?P<part>\S+)% of the norm\.", recompute
 
@@ -133,11 +133,11 @@ def gradients_flushed(case, match):
 
 
 def flushed_place(case, tensor, _=None):
-    return case.f.first_row((case.f.rows.flushed > 0) & case.f.rows.rounding_known & case.f.rows_of(tensor))
+    return case.f.first_row((case.f.rows.flushed > 0) & case.f.rows.used & case.f.rows.rounding_known & case.f.rows_of(tensor))
 
 
 def flushed_share(case, tensor, _):
-    return case.f.share("flushed", case.scope, tensor)
+    return case.f.share("flushed", case.scope & case.f.rows.used, tensor)
 
 
 def flushed_values(case):
@@ -148,7 +148,7 @@ def flushed_values(case):
             f.tensors.role[i] in ("activation", "input")
             and f.tensors.phase[i] != "evaluation"
             and f.flush_matters(i, case.scope)
-            and f.share("flushed", case.scope, i) > 0.5
+            and f.share("flushed", case.scope & f.rows.used, i) > 0.5
         )
         if most == (case.finding["code"] == "range.activations_flushed"):
             found.append(i)
@@ -211,7 +211,7 @@ def largest_exponent(case, tensor, _):
 
 VANISH_VALUES = {
     "backward_passes": lambda case, tensor, _: int((case.f.rows.tensor[vanished(case)] == tensor).sum()),
-    "flushed": flushed_share,
+    "flushed": lambda case, tensor, _: case.f.share("flushed", case.scope, tensor),
     "largest": largest_exponent,
     "flushed_up_to": lambda case, tensor, _: math.log2(case.f.flushed_up_to(tensor)[1]),
     "made_after": lambda case, tensor, evidence: evidence["values"]["made_after"]["value"],  # a name, without an id
@@ -277,7 +277,7 @@ def bits_text(bits):
 
 def gradients_fit(case, match):
     f, tensors = case.f, fitting_gradients(case)
-    lost = max(f.share("flushed", case.scope, i) for i in tensors)
+    lost = max(f.share("flushed", case.scope & f.rows.used, i) for i in tensors)
     names = {f.format_of(i).name for i in tensors}
     told = {"anything": lost == 0, "as much as 0.01%": 0 < lost < 1e-4}
     is_told = told[match["lost"]] if match["lost"] in told else share(lost).fits(match["lost"].removeprefix("more than "))
@@ -294,7 +294,7 @@ def gradients_fit(case, match):
 
 FIT_VALUES = {
     "headroom": lambda case, tensor, _: min(headroom(case, i) for i in fitting_gradients(case)),
-    "flushed": lambda case, tensor, _: max(case.f.share("flushed", case.scope, i) for i in fitting_gradients(case)),
+    "flushed": lambda case, tensor, _: max(case.f.share("flushed", case.scope & case.f.rows.used, i) for i in fitting_gradients(case)),
 }
 
 

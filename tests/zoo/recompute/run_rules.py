@@ -108,7 +108,9 @@ def largest_update(case, match):
 def thrown_up(case, match):
     f, s = case.f, case.f.steps
     step, ratio, tensor = first_large_update(case)
-    behind = (s.step > step) & numpy.isfinite(s.loss)
+    nonfinite = f.tables.events["step"][f.events("nonfinite")]
+    taken = nonfinite[numpy.isin(nonfinite, s.step[~s.skipped])]
+    behind = (s.step > step) & (s.step < taken.min(initial=numpy.iinfo(taken.dtype).max)) & numpy.isfinite(s.loss)
     losses = s.loss[behind]
     return Claim(
         {
@@ -512,7 +514,7 @@ RULES = {
                 r"^The loss was NaN or infinity in (?P<some>\d+) of (?P<all>\d+) steps?, first in step (?P<step>\d+)(?:, and finite in the last step)?\.",
                 nonfinite_losses,
             ),
-            (r"tensor of step (?P<step>\d+) is where to look", origin_step),
+            (r"Where it began, in step (?P<step>\d+), is where to look", origin_step),
             (r"--step (?P<step>\d+)`", origin_step),
         ],
         {"steps": lambda case, *_: int(case.f.steps.nonfinite.sum())},

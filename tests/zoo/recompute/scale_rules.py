@@ -221,7 +221,7 @@ def largest_value(case, tensor, _):
 
 def worst_flushed(case, *_):
     f = case.f
-    shares = f.share("flushed", f.rows.judged)
+    shares = f.share("flushed", f.rows.judged & f.rows.used)
     return float(
         max(
             (
@@ -264,7 +264,7 @@ FLUSHED_ADVICE = [
 
 def felt_smallest(case):
     f = case.f
-    shares = f.share("flushed", f.rows.judged)
+    shares = f.share("flushed", f.rows.judged & f.rows.used)
     felt = [
         i
         for i in range(f.tensors.n)
