@@ -148,12 +148,13 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
                 }
                 const bool is_kept = ulpscope::is_kept(tensor, context.selection.op(row.tensor));
                 if (is_kept && !beginning.weights) beginning.weights = row.step;
-                if (!beginning.statistic && is_running_statistic(tensor, context.selection.op(row.tensor)))
-                  beginning.statistic = origin_of(row, tensor.dtype, rank);
+                const bool is_statistic = is_running_statistic(tensor, context.selection.op(row.tensor));
+                if (!beginning.statistic && is_statistic) beginning.statistic = origin_of(row, tensor.dtype, rank);
                 const bool does_harm = (harm.loss && tensor.role == Role::loss) || (harm.weights && is_kept) ||
                                        (harm.gradients && is_gradient_of_parameters(tensor.role));
-                if (does_harm && !beginning.harmed && (row.step >= harm.from || !block.step.skipped))
-                  beginning.harmed = latest[*from];
+                // A skipped step leaves what a running statistic took.
+                const bool lasts = !block.step.skipped || is_statistic || row.step >= harm.from;
+                if (does_harm && !beginning.harmed && lasts) beginning.harmed = latest[*from];
                 return *from;
               },
               [&](const TensorRow& row, uint32_t from) {

@@ -122,7 +122,8 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   }
   if (is_used) scaled.flush_loss.add(row, format, rounding_of(tensor));
   if (row.rounding_known && row.rounding.saturated > 0 && !facts.first_saturated) facts.first_saturated = position;
-  if (is_used && row.rounding_known && row.rounding.flushed > 0 && !facts.first_flushed) facts.first_flushed = position;
+  if (is_used && seen && !facts.first_flushed && share(seen->flushed.lower, seen->base) > context_->options.flushed_limit)
+    facts.first_flushed = position;
   if (row.rounding_known && row.rounding.infinite() > 0) {
     (skipped ? scaled.overflow_skipped : scaled.overflow_kept).add(row.step);
     if (!scaled.first_overflow) scaled.first_overflow = position;

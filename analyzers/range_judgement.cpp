@@ -23,13 +23,13 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   is_filtered_ = !options.modules.empty() || !options.ops.empty() || !options.phases.empty() || !options.roles.empty() ||
                  !context.trace.run().filters.empty();
   const StepTotals whole = steps.whole();
-  const bool broke = steps.broken_from() != UINT64_MAX;
+  broke_ = steps.broken_from() != UINT64_MAX;
   steps_ = whole.count;
   wastes_losses_ = wastes_many(whole.nonfinite_losses.size(), whole.count);
   had_nonfinite_losses_ = !whole.nonfinite_losses.empty();
   nonfinite_in_order_ = find_nonfinite();
   reached_weights_ = find_in_weights(context.selection);
-  harm_ = judge_harm(context.selection, whole, broke);
+  harm_ = judge_harm(context.selection, whole);
   harm_done_ = harm_done(whole, steps.broken_from());
   if (harm_ == Severity::info && divides_by_nonfinite()) {
     uint64_t most = 0;
@@ -37,7 +37,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
     if (wastes_many(most, whole.count)) harm_ = Severity::warning;
   }
   // Of a run whose last steps were all skipped the first of these need not be where it began.
-  const bool only_skips = !broke && !reached_weights_ && whole.is_stuck();
+  const bool only_skips = !broke_ && !reached_weights_ && whole.is_stuck();
   if ((harm_ == Severity::info || only_skips) && wastes_many(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
   origins_ = find_origins();
 }
@@ -76,8 +76,8 @@ bool RangeJudgement::find_in_weights(const Selection& selection) const {
   });
 }
 
-Severity RangeJudgement::judge_harm(const Selection& selection, const StepTotals& steps, bool broke) const {
-  if (broke || reached_weights_ || steps.is_stuck()) return Severity::error;
+Severity RangeJudgement::judge_harm(const Selection& selection, const StepTotals& steps) const {
+  if (broke_ || reached_weights_ || steps.is_stuck()) return Severity::error;
   // Of the gradients those that updates are made from: others may hold what a mask takes away.
   for (const Tensor& tensor : tensors_) {
     const Role role = selection.tensor(tensor.index).role;
@@ -150,6 +150,9 @@ std::vector<NonfiniteOrigin> RangeJudgement::find_origins() const {
     return of_loss ? std::vector{*of_loss} : first;
   }
   const bool are_apart = harm_ == Severity::warning;
+  // Where a run broke, what had reached its loss by then broke it. Running statistics reach the test loss alone.
+  const auto came_in_time = [&](const NonfiniteBeginning& one) { return one.loss && *one.loss <= harm_done_.from; };
+  const bool some_came = broke_ && std::any_of(beginnings().begin(), beginnings().end(), came_in_time);
   std::optional<NonfiniteOrigin> origin, of_losses, of_zeros;
   const auto keep_earlier = [](std::optional<NonfiniteOrigin>& into, const NonfiniteOrigin& other) {
     if (!into || other.position < into->position) into = other;
@@ -157,7 +160,7 @@ std::vector<NonfiniteOrigin> RangeJudgement::find_origins() const {
   for (const NonfiniteBeginning& one : beginnings()) {
     // What reached no weight was gone with its step.
     const bool was_there = one.weights || harm_done_.from == UINT64_MAX || one.last_step + 1 >= harm_done_.from;
-    if (one.harmed && was_there) keep_earlier(origin, *one.harmed);
+    if (one.harmed && was_there && (!some_came || came_in_time(one))) keep_earlier(origin, *one.harmed);
     if (are_apart && wastes_losses_ && one.of_loss) keep_earlier(of_losses, *one.of_loss);
     if (are_apart && wastes_many(one.zeros.steps, steps_)) keep_earlier(of_zeros, one.zeros.origin);
   }

@@ -65,7 +65,7 @@ class RangeJudgement {
   uint64_t held(uint32_t tensor, uint64_t RangeTotals::*count) const;
   std::vector<uint32_t> find_nonfinite() const;
   bool find_in_weights(const Selection& selection) const;
-  Severity judge_harm(const Selection& selection, const StepTotals& steps, bool broke) const;
+  Severity judge_harm(const Selection& selection, const StepTotals& steps) const;
   bool divides_by_nonfinite() const;
   // NaN that no overflow made, which a smaller loss scale keeps no step from.
   void find_skipped_for_nan(uint64_t steps);
@@ -78,7 +78,7 @@ class RangeJudgement {
   const size_t what_if_fp16_;
   std::vector<Tensor> tensors_;
   std::vector<uint32_t> nonfinite_in_order_;
-  bool reached_weights_, is_filtered_;
+  bool broke_ = false, reached_weights_, is_filtered_;
   Severity harm_;
   uint64_t steps_ = 0;                                         // of the run
   bool had_nonfinite_losses_ = false, wastes_losses_ = false;  // some of them were not finite, and many

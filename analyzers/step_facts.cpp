@@ -129,6 +129,16 @@ bool StepTotals::takes_growth_back() const {
   return growth.after > growth.before && first_skip.clean_steps == 0 && last.scale_after > growth.before;
 }
 
+bool StepTotals::scale_had_fallen_by(uint64_t step) const {
+  double scale = first.scale_before, highest = scale;
+  for (const ScaleChange& change : changes) {
+    if (change.step >= step) break;
+    scale = change.after;
+    highest = std::max(highest, scale);
+  }
+  return scale < highest;
+}
+
 double StepTotals::mean_loss(size_t n) const {
   double sum = 0;
   for (size_t i = last_losses.size() - n; i < last_losses.size(); ++i) sum += last_losses[i];

@@ -75,8 +75,10 @@ class Causes {
   bool leads(size_t from, size_t to) {
     // What does no harm is the cause of none.
     if (findings_[from].severity == Severity::info && findings_[to].severity > Severity::info) return false;
-    if (!rules_[from]->explains.contain(findings_[to].code)) return false;
     const Extent &cause = findings_[from].extent, &effect = findings_[to].extent;
+    // What made the loss scale fall is behind what came of that.
+    const bool by_scale = effect.since_scale_fell && rules_[from]->explains.contain("scale.backoffs");
+    if (!by_scale && !rules_[from]->explains.contain(findings_[to].code)) return false;
     if (cause.first_step && effect.first_step && *effect.first_step < *cause.first_step) return false;
     if (effect.tensors.empty()) return true;
     if (cause.tensors.empty()) return false;

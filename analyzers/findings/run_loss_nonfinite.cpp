@@ -63,7 +63,7 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
             : many     ? Severity::warning
                        : Severity::info,
             text, {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
-            fmt::format("Where it began, in step {0}, is where to look: `ulpscope ranges {1} --step {0}` has that first.",
+            fmt::format("Where it began, in step {0}, is where to look: `ulpscope ranges {1} --step {0}`.",
                         origin ? origin->position.step : began(trace, steps, from), shell_word(trace.path())),
             std::move(extent));
 }

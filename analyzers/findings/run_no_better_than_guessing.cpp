@@ -50,8 +50,8 @@ std::optional<double> test_accuracy(const Snapshot& trace) {
 
 // Against one number for all targets.
 void find_mean(const RunFacts& facts, Findings& found) {
-  constexpr double kFar = 10;             // times the square of their deviation
-  constexpr double kHardlyBetter = 0.98;  // of what the mean costs; batches are the same
+  constexpr double kFar = 10, kWide = 1e4;  // times the square of their deviation; that square itself, where outputs begin near 1
+  constexpr double kHardlyBetter = 0.98;    // of what the mean costs; batches are the same
   const std::optional<MeanGuess> guess = mean_guess_of(facts);
   if (!guess || !(guess->loss > 0) || !(guess->run_loss >= kHardlyBetter * guess->loss)) return;
   found.add(
@@ -61,10 +61,11 @@ void find_mean(const RunFacts& facts, Findings& found) {
                   guess->run_loss, guess->steps, guess->mean, guess->loss),
       {{key_of_step(facts.context.trace, facts.judged_steps().last.step),
         {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
-      guess->mean * guess->mean > kFar * guess->loss
+      guess->mean * guess->mean > kFar * guess->loss || guess->loss > kWide
           ? Advice(
-                "The targets lie far from 0 beside how much they vary, and a model has to learn that first: subtract their mean, "
-                "and divide by their deviation.")
+                fmt::format("The targets lie far from where the outputs of a model begin, near 0: their mean is {:.4g}, and they "
+                            "deviate from it by {:.4g}. Subtract the mean, and divide by the deviation.",
+                            guess->mean, std::sqrt(guess->loss)))
           : advice_on_learning(facts));
 }
 

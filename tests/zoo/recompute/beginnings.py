@@ -74,12 +74,16 @@ class Beginnings:
         no weight was gone with its step."""
         r, t = self.f.rows, self.f.tensors
         first = None
+        # What had reached the loss when the run broke, broke it.
+        in_time = {tensor for (tensor, kind), step in self.reached.items() if kind == "loss" and step <= since} if self.f.steps.is_broken else {}
         for row, kind, on_the_way in self.harmed:
             began = self.began_of[on_the_way]
             tensor = int(r.tensor[began])
             if kind == "divided_by" and not wastes_many(len(self.zeros[tensor][0]), self.f.steps.n):
                 continue
+            if in_time and tensor not in in_time:
+                continue
             lasted = (tensor, "weights") in self.reached or r.step[self.rows[tensor][-1]] + 1 >= since
-            if kind in kinds and lasted and (r.step[row] >= since or not r.skipped[row]) and (first is None or began < first):
+            if kind in kinds and lasted and (r.step[row] >= since or not r.skipped[row] or t.is_statistic[r.tensor[row]]) and (first is None or began < first):
                 first = began
         return first

@@ -50,12 +50,16 @@ def nan(program, f, finding):
 
 
 def ranges_of_step(program, f, finding):
-    """The tensor with which what reached the loss began, or the first nonfinite one of the step, before all others."""
+    """The tensor with which what reached the loss began, or the first nonfinite one of the step, before all that are finite or hold what
+    others made."""
     step = re.search(r"--step (\d+)`", finding["suggestion"])[1]
     shown = json.loads(printed(program, "ranges", f.path, "--step", step, "--json"))["tables"][0]["rows"]
     began = [row for row in f.origins if f.rows.step[row] == int(step)]
     first = began[0] if began else f.first_row((f.rows.step == int(step)) & (f.rows.nonfinite > 0))
-    if not shown or (shown[0]["key"]["op"], shown[0]["key"]["slot"]) != output_of(f, f.rows.tensor[first]):
+    rows = [(row["key"]["op"], row["key"]["slot"]) for row in shown]
+    beginnings = {output_of(f, tensor) for tensor in f.beginnings.rows}
+    where = rows.index(output_of(f, f.rows.tensor[first])) if output_of(f, f.rows.tensor[first]) in rows else None
+    if where is None or not set(rows[:where]) <= beginnings:
         yield f"ranges of step {step} do not begin with the first nonfinite tensor"
 
 

@@ -133,7 +133,8 @@ def gradients_flushed(case, match):
 
 
 def flushed_place(case, tensor, _=None):
-    return case.f.first_row((case.f.rows.flushed > 0) & case.f.rows.used & case.f.rows.rounding_known & case.f.rows_of(tensor))
+    r = case.f.rows
+    return case.f.first_row((r.flushed > LIMIT * r.base) & r.used & r.rounding_known & case.f.rows_of(tensor))
 
 
 def flushed_share(case, tensor, _):

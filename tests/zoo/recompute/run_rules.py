@@ -307,6 +307,13 @@ def told_mean_guess(case, match):
     )
 
 
+def far_targets(case, match):
+    _, _, mean, cost = mean_guess(case, match)
+    return Claim(
+        {"zero": 0, "mean": general(mean, 4), "deviation": general(math.sqrt(cost), 4)}, they_lie_far=mean**2 > 10 * cost or cost > 1e4
+    )
+
+
 def learned_by_heart(case, match):
     losses, classes = last_losses(case), number_of_classes(case)
     return Claim(
@@ -570,6 +577,11 @@ RULES = {
                 r"^The run learned nothing that helps: its mean loss is (?P<run>\S+) in the last (?P<n>\d+) steps, and to give the mean of all "
                 r"targets, (?P<mean>\S+), would have cost (?P<cost>\S+) there\.",
                 told_mean_guess,
+            ),
+            (
+                r"^The targets lie far from where the outputs of a model begin, near (?P<zero>0): their mean is (?P<mean>\S+), and they deviate from it "
+                r"by (?P<deviation>\S+)\. Subtract",
+                far_targets,
             ),
             (
                 r"^The run learned its training samples, and nothing that helps with others: the median of its last (?P<n>\d+) losses is "
