@@ -59,9 +59,9 @@ std::optional<Leap> leap_of(const RunFacts& facts) {
   const Snapshot of_rank = facts.context.trace.of_rank(large->rank);
   of_rank.visit_parameters({facts.context.options.steps.first, large->step}, [&](std::span<const ParameterRow> rows) {
     for (const ParameterRow& row : rows) {
-      const double ratio = row.update_norm / row.weight_norm;
-      if (facts.selection.tensor(row.tensor).shape.size() < 2 || !std::isfinite(ratio) || !(ratio > 0)) continue;
-      leap.before = std::max(leap.before, ratio);
+      const std::optional<double> ratio = update_over_weight(row, facts.selection.tensor(row.tensor));
+      if (!ratio || !(*ratio > 0)) continue;
+      leap.before = std::max(leap.before, *ratio);
       leap.steps_before += last != row.step;
       last = row.step;
     }

@@ -21,7 +21,16 @@ void keep_earlier(std::optional<UpdateRatio>& into, const std::optional<UpdateRa
   }
 }
 
+void keep_larger(std::optional<UpdateRatio>& into, const std::optional<UpdateRatio>& other) {
+  if (other) keep_larger(into, *other);
+}
+
 }  // namespace
+
+std::optional<double> update_over_weight(const ParameterRow& row, const TensorInfo& weight) {
+  const double ratio = row.update_norm / row.weight_norm;
+  return weight.shape.size() < 2 || !(row.weight_norm > 0) || !std::isfinite(ratio) ? std::nullopt : std::optional(ratio);
+}
 
 void UpdateTotals::append(const UpdateTotals& later) {
   rows += later.rows;
@@ -38,14 +47,14 @@ void RunUpdates::append(const RunUpdates& later) {
   weights.append(later.weights);
   if (!first_large) first_large = later.first_large;
   large_steps += later.large_steps;
-  largest = std::max(largest, later.largest);
+  keep_larger(longest, later.longest);
 }
 
 void RunUpdates::beside(const RunUpdates& other) {
   weights.beside(other.weights);
   keep_earlier(first_large, other.first_large);
   large_steps = std::max(large_steps, other.large_steps);
-  largest = std::max(largest, other.largest);
+  keep_larger(longest, other.longest);
 }
 
 void UpdateFacts::update(const Block& block) {
@@ -62,12 +71,11 @@ void UpdateFacts::update(const Block& block) {
       if (row.decay_applied < UpdateTotals::kDecayLimit * row.decay_asked) totals.first_decay_lost = row.step;
     }
     run.weights[row.tensor].append(totals);
-    if (context_->selection.tensor(row.tensor).shape.size() < 2 || !(row.weight_norm > 0) || !std::isfinite(row.update_norm))
-      continue;
-    keep_larger(largest, {row.step, row.tensor, row.update_norm / row.weight_norm, block.rank});
+    if (const auto ratio = update_over_weight(row, context_->selection.tensor(row.tensor)))
+      keep_larger(largest, UpdateRatio{row.step, row.tensor, *ratio, block.rank});
   }
   if (!largest) return;
-  run.largest = std::max(run.largest, largest->ratio);
+  keep_larger(run.longest, *largest);
   if (largest->ratio < RunUpdates::kLarge) return;
   ++run.large_steps;
   if (!run.first_large) run.first_large = largest;

@@ -19,7 +19,11 @@ struct UpdateTotals {
   void beside(const UpdateTotals& other) { append(other); }
 };
 
-// The largest |d| / |w| of a weight of two dimensions or more in one step: biases may begin at zero.
+// |d| / |w|, of a weight of two dimensions or more: biases may begin at zero. Nothing of others, of a weight that is zero, and
+// where a norm is not known or infinite.
+std::optional<double> update_over_weight(const ParameterRow& row, const TensorInfo& weight);
+
+// The largest of one step.
 struct UpdateRatio {
   uint64_t step = 0;
   uint32_t tensor = 0;
@@ -34,11 +38,11 @@ struct RunUpdates {
 
   PerTensor<UpdateTotals> weights;
   std::optional<UpdateRatio> first_large;  // of the first step in which it was kLarge or more
-  uint64_t large_steps = 0;                // in which it was, and the largest of all
-  double largest = 0;
+  uint64_t large_steps = 0;                // in which it was
+  std::optional<UpdateRatio> longest;      // of all steps
 
   // The second update of a weight that began with zeros is as large as the weight once, and no harm.
-  bool has_large() const { return first_large && (large_steps > 1 || largest > 1.5 * kLarge); }
+  bool has_large() const { return first_large && (large_steps > 1 || longest->ratio > 1.5 * kLarge); }
 
   void append(const RunUpdates& later);
   void beside(const RunUpdates& other);

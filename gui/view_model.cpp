@@ -60,7 +60,9 @@ struct Made {
 // All that the reading thread keeps between two looks at the trace.
 class ViewModel::Reader {
  public:
-  Reader(const std::vector<std::string>& paths, const Open& open) : paths_(paths), open_(open) {}
+  // All arguments outlive it. `cancel`: what is read then is of no further use.
+  Reader(const std::vector<std::string>& paths, const Open& open, const std::atomic<bool>& cancel)
+      : paths_(paths), open_(open), cancel_(cancel) {}
 
   bool is_open() const { return run_.has_value(); }
   // False where the run has not begun.
@@ -103,7 +105,7 @@ class ViewModel::Reader {
         return true;
     }
     if (!results.course) {
-      Followed<CourseOfSteps> steps_only([] { return CourseOfSteps(); });
+      Followed<CourseOfSteps> steps_only([] { return CourseOfSteps(); }, options<AnalysisOptions>());
       steps_only.update(*snapshot_);
       results.recorded = steps_only.analysis().steps();
       results.course = std::make_shared<const std::vector<Plot>>(course_plots(steps_only.analysis(), steps_only.context()));
@@ -169,8 +171,8 @@ class ViewModel::Reader {
       return true;
     if (state.view == View::compare && other_ &&
         make(
-            compare_, fmt::format("{} {}", now, other_number_), [&] { return analyze_compare(*snapshot_, *other_, all_rows()); },
-            results.compare))
+            compare_, fmt::format("{} {}", now, other_number_),
+            [&] { return analyze_compare(*snapshot_, *other_, options<AnalysisOptions>()); }, results.compare))
       return true;
     return make(
         report_, now, [&] { return report_analysis_.report(*snapshot_); }, results.report);
@@ -182,14 +184,12 @@ class ViewModel::Reader {
   }
 
  private:
-  static AnalysisOptions all_rows() {
-    AnalysisOptions options;
+  // All rows, until the window closes.
+  template <typename Options>
+  Options options() const {
+    Options options;
     options.limit = 0;
-    return options;
-  }
-  static ReportOptions report_options() {
-    ReportOptions options;
-    options.limit = 0;
+    options.cancel = &cancel_;
     return options;
   }
 
@@ -253,9 +253,9 @@ class ViewModel::Reader {
     if (is_whole(state.steps)) return history_;
     const std::string of = fmt::format("{} {} {}", number_, state.steps.first, state.steps.last);
     if (zoomed_of_ != of) {
-      AnalysisOptions options;
-      options.steps = state.steps;
-      zoomed_ = std::make_unique<Followed<History>>([] { return History(); }, options);
+      AnalysisOptions of_steps = options<AnalysisOptions>();
+      of_steps.steps = state.steps;
+      zoomed_ = std::make_unique<Followed<History>>([] { return History(); }, of_steps);
       zoomed_->update(*snapshot_);
       zoomed_of_ = of;
     }
@@ -335,16 +335,17 @@ class ViewModel::Reader {
 
   const std::vector<std::string>& paths_;
   const Open& open_;
+  const std::atomic<bool>& cancel_;
   std::optional<RunSet> run_, other_run_;
   std::optional<Snapshot> snapshot_, other_;
   RunNumbers numbers_, other_numbers_;
   uint64_t number_ = 0, other_number_ = 0, history_number_ = 0;  // of the snapshots
-  Followed<History> history_{[] { return History(); }};
+  Followed<History> history_{[] { return History(); }, options<AnalysisOptions>()};
   std::unique_ptr<Followed<History>> zoomed_;
   std::string zoomed_of_;
   // One pass over the rows for all of them.
-  FollowedRun followed_{report_options(), kReportParts, AskedBesides{.update_history = true}};
-  ReportAnalysis report_analysis_{report_options(), followed_};
+  FollowedRun followed_{options<ReportOptions>(), kReportParts, AskedBesides{.update_history = true}};
+  ReportAnalysis report_analysis_{options<ReportOptions>(), followed_};
   NanAnalysis nan_analysis_{followed_};
   UpdateAnalysis update_analysis_{followed_};
   std::shared_ptr<const std::vector<std::string>> names_;
@@ -424,7 +425,7 @@ void ViewModel::on_news(std::function<void()> news) {
 }
 
 void ViewModel::work() {
-  Reader reader(paths_, open_);
+  Reader reader(paths_, open_, stopped_);
   Results results;
   results.name = paths_.front();
   std::string lost;  // why what was to be followed cannot be read any more, or ""

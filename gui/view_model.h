@@ -2,6 +2,7 @@
 // is; it never waits for a file. What is published never changes: newer results replace older ones whole.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -100,7 +101,7 @@ class ViewModel {
   std::shared_ptr<const Results> results_ = std::make_shared<Results>();
   ViewState asked_;
   uint64_t asked_number_ = 1, done_number_ = 0;
-  bool stopped_ = false;
+  std::atomic<bool> stopped_ = false;  // read by analyses that run, which end then
   std::exception_ptr error_;
   std::function<void()> news_;
   std::thread thread_;

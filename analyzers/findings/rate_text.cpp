@@ -11,26 +11,11 @@
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/update_judgement.h"
 
 namespace ulpscope::findings {
 
 namespace {
-
-// The weight of two dimensions or more that some update was longest beside.
-std::optional<uint32_t> longest_updates(const RunFacts& facts) {
-  std::optional<uint32_t> longest;
-  double most = 0;
-  facts.context.trace.visit_parameters(facts.context.options.steps, [&](std::span<const ParameterRow> rows) {
-    for (const ParameterRow& row : rows) {
-      const double ratio = row.update_norm / row.weight_norm;
-      if (facts.selection.tensor(row.tensor).shape.size() < 2 || !std::isfinite(ratio) || !(ratio > most)) continue;
-      most = ratio;
-      longest = row.tensor;
-    }
-    return true;
-  });
-  return longest;
-}
 
 // Its learning rate over that of the step.
 std::optional<std::pair<double, double>> rates_with(const RunFacts& facts, uint32_t weight) {
@@ -72,7 +57,7 @@ std::vector<LearningRate>::const_iterator largest_of(const std::vector<LearningR
 SettingMention learning_rate_now(const RunFacts& facts, std::optional<uint32_t> weight) {
   const SettingNames& settings = facts.context.settings;
   if (const SettingMention only = settings.only_now(SettingKind::learning_rate); !only.empty()) return only;
-  if (!weight) weight = longest_updates(facts);
+  if (!weight && facts.sees_updates() && facts.updates().whole().longest) weight = facts.updates().whole().longest->tensor;
   const SettingMention none{SettingKind::learning_rate};
   const auto rates = weight ? rates_with(facts, *weight) : std::nullopt;
   if (!rates) return none;

@@ -138,7 +138,8 @@ bool rises_from_the_start(const RunFacts& facts) {
   const std::vector<double> ends = last_losses(steps, steps.count / 2);
   const std::optional<Guessing> guessing = guessing_of(facts.context);
   const double bound = std::max(steps.first.loss, guessing ? guessing->loss.value_or(steps.first.loss) : steps.first.loss);
-  return facts.updates().whole().largest > kLargePart &&
+  const auto& longest = facts.updates().whole().longest;
+  return longest && longest->ratio > kLargePart &&
          std::all_of(ends.begin(), ends.end(), [&](double loss) { return std::isfinite(loss) && loss > bound; });
 }
 
@@ -245,7 +246,7 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   else if (first_nonfinite == UINT64_MAX && losses.last > losses.first && !grew && !peaked && !falls && rises_from_the_start(facts))
     found.add(Severity::warning,
               fmt::format("The run diverges: {}. Updates were up to {:.3g} times as large as the weights that they changed.",
-                          losses.text(), all.largest),
+                          losses.text(), all.longest->ratio),
               {{key_of_step(facts.context.trace, steps.last.step), {{"loss", losses.last}, {"first_loss", losses.first}}}},
               shorten_updates(facts, std::nullopt, steps.last.step) + ".");
   else if (grew || grew_before || peaked)

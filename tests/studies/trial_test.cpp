@@ -161,14 +161,17 @@ TEST_F(Trials, OtherPrecisionsAndScalesRunTheSameSteps) {
        std::vector<std::vector<std::string>>{{"precision=fp32"}, {"precision=bf16"}, {"precision=fp8"}}) {
     const TrialOutcome outcome = run(trial(changes));
     EXPECT_FALSE(outcome.is_as_before()) << changes[0];
-    EXPECT_EQ(outcome.steps.size(), original.steps.size());
-    for (const TrialStep& step : outcome.steps) {
-      EXPECT_TRUE(std::isfinite(step.result.loss));
-      EXPECT_NEAR(step.result.loss, step.original->loss, 0.5);
-      EXPECT_EQ(step.result.scale, 1.0);
+    ASSERT_EQ(outcome.steps.size(), original.steps.size());
+    // Batches differ in their losses by more than precisions do: each is nearest to that of its own samples.
+    for (size_t i = 0; i < outcome.steps.size(); ++i) {
+      const double loss = outcome.steps[i].result.loss;
+      for (size_t j = 0; j < original.steps.size(); ++j)
+        EXPECT_LE(std::abs(loss - original.steps[i].loss), std::abs(loss - original.steps[j].loss)) << changes[0] << i << j;
+      EXPECT_EQ(outcome.steps[i].result.scale, 1.0);
     }
   }
   const TrialOutcome scaled = run(trial({"scaler.initial=2^30", "scaler.enabled=on", "scaler.dynamic=false"}));
+  ASSERT_EQ(scaled.steps.size(), original.steps.size());
   for (const TrialStep& step : scaled.steps) {
     EXPECT_EQ(step.result.scale, std::ldexp(1.0, 30));
     EXPECT_TRUE(step.result.skipped);
@@ -179,6 +182,7 @@ TEST_F(Trials, OtherPrecisionsAndScalesRunTheSameSteps) {
     for (const TrialStep& step : run(trial({"data.shuffle=false"})).steps) all.push_back(step.result.loss);
     return all;
   }();
+  ASSERT_EQ(losses.size(), original.steps.size());
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_EQ(losses[i], original.steps[i].loss) << i;
 }
 
