@@ -11,9 +11,10 @@
 #include "ulpscope/analyzers/nan.h"
 #include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/core/nn/model.h"
 #include "ulpscope/core/run/checkpoint.h"
-#include "ulpscope/core/run/trainer.h"
+#include "ulpscope/studies/fewest.h"
 #include "ulpscope/studies/sample_part.h"
 #include "ulpscope/studies/smaller_model.h"
 #include "ulpscope/studies/trial.h"
@@ -114,7 +115,7 @@ class Minimizer {
     leave_out_layers();
     for (const size_t dimension : dimensions_of(sample_shape(), is_indices())) shorten(dimension);
     if (part_.rows.size() == 1) take_fewest_rows();
-    if (!runs_into_failure(part_, options_.output, "")) {
+    if (!runs_into_failure(part_, options_.output)) {
       std::error_code error;
       std::filesystem::remove(options_.output, error);
       throw failed_error("internal: what was left fails no more");
@@ -134,35 +135,45 @@ class Minimizer {
   std::span<const int64_t> sample_shape() const { return std::span<const int64_t>(given_[part_.first][0].input_shape).subspan(1); }
   bool is_indices() const { return part_.first == 0 && like_.input_indices > 0; }
 
-  TrainerOptions trainer_options(const std::string& from) const {
-    TrainerOptions options;
-    options.cpu = cpu_;
-    options.resume_from = from;
-    options.watch_nonfinite = true;
-    return options;
+  // Steps from a capsule or checkpoint on.
+  Trial trial_from(const std::string& start, const Experiment& experiment, std::vector<CapsuleStep> batches) const {
+    Trial trial;
+    trial.capsule = start;
+    trial.experiment = experiment;
+    trial.batches = std::move(batches);
+    trial.cpu = cpu_;
+    return trial;
+  }
+  void record(Trial& trial) const {
+    trial.trace_path = options_.scratch + ".h5";
+    trial.overwrite = true;
   }
 
   // Runs all steps, and keeps how training stands before the last one, and of what cause that fails.
   void stand_before_last_step() {
-    TrainerOptions options = trainer_options(capsule_);
-    options.batches = original_.steps;
-    record(options);
-    Trainer trainer(whole_, options);
-    for (size_t i = 0; i + 1 < original_.steps.size(); ++i) trainer.step();
-    trainer.save_checkpoint(options_.scratch);
-    total_steps_ = static_cast<int64_t>(trainer.total_steps());
-    const Dataset& data = trainer.training_data();
-    like_ = {{}, data.target_kind(), data.input_indices(), data.classes()};
-    given_.resize(1);
-    for (const CapsuleBatch& batch : last().batches) data.fill_batch(batch.samples, given_[0].emplace_back());
-    const StepResult step = trainer.step();
-    const SinkStatus recorded = trainer.finish().trace;
+    Trial trial = trial_from(capsule_, whole_, original_.steps);
+    record(trial);
+    trial.before_step = [&](Trainer& trainer, uint64_t taken) {
+      if (taken + 1 < original_.steps.size()) return true;
+      trainer.save_checkpoint(options_.scratch);
+      total_steps_ = static_cast<int64_t>(trainer.total_steps());
+      const Dataset& data = trainer.training_data();
+      like_ = {{}, data.target_kind(), data.input_indices(), data.classes()};
+      given_.resize(1);
+      for (const CapsuleBatch& batch : last().batches) data.fill_batch(batch.samples, given_[0].emplace_back());
+      return true;
+    };
+    const TrialOutcome outcome = ulpscope::run(trial);
+    if (outcome.steps.size() < original_.steps.size())
+      throw unreadable_error("'{}' is damaged: it has {}, and its experiment ends after {} of them", capsule_,
+                             count_of(original_.steps.size(), "step"), outcome.steps.size());
+    const StepResult& step = outcome.steps.back().result;
     if (!step.nonfinite)
       throw usage_error("'{}' ends with step {}, in which nothing was NaN or infinite: there is no failure to keep", capsule_,
                         step.step);
     found_.failure = *step.nonfinite;
     found_.step = step.step;
-    const Judged judged = judge(options.trace_path, recorded, step.step);
+    const Judged judged = judge(trial.trace_path, outcome.trace, step.step);
     found_.cause = judged.cause;
     found_.is_harmless = judged.is_harmless;
     skipped_ = step.skipped;
@@ -171,35 +182,31 @@ class Minimizer {
   // Of the last `count` steps, from where training stood: their cause where they end as the whole does. `output`: as below.
   std::optional<std::string> cause_of(size_t count, const std::string& output) {
     const size_t before = original_.steps.size() - count;
-    std::string from = capsule_;
     if (before > 0) {
-      TrainerOptions options = trainer_options(capsule_);
-      options.batches = original_.steps;
-      Trainer trainer(whole_, options);
-      for (size_t i = 0; i < before; ++i) trainer.step();
-      trainer.save_checkpoint(from = options_.scratch);
+      Trial trial = trial_from(capsule_, whole_, original_.steps);
+      trial.before_step = [&](Trainer& trainer, uint64_t taken) {
+        if (taken == before) trainer.save_checkpoint(options_.scratch);
+        return taken < before;
+      };
+      ulpscope::run(trial);
     }
-    TrainerOptions options = trainer_options(from);
-    options.batches.assign(original_.steps.begin() + static_cast<std::ptrdiff_t>(before), original_.steps.end());
-    options.capsule = {output, CapsuleEvent::step, found_.step, count, true};
-    record(options);
+    Trial trial = trial_from(before > 0 ? options_.scratch : capsule_, whole_,
+                             {original_.steps.begin() + static_cast<std::ptrdiff_t>(before), original_.steps.end()});
+    trial.kept = {output, CapsuleEvent::step, found_.step, count, true};
+    record(trial);
     ++found_.trials;
-    Trainer trainer(whole_, options);
-    StepResult last;
-    for (size_t i = 0; i < count; ++i) last = trainer.step();
-    const TrainResult trained = trainer.finish();
-    if (trained.capsule && !trained.capsule->failure.empty()) throw failed_error("{}", trained.capsule->failure);
-    if (!is_same(last)) return std::nullopt;
-    return cause_in(options.trace_path, trained.trace, found_.step);
+    const TrialOutcome outcome = ulpscope::run(trial);
+    if (!is_same(outcome.steps.back().result)) return std::nullopt;
+    return cause_in(trial.trace_path, outcome.trace, found_.step);
   }
 
-  // The fewest steps before the last one with which it fails of the same cause.
+  // The fewest steps before the last one with which it fails of the same cause. With more steps it does as well: they hold the
+  // fewer, and what these take.
   void leave_out_steps() {
-    size_t count = 2;
-    const size_t all = original_.steps.size();
-    while (count < all && may_begin("fewer steps") && cause_of(count, "") != found_.cause) ++count;
-    if (!found_.is_smallest) count = all;
-    cause_of(count, options_.output);
+    const size_t enough = fewest(
+        1, original_.steps.size(), [&] { return may_begin("fewer steps"); },
+        [&](size_t count) { return cause_of(count, "") == found_.cause; });
+    cause_of(enough, options_.output);
     const CapsuleSteps left = read_capsule_steps(options_.output);
     for (const CapsuleBatch& batch : last().batches)
       found_.samples.insert(found_.samples.end(), batch.samples.begin(), batch.samples.end());
@@ -210,12 +217,6 @@ class Minimizer {
   // The last step by itself: how it fails, and what each layer gives in it.
   void run_last_step() {
     const std::vector<RowsOfBatch> rows = rows_of_all();
-    TrainerOptions options = trainer_options(options_.scratch);
-    options.samples = part_of(given_[0], like_, rows, whole(sample_shape()));
-    options.batches = steps_of(*options.samples, rows);
-    size_t shown = 0;
-    options.watch_batches = [&](const Batch& batch) { given_[0][shown++] = batch; };
-    record(options);
     Experiment whole_step = on_samples(experiment_, {0, experiment_.model.layers, rows, {}});
     std::vector<int64_t> numbers;
     for (const CapsuleBatch& batch : last().batches) numbers.insert(numbers.end(), batch.samples.begin(), batch.samples.end());
@@ -225,10 +226,15 @@ class Minimizer {
       whole_step.inject.push_back(fault);
       whole_step.inject.back().sample = found - numbers.begin();
     }
-    Trainer trainer(whole_step, options);
+    KeptSamples samples = part_of(given_[0], like_, rows, whole(sample_shape()));
+    Trial trial = trial_from(options_.scratch, whole_step, steps_of(samples, rows));
+    trial.samples = std::move(samples);
+    size_t shown = 0;
+    trial.watch_batches = [&](const Batch& batch) { given_[0][shown++] = batch; };
+    record(trial);
     given_.resize(experiment_.model.layers.size());
     size_t bytes = 0;
-    trainer.model().watch_layers([&](size_t layer, const Tensor& output) {
+    const auto keep_given = [&](size_t layer, const Tensor& output) {
       const size_t next = layer + 1;
       if (next >= given_.size()) return;
       Batch given = as_batch(output, given_[next].size());
@@ -238,11 +244,15 @@ class Minimizer {
       bytes += given.inputs.size() * sizeof(float);
       if (bytes > options_.most_bytes) return given_.resize(1);
       given_[next].push_back(std::move(given));
-    });
-    const StepResult step = trainer.step();
-    const SinkStatus recorded = trainer.finish().trace;
+    };
+    trial.before_step = [&](Trainer& trainer, uint64_t) {
+      trainer.model().watch_layers(keep_given);
+      return true;
+    };
+    const TrialOutcome outcome = ulpscope::run(trial);
+    const StepResult& step = outcome.steps.front().result;
     if (!step.nonfinite) throw failed_error("the last step does not fail again when it is run by itself");
-    const std::string cause = cause_in(options.trace_path, recorded, step.step);
+    const std::string cause = cause_in(trial.trace_path, outcome.trace, step.step);
     if (is_same(step) && cause == found_.cause) return;
     found_.other_failure = fmt::format("{}, {}", step.nonfinite->place(), cause);
   }
@@ -262,11 +272,6 @@ class Minimizer {
     const std::vector<double> values = to_host(output);
     given.inputs.assign(values.begin(), values.end());
     return given;
-  }
-
-  void record(TrainerOptions& options) const {
-    options.trace_path = options_.scratch + ".h5";
-    options.overwrite = true;
   }
 
   // One step, of the samples from the first on.
@@ -304,7 +309,7 @@ class Minimizer {
   // Of a part that fails.
   bool fails(const Part& part) {
     try {
-      return runs_into_failure(part, "", options_.scratch + ".h5");
+      return runs_into_failure(part, "");
     } catch (const Error& error) {
       // A model need not take so little, nor does a fault that is injected need to find its element.
       if (error.kind() == ErrorKind::usage) return false;
@@ -318,8 +323,8 @@ class Minimizer {
            now->slot == found_.failure.slot && std::isfinite(step.loss) == std::isfinite(found_.loss) && step.skipped == skipped_;
   }
 
-  // Whether the part fails as the whole step does. `output`: a capsule to write of it; `trace`: a trace to compare its cause in.
-  bool runs_into_failure(const Part& part, const std::string& output, const std::string& trace) {
+  // Whether the part fails as the whole step does. `output`: a capsule to write of it; "": its cause is compared, too.
+  bool runs_into_failure(const Part& part, const std::string& output) {
     ++found_.trials;
     KeptSamples samples = part_of(given_[part.first], part.first > 0 ? KeptSamples{{}, like_.target_kind, 0, like_.classes} : like_,
                                   part.rows, part.extents);
@@ -333,16 +338,13 @@ class Minimizer {
     changed.loss.factor *= targets * static_cast<double>(part.rows.size()) / (all * static_cast<double>(given_[0].size()));
     // As a capsule has it.
     changed = parse_experiment(to_toml(changed), "the smaller experiment");
-    TrainerOptions options = trainer_options(options_.scratch);
-    options.capsule = {output, CapsuleEvent::step, found_.step, 1, true};
-    options.batches = steps_of(samples, part.rows);
-    options.samples = std::move(samples);
-    if (!trace.empty()) record(options);
-    Trainer trainer(changed, options);
-    const bool same = is_same(trainer.step());
-    const TrainResult trained = trainer.finish();
-    if (trained.capsule && !trained.capsule->failure.empty()) throw failed_error("{}", trained.capsule->failure);
-    return same && (trace.empty() || cause_in(trace, trained.trace, found_.step) == found_.cause);
+    Trial trial = trial_from(options_.scratch, changed, steps_of(samples, part.rows));
+    trial.kept = {output, CapsuleEvent::step, found_.step, 1, true};
+    trial.samples = std::move(samples);
+    if (output.empty()) record(trial);
+    const TrialOutcome outcome = ulpscope::run(trial);
+    return is_same(outcome.steps.front().result) &&
+           (!output.empty() || cause_in(trial.trace_path, outcome.trace, found_.step) == found_.cause);
   }
 
   // Whether another trial may begin. Where none may, what is left need not be the smallest.

@@ -74,18 +74,21 @@ TrialOutcome run(const Trial& trial) {
   TrialOutcome outcome;
   if (!trial.capsule.empty()) {
     outcome.start = read_checkpoint_info(trial.capsule);
-    outcome.original = read_capsule_steps(trial.capsule);
+    if (trial.batches.empty()) outcome.original = read_capsule_steps(trial.capsule);
   }
   outcome.experiment = experiment_of(trial, outcome.start);
   check_paths(outcome.experiment.data);
   if (trial.level) outcome.experiment.recording.level = *trial.level;
 
   TrainerOptions options;
-  options.cpu = trial.capsule.empty() ? trial.cpu : cpu_as_before(outcome.original, trial.cpu);
+  options.cpu = outcome.original.steps.empty() ? trial.cpu : cpu_as_before(outcome.original, trial.cpu);
   options.trace_path = trial.trace_path;
   options.overwrite = trial.overwrite;
   options.resume_from = trial.capsule;
-  options.batches = outcome.original.steps;
+  options.batches = trial.batches.empty() ? outcome.original.steps : trial.batches;
+  options.samples = trial.samples;
+  options.capsule = trial.kept;
+  options.watch_batches = trial.watch_batches;
   options.watch_nonfinite = true;
   options.watch = trial.watch;
   OpDifferences differences;
@@ -93,11 +96,13 @@ TrialOutcome run(const Trial& trial) {
   if (trial.by_op) {
     Trial original;
     original.capsule = trial.capsule;
-    TrainerOptions unrecorded = options;
-    unrecorded.trace_path.clear();
+    TrainerOptions unseen = options;
+    unseen.trace_path.clear();
+    unseen.capsule = {};
+    unseen.watch_batches = {};
     Experiment experiment = experiment_of(original);
     experiment.training.evaluation = Evaluation::never;
-    as_it_was.emplace(experiment, unrecorded).context().observers.push_back(&differences.original());
+    as_it_was.emplace(experiment, unseen).context().observers.push_back(&differences.original());
   }
   Trainer trainer(outcome.experiment, options);
   if (as_it_was) trainer.context().observers.push_back(&differences.changed());
@@ -107,8 +112,9 @@ TrialOutcome run(const Trial& trial) {
     outcome.loss_of_guessing = loss_of_guessing(outcome.experiment, trainer.training_data(), trainer.model().output_shape());
 
   // Not to where the experiment ends: the capsule may end before, and recording.stop_on may want to.
-  const size_t known = outcome.original.steps.size(), count = trial.steps > 0 ? trial.steps : known;
+  const size_t known = outcome.original.steps.size(), count = trial.steps > 0 ? trial.steps : options.batches.size();
   for (size_t i = 0; i < count && trainer.first_step() + i < trainer.total_steps(); ++i) {
+    if (trial.before_step && !trial.before_step(trainer, i)) break;
     TrialStep& step = outcome.steps.emplace_back();
     if (i < known) step.original = outcome.original.steps[i];
     if (as_it_was && i < known) {
@@ -123,7 +129,9 @@ TrialOutcome run(const Trial& trial) {
   outcome.has_all_ops = differences.is_complete();
   outcome.weights_fingerprint = trainer.weights_fingerprint();
   outcome.weights_are_finite = trainer.weights_are_finite();
-  outcome.trace = trainer.finish().trace;
+  const TrainResult trained = trainer.finish();
+  if (trained.capsule && !trained.capsule->failure.empty()) throw failed_error("{}", trained.capsule->failure);
+  outcome.trace = trained.trace;
   return outcome;
 }
 

@@ -15,18 +15,25 @@
 namespace ulpscope {
 
 struct Trial {
-  std::string capsule;                             // where it starts; "": before the first step of `experiment`
+  std::string capsule;                             // where it starts: a capsule, or a checkpoint where `batches` are given; "":
+                                                   // before the first step of `experiment`
   std::optional<Experiment> experiment;            // nothing: the capsule's
   std::vector<Override> changes;                   // of that, in this order
   uint64_t steps = 0;                              // how many; 0: those of the capsule. Any beyond have the batches that come next
   std::function<bool(const StepResult&)> goes_on;  // false: the step is the last one, whatever `steps` says
-  CpuOptions cpu;                                  // threads 0, isa "": those of the capsule, the only ones that go with by_op
-  std::string trace_path;                          // "": nothing is recorded
-  bool overwrite = false;                          // of an existing trace
-  std::optional<RecordLevel> level;                // of it; nothing: the experiment's
-  bool by_op = false;                              // the capsule's own run takes each step as well, and their ops are compared
-  bool guesses = false;                            // TrialOutcome::loss_of_guessing is asked for
-  WorkWatch watch;                                 // as TrainerOptions have it
+  // Before each step, when so many were taken. False: neither that step nor another one is.
+  std::function<bool(Trainer& trainer, uint64_t taken)> before_step;
+  std::vector<CapsuleStep> batches;    // as TrainerOptions have them; none: those of the capsule, which they stand for
+  std::optional<KeptSamples> samples;  // as TrainerOptions have them
+  CapsuleOptions kept;                 // a capsule that is written of it
+  std::function<void(const Batch&)> watch_batches;
+  CpuOptions cpu;                    // threads 0, isa "": those of the capsule, the only ones that go with by_op
+  std::string trace_path;            // "": nothing is recorded
+  bool overwrite = false;            // of an existing trace
+  std::optional<RecordLevel> level;  // of it; nothing: the experiment's
+  bool by_op = false;                // the capsule's own run takes each step as well, and their ops are compared
+  bool guesses = false;              // TrialOutcome::loss_of_guessing is asked for
+  WorkWatch watch;                   // as TrainerOptions have it
 };
 
 struct TrialStep {
@@ -62,8 +69,9 @@ struct TrialOutcome {
 // The experiment that the trial runs. Throws Error (usage) for changes that do not fit it, and for those of which steps there are,
 // or of their batches.
 Experiment experiment_of(const Trial& trial);
-// Throws Error: where the capsule cannot be read, the changes do not fit it, the data are others, or by_op is asked for with
-// threads or an instruction set: a process has one of each, and the run as it was needs those of the capsule.
+// Throws Error: where the capsule cannot be read, the changes do not fit it, the data are others, what is kept cannot be written,
+// or by_op is asked for with threads or an instruction set: a process has one of each, and the run as it was needs those of the
+// capsule.
 TrialOutcome run(const Trial& trial);
 
 }  // namespace ulpscope

@@ -11,6 +11,7 @@
 #include "ulpscope/analyzers/nan.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/studies/fewest.h"
 #include "ulpscope/studies/trial.h"
 
 namespace ulpscope {
@@ -466,6 +467,40 @@ TEST_F(MinimizeTest, WhereNothingFailedThereIsNothingToKeep) {
     EXPECT_THAT(error.what(), HasSubstr("whole.capsule' ends with step 1, in which nothing was NaN or infinite"));
   }
   EXPECT_FALSE(std::filesystem::exists(file("small.capsule")));
+}
+
+// Held against counting up, which tries each.
+TEST(Fewest, AreFoundInFewTrials) {
+  for (size_t all = 2; all <= 130; ++all) {
+    for (size_t wanted = 2; wanted <= all; ++wanted) {
+      double trials = 0;
+      const auto is_enough = [&](size_t tried) {
+        EXPECT_GT(tried, 1u);
+        EXPECT_LT(tried, all) << "that is known";
+        ++trials;
+        return tried >= wanted;
+      };
+      ASSERT_EQ(fewest(
+                    1, all, [] { return true; }, is_enough),
+                wanted)
+          << all;
+      EXPECT_LE(trials, 2 * std::log2(static_cast<double>(wanted)) + 1) << wanted << " of " << all;
+    }
+  }
+}
+
+TEST(Fewest, IsWhatIsKnownWhenTheTimeIsUp) {
+  size_t may = 0;
+  const auto after = [&](size_t trials) {
+    may = trials;
+    return fewest(
+        1, 100, [&] { return may-- > 0; }, [](size_t tried) { return tried >= 7; });
+  };
+  EXPECT_EQ(after(0), 100u);
+  EXPECT_EQ(after(2), 100u) << "2 and 4 are too few";
+  EXPECT_EQ(after(3), 8u);
+  EXPECT_EQ(after(4), 8u) << "6 are too few";
+  EXPECT_EQ(after(5), 7u);
 }
 
 }  // namespace

@@ -224,6 +224,38 @@ TEST_F(Trials, TakeAsManyStepsAsAreAskedFor) {
   EXPECT_FALSE(difference().difference);
 }
 
+// In two parts: up to a checkpoint, and from there on with the capsule's batches, of which another capsule is kept.
+TEST_F(Trials, GoOnFromWhereAnotherOneEnded) {
+  train(experiment({"precision=fp16"}), at_step(8, 3));
+  const CapsuleSteps original = read_capsule_steps(file("capsule"));
+  ASSERT_EQ(original.steps.size(), 6u);
+  Trial first = trial();
+  std::vector<uint64_t> taken_before;
+  first.before_step = [&](Trainer& trainer, uint64_t taken) {
+    taken_before.push_back(taken);
+    if (taken == 4) trainer.save_checkpoint(file("checkpoint"));
+    return taken < 4;
+  };
+  EXPECT_EQ(run(first).steps.size(), 4u);
+  EXPECT_EQ(taken_before, (std::vector<uint64_t>{0, 1, 2, 3, 4}));
+
+  Trial rest;
+  rest.capsule = file("checkpoint");
+  EXPECT_THAT(refusal(rest, ErrorKind::usage), HasSubstr("a checkpoint without steps to run again"));
+  rest.batches.assign(original.steps.begin() + 4, original.steps.end());
+  rest.cpu.threads = 2;
+  rest.kept = {file("end"), CapsuleEvent::step, 8, 2};
+  const TrialOutcome outcome = run(rest);
+  ASSERT_EQ(outcome.steps.size(), 2u);
+  EXPECT_EQ(outcome.steps[0].result.step, 7u);
+  EXPECT_EQ(outcome.weights_fingerprint, original.weights_fingerprint);
+  const CapsuleSteps end = read_capsule_steps(file("end"));
+  EXPECT_EQ(end.steps.size(), 2u);
+  EXPECT_EQ(end.weights_fingerprint, original.weights_fingerprint);
+  rest.kept.path = file("no/such/folder");
+  EXPECT_THAT(refusal(rest, ErrorKind::failed), HasSubstr("no/such/folder"));
+}
+
 // Also a capsule is a checkpoint.
 TEST_F(Trials, ACapsuleIsACheckpointOfItsFirstStep) {
   const TrainResult whole = train(experiment(), at_step(8, 3));
