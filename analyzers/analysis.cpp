@@ -1,7 +1,6 @@
 #include "ulpscope/analyzers/analysis.h"
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 
 #include "ulpscope/analyzers/selection.h"
@@ -87,16 +86,6 @@ void check_asked_for(std::initializer_list<const Snapshot*> readers, const Analy
   if (options.restricts_steps() && !any_step && first) {
     throw usage_error("no step of the trace is in what --step asks for; expected one of {} to {}", *first, *last);
   }
-}
-
-std::string shell_word(const std::string& path) {
-  const bool plain = !path.empty() && path.front() != '-' && std::all_of(path.begin(), path.end(), [](unsigned char c) {
-    return std::isalnum(c) || c >= 0x80 || std::string_view("_-./+=:,@").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (plain) return path;
-  std::string word = "'";
-  for (const char c : path) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
 }
 
 ReportSource source_of(const Snapshot& reader) { return {reader.path(), reader.run().run_id, reader.run().rank}; }

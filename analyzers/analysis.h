@@ -43,9 +43,6 @@ std::optional<Role> find_role(std::string_view name);
 // comes of a misspelling should not look like an answer.
 void check_asked_for(std::initializer_list<const Snapshot*> readers, const AnalysisOptions& options);
 
-// A path as a shell takes it, for commands that reports suggest.
-std::string shell_word(const std::string& path);
-
 ReportSource source_of(const Snapshot& reader);
 // Of a trace of one rank, its number; nothing where rows of several add up.
 std::optional<int32_t> only_rank(const Snapshot& reader);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 namespace ulpscope {
@@ -165,6 +166,24 @@ std::string one_line(std::string_view text) {
     }
   }
   return line;
+}
+
+std::string shell_word(std::string_view text) {
+  // At the beginning a dash looks like an option, and zsh looks for a command behind an equals sign.
+  const bool plain =
+      !text.empty() && text.front() != '-' && text.front() != '=' && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+        return std::isalnum(c) || c >= 0x80 || std::string_view("_-./+=:,@").find(static_cast<char>(c)) != std::string_view::npos;
+      });
+  if (plain) return std::string(text);
+  std::string word = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      word += "'\\''";
+    } else {
+      word += c;
+    }
+  }
+  return word + "'";
 }
 
 bool glob_match(std::string_view pattern, std::string_view text) {

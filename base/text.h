@@ -39,6 +39,10 @@ std::string one_line(std::string_view text);
 std::string valid_utf8(std::string_view text);
 bool is_utf8(std::string_view text);
 
+// What a POSIX shell reads as this one word, for commands that are told to users: in single quotes, but where every shell takes it
+// as it is.
+std::string shell_word(std::string_view text);
+
 // True iff all of `text` matches `pattern`, in which * stands for any characters (dots too) and ? for one.
 bool glob_match(std::string_view pattern, std::string_view text);
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/core/run/checkpoint.h"
 
 namespace ulpscope::cli {

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/parse_number.h"

@@ -53,13 +53,7 @@ App::~App() = default;
 
 std::string App::command(const char* verb) const {
   std::string text = fmt::format("ulpscope {}", verb);
-  for (const std::string& path : model_.paths()) {
-    const bool plain =
-        path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-") == std::string::npos;
-    std::string word = path;
-    for (size_t at = 0; !plain && (at = word.find('\'', at)) != std::string::npos; at += 4) word.replace(at, 1, "'\\''");
-    text += plain ? " " + path : " '" + word + "'";
-  }
+  for (const std::string& path : model_.paths()) text += " " + shell_word(path);
   return text + " " + to_options(state_);
 }
 

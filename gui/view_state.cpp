@@ -74,16 +74,6 @@ int parse_scale(std::string_view text) {
   return *exponent;
 }
 
-std::string quoted(const std::string& text) {
-  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '_' || c == '-' || c == '.' || c == '/';
-  });
-  if (plain) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
-  return word + "'";
-}
-
 std::string text_of(const StepRange& steps) {
   return fmt::format("{}..{}", steps.first > 0 ? std::to_string(steps.first) : "",
                      steps.last < UINT64_MAX ? std::to_string(steps.last) : "");
@@ -157,17 +147,17 @@ std::string to_options(const ViewState& state) {
   std::string text = fmt::format("--view {}", name_of(state.view));
   if (state.steps.first > 0 || state.steps.last < UINT64_MAX) text += " --steps " + text_of(state.steps);
   if (state.step) text += fmt::format(" --step {}", *state.step);
-  if (!state.tensor.empty()) text += " --tensor " + quoted(state.tensor);
-  if (!state.module.empty()) text += " --module " + quoted(state.module);
+  if (!state.tensor.empty()) text += " --tensor " + shell_word(state.tensor);
+  if (!state.module.empty()) text += " --module " + shell_word(state.module);
   if (state.quantity != fresh.quantity) text += fmt::format(" --quantity {}", ulpscope::name_of(state.quantity));
   if (state.order != fresh.order) text += " --order execution";
   if (state.is_flat) text += " --flat";
-  for (const std::string& module : state.folded) text += " --fold " + quoted(module);
-  if (!state.filter.empty()) text += " --filter " + quoted(state.filter);
-  if (!state.format.empty()) text += " --limits " + quoted(state.format);
+  for (const std::string& module : state.folded) text += " --fold " + shell_word(module);
+  if (!state.filter.empty()) text += " --filter " + shell_word(state.filter);
+  if (!state.format.empty()) text += " --limits " + shell_word(state.format);
   if (state.is_true) text += " --true";
   if (state.scale) text += fmt::format(" --scale 2^{}", *state.scale);
-  if (state.number != fresh.number) text += " --number " + quoted(state.number);
+  if (state.number != fresh.number) text += " --number " + shell_word(state.number);
   if (state.is_light) text += " --light";
   return text;
 }

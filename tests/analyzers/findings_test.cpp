@@ -690,11 +690,5 @@ TEST(CheckAskedFor, RefusesNamesAndStepsThatNoTraceHas) {
   EXPECT_EQ(refusal(steps), "no step of the trace is in what --step asks for; expected one of 0 to 2");
 }
 
-TEST(ShellWord, IsWhatAShellReadsAsOneArgument) {
-  EXPECT_EQ(shell_word("runs/m-16.h5"), "runs/m-16.h5");
-  EXPECT_EQ(shell_word("my run's.h5"), "'my run'\\''s.h5'");
-  EXPECT_EQ(shell_word("$(x).h5"), "'$(x).h5'");
-}
-
 }  // namespace
 }  // namespace ulpscope::analyzers_test

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 namespace ulpscope {
 namespace {
 
@@ -107,6 +109,54 @@ TEST(ValidUtf8, EachByteThatIsPartOfNoCharacterIsReplaced) {
       ASSERT_EQ(is_utf8(text), valid_utf8(text) == text) << first << ' ' << second;
     }
   }
+}
+
+// Held against what /bin/sh makes of it.
+TEST(ShellWord, IsWhatAShellReadsAsThisOneWord) {
+  const Words words{"",
+                    "runs/m-16.h5",
+                    "my run's.h5",
+                    "'",
+                    "''a''",
+                    "two\nlines\n",
+                    " ",
+                    "a\tb",
+                    "\xC3\xBCmlaut \xE2\x80\x94 x",
+                    "\xFF",
+                    "-o",
+                    "--view=x",
+                    "-",
+                    "=ls",
+                    "a=b:c,d@e+f",
+                    "$(x).h5",
+                    "`x`",
+                    "\"q\"",
+                    "a\\b\\",
+                    "*?[x]",
+                    "~",
+                    "#x",
+                    "a;b&c|d<e>f(g)!",
+                    "{a,b}",
+                    "%s\\n",
+                    "last\\\nline"};
+  std::string command = "printf '%s\\0'", expected;
+  for (const std::string& word : words) {
+    command += " " + shell_word(word);
+    expected += word + '\0';
+  }
+  FILE* const shell = ::popen(command.c_str(), "r");
+  ASSERT_NE(shell, nullptr);
+  std::string read(expected.size() + 1, '?');
+  read.resize(std::fread(read.data(), 1, read.size(), shell));
+  EXPECT_EQ(::pclose(shell), 0);
+  EXPECT_EQ(read, expected);
+
+  for (const char* plain : {"runs/m-16.h5", "\xC3\xBCmlaut", "a=b:c,d@e+f"}) EXPECT_EQ(shell_word(plain), plain);
+  EXPECT_EQ(shell_word("my run's.h5"), "'my run'\\''s.h5'");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("-o"), "'-o'");
+  EXPECT_EQ(shell_word("=ls"), "'=ls'");
+  EXPECT_EQ(shell_word("two\nlines"), "'two\nlines'");
 }
 
 TEST(OneLine, ShowsControlCharactersAndNoOther) {
