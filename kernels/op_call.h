@@ -42,6 +42,12 @@ class Attributes {
   uint16_t varying_ = 0;  // bit i: item i
 };
 
+// The output `slot` of the op with the id `op`.
+struct ValueKey {
+  uint64_t op = 0;
+  uint8_t slot = 0;
+};
+
 struct OpCall {
   std::string_view op;  // the op's name, a string literal
   std::span<const TensorView> inputs;

@@ -31,12 +31,6 @@
 
 namespace ulpscope {
 
-// The output `slot` of the op with the id `op`.
-struct ValueKey {
-  uint64_t op = 0;
-  uint8_t slot = 0;
-};
-
 struct OutputDescription {
   TensorView view;
   Role role = Role::activation;

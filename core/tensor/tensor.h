@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "ulpscope/kernels/backend.h"
+#include "ulpscope/kernels/op_call.h"
 #include "ulpscope/kernels/view.h"
-#include "ulpscope/recorder/recorder.h"
 
 namespace ulpscope {
 
