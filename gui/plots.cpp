@@ -155,6 +155,90 @@ void show_plot_menu(const Plot& plot) {
   ImGui::EndPopup();
 }
 
+// Over the shown steps.
+Area area_of_steps(const Canvas& canvas, const Area& box) {
+  const StepRange shown = canvas.shown();
+  Area area = box;
+  area.first = static_cast<double>(shown.first);
+  area.last = static_cast<double>(std::max(shown.last, shown.first + 1));
+  return area;
+}
+
+// Which values the plot's height stands for.
+struct ValueAxis {
+  Range range;
+  bool is_log = false;
+
+  float y(double value, const Area& area) const {
+    const double part = is_log ? std::log(value / range.lowest) / std::log(range.highest / range.lowest)
+                               : (value - range.lowest) / (range.highest - range.lowest);
+    return area.to.y - 3 - static_cast<float>(part) * (area.height() - 6);
+  }
+};
+
+// Of those in the shown steps.
+ValueAxis value_axis(const Plot& plot, const Area& area) {
+  ValueAxis axis;
+  Range& range = axis.range;
+  for (const Series& series : plot.series)
+    for (size_t i = 0; i < series.x.size(); ++i)
+      if (end_of(plot, series, i) > area.first && series.x[i] < area.last) range.add(series.y[i]);
+  if (range.is_empty()) return axis;
+  // Magnitudes over many binades, as losses and norms of a run that fails, are seen on a logarithmic scale only.
+  axis.is_log = plot.y.unit == Unit::none && range.lowest > 0 && range.highest > 1000 * range.lowest;
+  const bool begins_at_zero =
+      plot.y.unit == Unit::count || plot.y.unit == Unit::share || plot.y.unit == Unit::seconds || plot.y.unit == Unit::bytes;
+  if (begins_at_zero) range.add(0);
+  if (range.lowest == range.highest) {
+    const double room = range.lowest == 0 ? 1 : std::fabs(range.lowest) * 0.5;
+    range.lowest -= range.lowest > 0 || range.lowest < 0 ? room : 0;
+    range.highest += room;
+  }
+  return axis;
+}
+
+// `left`: where there is room for them begins.
+void draw_value_axis(ImDrawList& list, const Theme& theme, const Plot& plot, const Area& area, const ValueAxis& axis, float left) {
+  for (const double value : {axis.range.lowest, axis.range.highest}) {
+    const std::string text = fitted(axis_text(value, plot.y.unit), area.from.x - left - 4);
+    const float width = ImGui::CalcTextSize(text.c_str()).x;
+    draw_text(list, {area.from.x - width - 4, axis.y(value, area) - (value == axis.range.lowest ? line_height() : 0)}, theme.dim,
+              text);
+  }
+}
+
+// The line of series `s` of the plot: what is NaN is a bar at the foot, what is infinite one at the top.
+void draw_series(ImDrawList& list, const Theme& theme, const Plot& plot, size_t s, const Area& area, const ValueAxis& axis) {
+  const Series& series = plot.series[s];
+  DashedLine dashed(list, theme, s);
+  std::optional<ImVec2> last;
+  for (size_t i = 0; i < series.x.size(); ++i) {
+    const double end = end_of(plot, series, i);
+    if (end <= area.first || series.x[i] >= area.last) continue;
+    const float from = area.x(series.x[i]), to = std::max(area.x(end), from + 1);
+    if (!std::isfinite(series.y[i])) {
+      const float top = std::isnan(series.y[i]) ? area.to.y - 3 : area.from.y;
+      list.AddRectFilled({from, top}, {to, top + 3}, theme.error);
+      last.reset();
+      continue;
+    }
+    const float y = axis.y(series.y[i], area);
+    if (last) dashed.add(*last, {from, y}, 1.2F);
+    dashed.add({from, y}, {to, y}, 1.2F);
+    last = ImVec2{to, y};
+  }
+}
+
+// Each series' value in the step under the pointer.
+std::string values_told(const Plot& plot, const Area& area) {
+  const double pointed = std::floor(area.value(ImGui::GetIO().MousePos.x));
+  std::string text = fmt::format("{} {:.0f}", plot.x.name, pointed);
+  for (const Series& series : plot.series)
+    if (const auto at = held_at(series, pointed))
+      text += fmt::format("\n{}: {}", series.name, value_text(series.y[*at], plot.y.unit));
+  return text;
+}
+
 void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   const Theme& theme = *canvas.theme;
   const float line = line_height();
@@ -163,97 +247,39 @@ void show_steps(const Canvas& canvas, const Plot& plot, float height) {
   const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, wanted}, box);
   const bool is_active = ImGui::IsItemActive();
   show_plot_menu(plot);
-  Range range;
-  const StepRange shown = canvas.shown();
-  Area area = box;
+  Area area = area_of_steps(canvas, box);
   area.from.y += line + 4;
   area.to.y -= line + 4;
   area.from.x += std::min(6 * ImGui::GetFontSize(), 0.3F * box.width());
   area.to.x -= 4;
-  area.first = static_cast<double>(shown.first);
-  area.last = static_cast<double>(std::max(shown.last, shown.first + 1));
   canvas.names->add("plot " + plot.name, {area.from, area.to});
   if (area.width() < 20 || area.height() < 8) return;
-  for (const Series& series : plot.series)
-    for (size_t i = 0; i < series.x.size(); ++i)
-      if (end_of(plot, series, i) > area.first && series.x[i] < area.last) range.add(series.y[i]);
-  // Magnitudes over many binades, as losses and norms of a run that fails, are seen on a logarithmic scale only.
-  const bool is_log = plot.y.unit == Unit::none && range.lowest > 0 && range.highest > 1000 * range.lowest;
+  const ValueAxis axis = value_axis(plot, area);
   ImDrawList& list = *ImGui::GetWindowDrawList();
   list.AddRectFilled(area.from, area.to, theme.plot, 2);
-  // Title and legend.
   draw_text(list, {box.from.x, box.from.y}, theme.text, plot.title);
   float legend = box.from.x + ImGui::CalcTextSize(plot.title.c_str()).x + line;
-  if (is_log) {
+  if (axis.is_log) {
     draw_text(list, {legend, box.from.y}, theme.dim, "logarithmic");
     legend += ImGui::CalcTextSize("logarithmic").x + line;
   }
-  const size_t drawn = std::min(plot.series.size(), kMostSeries);
   if (plot.series.size() > 1) draw_series_legend(list, theme, plot, {legend, box.from.y}, box.to.x);
   const bool is_hovered = is_in_box && area.contains(ImGui::GetIO().MousePos);
   std::string told;
-  if (range.is_empty()) {
+  if (axis.range.is_empty()) {
     draw_text(list, {area.from.x + 6, area.from.y + 4}, theme.dim, "NaN or infinite, or not known, in all these steps");
   } else {
-    const bool begins_at_zero =
-        plot.y.unit == Unit::count || plot.y.unit == Unit::share || plot.y.unit == Unit::seconds || plot.y.unit == Unit::bytes;
-    if (begins_at_zero) range.add(0);
-    if (range.lowest == range.highest) {
-      const double room = range.lowest == 0 ? 1 : std::fabs(range.lowest) * 0.5;
-      range.lowest -= range.lowest > 0 || range.lowest < 0 ? room : 0;
-      range.highest += room;
-    }
-    const auto y_of = [&](double value) {
-      const double part = is_log ? std::log(value / range.lowest) / std::log(range.highest / range.lowest)
-                                 : (value - range.lowest) / (range.highest - range.lowest);
-      return area.to.y - 3 - static_cast<float>(part) * (area.height() - 6);
-    };
-    for (const double value : {range.lowest, range.highest}) {
-      const std::string text = fitted(axis_text(value, plot.y.unit), area.from.x - box.from.x - 4);
-      const float width = ImGui::CalcTextSize(text.c_str()).x;
-      draw_text(list, {area.from.x - width - 4, y_of(value) - (value == range.lowest ? line : 0)}, theme.dim, text);
-    }
+    draw_value_axis(list, theme, plot, area, axis, box.from.x);
     list.PushClipRect(area.from, area.to, true);
     draw_marks(canvas, list, plot, area, is_hovered, told);
-    for (size_t s = drawn; s-- > 0;) {
-      const Series& series = plot.series[s];
-      DashedLine dashed(list, theme, s);
-      std::optional<ImVec2> last;
-      for (size_t i = 0; i < series.x.size(); ++i) {
-        const double end = end_of(plot, series, i);
-        if (end <= area.first || series.x[i] >= area.last) continue;
-        const float from = area.x(series.x[i]), to = std::max(area.x(end), from + 1);
-        if (std::isnan(series.y[i])) {
-          // What is NaN is a bar at the foot.
-          list.AddRectFilled({from, area.to.y - 3}, {to, area.to.y}, theme.error);
-          last.reset();
-          continue;
-        }
-        if (std::isinf(series.y[i])) {
-          list.AddRectFilled({from, area.from.y}, {to, area.from.y + 3}, theme.error);
-          last.reset();
-          continue;
-        }
-        const float y = y_of(series.y[i]);
-        if (last) dashed.add(*last, {from, y}, 1.2F);
-        dashed.add({from, y}, {to, y}, 1.2F);
-        last = ImVec2{to, y};
-      }
-    }
+    for (size_t s = std::min(plot.series.size(), kMostSeries); s-- > 0;) draw_series(list, theme, plot, s, area, axis);
     list.PopClipRect();
   }
   draw_step_lines(canvas, list, area, is_hovered);
   draw_drag(list, theme, area, is_active);
   draw_step_axis(canvas, list, area, box.from.x);
   take_steps(canvas, area, is_hovered || (is_active && ImGui::IsMouseReleased(0)));
-  if (is_hovered && !ImGui::IsMouseDragging(0, 5)) {
-    const double pointed = std::floor(area.value(ImGui::GetIO().MousePos.x));
-    std::string text = fmt::format("{} {:.0f}", plot.x.name, pointed);
-    for (const Series& series : plot.series)
-      if (const auto at = held_at(series, pointed))
-        text += fmt::format("\n{}: {}", series.name, value_text(series.y[*at], plot.y.unit));
-    ImGui::SetTooltip("%s%s", text.c_str(), told.c_str());
-  }
+  if (is_hovered && !ImGui::IsMouseDragging(0, 5)) ImGui::SetTooltip("%s%s", values_told(plot, area).c_str(), told.c_str());
 }
 
 // What a heatmap is drawn of.
@@ -470,23 +496,73 @@ void draw_row_label(const Canvas& canvas, ImDrawList& list, const Series& row, c
             fitted(in_tree ? in_tree->label : row.name, width - left));
 }
 
-// `tree`: the module or tensor that each row is of, where modules can be folded.
+// A heatmap on the screen. `tree`: the module or tensor that each row is of, where modules can be folded.
+struct HeatRows {
+  const Plot& plot;
+  const std::vector<ModuleRow>* tree;
+  float row_height;
+  Area box, area;  // with the names of rows, and the cells alone
+
+  size_t count() const { return plot.series.size(); }
+  // Rows of exponents go upwards.
+  size_t at(float y) const {
+    const float from_top = std::clamp((y - area.from.y) / row_height, 0.0F, static_cast<float>(count() - 1));
+    return plot.has_exponent_rows() ? count() - 1 - static_cast<size_t>(from_top) : static_cast<size_t>(from_top);
+  }
+};
+
+void draw_cells(const Canvas& canvas, ImDrawList& list, const HeatRows& rows, const HeatPicture& picture) {
+  const Area& area = rows.area;
+  if (area.width() <= 4) return;
+  const HeatCells& cells = picture.cells;
+  const ImTextureID texture = canvas.textures->get(rows.plot.name, fmt::format("{} {}", picture.number, canvas.theme->is_light),
+                                                   [&] { return heatmap_image(canvas, rows.plot, cells); });
+  list.AddRectFilled(area.from, area.to, canvas.theme->plot);
+  list.PushClipRect(area.from, area.to, true);
+  const float top = area.to.y - rows.row_height * static_cast<float>(cells.rows * cells.joined_rows);
+  list.AddImage(texture, {area.x(cells.first), top}, {area.x(cells.end()), area.to.y});
+  list.PopClipRect();
+}
+
+// Those that the window shows.
+void draw_row_labels(const Canvas& canvas, ImDrawList& list, const HeatRows& rows) {
+  const Area &box = rows.box, &area = rows.area;
+  const float top = ImGui::GetWindowPos().y, bottom = top + ImGui::GetWindowHeight();
+  for (size_t row = top > area.from.y ? rows.at(top) : 0; row < rows.count(); ++row) {
+    const float y = area.from.y + rows.row_height * static_cast<float>(row);
+    if (y > bottom) break;
+    const Series& series = rows.plot.series[row];
+    if (is_selected(*canvas.state, series))
+      list.AddRectFilled({box.from.x, y}, {area.from.x - 2, y + rows.row_height}, faint(canvas.theme->accent, 70));
+    draw_row_label(canvas, list, series, row_of(rows.tree, row), {box.from.x + 2, y}, area.from.x - box.from.x - 8);
+    canvas.names->add(fmt::format("{} row {}", rows.plot.name, row), {{box.from.x, y}, {area.to.x, y + rows.row_height}});
+  }
+}
+
+// A click selects a row, and folds a module whose name it is on.
+void take_row_click(const Canvas& canvas, const HeatRows& rows) {
+  if (!ImGui::IsMouseReleased(0) || std::fabs(ImGui::GetMouseDragDelta(0, 0).x) > 5) return;
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  const size_t row = rows.at(mouse.y);
+  select(*canvas.state, rows.plot.series[row]);
+  if (mouse.x < rows.area.from.x && is_module(row_of(rows.tree, row))) toggle_fold(*canvas.state, rows.plot.series[row].key.module);
+}
+
 void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int raised_limits, const std::vector<ModuleRow>* tree) {
-  const Theme& theme = *canvas.theme;
   const float line = line_height();
   ImDrawList* list = ImGui::GetWindowDrawList();
   if (plot.series.empty() || plot.series.front().x.empty()) {
     ImGui::TextDisabled("%s: nothing of it was recorded here.", plot.title.c_str());
     return;
   }
-  const size_t rows = plot.series.size();
+  const auto count = static_cast<float>(plot.series.size());
   const bool is_exponents = plot.has_exponent_rows();
   const float room = ImGui::GetContentRegionAvail().x;
   const float most_label = is_exponents ? 6 * ImGui::GetFontSize() : std::min(22 * ImGui::GetFontSize(), room * 0.4F);
   const float label = std::round(std::min(widest_name(canvas, plot, tree), most_label) + 8);
-  const float wanted = height > 0 ? height : std::min(static_cast<float>(rows) * line + 2 * line, 30 * line);
+  const float wanted = height > 0 ? height : std::min(count * line + 2 * line, 30 * line);
   // Rows that can be read scroll; exponents share what room there is.
-  const float row_height = is_exponents ? std::max(5 * line, wanted - 2 * line - 8) / static_cast<float>(rows) : line + 1;
+  const float row_height = is_exponents ? std::max(5 * line, wanted - 2 * line - 8) / count : line + 1;
   const ImVec2 head = ImGui::GetCursorScreenPos();
   ImGui::TextUnformatted(fitted(plot.title, room).c_str());
   if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", plot.title.c_str());
@@ -497,70 +573,41 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, float height, int rais
     ImGui::BeginChild((plot.name + " rows").c_str(), {0, std::max(3 * line, wanted - line)}, false, ImGuiWindowFlags_NoNav);
     list = ImGui::GetWindowDrawList();
   }
-  Area box;
-  const float total = row_height * static_cast<float>(rows) + (is_exponents ? line + 4 : 0);
-  const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, total}, box);
+  HeatRows rows{plot, tree, row_height, {}, {}};
+  const float total = row_height * count + (is_exponents ? line + 4 : 0);
+  const bool is_in_box = place(plot.name, {ImGui::GetContentRegionAvail().x, total}, rows.box);
   const bool is_active = ImGui::IsItemActive();
   show_plot_menu(plot);
-  Area area = box;
+  Area& area = rows.area = area_of_steps(canvas, rows.box);
   area.from.x = std::round(area.from.x + label);
   area.to.x = std::round(area.to.x);
-  area.to.y = area.from.y + row_height * static_cast<float>(rows);
-  const StepRange shown = canvas.shown();
-  area.first = static_cast<double>(shown.first);
-  area.last = static_cast<double>(std::max(shown.last, shown.first + 1));
+  area.to.y = area.from.y + row_height * count;
   canvas.names->add("plot " + plot.name, {area.from, area.to});
   const Series& columns = plot.series.front();
   const double end = std::isnan(plot.x_end) ? columns.x.back() + 1 : plot.x_end;
-  const HeatPicture& picture =
-      heat_picture(canvas, plot, std::round(area.x(end) - area.x(columns.x.front())), row_height * static_cast<float>(rows));
+  const HeatPicture& picture = heat_picture(canvas, plot, std::round(area.x(end) - area.x(columns.x.front())), row_height * count);
   const HeatCells& cells = picture.cells;
   draw_legend(canvas, plot, cells, {title_end + line, head.y}, head.x + room, head_list);
-  if (area.width() > 4) {
-    const ImTextureID texture = canvas.textures->get(plot.name, fmt::format("{} {}", picture.number, theme.is_light),
-                                                     [&] { return heatmap_image(canvas, plot, cells); });
-    list->AddRectFilled(area.from, area.to, theme.plot);
-    list->PushClipRect(area.from, area.to, true);
-    const float top = area.to.y - row_height * static_cast<float>(cells.rows * cells.joined_rows);
-    list->AddImage(texture, {area.x(cells.first), top}, {area.x(cells.end()), area.to.y});
-    list->PopClipRect();
-  }
+  draw_cells(canvas, *list, rows, picture);
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   const bool is_hovered = is_in_box && area.contains(mouse);
-  const auto row_at = [&](float y) {
-    const float from_top = std::clamp((y - area.from.y) / row_height, 0.0F, static_cast<float>(rows - 1));
-    return is_exponents ? rows - 1 - static_cast<size_t>(from_top) : static_cast<size_t>(from_top);
-  };
   if (is_exponents) {
-    draw_exponent_labels(canvas, *list, plot, area, box.from.x, row_height, raised_limits);
-    draw_step_axis(canvas, *list, area, box.from.x);
+    draw_exponent_labels(canvas, *list, plot, area, rows.box.from.x, row_height, raised_limits);
+    draw_step_axis(canvas, *list, area, rows.box.from.x);
   } else {
-    const float top = ImGui::GetWindowPos().y, bottom = top + ImGui::GetWindowHeight();
-    for (size_t row = top > area.from.y ? row_at(top) : 0; row < rows; ++row) {
-      const float y = area.from.y + row_height * static_cast<float>(row);
-      if (y > bottom) break;
-      const Series& series = plot.series[row];
-      if (is_selected(*canvas.state, series))
-        list->AddRectFilled({box.from.x, y}, {area.from.x - 2, y + row_height}, faint(theme.accent, 70));
-      draw_row_label(canvas, *list, series, tree && row < tree->size() ? &(*tree)[row] : nullptr, {box.from.x + 2, y}, label - 8);
-      canvas.names->add(fmt::format("{} row {}", plot.name, row), {{box.from.x, y}, {area.to.x, y + row_height}});
-    }
-    if (is_in_box && ImGui::IsMouseReleased(0) && std::fabs(ImGui::GetMouseDragDelta(0, 0).x) <= 5) {
-      const size_t row = row_at(mouse.y);
-      select(*canvas.state, plot.series[row]);
-      if (mouse.x < area.from.x && is_module(row_of(tree, row))) toggle_fold(*canvas.state, plot.series[row].key.module);
-    }
+    draw_row_labels(canvas, *list, rows);
+    if (is_in_box) take_row_click(canvas, rows);
     if (canvas.hands) take_row_keys(canvas, plot, tree, row_height);
   }
   std::string told;
   draw_marks(canvas, *list, plot, area, is_hovered, told);
   draw_step_lines(canvas, *list, area, is_hovered);
-  draw_drag(*list, theme, area, is_active);
+  draw_drag(*list, *canvas.theme, area, is_active);
   // In a list that scrolls the wheel scrolls; with Ctrl it zooms.
   if (is_exponents || ImGui::GetIO().KeyCtrl || ImGui::GetIO().MouseWheel == 0)
     take_steps(canvas, area, is_hovered || (is_active && ImGui::IsMouseReleased(0)));
   if (is_in_box && !ImGui::IsMouseDragging(0, 5)) {
-    const size_t row = row_at(mouse.y);
+    const size_t row = rows.at(mouse.y);
     std::string text = row_told(plot, cells, row / cells.joined_rows, row_of(tree, row));
     if (is_hovered) text += cell_told(plot, cells, row / cells.joined_rows, std::floor(area.value(mouse.x)));
     ImGui::SetTooltip("%s%s", text.c_str(), told.c_str());
