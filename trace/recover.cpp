@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
@@ -77,9 +78,13 @@ std::vector<bool> longest_in_order(std::span<const StepRun> runs, bool once) {
 
 class Salvage {
  public:
-  Salvage(const TraceFile& source, TraceFileWriter& copy) : source_(source), copy_(copy) {}
+  // `whole`: the steps that are whole, where they are known; nothing: they are taken for it.
+  Salvage(const TraceFile& source, TraceFileWriter& copy, const std::optional<std::vector<uint64_t>>& whole)
+      : source_(source), copy_(copy), whole_(whole) {}
 
-  RecoverResult run();
+  // Nothing where steps were taken for whole and are not: the copy is of no use then, and another one takes copied().
+  std::optional<RecoverResult> run();
+  const std::vector<uint64_t>& copied() const { return copied_; }
 
  private:
   template <typename Row>
@@ -101,7 +106,8 @@ class Salvage {
   // Rows that others refer to by number: up to the first that cannot be read. Returns how many.
   template <typename Row>
   uint64_t copy_referable();
-  void copy_stats(const std::vector<StepRow>& steps);
+  // With their steps. False: as run() has it.
+  bool copy_stats(const std::vector<StepRow>& steps);
   // Those to which none of the losses from that one on belongs.
   std::vector<uint64_t> whole_steps(const std::vector<StepRow>& steps, size_t first_loss) const;
   // Rows of steps that are copied.
@@ -114,6 +120,7 @@ class Salvage {
 
   const TraceFile& source_;
   TraceFileWriter& copy_;
+  const std::optional<std::vector<uint64_t>>& whole_;
   Texts texts_;
   uint64_t ops_ = 0, tensors_ = 0;  // that were copied: others may not be referred to
   Encoder encoder_;
@@ -270,18 +277,18 @@ std::vector<uint64_t> Salvage::whole_steps(const std::vector<StepRow>& steps, si
   return whole;
 }
 
-// The rows are read twice, so that none is held back until it is known whether its step is whole.
-void Salvage::copy_stats(const std::vector<StepRow>& steps) {
+// No row is held back until it is known whether its step is whole, since a step may have any number of them. Most traces lack none.
+bool Salvage::copy_stats(const std::vector<StepRow>& steps) {
   const size_t first_loss = losses_.size();
-  visit_readable<TensorRow>([](const TensorRow&) {});
-  copied_ = whole_steps(steps, first_loss);
-  const std::vector<Loss> found = losses_;
+  const auto misjudged = [&] { return !whole_ && losses_.size() > first_loss; };
+  copied_ = whole_ ? *whole_ : whole_steps(steps, first_loss);
   auto step = steps.begin();
   const auto end_steps = [&](auto&& is_over) {
     for (; step != steps.end() && is_over(*step); ++step)
       if (is_copied(step->step)) write(*step);
   };
   visit_readable<TensorRow>([&](const TensorRow& row) {
+    if (misjudged()) return;
     end_steps([&](const StepRow& other) { return other.step < row.step; });
     if (step == steps.end() || step->step != row.step) {
       ++rows_without_step_;
@@ -290,8 +297,12 @@ void Salvage::copy_stats(const std::vector<StepRow>& steps) {
       ++result_.tensor_rows;
     }
   });
+  if (misjudged()) {
+    copied_ = whole_steps(steps, first_loss);
+    return false;
+  }
   end_steps([](const StepRow&) { return true; });
-  losses_ = found;  // which were found again
+  return true;
 }
 
 template <typename Row>
@@ -339,7 +350,7 @@ std::string Salvage::loss_text(const Loss& loss) const {
   }
 }
 
-RecoverResult Salvage::run() {
+std::optional<RecoverResult> Salvage::run() {
   try {
     texts_.read(source_);
   } catch (const Error&) {
@@ -359,7 +370,7 @@ RecoverResult Salvage::run() {
   visit_readable<GraphEdge>([&](const GraphEdge& edge) { write(edge); });
   std::vector<StepRow> steps;
   visit_readable<StepRow>([&](const StepRow& row) { steps.push_back(row); });
-  copy_stats(steps);
+  if (!copy_stats(steps)) return std::nullopt;
   copy_rows<BatchRow>();
   copy_rows<ParameterRow>();
   copy_rows<FingerprintRow>();
@@ -441,9 +452,19 @@ RecoverResult recover_trace(const std::string& from, const std::string& to, bool
   RecoverResult result;
   try {
     const TraceFile source(padded ? padded->path() : from, from, OnDamage::read_around);
-    TraceFileWriter copy(target.temporary(), to, TraceFileWriter::Mode::copy);
-    result = Salvage(source, copy).run();
-    copy.close(note_for(source));
+    std::optional<std::vector<uint64_t>> whole;
+    for (bool copied = false; !copied;) {
+      TraceFileWriter copy(target.temporary(), to, TraceFileWriter::Mode::copy);
+      Salvage salvage(source, copy, whole);
+      if (const std::optional<RecoverResult> done = salvage.run()) {
+        copy.close(note_for(source));
+        result = *done;
+        copied = true;
+      } else {
+        whole = salvage.copied();
+        std::filesystem::remove(target.temporary());
+      }
+    }
   } catch (const Error& error) {
     // Zeros stand for what is missing: what they were taken for is no cause.
     if (!truncation || error.kind() != ErrorKind::unreadable) throw;
