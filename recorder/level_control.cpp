@@ -37,19 +37,26 @@ void LevelControl::update(const SinkStatus& status, const MoreRows& rows, uint64
   };
 
   if (options_.max_bytes > 0) {
-    if (!rows_stopped_ && exceeds(kRowsShare, rows)) {
-      near_limit_ = rows_stopped_ = true;
-      no_rows_from_ = step;
-      say(EventKind::cut_short,
-          fmt::format("the size limit of {} bytes is near: no tensor rows are recorded from step {} on", options_.max_bytes, step));
-    }
-    if (!near_limit_ && exceeds(kHealthShare, rows)) {
+    if (!rows_stopped_ && (near_limit_ || exceeds(kHealthShare, rows))) {
+      MoreRows at_health = rows;
+      at_health.histograms = at_health.samples = 0;
+      const bool was_near = near_limit_;
       near_limit_ = true;
-      if (options_.level > RecordLevel::health) {
-        health_from_ = step + 1;
-        say(EventKind::level_lowered, fmt::format("{:.0f}% of the room within the size limit of {} bytes is used: level {} lowered "
-                                                  "to health",
-                                                  100 * kHealthShare, options_.max_bytes, name_of(options_.level)));
+      if (exceeds(kRowsShare, at_health)) {
+        rows_stopped_ = true;
+        no_rows_from_ = step;
+        say(EventKind::cut_short, fmt::format("the size limit of {} bytes is near: no tensor rows are recorded from step {} on",
+                                              options_.max_bytes, step));
+      } else {
+        // A chunk of histograms may be most of a small room.
+        lowers_rows_ = lowers_rows_ || exceeds(kRowsShare, rows);
+        if (!was_near && options_.level > RecordLevel::health) {
+          health_from_ = step + (lowers_rows_ ? 0 : 1);
+          say(EventKind::level_lowered,
+              fmt::format("{:.0f}% of the room within the size limit of {} bytes is used{}: level {} lowered to health",
+                          100 * kHealthShare, options_.max_bytes, lowers_rows_ ? " with this step's rows" : "",
+                          name_of(options_.level)));
+        }
       }
     }
     if (rows_stopped_ && !steps_stopped_ && exceeds(kStepsShare, {})) {

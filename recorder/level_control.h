@@ -16,7 +16,8 @@ class LevelControl {
   LevelControl(const RecorderOptions& options, TraceSink& sink);
 
   // Of the room that the size limit leaves for rows: above the first share the level is health, above the second no tensor rows are
-  // written, above the third only steps that carry a metric, and what no longer fits at all is left out.
+  // written, above the third only steps that carry a metric, and what no longer fits at all is left out. Rows that would go from
+  // below the first share beyond the second are written at level health at once.
   static constexpr double kHealthShare = 0.80;
   static constexpr double kRowsShare = 0.92;
   static constexpr double kStepsShare = 0.98;
@@ -28,6 +29,8 @@ class LevelControl {
 
   RecordLevel level() const;
   bool rows_stopped() const { return rows_stopped_; }
+  // Whether rows are written at level health, whatever was asked for when their step began.
+  bool lowers_rows() const { return lowers_rows_; }
   bool steps_stopped() const { return steps_stopped_; }
 
   // Once a pass of step `step`, before its rows are written. Messages about what changed are appended to `events`.
@@ -44,7 +47,7 @@ class LevelControl {
   const RecorderOptions& options_;
   TraceSink& sink_;
   double empty_bytes_, room_bytes_;
-  bool near_limit_ = false, rows_stopped_ = false, steps_stopped_ = false, full_ = false, slow_ = false;
+  bool near_limit_ = false, lowers_rows_ = false, rows_stopped_ = false, steps_stopped_ = false, full_ = false, slow_ = false;
   int slow_messages_ = 0;
   std::optional<uint64_t> health_from_, no_rows_from_, stopped_from_, slow_from_;  // the first steps that lack something
 };

@@ -224,7 +224,7 @@ struct Recorder::State {
   void end_pass(Pass& pass);
   void end_step(Step& step);
   void leave_first_step();
-  void update_limits(const Pass& pass);
+  void update_limits(Pass& pass);
   void write_batches(const Pass& pass);
   void write_rows(const Pass& pass, bool rows);
   void write_row(const Step& step, const Call& call, uint32_t sequence, uint32_t tensor, const OutputRecord& record);
@@ -532,8 +532,9 @@ void Recorder::State::write_rows(const Pass& in, bool rows) {
   }
 }
 
-// Asks the sink how it stands. The step in which the limit was reached carries the message.
-void Recorder::State::update_limits(const Pass& in) {
+// Asks the sink how it stands, and lowers the level of rows that do not fit. The step in which the limit was reached carries the
+// message.
+void Recorder::State::update_limits(Pass& in) {
   if (!in.step->written || failed) return;
   const SinkStatus status = sink.status();
   failed = status.failed;
@@ -544,12 +545,16 @@ void Recorder::State::update_limits(const Pass& in) {
   for (const Call& call : in.calls) {
     if (!ops[call.entry].rows_wanted) continue;
     rows.tensors += call.outputs;
+    if (call.full) rows.histograms += call.outputs;
     if (call.samples) rows.samples += call.outputs * uint64_t{kSamples};
     for (uint32_t slot = 0; slot < call.outputs; ++slot) rows.parameters += call.records[slot]->update_known;
   }
   std::vector<EventRow> events;
   control.update(status, rows, in.step->number, events);
   for (const EventRow& event : events) sink.add_event(event);
+  if (!control.lowers_rows()) return;
+  in.step->want_full = in.step->want_samples = false;
+  for (Call& call : in.calls) call.full = call.samples = false;
 }
 
 void Recorder::State::end_pass(Pass& in) {

@@ -71,15 +71,24 @@ uint64_t last_chunk_bytes(const TableSpec& table, const TableBuffer& rows) {
   return bytes;
 }
 
-uint64_t ClosedSize::with(const RowCounts& rows_now) const {
+bool has_plain_chunk(const TableSpec& table, const TableBuffer& rows) {
+  for (size_t i = 0; i < table.columns.size(); ++i)
+    if (!table.columns[i].compress && rows.rows() > 0 && !is_all_fill(rows.column(i), rows.rows(), table.columns[i])) return true;
+  return false;
+}
+
+uint64_t ClosedSize::with(const RowCounts& rows_now, uint64_t with_magnitudes) const {
   uint64_t sum = bytes;
   for (size_t t = 0; t < kTables; ++t) {
     const TableSpec& table = trace_schema()[t];
     const uint64_t added = rows_now[t] - rows[t], new_chunks = chunks(rows_now[t], table) - chunks(rows[t], table);
+    uint64_t new_plain_chunks = new_chunks;
+    if (table.id == TableId::stats)
+      new_plain_chunks = with_magnitudes > rows[t] ? chunks(with_magnitudes, table) - magnitude_chunks : 0;
     for (const ColumnSpec& column : table.columns) {
       // What is not compressed takes whole chunks.
-      const uint64_t elements = column.compress ? added : new_chunks * table.chunk_rows;
-      sum += elements * size_of(column.type) + new_chunks * kBytesPerChunk;
+      sum += column.compress ? added * size_of(column.type) + new_chunks * kBytesPerChunk
+                             : new_plain_chunks * (table.chunk_rows * size_of(column.type) + kBytesPerChunk);
     }
   }
   return std::max(sum, file_bytes);

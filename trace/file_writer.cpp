@@ -248,11 +248,13 @@ void TraceFileWriter::write_at(uint64_t offset, const void* bytes, size_t size) 
 }
 
 ClosedSize TraceFileWriter::closed_size() const {
-  ClosedSize size{file_bytes() - file_.free_bytes(), file_bytes(), {}};
+  ClosedSize size{file_bytes() - file_.free_bytes(), file_bytes(), {}, 0};
   for (size_t i = 0; i < kTables; ++i) {
     size.bytes += last_chunk_bytes(*tables_[i].spec, tables_[i].pending);
     size.rows[i] = tables_[i].main_rows + tables_[i].pending.rows();
   }
+  const TableFile& stats = tables_[static_cast<size_t>(TableId::stats)];
+  size.magnitude_chunks = stats.main_rows / stats.spec->chunk_rows + (has_plain_chunk(*stats.spec, stats.pending) ? 1 : 0);
   return size;
 }
 

@@ -82,7 +82,11 @@ class TraceWriter final : public TraceSink {
   void add_edge(const GraphEdge& edge) override { add(edge); }
   void add_setting(const SettingInfo& setting) override { add(setting); }
   void add_source(const SourceInfo& source) override { add(source); }
-  void add_row(const TensorRow& row) override { add(row); }
+  void add_row(const TensorRow& row) override {
+    add(row);
+    if (row.known == StatisticsLevel::values)
+      with_magnitudes_ = handed_over_[static_cast<size_t>(TableId::stats)] + current_[TableId::stats].rows();
+  }
   void add_batch(const BatchRow& row) override { add(row); }
   void add_parameter(const ParameterRow& row) override { add(row); }
   void add_fingerprint(const FingerprintRow& row) override { add(row); }
@@ -111,7 +115,7 @@ class TraceWriter final : public TraceSink {
     const auto add = [&](TableId table, uint64_t count) { rows[static_cast<size_t>(table)] += count; };
     add(TableId::batches, more.batches);
     add(TableId::stats, more.tensors);
-    add(TableId::histograms, more.tensors * kHistogramBytes);
+    add(TableId::histograms, more.histograms * kHistogramBytes);
     add(TableId::parameters, more.parameters);
     add(TableId::fingerprints, more.fingerprints);
     add(TableId::samples, more.samples);
@@ -120,7 +124,7 @@ class TraceWriter final : public TraceSink {
     add(TableId::strings, kStepEvents);
     add(TableId::string_bytes, kStepTextBytes);
     std::lock_guard lock(mutex_);
-    return measured_.with(rows);
+    return measured_.with(rows, more.histograms > 0 ? rows[static_cast<size_t>(TableId::stats)] : with_magnitudes_);
   }
 
   bool flush() override {
@@ -253,7 +257,8 @@ class TraceWriter final : public TraceSink {
   Encoder encoder_;
   TraceBuffer current_;
   uint32_t ops_ = 0, tensors_ = 0;
-  RowCounts handed_over_{};  // rows, those of the run's description included
+  RowCounts handed_over_{};       // rows, those of the run's description included
+  uint64_t with_magnitudes_ = 0;  // rows of stats up to the last that has them
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, progress_;

@@ -330,6 +330,68 @@ TEST(RecorderLimits, SizeLimitLowersThenStops) {
   EXPECT_EQ(sink.steps.back().step, 100u);
 }
 
+// Of a small room a step may take more than what is left, and only for its histograms: its rows are written without them.
+TEST(RecorderLimits, RowsThatFitAtALowerLevelAreWrittenAtThat) {
+  for (const RecordLevel level : {RecordLevel::stats, RecordLevel::full}) {
+    MemorySink sink;
+    const uint64_t limit = empty_trace_bytes() + 1000000;
+    Recorder recorder(sink, {.level = level, .max_bytes = limit});
+    sink.row_bytes = 1000;
+    sink.histogram_bytes = 200000;
+    sink.state.bytes = 100000;
+    record_step(recorder, 0, {{.id = 1}, {.id = 2}});
+    EXPECT_TRUE(sink.events.empty());
+    EXPECT_EQ(sink.steps.back().level, level);
+    sink.state.bytes = 600000;
+    const size_t samples = sink.samples.size();
+    record_step(recorder, 1, {{.id = 1}, {.id = 2}});
+    ASSERT_EQ(sink.rows_of(1).size(), 2u);
+    for (const TensorRow& row : sink.rows_of(1)) {
+      EXPECT_EQ(row.known, StatisticsLevel::health);
+      EXPECT_EQ(row.statistics.histogram.total(), 0u);
+    }
+    EXPECT_EQ(sink.samples.size(), samples);
+    EXPECT_EQ(sink.steps.back().level, RecordLevel::health);
+    ASSERT_EQ(sink.events.size(), 1u);
+    EXPECT_EQ(sink.events[0].kind, EventKind::level_lowered);
+    EXPECT_EQ(sink.events[0].step, 1u);
+    EXPECT_EQ(sink.events[0].text,
+              fmt::format("80% of the room within the size limit of {} bytes is used with this step's rows: level "
+                          "{} lowered to health",
+                          limit, name_of(level)));
+    EXPECT_EQ(recorder.limits_met(), fmt::format("level health from step 1 on: the size limit is {} bytes", limit));
+    record_step(recorder, 2, {{.id = 1}, {.id = 2}});
+    EXPECT_EQ(sink.rows_of(2).size(), 2u);
+    EXPECT_EQ(sink.events.size(), 1u);
+    sink.state.bytes = 920000;
+    record_step(recorder, 3, {{.id = 1}, {.id = 2}});
+    EXPECT_TRUE(sink.rows_of(3).empty());
+    EXPECT_EQ(recorder.limits_met(),
+              fmt::format("level health from step 1 on, no tensor rows from step 3 on: the size limit is {} bytes", limit));
+  }
+}
+
+// In a step of several passes those before have what was asked for.
+TEST(RecorderLimits, PassesAreLoweredFromTheOneOnThatDoesNotFit) {
+  MemorySink sink;
+  Recorder recorder(sink, {.max_bytes = empty_trace_bytes() + 1000000});
+  sink.histogram_bytes = 500000;
+  recorder.begin_step(0);
+  record(recorder, {.id = 1});
+  recorder.end_pass();
+  sink.state.bytes = 500000;
+  record(recorder, {.id = 1, .micro_batch = 1});
+  recorder.end_pass();
+  record(recorder, {.id = 1, .micro_batch = 2});
+  recorder.end_step({});
+  ASSERT_EQ(sink.rows.size(), 3u);
+  EXPECT_EQ(sink.rows[0].known, StatisticsLevel::values);
+  EXPECT_EQ(sink.rows[1].known, StatisticsLevel::health);
+  EXPECT_EQ(sink.rows[2].known, StatisticsLevel::health);
+  EXPECT_EQ(sink.steps.at(0).level, RecordLevel::health);
+  EXPECT_EQ(sink.events_of(EventKind::level_lowered).size(), 1u);
+}
+
 // Where all is met at once, what is lost is said once, in order.
 TEST(RecorderLimits, NoLevelIsLoweredOfRowsThatAreNotWritten) {
   MemorySink sink;

@@ -37,7 +37,7 @@ class MemorySink : public TraceSink {
   void end_step(const StepRow& row) override { steps.push_back(row); }
   SinkStatus status() const override { return state; }
   uint64_t closed_bytes(const MoreRows& more) const override {
-    return empty_trace_bytes() + state.bytes + (row_count + more.tensors) * row_bytes +
+    return empty_trace_bytes() + state.bytes + (row_count + more.tensors) * row_bytes + more.histograms * histogram_bytes +
            (batches.size() + more.batches) * batch_bytes;
   }
   bool flush() override { return true; }
@@ -74,7 +74,7 @@ class MemorySink : public TraceSink {
   std::vector<StepRow> steps;
   SinkStatus state;
   bool keep_rows = true;  // a row is large
-  size_t row_count = 0, row_bytes = 0, batch_bytes = 0;
+  size_t row_count = 0, row_bytes = 0, histogram_bytes = 0, batch_bytes = 0;
 };
 
 // An op of one output, unless more are given.

@@ -10,6 +10,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/trace/recover.h"
 #include "ulpscope/trace/run_set.h"
+#include "ulpscope/trace/schema.h"
 
 namespace ulpscope::trace_test {
 namespace {
@@ -87,6 +88,44 @@ TEST_F(RoundTrip, ATraceWithoutStepsIsAsLargeAsSaid) {
   EXPECT_LE(empty_trace_bytes(), bytes + bytes / 10);
 }
 
+// Magnitudes are not compressed, and a chunk of rows that have none does not exist: the first row that has makes one, of which rows
+// at level health alone foretell nothing.
+TEST_F(RoundTrip, ChunksOfMagnitudesAreForetoldWhereRowsHaveThem) {
+  const uint64_t chunk = spec(TableId::stats).chunk_rows, magnitudes = 4 * chunk * sizeof(double),
+                 histograms = spec(TableId::histograms).chunk_rows;
+  const auto sink = create_trace(path_, RunInfo{});
+  sink->add_op({});
+  sink->add_tensor({});
+  TensorRow row;
+  row.statistics.count = 7;
+  const auto add = [&](StatisticsLevel known, uint64_t rows) {
+    row.known = known;
+    row.statistics.smallest = row.statistics.largest = row.statistics.sum = row.statistics.sum_of_squares =
+        known == StatisticsLevel::values ? 1.5 : 0;
+    for (uint64_t i = 0; i < rows; ++i) sink->add_row(row);
+  };
+  add(StatisticsLevel::values, 8 * chunk);  // more than the free room of a new trace
+  add(StatisticsLevel::health, chunk + 50);
+  sink->end_step({});
+  EXPECT_TRUE(sink->flush());
+  // Without magnitudes, and with them and with the first chunk of histograms, which is not compressed either.
+  const MoreRows at_health{.tensors = 10}, with_values{.tensors = 10, .histograms = 10};
+  const uint64_t before = sink->closed_bytes(at_health), foretold = sink->closed_bytes(with_values);
+  EXPECT_GE(foretold, before + magnitudes + histograms);
+  // In the chunk that the rows at health began.
+  row.step = 1;
+  add(StatisticsLevel::values, 1);
+  EXPECT_GE(sink->closed_bytes(at_health), before + magnitudes);
+  StepRow step;
+  step.step = 1;
+  sink->end_step(step);
+  EXPECT_TRUE(sink->flush());
+  EXPECT_GE(sink->closed_bytes(at_health), before + magnitudes);
+  EXPECT_LT(sink->closed_bytes(with_values), sink->closed_bytes(at_health) + magnitudes + histograms) << "the chunk is there";
+  sink->close();
+  EXPECT_LE(Snapshot(path_).file_bytes(), foretold);
+}
+
 // Never less than what it becomes, and after a flush not much more.
 TEST_F(RoundTrip, TheSizeOfTheClosedTraceIsForetold) {
   for (const uint64_t steps : {0u, 1u, 30u, 170u, 400u}) {
@@ -97,8 +136,8 @@ TEST_F(RoundTrip, TheSizeOfTheClosedTraceIsForetold) {
     const uint64_t before_flush = sink->closed_bytes({});
     sink->flush();
     const uint64_t foretold = sink->closed_bytes({});
-    for (const MoreRows& more : {MoreRows{.tensors = 1}, MoreRows{.samples = 1}, MoreRows{.batches = 1}, MoreRows{.parameters = 1},
-                                 MoreRows{.fingerprints = 1}})
+    for (const MoreRows& more : {MoreRows{.tensors = 1}, MoreRows{.histograms = 1}, MoreRows{.samples = 1}, MoreRows{.batches = 1},
+                                 MoreRows{.parameters = 1}, MoreRows{.fingerprints = 1}})
       EXPECT_GE(sink->closed_bytes(more), foretold);
     sink->close();
     const uint64_t bytes = Snapshot(path_).file_bytes();
