@@ -30,8 +30,9 @@ struct FollowedRun::State {
         seen(
             [this, besides, limit = options.flushed_limit] {
               return Seen(Wanted(FittingScale(limit, besides.scale_format), wants(Part::ranges) || wants(Part::scale)),
-                          Wanted(RangeFacts(besides.formats), wants(Part::ranges)), Wanted(ScaleFacts(), wants(Part::scale)),
-                          Wanted(UpdateFacts(), wants(Part::updates)), Wanted(UpdateHistory(), besides.update_history));
+                          Wanted(RangeFacts(besides.formats), wants(Part::ranges) || wants(Part::updates)),
+                          Wanted(ScaleFacts(), wants(Part::scale)), Wanted(UpdateFacts(), wants(Part::updates)),
+                          Wanted(UpdateHistory(), besides.update_history));
             },
             options) {}
   bool wants(Part part) const { return std::find(parts.begin(), parts.end(), part) != parts.end(); }

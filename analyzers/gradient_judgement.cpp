@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
 
@@ -17,7 +18,7 @@ bool clipping_took_infinities(const AnalysisContext& context, const RangeJudgeme
   };
   return std::any_of(ranges.tensors().begin(), ranges.tensors().end(), [&](const RangeJudgement::Tensor& clipped) {
     const OpInfo& op = context.selection.op(clipped.index);
-    if (op.phase != Phase::scaling || op.function != OpFunction::clamp || was_infinite(clipped.index)) return false;
+    if (!clips_by_value(op) || was_infinite(clipped.index)) return false;
     const GraphEdge* const edge = context.graph.read_by(context.selection.tensor(clipped.index).op, 0);
     if (edge == nullptr) return false;
     const std::span<const uint32_t> read = context.graph.made_by(edge->producer, edge->slot);

@@ -86,6 +86,8 @@ class Origin {
   Advice help_with_factor(double factor) const;
   // A parameter that the op read, or is, whose memory had changed by then; or "".
   std::string changed_parameter() const;
+  // A subnormal, of an op that reads such as zero.
+  bool is_read_as_zero(const CaptureRow& operand) const;
   // That an operand was captured which is not what its row says, or "".
   std::string changed_operand() const;
   // By the last row before the origin's.
@@ -367,6 +369,12 @@ const CaptureRow* Origin::flushed_addend(const CaptureRow& operand) const {
   return nullptr;
 }
 
+bool Origin::is_read_as_zero(const CaptureRow& operand) const {
+  if (!made_.flushes_inputs || operand.value == 0) return false;
+  const DType dtype = operand.made_by < 0 ? DType::f32 : facts_.selection.tensor(static_cast<uint32_t>(operand.made_by)).dtype;
+  return is_float(dtype) && std::abs(operand.value) < info(dtype).format->smallest_normal();
+}
+
 void Origin::explain_zero(const CaptureRow& operand, NonfiniteExplanation& found) const {
   const auto flushed = flushed_element_behind(facts_.selection, *capture_, operand);
   if (!flushed) return;
@@ -412,13 +420,16 @@ NonfiniteExplanation Origin::of_operands() const {
   const std::vector<const CaptureRow*> operands = capture_->operands(element);
   if (operands.empty() || operands.size() > 3) return {};
   std::string arguments;
+  std::vector<double> read;  // by the op, which may take subnormals as zero
   for (const CaptureRow* const operand : operands) {
     if (operand->overwritten || operand->row.count > 0 || !std::isfinite(operand->value)) return {};
-    arguments += fmt::format("{}{:.6g}", arguments.empty() ? "" : ", ", operand->value);
+    const bool as_zero = is_read_as_zero(*operand);
+    read.push_back(as_zero ? std::copysign(0.0, operand->value) : operand->value);
+    arguments += fmt::format("{}{:.6g}{}", arguments.empty() ? "" : ", ", operand->value, as_zero ? " read as 0" : "");
   }
   const bool has_factor = op_.function == OpFunction::scale && attribute(op_, "factor").has_value();
   const double factor = has_factor ? *attribute(op_, "factor") : kUnknown;
-  const double x = operands[0]->value, y = operands.size() > 1 ? operands[1]->value : factor;
+  const double x = read[0], y = read.size() > 1 ? read[1] : factor;
   const std::string value = std::isnan(element.value) ? "NaN" : element.value > 0 ? "infinity" : "-infinity";
   NonfiniteExplanation found{cause_by_function(x, y)};
   found.story = fmt::format("Element {} is {}({}){} = {}", element.element, op_.name, arguments,

@@ -63,6 +63,8 @@ std::string wide_recording_tells(const SettingNames& settings) {
   return "`ulpscope scale` of a recording in FP32 tells" + in_brackets({settings.now(SettingKind::precision)});
 }
 
+bool clips_by_value(const OpInfo& op) { return op.phase == Phase::scaling && op.function == OpFunction::clamp; }
+
 std::string quantization_recipe(const Snapshot& reader) {
   const auto has = [&](OpFunction function) {
     return std::any_of(reader.ops().begin(), reader.ops().end(), [&](const OpInfo& op) { return op.function == function; });

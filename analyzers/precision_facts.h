@@ -30,6 +30,9 @@ bool has_range_of_fp32(DType dtype);
 // "`ulpscope scale` of a recording in FP32 tells (precision, now "fp16")": in the middle of a sentence.
 std::string wide_recording_tells(const SettingNames& settings);
 
+// Of gradients, before the update.
+bool clips_by_value(const OpInfo& op);
+
 // How FP8 tensors get their scales, "current" or "delayed"; "": there are none.
 std::string quantization_recipe(const Snapshot& reader);
 

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/gradient_judgement.h"
+#include "ulpscope/analyzers/guesses.h"
 #include "ulpscope/analyzers/leap.h"
 #include "ulpscope/analyzers/learning_rates.h"
 #include "ulpscope/analyzers/precision_facts.h"
@@ -26,6 +27,7 @@ struct RunFacts::Made {
   std::optional<UpdateJudgement> updates;
   std::optional<std::optional<Leap>> leap;
   std::optional<std::vector<LearningRate>> learning_rates;
+  std::optional<std::optional<MeanGuess>> mean_guess;
 };
 
 namespace {
@@ -77,6 +79,10 @@ const Leap* RunFacts::leap() const {
 const std::vector<LearningRate>& RunFacts::learning_rates() const {
   if (!made_->learning_rates) made_->learning_rates = learning_rates_of(context, step_facts);
   return *made_->learning_rates;
+}
+const MeanGuess* RunFacts::mean_guess() const {
+  const std::optional<MeanGuess>& guess = made_->mean_guess ? *made_->mean_guess : made_->mean_guess.emplace(mean_guess_of(*this));
+  return guess ? &*guess : nullptr;
 }
 
 }  // namespace ulpscope

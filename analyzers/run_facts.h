@@ -23,6 +23,7 @@ class SilentOutputs;
 class UpdateJudgement;
 struct Leap;
 struct LearningRate;
+struct MeanGuess;
 
 class RunFacts {
  public:
@@ -56,6 +57,7 @@ class RunFacts {
   const UpdateJudgement& updates() const;
   const Leap* leap() const;  // leap_of(); nullptr: nothing
   const std::vector<LearningRate>& learning_rates() const;
+  const MeanGuess* mean_guess() const;  // mean_guess_of(); nullptr: nothing
 
  private:
   struct Made;

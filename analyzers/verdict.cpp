@@ -80,7 +80,7 @@ class Causes {
     const bool by_scale = effect.since_scale_fell && rules_[from]->explains.contain("scale.backoffs");
     if (!by_scale && !rules_[from]->explains.contain(findings_[to].code)) return false;
     if (cause.first_step && effect.first_step && *effect.first_step < *cause.first_step) return false;
-    if (effect.tensors.empty()) return true;
+    if (effect.tensors.empty() || by_scale) return true;  // every gradient is a multiple of the scale
     if (cause.tensors.empty()) return false;
     // That the updates of one parameter were lost does not take the decay of another.
     if (rules_[from]->part == Part::updates && rules_[to]->part == Part::updates && are_weights(cause) && are_weights(effect))

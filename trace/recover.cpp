@@ -314,10 +314,11 @@ void Salvage::copy_rows() {
 
 // A capture is a tree of rows that refer to each other: it is copied whole or not at all.
 void Salvage::copy_captures() {
+  constexpr size_t kMostNodes = 65536;  // of one: hundreds are recorded
   std::vector<CaptureRow> capture;
   size_t losses = losses_.size();
   const auto end_capture = [&] {
-    const bool is_whole = losses_.size() == losses;
+    const bool is_whole = losses_.size() == losses && capture.size() <= kMostNodes;
     if (!is_whole) ++incomplete_captures_;
     for (const CaptureRow& row : capture)
       if (is_whole && is_copied(row.step)) write(row);
@@ -328,7 +329,7 @@ void Salvage::copy_captures() {
       end_capture();
       losses = losses_.size();
     }
-    capture.push_back(row);
+    if (capture.size() <= kMostNodes) capture.push_back(row);
   });
   end_capture();
 }

@@ -310,6 +310,7 @@ std::vector<CaptureRow> Snapshot::captures(StepRange range) const {
   for (const PartView& part : view_->parts) {
     HeldTexts texts;
     const auto [first, last] = rows_of<CaptureRow>(part, range);
+    part.file->check_count(TableId::captures, last - first, kMostHeldBytes / sizeof(CaptureRow));
     uint64_t number = first;
     visit_stored<CaptureRow>(part, first, last, false, [&](std::span<CaptureRow> stored) {
       for (const CaptureRow& row : stored) texts.add(*part.file, number++, row);

@@ -183,9 +183,9 @@ size_t TraceFile::rows_in_chunk(TableId table, uint64_t first) const {
   return static_cast<size_t>(std::min(chunk - first % chunk, rows(table) - first));
 }
 
-void TraceFile::check_size(TableId table, uint64_t most) const {
-  if (rows(table) > most)
-    throw unreadable_error("'{}': table '{}' has {} rows, over {}", name_, spec(table).name, rows(table), most);
+void TraceFile::check_count(TableId table, uint64_t rows, uint64_t most) const {
+  if (rows > most)
+    throw unreadable_error("'{}': table '{}' has {} rows that are held in memory, over {}", name_, spec(table).name, rows, most);
 }
 
 void TraceFile::check(const CommitRecord& record) const {

@@ -82,8 +82,9 @@ class TraceFile {
   uint64_t rows(TableId table) const { return record_[table].rows; }
   // Rows from `first` to the end of its chunk, or to the last one.
   size_t rows_in_chunk(TableId table, uint64_t first) const;
-  // Throws Error (unreadable) where the table has more rows than that.
-  void check_size(TableId table, uint64_t most) const;
+  // Throws Error (unreadable) where so many rows of the table are to be held in memory and are more than that.
+  void check_count(TableId table, uint64_t rows, uint64_t most) const;
+  void check_size(TableId table, uint64_t most) const { check_count(table, rows(table), most); }
   // How the writer stands now.
   WriterState writer_state() const;
   const std::string& note() const { return note_; }

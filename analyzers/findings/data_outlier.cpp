@@ -156,7 +156,7 @@ extern constinit const FindingRule data_outlier{
     .meaning = "One sample, or a few, is not what the others are: a wrong value, or a feature that is not normalised.",
     .help = "Look at the samples that the finding names: mend or leave them out, or normalise the features.",
     .explains = kOfHugeValue + Codes{"run.diverged", "run.update_leapt", "model.values_grow", "model.dead_output", "updates.lost",
-                                     "range.gradients_flushed", "range.quantization_stale", "scale.no_scale_fits"},
+                                     "range.gradients_flushed", "range.quantization_*", "data.targets_far", "scale.no_scale_fits"},
     .shown_by = "experiments/failures/target_wrong_in_one_sample.toml",
     .find_start = find_outliers,
 };

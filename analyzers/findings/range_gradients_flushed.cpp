@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -91,18 +90,6 @@ Advice flushed_advice(const RunFacts& facts, uint32_t worst) {
   return advice + ".";
 }
 
-// Each lost that much only when the loss scale had fallen, and is not known to need a higher one than the run had.
-bool fell_with_scale(const RunFacts& facts) {
-  const std::vector<uint32_t>& flushed = facts.gradients().flushed;
-  return std::all_of(flushed.begin(), flushed.end(), [&](uint32_t i) {
-    const auto& since = facts.ranges().find(i)->judged.first_flushed;
-    const auto& fit = facts.fitting().tensors[i];
-    const bool needs_more = fit && fit->smallest && fit->smallest->lower != ExponentBounds::kNoLower &&
-                            std::ldexp(1.0, fit->smallest->lower) > facts.steps().highest_scale;
-    return since && facts.steps().scale_had_fallen_by(since->step) && !needs_more;
-  });
-}
-
 Suspects flushed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors) {
   Suspects suspects(facts.selection);
   for (const uint32_t i : tensors) {
@@ -122,7 +109,10 @@ void find_flushed(const RunFacts& facts, Findings& found) {
   const double limit = facts.context.options.flushed_limit;
   if (const Suspects flushed = flushed_gradients(facts, facts.gradients().flushed); !flushed.empty()) {
     Extent extent = flushed.extent();
-    extent.since_scale_fell = fell_with_scale(facts);
+    const std::vector<uint32_t>& tensors = facts.gradients().flushed;
+    extent.since_scale_fell = std::all_of(tensors.begin(), tensors.end(), [&](uint32_t i) {
+      return began_with_fallen_scale(facts, i, facts.ranges().find(i)->judged.first_flushed);
+    });
     found.add_judged(
         Severity::warning,
         fmt::format("{} lost more than {:g}% of the nonzero elements to zero when rounded, and {}.",

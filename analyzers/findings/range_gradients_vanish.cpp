@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
@@ -54,6 +56,10 @@ void find_vanished(const RunFacts& facts, Findings& found) {
     if (judged.vanished_after) values.push_back({"made_after", facts.selection.name(*judged.vanished_after)});
     suspects.add(static_cast<double>(judged.vanished_steps), i, std::move(values), judged.first_vanished);
   }
+  Extent extent = suspects.extent();
+  extent.since_scale_fell = std::all_of(gradients.vanished.begin(), gradients.vanished.end(), [&](uint32_t i) {
+    return began_with_fallen_scale(facts, i, ranges.find(i)->judged.first_vanished);
+  });
   const uint64_t vanished = gradients.vanished_passes, passes = ranges.backward_passes();
   const std::string name = facts.selection.name(suspects.worst_tensor());
   const std::string where =
@@ -67,7 +73,7 @@ void find_vanished(const RunFacts& facts, Findings& found) {
       fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, {}: nothing "
                   "behind it learns from these.",
                   vanished, passes, where),
-      suspects.worst(), advice_on(facts, suspects.worst_tensor(), suspects.extent().first_step.value_or(0)), suspects.extent());
+      suspects.worst(), advice_on(facts, suspects.worst_tensor(), extent.first_step.value_or(0)), std::move(extent));
 }
 
 }  // namespace

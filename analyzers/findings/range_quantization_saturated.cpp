@@ -38,28 +38,29 @@ Advice saturated_advice(bool delays_scales, double largest_excess, const Setting
 }
 
 void find_saturated_in_fp8(const RunFacts& facts, Findings& found) {
-  Suspects suspects(facts.selection);
-  double most_saturated = 0, largest_excess = 0;
+  const double limit = facts.context.options.flushed_limit;
+  Suspects suspects(facts.selection), harmful(facts.selection);  // harmful: what makes it more than a note
+  double largest_excess = 0;
   for (const uint32_t i : facts.quantized().saturated) {
     const ScaledRows& rows = facts.ranges().find(i)->judged.scaled;
     const RoundingBounds& seen = rows.seen;
     const double saturated = share(seen.overflowed.lower, seen.base);
-    most_saturated = std::max(most_saturated, saturated);
     largest_excess = std::max(largest_excess, rows.largest_excess);
     suspects.add(saturated, i,
                  {{"steps", count_cell(rows.overflow_kept.size() + rows.overflow_skipped.size()), Unit::count},
                   {"elements", count_cell(seen.overflowed.lower), Unit::count},
                   share_of("saturated", seen.overflowed.lower, seen.base)},
                  rows.first_overflow);
+    if (saturated > limit) harmful.add(saturated, i, {}, rows.first_overflow);
   }
   if (suspects.empty()) return;
   const AnalysisContext& context = facts.context;
-  found.add_judged(most_saturated > context.options.flushed_limit ? Severity::warning : Severity::info,
+  found.add_judged(!harmful.empty() ? Severity::warning : Severity::info,
                    fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
                                count_of(suspects.size(), "tensor")),
                    suspects.worst(),
                    saturated_advice(quantization_recipe(context.trace) == "delayed", largest_excess, context.settings),
-                   suspects.extent());
+                   harmful.empty() ? suspects.extent() : harmful.extent());
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ulpscope/analyzers/findings/families.h"
-#include "ulpscope/analyzers/findings/guessing.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/silence.h"
+#include "ulpscope/analyzers/guesses.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/nonfinite_cause.h"
 #include "ulpscope/analyzers/range_judgement.h"

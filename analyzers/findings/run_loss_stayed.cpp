@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/findings/guessing.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
+#include "ulpscope/analyzers/guesses.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -24,7 +24,7 @@ void find_stayed(const RunFacts& facts, Findings& found) {
       !context.trace.run().parent_run.empty())
     return;
   const std::optional<Guessing> guessing = guessing_of(context);
-  if ((guessing && guessing->loss) || mean_guess_of(facts)) return;
+  if ((guessing && guessing->loss) || facts.mean_guess()) return;
   const std::vector<double> ends = last_losses(steps);
   if (ends.size() < kEndLosses || steps.first_losses.size() < kEndLosses) return;
   const double first = median(steps.first_losses), last = median(ends);

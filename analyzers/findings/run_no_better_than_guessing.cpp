@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/findings/guessing.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
+#include "ulpscope/analyzers/guesses.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -50,10 +50,8 @@ std::optional<double> test_accuracy(const Snapshot& trace) {
 
 // Against one number for all targets.
 void find_mean(const RunFacts& facts, Findings& found) {
-  constexpr double kFar = 10, kWide = 1e4;  // times the square of their deviation; that square itself, where outputs begin near 1
-  constexpr double kHardlyBetter = 0.98;    // of what the mean costs; batches are the same
-  const std::optional<MeanGuess> guess = mean_guess_of(facts);
-  if (!guess || !(guess->loss > 0) || !(guess->run_loss >= kHardlyBetter * guess->loss)) return;
+  const MeanGuess* const guess = facts.mean_guess();
+  if (guess == nullptr || !guess->is_not_beaten()) return;
   found.add(
       Severity::error,
       fmt::format("The run learned nothing that helps: its mean loss is {:.4g} in the last {} steps, and to give the mean of all "
@@ -61,16 +59,10 @@ void find_mean(const RunFacts& facts, Findings& found) {
                   guess->run_loss, guess->steps, guess->mean, guess->loss),
       {{key_of_step(facts.context.trace, facts.judged_steps().last.step),
         {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
-      guess->mean * guess->mean > kFar * guess->loss || guess->loss > kWide
-          ? Advice(
-                fmt::format("The targets lie far from where the outputs of a model begin, near 0: their mean is {:.4g}, and they "
-                            "deviate from it by {:.4g}. Subtract the mean, and divide by the deviation.",
-                            guess->mean, std::sqrt(guess->loss)))
-          : advice_on_learning(facts));
+      guess->lies_far() ? Advice() : advice_on_learning(facts));
 }
 
 void find_guessing(const RunFacts& facts, Findings& found) {
-  constexpr size_t kLeastSteps = 30;
   constexpr double kBetter =
       0.01;  // a small test set is that far from guessing by chance, but among many classes not by as much again
   // Some samples may be right where the loss is that many times the one of guessing: the others are wrong for sure.
@@ -80,9 +72,9 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
   if (context.options.restricts_steps()) return;  // a beginning is no result
   const StepTotals& steps = facts.judged_steps();
-  if (steps.count >= kLeastSteps) find_mean(facts, found);
+  if (steps.count >= kLeastJudged) find_mean(facts, found);
   const std::optional<Guessing> guessing = guessing_of(context);
-  if (!guessing || steps.count < kLeastSteps || steps.last_losses.size() < kEndLosses) return;
+  if (!guessing || steps.count < kLeastJudged || steps.last_losses.size() < kEndLosses) return;
   const double classes = guessing->classes;
   const std::optional<double> accuracy = test_accuracy(context.trace);
   const std::vector<double> last = last_losses(steps);

@@ -32,6 +32,13 @@ std::vector<Evidence> blame_evidence(const RunFacts& facts) {
   return evidence;
 }
 
+bool began_with_fallen_scale(const RunFacts& facts, uint32_t gradient, const std::optional<RowPosition>& since) {
+  const auto& fit = facts.fitting().tensors[gradient];
+  const bool needs_more = fit && fit->smallest && fit->smallest->lower != ExponentBounds::kNoLower &&
+                          std::ldexp(1.0, fit->smallest->lower) > facts.steps().highest_scale;
+  return since && facts.steps().scale_had_fallen_by(since->step) && !needs_more;
+}
+
 std::optional<bool> last_scale_is_too_large(const RunFacts& facts) {
   const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
   if (!largest) return std::nullopt;

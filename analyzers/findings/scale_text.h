@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/selection.h"
 
 namespace ulpscope::findings {
 
@@ -19,6 +20,9 @@ std::vector<Evidence> blame_evidence(const RunFacts& facts);
 Advice advice_on_floor(const RunFacts& facts);
 // What to do about a scaler that grows by so much that several skipped steps have to take it back; "" where it does not.
 Advice advice_on_steep_growth(const RunFacts& facts);
+// What that gradient lost from there on was lost when the scale had fallen, and it is not known to need a higher one than the run
+// had.
+bool began_with_fallen_scale(const RunFacts& facts, uint32_t gradient, const std::optional<RowPosition>& since);
 // Whether recorded gradients are too large for the last scale, by all bounds. Nothing where none was recorded that says so.
 std::optional<bool> last_scale_is_too_large(const RunFacts& facts);
 

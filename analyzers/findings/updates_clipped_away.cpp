@@ -24,7 +24,7 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
   bool is_sgd = false;
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {
     const OpInfo& op = facts.selection.op(i);
-    if (op.function == OpFunction::clip_norm) extent.tensors.push_back(i);
+    if (op.function == OpFunction::clip_norm || clips_by_value(op)) extent.tensors.push_back(i);
     if (op.kind != OpKind::update || op.function == OpFunction::assign) continue;
     is_sgd = op.function == OpFunction::sgd_update;
     if (!is_sgd) return;

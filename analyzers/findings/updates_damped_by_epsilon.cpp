@@ -104,7 +104,7 @@ void find_damped(const RunFacts& facts, Findings& found) {
 
 extern constinit const FindingRule updates_damped_by_epsilon{
     .code = "updates.damped_by_epsilon",
-    .part = Part::ranges,
+    .part = Part::updates,
     .raised =
         "Adam's eps was larger than the root of every second moment, corrected for its bias, of most elements in nine of ten "
         "updates.",

@@ -9,6 +9,7 @@
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/updates.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -164,7 +165,7 @@ TEST(RangeFindings, EpsIsComparedWithEachStepsSecondMoments) {
         trace.add(moments, t == 10 ? make_health_row(values, DType::f32) : make_row(values, DType::f32));
         trace.end_step();
       }
-      const Report report = analyze_ranges(trace.read());
+      const Report report = analyze_updates(trace.read());
       const Finding* finding = find_finding(report, "updates.damped_by_epsilon");
       ASSERT_EQ(finding != nullptr, eps > 1 && larger == 1) << eps;
       if (finding) {

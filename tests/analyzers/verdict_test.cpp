@@ -126,6 +126,18 @@ TEST_F(Verdicts, SomeFindingIsAlwaysTheCause) {
   EXPECT_THAT(causes(report), ElementsAre("range.gradients_overflow"));
 }
 
+// `report --only updates` has what is called updates.
+TEST(FindingRules, ArePartsOfWhatTheirCodesBeginWith) {
+  for (const FindingRule* rule : finding_rules()) {
+    const std::string_view begins = rule->code.substr(0, rule->code.find('.'));
+    for (const Part part :
+         {Part::recording, Part::run, Part::ranges, Part::scale, Part::updates, Part::tensor_cores, Part::compare}) {
+      const std::string_view name = part == Part::ranges ? "range" : name_of(part);
+      EXPECT_TRUE(begins != name || rule->part == part) << rule->code;
+    }
+  }
+}
+
 TEST(FindingRules, ExplainOnlyWhatThereIs) {
   for (const FindingRule* rule : finding_rules()) {
     EXPECT_FALSE(rule->raised.empty()) << rule->code;

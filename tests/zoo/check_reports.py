@@ -2,8 +2,8 @@
 """Trains every run of truth.json and holds its report against what is known of it.
 
 usage: check_reports.py ULPSCOPE [--slow] [NAME]...
-truth.json has for each run what was built into it: the verdict, and of the first cause the module, the op and the first step, as far as
-these say something. Beside that a healthy report has at most 15 lines and any other at most 40, and every command that a report
+truth.json has for each run what was built into it: the verdict, the codes of all causes, and of the first one the module, the op and the
+first step, as far as these say something. Beside that a healthy report has at most 15 lines and any other at most 40, and every command that a report
 suggests on its trace runs. Where h5py and numpy are there, every number of the reports is recomputed from the trace
 (recompute_numbers.py), and of the comparison with the first run of the same experiment, and commands have to show what the report says
 that they show (recompute/promises.py). Without --slow the presets, which take longer, are left out.
@@ -53,6 +53,9 @@ def mistakes(program, run, trace, first):
     report = json.loads(call(program, "report", trace, "--json").stdout)
     if report["verdict"] != run["verdict"]:
         yield f"verdict {report['verdict']}, expected {run['verdict']}: {report['verdict_text']}"
+    codes = [cause["code"] for cause in report["causes"]]
+    if codes != run["causes"]:
+        yield f"causes {codes}, expected {run['causes']}"
     if run["verdict"] != "healthy" and report["causes"]:
         cause = report["causes"][0]
         for key in ("module", "op", "step"):

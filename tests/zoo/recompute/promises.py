@@ -85,7 +85,7 @@ PROMISES = [
     (r"`ulpscope export \S+ --table captures", captures),
     (r"`ulpscope ranges \S+ --step \d+`", ranges_of_step),
     (r"is where to look(?:: | \()`ulpscope ranges [^` ]+`", ranges_of_run),
-    (r"`ulpscope export --table batches`", batches),
+    (r"`ulpscope export \S+ --table batches", batches),
 ]
 
 

@@ -308,9 +308,11 @@ def told_mean_guess(case, match):
 
 
 def far_targets(case, match):
-    _, _, mean, cost = mean_guess(case, match)
+    of_run, _, mean, cost = mean_guess(case, match)
     return Claim(
-        {"zero": 0, "mean": general(mean, 4), "deviation": general(math.sqrt(cost), 4)}, they_lie_far=mean**2 > 10 * cost or cost > 1e4
+        {"zero": 0, "mean": general(mean, 4), "deviation": general(math.sqrt(cost), 4)},
+        they_lie_far=mean**2 > 10 * cost or cost > 1e4,
+        it_is_no_better=of_run >= 0.98 * cost,
     )
 
 
@@ -579,11 +581,6 @@ RULES = {
                 told_mean_guess,
             ),
             (
-                r"^The targets lie far from where the outputs of a model begin, near (?P<zero>0): their mean is (?P<mean>\S+), and they deviate from it "
-                r"by (?P<deviation>\S+)\. Subtract",
-                far_targets,
-            ),
-            (
                 r"^The run learned its training samples, and nothing that helps with others: the median of its last (?P<n>\d+) losses is "
                 r"(?P<median>\S+), where guessing gives (?P<guess>\S+), and it has (?P<accuracy>\S+)% of the test set right, where guessing "
                 r"among (?P<classes>\d+) classes gives (?P<by_chance>\S+)%\.",
@@ -610,6 +607,20 @@ RULES = {
             "loss_of_the_mean": lambda case, *_: mean_guess(case, None)[3],
             "loss_of_guessing": lambda case, *_: math.log(number_of_classes(case)),
             "least_possible_loss": lambda case, *_: math.log(number_of_classes(case)),
+        },
+        loss_step(lambda s: numpy.flatnonzero(~s.broken)[-1]),
+    ),
+    "data.targets_far": Rule(
+        [
+            (
+                r"^The targets lie far from where the outputs of a model begin, near (?P<zero>0): their mean is (?P<mean>\S+), they deviate from it "
+                r"by (?P<deviation>\S+), and the run did not get there\.$",
+                far_targets,
+            ),
+        ],
+        {
+            "mean_loss": lambda case, *_: mean_guess(case, None)[0],
+            "loss_of_the_mean": lambda case, *_: mean_guess(case, None)[3],
         },
         loss_step(lambda s: numpy.flatnonzero(~s.broken)[-1]),
     ),

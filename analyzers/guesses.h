@@ -8,7 +8,8 @@ namespace ulpscope {
 struct AnalysisContext;
 class RunFacts;
 
-namespace findings {
+// Of fewer steps nothing is said of what a run learned.
+inline constexpr size_t kLeastJudged = 30;
 
 struct Guessing {
   double classes = 0;
@@ -25,9 +26,13 @@ struct MeanGuess {
   double loss = 0;      // of the last steps, with it
   double run_loss = 0;  // the mean loss of the run in these
   size_t steps = 0;     // as many of them
+
+  // The run did hardly better: its batches are the same.
+  bool is_not_beaten() const { return loss > 0 && run_loss >= 0.98 * loss; }
+  // By a hundred in their deviation, or by three of these: a model, whose outputs begin near 0, has to get there first.
+  bool lies_far() const { return mean * mean > 10 * loss || loss > 1e4; }
 };
 // Nothing where the loss is another, is multiplied by a factor, or the targets' statistics were not recorded.
 std::optional<MeanGuess> mean_guess_of(const RunFacts& facts);
 
-}  // namespace findings
 }  // namespace ulpscope

@@ -1,4 +1,4 @@
-#include "ulpscope/analyzers/findings/guessing.h"
+#include "ulpscope/analyzers/guesses.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 
-namespace ulpscope::findings {
+namespace ulpscope {
 
 namespace {
 
@@ -98,4 +98,4 @@ std::optional<Guessing> guessing_of(const AnalysisContext& context) {
   return guessing;
 }
 
-}  // namespace ulpscope::findings
+}  // namespace ulpscope

@@ -1,0 +1,43 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/guesses.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_far_targets(const RunFacts& facts, Findings& found) {
+  const StepTotals& steps = facts.judged_steps();
+  if (facts.context.options.restricts_steps() || steps.count < kLeastJudged) return;
+  const MeanGuess* const guess = facts.mean_guess();
+  if (guess == nullptr || !guess->is_not_beaten() || !guess->lies_far()) return;
+  found.add(
+      Severity::error,
+      fmt::format("The targets lie far from where the outputs of a model begin, near 0: their mean is {:.4g}, they deviate "
+                  "from it by {:.4g}, and the run did not get there.",
+                  guess->mean, std::sqrt(guess->loss)),
+      {{key_of_step(facts.context.trace, steps.last.step), {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
+      "Subtract their mean, and divide by their deviation.", {{}, steps.first.step});
+}
+
+}  // namespace
+
+extern constinit const FindingRule data_targets_far{
+    .code = "data.targets_far",
+    .part = Part::run,
+    .raised =
+        "The mean of all targets would have cost no more than the mean squared error of the run, and they deviate by more than 100 "
+        "from it, or it is more than three times their deviation.",
+    .meaning = "A model has to learn to make such large numbers first. Its losses and gradients are as large until then.",
+    .help = "Subtract the mean of the targets and divide by their deviation, and the other way round for what the model gives.",
+    .explains = {"run.no_better_than_guessing", "run.loss_stayed", "scale.backoffs", "scale.below_100", "scale.below_1000"},
+    .shown_by = "experiments/failures/targets_far_from_zero.toml",
+    .find = find_far_targets,
+};
+
+}  // namespace ulpscope::findings
