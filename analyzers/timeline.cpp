@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace ulpscope {
 
@@ -53,7 +54,9 @@ uint64_t StepSet::first_of_last_bout() const {
 }
 
 bool StepSet::contains(uint64_t step) const {
-  return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) { return range.first <= step && step <= range.last; });
+  const auto behind =
+      std::upper_bound(ranges_.begin(), ranges_.end(), step, [](uint64_t of, const Range& range) { return of < range.first; });
+  return behind != ranges_.begin() && step <= std::prev(behind)->last;
 }
 
 }  // namespace ulpscope
