@@ -16,21 +16,23 @@ namespace ulpscope {
 namespace {
 
 // What changed how much is recorded.
-Table recording_table(const Snapshot& reader) {
+Table recording_table(const AnalysisContext& context) {
   Table table{"recording", "Changes of the recording", {{"step"}, {"kind", ColumnKind::text}, {"text", ColumnKind::text}}, {}, 0,
               ""};
-  for (const EventRow& event : reader.events()) {
+  for (const EventRow& event : context.trace.events()) {
     if (event.kind != EventKind::level_lowered && event.kind != EventKind::cut_short && event.kind != EventKind::stopped) continue;
-    table.rows.push_back({key_of_step(reader, event.step), {count_cell(event.step), std::string(name_of(event.kind)), event.text}});
+    table.rows.push_back({context.selection.key_of_step(event.step, event.rank),
+                          {count_cell(event.step), std::string(name_of(event.kind)), event.text}});
   }
   return table;
 }
 
-Table metrics_table(const Snapshot& reader, const StepRange& steps) {
+Table metrics_table(const AnalysisContext& context, const StepRange& steps) {
   Table table{"metrics", "Metrics", {{"metric", ColumnKind::text}, {"step"}, {"value"}}, {}, 0, ""};
-  for (const EventRow& event : reader.events()) {
+  for (const EventRow& event : context.trace.events()) {
     if (event.kind != EventKind::metric || event.step < steps.first || event.step >= steps.last) continue;
-    table.rows.push_back({key_of_step(reader, event.step), {event.text, count_cell(event.step), event.value}});
+    table.rows.push_back(
+        {context.selection.key_of_step(event.step, event.rank), {event.text, count_cell(event.step), event.value}});
   }
   return table;
 }
@@ -195,7 +197,7 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
   add(kInReport, "first_loss", loss_cell(totals.first));
   add(kInReport, "final_loss", loss_cell(totals.last));
   add(kInfoOnly, "nonfinite_losses", count_cell(totals.nonfinite_losses.size()), Unit::count);
-  const Table metrics = metrics_table(reader, options.steps);
+  const Table metrics = metrics_table(context, options.steps);
   for (const auto& [name, unit] : {std::pair{"test_loss", Unit::none}, std::pair{"test_accuracy", Unit::share}}) {
     const auto last = std::find_if(metrics.rows.rbegin(), metrics.rows.rend(),
                                    [&](const TableRow& row) { return std::get<std::string>(row.cells[0]) == name; });
@@ -242,7 +244,7 @@ Report analyze_info(const Snapshot& reader, const AnalysisOptions& options) {
   const AnalysisContext& context = seen.context();
   Report report = describe_trace(context, seen.steps(), false);
   if (has_scales) report.tables.push_back(quantization_scale_table(context, seen.analysis().get()));
-  if (Table recording = recording_table(reader); !recording.rows.empty()) report.tables.push_back(std::move(recording));
+  if (Table recording = recording_table(context); !recording.rows.empty()) report.tables.push_back(std::move(recording));
   const RunFacts facts(context, seen.steps(), {});
   for (const char* code : {"recording.missing_steps", "recording.ranks_differ", "recording.trace_replaced"})
     find_one(code, facts, report);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 namespace ulpscope {
 
@@ -54,6 +55,15 @@ bool needs_more_than_fits(const StepFit& fit) {
          fit.smallest->lower != ExponentBounds::kNoLower && fit.smallest->lower > fit.largest->upper;
 }
 
+// Of what several ranks found first in a step, what ran first: the others may have got it from that rank.
+bool ran_before(const AnalysisContext& context, const EventRow& left, const EventRow& right) {
+  const auto place = [&](const EventRow& event) {
+    // The table has the ops in the order in which they first ran.
+    return std::tuple(event.micro_batch, event.loss_index, context.selection.tensor(static_cast<uint32_t>(event.tensor)).op);
+  };
+  return place(left) <= place(right);
+}
+
 }  // namespace
 
 ScaleJudgement::ScaleJudgement(const AnalysisContext& context, const StepTotals& steps, const StepTotals& judged, uint64_t broke,
@@ -89,7 +99,9 @@ void ScaleJudgement::blame_events(const AnalysisContext& context, const StepTota
                                            [](const ScaleChange& left, uint64_t step) { return left.step < step; });
       if (change == changes.end() || change->step != event.step || !change->skipped) continue;
       context.selection.contains(static_cast<uint32_t>(event.tensor));  // the index exists
-      blame_[change - changes.begin()] = &event;
+      const EventRow*& blame = blame_[change - changes.begin()];
+      if (blame == nullptr || blame->kind != kind || blame->rank == event.rank || ran_before(context, event, *blame))
+        blame = &event;
     }
   }
   std::map<int64_t, uint64_t> blamed;

@@ -77,7 +77,7 @@ Table ScaleTables::changes_table() const {
     if (change.skipped) tensor = count = Unknown{};
     if (const EventRow* const blame = scale_.blame()[i]) {
       const auto blamed = static_cast<uint32_t>(blame->tensor);
-      key = selection_.key(blamed, RowPosition{change.step, context_.trace.run().rank, 0, blame->micro_batch, blame->loss_index});
+      key = selection_.key(blamed, RowPosition{change.step, blame->rank, 0, blame->micro_batch, blame->loss_index});
       tensor = selection_.name(blamed);
       count = count_cell(blame->count);
     }

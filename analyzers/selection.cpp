@@ -82,16 +82,27 @@ RowKey Selection::key(uint32_t index) const {
 }
 
 RowKey Selection::key(uint32_t tensor, const RowPosition& position) const {
-  RowKey result = key(tensor);
-  const auto run = std::find_if(runs_.begin(), runs_.end(), [&](const PartRun& candidate) {
-    return candidate.rank == position.rank && position.step < candidate.steps.last;
-  });
-  if (run != runs_.end()) result.run = run->id;
-  result.rank = position.rank;
-  result.step = position.step;
+  RowKey result = key(tensor, position.step, position.rank);
   result.micro_batch = position.micro_batch;
   result.loss_index = position.loss_index;
   return result;
+}
+
+RowKey Selection::key(uint32_t tensor, uint64_t step, int rank) const { return at(key(tensor), step, rank); }
+
+RowKey Selection::key_of_step(uint64_t step, int rank) const {
+  RowKey key;
+  key.run = reader_.run().run_id;
+  return at(std::move(key), step, rank);
+}
+
+RowKey Selection::at(RowKey key, uint64_t step, int rank) const {
+  const auto run = std::find_if(runs_.begin(), runs_.end(),
+                                [&](const PartRun& candidate) { return candidate.rank == rank && step < candidate.steps.last; });
+  if (run != runs_.end()) key.run = run->id;
+  key.rank = rank;
+  key.step = step;
+  return key;
 }
 
 bool Selection::is_bookkeeping(uint32_t index) const {

@@ -49,6 +49,8 @@ class Selection {
 
   RowKey key(uint32_t tensor) const;
   RowKey key(uint32_t tensor, const RowPosition& position) const;
+  RowKey key(uint32_t tensor, uint64_t step, int rank) const;  // of all its rows there
+  RowKey key_of_step(uint64_t step, int rank) const;
   // As tensor_names.h has them; all are made when the first is asked for.
   const std::string& name(uint32_t tensor) const { return names()[tensor].tensor; }
   // Of a weight, as its producer calls the parameter; name() where it is none.
@@ -67,6 +69,7 @@ class Selection {
     std::string id;
   };
   const std::vector<TensorName>& names() const;
+  RowKey at(RowKey key, uint64_t step, int rank) const;
 
   const Snapshot reader_;
   const std::vector<OpInfo>& ops_;

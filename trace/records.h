@@ -311,6 +311,7 @@ struct EventRow {
   uint64_t count = 0;
   double value = 0;
   std::string text;
+  int32_t rank = 0;  // of the trace that it stands in: a snapshot says so, no column does
 };
 
 // Whether what a captured value was made of is captured as well.

@@ -187,6 +187,7 @@ std::vector<EventRow> RunSet::State::events_of(size_t index) const {
     // A run that another one went on from did not stop there.
     if ((event.kind == EventKind::stopped && went_on) || event.step < part.steps.first || event.step >= part.steps.last) continue;
     if (view.is_merged) take_over(*part.tables, event);
+    event.rank = part.run->rank;
     events.push_back(std::move(event));
   }
   return events;

@@ -7,7 +7,7 @@
 // Parts are by rank, and those of one rank by time. Rows come part by part, those of each part in the order in which they were
 // written. Steps count for each rank on its own, so the rows of several ranks are no sequence: analyses take the parts one by one
 // (of_part) or the ranks (of_rank), side by side if they like, and merge what they found. Ops, tensors and graphs have the same
-// numbers in all of them. The rank that rows are of is that of the snapshot that they were read from.
+// numbers in all of them. The rank that rows are of is that of the snapshot that they were read from; events say it themselves.
 #pragma once
 
 #include <cstdint>

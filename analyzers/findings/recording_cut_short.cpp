@@ -11,7 +11,7 @@ namespace {
 void find_cut_short(const RunFacts& facts, Findings& found) {
   for (const EventRow* event : ends(facts, EventKind::cut_short))
     found.add(Severity::warning, fmt::format("Recording was cut short: {}.", event->text),
-              {{key_of_step(facts.context.trace, event->step), {}}},
+              {{facts.selection.key_of_step(event->step, event->rank), {}}},
               fmt::format("Training went on. A larger limit{}, histograms in fewer steps{} or fewer modules keep the whole run.",
                           in_brackets({facts.context.settings.now(SettingKind::recording_limit)}),
                           in_brackets({facts.context.settings.now(SettingKind::recording_interval)})));

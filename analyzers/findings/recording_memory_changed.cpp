@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
@@ -11,25 +13,29 @@ namespace {
 
 void find_memory_changed(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
+  std::vector<const EventRow*> changes;
+  for (const EventRow& event : context.trace.events())
+    if (event.kind == EventKind::memory_changed && context.options.asks_for(event.step)) changes.push_back(&event);
+  // Of several ranks they come rank by rank.
+  std::stable_sort(changes.begin(), changes.end(), [](const EventRow* a, const EventRow* b) { return a->step < b->step; });
+  const bool has_ranks = context.trace.ranks().size() > 1;
   uint64_t times = 0;
   std::string first;
   std::vector<Evidence> evidence;
   Extent extent;
-  for (const EventRow& event : context.trace.events()) {
-    if (event.kind != EventKind::memory_changed || !context.options.asks_for(event.step)) continue;
+  for (const EventRow* const change : changes) {
+    const EventRow& event = *change;
     if (event.tensor >= 0) extent.tensors.push_back(static_cast<uint32_t>(event.tensor));
     keep_first(extent.first_step, std::optional(event.count));  // where it was written: what was read came from there
-    if (times++ == 0) first = event.text + '.';
+    if (times++ == 0) first = (has_ranks ? fmt::format("on rank {}, ", event.rank) : "") + event.text + '.';
     if (evidence.size() == kMostEvidence) continue;
-    RowKey key = key_of_step(context.trace, event.step);
-    if (event.tensor >= 0) {
-      key = facts.selection.key(static_cast<uint32_t>(event.tensor));
-      key.step = event.step;
-    }
-    evidence.push_back({key, {{"written_in_step", count_cell(event.count), Unit::none}}});
+    RowKey key = event.tensor >= 0 ? facts.selection.key(static_cast<uint32_t>(event.tensor), event.step, event.rank)
+                                   : facts.selection.key_of_step(event.step, event.rank);
+    evidence.push_back({std::move(key), {{"written_in_step", count_cell(event.count), Unit::none}}});
     if (times > 1) evidence.back().values.push_back({"text", event.text});  // of the first the title says it
   }
   if (times == 0) return;
+  if (times == 1 && has_ranks) first.front() = 'O';
   found.add(Severity::error,
             times == 1 ? first
                        : fmt::format("Weights or optimizer states changed {} times between where they were written and where they "

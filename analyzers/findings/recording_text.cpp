@@ -19,7 +19,8 @@ void tell_events(const RunFacts& facts, EventKind kind, Severity severity, const
   for (const EventRow& event : context.trace.events()) {
     if (event.kind != kind || !context.options.asks_for(event.step) || !told.insert(std::string(event.text)).second) continue;
     if (times++ == 0) title = event.text;
-    if (evidence.size() < kMostEvidence) evidence.push_back({key_of_step(context.trace, event.step), {{"text", event.text}}});
+    if (evidence.size() < kMostEvidence)
+      evidence.push_back({facts.selection.key_of_step(event.step, event.rank), {{"text", event.text}}});
   }
   if (times == 0) return;
   if (times > 1) {

@@ -13,10 +13,10 @@ namespace ulpscope::findings {
 
 namespace {
 
-// The median of the last losses of training up to a step; NaN where there are none.
-double training_loss(const RunFacts& facts, uint64_t step) {
+// The median of a rank's last losses of training up to a step; NaN where there are none.
+double training_loss(const RunFacts& facts, uint64_t step, int32_t rank) {
   constexpr uint64_t kLosses = 20;
-  const Snapshot trace = facts.context.trace.of_rank(facts.context.trace.ranks().front());
+  const Snapshot trace = facts.context.trace.of_rank(rank);
   std::vector<double> losses;
   trace.visit_steps({step + 1 - std::min(step + 1, kLosses), step + 1}, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows)
@@ -32,19 +32,20 @@ void find_overfitting(const RunFacts& facts, Findings& found) {
   const EventRow *lowest = nullptr, *last = nullptr;
   for (const EventRow& event : trace.events()) {
     if (event.kind != EventKind::metric || event.text != "test_loss" || !facts.context.options.asks_for(event.step)) continue;
+    if (last != nullptr && event.rank != last->rank) break;  // one rank's: each may have a test set of its own
     if (lowest == nullptr || event.value < lowest->value) lowest = &event;
     last = &event;
   }
   if (lowest == nullptr || !(lowest->value > 0) || !std::isfinite(last->value) || !(last->value > kRise * lowest->value)) return;
-  const double before = training_loss(facts, lowest->step), after = training_loss(facts, last->step);
+  const double before = training_loss(facts, lowest->step, last->rank), after = training_loss(facts, last->step, last->rank);
   if (!(after < before)) return;
   found.add(
       Severity::info,
       fmt::format("The test loss was lowest after step {}, {:.4g}, and is {:.4g} after step {}, while the loss of training fell "
                   "from {:.4g} to {:.4g}.",
                   lowest->step, lowest->value, last->value, last->step, before, after),
-      {{key_of_step(trace, lowest->step), {{"test_loss", lowest->value}}},
-       {key_of_step(trace, last->step), {{"test_loss", last->value}}}},
+      {{facts.selection.key_of_step(lowest->step, lowest->rank), {{"test_loss", lowest->value}}},
+       {facts.selection.key_of_step(last->step, last->rank), {{"test_loss", last->value}}}},
       "The model learns its training data by heart, in any format: stop there, or train with more data, weight decay or "
       "dropout.");
 }

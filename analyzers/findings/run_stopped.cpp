@@ -8,7 +8,7 @@ namespace {
 
 void find_stopped(const RunFacts& facts, Findings& found) {
   for (const EventRow* event : ends(facts, EventKind::stopped))
-    found.add(Severity::warning, "Stopped early: " + event->text, {{key_of_step(facts.context.trace, event->step), {}}});
+    found.add(Severity::warning, "Stopped early: " + event->text, {{facts.selection.key_of_step(event->step, event->rank), {}}});
 }
 
 }  // namespace

@@ -14,14 +14,17 @@ namespace {
 void find_test_loss_nonfinite(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   const EventRow* last = nullptr;
-  for (const EventRow& event : trace.events())
-    if (event.kind == EventKind::metric && event.text == "test_loss" && facts.context.options.asks_for(event.step)) last = &event;
+  for (const EventRow& event : trace.events()) {
+    if (event.kind != EventKind::metric || event.text != "test_loss" || !facts.context.options.asks_for(event.step)) continue;
+    if (last != nullptr && event.rank != last->rank && !std::isfinite(last->value)) break;  // the last one of that rank
+    last = &event;
+  }
   if (last == nullptr || std::isfinite(last->value) || facts.steps().nonfinite_losses.contains(last->step)) return;
   found.add(
       Severity::error,
       fmt::format("The test loss was {} after step {}, and the loss of that step was not.",
                   std::isnan(last->value) ? "NaN" : "infinite", last->step),
-      {{key_of_step(trace, last->step), {{"test_loss", last->value}}}},
+      {{facts.selection.key_of_step(last->step, last->rank), {{"test_loss", last->value}}}},
       fmt::format("Evaluation reads what training does not: the test data, and running statistics. `ulpscope ranges {} --phase "
                   "evaluation` shows what was not finite.",
                   shell_word(trace.path())),

@@ -40,6 +40,7 @@ Series series_of(std::string name, const History& history, const std::function<s
 std::vector<Mark> event_marks(const History& history, const AnalysisContext& context) {
   const StepColumns columns = history.columns();
   std::map<std::pair<uint64_t, EventKind>, std::pair<Mark, size_t>> marks;
+  const bool has_ranks = context.trace.ranks().size() > 1;
   for (const EventRow& event : context.trace.events()) {
     const uint64_t column = event.step / columns.width;
     if (columns.count == 0 || column < columns.first || column >= columns.first + columns.count) continue;
@@ -65,6 +66,7 @@ std::vector<Mark> event_marks(const History& history, const AnalysisContext& con
       default:
         continue;
     }
+    if (has_ranks) text += fmt::format(" (rank {})", event.rank);
     const auto step = static_cast<double>(event.step);
     const auto [place, is_new] = marks.try_emplace({column, event.kind}, Mark{step, step, std::move(text), severity}, 1);
     if (!is_new) {

@@ -16,6 +16,8 @@
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/compare.h"
 #include "ulpscope/analyzers/export.h"
+#include "ulpscope/analyzers/info.h"
+#include "ulpscope/analyzers/scale.h"
 #include "ulpscope/analyzers/trend.h"
 #include "ulpscope/trace/recover.h"
 
@@ -314,6 +316,58 @@ TEST(RanksInReports, AShorterOneIsSaid) {
   EXPECT_EQ(finding->severity, Severity::warning);
   EXPECT_THAT(finding->title, HasSubstr("rank 1 ends 2 steps before rank 0; rank 2 ends 1 step before rank 0"));
   EXPECT_EQ(find_finding(analyze_all(RankedRun({{3, 2}, {6, 1}}).read(), {}), "recording.ranks_differ"), nullptr);
+}
+
+// Events come rank by rank: each is told with its own, and of several the first is that of the first step.
+TEST(RanksInReports, EventsAreOfTheirRank) {
+  RankedTraces traces(2, "fp16");
+  for (const size_t rank : {0, 1}) {
+    SyntheticTrace& trace = traces[rank];
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    const uint32_t summed = trace.add_tensor("fc", "all_reduce", Phase::communication, Role::weight_gradient, DType::f16);
+    const uint32_t state = trace.add_tensor("fc", "adam_update", Phase::optimizer, Role::optimizer_state, DType::f32, "fc.weight");
+    for (uint64_t step = 0; step < 4; ++step) {
+      StepRow row = SyntheticTrace::default_step(1.0, 64);
+      // Rank 1 made what both ranks summed up in step 1, and rank 0 that of step 2.
+      const bool is_own = step == 2 - rank;
+      row.skipped = step == 1 || step == 2;
+      if (row.skipped) {
+        trace.add_event(EventKind::scale_backoff, is_own ? gradient : summed, 1, 32);
+        trace.add_event(EventKind::nonfinite, is_own ? gradient : summed, 1);
+        row.scale_after = 32;
+      }
+      if (step == 3 - rank) trace.add_event(EventKind::memory_changed, state, 0, 0, fmt::format("it changed in {}", step));
+      if (step == 3 && rank == 1) trace.add_event(EventKind::metric, -1, 0, 0.5, "test_accuracy");
+      if (step == 3 && rank == 1) trace.add_event(EventKind::warning, -1, 0, 0, "the disk is slow");
+      trace.end_step(row);
+    }
+  }
+  const Snapshot run("run", traces.close());
+  const Report report = analyze_all(run, {});
+  const Finding* const changed = find_finding(report, "recording.memory_changed");
+  ASSERT_NE(changed, nullptr);
+  EXPECT_THAT(changed->title, HasSubstr("changed 2 times"));
+  EXPECT_THAT(changed->title, HasSubstr("first, on rank 1, it changed in 2."));
+  ASSERT_EQ(changed->evidence.size(), 2u);
+  EXPECT_EQ(changed->evidence[0].key.rank, 1);
+  EXPECT_EQ(changed->evidence[1].key.rank, 0);
+  ReportOptions until;
+  until.steps.last = 3;
+  EXPECT_EQ(find_finding(analyze_all(run, until), "recording.memory_changed")->title, "On rank 1, it changed in 2.");
+  ASSERT_NE(find_finding(report, "recording.warning"), nullptr);
+  EXPECT_EQ(find_finding(report, "recording.warning")->evidence.at(0).key.rank, 1);
+
+  const Report scale = analyze_scale(run);
+  const Table& changes = table(scale, "changes");
+  ASSERT_EQ(changes.rows.size(), 2u);
+  for (const size_t i : {0, 1}) {
+    EXPECT_EQ(changes.rows[i].key.rank, i == 0 ? 1 : 0);
+    EXPECT_EQ(changes.rows[i].key.op_name, "linear_backward");
+  }
+  const Report info = analyze_info(run);
+  const Table& metrics = table(info, "metrics");
+  ASSERT_EQ(metrics.rows.size(), 1u);
+  EXPECT_EQ(metrics.rows[0].key.rank, 1);
 }
 
 TEST(RanksInReports, RowsOfATableSayWhichTheyAreOf) {

@@ -184,10 +184,13 @@ TEST_F(Ranks, ReadAsOneRun) {
       EXPECT_THAT(one.history<uint64_t>(0, "count", {8, 10}), ElementsAre(base + 8, base + 9));
       ASSERT_EQ(one.events().size(), 1u);
       EXPECT_EQ(one.events()[0].text, "rank " + std::to_string(rank));
+      EXPECT_EQ(one.events()[0].rank, rank);
       EXPECT_EQ(one.ops()[one.tensors()[static_cast<size_t>(one.events()[0].tensor)].op].id, 2u);
       EXPECT_EQ(&one.ops(), &all.ops());
     }
   }
+  ASSERT_EQ(all.events().size(), 3u);
+  for (int32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(all.events()[static_cast<size_t>(rank)].rank, rank);
   EXPECT_THAT(all.history<uint64_t>(1, "count", {9, 10}), ElementsAre(1009, 1109, 1209));
   EXPECT_THAT(all.column<uint64_t>("count", {9, 10}), ElementsAre(9, 1009, 109, 1109, 209, 1209));
   EXPECT_THAT(all.column<uint32_t>("tensor", {9, 10}), ElementsAre(0, 1, 0, 1, 0, 1));
