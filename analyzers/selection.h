@@ -22,6 +22,11 @@ struct OutputId {
 
 // Where a row stands, in order of execution; of several ranks, by rank within a step.
 struct RowPosition {
+  RowPosition() = default;
+  // Whoever names a step names a rank: its rows are others than those of the next one.
+  constexpr RowPosition(uint64_t of_step, int of_rank, uint32_t at = 0, uint32_t of_micro_batch = 0, uint8_t of_loss = 0)
+      : step(of_step), rank(of_rank), sequence(at), micro_batch(of_micro_batch), loss_index(of_loss) {}
+
   uint64_t step = 0;
   int rank = 0;
   uint32_t sequence = 0, micro_batch = 0;

@@ -64,7 +64,7 @@ void UpdateFacts::update(const Block& block) {
   for (const ParameterRow& row : block.parameters) {
     if (!context_->selection.contains(row.tensor)) continue;
     UpdateTotals totals{1, row.nonzero, row.lost, row.lost_to_decay};
-    if (2 * row.lost > row.nonzero) totals.first_lost = row.step;
+    if (2 * row.lost > row.nonzero) totals.first_lost = RowPosition(row.step, block.rank);
     if (row.decay_known && std::isfinite(row.decay_asked) && std::isfinite(row.decay_applied)) {
       totals.decay_asked = row.decay_asked;
       totals.decay_applied = row.decay_applied;

@@ -12,8 +12,10 @@ struct UpdateTotals {
   static constexpr double kDecayLimit = 0.5;
 
   uint64_t rows = 0, nonzero = 0, lost = 0, lost_to_decay = 0;
-  double decay_asked = 0, decay_applied = 0;                       // of rows in which they are known
-  std::optional<uint64_t> first_lost = {}, first_decay_lost = {};  // the first steps in which more than half was lost
+  double decay_asked = 0, decay_applied = 0;  // of rows in which they are known
+  // The first steps in which more than half was lost, and of which rank.
+  std::optional<RowPosition> first_lost = {};
+  std::optional<uint64_t> first_decay_lost = {};
 
   void append(const UpdateTotals& later);
   void beside(const UpdateTotals& other) { append(other); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/update_text.h"
@@ -40,30 +41,39 @@ std::vector<UpdateJudgement::Lost> lost_matrices(const RunFacts& facts) {
   return lost;
 }
 
+// The pass of the step in which the optimizer wrote the weight: of several micro-batches, the last.
+RowPosition update_of(const RunFacts& facts, uint32_t weight, RowPosition position) {
+  facts.context.trace.of_rank(position.rank)
+      .visit_history(weight, {position.step, position.step + 1}, [&](std::span<const TensorRow> rows) {
+        position = position_of(rows.back(), position.rank);
+        return true;
+      });
+  return position;
+}
+
 void find_fall(const RunFacts& facts, Findings& found) {
   if (!facts.sees_updates() || facts.updates().none_applied()) return;
   const Selection& selection = facts.selection;
   std::optional<Growth> deepest;
+  RowPosition seen;  // of the deepest
   std::optional<uint64_t> first;
   bool are_all_behind = true;
   for (const UpdateJudgement::Lost& each : lost_matrices(facts)) {
-    const std::optional<uint64_t> step = each.weight->totals.first_lost;
-    if (!step) continue;
-    std::optional<Growth> fall = fall_of_gradients(facts.context, each.weight->tensor, {.step = *step});
+    if (!each.weight->totals.first_lost) continue;
+    const RowPosition position = update_of(facts, each.weight->tensor, *each.weight->totals.first_lost);
+    std::optional<Growth> fall = fall_of_gradients(facts.context, each.weight->tensor, position);
     if (!is_fall(fall)) {
       are_all_behind = false;
       continue;
     }
-    keep_first(first, step);
-    if (!deepest || fall->products.size() > deepest->products.size()) deepest = std::move(fall);
+    keep_first(first, std::optional(position.step));
+    if (deepest && fall->products.size() <= deepest->products.size()) continue;
+    deepest = std::move(fall);
+    seen = position;
   }
   if (!deepest) return;
   const Growth::Product &from = deepest->products.front(), &to = deepest->products.back();
-  const auto key_of = [&](uint32_t tensor) {
-    RowKey key = selection.key(tensor);
-    key.step = *first;
-    return key;
-  };
+  const auto key_of = [&](uint32_t tensor) { return selection.key(tensor, seen.step, seen.rank); };
   Extent extent{{}, first, from.tensor};
   for (const Growth::Product& product : deepest->products) extent.tensors.push_back(product.tensor);
   found.add_judged(

@@ -24,7 +24,7 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
                            {"nonzero_updates", count_cell(totals.nonzero), Unit::count},
                            {"lost_to_decay", count_cell(totals.lost_to_decay), Unit::count}}});
     extent.tensors.push_back(weight->tensor);
-    keep_first(extent.first_step, totals.first_lost);
+    if (totals.first_lost) keep_first(extent.first_step, std::optional(totals.first_lost->step));
   }
   // A bias before a normalisation has gradients of rounding noise, and nothing is lost with them.
   const bool has_matrix = std::any_of(lost.begin(), lost.end(), [&](const UpdateJudgement::Lost& each) {

@@ -59,15 +59,24 @@ TEST(Growth, IsToldOfFourProductsThatDoubleOrMore) {
 
 // A chain of linear layers whose gradients are multiplied by `factor` on the way back, and an FP32 matrix in the last that lost so
 // many of 100 updates by that rule.
-Report report_of_fall(double factor, int layers, uint64_t lost, const char* rule = "sgd_update") {
-  SyntheticTrace trace;
+Report report_of_fall(double factor, int layers, uint64_t lost, const char* rule = "sgd_update", int rank = 0,
+                      uint32_t micro_batch = 0) {
+  RunInfo run;
+  run.run_id = "0123456789abcdef0123456789abcdef";
+  run.producer = "test";
+  run.precision = "fp16";
+  run.rank = rank;
+  run.world_size = rank + 1;
+  SyntheticTrace trace(run);
   double largest = 1;
   int64_t before = -1;
   const auto add = [&](OpInfo op, TensorInfo tensor, const std::vector<double>& values) {
     op.id = static_cast<uint64_t>(before + 2);
     const uint32_t made = trace.add_output(op, tensor);
     if (before >= 0) trace.sink().add_edge({0, static_cast<uint32_t>(before + 1), 0, static_cast<uint32_t>(before), 0});
-    trace.add(made, make_stored_row(values, DType::f32));
+    TensorRow row = make_stored_row(values, DType::f32);
+    row.micro_batch = micro_batch;
+    trace.add(made, row);
     before = made;
     return made;
   };
@@ -108,6 +117,16 @@ TEST(Growth, UpdatesThatAreLostBecauseGradientsVanishAreToldAsThat) {
       cause.title,
       "Gradients vanish on the way back: from stack.5 to stack.1 they fall 8 times a layer, the largest from 1 to 0.000244 over "
       "5 layers, and updates of SGD with them.");
+}
+
+// The optimizer runs with the last of a step's micro-batches, and a trace may be that of any rank.
+TEST(Growth, VanishingGradientsAreThoseOfTheRankAndThePassOfTheUpdate) {
+  for (const auto& [rank, micro_batch] : {std::pair{1, 0u}, {0, 3u}, {2, 1u}}) {
+    const Report report = report_of_fall(1.0 / 8, 5, 75, "sgd_update", rank, micro_batch);
+    const Finding* const fall = find_finding(report, "model.gradients_fall");
+    ASSERT_NE(fall, nullptr) << rank << ' ' << micro_batch;
+    EXPECT_EQ(fall->evidence.at(0).key.rank, rank);
+  }
 }
 
 TEST(Growth, OfUpdatesThatAreLostForOtherReasonsNothingVanishes) {

@@ -231,7 +231,7 @@ TEST(Headroom, ATrendIsToldWhereThereIsOne) {
     trace.end_step();
   }
   const Snapshot read = trace.read();
-  const RowPosition end{.step = 20};
+  const RowPosition end(20, 0);
   const HeadroomHistory history = headroom_before(read, grows, end);
   ASSERT_EQ(history.steps.size(), 20u);
   EXPECT_EQ(history.steps.front().bits, std::log2(65504.0));
@@ -241,7 +241,7 @@ TEST(Headroom, ATrendIsToldWhereThereIsOne) {
   EXPECT_FALSE(headroom_before(read, varies, end).shrinks);
   EXPECT_EQ(headroom_before(read, grows, end, 5).steps.size(), 5u);
   // Not what comes with the position or behind it.
-  EXPECT_EQ(headroom_before(read, grows, RowPosition{.step = 7}).steps.back().step, 6u);
+  EXPECT_EQ(headroom_before(read, grows, RowPosition(7, 0)).steps.back().step, 6u);
 }
 
 // What a value is made of has rows in the step of that value, before it: these are not those of a step before.
@@ -255,7 +255,7 @@ TEST(Headroom, OfSoManyStepsBefore) {
     trace.end_step();
   }
   const Snapshot read = trace.read();
-  const HeadroomHistory history = headroom_before(read, tensor, RowPosition{.step = 4, .sequence = 1});
+  const HeadroomHistory history = headroom_before(read, tensor, RowPosition(4, 0, 1));
   ASSERT_TRUE(history.last);
   EXPECT_EQ(history.last->step, 4u);
   EXPECT_NEAR(history.last->bits, std::log2(65504.0 / 40000), 1e-12);
@@ -265,8 +265,8 @@ TEST(Headroom, OfSoManyStepsBefore) {
   EXPECT_NEAR(history.before(4, 4).value_or(0), std::log2(65504.0), 1e-12);
   EXPECT_FALSE(history.before(4, 5));
   // A step without what it is asked for, and the first one.
-  EXPECT_FALSE(headroom_before(read, tensor, RowPosition{.step = 4}).last);
-  const HeadroomHistory first = headroom_before(read, tensor, RowPosition{.step = 0, .sequence = 1});
+  EXPECT_FALSE(headroom_before(read, tensor, RowPosition(4, 0)).last);
+  const HeadroomHistory first = headroom_before(read, tensor, RowPosition(0, 0, 1));
   EXPECT_TRUE(first.last && first.steps.empty() && !first.before(0, 1));
 }
 
@@ -277,7 +277,7 @@ TEST(Headroom, LowIsWhatStaysLow) {
     trace.add(tensor, make_stored_row({largest}, DType::f16));
     trace.end_step();
   }
-  EXPECT_EQ(headroom_before(trace.read(), tensor, {.step = 5}).low_since, 3u);  // 65504 / 4 = 16376
+  EXPECT_EQ(headroom_before(trace.read(), tensor, {5, 0}).low_since, 3u);  // 65504 / 4 = 16376
 }
 
 TEST(Nan, ARunWithoutAnySaysSo) {

@@ -58,7 +58,8 @@ def grew(case, match):
 
 
 def fall(case):
-    """The longest way back to a matrix that lost most of its updates, in the first step in which it did: (tensor, largest magnitude)."""
+    """The longest way back to a matrix that lost most of its updates, in the first step in which it did: the first step of all that did, that step, and
+    (tensor, largest magnitude) of each product."""
     f = case.f
     products = f.trace.tables.ops.words("kind")
     computed = ("activation_gradient", "weight_gradient")
@@ -71,7 +72,10 @@ def fall(case):
         if len(f.trace.shapes[tensor]) < 2 or not 2 * lost.sum() > nonzero.sum():
             continue
         step = int(steps[2 * lost > nonzero][0])
-        rows = [r for r in range(len(f.rows.step)) if f.rows.step[r] == step and f.rows.has_values[r] and f.rows.micro_batch[r] == 0]
+        in_step = [r for r in range(len(f.rows.step)) if f.rows.step[r] == step]
+        # The optimizer runs with the last micro-batch.
+        last = max(int(f.rows.micro_batch[r]) for r in in_step if f.rows.tensor[r] == tensor)
+        rows = [r for r in in_step if f.rows.has_values[r] and f.rows.micro_batch[r] == last]
         largest = {int(f.rows.tensor[r]): float(f.rows.largest[r]) for r in rows}
         found, here = [], tensor
         while here is not None:
@@ -85,11 +89,11 @@ def fall(case):
             here = max(made, key=lambda i: largest[i]) if made else None
         ways.append((step, found[::-1]))
     first = min(step for step, way in ways if len(way) >= 4)
-    return first, max((way for _, way in ways), key=len)
+    return first, *max(ways, key=lambda each: len(each[1]))
 
 
 def fell(case, match):
-    _, products = case.once("fall", lambda: fall(case))
+    *_, products = case.once("fall", lambda: fall(case))
     (first, largest), (last, size) = products[0], products[-1]
     each = (largest / size) ** (1 / (len(products) - 1))
     return Claim(
@@ -107,8 +111,8 @@ RULES = {
                 fell,
             )
         ],
-        {"largest": lambda case, tensor, _: dict(fall(case)[1])[tensor]},
-        place=lambda case, *_: Step(fall(case)[0]),
+        {"largest": lambda case, tensor, _: dict(fall(case)[2])[tensor]},
+        place=lambda case, *_: Step(fall(case)[1]),
         first=lambda case: fall(case)[0],
     ),
     "model.values_grow": Rule(
