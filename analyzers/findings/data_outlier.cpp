@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "ulpscope/analyzers/findings/families.h"
@@ -25,12 +27,12 @@ constexpr size_t kLeastBatches = 10;
 
 struct Batch {
   uint64_t step;
+  int32_t rank;
   uint32_t micro_batch;
   double largest;
-  auto place() const { return std::pair(step, micro_batch); }
 };
 
-// Batches of one tensor that are unlike all others, in order.
+// Batches of one tensor that are unlike all others, in order of their steps; each rank has its own.
 struct Outliers {
   std::vector<Batch> batches;
   size_t all = 0;
@@ -39,11 +41,13 @@ struct Outliers {
 
 std::optional<Outliers> outliers_of(const Snapshot& trace, uint32_t tensor, StepRange steps) {
   std::vector<Batch> batches;
-  trace.visit_history(tensor, steps, [&](std::span<const TensorRow> rows) {
-    for (const TensorRow& row : rows)
-      if (row.known == StatisticsLevel::values) batches.push_back({row.step, row.micro_batch, row.statistics.largest});
-    return true;
-  });
+  for (const int32_t rank : trace.ranks())
+    trace.of_rank(rank).visit_history(tensor, steps, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows)
+        if (row.known == StatisticsLevel::values) batches.push_back({row.step, rank, row.micro_batch, row.statistics.largest});
+      return true;
+    });
+  std::stable_sort(batches.begin(), batches.end(), [](const Batch& a, const Batch& b) { return a.step < b.step; });
   const size_t n = batches.size();
   if (n < kLeastBatches) return std::nullopt;
   std::vector<double> sorted;
@@ -56,32 +60,47 @@ std::optional<Outliers> outliers_of(const Snapshot& trace, uint32_t tensor, Step
   return Outliers{std::move(batches), n, sorted.back(), sorted[first - 1]};
 }
 
+// A sample, and the rank whose batch had it.
+struct Sample {
+  int32_t rank;
+  BatchRow row;
+};
+
 // The samples that all these batches have, and none behind the first of them that is not among them.
-std::vector<BatchRow> samples_of(const Snapshot& trace, const std::vector<Batch>& batches) {
-  std::vector<BatchRow> shared;
-  const auto is_among = [&](const BatchRow& row) {
-    const std::pair place(row.step, row.micro_batch);
-    return std::any_of(batches.begin(), batches.end(), [&](const Batch& batch) { return batch.place() == place; });
-  };
-  std::set<std::pair<uint32_t, uint64_t>> elsewhere;
-  std::map<std::pair<uint32_t, uint64_t>, std::pair<size_t, BatchRow>> counts;
-  trace.visit_batches({batches.front().step, UINT64_MAX}, [&](std::span<const BatchRow> rows) {
-    for (const BatchRow& row : rows) {
-      if (row.phase == Phase::evaluation) continue;
-      if (is_among(row))
-        ++counts.try_emplace({row.source, row.sample}, 0, row).first->second.first;
-      else
-        elsewhere.insert({row.source, row.sample});
-    }
-    return true;
-  });
+std::vector<Sample> samples_of(const Snapshot& trace, const std::vector<Batch>& batches) {
+  // The sources of the ranks, all that differ: of one whose data are others the same numbers are other samples.
+  std::vector<std::vector<SourceInfo>> kinds;
+  std::set<std::tuple<size_t, uint32_t, uint64_t>> elsewhere;
+  std::map<std::tuple<size_t, uint32_t, uint64_t>, std::pair<size_t, Sample>> counts;
+  for (const int32_t rank : trace.ranks()) {
+    const Snapshot of_rank = trace.of_rank(rank);
+    const std::vector<SourceInfo> sources = of_rank.sources();
+    const auto kind = static_cast<size_t>(std::find(kinds.begin(), kinds.end(), sources) - kinds.begin());
+    if (kind == kinds.size()) kinds.push_back(sources);
+    std::set<std::pair<uint64_t, uint32_t>> places;
+    for (const Batch& batch : batches)
+      if (batch.rank == rank) places.emplace(batch.step, batch.micro_batch);
+    of_rank.visit_batches({batches.front().step, UINT64_MAX}, [&](std::span<const BatchRow> rows) {
+      for (const BatchRow& row : rows) {
+        if (row.phase == Phase::evaluation) continue;
+        const std::tuple sample(kind, row.source, row.sample);
+        if (places.contains({row.step, row.micro_batch}))
+          ++counts.try_emplace(sample, 0, Sample{rank, row}).first->second.first;
+        else
+          elsewhere.insert(sample);
+      }
+      return true;
+    });
+  }
+  std::vector<Sample> shared;
   for (const auto& [sample, counted] : counts)
     if (counted.first == batches.size() && !elsewhere.contains(sample)) shared.push_back(counted.second);
   return shared;
 }
 
-// In their steps the loss was far above that of the steps before, or of the run where there are none, or the step was skipped.
-bool does_harm(const RunFacts& facts, const std::vector<Batch>& batches) {
+// Of a rank: in the steps of these batches, all of them its own, the loss was far above that of the steps before, or of the run
+// where there are none, or the step was skipped.
+bool does_harm(const Snapshot& of_rank, StepRange asked, const std::vector<Batch>& batches) {
   constexpr double kFar = 10;
   std::vector<double> before, all;
   double worst = 0;
@@ -89,35 +108,42 @@ bool does_harm(const RunFacts& facts, const std::vector<Batch>& batches) {
   const auto is_among = [&](uint64_t step) {
     return std::any_of(batches.begin(), batches.end(), [&](const Batch& batch) { return batch.step == step; });
   };
-  facts.context.trace.of_rank(facts.context.trace.ranks().front())
-      .visit_steps(facts.context.options.steps, [&](std::span<const StepRow> rows) {
-        for (const StepRow& row : rows) {
-          if (!row.loss_known) continue;
-          if (is_among(row.step)) {
-            worst = std::isfinite(row.loss) ? std::max(worst, row.loss) : INFINITY;
-            skipped |= row.skipped;
-          } else {
-            all.push_back(row.loss);
-            if (row.step < batches.front().step) before.push_back(row.loss);
-          }
-        }
-        return true;
-      });
+  of_rank.visit_steps(asked, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      if (!row.loss_known) continue;
+      if (is_among(row.step)) {
+        worst = std::isfinite(row.loss) ? std::max(worst, row.loss) : INFINITY;
+        skipped |= row.skipped;
+      } else {
+        all.push_back(row.loss);
+        if (row.step < batches.front().step) before.push_back(row.loss);
+      }
+    }
+    return true;
+  });
   if (skipped || all.empty()) return true;
   if (before.size() > kEndLosses) before.erase(before.begin(), before.end() - kEndLosses);
   return !(worst <= kFar * median(before.empty() ? all : before));
 }
 
+bool do_harm(const RunFacts& facts, const std::vector<Batch>& batches) {
+  std::map<int32_t, std::vector<Batch>> by_rank;
+  for (const Batch& batch : batches) by_rank[batch.rank].push_back(batch);
+  return std::any_of(by_rank.begin(), by_rank.end(), [&](const auto& one) {
+    return does_harm(facts.context.trace.of_rank(one.first), facts.context.options.steps, one.second);
+  });
+}
+
 std::string told_samples(const Snapshot& trace, const Outliers& outliers) {
-  const std::vector<BatchRow> samples = samples_of(trace, outliers.batches);
+  const std::vector<Sample> samples = samples_of(trace, outliers.batches);
   if (samples.empty()) return "";
-  if (samples.size() == 1) return fmt::format("It is {}. ", find_sample(trace, samples.front()).text());
+  if (samples.size() == 1)
+    return fmt::format("It is {}. ", find_sample(trace.of_rank(samples.front().rank), samples.front().row).text());
   return fmt::format("It is one of {} of that batch. ", count_of(samples.size(), "sample"));
 }
 
 void find_outliers(const RunFacts& facts, Findings& found) {
-  const Snapshot& run = facts.context.trace;
-  const Snapshot trace = run.of_rank(run.ranks().front());
+  const Snapshot& trace = facts.context.trace;
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {
     const TensorInfo& tensor = facts.selection.tensor(i);
     const OpInfo& op = facts.selection.op(i);
@@ -128,19 +154,17 @@ void find_outliers(const RunFacts& facts, Findings& found) {
     if (!outliers) continue;
     const Batch& first = outliers->batches.front();
     const size_t n = outliers->batches.size();
-    RowKey key = facts.selection.key(i);
-    key.step = first.step;
-    found.add(
-        does_harm(facts, outliers->batches) ? Severity::warning : Severity::info,
-        fmt::format("{} of {} batches of {} {} unlike all others, first in step {}: the largest magnitude is {:.4g}, and {:.4g} in "
-                    "the others.",
-                    n == 1 ? "One" : fmt::format("{}", n), outliers->all, facts.selection.name(i), n == 1 ? "is" : "are",
-                    first.step, outliers->largest, outliers->others),
-        {{key, {{"largest", first.largest}}}},
-        fmt::format("{}Look at that sample: mend it, leave it out, or bring its features among the others. `ulpscope export "
-                    "{} --table batches --step {}` lists the batch.",
-                    told_samples(trace, *outliers), shell_word(run.path()), first.step),
-        {{i}, first.step});
+    found.add(do_harm(facts, outliers->batches) ? Severity::warning : Severity::info,
+              fmt::format(
+                  "{} of {} batches of {} {} unlike all others, first in step {}{}: the largest magnitude is {:.4g}, and {:.4g} in "
+                  "the others.",
+                  n == 1 ? "One" : fmt::format("{}", n), outliers->all, facts.selection.name(i), n == 1 ? "is" : "are", first.step,
+                  trace.ranks().size() > 1 ? fmt::format(" of rank {}", first.rank) : "", outliers->largest, outliers->others),
+              {{facts.selection.key(i, first.step, first.rank), {{"largest", first.largest}}}},
+              fmt::format("{}Look at that sample: mend it, leave it out, or bring its features among the others. `ulpscope export "
+                          "{} --table batches --step {}` lists the batch.",
+                          told_samples(trace, *outliers), shell_word(trace.path()), first.step),
+              {{i}, first.step});
   }
 }
 

@@ -350,6 +350,48 @@ TEST(RunFindings, ABatchUnlikeAllOthersIsTheMatterOfItsSample) {
   }
 }
 
+// Ranks train on samples of their own: what one has that is out of line is told as its, and so is what its loss says.
+TEST(RunFindings, ABatchOfAnyRankMayBeUnlikeAllOthers) {
+  for (const bool leaps : {true, false}) {
+    for (const bool is_shared : {true, false}) {  // the file, or each rank has one
+      RankedTraces traces(2);
+      for (const size_t rank : {0, 1}) {
+        SyntheticTrace& trace = traces[rank];
+        trace.sink().add_source(
+            {.source = 0, .name = "train", .part = "inputs", .file = is_shared || rank == 0 ? "x.csv" : "y.csv", .samples = 64});
+        TensorInfo input;
+        input.role = Role::input;
+        input.name = "inputs";
+        OpInfo source{1, 0, "source", "", Phase::data, "", {}};
+        source.kind = OpKind::source;
+        const uint32_t batch = trace.add_output(source, input);
+        for (uint64_t step = 0; step < 20; ++step) {
+          const bool is_bad = rank == 1 && step == 12;
+          // Rank 0 has sample 61 of what it reads as well, in another step; the bad one it has not.
+          for (uint64_t i = 0; i < 3; ++i)
+            trace.sink().add_batch({.step = step,
+                                    .source = 0,
+                                    .sample = is_bad && i < 2                     ? 60 + i
+                                              : rank == 0 && step == 15 && i == 1 ? 61
+                                                                                  : (3 * step + i) % 6});
+          trace.add(batch, make_row({is_bad ? 31.0 : 0.5, 1.0}, DType::f32));
+          trace.end_step(SyntheticTrace::default_step(is_bad && leaps ? 20.0 : 1.0));
+        }
+      }
+      const Report report = analyze_all(Snapshot("run", traces.close()), {});
+      const Finding* const outlier = find_finding(report, "data.outlier");
+      ASSERT_NE(outlier, nullptr);
+      EXPECT_TRUE(outlier->title.starts_with("One of 40 batches of inputs is unlike all others, first in step 12 of rank 1: "))
+          << outlier->title;
+      EXPECT_EQ(outlier->evidence.at(0).key.rank, 1);
+      EXPECT_EQ(outlier->severity, leaps ? Severity::warning : Severity::info);
+      EXPECT_TRUE(outlier->suggestion.starts_with(is_shared ? "It is sample 60 of train: inputs in x.csv"
+                                                            : "It is one of 2 samples of that batch. "))
+          << outlier->suggestion;
+    }
+  }
+}
+
 // The peak is among the first losses, and some of the test set is right by chance.
 TEST(RunFindings, ALossThatEndsFarAboveItsBeginningIsADivergence) {
   for (const bool classifies : {true, false}) {
