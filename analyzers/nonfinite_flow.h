@@ -1,5 +1,5 @@
-// How NaN and infinities went from op to op: along the recorded edges, in order of execution, and through weights and optimizer
-// states from step to step.
+// How NaN and infinities went from op to op: along the recorded edges, in order of execution, through weights and optimizer states
+// from step to step, and through collective ops from rank to rank.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ struct NonfiniteStop {
 struct NonfiniteWays {
   std::vector<NonfiniteStop> to_loss, to_weights;  // from the beginning on, both ends included; empty: it did not get there
 };
-// From a beginning, in its step and the next that was recorded.
+// From a beginning, in its step and the next that was recorded, on its rank.
 NonfiniteWays ways_from(const AnalysisContext& context, uint32_t tensor, const RowPosition& position);
 
 }  // namespace ulpscope

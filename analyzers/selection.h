@@ -5,6 +5,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ulpscope/analyzers/analysis.h"
@@ -20,19 +21,25 @@ struct OutputId {
   auto operator<=>(const OutputId&) const = default;  // NOLINT(modernize-use-nullptr): of Clang 14's own making
 };
 
-// Where a row stands, in order of execution; of several ranks, by rank within a step.
+// Where a row stands, in order of execution: of several ranks each has its sequence in a step, and those that run the same ops
+// agree.
 struct RowPosition {
   RowPosition() = default;
   // Whoever names a step names a rank: its rows are others than those of the next one.
   constexpr RowPosition(uint64_t of_step, int of_rank, uint32_t at = 0, uint32_t of_micro_batch = 0, uint8_t of_loss = 0)
-      : step(of_step), rank(of_rank), sequence(at), micro_batch(of_micro_batch), loss_index(of_loss) {}
+      : step(of_step), sequence(at), rank(of_rank), micro_batch(of_micro_batch), loss_index(of_loss) {}
 
   uint64_t step = 0;
+  uint32_t sequence = 0;
   int rank = 0;
-  uint32_t sequence = 0, micro_batch = 0;
+  uint32_t micro_batch = 0;
   uint8_t loss_index = 0;
   auto operator<=>(const RowPosition&) const = default;  // NOLINT(modernize-use-nullptr): of Clang 14's own making
 };
+// Of a step the rows of one rank after those of another.
+inline bool comes_first_by_rank(const RowPosition& left, const RowPosition& right) {
+  return std::tie(left.step, left.rank, left) < std::tie(right.step, right.rank, right);
+}
 inline RowPosition position_of(const TensorRow& row, int rank) {
   return {row.step, rank, row.sequence, row.micro_batch, row.loss_index};
 }

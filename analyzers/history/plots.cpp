@@ -333,7 +333,7 @@ Table step_table(const AnalysisContext& context, uint64_t step) {
       return true;
     });
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return comes_first_by_rank(a.first, b.first); });
   for (auto& [position, row] : rows) table.rows.push_back(std::move(row));
   return table;
 }

@@ -70,7 +70,7 @@ Plot step_histograms(const AnalysisContext& context, uint64_t step) {
       return true;
     });
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return comes_first_by_rank(a.first, b.first); });
   for (auto& [position, series] : rows) plot.series.push_back(std::move(series));
   return plot;
 }

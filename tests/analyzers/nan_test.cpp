@@ -149,6 +149,120 @@ TEST(NonfiniteFlow, DivisionsByInfinityAreCounted) {
   EXPECT_EQ(found[0].zeros.origin.position.step, 1u);
 }
 
+// Two ranks that sum up their gradients:
+//   data -> gradient -> all_reduce -> update
+// `gradients`: the ranks whose gradient is NaN in step `at`, where all sums are. A second exchange comes first, of what is finite.
+class TwoRanks {
+ public:
+  explicit TwoRanks(const std::vector<int>& gradients, bool has_edges = true, uint32_t more_ops = 0, uint64_t at = 1) : traces_(2) {
+    for (const int rank : {0, 1}) {
+      SyntheticTrace& trace = traces_[static_cast<size_t>(rank)];
+      const auto add = [&](const char* name, Phase phase, Role role) {
+        return trace.add_tensor("fc", name, phase, role, DType::f32);
+      };
+      const uint32_t data = add("source", Phase::data, Role::input);
+      const uint32_t norm = add("all_reduce", Phase::forward, Role::activation);
+      gradient = add("linear", Phase::backward, Role::weight_gradient);
+      sum = add("all_reduce", Phase::communication, Role::weight_gradient);
+      const uint32_t weight = add("sgd_update", Phase::optimizer, Role::weight);
+      const uint32_t extra = add("relu", Phase::forward, Role::activation);
+      for (uint32_t op = 1; op < 5 && has_edges; ++op) trace.sink().add_edge({0, op, 0, op - 1, 0});
+      if (has_edges) trace.sink().add_edge({0, 4, 1, 4, 0});
+      for (uint64_t step = 0; step < at + 2; ++step) {
+        const bool is_bad = step == at && std::find(gradients.begin(), gradients.end(), rank) != gradients.end();
+        const auto row = [&](bool bad) { return make_stored_row({bad ? NAN : 1.0, 2.0}, DType::f32); };
+        trace.add(data, row(false));
+        // One rank may have computed more than the other before they meet.
+        for (uint32_t i = 0; rank == 1 && i < more_ops; ++i) trace.add(extra, row(false));
+        trace.add(norm, row(false));
+        trace.add(gradient, row(is_bad));
+        trace.add(sum, row(step == at));
+        trace.add(weight, row(step >= at));
+        trace.end_step();
+      }
+    }
+  }
+  std::vector<NonfiniteBeginning> beginnings() {
+    const Snapshot run("run", traces_.close());
+    return find_beginnings(AnalysisContext(run, {}), {.weights = true});
+  }
+  uint32_t gradient = 0, sum = 0;
+
+ private:
+  RankedTraces traces_;
+};
+
+TEST(NonfiniteFlow, WhatAnExchangeBroughtBeganOnTheRankThatSentIt) {
+  for (const bool has_edges : {true, false}) {
+    for (const uint32_t more_ops : {0u, 5u}) {
+      for (const int rank : {0, 1}) {
+        TwoRanks run({rank}, has_edges, more_ops);
+        const std::vector<NonfiniteBeginning> found = run.beginnings();
+        // Without edges what a weight keeps for the next step is not known to come from it.
+        ASSERT_EQ(found.size(), has_edges ? 1u : 3u) << rank << ' ' << more_ops;
+        EXPECT_EQ(found[0].tensor, run.gradient);
+        EXPECT_EQ(found[0].first.rank, rank);
+        EXPECT_EQ(found[0].first.step, 1u);
+        ASSERT_TRUE(found[0].harmed);
+        EXPECT_EQ(found[0].harmed->position.rank, rank);
+        EXPECT_EQ(found[0].rows, 1u);
+      }
+    }
+  }
+}
+
+// More steps than are read at once.
+TEST(NonfiniteFlow, AnExchangeIsFollowedInEveryStep) {
+  for (const uint64_t at : {1, 999, 1000, 2500}) {
+    TwoRanks run({1}, true, 0, at);
+    const std::vector<NonfiniteBeginning> found = run.beginnings();
+    ASSERT_EQ(found.size(), 1u) << at;
+    EXPECT_EQ(found[0].tensor, run.gradient);
+    EXPECT_EQ(found[0].first.rank, 1);
+    EXPECT_EQ(found[0].first.step, at);
+    EXPECT_EQ(found[0].weights, at);
+  }
+}
+
+TEST(NonfiniteFlow, EachRankThatMadeItsOwnIsABeginning) {
+  TwoRanks run({0, 1});
+  const std::vector<NonfiniteBeginning> found = run.beginnings();
+  ASSERT_EQ(found.size(), 2u);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(found[static_cast<size_t>(rank)].tensor, run.gradient);
+    EXPECT_EQ(found[static_cast<size_t>(rank)].first.rank, rank);
+  }
+}
+
+// Finite gradients whose sum is not began in the sum, once.
+TEST(NonfiniteFlow, WhatAnExchangeMadeBeganThereOnce) {
+  TwoRanks run({});
+  const std::vector<NonfiniteBeginning> found = run.beginnings();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].tensor, run.sum);
+  EXPECT_EQ(found[0].first.rank, 0);
+}
+
+// What stands first in the order of execution is the first, on whatever rank.
+TEST(NonfiniteFlow, RanksBeginInTheOrderOfTheirOps) {
+  RankedTraces traces(2);
+  uint32_t early = 0;
+  for (const size_t rank : {0, 1}) {
+    SyntheticTrace& trace = traces[rank];
+    early = trace.add_tensor("a", "log", Phase::forward, Role::activation, DType::f32);
+    const uint32_t late = trace.add_tensor("b", "sqrt", Phase::forward, Role::activation, DType::f32);
+    trace.sink().add_edge({0, 1, 0, 0, 0});
+    trace.add(early, make_stored_row({rank == 1 ? NAN : 1.0}, DType::f32));
+    trace.add(late, make_stored_row({rank == 0 ? NAN : 1.0}, DType::f32));
+    trace.end_step();
+  }
+  const Snapshot run("run", traces.close());
+  const std::vector<NonfiniteBeginning> found = find_beginnings(AnalysisContext(run, {}));
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].tensor, early);
+  EXPECT_EQ(found[0].first.rank, 1);
+}
+
 std::vector<std::string> names(const Model& model, const std::vector<NonfiniteStop>& way) {
   std::vector<std::string> found;
   for (const NonfiniteStop& stop : way)
