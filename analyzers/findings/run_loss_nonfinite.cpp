@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <set>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/range_judgement.h"
@@ -15,10 +16,10 @@ namespace {
 // The step from which on every step up to this one held something nonfinite and was taken: a loss follows from what the steps
 // before it did to the weights.
 uint64_t began(const Snapshot& trace, const StepTotals& steps, uint64_t step) {
-  const std::vector<EventRow>& events = trace.events();
-  for (auto event = events.rbegin(); event != events.rend(); ++event) {
-    if (event->kind == EventKind::nonfinite && event->step + 1 == step && !steps.skipped.contains(event->step)) step = event->step;
-  }
+  std::set<uint64_t> taken;  // of all ranks
+  for (const EventRow& event : trace.events())
+    if (event.kind == EventKind::nonfinite && !steps.skipped.contains(event.step)) taken.insert(event.step);
+  while (step > 0 && taken.contains(step - 1)) --step;
   return step;
 }
 

@@ -370,6 +370,19 @@ TEST(RanksInReports, EventsAreOfTheirRank) {
   EXPECT_EQ(metrics.rows[0].key.rank, 1);
 }
 
+// Each rank goes on with what another one made in the step before.
+TEST(RanksInReports, WhereALossBeganIsFollowedOverAllRanks) {
+  RankedTraces traces(2);
+  for (const size_t rank : {0, 1})
+    for (uint64_t step = 0; step < 6; ++step) {
+      if (rank == 1 ? step == 1 : step == 2 || step == 3) traces[rank].add_event(EventKind::nonfinite, -1, 1);
+      traces[rank].end_step(SyntheticTrace::default_step(step >= 4 ? NAN : 1.0));
+    }
+  const Report report = analyze_all(Snapshot("run", traces.close()), {});
+  ASSERT_NE(find_finding(report, "run.loss_nonfinite"), nullptr);
+  EXPECT_THAT(find_finding(report, "run.loss_nonfinite")->suggestion, ::testing::StartsWith("Where it began, in step 1, is"));
+}
+
 TEST(RanksInReports, RowsOfATableSayWhichTheyAreOf) {
   std::string text;
   export_table(RankedRun({{3, 2}, {6, 1}}).read(), "steps", ExportFormat::csv, {}, [&](std::string_view piece) {
