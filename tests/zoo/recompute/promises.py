@@ -74,10 +74,12 @@ def ranges_of_run(program, f, finding):
 
 
 def batches(program, f, finding):
-    """The sample that is named, in its step."""
-    sample, step = re.search(r"of sample (\d+) of", finding["title"])[1], str(finding["evidence"][0]["key"]["step"])
-    if not any(row["step"] == step and row["sample"] == sample for row in rows_of(program, f.path, "batches")):
-        yield f"batches do not have sample {sample} in step {step}"
+    """The samples of a step, among them the one that is named."""
+    step = re.search(r"--table batches --step (\d+)`", finding["suggestion"])[1]
+    samples = [row["sample"] for row in rows_of(program, f.path, "batches") if row["step"] == step]
+    named = re.search(r"of sample (\d+) of", finding["title"] + finding["suggestion"])
+    if not samples or (named and named[1] not in samples):
+        yield f"batches of step {step} are {samples}, without the sample that is named" if named else f"batches have none of step {step}"
 
 
 PROMISES = [
