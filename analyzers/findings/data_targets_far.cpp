@@ -22,7 +22,7 @@ void find_far_targets(const RunFacts& facts, Findings& found) {
                   "from it by {:.4g}, and the run did not get there.",
                   guess->mean, std::sqrt(guess->loss)),
       {{key_of_step(facts.context.trace, steps.last.step), {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
-      "Subtract their mean, and divide by their deviation.", {{}, steps.first.step});
+      "Subtract their mean, and divide by their deviation.");
 }
 
 }  // namespace
