@@ -119,8 +119,10 @@ TrialOutcome run(const Trial& trial) {
     if (i < known) step.original = outcome.original.steps[i];
     if (as_it_was && i < known) {
       differences.begin_step(trainer.first_step() + i);
-      if (!TrialStep{step.original, as_it_was->step()}.is_as_before() && !outcome.original_differs_in)
-        outcome.original_differs_in = trainer.first_step() + i;
+      TrialStep again;
+      again.original = step.original;
+      again.result = as_it_was->step();  // which may throw: of a capsule whose batches do not fit
+      if (!again.is_as_before() && !outcome.original_differs_in) outcome.original_differs_in = trainer.first_step() + i;
     }
     step.result = trainer.step();
     if (trial.goes_on && !trial.goes_on(step.result)) break;
