@@ -138,7 +138,7 @@ extern constinit const FindingRule range_gradients_flushed{
     .help = "A larger loss scale, BF16, or FP32 for the op.",
     .explains = {"scale.missing", "scale.none", "scale.under_scaled", "scale.below_100", "scale.below_1000", "scale.fit_*",
                  "updates.none_applied"},
-    .shown_by = "experiments/failures/sqrt_backward_at_zero_fp16.toml",
+    .shown_by = "experiments/failures/loss_scale_too_small.toml",
     .find = find_flushed,
 };
 

@@ -15,7 +15,7 @@ void find_stopped(const RunFacts& facts, Findings& found) {
 
 extern constinit const FindingRule run_stopped{
     .code = "run.stopped",
-    .part = Part::run,
+    .part = Part::recording,
     .raised = "The run was asked to stop at NaN, overflow or backoff, and did.",
     .meaning = "It ended early.",
     .is_about_run = false,

@@ -33,7 +33,7 @@ extern constinit const FindingRule scale_under_scaled{
     .raised = "Gradients are flushed at the run's loss scale, and would not be at a larger one that fits.",
     .meaning = "Small gradients are lost.",
     .help = "Begin with a larger scale, or let it grow sooner.",
-    .shown_by = "experiments/failures/sqrt_backward_at_zero_fp16.toml",
+    .shown_by = "experiments/failures/loss_scale_too_small.toml",
     .find = find_under_scaled,
 };
 
