@@ -307,6 +307,10 @@ evaluation = "never"
   EXPECT_TRUE(run(trial()).is_as_before());
   write_file(file("data.csv"), "a,b,label\n1,2,0\n3,4,1\n5,6,2\n7,8.5,3\n9,1,4\n");
   EXPECT_THAT(refusal(trial(), ErrorKind::unreadable), StartsWith("the data are not those of step"));
+  // Of the steps that run again beside those of the trial, too.
+  Trial by_op = trial({"precision=fp32"});
+  by_op.by_op = true;
+  EXPECT_THAT(refusal(by_op, ErrorKind::unreadable), StartsWith("the data are not those of step"));
   write_file(file("data.csv"), "a,b,label\n1,2,0\n3,4,1\n5,6,2\n");
   EXPECT_THAT(refusal(trial(), ErrorKind::usage), HasSubstr("and the data 3 samples: they are other data"));
   std::filesystem::remove(file("data.csv"));
