@@ -72,7 +72,8 @@ std::optional<FlushedElement> flushed_element_behind(const Selection& selection,
     if (!exact || std::isnan(*exact)) return std::nullopt;
     if (*exact != 0) {
       const double flushed = magnitude_thresholds(*info(tensor.dtype).format, rounding_of(tensor)).flushed.perhaps_below;
-      return std::abs(*exact) <= flushed ? std::optional(FlushedElement{node, std::abs(*exact), is_softmax}) : std::nullopt;
+      return std::abs(*exact) <= flushed ? std::optional(FlushedElement{node, std::abs(*exact), is_softmax, flushed})
+                                         : std::nullopt;
     }
     if (!hands_on_zero(op.function)) return std::nullopt;
     const bool second = operands.size() > 1 && op.function == OpFunction::mul && operands[0]->value != 0;

@@ -18,6 +18,7 @@ struct FlushedElement {
   const CaptureRow* node;
   double magnitude;  // before the rounding; of a softmax an upper bound, exp(x - the row's largest)
   bool is_bound;
+  double flushed_up_to;  // magnitudes up to this one may be
 };
 
 // The zero itself, or the one that it was computed from, as a product with zero is; nothing where the operands that were captured

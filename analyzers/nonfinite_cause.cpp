@@ -381,11 +381,10 @@ void Origin::explain_zero(const CaptureRow& operand, NonfiniteExplanation& found
   const auto tensor = static_cast<uint32_t>(flushed->node->made_by);
   const TensorInfo& made = facts_.selection.tensor(tensor);
   const OpInfo& op = facts_.selection.op(tensor);
-  const FloatFormat& format = *info(made.dtype).format;
   found.story +=
       fmt::format("Before its rounding the zero was none: element {} of {} was {}{:.4g}, and {} makes zero of all up to {:.4g}. ",
                   flushed->node->element, facts_.selection.name(tensor), flushed->is_bound ? "at most " : "", flushed->magnitude,
-                  format.name, magnitude_thresholds(format, rounding_of(made)).flushed.perhaps_below);
+                  info(made.dtype).format->name, flushed->flushed_up_to);
   const bool takes_log = op_.function == OpFunction::log && op.function == OpFunction::softmax;
   if (takes_log) found.help = "log_softmax gives the logarithm without the zero. ";
   if (!is_narrow(made.dtype) || flushed->is_bound || flushed->magnitude < binary32.smallest_positive()) return;

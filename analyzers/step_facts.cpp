@@ -129,14 +129,13 @@ bool StepTotals::takes_growth_back() const {
   return growth.after > growth.before && first_skip.clean_steps == 0 && last.scale_after > growth.before;
 }
 
-bool StepTotals::scale_had_fallen_by(uint64_t step) const {
-  double scale = first.scale_before, highest = scale;
+StepTotals::ScaleThen StepTotals::scale_at(uint64_t step) const {
+  ScaleThen then{first.scale_before, first.scale_before};
   for (const ScaleChange& change : changes) {
     if (change.step >= step) break;
-    scale = change.after;
-    highest = std::max(highest, scale);
+    then = {change.after, std::max(then.highest, change.after)};
   }
-  return scale < highest;
+  return then;
 }
 
 double StepTotals::mean_loss(size_t n) const {

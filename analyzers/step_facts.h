@@ -73,7 +73,11 @@ struct StepTotals {
   bool is_stuck() const { return trailing_skips >= kStuck && !takes_growth_back(); }
   // The last steps were skipped right after the scale had grown, and it has not come down yet to what it was before.
   bool takes_growth_back() const;
-  bool scale_had_fallen_by(uint64_t step) const;  // with which that step began: a step before had a higher one
+  // The loss scale with which that step began, and the highest of it and those before.
+  struct ScaleThen {
+    double scale, highest;
+  };
+  ScaleThen scale_at(uint64_t step) const;
   double seconds() const { return 1e-9 * static_cast<double>(nanoseconds); }
   // Of the last `n` losses, 1 to last_losses.size().
   double mean_loss(size_t n) const;

@@ -22,9 +22,7 @@ namespace {
 // What to do about gradients that first vanished in `step`.
 Advice advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
   const StepTotals& steps = facts.steps();
-  double scale = steps.first.scale_before;
-  for (const ScaleChange& change : steps.changes)
-    if (change.step < step) scale = change.after;
+  const double scale = steps.scale_at(step).scale;
   if (scale < steps.first.scale_before)
     return fmt::format(
         "The loss scale had come down from {} to {} by then: what overflowed in the steps that were skipped is to be mended first.",

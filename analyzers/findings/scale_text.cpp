@@ -36,7 +36,9 @@ bool began_with_fallen_scale(const RunFacts& facts, uint32_t gradient, const std
   const auto& fit = facts.fitting().tensors[gradient];
   const bool needs_more = fit && fit->smallest && fit->smallest->lower != ExponentBounds::kNoLower &&
                           std::ldexp(1.0, fit->smallest->lower) > facts.steps().highest_scale;
-  return since && facts.steps().scale_had_fallen_by(since->step) && !needs_more;
+  if (!since || needs_more) return false;
+  const StepTotals::ScaleThen then = facts.steps().scale_at(since->step);
+  return then.scale < then.highest;
 }
 
 std::optional<bool> last_scale_is_too_large(const RunFacts& facts) {

@@ -9,7 +9,6 @@
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/scale.h"
-#include "ulpscope/analyzers/updates.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -144,35 +143,6 @@ TEST(RangeFindings, TheOriginsPhaseIsSaidOnce) {
     const Finding* finding = find_finding(report, "range.nonfinite");
     ASSERT_NE(finding, nullptr) << place;
     EXPECT_TRUE(finding->title.ends_with(std::string("in step 0, is ") + place + ".")) << finding->title;
-  }
-}
-
-// Of updates with gradients g in every step the second moments are g^2 (1 - beta2^t): corrected they are g^2 in every step. Some
-// are of larger gradients, and of some only counts are known.
-TEST(RangeFindings, EpsIsComparedWithEachStepsSecondMoments) {
-  constexpr double kBeta2 = 0.999;
-  for (const double eps : {0.9, 1.1}) {
-    for (const int larger : {1, 3}) {
-      SyntheticTrace trace;
-      const OpInfo update{1, 0, "adam_update", "fc", Phase::optimizer, fmt::format("beta2={} eps={}", kBeta2, eps), {}};
-      TensorInfo squares;
-      squares.slot = 2;
-      squares.role = Role::optimizer_state;
-      squares.parameter = "fc.weight";
-      const uint32_t moments = trace.add_output(update, squares);
-      for (int t = 1; t <= 20; ++t) {
-        const std::vector<double> values(10, (t <= larger ? 4 : 1) * (1 - std::pow(kBeta2, t)));
-        trace.add(moments, t == 10 ? make_health_row(values, DType::f32) : make_row(values, DType::f32));
-        trace.end_step();
-      }
-      const Report report = analyze_updates(trace.read());
-      const Finding* finding = find_finding(report, "updates.damped_by_epsilon");
-      ASSERT_EQ(finding != nullptr, eps > 1 && larger == 1) << eps;
-      if (finding) {
-        EXPECT_NEAR(lower(finding->evidence[0].values[0].value), eps, 1e-6);
-        EXPECT_NE(finding->title.find("of 10 of 10 elements in 18 of 19 recorded updates"), std::string::npos) << finding->title;
-      }
-    }
   }
 }
 

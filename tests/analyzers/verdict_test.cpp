@@ -320,18 +320,22 @@ TEST(RunFindings, TheStepsBeforeALeapAreThoseOfItsRank) {
   }
 }
 
+uint32_t add_inputs(SyntheticTrace& trace) {
+  TensorInfo input;
+  input.role = Role::input;
+  input.name = "inputs";
+  OpInfo source{1, 0, "source", "", Phase::data, "", {}};
+  source.kind = OpKind::source;
+  return trace.add_output(source, input);
+}
+
 // Sample 4 of every second batch of 8: known where the batches that have it are those that are out of line.
 TEST(RunFindings, ABatchUnlikeAllOthersIsTheMatterOfItsSample) {
   for (const bool leaps : {true, false}) {
     for (const double far : {31.0, 29.0}) {
       SyntheticTrace trace;
       trace.sink().add_source({.source = 0, .name = "train", .part = "inputs", .file = "x.csv", .samples = 64});
-      TensorInfo input;
-      input.role = Role::input;
-      input.name = "inputs";
-      OpInfo source{1, 0, "source", "", Phase::data, "", {}};
-      source.kind = OpKind::source;
-      const uint32_t batch = trace.add_output(source, input);
+      const uint32_t batch = add_inputs(trace);
       for (uint64_t step = 0; step < 20; ++step) {
         const bool is_bad = step == 12 || step == 17;
         for (uint64_t i = 0; i < 4; ++i)
@@ -361,12 +365,7 @@ TEST(RunFindings, ABatchOfAnyRankMayBeUnlikeAllOthers) {
         SyntheticTrace& trace = traces[rank];
         trace.sink().add_source(
             {.source = 0, .name = "train", .part = "inputs", .file = is_shared || rank == 0 ? "x.csv" : "y.csv", .samples = 64});
-        TensorInfo input;
-        input.role = Role::input;
-        input.name = "inputs";
-        OpInfo source{1, 0, "source", "", Phase::data, "", {}};
-        source.kind = OpKind::source;
-        const uint32_t batch = trace.add_output(source, input);
+        const uint32_t batch = add_inputs(trace);
         for (uint64_t step = 0; step < 20; ++step) {
           const bool is_bad = rank == 1 && step == 12;
           // Rank 0 has sample 61 of what it reads as well, in another step; the bad one it has not.
