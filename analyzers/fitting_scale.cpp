@@ -122,7 +122,7 @@ void FittingScale::add(const TensorRow& row, const Block& block, RunFits& fits) 
   const FloatFormat& format = computed && what_if_ ? *what_if_ : *info(tensor.dtype).format;
   // With the range of FP32 a gradient needs no loss scale, and bears any that a scaler would try.
   if (format.largest_exponent() >= binary32.largest_exponent() && asked_ == nullptr) return;
-  if (has_nonfinite_loss(block.step) || is_of_forward(row)) return;
+  if (has_nonfinite_loss(block.step) || context_->is_fitted(block.step) || is_of_forward(row)) return;
   if (!step_) step_.emplace().step = row.step;
   TensorFit& fit = fits.tensors[row.tensor];
   if (upstream_->is_behind(row)) {

@@ -18,7 +18,7 @@ std::vector<std::vector<PartSteps>> StepCursor::advance(const AnalysisContext& c
     const StepRange steps = context.parts[part].steps;
     context.trace.of_part(part).visit_steps({std::max(next_[part], steps.first), steps.last}, [&](std::span<const StepRow> rows) {
       for (const StepRow& row : rows) {
-        facts.add(context.parts[part], row);
+        facts.add(context.parts[part], row, context.is_fitted(row));
         next_[part] = row.step + 1;
         if (row.step < asked.first || row.step >= asked.last) continue;
         ++count;

@@ -33,19 +33,38 @@ bool leads_to_value(const TensorInfo& from, const TensorInfo& to) {
 
 bool leads_to_weight(const TensorInfo& from, const TensorInfo&) { return is_gradient(from.role); }
 
-// Whatever product's result is one more of a way, behind the last one that was found.
+// Which results are more of a way, behind the last one that was found.
 struct Way {
+  Growth::Of of;
   bool (*leads)(const TensorInfo& from, const TensorInfo& to);
-  bool (*counts)(const TensorInfo& product);
+  bool (*counts)(const TensorInfo& result);
   bool (*goes_on)(double largest, double behind);
 };
+
+// Of several values of its kind.
+bool is_sum(const AnalysisContext& context, const Way& kind, uint32_t tensor, uint32_t of) {
+  const Selection& selection = context.selection;
+  if (selection.op(tensor).function != OpFunction::add) return false;
+  const std::span<const GraphEdge> inputs = context.trace.graph().inputs(selection.tensor(tensor).op);
+  return std::count_if(inputs.begin(), inputs.end(), [&](const GraphEdge& edge) {
+           const std::span<const uint32_t> made = context.graph.made_by(edge.producer, edge.slot);
+           return std::any_of(made.begin(), made.end(),
+                              [&](uint32_t each) { return kind.leads(selection.tensor(each), selection.tensor(of)); });
+         }) > 1;
+}
 
 std::optional<Growth> follow(const Way& kind, const AnalysisContext& context, uint32_t tensor, const RowPosition& position) {
   const std::vector<double> largest = magnitudes(context, position);
   const Selection& selection = context.selection;
-  std::vector<Growth::Product> way;  // from the last to the first
+  std::vector<Growth::Result> way;  // from the last to the first
+  const auto counts = [&](uint32_t here) {
+    if (!kind.counts(selection.tensor(here))) return false;
+    if (kind.of == Growth::Of::products) return selection.op(here).kind == OpKind::product;
+    return is_sum(context, kind, here, tensor) &&
+           (way.empty() || selection.op(way.back().tensor).module != selection.op(here).module);
+  };
   for (uint32_t here = tensor;;) {
-    if (selection.op(here).kind == OpKind::product && kind.counts(selection.tensor(here)) && largest[here] > 0) {
+    if (counts(here) && largest[here] > 0) {
       if (!way.empty() && !kind.goes_on(largest[here], way.back().largest)) break;
       way.push_back({here, largest[here]});
     }
@@ -64,22 +83,24 @@ std::optional<Growth> follow(const Way& kind, const AnalysisContext& context, ui
   }
   if (way.size() < 2) return std::nullopt;
   std::reverse(way.begin(), way.end());
-  return Growth{std::move(way)};
+  return Growth{kind.of, std::move(way)};
 }
 
 }  // namespace
 
-double Growth::per_product() const { return std::pow(factor(), 1.0 / static_cast<double>(products.size() - 1)); }
+double Growth::per_result() const { return std::pow(factor(), 1.0 / static_cast<double>(results.size() - 1)); }
 
-std::optional<Growth> growth_towards(const AnalysisContext& context, uint32_t tensor, const RowPosition& position) {
-  constexpr Way kGrowing{.leads = leads_to_value,
-                         .counts = [](const TensorInfo&) { return true; },
-                         .goes_on = [](double largest, double behind) { return largest < behind; }};
-  return follow(kGrowing, context, tensor, position);
+std::optional<Growth> growth_towards(const AnalysisContext& context, uint32_t tensor, const RowPosition& position, Growth::Of of) {
+  const Way growing{.of = of,
+                    .leads = leads_to_value,
+                    .counts = [](const TensorInfo&) { return true; },
+                    .goes_on = [](double largest, double behind) { return largest < behind; }};
+  return follow(growing, context, tensor, position);
 }
 
 std::optional<Growth> fall_of_gradients(const AnalysisContext& context, uint32_t weight, const RowPosition& position) {
-  constexpr Way kFalling{.leads = leads_to_weight,
+  constexpr Way kFalling{.of = Growth::Of::products,
+                         .leads = leads_to_weight,
                          .counts = [](const TensorInfo& product) { return product.role == Role::activation_gradient; },
                          .goes_on = [](double largest, double behind) { return largest > behind; }};
   return follow(kFalling, context, weight, position);

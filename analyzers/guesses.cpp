@@ -7,6 +7,7 @@
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/trend.h"
 
 namespace ulpscope {
 
@@ -76,10 +77,15 @@ std::optional<MeanGuess> mean_guess_of(const RunFacts& facts) {
     all.sum += targets.sum;
   }
   MeanGuess guess{all.sum / all.count, 0, steps.mean_loss(n), n};
+  std::vector<double> variances;
   for (auto step = std::prev(of_steps.end(), static_cast<std::ptrdiff_t>(n)); step != of_steps.end(); ++step) {
     const Targets& targets = step->second;
     guess.loss += (targets.squares - 2 * guess.mean * targets.sum) / targets.count + guess.mean * guess.mean;
+    const double mean = targets.sum / targets.count;
+    variances.push_back(targets.squares / targets.count - mean * mean);
   }
+  guess.median_loss = median(steps.last_losses);
+  guess.median_variance = median(std::move(variances));
   guess.loss /= static_cast<double>(n);
   return guess;
 }

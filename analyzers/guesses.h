@@ -22,13 +22,15 @@ std::optional<Guessing> guessing_of(const AnalysisContext& context);
 
 // What giving the mean of all targets would have cost where the loss is the mean of squared errors.
 struct MeanGuess {
-  double mean = 0;      // of the targets of the steps that are judged
-  double loss = 0;      // of the last steps, with it
-  double run_loss = 0;  // the mean loss of the run in these
-  size_t steps = 0;     // as many of them
+  double mean = 0;                              // of the targets of the steps that are judged
+  double loss = 0;                              // of the last steps, with it
+  double run_loss = 0;                          // the mean loss of the run in these
+  size_t steps = 0;                             // as many of them
+  double median_loss = 0, median_variance = 0;  // of the run, and of the targets within each step, in these
 
-  // The run did hardly better: its batches are the same.
-  bool is_not_beaten() const { return loss > 0 && run_loss >= 0.98 * loss; }
+  // The run did hardly better: its batches are the same. Nor did it in most of them, of which a few may decide the mean: no number
+  // costs less in a step than its own mean, the variance.
+  bool is_not_beaten() const { return loss > 0 && run_loss >= 0.98 * loss && median_loss >= 0.98 * median_variance; }
   // By a hundred in their deviation, or by three of these: a model, whose outputs begin near 0, has to get there first.
   bool lies_far() const { return mean * mean > 10 * loss || loss > 1e4; }
 };

@@ -204,6 +204,7 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
     if (last != metrics.rows.rend()) add(unit == Unit::share ? kInReport : kInfoOnly, name, last->cells[2], unit);
   }
   add(kInReport, "skipped_steps", count_cell(totals.skipped.size()), Unit::count);
+  if (!totals.fitted.empty()) add(kInReport, "fitted_steps", count_cell(totals.fitted.size()), Unit::count);
   add(kInReport, "loss_scale", any ? Cell(totals.last.scale_after) : Cell(Unknown{}), Unit::scale);
   add(kInfoOnly, "seconds", totals.seconds(), Unit::seconds);
   add(kInfoOnly, "seconds_per_step", any ? Cell(totals.seconds() / static_cast<double>(totals.count)) : Cell(Unknown{}),

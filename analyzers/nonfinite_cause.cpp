@@ -237,7 +237,9 @@ NonfiniteExplanation Origin::of_adam() const {
       std::string masters = help.set(settings.switched(SettingKind::master_weights, true));
       if (once.empty()) once = "An update in FP32" + in_brackets({settings.name(SettingKind::update_math)});
       masters = masters.empty() ? "FP32 master weights are updated in FP32" : masters + " updates in FP32";
-      help.text = fmt::format("{} rounds once at the end; {}. ", once, masters);
+      help.text = fmt::format(
+          "{}; {} keeps eps, but second moments that are stored as zero leave eps alone to divide by, and updates of any length. ",
+          masters, once);
       return {NonfiniteCause::epsilon_flushed,
               fmt::format("The update divides by 0: each of its operations is rounded to {0}{1}, which makes eps = {2:g} zero, as "
                           "all up to 2^{3:g} are, and (1 - beta2) g^2 too for gradients g up to 2^{4:.3g}; exp_avg / "

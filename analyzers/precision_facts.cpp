@@ -28,10 +28,12 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps) {
 Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings) {
   using Kind = SettingKind;
   Advice advice;
+  // A scaler that multiplies by 1 is switched on.
+  const bool multiplies_by_one = settings.number(Kind::scale_initial) == 1.0 && !settings.is_off(Kind::scale_enabled);
   if (facts.adapts_scale) {
     advice.text = "Begin with a larger loss scale" + in_brackets({advice.raise(settings.name(Kind::scale_initial))}) +
                   ", or let it grow sooner" + in_brackets({advice.lower(settings.name(Kind::scale_growth_interval))});
-  } else if (facts.scales_loss) {
+  } else if (facts.scales_loss || multiplies_by_one) {
     advice.text = "Use a larger loss scale" + in_brackets({advice.raise(settings.name(Kind::scale_initial))}) +
                   ", or one that adapts" + in_brackets({advice.set(settings.switched(Kind::scale_dynamic, true))});
   } else if (!facts.updates_narrow_weights) {

@@ -64,7 +64,8 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
                       row.rounding.flushed == 0 && row.input.flushed == 0,
                   row.step);
   const RowPosition position = position_of(row, block.rank);
-  const bool skipped = block.step.skipped, is_used = !(skipped && is_gradient(tensor.role));
+  const bool skipped = block.step.skipped, fitted = context_->is_fitted(block.step);
+  const bool is_used = !((skipped || fitted) && is_gradient(tensor.role));
   // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
   if (stored_nonfinite(row, tensor.dtype) > 0 && !(skipped && comes_after_loss(context_->selection.op(row.tensor).phase))) {
     facts.nonfinite.add(
@@ -73,7 +74,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   facts.noise_rows += noise_->fills(row);
   if (first_rounding_) {
     ++ranges.backward_passes;
-    if (row.rounding.flushed == share_base(row) && facts.vanished_steps++ == 0) {
+    if (!fitted && row.rounding.flushed == share_base(row) && facts.vanished_steps++ == 0) {
       facts.vanished_after = before_;
       facts.first_vanished = position;
     }
@@ -101,6 +102,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
       facts.raised += {beyond(nearest->flushed.lower), beyond(nearest->flushed.upper)};
     }
   }
+  if (quantized && fitted && is_gradient(tensor.role)) return;
   const bool has_no_history = quantized && delays_scales_ && row.quantization_scale == 1 && facts.scaled.seen.base == 0;
   ScaledRows& scaled = has_no_history ? facts.before_history : facts.scaled;
   if (seen && quantized) {

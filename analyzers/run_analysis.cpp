@@ -1,7 +1,9 @@
 #include "ulpscope/analyzers/run_analysis.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "ulpscope/analyzers/what_if.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope {
@@ -108,6 +110,24 @@ class StepBatch {
   bool begun_ = false;              // a block of the first of them was given
 };
 
+// Up to which the loss of a step is nothing; kUnknown where the first one is none to compare with.
+double fitted_loss(const Snapshot& trace) {
+  // A cross-entropy in FP32 cannot tell less from 0. One of many units says nothing of how small a loss is none.
+  constexpr double kNothing = 0x1p-24, kMost = 1;
+  const std::vector<OpInfo>& ops = trace.ops();
+  // What rounds a loss to a narrow type makes zeros of small ones.
+  const auto loses = [&](const TensorInfo& tensor) {
+    return tensor.role == Role::loss && ops[tensor.op].phase == Phase::loss && is_narrow(tensor.dtype);
+  };
+  if (std::any_of(trace.tensors().begin(), trace.tensors().end(), loses)) return kUnknown;
+  double first = kUnknown;
+  trace.of_rank(trace.ranks().front()).visit_steps({}, [&](std::span<const StepRow> rows) {
+    if (!rows.empty() && rows.front().loss_known) first = rows.front().loss;
+    return rows.empty();
+  });
+  return first > 0 && std::isfinite(first) ? kNothing * std::min(first, kMost) : kUnknown;
+}
+
 }  // namespace
 
 AnalysisContext::AnalysisContext(const Snapshot& snapshot, const AnalysisOptions& asked, const AnalysisContext* before)
@@ -119,6 +139,7 @@ AnalysisContext::AnalysisContext(const Snapshot& snapshot, const AnalysisOptions
                       &before->trace.graph() == &trace.graph() && before->parts.size() == parts.size()
                   ? before->tables_
                   : std::make_shared<const Tables>(trace, asked)),
+      fitted_loss_(fitted_loss(trace)),
       selection(tables_->selection),
       graph(tables_->graph),
       settings(tables_->settings) {}

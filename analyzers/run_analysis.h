@@ -33,6 +33,10 @@ struct AnalysisContext {
   const AnalysisOptions options;
   const std::vector<TracePart> parts;
 
+  // The loss of the step was nothing beside the first one: there is nothing left to learn in it, and what its gradients and updates
+  // lose is lost to nobody. docs/numerics.md, "Steps that are fitted".
+  bool is_fitted(const StepRow& step) const { return step.loss_known && step.loss >= 0 && step.loss <= fitted_loss_; }
+
  private:
   struct Tables {
     Tables(const Snapshot& trace, const AnalysisOptions& options)
@@ -42,6 +46,7 @@ struct AnalysisContext {
     const SettingNames settings;
   };
   const std::shared_ptr<const Tables> tables_;
+  const double fitted_loss_;  // NaN: no step is fitted
 
  public:
   const Selection& selection;

@@ -18,8 +18,9 @@ void ScaleFacts::update(const Block& block) {
     if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) continue;
     const auto rounding = as_seen(row);
     if (!rounding) continue;
-    // What was flushed in a skipped step is lost to nobody.
-    GradientLosses::Flushed* const flushed = block.step.skipped ? nullptr : &losses.flushed[row.tensor];
+    // What was flushed in a step that was skipped or fitted is lost to nobody.
+    const bool is_used = !block.step.skipped && !context_->is_fitted(block.step);
+    GradientLosses::Flushed* const flushed = is_used ? &losses.flushed[row.tensor] : nullptr;
     if (flushed) flushed->seen += *rounding;
     if (is_quantized(tensor.dtype)) continue;
     losses.saturated = losses.saturated || row.rounding.saturated > 0;

@@ -55,6 +55,12 @@ SettingMention SettingNames::switched(SettingKind kind, bool on) const {
   return mention;
 }
 
+bool SettingNames::is_off(SettingKind kind) const {
+  const SettingInfo* const setting = find(kind);
+  return setting != nullptr && std::any_of(std::begin(kSwitches), std::end(kSwitches),
+                                           [&](const Values& values) { return setting->value == values.off; });
+}
+
 SettingMention SettingNames::with_value(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
   return {kind, setting ? one_line(fmt::format("{} = {}", setting->name, setting->value)) : ""};

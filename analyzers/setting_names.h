@@ -31,6 +31,7 @@ class SettingNames {
   SettingMention name(SettingKind kind) const;  // of the first of that kind: "scaler.initial"
   // "scaler.dynamic = true", with the value that its own, another one of two, is the opposite of; of other values the name alone.
   SettingMention switched(SettingKind kind, bool on) const;
+  bool is_off(SettingKind kind) const;  // its value says so
   // "optimizer.math = "param"", the value that it has.
   SettingMention with_value(SettingKind kind) const;
   // "optimizer.eps, now 1e-8", of one that should have another value.

@@ -73,6 +73,7 @@ void StepTotals::append(const StepTotals& later) {
   steps.add(later.steps);
   skipped.add(later.skipped);
   nonfinite_losses.add(later.nonfinite_losses);
+  fitted.add(later.fitted);
   first_losses.insert(first_losses.end(), later.first_losses.begin(), later.first_losses.end());
   if (first_losses.size() > kFirstLosses) first_losses.resize(kFirstLosses);
   last_losses.insert(last_losses.end(), later.last_losses.begin(), later.last_losses.end());
@@ -113,6 +114,7 @@ void StepTotals::beside(const StepTotals& other) {
   steps.add(other.steps);
   skipped.add(other.skipped);
   nonfinite_losses.add(other.nonfinite_losses);
+  fitted.add(other.fitted);
   peak_memory = std::max(peak_memory, other.peak_memory);
   nanoseconds = std::max(nanoseconds, other.nanoseconds);
   scaled = scaled || other.scaled;
@@ -144,11 +146,13 @@ double StepTotals::mean_loss(size_t n) const {
   return sum / static_cast<double>(n);
 }
 
-void StepFacts::add(const TracePart& part, const StepRow& row) {
+void StepFacts::add(const TracePart& part, const StepRow& row, bool is_fitted) {
   scales_loss_ = scales_loss_ || row.scale_before != 1;
   steps_of_[part.path].add(row.step);
   if (row.step < range_.first || row.step >= range_.last) return;
-  totals_.at(part.run.rank, row).add(row, part.run.dynamic_loss_scale);
+  StepTotals& totals = totals_.at(part.run.rank, row);
+  totals.add(row, part.run.dynamic_loss_scale);
+  if (is_fitted) totals.fitted.add(row.step);
 }
 
 void StepFacts::merge(StepFacts&& other) {

@@ -48,6 +48,7 @@ struct StepTotals {
   static constexpr std::array<double, 3> kZones{100, 1000, 100000};  // below, below, above
 
   StepSet steps, skipped, nonfinite_losses;
+  StepSet fitted;                                 // AnalysisContext::is_fitted
   StepRow first, last;                            // where there are steps
   std::vector<double> first_losses, last_losses;  // known ones, in order, kFirstLosses and kLastLosses at most
   uint64_t peak_memory = 0;
@@ -91,8 +92,8 @@ class StepFacts {
   // `range`: the steps that are asked for.
   explicit StepFacts(StepRange range = {}) : range_(range) {}
 
-  // Takes all steps of the trace, each rank's in order.
-  void add(const TracePart& part, const StepRow& row);
+  // Takes all steps of the trace, each rank's in order. `is_fitted`: of the trace's AnalysisContext.
+  void add(const TracePart& part, const StepRow& row, bool is_fitted);
   void merge(StepFacts&& other);
 
   // Of the steps that are asked for: all, and those before the run broke.

@@ -18,7 +18,7 @@ struct ScaledRows {
   RoundingBounds seen;
   double largest_excess = 0;    // in FP8: the largest magnitude over the format's largest
   RoundingBounds at_own_scale;  // with the quantisation scale that takes each row's own largest magnitude to the format's largest
-  FlushLoss flush_loss;         // of gradients without those of skipped steps
+  FlushLoss flush_loss;         // of gradients without those of steps that were skipped or fitted
   StepSet overflow_kept, overflow_skipped;  // steps with overflow: those that were taken, and those that were skipped
   std::optional<RowPosition> first_overflow;
   // In FP8: the first row that flushed more than flushed_limit, and the first of which the scale was stale (is_stale).
@@ -57,10 +57,11 @@ struct ZeroTail {
 
 struct TensorRanges {
   RangeTotals totals;
-  RoundingBounds used;  // as totals.seen, without gradients of skipped steps: what those lost is lost to nobody
+  RoundingBounds used;  // as totals.seen, without gradients of steps that were skipped or fitted: what those lost is lost to nobody
   NonfiniteRows nonfinite;
   uint64_t noise_rows = 0;      // rows of sums that hold nothing but what their terms were rounded by
-  uint64_t vanished_steps = 0;  // rows that were the first rounding of a backward pass, and flushed every nonzero element
+  uint64_t vanished_steps = 0;  // rows that were the first rounding of a backward pass, not of a fitted step, and flushed every
+                                // nonzero element
   std::optional<uint32_t> vanished_after;  // the tensor recorded before the first of them
   std::optional<RowPosition> first_vanished, first_saturated, first_flushed;
   ScaledRows before_history, scaled;  // before_history: the first rows of delayed scaling, whose scale is 1

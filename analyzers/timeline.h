@@ -52,7 +52,8 @@ class StepSet {
 
 // One rank's total, in segments of steps. From where on a run is broken, every loss to its end NaN or infinite, only its end tells.
 // So the steps since the last finite loss are an open segment, which a finite loss adds to the others: at any moment `judged` is of
-// the steps before the run broke, as far as is known, and `broken` of those from there on.
+// the steps before the run broke, as far as is known, and `broken` of those from there on. A run that got over such steps before,
+// and whose last one alone was skipped for it, goes on: it did not break.
 template <typename Total>
 class Timeline {
  public:
@@ -67,12 +68,25 @@ class Timeline {
       return judged_;
     }
     if (!broken_from_) broken_from_ = step.step;
+    ++open_steps_;
+    was_skipped_ = step.skipped;
     return broken_;
   }
 
-  const Total& judged() const { return judged_; }
-  const Total& broken() const { return broken_; }
-  std::optional<uint64_t> broken_from() const { return broken_from_; }
+  // `room` is where segments are added up, where that is needed.
+  const Total& judged(Total& room) const {
+    if (!goes_on()) return judged_;
+    room = Total();
+    room.append(judged_);
+    room.append(broken_);
+    return room;
+  }
+  const Total& broken(Total& room) const {
+    if (!goes_on()) return broken_;
+    room = Total();
+    return room;
+  }
+  std::optional<uint64_t> broken_from() const { return goes_on() ? std::nullopt : broken_from_; }
 
   // Steps that come all after these, or all before them.
   void merge(Timeline&& other) {
@@ -86,10 +100,13 @@ class Timeline {
       close_segment();
       judged_.append(other.judged_);
       is_judged_ = true;
+      got_over_ = got_over_ || other.got_over_;
     }
     if (!other.broken_from_) return;
     broken_.append(other.broken_);
     if (!broken_from_) broken_from_ = other.broken_from_;
+    open_steps_ += other.open_steps_;
+    was_skipped_ = other.was_skipped_;
   }
 
  private:
@@ -98,12 +115,18 @@ class Timeline {
     judged_.append(broken_);
     broken_ = Total();
     broken_from_.reset();
+    open_steps_ = 0;
+    got_over_ = true;
   }
+  bool goes_on() const { return got_over_ && open_steps_ == 1 && was_skipped_; }
 
   Total judged_, broken_;
   bool is_empty_ = true, is_judged_ = false;  // no step was seen; one with a finite or unknown loss was
   uint64_t first_ = 0, last_ = 0;
   std::optional<uint64_t> broken_from_;
+  uint64_t open_steps_ = 0;   // since the last finite loss
+  bool was_skipped_ = false;  // the last of them
+  bool got_over_ = false;     // a finite loss came behind others
 };
 
 // The ranks of a run, each with its timeline.
@@ -117,18 +140,18 @@ class ByRank {
 
   // Of all ranks side by side; `room` is where they are added up, where there are several.
   const Total& judged(Total& room) const {
-    return add_up(room, [](const Timeline<Total>& timeline) -> const Total& { return timeline.judged(); });
+    return add_up(room, [](const auto& timeline, Total& of_rank) -> const Total& { return timeline.judged(of_rank); });
   }
   const Total& broken(Total& room) const {
-    return add_up(room, [](const Timeline<Total>& timeline) -> const Total& { return timeline.broken(); });
+    return add_up(room, [](const auto& timeline, Total& of_rank) -> const Total& { return timeline.broken(of_rank); });
   }
   // Of all steps.
   Total whole() const {
     Total all;
     for (const auto& [rank, timeline] : ranks_) {
-      Total of_rank;
-      of_rank.append(timeline.judged());
-      of_rank.append(timeline.broken());
+      Total of_rank, room;
+      of_rank.append(timeline.judged(room));
+      of_rank.append(timeline.broken(room));
       all.beside(of_rank);
     }
     return all;
@@ -150,9 +173,12 @@ class ByRank {
  private:
   template <typename Part>
   const Total& add_up(Total& room, Part&& part) const {
-    if (ranks_.size() == 1) return part(ranks_.begin()->second);
+    if (ranks_.size() == 1) return part(ranks_.begin()->second, room);
     room = Total();
-    for (const auto& [rank, timeline] : ranks_) room.beside(part(timeline));
+    for (const auto& [rank, timeline] : ranks_) {
+      Total of_rank;
+      room.beside(part(timeline, of_rank));
+    }
     return room;
   }
 

@@ -32,11 +32,17 @@ std::optional<double> update_over_weight(const ParameterRow& row, const TensorIn
   return weight.shape.size() < 2 || !(row.weight_norm > 0) || !std::isfinite(ratio) ? std::nullopt : std::optional(ratio);
 }
 
+UpdateCounts& UpdateCounts::operator+=(const UpdateCounts& other) {
+  nonzero += other.nonzero;
+  lost += other.lost;
+  lost_to_decay += other.lost_to_decay;
+  return *this;
+}
+
 void UpdateTotals::append(const UpdateTotals& later) {
   rows += later.rows;
-  nonzero += later.nonzero;
-  lost += later.lost;
-  lost_to_decay += later.lost_to_decay;
+  all += later.all;
+  missed += later.missed;
   decay_asked += later.decay_asked;
   decay_applied += later.decay_applied;
   keep_first(first_lost, later.first_lost);
@@ -61,10 +67,14 @@ void UpdateFacts::update(const Block& block) {
   if (block.parameters.empty()) return;
   RunUpdates& run = updates_.at(block.rank, block.step);
   std::optional<UpdateRatio> largest;
+  const bool fitted = context_->is_fitted(block.step);
   for (const ParameterRow& row : block.parameters) {
     if (!context_->selection.contains(row.tensor)) continue;
-    UpdateTotals totals{1, row.nonzero, row.lost, row.lost_to_decay};
-    if (2 * row.lost > row.nonzero) totals.first_lost = RowPosition(row.step, block.rank);
+    UpdateTotals totals{1, {row.nonzero, row.lost, row.lost_to_decay}, {}};
+    if (!fitted) {
+      totals.missed = totals.all;
+      if (2 * row.lost > row.nonzero) totals.first_lost = RowPosition(row.step, block.rank);
+    }
     if (row.decay_known && std::isfinite(row.decay_asked) && std::isfinite(row.decay_applied)) {
       totals.decay_asked = row.decay_asked;
       totals.decay_applied = row.decay_applied;

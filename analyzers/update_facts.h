@@ -6,14 +6,21 @@
 
 namespace ulpscope {
 
+struct UpdateCounts {
+  uint64_t nonzero = 0, lost = 0, lost_to_decay = 0;
+
+  UpdateCounts& operator+=(const UpdateCounts& other);
+};
+
 // Of one weight.
 struct UpdateTotals {
   // The share of the weight decay that has to arrive in the stored weights.
   static constexpr double kDecayLimit = 0.5;
 
-  uint64_t rows = 0, nonzero = 0, lost = 0, lost_to_decay = 0;
+  uint64_t rows = 0;
+  UpdateCounts all, missed;                   // missed: of steps that were not fitted
   double decay_asked = 0, decay_applied = 0;  // of rows in which they are known
-  // The first steps in which more than half was lost, and of which rank.
+  // The first steps in which more than half was lost, those that were fitted left out, and of which rank.
   std::optional<RowPosition> first_lost = {};
   std::optional<uint64_t> first_decay_lost = {};
 

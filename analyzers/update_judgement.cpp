@@ -26,19 +26,19 @@ UpdateJudgement::UpdateJudgement(const AnalysisContext& context, const StepTotal
     const UpdateTotals* const totals = by_tensor.find(i);
     if (totals == nullptr) continue;
     weights_.push_back({i, *totals, rounding_of_small(context.selection.tensor(i))});
-    all_.append(*totals);
+    sum_.append(*totals);
   }
   const bool is_whole = !context.options.restricts_steps() && context.options.modules.empty() && context.options.ops.empty();
-  none_applied_ = is_whole && all_.rows > 0 && all_.nonzero == all_.lost && 2 * judged.count >= steps.count;
+  none_applied_ = is_whole && sum_.rows > 0 && sum_.all.nonzero == sum_.all.lost && 2 * judged.count >= steps.count;
 }
 
 std::vector<UpdateJudgement::Lost> UpdateJudgement::lost(SmallUpdates rounding, double limit) const {
   std::vector<Lost> lost;
   for (const Weight& weight : weights_) {
-    const UpdateTotals& totals = weight.totals;
-    if (totals.nonzero == 0 || weight.rounding != rounding) continue;
-    if (2 * totals.lost_to_decay > totals.lost) continue;  // a matter of updates.decay_lost
-    const double share = static_cast<double>(totals.lost) / static_cast<double>(totals.nonzero);
+    const UpdateCounts& missed = weight.totals.missed;
+    if (missed.nonzero == 0 || weight.rounding != rounding) continue;
+    if (2 * missed.lost_to_decay > missed.lost) continue;  // a matter of updates.decay_lost
+    const double share = static_cast<double>(missed.lost) / static_cast<double>(missed.nonzero);
     if (share > limit) lost.push_back({share, &weight});
   }
   std::stable_sort(lost.begin(), lost.end(), [](const Lost& a, const Lost& b) { return a.share > b.share; });

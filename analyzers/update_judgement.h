@@ -22,13 +22,13 @@ class UpdateJudgement {
     SmallUpdates rounding;
   };
   const std::vector<Weight>& weights() const { return weights_; }  // of which there were updates, by their indices
-  const UpdateTotals& all() const { return all_; }
-  const RunUpdates& whole() const { return whole_; }  // of all steps, those after the run broke too
+  const UpdateTotals& sum() const { return sum_; }                 // of all weights
+  const RunUpdates& whole() const { return whole_; }               // of all steps, those after the run broke too
   // No update of the run as a whole changed a weight, which steps or modules left out could tell another story of.
   bool none_applied() const { return none_applied_; }
 
   struct Lost {
-    double share;  // of the weight's nonzero updates
+    double share;  // of the weight's nonzero updates in steps that were not fitted
     const Weight* weight;
   };
   // The weights with that rounding that lost more than the limit, the worst first.
@@ -38,7 +38,7 @@ class UpdateJudgement {
   RunUpdates room_;
   const RunUpdates whole_;
   std::vector<Weight> weights_;
-  UpdateTotals all_;
+  UpdateTotals sum_;
   bool none_applied_;
 };
 

@@ -51,13 +51,13 @@ bool UpdateTables::is_full(const Table& table) const {
 void UpdateTables::add_to(Report& report) const {
   report.add_fact("steps", count_cell(facts_.steps().count), Unit::count);
   report.add_fact("parameters", count_cell(weights_.size()), Unit::count);
-  report.add_fact("nonzero_updates", count_cell(judged_.all().nonzero), Unit::count);
-  report.add_fact("lost", share_cell({judged_.all().nonzero, judged_.all().lost}), Unit::share);
-  report.add_fact("lost_to_decay", share_cell({judged_.all().nonzero, judged_.all().lost_to_decay}), Unit::share);
+  report.add_fact("nonzero_updates", count_cell(judged_.sum().all.nonzero), Unit::count);
+  report.add_fact("lost", share_cell({judged_.sum().all.nonzero, judged_.sum().all.lost}), Unit::share);
+  report.add_fact("lost_to_decay", share_cell({judged_.sum().all.nonzero, judged_.sum().all.lost_to_decay}), Unit::share);
   report.add_fact("lost_in_first_tenth", share_cell(add_up(first_tenth(all_.steps))), Unit::share);
   report.add_fact("lost_in_last_tenth", share_cell(add_up(last_tenth(all_.steps))), Unit::share);
-  const bool decays = judged_.all().decay_asked > 0;
-  report.add_fact("decay_arrived", decays ? Cell(arrived(judged_.all())) : Cell(NotApplicable{}), Unit::share);
+  const bool decays = judged_.sum().decay_asked > 0;
+  report.add_fact("decay_arrived", decays ? Cell(arrived(judged_.sum())) : Cell(NotApplicable{}), Unit::share);
   auto [step, known] = stall_cells(not_stochastic_.steps);
   report.add_fact("learning_stalls_in_step", std::move(step));
   if (!not_stochastic_.steps.empty() && !std::holds_alternative<std::string>(known))
@@ -107,7 +107,7 @@ Table UpdateTables::parameters_table() const {
         {facts_.selection.key(weight.tensor),
          {facts_.selection.name(weight.tensor), std::string(info(facts_.selection.tensor(weight.tensor).dtype).name),
           count_cell(weight.steps.size()), count_cell(weight.updates.nonzero), share_cell(weight.updates),
-          share_cell({weight.updates.nonzero, judged_.weights()[weight.judged].totals.lost_to_decay}),
+          share_cell({weight.updates.nonzero, judged_.weights()[weight.judged].totals.all.lost_to_decay}),
           share_cell(add_up(first_tenth(weight.steps))), share_cell(add_up(last_tenth(weight.steps))),
           ratio ? Cell(*ratio) : Cell(Unknown{}), known_or_unknown(weight.steps.back().learning_rate), std::move(step),
           std::move(known)}});

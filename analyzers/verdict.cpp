@@ -78,7 +78,9 @@ class Causes {
     const Extent &cause = findings_[from].extent, &effect = findings_[to].extent;
     // What made the loss scale fall is behind what came of that.
     const bool by_scale = effect.since_scale_fell && rules_[from]->explains.contain("scale.backoffs");
-    if (!by_scale && !rules_[from]->explains.contain(findings_[to].code)) return false;
+    // Zeros in place of activations lead to what zeros in place of gradients do.
+    const bool by_zeros = cause.gives_zeros && finding_rule("range.gradients_vanish").explains.contain(findings_[to].code);
+    if (!by_scale && !by_zeros && !rules_[from]->explains.contain(findings_[to].code)) return false;
     if (cause.first_step && effect.first_step && *effect.first_step < *cause.first_step) return false;
     if (effect.tensors.empty() || by_scale) return true;  // every gradient is a multiple of the scale
     if (cause.tensors.empty()) return false;

@@ -15,17 +15,24 @@ namespace ulpscope::findings {
 
 namespace {
 
-// As of values that grow: so many products, each of which halved the gradients on average, and together by 256.
+// As of values that grow: so many products, each of which halved the gradients on average, and together by 256. Of many layers each
+// may take less.
 constexpr size_t kLeastProducts = 4;
-constexpr double kMostPerProduct = 0.5, kMostFactor = 1.0 / 256;
+struct Fall {
+  double most_per_product, most_factor;
+};
+constexpr Fall kFalls[] = {{0.5, 0x1p-8}, {0.75, 0x1p-16}};
 
 // One of the products alone is a matter of its own weights.
 bool is_fall(const std::optional<Growth>& fall) {
-  if (!fall || fall->products.size() < kLeastProducts || fall->per_product() > kMostPerProduct || fall->factor() > kMostFactor)
-    return false;
+  if (!fall || fall->results.size() < kLeastProducts) return false;
+  const bool is_steep = std::any_of(std::begin(kFalls), std::end(kFalls), [&](const Fall& each) {
+    return fall->per_result() <= each.most_per_product && fall->factor() <= each.most_factor;
+  });
+  if (!is_steep) return false;
   double least = 1;
-  for (size_t i = 1; i < fall->products.size(); ++i)
-    least = std::min(least, fall->products[i].largest / fall->products[i - 1].largest);
+  for (size_t i = 1; i < fall->results.size(); ++i)
+    least = std::min(least, fall->results[i].largest / fall->results[i - 1].largest);
   return least * least >= fall->factor();
 }
 
@@ -67,21 +74,21 @@ void find_fall(const RunFacts& facts, Findings& found) {
       continue;
     }
     keep_first(first, std::optional(position.step));
-    if (deepest && fall->products.size() <= deepest->products.size()) continue;
+    if (deepest && fall->results.size() <= deepest->results.size()) continue;
     deepest = std::move(fall);
     seen = position;
   }
   if (!deepest) return;
-  const Growth::Product &from = deepest->products.front(), &to = deepest->products.back();
+  const Growth::Result &from = deepest->results.front(), &to = deepest->results.back();
   const auto key_of = [&](uint32_t tensor) { return selection.key(tensor, seen.step, seen.rank); };
   Extent extent{{}, first, from.tensor};
-  for (const Growth::Product& product : deepest->products) extent.tensors.push_back(product.tensor);
+  for (const Growth::Result& product : deepest->results) extent.tensors.push_back(product.tensor);
   found.add_judged(
       are_all_behind ? Severity::warning : Severity::info,
       fmt::format("Gradients vanish on the way back: from {} to {} they fall {:.3g} times a layer, the largest from {:.3g} to "
                   "{:.3g} over {} layers, and updates of SGD with them.",
-                  selection.op(from.tensor).module, selection.op(to.tensor).module, 1 / deepest->per_product(), from.largest,
-                  to.largest, deepest->products.size()),
+                  selection.op(from.tensor).module, selection.op(to.tensor).module, 1 / deepest->per_result(), from.largest,
+                  to.largest, deepest->results.size()),
       {{key_of(to.tensor), {{"largest", to.largest}}}, {key_of(from.tensor), {{"largest", from.largest}}}},
       "No format and no one learning rate mends that: each layer multiplies gradients by its weights and by the slope of its "
       "activation, "
@@ -97,9 +104,8 @@ extern constinit const FindingRule model_gradients_fall{
     .part = Part::updates,
     .raised =
         "Matrices lost more than half of their updates by SGD, and on the way back from the loss to them four products or more "
-        "each handed on smaller gradients than the one before, half as large on average and together a 256th, no one of them by "
-        "more "
-        "than all others. Where others lost updates as well, it is a note.",
+        "each handed on smaller gradients than the one before, half as large on average and together a 256th, or three quarters "
+        "and together 2^-16, no one of them by more than all others. Where others lost updates as well, it is a note.",
     .meaning = "The layers far from the loss do not learn, in any format: that their updates are rounded away comes of it.",
     .help = "Larger initial weights, relu, norms or residual connections.",
     .explains = {"updates.lost", "run.no_better_than_guessing", "run.loss_stayed", "scale.no_scale_fits", "scale.under_scaled"},

@@ -57,10 +57,21 @@ std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteO
   return evidence;
 }
 
+namespace {
+
+// In many steps something was divided by what it made infinite.
+bool gives_zeros(const RunFacts& facts, const NonfiniteOrigin& origin) {
+  const NonfiniteBeginning* const one = facts.ranges().beginning_of(origin);
+  return one != nullptr && !one->statistic && wastes_many(one->zeros.steps, facts.steps().count);
+}
+
+}  // namespace
+
 Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin) {
   Extent extent{facts.ranges().nonfinite_in_order(), origin.position.step, origin.tensor};
   std::vector<uint32_t>& tensors = extent.tensors;
   if (std::find(tensors.begin(), tensors.end(), origin.tensor) == tensors.end()) tensors.push_back(origin.tensor);
+  extent.gives_zeros = gives_zeros(facts, origin);
   return extent;
 }
 
@@ -86,7 +97,7 @@ std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
   if (one->statistic)
     return fmt::format(" {} holds it from step {} on: no skipped step undoes that, and evaluation reads it.",
                        facts.selection.name(one->statistic->tensor), one->statistic->position.step);
-  if (!wastes_many(one->zeros.steps, facts.steps().count)) return "";
+  if (!gives_zeros(facts, origin)) return "";
   return fmt::format(" {} divided by it, and gave zeros in {}.", facts.selection.name(one->zeros.tensor),
                      count_of(one->zeros.steps, "step"));
 }

@@ -29,6 +29,9 @@ void find_stale(const RunFacts& facts, Findings& found) {
       "makes it. One from the tensor itself{} follows the values of each step; a shorter history{} forgets sooner.",
       in_brackets({advice.set(settings.now(SettingKind::quantization_recipe), "\"current\"")}),
       in_brackets({advice.lower(settings.now(SettingKind::quantization_history))}));
+  if (settings.number(SettingKind::quantization_margin).value_or(0) > 0)
+    advice += " A smaller margin" + in_brackets({advice.lower(settings.now(SettingKind::quantization_margin))}) +
+              " takes all of them further up.";
   found.add_judged(
       lost_most ? Severity::error : Severity::warning,
       fmt::format("{} to zero when quantised to FP8, and {}: their quantisation scale was far below what their largest magnitude "

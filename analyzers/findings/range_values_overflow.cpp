@@ -22,7 +22,7 @@ void find_first_value(const RunFacts& facts, Findings& found) {
     const TensorInfo& made = facts.selection.tensor(origin.tensor);
     const OpInfo& op = facts.selection.op(origin.tensor);
     Advice help;
-    if (made.role == Role::loss && op.phase != Phase::forward) {
+    if (made.role == Role::loss && op.function == OpFunction::scale && op.phase != Phase::forward) {
       help = smaller_scale_of_loss(facts) + ", and so does BF16";
       help.note({.kind = SettingKind::precision, .value = "\"bf16\""});
     } else {

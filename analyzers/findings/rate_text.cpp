@@ -127,8 +127,10 @@ Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, ui
   const auto at = largest_of(rates, behind);
   advice.text = "Lower the learning rate" + in_brackets({advice.lower(rate_now)});
   if (at != behind && at->value > 2 * rates.front().value) {
+    const bool warms_up = settings.number(SettingKind::warmup).value_or(0) > 0;
     advice += fmt::format(", which had risen from {:.4g} in step {} to {:.4g} in step {}{}", rates.front().value,
-                          rates.front().step, at->value, at->step, in_brackets({settings.now(SettingKind::warmup)}));
+                          rates.front().step, at->value, at->step,
+                          in_brackets({warms_up ? settings.now(SettingKind::warmup) : SettingMention{SettingKind::warmup}}));
     return advice;
   }
   advice += ", or warm it up";

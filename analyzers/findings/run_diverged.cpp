@@ -12,6 +12,7 @@
 #include "ulpscope/analyzers/guesses.h"
 #include "ulpscope/analyzers/loss_ends.h"
 #include "ulpscope/analyzers/nonfinite_cause.h"
+#include "ulpscope/analyzers/output_slots.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/silent_outputs.h"
@@ -63,6 +64,22 @@ Extent all_weights(const RunFacts& facts, uint64_t first_step) {
   return extent;
 }
 
+// Losses that lie so many times above the first one that no format made them.
+constexpr double kGrown = 10;
+
+// Losses that are far above the first one among others that are near zero, as those of a classifier that is sure of whatever it
+// says: a median does not tell of them.
+struct Scattered {
+  uint64_t above = 0, steps = 0;
+  double first = 0, highest = 0;
+  uint64_t step = 0;        // of the highest
+  bool ends_early = false;  // something was NaN or infinite behind them
+
+  std::string text() const {
+    return fmt::format("{} of the last {} losses{} are more than {:g} times the first one, {:.4g}, up to {:.4g} in step {}", above,
+                       steps, ends_early ? " before anything was NaN or infinite" : "", kGrown, first, highest, step);
+  }
+};
 // A change of the loss, and where its end was taken.
 struct LossChange {
   uint64_t first_step;
@@ -70,14 +87,29 @@ struct LossChange {
   size_t count;  // losses that `last` is the median of
   const char* until;
   std::optional<uint64_t> step;  // of `last`, where that is one loss on the way
+  std::optional<Scattered> scattered = {};
 
   std::string text() const {
+    if (scattered) return scattered->text();
     return fmt::format("the loss went from {:.4g} in step {} to {:.4g}{}", first, first_step, last,
                        step         ? fmt::format(" in step {}", *step)
                        : count == 1 ? ""
                                     : fmt::format(", the median of the last {} losses{}", count, until));
   }
 };
+
+// Adam keeps the second moments of the weight in a narrow type that made zeros of some.
+bool flushed_second_moments(const RunFacts& facts, uint32_t weight) {
+  const TensorInfo& made = facts.selection.tensor(weight);
+  if (facts.selection.op(weight).function != OpFunction::adam_update) return false;
+  const std::span<const uint32_t> moments = facts.context.graph.made_by(made.op, kSecondMomentSlot);
+  return std::any_of(moments.begin(), moments.end(), [&](uint32_t i) {
+    const auto* const found = facts.ranges().find(i);
+    if (found == nullptr || !is_narrow(facts.selection.tensor(i).dtype)) return false;
+    const RoundingBounds& seen = found->judged.totals.seen;
+    return share(seen.flushed.lower, seen.base) > facts.context.options.flushed_limit;
+  });
+}
 
 // `is_sure`: that the run did not only begin so.
 void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_sure, const std::string& losses, Findings& found) {
@@ -87,15 +119,22 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_s
   Advice masters;
   masters.text = ", or keep FP32 master weights" +
                  in_brackets({masters.set(facts.context.settings.switched(SettingKind::master_weights, true))}) + ".";
+  Advice help = shorten_updates(facts, ratio.tensor, ratio.step) +
+                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? std::string(kNoFormatHelps) + "." : "."));
+  if (flushed_second_moments(facts, ratio.tensor)) {
+    help = Advice();
+    help.text = fmt::format(
+        "Second moments were flushed to zero in {}, and an update that is divided by eps alone may have "
+        "any length: keep FP32 master weights, whose moments are FP32",
+        info(weight.dtype).format->name);
+    help += in_brackets({help.set(facts.context.settings.switched(SettingKind::master_weights, true))}) + ".";
+  }
   found.add(is_sure ? Severity::error : Severity::warning,
             fmt::format("The run {}: the update of step {} was {:.3g} times as large as {}, before anything overflowed in a step "
                         "that was taken{}.",
                         is_sure ? "diverged" : "may diverge", ratio.step, ratio.ratio, facts.selection.parameter_name(ratio.tensor),
                         losses),
-            {{key, {{"update_over_weight", ratio.ratio}}}},
-            shorten_updates(facts, ratio.tensor, ratio.step) +
-                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? std::string(kNoFormatHelps) + "." : ".")),
-            {{ratio.tensor}, ratio.step});
+            {{key, {{"update_over_weight", ratio.ratio}}}}, std::move(help), {{ratio.tensor}, ratio.step});
 }
 
 // The last losses are far above the first one, which no update had changed yet, and of a classifier above guessing too. A peak may
@@ -176,14 +215,13 @@ void add_thrown_up(const RunFacts& facts, const UpdateRatio& ratio, Findings& fo
   if (!(first > 0) || !(thrown.highest > kThrown * first)) return;
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
-  found.add(
-      Severity::warning,
-      fmt::format("Updates were too long at first: that of step {} was {:.3g} times as large as {}, and the loss rose from {:.4g} "
-                  "to {:.4g} in step {}; it was above the first one in {} of {} steps.",
-                  ratio.step, ratio.ratio, facts.selection.parameter_name(ratio.tensor), first, thrown.highest, thrown.step,
-                  thrown.above, thrown.steps),
-      {{key, {{"update_over_weight", ratio.ratio}}}}, shorten_updates(facts, ratio.tensor, ratio.step) + ".",
-      {{ratio.tensor}, ratio.step});
+  found.add(Severity::warning,
+            fmt::format("Updates were too long: that of step {} was {:.3g} times as large as {}, and the loss rose from {:.4g} "
+                        "to {:.4g} in step {}; it was above the first one in {} of {} steps.",
+                        ratio.step, ratio.ratio, facts.selection.parameter_name(ratio.tensor), first, thrown.highest, thrown.step,
+                        thrown.above, thrown.steps),
+            {{key, {{"update_over_weight", ratio.ratio}}}}, shorten_updates(facts, ratio.tensor, ratio.step) + ".",
+            {{ratio.tensor}, ratio.step});
 }
 
 // A rounding to a narrow type made the zero that was divided by, or taken the logarithm of, and FP32 keeps it.
@@ -199,12 +237,42 @@ uint64_t went_blind(const RunFacts& facts) {
   return silent_suspects(facts, facts.silent().dead).extent().first_step.value_or(UINT64_MAX);
 }
 
+// Of the steps before `until`, of the first rank. Nothing where some of the first losses lie that high, as where a few samples do,
+// or the very last ones do not.
+std::optional<Scattered> scattered_above(const RunFacts& facts, uint64_t until) {
+  constexpr size_t kFewest = 5, kFewestLast = 2, kLeastSteps = 30;
+  const StepTotals& steps = facts.judged_steps();
+  const double first = steps.first.loss;
+  const auto lies_high = [&](double loss) { return loss > kGrown * first; };
+  if (!(first > 0) || std::any_of(steps.first_losses.begin(), steps.first_losses.end(), lies_high)) return std::nullopt;
+  std::vector<std::pair<uint64_t, double>> known;
+  facts.context.trace.of_rank(facts.context.trace.ranks().front())
+      .visit_steps({facts.context.options.steps.first, std::min(until, facts.context.options.steps.last)},
+                   [&](std::span<const StepRow> rows) {
+                     for (const StepRow& row : rows)
+                       if (row.loss_known && std::isfinite(row.loss)) known.emplace_back(row.step, row.loss);
+                     return true;
+                   });
+  if (known.size() < kLeastSteps) return std::nullopt;
+  const size_t count = std::min(known.size(), StepTotals::kLastLosses);
+  Scattered found{.steps = count, .first = first, .ends_early = until != UINT64_MAX};
+  size_t last = 0;
+  for (size_t i = known.size() - count; i < known.size(); ++i) {
+    const auto [step, loss] = known[i];
+    if (!lies_high(loss)) continue;
+    ++found.above;
+    last += known.size() - i <= kEndLosses;
+    if (loss <= found.highest) continue;
+    found.highest = loss;
+    found.step = step;
+  }
+  return found.above >= kFewest && last >= kFewestLast ? std::optional(found) : std::nullopt;
+}
+
 void find_divergence(const RunFacts& facts, Findings& found) {
   if (!facts.sees_updates()) return;
   // So soon after an update that was too large a run breaks for it.
   constexpr uint64_t kSoon = 10;
-  // Losses that are so many times the first one before anything was NaN or infinite: no format made them.
-  constexpr double kGrown = 10;
   const StepTotals& steps = facts.judged_steps();
   const RunUpdates& all = facts.updates().whole();
   const uint64_t broke = facts.step_facts.broken_from();
@@ -238,25 +306,33 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const bool large = all.first_large && all.first_large->step < first_nonfinite;
   const bool broke_soon = large && all.has_large() && facts.broke() && broke - all.first_large->step <= kSoon;
   const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
-  if (facts.leap()) return;                                                       // one step did it, and is told as such
-  if (broke_soon && !grew_before && !peaked && rounding_broke_it(facts)) return;  // told as such
-  const bool is_sure = broke_soon || grew || grew_before || peaked || blinded || (no_better && is_long);
+  const std::optional<Scattered> scattered = scattered_above(facts, first_nonfinite);
+  if (facts.leap()) return;  // one step did it, and is told as such
+  if (broke_soon && !grew_before && !peaked && !scattered && rounding_broke_it(facts)) return;  // told as such
+  const bool is_sure = broke_soon || grew || grew_before || peaked || scattered || blinded || (no_better && is_long);
+  if (scattered && !grew && !grew_before && !peaked) {
+    losses.last = scattered->highest;
+    losses.step = scattered->step;
+    losses.scattered = scattered;
+  }
   if (large && (is_sure || (no_better && all.has_large() && !falls)))
-    add_large_update(facts, *all.first_large, is_sure || facts.broke(), no_better || peaked ? ", and " + losses.text() : "", found);
+    add_large_update(facts, *all.first_large, is_sure || facts.broke(),
+                     no_better || peaked || scattered ? ", and " + losses.text() : "", found);
   else if (first_nonfinite == UINT64_MAX && losses.last > losses.first && !grew && !peaked && !falls && rises_from_the_start(facts))
     found.add(Severity::warning,
               fmt::format("The run diverges: {}. Updates were up to {:.3g} times as large as the weights that they changed.",
                           losses.text(), all.longest->ratio),
               {{key_of_step(facts.context.trace, steps.last.step), {{"loss", losses.last}, {"first_loss", losses.first}}}},
               shorten_updates(facts, std::nullopt, steps.last.step) + ".");
-  else if (grew || grew_before || peaked)
-    found.add(Severity::error,
-              fmt::format("The run diverged: {}{}.", losses.text(),
-                          grew_before ? "" : ", and nothing overflowed in a step that was taken"),
-              {{key_of_step(facts.context.trace, losses.step.value_or(steps.last.step)),
-                {{"loss", losses.last}, {"first_loss", losses.first}}}},
-              shorten_updates(facts, std::nullopt, losses.step.value_or(steps.last.step)) + ".",
-              grew_before || peaked ? all_weights(facts, losses.first_step + 1) : Extent());
+  else if (grew || grew_before || peaked || scattered)
+    found.add(
+        Severity::error,
+        fmt::format("The run diverged: {}{}.", losses.text(),
+                    grew_before || (scattered && scattered->ends_early) ? "" : ", and nothing overflowed in a step that was taken"),
+        {{key_of_step(facts.context.trace, losses.step.value_or(steps.last.step)),
+          {{"loss", losses.last}, {"first_loss", losses.first}}}},
+        shorten_updates(facts, std::nullopt, losses.step.value_or(steps.last.step)) + ".",
+        grew_before || peaked || scattered ? all_weights(facts, losses.first_step + 1) : Extent());
   else if (large && all.has_large())
     add_thrown_up(facts, *all.first_large, found);
 }

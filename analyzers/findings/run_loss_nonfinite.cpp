@@ -55,7 +55,9 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   const std::vector<int> broken = facts.step_facts.broken_ranks();
   const std::string count = fmt::format("in {} of {}, first in step {}", nonfinite, count_of(steps.count, "step"), first);
   const std::string text =
-      recovered ? fmt::format("The loss was NaN or infinity {}, and finite in the last step.", count)
+      recovered && steps.nonfinite_losses.contains(steps.last.step)
+          ? fmt::format("The loss was NaN or infinity {}; all but the last of these steps had a finite one behind them.", count)
+      : recovered ? fmt::format("The loss was NaN or infinity {}, and finite in the last step.", count)
       : broken.size() == trace.ranks().size()
           ? fmt::format("The loss was NaN or infinity {}.", count)
           : fmt::format("The loss of rank{} {} was NaN or infinity from step {} on; of all ranks it was {}.",

@@ -21,8 +21,8 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
     if (evidence.size() < kMostEvidence)
       evidence.push_back({facts.selection.key(weight->tensor),
                           {{"lost", share, Unit::share},
-                           {"nonzero_updates", count_cell(totals.nonzero), Unit::count},
-                           {"lost_to_decay", count_cell(totals.lost_to_decay), Unit::count}}});
+                           {"nonzero_updates", count_cell(totals.missed.nonzero), Unit::count},
+                           {"lost_to_decay", count_cell(totals.missed.lost_to_decay), Unit::count}}});
     extent.tensors.push_back(weight->tensor);
     if (totals.first_lost) keep_first(extent.first_step, std::optional(totals.first_lost->step));
   }

@@ -32,12 +32,14 @@ void find_lost(const RunFacts& facts, Findings& found) {
   narrow.note(faster);
   tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, lost, narrow, found);
   Advice wide = why;
-  wide += fmt::format(
-      "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding mode: "
-      "raise the learning rate{}, or make the weights smaller (initial values, weight decay).",
-      in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)}));
-  wide.note(faster);
-  wide.note({.kind = SettingKind::weight_decay, .way = SettingChange::Way::raise});
+  wide += "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding mode";
+  if (why.text.empty()) {
+    wide += fmt::format(": raise the learning rate{}, or make the weights smaller (initial values, weight decay)",
+                        in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)}));
+    wide.note(faster);
+    wide.note({.kind = SettingKind::weight_decay, .way = SettingChange::Way::raise});
+  }
+  wide += ".";
   tell_lost_updates(facts, SmallUpdates::fp32, kLostLimit, Severity::warning, lost, wide, found);
   tell_lost_updates(facts, SmallUpdates::stochastic, kLostLimit, Severity::info,
                     fmt::format("kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does "

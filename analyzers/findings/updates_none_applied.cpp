@@ -17,7 +17,7 @@ namespace {
 Advice why_none(const RunFacts& facts) {
   const UpdateJudgement& updates = facts.updates();
   if (facts.judged_steps().rate_was_zero) return "The learning rate was 0.";
-  if (updates.all().nonzero == 0)
+  if (updates.sum().all.nonzero == 0)
     return "Every update was zero, for every gradient was: the findings on ranges say where they were lost.";
   if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
@@ -44,11 +44,11 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
     if (evidence.size() < kMostEvidence)
       evidence.push_back({facts.selection.key(weight.tensor),
                           {{"updates", count_cell(weight.totals.rows), Unit::count},
-                           {"nonzero_updates", count_cell(weight.totals.nonzero), Unit::count}}});
+                           {"nonzero_updates", count_cell(weight.totals.all.nonzero), Unit::count}}});
   }
   found.add_judged(
       Severity::error,
-      fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(updates.all().rows, "recorded update")),
+      fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(updates.sum().rows, "recorded update")),
       std::move(evidence), why_none(facts), std::move(extent));
 }
 

@@ -97,6 +97,7 @@ struct Extent {
   std::vector<uint32_t> tensors;
   std::optional<uint64_t> first_step = {};
   std::optional<uint32_t> origin = {};  // the one of them that was first, where that is known
+  bool gives_zeros = false;             // something was divided by what became infinite, in many steps
   bool since_scale_fell = false;        // the loss scale had been higher before, where nothing speaks for its being too low
 };
 

@@ -126,6 +126,24 @@ TEST(Diverged, InARunOfAFewSteps) {
   EXPECT_FALSE(is_said_to_diverge({1, 1, 4, 5}));
 }
 
+// Most losses are near zero, so that no median tells, and others far above the first one.
+TEST(Diverged, ByLossesThatScatter) {
+  const auto title = [](size_t from, size_t every, size_t until = SIZE_MAX) {
+    const auto loss = [&](size_t step) {
+      return step >= from && step < until && step % every == 0 ? 30.0 + step : step == 0 ? 2.0 : 0;
+    };
+    const Report report = report_of(loss, 100);
+    const Finding* const found = find_finding(report, "run.diverged");
+    return found ? found->title : "";
+  };
+  EXPECT_EQ(title(30, 5),
+            "The run diverged: 10 of the last 50 losses are more than 10 times the first one, 2, up to 125 in step 95, and "
+            "nothing overflowed in a step that was taken.");
+  EXPECT_EQ(title(30, 20), "");     // a few batches
+  EXPECT_EQ(title(5, 5), "");       // batches that are so from the start
+  EXPECT_EQ(title(30, 5, 90), "");  // it came back
+}
+
 // Losses that rise by less, where updates are a large part of the weights.
 TEST(Diverged, InARunOfAFewStepsByItsUpdates) {
   const auto severity = [](const std::vector<double>& losses, double ratio) {
@@ -182,23 +200,29 @@ TEST(Overfits, WhereTheTestLossRoseWhileThatOfTrainingFell) {
 }
 
 // Squared errors of a model that gives a constant, and of one that does not.
+// A model whose loss is the mean of squared errors; returns its targets, to which rows are added.
+uint32_t add_regression(SyntheticTrace& trace) {
+  TensorInfo output, target, loss;
+  target.role = Role::input;
+  target.name = "targets";
+  loss.role = Role::loss;
+  OpInfo source{1, 0, "source", "", Phase::data, "", {}};
+  source.kind = OpKind::source;
+  const uint32_t targets = trace.add_output(source, target);
+  trace.add_output({2, 0, "linear", "head", Phase::forward, "", {}}, output);
+  OpInfo mse{3, 0, "mse", "", Phase::loss, "", {}};
+  mse.kind = OpKind::loss;
+  mse.function = OpFunction::mse;
+  trace.add_output(mse, loss);
+  trace.sink().add_edge({0, 2, 0, 1, 0});
+  trace.sink().add_edge({0, 2, 1, 0, 0});
+  return targets;
+}
+
 TEST(Guessing, TheMeanOfTheTargetsIsWhatARegressionIsComparedWith) {
   for (const double kept : {1.0, 0.9}) {
     SyntheticTrace trace;
-    TensorInfo output, target, loss;
-    target.role = Role::input;
-    target.name = "targets";
-    loss.role = Role::loss;
-    OpInfo source{1, 0, "source", "", Phase::data, "", {}};
-    source.kind = OpKind::source;
-    const uint32_t targets = trace.add_output(source, target);
-    trace.add_output({2, 0, "linear", "head", Phase::forward, "", {}}, output);
-    OpInfo mse{3, 0, "mse", "", Phase::loss, "", {}};
-    mse.kind = OpKind::loss;
-    mse.function = OpFunction::mse;
-    trace.add_output(mse, loss);
-    trace.sink().add_edge({0, 2, 0, 1, 0});
-    trace.sink().add_edge({0, 2, 1, 0, 0});
+    const uint32_t targets = add_regression(trace);
     for (int step = 0; step < 60; ++step) {
       const double spread = step % 2 == 0 ? 1 : 3;  // around 2: the mean costs 1 and 9
       trace.add(targets, make_row({2 - spread, 2 + spread}, DType::f32));
@@ -211,6 +235,20 @@ TEST(Guessing, TheMeanOfTheTargetsIsWhatARegressionIsComparedWith) {
     EXPECT_EQ(found->title,
               "The run learned nothing that helps: its mean loss is 5 in the last 50 steps, and to give the mean of all "
               "targets, 2, would have cost 5 there.");
+  }
+}
+
+// Targets of three steps decide the mean of all, and what giving it costs.
+TEST(Guessing, AFewTargetsFarAwayDecideNothing) {
+  for (const bool has_learned : {true, false}) {
+    SyntheticTrace trace;
+    const uint32_t targets = add_regression(trace);
+    for (int step = 0; step < 60; ++step) {
+      const bool is_far = step % 20 == 19;
+      trace.add(targets, make_row(is_far ? std::vector<double>{1, 1e5} : std::vector<double>{1, 3}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(is_far ? 5e9 : has_learned ? 0.1 : 1));
+    }
+    EXPECT_EQ(find_finding(analyze_all(trace.read(), {}), "run.no_better_than_guessing") == nullptr, has_learned);
   }
 }
 

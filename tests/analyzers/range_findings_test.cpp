@@ -7,6 +7,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/scale.h"
 
@@ -215,6 +216,23 @@ TEST(RangeFindings, OneSurvivingElementIsNoVanishing) {
   const Report report = analyze_ranges(trace.read());
   EXPECT_EQ(find_finding(report, "range.gradients_vanish"), nullptr);
   EXPECT_NE(find_finding(report, "range.gradients_flushed"), nullptr);
+}
+
+// Where the loss is 0 nothing is left to learn: what gradients lose is no loss, nor a reason for a scale.
+TEST(RangeFindings, WhatVanishesInFittedStepsIsNotMissed) {
+  for (const bool is_fitted : {false, true}) {
+    RunInfo run;
+    run.dynamic_loss_scale = false;
+    SyntheticTrace trace(run);
+    const uint32_t first = trace.add_tensor("fc", "cast", Phase::backward, Role::activation_gradient, DType::f16);
+    for (int step = 0; step < 10; ++step) {
+      trace.add(first, step < 2 ? make_row({1, 2}, DType::f16) : make_row({1e-9, 2e-9}, DType::f16));
+      trace.end_step(SyntheticTrace::default_step(step < 2 ? 1 : is_fitted ? 0 : 0.5));
+    }
+    const Report report = analyze_all(trace.read());
+    for (const char* const code : {"range.gradients_vanish", "scale.missing"})
+      EXPECT_EQ(find_finding(report, code) == nullptr, is_fitted) << code;
+  }
 }
 
 // BF16 is no way out of BF16, and where nothing scales the loss, a loss scale is none either.

@@ -9,6 +9,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/update_history.h"
 
@@ -102,6 +103,28 @@ TEST(Updates, EachParameterHasItsSharesAndTheWorstIsFirst) {
   EXPECT_EQ(series[1].y.back(), 0.9);
   EXPECT_EQ(series[0].y.front(), 11.0 / 150);
   EXPECT_EQ(series[0].x.back(), 19);
+}
+
+// What is lost where the loss is nothing beside the first one is lost to nobody; what is nothing is told by that, and by 1.
+TEST(Updates, WhatIsLostInFittedStepsIsNotMissed) {
+  const auto is_missed = [](double first, double last) {
+    SyntheticTrace trace;
+    const uint32_t weight = trace.add_tensor("fc", "sgd_update", Phase::optimizer, Role::weight, DType::f32, "fc.weight");
+    for (int step = 0; step < 20; ++step) {
+      trace.add_update(weight, 100, step < 5 ? 0 : 100, 0);
+      trace.end_step(SyntheticTrace::default_step(step < 5 ? first : last));
+    }
+    const Report report = analyze_all(trace.read());
+    return find_finding(report, "updates.lost") != nullptr;
+  };
+  const double unit = std::ldexp(1.0, -24);
+  EXPECT_FALSE(is_missed(1, 0));
+  EXPECT_FALSE(is_missed(0.5, 0.5 * unit));
+  EXPECT_TRUE(is_missed(0.5, 0.6 * unit));
+  EXPECT_FALSE(is_missed(1000, unit));
+  EXPECT_TRUE(is_missed(1000, 2 * unit));
+  EXPECT_TRUE(is_missed(1, -1));  // a loss that may be negative is no less for that
+  EXPECT_TRUE(is_missed(0, 0));   // nothing was learned
 }
 
 TEST(Updates, TheLimitCountsWhatItLeavesOut) {

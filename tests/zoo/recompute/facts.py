@@ -86,11 +86,26 @@ class Facts:
         finite = numpy.flatnonzero(~s.nonfinite)
         # From where on every loss is NaN or infinite.
         s.first_broken = 0 if finite.size == 0 else int(finite[-1]) + 1
+        # A run that got over such steps before, and whose last one alone was skipped for it, goes on.
+        got_over = bool(s.nonfinite[: s.first_broken].any())
+        if got_over and s.first_broken == s.n - 1 and s.skipped[-1]:
+            s.first_broken = s.n
         s.broken = numpy.arange(s.n) >= s.first_broken
         s.is_broken = bool(s.broken.any())
         s.broken_from = int(s.step[s.first_broken]) if s.is_broken else None
+        s.fitted = s.known & (s.loss >= 0) & (s.loss <= self.fitted_loss(s))
         s.last_bout = self.last_bout(s.step[s.nonfinite].tolist()) if s.is_broken else None
         return s
+
+    def fitted_loss(self, s):
+        """Up to which a loss is nothing beside the first one, or beside 1 where that is more; NaN: none is."""
+        phases = self.trace.tables.ops.words("phase")
+        is_narrow = any(
+            self.tensors.role[i] == "loss" and phases[self.tensors.op[i]] == "loss" and self.tensors.is_narrow[i]
+            for i in range(self.tensors.n)
+        )
+        first = float(s.loss[0]) if s.n and s.known[0] else math.nan
+        return math.nan if is_narrow or not 0 < first < math.inf else 2.0**-24 * min(first, 1.0)
 
     @staticmethod
     def last_bout(steps):
@@ -167,7 +182,9 @@ class Facts:
         r.finite_nonzero = r.count - r.nan - infinities - r.zeros
         # Finite and nonzero before the rounding.
         r.base = r.finite_nonzero + numpy.where(~r.before & r.rounding_known, r.flushed + r.became_infinite, 0)
-        r.used = ~(r.skipped & t.is_gradient[tensor])  # what a gradient of a skipped step lost is lost to nobody
+        r.fitted = self.steps.fitted[place]
+        # What a gradient lost in a step that was skipped or fitted is lost to nobody.
+        r.used = ~((r.skipped | r.fitted) & t.is_gradient[tensor])
         # NaN and infinities that are no part of how a scaler finds its level: gradients of skipped steps.
         r.bad = (r.nonfinite > 0) & ~(r.skipped & t.after_loss[tensor])
         r.is_gradient = t.is_gradient[tensor]

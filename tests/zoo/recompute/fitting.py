@@ -39,10 +39,10 @@ class Fitting:
 
     @functools.cached_property
     def of_forward(self):
-        """Rows of steps without a finite loss, and those whose NaN and infinities came from the forward pass: no rounding had made a
+        """Rows of steps without a finite loss, or with one that is nothing, and those whose NaN and infinities came from the forward pass: no rounding had made a
         gradient of that backward pass infinite before."""
         f, r, t = self.f, self.f.rows, self.f.tensors
-        lossless = set(f.steps.step[f.steps.nonfinite].tolist())
+        lossless = set(f.steps.step[f.steps.nonfinite | f.steps.fitted].tolist())
         phases = f.trace.tables.ops.words("phase")
         of_forward = numpy.array([phases[t.op[i]] in ("forward", "loss") for i in range(t.n)])
         broken, overflowed = set(), set()

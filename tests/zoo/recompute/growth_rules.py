@@ -2,6 +2,8 @@
 
 import math
 
+import numpy
+
 from .nonfinite_rules import origin_of
 from .rules import Rule, Step
 from .sentences import Claim, general
@@ -11,8 +13,9 @@ VALUES = ("activation", "input")
 
 
 def way(case):
-    """The products on the way to the origin, from the first to the last: (tensor, largest magnitude)."""
+    """The products on the way to the origin, or the sums of branches, from the first to the last: (tensor, largest magnitude)."""
     f = case.f
+    of_sums = "sums of branches on the way" in case.finding["title"]
     origin = origin_of(case)
     r = f.rows
     largest = {}
@@ -24,7 +27,7 @@ def way(case):
     found = []
     while here is not None:
         size = largest.get(here, math.nan)
-        if f.trace.tables.ops.words("kind")[f.tensors.op[here]] == "product" and size > 0:
+        if counts(f, here, found, roles, of_sums) and size > 0:
             if found and size >= found[-1][1]:
                 break
             found.append((here, size))
@@ -37,6 +40,17 @@ def way(case):
         made = [i for i in made if f.tensors.role[i] in roles and largest.get(i, 0) > 0]
         here = max(made, key=lambda i: largest[i]) if made else None
     return found[::-1]
+
+
+def counts(f, tensor, found, roles, of_sums):
+    """A product; or the last sum of a module, of several values of that kind."""
+    ops, op = f.trace.tables.ops, f.tensors.op[tensor]
+    if not of_sums:
+        return ops.words("kind")[op] == "product"
+    if ops.words("function")[op] != "add" or (found and ops["module"][f.tensors.op[found[-1][0]]] == ops["module"][op]):
+        return False
+    inputs = f.trace.inputs_of(op)
+    return sum(f.tensors.role[f.trace.tensor_of_output[(int(ops["id"][o]), slot)]] in roles for _, o, slot in inputs) > 1
 
 
 def grew(case, match):
@@ -67,7 +81,7 @@ def fall(case):
     p = f.tables.parameters
     ways = []
     for tensor in sorted({int(t) for t in p["tensor"]}):
-        mine = p["tensor"] == tensor
+        mine = (p["tensor"] == tensor) & ~numpy.isin(p["step"], f.steps.step[f.steps.fitted])
         lost, nonzero, steps = p["lost"][mine].astype(int), p["nonzero"][mine].astype(int), p["step"][mine].astype(int)
         if len(f.trace.shapes[tensor]) < 2 or not 2 * lost.sum() > nonzero.sum():
             continue
@@ -98,7 +112,8 @@ def fell(case, match):
     each = (largest / size) ** (1 / (len(products) - 1))
     return Claim(
         {"first": None, "second": None, "each": general(each, 3), "from": general(largest, 3), "to": general(size, 3), "layers": len(products)},
-        it_is_what_the_rule_calls_a_fall=len(products) >= 4 and each >= 2 and largest >= 256 * size,
+        it_is_what_the_rule_calls_a_fall=len(products) >= 4
+        and ((each >= 2 and largest >= 256 * size) or (each >= 1 / 0.75 and largest >= 65536 * size)),
         the_named_tensors_are_the_ends=[case.tensor_of(e) for e in case.finding["evidence"]] == [last, first],
     )
 
@@ -118,7 +133,7 @@ RULES = {
     "model.values_grow": Rule(
         [
             (
-                r"^(?:Gradients|Values) grew with each of (?P<products>\d+) products on the way to (?P<tensor>.+?) in step (?P<step>\d+), "
+                r"^(?:Gradients|Values) grew with each of (?P<products>\d+) (?:products|sums of branches) on the way to (?P<tensor>.+?) in step (?P<step>\d+), "
                 r"(?P<each>\S+) times on average: the largest from (?P<from>\S+) to (?P<to>\S+)\.$",
                 grew,
             )

@@ -13,7 +13,8 @@ from .sentences import Claim, share
 def before_history(case, tensor):
     """The first rows of delayed scaling, whose scale is 1, and all others."""
     f = case.f
-    rows = numpy.flatnonzero(f.rows_of(tensor) & f.rows.known & f.rows.rounding_known)
+    kept = ~(f.rows.fitted & f.tensors.is_gradient[tensor])
+    rows = numpy.flatnonzero(f.rows_of(tensor) & f.rows.known & f.rows.rounding_known & kept)
     delays = f.setting("fp8.recipe") == '"delayed"'
     with_history = numpy.flatnonzero(f.rows.quantization_scale[rows] != 1)
     first = int(with_history[0]) if with_history.size else len(rows)

@@ -176,7 +176,7 @@ def first_roundings(case):
 def vanished(case):
     r = case.f.rows
     firsts = first_roundings(case)
-    return firsts[r.flushed[firsts] == r.base[firsts]]
+    return firsts[(r.flushed[firsts] == r.base[firsts]) & ~r.fitted[firsts]]
 
 
 def scale_had_come_down(case, match):

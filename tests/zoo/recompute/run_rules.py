@@ -19,7 +19,8 @@ def nonfinite_losses(case, match):
     s = case.f.steps
     return Claim(
         {"some": s.nonfinite.sum(), "all": s.n, "step": s.step[s.nonfinite][0]},
-        the_last_loss_is_finite=("finite in the last step" in match[0]) == (not s.is_broken),
+        the_last_loss_is_finite=("finite in the last step" in match[0]) == (not s.nonfinite[-1]),
+        it_goes_on=("finite one behind" in match[0]) == (not s.is_broken and bool(s.nonfinite[-1])),
     )
 
 
@@ -70,6 +71,29 @@ def diverged(case, match):
         bad = f.rows.step[f.rows.bad]
         claim |= {"step": step, "ratio": general(ratio, 3), "parameter": f.trace.text_of(f.tables.tensors["parameter"][tensor])}
         holds["nothing_overflowed_before"] = bad.size == 0 or int(bad[0]) > step
+    return Claim(claim, **holds)
+
+
+def scattered(case, match):
+    """Of the last 50 losses, up to the first NaN or infinity in a step that was taken, those above ten times the first."""
+    f, s = case.f, case.f.steps
+    nonfinite = f.tables.events["step"][f.events("nonfinite")]
+    taken = nonfinite[numpy.isin(nonfinite, s.step[~s.skipped])]
+    until = taken.min(initial=numpy.iinfo(taken.dtype).max)
+    asked = s.known & numpy.isfinite(s.loss) & (s.step < until)
+    steps, losses = s.step[asked][-50:], s.loss[asked][-50:]
+    claim = {
+        "some": (losses > 10 * s.loss[0]).sum(),
+        "all": len(losses),
+        "times": 10,
+        "first": general(s.loss[0], 4),
+        "highest": general(losses.max(), 4),
+        "at": steps[losses.argmax()],
+    }
+    holds = {"it_ends_early": bool(match["until"]) == bool(taken.size)}
+    if match.groupdict().get("ratio"):
+        step, ratio, tensor = first_large_update(case)
+        claim |= {"step": step, "ratio": general(ratio, 3), "parameter": f.trace.text_of(f.tables.tensors["parameter"][tensor])}
     return Claim(claim, **holds)
 
 
@@ -168,6 +192,12 @@ def rise(case, match):
 LOSSES = (
     r"the loss went from (?P<first>\S+) in step (?P<begin>\d+) to (?P<last>\S+?), the median of the last (?P<n>\d+) losses"
     r"(?P<until> before it broke| before anything was NaN or infinite)?[.,]"
+)
+
+
+SCATTERED = (
+    r"(?P<some>\d+) of the last (?P<all>\d+) losses(?P<until> before anything was NaN or infinite)? are more than (?P<times>\d+) times the first one, "
+    r"(?P<first>\S+), up to (?P<highest>\S+) in step (?P<at>\d+)"
 )
 
 
@@ -520,7 +550,7 @@ RULES = {
     "run.loss_nonfinite": Rule(
         [
             (
-                r"^The loss was NaN or infinity in (?P<some>\d+) of (?P<all>\d+) steps?, first in step (?P<step>\d+)(?:, and finite in the last step)?\.",
+                r"^The loss was NaN or infinity in (?P<some>\d+) of (?P<all>\d+) steps?, first in step (?P<step>\d+)(?:, and finite in the last step|; all but the last of these steps had a finite one behind them)?\.",
                 nonfinite_losses,
             ),
             (r"Where it began, in step (?P<step>\d+), is where to look", origin_step),
@@ -538,7 +568,13 @@ RULES = {
             ),
             (r"^The run diverge[ds]: " + LOSSES, diverged),
             (
-                r"^Updates were too long at first: that of step (?P<step>\d+) was (?P<ratio>\S+) times as large as (?P<parameter>\S+), and the loss rose "
+                r"^The run (?:diverged|may diverge): the update of step (?P<step>\d+) was (?P<ratio>\S+) times as large as (?P<parameter>\S+), before anything "
+                r"overflowed in a step that was taken, and " + SCATTERED,
+                scattered,
+            ),
+            (r"^The run diverged: " + SCATTERED, scattered),
+            (
+                r"^Updates were too long: that of step (?P<step>\d+) was (?P<ratio>\S+) times as large as (?P<parameter>\S+), and the loss rose "
                 r"from (?P<first>\S+) to (?P<highest>\S+) in step (?P<at>\d+); it was above the first one in (?P<above>\d+) of (?P<all>\d+) steps\.$",
                 thrown_up,
             ),
@@ -675,5 +711,6 @@ FACTS = {
     "test_accuracy": lambda case: case.f.metric("test_accuracy"),
     "quantization_scaling": lambda case: case.f.setting("fp8.recipe").strip('"'),
     "skipped_steps": lambda case: int(case.f.steps.skipped.sum()),
+    "fitted_steps": lambda case: int(case.f.steps.fitted.sum()),
     "loss_scale": lambda case: float(case.f.steps.scale_after[-1]),
 }

@@ -19,6 +19,8 @@ def updates(case):
         total = {name: int(p[name][mine].sum()) for name in ("nonzero", "lost", "lost_to_decay")}
         decay = mine & (p["decay_known"] == 1) & numpy.isfinite(p["decay_asked"]) & numpy.isfinite(p["decay_applied"])
         total |= {name: float(p[name][decay].sum()) for name in ("decay_asked", "decay_applied")}
+        missed = mine & ~numpy.isin(p["step"], case.f.steps.step[case.f.steps.fitted])
+        total["missed"] = {name: int(p[name][missed].sum()) for name in ("nonzero", "lost", "lost_to_decay")}
         found[int(tensor)] = total | {"rows": int(mine.sum())}
     return found
 
@@ -43,7 +45,7 @@ def lost_parameters(case):
     fp32 = "of an FP32 weight" in case.finding["suggestion"]
     return [
         i
-        for i, u in updates(case).items()
+        for i, u in ((i, u["missed"]) for i, u in updates(case).items())
         if u["nonzero"] > 0
         and 2 * u["lost"] > u["nonzero"]
         and 2 * u["lost_to_decay"] <= u["lost"]
@@ -63,6 +65,7 @@ def first_lost(case):
     """The first step in which one of these lost more than half."""
     p = case.f.tables.parameters
     mine = numpy.isin(p["tensor"], lost_parameters(case)) & (2 * p["lost"] > p["nonzero"])
+    mine &= ~numpy.isin(p["step"], case.f.steps.step[case.f.steps.fitted])
     return int(p["step"][mine][0]) if mine.any() else None
 
 
@@ -81,8 +84,8 @@ def decay_lost(case, match):
 
 
 LOST_VALUES = {
-    "lost": lambda case, tensor, _: updates(case)[tensor]["lost"] / updates(case)[tensor]["nonzero"],
-    "nonzero_updates": lambda case, tensor, _: updates(case)[tensor]["nonzero"],
+    "lost": lambda case, tensor, _: updates(case)[tensor]["missed"]["lost"] / updates(case)[tensor]["missed"]["nonzero"],
+    "nonzero_updates": lambda case, tensor, _: updates(case)[tensor]["missed"]["nonzero"],
     "lost_to_decay": lambda case, tensor, _: updates(case)[tensor]["lost_to_decay"],
 }
 DECAY_VALUES = {
