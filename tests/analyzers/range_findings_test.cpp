@@ -235,6 +235,26 @@ TEST(RangeFindings, WhatVanishesInFittedStepsIsNotMissed) {
   }
 }
 
+// No loss scale had to do with a loss that was too large before it was scaled.
+TEST(RangeFindings, AdviceOnALossFollowsWhatMadeIt) {
+  for (const OpFunction function : {OpFunction::mse, OpFunction::scale}) {
+    SyntheticTrace trace;
+    OpInfo op{1, 0, "op", "", Phase::loss, "", {}};
+    op.kind = function == OpFunction::mse ? OpKind::loss : OpKind::elementwise;
+    op.function = function;
+    TensorInfo made;
+    made.role = Role::loss;
+    made.dtype = DType::f16;
+    const uint32_t loss = trace.add_output(op, made);
+    trace.add(loss, make_row({1e6}, DType::f16));
+    trace.end_step(SyntheticTrace::default_step(INFINITY));
+    const Report report = analyze_all(trace.read());
+    const Finding* const found = find_finding(report, "range.values_overflow");
+    ASSERT_NE(found, nullptr);
+    EXPECT_EQ(found->suggestion.starts_with("A smaller loss scale"), function == OpFunction::scale) << found->suggestion;
+  }
+}
+
 // BF16 is no way out of BF16, and where nothing scales the loss, a loss scale is none either.
 TEST(RangeFindings, AdviceOnOverflowFollowsTheType) {
   for (const DType dtype : {DType::f16, DType::bf16}) {

@@ -57,6 +57,12 @@ TEST(SettingNames, AdviceOnTheScaleFollowsTheRun) {
   adapts.adapts_scale = adapts.scales_loss = stays.scales_loss = true;
   narrow.updates_narrow_weights = true;
   const SettingNames train(train_settings()), other(other_settings()), none({});
+  // A scaler that is on and multiplies by 1; one that is off, whatever it would.
+  for (const char* const enabled : {"\"auto\"", "\"off\""}) {
+    const SettingNames by_one(
+        {{"scaler.enabled", enabled, Kind::scale_enabled, false}, {"scaler.initial", "1", Kind::scale_initial, true}});
+    EXPECT_EQ(scaling_advice({}, by_one).text.starts_with("Use a larger loss scale"), enabled[1] == 'a');
+  }
   EXPECT_EQ(scaling_advice(adapts, train).text,
             "Begin with a larger loss scale (scaler.initial), or let it grow sooner (scaler.growth_interval)");
   EXPECT_EQ(scaling_advice(adapts, other).text,

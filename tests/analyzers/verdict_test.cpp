@@ -64,6 +64,7 @@ class Verdicts : public ::testing::Test {
 };
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 
 TEST_F(Verdicts, NothingAboveInfoIsHealthy) {
@@ -111,6 +112,18 @@ TEST_F(Verdicts, ACauseIsAsSevereAsWhatCameOfIt) {
   ASSERT_THAT(causes(report), ElementsAre("range.gradients_vanish"));
   EXPECT_EQ(report.findings[report.causes[0].finding].severity, Severity::error);
   EXPECT_EQ(report.verdict, Verdict::broken);
+}
+
+// What is divided by an infinity is zero, and gradients behind it are.
+TEST_F(Verdicts, ZerosOfADivisionLoseGradients) {
+  for (const bool gives_zeros : {false, true}) {
+    std::vector<Finding> findings{finding("range.values_overflow", 0, 0), finding("range.gradients_flushed", 2, 3),
+                                  finding("updates.lost", 3, 3)};
+    findings[0].extent.gives_zeros = gives_zeros;
+    std::vector<std::string> expected{"range.values_overflow", "range.gradients_flushed", "updates.lost"};
+    if (gives_zeros) expected.erase(expected.begin() + 1);  // no edge leads to the last
+    EXPECT_THAT(causes(judge(findings)), ElementsAreArray(expected));
+  }
 }
 
 // A note is no cause of harm: overflows in steps that the scaler skipped, of a run that broke for another reason.
