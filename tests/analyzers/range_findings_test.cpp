@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/scale.h"
 
 namespace ulpscope::analyzers_test {
@@ -465,6 +468,37 @@ TEST(RangeFindings, AnOverflowAtTheStoreIsTheFirstNonfiniteValue) {
   const Table& recorded = table(report, "recorded");
   EXPECT_EQ(cell(recorded, row_of(recorded, "a linear"), "nonfinite"), Cell(int64_t{1}));
   EXPECT_EQ(cell(recorded, row_of(recorded, "b relu"), "nonfinite"), Cell(int64_t{1}));
+}
+
+// A backward cast of autocast's is in no module: the finding is of that whose gradient it holds. How much it was is the number of
+// the title, also where it is no number of the first evidence.
+TEST(RangeFindings, ACauseIsToldToPrograms) {
+  for (const bool is_cast : {true, false}) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    tensor.dtype = DType::f16;
+    trace.add_output({1, 0, "linear", "out", Phase::forward, "", {}}, tensor);
+    tensor.role = is_cast ? Role::activation_gradient : Role::activation;
+    const OpInfo cast{2, 1, "cast", "", Phase::backward, "", {}, OpKind::cast};
+    const OpInfo divide{3, 0, "reciprocal", "rc", Phase::forward, "", {}, OpKind::elementwise, OpFunction::reciprocal};
+    const uint32_t made = trace.add_output(is_cast ? cast : divide, tensor);
+    for (int step = 0; step < 9; ++step) {
+      const double bad = is_cast ? 70000.0 : INFINITY;
+      trace.add(made, step < 3 ? make_row({1.0, 1.0}, DType::f16) : make_row({bad, bad, 1.0}, DType::f16));
+      trace.end_step(SyntheticTrace::default_step(step < 3 ? 1.0 : NAN));
+    }
+    const auto causes = nlohmann::json::parse(render_json(analyze_all(trace.read())))["causes"];
+    ASSERT_EQ(causes.size(), 1u);
+    const auto& cause = causes[0];
+    EXPECT_EQ(cause["code"], is_cast ? "range.gradients_overflow" : "range.nonfinite");
+    EXPECT_EQ(cause["module"], is_cast ? "out" : "rc");
+    EXPECT_EQ(cause["op"], is_cast ? "cast" : "reciprocal");
+    EXPECT_EQ(cause["step"], 3);
+    EXPECT_EQ(cause["steps"], 6);
+    EXPECT_EQ(cause["value"]["name"], is_cast ? "elements" : "tensors");
+    EXPECT_EQ(cause["value"]["value"], is_cast ? 2 : 1);
+    for (const char* const field : {"title", "severity", "advice", "consequences"}) EXPECT_TRUE(cause.contains(field)) << field;
+  }
 }
 
 // Who made NaN or Inf comes before those that carry it on, whatever their shares; the first of all even where it was computed as
