@@ -181,6 +181,47 @@ TEST(ModelFindings, ADeadOutputIsTheFirstThatIsZeroThoughItsInputIsNot) {
   EXPECT_EQ(dead->extent.first_step, 3u);
 }
 
+// By the expectation, with the share of a step left to chance: less than one element of a sample, and less than one in ten.
+TEST(ModelFindings, ADropoutThatKeepsNextToNothingIsTold) {
+  struct Case {
+    std::string p;
+    std::vector<int64_t> shape;
+    bool is_told;
+  };
+  const Case cases[] = {{"0.998", {32, 16, 5, 5}, true}, {"0.997", {32, 400}, false}, {"0.9995", {8, 48}, true},
+                        {"0.95", {32, 2}, true},         {"0.5", {32, 1}, false},     {"varies", {32, 2}, false}};
+  for (const Case& one : cases) {
+    SyntheticTrace trace;
+    TensorInfo made;
+    made.shape = one.shape;
+    const uint32_t dropout = trace.add_output({1,
+                                               0,
+                                               "dropout",
+                                               "drop",
+                                               Phase::forward,
+                                               fmt::format("p={} seed=varies", one.p),
+                                               {},
+                                               OpKind::elementwise,
+                                               OpFunction::dropout},
+                                              made);
+    for (int step = 0; step < 5; ++step) {
+      trace.add(dropout, make_row({500.0, 0.0, 0.0}, DType::f32));
+      trace.end_step();
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "model.drops_everything");
+    ASSERT_EQ(finding != nullptr, one.is_told) << one.p;
+    if (one.p != "0.998") continue;
+    EXPECT_EQ(
+        finding->title,
+        "drop dropout keeps less than one element of a sample on average, 0.8 of 400, and makes that 500 times as large: what "
+        "lies before hardly learns through it.");
+    EXPECT_EQ(finding->suggestion, "Drop a smaller share than 0.998.");
+    EXPECT_EQ(finding->severity, Severity::warning);
+    EXPECT_EQ(finding->extent.first_step, 0u);
+  }
+}
+
 // A report on one matter: the verdict is the run's, and findings on other matters stay where they are cause or company.
 TEST_F(Verdicts, AMatterShowsItsOwnFindingsAndTheirCauses) {
   const auto all = [&] {
