@@ -520,6 +520,25 @@ TEST(RangeFindings, WorstFirstIsWhoMadeTheFirstInfinity) {
   EXPECT_EQ(names, (std::vector<std::string>{"a linear", "d linear", "c softmax", "b relu"}));
 }
 
+// What decides the type of a cast is the module that it was made for: without autocast there is no setting for it.
+TEST(RangeFindings, TheModuleThatAValueWasCastForIsNamed) {
+  for (const bool has_autocast : {true, false}) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    tensor.dtype = DType::f16;
+    const uint32_t cast = trace.add_output({1, 0, "cast", "l2", Phase::forward, "", {}, OpKind::cast}, tensor);
+    if (has_autocast) trace.add_tensor("l2", "cast", Phase::forward, Role::weight_cast, DType::f16);
+    trace.add(cast, make_row({70000.0, 1.0}, DType::f16));
+    trace.end_step(SyntheticTrace::default_step(NAN));
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "range.values_overflow");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_TRUE(finding->suggestion.starts_with(fmt::format("No loss scale helps a forward value: run {} in FP32 or BF16, or make",
+                                                            has_autocast ? "module l2, which it was cast for," : "this op")))
+        << finding->suggestion;
+  }
+}
+
 // At level health the counts still say that nothing was lost.
 TEST(RangeFindings, GradientsFitByTheirCountsToo) {
   SyntheticTrace trace;
