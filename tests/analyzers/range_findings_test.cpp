@@ -520,6 +520,83 @@ TEST(RangeFindings, WorstFirstIsWhoMadeTheFirstInfinity) {
   EXPECT_EQ(names, (std::vector<std::string>{"a linear", "d linear", "c softmax", "b relu"}));
 }
 
+// An element of the op that is not finite, with what was captured of its operands: what the report says of it.
+std::string advice_on_captured(OpInfo op, double value, std::vector<CaptureRow> operands, OpFunction forward = OpFunction::other) {
+  SyntheticTrace trace;
+  TensorInfo tensor;
+  if (forward != OpFunction::other)
+    trace.add_output({1, 0, std::string(name_of(forward)), "fc", Phase::forward, "", {}, OpKind::elementwise, forward}, tensor);
+  op.id = 2;
+  op.forward_id = forward == OpFunction::other ? 0 : 1;
+  op.name = name_of(op.function);
+  const uint32_t made = trace.add_output(op, tensor);
+  trace.add(made, make_row({value, 1.0}, DType::f32));
+  trace.sink().add_capture({.tensor = made, .made_by = made, .element = 7, .shape = {8}, .value = value});
+  for (CaptureRow& operand : operands) {
+    operand.tensor = made;
+    operand.node = static_cast<uint32_t>(&operand - operands.data()) + 1;
+    operand.parent = 0;
+    trace.sink().add_capture(operand);
+  }
+  trace.end_step(SyntheticTrace::default_step(NAN));
+  const Report report = analyze_all(trace.read());
+  const Finding* const finding = find_finding(report, "range.nonfinite");
+  return finding == nullptr ? "" : finding->suggestion;
+}
+
+// Of a function outside its domain the report says what keeps its operands inside; of a gradient, that of what it is the gradient
+// of.
+TEST(RangeFindings, WhatKeepsOperandsInTheDomainIsTold) {
+  struct Case {
+    OpFunction function, forward;
+    std::vector<double> operands;
+    double value;
+    std::string help;
+  };
+  const Case cases[] = {
+      {OpFunction::reciprocal, OpFunction::other, {0}, INFINITY, "Keep the divisor from zero: add an epsilon to it"},
+      {OpFunction::div, OpFunction::other, {3, 0}, INFINITY, "Keep the divisor from zero: "},
+      {OpFunction::log, OpFunction::other, {0}, -INFINITY, "Keep its argument from zero: "},
+      {OpFunction::log, OpFunction::other, {-1}, NAN, "Keep its argument at zero or above: "},
+      {OpFunction::sqrt, OpFunction::other, {-1}, NAN, "Keep its argument at zero or above: "},
+      {OpFunction::rsqrt, OpFunction::other, {0}, INFINITY, "Keep what the root is taken of from zero: "},
+      {OpFunction::pow, OpFunction::other, {0, -1}, INFINITY, "Keep the base from zero: "},
+      {OpFunction::div, OpFunction::log, {0, 0}, NAN, "Keep the argument of the logarithm from zero: "},
+      {OpFunction::sqrt_backward, OpFunction::sqrt, {1, 0}, INFINITY, "Keep what the root is taken of from zero: "},
+      {OpFunction::exp, OpFunction::other, {1000}, INFINITY, ""},
+  };
+  for (const Case& one : cases) {
+    std::vector<CaptureRow> operands;
+    for (const double value : one.operands)
+      operands.push_back({.operand = static_cast<int32_t>(operands.size()), .element = 7, .shape = {8}, .value = value});
+    OpInfo op;
+    op.phase = one.forward == OpFunction::other ? Phase::forward : Phase::backward;
+    op.kind = OpKind::elementwise;
+    op.function = one.function;
+    const std::string advice = advice_on_captured(op, one.value, operands, one.forward);
+    EXPECT_NE(advice.find(fmt::format("Element 7 is {}(", name_of(one.function))), std::string::npos) << advice;
+    EXPECT_NE(advice.find(one.help), std::string::npos) << name_of(one.function) << ": " << advice;
+    EXPECT_EQ(advice.find("Keep ") == std::string::npos, one.help.empty()) << advice;
+  }
+}
+
+// A softmax over no value is NaN; where the mask left one, something else was at fault.
+TEST(RangeFindings, ARowThatTheMaskTookIsTold) {
+  for (const bool is_whole : {true, false}) {
+    OpInfo op;
+    op.kind = OpKind::normalisation;
+    op.function = OpFunction::masked_softmax;
+    CaptureRow values{.operand = 0}, mask{.operand = 1};
+    values.row = {.count = 4, .largest = 0.5, .smallest = -2};
+    mask.row = {.count = 4, .largest = 1, .smallest = is_whole ? 1.0 : 0.0};
+    const std::string advice = advice_on_captured(op, NAN, {values, mask});
+    EXPECT_EQ(advice.starts_with("Element 7 stands in a row of 4 values of which the mask took every one: its softmax is "
+                                 "exp(-infinity - -infinity), NaN. Let the mask leave each row one value at least"),
+              is_whole)
+        << advice;
+  }
+}
+
 // What decides the type of a cast is the module that it was made for: without autocast there is no setting for it.
 TEST(RangeFindings, TheModuleThatAValueWasCastForIsNamed) {
   for (const bool has_autocast : {true, false}) {
