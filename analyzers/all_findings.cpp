@@ -69,10 +69,11 @@ Report ReportAnalysis::report(const Snapshot& reader) {
     const bool is_whole = options.only.empty() && !options.selects();
     const uint64_t skipped = run.facts().steps().skipped.size();
     add_verdict(run.context().trace, report,
-                !is_whole     ? "nothing was found in what was asked for."
-                : skipped > 0 ? fmt::format("nothing was found that costs accuracy; the scaler skipped {} of {}.", skipped,
-                                            count_of(run.facts().steps().count, "step"))
-                              : "nothing was found that costs accuracy or steps.");
+                options.selects() ? "nothing was found."
+                : !is_whole       ? "nothing was found in what was asked for."
+                : skipped > 0     ? fmt::format("nothing was found that costs accuracy; the scaler skipped {} of {}.", skipped,
+                                                count_of(run.facts().steps().count, "step"))
+                                  : "nothing was found that costs accuracy or steps.");
     // What is said of some steps or tensors is not said of the run.
     if (options.selects()) report.verdict_text = "Of what was asked for: " + report.verdict_text;
   } else {

@@ -281,6 +281,21 @@ TEST(Report, NotesAreNoWarnings) {
   EXPECT_EQ(find_finding(report, "recording.note")->title, "the writer caught up");
 }
 
+// Of steps or tensors alone the verdict says so, and once; of parts of a report, which are of the whole run, that they were asked
+// for.
+TEST(Report, SaysOnceWhatTheVerdictIsOf) {
+  SyntheticTrace trace;
+  for (int step = 0; step < 3; ++step) trace.end_step();
+  const Snapshot reader = trace.read();
+  ReportOptions options;
+  EXPECT_EQ(analyze_all(reader, options).verdict_text, "nothing was found that costs accuracy or steps.");
+  options.steps = {0, 2};
+  EXPECT_EQ(analyze_all(reader, options).verdict_text, "Of what was asked for: nothing was found.");
+  options.steps = {};
+  options.only = {"run"};
+  EXPECT_EQ(analyze_all(reader, options).verdict_text, "nothing was found in what was asked for.");
+}
+
 TEST(Report, ChangedMemoryIsAnErrorThatNamesTheFirst) {
   for (const int changes : {1, 7}) {
     SyntheticTrace trace;
