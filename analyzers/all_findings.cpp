@@ -25,6 +25,15 @@ std::vector<Part> parts_of(const ReportOptions& options) {
   return parts;
 }
 
+// Where something is at fault in the run, what its program warned of is the same told before, or matters less.
+void lower_warnings(Report& report) {
+  const bool is_at_fault = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
+    return finding.severity > Severity::info && finding_rule(finding.code).is_about_run;
+  });
+  for (Finding& finding : report.findings)
+    if (is_at_fault && finding.code == "recording.warning") finding.severity = Severity::info;
+}
+
 }  // namespace
 
 const std::vector<std::string>& report_parts() {
@@ -68,11 +77,13 @@ Report ReportAnalysis::report(const Snapshot& reader) {
   if (judged && run.facts().steps().count > 0) {
     const bool is_whole = options.only.empty() && !options.selects();
     const uint64_t skipped = run.facts().steps().skipped.size();
+    lower_warnings(report);
     add_verdict(run.context().trace, report,
-                !is_whole     ? "nothing was found in what was asked for."
-                : skipped > 0 ? fmt::format("nothing was found that costs accuracy; the scaler skipped {} of {}.", skipped,
-                                            count_of(run.facts().steps().count, "step"))
-                              : "nothing was found that costs accuracy or steps.");
+                options.selects() ? "nothing was found."
+                : !is_whole       ? "nothing was found in what was asked for."
+                : skipped > 0     ? fmt::format("nothing was found that costs accuracy; the scaler skipped {} of {}.", skipped,
+                                                count_of(run.facts().steps().count, "step"))
+                                  : "nothing was found that costs accuracy or steps.");
     // What is said of some steps or tensors is not said of the run.
     if (options.selects()) report.verdict_text = "Of what was asked for: " + report.verdict_text;
   } else {

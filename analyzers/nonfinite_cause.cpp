@@ -36,6 +36,7 @@ constexpr std::array kCauses = std::to_array<CauseInfo>({
     {NonfiniteCause::log_of_negative, "log_of_negative", "the logarithm of a negative number"},
     {NonfiniteCause::sqrt_of_negative, "sqrt_of_negative", "the square root of a negative number"},
     {NonfiniteCause::power_domain, "power_domain", "a power that is no real number"},
+    {NonfiniteCause::masked_row, "masked_row", "a softmax of which the mask took every value of the row"},
     {NonfiniteCause::epsilon_flushed, "epsilon_flushed", "an optimizer's eps that is zero in the type of its arithmetic"},
     {NonfiniteCause::denominator_underflow, "denominator_underflow", "an optimizer's denominator that is zero"},
     {NonfiniteCause::second_moment_overflow, "second_moment_overflow", "a squared gradient too large for an optimizer's state"},
@@ -75,6 +76,7 @@ class Origin {
   NonfiniteExplanation of_loss() const;
   NonfiniteExplanation of_sum() const;
   NonfiniteExplanation of_normalisation() const;
+  NonfiniteExplanation of_masked_row() const;
   NonfiniteExplanation of_operands() const;
 
   NonfiniteCause cause_by_function(double x, double y) const;
@@ -82,6 +84,8 @@ class Origin {
   const CaptureRow* flushed_addend(const CaptureRow& operand) const;
   // What is said of an operand that is zero because a rounding made it so, and what helps; "" where that is not known.
   void explain_zero(const CaptureRow& operand, NonfiniteExplanation& found) const;
+  // What keeps the operands in the domain of the function, or of the one that this is the gradient of, or "".
+  std::string help_with_domain(NonfiniteCause cause) const;
   // What helps where a constant of the op is at fault, or "".
   Advice help_with_factor(double factor) const;
   // A parameter that the op read, or is, whose memory had changed by then; or "".
@@ -92,6 +96,11 @@ class Origin {
   std::string changed_operand() const;
   // By the last row before the origin's.
   bool was_written_finite(uint32_t tensor) const;
+  // Of a gradient that of the op whose result it is of.
+  OpFunction function() const {
+    const OpInfo* const forward = op_.phase == Phase::backward ? facts_.context.graph.served_by(op_) : nullptr;
+    return forward != nullptr ? forward->function : op_.function;
+  }
   // From which magnitude on the op's result is infinite in its type.
   double limit() const { return magnitude_thresholds(*info(made_.dtype).format, rounding_of(made_)).beyond.perhaps_above(); }
   // A tensor of which there were rows and that is that output of an op, or that the origin's reads as that input.
@@ -298,8 +307,23 @@ NonfiniteExplanation Origin::of_sum() const {
                       info(made_.dtype).format->name, limit())};
 }
 
+// A softmax over no value, as where each has -infinity added to it.
+NonfiniteExplanation Origin::of_masked_row() const {
+  constexpr int kMask = 1;
+  for (const CaptureRow* const node : capture_->operands(capture_->element())) {
+    if (node->operand != kMask || node->overwritten || node->row.count < 1 || !(node->row.smallest > 0)) continue;
+    return {NonfiniteCause::masked_row,
+            fmt::format("Element {} stands in a row of {} of which the mask took every one: its softmax is "
+                        "exp(-infinity - -infinity), NaN. ",
+                        capture_->element().element, count_of(static_cast<uint64_t>(node->row.count), "value")),
+            "Let the mask leave each row one value at least, or add a large finite number to masked values instead. "};
+  }
+  return {};
+}
+
 // Where all values of a row are the same, their variance is zero.
 NonfiniteExplanation Origin::of_normalisation() const {
+  if (op_.function == OpFunction::masked_softmax) return of_masked_row();
   const auto eps = attribute(op_, "eps");
   const bool has_variance = op_.function == OpFunction::batch_norm || op_.function == OpFunction::layer_norm ||
                             op_.function == OpFunction::group_norm || op_.function == OpFunction::rms_norm;
@@ -387,7 +411,7 @@ void Origin::explain_zero(const CaptureRow& operand, NonfiniteExplanation& found
       fmt::format("Before its rounding the zero was none: element {} of {} was {}{:.4g}, and {} makes zero of all up to {:.4g}. ",
                   flushed->node->element, facts_.selection.name(tensor), flushed->is_bound ? "at most " : "", flushed->magnitude,
                   info(made.dtype).format->name, flushed->flushed_up_to);
-  const bool takes_log = op_.function == OpFunction::log && op.function == OpFunction::softmax;
+  const bool takes_log = function() == OpFunction::log && op.function == OpFunction::softmax;
   if (takes_log) found.help = "log_softmax gives the logarithm without the zero. ";
   if (!is_narrow(made.dtype) || flushed->is_bound || flushed->magnitude < binary32.smallest_positive()) return;
   const std::string_view where = op.module.empty() ? op.name : op.module;
@@ -395,6 +419,34 @@ void Origin::explain_zero(const CaptureRow& operand, NonfiniteExplanation& found
   Advice wide = fmt::format("In FP32 {} keeps it. ", where);
   note_wide_types(facts_.precision(), op, made.dtype, wide);
   found.help += wide;
+}
+
+std::string Origin::help_with_domain(NonfiniteCause cause) const {
+  const auto keep = [&](std::string_view operand) {
+    return fmt::format("Keep {} from zero: add an epsilon to it, or clamp it to a least value. ", operand);
+  };
+  switch (cause) {
+    case NonfiniteCause::log_of_zero:
+      return keep("its argument");
+    case NonfiniteCause::log_of_negative:
+    case NonfiniteCause::sqrt_of_negative:
+      return "Keep its argument at zero or above: clamp it, or look at what made it negative. ";
+    case NonfiniteCause::division_by_zero:
+    case NonfiniteCause::zero_over_zero:
+      switch (function()) {
+        case OpFunction::log:
+          return keep("the argument of the logarithm");
+        case OpFunction::sqrt:
+        case OpFunction::rsqrt:
+          return keep("what the root is taken of");
+        case OpFunction::pow:
+          return keep("the base");
+        default:
+          return keep("the divisor");
+      }
+    default:
+      return "";
+  }
 }
 
 Advice Origin::help_with_factor(double factor) const {
@@ -453,6 +505,7 @@ NonfiniteExplanation Origin::of_operands() const {
   } else if (is_divided || found.cause == NonfiniteCause::log_of_zero) {
     explain_zero(*divisor, found);
   }
+  if (found.help.text.empty()) found.help = help_with_domain(found.cause);
   return found;
 }
 

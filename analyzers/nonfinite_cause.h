@@ -26,6 +26,7 @@ enum class NonfiniteCause : uint8_t {
   log_of_negative,
   sqrt_of_negative,
   power_domain,
+  masked_row,              // of a softmax: every value of the row was masked
   epsilon_flushed,         // what the optimizer adds to a denominator is zero in the type of its arithmetic
   denominator_underflow,   // of an optimizer: it is zero all the same
   second_moment_overflow,  // of an optimizer
@@ -34,7 +35,7 @@ enum class NonfiniteCause : uint8_t {
   memory_changed,          // a weight or state was not what had been written
   unknown,                 // what was recorded does not tell
 };
-inline constexpr int kNonfiniteCauses = 18;
+inline constexpr int kNonfiniteCauses = 19;
 const char* name_of(NonfiniteCause cause);     // "overflow_on_cast"
 const char* meaning_of(NonfiniteCause cause);  // "a value too large for the type that it is cast to"
 

@@ -1,5 +1,7 @@
 #include "ulpscope/analyzers/precision_facts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <sstream>
@@ -47,6 +49,11 @@ Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings)
     advice += ", or raise the factor of the loss, which makes gradients as small" +
               in_brackets({advice.raise(settings.now(Kind::loss_factor))});
   return advice;
+}
+
+std::string typed_place(const PrecisionFacts& facts, const OpInfo& op) {
+  const bool is_of_module = facts.casts_weights && op.kind == OpKind::cast && !op.module.empty();
+  return is_of_module ? fmt::format("module {}, which it was cast for,", op.module) : "this op";
 }
 
 void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice) {

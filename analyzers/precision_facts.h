@@ -21,6 +21,8 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
 // What scales the loss, or scales it more, in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit
 // gradients.
 Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
+// What decides the type of what the op makes, in words: "this op", or of a cast the module that it was made for.
+std::string typed_place(const PrecisionFacts& facts, const OpInfo& op);
 // What words call FP32, or BF16, for that op instead of the type of what it made.
 void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice);
 

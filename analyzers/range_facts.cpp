@@ -68,8 +68,9 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   const bool is_used = !((skipped || fitted) && is_gradient(tensor.role));
   // Gradients that overflow in a skipped step are how a dynamic loss scale finds its level.
   if (stored_nonfinite(row, tensor.dtype) > 0 && !(skipped && comes_after_loss(context_->selection.op(row.tensor).phase))) {
-    facts.nonfinite.add(
-        {1, position, became_infinite(row, tensor.dtype), stored_infinities(row, tensor.dtype) > 0 ? uint64_t{1} : 0});
+    NonfiniteRows held{1, position, became_infinite(row, tensor.dtype), stored_infinities(row, tensor.dtype) > 0 ? uint64_t{1} : 0};
+    held.steps.add(row.step);
+    facts.nonfinite.add(held);
   }
   facts.noise_rows += noise_->fills(row);
   if (first_rounding_) {

@@ -32,6 +32,7 @@ uint64_t became_infinite(const TensorRow& row, DType dtype) {
 void NonfiniteRows::add(const NonfiniteRows& other) {
   rows += other.rows;
   infinite += other.infinite;
+  steps.add(other.steps);
   if (!other.first || (first && *first <= *other.first)) return;
   first = other.first;
   overflowed = other.overflowed;

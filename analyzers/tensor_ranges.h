@@ -40,6 +40,7 @@ struct NonfiniteRows {
   std::optional<RowPosition> first;
   uint64_t overflowed = 0;  // in the first: finite values that became infinite when they were rounded
   uint64_t infinite = 0;    // rows with an infinity
+  StepSet steps = {};       // of the rows
 
   void add(const NonfiniteRows& other);
 };

@@ -18,7 +18,7 @@ namespace ulpscope::cli {
 namespace {
 
 constexpr const char* kFormatOption = "--format";
-constexpr size_t kPageLines = 40;
+constexpr size_t kPageLines = 40, kLinesOfHealthy = 15;
 
 template <typename Enum>
 std::vector<std::string> names(int count) {
@@ -45,7 +45,8 @@ std::string render(const Report& report, const Arguments& arguments, TextOptions
   text.unicode = !arguments.has("--ascii");
   text.all = arguments.has("--all");
   // What judges a run stands on one page.
-  if (report.verdict && !report.keeps_all_rows && !arguments.has("--limit") && !text.all) text.most_lines = kPageLines;
+  if (report.verdict && !report.keeps_all_rows && !arguments.has("--limit") && !text.all)
+    text.most_lines = report.verdict == Verdict::healthy && report.analysis == "report" ? kLinesOfHealthy : kPageLines;
   switch (output_kind(arguments)) {
     case OutputKind::json:
       return render_json(report);

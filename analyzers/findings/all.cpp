@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/step_facts.h"
 #include "ulpscope/base/error.h"
@@ -55,6 +56,23 @@ const FindingRule& finding_rule(std::string_view code) {
   return **found;
 }
 
+namespace {
+
+void name_modules(const RunFacts& facts, Report& report) {
+  const std::vector<OpInfo>& ops = facts.context.trace.ops();
+  for (Finding& finding : report.findings) {
+    if (finding.evidence.empty() || !finding.module.empty()) continue;
+    const RowKey& key = finding.evidence.front().key;
+    finding.module = key.module;
+    if (!key.op || !key.module.empty()) continue;
+    const auto op = std::find_if(ops.begin(), ops.end(), [&](const OpInfo& one) { return one.id == *key.op; });
+    const OpInfo* const served = op == ops.end() ? nullptr : facts.context.graph.served_by(*op);
+    if (served != nullptr) finding.module = served->module;
+  }
+}
+
+}  // namespace
+
 void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report) {
   for (const Part part : parts) {
     for (const auto find : {&FindingRule::find_start, &FindingRule::find}) {
@@ -65,6 +83,7 @@ void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report
       }
     }
   }
+  name_modules(facts, report);
 }
 
 void find_all(const ComparedRuns& runs, Report& report) {
@@ -80,6 +99,7 @@ void find_one(std::string_view code, const RunFacts& facts, Report& report) {
   Findings found(rule.code, facts.step_facts.broken_from(), report);
   if (rule.find_start) rule.find_start(facts, found);
   if (rule.find) rule.find(facts, found);
+  name_modules(facts, report);
 }
 
 }  // namespace ulpscope

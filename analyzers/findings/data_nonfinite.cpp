@@ -60,7 +60,11 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
     if (!first || *held.first < first->first) first = {*held.first, i};
   }
   if (!first) return;
-  const uint64_t rows = ranges.nonfinite(first->second).rows;
+  const NonfiniteRows held = ranges.nonfinite(first->second);
+  const uint64_t rows = held.rows;
+  Extent extent = suspects.extent();
+  extent.steps = held.steps.size();
+  extent.value = {"batches", count_cell(rows), Unit::count};
   const std::string place = place_of_first(facts.context.trace.of_rank(first->first.rank), first->second, first->first.step);
   found.add(
       std::max(ranges.harm(), Severity::warning),
@@ -71,7 +75,7 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
       fmt::format("Mend or leave out that sample: no format and no loss scale helps. `ulpscope export {} --table batches --step "
                   "{}` lists the batch.",
                   shell_word(facts.context.trace.path()), first->first.step),
-      suspects.extent());
+      std::move(extent));
 }
 
 }  // namespace

@@ -34,9 +34,8 @@ struct Batch {
 
 // Batches of one tensor that are unlike all others, in order of their steps; each rank has its own.
 struct Outliers {
-  std::vector<Batch> batches;
-  size_t all = 0;
-  double largest = 0, others = 0;  // magnitudes: of them, and of all others
+  std::vector<Batch> batches, others;
+  double largest = 0, largest_of_others = 0;  // magnitudes
 };
 
 std::optional<Outliers> outliers_of(const Snapshot& trace, uint32_t tensor, StepRange steps) {
@@ -56,8 +55,9 @@ std::optional<Outliers> outliers_of(const Snapshot& trace, uint32_t tensor, Step
   size_t first = n - n / 5;
   while (first < n && !(sorted[first - 1] > 0 && sorted[first] > kOutOfLine * sorted[first - 1])) ++first;
   if (first == n) return std::nullopt;
-  std::erase_if(batches, [&](const Batch& batch) { return batch.largest < sorted[first]; });
-  return Outliers{std::move(batches), n, sorted.back(), sorted[first - 1]};
+  const auto others =
+      std::stable_partition(batches.begin(), batches.end(), [&](const Batch& batch) { return batch.largest >= sorted[first]; });
+  return Outliers{{batches.begin(), others}, {others, batches.end()}, sorted.back(), sorted[first - 1]};
 }
 
 // A sample, and the rank whose batch had it.
@@ -66,37 +66,77 @@ struct Sample {
   BatchRow row;
 };
 
-// The samples that all these batches have, and none behind the first of them that is not among them.
-std::vector<Sample> samples_of(const Snapshot& trace, const std::vector<Batch>& batches) {
-  // The sources of the ranks, all that differ: of one whose data are others the same numbers are other samples.
-  std::vector<std::vector<SourceInfo>> kinds;
-  std::set<std::tuple<size_t, uint32_t, uint64_t>> elsewhere;
-  std::map<std::tuple<size_t, uint32_t, uint64_t>, std::pair<size_t, Sample>> counts;
-  for (const int32_t rank : trace.ranks()) {
-    const Snapshot of_rank = trace.of_rank(rank);
-    const std::vector<SourceInfo> sources = of_rank.sources();
-    const auto kind = static_cast<size_t>(std::find(kinds.begin(), kinds.end(), sources) - kinds.begin());
-    if (kind == kinds.size()) kinds.push_back(sources);
-    std::set<std::pair<uint64_t, uint32_t>> places;
-    for (const Batch& batch : batches)
-      if (batch.rank == rank) places.emplace(batch.step, batch.micro_batch);
-    of_rank.visit_batches({batches.front().step, UINT64_MAX}, [&](std::span<const BatchRow> rows) {
-      for (const BatchRow& row : rows) {
-        if (row.phase == Phase::evaluation) continue;
-        const std::tuple sample(kind, row.source, row.sample);
-        if (places.contains({row.step, row.micro_batch}))
-          ++counts.try_emplace(sample, 0, Sample{rank, row}).first->second.first;
-        else
-          elsewhere.insert(sample);
-      }
-      return true;
-    });
+// The samples that only these batches have, as far as was recorded: each of them holds what makes it unlike the others in one of
+// these at least.
+class SuspectedSamples {
+ public:
+  SuspectedSamples(const Snapshot& trace, const Outliers& outliers) : of_batch_(outliers.batches.size()) {
+    // The sources of the ranks, all that differ: of one whose data are others the same numbers are other samples.
+    std::vector<std::vector<SourceInfo>> kinds;
+    std::set<Id> elsewhere;
+    for (const int32_t rank : trace.ranks()) {
+      const Snapshot of_rank = trace.of_rank(rank);
+      const std::vector<SourceInfo> sources = of_rank.sources();
+      const auto kind = static_cast<size_t>(std::find(kinds.begin(), kinds.end(), sources) - kinds.begin());
+      if (kind == kinds.size()) kinds.push_back(sources);
+      // Of a batch that was not recorded nothing is known.
+      std::map<std::pair<uint64_t, uint32_t>, std::optional<size_t>> places;
+      for (const Batch& batch : outliers.others)
+        if (batch.rank == rank) places[{batch.step, batch.micro_batch}];
+      for (size_t i = 0; i < outliers.batches.size(); ++i)
+        if (const Batch& batch = outliers.batches[i]; batch.rank == rank) places[{batch.step, batch.micro_batch}] = i;
+      of_rank.visit_batches({0, UINT64_MAX}, [&](std::span<const BatchRow> rows) {
+        for (const BatchRow& row : rows) {
+          if (row.phase == Phase::evaluation) continue;
+          const Id id(kind, row.source, row.sample);
+          const auto place = places.find({row.step, row.micro_batch});
+          if (place == places.end()) continue;
+          if (!place->second) {
+            elsewhere.insert(id);
+          } else {
+            of_batch_[*place->second].insert(id);
+            samples_.try_emplace(id, Sample{rank, row});
+          }
+        }
+        return true;
+      });
+    }
+    for (const Id& id : elsewhere) {
+      samples_.erase(id);
+      for (std::set<Id>& samples : of_batch_) samples.erase(id);
+    }
   }
-  std::vector<Sample> shared;
-  for (const auto& [sample, counted] : counts)
-    if (counted.first == batches.size() && !elsewhere.contains(sample)) shared.push_back(counted.second);
-  return shared;
-}
+
+  // "It is sample 60 of train: inputs in x.csv, row 60 (from 0). Look at that sample: "
+  std::string text(const Snapshot& trace) const {
+    const auto text_of = [&](const Id& id) {
+      const Sample& sample = samples_.at(id);
+      return find_sample(trace.of_rank(sample.rank), sample.row).text();
+    };
+    const auto has_all = [&](const auto& has) { return std::all_of(of_batch_.begin(), of_batch_.end(), has); };
+    // Where the data are not what they were, a sample of another batch may be unlike the others in this one.
+    if (!has_all([](const std::set<Id>& samples) { return !samples.empty(); })) return "Look at the samples of that batch: ";
+    if (has_all([](const std::set<Id>& samples) { return samples.size() == 1; })) {
+      const std::string first = text_of(*of_batch_.front().begin());
+      if (samples_.size() == 1) return fmt::format("It is {}. Look at that sample: ", first);
+      return fmt::format("{} samples make them so, the first is {}. Look at these samples: ", samples_.size(), first);
+    }
+    std::vector<Id> shared;
+    for (const auto& [id, unused] : samples_)
+      if (has_all([&, &wanted = id](const std::set<Id>& samples) { return samples.contains(wanted); })) shared.push_back(id);
+    if (of_batch_.size() > 1 && shared.size() == 1)
+      return fmt::format("Of the samples that no other batch has, one is in all {} of them: {}. Look at that sample: ",
+                         of_batch_.size(), text_of(shared.front()));
+    return fmt::format("At least one of the {} samples that no other batch has is at fault. Look at these samples: ",
+                       samples_.size());
+  }
+
+ private:
+  using Id = std::tuple<size_t, uint32_t, uint64_t>;  // the kind of sources, the source and its sample
+
+  std::vector<std::set<Id>> of_batch_;
+  std::map<Id, Sample> samples_;
+};
 
 // Of a rank: in the steps of these batches, all of them its own, the loss was far above that of the steps before, or of the run
 // where there are none, or the step was skipped.
@@ -134,14 +174,6 @@ bool do_harm(const RunFacts& facts, const std::vector<Batch>& batches) {
   });
 }
 
-std::string told_samples(const Snapshot& trace, const Outliers& outliers) {
-  const std::vector<Sample> samples = samples_of(trace, outliers.batches);
-  if (samples.empty()) return "";
-  if (samples.size() == 1)
-    return fmt::format("It is {}. ", find_sample(trace.of_rank(samples.front().rank), samples.front().row).text());
-  return fmt::format("It is one of {} of that batch. ", count_of(samples.size(), "sample"));
-}
-
 void find_outliers(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {
@@ -154,17 +186,20 @@ void find_outliers(const RunFacts& facts, Findings& found) {
     if (!outliers) continue;
     const Batch& first = outliers->batches.front();
     const size_t n = outliers->batches.size();
+    std::set<uint64_t> steps;
+    for (const Batch& batch : outliers->batches) steps.insert(batch.step);
     found.add(do_harm(facts, outliers->batches) ? Severity::warning : Severity::info,
               fmt::format(
                   "{} of {} batches of {} {} unlike all others, first in step {}{}: the largest magnitude is {:.4g}, and {:.4g} in "
                   "the others.",
-                  n == 1 ? "One" : fmt::format("{}", n), outliers->all, facts.selection.name(i), n == 1 ? "is" : "are", first.step,
-                  trace.ranks().size() > 1 ? fmt::format(" of rank {}", first.rank) : "", outliers->largest, outliers->others),
+                  n == 1 ? "One" : fmt::format("{}", n), n + outliers->others.size(), facts.selection.name(i),
+                  n == 1 ? "is" : "are", first.step, trace.ranks().size() > 1 ? fmt::format(" of rank {}", first.rank) : "",
+                  outliers->largest, outliers->largest_of_others),
               {{facts.selection.key(i, first.step, first.rank), {{"largest", first.largest}}}},
-              fmt::format("{}Look at that sample: mend it, leave it out, or bring its features among the others. `ulpscope export "
-                          "{} --table batches --step {}` lists the batch.",
-                          told_samples(trace, *outliers), shell_word(trace.path()), first.step),
-              {{i}, first.step});
+              fmt::format("{}mend or leave out what is wrong, or bring its values among the others. `ulpscope export {} --table "
+                          "batches --step {}` lists the batch.",
+                          SuspectedSamples(trace, *outliers).text(trace), shell_word(trace.path()), first.step),
+              {.tensors = {i}, .first_step = first.step, .steps = steps.size(), .value = Quantity{"largest", outliers->largest}});
   }
 }
 

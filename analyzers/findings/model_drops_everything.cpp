@@ -1,7 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/silence.h"
+#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/silent_outputs.h"
 #include "ulpscope/base/text.h"
@@ -10,7 +16,52 @@ namespace ulpscope::findings {
 
 namespace {
 
+// Of a dropout that leaves a sample nothing more often than not much: less than one element of it is kept on average, and less than
+// one of ten of all, which leaves out those of a few elements.
+struct Kept {
+  double elements = 0, of = 0;  // of a sample
+  double share = 0;
+};
+std::optional<Kept> kept_of_a_sample(const OpInfo& op, const TensorInfo& output) {
+  constexpr double kLeastShare = 0.1;
+  const auto dropped = attribute(op, "p");
+  if (op.function != OpFunction::dropout || op.phase != Phase::forward || output.role != Role::activation) return std::nullopt;
+  if (!dropped || !(*dropped > 0 && *dropped < 1) || output.shape.size() < 2) return std::nullopt;
+  Kept kept{.of = 1, .share = 1 - *dropped};
+  for (size_t i = 1; i < output.shape.size(); ++i) kept.of *= static_cast<double>(output.shape[i]);
+  kept.elements = kept.share * kept.of;
+  if (kept.share >= kLeastShare || kept.elements >= 1) return std::nullopt;
+  return kept;
+}
+
+void find_nearly_dropped(const RunFacts& facts, Findings& found) {
+  Suspects suspects(facts.selection);
+  std::optional<Kept> worst;
+  for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
+    const auto kept = kept_of_a_sample(facts.selection.op(i), facts.selection.tensor(i));
+    const auto& all = facts.silent().dropped;  // told of already
+    if (!kept || judged.totals.rows == 0 || std::find(all.begin(), all.end(), i) != all.end()) continue;
+    suspects.add(-kept->elements, i, {{"kept_of_a_sample", kept->elements}, {"of_elements", kept->of, Unit::count}});
+    if (!worst || kept->elements < worst->elements) worst = kept;
+  }
+  if (!worst) return;
+  const uint32_t tensor = suspects.worst_tensor();
+  Extent extent = suspects.extent();
+  extent.first_step = facts.steps().first.step;
+  Advice advice = fmt::format("Drop a smaller share than {:g}.", 1 - worst->share);
+  advice.note({.way = SettingChange::Way::lower, .module = facts.selection.op(tensor).module, .now = 1 - worst->share});
+  found.add_judged(
+      Severity::warning,
+      fmt::format("{}{} less than one element of a sample on average, {:.3g} of {:g}, and {} that {:.4g} times as large: what lies "
+                  "before hardly learns through it.",
+                  facts.selection.name(tensor),
+                  suspects.size() == 1 ? " keeps" : fmt::format(" and {} keep", count_of(suspects.size() - 1, "other dropout")),
+                  worst->elements, worst->of, suspects.size() == 1 ? "makes" : "the first makes", 1 / worst->share),
+      suspects.worst(), std::move(advice), std::move(extent));
+}
+
 void find_dropped(const RunFacts& facts, Findings& found) {
+  find_nearly_dropped(facts, found);
   const Suspects dropped = silent_suspects(facts, facts.silent().dropped);
   if (dropped.empty()) return;
   found.add_judged(Severity::error,
@@ -24,10 +75,14 @@ void find_dropped(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule model_drops_everything{
     .code = "model.drops_everything",
     .part = Part::ranges,
-    .raised = "A dropout set every element of its output to zero in every training step that was recorded.",
-    .meaning = "Nothing that lies before it learns.",
+    .raised =
+        "A dropout set every element of its output to zero in every training step that was recorded: an error. Or it keeps less "
+        "than "
+        "a tenth of them, and of a sample less than one on average.",
+    .meaning = "What lies before it learns nothing, or next to nothing, and what is kept is made so much larger.",
     .help = "Lower the share that is dropped: 1 drops everything.",
-    .explains = {"model.dead_output", "updates.none_applied", "run.no_better_than_guessing", "run.loss_stayed"},
+    .explains = {"model.dead_output", "updates.none_applied", "run.no_better_than_guessing", "run.loss_stayed", "run.loss_rose",
+                 "run.diverged"},
     .shown_by = "experiments/failures/dropout_of_everything.toml",
     .find_start = find_dropped,
 };

@@ -23,13 +23,14 @@ std::string place_of(const RunFacts& facts, const NonfiniteOrigin& origin) {
              : fmt::format("{} in {}", name, name_of(facts.selection.op(origin.tensor).phase));
 }
 
-std::string nonfinite_tensors(const RunFacts& facts) {
+size_t count_nonfinite_tensors(const RunFacts& facts) {
   std::vector<uint32_t> all;
   for (const auto& [i, judged, broken] : facts.ranges().tensors()) {
     if (judged.totals.nonfinite() > 0 || (broken && broken->totals.nonfinite() > 0)) all.push_back(i);
   }
-  return count_of(facts.selection.count_outputs(all), "tensor");
+  return facts.selection.count_outputs(all);
 }
+std::string nonfinite_tensors(const RunFacts& facts) { return count_of(count_nonfinite_tensors(facts), "tensor"); }
 
 std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const RangeJudgement& ranges = facts.ranges();
@@ -72,6 +73,11 @@ Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin) {
   std::vector<uint32_t>& tensors = extent.tensors;
   if (std::find(tensors.begin(), tensors.end(), origin.tensor) == tensors.end()) tensors.push_back(origin.tensor);
   extent.gives_zeros = gives_zeros(facts, origin);
+  // Of a gradient steps that were taken; where there are none, those that were skipped for it.
+  const uint64_t taken = facts.ranges().nonfinite(origin.tensor).steps.size();
+  const RangeJudgement::Tensor* const rows = facts.ranges().find(origin.tensor);
+  const uint64_t steps = taken > 0 || rows == nullptr ? taken : rows->judged.scaled.overflow_skipped.size();
+  if (steps > 0) extent.steps = steps;
   return extent;
 }
 
@@ -105,6 +111,8 @@ std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
 const char* const kNoTypeHelps = "No type helps, for its range is that of FP32: look at what made values grow";
 
 void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, const Advice& help, Findings& found) {
+  Extent extent = nonfinite_extent(facts, origin);
+  extent.value = {"elements", count_cell(origin.overflowed), Unit::count};
   const NonfiniteExplanation explanation = explain(facts, origin);
   const bool none_helps = has_range_of_fp32(facts.selection.tensor(origin.tensor).dtype);
   found.add(facts.ranges().harm(),
@@ -116,7 +124,7 @@ void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, const A
              : none_helps                   ? Advice(kNoTypeHelps) + ". "
                                             : help + ". ") +
                 explanation.story + advice_on_captures(facts, origin, explanation),
-            nonfinite_extent(facts, origin));
+            std::move(extent));
 }
 
 }  // namespace ulpscope::findings

@@ -18,7 +18,8 @@ std::string place_of(const RunFacts& facts, const NonfiniteOrigin& origin);
 // That it lies in a running statistic, or that an op divided by it, as a sentence with a blank before it; or "".
 std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin);
 // How many tensors held NaN or infinity. As the table of ranges has them: gradients of skipped steps too.
-std::string nonfinite_tensors(const RunFacts& facts);
+size_t count_nonfinite_tensors(const RunFacts& facts);
+std::string nonfinite_tensors(const RunFacts& facts);  // "29 tensors"
 // The origin, and the tensors that were next.
 std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteOrigin& origin);
 Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin);

@@ -34,6 +34,14 @@ std::string overflow_kept_title(const RunFacts& facts) {
                      steps == 1 ? "was" : "were");
 }
 
+Extent kept_extent(const RunFacts& facts, const Suspects& kept) {
+  const GradientJudgement& gradients = facts.gradients();
+  Extent extent = kept.extent();
+  extent.steps = gradients.overflow_kept_steps.size();
+  extent.value = {"gradient_tensors", count_cell(facts.selection.count_outputs(gradients.overflow_kept)), Unit::count};
+  return extent;
+}
+
 Advice overflow_kept_advice(const RunFacts& facts, uint32_t worst) {
   if (!facts.precision().scales_loss && has_range_of_fp32(facts.selection.tensor(worst).dtype))
     return fmt::format("{}.", kNoTypeHelps);

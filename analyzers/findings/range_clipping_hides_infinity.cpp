@@ -13,7 +13,7 @@ void find_clipped_infinities(const RunFacts& facts, Findings& found) {
   found.add_judged(Severity::warning,
                    overflow_kept_title(facts) +
                        ": clipping by value made finite numbers of the infinities that reached it, and the updates took them.",
-                   kept.worst(), overflow_kept_advice(facts, kept.worst_tensor()), kept.extent());
+                   kept.worst(), overflow_kept_advice(facts, kept.worst_tensor()), kept_extent(facts, kept));
 }
 
 }  // namespace

@@ -49,14 +49,14 @@ void find_gradients_overflow(const RunFacts& facts, Findings& found) {
     const Suspects kept = overflowed_gradients(facts, gradients.overflow_kept);
     if (were_taken_away(facts)) {
       found.add_judged(Severity::info, overflow_kept_title(facts) + "; no gradient of a parameter became infinite.", kept.worst(),
-                       "", kept.extent());
+                       "", kept_extent(facts, kept));
       return;
     }
     found.add_judged(ranges.reached_weights() ? Severity::error : Severity::warning,
                      overflow_kept_title(facts) + (ranges.reached_weights() ? ", and infinities reached the weights."
                                                    : ranges.is_filtered()   ? "."
                                                                             : "; no weight became infinite."),
-                     kept.worst(), overflow_kept_advice(facts, kept.worst_tensor()), kept.extent());
+                     kept.worst(), overflow_kept_advice(facts, kept.worst_tensor()), kept_extent(facts, kept));
   }
   if (!gradients.overflow_skipped.empty()) {
     const Suspects skipped = overflowed_gradients(facts, gradients.overflow_skipped);

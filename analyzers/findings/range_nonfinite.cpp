@@ -19,6 +19,8 @@ void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findin
   const auto is_earlier = [&](const NonfiniteBeginning& one) { return one.first < origin.position; };
   const bool is_first =
       ranges.harm() == Severity::info || std::none_of(ranges.beginnings().begin(), ranges.beginnings().end(), is_earlier);
+  Extent extent = nonfinite_extent(facts, origin);
+  extent.value = {"tensors", count_cell(count_nonfinite_tensors(facts)), Unit::count};
   const bool came_in = facts.selection.op(origin.tensor).kind == OpKind::source;
   found.add(ranges.harm(),
             fmt::format("{} held NaN or infinity{}. {}, in step {}, {}{}.{}", nonfinite_tensors(facts),
@@ -26,8 +28,7 @@ void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findin
                         is_first ? "The first" : "The first that did harm", origin.position.step, came_in ? "came in as " : "is ",
                         place_of(facts, origin), further_harm(facts, origin)),
             nonfinite_evidence(facts, origin),
-            Advice(explanation.story) + explanation.help + advice_on_captures(facts, origin, explanation),
-            nonfinite_extent(facts, origin));
+            Advice(explanation.story) + explanation.help + advice_on_captures(facts, origin, explanation), std::move(extent));
 }
 
 void find_nonfinite(const RunFacts& facts, Findings& found) {

@@ -26,7 +26,8 @@ void find_first_value(const RunFacts& facts, Findings& found) {
       help = smaller_scale_of_loss(facts) + ", and so does BF16";
       help.note({.kind = SettingKind::precision, .value = "\"bf16\""});
     } else {
-      help = "No loss scale helps a forward value: run this op in FP32 or BF16, or make its inputs smaller";
+      help = fmt::format("No loss scale helps a forward value: run {} in FP32 or BF16, or make its inputs smaller",
+                         typed_place(facts.precision(), op));
       note_wide_types(facts.precision(), op, made.dtype, help);
     }
     tell_overflow(facts, origin, help, found);
@@ -58,8 +59,10 @@ void find_values_overflow(const RunFacts& facts, Findings& found) {
   if (harm != Severity::info && has_range_of_fp32(facts.selection.tensor(worst).dtype)) {
     advice.text = std::string(kNoTypeHelps) + '.';
   } else if (harm != Severity::info) {
-    advice.text = "No loss scale helps a forward value. Keep the op in FP32, use BF16, or make its inputs smaller.";
-    note_wide_types(facts.precision(), facts.selection.op(worst), facts.selection.tensor(worst).dtype, advice);
+    const OpInfo& op = facts.selection.op(worst);
+    advice.text = fmt::format("No loss scale helps a forward value. Keep {} in FP32, use BF16, or make its inputs smaller.",
+                              typed_place(facts.precision(), op));
+    note_wide_types(facts.precision(), op, facts.selection.tensor(worst).dtype, advice);
   }
   found.add_judged(
       harm,

@@ -51,6 +51,7 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
     if (facts.selection.tensor(i).role == Role::loss) extent.tensors.push_back(i);
   const std::optional<NonfiniteOrigin> origin = where_began(facts, from);
   if (origin) extent.origin = origin->tensor;
+  extent.steps = nonfinite;
   // Of several ranks perhaps some only.
   const std::vector<int> broken = facts.step_facts.broken_ranks();
   const std::string count = fmt::format("in {} of {}, first in step {}", nonfinite, count_of(steps.count, "step"), first);

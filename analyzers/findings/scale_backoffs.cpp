@@ -30,7 +30,8 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
                         began_too_high ? fmt::format(", the first {} of them until the scale had come down from {}",
                                                      steps.leading_skips, scale_text(steps.first.scale_before))
                                        : ""),
-            blame_evidence(facts), std::move(advice), {{}, steps.skipped.first()});
+            blame_evidence(facts), std::move(advice),
+            {.first_step = steps.skipped.first(), .steps = steps.skipped.size(), .value = skipped_steps(steps.skipped.size())});
 }
 
 }  // namespace

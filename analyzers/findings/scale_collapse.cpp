@@ -28,7 +28,8 @@ void find_collapse(const RunFacts& facts, Findings& found) {
   found.add(Severity::error,
             fmt::format("The loss scale collapsed: the last {} in a row were skipped, and it {} {}.",
                         count_of(steps.trailing_skips, "step"), fell ? "fell to" : "stayed at", scale_text(steps.last.scale_after)),
-            blame_evidence(facts), advice_on_collapse(facts));
+            blame_evidence(facts), advice_on_collapse(facts),
+            {.steps = steps.trailing_skips, .value = skipped_steps(steps.trailing_skips)});
 }
 
 }  // namespace

@@ -49,7 +49,8 @@ void find_no_step_taken(const RunFacts& facts, Findings& found) {
   found.add(Severity::error,
             fmt::format("No step was taken: {} skipped, so the run learned nothing.",
                         steps.count == 1 ? std::string("the only step was") : fmt::format("all {} steps were", steps.count)),
-            facts.scale().scaling == LossScaling::scaled ? blame_evidence(facts) : std::vector<Evidence>(), advice_on_skips(facts));
+            facts.scale().scaling == LossScaling::scaled ? blame_evidence(facts) : std::vector<Evidence>(), advice_on_skips(facts),
+            {.steps = steps.count, .value = skipped_steps(steps.count)});
 }
 
 }  // namespace

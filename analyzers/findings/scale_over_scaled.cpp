@@ -22,6 +22,8 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   Extent extent{{}, steps.skipped.empty() ? steps.first.step : steps.skipped.first()};
   for (uint32_t i = 0; i < facts.selection.size(); ++i)
     if (is_computed_gradient(facts.selection.tensor(i).role)) extent.tensors.push_back(i);
+  if (!steps.skipped.empty()) extent.steps = steps.skipped.size();
+  extent.value = {"loss_scale", scale.judged_scale, Unit::scale};
   std::vector<Evidence> evidence = blame_evidence(facts);
   evidence.push_back(largest_fitting_evidence(facts));
   Advice advice;

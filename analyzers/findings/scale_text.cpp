@@ -25,10 +25,12 @@ std::string scale_text(double scale) { return cell_text(scale, Unit::scale); }
 std::string power_text(int exponent) { return scale_text(std::ldexp(1.0, exponent)); }
 const char* was(uint64_t count) { return count == 1 ? "was" : "were"; }
 
+Quantity skipped_steps(uint64_t count) { return {"skipped_steps", count_cell(count), Unit::count}; }
+
 std::vector<Evidence> blame_evidence(const RunFacts& facts) {
   std::vector<Evidence> evidence;
-  for (const auto& [tensor, skipped_steps] : facts.scale().blamed())
-    evidence.push_back({facts.selection.key(tensor), {{"skipped_steps", count_cell(skipped_steps), Unit::count}}});
+  for (const auto& [tensor, skipped] : facts.scale().blamed())
+    evidence.push_back({facts.selection.key(tensor), {findings::skipped_steps(skipped)}});
   return evidence;
 }
 

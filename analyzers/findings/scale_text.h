@@ -15,6 +15,7 @@ std::string power_text(int exponent);  // of the scale 2^exponent
 const char* was(uint64_t count);       // "was" or "were"
 
 // The tensors that were to blame for skipped steps, where that is known, those of most steps first.
+Quantity skipped_steps(uint64_t count);
 std::vector<Evidence> blame_evidence(const RunFacts& facts);
 // What to do about a scale that may fall no further, and skips every step; "" where it may.
 Advice advice_on_floor(const RunFacts& facts);

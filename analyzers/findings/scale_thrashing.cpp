@@ -23,10 +23,11 @@ void find_thrashing(const RunFacts& facts, Findings& found) {
                   ", or cap the scale.";
     advice.note({.kind = SettingKind::scale_cap, .way = SettingChange::Way::lower});
   }
+  const uint64_t skips = steps.skipped.size() - steps.leading_skips;
   found.add(Severity::warning,
-            fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.",
-                        steps.skipped.size() - steps.leading_skips, steps.count - steps.leading_skips),
-            blame_evidence(facts), std::move(advice), {{}, skipped->step});
+            fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.", skips,
+                        steps.count - steps.leading_skips),
+            blame_evidence(facts), std::move(advice), {.first_step = skipped->step, .steps = skips, .value = skipped_steps(skips)});
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
   const StepTotals& steps = facts.judged_steps();
   const Clipping& clipping = steps.clipping;
   if (facts.context.options.restricts_steps() || clipping.steps < kLeastSteps || !clipping.clips_much()) return;
-  Extent extent{{}, steps.first.step};
+  Extent extent{.first_step = steps.first.step, .steps = clipping.steps};
   bool is_sgd = false;
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {
     const OpInfo& op = facts.selection.op(i);

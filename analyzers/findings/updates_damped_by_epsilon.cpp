@@ -20,6 +20,7 @@ namespace {
 struct Moments {
   uint64_t rows = 0, damped = 0;  // damped: eps is larger than the root of every one, corrected for its bias
   double last_ratio = 0;          // eps over the largest root of the last row
+  std::optional<RowPosition> first_damped = {};
 };
 
 // A row is taken to be the t-th update where it is the t-th row of its rank. Updates that are in no row, before the trace began or
@@ -35,7 +36,10 @@ Moments judge_moments(const RunFacts& facts, uint32_t tensor, double eps, double
       if (!context.options.asks_for(row.step) || row.known != StatisticsLevel::values) return;
       const double root = std::sqrt(row.statistics.largest / (1 - std::pow(beta2, t)));
       ++moments.rows;
-      moments.damped += row.statistics.nonfinite() == 0 && root > 0 && eps > root;
+      if (row.statistics.nonfinite() == 0 && root > 0 && eps > root) {
+        ++moments.damped;
+        keep_first(moments.first_damped, std::optional(position_of(row, rank)));
+      }
       if (root > 0) moments.last_ratio = eps / root;
     };
     context.trace.of_rank(rank).visit_history(tensor, steps, [&](std::span<const TensorRow> rows) {
@@ -88,16 +92,20 @@ void find_damped(const RunFacts& facts, Findings& found) {
     rows += moments.rows;
     damped_rows += moments.damped;
     suspects.add(moments.last_ratio, i,
-                 {{"eps_over_last_root", moments.last_ratio}, {"damped_updates", count_cell(moments.damped), Unit::count}});
+                 {{"eps_over_last_root", moments.last_ratio}, {"damped_updates", count_cell(moments.damped), Unit::count}},
+                 moments.first_damped);
   }
   // Single parameters whose gradients are next to nothing, as of a bias before a normalisation, are no harm.
   if (2 * damped <= all || suspects.empty()) return;
+  const double eps = *attribute(facts.selection.op(suspects.worst_tensor()), "eps");
+  Extent extent = suspects.extent();
+  extent.value = {"eps", eps};
   found.add_judged(
       Severity::warning,
       fmt::format("Adam's eps, {:g}, was larger than the root of every second moment of {} of {} elements in {} of {} recorded "
                   "updates: it made these less than half as large.",
-                  *attribute(facts.selection.op(suspects.worst_tensor()), "eps"), damped, all, damped_rows, rows),
-      suspects.worst(), advice_on_damping(facts), suspects.extent());
+                  eps, damped, all, damped_rows, rows),
+      suspects.worst(), advice_on_damping(facts), std::move(extent));
 }
 
 }  // namespace

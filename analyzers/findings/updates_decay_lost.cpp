@@ -31,6 +31,8 @@ void find_lost_decay(const RunFacts& facts, Findings& found) {
   if (suspects.empty()) return;
   Extent extent = suspects.extent();
   extent.first_step = first;
+  const double arrived = std::max(0.0, applied) / asked;
+  extent.value = {"arrived", arrived, Unit::share};
   Advice advice;
   advice.text = "A decay of less than half an ulp of a weight changes nothing: keep FP32 master weights" +
                 in_brackets({advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}) +
@@ -38,7 +40,7 @@ void find_lost_decay(const RunFacts& facts, Findings& found) {
   advice.note({.kind = SettingKind::arithmetic_of_ops, .value = kStochasticUpdates});
   found.add_judged(Severity::warning,
                    fmt::format("Weight decay was rounded away: of what was asked for, {} arrived in the stored values of {}.",
-                               cell_text(std::max(0.0, applied) / asked, Unit::share), count_of(suspects.size(), "parameter")),
+                               cell_text(arrived, Unit::share), count_of(suspects.size(), "parameter")),
                    suspects.worst(), std::move(advice), std::move(extent));
 }
 

@@ -37,7 +37,8 @@ Advice why_none(const RunFacts& facts) {
 void find_none_applied(const RunFacts& facts, Findings& found) {
   const UpdateJudgement& updates = facts.updates();
   if (!updates.none_applied()) return;
-  Extent extent{{}, facts.steps().first.step};
+  Extent extent{.first_step = facts.steps().first.step,
+                .value = Quantity{"recorded_updates", count_cell(updates.sum().rows), Unit::count}};
   std::vector<Evidence> evidence;
   for (const UpdateJudgement::Weight& weight : updates.weights()) {
     extent.tensors.push_back(weight.tensor);

@@ -78,14 +78,15 @@ Json cause_json(const Report& report, const Cause& cause) {
   const Finding& finding = report.findings[cause.finding];
   Json json{{"code", finding.code}, {"severity", name_of(finding.severity)}, {"title", finding.title}};
   const Evidence none, &worst = finding.evidence.empty() ? none : finding.evidence.front();
-  json["module"] = worst.key.module;
+  json["module"] = finding.module;
   json["op"] = worst.key.op_name;
   json["step"] = finding.extent.first_step ? Json(*finding.extent.first_step) : worst.key.step ? Json(*worst.key.step) : Json();
+  json["steps"] = finding.extent.steps ? Json(*finding.extent.steps) : Json();
   json["value"] = Json::object();
-  if (!worst.values.empty()) {
-    const Quantity& quantity = worst.values.front();
-    json["value"] = {{"name", quantity.name}, {"value", cell_json(quantity.value)}, {"unit", name_of(quantity.unit)}};
-  }
+  const Quantity* const value = finding.extent.value   ? &*finding.extent.value
+                                : worst.values.empty() ? nullptr
+                                                       : &worst.values.front();
+  if (value != nullptr) json["value"] = {{"name", value->name}, {"value", cell_json(value->value)}, {"unit", name_of(value->unit)}};
   json["advice"] = finding.suggestion;
   json["consequences"] = Json::array();
   for (const size_t i : cause.consequences) json["consequences"].push_back(report.findings[i].code);

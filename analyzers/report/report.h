@@ -92,13 +92,16 @@ struct Evidence {
   std::vector<Quantity> values;
 };
 
-// What a finding is about: tensors, by their indices in the trace's table, none for the run as a whole, and from which step on.
+// What a finding is about: tensors, by their indices in the trace's table, none for the run as a whole, and from which step on; and
+// how much of it there was.
 struct Extent {
-  std::vector<uint32_t> tensors;
+  std::vector<uint32_t> tensors = {};
   std::optional<uint64_t> first_step = {};
   std::optional<uint32_t> origin = {};  // the one of them that was first, where that is known
   bool gives_zeros = false;             // something was divided by what became infinite, in many steps
   bool since_scale_fell = false;        // the loss scale had been higher before, where nothing speaks for its being too low
+  std::optional<uint64_t> steps = {};   // in how many it was seen, where they were counted
+  std::optional<Quantity> value = {};   // the number of the title that matters most; else the first of the evidence is
 };
 
 struct Finding {
@@ -107,8 +110,9 @@ struct Finding {
   std::string title;  // one sentence
   std::vector<Evidence> evidence;
   std::string suggestion;                   // what to do about it, or ""
-  Extent extent = {};                       // what decides whether it came of another finding
+  Extent extent = {};                       // what decides whether it came of another finding, and how much there was
   std::vector<SettingChange> changes = {};  // of settings that the suggestion names
+  std::string module = {};  // of the first evidence: that of the op, or of the one that it works for where it is in none
 };
 
 // What a run is, all in all: nothing above info was found, something was that costs accuracy or steps, or what it is run for fails.

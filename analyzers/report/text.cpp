@@ -169,10 +169,16 @@ std::string evidence_text(const Evidence& evidence) {
   return text;
 }
 
-// The notes that a report is shown with, unless all are asked for.
-constexpr size_t kShownNotes = 3;
+// How much of a report is shown, unless all is asked for.
+struct Shown {
+  size_t evidence = 3;  // of a finding
+  size_t notes = 3;
+  size_t causes = SIZE_MAX;
+  bool others = true;  // warnings that have no part in the verdict
+  size_t tables_left_out = 0, plots_left_out = 0;
+};
 
-std::string finding_text(const Finding& finding, const TextOptions& options, const Style& style) {
+std::string finding_text(const Finding& finding, const TextOptions& options, const Shown& most, const Style& style) {
   static constexpr const char* kColors[] = {"36", "33", "1;31"};
   constexpr size_t kIndent = 10;
   std::string text = style(kColors[static_cast<size_t>(finding.severity)], fmt::format("{:<8}", name_of(finding.severity)));
@@ -182,8 +188,7 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
   const bool fits = used + 2 + finding.code.size() <= static_cast<size_t>(options.width);
   text += "  " + title + (fits ? "  " : '\n' + std::string(kIndent, ' ')) + style("2", finding.code) + "\n";
   const bool is_note = finding.severity == Severity::info && !options.all;
-  const size_t shown =
-      options.all ? finding.evidence.size() : std::min(finding.evidence.size(), is_note ? 0 : options.most_evidence);
+  const size_t shown = options.all ? finding.evidence.size() : std::min(finding.evidence.size(), is_note ? 0 : most.evidence);
   for (const Evidence& evidence : std::span(finding.evidence).first(shown))
     text += std::string(kIndent, ' ') + wrap_text(evidence_text(evidence), options.width, kIndent + 2) + "\n";
   if (!finding.suggestion.empty()) {
@@ -199,15 +204,21 @@ std::string verdict_text(const Report& report, const TextOptions& options, const
 }
 
 // Causes first, each with how much came of it; then what has no part in the verdict.
-std::string findings_text(const Report& report, const TextOptions& options, const Style& style) {
+std::string findings_text(const Report& report, const TextOptions& options, const Shown& shown, const Style& style) {
   std::string text;
   if (options.all || !report.verdict) {
-    for (const Finding& finding : report.findings) text += finding_text(finding, options, style);
+    for (const Finding& finding : report.findings) text += finding_text(finding, options, shown, style);
     return text;
   }
   std::vector<bool> told(report.findings.size());
-  for (const Cause& cause : report.causes) {
-    text += finding_text(report.findings[cause.finding], options, style);
+  std::string further;
+  for (size_t at = 0; at < report.causes.size(); ++at) {
+    const Cause& cause = report.causes[at];
+    const bool is_shown = at < shown.causes;
+    if (is_shown)
+      text += finding_text(report.findings[cause.finding], options, shown, style);
+    else
+      further += (further.empty() ? ": " : ", ") + report.findings[cause.finding].code;
     told[cause.finding] = true;
     std::string codes;
     size_t count = 0, notes = 0;
@@ -220,21 +231,31 @@ std::string findings_text(const Report& report, const TextOptions& options, cons
       ++count;
       codes += (codes.empty() ? ": " : ", ") + report.findings[i].code;
     }
-    if (count + notes == 0) continue;
+    if (count + notes == 0 || !is_shown) continue;
     std::string all = count > 0 ? count_of(count, "finding") : "";
     if (notes > 0) all += (all.empty() ? "" : " and ") + count_of(notes, "note");
     text += fmt::format("          {}\n", wrap_text(fmt::format("{} came of it (--all){}", all, codes), options.width, 12));
   }
+  if (!further.empty())
+    text +=
+        fmt::format("          {}\n",
+                    wrap_text(fmt::format("and {} (--all){}", count_of(report.causes.size() - shown.causes, "more cause"), further),
+                              options.width, 12));
   // A healthy run has nothing to explain.
   const bool asks_how_it_went = report.analysis == "report" || report.analysis == "train";
-  const size_t most = report.verdict == Verdict::healthy && asks_how_it_went ? 0 : kShownNotes;
-  size_t notes = 0;
+  const size_t most = report.verdict == Verdict::healthy && asks_how_it_went ? 0 : shown.notes;
+  size_t notes = 0, others = 0;
   for (size_t i = 0; i < report.findings.size(); ++i) {
     const Finding& finding = report.findings[i];
     if (told[i]) continue;
-    if (finding.severity == Severity::info && ++notes > most) continue;
-    text += finding_text(finding, options, style);
+    const bool is_note = finding.severity == Severity::info;
+    if (is_note ? ++notes > most : !shown.others) {
+      others += !is_note;
+      continue;
+    }
+    text += finding_text(finding, options, shown, style);
   }
+  if (others > 0) text += fmt::format("warning   {} (--all shows them)\n", count_of(others, "more finding"));
   if (notes > most)
     text += fmt::format("{:<8}  {}{} (--all shows them)\n", "info", most > 0 ? "and " : "",
                         count_of(notes - most, most > 0 ? "more note" : "note"));
@@ -351,7 +372,7 @@ std::string table_text(const Table& table, const TextOptions& options, const Sty
   return text;
 }
 
-std::string text_above_tables(const Report& report, const TextOptions& options, const Style& style) {
+std::string text_above_tables(const Report& report, const TextOptions& options, const Shown& shown, const Style& style) {
   std::string text;
   if (report.verdict) text += verdict_text(report, options, style);
   text += style("1", report.title) + "\n";
@@ -362,16 +383,20 @@ std::string text_above_tables(const Report& report, const TextOptions& options, 
   if (!report.complete) text += style("33", "  Stopped early: not all rows were read.") + "\n";
   if (!report.facts.empty()) text += '\n' + facts_text(report, options);
   if (!report.findings.empty()) text += "\n";
-  text += findings_text(report, options, style);
+  text += findings_text(report, options, shown, style);
   return text;
 }
 
-std::string tables_text(const Report& report, const TextOptions& options, const Style& style) {
+std::string tables_text(const Report& report, const TextOptions& options, const Shown& shown, const Style& style) {
   std::string text;
   for (const Table& table : report.tables) text += '\n' + style("1", table.title) + "\n" + table_text(table, options, style);
   for (const Plot& plot : report.plots)
     if (!plot.only_pictured)
       text += '\n' + style("1", plot.title) + "\n" + plot_text(plot, options) + left_out_text(plot.series_left_out);
+  std::string left_out;
+  for (const auto& [count, what] : {std::pair(shown.tables_left_out, "table"), std::pair(shown.plots_left_out, "picture")})
+    if (count > 0) left_out += (left_out.empty() ? "" : " and ") + count_of(count, what);
+  if (!left_out.empty()) text += fmt::format("\nand {} (--limit 0 shows all)\n", left_out);
   return text;
 }
 
@@ -382,6 +407,8 @@ size_t lines_that_can_go(const Plot& plot) {
   const bool has_lines = plot.kind == PlotKind::histogram || (plot.kind == PlotKind::heatmap && !plot.has_exponent_rows());
   return has_lines && !plot.only_pictured ? plot.series.size() : 0;
 }
+
+bool is_text(const Plot& plot) { return !plot.only_pictured; }
 
 // Leaves out the last rows of the longest table, or the last series of the histogram or heatmap that has most. False where few are
 // left.
@@ -402,6 +429,30 @@ bool shorten(Report& report) {
   const size_t left_out = std::min<size_t>(plot->series_left_out == 0 ? 2 : 1, plot->series.size() - kLeastSeries);
   plot->series.resize(plot->series.size() - left_out);
   plot->series_left_out += left_out;
+  return true;
+}
+
+// Of findings, and then of what stands below them, what matters least of what is left. False where nothing can go.
+bool leave_out(Report& report, Shown& shown) {
+  if (shown.evidence > 1) {
+    shown.evidence = 1;
+  } else if (shown.notes > 0) {
+    --shown.notes;
+  } else if (shown.evidence > 0) {
+    shown.evidence = 0;
+  } else if (std::min(shown.causes, report.causes.size()) > 1) {
+    shown.causes = std::min(shown.causes, report.causes.size()) - 1;
+  } else if (shown.others && report.verdict) {
+    shown.others = false;
+  } else if (const auto plot = std::find_if(report.plots.rbegin(), report.plots.rend(), is_text); plot != report.plots.rend()) {
+    report.plots.erase(std::next(plot).base());
+    ++shown.plots_left_out;
+  } else if (!report.tables.empty()) {
+    report.tables.pop_back();
+    ++shown.tables_left_out;
+  } else {
+    return false;
+  }
   return true;
 }
 
@@ -439,16 +490,16 @@ std::string verdict_line(const Report& report) {
   return fmt::format("{}: {}", kNames[static_cast<size_t>(*report.verdict)], one_line(report.verdict_text));
 }
 
-std::string render_text(const Report& given, const TextOptions& given_options) {
+std::string render_text(const Report& given, const TextOptions& options) {
   Report report = printable(given);
-  TextOptions options = given_options;
   const Style style{options.color};
-  std::string above = text_above_tables(report, options, style), tables = tables_text(report, options, style);
+  Shown shown;
+  std::string above = text_above_tables(report, options, shown, style), tables = tables_text(report, options, shown, style);
   const auto is_too_long = [&] { return options.most_lines > 0 && lines_of(above) + lines_of(tables) > options.most_lines; };
-  while (is_too_long() && shorten(report)) tables = tables_text(report, options, style);
-  if (is_too_long() && !options.all) {
-    options.most_evidence = 1;
-    above = text_above_tables(report, options, style);
+  while (is_too_long() && shorten(report)) tables = tables_text(report, options, shown, style);
+  while (is_too_long() && leave_out(report, shown)) {
+    above = text_above_tables(report, options, shown, style);
+    tables = tables_text(report, options, shown, style);
   }
   return above + tables;
 }

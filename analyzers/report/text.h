@@ -15,9 +15,9 @@ struct TextOptions {
   bool fit_width =
       false;         // tables and plots keep to the width as well: names are shortened, tables stand in parts; else names are whole
   bool all = false;  // what came of a cause, all notes and all evidence; else they are counted
-  size_t most_evidence = 3;  // of a finding, where not all of it is shown
-  // Rows of tables, series of histograms and heatmaps, and then all but one line of evidence are left out until the whole has so
-  // many lines, as long as a few of each are left; 0: none are.
+  // The whole has no more lines than that; 0: as many as it comes to. Rows of tables and series of histograms and heatmaps are left
+  // out first, but for a few of each, then evidence, notes, all causes but the first one, other warnings, and whole plots and
+  // tables; what is left out is counted, and evidence can be asked for. The verdict, the facts and one cause are never cut.
   size_t most_lines = 0;
 };
 

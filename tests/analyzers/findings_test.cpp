@@ -281,6 +281,36 @@ TEST(Report, NotesAreNoWarnings) {
   EXPECT_EQ(find_finding(report, "recording.note")->title, "the writer caught up");
 }
 
+// A warning has no part in the verdict; where the run is at fault it is no second one beside its causes.
+TEST(Report, WhatTheProgramWarnedOfIsNoFaultOfTheRun) {
+  for (const bool is_at_fault : {false, true}) {
+    SyntheticTrace trace;
+    trace.add_event(EventKind::warning, -1, 0, 0, "optimizer.eps = 1e-08 is 0 in fp16");
+    trace.end_step(SyntheticTrace::default_step(is_at_fault ? NAN : 1.0));
+    const Report report = analyze_all(trace.read());
+    EXPECT_EQ(report.verdict, is_at_fault ? Verdict::broken : Verdict::healthy);
+    const Finding* const warning = find_finding(report, "recording.warning");
+    ASSERT_NE(warning, nullptr);
+    EXPECT_EQ(warning->severity, is_at_fault ? Severity::info : Severity::warning);
+    EXPECT_EQ(report.causes.size(), is_at_fault ? 1u : 0u);
+  }
+}
+
+// Of steps or tensors alone the verdict says so, and once; of parts of a report, which are of the whole run, that they were asked
+// for.
+TEST(Report, SaysOnceWhatTheVerdictIsOf) {
+  SyntheticTrace trace;
+  for (int step = 0; step < 3; ++step) trace.end_step();
+  const Snapshot reader = trace.read();
+  ReportOptions options;
+  EXPECT_EQ(analyze_all(reader, options).verdict_text, "nothing was found that costs accuracy or steps.");
+  options.steps = {0, 2};
+  EXPECT_EQ(analyze_all(reader, options).verdict_text, "Of what was asked for: nothing was found.");
+  options.steps = {};
+  options.only = {"run"};
+  EXPECT_EQ(analyze_all(reader, options).verdict_text, "nothing was found in what was asked for.");
+}
+
 TEST(Report, ChangedMemoryIsAnErrorThatNamesTheFirst) {
   for (const int changes : {1, 7}) {
     SyntheticTrace trace;

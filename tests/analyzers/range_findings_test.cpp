@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "report_access.h"
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/scale.h"
 
 namespace ulpscope::analyzers_test {
@@ -237,11 +239,9 @@ TEST(RangeFindings, WhatVanishesInFittedStepsIsNotMissed) {
 
 // No loss scale had to do with a loss that was too large before it was scaled.
 TEST(RangeFindings, AdviceOnALossFollowsWhatMadeIt) {
-  for (const OpFunction function : {OpFunction::mse, OpFunction::scale}) {
+  for (const std::string function : {"mse", "scale"}) {
     SyntheticTrace trace;
-    OpInfo op{1, 0, "op", "", Phase::loss, "", {}};
-    op.kind = function == OpFunction::mse ? OpKind::loss : OpKind::elementwise;
-    op.function = function;
+    const OpInfo op{1, 0, function, "", Phase::loss, "", {}};
     TensorInfo made;
     made.role = Role::loss;
     made.dtype = DType::f16;
@@ -251,7 +251,7 @@ TEST(RangeFindings, AdviceOnALossFollowsWhatMadeIt) {
     const Report report = analyze_all(trace.read());
     const Finding* const found = find_finding(report, "range.values_overflow");
     ASSERT_NE(found, nullptr);
-    EXPECT_EQ(found->suggestion.starts_with("A smaller loss scale"), function == OpFunction::scale) << found->suggestion;
+    EXPECT_EQ(found->suggestion.starts_with("A smaller loss scale"), function == "scale") << found->suggestion;
   }
 }
 
@@ -505,6 +505,37 @@ TEST(RangeFindings, AnOverflowAtTheStoreIsTheFirstNonfiniteValue) {
   EXPECT_EQ(cell(recorded, row_of(recorded, "b relu"), "nonfinite"), Cell(int64_t{1}));
 }
 
+// A backward cast of autocast's is in no module: the finding is of that whose gradient it holds. How much it was is the number of
+// the title, also where it is no number of the first evidence.
+TEST(RangeFindings, ACauseIsToldToPrograms) {
+  for (const bool is_cast : {true, false}) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    tensor.dtype = DType::f16;
+    trace.add_output({1, 0, "linear", "out", Phase::forward, "", {}}, tensor);
+    tensor.role = is_cast ? Role::activation_gradient : Role::activation;
+    const OpInfo cast{2, 1, "cast", "", Phase::backward, "", {}, OpKind::cast};
+    const OpInfo divide{3, 0, "reciprocal", "rc", Phase::forward, "", {}, OpKind::elementwise, OpFunction::reciprocal};
+    const uint32_t made = trace.add_output(is_cast ? cast : divide, tensor);
+    for (int step = 0; step < 9; ++step) {
+      const double bad = is_cast ? 70000.0 : INFINITY;
+      trace.add(made, step < 3 ? make_row({1.0, 1.0}, DType::f16) : make_row({bad, bad, 1.0}, DType::f16));
+      trace.end_step(SyntheticTrace::default_step(step < 3 ? 1.0 : NAN));
+    }
+    const auto causes = nlohmann::json::parse(render_json(analyze_all(trace.read())))["causes"];
+    ASSERT_EQ(causes.size(), 1u);
+    const auto& cause = causes[0];
+    EXPECT_EQ(cause["code"], is_cast ? "range.gradients_overflow" : "range.nonfinite");
+    EXPECT_EQ(cause["module"], is_cast ? "out" : "rc");
+    EXPECT_EQ(cause["op"], is_cast ? "cast" : "reciprocal");
+    EXPECT_EQ(cause["step"], 3);
+    EXPECT_EQ(cause["steps"], 6);
+    EXPECT_EQ(cause["value"]["name"], is_cast ? "elements" : "tensors");
+    EXPECT_EQ(cause["value"]["value"], is_cast ? 2 : 1);
+    for (const char* const field : {"title", "severity", "advice", "consequences"}) EXPECT_TRUE(cause.contains(field)) << field;
+  }
+}
+
 // Who made NaN or Inf comes before those that carry it on, whatever their shares; the first of all even where it was computed as
 // NaN.
 TEST(RangeFindings, WorstFirstIsWhoMadeTheFirstInfinity) {
@@ -522,6 +553,102 @@ TEST(RangeFindings, WorstFirstIsWhoMadeTheFirstInfinity) {
   std::vector<std::string> names;
   for (const TableRow& row : table(report, "recorded").rows) names.push_back(std::get<std::string>(row.cells[0]));
   EXPECT_EQ(names, (std::vector<std::string>{"a linear", "d linear", "c softmax", "b relu"}));
+}
+
+// An element of the op that is not finite, with what was captured of its operands: what the report says of it.
+std::string advice_on_captured(OpInfo op, double value, std::vector<CaptureRow> operands, OpFunction forward = OpFunction::other) {
+  SyntheticTrace trace;
+  TensorInfo tensor;
+  if (forward != OpFunction::other)
+    trace.add_output({1, 0, std::string(name_of(forward)), "fc", Phase::forward, "", {}, OpKind::elementwise, forward}, tensor);
+  op.id = 2;
+  op.forward_id = forward == OpFunction::other ? 0 : 1;
+  op.name = name_of(op.function);
+  const uint32_t made = trace.add_output(op, tensor);
+  trace.add(made, make_row({value, 1.0}, DType::f32));
+  trace.sink().add_capture({.tensor = made, .made_by = made, .element = 7, .shape = {8}, .value = value});
+  for (CaptureRow& operand : operands) {
+    operand.tensor = made;
+    operand.node = static_cast<uint32_t>(&operand - operands.data()) + 1;
+    operand.parent = 0;
+    trace.sink().add_capture(operand);
+  }
+  trace.end_step(SyntheticTrace::default_step(NAN));
+  const Report report = analyze_all(trace.read());
+  const Finding* const finding = find_finding(report, "range.nonfinite");
+  return finding == nullptr ? "" : finding->suggestion;
+}
+
+// Of a function outside its domain the report says what keeps its operands inside; of a gradient, that of what it is the gradient
+// of.
+TEST(RangeFindings, WhatKeepsOperandsInTheDomainIsTold) {
+  struct Case {
+    OpFunction function, forward;
+    std::vector<double> operands;
+    double value;
+    std::string help;
+  };
+  const Case cases[] = {
+      {OpFunction::reciprocal, OpFunction::other, {0}, INFINITY, "Keep the divisor from zero: add an epsilon to it"},
+      {OpFunction::div, OpFunction::other, {3, 0}, INFINITY, "Keep the divisor from zero: "},
+      {OpFunction::log, OpFunction::other, {0}, -INFINITY, "Keep its argument from zero: "},
+      {OpFunction::log, OpFunction::other, {-1}, NAN, "Keep its argument at zero or above: "},
+      {OpFunction::sqrt, OpFunction::other, {-1}, NAN, "Keep its argument at zero or above: "},
+      {OpFunction::rsqrt, OpFunction::other, {0}, INFINITY, "Keep what the root is taken of from zero: "},
+      {OpFunction::pow, OpFunction::other, {0, -1}, INFINITY, "Keep the base from zero: "},
+      {OpFunction::div, OpFunction::log, {0, 0}, NAN, "Keep the argument of the logarithm from zero: "},
+      {OpFunction::sqrt_backward, OpFunction::sqrt, {1, 0}, INFINITY, "Keep what the root is taken of from zero: "},
+      {OpFunction::exp, OpFunction::other, {1000}, INFINITY, ""},
+  };
+  for (const Case& one : cases) {
+    std::vector<CaptureRow> operands;
+    for (const double value : one.operands)
+      operands.push_back({.operand = static_cast<int32_t>(operands.size()), .element = 7, .shape = {8}, .value = value});
+    OpInfo op;
+    op.phase = one.forward == OpFunction::other ? Phase::forward : Phase::backward;
+    op.kind = OpKind::elementwise;
+    op.function = one.function;
+    const std::string advice = advice_on_captured(op, one.value, operands, one.forward);
+    EXPECT_NE(advice.find(fmt::format("Element 7 is {}(", name_of(one.function))), std::string::npos) << advice;
+    EXPECT_NE(advice.find(one.help), std::string::npos) << name_of(one.function) << ": " << advice;
+    EXPECT_EQ(advice.find("Keep ") == std::string::npos, one.help.empty()) << advice;
+  }
+}
+
+// A softmax over no value is NaN; where the mask left one, something else was at fault.
+TEST(RangeFindings, ARowThatTheMaskTookIsTold) {
+  for (const bool is_whole : {true, false}) {
+    OpInfo op;
+    op.kind = OpKind::normalisation;
+    op.function = OpFunction::masked_softmax;
+    CaptureRow values{.operand = 0}, mask{.operand = 1};
+    values.row = {.count = 4, .largest = 0.5, .smallest = -2};
+    mask.row = {.count = 4, .largest = 1, .smallest = is_whole ? 1.0 : 0.0};
+    const std::string advice = advice_on_captured(op, NAN, {values, mask});
+    EXPECT_EQ(advice.starts_with("Element 7 stands in a row of 4 values of which the mask took every one: its softmax is "
+                                 "exp(-infinity - -infinity), NaN. Let the mask leave each row one value at least"),
+              is_whole)
+        << advice;
+  }
+}
+
+// What decides the type of a cast is the module that it was made for: without autocast there is no setting for it.
+TEST(RangeFindings, TheModuleThatAValueWasCastForIsNamed) {
+  for (const bool has_autocast : {true, false}) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    tensor.dtype = DType::f16;
+    const uint32_t cast = trace.add_output({1, 0, "cast", "l2", Phase::forward, "", {}, OpKind::cast}, tensor);
+    if (has_autocast) trace.add_tensor("l2", "cast", Phase::forward, Role::weight_cast, DType::f16);
+    trace.add(cast, make_row({70000.0, 1.0}, DType::f16));
+    trace.end_step(SyntheticTrace::default_step(NAN));
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "range.values_overflow");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_TRUE(finding->suggestion.starts_with(fmt::format("No loss scale helps a forward value: run {} in FP32 or BF16, or make",
+                                                            has_autocast ? "module l2, which it was cast for," : "this op")))
+        << finding->suggestion;
+  }
 }
 
 // At level health the counts still say that nothing was lost.

@@ -122,7 +122,55 @@ TEST(TextRenderer, LeavesRowsOutUntilThePageIsNotTooLong) {
   EXPECT_EQ(count, 40);
   const auto left_out = static_cast<long>(60 - (40 - (whole - 60)) + 1);  // one line says it
   EXPECT_THAT(text, HasSubstr(fmt::format("and {} more (--limit 0 shows all)", left_out)));
-  EXPECT_THAT(lines(5).second, HasSubstr("and 55 more (--limit 0 shows all)")) << "a few are always there";
+  EXPECT_THAT(lines(28).second, HasSubstr("and 55 more (--limit 0 shows all)")) << "a few, as long as all else can go";
+}
+
+// Whatever a report holds: causes, warnings beside them, notes, evidence, tables and plots give way one after the other.
+TEST(TextRenderer, APageHoldsWhateverThereIs) {
+  const std::string words =
+      "Something of some length that is said of every one of them, so that it takes a line and more to say it.";
+  RowKey key;
+  key.name = "a tensor";
+  for (const size_t causes : {1u, 3u, 12u}) {
+    for (const size_t beside : {0u, 20u}) {
+      for (const bool has_tables : {false, true}) {
+        Report report;
+        if (has_tables) report = sample_report();
+        report.analysis = "ranges";
+        report.facts.assign(4, {"a_fact", 1.0});
+        report.verdict = Verdict::broken;
+        report.verdict_text = words + ' ' + words;
+        report.findings.clear();
+        for (size_t i = 0; i < causes + 2 * beside; ++i) {
+          const Severity severity = i < causes ? Severity::error : i < causes + beside ? Severity::warning : Severity::info;
+          report.findings.push_back({fmt::format("code.{}", i), severity, words, {}, words});
+          report.findings.back().evidence.resize(5, {key, {{"share", 0.5, Unit::share}}});
+        }
+        for (size_t i = 0; i < causes; ++i) report.causes.push_back({i, {}});
+        for (Table& table : report.tables) table.rows.resize(40, table.rows[0]);
+        report.tables.resize(3 * report.tables.size(), report.tables.empty() ? Table() : report.tables[0]);
+        for (const int width : {80, 120}) {
+          TextOptions options{.width = width, .fit_width = true};
+          options.most_lines = 40;
+          const std::string text = render_text(report, options);
+          EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 40) << text;
+          EXPECT_THAT(text, AllOf(HasSubstr("code.0"), HasSubstr("a fact")));
+          if (causes > 3) {  // all are told of
+            EXPECT_THAT(text, AllOf(HasSubstr("more causes (--all): "), HasSubstr("code.11")));
+          }
+          if (has_tables && causes > 3) {
+            EXPECT_THAT(text, HasSubstr("(--limit 0 shows all)"));
+          }
+          if (beside > 0) {
+            EXPECT_THAT(text, HasSubstr("20 notes (--all shows them)"));
+          }
+          options.most_lines = 0;
+          const std::string whole = render_text(report, options);
+          EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n') > 40, causes > 3 || beside > 0 || has_tables);
+        }
+      }
+    }
+  }
 }
 
 // A heatmap of named rows gives up rows too; one of exponents is whole.
@@ -137,6 +185,8 @@ TEST(TextRenderer, HeatmapsOfNamedRowsGiveUpSome) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 12);
   EXPECT_THAT(text, AllOf(HasSubstr("tensor 0 "), HasSubstr("more (--limit 0 shows all)"), Not(HasSubstr("tensor 19"))));
   report.plots[0].rows = {"exponent", Unit::exponent};
+  EXPECT_THAT(render_text(report, options), AllOf(Not(HasSubstr("tensor 0")), HasSubstr("and 1 picture (--limit 0 shows all)")));
+  options.most_lines = 40;
   EXPECT_THAT(render_text(report, options), HasSubstr("tensor 19"));
 }
 

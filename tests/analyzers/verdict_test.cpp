@@ -194,6 +194,47 @@ TEST(ModelFindings, ADeadOutputIsTheFirstThatIsZeroThoughItsInputIsNot) {
   EXPECT_EQ(dead->extent.first_step, 3u);
 }
 
+// By the expectation, with the share of a step left to chance: less than one element of a sample, and less than one in ten.
+TEST(ModelFindings, ADropoutThatKeepsNextToNothingIsTold) {
+  struct Case {
+    std::string p;
+    std::vector<int64_t> shape;
+    bool is_told;
+  };
+  const Case cases[] = {{"0.998", {32, 16, 5, 5}, true}, {"0.997", {32, 400}, false}, {"0.9995", {8, 48}, true},
+                        {"0.95", {32, 2}, true},         {"0.5", {32, 1}, false},     {"varies", {32, 2}, false}};
+  for (const Case& one : cases) {
+    SyntheticTrace trace;
+    TensorInfo made;
+    made.shape = one.shape;
+    const uint32_t dropout = trace.add_output({1,
+                                               0,
+                                               "dropout",
+                                               "drop",
+                                               Phase::forward,
+                                               fmt::format("p={} seed=varies", one.p),
+                                               {},
+                                               OpKind::elementwise,
+                                               OpFunction::dropout},
+                                              made);
+    for (int step = 0; step < 5; ++step) {
+      trace.add(dropout, make_row({500.0, 0.0, 0.0}, DType::f32));
+      trace.end_step();
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "model.drops_everything");
+    ASSERT_EQ(finding != nullptr, one.is_told) << one.p;
+    if (one.p != "0.998") continue;
+    EXPECT_EQ(
+        finding->title,
+        "drop dropout keeps less than one element of a sample on average, 0.8 of 400, and makes that 500 times as large: what "
+        "lies before hardly learns through it.");
+    EXPECT_EQ(finding->suggestion, "Drop a smaller share than 0.998.");
+    EXPECT_EQ(finding->severity, Severity::warning);
+    EXPECT_EQ(finding->extent.first_step, 0u);
+  }
+}
+
 // A report on one matter: the verdict is the run's, and findings on other matters stay where they are cause or company.
 TEST_F(Verdicts, AMatterShowsItsOwnFindingsAndTheirCauses) {
   const auto all = [&] {
@@ -369,6 +410,44 @@ TEST(RunFindings, ABatchUnlikeAllOthersIsTheMatterOfItsSample) {
   }
 }
 
+// Several samples may be unlike the others: in batches of their own, each behind samples that are like them, or some in one batch;
+// and with another that is always beside one of them nothing tells which it is.
+TEST(RunFindings, SeveralSamplesMayBeUnlikeTheOthers) {
+  struct Case {
+    std::vector<std::vector<uint64_t>> bad;  // the new samples of the batches that are out of line
+    std::string text;
+  };
+  const Case cases[] = {
+      {{{60}, {61}, {60}}, "2 samples make them so, the first is sample 60 of train: inputs in x.csv"},
+      {{{60, 61}, {60, 61}, {60, 61}},
+       "At least one of the 2 samples that no other batch has is at fault. Look at these samples: "},
+      {{{60, 61}, {60, 62}, {60}}, "Of the samples that no other batch has, one is in all 3 of them: sample 60 of train: "},
+      {{{60, 61}, {62, 63}, {60}}, "At least one of the 4 samples that no other batch has is at fault. "},
+      {{{60}, {}, {60}}, "Look at the samples of that batch: "},
+      {{{60}}, "It is sample 60 of train: inputs in x.csv"},
+  };
+  for (const Case& one : cases) {
+    SyntheticTrace trace;
+    trace.sink().add_source({.source = 0, .name = "train", .part = "inputs", .file = "x.csv", .samples = 64});
+    const uint32_t batch = add_inputs(trace);
+    for (uint64_t step = 0; step < 24; ++step) {
+      const size_t which = step % 6 == 3 ? step / 6 : one.bad.size();
+      const bool is_bad = which < one.bad.size();
+      // In step 20 the samples were not recorded as they are: nothing is known of that batch.
+      std::vector<uint64_t> samples = is_bad ? one.bad[which] : step == 20 ? std::vector<uint64_t>{60} : std::vector<uint64_t>();
+      while (samples.size() < 4) samples.push_back(step == 20 ? 50 : samples.size());
+      for (const uint64_t sample : samples) trace.sink().add_batch({.step = step, .source = 0, .sample = sample});
+      if (step != 20) trace.add(batch, make_row({is_bad ? 31.0 : 0.5, 1.0}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(is_bad ? 20.0 : 1.0));
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* const outlier = find_finding(report, "data.outlier");
+    ASSERT_NE(outlier, nullptr);
+    EXPECT_TRUE(outlier->suggestion.starts_with(one.text)) << outlier->suggestion;
+    EXPECT_EQ(outlier->extent.steps, one.bad.size());
+  }
+}
+
 // Ranks train on samples of their own: what one has that is out of line is told as its, and so is what its loss says.
 TEST(RunFindings, ABatchOfAnyRankMayBeUnlikeAllOthers) {
   for (const bool leaps : {true, false}) {
@@ -399,8 +478,9 @@ TEST(RunFindings, ABatchOfAnyRankMayBeUnlikeAllOthers) {
           << outlier->title;
       EXPECT_EQ(outlier->evidence.at(0).key.rank, 1);
       EXPECT_EQ(outlier->severity, leaps ? Severity::warning : Severity::info);
-      EXPECT_TRUE(outlier->suggestion.starts_with(is_shared ? "It is sample 60 of train: inputs in x.csv"
-                                                            : "It is one of 2 samples of that batch. "))
+      EXPECT_TRUE(outlier->suggestion.starts_with(is_shared
+                                                      ? "It is sample 60 of train: inputs in x.csv"
+                                                      : "At least one of the 2 samples that no other batch has is at fault. "))
           << outlier->suggestion;
     }
   }

@@ -23,6 +23,9 @@ from recompute_numbers import Facts, wrong
 HERE = pathlib.Path(__file__).resolve().parent
 EXPERIMENTS = HERE.parent.parent / "experiments"
 
+# docs/findings.md, for programs
+CAUSE_FIELDS = ("code", "severity", "title", "module", "op", "step", "steps", "value", "advice", "consequences")
+
 NO_LIMIT = str(10**9)  # seconds of trials: how fast the machine is decides nothing
 
 
@@ -54,6 +57,9 @@ def mistakes(program, run, trace, first):
     if report["verdict"] != run["verdict"]:
         yield f"verdict {report['verdict']}, expected {run['verdict']}: {report['verdict_text']}"
     codes = [cause["code"] for cause in report["causes"]]
+    for cause in report["causes"]:
+        if tuple(cause) != CAUSE_FIELDS:
+            yield f"{cause['code']} has the fields {', '.join(cause)}"
     if codes != run["causes"]:
         yield f"causes {codes}, expected {run['causes']}"
     if run["verdict"] != "healthy" and report["causes"]:

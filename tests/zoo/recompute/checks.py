@@ -200,6 +200,26 @@ def check_first_step(case, cause):
         yield f"the cause {cause['title']!r} begins in step {cause['step']}, recomputed {step}"
 
 
+def module_of(f, key):
+    """Of the op, or where that is in none, of the forward op that it belongs to, past casts."""
+    if key.get("module") or "op" not in key:
+        return key.get("module", "")
+    ids = {int(number): op for op, number in enumerate(f.tables.ops["id"])}
+    op = ids.get(int(f.tables.ops["forward_id"][ids[int(key["op"], 16)]]))
+    while op is not None and f.trace.text_of(f.tables.ops["name"][op]) == "cast":
+        op = next((producer for number, producer, slot in f.trace.inputs_of(op) if number == 0), None)
+    return "" if op is None else f.trace.text_of(f.tables.ops["module"][op])
+
+
+def tells(title, value):
+    """Whether a title has the number, as one of these may be written."""
+    number = value["value"]
+    if value["unit"] == "share":
+        number *= 100
+    power = f"2^{math.log2(number):g}" if value["unit"] == "scale" else None
+    return any(word == power or re.fullmatch(r"-?[\d.]+(e[-+]\d+)?", word) and math.isclose(float(word), number, rel_tol=0.01) for word in re.findall(r"[-\w.^+]*\w", title))
+
+
 def check_verdict(case, report, whole):
     """Its sentences are those of findings, the report's or those on the whole run, but for a count of further causes; causes are
     findings. What a run is, every report says alike."""
@@ -233,12 +253,14 @@ def check_verdict(case, report, whole):
             yield f"the cause {cause['title']!r} is no finding"
             continue
         key = of[0]["evidence"][0]["key"] if of[0]["evidence"] else {}
-        if cause["module"] != key.get("module", "") or cause["op"] != key.get("op_name", ""):
+        if cause["module"] != module_of(case.f, key) or cause["op"] != key.get("op_name", ""):
             yield f"the cause {cause['title']!r} is of another op than its evidence"
         values = of[0]["evidence"][0]["values"] if of[0]["evidence"] else {}
         told = cause["value"]
-        if values and {"value": told["value"], "unit": told["unit"]} != values.get(told["name"]):
+        if values and {"value": told["value"], "unit": told["unit"]} != values.get(told["name"]) and not tells(cause["title"], told):
             yield f"the cause {cause['title']!r} has the value {told}, its evidence {values}"
+        if cause["steps"] is not None and not 0 < cause["steps"] <= case.f.steps.n:
+            yield f"the cause {cause['title']!r} was in {cause['steps']} of {case.f.steps.n} steps"
         for code in set(cause["consequences"]) - {finding["code"] for finding in report["findings"]}:
             yield f"what came of the cause {cause['title']!r}, {code}, is no finding"
         yield from check_first_step(Case(case.f, report, of[0], case.other), cause)

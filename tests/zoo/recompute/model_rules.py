@@ -1,8 +1,10 @@
 """What goes into a model, what it passes on, and what tensor cores make of its products."""
 
+import math
+
 import numpy
 
-from .rules import Rule
+from .rules import Rule, Step
 from .sentences import Claim, general
 
 DEAD_ROWS = 10
@@ -88,7 +90,10 @@ def dead(case):
             and f.tensors.role[i] == "activation"
             and f.tensors.slot[i] == 0
         ):
-            if len(zeros_to_the_end(case, i)) >= DEAD_ROWS and reads_what_is_not_zero(case, i):
+            zeros = len(zeros_to_the_end(case, i))
+            if drops and zeros < (f.rows_of(i) & case.scope).sum():
+                continue
+            if zeros >= DEAD_ROWS and reads_what_is_not_zero(case, i):
                 found.append(i)
     return found
 
@@ -98,6 +103,46 @@ def reads_what_is_not_zero(case, tensor):
     reads = [(producer, slot) for number, producer, slot in f.trace.inputs_of(f.tensors.op[tensor])]
     made = [f.trace.tensor_of_output[(int(f.tables.ops["id"][producer]), slot)] for producer, slot in reads]
     return len(made) == 1 and len(zeros_to_the_end(case, made[0])) < DEAD_ROWS
+
+
+def share_dropped(case, tensor):
+    return case.f.trace.attribute(case.f.tensors.op[tensor], "p")
+
+
+def kept_of_a_sample(case, tensor):
+    of = math.prod(case.f.trace.shapes[tensor][1:])
+    return (1 - share_dropped(case, tensor)) * of, of
+
+
+def sparse(case):
+    """Dropouts that keep less than a tenth, and of a sample less than one element, and not those that keep nothing."""
+    t, found = case.f.tensors, []
+    for i in range(t.n):
+        if t.function[i] == "dropout" and t.phase[i] == "forward" and t.role[i] == "activation" and len(case.f.trace.shapes[i]) > 1:
+            if 0.9 < share_dropped(case, i) < 1 and kept_of_a_sample(case, i)[0] < 1 and i not in dead(case):
+                found.append(i)
+    return sorted(found, key=lambda i: kept_of_a_sample(case, i)[0])
+
+
+def dropped_from(case, tensor):
+    if " set every " in case.finding["title"]:
+        return int(zeros_to_the_end(case, tensor)[0])
+    return Step(int(case.f.rows.step[numpy.flatnonzero(case.f.rows_of(tensor))[0]]))
+
+
+def keeps_little(case, match):
+    tensors = sparse(case)
+    kept, of = kept_of_a_sample(case, tensors[0])
+    return Claim(
+        {
+            "tensor": case.first_name,
+            "others": str(len(tensors) - 1) if len(tensors) > 1 else None,
+            "kept": general(kept, 3),
+            "of": general(of, 6),
+            "times": general(1 / (1 - share_dropped(case, tensors[0])), 4),
+        },
+        it_is_the_named_one=tensors[0] == case.first_tensor,
+    )
 
 
 def died(case, match):
@@ -197,10 +242,22 @@ RULES = {
         dead,
     ),
     "model.drops_everything": Rule(
-        [(r"^(?P<n>\d+) dropouts set", lambda case, match: {"n": len(dead(case))})],
-        {"rows_of_zeros_to_the_end": lambda case, tensor, _: len(zeros_to_the_end(case, tensor))},
-        lambda case, tensor, _: int(zeros_to_the_end(case, tensor)[0]),
-        dead,
+        [
+            (r"^(?P<n>\d+) dropouts set", lambda case, match: {"n": len(dead(case))}),
+            (
+                r"^(?P<tensor>.+?) (?:keeps|and (?P<others>\d+) other dropouts? keep) less than one element of a sample on average, "
+                r"(?P<kept>\S+) of (?P<of>\S+), and (?:the first )?makes that (?P<times>\S+) times as large:",
+                keeps_little,
+            ),
+            (r"^Drop a smaller share than (?P<p>\S+)\.$", lambda case, match: {"p": general(share_dropped(case, case.first_tensor), 6)}),
+        ],
+        {
+            "rows_of_zeros_to_the_end": lambda case, tensor, _: len(zeros_to_the_end(case, tensor)),
+            "kept_of_a_sample": lambda case, tensor, _: kept_of_a_sample(case, tensor)[0],
+            "of_elements": lambda case, tensor, _: kept_of_a_sample(case, tensor)[1],
+        },
+        lambda case, tensor, _: dropped_from(case, tensor),
+        lambda case: dead(case) if " set every " in case.finding["title"] else sparse(case),
     ),
     "tensor_cores.padding": Rule(
         [(r"^(?P<n>\d+) products? in .+ no multiples of (?P<multiple>\d+): .+ (?P<times>\S+) times the work\.", padding)],

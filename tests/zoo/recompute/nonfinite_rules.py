@@ -231,6 +231,17 @@ def equal_values(case, match):
     )
 
 
+def masked_row(case, match):
+    root, operands = story(case)
+    c = case.f.tables.captures
+    mask = next(row for row in operands if int(c["operand"][row]) == 1 and int(c["row_count"][row]) > 0)
+    return Claim(
+        {"element": c["element"][root], "count": int(c["row_count"][mask])},
+        is_nan=math.isnan(float(c["value"][root])),
+        all_are_masked=float(c["row_smallest"][mask]) > 0,
+    )
+
+
 def exponent(value, digits):
     return Shown(value, lambda x: f"2^{x:.{digits}g}")
 
@@ -369,6 +380,7 @@ ORIGIN_TEXT = [
     (r"before it was rounded, and (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", sum_limit),
     (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\)(?: by (?P<factor>\S+))? = (?P<value>-?\w+)[.:]", element_is),
     (r"infinity: (?P<value>\S+) is too large, (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", too_large),
+    (r"Element (?P<element>\d+) stands in a row of (?P<count>\d+) values? of which the mask took every one:", masked_row),
     (r"Element (?P<element>\d+) is normalised by itself, the only value of its group, (?P<value>\S+):", equal_values),
     (r"Element (?P<element>\d+) is one of (?P<count>\d+) values that were all (?P<value>\S+):", equal_values),
     (

@@ -343,6 +343,11 @@ def served(case, tensor, _):
     return f"{f.trace.text_of(ops['module'][op])} {f.trace.text_of(ops['name'][op])}".strip()
 
 
+def cast_for(case, match):
+    f, op = case.f, case.f.tensors.op[case.first_tensor]
+    return Claim({"module": f.trace.text_of(f.tables.ops["module"][op])}, it_is_a_cast=f.tables.ops.words("kind")[op] == "cast")
+
+
 RULES = {
     "range.nonfinite": Rule(ORIGIN_TEXT, NONFINITE_VALUES, nonfinite_place),
     "range.values_overflow": Rule(
@@ -351,7 +356,8 @@ RULES = {
             (
                 r"^(?P<tensors>\d+) tensors? other than gradients overflowed when rounded(?:, and no infinity reached a weight)?\.",
                 values_overflowed,
-            )
+            ),
+            (r"(?:run|Keep) module (?P<module>\S+), which it was cast for, in FP32", cast_for),
         ],
         NONFINITE_VALUES
         | {

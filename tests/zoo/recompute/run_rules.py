@@ -444,22 +444,35 @@ def data_outlier(case, match):
 
 
 def samples_of_outliers(case):
+    """For each of these batches the samples that no other recorded batch has."""
     f = case.f
     b, outliers = f.tables.batches, outlier_batches(case, None)[0]
-    places = {(int(f.rows.step[row]), int(f.rows.micro_batch[row])) for row in outliers}
-    first, counts, elsewhere = min(places)[0], {}, set()
-    for row in numpy.flatnonzero((b["step"] >= first) & (b.words("phase") != "evaluation")):
-        sample = (int(b["source"][row]), int(b["sample"][row]))
-        if (int(b["step"][row]), int(b["micro_batch"][row])) in places:
-            counts[sample] = counts.get(sample, 0) + 1
-        else:
+    places = [(int(step), int(micro_batch)) for step, micro_batch in zip(f.rows.step, f.rows.micro_batch)]
+    recorded = {places[row] for row in numpy.flatnonzero(f.rows_of(case.first_tensor) & f.rows.has_values)}
+    suspects, elsewhere = {places[row]: set() for row in outliers}, set()
+    for row in numpy.flatnonzero(numpy.array(b.words("phase")) != "evaluation"):
+        at, sample = (int(b["step"][row]), int(b["micro_batch"][row])), (int(b["source"][row]), int(b["sample"][row]))
+        if at in suspects:
+            suspects[at].add(sample)
+        elif at in recorded:
             elsewhere.add(sample)
-    return [sample for sample, count in counts.items() if count == len(places) and sample not in elsewhere]
+    return [suspects[at] - elsewhere for at in sorted(suspects)]
 
 
 def the_sample(case, match):
-    samples = samples_of_outliers(case)
-    return Claim({"sample": samples[0][1], "places": None}, there_is_one=len(samples) == 1)
+    suspects = samples_of_outliers(case)
+    return Claim({"sample": min(suspects[0])[1], "places": None}, there_is_one=all(each == suspects[0] for each in suspects) and len(suspects[0]) == 1)
+
+
+def each_its_sample(case, match):
+    suspects = samples_of_outliers(case)
+    return Claim({"n": len(set.union(*suspects)), "sample": min(suspects[0])[1], "places": None}, each_has_one=all(len(each) == 1 for each in suspects))
+
+
+def the_shared_sample(case, match):
+    suspects = samples_of_outliers(case)
+    shared = set.intersection(*suspects)
+    return Claim({"n": len(suspects), "sample": min(shared)[1], "places": None}, there_is_one=len(shared) == 1)
 
 
 RULES = {
@@ -471,9 +484,14 @@ RULES = {
                 data_outlier,
             ),
             (r"^It is sample (?P<sample>\d+) of \w+(?P<places>.*?)\. Look at", the_sample),
+            (r"^(?P<n>\d+) samples make them so, the first is sample (?P<sample>\d+) of \w+(?P<places>.*?)\. Look at", each_its_sample),
             (
-                r"^It is one of (?P<n>\d+) samples of that batch\.",
-                lambda case, match: {"n": len(samples_of_outliers(case))},
+                r"^Of the samples that no other batch has, one is in all (?P<n>\d+) of them: sample (?P<sample>\d+) of \w+(?P<places>.*?)\. Look at",
+                the_shared_sample,
+            ),
+            (
+                r"^At least one of the (?P<n>\d+) samples that no other batch has is at fault\.",
+                lambda case, match: {"n": len(set.union(*samples_of_outliers(case)))},
             ),
             (r"--step (?P<step>\d+)`", lambda case, match: {"step": case.f.rows.step[outlier_batches(case, match)[0][0]]}),
         ],

@@ -115,6 +115,12 @@ def damped_updates(case, tensor):
     return int(((roots > 0) & (roots < eps)).sum())
 
 
+def damped_from(case, tensor, _=None):
+    eps, roots, _ = second_moments(case)[tensor]
+    rows = numpy.flatnonzero(case.f.rows_of(tensor) & case.scope & case.f.rows.has_values)
+    return int(rows[(roots > 0) & (roots < eps)][0])
+
+
 def damped(case):
     return [i for i, (_, roots, _) in second_moments(case).items() if len(roots) and 10 * damped_updates(case, i) >= 9 * len(roots)]
 
@@ -224,7 +230,7 @@ RULES = {
             ),
         ],
         DAMPED_VALUES,
-        None,
+        damped_from,
         damped,
     ),
 }
