@@ -130,6 +130,27 @@ class Hostile : public testing::Test {
     EXPECT_EQ(saved.tensor_row_count(), result.tensor_rows);
     return result;
   }
+  // Of the trace that was written.
+  void change_record(const std::function<void(CommitRecord&)>& body) {
+    std::string bytes = read_file(path_);
+    std::vector<uint64_t> words(2 * kCommitWords);
+    for (size_t at = 0; at + words.size() * 8 <= bytes.size(); at += 8) {
+      std::memcpy(words.data(), bytes.data() + at, words.size() * 8);
+      if (words[1] >= trace_detail::kRecordingStates || words[0] == 0) continue;
+      // The first of the two may be the older one, but is one.
+      std::vector<uint64_t> first(words.begin(), words.begin() + kCommitWords);
+      first.insert(first.end(), words.begin(), words.begin() + kCommitWords);
+      auto record = trace_detail::decode(words);
+      if (!record || record->generation == 0 || !trace_detail::decode(first)) continue;
+      ++record->generation;
+      body(*record);
+      const CommitWords changed = trace_detail::encode(*record);
+      std::memcpy(bytes.data() + at, changed.data(), sizeof(changed));
+      std::memcpy(bytes.data() + at + sizeof(changed), changed.data(), sizeof(changed));
+      return write_file(path_, bytes);
+    }
+    FAIL() << "no commit record was found";
+  }
 
   TemporaryFolder folder_;
   const std::string path_ = folder_.file("run.h5"), saved_ = folder_.file("saved.h5");
@@ -239,6 +260,30 @@ TEST_F(Hostile, EveryStepThatLostARowIsLostAndNoOther) {
     for (const StepRow& step : steps) EXPECT_FALSE(step.step % 3 == 1 || step.step % 7 == 2) << step.step;
     return true;
   });
+}
+
+// Where the bytes of a histogram end is where those of the next row begin: the two rows are lost, and no other of their chunk.
+TEST_F(Hostile, AWrongEndOfAHistogramCostsTwoRows) {
+  for (const uint64_t end : {uint64_t{0}, uint64_t{17}, uint64_t{1} << 62, UINT64_MAX}) {
+    SCOPED_TRACE(end);
+    write(good());
+    {
+      const hdf5::Handle file(H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+      const hdf5::Handle ends(H5Dopen2(file.get(), "/stats/histogram", H5P_DEFAULT));
+      std::vector<uint64_t> values(2 * kSteps);
+      ASSERT_GE(H5Dread(ends.get(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+      ASSERT_EQ(values[6], 21u);  // each has 3 bytes
+      values[6] = end;
+      ASSERT_GE(H5Dwrite(ends.get(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+    }
+    // The tails, a second copy, are no longer one.
+    change_record([](CommitRecord& record) { record[TableId::stats].tail_checksum = 0; });
+    EXPECT_THAT(error(), HasSubstr("is damaged: 'stats/histogram' row "));
+    const RecoverResult result = recover();
+    EXPECT_EQ(result.steps, kSteps - 1);
+    EXPECT_EQ(result.tensor_rows, 2 * kSteps - 2);
+    EXPECT_THAT(result.losses, testing::Each(testing::MatchesRegex("rows? [67].* of 'stats.*' cannot be read: step 3 is lost")));
+  }
 }
 
 // A step may have more rows than fit into memory: they are not held.
@@ -458,24 +503,7 @@ class HostileCommit : public Hostile {
  protected:
   void change(const std::function<void(CommitRecord&)>& body) {
     write(good());
-    std::string bytes = read_file(path_);
-    std::vector<uint64_t> words(2 * kCommitWords);
-    for (size_t at = 0; at + words.size() * 8 <= bytes.size(); at += 8) {
-      std::memcpy(words.data(), bytes.data() + at, words.size() * 8);
-      if (words[1] >= trace_detail::kRecordingStates || words[0] == 0) continue;
-      // The first of the two may be the older one, but is one.
-      std::vector<uint64_t> first(words.begin(), words.begin() + kCommitWords);
-      first.insert(first.end(), words.begin(), words.begin() + kCommitWords);
-      auto record = trace_detail::decode(words);
-      if (!record || record->generation == 0 || !trace_detail::decode(first)) continue;
-      ++record->generation;
-      body(*record);
-      const CommitWords changed = trace_detail::encode(*record);
-      std::memcpy(bytes.data() + at, changed.data(), sizeof(changed));
-      std::memcpy(bytes.data() + at + sizeof(changed), changed.data(), sizeof(changed));
-      return write_file(path_, bytes);
-    }
-    FAIL() << "no commit record was found";
+    change_record(body);
   }
   // All columns of the table, to rows that nobody wrote.
   void extend(TableId table, uint64_t rows) {
