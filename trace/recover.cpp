@@ -2,6 +2,7 @@
 #include "ulpscope/trace/recover.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -123,6 +124,13 @@ class Salvage {
   void copy_captures();
 
   bool is_copied(uint64_t step) const { return std::binary_search(copied_.begin(), copied_.end(), step); }
+  // Rows of steps that nothing is known of are counted.
+  template <typename Row>
+  bool is_to_be_copied(const Row& row) {
+    if (is_copied(row.step)) return true;
+    if (!std::binary_search(steps_.begin(), steps_.end(), row.step)) ++rows_without_step_[static_cast<size_t>(Table<Row>::id)];
+    return false;
+  }
   std::string loss_text(const Loss& loss) const;
 
   const TraceFile& source_;
@@ -138,8 +146,9 @@ class Salvage {
     std::vector<uint8_t> bytes;  // none where it cannot be read
   } histogram_chunk_;            // that was read last
   std::vector<Loss> losses_;
-  std::vector<uint64_t> copied_;    // the steps, ascending
-  uint64_t rows_without_step_ = 0;  // of stats
+  std::vector<uint64_t> copied_;  // the steps, ascending
+  std::vector<uint64_t> steps_;   // all that can be read, ascending
+  std::array<uint64_t, kTables> rows_without_step_{};
   uint64_t incomplete_captures_ = 0;
   RecoverResult result_;
 };
@@ -360,7 +369,7 @@ bool Salvage::copy_stats(const std::vector<StepRow>& steps) {
     if (misjudged()) return;
     end_steps([&](const StepRow& other) { return other.step < row.step; });
     if (step == steps.end() || step->step != row.step) {
-      ++rows_without_step_;
+      ++rows_without_step_[static_cast<size_t>(TableId::stats)];
     } else if (is_copied(row.step)) {
       write(row);
       ++result_.tensor_rows;
@@ -377,7 +386,7 @@ bool Salvage::copy_stats(const std::vector<StepRow>& steps) {
 template <typename Row>
 void Salvage::copy_rows() {
   visit_readable<Row>([&](const Row& row) {
-    if (is_copied(row.step)) write(row);
+    if (is_to_be_copied(row)) write(row);
   });
 }
 
@@ -390,7 +399,7 @@ void Salvage::copy_captures() {
     const bool is_whole = losses_.size() == losses && capture.size() <= kMostNodes;
     if (!is_whole) ++incomplete_captures_;
     for (const CaptureRow& row : capture)
-      if (is_whole && is_copied(row.step)) write(row);
+      if (is_to_be_copied(row) && is_whole) write(row);
     capture.clear();
   };
   visit_readable<CaptureRow>([&](const CaptureRow& row) {
@@ -442,7 +451,10 @@ std::optional<RecoverResult> Salvage::run() {
   tensors_ = copy_referable<TensorInfo>();
   visit_readable<GraphEdge>([&](const GraphEdge& edge) { write(edge); });
   std::vector<StepRow> steps;
-  visit_readable<StepRow>([&](const StepRow& row) { steps.push_back(row); });
+  visit_readable<StepRow>([&](const StepRow& row) {
+    steps.push_back(row);
+    steps_.push_back(row.step);
+  });
   if (!copy_stats(steps)) return std::nullopt;
   copy_rows<BatchRow>();
   copy_rows<ParameterRow>();
@@ -463,9 +475,12 @@ std::optional<RecoverResult> Salvage::run() {
   };
   for (const Loss& loss : losses_) say(loss.steps.first, loss_text(loss));
   for (const std::string& loss : source_.losses()) say(0, loss);
-  if (rows_without_step_ > 0)
-    say(0, fmt::format("{} of 'stats' are of steps that 'steps' does not have: they are left out",
-                       count_of(rows_without_step_, "row")));
+  for (const TableSpec& table : trace_schema()) {
+    const uint64_t rows = rows_without_step_[static_cast<size_t>(table.id)];
+    if (rows > 0)
+      say(0, fmt::format("{} of '{}' {} that 'steps' does not have: {} left out", count_of(rows, "row"), table.name,
+                         rows == 1 ? "is of a step" : "are of steps", rows == 1 ? "it is" : "they are"));
+  }
   if (incomplete_captures_ > 0)
     say(0, fmt::format("{} lost rows and {} left out", count_of(incomplete_captures_, "capture"),
                        incomplete_captures_ == 1 ? "is" : "are"));

@@ -38,6 +38,10 @@ struct Contents {
   std::vector<GraphEdge> edges;
   std::vector<TensorRow> rows;  // two a step
   std::vector<StepRow> steps;
+  std::vector<BatchRow> batches;  // of the last step, as the rows of the three tables behind
+  std::vector<ParameterRow> parameters;
+  std::vector<FingerprintRow> fingerprints;
+  std::vector<SampleRow> samples;
   std::vector<EventRow> events;
   std::vector<CaptureRow> captures;  // of kStepOfCaptures
 };
@@ -106,6 +110,12 @@ class Hostile : public testing::Test {
       sink->add_row(contents.rows[i]);
       if (i == kStepOfCaptures * a_step)
         for (const CaptureRow& capture : contents.captures) sink->add_capture(capture);
+      if (i + 1 == contents.rows.size()) {
+        for (const BatchRow& row : contents.batches) sink->add_batch(row);
+        for (const ParameterRow& row : contents.parameters) sink->add_parameter(row);
+        for (const FingerprintRow& row : contents.fingerprints) sink->add_fingerprint(row);
+        for (const SampleRow& row : contents.samples) sink->add_sample(row);
+      }
       if ((i + 1) % a_step == 0) sink->end_step(contents.steps[i / a_step]);
     }
     ASSERT_TRUE(sink->close());
@@ -496,6 +506,28 @@ TEST_F(Hostile, StepsOutOfOrderAreDamageAndCostNoOthers) {
   EXPECT_EQ(result.lost_steps, kSteps - result.steps);
   EXPECT_GE(result.steps, kSteps - 3);
   EXPECT_FALSE(result.losses.empty());
+}
+
+// They are in order where they come last.
+TEST_F(Hostile, RowsOfStepsThatThereAreNotAreLeftOutAndSaid) {
+  for (const uint64_t step : {uint64_t{1000}, UINT64_MAX - 1}) {
+    Contents contents = good();
+    contents.batches.resize(3);
+    contents.parameters.resize(2);
+    contents.fingerprints.resize(2);
+    contents.samples.resize(2);
+    for (auto& row : contents.batches) row.step = kSteps - 1;
+    contents.batches.back().step = contents.parameters.front().step = contents.parameters.back().step = step;
+    contents.fingerprints.back().step = contents.samples.back().step = step;
+    write(contents);
+    const RecoverResult result = recover();
+    EXPECT_EQ(result.steps, kSteps);
+    EXPECT_THAT(result.losses,
+                testing::UnorderedElementsAre("1 row of 'batches' is of a step that 'steps' does not have: it is left out",
+                                              "2 rows of 'parameters' are of steps that 'steps' does not have: they are left out",
+                                              "1 row of 'fingerprints' is of a step that 'steps' does not have: it is left out",
+                                              "1 row of 'samples' is of a step that 'steps' does not have: it is left out"));
+  }
 }
 
 // A commit record whose checksum is right, and that tells of rows that are not there.
