@@ -111,6 +111,8 @@ class Salvage {
   void visit_readable(Visit&& visit);
   // Sets `in_order_`, and returns the rows of the table whose step is not where such a step can be, ascending.
   std::vector<uint64_t> find_misplaced(const TableSpec& table);
+  // Each field by itself: without one the steps are whole all the same.
+  void copy_run();
   // Rows that others refer to by number: up to the first that cannot be read. Returns how many.
   template <typename Row>
   uint64_t copy_referable();
@@ -329,6 +331,27 @@ void Salvage::visit_readable(Visit&& visit) {
   }
 }
 
+void Salvage::copy_run() {
+  const TableSpec& table = spec(TableId::run);
+  Block block;
+  block.table = &table;
+  block.rows = 1;
+  std::vector<bool> lost(table.columns.size());
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    std::vector<std::byte>& value = block.columns.emplace_back(size_of(table.columns[i].type));
+    try {
+      source_.read_column(table.id, i, 0, 1, value.data());
+    } catch (const Error&) {
+      lost[i] = true;
+    }
+  }
+  RunInfo run;
+  Decoder(source_, texts_, 0, 0).decode_around(block, 0, lost, run);
+  for (size_t i = 0; i < lost.size(); ++i)
+    if (lost[i]) lose(table, column_path(table, table.columns[i]), 0, 1);
+  write(run);
+}
+
 template <typename Row>
 uint64_t Salvage::copy_referable() {
   const size_t losses = losses_.size();
@@ -419,6 +442,8 @@ std::string Salvage::loss_text(const Loss& loss) const {
                             : fmt::format("rows {} to {} of '{}'", loss.first, loss.last, column);
   if (has_no_histogram) rows = fmt::format("{} {}", is_one ? "the histogram of" : "histograms of", rows);
   switch (loss.table) {
+    case TableId::run:
+      return fmt::format("'{}' cannot be read: the copy has it as if it had not been told", column);
     case TableId::stats:
       return fmt::format("{} cannot be read: {} {} lost", rows, loss.steps.text(),
                          loss.steps.first == loss.steps.last ? "is" : "are");
@@ -438,13 +463,7 @@ std::optional<RecoverResult> Salvage::run() {
   } catch (const Error&) {
     // Rows whose text is missing are found when they are decoded.
   }
-  // Without these there is no trace.
-  Block block;
-  RunInfo run;
-  source_.read(TableId::run, 0, 1, false, block);
-  Decoder(source_, texts_, 0, 0).decode(block, 0, run);
-  write(run);
-
+  copy_run();
   visit_readable<SettingInfo>([&](const SettingInfo& setting) { write(setting); });
   visit_readable<SourceInfo>([&](const SourceInfo& source) { write(source); });
   ops_ = copy_referable<OpInfo>();

@@ -17,6 +17,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/trace/commit.h"
 #include "ulpscope/trace/recover.h"
 
@@ -140,6 +141,20 @@ class Hostile : public testing::Test {
     EXPECT_EQ(saved.tensor_row_count(), result.tensor_rows);
     return result;
   }
+  // Other bytes for a text of the trace that was written, as many.
+  void replace_text(const std::string& text, const std::string& other) {
+    ASSERT_EQ(text.size(), other.size());
+    {
+      const hdf5::Handle file(H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+      const hdf5::Handle dataset(H5Dopen2(file.get(), "/string_bytes/byte", H5P_DEFAULT)), space(H5Dget_space(dataset.get()));
+      std::string bytes(static_cast<size_t>(H5Sget_simple_extent_npoints(space.get())), '\0');
+      ASSERT_GE(H5Dread(dataset.get(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()), 0);
+      ASSERT_NE(bytes.find(text), std::string::npos);
+      bytes.replace(bytes.find(text), text.size(), other);
+      ASSERT_GE(H5Dwrite(dataset.get(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()), 0);
+    }
+    change_record([](CommitRecord& record) { record[TableId::string_bytes].tail_checksum = 0; });
+  }
   // Of the trace that was written.
   void change_record(const std::function<void(CommitRecord&)>& body) {
     std::string bytes = read_file(path_);
@@ -229,7 +244,6 @@ TEST_F(Hostile, OtherRowsAreCheckedToo) {
       {"'tensors/role' row 0 has the unknown value 200", [](Contents& c) { c.tensors[0].role = static_cast<Role>(200); }},
       {"'tensors/op' row 0 refers to row 9 of 2", [](Contents& c) { c.tensors[0].op = 9; }},
       {"'edges/producer' row 0 refers to row 4000000000 of 2", [](Contents& c) { c.edges[0].producer = 4000000000; }},
-      {"'ops/name' row 0 refers to text", [](Contents& c) { c.ops[0].name = "\xC3\x28"; }},
       {"'ops/phase' row 1 has the unknown value 255", [](Contents& c) { c.ops[1].phase = static_cast<Phase>(255); }},
       {"'run/rank' row 0 has the value 3; expected from 0 to world_size - 1", [](Contents& c) { c.run.rank = 3; }},
       {"'events/tensor' row 0 refers to row 2 of 2", [](Contents& c) { c.events.emplace_back().tensor = 2; }},
@@ -365,19 +379,89 @@ TEST_F(Hostile, CapturesAreWholeOrDamage) {
 }
 
 TEST_F(Hostile, TextsAreUtf8) {
-  for (const char* text :
-       {"\xC3\x28", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80", "\xE2\x82", "\xFF", "\xF8\x88\x80\x80\x80"}) {
+  const auto write_name = [&](const std::string& name) {
     Contents contents = good();
-    contents.ops[0].name = text;
+    contents.ops[0].name = name;
     write(contents);
+  };
+  for (const std::string text :
+       {"\xC3\x28", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80", "\xE2\x82", "\xFF", "\xF8\x88\x80\x80\x80"}) {
+    const std::string marker = std::string("~~~~~").substr(0, text.size());
+    write_name(marker);
+    replace_text(marker, text);
     EXPECT_THAT(error(), HasSubstr("which is damaged"));
+    // What a producer says is not written as it is.
+    write_name(text);
+    EXPECT_EQ(error(), "no error");
+    EXPECT_EQ(Snapshot(path_).ops()[0].name, valid_utf8(text));
   }
   for (const char* text : {"", "plain", "\xC2\x80", "\xE2\x82\xAC", "\xED\x9F\xBF", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"}) {
-    Contents contents = good();
-    contents.ops[0].name = text;
-    write(contents);
+    write_name(text);
     EXPECT_EQ(error(), "no error");
+    EXPECT_EQ(Snapshot(path_).ops()[0].name, text);
   }
+}
+
+// What is wrong of a run costs no step, and nothing else of what the run is.
+TEST_F(Hostile, ADamagedFieldOfTheRunCostsThatFieldOnly) {
+  struct Case {
+    const char* column;
+    std::function<void(RunInfo&)> change;
+  };
+  const Case cases[] = {
+      {"growth_factor", [](RunInfo& run) { run.growth_factor = std::nan(""); }},
+      {"parent_step", [](RunInfo& run) { run.parent_step = -9; }},
+      {"level", [](RunInfo& run) { run.level = static_cast<RecordLevel>(9); }},
+      {"every", [](RunInfo& run) { run.every = -1; }},
+      {"rank", [](RunInfo& run) { run.rank = 7; }},
+      {"world_size", [](RunInfo& run) { run.world_size = 0; }},
+      {"producer_version", [](RunInfo&) {}},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.column);
+    Contents contents = good();
+    contents.run.producer_version = "~~~~";
+    contents.run.experiment_name = "name";
+    contents.run.seed = 12345;
+    one.change(contents.run);
+    write(contents);
+    if (one.column == std::string("producer_version")) replace_text("~~~~", "\xFF\xFF\xFF\xFF");
+    EXPECT_THAT(error(), HasSubstr("may save a part of it"));
+    const RecoverResult result = recover();
+    EXPECT_EQ(result.steps, kSteps);
+    EXPECT_EQ(result.tensor_rows, 2 * kSteps);
+    EXPECT_THAT(result.losses, testing::Contains("'run/" + std::string(one.column) +
+                                                 "' cannot be read: the copy has it as if it had not been told"));
+    const Snapshot saved(saved_);
+    EXPECT_EQ(saved.run().experiment_name, "name");
+    EXPECT_EQ(saved.run().seed, 12345u);
+  }
+}
+
+// Nor does a bit of it.
+TEST_F(Hostile, ADamagedByteOfTheRunCostsThatFieldOnly) {
+  Contents contents = good();
+  contents.run.seed = 0x123456789ABCDEF0;
+  write(contents);
+  uint64_t at = 0;
+  {
+    const hdf5::Handle file(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+    const hdf5::Handle seed(H5Dopen2(file.get(), "/run/seed", H5P_DEFAULT));
+    const hsize_t row = 0;
+    unsigned filters = 0;
+    haddr_t address = 0;
+    hsize_t bytes = 0;
+    ASSERT_GE(H5Dget_chunk_info_by_coord(seed.get(), &row, &filters, &address, &bytes), 0);
+    at = address;
+  }
+  std::string bytes = read_file(path_);
+  bytes[at + 4] = static_cast<char>(bytes[at + 4] ^ 1);
+  write_file(path_, bytes);
+  EXPECT_THAT(error(), HasSubstr("cannot read 'run/seed'"));
+  const RecoverResult result = recover();
+  EXPECT_EQ(result.steps, kSteps);
+  EXPECT_EQ(Snapshot(saved_).run().seed, 0u);
+  EXPECT_EQ(Snapshot(saved_).run().run_id, "a");
 }
 
 // Bytes that deflate makes a thousandth of, and a row of 4 bytes for each reference to them: every row has a copy in memory.
