@@ -94,7 +94,7 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_s
                         losses),
             {{key, {{"update_over_weight", ratio.ratio}}}},
             shorten_updates(facts, ratio.tensor, ratio.step) +
-                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? std::string(kNoFormatHelps) + "." : ".")),
+                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? fmt::format("{}.", kNoFormatHelps) : ".")),
             {{ratio.tensor}, ratio.step});
 }
 
