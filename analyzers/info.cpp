@@ -247,7 +247,8 @@ Report analyze_info(const Snapshot& reader, const AnalysisOptions& options) {
   if (has_scales) report.tables.push_back(quantization_scale_table(context, seen.analysis().get()));
   if (Table recording = recording_table(context); !recording.rows.empty()) report.tables.push_back(std::move(recording));
   const RunFacts facts(context, seen.steps(), {});
-  for (const char* code : {"recording.missing_steps", "recording.ranks_differ", "recording.trace_replaced"})
+  for (const char* code :
+       {"recording.missing_steps", "recording.ranks_differ", "recording.other_ranks", "recording.trace_replaced"})
     find_one(code, facts, report);
   return report;
 }

@@ -132,7 +132,7 @@ Ball operator/(const Ball& a, const Ball& b) {
 Ball operator/(const Ball& a, int divisor) { return a / Ball::of(divisor, a.bits); }
 
 // |sqrt(x) - sqrt(a)| <= r / sqrt(a - r).
-Ball sqrt(const Ball& square) {
+Ball square_root(const Ball& square) {
   int shift = std::max(0, 2 * square.bits - length(square.middle)) + 2;
   if ((square.exponent - shift) % 2 != 0) ++shift;
   const Integer low = Integer(square.middle - square.radius) << shift;

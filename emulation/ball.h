@@ -41,7 +41,7 @@ Ball operator-(const Ball& a, const Ball& b);
 Ball operator*(const Ball& a, const Ball& b);
 Ball operator/(const Ball& a, const Ball& b);
 Ball operator/(const Ball& a, int divisor);
-Ball sqrt(const Ball& square);  // not around zero, nor below it
+Ball square_root(const Ball& square);  // not around zero, nor below it
 
 // The encoding that all numbers inside have after rounding; nothing: they have different ones.
 std::optional<uint64_t> encode(const FloatFormat& format, const Ball& ball, const Rounding& rounding, uint32_t random);

@@ -141,7 +141,7 @@ Ball atan(const Ball& x) {
   }
   constexpr int kHalvings = 3;
   Ball tangent = wide;
-  for (int i = 0; i < kHalvings; ++i) tangent = tangent / (one(bits) + sqrt(one(bits) + tangent * tangent));
+  for (int i = 0; i < kHalvings; ++i) tangent = tangent / (one(bits) + square_root(one(bits) + tangent * tangent));
   const Ball square = -(tangent * tangent);
   Ball power = tangent;
   return series(tangent,
@@ -167,7 +167,7 @@ Ball erf(const Ball& x) {
     term = term * square.scaled(1) / (2 * n + 1);
     sum = sum + term;
   }
-  return (sum.widened(end + 1) * exp(-square) / sqrt(pi(bits))).scaled(1).with_bits(x.bits);
+  return (sum.widened(end + 1) * exp(-square) / square_root(pi(bits))).scaled(1).with_bits(x.bits);
 }
 
 // e^-1024 < 2^-1477, and with what multiplies it here < 2^-1400: beyond every format, by more than the bits of a stochastic
@@ -326,7 +326,7 @@ Ball value_of_expm1(const Ball& x) {
 Ball value_of_log2(const Ball& x) { return log(x) / log_of_2(x.bits + 8); }
 Ball value_of_log10(const Ball& x) { return log(x) / log_of_10(x.bits + 8); }
 Ball value_of_log1p(const Ball& x) { return log(one(x.bits) + x); }
-Ball value_of_rsqrt(const Ball& x) { return one(x.bits) / sqrt(x); }
+Ball value_of_rsqrt(const Ball& x) { return one(x.bits) / square_root(x); }
 Ball value_of_sin(const Ball& x) { return sine(x, 0); }
 Ball value_of_cos(const Ball& x) { return sine(x, 1); }
 Ball value_of_tan(const Ball& x) {
@@ -335,12 +335,12 @@ Ball value_of_tan(const Ball& x) {
 Ball value_of_asin(const Ball& x) {
   const Ball square = (one(x.bits) - x) * (one(x.bits) + x);
   if (square.middle == 0) return (x.middle < 0 ? -pi(x.bits) : pi(x.bits)).scaled(-1);
-  return atan(x / sqrt(square));
+  return atan(x / square_root(square));
 }
 Ball value_of_acos(const Ball& x) {
   const Ball sum = one(x.bits) + x;
   if (sum.middle == 0) return pi(x.bits);
-  return atan(sqrt((one(x.bits) - x) / sum)).scaled(1);
+  return atan(square_root((one(x.bits) - x) / sum)).scaled(1);
 }
 Ball value_of_sinh(const Ball& x) { return (exp(x) - exp(-x)).scaled(-1); }
 Ball value_of_cosh(const Ball& x) { return (exp(x) + exp(-x)).scaled(-1); }
@@ -351,10 +351,10 @@ Ball value_of_tanh(const Ball& x) {
   return (power - one(x.bits)) / (power + one(x.bits));
 }
 Ball value_of_asinh(const Ball& x) {
-  const Ball magnitude = x.middle < 0 ? -x : x, value = log(magnitude + sqrt(one(x.bits) + x * x));
+  const Ball magnitude = x.middle < 0 ? -x : x, value = log(magnitude + square_root(one(x.bits) + x * x));
   return x.middle < 0 ? -value : value;
 }
-Ball value_of_acosh(const Ball& x) { return log(x + sqrt((x - one(x.bits)) * (x + one(x.bits)))); }
+Ball value_of_acosh(const Ball& x) { return log(x + square_root((x - one(x.bits)) * (x + one(x.bits)))); }
 Ball value_of_atanh(const Ball& x) { return log((one(x.bits) + x) / (one(x.bits) - x)).scaled(-1); }
 Ball value_of_sigmoid(const Ball& x) {
   if (is_above(x, x.bits)) return just_below(one(x.bits));
@@ -377,7 +377,7 @@ Ball value_of_gelu(const Ball& x) {
   if (x.middle > 0 && is_above(half_square, x.bits)) return just_below(x);
   if (x.middle < 0 && is_above(half_square, kLargeSquare)) return -vanishing(x.bits);
   const int bits = x.bits + zeros_of_exp(half_square) + 32;
-  return (x * erfc(-x.with_bits(bits) / sqrt(Ball::of(2, bits)))).scaled(-1).with_bits(x.bits);
+  return (x * erfc(-x.with_bits(bits) / square_root(Ball::of(2, bits)))).scaled(-1).with_bits(x.bits);
 }
 
 struct Row {
@@ -395,7 +395,7 @@ constexpr Row kRows[] = {
     {{"log2", Function::log2}, exact_log2, value_of_log2},
     {{"log10", Function::log10}, exact_log10, value_of_log10},
     {{"log1p", Function::log1p}, exact_log1p, value_of_log1p},
-    {{"sqrt", Function::sqrt}, exact_sqrt, sqrt},
+    {{"sqrt", Function::sqrt}, exact_sqrt, square_root},
     {{"rsqrt", Function::rsqrt}, exact_rsqrt, value_of_rsqrt},
     {{"sin", Function::sin}, exact_sin, value_of_sin},
     {{"cos", Function::cos}, exact_cos, value_of_cos},

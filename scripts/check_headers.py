@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the project's headers: no name is defined in two of them, and each compiles alone.
+"""Checks the project's headers: no name is defined in two of them, each compiles alone, and all compile together, in either order.
 
 usage: check_headers.py [--build BUILD] [ROOT]      exit 0: clean, 1: problems, each on a line
 
 Names are types, aliases, concepts and variables at namespace level; functions may be overloaded. A header that is the first include
 of a source compiles alone where that source compiles without a precompiled header. The others are compiled, with no precompiled
-header, with the flags that BUILD, a build folder, has for the sources beside them; without BUILD they are not.
+header, with the flags that BUILD, a build folder, has for the sources beside them; without BUILD they are not. Together, what one header
+declares must not hide from another what that calls.
 """
 
 import argparse
@@ -71,6 +72,15 @@ def headers_of(root):
     return sorted(path for folder in folders for path in folder.rglob("*.h"))
 
 
+def include_name(root, header):
+    return "ulpscope/" + header.relative_to(root).as_posix()
+
+
+def can_be_included(header):
+    """Whether it is more than a part of sources."""
+    return not header.name.endswith("-inl.h")
+
+
 def twice_defined(root, headers):
     places = {}
     for header in headers:
@@ -102,22 +112,44 @@ def compile_problems(root, headers, build):
         if (include := INCLUDE.search(source.read_text())) and not precompiled:
             first.add(include.group(1))
 
+    def compile_error(source, words):
+        result = subprocess.run([*launcher, *words, "-O0", "-c", source, "-o", source.with_suffix(".o")], cwd=build, env=environment,
+                                capture_output=True, text=True)
+        return result.stderr if result.returncode else None
+
     def problem(header):
-        name = "ulpscope/" + header.relative_to(root).as_posix()
+        name = include_name(root, header)
         folder = next((folder for folder in [header.parent, *header.parents] if folder in flags), None)
         if folder is None:
             return f"{name}: no source beside it is compiled, so that nobody knows its flags"
         source = build / "headers_alone" / header.relative_to(root).with_suffix(".cpp")
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(f'#include "{name}"\n')
-        result = subprocess.run([*launcher, *flags[folder], "-O0", "-c", source, "-o", source.with_suffix(".o")], cwd=build,
-                                env=environment, capture_output=True, text=True)
-        return f"{name} does not compile alone:\n{result.stderr}" if result.returncode else None
+        error = compile_error(source, flags[folder])
+        return f"{name} does not compile alone:\n{error}" if error else None
 
-    rest = [header for header in headers
-            if "ulpscope/" + header.relative_to(root).as_posix() not in first and not header.name.endswith("-inl.h")]
+    # Those that cannot be compiled for want of what they need, as the window's may, are in no folder with flags.
+    together = [include_name(root, header) for header in headers if can_be_included(header)
+                and any(folder in flags for folder in [header.parent, *header.parents])]
+
+    def problem_together(order):
+        source = build / "headers_alone" / f"together_{order}.cpp"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text("".join(f'#include "{name}"\n' for name in (together if order == "forwards" else reversed(together))))
+        # Of each folder, where it finds others' headers and what it defines.
+        common, words = next(iter(flags.values()), []), []
+        for folder_flags in flags.values():
+            for word, next_word in zip(folder_flags, [*folder_flags[1:], ""]):
+                option = [word, next_word] if word == "-isystem" else [word] if word.startswith(("-I", "-D", "-fopenmp")) else []
+                if option and option not in words:
+                    words.append(option)
+        error = compile_error(source, [*common, *(word for option in words for word in option)])
+        return f"the headers do not compile together, {order}:\n{error}" if error else None
+
+    rest = [header for header in headers if include_name(root, header) not in first and can_be_included(header)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [found for found in pool.map(problem, rest) if found]
+        both_orders = pool.map(problem_together, ["forwards", "backwards"]) if together else []
+        return [found for found in [*pool.map(problem, rest), *both_orders] if found]
 
 
 def main():

@@ -110,8 +110,14 @@ class Decoder {
   // Row `row` of the block. Throws Error (unreadable).
   template <typename Row>
   void decode(const Block& block, size_t row, Row& out) const;
+  // The same, but what cannot be of a column is the value of a new row instead, and so are columns that are `lost`, of which the
+  // block has some bytes. `lost` has then all of them.
+  template <typename Row>
+  void decode_around(const Block& block, size_t row, std::vector<bool>& lost, Row& out) const;
 
  private:
+  template <typename Row, typename Column>
+  void decode_column(const Block& block, size_t row, const Column& column, size_t index, Row& out) const;
   // Of table captures: the node that comes after that of the row before; 0 where there is none.
   uint32_t next_node(const Block& block, size_t row) const;
 
@@ -120,48 +126,73 @@ class Decoder {
   uint64_t ops_, tensors_;
 };
 
+template <typename Row, typename Column>
+inline void Decoder::decode_column(const Block& block, size_t row, const Column& column, size_t index, Row& out) const {
+  auto& field = column.get(out);
+  using Field = std::remove_cvref_t<decltype(field)>;
+  using Type = typename Storage<Field>::Type;
+  const auto fail = [&](const std::string& what) {
+    throw file_.damaged(*block.table, block.table->columns[index], block.row_number(row), what);
+  };
+  if constexpr (std::is_same_v<Field, ExponentHistogram>) {
+    field.bins.fill(0);
+    if (block.columns[index].empty()) return;
+    const uint64_t begin = row == 0 ? block.histograms_begin : block.value<uint64_t>(index, row - 1);
+    const uint64_t end = block.value<uint64_t>(index, row);
+    const std::span bytes = std::span(block.histograms).subspan(begin - block.histograms_begin, end - begin);
+    if (!decode_histogram(bytes, field)) fail("has a damaged histogram");
+  } else {
+    const Type value = block.value<Type>(index, row);
+    if constexpr (Storage<Field>::kind == ValueKind::text) {
+      if (!texts_.has(value)) fail(texts_.what_is_wrong(value));
+      if constexpr (std::is_same_v<Field, std::string>)
+        field = texts_[value];
+      else if (!parse_shape(texts_[value], field))
+        fail("has a damaged shape");
+    } else {
+      if constexpr (std::is_enum_v<Field>) {
+        if (value >= enumerators<Field>()) fail(fmt::format("has the unknown value {}", value));
+      }
+      if constexpr (std::is_same_v<Field, bool>) {
+        if (value > 1) fail(fmt::format("has the value {}; expected 0 or 1", value));
+      }
+      field = static_cast<Field>(value);
+    }
+  }
+  if constexpr (std::is_integral_v<Field> && !std::is_same_v<Field, bool>) {
+    if (column.refers == Refers::ops || column.refers == Refers::tensors) {
+      const uint64_t limit = column.refers == Refers::ops ? ops_ : tensors_;
+      const bool none = std::is_signed_v<Field> && field == static_cast<Field>(-1);
+      if (!none && static_cast<uint64_t>(field) >= limit) fail(fmt::format("refers to row {} of {}", field, limit));
+    }
+  }
+}
+
+template <typename Row>
+void Decoder::decode_around(const Block& block, size_t row, std::vector<bool>& lost, Row& out) const {
+  const Row unread{};
+  for_each_column<Row>([&](const auto& column, auto index) {
+    try {
+      if (!lost[index]) return decode_column(block, row, column, index, out);
+    } catch (const Error&) {
+      lost[index] = true;
+    }
+    column.get(out) = column.get(unread);
+  });
+  const auto keep_to = [&](const auto& rule) {
+    if (rule.holds(out)) return;
+    for_each_column<Row>([&](const auto& column, auto index) {
+      if (column.name != std::string_view(rule.column)) return;
+      lost[index] = true;
+      column.get(out) = column.get(unread);
+    });
+  };
+  std::apply([&](const auto&... rule) { (keep_to(rule), ...); }, Rules<Row>::all);
+}
+
 template <typename Row>
 void Decoder::decode(const Block& block, size_t row, Row& out) const {
-  for_each_column<Row>([&](const auto& column, auto index) {
-    auto& field = column.get(out);
-    using Field = std::remove_cvref_t<decltype(field)>;
-    using Type = typename Storage<Field>::Type;
-    const auto fail = [&](const std::string& what) {
-      throw file_.damaged(*block.table, block.table->columns[index], block.row_number(row), what);
-    };
-    if constexpr (std::is_same_v<Field, ExponentHistogram>) {
-      field.bins.fill(0);
-      if (block.columns[index].empty()) return;
-      const uint64_t begin = row == 0 ? block.histograms_begin : block.value<uint64_t>(index, row - 1);
-      const uint64_t end = block.value<uint64_t>(index, row);
-      const std::span bytes = std::span(block.histograms).subspan(begin - block.histograms_begin, end - begin);
-      if (!decode_histogram(bytes, field)) fail("has a damaged histogram");
-    } else {
-      const Type value = block.value<Type>(index, row);
-      if constexpr (Storage<Field>::kind == ValueKind::text) {
-        if (!texts_.has(value)) fail(texts_.what_is_wrong(value));
-        if constexpr (std::is_same_v<Field, std::string>)
-          field = texts_[value];
-        else if (!parse_shape(texts_[value], field))
-          fail("has a damaged shape");
-      } else {
-        if constexpr (std::is_enum_v<Field>) {
-          if (value >= enumerators<Field>()) fail(fmt::format("has the unknown value {}", value));
-        }
-        if constexpr (std::is_same_v<Field, bool>) {
-          if (value > 1) fail(fmt::format("has the value {}; expected 0 or 1", value));
-        }
-        field = static_cast<Field>(value);
-      }
-    }
-    if constexpr (std::is_integral_v<Field> && !std::is_same_v<Field, bool>) {
-      if (column.refers == Refers::ops || column.refers == Refers::tensors) {
-        const uint64_t limit = column.refers == Refers::ops ? ops_ : tensors_;
-        const bool none = std::is_signed_v<Field> && field == static_cast<Field>(-1);
-        if (!none && static_cast<uint64_t>(field) >= limit) fail(fmt::format("refers to row {} of {}", field, limit));
-      }
-    }
-  });
+  for_each_column<Row>([&](const auto& column, auto index) { decode_column(block, row, column, index, out); });
   const auto check = [&](const char* name, const char* expected, bool holds) {
     if (holds) return;
     const auto& columns = block.table->columns;

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope::trace_detail {
 
@@ -78,6 +79,8 @@ bool parse_shape(std::string_view text, std::vector<int64_t>& shape) {
 
 uint32_t Encoder::intern(std::string_view text, TraceBuffer& buffer) {
   if (const auto found = strings_.find(text); found != strings_.end()) return found->second;
+  // Whatever a producer calls things, and whatever files are called, what is written can be read.
+  if (!is_utf8(text)) return intern(valid_utf8(text), buffer);
   if (text.size() > kLongestText)
     throw failed_error("a text of {} bytes cannot be recorded, expected at most {}", text.size(), kLongestText);
   const auto id = static_cast<uint32_t>(strings_.size());

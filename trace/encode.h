@@ -28,7 +28,7 @@ bool parse_shape(std::string_view text, std::vector<int64_t>& shape);
 class Encoder {
  public:
   // Appends `row` to its table in `buffer`, and to strings and histograms what it needs there. Throws Error (failed) of a text that
-  // is longer than kLongestText.
+  // is longer than kLongestText; what is no UTF-8 in one is U+FFFD there.
   template <typename Row>
   void add(const Row& row, TraceBuffer& buffer) {
     TableBuffer& table = buffer[Table<Row>::id];

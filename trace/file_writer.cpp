@@ -104,6 +104,9 @@ void TraceFileWriter::create_layout(Mode mode) {
     }
     file_.remove(room);
     file_.start_swmr();
+    // HDF5 reads where the chunks are now, and not when the file may have been cut.
+    for (const TableFile& table : tables_)
+      for (const hdf5::Dataset& column : table.columns) column.chunk_count();
   }
   file_.flush();
 }
@@ -125,7 +128,15 @@ void TraceFileWriter::append(TableId id, const TableBuffer& rows) {
   }
 }
 
+void TraceFileWriter::check_not_cut() {
+  const uint64_t bytes = file_bytes();
+  if (bytes < seen_bytes_)
+    throw failed_error("'{}' was truncated while it was written: it has {} of {} bytes", name_, bytes, seen_bytes_);
+  seen_bytes_ = bytes;
+}
+
 void TraceFileWriter::write_chunk(TableFile& table) {
+  check_not_cut();
   const size_t count = table.pending.rows();
   const uint64_t chunk = table.main_rows / table.spec->chunk_rows;
   for (size_t i = 0; i < table.columns.size(); ++i) {
@@ -155,6 +166,7 @@ void TraceFileWriter::write_tail(TableFile& table) {
 }
 
 void TraceFileWriter::commit() {
+  check_not_cut();
   if (unflushed_chunks_) {
     file_.flush();
     unflushed_chunks_ = false;
@@ -172,9 +184,11 @@ void TraceFileWriter::commit() {
     next.tables[i] = {table.main_rows + table.pending.rows(), table.main_rows, checksum(table.pending)};
   }
   write_record(next);
+  check_not_cut();
 }
 
 void TraceFileWriter::close(const std::string& note) {
+  check_not_cut();
   CommitRecord last = record_;
   for (size_t i = 0; i < kTables; ++i) {
     TableFile& table = tables_[i];

@@ -56,6 +56,8 @@ class TraceFileWriter {
   };
 
   void create_layout(Mode mode);
+  // Throws where the file has become smaller: what was committed may be lost, and would look written.
+  void check_not_cut();
   void write_chunk(TableFile& table);
   void write_tail(TableFile& table);
   // Over the older of the two, so that a write that fails half-way costs nothing.
@@ -68,7 +70,7 @@ class TraceFileWriter {
   hdf5::File file_;
   std::vector<TableFile> tables_;
   CommitRecord record_;  // the newest in the file
-  uint64_t commit_offset_ = 0, note_offset_ = 0, closed_bytes_ = 0;
+  uint64_t commit_offset_ = 0, note_offset_ = 0, closed_bytes_ = 0, seen_bytes_ = 0;
   bool unflushed_chunks_ = false;
 };
 

@@ -2,6 +2,8 @@
 #include "ulpscope/trace/recover.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 
@@ -36,7 +38,7 @@ struct Steps {
 // Neighbouring rows of a table that cannot be read.
 struct Loss {
   TableId table;
-  std::string column;  // "stats/zeros", the first that is damaged
+  std::string column;  // "stats/zeros", the first that is damaged; "histograms": of stats, theirs
   uint64_t first, last;
   Steps steps;  // that they belong to
 };
@@ -95,14 +97,22 @@ class Salvage {
     batch_.clear();
   }
 
-  bool read_chunk(const TableSpec& table, uint64_t first, size_t count, Block& block);
-  void lose(const TableSpec& table, const std::string& column, uint64_t first, size_t count, const Steps& steps);
-  Steps steps_of_chunk(TableId table, uint64_t first, size_t count) const;
+  // The rows of a chunk that can be read have true in `readable`, the others are lost.
+  void read_chunk(const TableSpec& table, uint64_t first, size_t count, Block& block, std::vector<bool>& readable);
+  // Of rows of stats in a block that has all but the histograms, each by itself.
+  void read_histograms(Block& block, std::vector<bool>& readable);
+  // Appends the bytes [begin, end) of the histograms. False: they cannot be read.
+  bool append_histogram(uint64_t begin, uint64_t end, std::vector<uint8_t>& bytes);
+  // Of the table that is visited.
+  void lose(const TableSpec& table, const std::string& column, uint64_t first, size_t count);
+  Steps steps_of(uint64_t first, size_t count) const;
   // Calls visit(row) for the rows of a table that can be read. Those whose step is not in order are lost.
   template <typename Row, typename Visit>
   void visit_readable(Visit&& visit);
-  // The rows of a table whose step is not where such a step can be, ascending.
+  // Sets `in_order_`, and returns the rows of the table whose step is not where such a step can be, ascending.
   std::vector<uint64_t> find_misplaced(const TableSpec& table);
+  // Each field by itself: without one the steps are whole all the same.
+  void copy_run();
   // Rows that others refer to by number: up to the first that cannot be read. Returns how many.
   template <typename Row>
   uint64_t copy_referable();
@@ -116,6 +126,13 @@ class Salvage {
   void copy_captures();
 
   bool is_copied(uint64_t step) const { return std::binary_search(copied_.begin(), copied_.end(), step); }
+  // Rows of steps that nothing is known of are counted.
+  template <typename Row>
+  bool is_to_be_copied(const Row& row) {
+    if (is_copied(row.step)) return true;
+    if (!std::binary_search(steps_.begin(), steps_.end(), row.step)) ++rows_without_step_[static_cast<size_t>(Table<Row>::id)];
+    return false;
+  }
   std::string loss_text(const Loss& loss) const;
 
   const TraceFile& source_;
@@ -125,61 +142,132 @@ class Salvage {
   uint64_t ops_ = 0, tensors_ = 0;  // that were copied: others may not be referred to
   Encoder encoder_;
   TraceBuffer batch_;
+  std::vector<StepRun> in_order_;  // of the table that is visited, the rows whose step can be read and is in order
+  struct {
+    uint64_t number = UINT64_MAX;
+    std::vector<uint8_t> bytes;  // none where it cannot be read
+  } histogram_chunk_;            // that was read last
   std::vector<Loss> losses_;
-  std::vector<uint64_t> copied_;    // the steps, ascending
-  uint64_t rows_without_step_ = 0;  // of stats
+  std::vector<uint64_t> copied_;  // the steps, ascending
+  std::vector<uint64_t> steps_;   // all that can be read, ascending
+  std::array<uint64_t, kTables> rows_without_step_{};
   uint64_t incomplete_captures_ = 0;
   RecoverResult result_;
 };
 
-void Salvage::lose(const TableSpec& table, const std::string& column, uint64_t first, size_t count, const Steps& steps) {
-  if (!losses_.empty() && losses_.back().table == table.id && losses_.back().last + 1 == first) {
-    losses_.back().last = first + count - 1;
-    losses_.back().steps.last = steps.last;
+void Salvage::lose(const TableSpec& table, const std::string& column, uint64_t first, size_t count) {
+  const Steps steps = steps_of(first, count);
+  Loss* const before = losses_.empty() ? nullptr : &losses_.back();
+  // Between rows without their histograms there may be some that have none to lose.
+  const auto follows = [&] {
+    return column == spec(TableId::histograms).name ? steps.first == before->steps.last || steps.first == before->steps.last + 1
+                                                    : first == before->last + 1;
+  };
+  if (before && before->table == table.id && before->column == column && follows()) {
+    before->last = first + count - 1;
+    before->steps.last = steps.last;
   } else {
     losses_.push_back({table.id, column, first, first + count - 1, steps});
   }
 }
 
-// The steps that rows of a chunk can belong to: by their own numbers, or else by those around them.
-Steps Salvage::steps_of_chunk(TableId table, uint64_t first, size_t count) const {
-  const int column = spec(table).step_column;
-  if (column < 0) return {};
-  const auto step_at = [&](uint64_t row) -> std::optional<uint64_t> {
-    uint64_t step = 0;
-    try {
-      source_.read_column(table, static_cast<size_t>(column), row, 1, reinterpret_cast<std::byte*>(&step));
-    } catch (const Error&) {
-      return std::nullopt;
-    }
-    return step;
-  };
-  auto from = step_at(first), to = step_at(first + count - 1);
-  if (!from && first > 0) from = step_at(first - 1);
-  if (!to && first + count < source_.rows(table)) to = step_at(first + count);
-  return {from.value_or(0), to.value_or(UINT64_MAX)};
+// The steps that rows can belong to: by their own numbers, or else by those around them.
+Steps Salvage::steps_of(uint64_t first, size_t count) const {
+  Steps steps;
+  const auto begins_behind = [](uint64_t row, const StepRun& run) { return row < run.first; };
+  if (const auto next = std::upper_bound(in_order_.begin(), in_order_.end(), first, begins_behind); next != in_order_.begin())
+    steps.first = std::prev(next)->step;
+  const auto ends_before = [](const StepRun& run, uint64_t row) { return run.first + run.rows <= row; };
+  if (const auto run = std::lower_bound(in_order_.begin(), in_order_.end(), first + count - 1, ends_before); run != in_order_.end())
+    steps.last = run->step;
+  return steps;
 }
 
-bool Salvage::read_chunk(const TableSpec& table, uint64_t first, size_t count, Block& block) {
+void Salvage::read_chunk(const TableSpec& table, uint64_t first, size_t count, Block& block, std::vector<bool>& readable) {
+  readable.assign(count, true);
   try {
-    source_.read(table.id, first, count, true, block);
-    return true;
+    return source_.read(table.id, first, count, true, block);
   } catch (const Error&) {
     // Looked into below.
   }
   std::vector<std::byte> values;
-  std::string damaged = spec(TableId::histograms).name;
   for (size_t i = 0; i < table.columns.size(); ++i) {
     values.resize(count * size_of(table.columns[i].type));
     try {
       source_.read_column(table.id, i, first, count, values.data());
     } catch (const Error&) {
-      damaged = column_path(table, table.columns[i]);
-      break;
+      lose(table, column_path(table, table.columns[i]), first, count);
+      readable.assign(count, false);
+      return;
     }
   }
-  lose(table, damaged, first, count, steps_of_chunk(table.id, first, count));
-  return false;
+  source_.read(table.id, first, count, false, block);
+  read_histograms(block, readable);
+}
+
+void Salvage::read_histograms(Block& block, std::vector<bool>& readable) {
+  constexpr size_t kKnown = column_named<TensorRow>("known");
+  const TableSpec& stats = *block.table;
+  std::vector<uint64_t> ends(block.rows);
+  source_.read_column(stats.id, kHistogramColumn, block.first, block.rows, reinterpret_cast<std::byte*>(ends.data()));
+  std::optional<uint64_t> begin = 0;
+  if (block.first > 0) {
+    try {
+      source_.read_column(stats.id, kHistogramColumn, block.first - 1, 1, reinterpret_cast<std::byte*>(&*begin));
+    } catch (const Error&) {
+      begin.reset();
+    }
+  }
+  // In the block they lie one after the other, without those that cannot be read.
+  block.histograms_begin = 0;
+  block.columns[kHistogramColumn].resize(block.rows * sizeof(uint64_t));
+  for (size_t i = 0; i < block.rows; ++i) {
+    const bool has_none = static_cast<StatisticsLevel>(block.value<uint8_t>(kKnown, i)) != StatisticsLevel::values;
+    if (!begin && has_none) begin = ends[i];
+    std::string damaged = begin ? "" : spec(TableId::histograms).name;
+    if (begin) {
+      try {
+        source_.check_histogram(block.first + i, *begin, ends[i]);
+        if (!append_histogram(*begin, ends[i], block.histograms)) damaged = spec(TableId::histograms).name;
+      } catch (const Error&) {
+        damaged = column_path(stats, stats.columns[kHistogramColumn]);
+      }
+    }
+    if (!damaged.empty()) {
+      lose(stats, damaged, block.first + i, 1);
+      readable[i] = false;
+    }
+    const uint64_t size = block.histograms.size();
+    std::memcpy(block.columns[kHistogramColumn].data() + i * sizeof(size), &size, sizeof(size));
+    begin = ends[i];
+  }
+}
+
+bool Salvage::append_histogram(uint64_t begin, uint64_t end, std::vector<uint8_t>& bytes) {
+  const uint64_t chunk_rows = spec(TableId::histograms).chunk_rows;
+  const size_t size = bytes.size();
+  while (begin < end) {
+    const uint64_t number = begin / chunk_rows, chunk_begin = number * chunk_rows;
+    if (histogram_chunk_.number != number) {
+      histogram_chunk_.number = number;
+      histogram_chunk_.bytes.resize(source_.rows_in_chunk(TableId::histograms, chunk_begin));
+      try {
+        source_.read_column(TableId::histograms, 0, chunk_begin, histogram_chunk_.bytes.size(),
+                            reinterpret_cast<std::byte*>(histogram_chunk_.bytes.data()));
+      } catch (const Error&) {
+        histogram_chunk_.bytes.clear();
+      }
+    }
+    if (histogram_chunk_.bytes.empty()) {
+      bytes.resize(size);
+      return false;
+    }
+    const auto from = histogram_chunk_.bytes.begin() + static_cast<ptrdiff_t>(begin - chunk_begin);
+    const uint64_t count = std::min(end, chunk_begin + chunk_rows) - begin;
+    bytes.insert(bytes.end(), from, from + static_cast<ptrdiff_t>(count));
+    begin += count;
+  }
+  return true;
 }
 
 std::vector<uint64_t> Salvage::find_misplaced(const TableSpec& table) {
@@ -202,22 +290,14 @@ std::vector<uint64_t> Salvage::find_misplaced(const TableSpec& table) {
     }
   }
   const std::vector<bool> in_order = longest_in_order(runs, once);
+  for (size_t i = 0; i < runs.size(); ++i)
+    if (in_order[i]) in_order_.push_back(runs[i]);
   std::vector<uint64_t> misplaced;
-  Steps around{0, 0};
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (in_order[i]) {
-      around.first = runs[i].step;
-      continue;
-    }
+    if (in_order[i]) continue;
     // They may belong to any step from the one before to the one behind.
-    size_t next = i;
-    while (next < runs.size() && !in_order[next]) ++next;
-    around.last = next < runs.size() ? runs[next].step : UINT64_MAX;
-    for (; i < next; ++i) {
-      lose(table, column_path(table, table.columns[column]), runs[i].first, runs[i].rows, around);
-      for (uint64_t row = 0; row < runs[i].rows; ++row) misplaced.push_back(runs[i].first + row);
-    }
-    --i;
+    lose(table, column_path(table, table.columns[column]), runs[i].first, runs[i].rows);
+    for (uint64_t row = 0; row < runs[i].rows; ++row) misplaced.push_back(runs[i].first + row);
   }
   return misplaced;
 }
@@ -227,28 +307,49 @@ void Salvage::visit_readable(Visit&& visit) {
   const TableSpec& table = spec(Table<Row>::id);
   const Decoder decoder(source_, texts_, ops_, tensors_);
   std::vector<uint64_t> misplaced;
+  in_order_.clear();
   if (table.step_column >= 0) misplaced = find_misplaced(table);
   Block block;
+  std::vector<bool> readable;
   Row row;
   HeldTexts texts(kLossTextBytes);
   for (uint64_t first = 0; first < source_.rows(table.id);) {
     const size_t count = source_.rows_in_chunk(table.id, first);
-    if (read_chunk(table, first, count, block)) {
-      for (size_t i = 0; i < count; ++i) {
-        try {
-          decoder.decode(block, i, row);
-          texts.add(source_, first + i, row);
-        } catch (const Error&) {
-          Steps steps;
-          if (table.step_column >= 0) steps.first = steps.last = block.value<uint64_t>(static_cast<size_t>(table.step_column), i);
-          lose(table, table.name, first + i, 1, steps);
-          continue;
-        }
-        if (!std::binary_search(misplaced.begin(), misplaced.end(), first + i)) visit(row);
+    read_chunk(table, first, count, block, readable);
+    for (size_t i = 0; i < count; ++i) {
+      if (!readable[i]) continue;
+      try {
+        decoder.decode(block, i, row);
+        texts.add(source_, first + i, row);
+      } catch (const Error&) {
+        lose(table, table.name, first + i, 1);
+        continue;
       }
+      if (!std::binary_search(misplaced.begin(), misplaced.end(), first + i)) visit(row);
     }
     first += count;
   }
+}
+
+void Salvage::copy_run() {
+  const TableSpec& table = spec(TableId::run);
+  Block block;
+  block.table = &table;
+  block.rows = 1;
+  std::vector<bool> lost(table.columns.size());
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    std::vector<std::byte>& value = block.columns.emplace_back(size_of(table.columns[i].type));
+    try {
+      source_.read_column(table.id, i, 0, 1, value.data());
+    } catch (const Error&) {
+      lost[i] = true;
+    }
+  }
+  RunInfo run;
+  Decoder(source_, texts_, 0, 0).decode_around(block, 0, lost, run);
+  for (size_t i = 0; i < lost.size(); ++i)
+    if (lost[i]) lose(table, column_path(table, table.columns[i]), 0, 1);
+  write(run);
 }
 
 template <typename Row>
@@ -291,7 +392,7 @@ bool Salvage::copy_stats(const std::vector<StepRow>& steps) {
     if (misjudged()) return;
     end_steps([&](const StepRow& other) { return other.step < row.step; });
     if (step == steps.end() || step->step != row.step) {
-      ++rows_without_step_;
+      ++rows_without_step_[static_cast<size_t>(TableId::stats)];
     } else if (is_copied(row.step)) {
       write(row);
       ++result_.tensor_rows;
@@ -308,7 +409,7 @@ bool Salvage::copy_stats(const std::vector<StepRow>& steps) {
 template <typename Row>
 void Salvage::copy_rows() {
   visit_readable<Row>([&](const Row& row) {
-    if (is_copied(row.step)) write(row);
+    if (is_to_be_copied(row)) write(row);
   });
 }
 
@@ -321,7 +422,7 @@ void Salvage::copy_captures() {
     const bool is_whole = losses_.size() == losses && capture.size() <= kMostNodes;
     if (!is_whole) ++incomplete_captures_;
     for (const CaptureRow& row : capture)
-      if (is_whole && is_copied(row.step)) write(row);
+      if (is_to_be_copied(row) && is_whole) write(row);
     capture.clear();
   };
   visit_readable<CaptureRow>([&](const CaptureRow& row) {
@@ -335,9 +436,14 @@ void Salvage::copy_captures() {
 }
 
 std::string Salvage::loss_text(const Loss& loss) const {
-  const std::string rows = loss.first == loss.last ? fmt::format("row {} of '{}'", loss.first, loss.column)
-                                                   : fmt::format("rows {} to {} of '{}'", loss.first, loss.last, loss.column);
+  const bool is_one = loss.first == loss.last, has_no_histogram = loss.column == spec(TableId::histograms).name;
+  const std::string_view column = has_no_histogram ? spec(loss.table).name : loss.column;
+  std::string rows = is_one ? fmt::format("row {} of '{}'", loss.first, column)
+                            : fmt::format("rows {} to {} of '{}'", loss.first, loss.last, column);
+  if (has_no_histogram) rows = fmt::format("{} {}", is_one ? "the histogram of" : "histograms of", rows);
   switch (loss.table) {
+    case TableId::run:
+      return fmt::format("'{}' cannot be read: the copy has it as if it had not been told", column);
     case TableId::stats:
       return fmt::format("{} cannot be read: {} {} lost", rows, loss.steps.text(),
                          loss.steps.first == loss.steps.last ? "is" : "are");
@@ -357,20 +463,17 @@ std::optional<RecoverResult> Salvage::run() {
   } catch (const Error&) {
     // Rows whose text is missing are found when they are decoded.
   }
-  // Without these there is no trace.
-  Block block;
-  RunInfo run;
-  source_.read(TableId::run, 0, 1, false, block);
-  Decoder(source_, texts_, 0, 0).decode(block, 0, run);
-  write(run);
-
+  copy_run();
   visit_readable<SettingInfo>([&](const SettingInfo& setting) { write(setting); });
   visit_readable<SourceInfo>([&](const SourceInfo& source) { write(source); });
   ops_ = copy_referable<OpInfo>();
   tensors_ = copy_referable<TensorInfo>();
   visit_readable<GraphEdge>([&](const GraphEdge& edge) { write(edge); });
   std::vector<StepRow> steps;
-  visit_readable<StepRow>([&](const StepRow& row) { steps.push_back(row); });
+  visit_readable<StepRow>([&](const StepRow& row) {
+    steps.push_back(row);
+    steps_.push_back(row.step);
+  });
   if (!copy_stats(steps)) return std::nullopt;
   copy_rows<BatchRow>();
   copy_rows<ParameterRow>();
@@ -391,9 +494,12 @@ std::optional<RecoverResult> Salvage::run() {
   };
   for (const Loss& loss : losses_) say(loss.steps.first, loss_text(loss));
   for (const std::string& loss : source_.losses()) say(0, loss);
-  if (rows_without_step_ > 0)
-    say(0, fmt::format("{} of 'stats' are of steps that 'steps' does not have: they are left out",
-                       count_of(rows_without_step_, "row")));
+  for (const TableSpec& table : trace_schema()) {
+    const uint64_t rows = rows_without_step_[static_cast<size_t>(table.id)];
+    if (rows > 0)
+      say(0, fmt::format("{} of '{}' {} that 'steps' does not have: {} left out", count_of(rows, "row"), table.name,
+                         rows == 1 ? "is of a step" : "are of steps", rows == 1 ? "it is" : "they are"));
+  }
   if (incomplete_captures_ > 0)
     say(0, fmt::format("{} lost rows and {} left out", count_of(incomplete_captures_, "capture"),
                        incomplete_captures_ == 1 ? "is" : "are"));

@@ -246,6 +246,9 @@ std::vector<std::string> Snapshot::rank_notes() const {
   return notes;
 }
 
+// Of several traces, none may be missing.
+bool Snapshot::lacks_ranks() const { return !view_->is_merged && run().world_size > 1; }
+
 uint64_t Snapshot::step_count() const {
   uint64_t count = 0;
   for (const PartView& part : view_->parts) {

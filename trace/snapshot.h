@@ -65,6 +65,8 @@ class Snapshot {
   std::vector<int32_t> ranks() const;          // ascending
   // What is odd about how the ranks fit together and prevents no analysis, a line each: "rank 1 ends 3 steps before rank 0".
   std::vector<std::string> rank_notes() const;
+  // Whether it is the trace of one rank of several that was read without the others.
+  bool lacks_ranks() const;
   // Those of the folder that no part is of.
   const std::vector<ReplacedTrace>& replaced_traces() const;
   // The same run, of which one part or one rank is read. Throws Error (usage) where there is none of that number.

@@ -120,7 +120,7 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_s
   masters.text = ", or keep FP32 master weights" +
                  in_brackets({masters.set(facts.context.settings.switched(SettingKind::master_weights, true))}) + ".";
   Advice help = shorten_updates(facts, ratio.tensor, ratio.step) +
-                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? std::string(kNoFormatHelps) + "." : "."));
+                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? fmt::format("{}.", kNoFormatHelps) : "."));
   if (flushed_second_moments(facts, ratio.tensor)) {
     help = Advice();
     help.text = fmt::format(

@@ -445,6 +445,16 @@ std::optional<std::string> File::text_attribute(const std::string& object, const
 void File::start_swmr() {
   prepare();
   check(H5Fstart_swmr_write(handle_.get()), "start writing", name_);
+  // From here on HDF5 reads metadata up to a hundred times, with pauses that double: where it was cut away, for ever. So all that
+  // it has read or made stays in memory (some bytes a chunk), and it reads nothing again.
+  H5AC_cache_config_t cache;
+  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  check(H5Fget_mdc_config(handle_.get(), &cache), "start writing", name_);
+  cache.evictions_enabled = false;
+  cache.incr_mode = H5C_incr__off;
+  cache.flash_incr_mode = H5C_flash_incr__off;
+  cache.decr_mode = H5C_decr__off;
+  check(H5Fset_mdc_config(handle_.get(), &cache), "start writing", name_);
 }
 
 void File::flush() {

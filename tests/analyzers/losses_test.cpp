@@ -356,6 +356,20 @@ TEST(RanksInReports, AShorterOneIsSaid) {
   EXPECT_EQ(find_finding(analyze_all(RankedRun({{3, 2}, {6, 1}}).read(), {}), "recording.ranks_differ"), nullptr);
 }
 
+TEST(RanksInReports, OneThatIsReadAloneIsSaid) {
+  const RankedRun ranks({{3, 2, 1}, {6, 5, 4}});
+  const Snapshot all = ranks.read(), one(all.parts().at(1).path);
+  for (const Report& report : {analyze_all(one, {}), analyze_info(one)}) {
+    const Finding* const finding = find_finding(report, "recording.other_ranks");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(finding->severity, Severity::info);
+    EXPECT_EQ(finding->title, "The trace is of rank 1 of a run of 2: the others are not read.");
+  }
+  EXPECT_EQ(analyze_all(one, {}).verdict, analyze_all(all.of_rank(1), {}).verdict);
+  for (const Snapshot& whole : {all, all.of_rank(1)})
+    EXPECT_EQ(find_finding(analyze_all(whole, {}), "recording.other_ranks"), nullptr);
+}
+
 // Events come rank by rank: each is told with its own, and of several the first is that of the first step.
 TEST(RanksInReports, EventsAreOfTheirRank) {
   RankedTraces traces(2, "fp16");

@@ -128,7 +128,7 @@ class Headers(Tree):
     def test_a_header_that_needs_another_one_first_is_told(self):
         (self.root / "build/include").mkdir(parents=True)
         self.write("base/source.cpp", '#include "ulpscope/base/first.h"\n')
-        self.write("base/first.h", "broken, and the build says so\n")
+        self.write("base/first.h", "")
         self.write("base/alone.h", "#include <vector>\nnamespace ulpscope {\ninline std::vector<int> numbers;\n}\n")
         (self.root / "build/include/ulpscope").symlink_to(self.root)
         self.write("build/compile_commands.json", json.dumps([{
@@ -136,10 +136,33 @@ class Headers(Tree):
             "command": f"c++ -I{self.root}/build/include -o source.o -c {self.root}/base/source.cpp"}]))
         result = self.check("--build", self.root / "build")
         self.assertEqual((result.returncode, result.stdout), (0, ""))
+        self.assertTrue((self.root / "build/headers_alone/base/alone.cpp").exists())
+        self.assertFalse((self.root / "build/headers_alone/base/first.cpp").exists())
         self.write("base/alone.h", "namespace ulpscope {\ninline std::vector<int> numbers;\n}\n")
         result = self.check("--build", self.root / "build")
         self.assertEqual(result.returncode, 1)
         self.assertIn("ulpscope/base/alone.h does not compile alone", result.stdout)
+
+    @unittest.skipUnless(shutil.which("c++"), "no c++")
+    def test_a_header_that_hides_what_another_calls_is_told(self):
+        (self.root / "build/include").mkdir(parents=True)
+        self.write("base/source.cpp", "")
+        self.write("base/caller.h", "#include <math.h>\nnamespace ulpscope {\ninline double f(double x) { return sqrt(x); }\n}\n")
+        (self.root / "build/include/ulpscope").symlink_to(self.root)
+        self.write("build/compile_commands.json", json.dumps([{
+            "directory": str(self.root / "build"), "file": str(self.root / "base/source.cpp"),
+            "command": f"c++ -I{self.root}/build/include -o source.o -c {self.root}/base/source.cpp"}]))
+        hiding = "namespace ulpscope {\nstruct Ball {};\nBall sqrt(Ball);\n}\n"
+        for name, order in (("ball", "forwards"), ("wide", "backwards")):
+            header = self.write(f"base/{name}.h", hiding)
+            result = self.check("--build", self.root / "build")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(f"the headers do not compile together, {order}:", result.stdout)
+            self.assertNotIn("alone", result.stdout.replace("headers_alone", ""))
+            self.assertEqual(result.stdout.count("do not compile together"), 1)
+            header.write_text(hiding.replace("sqrt", "square_root"))
+            self.assertEqual(self.check("--build", self.root / "build").returncode, 0)
+            header.unlink()
 
     @unittest.skipUnless(shutil.which("c++"), "no c++")
     def test_a_header_that_needs_the_precompiled_one_is_told(self):

@@ -17,6 +17,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/trace/commit.h"
 #include "ulpscope/trace/recover.h"
 
@@ -38,6 +39,10 @@ struct Contents {
   std::vector<GraphEdge> edges;
   std::vector<TensorRow> rows;  // two a step
   std::vector<StepRow> steps;
+  std::vector<BatchRow> batches;  // of the last step, as the rows of the three tables behind
+  std::vector<ParameterRow> parameters;
+  std::vector<FingerprintRow> fingerprints;
+  std::vector<SampleRow> samples;
   std::vector<EventRow> events;
   std::vector<CaptureRow> captures;  // of kStepOfCaptures
 };
@@ -106,6 +111,12 @@ class Hostile : public testing::Test {
       sink->add_row(contents.rows[i]);
       if (i == kStepOfCaptures * a_step)
         for (const CaptureRow& capture : contents.captures) sink->add_capture(capture);
+      if (i + 1 == contents.rows.size()) {
+        for (const BatchRow& row : contents.batches) sink->add_batch(row);
+        for (const ParameterRow& row : contents.parameters) sink->add_parameter(row);
+        for (const FingerprintRow& row : contents.fingerprints) sink->add_fingerprint(row);
+        for (const SampleRow& row : contents.samples) sink->add_sample(row);
+      }
       if ((i + 1) % a_step == 0) sink->end_step(contents.steps[i / a_step]);
     }
     ASSERT_TRUE(sink->close());
@@ -129,6 +140,41 @@ class Hostile : public testing::Test {
     EXPECT_EQ(saved.step_count(), result.steps);
     EXPECT_EQ(saved.tensor_row_count(), result.tensor_rows);
     return result;
+  }
+  // Other bytes for a text of the trace that was written, as many.
+  void replace_text(const std::string& text, const std::string& other) {
+    ASSERT_EQ(text.size(), other.size());
+    {
+      const hdf5::Handle file(H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+      const hdf5::Handle dataset(H5Dopen2(file.get(), "/string_bytes/byte", H5P_DEFAULT)), space(H5Dget_space(dataset.get()));
+      std::string bytes(static_cast<size_t>(H5Sget_simple_extent_npoints(space.get())), '\0');
+      ASSERT_GE(H5Dread(dataset.get(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()), 0);
+      ASSERT_NE(bytes.find(text), std::string::npos);
+      bytes.replace(bytes.find(text), text.size(), other);
+      ASSERT_GE(H5Dwrite(dataset.get(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()), 0);
+    }
+    change_record([](CommitRecord& record) { record[TableId::string_bytes].tail_checksum = 0; });
+  }
+  // Of the trace that was written.
+  void change_record(const std::function<void(CommitRecord&)>& body) {
+    std::string bytes = read_file(path_);
+    std::vector<uint64_t> words(2 * kCommitWords);
+    for (size_t at = 0; at + words.size() * 8 <= bytes.size(); at += 8) {
+      std::memcpy(words.data(), bytes.data() + at, words.size() * 8);
+      if (words[1] >= trace_detail::kRecordingStates || words[0] == 0) continue;
+      // The first of the two may be the older one, but is one.
+      std::vector<uint64_t> first(words.begin(), words.begin() + kCommitWords);
+      first.insert(first.end(), words.begin(), words.begin() + kCommitWords);
+      auto record = trace_detail::decode(words);
+      if (!record || record->generation == 0 || !trace_detail::decode(first)) continue;
+      ++record->generation;
+      body(*record);
+      const CommitWords changed = trace_detail::encode(*record);
+      std::memcpy(bytes.data() + at, changed.data(), sizeof(changed));
+      std::memcpy(bytes.data() + at + sizeof(changed), changed.data(), sizeof(changed));
+      return write_file(path_, bytes);
+    }
+    FAIL() << "no commit record was found";
   }
 
   TemporaryFolder folder_;
@@ -198,7 +244,6 @@ TEST_F(Hostile, OtherRowsAreCheckedToo) {
       {"'tensors/role' row 0 has the unknown value 200", [](Contents& c) { c.tensors[0].role = static_cast<Role>(200); }},
       {"'tensors/op' row 0 refers to row 9 of 2", [](Contents& c) { c.tensors[0].op = 9; }},
       {"'edges/producer' row 0 refers to row 4000000000 of 2", [](Contents& c) { c.edges[0].producer = 4000000000; }},
-      {"'ops/name' row 0 refers to text", [](Contents& c) { c.ops[0].name = "\xC3\x28"; }},
       {"'ops/phase' row 1 has the unknown value 255", [](Contents& c) { c.ops[1].phase = static_cast<Phase>(255); }},
       {"'run/rank' row 0 has the value 3; expected from 0 to world_size - 1", [](Contents& c) { c.run.rank = 3; }},
       {"'events/tensor' row 0 refers to row 2 of 2", [](Contents& c) { c.events.emplace_back().tensor = 2; }},
@@ -239,6 +284,30 @@ TEST_F(Hostile, EveryStepThatLostARowIsLostAndNoOther) {
     for (const StepRow& step : steps) EXPECT_FALSE(step.step % 3 == 1 || step.step % 7 == 2) << step.step;
     return true;
   });
+}
+
+// Where the bytes of a histogram end is where those of the next row begin: the two rows are lost, and no other of their chunk.
+TEST_F(Hostile, AWrongEndOfAHistogramCostsTwoRows) {
+  for (const uint64_t end : {uint64_t{0}, uint64_t{17}, uint64_t{1} << 62, UINT64_MAX}) {
+    SCOPED_TRACE(end);
+    write(good());
+    {
+      const hdf5::Handle file(H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+      const hdf5::Handle ends(H5Dopen2(file.get(), "/stats/histogram", H5P_DEFAULT));
+      std::vector<uint64_t> values(2 * kSteps);
+      ASSERT_GE(H5Dread(ends.get(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+      ASSERT_EQ(values[6], 21u);  // each has 3 bytes
+      values[6] = end;
+      ASSERT_GE(H5Dwrite(ends.get(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
+    }
+    // The tails, a second copy, are no longer one.
+    change_record([](CommitRecord& record) { record[TableId::stats].tail_checksum = 0; });
+    EXPECT_THAT(error(), HasSubstr("is damaged: 'stats/histogram' row "));
+    const RecoverResult result = recover();
+    EXPECT_EQ(result.steps, kSteps - 1);
+    EXPECT_EQ(result.tensor_rows, 2 * kSteps - 2);
+    EXPECT_THAT(result.losses, testing::Each(testing::MatchesRegex("rows? [67].* of 'stats.*' cannot be read: step 3 is lost")));
+  }
 }
 
 // A step may have more rows than fit into memory: they are not held.
@@ -310,19 +379,89 @@ TEST_F(Hostile, CapturesAreWholeOrDamage) {
 }
 
 TEST_F(Hostile, TextsAreUtf8) {
-  for (const char* text :
-       {"\xC3\x28", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80", "\xE2\x82", "\xFF", "\xF8\x88\x80\x80\x80"}) {
+  const auto write_name = [&](const std::string& name) {
     Contents contents = good();
-    contents.ops[0].name = text;
+    contents.ops[0].name = name;
     write(contents);
+  };
+  for (const std::string text :
+       {"\xC3\x28", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80", "\xE2\x82", "\xFF", "\xF8\x88\x80\x80\x80"}) {
+    const std::string marker = std::string("~~~~~").substr(0, text.size());
+    write_name(marker);
+    replace_text(marker, text);
     EXPECT_THAT(error(), HasSubstr("which is damaged"));
+    // What a producer says is not written as it is.
+    write_name(text);
+    EXPECT_EQ(error(), "no error");
+    EXPECT_EQ(Snapshot(path_).ops()[0].name, valid_utf8(text));
   }
   for (const char* text : {"", "plain", "\xC2\x80", "\xE2\x82\xAC", "\xED\x9F\xBF", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"}) {
-    Contents contents = good();
-    contents.ops[0].name = text;
-    write(contents);
+    write_name(text);
     EXPECT_EQ(error(), "no error");
+    EXPECT_EQ(Snapshot(path_).ops()[0].name, text);
   }
+}
+
+// What is wrong of a run costs no step, and nothing else of what the run is.
+TEST_F(Hostile, ADamagedFieldOfTheRunCostsThatFieldOnly) {
+  struct Case {
+    const char* column;
+    std::function<void(RunInfo&)> change;
+  };
+  const Case cases[] = {
+      {"growth_factor", [](RunInfo& run) { run.growth_factor = std::nan(""); }},
+      {"parent_step", [](RunInfo& run) { run.parent_step = -9; }},
+      {"level", [](RunInfo& run) { run.level = static_cast<RecordLevel>(9); }},
+      {"every", [](RunInfo& run) { run.every = -1; }},
+      {"rank", [](RunInfo& run) { run.rank = 7; }},
+      {"world_size", [](RunInfo& run) { run.world_size = 0; }},
+      {"producer_version", [](RunInfo&) {}},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.column);
+    Contents contents = good();
+    contents.run.producer_version = "~~~~";
+    contents.run.experiment_name = "name";
+    contents.run.seed = 12345;
+    one.change(contents.run);
+    write(contents);
+    if (one.column == std::string("producer_version")) replace_text("~~~~", "\xFF\xFF\xFF\xFF");
+    EXPECT_THAT(error(), HasSubstr("may save a part of it"));
+    const RecoverResult result = recover();
+    EXPECT_EQ(result.steps, kSteps);
+    EXPECT_EQ(result.tensor_rows, 2 * kSteps);
+    EXPECT_THAT(result.losses, testing::Contains("'run/" + std::string(one.column) +
+                                                 "' cannot be read: the copy has it as if it had not been told"));
+    const Snapshot saved(saved_);
+    EXPECT_EQ(saved.run().experiment_name, "name");
+    EXPECT_EQ(saved.run().seed, 12345u);
+  }
+}
+
+// Nor does a bit of it.
+TEST_F(Hostile, ADamagedByteOfTheRunCostsThatFieldOnly) {
+  Contents contents = good();
+  contents.run.seed = 0x123456789ABCDEF0;
+  write(contents);
+  uint64_t at = 0;
+  {
+    const hdf5::Handle file(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+    const hdf5::Handle seed(H5Dopen2(file.get(), "/run/seed", H5P_DEFAULT));
+    const hsize_t row = 0;
+    unsigned filters = 0;
+    haddr_t address = 0;
+    hsize_t bytes = 0;
+    ASSERT_GE(H5Dget_chunk_info_by_coord(seed.get(), &row, &filters, &address, &bytes), 0);
+    at = address;
+  }
+  std::string bytes = read_file(path_);
+  bytes[at + 4] = static_cast<char>(bytes[at + 4] ^ 1);
+  write_file(path_, bytes);
+  EXPECT_THAT(error(), HasSubstr("cannot read 'run/seed'"));
+  const RecoverResult result = recover();
+  EXPECT_EQ(result.steps, kSteps);
+  EXPECT_EQ(Snapshot(saved_).run().seed, 0u);
+  EXPECT_EQ(Snapshot(saved_).run().run_id, "a");
 }
 
 // Bytes that deflate makes a thousandth of, and a row of 4 bytes for each reference to them: every row has a copy in memory.
@@ -453,29 +592,34 @@ TEST_F(Hostile, StepsOutOfOrderAreDamageAndCostNoOthers) {
   EXPECT_FALSE(result.losses.empty());
 }
 
+// They are in order where they come last.
+TEST_F(Hostile, RowsOfStepsThatThereAreNotAreLeftOutAndSaid) {
+  for (const uint64_t step : {uint64_t{1000}, UINT64_MAX - 1}) {
+    Contents contents = good();
+    contents.batches.resize(3);
+    contents.parameters.resize(2);
+    contents.fingerprints.resize(2);
+    contents.samples.resize(2);
+    for (auto& row : contents.batches) row.step = kSteps - 1;
+    contents.batches.back().step = contents.parameters.front().step = contents.parameters.back().step = step;
+    contents.fingerprints.back().step = contents.samples.back().step = step;
+    write(contents);
+    const RecoverResult result = recover();
+    EXPECT_EQ(result.steps, kSteps);
+    EXPECT_THAT(result.losses,
+                testing::UnorderedElementsAre("1 row of 'batches' is of a step that 'steps' does not have: it is left out",
+                                              "2 rows of 'parameters' are of steps that 'steps' does not have: they are left out",
+                                              "1 row of 'fingerprints' is of a step that 'steps' does not have: it is left out",
+                                              "1 row of 'samples' is of a step that 'steps' does not have: it is left out"));
+  }
+}
+
 // A commit record whose checksum is right, and that tells of rows that are not there.
 class HostileCommit : public Hostile {
  protected:
   void change(const std::function<void(CommitRecord&)>& body) {
     write(good());
-    std::string bytes = read_file(path_);
-    std::vector<uint64_t> words(2 * kCommitWords);
-    for (size_t at = 0; at + words.size() * 8 <= bytes.size(); at += 8) {
-      std::memcpy(words.data(), bytes.data() + at, words.size() * 8);
-      if (words[1] >= trace_detail::kRecordingStates || words[0] == 0) continue;
-      // The first of the two may be the older one, but is one.
-      std::vector<uint64_t> first(words.begin(), words.begin() + kCommitWords);
-      first.insert(first.end(), words.begin(), words.begin() + kCommitWords);
-      auto record = trace_detail::decode(words);
-      if (!record || record->generation == 0 || !trace_detail::decode(first)) continue;
-      ++record->generation;
-      body(*record);
-      const CommitWords changed = trace_detail::encode(*record);
-      std::memcpy(bytes.data() + at, changed.data(), sizeof(changed));
-      std::memcpy(bytes.data() + at + sizeof(changed), changed.data(), sizeof(changed));
-      return write_file(path_, bytes);
-    }
-    FAIL() << "no commit record was found";
+    change_record(body);
   }
   // All columns of the table, to rows that nobody wrote.
   void extend(TableId table, uint64_t rows) {

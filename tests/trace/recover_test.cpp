@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "sample_trace.h"
@@ -68,12 +69,12 @@ class Recover : public testing::Test {
  protected:
   enum class Made { closed, dead, alive };
   // A closed trace, one whose writer was killed, or what a file is while it is written.
-  std::string make(Made made) {
+  std::string make(Made made, uint64_t steps = kSteps) {
     const std::string path = folder_.file("run.h5");
     std::filesystem::remove(path);
     WriterProcess writer(path, kSeed);
     writer.wait_for("ready");
-    writer.call("steps " + std::to_string(kSteps));
+    writer.call("steps " + std::to_string(steps));
     if (made == Made::closed) {
       writer.call("close");
       writer.finish();
@@ -219,6 +220,142 @@ uint64_t end_of_chunk(const std::string& path, TableId table, uint64_t chunk) {
     if (address != HADDR_UNDEF) end = std::max<uint64_t>(end, address + bytes);
   }
   return end;
+}
+
+// Where the parts of a closed trace lie, found with HDF5 alone, and what of them a cut leaves.
+class Places {
+ public:
+  explicit Places(const std::string& path) : bytes_(read_file(path)) {
+    const hdf5::Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+    tables_.resize(kTables);
+    for (const TableSpec& table : trace_schema()) {
+      for (const ColumnSpec& column : table.columns) {
+        Column& places = tables_[static_cast<size_t>(table.id)].emplace_back();
+        const hdf5::Handle dataset(H5Dopen2(file.get(), column_path(table, column).c_str(), H5P_DEFAULT));
+        const hdf5::Handle space(H5Dget_space(dataset.get()));
+        hsize_t rows = 0, chunks = 0;
+        H5Sget_simple_extent_dims(space.get(), &rows, nullptr);
+        H5Dget_num_chunks(dataset.get(), space.get(), &chunks);
+        places.rows = rows;
+        for (hsize_t i = 0; i < chunks; ++i) {
+          hsize_t row = 0, size = 0;
+          unsigned filters = 0;
+          haddr_t address = 0;
+          EXPECT_GE(H5Dget_chunk_info(dataset.get(), space.get(), i, &row, &filters, &address, &size), 0);
+          places.chunks[row / table.chunk_rows] = {address, size};
+        }
+        if (!has_tail(table)) continue;
+        const hdf5::Handle tail(H5Dopen2(file.get(), tail_path(table, column).c_str(), H5P_DEFAULT));
+        places.tail = {H5Dget_offset(tail.get()), rows % table.chunk_rows * size_of(column.type)};
+      }
+    }
+  }
+
+  const std::string& bytes() const { return bytes_; }
+  uint64_t rows(TableId table) const { return of(table)[0].rows; }
+  // The beginnings and ends of all parts, ascending.
+  std::set<uint64_t> borders() const {
+    std::set<uint64_t> borders;
+    for (const auto& table : tables_) {
+      for (const Column& column : table) {
+        for (const auto& [number, chunk] : column.chunks) borders.insert({chunk.begin, chunk.begin + chunk.size});
+        if (column.tail.size > 0) borders.insert({column.tail.begin, column.tail.begin + column.tail.size});
+      }
+    }
+    return borders;
+  }
+  bool can_be_read(uint64_t cut, TableId table, size_t column, uint64_t row) const {
+    const uint64_t chunk_rows = spec(table).chunk_rows;
+    const Column& places = of(table)[column];
+    const bool in_tail = has_tail(spec(table)) && row >= places.rows - places.rows % chunk_rows;
+    if (in_tail && std::all_of(of(table).begin(), of(table).end(), [&](const Column& any) { return is_left(cut, any.tail); }))
+      return true;
+    const auto chunk = places.chunks.find(row / chunk_rows);
+    return chunk == places.chunks.end() || is_left(cut, chunk->second);
+  }
+  bool can_be_read(uint64_t cut, TableId table, uint64_t row) const {
+    for (size_t i = 0; i < of(table).size(); ++i)
+      if (!can_be_read(cut, table, i, row)) return false;
+    return true;
+  }
+
+ private:
+  struct Place {
+    uint64_t begin = 0, size = 0;
+  };
+  struct Column {
+    uint64_t rows = 0;
+    std::map<uint64_t, Place> chunks;  // those that were written
+    Place tail;
+  };
+  const std::vector<Column>& of(TableId table) const { return tables_[static_cast<size_t>(table)]; }
+  // Zeros stand for what is missing: where there were zeros, nothing is.
+  bool is_left(uint64_t cut, const Place& place) const {
+    const auto at = [&](uint64_t offset) { return bytes_.begin() + static_cast<ptrdiff_t>(offset); };
+    const uint64_t end = place.begin + place.size;
+    return std::all_of(at(std::min(end, std::max(cut, place.begin))), at(end), [](char byte) { return byte == 0; });
+  }
+
+  std::string bytes_;
+  std::vector<std::vector<Column>> tables_;
+};
+
+// A step is whole where its row in steps is there, its rows in stats and the bytes of their histograms, the end of those before
+// them, and the number of the step that the rows before and behind belong to.
+TEST_F(Recover, ACutTraceKeepsExactlyItsWholeSteps) {
+  constexpr size_t kBytesPerRow = 20;                                        // of histograms, at least
+  constexpr uint64_t kFewerSteps = 190, kRows = kFewerSteps * kRowsPerStep;  // the tails hold some whole ones
+  write_file(damaged_, make(Made::closed, kFewerSteps));
+  const Places places(damaged_);
+  ASSERT_EQ(places.rows(TableId::stats), kRows);
+  ASSERT_GT(places.rows(TableId::histograms), kRows * kBytesPerRow);
+  std::vector<uint64_t> ends(kRows);
+  hdf5::File::open(damaged_, damaged_).open_dataset("stats/histogram", ElementType::u64).read_all(ends.data());
+
+  const auto whole = [&](uint64_t cut) {
+    const auto is_there = [&](TableId table, uint64_t row) { return places.can_be_read(cut, table, row); };
+    const auto column_is_there = [&](const char* name, uint64_t row) {
+      const auto& columns = spec(TableId::stats).columns;
+      const auto found =
+          std::find_if(columns.begin(), columns.end(), [&](const ColumnSpec& column) { return column.name == name; });
+      return places.can_be_read(cut, TableId::stats, static_cast<size_t>(found - columns.begin()), row);
+    };
+    std::vector<uint64_t> steps;
+    for (uint64_t step = 0; step < kFewerSteps; ++step) {
+      const uint64_t first = step * kRowsPerStep, last = first + kRowsPerStep - 1;
+      bool is_whole = is_there(TableId::steps, step);
+      if (first > 0) is_whole &= column_is_there("step", first - 1) && column_is_there("histogram", first - 1);
+      if (last + 1 < kRows) is_whole &= column_is_there("step", last + 1);
+      for (uint64_t row = first; row <= last; ++row) is_whole &= is_there(TableId::stats, row);
+      const uint64_t chunk = spec(TableId::histograms).chunk_rows;
+      for (uint64_t byte = first == 0 ? 0 : ends[first - 1]; byte < ends[last]; byte = (byte / chunk + 1) * chunk)
+        is_whole &= is_there(TableId::histograms, byte);
+      if (is_whole) steps.push_back(step);
+    }
+    return steps;
+  };
+  std::set<uint64_t> cuts;
+  const Philox random(kSeed, 5);
+  for (uint32_t i = 0; i < 15; ++i) cuts.insert(random.below(i, static_cast<uint32_t>(places.bytes().size())));
+  const std::set<uint64_t> borders = places.borders();
+  size_t number = 0;
+  for (const uint64_t border : borders)
+    if (++number % 31 == 0) cuts.insert({border - 1, border, border + 1});
+  size_t some = 0, with_gap = 0;
+  for (const uint64_t cut : cuts) {
+    // What tells where the parts are lies before them; without ops and tensors there are no rows.
+    bool is_described = cut >= *borders.begin();
+    for (const TableId table : {TableId::run, TableId::strings, TableId::string_bytes, TableId::ops, TableId::tensors})
+      for (uint64_t row = 0; row < places.rows(table); ++row) is_described = is_described && places.can_be_read(cut, table, row);
+    if (!is_described) continue;
+    SCOPED_TRACE(testing::Message() << cut << " of " << places.bytes().size() << " bytes");
+    const std::vector<uint64_t> expected = whole(cut), found = recover(places.bytes().substr(0, cut));
+    EXPECT_EQ(found, expected);
+    some += !expected.empty() && expected.size() < kFewerSteps;
+    with_gap += !expected.empty() && expected.back() - expected.front() + 1 > expected.size();
+  }
+  EXPECT_GT(some, 20u);
+  EXPECT_GT(with_gap, 5u);
 }
 
 // Columns that hold nothing but their fill values for long, as micro_batch before the first evaluation, keep nothing from being

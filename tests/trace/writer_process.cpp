@@ -2,6 +2,7 @@
 //   run          steps without end
 //   steps N      N more steps, flushed
 //   die_at N     the N-th write to a file from now on kills the process instead
+//   cut_at N BYTES  before the N-th write to a file from now on, that file is cut to so many bytes
 //   batches N    without end, N more steps, flushed
 //   limit BYTES  no file may become larger
 //   until_failed steps until the sink reports a failure, and ten more
@@ -31,10 +32,12 @@ void say(const std::string& text) {
   if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) std::_Exit(5);
 }
 
-std::atomic<int64_t> writes_left = INT64_MAX;
+std::atomic<int64_t> writes_left = INT64_MAX, writes_to_cut = INT64_MAX;
+std::atomic<off_t> cut_bytes = 0;
 
 ssize_t write_or_die(int file, const void* bytes, size_t size, off_t offset) {
   if (--writes_left == 0) ::kill(::getpid(), SIGKILL);
+  if (--writes_to_cut == 0 && ::ftruncate(file, cut_bytes) != 0) std::_Exit(6);
   return ::syscall(SYS_pwrite64, file, bytes, size, offset);
 }
 
@@ -71,6 +74,9 @@ int main(int argc, char** argv) {
         sink->flush();
       } else if (command == "die_at" && std::cin >> number) {
         writes_left = static_cast<int64_t>(number);
+      } else if (uint64_t bytes = 0; command == "cut_at" && std::cin >> number >> bytes) {
+        cut_bytes = static_cast<off_t>(bytes);
+        writes_to_cut = static_cast<int64_t>(number);
       } else if (command == "batches" && std::cin >> number) {
         for (;;) {
           for (const uint64_t end = step + number; step < end; ++step) trace_test::add_step(*sink, seed, step);

@@ -715,6 +715,16 @@ RULES = {
             int(case.f.steps.step[-1]) if evidence is None or "median_loss" in evidence["values"] else lowest_block(case)[1]
         ),
     ),
+    "recording.other_ranks": Rule(
+        [
+            (
+                r"^The trace is of rank (?P<rank>\d+) of a run of (?P<ranks>\d+): the others are not read\.$",
+                lambda case, *_: {"rank": int(case.f.trace.run("rank")), "ranks": int(case.f.trace.run("world_size"))},
+            ),
+        ],
+        {},
+        lambda case, tensor, _=None: None,
+    ),
     "recording.note": told_by_program("note"),
     "recording.warning": told_by_program("warning"),
 }

@@ -1,0 +1,32 @@
+#include <fmt/format.h>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/run_facts.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+void find_other_ranks(const RunFacts& facts, Findings& found) {
+  const Snapshot& trace = facts.context.trace;
+  if (!trace.lacks_ranks()) return;
+  found.add(
+      Severity::info,
+      fmt::format("The trace is of rank {} of a run of {}: the others are not read.", trace.run().rank, trace.run().world_size), {},
+      "Name a folder that has the traces of all ranks to read them as one run.");
+}
+
+}  // namespace
+
+extern constinit const FindingRule recording_other_ranks{
+    .code = "recording.other_ranks",
+    .part = Part::recording,
+    .raised = "The trace of one rank of several is read alone.",
+    .meaning = "What the other ranks did is in none of the findings.",
+    .help = "Read the traces of all ranks from one folder.",
+    .is_about_run = false,
+    .find = find_other_ranks,
+};
+
+}  // namespace ulpscope::findings
