@@ -212,12 +212,46 @@ def module_of(f, key):
 
 
 def tells(title, value):
-    """Whether a title has the number, as one of these may be written."""
+    """Whether a title has the number, in one of the ways in which titles write one."""
     number = value["value"]
     if value["unit"] == "share":
         number *= 100
-    power = f"2^{math.log2(number):g}" if value["unit"] == "scale" else None
-    return any(word == power or re.fullmatch(r"-?[\d.]+(e[-+]\d+)?", word) and math.isclose(float(word), number, rel_tol=0.01) for word in re.findall(r"[-\w.^+]*\w", title))
+    written = {f"{number:.{digits}g}" for digits in (3, 4, 5, 6)} | {str(number)}
+    if value["unit"] == "scale":
+        written.add(f"2^{math.log2(number):g}")
+    if value["unit"] == "share" and 0 < number < 0.01:
+        return "<0.01%" in title
+    return not written.isdisjoint(re.findall(r"[-\w.^+]*\w", title))
+
+
+def steps_with(f, rows):
+    return len(set(f.rows.step[rows].tolist()))
+
+
+def steps_of_origin(case):
+    """In which the tensor that the finding names first held NaN or infinities: of a gradient steps that were taken, if there are any."""
+    f, mine = case.f, case.f.rows_of(case.first_tensor)
+    return steps_with(f, f.rows.bad & mine) or steps_with(f, (f.rows.became_infinite > 0) & f.rows.skipped & mine & case.scope)
+
+
+# In how many steps a finding was seen, where its title does not tell it.
+STEPS = {
+    "data.nonfinite": steps_of_origin,
+    "data.outlier": lambda case: steps_with(case.f, run_rules.outlier_batches(case, None)[0]),
+    "range.nonfinite": steps_of_origin,
+    "range.values_overflow": steps_of_origin,
+    "range.gradients_overflow": steps_of_origin,
+    "scale.no_step_taken": lambda case: case.f.steps.n,
+    "scale.over_scaled": lambda case: int(case.f.steps.skipped.sum()) or None,
+}
+
+
+def check_steps(case, cause):
+    if str(cause["steps"]) in re.findall(r"(\d+) (?:steps?|of \d+ steps?)\b", cause["title"]):
+        return
+    expected = STEPS.get(cause["code"], lambda case: None)(case)
+    if cause["steps"] != expected:
+        yield f"the cause {cause['title']!r} is of {cause['steps']} steps, recomputed {expected}"
 
 
 def check_verdict(case, report, whole):
@@ -259,8 +293,7 @@ def check_verdict(case, report, whole):
         told = cause["value"]
         if values and {"value": told["value"], "unit": told["unit"]} != values.get(told["name"]) and not tells(cause["title"], told):
             yield f"the cause {cause['title']!r} has the value {told}, its evidence {values}"
-        if cause["steps"] is not None and not 0 < cause["steps"] <= case.f.steps.n:
-            yield f"the cause {cause['title']!r} was in {cause['steps']} of {case.f.steps.n} steps"
+        yield from check_steps(Case(case.f, report, of[0], case.other), cause)
         for code in set(cause["consequences"]) - {finding["code"] for finding in report["findings"]}:
             yield f"what came of the cause {cause['title']!r}, {code}, is no finding"
         yield from check_first_step(Case(case.f, report, of[0], case.other), cause)
