@@ -54,7 +54,7 @@ std::optional<CommitRecord> decode(std::span<const uint64_t> two_records) {
   std::optional<CommitRecord> newest;
   for (size_t slot = 0; slot < 2; ++slot) {
     const auto words = two_records.subspan(slot * kCommitWords, kCommitWords);
-    if (words.back() != crc32(std::as_bytes(words.first(kCommitWords - 1))) || words[1] >= kRecordingStates) continue;
+    if (words.back() != crc32(std::as_bytes(words.first(kCommitWords - 1)))) continue;
     if (newest && newest->generation > words[0]) continue;
     CommitRecord record;
     record.generation = words[0];

@@ -30,8 +30,8 @@ struct CommitRecord {
     uint32_t tail_checksum = 0;  // CRC-32 of the tail's rows, column after column; of a closed trace, 0: the tail holds none
     bool operator==(const Table&) const = default;
   };
-  uint64_t generation = 0;  // counts the records; the newer of the two is valid
-  RecordingState state = RecordingState::open;
+  uint64_t generation = 0;                      // counts the records; the newer of the two is valid
+  RecordingState state = RecordingState::open;  // as it stands there
   std::array<Table, kTables> tables{};
 
   Table& operator[](TableId id) { return tables[static_cast<size_t>(id)]; }

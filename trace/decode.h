@@ -200,9 +200,11 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
     std::string value;
     for_each_column<Row>([&](const auto& candidate, auto) {
       const auto& field = candidate.get(out);
-      if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(field)>>) {
-        if (candidate.name == std::string_view(name)) value = fmt::format("has the value {}; ", field);
-      }
+      using Field = std::remove_cvref_t<decltype(field)>;
+      if (candidate.name != std::string_view(name)) return;
+      if constexpr (std::is_arithmetic_v<Field>) value = fmt::format("has the value {}; ", field);
+      if constexpr (std::is_enum_v<Field>) value = fmt::format("has the value {}; ", column->values[static_cast<size_t>(field)]);
+      if constexpr (std::is_same_v<Field, ExponentHistogram>) value = fmt::format("has {} elements; ", total_of(field));
     });
     throw file_.damaged(*block.table, *column, block.row_number(row), fmt::format("{}expected {}", value, expected));
   };

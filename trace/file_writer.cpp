@@ -139,15 +139,20 @@ void TraceFileWriter::write_chunk(TableFile& table) {
   check_not_cut();
   const size_t count = table.pending.rows();
   const uint64_t chunk = table.main_rows / table.spec->chunk_rows;
-  for (size_t i = 0; i < table.columns.size(); ++i) {
-    hdf5::Dataset& column = table.columns[i];
-    column.set_rows(table.main_rows + count);
-    // The index of a column gets its next block with a chunk that has its place there: all columns at once, so that where a file is
-    // cut the blocks of those chunks are there that are. But no column of chunks that are not compressed has zeros in them only.
-    const ColumnSpec& spec = table.spec->columns[i];
-    if (!is_all_fill(table.pending.column(i), count, spec) || (spec.compress && hdf5::begins_index_block(chunk))) {
-      column.write_rows(table.main_rows, count, table.pending.column(i));
+  try {
+    for (size_t i = 0; i < table.columns.size(); ++i) {
+      hdf5::Dataset& column = table.columns[i];
+      column.set_rows(table.main_rows + count);
+      // The index of a column gets its next block with a chunk that has its place there: all columns at once, so that where a file
+      // is cut the blocks of those chunks are there that are. But no column of chunks that are not compressed has zeros in them
+      // only.
+      const ColumnSpec& spec = table.spec->columns[i];
+      if (!is_all_fill(table.pending.column(i), count, spec) || (spec.compress && hdf5::begins_index_block(chunk)))
+        column.write_rows(table.main_rows, count, table.pending.column(i));
     }
+  } catch (const Error& error) {
+    // HDF5 tells of the column only.
+    throw failed_error("'{}': {}", name_, error.what());
   }
   table.main_rows += count;
   table.pending.clear();

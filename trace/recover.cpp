@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
@@ -113,9 +114,9 @@ class Salvage {
   std::vector<uint64_t> find_misplaced(const TableSpec& table);
   // Each field by itself: without one the steps are whole all the same.
   void copy_run();
-  // Rows that others refer to by number: up to the first that cannot be read. Returns how many.
-  template <typename Row>
-  uint64_t copy_referable();
+  // Rows that others refer to by number: up to the first that cannot be read; change(row) before. Returns how many.
+  template <typename Row, typename Change>
+  uint64_t copy_referable(Change&& change);
   // With their steps. False: as run() has it.
   bool copy_stats(const std::vector<StepRow>& steps);
   // Those to which none of the losses from that one on belongs.
@@ -151,6 +152,7 @@ class Salvage {
   std::vector<uint64_t> copied_;  // the steps, ascending
   std::vector<uint64_t> steps_;   // all that can be read, ascending
   std::array<uint64_t, kTables> rows_without_step_{};
+  uint64_t ops_without_id_ = 0;
   uint64_t incomplete_captures_ = 0;
   RecoverResult result_;
 };
@@ -352,12 +354,13 @@ void Salvage::copy_run() {
   write(run);
 }
 
-template <typename Row>
-uint64_t Salvage::copy_referable() {
+template <typename Row, typename Change>
+uint64_t Salvage::copy_referable(Change&& change) {
   const size_t losses = losses_.size();
   uint64_t copied = 0;
-  visit_readable<Row>([&](const Row& row) {
+  visit_readable<Row>([&](Row& row) {
     if (losses_.size() > losses) return;
+    change(row);
     write(row);
     ++copied;
   });
@@ -466,8 +469,14 @@ std::optional<RecoverResult> Salvage::run() {
   copy_run();
   visit_readable<SettingInfo>([&](const SettingInfo& setting) { write(setting); });
   visit_readable<SourceInfo>([&](const SourceInfo& source) { write(source); });
-  ops_ = copy_referable<OpInfo>();
-  tensors_ = copy_referable<TensorInfo>();
+  // Of several ops with one id, which has it is not known: the first.
+  std::set<uint64_t> ids;
+  ops_ = copy_referable<OpInfo>([&](OpInfo& op) {
+    if (op.id == 0 || ids.insert(op.id).second) return;
+    op.id = 0;
+    ++ops_without_id_;
+  });
+  tensors_ = copy_referable<TensorInfo>([](TensorInfo&) {});
   visit_readable<GraphEdge>([&](const GraphEdge& edge) { write(edge); });
   std::vector<StepRow> steps;
   visit_readable<StepRow>([&](const StepRow& row) {
@@ -500,6 +509,9 @@ std::optional<RecoverResult> Salvage::run() {
       say(0, fmt::format("{} of '{}' {} that 'steps' does not have: {} left out", count_of(rows, "row"), table.name,
                          rows == 1 ? "is of a step" : "are of steps", rows == 1 ? "it is" : "they are"));
   }
+  if (ops_without_id_ > 0)
+    say(0, fmt::format("{} of 'ops' {} the id of another: {} none in the copy", count_of(ops_without_id_, "row"),
+                       ops_without_id_ == 1 ? "has" : "have", ops_without_id_ == 1 ? "it has" : "they have"));
   if (incomplete_captures_ > 0)
     say(0, fmt::format("{} lost rows and {} left out", count_of(incomplete_captures_, "capture"),
                        incomplete_captures_ == 1 ? "is" : "are"));

@@ -82,8 +82,8 @@ template <>
 struct Rules<TensorRow> {
   static constexpr auto measured = Table<TensorRow>::measured;
   static constexpr auto all = std::make_tuple(
-      RULE("scale", "positive and finite", is_factor(row.scale)),
-      RULE("quantization_scale", "positive and finite", is_factor(row.quantization_scale)),
+      RULE("scale", "a normal number above 0", is_factor(row.scale)),
+      RULE("quantization_scale", "a normal number above 0", is_factor(row.quantization_scale)),
       RULE("count", "at most 2^48", row.statistics.count <= kMostElements),
       RULE("zeros", "with the nonfinite elements at most count",
            sum_of({row.statistics.nan, row.statistics.positive_infinity, row.statistics.negative_infinity, row.statistics.zeros}) <=

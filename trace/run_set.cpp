@@ -159,6 +159,12 @@ void RunSet::State::load_tensors(PartView& part) {
                          [&](const TensorInfo& tensor) { return tensor.op == tables.ops.size() && tensor.role == Role::input; });
     };
     const bool is_left_out = part.resumed && op.function == OpFunction::source && !ops_by_id.contains(op.id) && !makes_inputs();
+    const auto [known, is_new] = tables.rows_by_op_id.emplace(op.id, tables.ops.size());
+    if (!is_new && op.id != 0) {
+      const TableSpec& table = spec(TableId::ops);
+      throw part.file->damaged(table, table.columns[column_named<OpInfo>("id")], tables.ops.size(),
+                               fmt::format("has the value {}, as row {}; expected an id of its own", op.id, known->second));
+    }
     tables.ops.push_back(is_left_out ? kLeftOut : add_op(part, op, ops));
   }
   for (const TensorInfo& tensor : new_tensors)

@@ -189,6 +189,8 @@ void TraceFile::check_count(TableId table, uint64_t rows, uint64_t most) const {
 }
 
 void TraceFile::check(const CommitRecord& record) const {
+  if (const auto state = static_cast<uint64_t>(record.state); state >= kRecordingStates)
+    throw unreadable_error("'{}': '{}' is damaged: it has the unknown state {}{}", name_, kCommitDataset, state, hint_);
   for (size_t i = 0; i < kTables; ++i) {
     const CommitRecord::Table& table = record.tables[i];
     const TableSpec& spec = trace_schema()[i];
@@ -264,6 +266,8 @@ bool TraceFile::advance() {
     CommitRecord record = read_record();
     if (record.generation == record_.generation) return false;
     for (int attempt = 0; attempt < 1000; ++attempt) {
+      if (on_damage_ == OnDamage::read_around && static_cast<uint64_t>(record.state) >= kRecordingStates)
+        record.state = RecordingState::open;
       check(record);
       const CommitRecord before = record;
       check_in_place(record);
@@ -445,6 +449,19 @@ uint64_t TraceFile::step_at(TableId table, uint64_t row) const {
 uint64_t TraceFile::steps_end() const {
   std::lock_guard lock(open_->mutex);
   return reading([&] { return rows(TableId::steps) == 0 ? 0 : step_at(TableId::steps, rows(TableId::steps) - 1) + 1; });
+}
+
+bool TraceFile::has_step(uint64_t step) const {
+  const uint64_t all = rows(TableId::steps);
+  std::lock_guard lock(steps_->mutex);
+  std::vector<uint64_t>& numbers = steps_->numbers;
+  if (const uint64_t read = numbers.size(); read < all) {
+    std::vector<uint64_t> more(all - read);
+    read_column(TableId::steps, static_cast<size_t>(spec(TableId::steps).step_column), read, more.size(),
+                reinterpret_cast<std::byte*>(more.data()));
+    numbers.insert(numbers.end(), more.begin(), more.end());
+  }
+  return std::binary_search(numbers.begin(), numbers.begin() + static_cast<ptrdiff_t>(all), step);
 }
 
 std::pair<uint64_t, uint64_t> TraceFile::rows_of(TableId table, StepRange range) const {

@@ -104,6 +104,8 @@ class TraceFile {
   void read_column(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const;
   // The number after that of the last step, or 0.
   uint64_t steps_end() const;
+  // Whether a row of `steps` is of it, as those are sorted.
+  bool has_step(uint64_t step) const;
   // The rows of the steps in `range`, [first, last).
   std::pair<uint64_t, uint64_t> rows_of(TableId table, StepRange range) const;
 
@@ -152,6 +154,12 @@ class TraceFile {
   std::shared_ptr<const TraceBuffer> tails_ = std::make_shared<TraceBuffer>();
   std::string note_;
   std::vector<std::string> losses_;
+  // Of all that `newer` made of this one, as far as they were asked for: committed rows stay as they are.
+  struct StepNumbers {
+    std::mutex mutex;
+    std::vector<uint64_t> numbers;
+  };
+  std::shared_ptr<StepNumbers> steps_ = std::make_shared<StepNumbers>();
 };
 
 }  // namespace ulpscope::trace_detail

@@ -26,6 +26,7 @@ inline constexpr uint32_t kLeftOut = UINT32_MAX;
 struct PartTables {
   std::vector<uint32_t> ops, tensors;
   std::map<uint32_t, uint32_t> graphs;
+  std::map<uint64_t, size_t> rows_by_op_id;  // of the part's own
 };
 
 struct PartView {
@@ -82,19 +83,21 @@ inline constexpr uint64_t kBlockRows = 8192;
 inline constexpr size_t kSpanRows = 64;
 inline constexpr uint64_t kSpanTextBytes = uint64_t{1} << 24;
 
-// Rows are sorted by step, each of which has one row in `steps`: what is not was not written so.
+// Rows are sorted by step, each of which has one row in `steps`: what is not was not written so. Only events may be of any step.
 class StepOrder {
  public:
   template <typename Row>
   void check(const TraceFile& file, const Block& block, size_t row, const Row& decoded) {
     if constexpr (requires { decoded.step; }) {
       const uint64_t least = before_ ? *before_ + (Table<Row>::id == TableId::steps ? 1 : 0) : 0;
-      if (decoded.step < least || decoded.step > kLargestStep) {
+      const auto damaged = [&](const std::string& what) {
         const ColumnSpec& column = block.table->columns[static_cast<size_t>(block.table->step_column)];
-        throw file.damaged(*block.table, column, block.row_number(row),
-                           before_ ? fmt::format("is of step {}, behind step {}", decoded.step, *before_)
-                                   : fmt::format("is of step {}", decoded.step));
-      }
+        return file.damaged(*block.table, column, block.row_number(row), fmt::format("is of step {}, {}", decoded.step, what));
+      };
+      if (decoded.step > kLargestStep) throw damaged("expected at most 2^62");
+      if (decoded.step < least) throw damaged(fmt::format("behind step {}", *before_));
+      constexpr bool is_of_any_step = Table<Row>::id == TableId::steps || Table<Row>::id == TableId::events;
+      if (!is_of_any_step && before_ != decoded.step && !file.has_step(decoded.step)) throw damaged("which 'steps' does not have");
       before_ = decoded.step;
     }
   }

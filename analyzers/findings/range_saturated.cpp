@@ -26,7 +26,7 @@ void find_saturated(const RunFacts& facts, Findings& found) {
   // The first in order of execution made the others' inputs.
   std::vector<std::pair<std::optional<RowPosition>, uint32_t>> in_order;
   for (const auto& [i, judged, unused] : facts.ranges().tensors())
-    if (judged.totals.saturated > 0) in_order.emplace_back(judged.first_saturated, i);
+    if (judged.totals.saturated > 0 && is_float(facts.selection.tensor(i).dtype)) in_order.emplace_back(judged.first_saturated, i);
   std::sort(in_order.begin(), in_order.end(),
             [](const auto& a, const auto& b) { return a.first.has_value() != b.first.has_value() ? a.first.has_value() : a < b; });
   for (const auto& [first, i] : in_order) {

@@ -11,6 +11,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/file.h"
 #include "ulpscope/base/hdf5/checked.h"
+#include "ulpscope/base/text.h"
 
 #ifdef __SANITIZE_ADDRESS__
 // HDF5 1.10 does not free an object header that it finds damaged.
@@ -415,13 +416,21 @@ std::vector<std::string> File::members(const std::string& group) const {
   H5G_info_t links;
   check(H5Gget_info(handle.get(), &links), "read", group);
   check_compact(links, group);
-  std::vector<std::string> names;
-  const auto add = [](hid_t, const char* name, const H5L_info_t*, void* result) -> herr_t {
-    static_cast<std::vector<std::string>*>(result)->emplace_back(name);
+  struct Found {
+    std::vector<std::string> names;
+    std::string link;  // that leads elsewhere
+  } found;
+  const auto add = [](hid_t, const char* name, const H5L_info_t* link, void* result) -> herr_t {
+    auto& [names, elsewhere] = *static_cast<Found*>(result);
+    names.emplace_back(name);
+    if (link->type != H5L_TYPE_HARD) elsewhere = name;
     return 0;
   };
-  check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &names), "list", group);
-  return names;
+  check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &found), "list", group);
+  if (!found.link.empty())
+    throw failed_error("group '{}' is damaged or made otherwise: its member '{}' is a link to elsewhere", group,
+                       one_line(found.link));
+  return std::move(found.names);
 }
 
 std::optional<int64_t> File::signed_attribute(const std::string& object, const std::string& name) const {

@@ -106,7 +106,7 @@ class File {
   void set_attribute(const std::string& object, const std::string& name, const std::string& text);
 
   bool exists(const std::string& name) const;
-  // The names of what a group holds, sorted.
+  // The names of what a group holds, sorted. Throws where one is a link to elsewhere.
   std::vector<std::string> members(const std::string& group) const;
   // Whether it is a dataset with such elements.
   bool holds(const std::string& name, ElementType type) const;

@@ -171,6 +171,18 @@ TEST(RangeFindings, GradientsThatTheModeRaisedDoNotFit) {
   }
 }
 
+// Nothing is rounded to integers, whatever a trace says.
+TEST(RangeFindings, IntegersThatAreSaidToBeSaturatedAreNone) {
+  SyntheticTrace trace;
+  const uint32_t counts = trace.add_tensor("fc", "count", Phase::forward, Role::activation, DType::i32);
+  TensorRow row = make_row({1.0, 300000.0}, DType::f16);
+  ASSERT_GT(row.rounding.overflowed, 0u);
+  row.rounding.saturated = row.rounding.overflowed;
+  trace.add(counts, row);
+  trace.end_step(SyntheticTrace::default_step(1.0));
+  EXPECT_EQ(find_finding(analyze_ranges(trace.read()), "range.saturated"), nullptr);
+}
+
 TEST(RangeFindings, MostOfAGradientKeptAtTheLargestNumberIsAnError) {
   for (const bool most : {true, false}) {
     SyntheticTrace trace;

@@ -444,6 +444,26 @@ TEST_F(Checkpoints, DamageIsNoticedOrChangesNothing) {
   EXPECT_GT(noticed, 20);
 }
 
+TEST_F(Checkpoints, LinksToElsewhereAreDamage) {
+  const std::string python = find_python("h5py");
+  if (python.empty()) GTEST_SKIP() << "no python3 with h5py";
+  const std::string whole = read_file(half());
+  for (const char* link : {"ExternalLink('other.h5', '/x')", "SoftLink('/parameters')"}) {
+    write_file(file("linked"), whole);
+    write_file(file("link.py"),
+               fmt::format("import h5py\nwith h5py.File('linked', 'r+') as c:\n    c['parameters/zz'] = h5py.{}\n", link));
+    ASSERT_EQ(std::system(fmt::format("cd {} && {} link.py", folder_.path(), python).c_str()), 0);
+    try {
+      run(experiment(), "", file("linked"));
+      ADD_FAILURE() << "it was read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unreadable);
+      EXPECT_THAT(error.what(), StartsWith("'" + file("linked") + "': group '"));
+      EXPECT_THAT(error.what(), HasSubstr("parameters' is damaged or made otherwise: its member 'zz' is a link to elsewhere"));
+    }
+  }
+}
+
 TEST_F(Checkpoints, AFullDiskKeepsTheOneThatWasThere) {
   const std::string before = read_file(half());
   rlimit limit;

@@ -28,6 +28,7 @@ TEST(DiskFull, TheTraceStaysReadableAndSaysWhereItStopped) {
     writer.send("until_failed");
     const std::string failure = writer.wait_for("failed ");
     EXPECT_THAT(failure, testing::HasSubstr("File too large"));
+    EXPECT_THAT(failure, testing::HasSubstr("'" + path + "'"));
     EXPECT_THAT(failure, testing::StartsWith("recording stopped after "));
 
     // While the process goes on.

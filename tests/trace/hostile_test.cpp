@@ -239,8 +239,14 @@ TEST_F(Hostile, OtherRowsAreCheckedToo) {
   const Case cases[] = {
       {"'steps/seconds' row 3 has the value -1; expected finite and at least 0", [](Contents& c) { c.steps[3].seconds = -1; }},
       {"'steps/scale_after' row 3 has the value nan; expected above 0", [](Contents& c) { c.steps[3].scale_after = std::nan(""); }},
+      {"'stats/scale' row 4 has the value 5e-324; expected a normal number above 0", [](Contents& c) { c.rows[4].scale = 5e-324; }},
+      {"'stats/histogram' row 4 has 8 elements; expected the finite nonzero elements",
+       [](Contents& c) { c.rows[4].statistics.histogram.bins[127] = 8; }},
+      {"'ops/function' row 1 has the value exp; expected one of the op's kind, or other",
+       [](Contents& c) { c.ops[1].kind = OpKind::product, c.ops[1].function = OpFunction::exp; }},
       {"'steps/level' row 3 has the unknown value 77", [](Contents& c) { c.steps[3].level = static_cast<RecordLevel>(77); }},
-      {"'tensors/dtype' row 1 expected a floating-point type", [](Contents& c) { c.tensors[1].dtype = DType::i32; }},
+      {"'tensors/dtype' row 1 has the value i32; expected a floating-point type",
+       [](Contents& c) { c.tensors[1].dtype = DType::i32; }},
       {"'tensors/role' row 0 has the unknown value 200", [](Contents& c) { c.tensors[0].role = static_cast<Role>(200); }},
       {"'tensors/op' row 0 refers to row 9 of 2", [](Contents& c) { c.tensors[0].op = 9; }},
       {"'edges/producer' row 0 refers to row 4000000000 of 2", [](Contents& c) { c.edges[0].producer = 4000000000; }},
@@ -568,7 +574,7 @@ TEST_F(Hostile, StepsOutOfOrderAreDamageAndCostNoOthers) {
   contents = good();
   contents.rows[4].step = UINT64_MAX;
   write(contents);
-  EXPECT_THAT(error(), HasSubstr("is damaged: 'stats/step' row 4 is of step 18446744073709551615, behind step 1"));
+  EXPECT_THAT(error(), HasSubstr("is damaged: 'stats/step' row 4 is of step 18446744073709551615, expected at most 2^62"));
   result = recover();
   EXPECT_EQ(result.steps, kSteps - 2);
   EXPECT_THAT(result.losses, testing::ElementsAre("row 4 of 'stats/step' cannot be read: steps 1 to 2 are lost"));
@@ -614,6 +620,39 @@ TEST_F(Hostile, RowsOfStepsThatThereAreNotAreLeftOutAndSaid) {
   }
 }
 
+// Whoever reads goes by steps: such a row would be in no figure that says so.
+TEST_F(Hostile, RowsOfStepsThatThereAreNotAreDamageWhereTheyAreRead) {
+  Contents contents = good();
+  contents.rows[10].step = contents.rows[11].step = 7;
+  write(contents);
+  EXPECT_THAT(error(), HasSubstr("is damaged: 'stats/step' row 10 is of step 7, which 'steps' does not have"));
+  EXPECT_THAT(recover().losses,
+              testing::ElementsAre("2 rows of 'stats' are of steps that 'steps' does not have: they are left out"));
+  contents = good();
+  contents.fingerprints.resize(1);
+  contents.fingerprints[0].step = kSteps;
+  write(contents);
+  EXPECT_THAT(error(), HasSubstr("is damaged: 'fingerprints/step' row 0 is of step 6, which 'steps' does not have"));
+  // What happened may have happened in none.
+  contents = good();
+  contents.events.emplace_back().step = 100;
+  write(contents);
+  EXPECT_EQ(error(), "no error");
+}
+
+// What refers to an op by its id would be of either.
+TEST_F(Hostile, OpsWithOneIdAreDamage) {
+  Contents contents = good();
+  contents.ops[1].id = contents.ops[0].id;
+  write(contents);
+  EXPECT_THAT(error(), HasSubstr("is damaged: 'ops/id' row 1 has the value 1, as row 0; expected an id of its own"));
+  const RecoverResult result = recover();
+  EXPECT_EQ(result.steps, kSteps);
+  EXPECT_THAT(result.losses, testing::ElementsAre("1 row of 'ops' has the id of another: it has none in the copy"));
+  EXPECT_EQ(Snapshot(saved_).ops()[0].id, 1u);
+  EXPECT_EQ(Snapshot(saved_).ops()[1].id, 0u);
+}
+
 // A commit record whose checksum is right, and that tells of rows that are not there.
 class HostileCommit : public Hostile {
  protected:
@@ -644,6 +683,14 @@ TEST_F(HostileCommit, ThatTellsOfMoreRowsThanThereAre) {
       EXPECT_LE(result.steps, kSteps);
       EXPECT_THAT(result.losses, testing::Contains(HasSubstr("rows of '" + spec(table).name + "' are missing")));
     }
+  }
+}
+
+TEST_F(HostileCommit, WithAnUnknownState) {
+  for (const uint64_t state : {uint64_t{3}, uint64_t{99}, uint64_t{1} << 63}) {
+    change([&](CommitRecord& record) { record.state = static_cast<trace_detail::RecordingState>(state); });
+    EXPECT_THAT(error(), HasSubstr(fmt::format("'commit' is damaged: it has the unknown state {}; `ulpscope recover`", state)));
+    EXPECT_EQ(recover().steps, kSteps);
   }
 }
 
