@@ -231,7 +231,7 @@ def steps_with(f, rows):
 def steps_of_origin(case):
     """In which the tensor that the finding names first held NaN or infinities: of a gradient steps that were taken, if there are any."""
     f, mine = case.f, case.f.rows_of(case.first_tensor)
-    return steps_with(f, f.rows.bad & mine) or steps_with(f, (f.rows.became_infinite > 0) & f.rows.skipped & mine & case.scope)
+    return steps_with(f, f.rows.bad & mine) or steps_with(f, (f.rows.became_infinite > 0) & f.rows.skipped & mine & case.scope) or None
 
 
 # In how many steps a finding was seen, where its title does not tell it.
