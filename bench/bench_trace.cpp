@@ -40,8 +40,9 @@ BenchTrace::BenchTrace(int tensors, int steps) : tensors_(tensors) {
       statistics.largest = static_cast<float>(deviation * (4 + random.uniform(draw + 2)));
       statistics.sum = deviation * std::sqrt(count) * random.normal(draw + 3);
       statistics.sum_of_squares = deviation * deviation * count * (1 + 0.01 * random.normal(draw + 4));
+      statistics.sum_of_squares = std::max(statistics.sum_of_squares, statistics.largest * statistics.largest);
       draw += 5;
-      if (counted == 0) statistics.smallest = statistics.largest = 0;
+      if (counted == 0) statistics.smallest = statistics.largest = statistics.sum = statistics.sum_of_squares = 0;
       if (half)
         row.rounding.subnormal = row.rounding.inexact_subnormal = random.below(draw++, 1 + static_cast<uint32_t>(count / 1000));
       rows_.push_back(row);

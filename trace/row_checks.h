@@ -43,6 +43,17 @@ inline int64_t elements_of(const std::vector<int64_t>& shape) {
 inline bool is_factor(double value) { return std::isnormal(value) && value > 0; }
 inline bool is_magnitude(double value) { return std::isfinite(value) && value >= 0; }
 
+// What the sums of some values can be, the largest of which is known. Beyond what FP64 can hold, anything; whatever adds them up
+// may round.
+inline bool is_sum_of(double sum, double largest, uint64_t count) {
+  const double most = 1.01 * largest * static_cast<double>(count);
+  return std::isinf(most) || std::fabs(sum) <= most;
+}
+inline bool is_sum_of_squares(double sum, double largest) {
+  const double square = largest * largest;
+  return sum >= 0.99 * square || (std::isinf(square) || !std::isnormal(square));
+}
+
 template <typename Row>
 struct Rules {
   static constexpr auto all = std::tuple<>();
@@ -97,7 +108,11 @@ struct Rules<TensorRow> {
            !measured(row) ||
                (row.statistics.smallest <= row.statistics.largest &&
                 (row.statistics.smallest > 0) == (row.statistics.largest > 0) && !std::signbit(row.statistics.smallest))),
-      RULE("sum_of_squares", "at least 0", !measured(row) || row.statistics.sum_of_squares >= 0),
+      RULE("sum", "no more than count times largest",
+           !measured(row) || is_sum_of(row.statistics.sum, row.statistics.largest, row.statistics.finite_nonzero())),
+      RULE("sum_of_squares", "at least 0, and the square of largest",
+           !measured(row) ||
+               (row.statistics.sum_of_squares >= 0 && is_sum_of_squares(row.statistics.sum_of_squares, row.statistics.largest))),
       RULE("flushed", "with subnormal and overflowed at most count",
            !row.rounding_known ||
                sum_of({row.rounding.flushed, row.rounding.subnormal, row.rounding.overflowed}) <= row.statistics.count),

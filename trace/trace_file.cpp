@@ -459,7 +459,12 @@ bool TraceFile::has_step(uint64_t step) const {
     std::vector<uint64_t> more(all - read);
     read_column(TableId::steps, static_cast<size_t>(spec(TableId::steps).step_column), read, more.size(),
                 reinterpret_cast<std::byte*>(more.data()));
-    numbers.insert(numbers.end(), more.begin(), more.end());
+    for (const uint64_t number : more) {
+      const std::optional<uint64_t> before = numbers.empty() ? std::nullopt : std::optional(numbers.back());
+      if (number > kLargestStep || (before && number <= *before))
+        throw misplaced(spec(TableId::steps), numbers.size(), number, before);
+      numbers.push_back(number);
+    }
   }
   return std::binary_search(numbers.begin(), numbers.begin() + static_cast<ptrdiff_t>(all), step);
 }
@@ -505,6 +510,14 @@ void TraceFile::check_histogram(uint64_t row, uint64_t begin, uint64_t end) cons
   const auto column = std::find_if(stats.columns.begin(), stats.columns.end(),
                                    [](const ColumnSpec& candidate) { return candidate.kind == ValueKind::histogram; });
   throw damaged(stats, *column, row, "ends outside the histograms");
+}
+
+Error TraceFile::misplaced(const TableSpec& table, uint64_t row, uint64_t step, std::optional<uint64_t> before) const {
+  const bool is_behind = before && (step < *before || (table.id == TableId::steps && step == *before));
+  const std::string what = step > kLargestStep ? "expected at most 2^62"
+                           : is_behind         ? fmt::format("behind step {}", *before)
+                                               : "which 'steps' does not have";
+  return damaged(table, table.columns[static_cast<size_t>(table.step_column)], row, fmt::format("is of step {}, {}", step, what));
 }
 
 Error TraceFile::damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const {

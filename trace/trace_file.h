@@ -66,6 +66,8 @@ struct OpenTrace {
   static std::shared_ptr<OpenTrace> open(const std::string& path, const std::string& name);
 };
 
+inline constexpr uint64_t kLargestStep = uint64_t{1} << 62;
+
 enum class OnDamage : uint8_t {
   refuse,       // a damaged tail is an error at once
   read_around,  // it is one when its rows are read
@@ -104,13 +106,16 @@ class TraceFile {
   void read_column(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const;
   // The number after that of the last step, or 0.
   uint64_t steps_end() const;
-  // Whether a row of `steps` is of it, as those are sorted.
+  // Whether a row of `steps` is of it. Throws Error (unreadable) where those are not sorted.
   bool has_step(uint64_t step) const;
   // The rows of the steps in `range`, [first, last).
   std::pair<uint64_t, uint64_t> rows_of(TableId table, StepRange range) const;
 
   // Throws Error (unreadable) where the histogram of row `row` of stats cannot have the bytes [begin, end).
   void check_histogram(uint64_t row, uint64_t begin, uint64_t end) const;
+  // An Error (unreadable) about a row whose step is too large, or behind that of the row before, or else one that `steps` does not
+  // have.
+  Error misplaced(const TableSpec& table, uint64_t row, uint64_t step, std::optional<uint64_t> before) const;
   // An Error (unreadable) about a place in this file.
   Error damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const;
 

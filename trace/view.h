@@ -90,21 +90,16 @@ class StepOrder {
   void check(const TraceFile& file, const Block& block, size_t row, const Row& decoded) {
     if constexpr (requires { decoded.step; }) {
       const uint64_t least = before_ ? *before_ + (Table<Row>::id == TableId::steps ? 1 : 0) : 0;
-      const auto damaged = [&](const std::string& what) {
-        const ColumnSpec& column = block.table->columns[static_cast<size_t>(block.table->step_column)];
-        return file.damaged(*block.table, column, block.row_number(row), fmt::format("is of step {}, {}", decoded.step, what));
-      };
-      if (decoded.step > kLargestStep) throw damaged("expected at most 2^62");
-      if (decoded.step < least) throw damaged(fmt::format("behind step {}", *before_));
+      if (decoded.step < least || decoded.step > kLargestStep)
+        throw file.misplaced(*block.table, block.row_number(row), decoded.step, before_);
       constexpr bool is_of_any_step = Table<Row>::id == TableId::steps || Table<Row>::id == TableId::events;
-      if (!is_of_any_step && before_ != decoded.step && !file.has_step(decoded.step)) throw damaged("which 'steps' does not have");
+      if (!is_of_any_step && before_ != decoded.step && !file.has_step(decoded.step))
+        throw file.misplaced(*block.table, block.row_number(row), decoded.step, std::nullopt);
       before_ = decoded.step;
     }
   }
 
  private:
-  static constexpr uint64_t kLargestStep = uint64_t{1} << 62;
-
   std::optional<uint64_t> before_;
 };
 

@@ -204,7 +204,12 @@ TEST_F(Hostile, AnInconsistentTensorRowIsDamage) {
       {"smallest", [&](TensorRow& row) { row.statistics.smallest = nan; }},
       {"largest", [&](TensorRow& row) { row.statistics.largest = infinity; }},
       {"largest", [&](TensorRow& row) { row.statistics.largest = 0; }},
+      {"sum", [&](TensorRow& row) { row.statistics.sum = nan; }},
+      {"sum", [&](TensorRow& row) { row.statistics.sum = -1e300; }},
+      {"sum", [&](TensorRow& row) { row.statistics.sum = 11; }},
       {"sum_of_squares", [&](TensorRow& row) { row.statistics.sum_of_squares = -1; }},
+      {"sum_of_squares", [&](TensorRow& row) { row.statistics.sum_of_squares = 2; }},
+      {"sum_of_squares", [&](TensorRow& row) { row.statistics.sum_of_squares = nan; }},
       {"flushed", [&](TensorRow& row) { row.rounding.flushed = 8; }},
       {"flushed", [&](TensorRow& row) { row.rounding.overflowed = UINT64_MAX - 1; }},
       {"inexact_subnormal", [&](TensorRow& row) { row.rounding.inexact_subnormal = 3; }},
@@ -633,6 +638,16 @@ TEST_F(Hostile, RowsOfStepsThatThereAreNotAreDamageWhereTheyAreRead) {
   contents.fingerprints[0].step = kSteps;
   write(contents);
   EXPECT_THAT(error(), HasSubstr("is damaged: 'fingerprints/step' row 0 is of step 6, which 'steps' does not have"));
+  // Where it is 'steps' that is wrong, that is what is told.
+  contents = good();
+  contents.steps.back().step = UINT64_MAX;
+  write(contents);
+  try {
+    Snapshot(path_).visit_rows({}, [](std::span<const TensorRow>) { return true; });
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("is damaged: 'steps/step' row 5 is of step 18446744073709551615, expected at most 2^62"));
+  }
   // What happened may have happened in none.
   contents = good();
   contents.events.emplace_back().step = 100;

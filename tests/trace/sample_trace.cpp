@@ -350,8 +350,12 @@ Step sample_step(uint64_t seed, uint64_t number) {
     statistics.negatives = draws.part(finite_nonzero);
     statistics.smallest = finite_nonzero == 0 ? 0 : draws.factor();
     statistics.largest = statistics.smallest * (1 + draws.below(1000));
-    statistics.sum = draws.value();
-    statistics.sum_of_squares = draws.factor();
+    // Any where they mean nothing; else of values between the smallest and the largest.
+    const bool is_measured = row.known == StatisticsLevel::values;
+    const double share = 2.0 * draws.below(1u << 30) / (1u << 30) - 1;
+    const double value = draws.value(), factor = draws.factor();
+    statistics.sum = is_measured ? share * statistics.largest * static_cast<double>(finite_nonzero) : value;
+    statistics.sum_of_squares = is_measured ? (2 + share) * statistics.largest * statistics.largest : factor;
     RoundingCounts& rounding = row.rounding;
     rounding.flushed = draws.part(statistics.count);
     rounding.subnormal = draws.part(statistics.count - rounding.flushed);
