@@ -32,7 +32,7 @@ std::optional<double> update_over_weight(const ParameterRow& row, const TensorIn
   return weight.shape.size() < 2 || !(row.weight_norm > 0) || !std::isfinite(ratio) ? std::nullopt : std::optional(ratio);
 }
 
-UpdateCounts& UpdateCounts::operator+=(const UpdateCounts& other) {
+CountedUpdates& CountedUpdates::operator+=(const CountedUpdates& other) {
   nonzero += other.nonzero;
   lost += other.lost;
   lost_to_decay += other.lost_to_decay;

@@ -6,10 +6,10 @@
 
 namespace ulpscope {
 
-struct UpdateCounts {
+struct CountedUpdates {
   uint64_t nonzero = 0, lost = 0, lost_to_decay = 0;
 
-  UpdateCounts& operator+=(const UpdateCounts& other);
+  CountedUpdates& operator+=(const CountedUpdates& other);
 };
 
 // Of one weight.
@@ -18,7 +18,7 @@ struct UpdateTotals {
   static constexpr double kDecayLimit = 0.5;
 
   uint64_t rows = 0;
-  UpdateCounts all, missed;                   // missed: of steps that were not fitted
+  CountedUpdates all, missed;                 // missed: of steps that were not fitted
   double decay_asked = 0, decay_applied = 0;  // of rows in which they are known
   // The first steps in which more than half was lost, those that were fitted left out, and of which rank.
   std::optional<RowPosition> first_lost = {};

@@ -35,7 +35,7 @@ UpdateJudgement::UpdateJudgement(const AnalysisContext& context, const StepTotal
 std::vector<UpdateJudgement::Lost> UpdateJudgement::lost(SmallUpdates rounding, double limit) const {
   std::vector<Lost> lost;
   for (const Weight& weight : weights_) {
-    const UpdateCounts& missed = weight.totals.missed;
+    const CountedUpdates& missed = weight.totals.missed;
     if (missed.nonzero == 0 || weight.rounding != rounding) continue;
     if (2 * missed.lost_to_decay > missed.lost) continue;  // a matter of updates.decay_lost
     const double share = static_cast<double>(missed.lost) / static_cast<double>(missed.nonzero);

@@ -650,7 +650,7 @@ TEST(RangeFindings, TheModuleThatAValueWasCastForIsNamed) {
     SyntheticTrace trace;
     TensorInfo tensor;
     tensor.dtype = DType::f16;
-    const uint32_t cast = trace.add_output({1, 0, "cast", "l2", Phase::forward, "", {}, OpKind::cast}, tensor);
+    const uint32_t cast = trace.add_output({100, 0, "cast", "l2", Phase::forward, "", {}, OpKind::cast}, tensor);
     if (has_autocast) trace.add_tensor("l2", "cast", Phase::forward, Role::weight_cast, DType::f16);
     trace.add(cast, make_row({70000.0, 1.0}, DType::f16));
     trace.end_step(SyntheticTrace::default_step(NAN));
