@@ -345,8 +345,10 @@ extern constinit const FindingRule run_diverged{
     .raised =
         "An update was larger than the weights that it changed before anything overflowed, and the loss did not come "
         "down or broke soon, or activations died soon; or the loss grew to the end of the run without an overflow, or ended far "
-        "above the first "
-        "one, or was ten times the first one before anything was NaN or infinite or before activations that died hid the batch "
+        "above the first one, or scattered: a tenth of its last 50 losses were more than ten times the first one, two of the last "
+        "ten "
+        "and none of the first ten among them; or was ten times the first one before anything was NaN or infinite or before "
+        "activations that died hid the batch "
         "from it. Of a run of fewer than 20 steps that did not break, updates alone beside a loss that did not come down are a "
         "warning, as are losses of its later half that are all above the first one and above guessing, with an update larger than "
         "a "
