@@ -19,11 +19,8 @@ constexpr uint64_t kStepsBefore = 10;  // that have to have had updates
 bool losses_grew_before(const RunFacts& facts, const Snapshot& of_rank, uint64_t step) {
   std::vector<double> last;
   const uint64_t begin = step - std::min<uint64_t>(step, kEndLosses);
-  of_rank.visit_steps({std::max(begin, facts.context.options.steps.first), step}, [&](std::span<const StepRow> rows) {
-    for (const StepRow& row : rows)
-      if (row.loss_known) last.push_back(row.loss);
-    return true;
-  });
+  for (const StepLoss& one : known_losses(of_rank, {std::max(begin, facts.context.options.steps.first), step}))
+    last.push_back(one.loss);
   const StepTotals& steps = facts.steps();
   return last.empty() || steps.first_losses.empty() || !(median(last) <= 2 * median(steps.first_losses));
 }

@@ -73,19 +73,16 @@ class Timeline {
     return broken_;
   }
 
+  // Of all steps.
+  Total whole() const {
+    Total all;
+    all.append(judged_);
+    all.append(broken_);
+    return all;
+  }
   // `room` is where segments are added up, where that is needed.
-  const Total& judged(Total& room) const {
-    if (!goes_on()) return judged_;
-    room = Total();
-    room.append(judged_);
-    room.append(broken_);
-    return room;
-  }
-  const Total& broken(Total& room) const {
-    if (!goes_on()) return broken_;
-    room = Total();
-    return room;
-  }
+  const Total& judged(Total& room) const { return goes_on() ? room = whole() : judged_; }
+  const Total& broken(Total& room) const { return goes_on() ? room = Total() : broken_; }
   std::optional<uint64_t> broken_from() const { return goes_on() ? std::nullopt : broken_from_; }
 
   // Steps that come all after these, or all before them.
@@ -148,12 +145,7 @@ class ByRank {
   // Of all steps.
   Total whole() const {
     Total all;
-    for (const auto& [rank, timeline] : ranks_) {
-      Total of_rank, room;
-      of_rank.append(timeline.judged(room));
-      of_rank.append(timeline.broken(room));
-      all.beside(of_rank);
-    }
+    for (const auto& [rank, timeline] : ranks_) all.beside(timeline.whole());
     return all;
   }
   // From where on every loss of a rank was NaN or infinite to its end, the earliest of such.

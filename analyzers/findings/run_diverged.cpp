@@ -24,6 +24,8 @@ namespace ulpscope::findings {
 
 namespace {
 
+Snapshot first_rank(const RunFacts& facts) { return facts.context.trace.of_rank(facts.context.trace.ranks().front()); }
+
 // Of steps that were taken; in a skipped one that is how a scaler finds its level.
 uint64_t first_nonfinite_step(const RunFacts& facts) {
   uint64_t first = UINT64_MAX;
@@ -45,12 +47,7 @@ std::vector<double> last_losses_before_nonfinite(const RunFacts& facts) {
   std::vector<double> losses;
   if (first == UINT64_MAX) return losses;
   const uint64_t begin = first - std::min<uint64_t>(first, kEndLosses);
-  facts.context.trace.of_rank(facts.context.trace.ranks().front())
-      .visit_steps({std::max(asked.first, begin), first}, [&](std::span<const StepRow> rows) {
-        for (const StepRow& row : rows)
-          if (row.loss_known) losses.push_back(row.loss);
-        return true;
-      });
+  for (const StepLoss& one : known_losses(first_rank(facts), {std::max(asked.first, begin), first})) losses.push_back(one.loss);
   return losses;
 }
 
@@ -192,18 +189,14 @@ ThrownUp thrown_up(const RunFacts& facts, uint64_t from) {
   ThrownUp found;
   const double first = facts.judged_steps().first.loss;
   const uint64_t last = std::min(facts.context.options.steps.last, first_nonfinite_step(facts));
-  facts.context.trace.of_rank(facts.context.trace.ranks().front())
-      .visit_steps({from + 1, last}, [&](std::span<const StepRow> rows) {
-        for (const StepRow& row : rows) {
-          if (!row.loss_known || !std::isfinite(row.loss)) continue;
-          ++found.steps;
-          found.above += row.loss > first;
-          if (row.loss <= found.highest) continue;
-          found.highest = row.loss;
-          found.step = row.step;
-        }
-        return true;
-      });
+  for (const auto& [step, loss] : known_losses(first_rank(facts), {from + 1, last})) {
+    if (!std::isfinite(loss)) continue;
+    ++found.steps;
+    found.above += loss > first;
+    if (loss <= found.highest) continue;
+    found.highest = loss;
+    found.step = step;
+  }
   return found;
 }
 
@@ -245,14 +238,9 @@ std::optional<Scattered> scattered_above(const RunFacts& facts, uint64_t until) 
   const double first = steps.first.loss;
   const auto lies_high = [&](double loss) { return loss > kGrown * first; };
   if (!(first > 0) || std::any_of(steps.first_losses.begin(), steps.first_losses.end(), lies_high)) return std::nullopt;
-  std::vector<std::pair<uint64_t, double>> known;
-  facts.context.trace.of_rank(facts.context.trace.ranks().front())
-      .visit_steps({facts.context.options.steps.first, std::min(until, facts.context.options.steps.last)},
-                   [&](std::span<const StepRow> rows) {
-                     for (const StepRow& row : rows)
-                       if (row.loss_known && std::isfinite(row.loss)) known.emplace_back(row.step, row.loss);
-                     return true;
-                   });
+  const StepRange asked = facts.context.options.steps;
+  std::vector<StepLoss> known = known_losses(first_rank(facts), {asked.first, std::min(until, asked.last)});
+  std::erase_if(known, [](const StepLoss& one) { return !std::isfinite(one.loss); });
   if (known.size() < kLeastSteps) return std::nullopt;
   const size_t count = std::min(known.size(), StepTotals::kLastLosses);
   Scattered found{.steps = count, .first = first, .ends_early = until != UINT64_MAX};
