@@ -11,6 +11,8 @@ void GradientLosses::append(const GradientLosses& later) {
 
 void ScaleFacts::update(const Block& block) {
   GradientLosses& losses = losses_.at(block.rank, block.step);
+  // What was flushed in a step that was skipped or fitted is lost to nobody.
+  const bool is_used = !block.step.skipped && !context_->is_fitted(block.step);
   for (const TensorRow& row : block.rows) {
     if (!context_->selection.contains(row)) continue;
     const TensorInfo& tensor = context_->selection.tensor(row.tensor);
@@ -18,8 +20,6 @@ void ScaleFacts::update(const Block& block) {
     if (!is_gradient(tensor.role) || !is_narrow(tensor.dtype)) continue;
     const auto rounding = as_seen(row);
     if (!rounding) continue;
-    // What was flushed in a step that was skipped or fitted is lost to nobody.
-    const bool is_used = !block.step.skipped && !context_->is_fitted(block.step);
     GradientLosses::Flushed* const flushed = is_used ? &losses.flushed[row.tensor] : nullptr;
     if (flushed) flushed->seen += *rounding;
     if (is_quantized(tensor.dtype)) continue;
