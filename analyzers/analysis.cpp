@@ -5,6 +5,7 @@
 
 #include "ulpscope/analyzers/selection.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -29,6 +30,20 @@ AnalysisOptions AnalysisOptions::of_all() const {
   all.phases.clear();
   all.roles.clear();
   return all;
+}
+
+StepRange parse_step_range(std::string_view option, const std::string& text) {
+  const size_t dots = text.find("..");
+  const std::string first = text.substr(0, dots), last = dots == std::string::npos ? first : text.substr(dots + 2);
+  const auto number = [&](const std::string& part, int64_t otherwise) {
+    const auto value = part.empty() && dots != std::string::npos ? std::optional(otherwise) : parse_number<int64_t>(part);
+    if (!value || *value < 0)
+      throw usage_error("{} takes a step or a range like 3..7, 3.. or ..7, not '{}'", option, one_line(text));
+    return *value;
+  };
+  const StepRange range{static_cast<uint64_t>(number(first, 0)), static_cast<uint64_t>(number(last, INT64_MAX)) + 1};
+  if (range.last <= range.first) throw usage_error("{} {} ends before it begins", option, one_line(text));
+  return range;
 }
 
 std::optional<Phase> find_phase(std::string_view name) { return find_name<Phase>(name, kPhases); }

@@ -36,6 +36,8 @@ struct AnalysisOptions {
   bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }
 };
 
+// "7", "3..7", "3..", "..7": first and last step, both included. Throws Error (usage), which names the option, for other texts.
+StepRange parse_step_range(std::string_view option, const std::string& text);
 std::optional<Phase> find_phase(std::string_view name);
 std::optional<Role> find_role(std::string_view name);
 

@@ -8,7 +8,6 @@
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/help.h"
 #include "ulpscope/cli/output.h"
@@ -25,20 +24,6 @@ std::vector<std::string> names(int count) {
   std::vector<std::string> all;
   for (int i = 0; i < count; ++i) all.push_back(name_of(static_cast<Enum>(i)));
   return all;
-}
-
-// "7", "3..7", "3..", "..7": first and last step, both included.
-StepRange parse_steps(const std::string& text) {
-  const size_t dots = text.find("..");
-  const std::string first = text.substr(0, dots), last = dots == std::string::npos ? first : text.substr(dots + 2);
-  const auto number = [&](const std::string& part, int64_t otherwise) {
-    const auto value = part.empty() && dots != std::string::npos ? std::optional(otherwise) : parse_number<int64_t>(part);
-    if (!value || *value < 0) throw usage_error("--step takes a step or a range like 3..7, 3.. or ..7, not '{}'", text);
-    return *value;
-  };
-  const StepRange range{static_cast<uint64_t>(number(first, 0)), static_cast<uint64_t>(number(last, INT64_MAX)) + 1};
-  if (range.last <= range.first) throw usage_error("--step {} ends before it begins", text);
-  return range;
 }
 
 std::string render(const Report& report, const Arguments& arguments, TextOptions text) {
@@ -147,7 +132,7 @@ std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> list
 
 AnalysisOptions analysis_options(const Arguments& arguments, size_t limit) {
   AnalysisOptions options;
-  if (arguments.has("--step")) options.steps = parse_steps(arguments.text("--step"));
+  if (arguments.has("--step")) options.steps = parse_step_range("--step", arguments.text("--step"));
   options.modules = arguments.list("--module");
   options.ops = arguments.list("--op");
   for (const std::string& name : arguments.list("--phase")) options.phases.push_back(*find_phase(name));

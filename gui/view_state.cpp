@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/parse_number.h"
@@ -29,8 +30,8 @@ constexpr std::array<ViewName, kViews> kViewNames{{{"overview", "Overview"},
                                                    {"number", "Number"}}};
 
 constexpr std::array kOptions{
-    StateOption{"view", "NAME", "which view: overview, ranges, timeline, why-nan, step, updates, compare or number"},
-    StateOption{"steps", "A..B", "the steps that are shown, A to B - 1; A.. and ..B are open"},
+    StateOption{"view", "NAME", "which view"},
+    StateOption{"steps", "A..B", "the steps that are shown: 7, 3..7, 3.. or ..7"},
     StateOption{"step", "N", "the step that is selected"},
     StateOption{"tensor", "NAME", "the tensor that is selected, as reports call it"},
     StateOption{"module", "NAME", "the module that is selected instead"},
@@ -47,24 +48,10 @@ constexpr std::array kOptions{
     StateOption{"light", "", "dark on light"},
 };
 
-uint64_t parse_step(std::string_view text, std::string_view whole) {
+uint64_t parse_step(std::string_view text) {
   const std::optional<uint64_t> step = parse_number<uint64_t>(text);
-  if (!step) throw usage_error("'{}' is no step or range of steps; expected N or A..B", one_line(whole));
+  if (!step) throw usage_error("--step takes a step, not '{}'", one_line(text));
   return *step;
-}
-
-StepRange parse_steps(std::string_view text) {
-  const size_t dots = text.find("..");
-  StepRange range;
-  if (dots == std::string_view::npos) {
-    range.first = parse_step(text, text);
-    range.last = range.first + 1;
-    return range;
-  }
-  if (dots > 0) range.first = parse_step(text.substr(0, dots), text);
-  if (dots + 2 < text.size()) range.last = parse_step(text.substr(dots + 2), text);
-  if (range.last <= range.first) throw usage_error("'{}': the end lies before the beginning", one_line(text));
-  return range;
 }
 
 int parse_scale(std::string_view text) {
@@ -76,7 +63,7 @@ int parse_scale(std::string_view text) {
 
 std::string text_of(const StepRange& steps) {
   return fmt::format("{}..{}", steps.first > 0 ? std::to_string(steps.first) : "",
-                     steps.last < UINT64_MAX ? std::to_string(steps.last) : "");
+                     steps.last < UINT64_MAX ? std::to_string(steps.last - 1) : "");
 }
 
 }  // namespace
@@ -104,9 +91,9 @@ void set(ViewState& state, std::string_view option, const std::string& value) {
       throw usage_error("no view '{}'{}", one_line(value), did_you_mean_or_expected(value, view_names()));
     state.view = static_cast<View>(found - view_names().begin());
   } else if (option == "steps") {
-    state.steps = parse_steps(value);
+    state.steps = parse_step_range("--steps", value);
   } else if (option == "step") {
-    state.step = parse_step(value, value);
+    state.step = parse_step(value);
   } else if (option == "tensor") {
     state.tensor = value;
   } else if (option == "module") {

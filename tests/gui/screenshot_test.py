@@ -41,7 +41,7 @@ def main():
         refused = [
             *((["--view", view, "--tensor", "nope"], "no tensor 'nope' in the trace") for view in VIEWS),
             *((["--view", view, "--step", "1000"], steps) for view in VIEWS),
-            (["--steps", "1000..2000"], "no step of 1000 to 1999 in the trace; expected some of 0 to"),
+            (["--steps", "1000..2000"], "no step of 1000 to 2000 in the trace; expected some of 0 to"),
             (["-o", os.path.join(folder, "z.jpg")], "z.jpg': a picture is written as PNG"),
         ]
         for options, expected in refused:

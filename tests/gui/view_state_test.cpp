@@ -65,6 +65,17 @@ TEST(ViewState, ItsTextLeadsBackToIt) {
   EXPECT_EQ(to_options(ViewState()), "--view overview");
 }
 
+// As all commands take them: both ends included.
+TEST(ViewState, StepsAreThoseOfOtherCommands) {
+  ViewState state;
+  set(state, "steps", "3..7");
+  EXPECT_EQ(state.steps.first, 3u);
+  EXPECT_EQ(state.steps.last, 8u);
+  EXPECT_THAT(to_options(state), HasSubstr("--steps 3..7"));
+  set(state, "steps", "5");
+  EXPECT_THAT(to_options(state), HasSubstr("--steps 5..5"));
+}
+
 TEST(ViewState, EachOptionChangesTheText) {
   const std::map<std::string, std::string> values{
       {"view", "step"},       {"steps", "3..9"}, {"step", "4"},         {"module", "features.0"}, {"flat", ""},
