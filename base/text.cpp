@@ -44,13 +44,20 @@ bool abbreviates(std::string_view text, std::string_view name) {
   return initials.size() > 1 && text == initials;
 }
 
+char lower_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
 }  // namespace
 
 std::string lower_case(std::string_view text) {
   std::string lower(text);
-  for (char& c : lower)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  for (char& c : lower) c = lower_letter(c);
   return lower;
+}
+
+bool contains_in_any_case(std::string_view text, std::string_view part) {
+  return std::search(text.begin(), text.end(), part.begin(), part.end(),
+                     [](char a, char b) { return lower_letter(a) == lower_letter(b); }) != text.end() ||
+         part.empty();
 }
 
 std::optional<std::string> nearest_name(std::string_view given, std::span<const std::string> candidates) {

@@ -12,6 +12,8 @@ namespace ulpscope {
 
 // With small letters for the capitals of ASCII: names of formats, modes and GPUs are read in any case.
 std::string lower_case(std::string_view text);
+// `part` stands somewhere in `text`, in any case.
+bool contains_in_any_case(std::string_view text, std::string_view part);
 
 // What `wrong` was probably meant to be: the candidate that it abbreviates (its beginning, or the first letters of its words: lr
 // for learning_rate), else the nearest by edit distance, in any case, else nothing. Digits tell names apart (fp8 is no misspelling

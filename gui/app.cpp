@@ -34,8 +34,6 @@ std::string text_of(const RunNumbers& run) {
                      run.ranks > 1 ? fmt::format(" of {} ranks", run.ranks) : "", run.rows);
 }
 
-bool contains(std::string_view text, std::string_view part) { return lower_case(text).find(lower_case(part)) != std::string::npos; }
-
 }  // namespace
 
 App::App(ViewModel& model, Textures& textures, const ViewState& state, float scale)
@@ -424,7 +422,7 @@ void App::show_finder(const Results& results) {
   int shown = 0;
   ImGui::BeginChild("offers");
   const auto offer = [&](const std::string& kind, const std::string& text, const std::string& key = "") {
-    if (shown >= kMostOffers || !(sought_.empty() || contains(text, sought_))) return false;
+    if (shown >= kMostOffers || !contains_in_any_case(text, sought_)) return false;
     const bool is_pointed = shown == pointed_offer_;
     const bool is_taken =
         ImGui::Selectable(fmt::format("{}  {}##{}", kind, one_line(text), shown).c_str(), is_pointed) || (takes && is_pointed);

@@ -34,6 +34,14 @@ TEST(DidYouMean, KnowsAbbreviations) {
   EXPECT_EQ(did_you_mean("wei", Words{"weights_one", "weights_two"}), "") << "it could be either";
 }
 
+TEST(Contains, TextInAnyCase) {
+  EXPECT_TRUE(contains_in_any_case("Head linear gradient", "LINEAR"));
+  EXPECT_TRUE(contains_in_any_case("relu", "relu"));
+  EXPECT_TRUE(contains_in_any_case("", ""));
+  EXPECT_FALSE(contains_in_any_case("relu", "relu6"));
+  EXPECT_FALSE(contains_in_any_case("", "a"));
+}
+
 TEST(DidYouMean, ReadsNamesInAnyCase) {
   EXPECT_EQ(lower_case("E4M3-fn \xC3\x84"), "e4m3-fn \xC3\x84");
   EXPECT_EQ(did_you_mean("BF61", Words{"fp32", "bf16"}), "; did you mean 'bf16'?");
