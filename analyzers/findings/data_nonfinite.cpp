@@ -2,45 +2,23 @@
 
 #include <algorithm>
 
+#include "ulpscope/analyzers/captured_sample.h"
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/range_judgement.h"
 #include "ulpscope/analyzers/run_analysis.h"
 #include "ulpscope/analyzers/run_facts.h"
 #include "ulpscope/analyzers/suspects.h"
 #include "ulpscope/base/text.h"
-#include "ulpscope/trace/sources.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
-// The sample that an element of a batch belongs to, where the captures tell which element it was: "" where they do not.
+// The sample of the first element that was captured of the batch, or "".
 std::string place_of_first(const Snapshot& trace, uint32_t tensor, uint64_t step) {
-  const TensorInfo& batch = trace.tensors()[tensor];
   for (const CaptureRow& capture : trace.captures({step, step + 1})) {
-    if (capture.tensor != tensor || capture.node != 0 || capture.element < 0 || capture.shape.empty()) continue;
-    int64_t of_sample = 1;
-    bool fits = true;
-    for (size_t i = 1; i < capture.shape.size(); ++i)
-      fits = fits && !__builtin_mul_overflow(of_sample, capture.shape[i], &of_sample);
-    if (!fits || of_sample <= 0) continue;
-    const int64_t wanted = capture.element / of_sample;
-    const bool is_evaluation = trace.ops()[batch.op].phase == Phase::evaluation;
-    int64_t next = 0;
-    std::string place;
-    trace.visit_batches({step, step + 1}, [&](std::span<const BatchRow> rows) {
-      for (const BatchRow& row : rows) {
-        if (row.micro_batch != capture.micro_batch || (row.phase == Phase::evaluation) != is_evaluation || next++ != wanted)
-          continue;
-        const int64_t element = capture.element % of_sample;
-        const FoundSample sample = find_sample(trace, row);
-        place = fmt::format("element {} of {}", element,
-                            sample.narrowed_to(static_cast<uint64_t>(element), static_cast<uint64_t>(of_sample)).text());
-        return false;
-      }
-      return true;
-    });
-    if (!place.empty()) return place;
+    if (capture.tensor != tensor || capture.node != 0) continue;
+    if (std::string place = sample_of(trace, tensor, capture); !place.empty()) return place;
   }
   return "";
 }

@@ -5,6 +5,7 @@ import math
 import numpy
 
 from .rules import Rule, Step
+from .samples import sample_of
 from .sentences import Claim, general
 
 DEAD_ROWS = 10
@@ -29,16 +30,10 @@ def bad_data(case, match):
 def bad_sample(case, match):
     """Which sample of the batch the captured element is of, and where the sources have it."""
     f = case.f
-    c, b, s = f.tables.captures, f.tables.batches, f.tables.sources
-    row = f.first_row(f.rows.bad & f.rows_of(case.first_tensor))
-    step, micro_batch = f.rows.step[row], f.rows.micro_batch[row]
+    c, s = f.tables.captures, f.tables.sources
+    step = f.rows.step[f.first_row(f.rows.bad & f.rows_of(case.first_tensor))]
     root = next(i for i in range(c.rows) if c["step"][i] == step and c["tensor"][i] == case.first_tensor and c["node"][i] == 0)
-    shape = [int(n) for n in f.trace.text_of(c["shape"][root]).split(",")]
-    of_sample = int(numpy.prod(shape[1:], dtype=int))
-    number, element = divmod(int(c["element"][root]), of_sample)
-    phase = "evaluation" if f.tables.ops.words("phase")[f.tensors.op[case.first_tensor]] == "evaluation" else "forward"
-    batch = numpy.flatnonzero((b["step"] == step) & (b["micro_batch"] == micro_batch) & b.is_any("phase", phase))[number]
-    sample, source = int(b["sample"][batch]), int(b["source"][batch])
+    element, of_sample, sample, source = sample_of(f, case.first_tensor, root)
     places, name = [], ""
     for i in range(s.rows):
         first, n = int(s["first_sample"][i]), int(s["samples"][i])

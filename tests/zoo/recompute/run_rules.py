@@ -6,6 +6,7 @@ import numpy
 
 from .facts import median
 from .rules import Rule, Step, setting_now
+from .samples import sample_of
 from .sentences import Claim, general
 
 ENDS = 10  # losses at the end of a run
@@ -475,6 +476,18 @@ def the_shared_sample(case, match):
     return Claim({"n": len(suspects), "sample": min(shared)[1], "places": None}, there_is_one=len(shared) == 1)
 
 
+def captured_sample(case, match):
+    """By a capture that has an element of the batch with its largest magnitude."""
+    f, row = case.f, outlier_batches(case, None)[0][0]
+    c = f.tables.captures
+    is_here = (c["step"] == f.rows.step[row]) & (c["micro_batch"] == f.rows.micro_batch[row]) & (c["made_by"] == case.first_tensor)
+    nodes = numpy.flatnonzero(is_here & (numpy.abs(c["value"]) == f.rows.largest[row]))
+    if not len(nodes):
+        return Claim({}, it_was_captured=False)
+    element, _, sample, _ = sample_of(f, case.first_tensor, nodes[0])
+    return Claim({"element": element, "sample": sample, "places": None})
+
+
 RULES = {
     "data.outlier": Rule(
         [
@@ -488,6 +501,10 @@ RULES = {
             (
                 r"^Of the samples that no other batch has, one is in all (?P<n>\d+) of them: sample (?P<sample>\d+) of \w+(?P<places>.*?)\. Look at",
                 the_shared_sample,
+            ),
+            (
+                r"^(?:It|The first) is element (?P<element>\d+) of sample (?P<sample>\d+) of \w+(?P<places>.*?)\. Look at",
+                captured_sample,
             ),
             (
                 r"^At least one of the (?P<n>\d+) samples that no other batch has is at fault\.",
