@@ -102,15 +102,21 @@ def scales_of_fp32(program, f, finding, again):
             yield "ranges --format fp16 of the recording in FP32 has no table of FP16"
 
 
+# The checks of promises that no report has made yet: of the whole zoo there should be none.
+unmade = {check for _, check in PROMISES} | {scales_of_fp32}
+
+
 def broken_promises(program, f, report, brief, every, record_fp32):
     """`brief` and `every`: the report as text, and with --all. `record_fp32` trains the run again in FP32, and gives the trace."""
     again = None
     for finding in report["findings"]:
         for pattern, check in PROMISES:
             if re.search(pattern, finding["suggestion"]):
+                unmade.discard(check)
                 yield from (f"{finding['code']}: {mistake}" for mistake in check(program, f, finding))
         if "in FP32" in finding["suggestion"] and "`ulpscope scale` of" in finding["suggestion"]:
             again = again or record_fp32()
+            unmade.discard(scales_of_fp32)
             yield from (f"{finding['code']}: {mistake}" for mistake in scales_of_fp32(program, f, finding, again))
     yield from folded(report, brief, every)
 
