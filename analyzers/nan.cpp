@@ -46,7 +46,15 @@ Report NanAnalysis::report(const Snapshot& trace) {
   add_verdict_on(matter, trace, report);
   const NanTables tables(facts);
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);
+  if (trace.writer_state() == WriterState::dead) report.add_fact("writer", std::string("ended without closing the trace"));
   report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);
+  const RunFacts& of_run = run_.whole().facts();
+  const AnalysisOptions& options = facts.context.options;
+  if (const auto& all = of_run.ranges().beginnings(); beginnings.empty() && facts.ranges().main_origin() != nullptr &&
+                                                      !all.empty() && all.front().first.step < options.steps.first) {
+    report.add_fact("began", fmt::format("before these steps, first in step {}", all.front().first.step));
+    return report;
+  }
   // Gradients that overflowed in skipped steps are no part of what a run is judged by.
   if (const NonfiniteOrigin* const origin = facts.ranges().main_origin())
     tables.add_story(*origin, report);

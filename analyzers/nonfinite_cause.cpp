@@ -75,8 +75,10 @@ class Origin {
   NonfiniteExplanation of_adam() const;
   NonfiniteExplanation of_loss() const;
   NonfiniteExplanation of_sum() const;
+  NonfiniteExplanation of_scaled_sum(const std::string& sum) const;
   NonfiniteExplanation of_normalisation() const;
   NonfiniteExplanation of_masked_row() const;
+  NonfiniteExplanation of_running_variance() const;
   NonfiniteExplanation of_operands() const;
 
   NonfiniteCause cause_by_function(double x, double y) const;
@@ -301,10 +303,25 @@ NonfiniteExplanation Origin::of_sum() const {
     return {NonfiniteCause::overflow_of_a_sum, fmt::format("{}: the first {} made {:.6g}, and with the next one it was no finite "
                                                            "number. ",
                                                            sum, element.broke_at, element.partial_sum)};
-  if (std::abs(element.partial_sum) < limit()) return {};  // something else was done with it
+  if (std::abs(element.partial_sum) < limit()) return of_scaled_sum(sum);
   return {NonfiniteCause::overflow_of_a_sum,
           fmt::format("{} that was {:.6g} before it was rounded, and {} is infinite from {:.6g} on. ", sum, element.partial_sum,
                       info(made_.dtype).format->name, limit())};
+}
+
+// What was added up is multiplied by the inverse scales of both factors.
+NonfiniteExplanation Origin::of_scaled_sum(const std::string& sum) const {
+  constexpr uint32_t kFirstScale = 2, kSecondScale = 3;
+  if (op_.function != OpFunction::scaled_matmul) return {};
+  const CaptureRow *const first = capture_->operand(kFirstScale), *const second = capture_->operand(kSecondScale);
+  if (first == nullptr || second == nullptr) return {};
+  const double scaled = capture_->element().partial_sum * first->value * second->value;
+  if (!(std::abs(scaled) >= limit())) return {};
+  return {NonfiniteCause::overflow_of_a_sum,
+          fmt::format("{} that was {:.6g}; times the inverse scales of its factors, {:.6g} and {:.6g}, it is {:.6g}, and {} is "
+                      "infinite from {:.6g} on. ",
+                      sum, capture_->element().partial_sum, first->value, second->value, scaled, info(made_.dtype).format->name,
+                      limit())};
 }
 
 // A softmax over no value, as where each has -infinity added to it.
@@ -321,9 +338,27 @@ NonfiniteExplanation Origin::of_masked_row() const {
   return {};
 }
 
+// The variance of n values is at least (largest - smallest)^2 / (2 n): that of these two and of n - 2 in their middle.
+NonfiniteExplanation Origin::of_running_variance() const {
+  for (const CaptureRow* const node : capture_->operands(capture_->element())) {
+    const CaptureRow::Row& row = node->row;
+    if (row.count < 2 || row.nonfinite > 0) continue;
+    const double range = row.largest - row.smallest, least = range * range / (2 * static_cast<double>(row.count));
+    if (!(least >= limit())) continue;
+    return {NonfiniteCause::overflow_of_a_sum,
+            fmt::format(
+                "Element {} is an average with the variance of {} values from {:.6g} to {:.6g}, which is {:.6g} at least, and {} "
+                "is infinite from {:.6g} on. ",
+                capture_->element().element, row.count, row.smallest, row.largest, least, info(made_.dtype).format->name, limit()),
+            "Make what is normalised smaller: its square has to fit. "};
+  }
+  return {};
+}
+
 // Where all values of a row are the same, their variance is zero.
 NonfiniteExplanation Origin::of_normalisation() const {
   if (op_.function == OpFunction::masked_softmax) return of_masked_row();
+  if (is_running_statistic(made_, op_)) return of_running_variance();
   const auto eps = attribute(op_, "eps");
   const bool has_variance = op_.function == OpFunction::batch_norm || op_.function == OpFunction::layer_norm ||
                             op_.function == OpFunction::group_norm || op_.function == OpFunction::rms_norm;

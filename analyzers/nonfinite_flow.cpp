@@ -62,6 +62,7 @@ class Flow {
     State& state = outputs_[output_of(row.tensor)];
     state = {step_.number, std::nullopt};
     if (row.nonfinite == 0) {
+      if (!is_statistic) note_harmless(tensor.op);
       if (absorb && read && !context_.trace.graph().edges().empty()) absorb(row, *read);
       return;
     }
@@ -87,24 +88,39 @@ class Flow {
     return context_.graph.made_by(made.op, made.slot).front();
   }
 
-  // The least mark of what the op read, and of what its running statistics are made from: in training batch_norm reads their old
-  // values for these alone.
-  std::pair<std::optional<uint32_t>, std::optional<uint32_t>> read_by(uint32_t op) const {
-    const OpGraph& graph = context_.trace.graph();
-    if (graph.edges().empty()) return {last_in_step_, last_in_step_};
-    const OpInfo& info = context_.trace.ops()[op];
-    const bool is_training = info.function == OpFunction::batch_norm && attribute(info, "training").value_or(0) != 0;
-    std::optional<uint32_t> least, of_all;
-    for (const GraphEdge& edge : graph.inputs(op, step_.graph)) {
+  // Calls visit(edge, mark) of what the op read that was not finite.
+  template <typename Visit_>
+  void visit_marked(uint32_t op, Visit_&& visit) const {
+    for (const GraphEdge& edge : context_.trace.graph().inputs(op, step_.graph)) {
       const auto made = context_.graph.made_by(edge.producer, edge.slot);
       if (made.empty()) continue;
       const State& state = outputs_[made.front()];
       // The table has the ops in the order in which they first ran: what comes from an earlier one is of the same step.
       if (!state.mark || (edge.producer < op && state.step != step_.number)) continue;
-      of_all = std::min(of_all.value_or(UINT32_MAX), *state.mark);
-      if (!is_training || edge.input < kRunningStatisticsSlot) least = std::min(least.value_or(UINT32_MAX), *state.mark);
+      visit(edge, *state.mark);
     }
-    return {least, of_all};
+  }
+  // What the op read and was not finite did its output no harm.
+  void note_harmless(uint32_t op) {
+    visit_marked(op, [&](const GraphEdge& edge, uint32_t) { harmless_.emplace(op, edge.input); });
+  }
+
+  // The least mark of what the op read, and of what its running statistics are made from: in training batch_norm reads their old
+  // values for these alone. What the op once read without harm counts where all is of that kind.
+  std::pair<std::optional<uint32_t>, std::optional<uint32_t>> read_by(uint32_t op) const {
+    const OpGraph& graph = context_.trace.graph();
+    if (graph.edges().empty()) return {last_in_step_, last_in_step_};
+    const OpInfo& info = context_.trace.ops()[op];
+    const bool is_training = info.function == OpFunction::batch_norm && attribute(info, "training").value_or(0) != 0;
+    using Rank = std::pair<bool, uint32_t>;  // harmless, mark
+    std::optional<Rank> least, of_all;
+    visit_marked(op, [&](const GraphEdge& edge, uint32_t mark) {
+      const Rank rank{harmless_.contains({op, edge.input}), mark};
+      of_all = std::min(of_all.value_or(rank), rank);
+      if (!is_training || edge.input < kRunningStatisticsSlot) least = std::min(least.value_or(rank), rank);
+    });
+    const auto mark_of = [](const std::optional<Rank>& rank) { return rank ? std::optional(rank->second) : std::nullopt; };
+    return {mark_of(least), mark_of(of_all)};
   }
 
   const AnalysisContext& context_;
@@ -112,9 +128,10 @@ class Flow {
     uint64_t number = 0;
     uint32_t graph = 0;
   } step_;
-  std::vector<State> outputs_;            // by output_of
-  std::optional<uint32_t> last_in_step_;  // the least mark of the step
-  std::optional<RowPosition> call_;       // whose rows come
+  std::vector<State> outputs_;                        // by output_of
+  std::set<std::pair<uint32_t, uint32_t>> harmless_;  // ops, and which of their inputs
+  std::optional<uint32_t> last_in_step_;              // the least mark of the step
+  std::optional<RowPosition> call_;                   // whose rows come
   uint32_t call_op_ = 0;
   std::optional<uint32_t> call_read_, call_read_for_statistics_;
 };
@@ -263,6 +280,23 @@ bool divides(OpFunction function) {
   return function == OpFunction::div || function == OpFunction::reciprocal || function == OpFunction::rsqrt;
 }
 
+namespace {
+
+void add_row(const Held& row, bool skipped, NonfiniteBeginning& beginning) {
+  if (beginning.rows == 0) {
+    beginning.tensor = row.tensor;
+    beginning.first = row.position;
+    beginning.overflowed = row.overflowed;
+  }
+  ++beginning.rows;
+  beginning.nan += row.nan;
+  beginning.infinities += row.infinities;
+  beginning.skipped += skipped;
+  beginning.last_step = row.position.step;
+}
+
+}  // namespace
+
 std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm) {
   std::vector<NonfiniteBeginning> found;
   std::vector<NonfiniteOrigin> latest;                     // of each
@@ -278,20 +312,13 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
             from = entry->second;
             if (is_new) {
               found.emplace_back();
-              found.back().tensor = row.tensor;
-              found.back().first = at;
-              found.back().overflowed = row.overflowed;
               latest.emplace_back();
             }
             latest[*from] = origin_of(row);
-            NonfiniteBeginning& beginning = found[*from];
-            ++beginning.rows;
-            beginning.nan += row.nan;
-            beginning.infinities += row.infinities;
-            beginning.skipped += step.skipped;
-            beginning.last_step = at.step;
+            if (context.options.asks_for(at.step)) add_row(row, step.skipped, found[*from]);
           }
           NonfiniteBeginning& beginning = found[*from];
+          if (beginning.rows == 0) return *from;  // not in the steps that are asked for
           if (tensor.role == Role::loss && !beginning.loss) {
             beginning.loss = at.step;
             beginning.of_loss = latest[*from];
@@ -310,6 +337,7 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
         [&](const Held& row, uint32_t from) {
           if (row.zeros == 0 || !divides(context.selection.op(row.tensor).function)) return;
           NonfiniteBeginning& beginning = found[from];
+          if (beginning.rows == 0) return;
           if (beginning.zeros.steps == 0) {
             beginning.zeros.tensor = row.tensor;
             beginning.zeros.origin = latest[from];
@@ -320,7 +348,7 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
         handed);
   });
   std::erase_if(found, [&](const NonfiniteBeginning& beginning) {
-    return !context.selection.contains(beginning.tensor) || !context.options.asks_for(beginning.first.step);
+    return beginning.rows == 0 || !context.selection.contains(beginning.tensor);
   });
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return found;

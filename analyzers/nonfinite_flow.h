@@ -49,7 +49,7 @@ struct NonfiniteBeginning {
 bool is_gradient_of_parameters(Role role);
 // Whether an op divides by what it reads.
 bool divides(OpFunction function);
-// All of a run, by when they first began. Of tensors that were asked for.
+// All of a run, by when they first began in the steps that are asked for. Of tensors that are.
 std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm = {});
 
 // A tensor on the way of what began in another.

@@ -102,6 +102,45 @@ TEST(NonfiniteFlow, WhatGoesOnIsNoBeginningAndWhatIsTakenAwayEnds) {
   EXPECT_EQ(found[1].weights, 2u);
 }
 
+// An op that reads several has what it gives of one that it did not give a finite output with before.
+TEST(NonfiniteFlow, WhatWasHarmlessBeforeIsNotTheCause) {
+  for (const bool is_harmless : {true, false}) {
+    Model model;
+    // The clamp's goes nowhere where the loss is finite.
+    model.step(is_harmless ? std::vector<std::string>{"side", "clamp"} : std::vector<std::string>{"side"});
+    model.step({"side", "clamp", "cast", "linear", "relu", "loss"}, true);
+    const Snapshot trace = model.read();
+    const AnalysisContext context(trace, {});
+    for (const NonfiniteBeginning& one : find_beginnings(context))
+      EXPECT_EQ(one.loss.has_value(), one.tensor == model.tensor(is_harmless ? "cast" : "side")) << is_harmless;
+  }
+}
+
+// Of some steps, what began in them: what had begun before and goes on did not.
+TEST(NonfiniteFlow, OfSomeStepsWhatBeganInThem) {
+  Model model;
+  model.step({"side"});
+  model.step({"side", "cast", "linear", "relu", "loss", "gradient", "update"});
+  model.step({"linear", "relu", "loss", "gradient", "update"});  // from the weight
+  const Snapshot trace = model.read();
+  AnalysisOptions options;
+  options.steps = {1, 2};
+  const AnalysisContext second(trace, options);
+  const std::vector<NonfiniteBeginning> found = find_beginnings(second);
+  ASSERT_EQ(found.size(), 2u);
+  for (const NonfiniteBeginning& one : found) {
+    EXPECT_EQ(one.first.step, 1u);
+    EXPECT_EQ(one.rows, 1u);
+    EXPECT_EQ(one.loss.has_value(), one.tensor == model.tensor("cast"));
+  }
+  options.steps = {2, 3};
+  const AnalysisContext third(trace, options);
+  EXPECT_TRUE(find_beginnings(third).empty());
+  const Report report = analyze_nan(trace, options);
+  EXPECT_EQ(find_fact<std::string>(report, "began"), "before these steps, first in step 0");
+  EXPECT_FALSE(find_fact<std::string>(report, "tensor"));
+}
+
 // What went away before, though it began in the same place, did not do the harm, and neither did what never got anywhere.
 TEST(NonfiniteFlow, HarmIsDoneByWhatGotThere) {
   Model model;

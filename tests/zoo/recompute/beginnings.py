@@ -19,7 +19,8 @@ class Beginnings:
         self.zeros = {}  # by the tensor that began: the steps in which an op divided by it and gave zeros, and the first such tensor
         r, t, inputs = f.rows, f.tensors, f.trace.inputs
         self.made, self.began_of = {}, {}  # by op and slot: (step, row or None); by bad row: the row in which it began
-        call, reads = None, {}
+        self.harmless = set()  # ops and their inputs that were not finite where an output was
+        call, reads, edges = None, {}, ()
         for i in range(r.n):
             op, step = int(r.op[i]), int(r.step[i])
             this = (step, int(r.sequence[i]), int(r.micro_batch[i]), int(r.loss_index[i]), op)
@@ -36,6 +37,8 @@ class Beginnings:
             key = (op, int(t.slot[r.tensor[i]]))
             self.made[key] = (step, None)
             if r.nonfinite[i] == 0:
+                if not of_statistic:
+                    self.harmless.update((op, edge) for edge, _ in self.marked(op, step, edges))
                 if read is not None and r.zeros[i] > 0 and t.function[r.tensor[i]] in DIVISIONS:
                     began = int(r.tensor[self.began_of[read]])
                     steps, _ = self.zeros.setdefault(began, (set(), int(r.tensor[i])))
@@ -60,14 +63,17 @@ class Beginnings:
             if read is None:
                 reads[of_statistic] = i  # the outputs of one call began together
 
-    def read_by(self, op, step, edges):
-        found = []
-        for _, producer, slot in edges:
+    def marked(self, op, step, edges):
+        """Of what the op reads, by its number the row that was not finite."""
+        for edge, producer, slot in edges:
             at, row = self.made.get((producer, slot), (None, None))
             if row is not None and (producer >= op or at == step):
-                found.append(row)
-        # Of several the one that began first.
-        return min(found, key=lambda row: self.began_of[row], default=None)
+                yield edge, row
+
+    def read_by(self, op, step, edges):
+        # Of several one that never did the op no harm, and of these the one that began first.
+        found = ((((op, edge) in self.harmless), self.began_of[row], row) for edge, row in self.marked(op, step, edges))
+        return min(found, default=(None, None, None))[2]
 
     def origin(self, kinds, since):
         """The first row in which began what got to a row of these kinds. What came of a skipped step counts from `since` on; what reached
