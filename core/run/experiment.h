@@ -162,6 +162,13 @@ Experiment load_experiment(const std::string& path, std::span<const Override> ov
 Experiment parse_experiment(std::string_view text, const std::string& source, std::span<const Override> overrides = {});
 // Sets one key. What keys demand of each other is checked by validate.
 void apply_override(Experiment& experiment, const Override& setting);
+
+// "optimizers[1].eps": which of them, counted from 0, and its key.
+struct OptimizerKey {
+  size_t index = 0;
+  std::string key;
+};
+std::optional<OptimizerKey> optimizer_key(std::string_view key);  // nothing: it is no such key
 // Throws Error (usage) where settings contradict each other.
 void validate(const Experiment& experiment);
 // The effective experiment as TOML: parsing it gives an equal one.

@@ -97,7 +97,8 @@ constexpr std::string_view kOptimizersText = R"(
 ### optimizers
 
 `optimizers` is a list of tables, one for each further optimizer. `modules` says by patterns which modules' parameters it has; a parameter
-belongs to the first that fits, or else to `optimizer`. Its other keys are those of `optimizer`, whose values hold where it has none. The
+belongs to the first that fits, or else to `optimizer`. Its other keys are those of `optimizer`, whose values hold where it has none; on the
+command line `--set optimizers[0].learning_rate=0.01` sets the first one's. The
 schedule multiplies each learning rate, clipping is about all gradients together, and a gradient scaler skips the step of each optimizer by
 itself.
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/core/data/data_files.h"
 #include "ulpscope/core/run/experiment_options.h"
@@ -135,6 +136,15 @@ void assign_precision(Experiment& experiment, std::string_view place, bool is_mo
   }
 }
 
+// Of a table of `optimizers`, which has the keys of `optimizer`.
+const OptionType& type_of_optimizer_key(std::string_view place, const std::string& key) {
+  if (const Option<Experiment>* option = find_option(std::string(kOptimizer) + key)) return option->type;
+  std::vector<std::string> keys{"modules"};
+  for (const auto& option : experiment_options())
+    if (option.key.starts_with(kOptimizer)) keys.push_back(option.key.substr(kOptimizer.size()));
+  throw usage_error("{}: an optimizer has no key '{}'{}", place, one_line(key), did_you_mean_or_expected(key, keys));
+}
+
 const Option<ArithmeticChange>& find_arithmetic_option(std::string_view where, const std::string& key) {
   std::vector<std::string> keys;
   for (const auto& option : arithmetic_options()) {
@@ -241,9 +251,6 @@ class FileParser {
     parse_list(node, place, kOptimizers, [&](const toml::table& table, const std::string& item_key, const std::string& where) {
       OptimizerGroup group;
       group.place.text = where;
-      std::vector<std::string> keys{"modules"};
-      for (const auto& option : experiment_options())
-        if (option.key.starts_with(kOptimizer)) keys.push_back(option.key.substr(kOptimizer.size()));
       for (const Member& member : members_of(table)) {
         const std::string key = fmt::format("{}: {}.{}", place_of(member.line), item_key, member.key);
         const RawValue raw = raw_value(*member.node);
@@ -251,11 +258,9 @@ class FileParser {
           group.modules = at_place(key, [&] {
             return std::get<std::vector<std::string>>(check_value({OptionKind::text_list, {}, {}}, raw));
           });
-        } else if (const Option<Experiment>* option = find_option(std::string(kOptimizer) + member.key)) {
-          group.values.emplace_back(member.key, at_place(key, [&] { return check_value(option->type, raw); }));
         } else {
-          throw usage_error("{}: an optimizer has no key '{}'{}", group.place.text, one_line(member.key),
-                            did_you_mean_or_expected(member.key, keys));
+          const OptionType& type = type_of_optimizer_key(group.place.text, member.key);
+          group.values.emplace_back(member.key, at_place(key, [&] { return check_value(type, raw); }));
         }
       }
       if (group.modules.empty()) throw usage_error("{}: expected modules, a list of patterns", group.place.text);
@@ -530,22 +535,30 @@ Experiment load_experiment(const std::string& path, std::span<const Override> ov
   return parse(text, path, in_folder ? std::filesystem::path(path).parent_path() : "", overrides);
 }
 
+std::optional<OptimizerKey> optimizer_key(std::string_view key) {
+  if (!key.starts_with(kOptimizers) || key.substr(kOptimizers.size(), 1) != "[") return std::nullopt;
+  const std::string_view rest = key.substr(kOptimizers.size() + 1);
+  const size_t end = rest.find("].");
+  const auto index = end == std::string_view::npos ? std::nullopt : parse_number<size_t>(rest.substr(0, end));
+  return index ? std::optional(OptimizerKey{*index, std::string(rest.substr(end + 2))}) : std::nullopt;
+}
+
 void apply_override(Experiment& experiment, const Override& setting) {
   const std::string &place = setting.place, &assignment = setting.assignment;
   if (!is_utf8(assignment)) throw usage_error("{}: expected UTF-8, found other bytes", place);
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos) throw usage_error("{}: expected key=value", place);
   const std::string key = trimmed(assignment.substr(0, equals));
-  const std::string value = trimmed(assignment.substr(equals + 1));
+  const std::string assigned = trimmed(assignment.substr(equals + 1));
   experiment.given.overrides[key] = place;
   if (const Option<Experiment>* option = find_option(key)) {
-    assign(*option, experiment, place, override_value(value, option->type.kind));
+    assign(*option, experiment, place, override_value(assigned, option->type.kind));
     return;
   }
   for (const std::string_view table : {kAutocastOps, kAutocastModules}) {
     if (key.size() > table.size() + 1 && key.starts_with(table) && key[table.size()] == '.') {
       const std::string name = without_quotes(key.substr(table.size() + 1));
-      assign_precision(experiment, place, table == kAutocastModules, name, override_value(value, OptionKind::choice));
+      assign_precision(experiment, place, table == kAutocastModules, name, override_value(assigned, OptionKind::choice));
       return;
     }
   }
@@ -558,7 +571,7 @@ void apply_override(Experiment& experiment, const Override& setting) {
     const Option<ArithmeticChange>& option = find_arithmetic_option(place, key.substr(dot + 1));
     at_place(fmt::format("{}: {}", place, one_line(key)), [&] {
       option.set(change_of(experiment.arithmetic, table == kArithmeticModules, name),
-                 check_value(option.type, override_value(value, option.type.kind)));
+                 check_value(option.type, override_value(assigned, option.type.kind)));
     });
     return;
   }
@@ -567,9 +580,20 @@ void apply_override(Experiment& experiment, const Override& setting) {
   };
   if (is_of(kLayers)) throw usage_error("{}: layers are set in a file only", place);
   if (is_of(kInject)) throw usage_error("{}: what to inject is set in a file only", place);
+  if (const auto of_group = optimizer_key(key)) {
+    if (of_group->index >= experiment.optimizers.size())
+      throw usage_error("{}: the experiment has {} in {}", place, count_of(experiment.optimizers.size(), "table"), kOptimizers);
+    const OptionType& type = type_of_optimizer_key(place, of_group->key);
+    auto& values = experiment.optimizers[of_group->index].values;
+    auto value = std::find_if(values.begin(), values.end(), [&](const auto& each) { return each.first == of_group->key; });
+    if (value == values.end()) value = values.insert(value, {of_group->key, {}});
+    value->second = at_place(fmt::format("{}: {}", place, one_line(key)),
+                             [&] { return check_value(type, override_value(assigned, type.kind)); });
+    return;
+  }
   if (is_of(kOptimizers))
-    throw usage_error("{}: {} are set in a file only; those of {} hold where they say nothing", place, kOptimizers,
-                      kOptimizer.substr(0, kOptimizer.size() - 1));
+    throw usage_error("{}: {} are tables of a list: expected a key of one, like {}[0].learning_rate", place, kOptimizers,
+                      kOptimizers);
   if (is_table_name(key)) throw usage_error("{}: {} is a table: expected one of its keys", place, key);
   throw unknown_key(place, key);
 }

@@ -458,9 +458,10 @@ TEST(ExperimentOverrides, RefuseWhatTheFileWouldRefuse) {
   EXPECT_THAT(override_error("optimizer=adam"), HasSubstr("optimizer is a table: expected one of its keys"));
   for (const char* key : {"model.layers=[]", "model.layers[0].type=relu"})
     EXPECT_THAT(override_error(key), HasSubstr(": layers are set in a file only"));
-  for (const char* key : {"optimizers=[]", "optimizers[0].learning_rate=1", "optimizers.learning_rate=1"})
+  for (const char* key : {"optimizers=[]", "optimizers.learning_rate=1", "optimizers[x].learning_rate=1", "optimizers[0]=1"})
     EXPECT_THAT(override_error(key),
-                HasSubstr(": optimizers are set in a file only; those of optimizer hold where they say nothing"));
+                HasSubstr(": optimizers are tables of a list: expected a key of one, like optimizers[0].learning_rate"));
+  EXPECT_THAT(override_error("optimizers[0].learning_rate=1"), HasSubstr(": the experiment has 0 tables in optimizers"));
   EXPECT_THAT(override_error("autocast.ops=fp32"), HasSubstr("autocast.ops is a table"));
   EXPECT_THAT(override_error("seed=1\nname=2"), HasSubstr("seed: expected an integer"));
 }
@@ -542,6 +543,24 @@ TEST(ExperimentToml, OptimizersTakeWhatTheyDoNotSayFromTheOptimizer) {
   const Override rate("optimizer.learning_rate=0.25");
   const Experiment changed = parse_experiment(kTwoOptimizers, "run.toml", {&rate, 1});
   EXPECT_EQ(changed.settings_of(changed.optimizers[1]).learning_rate, 0.25);
+  // Or for one: a value that it has, or another one.
+  const Override group[] = {Override("optimizers[0].weight_decay=0.5"), Override("optimizers[1].learning_rate=2")};
+  const Experiment one = parse_experiment(kTwoOptimizers, "run.toml", group);
+  EXPECT_EQ(one.settings_of(one.optimizers[0]).effective_weight_decay(), 0.5);
+  EXPECT_EQ(one.settings_of(one.optimizers[0]).learning_rate, 0.5);
+  EXPECT_EQ(one.settings_of(one.optimizers[1]).learning_rate, 2);
+  const auto error = [](const char* assignment) -> std::string {
+    const Override wrong(assignment);
+    try {
+      parse_experiment(kTwoOptimizers, "run.toml", {&wrong, 1});
+    } catch (const Error& refused) {
+      return refused.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(error("optimizers[2].learning_rate=1"), HasSubstr(": the experiment has 2 tables in optimizers"));
+  EXPECT_THAT(error("optimizers[0].learning_rat=1"), HasSubstr("did you mean 'learning_rate'?"));
+  EXPECT_THAT(error("optimizers[0].eps=-1"), HasSubstr("optimizers[0].eps: expected a number >= 0, found -1"));
 }
 
 TEST(ExperimentToml, WrongOptimizersSayWhichOne) {
